@@ -1,0 +1,252 @@
+//! What can go wrong, and which errno says so.
+//!
+//! One enum whose variants name the fault, never the place; every error carries the key or path it is
+//! about. Nothing else in the program names an errno. Errors are logged once, at the edge (`fuse`,
+//! `main`), so no module below logs and returns.
+
+use std::fmt;
+
+/// The result of everything that can fail.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What kind of fault it is; the errno table of `zarrfs(7)` lists each variant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Nothing of that name.
+    NotFound,
+    /// A file where a directory is needed.
+    NotADirectory,
+    /// A directory where a file is needed.
+    IsADirectory,
+    /// The name is taken.
+    Exists,
+    /// The directory still holds something.
+    NotEmpty,
+    /// The mount, the view or the codec cannot be written.
+    ReadOnly,
+    /// The store refused access.
+    Denied,
+    /// The argument makes no sense.
+    Invalid,
+    /// A name of more than 255 bytes.
+    NameTooLong,
+    /// A codec, data type or format that is not there.
+    Unsupported,
+    /// Metadata or a chunk that does not parse, decode or check.
+    Corrupt,
+    /// The store does not answer, or not in time.
+    Unavailable,
+    /// The stored object is no longer the one that was opened.
+    Changed,
+    /// More than the limits or the memory budget allow.
+    TooLarge,
+    /// No room to write.
+    NoSpace,
+    /// A rename between places that share no storage.
+    CrossDevice,
+    /// The caller went away.
+    Interrupted,
+}
+
+impl Kind {
+    /// Every variant, in the order of the table in `zarrfs(7)`.
+    pub const ALL: [Kind; 17] = [
+        Kind::NotFound,
+        Kind::NotADirectory,
+        Kind::IsADirectory,
+        Kind::Exists,
+        Kind::NotEmpty,
+        Kind::ReadOnly,
+        Kind::Denied,
+        Kind::Invalid,
+        Kind::NameTooLong,
+        Kind::Unsupported,
+        Kind::Corrupt,
+        Kind::Unavailable,
+        Kind::Changed,
+        Kind::TooLarge,
+        Kind::NoSpace,
+        Kind::CrossDevice,
+        Kind::Interrupted,
+    ];
+
+    /// Returns the errno that a program on the mount sees.
+    pub fn errno(self) -> i32 {
+        match self {
+            Kind::NotFound => libc::ENOENT,
+            Kind::NotADirectory => libc::ENOTDIR,
+            Kind::IsADirectory => libc::EISDIR,
+            Kind::Exists => libc::EEXIST,
+            Kind::NotEmpty => libc::ENOTEMPTY,
+            Kind::ReadOnly => libc::EROFS,
+            // EACCES, not EPERM: it is the store's answer about an object.
+            Kind::Denied => libc::EACCES,
+            Kind::Invalid => libc::EINVAL,
+            Kind::NameTooLong => libc::ENAMETOOLONG,
+            // Not ENOSYS: the kernel would stop asking for the life of the mount.
+            Kind::Unsupported => libc::EOPNOTSUPP,
+            Kind::Corrupt => libc::EIO,
+            // Not EAGAIN or ETIMEDOUT: programs retry or misread those on files.
+            Kind::Unavailable => libc::EIO,
+            Kind::Changed => libc::ESTALE,
+            Kind::TooLarge => libc::EFBIG,
+            Kind::NoSpace => libc::ENOSPC,
+            Kind::CrossDevice => libc::EXDEV,
+            Kind::Interrupted => libc::EINTR,
+        }
+    }
+}
+
+/// A fault, the key or path it is about, and what was found.
+#[derive(Clone, Debug)]
+pub struct Error {
+    kind: Kind,
+    subject: String,
+    detail: String,
+}
+
+impl Error {
+    /// Builds an error about `subject` (a key, a path, an option).
+    pub fn new(kind: Kind, subject: impl fmt::Display, detail: impl fmt::Display) -> Error {
+        Error {
+            kind,
+            subject: subject.to_string(),
+            detail: detail.to_string(),
+        }
+    }
+
+    /// A document or chunk that does not parse, decode or check.
+    pub fn corrupt(subject: impl fmt::Display, detail: impl fmt::Display) -> Error {
+        Error::new(Kind::Corrupt, subject, detail)
+    }
+
+    /// A codec, data type or feature that is not there.
+    pub fn unsupported(subject: impl fmt::Display, detail: impl fmt::Display) -> Error {
+        Error::new(Kind::Unsupported, subject, detail)
+    }
+
+    /// An argument that makes no sense.
+    pub fn invalid(subject: impl fmt::Display, detail: impl fmt::Display) -> Error {
+        Error::new(Kind::Invalid, subject, detail)
+    }
+
+    /// Nothing of that name.
+    pub fn not_found(subject: impl fmt::Display) -> Error {
+        Error::new(Kind::NotFound, subject, "no such file or key")
+    }
+
+    /// More than a limit allows.
+    pub fn too_large(subject: impl fmt::Display, detail: impl fmt::Display) -> Error {
+        Error::new(Kind::TooLarge, subject, detail)
+    }
+
+    /// An operation on a mount that cannot be written.
+    pub fn read_only(subject: impl fmt::Display) -> Error {
+        Error::new(Kind::ReadOnly, subject, "the mount is read-only")
+    }
+
+    /// Translates an error of the operating system about `subject`.
+    pub fn os(subject: impl fmt::Display, error: impl Into<std::io::Error>) -> Error {
+        let error = error.into();
+        let kind = match error.raw_os_error() {
+            Some(libc::ENOENT) => Kind::NotFound,
+            Some(libc::ENOTDIR) => Kind::NotADirectory,
+            Some(libc::EISDIR) => Kind::IsADirectory,
+            Some(libc::EEXIST) => Kind::Exists,
+            Some(libc::ENOTEMPTY) => Kind::NotEmpty,
+            Some(libc::EROFS) => Kind::ReadOnly,
+            Some(libc::EACCES | libc::EPERM) => Kind::Denied,
+            Some(libc::EINVAL) => Kind::Invalid,
+            Some(libc::ENAMETOOLONG) => Kind::NameTooLong,
+            Some(libc::EOPNOTSUPP | libc::ENOSYS) => Kind::Unsupported,
+            Some(libc::ESTALE) => Kind::Changed,
+            Some(libc::EFBIG | libc::EOVERFLOW) => Kind::TooLarge,
+            Some(libc::ENOSPC | libc::EDQUOT) => Kind::NoSpace,
+            Some(libc::EXDEV) => Kind::CrossDevice,
+            Some(libc::EINTR) => Kind::Interrupted,
+            _ => Kind::Unavailable,
+        };
+        Error::new(kind, subject, error)
+    }
+
+    /// Says what the error is about, once a module knows that better than the one that found it.
+    pub fn about(mut self, subject: impl fmt::Display) -> Error {
+        if self.subject.is_empty() {
+            self.subject = subject.to_string();
+        } else {
+            self.detail = format!("{}: {}", self.subject, self.detail);
+            self.subject = subject.to_string();
+        }
+        self
+    }
+
+    /// Returns the kind of fault.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Returns the errno that a program on the mount sees.
+    pub fn errno(&self) -> i32 {
+        self.kind.errno()
+    }
+
+    /// Returns what was found, without the subject.
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.subject.is_empty() {
+            return f.write_str(&printable(&self.detail));
+        }
+        write!(
+            f,
+            "{}: {}",
+            printable(&self.subject),
+            printable(&self.detail)
+        )
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Returns `text` fit for a terminal or a log: control, bidirectional and zero-width characters escaped.
+pub fn printable(text: &str) -> String {
+    let hidden = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+    };
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if hidden(c) {
+            out.extend(c.escape_default())
+        } else {
+            out.push(c)
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subject_comes_first_and_context_wraps_it() {
+        let error = Error::corrupt("", "unexpected end")
+            .about("a/c/0")
+            .about("a");
+        assert_eq!(error.to_string(), "a: a/c/0: unexpected end");
+    }
+
+    #[test]
+    fn terminal_escapes_are_not_printed() {
+        let error = Error::not_found("\u{1b}[2J\u{202e}x");
+        assert_eq!(
+            error.to_string(),
+            "\\u{1b}[2J\\u{202e}x: no such file or key"
+        );
+    }
+}
