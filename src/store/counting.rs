@@ -1,0 +1,115 @@
+//! A store that counts: a wrapper around any other, so that no store has to.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use std::time::Instant;
+
+use crate::error::Result;
+use crate::stats::Stats;
+use crate::store::ByteRange;
+use crate::store::Key;
+use crate::store::Listing;
+use crate::store::Meta;
+use crate::store::Object;
+use crate::store::Reader;
+use crate::store::Store;
+
+/// A store over a store, with the counters that are named `store_*`.
+pub struct Counting {
+    inner: Arc<dyn Store>,
+    stats: Arc<Stats>,
+}
+
+impl Counting {
+    /// Wraps a store.
+    pub fn new(inner: Arc<dyn Store>, stats: Arc<Stats>) -> Counting {
+        Counting { inner, stats }
+    }
+}
+
+fn timed<T>(stats: &Stats, work: impl FnOnce() -> T) -> T {
+    let start = Instant::now();
+    let answer = work();
+    stats
+        .store_nanoseconds
+        .add(start.elapsed().as_nanos() as u64);
+    answer
+}
+
+/// Counts the bytes of an answer.
+fn counted(stats: &Stats, answer: Result<Option<Object>>) -> Result<Option<Object>> {
+    stats.store_get_requests.add(1);
+    if let Ok(Some(object)) = &answer {
+        stats.store_get_bytes.add(object.bytes.len() as u64);
+    }
+    answer
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Store for Counting {
+    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+        counted(
+            &self.stats,
+            timed(&self.stats, || self.inner.get(key, limit)),
+        )
+    }
+
+    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
+        counted(
+            &self.stats,
+            timed(&self.stats, || self.inner.get_range(key, range)),
+        )
+    }
+
+    fn head(&self, key: &Key) -> Result<Option<Meta>> {
+        self.stats.store_head_requests.add(1);
+        timed(&self.stats, || self.inner.head(key))
+    }
+
+    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
+        let inner = timed(&self.stats, || self.inner.open(key))?;
+        Ok(Arc::new(CountingReader {
+            inner,
+            stats: self.stats.clone(),
+        }))
+    }
+
+    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+        self.stats.store_list_requests.add(1);
+        timed(&self.stats, || self.inner.list(prefix))
+    }
+
+    fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
+        self.inner.read_link(key)
+    }
+
+    fn freshness(&self) -> Duration {
+        self.inner.freshness()
+    }
+
+    fn folder(&self) -> Option<&Path> {
+        self.inner.folder()
+    }
+}
+
+struct CountingReader {
+    inner: Arc<dyn Reader>,
+    stats: Arc<Stats>,
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Reader for CountingReader {
+    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let answer = timed(&self.stats, || self.inner.read_at(offset, len));
+        self.stats.store_get_requests.add(1);
+        if let Ok(bytes) = &answer {
+            self.stats.store_get_bytes.add(bytes.len() as u64);
+        }
+        answer
+    }
+
+    fn meta(&self) -> Result<Meta> {
+        self.inner.meta()
+    }
+}

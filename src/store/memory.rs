@@ -1,0 +1,175 @@
+//! A store in memory, for tests: keys and their bytes in a sorted map.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::time::Duration;
+use std::time::UNIX_EPOCH;
+
+use crate::error::Error;
+use crate::error::Result;
+use crate::store::ByteRange;
+use crate::store::EntryKind;
+use crate::store::Key;
+use crate::store::Listing;
+use crate::store::Meta;
+use crate::store::Object;
+use crate::store::Reader;
+use crate::store::Store;
+use crate::store::Version;
+use crate::store::listing::Names;
+
+/// Keys and their bytes; clones share them.
+#[derive(Clone, Default)]
+pub struct Memory {
+    objects: Arc<Mutex<Objects>>,
+}
+
+#[derive(Default)]
+struct Objects {
+    by_key: BTreeMap<Key, (Arc<Vec<u8>>, Version)>,
+    changes: u64,
+}
+
+impl Memory {
+    /// Stores an object.
+    pub fn set(&self, key: Key, bytes: Vec<u8>) {
+        let mut objects = self.lock();
+        objects.changes += 1;
+        let version = Version(objects.changes);
+        objects.by_key.insert(key, (Arc::new(bytes), version));
+    }
+
+    /// Removes an object.
+    pub fn erase(&self, key: &Key) {
+        self.lock().by_key.remove(key);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Objects> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn find(&self, key: &Key) -> Option<(Arc<Vec<u8>>, Version)> {
+        self.lock().by_key.get(key).cloned()
+    }
+
+    /// Returns the names directly under a prefix, sorted.
+    fn names(&self, prefix: &Key) -> Vec<(Vec<u8>, EntryKind)> {
+        let mut names: BTreeMap<Vec<u8>, EntryKind> = BTreeMap::new();
+        for key in self.lock().by_key.keys() {
+            let Some(rest) = key.below(prefix) else {
+                continue;
+            };
+            let mut parts = rest.names();
+            let Some(name) = parts.next() else { continue };
+            let kind = if parts.next().is_some() {
+                EntryKind::Directory
+            } else {
+                EntryKind::File
+            };
+            names.insert(name.to_vec(), kind);
+        }
+        names.into_iter().collect()
+    }
+}
+
+fn describe(kind: EntryKind, size: u64, version: Version) -> Meta {
+    Meta {
+        kind,
+        size,
+        stored: size,
+        modified: UNIX_EPOCH,
+        version,
+    }
+}
+
+fn part(bytes: &[u8], start: u64, end: u64) -> Vec<u8> {
+    let clip = |place: u64| {
+        usize::try_from(place)
+            .unwrap_or(usize::MAX)
+            .min(bytes.len())
+    };
+    bytes
+        .get(clip(start)..clip(end))
+        .unwrap_or_default()
+        .to_vec()
+}
+
+impl Store for Memory {
+    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+        let Some((bytes, version)) = self.find(key) else {
+            return Ok(None);
+        };
+        let size = bytes.len() as u64;
+        if size > limit {
+            return Err(Error::too_large(
+                key,
+                format!("{size} bytes, at most {limit} are read"),
+            ));
+        }
+        Ok(Some(Object {
+            bytes: bytes.to_vec(),
+            size,
+            version,
+        }))
+    }
+
+    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
+        let Some((bytes, version)) = self.find(key) else {
+            return Ok(None);
+        };
+        let size = bytes.len() as u64;
+        let span = range.within(size);
+        Ok(Some(Object {
+            bytes: part(&bytes, span.start, span.end),
+            size,
+            version,
+        }))
+    }
+
+    fn head(&self, key: &Key) -> Result<Option<Meta>> {
+        if let Some((bytes, version)) = self.find(key) {
+            return Ok(Some(describe(EntryKind::File, bytes.len() as u64, version)));
+        }
+        let holds_some = key.is_root() || !self.names(key).is_empty();
+        Ok(holds_some.then(|| describe(EntryKind::Directory, 0, Version(0))))
+    }
+
+    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
+        let (bytes, version) = self.find(key).ok_or_else(|| Error::not_found(key))?;
+        Ok(Arc::new(OpenObject { bytes, version }))
+    }
+
+    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+        let names = self.names(prefix);
+        if names.is_empty() && !prefix.is_root() {
+            return Err(Error::not_found(prefix));
+        }
+        Ok(Box::new(Names::new(names)))
+    }
+
+    fn freshness(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+struct OpenObject {
+    bytes: Arc<Vec<u8>>,
+    version: Version,
+}
+
+impl Reader for OpenObject {
+    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+        Ok(part(&self.bytes, offset, offset.saturating_add(len as u64)))
+    }
+
+    fn meta(&self) -> Result<Meta> {
+        Ok(describe(
+            EntryKind::File,
+            self.bytes.len() as u64,
+            self.version,
+        ))
+    }
+}

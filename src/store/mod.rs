@@ -1,0 +1,358 @@
+//! Where bytes are: the abstract store interface of the Zarr specifications, and keys.
+//!
+//! A missing key is `Ok(None)` from here up; an error is never "missing". Every answer carries the version
+//! of the object, so that what is cached above can tell whether it is still true. Nothing here knows what
+//! a group or an array is.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use std::time::SystemTime;
+
+use crate::error::Error;
+use crate::error::Kind;
+use crate::error::Result;
+use crate::error::printable;
+use crate::stats::Stats;
+
+pub mod counting;
+pub mod listing;
+pub mod local;
+pub mod memory;
+
+/// The name of an object: components joined by `/`, none of them empty, `.`, `..`, longer than 255 bytes or
+/// with a NUL in it. The empty key is the store itself. Bytes need not be UTF-8.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Key(Vec<u8>);
+
+impl Key {
+    /// The store itself.
+    pub fn root() -> Key {
+        Key::default()
+    }
+
+    /// Checks and takes a key; `Invalid` if a component could not be a name.
+    pub fn new(bytes: impl Into<Vec<u8>>) -> Result<Key> {
+        let bytes = bytes.into();
+        if !bytes.is_empty() {
+            for name in bytes.split(|&b| b == b'/') {
+                check_name(name)?;
+            }
+        }
+        Ok(Key(bytes))
+    }
+
+    /// Returns the key of `name` inside this one; `NameTooLong` or `Invalid` if it could not be a name.
+    pub fn child(&self, name: &[u8]) -> Result<Key> {
+        check_name(name)?;
+        if name.contains(&b'/') {
+            return Err(Error::invalid(Key(name.to_vec()), "a name holds no slash"));
+        }
+        let mut bytes = Vec::with_capacity(self.0.len() + 1 + name.len());
+        bytes.extend_from_slice(&self.0);
+        if !bytes.is_empty() {
+            bytes.push(b'/');
+        }
+        bytes.extend_from_slice(name);
+        Ok(Key(bytes))
+    }
+
+    /// Returns the key that holds this one; nothing for the root.
+    pub fn parent(&self) -> Option<Key> {
+        if self.is_root() {
+            return None;
+        }
+        let end = self.0.iter().rposition(|&b| b == b'/').unwrap_or(0);
+        Some(Key(self.0.get(..end).unwrap_or_default().to_vec()))
+    }
+
+    /// Returns the last component; empty for the root.
+    pub fn name(&self) -> &[u8] {
+        self.0.rsplit(|&b| b == b'/').next().unwrap_or_default()
+    }
+
+    /// Returns the components.
+    pub fn names(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.split(|&b| b == b'/').filter(|name| !name.is_empty())
+    }
+
+    /// Returns the rest of this key below `prefix`, or nothing if it does not lie there.
+    pub fn below(&self, prefix: &Key) -> Option<Key> {
+        if prefix.is_root() {
+            return Some(self.clone());
+        }
+        match self.0.strip_prefix(prefix.0.as_slice())? {
+            [] => Some(Key::root()),
+            [b'/', rest @ ..] => Some(Key(rest.to_vec())),
+            _ => None,
+        }
+    }
+
+    /// Whether this is the store itself.
+    pub fn is_root(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_root() {
+            return f.write_str("/");
+        }
+        f.write_str(&printable(&String::from_utf8_lossy(&self.0)))
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", String::from_utf8_lossy(&self.0))
+    }
+}
+
+/// The longest name that the kernel takes.
+const MAX_NAME: usize = 255;
+
+fn check_name(name: &[u8]) -> Result<()> {
+    let shown = || printable(&String::from_utf8_lossy(name));
+    if name.len() > MAX_NAME {
+        return Err(Error::new(
+            Kind::NameTooLong,
+            shown(),
+            "a name has at most 255 bytes",
+        ));
+    }
+    if name.is_empty() || name == b"." || name == b".." || name.contains(&0) {
+        return Err(Error::invalid(format!("'{}'", shown()), "cannot be a name"));
+    }
+    Ok(())
+}
+
+/// Tells one content of a key from another: made of the ETag, or of inode, size and times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Version(pub u64);
+
+/// What a store knows of an object without its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meta {
+    /// What lies there.
+    pub kind: EntryKind,
+    /// Length in bytes; 0 for directories.
+    pub size: u64,
+    /// Bytes that it takes on the medium.
+    pub stored: u64,
+    /// When it was last changed.
+    pub modified: SystemTime,
+    /// Which content it is.
+    pub version: Version,
+}
+
+/// What lies under a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntryKind {
+    /// An object.
+    File,
+    /// A prefix of other keys.
+    Directory,
+    /// A symbolic link that stays inside the store (local stores).
+    Link,
+}
+
+/// An object's bytes.
+#[derive(Clone, Debug)]
+pub struct Object {
+    /// The whole object, or the range that was asked for.
+    pub bytes: Vec<u8>,
+    /// Length of the whole object.
+    pub size: u64,
+    /// Which content it is.
+    pub version: Version,
+}
+
+/// Which part of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ByteRange {
+    /// From and to; cut off at the object's end.
+    Span(Range<u64>),
+    /// The last so many bytes.
+    Suffix(u64),
+}
+
+impl ByteRange {
+    /// Returns the part of an object of `size` bytes that the range means.
+    pub fn within(&self, size: u64) -> Range<u64> {
+        match self {
+            ByteRange::Span(span) => {
+                span.start.min(size)..span.end.min(size).max(span.start.min(size))
+            }
+            ByteRange::Suffix(length) => size.saturating_sub(*length)..size,
+        }
+    }
+}
+
+/// One name of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Name {
+    /// The last component of its key.
+    pub name: Vec<u8>,
+    /// What it is.
+    pub kind: EntryKind,
+    /// Where a listing goes on after this name; stable while the directory does not change. Never 0.
+    pub cursor: u64,
+}
+
+/// A directory read name by name, in constant memory.
+pub trait Listing: Send {
+    /// Returns the next name, or nothing at the end.
+    fn next(&mut self) -> Result<Option<Name>>;
+    /// Goes on after the name that had `cursor`; 0 is the beginning.
+    fn seek(&mut self, cursor: u64) -> Result<()>;
+}
+
+/// An object kept open: what it held when it was opened stays readable, or `Changed` is said.
+pub trait Reader: Send + Sync {
+    /// Returns up to `len` bytes at `offset`; fewer only at the end.
+    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>>;
+    /// Returns size and version now.
+    fn meta(&self) -> Result<Meta>;
+}
+
+/// The drafts' abstract store interface: get, get partial, list a directory, size.
+pub trait Store: Send + Sync {
+    /// Returns a whole object of at most `limit` bytes (`TooLarge` beyond); nothing if the key is missing
+    /// or is a prefix only.
+    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>>;
+
+    /// Returns part of an object.
+    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>>;
+
+    /// Returns size and version; nothing if the key is missing. A prefix of other keys is a `Directory`.
+    fn head(&self, key: &Key) -> Result<Option<Meta>>;
+
+    /// Opens an object for reading piece by piece; `NotFound` if it is missing.
+    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>>;
+
+    /// Lists what lies directly under a prefix; `NotFound` if there is nothing.
+    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>>;
+
+    /// Returns where a link points.
+    fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
+        Err(Error::invalid(key, "not a symbolic link"))
+    }
+
+    /// Returns for how long an answer may be taken for true.
+    fn freshness(&self) -> Duration;
+
+    /// Returns the folder on this machine that the store is, if it is one.
+    fn folder(&self) -> Option<&Path> {
+        None
+    }
+}
+
+/// How to open a store.
+#[derive(Clone, Debug, Default)]
+pub struct StoreConfig {
+    /// Follow symbolic links of a local store even when they leave it.
+    pub follow_symlinks: bool,
+}
+
+/// Opens the store at a path or URL; `Unsupported` for a scheme that is not there, `NotFound` or `Denied` as
+/// the store says.
+pub fn open(location: &str, config: &StoreConfig, stats: &Arc<Stats>) -> Result<Arc<dyn Store>> {
+    let store: Arc<dyn Store> = match scheme(location) {
+        None => Arc::new(local::Local::open(Path::new(location), config)?),
+        Some(("file", rest)) => Arc::new(local::Local::open(Path::new(&local_path(rest)), config)?),
+        Some(("memory", _)) => Arc::new(memory::Memory::default()),
+        Some((scheme, _)) => {
+            return Err(Error::unsupported(
+                location,
+                format!("stores of kind {scheme}: are not supported"),
+            ));
+        }
+    };
+    Ok(Arc::new(counting::Counting::new(store, stats.clone())))
+}
+
+/// Returns the local folder that `location` names, if it names one.
+pub fn local_folder(location: &str) -> Option<String> {
+    match scheme(location) {
+        None => Some(location.to_string()),
+        Some(("file", rest)) => Some(local_path(rest)),
+        Some(_) => None,
+    }
+}
+
+/// Splits `scheme:rest`; a scheme has at least two letters, so that `c:x` stays a path.
+fn scheme(location: &str) -> Option<(&str, &str)> {
+    let (scheme, rest) = location.split_once(':')?;
+    let is_scheme = scheme.len() > 1
+        && scheme
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'+');
+    let is_url = rest.starts_with("//") || scheme == "file" || scheme == "memory";
+    (is_scheme && is_url).then_some((scheme, rest))
+}
+
+/// Returns the path of a `file:` URL: authority dropped, percent escapes undone.
+fn local_path(rest: &str) -> String {
+    let path = match rest.strip_prefix("//") {
+        Some(rest) => rest.find('/').map_or("", |start| &rest[start..]),
+        None => rest,
+    };
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut input = path.as_bytes();
+    while let Some((&byte, rest)) = input.split_first() {
+        input = rest;
+        let escape = (byte == b'%').then(|| rest.get(..2)).flatten();
+        match escape.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok()) {
+            Some(value) => {
+                bytes.push(value);
+                input = rest.get(2..).unwrap_or_default();
+            }
+            None => bytes.push(byte),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_could_leave_the_store_are_refused() {
+        for bad in ["..", "a/../b", "a//b", "/a", "a/", ".", "a\0"] {
+            assert!(Key::new(bad).is_err(), "{bad:?}");
+        }
+        assert_eq!(
+            Key::new("x".repeat(256)).unwrap_err().kind(),
+            Kind::NameTooLong
+        );
+    }
+
+    #[test]
+    fn keys_take_any_other_bytes() {
+        let key = Key::new(b"a/\xff\n \\".to_vec()).unwrap();
+        assert_eq!(key.name(), b"\xff\n \\");
+        assert_eq!(key.parent(), Some(Key::new("a").unwrap()));
+        assert_eq!(
+            key.below(&Key::new("a").unwrap()).unwrap().as_bytes(),
+            b"\xff\n \\"
+        );
+        assert_eq!(Key::new("ab").unwrap().below(&Key::new("a").unwrap()), None);
+    }
+
+    #[test]
+    fn file_urls_are_paths() {
+        assert_eq!(local_folder("file:///a%20b").as_deref(), Some("/a b"));
+        assert_eq!(local_folder("file://host/a").as_deref(), Some("/a"));
+        assert_eq!(local_folder("./a:b").as_deref(), Some("./a:b"));
+        assert_eq!(local_folder("s3://a"), None);
+    }
+}
