@@ -1,0 +1,91 @@
+//! The dialects of Zarr: which documents describe a node, and what they say.
+//!
+//! A dialect turns documents into the model and does no I/O. Nobody below this folder asks which dialect a
+//! node came from. To add one: a file with a `DIALECT` and a line in `DIALECTS`.
+
+use serde_json::Map;
+use serde_json::Value;
+
+use crate::error::Error;
+use crate::error::Result;
+use crate::model::Node;
+use crate::store::Key;
+
+pub mod fill;
+pub mod json;
+pub mod v2;
+pub mod v3;
+
+/// A dialect: where its documents are and how they read.
+pub struct Dialect {
+    /// The name that a person sees.
+    pub name: &'static str,
+    /// Returns the keys of the documents that may describe the node at a path; the first ones decide
+    /// whether there is a node.
+    pub documents: fn(&Key) -> Result<Vec<Key>>,
+    /// Reads the documents, in the order of their keys; nothing if they describe no node.
+    pub parse: fn(&Key, &[Document]) -> Result<Option<Node>>,
+}
+
+/// A document that may be missing.
+pub struct Document {
+    /// Where it is stored.
+    pub key: Key,
+    /// Its bytes.
+    pub bytes: Option<Vec<u8>>,
+}
+
+/// Every dialect, in the order in which they are tried.
+pub const DIALECTS: &[&Dialect] = &[&v3::DIALECT, &v2::DIALECT];
+
+impl Document {
+    /// Parses the document as a JSON object; nothing if it is missing, `Corrupt` if it is something else.
+    pub fn object(&self) -> Result<Option<Map<String, Value>>> {
+        let Some(bytes) = &self.bytes else {
+            return Ok(None);
+        };
+        match json::parse(bytes).map_err(|error| error.about(&self.key))? {
+            Value::Object(members) => Ok(Some(members)),
+            _ => Err(Error::corrupt(&self.key, "expected a JSON object")),
+        }
+    }
+}
+
+/// Reads a member that holds a list of whole numbers, none negative.
+pub(crate) fn lengths(members: &Map<String, Value>, name: &str) -> Result<Vec<u64>> {
+    let wrong = || Error::corrupt(name, "expected a list of whole numbers, none negative");
+    let list = members
+        .get(name)
+        .and_then(Value::as_array)
+        .ok_or_else(wrong)?;
+    list.iter()
+        .map(|number| number.as_u64().ok_or_else(wrong))
+        .collect()
+}
+
+/// Checks that a shape and its chunks can mean something: same rank, not too many dimensions, no chunk of
+/// length zero.
+pub(crate) fn check_shapes(shape: &[u64], chunk: &[u64]) -> Result<()> {
+    if shape.len() > crate::model::MAX_RANK {
+        let most = crate::model::MAX_RANK;
+        return Err(Error::too_large(
+            "shape",
+            format!("{} dimensions, at most {most} are read", shape.len()),
+        ));
+    }
+    if shape.len() != chunk.len() {
+        let found = format!(
+            "{} dimensions, but chunks have {}",
+            shape.len(),
+            chunk.len()
+        );
+        return Err(Error::corrupt("shape", found));
+    }
+    if chunk.contains(&0) {
+        return Err(Error::corrupt(
+            "chunk shape",
+            format!("{chunk:?}: a chunk of length zero"),
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,340 @@
+//! v2: `.zarray`, `.zgroup`, `.zattrs`.
+//!
+//! Byte order, memory order, filters and compressor become codecs as final v3 names them. Chunks may lie
+//! nested although nothing says so (writers before `dimension_separator`), so both forms are tried then.
+
+use serde_json::Map;
+use serde_json::Value;
+use serde_json::json;
+
+use crate::dialect::Dialect;
+use crate::dialect::Document;
+use crate::dialect::check_shapes;
+use crate::dialect::fill;
+use crate::dialect::lengths;
+use crate::error::Error;
+use crate::error::Result;
+use crate::model::Array;
+use crate::model::CodecSpec;
+use crate::model::DataType;
+use crate::model::Group;
+use crate::model::KeyScheme;
+use crate::model::Node;
+use crate::store::Key;
+
+/// v2.
+pub const DIALECT: Dialect = Dialect {
+    name: "v2",
+    documents,
+    parse,
+};
+
+fn documents(path: &Key) -> Result<Vec<Key>> {
+    [".zarray", ".zgroup", ".zattrs"]
+        .iter()
+        .map(|name| path.child(name.as_bytes()))
+        .collect()
+}
+
+fn parse(path: &Key, documents: &[Document]) -> Result<Option<Node>> {
+    let [zarray, zgroup, zattrs] = documents else {
+        return Ok(None);
+    };
+    if let Some(members) = zarray.object()? {
+        let attributes = zattrs.object()?.unwrap_or_default();
+        let array = array(path, &members, attributes).map_err(|error| error.about(&zarray.key))?;
+        return Ok(Some(Node::Array(Box::new(array))));
+    }
+    match zgroup.object()? {
+        Some(_) => Ok(Some(Node::Group(Group {
+            attributes: zattrs.object()?.unwrap_or_default(),
+        }))),
+        None => Ok(None),
+    }
+}
+
+/// Reads the members of `.zarray` (v2 specification, "Metadata").
+fn array(
+    path: &Key,
+    members: &Map<String, Value>,
+    attributes: Map<String, Value>,
+) -> Result<Array> {
+    if members.get("zarr_format").and_then(Value::as_u64) != Some(2) {
+        let found = members.get("zarr_format").unwrap_or(&Value::Null);
+        return Err(Error::unsupported(
+            "zarr_format",
+            format!("expected 2, found {found}"),
+        ));
+    }
+    let shape = lengths(members, "shape")?;
+    let chunk_shape = lengths(members, "chunks")?;
+    check_shapes(&shape, &chunk_shape)?;
+    let (data_type, endian) = data_type(members)?;
+    Ok(Array {
+        dialect: DIALECT.name,
+        fill_value: fill::parse(
+            &data_type,
+            members.get("fill_value").unwrap_or(&Value::Null),
+        )?,
+        codecs: codecs(members, shape.len(), &data_type, endian)?,
+        keys: keys(path, members)?,
+        dimension_names: dimension_names(&attributes, shape.len()),
+        attributes,
+        undecodable: None,
+        shape,
+        chunk_shape,
+        data_type,
+    })
+}
+
+/// Reads a numpy type string: byte order, kind, bytes (v2 specification, "Data type encoding").
+fn data_type(members: &Map<String, Value>) -> Result<(DataType, &'static str)> {
+    let dtype = members
+        .get("dtype")
+        .ok_or_else(|| Error::corrupt("dtype", "is missing"))?;
+    let Value::String(text) = dtype else {
+        return Ok((DataType::Unknown(dtype.to_string()), "little"));
+    };
+    let endian = if text.starts_with('>') {
+        "big"
+    } else {
+        "little"
+    };
+    let known = |text: &str| {
+        let kind = text.trim_start_matches(['<', '>', '|', '=']);
+        let width: usize = kind.get(1..)?.parse().ok()?;
+        match (kind.get(..1)?, width) {
+            ("b", 1) => Some(DataType::Bool),
+            ("i", 1 | 2 | 4 | 8) => Some(DataType::Int(width)),
+            ("u", 1 | 2 | 4 | 8) => Some(DataType::UInt(width)),
+            ("f", 2 | 4 | 8) => Some(DataType::Float(width)),
+            ("c", 8 | 16) => Some(DataType::Complex(width)),
+            ("V", 1..) => Some(DataType::Raw(width)),
+            _ => None,
+        }
+    };
+    Ok((
+        known(text).unwrap_or_else(|| DataType::Unknown(text.clone())),
+        endian,
+    ))
+}
+
+/// Filters that work on bytes, not on elements: what follows them does too.
+const BYTE_FILTERS: [&str; 13] = [
+    "adler32",
+    "blosc",
+    "bz2",
+    "crc32",
+    "crc32c",
+    "fletcher32",
+    "gzip",
+    "jenkins_lookup3",
+    "lz4",
+    "lzma",
+    "shuffle",
+    "zlib",
+    "zstd",
+];
+
+/// Builds the chain: memory order, filters, byte order, compressor. Byte order comes before the first
+/// filter that works on bytes.
+fn codecs(
+    members: &Map<String, Value>,
+    rank: usize,
+    data_type: &DataType,
+    endian: &str,
+) -> Result<Vec<CodecSpec>> {
+    let mut chain = Vec::new();
+    chain.extend(memory_order(members, rank)?);
+    let bytes = match data_type.word() {
+        1 => CodecSpec::new("bytes", Value::Null),
+        _ => CodecSpec::new("bytes", json!({ "endian": endian })),
+    };
+    let mut bytes = Some(bytes);
+    for filter in filters(members)? {
+        let id = filter.get("id").and_then(Value::as_str).unwrap_or_default();
+        if BYTE_FILTERS.contains(&id) {
+            chain.extend(bytes.take());
+        }
+        chain.push(numcodec(filter, data_type)?);
+    }
+    chain.extend(bytes);
+    match members.get("compressor") {
+        None | Some(Value::Null) => {}
+        Some(compressor) => chain.push(numcodec(compressor, data_type)?),
+    }
+    Ok(chain)
+}
+
+/// Reads `order`: F is a transposition.
+fn memory_order(members: &Map<String, Value>, rank: usize) -> Result<Option<CodecSpec>> {
+    match members.get("order").and_then(Value::as_str) {
+        Some("F") if rank > 1 => {
+            let order: Vec<usize> = (0..rank).rev().collect();
+            Ok(Some(CodecSpec::new("transpose", json!({ "order": order }))))
+        }
+        Some("C" | "F") | None => Ok(None),
+        Some(other) => Err(Error::corrupt(
+            "order",
+            format!("expected C or F, found {other}"),
+        )),
+    }
+}
+
+fn filters(members: &Map<String, Value>) -> Result<&[Value]> {
+    match members.get("filters") {
+        None | Some(Value::Null) => Ok(&[]),
+        Some(Value::Array(filters)) => Ok(filters),
+        Some(other) => Err(Error::corrupt(
+            "filters",
+            format!("expected a list or null, found {other}"),
+        )),
+    }
+}
+
+/// Returns a numcodecs configuration under its final-v3 name.
+fn numcodec(configuration: &Value, data_type: &DataType) -> Result<CodecSpec> {
+    let wrong = || {
+        Error::corrupt(
+            "codec",
+            format!("expected an object with an id, found {configuration}"),
+        )
+    };
+    let mut members = configuration.as_object().ok_or_else(wrong)?.clone();
+    let id = members.remove("id").ok_or_else(wrong)?;
+    let id = id.as_str().ok_or_else(wrong)?;
+    match id {
+        "blosc" => Ok(blosc(members, data_type)),
+        "zstd" | "gzip" => Ok(CodecSpec {
+            name: id.to_string(),
+            configuration: members,
+        }),
+        other => Ok(CodecSpec {
+            name: format!("numcodecs.{other}"),
+            configuration: members,
+        }),
+    }
+}
+
+/// Names blosc's shuffle as v3 does; -1 leaves the choice to the element size.
+fn blosc(mut members: Map<String, Value>, data_type: &DataType) -> CodecSpec {
+    let size = data_type.size().unwrap_or(1);
+    let shuffle = match members.get("shuffle").and_then(Value::as_i64) {
+        Some(0) => "noshuffle",
+        Some(2) => "bitshuffle",
+        Some(-1) if size == 1 => "bitshuffle",
+        _ => "shuffle",
+    };
+    members.insert("shuffle".to_string(), json!(shuffle));
+    members.insert("typesize".to_string(), json!(size));
+    members.entry("blocksize").or_insert(json!(0));
+    CodecSpec {
+        name: "blosc".to_string(),
+        configuration: members,
+    }
+}
+
+fn keys(path: &Key, members: &Map<String, Value>) -> Result<KeyScheme> {
+    let (separator, other_separator) = match members.get("dimension_separator") {
+        None | Some(Value::Null) => ('.', Some('/')),
+        Some(Value::String(text)) if text == "." => ('.', None),
+        Some(Value::String(text)) if text == "/" => ('/', None),
+        Some(other) => {
+            return Err(Error::corrupt(
+                "dimension_separator",
+                format!("expected . or /, found {other}"),
+            ));
+        }
+    };
+    let prefix = if path.is_root() {
+        Vec::new()
+    } else {
+        [path.as_bytes(), b"/"].concat()
+    };
+    Ok(KeyScheme {
+        scalar_keys: vec![[prefix.as_slice(), b"0"].concat()],
+        prefix,
+        separator,
+        other_separator,
+        v3: json!({ "name": "v2", "configuration": { "separator": separator.to_string() } }),
+    })
+}
+
+/// Takes xarray's `_ARRAY_DIMENSIONS` for names if there are as many as dimensions.
+fn dimension_names(attributes: &Map<String, Value>, rank: usize) -> Vec<Option<String>> {
+    match attributes.get("_ARRAY_DIMENSIONS") {
+        Some(Value::Array(names)) if names.len() == rank => names
+            .iter()
+            .map(|name| name.as_str().map(str::to_string))
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(changes: Value) -> Result<Array> {
+        let mut document = json!({
+            "zarr_format": 2,
+            "shape": [10, 20],
+            "chunks": [5, 6],
+            "dtype": ">f8",
+            "compressor": { "id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1 },
+            "fill_value": "NaN",
+            "order": "F",
+            "filters": [{ "id": "delta", "dtype": ">f8" }],
+        });
+        for (name, value) in changes.as_object().unwrap() {
+            document[name] = value.clone();
+        }
+        array(
+            &Key::new("a").unwrap(),
+            document.as_object().unwrap(),
+            Map::new(),
+        )
+    }
+
+    #[test]
+    fn everything_becomes_a_codec_of_v3() {
+        let names: Vec<_> = read(json!({}))
+            .unwrap()
+            .codecs
+            .into_iter()
+            .map(|codec| codec.name)
+            .collect();
+        assert_eq!(names, ["transpose", "numcodecs.delta", "bytes", "blosc"]);
+    }
+
+    #[test]
+    fn chunks_without_a_stated_separator_may_be_nested() {
+        assert_eq!(
+            read(json!({})).unwrap().keys.candidates(&[1, 2]),
+            [b"a/1.2", b"a/1/2"]
+        );
+        let stated = read(json!({ "dimension_separator": "/" })).unwrap();
+        assert_eq!(stated.keys.candidates(&[1, 2]), [b"a/1/2"]);
+        assert_eq!(stated.keys.candidates(&[]), [b"a/0"]);
+    }
+
+    #[test]
+    fn types_that_are_not_known_are_kept() {
+        let array = read(json!({ "dtype": [["x", "<i4"]], "fill_value": null })).unwrap();
+        assert!(matches!(array.data_type, DataType::Unknown(_)));
+    }
+
+    #[test]
+    fn faults_name_the_member() {
+        for changes in [
+            json!({ "chunks": [0, 1] }),
+            json!({ "order": "K" }),
+            json!({ "filters": 3 }),
+            json!({ "compressor": { "level": 1 } }),
+            json!({ "dimension_separator": "-" }),
+            json!({ "zarr_format": 4 }),
+        ] {
+            assert!(read(changes.clone()).is_err(), "{changes}");
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! Final v3 (core specification 3.1): `zarr.json`.
+//!
+//! Reads what real writers produce: codecs and encodings as bare words, no configuration, no codec at all.
+//! Members that are not known make a node unreadable unless they say `must_understand: false`.
+
+use serde_json::Map;
+use serde_json::Value;
+use serde_json::json;
+
+use crate::dialect::Dialect;
+use crate::dialect::Document;
+use crate::dialect::check_shapes;
+use crate::dialect::fill;
+use crate::dialect::lengths;
+use crate::error::Error;
+use crate::error::Result;
+use crate::model::Array;
+use crate::model::CodecSpec;
+use crate::model::DataType;
+use crate::model::Group;
+use crate::model::KeyScheme;
+use crate::model::Node;
+use crate::store::Key;
+
+/// Final v3.
+pub const DIALECT: Dialect = Dialect {
+    name: "v3",
+    documents,
+    parse,
+};
+
+/// The name of the metadata document.
+pub const DOCUMENT: &str = "zarr.json";
+
+fn documents(path: &Key) -> Result<Vec<Key>> {
+    Ok(vec![path.child(DOCUMENT.as_bytes())?])
+}
+
+fn parse(path: &Key, documents: &[Document]) -> Result<Option<Node>> {
+    let Some(document) = documents.first() else {
+        return Ok(None);
+    };
+    let Some(members) = document.object()? else {
+        return Ok(None);
+    };
+    node(path, &members)
+        .map(Some)
+        .map_err(|error| error.about(&document.key))
+}
+
+/// Reads the members of `zarr.json`.
+fn node(path: &Key, members: &Map<String, Value>) -> Result<Node> {
+    if members.get("zarr_format").and_then(Value::as_u64) != Some(3) {
+        let found = members.get("zarr_format").unwrap_or(&Value::Null);
+        return Err(Error::unsupported(
+            "zarr_format",
+            format!("expected 3, found {found}"),
+        ));
+    }
+    match members.get("node_type").and_then(Value::as_str) {
+        Some("group") => group(members).map(Node::Group),
+        Some("array") => Ok(Node::Array(Box::new(array(path, members)?))),
+        found => Err(Error::corrupt(
+            "node_type",
+            format!("expected group or array, found {found:?}"),
+        )),
+    }
+}
+
+const GROUP_MEMBERS: [&str; 4] = [
+    "zarr_format",
+    "node_type",
+    "attributes",
+    "consolidated_metadata",
+];
+const ARRAY_MEMBERS: [&str; 11] = [
+    "zarr_format",
+    "node_type",
+    "shape",
+    "data_type",
+    "chunk_grid",
+    "chunk_key_encoding",
+    "fill_value",
+    "codecs",
+    "attributes",
+    "dimension_names",
+    "storage_transformers",
+];
+
+fn group(members: &Map<String, Value>) -> Result<Group> {
+    match not_understood(members, &GROUP_MEMBERS) {
+        Some(why) => Err(Error::unsupported("", why)),
+        None => Ok(Group {
+            attributes: attributes(members),
+        }),
+    }
+}
+
+fn array(path: &Key, members: &Map<String, Value>) -> Result<Array> {
+    let shape = lengths(members, "shape")?;
+    let chunk_shape = chunk_shape(members)?;
+    check_shapes(&shape, &chunk_shape)?;
+    let data_type = data_type(members)?;
+    let fill_value = fill::parse(
+        &data_type,
+        members.get("fill_value").unwrap_or(&Value::Null),
+    )?;
+    Ok(Array {
+        dialect: DIALECT.name,
+        fill_value,
+        codecs: codecs(members.get("codecs"))?,
+        keys: keys(path, members)?,
+        dimension_names: dimension_names(members, shape.len())?,
+        attributes: attributes(members),
+        undecodable: undecodable(members),
+        shape,
+        chunk_shape,
+        data_type,
+    })
+}
+
+/// Says why the array's chunks cannot mean what they seem to.
+fn undecodable(members: &Map<String, Value>) -> Option<String> {
+    match members.get("storage_transformers") {
+        None | Some(Value::Null) => not_understood(members, &ARRAY_MEMBERS),
+        Some(Value::Array(list)) if list.is_empty() => not_understood(members, &ARRAY_MEMBERS),
+        Some(other) => Some(format!("storage_transformers: {other} is not known")),
+    }
+}
+
+/// Returns a complaint about the first member that has to be understood and is not.
+fn not_understood(members: &Map<String, Value>, known: &[&str]) -> Option<String> {
+    let (name, _) = members.iter().find(|(name, value)| {
+        !known.contains(&name.as_str()) && value.get("must_understand") != Some(&Value::Bool(false))
+    })?;
+    Some(format!(
+        "{name}: an extension that is not known and has to be understood"
+    ))
+}
+
+/// Reads a `name` and `configuration`, or a name alone.
+fn named<'a>(value: &'a Value, member: &str) -> Result<(&'a str, Option<&'a Map<String, Value>>)> {
+    let name = value
+        .as_str()
+        .or_else(|| value.get("name").and_then(Value::as_str));
+    let name =
+        name.ok_or_else(|| Error::corrupt(member, format!("expected a name, found {value}")))?;
+    Ok((name, value.get("configuration").and_then(Value::as_object)))
+}
+
+fn data_type(members: &Map<String, Value>) -> Result<DataType> {
+    let value = members
+        .get("data_type")
+        .ok_or_else(|| Error::corrupt("data_type", "is missing"))?;
+    match named(value, "data_type")? {
+        (name, None) => Ok(DataType::from_v3(name)),
+        (_, Some(_)) => Ok(DataType::Unknown(value.to_string())),
+    }
+}
+
+fn chunk_shape(members: &Map<String, Value>) -> Result<Vec<u64>> {
+    let grid = members
+        .get("chunk_grid")
+        .ok_or_else(|| Error::corrupt("chunk_grid", "is missing"))?;
+    match named(grid, "chunk_grid")? {
+        ("regular", Some(configuration)) => lengths(configuration, "chunk_shape"),
+        (name, _) => Err(Error::unsupported(
+            "chunk_grid",
+            format!("{name} is not known"),
+        )),
+    }
+}
+
+/// Reads `chunk_key_encoding`: `default` has `c` before the indices, `v2` has nothing.
+fn keys(path: &Key, members: &Map<String, Value>) -> Result<KeyScheme> {
+    let default = json!("default");
+    let encoding = members.get("chunk_key_encoding").unwrap_or(&default);
+    let (name, configuration) = named(encoding, "chunk_key_encoding")?;
+    let separator = match configuration.and_then(|members| members.get("separator")) {
+        Some(Value::String(text)) if text == "." => '.',
+        Some(Value::String(text)) if text == "/" => '/',
+        None if name == "v2" => '.',
+        None => '/',
+        Some(other) => {
+            return Err(Error::corrupt(
+                "separator",
+                format!("expected . or /, found {other}"),
+            ));
+        }
+    };
+    let v3 = json!({ "name": name, "configuration": { "separator": separator.to_string() } });
+    let (prefix, scalar) = match name {
+        "default" => (format!("c{separator}"), "c"),
+        "v2" => (String::new(), "0"),
+        other => {
+            return Err(Error::unsupported(
+                "chunk_key_encoding",
+                format!("{other} is not known"),
+            ));
+        }
+    };
+    let within = |name: &str| {
+        if path.is_root() {
+            name.into()
+        } else {
+            [path.as_bytes(), b"/", name.as_bytes()].concat()
+        }
+    };
+    Ok(KeyScheme {
+        prefix: within(&prefix),
+        separator,
+        other_separator: None,
+        scalar_keys: vec![within(scalar)],
+        v3,
+    })
+}
+
+fn codecs(value: Option<&Value>) -> Result<Vec<CodecSpec>> {
+    let wrong = || Error::corrupt("codecs", "expected a list of codecs");
+    let list = value.and_then(Value::as_array).ok_or_else(wrong)?;
+    list.iter()
+        .map(|codec| {
+            let (name, configuration) = named(codec, "codecs")?;
+            Ok(CodecSpec {
+                name: name.to_string(),
+                configuration: configuration.cloned().unwrap_or_default(),
+            })
+        })
+        .collect()
+}
+
+fn dimension_names(members: &Map<String, Value>, rank: usize) -> Result<Vec<Option<String>>> {
+    match members.get("dimension_names") {
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(Value::Array(names)) if names.len() == rank => Ok(names
+            .iter()
+            .map(|name| name.as_str().map(str::to_string))
+            .collect()),
+        Some(other) => Err(Error::corrupt(
+            "dimension_names",
+            format!("expected {rank} names, found {other}"),
+        )),
+    }
+}
+
+fn attributes(members: &Map<String, Value>) -> Map<String, Value> {
+    members
+        .get("attributes")
+        .and_then(Value::as_object)
+        .cloned()
+        .unwrap_or_default()
+}
+
+/// Returns the metadata of a node as final v3, whatever its dialect.
+pub fn render(node: &Node) -> Value {
+    match node {
+        Node::Group(group) => {
+            json!({ "zarr_format": 3, "node_type": "group", "attributes": group.attributes })
+        }
+        Node::Array(array) => render_array(array),
+    }
+}
+
+fn render_array(array: &Array) -> Value {
+    let codecs: Vec<Value> = array.codecs.iter().map(CodecSpec::to_json).collect();
+    let mut rendered = json!({
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": array.shape,
+        "data_type": rendered_type(&array.data_type),
+        "chunk_grid": { "name": "regular", "configuration": { "chunk_shape": array.chunk_shape } },
+        "chunk_key_encoding": array.keys.v3,
+        "fill_value": array.fill_value.json,
+        "codecs": codecs,
+        "attributes": array.attributes,
+    });
+    if !array.dimension_names.is_empty() {
+        rendered["dimension_names"] = json!(array.dimension_names);
+    }
+    rendered["storage_transformers"] = json!([]);
+    rendered
+}
+
+/// A type that is not known is shown as it was found.
+fn rendered_type(data_type: &DataType) -> Value {
+    let name = data_type.v3_name();
+    match serde_json::from_str(&name) {
+        Ok(value @ Value::Object(_)) => value,
+        _ => json!(name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example() -> Value {
+        json!({
+            "zarr_format": 3,
+            "node_type": "array",
+            "shape": [10000, 1000],
+            "dimension_names": ["rows", null],
+            "data_type": "float64",
+            "chunk_grid": { "name": "regular", "configuration": { "chunk_shape": [1000, 100] } },
+            "chunk_key_encoding": { "name": "default", "configuration": { "separator": "/" } },
+            "codecs": [{ "name": "bytes", "configuration": { "endian": "little" } }],
+            "fill_value": "NaN",
+            "attributes": { "foo": 42 }
+        })
+    }
+
+    fn read(document: &Value) -> Result<Node> {
+        node(&Key::new("a/b").unwrap(), document.as_object().unwrap())
+    }
+
+    #[test]
+    fn the_example_of_the_specification_is_read() {
+        let Node::Array(array) = read(&example()).unwrap() else {
+            panic!("not an array")
+        };
+        assert_eq!(array.shape, [10000, 1000]);
+        assert_eq!(array.keys.candidates(&[1, 0]), [b"a/b/c/1/0"]);
+        assert_eq!(array.keys.candidates(&[]), [b"a/b/c"]);
+        assert_eq!(array.dimension_names, [Some("rows".to_string()), None]);
+        assert_eq!(
+            read(&render(&Node::Array(array.clone()))).unwrap(),
+            Node::Array(array)
+        );
+    }
+
+    #[test]
+    fn faults_name_the_member() {
+        for (member, wrong) in [
+            ("shape", json!([-1, 2])),
+            ("shape", json!([1])),
+            (
+                "chunk_grid",
+                json!({"name": "regular", "configuration": {"chunk_shape": [0, 1]}}),
+            ),
+            ("chunk_grid", json!({"name": "spiral"})),
+            ("fill_value", json!("x")),
+            ("codecs", json!({})),
+            ("dimension_names", json!(["a"])),
+            ("node_type", json!("chunk")),
+            (
+                "chunk_key_encoding",
+                json!({"name": "default", "configuration": {"separator": "-"}}),
+            ),
+        ] {
+            let mut document = example();
+            document[member] = wrong;
+            let error = read(&document).unwrap_err().to_string();
+            let named = [member, "separator", "chunk shape", "chunk_shape"]
+                .iter()
+                .any(|name| error.contains(name));
+            assert!(named, "{member}: {error}");
+        }
+    }
+
+    #[test]
+    fn extensions_that_must_be_understood_stop_decoding() {
+        let mut document = example();
+        document["novel"] = json!({ "must_understand": false });
+        assert!(
+            matches!(read(&document).unwrap(), Node::Array(array) if array.undecodable.is_none())
+        );
+        document["novel"] = json!({ "must_understand": true });
+        assert!(
+            matches!(read(&document).unwrap(), Node::Array(array) if array.undecodable.is_some())
+        );
+    }
+}
