@@ -1,0 +1,253 @@
+//! A chain of codecs, run one after the other.
+//!
+//! The invariant: after every step the number of bytes is the one that the metadata promise, or, where no
+//! metadata can say it, below a stated cap; anything else is `Corrupt`. What a codec does to the bytes is
+//! its own file's business; which pieces of a shard are fetched is decided in `mod.rs`.
+
+use crate::error::Error;
+use crate::error::Result;
+use crate::model::CodecSpec;
+
+use super::CODECS;
+use super::bytes;
+use super::config::Members;
+use super::kind::ArrayToArray;
+use super::kind::ArrayToBytes;
+use super::kind::BytesToBytes;
+use super::kind::Codec;
+use super::kind::Data;
+use super::kind::Form;
+use super::kind::Length;
+use super::kind::Place;
+
+/// The most codecs in one chain.
+const MAX_CODECS: usize = 64;
+
+/// The deepest nesting of chains (sharding inside sharding).
+pub(super) const MAX_DEPTH: usize = 8;
+
+/// A codec and the number of bytes its decoding has to give.
+#[derive(Debug)]
+struct Step<C: ?Sized> {
+    name: String,
+    decoded: Length,
+    codec: Box<C>,
+}
+
+/// Codecs in the order of encoding.
+#[derive(Debug)]
+pub(super) struct Chain {
+    filters: Vec<Step<dyn ArrayToArray>>,
+    serializer: Step<dyn ArrayToBytes>,
+    compressors: Vec<Step<dyn BytesToBytes>>,
+    encoded: Length,
+}
+
+impl Chain {
+    /// Builds the chain of `specs` for an array of `form`, `depth` chains deep.
+    pub(super) fn new(
+        specs: &[CodecSpec],
+        form: &Form,
+        max_chunk: u64,
+        depth: usize,
+    ) -> Result<Chain> {
+        if specs.len() > MAX_CODECS || depth > MAX_DEPTH {
+            let limits = format!("more than {MAX_CODECS} codecs or {MAX_DEPTH} levels");
+            return Err(Error::too_large("codecs", limits));
+        }
+        let mut builder = Builder::new(form.clone(), max_chunk, depth)?;
+        for spec in specs {
+            builder.add(spec)?;
+        }
+        builder.finish()
+    }
+
+    /// Returns how many bytes encoding gives.
+    pub(super) fn encoded_length(&self) -> Length {
+        self.encoded
+    }
+
+    /// Returns whether encoding changes no byte.
+    pub(super) fn is_identity(&self) -> bool {
+        self.compressors.is_empty()
+            && self.serializer.codec.is_identity()
+            && self.filters.iter().all(|filter| filter.codec.is_identity())
+    }
+
+    /// Undoes all codecs, the last one first (core specification, "Decoding procedure").
+    pub(super) fn decode<'a>(&self, encoded: Data<'a>) -> Result<Data<'a>> {
+        let mut data = encoded;
+        for step in self.compressors.iter().rev() {
+            data = step.codec.decode(data, step.decoded)?;
+            step.decoded.check(&step.name, data.len())?;
+        }
+        data = self.serializer.codec.decode(data)?;
+        self.serializer
+            .decoded
+            .check(&self.serializer.name, data.len())?;
+        for step in self.filters.iter().rev() {
+            data = step.codec.decode(data)?;
+            step.decoded.check(&step.name, data.len())?;
+        }
+        Ok(data)
+    }
+
+    /// Applies all codecs (core specification, "Encoding procedure").
+    pub(super) fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
+        let expected = self
+            .filters
+            .first()
+            .map_or(self.serializer.decoded, |step| step.decoded);
+        if expected != Length::Exact(decoded.len()) {
+            let found = decoded.len();
+            return Err(Error::invalid(
+                "chunk",
+                format!("expected {} bytes, found {found}", expected.most()),
+            ));
+        }
+        let mut data = decoded;
+        for step in &self.filters {
+            data = step.codec.encode(data)?;
+        }
+        data = self.serializer.codec.encode(data)?;
+        for step in &self.compressors {
+            data = step.codec.encode(data)?;
+        }
+        Ok(data)
+    }
+}
+
+/// A chain that is being built.
+struct Builder {
+    form: Form,
+    max_chunk: u64,
+    depth: usize,
+    /// No intermediate whose length the metadata leave open may exceed this.
+    cap: usize,
+    filters: Vec<Step<dyn ArrayToArray>>,
+    serializer: Option<Step<dyn ArrayToBytes>>,
+    compressors: Vec<Step<dyn BytesToBytes>>,
+    length: Length,
+}
+
+impl Builder {
+    fn new(form: Form, max_chunk: u64, depth: usize) -> Result<Builder> {
+        let bytes = form.bytes(max_chunk)?;
+        Ok(Builder {
+            form,
+            max_chunk,
+            depth,
+            cap: cap(bytes),
+            filters: Vec::new(),
+            serializer: None,
+            compressors: Vec::new(),
+            length: Length::Exact(bytes),
+        })
+    }
+
+    fn add(&mut self, spec: &CodecSpec) -> Result<()> {
+        let build = CODECS
+            .iter()
+            .find(|(name, _)| *name == spec.name)
+            .map(|(_, build)| build);
+        let build = build.ok_or_else(|| {
+            Error::unsupported("codecs", format!("codec {} is not known", spec.name))
+        })?;
+        let elements = self.compressors.is_empty() && matches!(self.length, Length::Exact(_));
+        let stride = if elements { self.form.element()? } else { 1 };
+        let place = Place {
+            form: &self.form,
+            stride,
+            max_chunk: self.max_chunk,
+            depth: self.depth,
+        };
+        let codec = build(Members::of(spec), &place)?;
+        let name = spec.name.clone();
+        let decoded = self.length;
+        match codec {
+            Codec::ArrayToArray(codec) => self.add_filter(Step {
+                name,
+                decoded,
+                codec,
+            }),
+            Codec::ArrayToBytes(codec) => self.add_serializer(Step {
+                name,
+                decoded,
+                codec,
+            }),
+            Codec::BytesToBytes(codec) => self.add_compressor(Step {
+                name,
+                decoded,
+                codec,
+            }),
+        }
+    }
+
+    fn add_filter(&mut self, step: Step<dyn ArrayToArray>) -> Result<()> {
+        if self.serializer.is_some() || !self.compressors.is_empty() {
+            return Err(misplaced(&step.name, "an array -> array codec after bytes"));
+        }
+        self.form = step.codec.encoded_form().clone();
+        let bytes = self.form.bytes(self.max_chunk)?;
+        self.length = Length::Exact(bytes);
+        self.cap = self.cap.max(cap(bytes));
+        self.filters.push(step);
+        Ok(())
+    }
+
+    fn add_serializer(&mut self, step: Step<dyn ArrayToBytes>) -> Result<()> {
+        if self.serializer.is_some() || !self.compressors.is_empty() {
+            return Err(misplaced(&step.name, "a second array -> bytes codec"));
+        }
+        // A shard of tiny inner chunks is mostly index, so it may be far longer than the chunk.
+        let length = step.codec.encoded_length();
+        let limit = usize::try_from(self.max_chunk).unwrap_or(usize::MAX);
+        self.cap = self.cap.max(length.most().min(limit));
+        self.length = self.clamp(length);
+        self.serializer = Some(step);
+        Ok(())
+    }
+
+    fn add_compressor(&mut self, step: Step<dyn BytesToBytes>) -> Result<()> {
+        self.length = self.clamp(step.codec.encoded_length(self.length));
+        self.compressors.push(step);
+        Ok(())
+    }
+
+    fn clamp(&self, length: Length) -> Length {
+        match length {
+            Length::Exact(_) => length,
+            Length::AtMost(bytes) => Length::AtMost(bytes.min(self.cap)),
+        }
+    }
+
+    /// Some writers leave the `array -> bytes` codec out; theirs are little-endian elements.
+    fn finish(self) -> Result<Chain> {
+        let serializer = match self.serializer {
+            Some(step) => step,
+            None => {
+                let decoded = Length::Exact(self.form.bytes(self.max_chunk)?);
+                Step {
+                    name: "bytes".to_string(),
+                    decoded,
+                    codec: bytes::little(&self.form, self.max_chunk)?,
+                }
+            }
+        };
+        Ok(Chain {
+            filters: self.filters,
+            serializer,
+            compressors: self.compressors,
+            encoded: self.length,
+        })
+    }
+}
+
+/// Twice the chunk and 1 MiB: room for streams that are badly written, none for bombs.
+fn cap(bytes: usize) -> usize {
+    bytes.saturating_mul(2).saturating_add(1 << 20)
+}
+
+fn misplaced(codec: &str, what: &str) -> Error {
+    Error::corrupt("codecs", format!("codec {codec}: {what}"))
+}

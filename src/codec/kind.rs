@@ -1,0 +1,162 @@
+//! The three kinds of codecs, and what each promises.
+//!
+//! An array between two codecs has a `Form`, bytes between two codecs have a `Length`; a codec says how its
+//! encoding changes them, so that every decode knows how much it has to give before it allocates. Running
+//! codecs one after the other is `chain.rs`.
+
+use std::borrow::Cow;
+use std::fmt::Debug;
+
+use crate::error::Error;
+use crate::error::Result;
+use crate::model::DataType;
+use crate::model::bytes_of;
+
+/// Bytes between two codecs: borrowed as long as no codec had to change them.
+pub(super) type Data<'a> = Cow<'a, [u8]>;
+
+/// An array as one codec hands it to the next; its bytes are in C order, little-endian.
+#[derive(Clone, Debug)]
+pub(super) struct Form {
+    /// The type of an element.
+    pub(super) data_type: DataType,
+    /// Elements along each dimension.
+    pub(super) shape: Vec<u64>,
+    /// What elements that are not stored read as.
+    pub(super) fill: Vec<u8>,
+}
+
+impl Form {
+    /// Returns the length of an element in bytes.
+    pub(super) fn element(&self) -> Result<usize> {
+        let name = self.data_type.v3_name();
+        self.data_type
+            .size()
+            .ok_or_else(|| Error::unsupported("data_type", format!("{name} is not known")))
+    }
+
+    /// Returns the bytes of all elements; `TooLarge` above `most`.
+    pub(super) fn bytes(&self, most: u64) -> Result<usize> {
+        let bytes = bytes_of(&self.shape, self.element()?)?;
+        let fits = usize::try_from(bytes).ok().filter(|_| bytes <= most);
+        fits.ok_or_else(|| {
+            Error::too_large(
+                "chunk_shape",
+                format!("a chunk of {bytes} bytes exceeds the limit of {most}"),
+            )
+        })
+    }
+}
+
+/// How many bytes a step has to give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Length {
+    /// Exactly that many.
+    Exact(usize),
+    /// Not known in advance, but never more.
+    AtMost(usize),
+}
+
+impl Length {
+    /// Returns the most bytes there may be.
+    pub(super) fn most(self) -> usize {
+        match self {
+            Length::Exact(bytes) | Length::AtMost(bytes) => bytes,
+        }
+    }
+
+    /// Returns the length after `bytes` more.
+    pub(super) fn plus(self, bytes: usize) -> Length {
+        match self {
+            Length::Exact(length) => Length::Exact(length.saturating_add(bytes)),
+            Length::AtMost(length) => Length::AtMost(length.saturating_add(bytes)),
+        }
+    }
+
+    /// Returns the most that a compressor is taken to make of this many bytes. Looser than any encoder's
+    /// own bound, since writers split streams and pad them.
+    pub(super) fn compressed(self) -> Length {
+        const SLACK: usize = 1 << 10;
+        Length::AtMost(
+            self.most()
+                .saturating_add(self.most() / 4)
+                .saturating_add(SLACK),
+        )
+    }
+
+    /// Checks what `codec` gave.
+    pub(super) fn check(self, codec: &str, found: usize) -> Result<()> {
+        match self {
+            Length::Exact(bytes) if found != bytes => Err(Error::corrupt(
+                codec,
+                format!("expected {bytes} bytes, found {found}"),
+            )),
+            Length::AtMost(bytes) if found > bytes => Err(Error::corrupt(
+                codec,
+                format!("expected at most {bytes} bytes, found {found}"),
+            )),
+            Length::Exact(_) | Length::AtMost(_) => Ok(()),
+        }
+    }
+}
+
+/// An `array -> array` codec (core specification, "Codecs"). It may change shape and data type.
+pub(super) trait ArrayToArray: Debug + Send + Sync {
+    /// Returns the array as it stands after encoding, which is what the next codec works on.
+    fn encoded_form(&self) -> &Form;
+
+    /// Returns whether encoding changes no byte.
+    fn is_identity(&self) -> bool;
+
+    /// Undoes the encoding.
+    fn decode<'a>(&self, encoded: Data<'a>) -> Result<Data<'a>>;
+
+    /// Encodes an array of exactly the bytes of its decoded form.
+    fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>>;
+}
+
+/// An `array -> bytes` codec (core specification, "Codecs").
+pub(super) trait ArrayToBytes: Debug + Send + Sync {
+    /// Returns how many bytes encoding gives.
+    fn encoded_length(&self) -> Length;
+
+    /// Returns whether encoding changes no byte.
+    fn is_identity(&self) -> bool;
+
+    /// Undoes the encoding; the input may have any length.
+    fn decode<'a>(&self, encoded: Data<'a>) -> Result<Data<'a>>;
+
+    /// Encodes an array of exactly the bytes of its decoded form.
+    fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>>;
+}
+
+/// A `bytes -> bytes` codec (core specification, "Codecs").
+pub(super) trait BytesToBytes: Debug + Send + Sync {
+    /// Returns how many bytes encoding gives.
+    fn encoded_length(&self, decoded: Length) -> Length;
+
+    /// Undoes the encoding, which has to give `want`; the input may have any length.
+    fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>>;
+
+    /// Encodes bytes.
+    fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>>;
+}
+
+/// A codec of one of the three kinds.
+pub(super) enum Codec {
+    ArrayToArray(Box<dyn ArrayToArray>),
+    ArrayToBytes(Box<dyn ArrayToBytes>),
+    BytesToBytes(Box<dyn BytesToBytes>),
+}
+
+/// Where in a chain a codec stands, for its constructor.
+pub(super) struct Place<'a> {
+    /// The array as the codecs before have left it.
+    pub(super) form: &'a Form,
+    /// The length of an element if the bytes still are elements, else 1.
+    pub(super) stride: usize,
+    /// The most decoded bytes of a chunk.
+    pub(super) max_chunk: u64,
+    /// How many chains lie around this one.
+    pub(super) depth: usize,
+}

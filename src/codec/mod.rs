@@ -1,0 +1,300 @@
+//! Codecs: one chunk, encoded to decoded and back.
+//!
+//! A `Pipeline` is built once for an array and used by all threads. Decoded bytes are always C order and
+//! little-endian, and always exactly as many as the metadata promise. This is the only folder that names
+//! codec crates. To add a codec, write its file and its line in `CODECS`. Which chunk lies where, and what
+//! a chunk that is not stored reads as, is left to the caller.
+
+use std::borrow::Cow;
+
+use crate::error::Error;
+use crate::error::Result;
+use crate::model::Array;
+use crate::model::CodecSpec;
+
+mod blosc;
+mod blosc_frame;
+mod bytes;
+mod chain;
+mod config;
+mod crc32c;
+mod deflate;
+mod kind;
+mod permute;
+mod shard_index;
+mod sharding;
+mod shuffle;
+mod transpose;
+mod zstd;
+
+use chain::Chain;
+use chain::MAX_DEPTH;
+use config::Members;
+use kind::Codec;
+use kind::Form;
+use kind::Place;
+
+pub use shard_index::ShardIndex;
+pub use shard_index::ShardLevel;
+
+/// Makes a codec out of its configuration and its place in the chain.
+type Build = fn(Members<'_>, &Place<'_>) -> Result<Codec>;
+
+/// Every codec there is, by each of its names.
+const CODECS: &[(&str, Build)] = &[
+    ("blosc", blosc::build),
+    ("bytes", bytes::build),
+    ("crc32c", crc32c::build),
+    ("endian", bytes::build),
+    ("gzip", deflate::gzip),
+    ("numcodecs.blosc", blosc::build),
+    ("numcodecs.crc32c", crc32c::build),
+    ("numcodecs.gzip", deflate::gzip),
+    ("numcodecs.zlib", deflate::zlib),
+    ("numcodecs.zstd", zstd::build),
+    ("sharding_indexed", sharding::build),
+    ("transpose", transpose::build),
+    ("zlib", deflate::zlib),
+    ("zstd", zstd::build),
+];
+
+/// The codecs of an array, ready for use.
+#[derive(Debug)]
+pub struct Pipeline {
+    chunk_shape: Vec<u64>,
+    chunk_bytes: usize,
+    shards: Vec<ShardLevel>,
+    chain: Chain,
+}
+
+impl Pipeline {
+    /// Builds the chain of `array.codecs` (core specification, "codecs").
+    ///
+    /// Fails with `Unsupported` for a codec or data type that is not known, `Corrupt` for a configuration
+    /// that makes no sense, `TooLarge` for a chunk of more than `max_chunk` decoded bytes.
+    pub fn new(array: &Array, max_chunk: u64) -> Result<Pipeline> {
+        if let Some(reason) = &array.undecodable {
+            return Err(Error::unsupported("codecs", reason));
+        }
+        let mut form = form_of(array)?;
+        let mut shards = Vec::new();
+        let mut codecs = Cow::Borrowed(array.codecs.as_slice());
+        while let Some(sharding) = only_sharding(&codecs) {
+            let members = Members::of(sharding);
+            let level = ShardLevel::new(members, &form, max_chunk, shards.len())?;
+            form.shape = level.inner_shape().to_vec();
+            shards.push(level);
+            if shards.len() > MAX_DEPTH {
+                return Err(Error::too_large(
+                    "codecs",
+                    format!("more than {MAX_DEPTH} levels of sharding"),
+                ));
+            }
+            codecs = Cow::Owned(ShardLevel::inner_codecs(members)?);
+        }
+        let chunk_bytes = form.bytes(max_chunk)?;
+        let chain = Chain::new(&codecs, &form, max_chunk, shards.len())?;
+        Ok(Pipeline {
+            chunk_shape: form.shape,
+            chunk_bytes,
+            shards,
+            chain,
+        })
+    }
+
+    /// Returns the shape of the smallest piece that can be fetched and decoded alone: of a chunk, or of an
+    /// innermost inner chunk where sharding is the only codec.
+    pub fn chunk_shape(&self) -> &[u64] {
+        &self.chunk_shape
+    }
+
+    /// Returns the decoded bytes of such a piece.
+    pub fn chunk_bytes(&self) -> usize {
+        self.chunk_bytes
+    }
+
+    /// Returns the levels of sharding around such a piece, outermost first.
+    pub fn shards(&self) -> &[ShardLevel] {
+        &self.shards
+    }
+
+    /// Returns whether decoded and encoded bytes are the same.
+    pub fn is_identity(&self) -> bool {
+        self.chain.is_identity()
+    }
+
+    /// Decodes one piece into exactly `chunk_bytes()` bytes, C order and little-endian (core specification,
+    /// "Decoding procedure"). Without anything to undo, the bytes come back as they were given.
+    pub fn decode(&self, encoded: Vec<u8>) -> Result<Vec<u8>> {
+        Ok(self.chain.decode(Cow::Owned(encoded))?.into_owned())
+    }
+
+    /// Encodes one piece of exactly `chunk_bytes()` bytes (core specification, "Encoding procedure").
+    pub fn encode(&self, decoded: &[u8]) -> Result<Vec<u8>> {
+        Ok(self.chain.encode(Cow::Borrowed(decoded))?.into_owned())
+    }
+}
+
+/// Returns the array's chunk as the first codec finds it.
+fn form_of(array: &Array) -> Result<Form> {
+    let element = array.element_size()?;
+    let (rank, chunk) = (array.shape.len(), &array.chunk_shape);
+    if chunk.len() != rank || chunk.contains(&0) {
+        return Err(Error::corrupt(
+            "chunk_shape",
+            format!("expected {rank} lengths above 0, found {chunk:?}"),
+        ));
+    }
+    let fill = array.fill_value.bytes.clone();
+    if fill.len() != element {
+        return Err(Error::corrupt(
+            "fill_value",
+            format!("expected {element} bytes, found {}", fill.len()),
+        ));
+    }
+    Ok(Form {
+        data_type: array.data_type.clone(),
+        shape: chunk.clone(),
+        fill,
+    })
+}
+
+/// Returns the sharding codec if there is no other; then inner chunks can be fetched one by one.
+fn only_sharding(codecs: &[CodecSpec]) -> Option<&CodecSpec> {
+    match codecs {
+        [codec] if codec.name == shard_index::NAME => Some(codec),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+    use crate::model::DataType;
+    use crate::model::FillValue;
+    use crate::model::KeyScheme;
+    use serde_json::Map;
+    use serde_json::Value;
+    use serde_json::json;
+
+    const MAX_CHUNK: u64 = 1 << 27;
+
+    /// An array of one chunk; codecs as a document has them.
+    pub(super) fn array(data_type: &str, chunk_shape: &[u64], codecs: Value) -> Array {
+        let members = CodecSpec::new("", json!({ "codecs": codecs }));
+        let data_type = DataType::from_v3(data_type);
+        Array {
+            dialect: "v3",
+            shape: chunk_shape.to_vec(),
+            chunk_shape: chunk_shape.to_vec(),
+            fill_value: FillValue {
+                bytes: vec![3; data_type.size().unwrap_or(0)],
+                json: Value::Null,
+            },
+            data_type,
+            codecs: Members::of(&members).codecs("codecs").unwrap(),
+            keys: KeyScheme {
+                prefix: "c/".into(),
+                separator: '/',
+                other_separator: None,
+                scalar_keys: vec!["c".into()],
+                v3: Value::Null,
+            },
+            dimension_names: Vec::new(),
+            attributes: Map::new(),
+            undecodable: None,
+        }
+    }
+
+    pub(super) fn pipeline(
+        data_type: &str,
+        chunk_shape: &[u64],
+        codecs: Value,
+    ) -> Result<Pipeline> {
+        Pipeline::new(&array(data_type, chunk_shape, codecs), MAX_CHUNK)
+    }
+
+    /// Bytes that compress, but not to nothing.
+    pub(super) fn sample(length: usize) -> Vec<u8> {
+        let mut state = 1_u32;
+        let mut next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        };
+        (0..length)
+            .map(|n| if n % 4 == 0 { next() } else { (n / 64) as u8 })
+            .collect()
+    }
+
+    #[test]
+    fn tables_names_are_unique_and_known() {
+        for (n, (name, _)) in CODECS.iter().enumerate() {
+            assert!(CODECS[..n].iter().all(|(other, _)| other != name), "{name}");
+        }
+    }
+
+    #[test]
+    fn faults_of_metadata_have_their_kinds() {
+        let unknown = pipeline("uint8", &[4], json!(["bytes", "lzw"])).unwrap_err();
+        assert_eq!(
+            (unknown.kind(), unknown.to_string().contains("lzw")),
+            (Kind::Unsupported, true)
+        );
+        let variable = pipeline("string", &[4], json!(["bytes"])).unwrap_err();
+        assert_eq!(
+            (variable.kind(), variable.to_string().contains("string")),
+            (Kind::Unsupported, true)
+        );
+        let huge = pipeline("uint8", &[1 << 20, 1 << 20], json!(["bytes"])).unwrap_err();
+        assert_eq!(huge.kind(), Kind::TooLarge);
+        let wrapping = pipeline("uint8", &[1 << 62, 4], json!(["bytes"])).unwrap_err();
+        assert_eq!(wrapping.kind(), Kind::TooLarge);
+        assert_eq!(
+            pipeline("uint8", &[0], json!(["bytes"]))
+                .unwrap_err()
+                .kind(),
+            Kind::Corrupt
+        );
+        let mut reasoned = array("uint8", &[4], json!([]));
+        reasoned.undecodable = Some("pickled".to_string());
+        let reasoned = Pipeline::new(&reasoned, MAX_CHUNK).unwrap_err();
+        assert_eq!(
+            (reasoned.kind(), reasoned.detail()),
+            (Kind::Unsupported, "pickled")
+        );
+    }
+
+    #[test]
+    fn codecs_out_of_order_are_corrupt() {
+        let transpose = json!({ "name": "transpose", "configuration": { "order": [0] } });
+        for codecs in [
+            json!(["bytes", transpose]),
+            json!(["bytes", "bytes"]),
+            json!(["zstd", "bytes"]),
+        ] {
+            assert_eq!(
+                pipeline("uint8", &[4], codecs).unwrap_err().kind(),
+                Kind::Corrupt
+            );
+        }
+    }
+
+    #[test]
+    fn arrays_without_dimensions_decode() {
+        for codecs in [json!([]), json!(["bytes", "zstd"])] {
+            let pipeline = pipeline("uint8", &[], codecs).unwrap();
+            assert_eq!(pipeline.chunk_bytes(), 1);
+            assert_eq!(
+                pipeline.decode(pipeline.encode(&[9]).unwrap()).unwrap(),
+                [9]
+            );
+        }
+    }
+
+    #[test]
+    fn encoding_another_length_is_invalid() {
+        let pipeline = pipeline("uint8", &[4], json!(["bytes"])).unwrap();
+        assert_eq!(pipeline.encode(&[0; 5]).unwrap_err().kind(), Kind::Invalid);
+    }
+}

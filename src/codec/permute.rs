@@ -1,0 +1,299 @@
+//! Elements of a C-order array brought into another order of dimensions, fast.
+//!
+//! Dimensions that stay neighbours are first merged, and what is contiguous on both sides becomes one long
+//! element. What is left is a stack of planes, each turned over in tiles of a cache line, since reading or
+//! writing single elements with a large stride spends a cache line on each. No allocation; the caller gives
+//! buffers of exactly `length()` bytes. What the order means is `transpose.rs`'s business.
+
+/// One dimension of the target; distances are in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Dimension {
+    length: usize,
+    /// Between neighbours in the source.
+    from: usize,
+    /// Between neighbours in the target.
+    to: usize,
+}
+
+/// A change of order, prepared.
+#[derive(Clone, Debug)]
+pub(super) struct Permutation {
+    /// The length of what always moves together.
+    element: usize,
+    length: usize,
+    /// All dimensions but the last two of the plane; the slowest first.
+    outer: Vec<Dimension>,
+    plane: Option<Plane>,
+}
+
+/// Two dimensions: `column` is contiguous in the target, `row` in the source.
+#[derive(Clone, Copy, Debug)]
+struct Plane {
+    column: Dimension,
+    row: Dimension,
+}
+
+impl Permutation {
+    /// Prepares the change from an array of shape `source` to one whose dimension `d` is dimension `axes[d]`
+    /// of the source. Returns nothing if `axes` is no permutation or the bytes do not fit `usize`.
+    pub(super) fn new(source: &[u64], axes: &[usize], element: usize) -> Option<Permutation> {
+        let from = strides(source.iter().copied(), element)?;
+        let target: Option<Vec<u64>> = axes.iter().map(|&axis| source.get(axis).copied()).collect();
+        let to = strides(target?.into_iter(), element)?;
+        let mut seen = vec![false; source.len()];
+        axes.iter().for_each(|&axis| seen[axis] = true);
+        if axes.len() != source.len() || seen.contains(&false) {
+            return None;
+        }
+        let length = from
+            .first()
+            .map_or(Some(element), |first| first.0.checked_mul(first.1))?;
+        let dimensions = axes.iter().zip(&to);
+        let dimensions = dimensions.map(|(&axis, &(length, to))| Dimension {
+            length,
+            from: from[axis].1,
+            to,
+        });
+        Some(Permutation::simplify(dimensions.collect(), element, length))
+    }
+
+    /// Merges what need not be taken apart.
+    fn simplify(dimensions: Vec<Dimension>, mut element: usize, length: usize) -> Permutation {
+        let mut merged: Vec<Dimension> = Vec::new();
+        for next in dimensions
+            .into_iter()
+            .filter(|dimension| dimension.length != 1)
+        {
+            match merged.last_mut() {
+                Some(last) if last.from == next.from * next.length => {
+                    *last = Dimension {
+                        length: last.length * next.length,
+                        ..next
+                    };
+                }
+                _ => merged.push(next),
+            }
+        }
+        if let Some(last) = merged.pop_if(|last| last.from == element) {
+            element *= last.length;
+        }
+        let row = merged
+            .iter()
+            .position(|dimension| dimension.from == element);
+        let plane = match (row, merged.pop()) {
+            (Some(row), Some(column)) if length > 0 => Some(Plane {
+                column,
+                row: merged.remove(row),
+            }),
+            _ => None,
+        };
+        Permutation {
+            element,
+            length,
+            outer: merged,
+            plane,
+        }
+    }
+
+    /// Returns the bytes of the source and of the target.
+    pub(super) fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Returns whether the order of bytes does not change.
+    pub(super) fn is_identity(&self) -> bool {
+        self.plane.is_none()
+    }
+
+    /// Copies `source` into `target`; both are `length()` bytes long.
+    pub(super) fn apply(&self, source: &[u8], target: &mut [u8]) {
+        debug_assert!(source.len() == self.length && target.len() == self.length);
+        match self.plane {
+            None => target.copy_from_slice(source),
+            Some(plane) => self.for_each_plane(0, 0, 0, &mut |from, to| {
+                self.turn(plane, &source[from..], &mut target[to..]);
+            }),
+        }
+    }
+
+    /// Calls `visit` with the place of each plane in source and target.
+    fn for_each_plane(
+        &self,
+        depth: usize,
+        from: usize,
+        to: usize,
+        visit: &mut impl FnMut(usize, usize),
+    ) {
+        let Some(dimension) = self.outer.get(depth) else {
+            return visit(from, to);
+        };
+        for index in 0..dimension.length {
+            let from = from + index * dimension.from;
+            self.for_each_plane(depth + 1, from, to + index * dimension.to, visit);
+        }
+    }
+
+    /// The second number is the side of a tile: a cache line of elements.
+    fn turn(&self, plane: Plane, source: &[u8], target: &mut [u8]) {
+        match self.element {
+            1 => plane.turn::<1, 32>(source, target),
+            2 => plane.turn::<2, 32>(source, target),
+            4 => plane.turn::<4, 16>(source, target),
+            8 => plane.turn::<8, 8>(source, target),
+            16 => plane.turn::<16, 4>(source, target),
+            element => plane.turn_long(element, source, target),
+        }
+    }
+}
+
+impl Plane {
+    fn turn<const W: usize, const T: usize>(&self, source: &[u8], target: &mut [u8]) {
+        for row in (0..self.row.length).step_by(T) {
+            for column in (0..self.column.length).step_by(T) {
+                let from = column * self.column.from + row * W;
+                let to = row * self.row.to + column * W;
+                let rows = T.min(self.row.length - row);
+                let columns = T.min(self.column.length - column);
+                let source = &source[from..];
+                let target = &mut target[to..];
+                if rows == T && columns == T {
+                    self.tile::<W, T>(source, target);
+                } else {
+                    self.part::<W>(rows, columns, source, target);
+                }
+            }
+        }
+    }
+
+    /// A whole tile goes through a copy on the stack: whole lines are read, whole lines are written.
+    fn tile<const W: usize, const T: usize>(&self, source: &[u8], target: &mut [u8]) {
+        let mut tile = [[[0; W]; T]; T];
+        for (column, line) in tile.iter_mut().enumerate() {
+            let from = column * self.column.from;
+            line.copy_from_slice(source[from..from + T * W].as_chunks::<W>().0);
+        }
+        for row in 0..T {
+            let to = row * self.row.to;
+            let line = target[to..to + T * W].as_chunks_mut::<W>().0;
+            for (element, column) in line.iter_mut().zip(&tile) {
+                *element = column[row];
+            }
+        }
+    }
+
+    /// What is left at the edges.
+    fn part<const W: usize>(&self, rows: usize, columns: usize, source: &[u8], target: &mut [u8]) {
+        for row in 0..rows {
+            let to = row * self.row.to;
+            let line = target[to..to + columns * W].as_chunks_mut::<W>().0;
+            let mut from = row * W;
+            for element in line {
+                element.copy_from_slice(&source[from..from + W]);
+                from += self.column.from;
+            }
+        }
+    }
+
+    /// Long elements fill cache lines by themselves.
+    fn turn_long(&self, element: usize, source: &[u8], target: &mut [u8]) {
+        for row in 0..self.row.length {
+            for column in 0..self.column.length {
+                let from = column * self.column.from + row * element;
+                let to = row * self.row.to + column * element;
+                target[to..to + element].copy_from_slice(&source[from..from + element]);
+            }
+        }
+    }
+}
+
+/// Returns each dimension's length and the distance in bytes between neighbours along it, in C order.
+fn strides(
+    shape: impl DoubleEndedIterator<Item = u64>,
+    element: usize,
+) -> Option<Vec<(usize, usize)>> {
+    let mut distance = element;
+    let mut strides = Vec::new();
+    for length in shape.rev() {
+        let length = usize::try_from(length).ok()?;
+        strides.push((length, distance));
+        distance = distance.checked_mul(length)?;
+    }
+    strides.reverse();
+    Some(strides)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::tests::sample;
+    use proptest::prelude::*;
+
+    /// One element after the other, by the definition.
+    fn slowly(source: &[u8], shape: &[u64], axes: &[usize], element: usize) -> Vec<u8> {
+        let from = strides(shape.iter().copied(), element).unwrap();
+        let target: Vec<u64> = axes.iter().map(|&axis| shape[axis]).collect();
+        let mut out = Vec::new();
+        for n in 0..target.iter().product() {
+            let mut rest = n;
+            let mut place = 0;
+            for (&axis, &length) in axes.iter().zip(&target).rev() {
+                place += (rest % length) as usize * from[axis].1;
+                rest /= length;
+            }
+            out.extend_from_slice(&source[place..place + element]);
+        }
+        out
+    }
+
+    fn quickly(source: &[u8], shape: &[u64], axes: &[usize], element: usize) -> Vec<u8> {
+        let permutation = Permutation::new(shape, axes, element).unwrap();
+        let mut out = vec![0; permutation.length()];
+        permutation.apply(source, &mut out);
+        out
+    }
+
+    proptest! {
+        #[test]
+        fn as_the_definition_says(
+            (shape, axes) in prop::collection::vec(1..7_u64, 0..6).prop_flat_map(|shape| {
+                let axes: Vec<usize> = (0..shape.len()).collect();
+                (Just(shape), Just(axes).prop_shuffle())
+            }),
+            element in prop::sample::select(vec![1_usize, 2, 3, 4, 8, 12, 16, 20]),
+        ) {
+            let source = sample(shape.iter().product::<u64>() as usize * element);
+            prop_assert_eq!(quickly(&source, &shape, &axes, element), slowly(&source, &shape, &axes, element));
+        }
+
+        #[test]
+        fn planes_larger_than_a_tile(
+            shape in prop::array::uniform3(1..80_u64),
+            axes in Just(vec![0_usize, 1, 2]).prop_shuffle(),
+            element in prop::sample::select(vec![1_usize, 2, 4, 8, 16]),
+        ) {
+            let source = sample(shape.iter().product::<u64>() as usize * element);
+            prop_assert_eq!(quickly(&source, &shape, &axes, element), slowly(&source, &shape, &axes, element));
+        }
+    }
+
+    #[test]
+    fn neighbours_that_stay_together_are_merged() {
+        let permutation = Permutation::new(&[10, 20, 3, 4], &[1, 0, 2, 3], 2).unwrap();
+        assert_eq!(permutation.element, 24);
+        assert!(permutation.outer.is_empty());
+        assert!(
+            Permutation::new(&[5, 1, 7, 1], &[3, 0, 1, 2], 4)
+                .unwrap()
+                .is_identity()
+        );
+        assert!(Permutation::new(&[], &[], 4).unwrap().is_identity());
+    }
+
+    #[test]
+    fn what_is_no_permutation_is_refused() {
+        assert!(Permutation::new(&[2, 3], &[0, 0], 1).is_none());
+        assert!(Permutation::new(&[2, 3], &[0, 2], 1).is_none());
+        assert!(Permutation::new(&[2, 3], &[0], 1).is_none());
+        assert!(Permutation::new(&[1 << 40, 1 << 40], &[1, 0], 1).is_none());
+    }
+}

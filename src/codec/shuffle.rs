@@ -1,0 +1,130 @@
+//! Byte and bit shuffling as c-blosc does it, for blocks that c-blosc is not built to decode.
+//!
+//! Both directions write every byte of a target as long as the source. What does not fill the last element
+//! (byte shuffle) or the last eight elements (bit shuffle) is copied as it is.
+
+/// Puts byte `j` of all elements of `width` bytes one after the other, for each `j`.
+pub(super) fn shuffle(width: usize, source: &[u8], target: &mut [u8]) {
+    let count = source.len() / width.max(1);
+    let (elements, rest) = source.split_at(count * width);
+    let (rows, tail) = target.split_at_mut(elements.len());
+    for (byte, row) in rows.chunks_exact_mut(count.max(1)).enumerate() {
+        for (out, element) in row.iter_mut().zip(elements.chunks_exact(width)) {
+            *out = element[byte];
+        }
+    }
+    tail.copy_from_slice(rest);
+}
+
+/// Undoes `shuffle`.
+pub(super) fn unshuffle(width: usize, source: &[u8], target: &mut [u8]) {
+    let count = source.len() / width.max(1);
+    let (rows, rest) = source.split_at(count * width);
+    let (elements, tail) = target.split_at_mut(rows.len());
+    for (byte, row) in rows.chunks_exact(count.max(1)).enumerate() {
+        for (element, &value) in elements.chunks_exact_mut(width).zip(row) {
+            element[byte] = value;
+        }
+    }
+    tail.copy_from_slice(rest);
+}
+
+/// Puts bit `k` of all elements of `width` bytes one after the other, for each `k`, lowest bit first.
+pub(super) fn bit_shuffle(width: usize, source: &[u8], target: &mut [u8]) {
+    let length = shuffled_bits(width, source.len());
+    let (elements, rest) = source.split_at(length);
+    let (rows, tail) = target.split_at_mut(length);
+    let row = length / width.max(1) / 8;
+    for (group, eight) in elements.chunks_exact(8 * width.max(1)).enumerate() {
+        for byte in 0..width {
+            let mut bytes = [0; 8];
+            for (k, out) in bytes.iter_mut().enumerate() {
+                *out = eight[k * width + byte];
+            }
+            for (bit, value) in turn_bits(bytes).into_iter().enumerate() {
+                rows[(byte * 8 + bit) * row + group] = value;
+            }
+        }
+    }
+    tail.copy_from_slice(rest);
+}
+
+/// Undoes `bit_shuffle`.
+pub(super) fn bit_unshuffle(width: usize, source: &[u8], target: &mut [u8]) {
+    let length = shuffled_bits(width, source.len());
+    let (rows, rest) = source.split_at(length);
+    let (elements, tail) = target.split_at_mut(length);
+    let row = length / width.max(1) / 8;
+    for (byte, rows) in rows.chunks_exact((8 * row).max(1)).enumerate() {
+        let rows: [&[u8]; 8] = std::array::from_fn(|bit| &rows[bit * row..(bit + 1) * row]);
+        for (group, eight) in elements.chunks_exact_mut(8 * width).enumerate() {
+            let turned = turn_bits(rows.map(|row| row[group]));
+            for (element, value) in eight.chunks_exact_mut(width).zip(turned) {
+                element[byte] = value;
+            }
+        }
+    }
+    tail.copy_from_slice(rest);
+}
+
+/// Returns how many bytes a bit shuffle touches: all whole elements, or none unless they come in eights.
+fn shuffled_bits(width: usize, length: usize) -> usize {
+    let count = length / width.max(1);
+    if count.is_multiple_of(8) {
+        count * width
+    } else {
+        0
+    }
+}
+
+/// Turns a square of eight by eight bits over (Hacker's Delight, section 7-3).
+fn turn_bits(bytes: [u8; 8]) -> [u8; 8] {
+    let mut x = u64::from_le_bytes(bytes);
+    for (shift, mask) in [
+        (7, 0x00aa_00aa_00aa_00aa),
+        (14, 0x0000_cccc_0000_cccc),
+        (28, 0x0000_0000_f0f0_f0f0),
+    ] {
+        let moved = (x ^ (x >> shift)) & mask;
+        x ^= moved ^ (moved << shift);
+    }
+    x.to_le_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::tests::sample;
+
+    #[test]
+    fn bytes_of_elements_are_gathered() {
+        let mut out = [0; 7];
+        shuffle(3, &[1, 2, 3, 4, 5, 6, 7], &mut out);
+        assert_eq!(out, [1, 4, 2, 5, 3, 6, 7]);
+    }
+
+    #[test]
+    fn bits_of_elements_are_gathered() {
+        let mut out = [0; 16];
+        let source: Vec<u8> = (0..8).flat_map(|k| [1 << k, 0x80]).collect();
+        bit_shuffle(2, &source, &mut out);
+        assert_eq!(out, [1, 2, 4, 8, 16, 32, 64, 128, 0, 0, 0, 0, 0, 0, 0, 255]);
+    }
+
+    #[test]
+    fn all_widths_and_lengths_come_back() {
+        for width in [1, 2, 3, 4, 8, 16, 17, 255] {
+            for length in [0, 1, 7, 8, 64, 130, 24 * 255, 4096, 5000] {
+                let source = sample(length);
+                let mut there = vec![0xee; length];
+                let mut back = vec![0xee; length];
+                shuffle(width, &source, &mut there);
+                unshuffle(width, &there, &mut back);
+                assert_eq!(back, source, "bytes, {width}, {length}");
+                bit_shuffle(width, &source, &mut there);
+                bit_unshuffle(width, &there, &mut back);
+                assert_eq!(back, source, "bits, {width}, {length}");
+            }
+        }
+    }
+}

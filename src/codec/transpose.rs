@@ -1,0 +1,166 @@
+//! Codec `transpose`: the dimensions of a chunk in another order (`F` of v2 among them).
+//!
+//! Dimension `i` of the encoded array is dimension `order[i]` of the decoded one. An order that moves no
+//! byte costs nothing. The moving itself is `permute.rs`.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use crate::error::Result;
+
+use super::config::Members;
+use super::kind::ArrayToArray;
+use super::kind::Codec;
+use super::kind::Data;
+use super::kind::Form;
+use super::kind::Length;
+use super::kind::Place;
+use super::permute::Permutation;
+
+const NAME: &str = "transpose";
+
+/// The permutation there and the one back.
+#[derive(Debug)]
+struct Transpose {
+    form: Form,
+    there: Permutation,
+    back: Permutation,
+}
+
+/// Reads the configuration (codec `transpose`, "Configuration parameters"; before ZEP 1 also `C` and `F`).
+pub(super) fn build(members: Members<'_>, place: &Place<'_>) -> Result<Codec> {
+    let rank = place.form.shape.len();
+    let order = order(members, rank)?;
+    let wrong = || members.wrong("order", format!("a permutation of the {rank} dimensions"));
+    let mut inverse = vec![0; rank];
+    for (place, &axis) in order.iter().enumerate() {
+        *inverse.get_mut(axis).ok_or_else(wrong)? = place;
+    }
+    let element = place.form.element()?;
+    let there = Permutation::new(&place.form.shape, &order, element).ok_or_else(wrong)?;
+    let shape: Vec<u64> = order.iter().map(|&axis| place.form.shape[axis]).collect();
+    let back = Permutation::new(&shape, &inverse, element).ok_or_else(wrong)?;
+    let form = Form {
+        shape,
+        ..place.form.clone()
+    };
+    Ok(Codec::ArrayToArray(Box::new(Transpose {
+        form,
+        there,
+        back,
+    })))
+}
+
+/// Returns the order as a list; whether it is a permutation is still open.
+fn order(members: Members<'_>, rank: usize) -> Result<Vec<usize>> {
+    match members.get("order").and_then(Value::as_str) {
+        Some("C") => Ok((0..rank).collect()),
+        Some("F") => Ok((0..rank).rev().collect()),
+        _ => {
+            let order = members.integers("order")?;
+            Ok(order
+                .into_iter()
+                .map(|axis| usize::try_from(axis).unwrap_or(usize::MAX))
+                .collect())
+        }
+    }
+}
+
+fn apply<'a>(permutation: &Permutation, data: Data<'a>) -> Result<Data<'a>> {
+    Length::Exact(permutation.length()).check(NAME, data.len())?;
+    if permutation.is_identity() {
+        return Ok(data);
+    }
+    let mut out = vec![0; data.len()];
+    permutation.apply(&data, &mut out);
+    Ok(Cow::Owned(out))
+}
+
+impl ArrayToArray for Transpose {
+    fn encoded_form(&self) -> &Form {
+        &self.form
+    }
+
+    fn is_identity(&self) -> bool {
+        self.there.is_identity()
+    }
+
+    fn decode<'a>(&self, encoded: Data<'a>) -> Result<Data<'a>> {
+        apply(&self.back, encoded)
+    }
+
+    fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
+        apply(&self.there, decoded)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::codec::Pipeline;
+    use crate::codec::tests::pipeline;
+    use crate::error::Kind;
+    use crate::error::Result;
+    use serde_json::Value;
+    use serde_json::json;
+
+    fn transpose(shape: &[u64], order: Value) -> Result<Pipeline> {
+        let transpose = json!({ "name": "transpose", "configuration": { "order": order } });
+        pipeline("uint8", shape, json!([transpose, "bytes"]))
+    }
+
+    #[test]
+    fn f_order_of_a_matrix() {
+        for order in [json!("F"), json!([1, 0])] {
+            let pipeline = transpose(&[2, 3], order).unwrap();
+            assert!(!pipeline.is_identity());
+            assert_eq!(
+                pipeline.decode(vec![1, 4, 2, 5, 3, 6]).unwrap(),
+                [1, 2, 3, 4, 5, 6]
+            );
+            assert_eq!(
+                pipeline.encode(&[1, 2, 3, 4, 5, 6]).unwrap(),
+                [1, 4, 2, 5, 3, 6]
+            );
+        }
+    }
+
+    #[test]
+    fn an_order_that_is_not_its_own_inverse() {
+        // B[k, i, j] = A[i, j, k], so B_shape is [3, 1, 2].
+        let pipeline = transpose(&[1, 2, 3], json!([2, 0, 1])).unwrap();
+        assert_eq!(
+            pipeline.encode(&[1, 2, 3, 4, 5, 6]).unwrap(),
+            [1, 4, 2, 5, 3, 6]
+        );
+        assert_eq!(
+            pipeline.decode(vec![1, 4, 2, 5, 3, 6]).unwrap(),
+            [1, 2, 3, 4, 5, 6]
+        );
+    }
+
+    #[test]
+    fn orders_that_move_nothing_are_identity() {
+        assert!(transpose(&[2, 3], json!("C")).unwrap().is_identity());
+        assert!(transpose(&[1, 3], json!("F")).unwrap().is_identity());
+        assert!(transpose(&[], json!([])).unwrap().is_identity());
+        assert!(transpose(&[], json!("F")).unwrap().is_identity());
+    }
+
+    #[test]
+    fn what_is_no_permutation_is_corrupt() {
+        for order in [
+            json!([0, 0]),
+            json!([0]),
+            json!([0, 2]),
+            json!([0, 1, 2]),
+            json!("G"),
+            json!([-1, 0]),
+            json!(null),
+        ] {
+            let error = transpose(&[2, 3], order).unwrap_err();
+            assert_eq!(error.kind(), Kind::Corrupt);
+            assert!(error.to_string().contains("order"), "{error}");
+        }
+    }
+}
