@@ -1,0 +1,449 @@
+//! One decoded piece of an array: from memory, or fetched and decoded.
+//!
+//! A piece is a chunk, or with sharding an inner chunk, of which only its own bytes and the index are
+//! fetched. What is not stored is the fill value, said here and nowhere else; what cannot be fetched or
+//! decoded is an error. Memory is reserved before anything is fetched.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::array::Decoder;
+use crate::array::OpenArray;
+use crate::array::generation::Generation;
+use crate::cache::Permit;
+use crate::codec::ShardIndex;
+use crate::codec::ShardLevel;
+use crate::error::Error;
+use crate::error::Kind;
+use crate::error::Result;
+use crate::grid::ChunkIndex;
+use crate::store::ByteRange;
+use crate::store::Key;
+use crate::store::Object;
+use crate::store::Version;
+
+/// A decoded piece.
+#[derive(Clone)]
+pub enum Chunk {
+    /// Its elements, C order, little-endian.
+    Data(Arc<Decoded>),
+    /// Not stored: every element is the fill value.
+    Fill,
+}
+
+/// Decoded bytes and the memory they are counted in.
+pub struct Decoded {
+    bytes: Vec<u8>,
+    version: Version,
+    _room: Permit,
+}
+
+impl Decoded {
+    /// Returns the elements.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// What the cache holds.
+#[derive(Clone)]
+pub(crate) enum Cached {
+    Chunk(Arc<Decoded>),
+    Index(Arc<Index>),
+}
+
+/// The index of a shard.
+pub(crate) struct Index {
+    entries: ShardIndex,
+    version: Version,
+    _room: Permit,
+}
+
+/// An array, a depth (0: pieces; n: indexes of the n-th level of shards), a number in that grid.
+pub(crate) type CacheKey = (u64, u8, u64);
+
+/// Where a piece is stored.
+struct Place {
+    /// Number of the stored chunk.
+    stored: u64,
+    /// Its indices.
+    indices: Vec<u64>,
+    /// With sharding: for each level, the number of the inner chunk in its shard.
+    inner: Vec<usize>,
+}
+
+/// A range of a stored object that is a shard.
+struct Shard<'a> {
+    key: &'a Key,
+    start: u64,
+    length: u64,
+    version: Version,
+}
+
+impl OpenArray {
+    /// Returns a piece if memory has it and it is current.
+    pub(super) fn piece_now(
+        &self,
+        decoder: &Decoder,
+        piece: ChunkIndex,
+        now: Instant,
+    ) -> Option<Chunk> {
+        let stored = self.stored_number(decoder, piece);
+        match self.generations.of(stored, now) {
+            Generation::Known(None) => Some(Chunk::Fill),
+            Generation::Known(Some(version)) => self.cached(piece, version).map(Chunk::Data),
+            _ => None,
+        }
+    }
+
+    /// Whether a piece is in memory or on its way.
+    pub(super) fn has_piece(&self, piece: ChunkIndex) -> bool {
+        self.engine.cache.has(&(self.id, 0, piece.0))
+    }
+
+    /// Returns a piece, fetched and decoded if need be.
+    pub(super) fn piece(&self, decoder: &Decoder, piece: ChunkIndex) -> Result<Chunk> {
+        let place = self.place(decoder, piece);
+        let mut generation = self.generations.of(place.stored, Instant::now());
+        if generation == Generation::Stale {
+            generation = Generation::Known(self.ask_generation(decoder, place.stored)?);
+        }
+        match generation {
+            Generation::Known(None) => {
+                self.engine.stats.missing_chunks.add(1);
+                return Ok(Chunk::Fill);
+            }
+            Generation::Known(Some(version)) => {
+                if let Some(decoded) = self.cached(piece, version) {
+                    self.engine.stats.cache_hit_chunks.add(1);
+                    return Ok(Chunk::Data(decoded));
+                }
+                self.forget_other(piece, version);
+            }
+            Generation::Unknown | Generation::Stale => {}
+        }
+        self.load(decoder, piece, &place)
+    }
+
+    fn cached(&self, piece: ChunkIndex, version: Version) -> Option<Arc<Decoded>> {
+        match self.engine.cache.get(&(self.id, 0, piece.0)) {
+            Some(Cached::Chunk(decoded)) if decoded.version == version => Some(decoded),
+            _ => None,
+        }
+    }
+
+    /// Drops a piece of another generation, so that loading does not find it.
+    fn forget_other(&self, piece: ChunkIndex, version: Version) {
+        let key = (self.id, 0, piece.0);
+        if let Some(Cached::Chunk(decoded)) = self.engine.cache.get(&key)
+            && decoded.version != version
+        {
+            self.engine.cache.forget(&key);
+        }
+    }
+
+    /// Asks the store which version a stored chunk has; nothing if it is missing.
+    pub(super) fn ask_generation(&self, decoder: &Decoder, stored: u64) -> Result<Option<Version>> {
+        let indices = decoder.stored.indices(ChunkIndex(stored));
+        let mut version = None;
+        for key in self.keys(&indices)? {
+            version = self.hierarchy.store().head(&key)?.map(|meta| meta.version);
+            if version.is_some() {
+                break;
+            }
+        }
+        self.generations.note(stored, version);
+        Ok(version)
+    }
+
+    fn keys(&self, indices: &[u64]) -> Result<Vec<Key>> {
+        self.array
+            .keys
+            .candidates(indices)
+            .into_iter()
+            .map(Key::new)
+            .collect()
+    }
+
+    fn stored_number(&self, decoder: &Decoder, piece: ChunkIndex) -> u64 {
+        match decoder.pipeline.shards() {
+            [] => piece.0,
+            _ => self.place(decoder, piece).stored,
+        }
+    }
+
+    fn place(&self, decoder: &Decoder, piece: ChunkIndex) -> Place {
+        let mut indices = decoder.pieces.indices(piece);
+        let mut inner = Vec::with_capacity(decoder.pipeline.shards().len());
+        for level in decoder.pipeline.shards().iter().rev() {
+            let mut number = 0;
+            for (index, &count) in indices.iter_mut().zip(level.chunks_per_shard()) {
+                number = number * count + *index % count;
+                *index /= count;
+            }
+            inner.push(number as usize);
+        }
+        inner.reverse();
+        let stored = decoder
+            .stored
+            .index(&indices)
+            .map_or(u64::MAX, |index| index.0);
+        Place {
+            stored,
+            indices,
+            inner,
+        }
+    }
+
+    fn load(&self, decoder: &Decoder, piece: ChunkIndex, place: &Place) -> Result<Chunk> {
+        self.engine.stats.cache_miss_chunks.add(1);
+        let deadline = self.engine.deadline();
+        let loaded = self
+            .engine
+            .cache
+            .load(&(self.id, 0, piece.0), deadline, || {
+                let decoded = match decoder.pipeline.shards() {
+                    [] => self.load_whole(decoder, place, deadline)?,
+                    levels => self.load_inner(decoder, levels, place, deadline)?,
+                };
+                decoded
+                    .map(|decoded| Cached::Chunk(Arc::new(decoded)))
+                    .ok_or_else(missing)
+            });
+        match loaded {
+            Ok(Cached::Chunk(decoded)) => Ok(Chunk::Data(decoded)),
+            Err(error) if is_missing(&error) => {
+                self.engine.stats.missing_chunks.add(1);
+                Ok(Chunk::Fill)
+            }
+            Err(error) => Err(error),
+            Ok(Cached::Index(_)) => Err(Error::corrupt(
+                &self.found.path,
+                "an index where a chunk is due",
+            )),
+        }
+    }
+
+    /// Fetches and decodes a stored chunk as a whole.
+    fn load_whole(
+        &self,
+        decoder: &Decoder,
+        place: &Place,
+        deadline: Instant,
+    ) -> Result<Option<Decoded>> {
+        let decoded = decoder.pipeline.chunk_bytes() as u64;
+        let usual = decoded + decoded / 8 + (64 << 10);
+        let mut room = self.reserve(decoder, usual, deadline)?;
+        for key in self.keys(&place.indices)? {
+            let object = match self.hierarchy.store().get(&key, usual) {
+                Err(error) if error.kind() == Kind::TooLarge => {
+                    drop(room);
+                    let longest = self.check_length(&key, decoded)?;
+                    room = self.reserve(decoder, longest, deadline)?;
+                    self.hierarchy.store().get(&key, longest)?
+                }
+                answer => answer?,
+            };
+            if let Some(object) = object {
+                self.generations.note(place.stored, Some(object.version));
+                return self.decode(decoder, &key, object, room).map(Some);
+            }
+        }
+        self.generations.note(place.stored, None);
+        Ok(None)
+    }
+
+    /// Takes room for a decoded piece and its encoded bytes.
+    fn reserve(&self, decoder: &Decoder, encoded: u64, deadline: Instant) -> Result<Permit> {
+        // The bytes of an uncompressed chunk are the chunk.
+        let decoded = if decoder.pipeline.is_identity() {
+            0
+        } else {
+            decoder.pipeline.chunk_bytes() as u64
+        };
+        let room = self
+            .engine
+            .cache
+            .reserve(encoded.saturating_add(decoded), deadline);
+        room.map_err(|error| error.about(&self.found.path))
+    }
+
+    /// Returns the length of a chunk that is longer than usual; `Corrupt` if it is longer than any codec
+    /// would make it.
+    fn check_length(&self, key: &Key, decoded: u64) -> Result<u64> {
+        let longest = decoded.saturating_mul(8).saturating_add(1 << 20);
+        match self.hierarchy.store().head(key)? {
+            Some(meta) if meta.size <= longest => Ok(meta.size),
+            Some(meta) => Err(Error::corrupt(
+                key,
+                format!("{} bytes for a chunk of {decoded}", meta.size),
+            )),
+            None => Ok(0),
+        }
+    }
+
+    fn decode(
+        &self,
+        decoder: &Decoder,
+        key: &Key,
+        object: Object,
+        mut room: Permit,
+    ) -> Result<Decoded> {
+        let start = Instant::now();
+        let bytes = decoder
+            .pipeline
+            .decode(object.bytes)
+            .map_err(|error| error.about(key))?;
+        let stats = &self.engine.stats;
+        stats
+            .decode_nanoseconds
+            .add(start.elapsed().as_nanos() as u64);
+        stats.decoded_chunks.add(1);
+        stats.decoded_bytes.add(bytes.len() as u64);
+        room.shrink(bytes.capacity() as u64);
+        Ok(Decoded {
+            bytes,
+            version: object.version,
+            _room: room,
+        })
+    }
+
+    /// Fetches and decodes an inner chunk of a shard by its own range.
+    fn load_inner(
+        &self,
+        decoder: &Decoder,
+        levels: &[ShardLevel],
+        place: &Place,
+        deadline: Instant,
+    ) -> Result<Option<Decoded>> {
+        for key in self.keys(&place.indices)? {
+            let Some(meta) = self.hierarchy.store().head(&key)? else {
+                continue;
+            };
+            self.generations.note(place.stored, Some(meta.version));
+            let mut shard = Shard {
+                key: &key,
+                start: 0,
+                length: meta.size,
+                version: meta.version,
+            };
+            for (depth, level) in levels.iter().enumerate() {
+                let number = self.index_number(decoder, place, depth);
+                let index = self.index(level, depth as u8 + 1, number, &shard, deadline)?;
+                let entry = place.inner.get(depth).copied().unwrap_or(usize::MAX);
+                let range = index
+                    .entries
+                    .range(entry)
+                    .map_err(|error| error.about(&key))?;
+                let Some(range) = range else { return Ok(None) };
+                shard.start += range.start;
+                shard.length = range.end - range.start;
+            }
+            let decoded = decoder.pipeline.chunk_bytes() as u64;
+            if shard.length > decoded.saturating_mul(8).saturating_add(1 << 20) {
+                let found = format!("an inner chunk of {} bytes for {decoded}", shard.length);
+                return Err(Error::corrupt(&key, found));
+            }
+            let room = self.reserve(decoder, shard.length, deadline)?;
+            let object = self.shard_bytes(&shard, shard.start..shard.start + shard.length)?;
+            return self.decode(decoder, &key, object, room).map(Some);
+        }
+        self.generations.note(place.stored, None);
+        Ok(None)
+    }
+
+    /// Returns the number that tells the shards of one depth apart.
+    fn index_number(&self, decoder: &Decoder, place: &Place, depth: usize) -> u64 {
+        let outer = decoder
+            .pipeline
+            .shards()
+            .iter()
+            .zip(&place.inner)
+            .take(depth);
+        outer.fold(place.stored, |number, (level, &inner)| {
+            let count: u64 = level.chunks_per_shard().iter().product();
+            number.wrapping_mul(count).wrapping_add(inner as u64)
+        })
+    }
+
+    /// Returns the index of a shard, from memory or fetched.
+    fn index(
+        &self,
+        level: &ShardLevel,
+        depth: u8,
+        number: u64,
+        shard: &Shard,
+        deadline: Instant,
+    ) -> Result<Arc<Index>> {
+        let key = (self.id, depth, number);
+        if let Some(Cached::Index(index)) = self.engine.cache.get(&key) {
+            if index.version == shard.version {
+                return Ok(index);
+            }
+            self.engine.cache.forget(&key);
+        }
+        let loaded = self.engine.cache.load(&key, deadline, || {
+            self.load_index(level, shard, deadline)
+                .map(|index| Cached::Index(Arc::new(index)))
+        });
+        match loaded? {
+            Cached::Index(index) => Ok(index),
+            Cached::Chunk(_) => Err(Error::corrupt(shard.key, "a chunk where an index is due")),
+        }
+    }
+
+    fn load_index(&self, level: &ShardLevel, shard: &Shard, deadline: Instant) -> Result<Index> {
+        let length = level.index_bytes() as u64;
+        if length > shard.length {
+            let found = format!(
+                "a shard of {} bytes has no room for an index of {length}",
+                shard.length
+            );
+            return Err(Error::corrupt(shard.key, found));
+        }
+        let mut room = self
+            .engine
+            .cache
+            .reserve(length.saturating_mul(2), deadline)?;
+        let start = if level.index_at_end() {
+            shard.start + shard.length - length
+        } else {
+            shard.start
+        };
+        let object = self.shard_bytes(shard, start..start + length)?;
+        let entries = level
+            .decode_index(&object.bytes, shard.length)
+            .map_err(|error| error.about(shard.key))?;
+        room.shrink(entries.memory() as u64);
+        Ok(Index {
+            entries,
+            version: shard.version,
+            _room: room,
+        })
+    }
+
+    /// Fetches a range of a shard; `Changed` if it is no longer the one whose index was read.
+    fn shard_bytes(&self, shard: &Shard, range: std::ops::Range<u64>) -> Result<Object> {
+        let object = self
+            .hierarchy
+            .store()
+            .get_range(shard.key, ByteRange::Span(range))?;
+        match object {
+            Some(object) if object.version == shard.version => Ok(object),
+            _ => Err(Error::new(
+                Kind::Changed,
+                shard.key,
+                "the shard changed while it was read",
+            )),
+        }
+    }
+}
+
+/// The loader's way to say that a piece is not stored: nothing of it stays in the cache.
+fn missing() -> Error {
+    Error::new(Kind::NotFound, "", "not stored")
+}
+
+fn is_missing(error: &Error) -> bool {
+    error.kind() == Kind::NotFound
+}

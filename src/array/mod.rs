@@ -1,0 +1,237 @@
+//! An array opened: its metadata, how its chunks decode, and what of them is in memory.
+//!
+//! `chunk` loads and decodes one chunk, `flat` puts chunks together into ranges of a flat file,
+//! `generation` knows which content of a stored key is the current one. An array that cannot be decoded is
+//! opened all the same; its reads say why.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use std::time::Instant;
+
+use lru::LruCache;
+
+use crate::array::chunk::CacheKey;
+use crate::array::chunk::Cached;
+use crate::array::generation::Generations;
+use crate::cache::Budget;
+use crate::cache::Cache;
+use crate::codec::Pipeline;
+use crate::error::Error;
+use crate::error::Kind;
+use crate::error::Result;
+use crate::grid::Grid;
+use crate::hierarchy::Found;
+use crate::hierarchy::Hierarchy;
+use crate::model::Array;
+use crate::pool::Pool;
+use crate::stats::Stats;
+use crate::store::Key;
+
+pub mod chunk;
+pub mod flat;
+pub mod generation;
+
+/// Limits of decoding.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes that decoded chunks and chunks in flight may hold together.
+    pub memory: u64,
+    /// Decoded bytes of one chunk.
+    pub max_chunk: u64,
+    /// How long a read may take.
+    pub timeout: Duration,
+}
+
+/// What all arrays of a mount share: memory, threads, counters.
+pub struct Engine {
+    cache: Cache<CacheKey, Cached>,
+    /// Decodes what will be read next on the other cores.
+    decoders: Pool,
+    stats: Arc<Stats>,
+    limits: Limits,
+    last_id: AtomicU64,
+}
+
+/// Chunks waiting to be decoded ahead; more are not asked for.
+const MOST_AHEAD: usize = 1024;
+
+impl Engine {
+    /// Builds an engine with as many decoding threads as there are cores.
+    pub fn new(limits: Limits, stats: Arc<Stats>) -> Arc<Engine> {
+        let cores = std::thread::available_parallelism().map_or(2, usize::from);
+        let budget = Budget::new(limits.memory, stats.clone());
+        Arc::new(Engine {
+            cache: Cache::new(budget, stats.clone()),
+            decoders: Pool::new("decode", cores, MOST_AHEAD),
+            stats,
+            limits,
+            last_id: AtomicU64::new(0),
+        })
+    }
+
+    /// Returns the counters.
+    pub fn stats(&self) -> &Arc<Stats> {
+        &self.stats
+    }
+
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.limits.timeout
+    }
+}
+
+/// The arrays of a hierarchy that are open.
+pub struct Arrays {
+    hierarchy: Arc<Hierarchy>,
+    engine: Arc<Engine>,
+    open: Mutex<LruCache<Key, Arc<OpenArray>>>,
+}
+
+/// How many arrays stay open though nobody reads them.
+const STAY_OPEN: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
+
+impl Arrays {
+    /// Builds the set of arrays of a hierarchy; none is open yet.
+    pub fn new(hierarchy: Arc<Hierarchy>, engine: Arc<Engine>) -> Arrays {
+        Arrays {
+            hierarchy,
+            engine,
+            open: Mutex::new(LruCache::new(STAY_OPEN)),
+        }
+    }
+
+    /// Opens an array that was found. As long as its metadata do not change it is the same one each time.
+    pub fn open(&self, found: &Arc<Found>) -> Result<Arc<OpenArray>> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(array) = open.get(&found.path)
+            && array.found.version == found.version
+        {
+            return Ok(array.clone());
+        }
+        let array = Arc::new(OpenArray::new(
+            found.clone(),
+            self.hierarchy.clone(),
+            self.engine.clone(),
+        )?);
+        open.put(found.path.clone(), array.clone());
+        Ok(array)
+    }
+}
+
+/// An array, ready to be read.
+pub struct OpenArray {
+    id: u64,
+    found: Arc<Found>,
+    array: Array,
+    /// Bytes of an element; 0 if that is not known.
+    element: usize,
+    decoder: Result<Decoder>,
+    generations: Generations,
+    hierarchy: Arc<Hierarchy>,
+    engine: Arc<Engine>,
+}
+
+/// How the chunks of an array decode.
+struct Decoder {
+    pipeline: Pipeline,
+    /// The smallest pieces that decode alone: chunks, or inner chunks of shards.
+    pieces: Grid,
+    /// The chunks as they are stored.
+    stored: Grid,
+}
+
+impl Decoder {
+    fn new(array: &Array, limits: &Limits) -> Result<Decoder> {
+        array.byte_length()?;
+        let pipeline = Pipeline::new(array, limits.max_chunk)?;
+        let pieces = Grid::new(&array.shape, pipeline.chunk_shape())?;
+        let stored = Grid::new(&array.shape, &array.chunk_shape)?;
+        Ok(Decoder {
+            pipeline,
+            pieces,
+            stored,
+        })
+    }
+}
+
+impl OpenArray {
+    fn new(found: Arc<Found>, hierarchy: Arc<Hierarchy>, engine: Arc<Engine>) -> Result<OpenArray> {
+        let array = found
+            .array()
+            .ok_or_else(|| Error::invalid(&found.path, "is not an array"))?
+            .clone();
+        let decoder =
+            Decoder::new(&array, &engine.limits).map_err(|error| error.about(&found.path));
+        Ok(OpenArray {
+            id: engine.last_id.fetch_add(1, Ordering::Relaxed) + 1,
+            element: array.element_size().unwrap_or(0),
+            decoder,
+            generations: Generations::new(hierarchy.store().freshness()),
+            found,
+            array,
+            hierarchy,
+            engine,
+        })
+    }
+
+    /// Returns the metadata.
+    pub fn array(&self) -> &Array {
+        &self.array
+    }
+
+    /// Returns where and when the array was found.
+    pub fn found(&self) -> &Arc<Found> {
+        &self.found
+    }
+
+    /// Returns the grid of chunks as stored, or why the array cannot be decoded.
+    pub fn stored_grid(&self) -> Result<&Grid> {
+        self.decoder().map(|decoder| &decoder.stored)
+    }
+
+    fn decoder(&self) -> Result<&Decoder> {
+        self.decoder.as_ref().map_err(Error::clone)
+    }
+
+    /// Tells one content of the array from another: changes when a stored key that was read is seen to have
+    /// changed. Asks the store about everything that was read, so it may wait; nothing if that is too much.
+    pub fn content(&self) -> Result<Option<u64>> {
+        let Ok(decoder) = self.decoder() else {
+            return Ok(None);
+        };
+        let Some(stale) = self.generations.stale() else {
+            return Ok(None);
+        };
+        for number in stale {
+            self.ask_generation(decoder, number)?;
+        }
+        Ok(Some(self.content_now()))
+    }
+
+    /// Like `content`, by what is known already.
+    pub fn content_now(&self) -> u64 {
+        self.found.version.wrapping_add(self.generations.changes())
+    }
+
+    /// Says `Changed` if the metadata are no longer those that the array was opened with.
+    fn check_metadata(&self) -> Result<()> {
+        match self.hierarchy.node(&self.found.path)? {
+            Some(found) if found.version == self.found.version => Ok(()),
+            _ => Err(Error::new(
+                Kind::Changed,
+                &self.found.path,
+                "the metadata changed while a file was open",
+            )),
+        }
+    }
+
+    /// Whether the metadata are known to be those that the array was opened with, without asking.
+    fn metadata_hold(&self) -> bool {
+        let known = self.hierarchy.node_now(&self.found.path);
+        matches!(known, Some(Some(found)) if found.version == self.found.version)
+    }
+}

@@ -1,0 +1,383 @@
+//! Decoded chunks in memory: one budget, the least recently used goes first, one flight per chunk.
+//!
+//! Bytes are counted from the moment they are asked for until the last holder drops them, so that the sum
+//! never exceeds the budget; who needs room waits for it. No lock is held while anything is loaded, and the
+//! waiters of a flight get its value, not a second look.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::sync::Condvar;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::time::Duration;
+use std::time::Instant;
+
+use lru::LruCache;
+
+use crate::error::Error;
+use crate::error::Kind;
+use crate::error::Result;
+use crate::stats::Stats;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The memory that may be held, in bytes.
+pub struct Budget {
+    limit: u64,
+    held: Mutex<u64>,
+    freed: Condvar,
+    stats: Arc<Stats>,
+}
+
+/// Room in the budget; given back when dropped.
+pub struct Permit {
+    budget: Arc<Budget>,
+    bytes: u64,
+}
+
+impl Budget {
+    /// Builds a budget of `limit` bytes.
+    pub fn new(limit: u64, stats: Arc<Stats>) -> Arc<Budget> {
+        stats.memory_budget_bytes.set(limit);
+        Arc::new(Budget {
+            limit,
+            held: Mutex::new(0),
+            freed: Condvar::new(),
+            stats,
+        })
+    }
+
+    /// Returns the limit in bytes.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Returns the bytes held now.
+    pub fn held(&self) -> u64 {
+        *lock(&self.held)
+    }
+
+    /// Takes room if there is some.
+    fn take(self: &Arc<Budget>, bytes: u64) -> Option<Permit> {
+        let mut held = lock(&self.held);
+        *held = held.checked_add(bytes).filter(|&sum| sum <= self.limit)?;
+        self.count(*held);
+        Some(Permit {
+            budget: self.clone(),
+            bytes,
+        })
+    }
+
+    /// Waits a moment for somebody to give room back.
+    fn wait(&self, bytes: u64, most: Duration) {
+        let held = lock(&self.held);
+        if held.saturating_add(bytes) > self.limit {
+            drop(self.freed.wait_timeout(held, most));
+        }
+    }
+
+    fn give(&self, bytes: u64) {
+        let mut held = lock(&self.held);
+        *held = held.saturating_sub(bytes);
+        self.count(*held);
+        drop(held);
+        self.freed.notify_all();
+    }
+
+    fn count(&self, held: u64) {
+        self.stats.memory_held_bytes.set(held);
+        if held > self.stats.memory_peak_bytes.get() {
+            self.stats.memory_peak_bytes.set(held);
+        }
+    }
+}
+
+impl Permit {
+    /// Gives back all but `bytes`.
+    pub fn shrink(&mut self, bytes: u64) {
+        if let Some(spare) = self.bytes.checked_sub(bytes) {
+            self.bytes = bytes;
+            self.budget.give(spare);
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.budget.give(self.bytes);
+    }
+}
+
+/// Values by key, as many as the budget allows.
+pub struct Cache<K, V> {
+    budget: Arc<Budget>,
+    stats: Arc<Stats>,
+    state: Mutex<State<K, V>>,
+}
+
+struct State<K, V> {
+    values: LruCache<K, V>,
+    flights: HashMap<K, Arc<Flight<V>>>,
+}
+
+/// A value on its way, and those who wait for it.
+struct Flight<V> {
+    landed: Mutex<Option<Result<V>>>,
+    signal: Condvar,
+}
+
+impl<V: Clone> Flight<V> {
+    fn new() -> Flight<V> {
+        Flight {
+            landed: Mutex::new(None),
+            signal: Condvar::new(),
+        }
+    }
+
+    fn land(&self, value: Result<V>) {
+        *lock(&self.landed) = Some(value);
+        self.signal.notify_all();
+    }
+
+    fn wait(&self, deadline: Instant) -> Result<V> {
+        let mut landed = lock(&self.landed);
+        loop {
+            if let Some(value) = &*landed {
+                return value.clone();
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Error::new(
+                    Kind::Unavailable,
+                    "",
+                    "no answer within the time limit",
+                ));
+            }
+            landed = self
+                .signal
+                .wait_timeout(landed, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+    }
+}
+
+/// Lands a flight whatever happens to its loader.
+struct Landing<'a, K: Hash + Eq + Clone, V: Clone> {
+    cache: &'a Cache<K, V>,
+    key: K,
+    flight: Arc<Flight<V>>,
+}
+
+impl<K: Hash + Eq + Clone, V: Clone> Drop for Landing<'_, K, V> {
+    fn drop(&mut self) {
+        lock(&self.cache.state).flights.remove(&self.key);
+        let mut landed = lock(&self.flight.landed);
+        if landed.is_none() {
+            *landed = Some(Err(Error::new(
+                Kind::Unavailable,
+                "",
+                "loading ended without an answer",
+            )));
+        }
+        self.flight.signal.notify_all();
+    }
+}
+
+impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
+    /// Builds an empty cache.
+    pub fn new(budget: Arc<Budget>, stats: Arc<Stats>) -> Cache<K, V> {
+        let state = State {
+            values: LruCache::unbounded(),
+            flights: HashMap::new(),
+        };
+        Cache {
+            budget,
+            stats,
+            state: Mutex::new(state),
+        }
+    }
+
+    /// Returns the budget that values are counted in.
+    pub fn budget(&self) -> &Arc<Budget> {
+        &self.budget
+    }
+
+    /// Returns a value that is there and moves it to the front.
+    pub fn get(&self, key: &K) -> Option<V> {
+        lock(&self.state).values.get(key).cloned()
+    }
+
+    /// Whether a value is there or on its way.
+    pub fn has(&self, key: &K) -> bool {
+        let state = lock(&self.state);
+        state.values.contains(key) || state.flights.contains_key(key)
+    }
+
+    /// Forgets a value.
+    pub fn forget(&self, key: &K) {
+        let value = lock(&self.state).values.pop(key);
+        drop(value);
+    }
+
+    /// Returns the value under `key`, loading it if nobody did; those who ask meanwhile wait for the same
+    /// value until `deadline`.
+    pub fn load(
+        &self,
+        key: &K,
+        deadline: Instant,
+        loader: impl FnOnce() -> Result<V>,
+    ) -> Result<V> {
+        let mut state = lock(&self.state);
+        if let Some(value) = state.values.get(key) {
+            return Ok(value.clone());
+        }
+        if let Some(flight) = state.flights.get(key).cloned() {
+            drop(state);
+            return flight.wait(deadline);
+        }
+        let flight = Arc::new(Flight::new());
+        state.flights.insert(key.clone(), flight.clone());
+        drop(state);
+        let landing = Landing {
+            cache: self,
+            key: key.clone(),
+            flight,
+        };
+        let loaded = loader();
+        if let Ok(value) = &loaded {
+            let replaced = lock(&self.state).values.put(key.clone(), value.clone());
+            drop(replaced);
+        }
+        landing.flight.land(loaded.clone());
+        loaded
+    }
+
+    /// Takes room in the budget: what was used least goes, and if that is not enough, waits for those who
+    /// hold memory. `TooLarge` if it can never fit, `Unavailable` at the deadline.
+    pub fn reserve(&self, bytes: u64, deadline: Instant) -> Result<Permit> {
+        if bytes > self.budget.limit {
+            let limit = self.budget.limit;
+            return Err(Error::too_large(
+                "",
+                format!("needs {bytes} bytes at once, --memory allows {limit}"),
+            ));
+        }
+        loop {
+            if let Some(permit) = self.budget.take(bytes) {
+                return Ok(permit);
+            }
+            if self.evict() {
+                continue;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Error::new(
+                    Kind::Unavailable,
+                    "",
+                    "no memory became free within the time limit",
+                ));
+            }
+            self.budget.wait(bytes, left.min(Duration::from_millis(50)));
+        }
+    }
+
+    /// Drops the value that was used least; false if there is none.
+    fn evict(&self) -> bool {
+        let Some(value) = lock(&self.state).values.pop_lru() else {
+            return false;
+        };
+        self.stats.cache_evicted_chunks.add(1);
+        drop(value);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::Ordering;
+    use std::thread;
+
+    use super::*;
+
+    type Held = Arc<(u32, Permit)>;
+
+    fn cache(limit: u64) -> Cache<u32, Held> {
+        let stats = Arc::new(Stats::default());
+        Cache::new(Budget::new(limit, stats.clone()), stats)
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(5)
+    }
+
+    fn load(cache: &Cache<u32, Held>, key: u32) -> Result<Held> {
+        cache.load(&key, soon(), || {
+            Ok(Arc::new((key, cache.reserve(10, soon())?)))
+        })
+    }
+
+    #[test]
+    fn the_least_recently_used_goes_first() {
+        let cache = cache(30);
+        for key in [1, 2, 3, 1, 4] {
+            assert_eq!(load(&cache, key).unwrap().0, key);
+        }
+        assert!(cache.get(&1).is_some() && cache.get(&2).is_none() && cache.get(&4).is_some());
+        assert_eq!(cache.budget().held(), 30);
+    }
+
+    #[test]
+    fn memory_is_counted_until_its_last_holder_is_gone() {
+        let cache = cache(20);
+        let kept = load(&cache, 1).unwrap();
+        load(&cache, 2).unwrap();
+        let waited = cache.reserve(20, Instant::now() + Duration::from_millis(20));
+        assert_eq!(
+            waited.err().map(|error| error.kind()),
+            Some(Kind::Unavailable)
+        );
+        assert_eq!(cache.budget().held(), 10);
+        drop(kept);
+        assert!(cache.reserve(20, soon()).is_ok());
+        assert_eq!(
+            cache.reserve(21, soon()).err().map(|error| error.kind()),
+            Some(Kind::TooLarge)
+        );
+    }
+
+    #[test]
+    fn many_readers_make_one_flight() {
+        let (cache, loads, start) = (cache(100), AtomicUsize::new(0), Barrier::new(8));
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    start.wait();
+                    let value = cache.load(&7, soon(), || {
+                        loads.fetch_add(1, Ordering::SeqCst);
+                        thread::sleep(Duration::from_millis(30));
+                        Ok(Arc::new((7, cache.reserve(10, soon())?)))
+                    });
+                    assert_eq!(value.unwrap().0, 7);
+                });
+            }
+        });
+        assert_eq!(loads.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn a_loader_that_panics_leaves_no_flight_behind() {
+        let cache = cache(100);
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _ = cache.load(&1, soon(), || panic!("on purpose"));
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(load(&cache, 1).unwrap().0, 1);
+    }
+}

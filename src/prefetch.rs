@@ -1,0 +1,103 @@
+//! Reading ahead: notices that a file is read in order and says which part comes next.
+//!
+//! Only offsets of the flat file are known here; which chunks lie under them, and whether they are there
+//! already, is the array's business. A seek ends the reading ahead.
+
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+
+/// How far a request may lie from where it was expected and still count as in order: the kernel sends
+/// requests of its own read-ahead side by side.
+const SLACK: u64 = 4 << 20;
+
+/// How much must have been read in order before anything is read ahead.
+const PROOF: u64 = 256 << 10;
+
+/// How one open file is being read.
+#[derive(Default)]
+pub struct Pattern {
+    seen: Mutex<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    /// Where the last read in order ended.
+    end: u64,
+    /// Bytes read in order so far.
+    streak: u64,
+    /// Up to where reading ahead was asked for.
+    asked: u64,
+}
+
+impl Pattern {
+    /// Notes a read and returns the range to read ahead now, empty if there is none. `most` is the longest
+    /// distance, in bytes, between a reader and what is read ahead.
+    pub fn note(&self, offset: u64, len: u64, most: u64) -> Range<u64> {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let end = offset.saturating_add(len);
+        let expected = seen.end.saturating_sub(SLACK)..=seen.end.saturating_add(SLACK);
+        if !expected.contains(&offset) {
+            *seen = Seen {
+                end,
+                streak: len,
+                asked: end,
+            };
+            return end..end;
+        }
+        seen.streak = seen.streak.saturating_add(len);
+        seen.end = seen.end.max(end);
+        if seen.streak < PROOF {
+            return end..end;
+        }
+        let far = seen
+            .end
+            .saturating_add(most.min(seen.streak.saturating_mul(4)));
+        let near = seen.asked.max(seen.end);
+        // Small steps cost more than they bring: wait until a quarter of the way is free.
+        if far.saturating_sub(near) * 4 < most.min(far - seen.end) {
+            return end..end;
+        }
+        seen.asked = far;
+        near..far
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn reading_in_order_runs_ahead_and_never_asks_twice() {
+        let pattern = Pattern::default();
+        let mut asked = 0;
+        for step in 0..64 {
+            let range = pattern.note(step * MIB, MIB, 16 * MIB);
+            if !range.is_empty() {
+                assert!(range.start >= asked);
+                asked = range.end;
+            }
+            assert!(asked <= (step + 1) * MIB + 16 * MIB);
+        }
+        assert!(asked >= 64 * MIB);
+    }
+
+    #[test]
+    fn requests_of_the_kernel_out_of_order_are_in_order() {
+        let pattern = Pattern::default();
+        for step in [0, 2, 1, 3, 5, 4] {
+            pattern.note(step * MIB, MIB, 64 * MIB);
+        }
+        assert!(!pattern.note(6 * MIB, MIB, 64 * MIB).is_empty());
+    }
+
+    #[test]
+    fn random_reads_ask_for_nothing() {
+        let pattern = Pattern::default();
+        for step in [90, 10, 70, 30, 50] {
+            assert!(pattern.note(step * 100 * MIB, 4096, 16 * MIB).is_empty());
+        }
+    }
+}
