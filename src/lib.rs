@@ -1,0 +1,33 @@
+//! Mounts a Zarr store as a directory. `ARCHITECTURE.md` has the drawing.
+//!
+//! The modules stand in the order of their imports: each may use only those above it and its own folder;
+//! `tests/layers.rs` holds that.
+
+pub mod error;
+pub mod stats;
+
+pub mod pool;
+
+pub mod model;
+
+pub mod grid;
+
+pub mod store;
+
+pub mod dialect;
+
+pub mod codec;
+
+pub mod hierarchy;
+
+pub mod cache;
+
+pub mod prefetch;
+
+pub mod array;
+
+pub mod export;
+
+pub mod view;
+
+pub mod vfs;

@@ -1,0 +1,359 @@
+//! Inode numbers: computed for names made of numbers, from a table for the rest.
+//!
+//! A chunk's name (`0.3.1`, `c.4`, `0.3.1.npy`) is written into its number beside the number of its
+//! directory, so that a directory of a million chunks costs nothing here. Other names have an entry with the
+//! kernel's lookup count and go when it is zero; their numbers are hashes of directory and name, so that a
+//! listing can say them without holding anything.
+
+use std::collections::HashMap;
+use std::hash::DefaultHasher;
+use std::hash::Hash;
+use std::hash::Hasher;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+
+use crate::error::Error;
+use crate::error::Kind;
+use crate::error::Result;
+use crate::store::Key;
+
+/// An inode number; 1 is the root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ino(pub u64);
+
+impl Ino {
+    /// The root of the mount.
+    pub const ROOT: Ino = Ino(1);
+}
+
+/// Set in numbers that are computed.
+const COMPUTED: u64 = 1 << 63;
+/// Bits of a computed number that hold the name.
+const NAME_BITS: u32 = 43;
+/// Bits of those that hold the indices.
+const INDEX_BITS: u32 = 37;
+/// The most indices of a name that is written into a number.
+const MOST_INDICES: usize = 6;
+/// What a name may have around its indices; the place in this list is written into the number.
+const FRAMES: [(&str, &str); 8] = [
+    ("", ""),
+    ("c", ""),
+    ("c.", ""),
+    ("", ".npy"),
+    ("", ".raw"),
+    ("", ".npy.tmp"),
+    ("", ".partial"),
+    ("", ".json"),
+];
+
+/// The inodes that the kernel knows.
+pub struct Inodes {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    entries: HashMap<u64, Entry>,
+    by_name: HashMap<(u64, Box<[u8]>), u64>,
+    /// Directories that have a small number of their own, for the names in them that are computed.
+    directories: HashMap<u64, u64>,
+    last_directory: u64,
+}
+
+struct Entry {
+    parent: u64,
+    name: Box<[u8]>,
+    lookups: u64,
+    /// Entries that have this one for a parent.
+    children: u64,
+    /// The number as a directory of computed names; 0 if it has none yet.
+    directory: u64,
+}
+
+impl Entry {
+    fn new(parent: u64, name: &[u8]) -> Entry {
+        Entry {
+            parent,
+            name: name.into(),
+            lookups: 0,
+            children: 0,
+            directory: 0,
+        }
+    }
+}
+
+impl State {
+    /// Returns the small number of a directory, given to it now if need be.
+    fn directory(&mut self, ino: Ino) -> Option<u64> {
+        let entry = self.entries.get_mut(&ino.0)?;
+        if entry.directory == 0 {
+            self.last_directory += 1;
+            entry.directory = self.last_directory;
+            self.directories.insert(entry.directory, ino.0);
+        }
+        Some(entry.directory)
+    }
+
+    fn computed(&mut self, parent: Ino, name: &[u8]) -> Option<Ino> {
+        let code = code_of(name)?;
+        let directory = self.directory(parent)?;
+        (directory < 1 << (63 - NAME_BITS)).then_some(Ino(COMPUTED | directory << NAME_BITS | code))
+    }
+
+    /// Returns the number that a name has or would get.
+    fn number(&self, parent: Ino, name: &[u8]) -> u64 {
+        if let Some(&ino) = self.by_name.get(&(parent.0, Box::from(name))) {
+            return ino;
+        }
+        let mut ino = hashed(parent, name);
+        while ino <= Ino::ROOT.0 || self.entries.contains_key(&ino) {
+            ino = (ino + 1) & !COMPUTED;
+        }
+        ino
+    }
+}
+
+fn hashed(parent: Ino, name: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (parent.0, name).hash(&mut hasher);
+    hasher.finish() & !COMPUTED
+}
+
+impl Default for Inodes {
+    fn default() -> Inodes {
+        let mut state = State::default();
+        state.entries.insert(
+            Ino::ROOT.0,
+            Entry {
+                lookups: 1,
+                ..Entry::new(0, b"")
+            },
+        );
+        Inodes {
+            state: Mutex::new(state),
+        }
+    }
+}
+
+impl Inodes {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the path of an inode; `Changed` if the kernel asks for one it has given back.
+    pub fn path(&self, ino: Ino) -> Result<Key> {
+        let state = self.lock();
+        let mut names: Vec<Box<[u8]>> = Vec::new();
+        let mut at = ino.0;
+        if let Some((directory, name)) = computed_name(at) {
+            names.push(name.into_bytes().into_boxed_slice());
+            at = *state.directories.get(&directory).ok_or_else(|| gone(ino))?;
+        }
+        while at != Ino::ROOT.0 {
+            let entry = state.entries.get(&at).ok_or_else(|| gone(ino))?;
+            names.push(entry.name.clone());
+            at = entry.parent;
+        }
+        names.reverse();
+        Key::new(names.join(&b'/'))
+    }
+
+    /// Returns the number of a name for a listing, which holds nothing.
+    pub fn peek(&self, parent: Ino, name: &[u8]) -> Ino {
+        let mut state = self.lock();
+        state
+            .computed(parent, name)
+            .unwrap_or_else(|| Ino(state.number(parent, name)))
+    }
+
+    /// Returns the number of a name and counts a lookup of the kernel.
+    pub fn look_up(&self, parent: Ino, name: &[u8]) -> Ino {
+        let mut state = self.lock();
+        if let Some(ino) = state.computed(parent, name) {
+            return ino;
+        }
+        let ino = state.number(parent, name);
+        if !state.entries.contains_key(&ino) {
+            state.entries.insert(ino, Entry::new(parent.0, name));
+            state.by_name.insert((parent.0, name.into()), ino);
+            if let Some(parent) = state.entries.get_mut(&parent.0) {
+                parent.children += 1;
+            }
+        }
+        if let Some(entry) = state.entries.get_mut(&ino) {
+            entry.lookups += 1;
+        }
+        Ino(ino)
+    }
+
+    /// Gives back lookups; an entry without any, and without children, goes.
+    pub fn forget(&self, ino: Ino, count: u64) {
+        let mut state = self.lock();
+        if let Some(entry) = state.entries.get_mut(&ino.0) {
+            entry.lookups = entry.lookups.saturating_sub(count);
+        }
+        let mut at = ino.0;
+        while at != Ino::ROOT.0
+            && state
+                .entries
+                .get(&at)
+                .is_some_and(|entry| entry.lookups + entry.children == 0)
+        {
+            let Some(entry) = state.entries.remove(&at) else {
+                return;
+            };
+            state.directories.remove(&entry.directory);
+            state.by_name.remove(&(entry.parent, entry.name));
+            at = entry.parent;
+            if let Some(parent) = state.entries.get_mut(&at) {
+                parent.children = parent.children.saturating_sub(1);
+            }
+        }
+    }
+
+    /// Returns how many entries the table holds.
+    pub fn len(&self) -> usize {
+        self.lock().entries.len()
+    }
+
+    /// Whether the table is empty; it never is, the root stays.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+fn gone(ino: Ino) -> Error {
+    Error::new(
+        Kind::Changed,
+        format!("inode {}", ino.0),
+        "is not known any more",
+    )
+}
+
+/// Returns a name that is made of numbers as `NAME_BITS` bits, if it fits.
+fn code_of(name: &[u8]) -> Option<u64> {
+    let name = std::str::from_utf8(name).ok()?;
+    let (before, rest) = name.split_at(name.find(|c: char| c.is_ascii_digit())?);
+    let end = rest
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(rest.len());
+    let middle = rest[..end].trim_end_matches('.');
+    let frame = FRAMES
+        .iter()
+        .position(|frame| *frame == (before, &rest[middle.len()..]))?;
+    let indices: Option<Vec<u64>> = middle.split('.').map(shortest).collect();
+    let indices = indices.filter(|indices| indices.len() <= MOST_INDICES)?;
+    let bits = INDEX_BITS / indices.len() as u32;
+    let mut code = 0;
+    for index in &indices {
+        if *index >= 1 << bits {
+            return None;
+        }
+        code = code << bits | index;
+    }
+    Some(((frame as u64) << 3 | indices.len() as u64) << INDEX_BITS | code)
+}
+
+/// Reads a number in its only, shortest spelling.
+fn shortest(digits: &str) -> Option<u64> {
+    let number: u64 = digits.parse().ok()?;
+    (number.to_string() == digits).then_some(number)
+}
+
+/// Returns the directory's number and the name that a computed number holds.
+fn computed_name(ino: u64) -> Option<(u64, String)> {
+    if ino & COMPUTED == 0 {
+        return None;
+    }
+    let parent = (ino & !COMPUTED) >> NAME_BITS;
+    let code = ino & ((1 << NAME_BITS) - 1);
+    let head = code >> INDEX_BITS;
+    let (before, after) = FRAMES.get((head >> 3) as usize)?;
+    let count = (head & 7) as u32;
+    let bits = INDEX_BITS.checked_div(count)?;
+    let indices: Vec<String> = (0..count)
+        .rev()
+        .map(|place| (code >> (place * bits) & ((1 << bits) - 1)).to_string())
+        .collect();
+    Some((parent, format!("{before}{}{after}", indices.join("."))))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn computed_numbers_hold_their_names(
+            indices in prop::collection::vec(0u64..70, 1..7),
+            frame in 0usize..FRAMES.len(),
+        ) {
+            let numbers: Vec<_> = indices.iter().map(u64::to_string).collect();
+            let name = format!("{}{}{}", FRAMES[frame].0, numbers.join("."), FRAMES[frame].1);
+            match code_of(name.as_bytes()) {
+                Some(code) => prop_assert_eq!(computed_name(COMPUTED | 5 << NAME_BITS | code), Some((5, name))),
+                None => prop_assert!(indices.iter().any(|&index| index >= 1 << (37 / indices.len() as u32))),
+            }
+        }
+    }
+
+    #[test]
+    fn listings_and_lookups_agree() {
+        let inodes = Inodes::default();
+        for name in [&b"a"[..], b"0.1", b"zarr.json", b"\xff"] {
+            let listed = inodes.peek(Ino::ROOT, name);
+            assert_eq!(inodes.look_up(Ino::ROOT, name), listed);
+        }
+    }
+
+    #[test]
+    fn a_million_chunks_need_no_entry() {
+        let inodes = Inodes::default();
+        let directory = inodes.look_up(Ino::ROOT, b"array");
+        for name in ["999999", "0.1023.1023", "c.7", "c0", "12.npy", "1.2.3.raw"] {
+            let ino = inodes.look_up(directory, name.as_bytes());
+            assert_eq!(
+                inodes.path(ino).unwrap(),
+                Key::new(format!("array/{name}")).unwrap()
+            );
+        }
+        assert_eq!(inodes.len(), 2);
+    }
+
+    #[test]
+    fn other_spellings_of_a_number_are_other_names() {
+        let inodes = Inodes::default();
+        let numbers: Vec<Ino> = [
+            "01",
+            "1",
+            "1.",
+            ".1",
+            "1..2",
+            "c",
+            "99999999999999",
+            "1.npyx",
+        ]
+        .iter()
+        .map(|name| inodes.look_up(Ino::ROOT, name.as_bytes()))
+        .collect();
+        for (place, ino) in numbers.iter().enumerate() {
+            assert!(!numbers[..place].contains(ino));
+        }
+        assert_eq!(inodes.path(numbers[0]).unwrap().as_bytes(), b"01");
+    }
+
+    #[test]
+    fn forgotten_entries_go_with_their_parents() {
+        let inodes = Inodes::default();
+        let outer = inodes.look_up(Ino::ROOT, b"a");
+        let inner = inodes.look_up(outer, b"b");
+        inodes.forget(outer, 1);
+        assert_eq!(inodes.path(inner).unwrap().as_bytes(), b"a/b");
+        inodes.forget(inner, 1);
+        assert_eq!(inodes.len(), 1);
+        assert!(inodes.path(inner).is_err());
+    }
+}

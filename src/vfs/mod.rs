@@ -1,0 +1,342 @@
+//! The file system's operations in our own words: names, inodes and handles over a view.
+//!
+//! Knows no FUSE type and no store. `*_now` answer out of memory and never wait; the others may. A handle
+//! holds what it was opened on, and its content's version: when that changes, whoever asked is told.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::OnceLock;
+use std::sync::PoisonError;
+use std::sync::RwLock;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::error::Result;
+use crate::stats::Stats;
+use crate::store::EntryKind;
+use crate::store::Key;
+use crate::store::Listing;
+use crate::store::Name;
+use crate::vfs::inode::Inodes;
+use crate::view::Attr;
+use crate::view::Bytes;
+use crate::view::View;
+
+pub mod inode;
+
+pub use crate::vfs::inode::Ino;
+
+/// A handle of an open file or directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Fh(pub u64);
+
+/// Who owns what is shown, and with which bits.
+#[derive(Clone, Copy, Debug)]
+pub struct VfsConfig {
+    /// Owner of everything.
+    pub uid: u32,
+    /// Group of everything.
+    pub gid: u32,
+    /// Bits taken from 0444 for files and 0555 for directories.
+    pub umask: u32,
+}
+
+/// A name that was looked up.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// Its inode.
+    pub ino: Ino,
+    /// What `stat` shows.
+    pub attr: Attr,
+}
+
+/// A file that was opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Opened {
+    /// Its handle.
+    pub fh: Fh,
+    /// Whether the pages that the kernel has are still true.
+    pub keep_cache: bool,
+    /// Whether reads must bypass the page cache.
+    pub direct: bool,
+}
+
+/// Takes the inode of a file whose content changed.
+type Notify = Box<dyn Fn(Ino) + Send + Sync>;
+
+/// A mounted view.
+pub struct Vfs {
+    view: Arc<dyn View>,
+    config: VfsConfig,
+    stats: Arc<Stats>,
+    inodes: Inodes,
+    files: RwLock<HashMap<Fh, Arc<OpenFile>>>,
+    directories: Mutex<HashMap<Fh, Arc<Mutex<OpenDirectory>>>>,
+    last_handle: AtomicU64,
+    /// The content that the kernel's pages of an inode are of.
+    cached: Mutex<HashMap<Ino, u64>>,
+    notify: OnceLock<Notify>,
+}
+
+struct OpenFile {
+    ino: Ino,
+    path: Key,
+    file: Arc<dyn crate::view::File>,
+    version: Option<u64>,
+}
+
+struct OpenDirectory {
+    ino: Ino,
+    path: Key,
+    listing: Box<dyn Listing>,
+    /// Where the listing stands.
+    cursor: u64,
+    /// A name that did not fit the last answer.
+    kept: Option<Name>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How long the kernel may take a missing name for missing.
+const MISSING: Duration = Duration::from_secs(1);
+
+/// The most inodes whose kept pages are remembered.
+const MOST_CACHED: usize = 1 << 16;
+
+impl Vfs {
+    /// Builds the operations over a view.
+    pub fn new(view: Arc<dyn View>, config: VfsConfig, stats: Arc<Stats>) -> Vfs {
+        Vfs {
+            view,
+            config,
+            stats,
+            inodes: Inodes::default(),
+            files: RwLock::default(),
+            directories: Mutex::default(),
+            last_handle: AtomicU64::new(0),
+            cached: Mutex::default(),
+            notify: OnceLock::new(),
+        }
+    }
+
+    /// Returns owner and mode bits.
+    pub fn config(&self) -> &VfsConfig {
+        &self.config
+    }
+
+    /// Returns the path of an inode, for messages.
+    pub fn path(&self, ino: Ino) -> Result<Key> {
+        self.inodes.path(ino)
+    }
+
+    /// Has `notify` called when the content of an inode is seen to have changed.
+    pub fn on_change(&self, notify: Notify) {
+        // Only the session that serves this file system sets it, once.
+        let _ = self.notify.set(notify);
+    }
+
+    /// Returns how long the kernel may take a missing name for missing.
+    pub fn negative_ttl(&self) -> Duration {
+        MISSING
+    }
+
+    /// Looks up a name; nothing if it is missing.
+    pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Option<Entry>> {
+        self.stats.lookup_requests.add(1);
+        let path = self.inodes.path(parent)?.child(name)?;
+        let attr = self.view.lookup(&path)?;
+        Ok(attr.map(|attr| Entry {
+            ino: self.inodes.look_up(parent, name),
+            attr,
+        }))
+    }
+
+    /// Returns what `stat` shows of an inode.
+    pub fn getattr(&self, ino: Ino) -> Result<Attr> {
+        self.stats.getattr_requests.add(1);
+        let path = self.inodes.path(ino)?;
+        self.view
+            .lookup(&path)?
+            .ok_or_else(|| Error::not_found(path))
+    }
+
+    /// Takes back lookups that the kernel forgets.
+    pub fn forget(&self, ino: Ino, count: u64) {
+        self.inodes.forget(ino, count);
+        lock(&self.cached).remove(&ino);
+    }
+
+    /// Returns where a link points.
+    pub fn read_link(&self, ino: Ino) -> Result<Vec<u8>> {
+        self.view.read_link(&self.inodes.path(ino)?)
+    }
+
+    fn new_handle(&self) -> Fh {
+        Fh(self.last_handle.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// Opens a file.
+    pub fn open(&self, ino: Ino) -> Result<Opened> {
+        self.stats.open_requests.add(1);
+        let path = self.inodes.path(ino)?;
+        let opened = self.view.open(&path)?;
+        let keep_cache = self.keep_cache(ino, opened.version);
+        let fh = self.new_handle();
+        let file = Arc::new(OpenFile {
+            ino,
+            path,
+            file: opened.file,
+            version: opened.version,
+        });
+        self.files
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(fh, file);
+        Ok(Opened {
+            fh,
+            keep_cache,
+            direct: opened.direct,
+        })
+    }
+
+    /// Whether the kernel's pages of an inode are of this content; from now on they are.
+    fn keep_cache(&self, ino: Ino, version: Option<u64>) -> bool {
+        let mut cached = lock(&self.cached);
+        let Some(version) = version else {
+            cached.remove(&ino);
+            return false;
+        };
+        if cached.len() >= MOST_CACHED {
+            cached.clear();
+        }
+        cached.insert(ino, version) == Some(version)
+    }
+
+    fn file(&self, fh: Fh) -> Result<Arc<OpenFile>> {
+        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        files
+            .get(&fh)
+            .cloned()
+            .ok_or_else(|| Error::invalid("handle", "is not open"))
+    }
+
+    /// Returns bytes of an open file if memory has them.
+    pub fn read_now(&self, fh: Fh, offset: u64, len: usize) -> Option<Result<Bytes>> {
+        let open = match self.file(fh) {
+            Ok(open) => open,
+            Err(error) => return Some(Err(error)),
+        };
+        let bytes = open.file.read_now(offset, len)?;
+        self.stats.read_immediate_requests.add(1);
+        self.count_read(&bytes);
+        Some(Ok(bytes))
+    }
+
+    /// Returns bytes of an open file, fewer than `len` only at its end.
+    pub fn read(&self, fh: Fh, offset: u64, len: usize) -> Result<Bytes> {
+        let open = self.file(fh)?;
+        let bytes = open
+            .file
+            .read_at(offset, len)
+            .map_err(|error| error.about(&open.path));
+        self.tell_change(&open);
+        let bytes = bytes?;
+        self.count_read(&bytes);
+        Ok(bytes)
+    }
+
+    fn count_read(&self, bytes: &Bytes) {
+        self.stats.read_requests.add(1);
+        self.stats.read_bytes.add(bytes.len() as u64);
+    }
+
+    /// Tells the session when the content is no longer the one that was opened.
+    fn tell_change(&self, open: &OpenFile) {
+        let now = open.file.version();
+        if open.version.is_none()
+            || now == open.version
+            || lock(&self.cached).get(&open.ino) == now.as_ref()
+        {
+            return;
+        }
+        if let Some(now) = now {
+            lock(&self.cached).insert(open.ino, now);
+        }
+        if let Some(notify) = self.notify.get() {
+            notify(open.ino);
+        }
+    }
+
+    /// Closes a file.
+    pub fn release(&self, fh: Fh) {
+        let file = self
+            .files
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&fh);
+        drop(file);
+    }
+
+    /// Opens a directory.
+    pub fn opendir(&self, ino: Ino) -> Result<Fh> {
+        let path = self.inodes.path(ino)?;
+        let listing = self.view.list(&path)?;
+        let fh = self.new_handle();
+        let open = OpenDirectory {
+            ino,
+            path,
+            listing,
+            cursor: 0,
+            kept: None,
+        };
+        lock(&self.directories).insert(fh, Arc::new(Mutex::new(open)));
+        Ok(fh)
+    }
+
+    /// Calls `sink` with inode, cursor, kind and name of what comes after `cursor`, until it returns false:
+    /// that name was not taken and comes again.
+    pub fn readdir(
+        &self,
+        fh: Fh,
+        cursor: u64,
+        sink: &mut dyn FnMut(Ino, u64, EntryKind, &[u8]) -> bool,
+    ) -> Result<()> {
+        self.stats.readdir_requests.add(1);
+        let open = lock(&self.directories).get(&fh).cloned();
+        let open = open.ok_or_else(|| Error::invalid("handle", "is not open"))?;
+        let mut open = lock(&open);
+        if open.cursor != cursor {
+            open.listing.seek(cursor)?;
+            open.kept = None;
+            open.cursor = cursor;
+        }
+        loop {
+            let next = match open.kept.take() {
+                Some(name) => Some(name),
+                None => open
+                    .listing
+                    .next()
+                    .map_err(|error| error.about(&open.path))?,
+            };
+            let Some(name) = next else { return Ok(()) };
+            let ino = self.inodes.peek(open.ino, &name.name);
+            if !sink(ino, name.cursor, name.kind, &name.name) {
+                open.kept = Some(name);
+                return Ok(());
+            }
+            open.cursor = name.cursor;
+        }
+    }
+
+    /// Closes a directory.
+    pub fn releasedir(&self, fh: Fh) {
+        let open = lock(&self.directories).remove(&fh);
+        drop(open);
+    }
+}

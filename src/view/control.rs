@@ -1,0 +1,202 @@
+//! `.zarrfs`: the control directory of a mount, and the face that it stands in.
+//!
+//! Lookup resolves it and no listing has it, so that `ls -a`, `find`, `cp -r` and Zarr libraries never see
+//! it. It holds every view, the counters and the options in force. A key of that name in the store wins.
+
+use std::sync::Arc;
+use std::time::Duration;
+use std::time::SystemTime;
+
+use crate::error::Error;
+use crate::error::Kind;
+use crate::error::Result;
+use crate::stats::Stats;
+use crate::store::EntryKind;
+use crate::store::Key;
+use crate::store::Listing;
+use crate::store::listing::Names;
+use crate::view::Attr;
+use crate::view::Bytes;
+use crate::view::File;
+use crate::view::Opened;
+use crate::view::View;
+use crate::view::files::Text;
+use crate::view::files::directory_attr;
+
+/// The name of the control directory.
+pub const CONTROL: &[u8] = b".zarrfs";
+
+/// What the control directory holds.
+pub struct Control {
+    views: Vec<(&'static str, Arc<dyn View>)>,
+    stats: Arc<Stats>,
+    /// The text of `mount.json`.
+    mount: Vec<u8>,
+    started: SystemTime,
+}
+
+impl Control {
+    /// Builds the control directory of a mount: its views by name, its counters, the text of `mount.json`.
+    pub fn new(
+        views: Vec<(&'static str, Arc<dyn View>)>,
+        stats: Arc<Stats>,
+        mount: Vec<u8>,
+    ) -> Control {
+        Control {
+            views,
+            stats,
+            mount,
+            started: SystemTime::now(),
+        }
+    }
+
+    fn view(&self, name: &[u8]) -> Option<&Arc<dyn View>> {
+        self.views
+            .iter()
+            .find(|(known, _)| known.as_bytes() == name)
+            .map(|(_, view)| view)
+    }
+
+    fn file(&self, name: &[u8]) -> Option<Arc<dyn File>> {
+        match name {
+            b"stats.json" => Some(Arc::new(Counters {
+                stats: self.stats.clone(),
+            })),
+            b"mount.json" => Some(Arc::new(Text {
+                bytes: self.mount.clone(),
+                version: 0,
+            })),
+            _ => None,
+        }
+    }
+
+    fn names(&self) -> Names {
+        let views = self
+            .views
+            .iter()
+            .map(|(name, _)| (name.as_bytes().to_vec(), EntryKind::Directory));
+        let files = [b"stats.json", b"mount.json"].map(|name| (name.to_vec(), EntryKind::File));
+        Names::new(views.chain(files))
+    }
+
+    fn attr(&self, kind: EntryKind, size: u64) -> Attr {
+        Attr {
+            kind,
+            size,
+            stored: size,
+            modified: self.started,
+            fresh: Duration::ZERO,
+        }
+    }
+}
+
+/// The counters, as they are at each read.
+struct Counters {
+    stats: Arc<Stats>,
+}
+
+impl File for Counters {
+    fn read_now(&self, offset: u64, len: usize) -> Option<Bytes> {
+        Text {
+            bytes: self.stats.to_json().into_bytes(),
+            version: 0,
+        }
+        .read_now(offset, len)
+    }
+
+    fn read_at(&self, offset: u64, len: usize) -> Result<Bytes> {
+        Ok(self.read_now(offset, len).unwrap_or(Bytes::Own(Vec::new())))
+    }
+
+    fn version(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// A view with the control directory in its root.
+pub struct Face {
+    view: Arc<dyn View>,
+    control: Arc<Control>,
+}
+
+/// Where a path leads.
+enum Target<'a> {
+    View(&'a Arc<dyn View>, Key),
+    Control,
+    File(Arc<dyn File>),
+    Nothing,
+}
+
+impl Face {
+    /// Puts a control directory into a view.
+    pub fn new(view: Arc<dyn View>, control: Arc<Control>) -> Face {
+        Face { view, control }
+    }
+
+    fn target(&self, path: &Key) -> Result<Target<'_>> {
+        let mut names = path.names();
+        if names.next() != Some(CONTROL)
+            || self.view.lookup(&Key::root().child(CONTROL)?)?.is_some()
+        {
+            return Ok(Target::View(&self.view, path.clone()));
+        }
+        let Some(name) = names.next() else {
+            return Ok(Target::Control);
+        };
+        if let Some(view) = self.control.view(name) {
+            let top = Key::root().child(CONTROL)?.child(name)?;
+            return Ok(Target::View(view, path.below(&top).unwrap_or_default()));
+        }
+        match (self.control.file(name), names.next()) {
+            (Some(file), None) => Ok(Target::File(file)),
+            _ => Ok(Target::Nothing),
+        }
+    }
+}
+
+impl View for Face {
+    fn lookup(&self, path: &Key) -> Result<Option<Attr>> {
+        match self.target(path)? {
+            Target::View(view, path) => view.lookup(&path),
+            Target::Control => Ok(Some(directory_attr(
+                self.control.started,
+                Duration::from_secs(1),
+            ))),
+            Target::File(file) => {
+                let size = file.read_at(0, usize::MAX)?.len() as u64;
+                Ok(Some(self.control.attr(EntryKind::File, size)))
+            }
+            Target::Nothing => Ok(None),
+        }
+    }
+
+    fn list(&self, path: &Key) -> Result<Box<dyn Listing>> {
+        match self.target(path)? {
+            Target::View(view, path) => view.list(&path),
+            Target::Control => Ok(Box::new(self.control.names())),
+            Target::File(_) => Err(Error::new(Kind::NotADirectory, path, "is not a directory")),
+            Target::Nothing => Err(Error::not_found(path)),
+        }
+    }
+
+    fn open(&self, path: &Key) -> Result<Opened> {
+        match self.target(path)? {
+            Target::View(view, path) => view.open(&path),
+            Target::Control => Err(Error::new(Kind::IsADirectory, path, "is a directory")),
+            // The numbers change by themselves, so nobody may keep them.
+            Target::File(file) => Ok(Opened {
+                file,
+                version: None,
+                direct: true,
+            }),
+            Target::Nothing => Err(Error::not_found(path)),
+        }
+    }
+
+    fn read_link(&self, path: &Key) -> Result<Vec<u8>> {
+        match self.target(path)? {
+            Target::View(view, path) => view.read_link(&path),
+            _ => Err(Error::invalid(path, "not a symbolic link")),
+        }
+    }
+}

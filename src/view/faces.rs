@@ -1,0 +1,216 @@
+//! All views of one store, over one cache: what a mount shows at its root and in `.zarrfs`.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Map;
+use serde_json::json;
+
+use crate::array::Arrays;
+use crate::array::Engine;
+use crate::array::Limits;
+use crate::dialect::json::render;
+use crate::error::Error;
+use crate::error::Result;
+use crate::export::format;
+use crate::hierarchy::Hierarchy;
+use crate::stats::Stats;
+use crate::store;
+use crate::store::EntryKind;
+use crate::store::Key;
+use crate::store::Store;
+use crate::store::StoreConfig;
+use crate::view::View;
+use crate::view::control::Control;
+use crate::view::control::Face;
+use crate::view::files::Files;
+use crate::view::stored::Stored;
+
+/// The name of a view.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FaceName {
+    /// The keys exactly as stored.
+    #[default]
+    Store,
+    /// Directories of nodes with decoded files.
+    Files,
+}
+
+impl FromStr for FaceName {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<FaceName> {
+        match name {
+            "store" => Ok(FaceName::Store),
+            "files" => Ok(FaceName::Files),
+            other => Err(Error::invalid(
+                other,
+                "not a view; there are store and files",
+            )),
+        }
+    }
+}
+
+impl fmt::Display for FaceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            FaceName::Store => "store",
+            FaceName::Files => "files",
+        })
+    }
+}
+
+/// What to open and how.
+#[derive(Clone, Debug)]
+pub struct FacesConfig {
+    /// Path or URL of the store.
+    pub source: String,
+    /// Formats that the files view lists.
+    pub formats: Vec<String>,
+    /// Bytes that decoded chunks and chunks in flight may hold.
+    pub memory: u64,
+    /// Decoded bytes of one chunk.
+    pub max_chunk: u64,
+    /// How long a request may take.
+    pub timeout: Duration,
+    /// Follow symbolic links that leave a local store.
+    pub follow_symlinks: bool,
+    /// Options in force, as `mount.json` shows them; no secrets.
+    pub options: Vec<(String, String)>,
+}
+
+/// The views of a store.
+pub struct Faces {
+    store: Arc<dyn Store>,
+    stored: Arc<dyn View>,
+    files: Arc<dyn View>,
+    control: Arc<Control>,
+}
+
+impl Faces {
+    /// Returns a view with the control directory in it.
+    pub fn face(&self, name: FaceName) -> Arc<dyn View> {
+        let view = match name {
+            FaceName::Store => &self.stored,
+            FaceName::Files => &self.files,
+        };
+        Arc::new(Face::new(view.clone(), self.control.clone()))
+    }
+
+    /// Returns the store below.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+}
+
+/// Opens a store and reads its root, so that what is wrong is said before anything is mounted.
+pub fn open_faces(config: &FacesConfig, stats: &Arc<Stats>) -> Result<Faces> {
+    let listed = config
+        .formats
+        .iter()
+        .map(|name| format(name))
+        .collect::<Result<Vec<_>>>()?;
+    let options = StoreConfig {
+        follow_symlinks: config.follow_symlinks,
+    };
+    let store = store::open(&config.source, &options, stats)?;
+    match store.head(&Key::root())? {
+        Some(meta) if meta.kind == EntryKind::Directory => {}
+        _ => {
+            return Err(Error::invalid(
+                &config.source,
+                "is not a store: expected a directory",
+            ));
+        }
+    }
+    let hierarchy = Arc::new(Hierarchy::new(store.clone()));
+    greet(&hierarchy, &config.source)?;
+    let limits = Limits {
+        memory: config.memory,
+        max_chunk: config.max_chunk,
+        timeout: config.timeout,
+    };
+    let arrays = Arrays::new(hierarchy.clone(), Engine::new(limits, stats.clone()));
+    let files: Arc<dyn View> = Arc::new(Files::new(
+        hierarchy,
+        arrays,
+        &root_name(&config.source),
+        listed,
+    ));
+    let stored: Arc<dyn View> = Arc::new(Stored::new(store.clone()));
+    let views = vec![("store", stored.clone()), ("files", files.clone())];
+    let control = Arc::new(Control::new(views, stats.clone(), mount_json(config)));
+    Ok(Faces {
+        store,
+        stored,
+        files,
+        control,
+    })
+}
+
+/// Reads the root's metadata; a root that is broken or has none is mounted all the same, with a warning.
+fn greet(hierarchy: &Hierarchy, source: &str) -> Result<()> {
+    match hierarchy.node(&Key::root())? {
+        Some(found) => match &found.node {
+            Err(error) => log::warn!("{source}: {error}; its keys can be read all the same"),
+            Ok(_) if found.version == 0 => {
+                log::warn!(
+                    "{source}: no Zarr metadata at the root; each folder is shown as a group"
+                );
+            }
+            Ok(_) => {}
+        },
+        None => return Err(Error::not_found(source)),
+    }
+    Ok(())
+}
+
+/// Returns the name of the root's own files: the store's, less what says that it is a store.
+fn root_name(source: &str) -> String {
+    let folder = store::local_folder(source).and_then(|folder| std::fs::canonicalize(folder).ok());
+    let path = folder.map_or_else(
+        || source.to_string(),
+        |folder| folder.to_string_lossy().into_owned(),
+    );
+    let name = path
+        .trim_end_matches('/')
+        .rsplit('/')
+        .next()
+        .unwrap_or_default();
+    let bare = [".zip", ".zarr", ".n5"]
+        .iter()
+        .fold(name, |name, end| name.strip_suffix(end).unwrap_or(name));
+    if bare.is_empty() {
+        "root".to_string()
+    } else {
+        bare.to_string()
+    }
+}
+
+fn mount_json(config: &FacesConfig) -> Vec<u8> {
+    let options: Map<_, _> = config
+        .options
+        .iter()
+        .map(|(name, value)| (name.clone(), json!(value)))
+        .collect();
+    render(&json!({
+        "source": config.source,
+        "version": env!("CARGO_PKG_VERSION"),
+        "pid": std::process::id(),
+        "options": options,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_root_is_named_after_the_store() {
+        assert_eq!(root_name("s3://bucket/a/data.zarr/"), "data");
+        assert_eq!(root_name("s3://bucket/data.zarr.zip"), "data");
+        assert_eq!(root_name("/no/such/.zarr"), "root");
+    }
+}

@@ -1,0 +1,483 @@
+//! The files view: each group and each array a directory, the decoded arrays files in it.
+//!
+//! In every node's directory `zarr.json` (its metadata as final v3) and `attributes.json`; in an array's the
+//! whole array in each format, `NAME.npy`, and `chunks/` with every chunk, `chunks/0.3.1.npy`. A child of a
+//! group wins over a file of the group's own. Sizes are known without decoding.
+
+use std::sync::Arc;
+use std::time::Duration;
+use std::time::SystemTime;
+
+use serde_json::Value;
+
+use crate::array::Arrays;
+use crate::array::OpenArray;
+use crate::dialect::json;
+use crate::dialect::v3;
+use crate::error::Error;
+use crate::error::Kind;
+use crate::error::Result;
+use crate::export::Export;
+use crate::export::FORMATS;
+use crate::export::Format;
+use crate::grid::ChunkIndex;
+use crate::grid::Grid;
+use crate::grid::Region;
+use crate::hierarchy::Found;
+use crate::hierarchy::Hierarchy;
+use crate::model::Node;
+use crate::store::EntryKind;
+use crate::store::Key;
+use crate::store::Listing;
+use crate::store::Name;
+use crate::store::listing::Names;
+use crate::view::Attr;
+use crate::view::Bytes;
+use crate::view::File;
+use crate::view::Opened;
+use crate::view::View;
+
+/// A hierarchy as directories and decoded files.
+pub struct Files {
+    hierarchy: Arc<Hierarchy>,
+    arrays: Arrays,
+    /// The name of the root's own files.
+    root_name: Vec<u8>,
+    /// The formats that are listed; every other one resolves by name.
+    listed: Vec<&'static Format>,
+}
+
+const METADATA: &[u8] = b"zarr.json";
+const ATTRIBUTES: &[u8] = b"attributes.json";
+const CHUNKS: &[u8] = b"chunks";
+
+/// What a path means.
+enum Place {
+    /// A node's directory.
+    Node(Arc<Found>),
+    /// A document made from a node's metadata.
+    Document(Arc<Found>, Vec<u8>),
+    /// The directory of an array's chunks.
+    Chunks(Arc<Found>),
+    /// A decoded file: the whole array or one chunk of it.
+    Decoded(Arc<Found>, &'static Format, Option<ChunkIndex>),
+}
+
+impl Files {
+    /// Builds the view; `root_name` names the root's own files.
+    pub fn new(
+        hierarchy: Arc<Hierarchy>,
+        arrays: Arrays,
+        root_name: &str,
+        listed: Vec<&'static Format>,
+    ) -> Files {
+        Files {
+            hierarchy,
+            arrays,
+            root_name: root_name.as_bytes().to_vec(),
+            listed,
+        }
+    }
+
+    /// Finds what a path means, from the root down; nothing if it means nothing.
+    fn resolve(&self, path: &Key) -> Result<Option<Place>> {
+        let Some(mut node) = self.hierarchy.node(&Key::root())? else {
+            return Ok(None);
+        };
+        let names: Vec<&[u8]> = path.names().collect();
+        let mut rest = names.as_slice();
+        while let Some((name, after)) = rest.split_first() {
+            if !matches!(node.node()?, Node::Group(_)) {
+                return self.within_array(node, rest);
+            }
+            match self.hierarchy.node(&node.path.child(name)?)? {
+                Some(child) => node = child,
+                None => return Ok(group_file(node, rest)),
+            }
+            rest = after;
+        }
+        Ok(Some(Place::Node(node)))
+    }
+
+    /// Finds what `rest` means in an array's directory.
+    fn within_array(&self, found: Arc<Found>, rest: &[&[u8]]) -> Result<Option<Place>> {
+        Ok(match *rest {
+            [name @ (METADATA | ATTRIBUTES)] => Some(Place::Document(found, name.to_vec())),
+            [CHUNKS] => Some(Place::Chunks(found)),
+            [name] => {
+                let format = name.strip_prefix(self.name_of(&found)).and_then(format_of);
+                format.map(|format| Place::Decoded(found, format, None))
+            }
+            [CHUNKS, name] => self.chunk_file(found, name)?,
+            _ => None,
+        })
+    }
+
+    /// Finds `0.3.1.npy`: the indices of a chunk that is in the grid, and a format.
+    fn chunk_file(&self, found: Arc<Found>, name: &[u8]) -> Result<Option<Place>> {
+        let Some(dot) = name.iter().rposition(|&byte| byte == b'.') else {
+            return Ok(None);
+        };
+        let (indices, extension) = name.split_at(dot);
+        let Some(format) = format_of(extension) else {
+            return Ok(None);
+        };
+        let array = self.arrays.open(&found)?;
+        let Ok(grid) = stored_grid(&array) else {
+            return Ok(None);
+        };
+        let chunk =
+            parse_indices(indices, grid.counts().len()).and_then(|indices| grid.index(&indices));
+        Ok(chunk.map(|chunk| Place::Decoded(found, format, Some(chunk))))
+    }
+
+    /// Returns the name that a node's own files derive from.
+    fn name_of<'a>(&'a self, found: &'a Found) -> &'a [u8] {
+        if found.path.is_root() {
+            &self.root_name
+        } else {
+            found.path.name()
+        }
+    }
+
+    fn export(
+        &self,
+        found: &Arc<Found>,
+        format: &'static Format,
+        chunk: Option<ChunkIndex>,
+    ) -> Result<Export> {
+        let array = self.arrays.open(found)?;
+        let region = match chunk {
+            None => Region::whole(&array.array().shape),
+            Some(chunk) => {
+                let grid = stored_grid(&array)?;
+                grid.region(&grid.indices(chunk))
+            }
+        };
+        Export::open(&array, format, region)
+    }
+
+    fn list_node(&self, found: &Arc<Found>) -> Result<Box<dyn Listing>> {
+        match found.node()? {
+            Node::Group(_) => Ok(Box::new(GroupListing {
+                children: self.hierarchy.store().list(&found.path)?,
+                hierarchy: self.hierarchy.clone(),
+                path: found.path.clone(),
+                own: 0,
+            })),
+            Node::Array(_) => {
+                let decoded = self.listed.iter().map(|format| {
+                    let name = [self.name_of(found), b".", format.extension.as_bytes()].concat();
+                    (name, EntryKind::File)
+                });
+                let documents = [METADATA, ATTRIBUTES].map(|name| (name.to_vec(), EntryKind::File));
+                let chunks = [(CHUNKS.to_vec(), EntryKind::Directory)];
+                Ok(Box::new(Names::new(
+                    documents.into_iter().chain(decoded).chain(chunks),
+                )))
+            }
+        }
+    }
+
+    fn list_chunks(&self, found: &Arc<Found>) -> Result<Box<dyn Listing>> {
+        let array = self.arrays.open(found)?;
+        let grid = stored_grid(&array)?;
+        Ok(Box::new(ChunkListing {
+            grid,
+            formats: self.listed.clone(),
+            next: 0,
+        }))
+    }
+}
+
+/// Returns the grid of an array's chunks; it exists whether or not they decode.
+fn stored_grid(array: &OpenArray) -> Result<Grid> {
+    Grid::new(&array.array().shape, &array.array().chunk_shape)
+        .map_err(|error| error.about(&array.found().path))
+}
+
+/// Finds a file of a group's own.
+fn group_file(found: Arc<Found>, rest: &[&[u8]]) -> Option<Place> {
+    match *rest {
+        [name @ (METADATA | ATTRIBUTES)] => Some(Place::Document(found, name.to_vec())),
+        _ => None,
+    }
+}
+
+/// Returns the format that `.npy` names.
+fn format_of(extension: &[u8]) -> Option<&'static Format> {
+    let extension = std::str::from_utf8(extension.strip_prefix(b".")?).ok()?;
+    FORMATS
+        .iter()
+        .find(|format| format.extension == extension)
+        .copied()
+}
+
+/// Reads `0.3.1`; the only spelling of an index is the shortest. A 0-dimensional array's chunk is `0`.
+fn parse_indices(text: &[u8], rank: usize) -> Option<Vec<u64>> {
+    let text = std::str::from_utf8(text).ok()?;
+    if rank == 0 {
+        return (text == "0").then(Vec::new);
+    }
+    text.split('.')
+        .map(|digits| {
+            let number: u64 = digits.parse().ok()?;
+            (number.to_string() == digits).then_some(number)
+        })
+        .collect()
+}
+
+fn document(found: &Found, name: &[u8]) -> Result<Vec<u8>> {
+    let node = found.node()?;
+    let value = match (name, node) {
+        (METADATA, node) => v3::render(node),
+        (_, Node::Group(group)) => Value::Object(group.attributes.clone()),
+        (_, Node::Array(array)) => Value::Object(array.attributes.clone()),
+    };
+    Ok(json::render(&value))
+}
+
+impl View for Files {
+    fn lookup(&self, path: &Key) -> Result<Option<Attr>> {
+        let fresh = self.hierarchy.store().freshness();
+        let directory = |found: &Found| directory_attr(found.modified, fresh);
+        Ok(match self.resolve(path)? {
+            None => None,
+            Some(Place::Node(found) | Place::Chunks(found)) => Some(directory(&found)),
+            Some(Place::Document(found, name)) => {
+                let size = document(&found, &name)?.len() as u64;
+                Some(Attr {
+                    kind: EntryKind::File,
+                    size,
+                    stored: size,
+                    modified: found.modified,
+                    fresh,
+                })
+            }
+            Some(Place::Decoded(found, format, chunk)) => {
+                // A file of elements without a fixed size is there; opening it says why it cannot be read.
+                let size = match self.export(&found, format, chunk) {
+                    Ok(export) => export.len(),
+                    Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::TooLarge) => 0,
+                    Err(error) => return Err(error),
+                };
+                Some(Attr {
+                    kind: EntryKind::File,
+                    size,
+                    stored: size,
+                    modified: found.modified,
+                    fresh,
+                })
+            }
+        })
+    }
+
+    fn list(&self, path: &Key) -> Result<Box<dyn Listing>> {
+        match self.resolve(path)? {
+            None => Err(Error::not_found(path)),
+            Some(Place::Node(found)) => self.list_node(&found),
+            Some(Place::Chunks(found)) => self.list_chunks(&found),
+            Some(Place::Document(..) | Place::Decoded(..)) => {
+                Err(Error::new(Kind::NotADirectory, path, "is not a directory"))
+            }
+        }
+    }
+
+    fn open(&self, path: &Key) -> Result<Opened> {
+        match self.resolve(path)? {
+            None => Err(Error::not_found(path)),
+            Some(Place::Node(_) | Place::Chunks(_)) => {
+                Err(Error::new(Kind::IsADirectory, path, "is a directory"))
+            }
+            Some(Place::Document(found, name)) => Ok(Opened {
+                file: Arc::new(Text {
+                    bytes: document(&found, &name)?,
+                    version: found.version,
+                }),
+                version: Some(found.version),
+                direct: false,
+            }),
+            Some(Place::Decoded(found, format, chunk)) => {
+                let export = self.export(&found, format, chunk)?;
+                // An array that does not decode says so when it is opened, not byte by byte.
+                export.array().stored_grid()?;
+                let version = export.array().content()?;
+                Ok(Opened {
+                    file: Arc::new(DecodedFile { export }),
+                    version,
+                    direct: false,
+                })
+            }
+        }
+    }
+
+    fn read_link(&self, path: &Key) -> Result<Vec<u8>> {
+        Err(Error::invalid(path, "not a symbolic link"))
+    }
+}
+
+/// Returns what `stat` shows of a directory that no store has.
+pub(crate) fn directory_attr(modified: SystemTime, fresh: Duration) -> Attr {
+    Attr {
+        kind: EntryKind::Directory,
+        size: 0,
+        stored: 0,
+        modified,
+        fresh,
+    }
+}
+
+/// A decoded file.
+struct DecodedFile {
+    export: Export,
+}
+
+impl File for DecodedFile {
+    fn read_now(&self, offset: u64, len: usize) -> Option<Bytes> {
+        self.export.read_now(offset, len)
+    }
+
+    fn read_at(&self, offset: u64, len: usize) -> Result<Bytes> {
+        self.export.read_at(offset, len)
+    }
+
+    fn version(&self) -> Option<u64> {
+        Some(self.export.array().content_now())
+    }
+}
+
+/// A file whose bytes are known when it is opened.
+pub(crate) struct Text {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) version: u64,
+}
+
+impl File for Text {
+    fn read_now(&self, offset: u64, len: usize) -> Option<Bytes> {
+        let start = usize::try_from(offset)
+            .unwrap_or(usize::MAX)
+            .min(self.bytes.len());
+        let end = start.saturating_add(len).min(self.bytes.len());
+        Some(Bytes::Own(
+            self.bytes.get(start..end).unwrap_or_default().to_vec(),
+        ))
+    }
+
+    fn read_at(&self, offset: u64, len: usize) -> Result<Bytes> {
+        Ok(self.read_now(offset, len).unwrap_or(Bytes::Own(Vec::new())))
+    }
+
+    fn version(&self) -> Option<u64> {
+        Some(self.version)
+    }
+}
+
+/// A group's own two documents, then those of its store's directories that are nodes.
+struct GroupListing {
+    children: Box<dyn Listing>,
+    hierarchy: Arc<Hierarchy>,
+    path: Key,
+    own: usize,
+}
+
+/// Cursors of a group's own documents: beyond all that a file system gives out.
+const OWN: [(&[u8], u64); 2] = [
+    (METADATA, i64::MAX as u64 - 2),
+    (ATTRIBUTES, i64::MAX as u64 - 1),
+];
+
+impl GroupListing {
+    /// Whether a child has the name of one of the group's own documents.
+    fn is_taken(&self, name: &[u8]) -> Result<bool> {
+        Ok(self.hierarchy.node(&self.path.child(name)?)?.is_some())
+    }
+}
+
+impl Listing for GroupListing {
+    fn next(&mut self) -> Result<Option<Name>> {
+        while self.own == 0 {
+            match self.children.next()? {
+                Some(name) if name.kind == EntryKind::Directory => return Ok(Some(name)),
+                Some(name) if name.kind == EntryKind::Link => {
+                    if self.is_taken(&name.name)? {
+                        return Ok(Some(Name {
+                            kind: EntryKind::Directory,
+                            ..name
+                        }));
+                    }
+                }
+                Some(_) => {}
+                None => self.own = 1,
+            }
+        }
+        while let Some(&(name, cursor)) = OWN.get(self.own - 1) {
+            self.own += 1;
+            if !self.is_taken(name)? {
+                return Ok(Some(Name {
+                    name: name.to_vec(),
+                    kind: EntryKind::File,
+                    cursor,
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn seek(&mut self, cursor: u64) -> Result<()> {
+        match OWN.iter().position(|own| own.1 == cursor) {
+            Some(place) => self.own = place + 2,
+            None => {
+                self.own = 0;
+                self.children.seek(cursor)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The chunks of an array in each listed format: names made from numbers, nothing held.
+struct ChunkListing {
+    grid: Grid,
+    formats: Vec<&'static Format>,
+    /// Number of the next file; its cursor is one more.
+    next: u64,
+}
+
+impl Listing for ChunkListing {
+    fn next(&mut self) -> Result<Option<Name>> {
+        let formats = self.formats.len() as u64;
+        let Some(chunk) = self
+            .next
+            .checked_div(formats)
+            .filter(|&chunk| chunk < self.grid.len())
+        else {
+            return Ok(None);
+        };
+        let Some(format) = self.formats.get((self.next % formats) as usize) else {
+            return Ok(None);
+        };
+        let indices: Vec<String> = self
+            .grid
+            .indices(ChunkIndex(chunk))
+            .iter()
+            .map(u64::to_string)
+            .collect();
+        let indices = if indices.is_empty() {
+            "0".to_string()
+        } else {
+            indices.join(".")
+        };
+        self.next += 1;
+        let name = format!("{indices}.{}", format.extension).into_bytes();
+        Ok(Some(Name {
+            name,
+            kind: EntryKind::File,
+            cursor: self.next,
+        }))
+    }
+
+    fn seek(&mut self, cursor: u64) -> Result<()> {
+        self.next = cursor;
+        Ok(())
+    }
+}

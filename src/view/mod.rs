@@ -1,0 +1,70 @@
+//! A view: one face of a hierarchy as a tree of directories and files.
+//!
+//! Paths are spelled like keys. A view answers by path and keeps no state per caller; inode numbers, handles
+//! and permissions are the `vfs`'s business. Views never learn whether there is an overlay below.
+
+use std::sync::Arc;
+use std::time::Duration;
+use std::time::SystemTime;
+
+use crate::array::flat::Span;
+use crate::error::Result;
+use crate::store::EntryKind;
+use crate::store::Key;
+use crate::store::Listing;
+
+pub mod control;
+pub mod faces;
+pub mod files;
+pub mod stored;
+
+/// Bytes of an answer.
+pub type Bytes = Span;
+
+/// What `stat` shows of a path, before owner and mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attr {
+    /// Directory, file or link.
+    pub kind: EntryKind,
+    /// Length in bytes, exact.
+    pub size: u64,
+    /// Bytes stored for it; shown as blocks, never 0 for a file that is not empty.
+    pub stored: u64,
+    /// Time of the last change.
+    pub modified: SystemTime,
+    /// How long the kernel may take this for true.
+    pub fresh: Duration,
+}
+
+/// A file that was opened.
+pub struct Opened {
+    /// Its content.
+    pub file: Arc<dyn File>,
+    /// Tells this content from another: the kernel keeps its pages while this number stays the same.
+    /// Nothing if the pages must not be kept at all.
+    pub version: Option<u64>,
+    /// Whether reads must bypass the page cache (content that changes by itself).
+    pub direct: bool,
+}
+
+/// The content of an open file.
+pub trait File: Send + Sync {
+    /// Returns the bytes if memory holds them: never waits, never decodes.
+    fn read_now(&self, offset: u64, len: usize) -> Option<Bytes>;
+    /// Returns the bytes at `offset`, fewer than `len` only at the end.
+    fn read_at(&self, offset: u64, len: usize) -> Result<Bytes>;
+    /// Tells the content now from the one that was opened, by what is known without waiting.
+    fn version(&self) -> Option<u64>;
+}
+
+/// One face of a hierarchy.
+pub trait View: Send + Sync {
+    /// Returns the attributes of a path, or nothing if there is none.
+    fn lookup(&self, path: &Key) -> Result<Option<Attr>>;
+    /// Opens a directory; names come without `.` and `..`.
+    fn list(&self, path: &Key) -> Result<Box<dyn Listing>>;
+    /// Opens a file.
+    fn open(&self, path: &Key) -> Result<Opened>;
+    /// Returns where a link points.
+    fn read_link(&self, path: &Key) -> Result<Vec<u8>>;
+}
