@@ -225,14 +225,14 @@ impl DataType {
     }
 }
 
-/// Reads `r*`: the number of bits is a positive multiple of 8.
+/// Reads `r*`: the number of bits is a positive multiple of 8, no more than can be meant.
 fn raw_bits(name: &str) -> Option<usize> {
     let bits: usize = name.strip_prefix('r')?.parse().ok()?;
-    (bits > 0 && bits.is_multiple_of(8)).then_some(bits / 8)
+    (bits > 0 && bits.is_multiple_of(8) && bits / 8 <= MAX_ELEMENT).then_some(bits / 8)
 }
 
 /// The longest element that is taken to be meant, 1 MiB.
-const MAX_ELEMENT: usize = 1 << 20;
+pub const MAX_ELEMENT: usize = 1 << 20;
 
 /// The most dimensions that are taken to be meant; numpy stops at 64.
 pub const MAX_RANK: usize = 64;

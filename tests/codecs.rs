@@ -131,7 +131,7 @@ impl Case {
             },
             codecs: codecs.collect(),
             keys: KeyScheme {
-                prefix: "c/".to_string(),
+                prefix: "c/".into(),
                 separator: '/',
                 other_separator: None,
                 scalar_keys: Vec::new(),

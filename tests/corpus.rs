@@ -77,7 +77,7 @@ fn the_corpus_reads_as_its_manifest_says() {
             .to_string();
         let found = match common::open(&store) {
             Ok((faces, _)) => check(
-                &faces.face(zarrfs::view::faces::FaceName::Files),
+                &faces.face(zarrfs::view::faces::Face::Files),
                 &root,
                 &entry,
             ),

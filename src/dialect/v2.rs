@@ -19,6 +19,7 @@ use crate::model::CodecSpec;
 use crate::model::DataType;
 use crate::model::Group;
 use crate::model::KeyScheme;
+use crate::model::MAX_ELEMENT;
 use crate::model::Node;
 use crate::store::Key;
 
@@ -109,7 +110,7 @@ fn data_type(members: &Map<String, Value>) -> Result<(DataType, &'static str)> {
             ("u", 1 | 2 | 4 | 8) => Some(DataType::UInt(width)),
             ("f", 2 | 4 | 8) => Some(DataType::Float(width)),
             ("c", 8 | 16) => Some(DataType::Complex(width)),
-            ("V", 1..) => Some(DataType::Raw(width)),
+            ("V", 1..=MAX_ELEMENT) => Some(DataType::Raw(width)),
             _ => None,
         }
     };

@@ -430,13 +430,14 @@ fn stays_inside(key: &Key, target: &[u8]) -> bool {
     true
 }
 
-/// Reads `length` bytes, fewer only if the file ends before.
+/// Reads `length` bytes, fewer only if the file ends before. No file reaches beyond what the kernel can count.
 fn read_span(fd: &OwnedFd, offset: u64, length: u64) -> rustix::io::Result<Vec<u8>> {
+    let length = length.min((i64::MAX as u64).saturating_sub(offset));
     let length = usize::try_from(length).map_err(|_| Errno::FBIG)?;
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(length).map_err(|_| Errno::NOMEM)?;
     while bytes.len() < length {
-        let at = offset.saturating_add(bytes.len() as u64);
+        let at = offset + bytes.len() as u64;
         match rustix::io::pread(fd, spare_capacity(&mut bytes), at) {
             Ok(0) => break,
             Ok(_) | Err(Errno::INTR) => {}

@@ -157,6 +157,31 @@ impl Vfs {
         }))
     }
 
+    /// Returns what `lookup` would, if memory knows it.
+    pub fn lookup_now(&self, parent: Ino, name: &[u8]) -> Option<Result<Option<Entry>>> {
+        let path = match self.inodes.path(parent).and_then(|path| path.child(name)) {
+            Ok(path) => path,
+            Err(error) => return Some(Err(error)),
+        };
+        let attr = self.view.lookup_now(&path)?;
+        self.stats.lookup_requests.add(1);
+        Some(Ok(attr.map(|attr| Entry {
+            ino: self.inodes.look_up(parent, name),
+            attr,
+        })))
+    }
+
+    /// Returns what `getattr` would, if memory knows it.
+    pub fn getattr_now(&self, ino: Ino) -> Option<Result<Attr>> {
+        let path = match self.inodes.path(ino) {
+            Ok(path) => path,
+            Err(error) => return Some(Err(error)),
+        };
+        let attr = self.view.lookup_now(&path)?;
+        self.stats.getattr_requests.add(1);
+        Some(attr.ok_or_else(|| Error::not_found(path)))
+    }
+
     /// Returns what `stat` shows of an inode.
     pub fn getattr(&self, ino: Ino) -> Result<Attr> {
         self.stats.getattr_requests.add(1);

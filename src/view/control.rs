@@ -114,7 +114,7 @@ impl File for Counters {
 }
 
 /// A view with the control directory in its root.
-pub struct Face {
+pub struct WithControl {
     view: Arc<dyn View>,
     control: Arc<Control>,
 }
@@ -127,10 +127,10 @@ enum Target<'a> {
     Nothing,
 }
 
-impl Face {
+impl WithControl {
     /// Puts a control directory into a view.
-    pub fn new(view: Arc<dyn View>, control: Arc<Control>) -> Face {
-        Face { view, control }
+    pub fn new(view: Arc<dyn View>, control: Arc<Control>) -> WithControl {
+        WithControl { view, control }
     }
 
     fn target(&self, path: &Key) -> Result<Target<'_>> {
@@ -154,7 +154,7 @@ impl Face {
     }
 }
 
-impl View for Face {
+impl View for WithControl {
     fn lookup(&self, path: &Key) -> Result<Option<Attr>> {
         match self.target(path)? {
             Target::View(view, path) => view.lookup(&path),
@@ -168,6 +168,13 @@ impl View for Face {
             }
             Target::Nothing => Ok(None),
         }
+    }
+
+    fn lookup_now(&self, path: &Key) -> Option<Option<Attr>> {
+        if path.names().next() == Some(CONTROL) {
+            return None;
+        }
+        self.view.lookup_now(path)
     }
 
     fn list(&self, path: &Key) -> Result<Box<dyn Listing>> {

@@ -24,13 +24,13 @@ use crate::store::Store;
 use crate::store::StoreConfig;
 use crate::view::View;
 use crate::view::control::Control;
-use crate::view::control::Face;
+use crate::view::control::WithControl;
 use crate::view::files::Files;
 use crate::view::stored::Stored;
 
 /// The name of a view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FaceName {
+pub enum Face {
     /// The keys exactly as stored.
     #[default]
     Store,
@@ -38,13 +38,13 @@ pub enum FaceName {
     Files,
 }
 
-impl FromStr for FaceName {
+impl FromStr for Face {
     type Err = Error;
 
-    fn from_str(name: &str) -> Result<FaceName> {
+    fn from_str(name: &str) -> Result<Face> {
         match name {
-            "store" => Ok(FaceName::Store),
-            "files" => Ok(FaceName::Files),
+            "store" => Ok(Face::Store),
+            "files" => Ok(Face::Files),
             other => Err(Error::invalid(
                 other,
                 "not a view; there are store and files",
@@ -53,11 +53,11 @@ impl FromStr for FaceName {
     }
 }
 
-impl fmt::Display for FaceName {
+impl fmt::Display for Face {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            FaceName::Store => "store",
-            FaceName::Files => "files",
+            Face::Store => "store",
+            Face::Files => "files",
         })
     }
 }
@@ -91,12 +91,12 @@ pub struct Faces {
 
 impl Faces {
     /// Returns a view with the control directory in it.
-    pub fn face(&self, name: FaceName) -> Arc<dyn View> {
+    pub fn face(&self, name: Face) -> Arc<dyn View> {
         let view = match name {
-            FaceName::Store => &self.stored,
-            FaceName::Files => &self.files,
+            Face::Store => &self.stored,
+            Face::Files => &self.files,
         };
-        Arc::new(Face::new(view.clone(), self.control.clone()))
+        Arc::new(WithControl::new(view.clone(), self.control.clone()))
     }
 
     /// Returns the store below.

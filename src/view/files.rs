@@ -81,7 +81,23 @@ impl Files {
 
     /// Finds what a path means, from the root down; nothing if it means nothing.
     fn resolve(&self, path: &Key) -> Result<Option<Place>> {
-        let Some(mut node) = self.hierarchy.node(&Key::root())? else {
+        self.resolve_by(path, |path| self.hierarchy.node(path))
+    }
+
+    /// Like `resolve`, by nodes that are known; an error if one is not.
+    fn resolve_now(&self, path: &Key) -> Result<Option<Place>> {
+        self.resolve_by(path, |path| {
+            let known = self.hierarchy.node_now(path);
+            known.ok_or_else(|| Error::new(Kind::Unavailable, path, "is not known yet"))
+        })
+    }
+
+    fn resolve_by(
+        &self,
+        path: &Key,
+        node_at: impl Fn(&Key) -> Result<Option<Arc<Found>>>,
+    ) -> Result<Option<Place>> {
+        let Some(mut node) = node_at(&Key::root())? else {
             return Ok(None);
         };
         let names: Vec<&[u8]> = path.names().collect();
@@ -90,7 +106,7 @@ impl Files {
             if !matches!(node.node()?, Node::Group(_)) {
                 return self.within_array(node, rest);
             }
-            match self.hierarchy.node(&node.path.child(name)?)? {
+            match node_at(&node.path.child(name)?)? {
                 Some(child) => node = child,
                 None => return Ok(group_file(node, rest)),
             }
@@ -155,6 +171,31 @@ impl Files {
             }
         };
         Export::open(&array, format, region)
+    }
+
+    /// Returns what `stat` shows.
+    fn attr(&self, place: &Place) -> Result<Attr> {
+        let fresh = self.hierarchy.store().freshness();
+        let (found, size) = match place {
+            Place::Node(found) | Place::Chunks(found) => {
+                return Ok(directory_attr(found.modified, fresh));
+            }
+            Place::Document(found, name) => (found, document(found, name)?.len() as u64),
+            Place::Decoded(found, format, chunk) => {
+                let size = self
+                    .export(found, format, *chunk)
+                    .map(|export| export.len());
+                (found, size.or_else(unreadable)?)
+            }
+        };
+        let kind = EntryKind::File;
+        Ok(Attr {
+            kind,
+            size,
+            stored: size,
+            modified: found.modified,
+            fresh,
+        })
     }
 
     fn list_node(&self, found: &Arc<Found>) -> Result<Box<dyn Listing>> {
@@ -227,6 +268,14 @@ fn parse_indices(text: &[u8], rank: usize) -> Option<Vec<u64>> {
         .collect()
 }
 
+/// A file that cannot be read, or that no file system could hold, is there: opening it says why.
+fn unreadable(error: Error) -> Result<u64> {
+    match error.kind() {
+        Kind::Unsupported | Kind::TooLarge => Ok(0),
+        _ => Err(error),
+    }
+}
+
 fn document(found: &Found, name: &[u8]) -> Result<Vec<u8>> {
     let node = found.node()?;
     let value = match (name, node) {
@@ -239,37 +288,13 @@ fn document(found: &Found, name: &[u8]) -> Result<Vec<u8>> {
 
 impl View for Files {
     fn lookup(&self, path: &Key) -> Result<Option<Attr>> {
-        let fresh = self.hierarchy.store().freshness();
-        let directory = |found: &Found| directory_attr(found.modified, fresh);
-        Ok(match self.resolve(path)? {
-            None => None,
-            Some(Place::Node(found) | Place::Chunks(found)) => Some(directory(&found)),
-            Some(Place::Document(found, name)) => {
-                let size = document(&found, &name)?.len() as u64;
-                Some(Attr {
-                    kind: EntryKind::File,
-                    size,
-                    stored: size,
-                    modified: found.modified,
-                    fresh,
-                })
-            }
-            Some(Place::Decoded(found, format, chunk)) => {
-                // A file of elements without a fixed size is there; opening it says why it cannot be read.
-                let size = match self.export(&found, format, chunk) {
-                    Ok(export) => export.len(),
-                    Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::TooLarge) => 0,
-                    Err(error) => return Err(error),
-                };
-                Some(Attr {
-                    kind: EntryKind::File,
-                    size,
-                    stored: size,
-                    modified: found.modified,
-                    fresh,
-                })
-            }
-        })
+        let place = self.resolve(path)?;
+        place.map(|place| self.attr(&place)).transpose()
+    }
+
+    fn lookup_now(&self, path: &Key) -> Option<Option<Attr>> {
+        let place = self.resolve_now(path).ok()?;
+        place.map(|place| self.attr(&place)).transpose().ok()
     }
 
     fn list(&self, path: &Key) -> Result<Box<dyn Listing>> {

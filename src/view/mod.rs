@@ -18,6 +18,11 @@ pub mod faces;
 pub mod files;
 pub mod stored;
 
+pub use crate::view::faces::Face;
+pub use crate::view::faces::Faces;
+pub use crate::view::faces::FacesConfig;
+pub use crate::view::faces::open_faces;
+
 /// Bytes of an answer.
 pub type Bytes = Span;
 
@@ -61,6 +66,8 @@ pub trait File: Send + Sync {
 pub trait View: Send + Sync {
     /// Returns the attributes of a path, or nothing if there is none.
     fn lookup(&self, path: &Key) -> Result<Option<Attr>>;
+    /// Returns what `lookup` would, if memory knows it: never waits.
+    fn lookup_now(&self, path: &Key) -> Option<Option<Attr>>;
     /// Opens a directory; names come without `.` and `..`.
     fn list(&self, path: &Key) -> Result<Box<dyn Listing>>;
     /// Opens a file.

@@ -47,6 +47,10 @@ impl View for Stored {
         Ok(self.store.head(path)?.map(|meta| attr_of(&meta, fresh)))
     }
 
+    fn lookup_now(&self, _path: &Key) -> Option<Option<Attr>> {
+        None
+    }
+
     fn list(&self, path: &Key) -> Result<Box<dyn Listing>> {
         self.store.list(path)
     }

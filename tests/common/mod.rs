@@ -11,7 +11,7 @@ use zarrfs::error::Result;
 use zarrfs::stats::Stats;
 use zarrfs::store::Key;
 use zarrfs::view::View;
-use zarrfs::view::faces::FaceName;
+use zarrfs::view::faces::Face;
 use zarrfs::view::faces::Faces;
 use zarrfs::view::faces::FacesConfig;
 use zarrfs::view::faces::open_faces;
@@ -73,7 +73,7 @@ pub fn open_with(source: &Path, memory: u64) -> Result<(Faces, Arc<Stats>)> {
 
 /// Returns the files view of a store.
 pub fn files(source: &Path) -> Arc<dyn View> {
-    open(source).unwrap().0.face(FaceName::Files)
+    open(source).unwrap().0.face(Face::Files)
 }
 
 /// Reads a whole file of a view, piece by piece.
