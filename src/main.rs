@@ -1,1 +1,9 @@
-fn main() {}
+//! The program: hands its arguments to `cli` and exits with what that says.
+
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    zarrfs::cli::run(std::env::args_os().collect())
+}

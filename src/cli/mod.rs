@@ -1,0 +1,174 @@
+//! The command line: what a person can type, and nothing of what it does.
+//!
+//! The same definitions make the manual pages. `-o` options are in `options`, the work is in a file per
+//! command, and `run` picks which.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ArgAction;
+use clap::Args;
+use clap::CommandFactory;
+use clap::Parser;
+use clap::Subcommand;
+
+use crate::view::faces::Face;
+
+mod background;
+mod log_target;
+mod mount;
+mod notify;
+mod options;
+mod plan;
+mod report;
+mod run;
+mod umount;
+mod units;
+
+pub use run::run;
+
+/// Mounts Zarr stores as directories.
+#[derive(Parser, Debug)]
+#[command(
+    name = "zarrfs",
+    version,
+    propagate_version = true,
+    disable_help_subcommand = true
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Mount a Zarr store at a directory
+    ///
+    /// Returns when the mount answers; a process in the background serves it until it is unmounted with
+    /// 'zarrfs umount', 'umount' or 'fusermount3 -u', or gets SIGTERM, SIGINT or SIGHUP.
+    Mount(MountArgs),
+    /// Unmount a directory
+    ///
+    /// The directory is free at once, also when programs still use the mount or its daemon is gone.
+    Umount(UmountArgs),
+}
+
+const OPTIONS: &str = "\
+Options of -o: view, files, memory, max_chunk, timeout, formats, log, uid, gid and umask (each with =VALUE), \
+allow_other and follow_symlinks as above; fsname=NAME, the source that the table of mounts shows; \
+readahead=SIZE, how far the kernel reads ahead (1M; only root can set it); nonempty, mount over what DIR \
+holds; ro, noexec, noatime, sync, dirsync; verbose. Options of fstab that concern others (auto, user, nofail, \
+_netdev, x-...) and rw, suid, dev are accepted and ignored: a mount is always ro, nosuid and nodev. A comma \
+in a value is written \\,";
+
+/// Arguments of `zarrfs mount`.
+#[derive(Args, Debug)]
+#[command(after_long_help = OPTIONS)]
+pub struct MountArgs {
+    /// The store: a directory or a URL
+    pub store: String,
+    /// Where to mount it: an empty directory, or /dev/fd/N for a descriptor that is mounted already
+    pub dir: PathBuf,
+    /// What DIR holds: the keys as stored ('store'), or arrays as flat files ('files')
+    #[arg(long, value_name = "NAME", default_value = "store")]
+    pub view: Face,
+    /// Mount the files view here as well, from the same process and cache
+    #[arg(long, value_name = "DIR2")]
+    pub files: Option<PathBuf>,
+    /// Stay in the foreground and log to stderr
+    #[arg(short, long)]
+    pub foreground: bool,
+    /// Options as mount(8) takes them: -o allow_other,memory=256M
+    #[arg(short, value_name = "OPTIONS", action = ArgAction::Append)]
+    pub options: Vec<String>,
+    /// Let other users look in
+    #[arg(long)]
+    pub allow_other: bool,
+    /// Owner shown of all files [default: who mounts]
+    #[arg(long, value_name = "N")]
+    pub uid: Option<u32>,
+    /// Group shown of all files [default: who mounts]
+    #[arg(long, value_name = "N")]
+    pub gid: Option<u32>,
+    /// Permissions to take away from all files
+    #[arg(long, value_name = "OCTAL", value_parser = units::octal, default_value = "0")]
+    pub umask: u32,
+    /// Most memory for decoded chunks, such as 256M [default: a quarter of the machine's, at most 4G]
+    #[arg(long, value_name = "SIZE", value_parser = units::size)]
+    pub memory: Option<u64>,
+    /// Longest decoded chunk that is read; a longer one is refused
+    #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "1G")]
+    pub max_chunk: u64,
+    /// How long a request may wait for the store, such as 5s; then it is an error
+    #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "60s")]
+    pub timeout: Duration,
+    /// Formats that the files view lists; the others still open by name
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "npy,raw"
+    )]
+    pub formats: Vec<String>,
+    /// Follow symbolic links that leave the store
+    #[arg(long)]
+    pub follow_symlinks: bool,
+    /// Where the background process logs [default: syslog]
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
+    /// Log more; twice and three times for still more
+    #[arg(short, long, action = ArgAction::Count)]
+    pub verbose: u8,
+}
+
+/// Arguments of `zarrfs umount`.
+#[derive(Args, Debug)]
+pub struct UmountArgs {
+    /// The mountpoint
+    pub dir: PathBuf,
+}
+
+/// Arguments of `mount.zarrfs`, as mount(8) calls it, and of `zarrfs STORE DIR -o OPTIONS`.
+#[derive(Parser, Debug)]
+#[command(
+    name = "mount.zarrfs",
+    version,
+    about = "Mount a Zarr store; for mount(8)"
+)]
+pub struct HelperArgs {
+    /// The store: a directory or a URL
+    pub store: String,
+    /// The mountpoint
+    pub dir: PathBuf,
+    /// Ignore options that are not known
+    #[arg(short = 's')]
+    pub sloppy: bool,
+    /// Accepted and ignored: there is no mtab
+    #[arg(short = 'n')]
+    pub no_mtab: bool,
+    /// Log more
+    #[arg(short = 'v', action = ArgAction::Count)]
+    pub verbose: u8,
+    /// Check everything but mount nothing
+    #[arg(short = 'f')]
+    pub fake: bool,
+    /// Accepted and ignored: mounts cannot be written
+    #[arg(short = 'w')]
+    pub writable: bool,
+    /// Mount read-only, as always
+    #[arg(short = 'r')]
+    pub read_only: bool,
+    /// The type, ignored
+    #[arg(short = 't', value_name = "TYPE")]
+    pub kind: Option<String>,
+    /// Options, separated by commas
+    #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append)]
+    pub options: Vec<String>,
+}
+
+/// Returns the definitions, for the manual pages.
+pub fn command() -> clap::Command {
+    Cli::command()
+}

@@ -1,0 +1,158 @@
+//! `zarrfs mount`: opens the store, mounts, serves until the end.
+//!
+//! The store is opened and the mountpoints are checked before anything is mounted, so what is wrong is said
+//! on the terminal and not as EIO. Without `-f` the program starts itself again for all this (`background`).
+
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use super::background;
+use super::background::Parent;
+use super::log_target;
+use super::notify;
+use super::plan::Plan;
+use super::report;
+use super::report::Manner;
+use crate::error::Error;
+use crate::error::Result;
+use crate::fuse::mount;
+use crate::fuse::mount::Connection;
+use crate::fuse::mount::MountRequest;
+use crate::fuse::mountpoint;
+use crate::fuse::serve::Server;
+use crate::fuse::session::Settings;
+use crate::stats::Stats;
+use crate::store;
+use crate::vfs::Vfs;
+use crate::view::faces;
+use crate::view::faces::Face;
+use crate::view::faces::Faces;
+
+/// Mounts as planned; returns when the mount answers, or in the foreground when it has ended.
+pub(super) fn mount(plan: &Plan, manner: Manner) -> ExitCode {
+    if let Some(parent) = Parent::find() {
+        return match serve(plan, Some(&parent)) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                parent.failed(manner.status(&error), &error);
+                ExitCode::from(manner.status(&error))
+            }
+        };
+    }
+    if plan.foreground || plan.fake {
+        return match serve(plan, None) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => report::fail(manner.status(&error), error),
+        };
+    }
+    match background::start(plan) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => report::fail(
+            failure.status.unwrap_or(manner.status(&failure.error)),
+            failure.error,
+        ),
+    }
+}
+
+/// One directory to mount, and what it shows.
+struct Target {
+    face: Face,
+    dir: PathBuf,
+    descriptor: Option<i32>,
+}
+
+fn serve(plan: &Plan, parent: Option<&Parent>) -> Result<()> {
+    log_target::start(plan.log.as_deref(), parent.is_none(), plan.verbose)?;
+    let stats = Arc::new(Stats::default());
+    let faces = faces::open_faces(&plan.faces(), &stats)?;
+    let targets = targets(plan)?;
+    if plan.fake {
+        return Ok(());
+    }
+    let mut server = Server::new()?;
+    for target in &targets {
+        serve_target(plan, target, &faces, &stats, &mut server)?;
+    }
+    announce(plan, parent)?;
+    server.wait(|| notify::tell("STOPPING=1"));
+    Ok(())
+}
+
+/// Returns what is to be mounted where, all of it checked.
+fn targets(plan: &Plan) -> Result<Vec<Target>> {
+    let folder = store::local_folder(&plan.source).map(PathBuf::from);
+    let mut targets = vec![target(plan, plan.view, &plan.dir, folder.as_deref())?];
+    if let Some(files) = &plan.files {
+        let second = target(plan, Face::Files, files, folder.as_deref())?;
+        for first in &targets {
+            mountpoint::check_apart(&first.dir, &second.dir)?;
+        }
+        targets.push(second);
+    }
+    Ok(targets)
+}
+
+fn target(plan: &Plan, face: Face, dir: &Path, folder: Option<&Path>) -> Result<Target> {
+    let descriptor = descriptor(dir);
+    let dir = match descriptor {
+        Some(_) => dir.to_path_buf(),
+        None => mountpoint::prepare(dir, folder, plan.nonempty)?,
+    };
+    Ok(Target {
+        face,
+        dir,
+        descriptor,
+    })
+}
+
+/// Returns N of `/dev/fd/N`: a descriptor that somebody privileged has mounted.
+pub(super) fn descriptor(dir: &Path) -> Option<i32> {
+    dir.strip_prefix("/dev/fd").ok()?.to_str()?.parse().ok()
+}
+
+fn serve_target(
+    plan: &Plan,
+    target: &Target,
+    faces: &Faces,
+    stats: &Arc<Stats>,
+    server: &mut Server,
+) -> Result<()> {
+    let vfs = Vfs::new(faces.face(target.face), plan.owner(), stats.clone());
+    let connection = connect(plan, target)?;
+    let settings = Settings {
+        timeout: plan.timeout,
+        readahead: plan.readahead,
+    };
+    server.serve(connection, Arc::new(vfs), stats, settings)
+}
+
+fn connect(plan: &Plan, target: &Target) -> Result<Connection> {
+    if let Some(number) = target.descriptor {
+        return mount::take_over(number);
+    }
+    mount::mount(&MountRequest {
+        source: plan.fsname.clone().unwrap_or_else(|| plan.shown_source()),
+        path: target.dir.clone(),
+        allow_other: plan.allow_other,
+        flags: plan.flags,
+    })
+}
+
+/// Says that the mount is there: to the parent, to systemd, or to the person in front of it.
+fn announce(plan: &Plan, parent: Option<&Parent>) -> Result<()> {
+    match parent {
+        Some(parent) => {
+            std::env::set_current_dir("/").map_err(|error| Error::os("/", error))?;
+            parent.ready()?;
+        }
+        None => report::print(format_args!(
+            "{} is mounted at {}",
+            plan.shown_source(),
+            plan.dir.display()
+        )),
+    }
+    notify::tell("READY=1");
+    Ok(())
+}

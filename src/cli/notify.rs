@@ -1,0 +1,29 @@
+//! Telling systemd: READY=1 and STOPPING=1 to the socket that NOTIFY_SOCKET names.
+
+use std::env;
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::SocketAddr;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+
+/// Sends `state` if somebody asked for it; a failure is logged, since the mount works without.
+pub(super) fn tell(state: &str) {
+    let Some(name) = env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else {
+        return;
+    };
+    if let Err(error) = send(name.as_bytes(), Path::new(&name), state) {
+        log::warn!("NOTIFY_SOCKET: {error}");
+    }
+}
+
+/// A name that begins with `@` is in the abstract namespace.
+fn send(name: &[u8], path: &Path, state: &str) -> io::Result<()> {
+    let address = match name {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+        _ => SocketAddr::from_pathname(path)?,
+    };
+    UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address)?;
+    Ok(())
+}

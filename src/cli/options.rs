@@ -1,0 +1,279 @@
+//! Options as mount(8) and fstab have them: `-o ro,memory=256M`.
+//!
+//! Names that every mount may have are accepted and ignored, the others change the plan; one that nobody
+//! knows is an error that says what may have been meant.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::plan;
+use super::plan::Plan;
+use super::units;
+use crate::error::Error;
+use crate::error::Result;
+
+/// Options that mean nothing here: they are mount(8)'s and systemd's own, or always or never in force.
+const IGNORED: [&str; 34] = [
+    "async",
+    "atime",
+    "auto",
+    "default_permissions",
+    "defaults",
+    "dev",
+    "diratime",
+    "exec",
+    "group",
+    "lazytime",
+    "loud",
+    "_netdev",
+    "noauto",
+    "nodev",
+    "nodiratime",
+    "nofail",
+    "nogroup",
+    "nolazytime",
+    "noowner",
+    "norelatime",
+    "nostrictatime",
+    "nosuid",
+    "nouser",
+    "nousers",
+    "owner",
+    "relatime",
+    "rw",
+    "silent",
+    "strictatime",
+    "subtype",
+    "suid",
+    "user",
+    "users",
+    "comment",
+];
+
+const KNOWN: [&str; 21] = [
+    "allow_other",
+    "dirsync",
+    "files",
+    "follow_symlinks",
+    "formats",
+    "fsname",
+    "gid",
+    "log",
+    "max_chunk",
+    "memory",
+    "noatime",
+    "noexec",
+    "nonempty",
+    "readahead",
+    "ro",
+    "sync",
+    "timeout",
+    "uid",
+    "umask",
+    "verbose",
+    "view",
+];
+
+/// Splits `a,b=c` at its commas; `\,` is a comma within a value and `\\` a backslash.
+pub(super) fn split(text: &str) -> Vec<(String, Option<String>)> {
+    let mut options = vec![String::new()];
+    let mut letters = text.chars().peekable();
+    while let Some(letter) = letters.next() {
+        let escaped = (letter == '\\')
+            .then(|| letters.next_if(|next| matches!(next, ',' | '\\')))
+            .flatten();
+        match (escaped, letter, options.last_mut()) {
+            (None, ',', _) => options.push(String::new()),
+            (escaped, letter, Some(option)) => option.push(escaped.unwrap_or(letter)),
+            (_, _, None) => {}
+        }
+    }
+    options.retain(|option| !option.is_empty());
+    options
+        .iter()
+        .map(|option| name_and_value(option))
+        .collect()
+}
+
+fn name_and_value(option: &str) -> (String, Option<String>) {
+    match option.split_once('=') {
+        Some((name, value)) => (name.to_string(), Some(value.to_string())),
+        None => (option.to_string(), None),
+    }
+}
+
+/// Changes the plan by one option; `Invalid` if it is not known (unless `sloppy`) or its value makes no sense.
+pub(super) fn apply(plan: &mut Plan, name: &str, value: Option<&str>, sloppy: bool) -> Result<()> {
+    if is_ignored(name) {
+        return Ok(());
+    }
+    if !KNOWN.contains(&name) {
+        return if sloppy { Ok(()) } else { Err(unknown(name)) };
+    }
+    match value {
+        None => apply_switch(plan, name),
+        Some(value) => {
+            apply_value(plan, name, value).map_err(|error| error.about(format!("-o {name}")))
+        }
+    }
+}
+
+fn is_ignored(name: &str) -> bool {
+    IGNORED.contains(&name) || name.starts_with("x-") || name.starts_with("X-")
+}
+
+fn apply_switch(plan: &mut Plan, name: &str) -> Result<()> {
+    match name {
+        "ro" => plan.flags.read_only = true,
+        "noexec" => plan.flags.noexec = true,
+        "noatime" => plan.flags.noatime = true,
+        "sync" => plan.flags.sync = true,
+        "dirsync" => plan.flags.dirsync = true,
+        "allow_other" => plan.allow_other = true,
+        "nonempty" => plan.nonempty = true,
+        "follow_symlinks" => plan.follow_symlinks = true,
+        "verbose" => plan.verbose += 1,
+        _ => {
+            return Err(Error::invalid(
+                format!("-o {name}"),
+                format!("needs a value: {name}=..."),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn apply_value(plan: &mut Plan, name: &str, value: &str) -> Result<()> {
+    match name {
+        "fsname" => plan.fsname = Some(value.to_string()),
+        "files" => plan.files = Some(plan::absolute(Path::new(value))?),
+        "log" => plan.log = Some(plan::absolute(Path::new(value))?),
+        "view" => plan.view = value.parse()?,
+        "uid" => plan.uid = number(value)?,
+        "gid" => plan.gid = number(value)?,
+        "umask" => plan.umask = units::octal(value)?,
+        "memory" => plan.memory = units::size(value)?,
+        "max_chunk" => plan.max_chunk = units::size(value)?,
+        "readahead" => plan.readahead = units::size(value)?,
+        "timeout" => plan.timeout = timeout(value)?,
+        "formats" => plan.formats = value.split([',', ':', '+']).map(str::to_string).collect(),
+        _ => return Err(Error::invalid("", "takes no value")),
+    }
+    Ok(())
+}
+
+fn timeout(value: &str) -> Result<Duration> {
+    units::duration(value)
+}
+
+fn number(value: &str) -> Result<u32> {
+    value
+        .parse()
+        .map_err(|_| Error::invalid(format!("'{value}'"), "is not a number"))
+}
+
+fn unknown(name: &str) -> Error {
+    let nearest = KNOWN
+        .iter()
+        .chain(&IGNORED)
+        .min_by_key(|known| distance(name, known));
+    let hint = match nearest {
+        Some(known) if distance(name, known) <= 1 + name.len() / 4 => {
+            format!("; did you mean '{known}'?")
+        }
+        _ => format!("; known are {}", KNOWN.join(", ")),
+    };
+    Error::invalid(format!("-o {name}"), format!("no such option{hint}"))
+}
+
+/// Returns how many letters must be added, taken away or changed to make one word of the other.
+fn distance(one: &str, other: &str) -> usize {
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (place, letter) in one.bytes().enumerate() {
+        let mut diagonal = place;
+        let mut left = place + 1;
+        for (cell, target) in row.iter_mut().skip(1).zip(other.bytes()) {
+            let changed = diagonal + usize::from(letter != target);
+            diagonal = *cell;
+            left = changed.min(left + 1).min(*cell + 1);
+            *cell = left;
+        }
+        if let Some(first) = row.first_mut() {
+            *first = place + 1;
+        }
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::super::HelperArgs;
+    use super::*;
+    use crate::view::faces::Face;
+
+    fn plan(options: &str) -> Result<Plan> {
+        Plan::of_helper(&HelperArgs::parse_from([
+            "mount.zarrfs",
+            "a.zarr",
+            "/mnt",
+            "-o",
+            options,
+        ]))
+    }
+
+    #[test]
+    fn commas_and_backslashes_are_escaped() {
+        let some = |text: &str| Some(text.to_string());
+        let split = split(r"a,b=c\,d,,e=\\,f\g=h=i,");
+        let expected = [
+            ("a", None),
+            ("b", some("c,d")),
+            ("e", some("\\")),
+            (r"f\g", some("h=i")),
+        ]
+        .map(|(n, v)| (n.to_string(), v));
+        assert_eq!(split, expected);
+    }
+
+    #[test]
+    fn an_fstab_line_is_read() {
+        let plan = plan(
+            "defaults,_netdev,nofail,x-systemd.automount,allow_other,uid=7,umask=027,view=files,noexec",
+        );
+        let plan = plan.unwrap();
+        assert!(plan.allow_other && plan.flags.noexec && plan.flags.read_only);
+        assert_eq!((plan.uid, plan.umask), (7, 0o027));
+        assert_eq!(plan.view, Face::Files);
+    }
+
+    #[test]
+    fn formats_are_a_list_within_a_list() {
+        assert_eq!(
+            plan(r"formats=npy\,raw,ro").unwrap().formats,
+            ["npy", "raw"]
+        );
+        assert_eq!(plan("formats=npy:raw").unwrap().formats, ["npy", "raw"]);
+    }
+
+    #[test]
+    fn faults_say_what_to_do() {
+        let said = |options: &str| plan(options).unwrap_err().to_string();
+        assert_eq!(
+            said("alow_other"),
+            "-o alow_other: no such option; did you mean 'allow_other'?"
+        );
+        assert!(said("qqqqqqq").starts_with("-o qqqqqqq: no such option; known are allow_other, "));
+        assert_eq!(said("memory"), "-o memory: needs a value: memory=...");
+        assert_eq!(said("ro=1"), "-o ro: takes no value");
+        assert!(said("umask=9").starts_with("-o umask: '9': "));
+    }
+
+    #[test]
+    fn words_have_distances() {
+        assert_eq!(distance("", "abc"), 3);
+        assert_eq!(distance("kitten", "sitting"), 3);
+        assert_eq!(distance("ro", "ro"), 0);
+    }
+}

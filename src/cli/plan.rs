@@ -1,0 +1,241 @@
+//! What is to be mounted, whichever way it was asked for.
+//!
+//! Made from the long options or from `mount.zarrfs`'s, then changed by each `-o` option in order. Paths are
+//! absolute from here on, since the daemon leaves its folder. Nothing is opened here.
+
+use std::fs;
+use std::path::Path;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::process;
+
+use super::HelperArgs;
+use super::MountArgs;
+use super::options;
+use super::units;
+use crate::error::Error;
+use crate::error::Result;
+use crate::fuse::mount::Flags;
+use crate::store;
+use crate::vfs::VfsConfig;
+use crate::view::faces::Face;
+use crate::view::faces::FacesConfig;
+
+/// How far the kernel reads ahead, in bytes: a mapped file read at random costs this much per page fault.
+const READAHEAD: u64 = 1 << 20;
+
+/// Memory for decoded chunks when the machine does not say what it has, and the most without being asked.
+const SMALL_MEMORY: u64 = 256 << 20;
+const MOST_MEMORY: u64 = 4 << 30;
+
+/// Everything that a mount needs to know.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) source: String,
+    pub(super) dir: PathBuf,
+    pub(super) view: Face,
+    pub(super) files: Option<PathBuf>,
+    pub(super) foreground: bool,
+    pub(super) fake: bool,
+    pub(super) flags: Flags,
+    pub(super) allow_other: bool,
+    pub(super) nonempty: bool,
+    pub(super) fsname: Option<String>,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) umask: u32,
+    pub(super) memory: u64,
+    pub(super) max_chunk: u64,
+    pub(super) timeout: Duration,
+    pub(super) formats: Vec<String>,
+    pub(super) follow_symlinks: bool,
+    pub(super) log: Option<PathBuf>,
+    pub(super) verbose: u8,
+    pub(super) readahead: u64,
+}
+
+impl Plan {
+    /// Returns the plan of `zarrfs mount`; `Invalid` for an option that makes no sense.
+    pub(super) fn of_command(args: &MountArgs) -> Result<Plan> {
+        let mut plan = Plan {
+            view: args.view,
+            files: args.files.as_deref().map(absolute).transpose()?,
+            foreground: args.foreground,
+            allow_other: args.allow_other,
+            umask: args.umask,
+            max_chunk: args.max_chunk,
+            timeout: args.timeout,
+            formats: args.formats.clone(),
+            follow_symlinks: args.follow_symlinks,
+            log: args.log.as_deref().map(absolute).transpose()?,
+            verbose: args.verbose,
+            ..Plan::plain(&args.store, &args.dir)?
+        };
+        plan.uid = args.uid.unwrap_or(plan.uid);
+        plan.gid = args.gid.unwrap_or(plan.gid);
+        plan.memory = args.memory.unwrap_or(plan.memory);
+        plan.take_options(&args.options, false)?;
+        Ok(plan)
+    }
+
+    /// Returns the plan of `mount.zarrfs`; `Invalid` for an option that makes no sense.
+    pub(super) fn of_helper(args: &HelperArgs) -> Result<Plan> {
+        let mut plan = Plan::plain(&args.store, &args.dir)?;
+        plan.verbose = args.verbose;
+        plan.fake = args.fake;
+        plan.take_options(&args.options, args.sloppy)?;
+        Ok(plan)
+    }
+
+    fn take_options(&mut self, texts: &[String], sloppy: bool) -> Result<()> {
+        for (name, value) in texts.iter().flat_map(|text| options::split(text)) {
+            options::apply(self, &name, value.as_deref(), sloppy)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the plan of a mount without any options.
+    fn plain(store: &str, dir: &Path) -> Result<Plan> {
+        let source = match store::local_folder(store) {
+            // A relative path must survive that the daemon leaves its folder.
+            Some(folder) => absolute(Path::new(&folder))?.to_string_lossy().into_owned(),
+            None => store.to_string(),
+        };
+        Ok(Plan {
+            source,
+            dir: absolute(dir)?,
+            view: Face::Store,
+            files: None,
+            foreground: false,
+            fake: false,
+            flags: Flags {
+                read_only: true,
+                ..Flags::default()
+            },
+            allow_other: false,
+            nonempty: false,
+            fsname: None,
+            uid: process::geteuid().as_raw(),
+            gid: process::getegid().as_raw(),
+            umask: 0,
+            memory: default_memory(),
+            max_chunk: 1 << 30,
+            timeout: Duration::from_secs(60),
+            formats: vec!["npy".to_string(), "raw".to_string()],
+            follow_symlinks: false,
+            log: None,
+            verbose: 0,
+            readahead: READAHEAD,
+        })
+    }
+
+    /// Returns the store's name as others may see it: without passwords and tokens.
+    pub(super) fn shown_source(&self) -> String {
+        match store::local_folder(&self.source) {
+            Some(_) => self.source.clone(),
+            None => redact(&self.source),
+        }
+    }
+
+    /// Returns what the view layer needs.
+    pub(super) fn faces(&self) -> FacesConfig {
+        FacesConfig {
+            source: self.source.clone(),
+            formats: self.formats.clone(),
+            memory: self.memory,
+            max_chunk: self.max_chunk,
+            timeout: self.timeout,
+            follow_symlinks: self.follow_symlinks,
+            options: self.shown(),
+        }
+    }
+
+    /// Returns who owns the files that are shown.
+    pub(super) fn owner(&self) -> VfsConfig {
+        VfsConfig {
+            uid: self.uid,
+            gid: self.gid,
+            umask: self.umask,
+        }
+    }
+
+    /// Returns the options in force, for `mount.json`; nothing secret.
+    fn shown(&self) -> Vec<(String, String)> {
+        let options = [
+            ("store", self.shown_source()),
+            ("view", self.view.to_string()),
+            ("uid", self.uid.to_string()),
+            ("gid", self.gid.to_string()),
+            ("umask", format!("{:03o}", self.umask)),
+            ("allow_other", self.allow_other.to_string()),
+            ("read_only", self.flags.read_only.to_string()),
+            ("memory", units::show_size(self.memory)),
+            ("max_chunk", units::show_size(self.max_chunk)),
+            ("timeout", units::show_duration(self.timeout)),
+            ("formats", self.formats.join(",")),
+            ("follow_symlinks", self.follow_symlinks.to_string()),
+            ("readahead", units::show_size(self.readahead)),
+        ];
+        options
+            .map(|(name, value)| (name.to_string(), value))
+            .into()
+    }
+}
+
+/// Returns the path from the root on; links stay as they are.
+pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
+    std::path::absolute(path).map_err(|error| Error::os(path.display(), error))
+}
+
+/// Takes the user, password and query out of a URL.
+fn redact(url: &str) -> String {
+    let plain = url.split(['?', '#']).next().unwrap_or_default();
+    let Some((scheme, rest)) = plain.split_once("://") else {
+        return plain.to_string();
+    };
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    format!("{scheme}://{host}{path}")
+}
+
+/// Returns a quarter of what the machine or the container has.
+fn default_memory() -> u64 {
+    let machine = fs::read_to_string("/proc/meminfo")
+        .ok()
+        .and_then(|text| total_memory(&text));
+    let container = fs::read_to_string("/sys/fs/cgroup/memory.max")
+        .ok()
+        .and_then(|text| text.trim().parse().ok());
+    let total = machine.into_iter().chain(container).min();
+    total.map_or(SMALL_MEMORY, |total: u64| (total / 4).min(MOST_MEMORY))
+}
+
+fn total_memory(meminfo: &str) -> Option<u64> {
+    let line = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().trim_end_matches(" kB").parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_not_shown() {
+        assert_eq!(redact("https://me:pw@host/a/b?sig=x#y"), "https://host/a/b");
+        assert_eq!(redact("s3://bucket/a"), "s3://bucket/a");
+    }
+
+    #[test]
+    fn memory_is_read() {
+        assert_eq!(
+            total_memory("MemFree: 1 kB\nMemTotal:       2048 kB\n"),
+            Some(2 << 20)
+        );
+        assert_eq!(total_memory(""), None);
+        assert!(default_memory() <= MOST_MEMORY);
+    }
+}

@@ -1,0 +1,58 @@
+//! How a command ends: the exit status, and one line on stderr.
+
+use std::io;
+use std::io::Write;
+use std::process::ExitCode;
+
+use crate::error::Error;
+use crate::error::Kind;
+
+/// A command was used wrongly or failed.
+pub(super) const FAILED: u8 = 2;
+
+/// Exit statuses of mount(8).
+const USAGE: u8 = 1;
+const SYSTEM: u8 = 2;
+const MOUNT_FAILED: u8 = 32;
+
+/// Whose exit statuses are in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Manner {
+    /// `zarrfs mount`: 2 for any error.
+    Command,
+    /// `mount.zarrfs`: those of mount(8).
+    Helper,
+}
+
+impl Manner {
+    /// Returns the exit status for an error while mounting.
+    pub(super) fn status(self, error: &Error) -> u8 {
+        match (self, error.kind()) {
+            (Manner::Command, _) => FAILED,
+            (Manner::Helper, Kind::Invalid | Kind::Denied) => USAGE,
+            (Manner::Helper, Kind::NoSpace | Kind::Interrupted) => SYSTEM,
+            (Manner::Helper, _) => MOUNT_FAILED,
+        }
+    }
+
+    /// Returns the exit status for arguments that do not parse.
+    pub(super) fn usage(self) -> u8 {
+        match self {
+            Manner::Command => FAILED,
+            Manner::Helper => USAGE,
+        }
+    }
+}
+
+/// Says what was wrong; returns the exit status.
+pub(super) fn fail(status: u8, text: impl std::fmt::Display) -> ExitCode {
+    // Nobody is left to tell that stderr is closed.
+    let _ = writeln!(io::stderr(), "zarrfs: {text}");
+    ExitCode::from(status)
+}
+
+/// Prints a line of the result; a reader that has gone is no error.
+pub(super) fn print(text: impl std::fmt::Display) {
+    let mut out = io::stdout();
+    let _ = writeln!(out, "{text}").and_then(|()| out.flush());
+}

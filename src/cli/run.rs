@@ -1,0 +1,120 @@
+//! Picks what to do from the name the program was called by and its arguments.
+
+use std::ffi::OsStr;
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::CommandFactory;
+use clap::Parser;
+
+use super::Cli;
+use super::Command;
+use super::HelperArgs;
+use super::mount;
+use super::plan::Plan;
+use super::report;
+use super::report::Manner;
+use super::umount;
+
+/// Runs the program; `args` begin with its own name.
+pub fn run(args: Vec<OsString>) -> ExitCode {
+    if is_helper(&args) {
+        return run_helper(args);
+    }
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => return explain(&error, Manner::Command),
+    };
+    match cli.command {
+        Command::Mount(args) => start(Plan::of_command(&args), Manner::Command),
+        Command::Umount(args) => match umount::umount(&args.dir) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => report::fail(report::FAILED, error),
+        },
+    }
+}
+
+fn run_helper(args: Vec<OsString>) -> ExitCode {
+    match HelperArgs::try_parse_from(args) {
+        Ok(args) => start(Plan::of_helper(&args), Manner::Helper),
+        Err(error) => explain(&error, Manner::Helper),
+    }
+}
+
+fn start(plan: crate::error::Result<Plan>, manner: Manner) -> ExitCode {
+    match plan {
+        Ok(plan) => mount::mount(&plan, manner),
+        Err(error) => report::fail(manner.usage(), error),
+    }
+}
+
+/// Prints help, the version or what is wrong with the arguments.
+fn explain(error: &clap::Error, manner: Manner) -> ExitCode {
+    // A reader that has gone is no error.
+    let _ = error.print();
+    match error.exit_code() {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::from(manner.usage()),
+    }
+}
+
+/// Whether mount(8) calls: by the name `mount.zarrfs`, or as mount.fuse does, `zarrfs STORE DIR -o OPTIONS`.
+fn is_helper(args: &[OsString]) -> bool {
+    let called = args
+        .first()
+        .map(Path::new)
+        .and_then(Path::file_name)
+        .unwrap_or_default();
+    if called.as_encoded_bytes().starts_with(b"mount.") {
+        return true;
+    }
+    let is_option = |arg: &OsString| arg.as_encoded_bytes().starts_with(b"-");
+    let has_options = args
+        .iter()
+        .skip(3)
+        .any(|arg| arg.as_encoded_bytes().starts_with(b"-o"));
+    match args.get(1..3) {
+        Some([store, dir]) => {
+            has_options && !is_option(store) && !is_option(dir) && !is_command(store)
+        }
+        _ => false,
+    }
+}
+
+fn is_command(word: &OsStr) -> bool {
+    word == "help"
+        || Cli::command()
+            .get_subcommands()
+            .any(|command| word == command.get_name())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn helper(line: &str) -> bool {
+        is_helper(&line.split(' ').map(OsString::from).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn mount_calls_in_two_ways() {
+        assert!(helper("/sbin/mount.zarrfs a.zarr /mnt -o ro"));
+        assert!(helper("mount.zarrfs --help"));
+        assert!(helper("zarrfs a.zarr /mnt -o rw,dev,suid"));
+    }
+
+    #[test]
+    fn commands_are_not_stores() {
+        assert!(!helper("zarrfs mount a.zarr /mnt -o ro"));
+        assert!(!helper("zarrfs umount /mnt"));
+        assert!(!helper("zarrfs a.zarr /mnt"));
+        assert!(!helper("zarrfs --version"));
+    }
+
+    #[test]
+    fn definitions_are_sound() {
+        Cli::command().debug_assert();
+        HelperArgs::command().debug_assert();
+    }
+}

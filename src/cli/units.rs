@@ -1,0 +1,130 @@
+//! Sizes, durations and modes as people write them.
+
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::error::Result;
+
+/// Reads `256M`, `1GiB` or a number of bytes; the letters are powers of 1024.
+pub(super) fn size(text: &str) -> Result<u64> {
+    let (number, unit) = split(text);
+    let shift = match unit
+        .to_ascii_lowercase()
+        .trim_end_matches('b')
+        .trim_end_matches('i')
+    {
+        "" => 0,
+        "k" => 10,
+        "m" => 20,
+        "g" => 30,
+        "t" => 40,
+        _ => {
+            return Err(wrong(
+                text,
+                "a size is a number and K, M, G or T, such as 256M",
+            ));
+        }
+    };
+    let number: u64 = number
+        .parse()
+        .map_err(|_| wrong(text, "a size is a number, such as 256M"))?;
+    number
+        .checked_mul(1 << shift)
+        .ok_or_else(|| wrong(text, "is more than a machine can hold"))
+}
+
+/// Reads `5s`, `500ms`, `2m`, `1h` or a number of seconds; it must not be zero.
+pub(super) fn duration(text: &str) -> Result<Duration> {
+    let (number, unit) = split(text);
+    let number: u32 = number
+        .parse()
+        .map_err(|_| wrong(text, "a duration is a number, such as 30s"))?;
+    let unit = match unit {
+        "ms" => Duration::from_millis(1),
+        "s" | "" => Duration::from_secs(1),
+        "m" | "min" => Duration::from_secs(60),
+        "h" => Duration::from_secs(3600),
+        _ => {
+            return Err(wrong(
+                text,
+                "a duration is a number and ms, s, m or h, such as 30s",
+            ));
+        }
+    };
+    match unit * number {
+        Duration::ZERO => Err(wrong(text, "a duration must be more than nothing")),
+        duration => Ok(duration),
+    }
+}
+
+/// Reads permissions such as `022`.
+pub(super) fn octal(text: &str) -> Result<u32> {
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if mode <= 0o777 => Ok(mode),
+        _ => Err(wrong(text, "permissions are octal, from 000 to 777")),
+    }
+}
+
+/// Writes a size in the largest unit that loses nothing.
+pub(super) fn show_size(bytes: u64) -> String {
+    let units = [("T", 40), ("G", 30), ("M", 20), ("K", 10)];
+    let fits = |shift: u32| bytes != 0 && bytes.trailing_zeros() >= shift;
+    match units.iter().find(|(_, shift)| fits(*shift)) {
+        Some((unit, shift)) => format!("{}{unit}", bytes >> shift),
+        None => bytes.to_string(),
+    }
+}
+
+/// Writes a duration in seconds or milliseconds.
+pub(super) fn show_duration(duration: Duration) -> String {
+    match duration.subsec_millis() {
+        0 => format!("{}s", duration.as_secs()),
+        _ => format!("{}ms", duration.as_millis()),
+    }
+}
+
+fn split(text: &str) -> (&str, &str) {
+    text.split_at(
+        text.find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(text.len()),
+    )
+}
+
+fn wrong(text: &str, detail: &str) -> Error {
+    Error::invalid(format!("'{text}'"), detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        assert_eq!(size("256M").unwrap(), 256 << 20);
+        assert_eq!(size("1GiB").unwrap(), 1 << 30);
+        assert_eq!(size("4kb").unwrap(), 4096);
+        assert_eq!(size("7").unwrap(), 7);
+        for bad in ["", "M", "1.5G", "-1", "5x", "99999999T", "\u{bd}G"] {
+            assert!(size(bad).is_err(), "{bad}");
+        }
+        assert_eq!(show_size(256 << 20), "256M");
+        assert_eq!(show_size(1500), "1500");
+    }
+
+    #[test]
+    fn durations() {
+        assert_eq!(duration("500ms").unwrap(), Duration::from_millis(500));
+        assert_eq!(duration("2m").unwrap(), Duration::from_secs(120));
+        assert_eq!(duration("9").unwrap(), Duration::from_secs(9));
+        assert!(duration("0s").is_err());
+        assert!(duration("5 s").is_err());
+        assert_eq!(show_duration(Duration::from_millis(1500)), "1500ms");
+    }
+
+    #[test]
+    fn modes() {
+        assert_eq!(octal("022").unwrap(), 0o022);
+        assert!(octal("1000").is_err());
+        assert!(octal("9").is_err());
+    }
+}

@@ -1,0 +1,277 @@
+//! What a mount does when what is below it hangs, breaks or changes: served by this process itself.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::Condvar;
+use std::sync::Mutex;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+use std::time::Instant;
+use std::time::SystemTime;
+
+use zarrfs::error::Error;
+use zarrfs::error::Result;
+use zarrfs::fuse::mount;
+use zarrfs::fuse::mount::MountRequest;
+use zarrfs::fuse::session::Session;
+use zarrfs::fuse::session::Settings;
+use zarrfs::stats::Stats;
+use zarrfs::store::EntryKind;
+use zarrfs::store::Key;
+use zarrfs::store::Listing;
+use zarrfs::store::Name;
+use zarrfs::vfs::Vfs;
+use zarrfs::vfs::VfsConfig;
+use zarrfs::view::Attr;
+use zarrfs::view::Bytes;
+use zarrfs::view::File;
+use zarrfs::view::Opened;
+use zarrfs::view::View;
+
+use crate::stage::Stage;
+
+/// Files by name: `hang...` never answers until the gate opens, `panic` panics, `old` is from before 1970.
+struct Faulty {
+    gate: Arc<(Mutex<bool>, Condvar)>,
+}
+
+#[derive(Clone)]
+struct Content {
+    gate: Option<Arc<(Mutex<bool>, Condvar)>>,
+}
+
+const SIZE: u64 = 3 << 20;
+
+impl File for Content {
+    fn version(&self) -> Option<u64> {
+        Some(1)
+    }
+
+    fn read_now(&self, _offset: u64, _len: usize) -> Option<Bytes> {
+        None
+    }
+
+    fn read_at(&self, offset: u64, len: usize) -> Result<Bytes> {
+        if let Some(gate) = &self.gate {
+            let open = gate.0.lock().unwrap();
+            drop(gate.1.wait_while(open, |open| !*open).unwrap());
+        }
+        let end = SIZE.min(offset + len as u64);
+        let bytes: Vec<u8> = (offset..end).map(|place| (place / 4096) as u8).collect();
+        Ok(Bytes::Own(bytes.into()))
+    }
+}
+
+struct Names(Vec<&'static str>, usize);
+
+impl Listing for Names {
+    fn next(&mut self) -> Result<Option<Name>> {
+        let next = self.0.get(self.1).map(|name| Name {
+            name: name.as_bytes().to_vec(),
+            kind: EntryKind::File,
+            cursor: self.1 as u64 + 1,
+        });
+        self.1 += 1;
+        Ok(next)
+    }
+
+    fn seek(&mut self, cursor: u64) -> Result<()> {
+        self.1 = cursor as usize;
+        Ok(())
+    }
+}
+
+const FILES: [&str; 3] = ["hang", "old", "panic"];
+
+fn is_hanging(path: &Key) -> bool {
+    path.name().starts_with(b"hang")
+}
+
+impl View for Faulty {
+    fn lookup(&self, path: &Key) -> Result<Option<Attr>> {
+        let kind = if path.is_root() {
+            EntryKind::Directory
+        } else {
+            EntryKind::File
+        };
+        if path.name() == b"panic" {
+            panic!("on purpose");
+        }
+        let known = path.is_root() || is_hanging(path) || path.name() == b"old";
+        let modified = SystemTime::UNIX_EPOCH - Duration::from_millis(1500);
+        Ok(known.then_some(Attr {
+            kind,
+            size: SIZE,
+            stored: 0,
+            modified,
+            fresh: Duration::ZERO,
+        }))
+    }
+
+    fn lookup_now(&self, path: &Key) -> Option<Option<Attr>> {
+        // The root is known without waiting, everything else takes the way through the pool.
+        path.is_root().then(|| self.lookup(path).unwrap())
+    }
+
+    fn list(&self, _path: &Key) -> Result<Box<dyn Listing>> {
+        Ok(Box::new(Names(FILES.to_vec(), 0)))
+    }
+
+    fn open(&self, path: &Key) -> Result<Opened> {
+        let gate = is_hanging(path).then(|| self.gate.clone());
+        Ok(Opened {
+            file: Arc::new(Content { gate }),
+            version: Some(1),
+            direct: false,
+        })
+    }
+
+    fn read_link(&self, path: &Key) -> Result<Vec<u8>> {
+        Err(Error::invalid(path, "not a link"))
+    }
+}
+
+struct Served {
+    dir: PathBuf,
+    session: Option<Session>,
+    ended: mpsc::Receiver<()>,
+    stats: Arc<Stats>,
+    gate: Arc<(Mutex<bool>, Condvar)>,
+}
+
+fn serve(stage: &Stage, timeout: Duration) -> Served {
+    let stats = Arc::new(Stats::default());
+    let gate: Arc<(Mutex<bool>, Condvar)> = Arc::default();
+    let config = VfsConfig {
+        uid: 3,
+        gid: 4,
+        umask: 0o007,
+    };
+    let vfs = Vfs::new(
+        Arc::new(Faulty { gate: gate.clone() }),
+        config,
+        stats.clone(),
+    );
+    let connection = mount::mount(&MountRequest {
+        source: "faulty".to_string(),
+        path: stage.dir.clone(),
+        ..MountRequest::default()
+    });
+    let (sender, ended) = mpsc::channel();
+    let settings = Settings {
+        timeout,
+        readahead: 1 << 20,
+    };
+    let end = move || sender.send(()).unwrap();
+    let session = Session::start(
+        connection.unwrap(),
+        Arc::new(vfs),
+        stats.clone(),
+        settings,
+        end,
+    );
+    Served {
+        dir: stage.dir.clone(),
+        session: Some(session.unwrap()),
+        ended,
+        stats,
+        gate,
+    }
+}
+
+impl Served {
+    /// Unmounts and waits until the kernel has let go.
+    fn end(mut self) {
+        *self.gate.0.lock().unwrap() = true;
+        self.gate.1.notify_all();
+        drop(self.session.take());
+        self.ended.recv_timeout(Duration::from_secs(10)).unwrap();
+    }
+}
+
+#[test]
+fn a_hung_store_blocks_neither_names_nor_its_reader_for_ever() {
+    let Some(stage) = Stage::new() else { return };
+    let served = serve(&stage, Duration::from_secs(2));
+    let started = Instant::now();
+    let readers: Vec<_> = (0..80)
+        .map(|number| {
+            // Files of their own: readers of one file wait for each other's pages.
+            let path = served.dir.join(format!("hang{number}"));
+            thread::spawn(move || fs::read(path).unwrap_err().raw_os_error())
+        })
+        .collect();
+    thread::sleep(Duration::from_millis(300));
+    assert_eq!(fs::read_dir(&served.dir).unwrap().count(), FILES.len());
+    assert!(fs::metadata(served.dir.join("old")).is_ok());
+    assert!(
+        started.elapsed() < Duration::from_secs(2),
+        "names waited for contents"
+    );
+    for reader in readers {
+        assert_eq!(reader.join().unwrap(), Some(5), "EIO");
+    }
+    assert!(started.elapsed() < Duration::from_secs(8));
+    assert!(served.stats.error_requests.get() > 0);
+    served.end();
+}
+
+#[test]
+fn a_panic_is_an_error_of_one_request() {
+    let Some(stage) = Stage::new() else { return };
+    let served = serve(&stage, Duration::from_secs(30));
+    for _ in 0..5 {
+        assert_eq!(
+            fs::metadata(served.dir.join("panic"))
+                .unwrap_err()
+                .raw_os_error(),
+            Some(5),
+            "EIO"
+        );
+    }
+    assert_eq!(fs::read(served.dir.join("old")).unwrap().len() as u64, SIZE);
+    served.end();
+}
+
+#[test]
+fn attributes_are_those_of_the_view() {
+    use std::os::unix::fs::MetadataExt;
+    let Some(stage) = Stage::new() else { return };
+    let served = serve(&stage, Duration::from_secs(30));
+    let meta = fs::metadata(served.dir.join("old")).unwrap();
+    assert_eq!((meta.uid(), meta.gid(), meta.mode()), (3, 4, 0o100440));
+    assert_eq!(
+        (meta.size(), meta.blocks(), meta.blksize(), meta.nlink()),
+        (SIZE, 1, 1 << 20, 1)
+    );
+    assert_eq!((meta.mtime(), meta.mtime_nsec()), (-2, 500_000_000));
+    let listed = Command::new("ls")
+        .arg("-fa")
+        .arg(&served.dir)
+        .output()
+        .unwrap();
+    assert_eq!(listed.stdout, b".\n..\nhang\nold\npanic\n");
+    let missing = fs::metadata(served.dir.join("none")).unwrap_err();
+    assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+    served.end();
+}
+
+#[test]
+fn contents_arrive_whole_and_once() {
+    let Some(stage) = Stage::new() else { return };
+    let served = serve(&stage, Duration::from_secs(30));
+    let path = served.dir.join("old");
+    let mut seen = HashMap::new();
+    for byte in fs::read(&path).unwrap() {
+        *seen.entry(byte).or_insert(0_u64) += 1;
+    }
+    assert_eq!(seen.len(), 256);
+    assert_eq!(seen.values().sum::<u64>(), SIZE);
+    assert_eq!(served.stats.read_bytes.get(), SIZE);
+    served.end();
+}
