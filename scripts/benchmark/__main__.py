@@ -1,0 +1,64 @@
+"""Measures zarrfs beside its peers, side by side in one run, and prints ratios with their aims.
+
+    scripts/bench [--rounds N] [--size MIB] [--only WORD] [PART...]
+
+Every number is a median over interleaved rounds: in each round every peer has its turn, and a ratio is the
+median of the rounds' ratios, so that a busy minute harms all alike. The arrays are kept in target/bench.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "python"))
+
+import cold
+import listing
+import memory
+import random_reads
+import table
+import warm
+
+PARTS = {
+    "cold": cold.run,
+    "warm": warm.run,
+    "random": random_reads.run,
+    "list": listing.computed,
+    "memory": memory.run,
+    "list-stored": listing.stored,
+}
+EXTRA = {"list-stored"}
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        prog="scripts/bench",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of each part")
+    parser.add_argument("--size", type=int, default=256, help="MiB of an array")
+    parser.add_argument(
+        "--only", default="", help="only arrays whose name has this in it"
+    )
+    parser.add_argument(
+        "parts",
+        nargs="*",
+        metavar="PART",
+        help=f"{', '.join(PARTS)}; all but {', '.join(EXTRA)} if none is given",
+    )
+    arguments = parser.parse_args()
+    unknown = set(arguments.parts) - set(PARTS)
+    if unknown:
+        parser.error(f"unknown part {', '.join(unknown)}")
+    missed = 0
+    for part in arguments.parts or [name for name in PARTS if name not in EXTRA]:
+        rows = PARTS[part](arguments)
+        print(f"\n{part}")
+        print("\n".join(table.lines(rows)), flush=True)
+        missed += sum(row.missed for row in rows)
+    print(f"\n{missed} aims missed")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""What is measured: the mounted daemon, and the peers beside it."""
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+from collections import namedtuple
+from pathlib import Path
+
+import numpy as np
+import zarr
+
+import layout
+import mounting
+
+EXAMPLES = mounting.ROOT / "target" / "release" / "examples"
+
+# What one read took: the reader's CPU seconds, and those of the daemon that served it.
+Read = namedtuple("Read", "seconds bytes cpu served", defaults=[0.0])
+
+
+def read_file(mode, path, *more):
+    """Runs the benchmark's reader on a file."""
+    command = [EXAMPLES / "read_file", mode, path, *more]
+    out = subprocess.run(
+        list(map(str, command)), check=True, stdout=subprocess.PIPE, text=True
+    )
+    return parsed(out.stdout) if out.stdout else None
+
+
+def parsed(line):
+    seconds, count, cpu = line.split()
+    return Read(float(seconds), int(count), float(cpu))
+
+
+class Ours(mounting.Daemon):
+    """zarrfs, mounted with the store of one root array."""
+
+    @property
+    def npy(self):
+        """The whole array as a decoded file."""
+        return layout.decoded(self.files, self.store, "/", "npy")
+
+    def read(self, mode, *more):
+        """Reads the decoded file and adds what the daemon spent on it."""
+        before = self.cpu_seconds()
+        read = read_file(mode, self.npy, *more)
+        return read._replace(served=self.cpu_seconds() - before)
+
+    def stats(self):
+        """Returns the daemon's counters."""
+        return json.loads((self.path / ".zarrfs" / "stats.json").read_text())
+
+
+class Buffer:
+    """A fuser daemon that replies from memory, with the kernel's readahead that it is given."""
+
+    def __init__(self, size, readahead):
+        self.size = size
+        self.readahead = readahead
+
+    def __enter__(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="zarrfs-buffer-")
+        path = self.folder.name
+        self.file = Path(path) / "data"
+        command = [str(EXAMPLES / "buffer_fs"), path, str(self.size)]
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+        if not mounting.wait_until(lambda: mounting.is_mounted(path), 60):
+            self.__exit__()
+            raise SystemExit("buffer_fs did not mount")
+        set_readahead(path, self.readahead)
+        return self
+
+    def __exit__(self, *_):
+        mounting.lazy_unmount(self.folder.name)
+        self.process.terminate()
+        self.process.wait()
+        self.folder.cleanup()
+
+    cpu_seconds = mounting.Daemon.cpu_seconds
+
+    def read(self, mode, *more):
+        before = self.cpu_seconds()
+        read = read_file(mode, self.file, *more)
+        return read._replace(served=self.cpu_seconds() - before)
+
+    def forget(self):
+        read_file("forget", self.file)
+
+
+def readahead(mount):
+    """Returns the KiB that the kernel reads ahead on a mount."""
+    return readahead_file(mount).read_text()
+
+
+def set_readahead(mount, value):
+    """Gives a mount the kernel's readahead of another; only root can."""
+    try:
+        readahead_file(mount).write_text(value)
+    except OSError as error:
+        print(f"readahead of the peer not set: {error}")
+
+
+def readahead_file(mount):
+    device = os.stat(mount).st_dev
+    name = f"{os.major(device)}:{os.minor(device)}"
+    return Path("/sys/class/bdi") / name / "read_ahead_kb"
+
+
+class Zarrs:
+    """The zarrs crate in a process of its own, one whole read for each call."""
+
+    def __init__(self, store):
+        self.store = store
+
+    def __enter__(self):
+        command = [str(EXAMPLES / "zarrs_read"), str(self.store), "/"]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.read()
+        return self
+
+    def __exit__(self, *_):
+        self.process.stdin.close()
+        self.process.wait()
+
+    def read(self):
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return parsed(self.process.stdout.readline())
+
+
+def zarr_python(store):
+    """Reads the whole array with zarr-python, into C order as the file has it."""
+    cpu, start = time.process_time(), time.perf_counter()
+    data = np.ascontiguousarray(zarr.open_array(store, mode="r")[...])
+    seconds = time.perf_counter() - start
+    return Read(seconds, data.nbytes, time.process_time() - cpu)

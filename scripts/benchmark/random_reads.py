@@ -1,0 +1,57 @@
+"""Reads of 4 KiB at random places: out of the page cache, and out of the daemon's cache of decoded chunks."""
+
+import arrays
+import peers
+import table
+import warm
+
+WARM_READS = 50_000
+DAEMON_READS = 10_000
+
+
+def run(arguments):
+    store = arrays.store(arrays.case("zstd-1M"), arguments.size)
+    arrays.warm_up(store)
+    with peers.Ours(store, "--memory", f"{2 * arguments.size + 64}M") as mount:
+        mount.read("whole")
+        return page_cache(mount, arguments) + decoded_cache(mount, arguments)
+
+
+def page_cache(mount, arguments):
+    """Returns the row of reads that the kernel answers alone."""
+    ours, plain = [], []
+    with warm.copies(mount.npy) as (tmpfs, _):
+        for seed in range(arguments.rounds):
+            ours.append(peers.read_file("random", mount.npy, WARM_READS, seed))
+            plain.append(peers.read_file("random", tmpfs, WARM_READS, seed))
+    return [table.speeds("4 KiB, page cache", "tmpfs", ours, plain)]
+
+
+def decoded_cache(mount, arguments):
+    """Returns the rows of reads that the daemon answers out of decoded chunks."""
+    ours, buffered = [], []
+    decoded = mount.stats().get("decoded_chunks")
+    readahead = peers.readahead(mount.path)
+    with peers.Buffer(mount.npy.stat().st_size, readahead) as buffer:
+        buffer.read("whole")
+        for seed in range(arguments.rounds):
+            peers.read_file("forget", mount.npy)
+            ours.append(mount.read("random", DAEMON_READS, seed))
+            buffer.forget()
+            buffered.append(buffer.read("random", DAEMON_READS, seed))
+    again = mount.stats().get("decoded_chunks")
+    if again != decoded:
+        print(f"chunks were decoded again: {decoded} before, {again} after")
+    case = "4 KiB, decoded cache"
+    peer = "fuser from a buffer"
+    mine, theirs = per_read(ours), per_read(buffered)
+    ratio = mine / theirs if theirs else 0
+    return [
+        table.speeds(case, peer, ours, buffered, 0.8),
+        table.Row("  daemon", mine, peer, theirs, "CPU-us/read", ratio, None, False),
+    ]
+
+
+def per_read(reads):
+    """Returns the daemon's CPU microseconds for one read."""
+    return sum(read.served for read in reads) * 1e6 / (DAEMON_READS * len(reads))

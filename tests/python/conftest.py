@@ -1,0 +1,97 @@
+"""Fixtures of the Python tests: mounts that always end, the corpus, and the table of its results."""
+
+import os
+import shutil
+from contextlib import ExitStack
+
+import pytest
+
+import corpus
+import mounting
+
+TABLE = pytest.StashKey()
+
+
+def pytest_configure(config):
+    config.stash[TABLE] = []
+    try:
+        mounting.program()
+    except SystemExit as absent:
+        raise pytest.UsageError(absent) from None
+
+
+@pytest.fixture
+def mounted():
+    """Mounts a store with `mounted(store, *options)` and returns its Mount; unmounts at the end."""
+    with ExitStack() as mounts:
+        yield lambda store, *options: mounts.enter_context(
+            mounting.Mount(store, *options)
+        )
+
+
+@pytest.fixture
+def daemon():
+    """The same in the foreground: the daemon's process is `.process`."""
+    with ExitStack() as mounts:
+        yield lambda store, *options: mounts.enter_context(
+            mounting.Daemon(store, *options)
+        )
+
+
+@pytest.fixture
+def sample(tmp_path):
+    """Returns a copy of the sample store climate.zarr, which a test may change."""
+    return copy_of_sample("climate.zarr", tmp_path)
+
+
+@pytest.fixture
+def sample_v2(tmp_path):
+    """Returns a copy of the sample store relief.zarr, which a test may change."""
+    return copy_of_sample("relief.zarr", tmp_path)
+
+
+def copy_of_sample(name, folder):
+    return shutil.copytree(mounting.ROOT / "samples" / name, folder / name)
+
+
+@pytest.fixture(scope="session")
+def corpus_folder(tmp_path_factory):
+    """Returns the folder of the unpacked corpus."""
+    folder = tmp_path_factory.mktemp("corpus")
+    corpus.unpack(folder)
+    return folder
+
+
+def pytest_generate_tests(metafunc):
+    """Gives `corpus_store` one value for each store of the corpus that is in reach of the filter."""
+    if "corpus_store" not in metafunc.fixturenames:
+        return
+    if corpus.FOLDER.is_dir():
+        stores = corpus.by_store(filter(of_known_kind, corpus.entries()))
+        metafunc.parametrize("corpus_store", stores.items(), ids=stores.keys())
+    elif os.environ.get("CI"):
+        raise pytest.UsageError(f"CI is set, but {corpus.FOLDER} is absent")
+    else:
+        absent = pytest.mark.skip(reason="../shared/corpus is absent")
+        metafunc.parametrize("corpus_store", [pytest.param(None, marks=absent)])
+
+
+def of_known_kind(entry):
+    return (
+        entry["dialect"] in corpus.DIALECTS
+        and entry["store_kind"] in corpus.STORE_KINDS
+    )
+
+
+@pytest.fixture
+def corpus_results(request):
+    """Returns the list of results that becomes the table after the last test."""
+    return request.config.stash[TABLE]
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    results = config.stash[TABLE]
+    if results:
+        terminalreporter.section("corpus")
+        for line in corpus.table(results):
+            terminalreporter.write_line(line)
