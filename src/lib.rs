@@ -3,10 +3,19 @@
 //! The modules stand in the order of their imports: each may use only those above it and its own folder;
 //! `tests/layers.rs` holds that.
 
+#![warn(missing_docs, unreachable_pub, clippy::all)]
+#![deny(clippy::dbg_macro, clippy::todo, clippy::undocumented_unsafe_blocks)]
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)
+)]
+
 pub mod error;
 pub mod stats;
 
 pub mod pool;
+
+pub mod buffer;
 
 pub mod model;
 
@@ -31,3 +40,7 @@ pub mod export;
 pub mod view;
 
 pub mod vfs;
+
+pub mod fuse;
+
+pub mod cli;

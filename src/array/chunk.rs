@@ -10,6 +10,7 @@ use std::time::Instant;
 use crate::array::Decoder;
 use crate::array::OpenArray;
 use crate::array::generation::Generation;
+use crate::buffer;
 use crate::cache::Permit;
 use crate::codec::ShardIndex;
 use crate::codec::ShardLevel;
@@ -36,6 +37,12 @@ pub struct Decoded {
     bytes: Vec<u8>,
     version: Version,
     _room: Permit,
+}
+
+impl Drop for Decoded {
+    fn drop(&mut self) {
+        buffer::give(std::mem::take(&mut self.bytes));
+    }
 }
 
 impl Decoded {

@@ -13,6 +13,7 @@ use crate::array::Decoder;
 use crate::array::OpenArray;
 use crate::array::chunk::Chunk;
 use crate::array::chunk::Decoded;
+use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::error::Result;
 use crate::grid::ChunkIndex;
@@ -28,7 +29,7 @@ pub enum Span {
     /// A range of a piece that stays where it is.
     Shared(Arc<Decoded>, Range<usize>),
     /// Bytes put together for this read.
-    Own(Vec<u8>),
+    Own(Buffer),
 }
 
 impl Deref for Span {
@@ -164,7 +165,7 @@ impl Flat {
             shape: &self.region.shape,
             skipped: elements.start,
         };
-        let mut out = Vec::new();
+        let mut out = Buffer::default();
         for part in parts {
             let from = Layout {
                 start: &part.start,
@@ -182,15 +183,15 @@ impl Flat {
                 ));
             }
             if out.is_empty() {
-                out = vec![0; (aligned.end - aligned.start) as usize];
+                out = Buffer::of_length((aligned.end - aligned.start) as usize);
             }
             match &chunk {
                 Chunk::Data(decoded) => runs.copy(decoded.bytes(), &mut out),
                 Chunk::Fill => runs.fill(&self.array.array.fill_value.bytes, &mut out),
             }
         }
-        out.truncate((range.end - aligned.start) as usize);
-        out.drain(..(range.start - aligned.start) as usize);
+        let start = (range.start - aligned.start) as usize;
+        out.cut(start..(range.end - aligned.start) as usize);
         Ok(Span::Own(out))
     }
 

@@ -146,7 +146,6 @@ struct Decoder {
 
 impl Decoder {
     fn new(array: &Array, limits: &Limits) -> Result<Decoder> {
-        array.byte_length()?;
         let pipeline = Pipeline::new(array, limits.max_chunk)?;
         let pieces = Grid::new(&array.shape, pipeline.chunk_shape())?;
         let stored = Grid::new(&array.shape, &array.chunk_shape)?;

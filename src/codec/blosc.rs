@@ -12,6 +12,7 @@ use blosc_src::blosc_cbuffer_validate;
 use blosc_src::blosc_compress_ctx;
 use blosc_src::blosc_decompress_ctx;
 
+use crate::buffer;
 use crate::error::Error;
 use crate::error::Result;
 
@@ -189,7 +190,7 @@ fn decompress(frame: &[u8], length: usize) -> Result<Vec<u8>> {
     if valid < 0 || nbytes != length {
         return Err(Error::corrupt(NAME, "a header that c-blosc refuses"));
     }
-    let mut out: Vec<u8> = Vec::with_capacity(length);
+    let mut out = buffer::with_capacity(length);
     // SAFETY: `frame` is as long as its header says, which was just validated, and c-blosc checks every
     // place it reads against that; it writes at most `length` bytes, for which there is room. The buffers
     // do not overlap and no pointer is kept.

@@ -67,6 +67,11 @@ impl Chain {
         self.encoded
     }
 
+    /// Returns whether bytes are compressed or checked, so that decoding makes new ones.
+    pub(super) fn compresses(&self) -> bool {
+        !self.compressors.is_empty()
+    }
+
     /// Returns whether encoding changes no byte.
     pub(super) fn is_identity(&self) -> bool {
         self.compressors.is_empty()

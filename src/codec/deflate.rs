@@ -17,6 +17,7 @@ use libdeflater::Compressor;
 use libdeflater::Decompressor;
 use libdeflater::crc32;
 
+use crate::buffer;
 use crate::error::Error;
 use crate::error::Result;
 
@@ -127,7 +128,7 @@ impl BytesToBytes for Deflate {
 
 /// Decodes one member that gives exactly that length, or returns nothing.
 fn decode_exact(wrapper: Wrapper, encoded: &[u8], length: usize) -> Option<Vec<u8>> {
-    let mut out = vec![0; length];
+    let mut out = buffer::of_length(length);
     let found = DECOMPRESSOR.with_borrow_mut(|decompressor| match wrapper {
         Wrapper::Gzip => decompressor.gzip_decompress(encoded, &mut out),
         Wrapper::Zlib => decompressor.zlib_decompress(encoded, &mut out),

@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 
+use crate::buffer;
 use crate::error::Error;
 use crate::error::Result;
 use crate::model::Array;
@@ -126,7 +127,15 @@ impl Pipeline {
     /// Decodes one piece into exactly `chunk_bytes()` bytes, C order and little-endian (core specification,
     /// "Decoding procedure"). Without anything to undo, the bytes come back as they were given.
     pub fn decode(&self, encoded: Vec<u8>) -> Result<Vec<u8>> {
-        Ok(self.chain.decode(Cow::Owned(encoded))?.into_owned())
+        if !self.chain.compresses() {
+            return Ok(self.chain.decode(Cow::Owned(encoded))?.into_owned());
+        }
+        let decoded = self
+            .chain
+            .decode(Cow::Borrowed(&encoded))
+            .map(Cow::into_owned);
+        buffer::give(encoded);
+        decoded
     }
 
     /// Encodes one piece of exactly `chunk_bytes()` bytes (core specification, "Encoding procedure").

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
+use crate::buffer;
 use crate::error::Result;
 
 use super::config::Members;
@@ -72,8 +73,11 @@ fn apply<'a>(permutation: &Permutation, data: Data<'a>) -> Result<Data<'a>> {
     if permutation.is_identity() {
         return Ok(data);
     }
-    let mut out = vec![0; data.len()];
+    let mut out = buffer::of_length(data.len());
     permutation.apply(&data, &mut out);
+    if let Cow::Owned(data) = data {
+        buffer::give(data);
+    }
     Ok(Cow::Owned(out))
 }
 

@@ -13,6 +13,7 @@ use zstd::bulk::Decompressor;
 use zstd::stream::read::Decoder;
 use zstd::zstd_safe::CParameter;
 
+use crate::buffer;
 use crate::error::Error;
 use crate::error::Result;
 
@@ -77,7 +78,7 @@ impl BytesToBytes for Zstd {
 
 /// Decodes all frames into a buffer of that length; one that is filled less is found by the caller.
 fn decode_exact(encoded: &[u8], length: usize) -> io::Result<Vec<u8>> {
-    let mut out = Vec::with_capacity(length);
+    let mut out = buffer::with_capacity(length);
     DECOMPRESSOR.with_borrow_mut(|kept| {
         let decompressor = match kept {
             Some(decompressor) => decompressor,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::array::OpenArray;
 use crate::array::flat::Flat;
 use crate::array::flat::Span;
+use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::error::Result;
 use crate::grid::Region;
@@ -83,11 +84,11 @@ impl Export {
         let end = offset.saturating_add(len as u64).min(self.len());
         let header = self.header.len() as u64;
         if offset >= end {
-            return Some(Span::Own(Vec::new()));
+            return Some(Span::Own(Buffer::default()));
         }
         match offset.checked_sub(header) {
             Some(start) => self.body.read_now(start..end - header),
-            None if end <= header => Some(Span::Own(self.header_part(offset, end))),
+            None if end <= header => Some(Span::Own(self.header_part(offset, end).into())),
             None => None,
         }
     }
@@ -97,7 +98,7 @@ impl Export {
         let end = offset.saturating_add(len as u64).min(self.len());
         let header = self.header.len() as u64;
         if offset >= end {
-            return Ok(Span::Own(Vec::new()));
+            return Ok(Span::Own(Buffer::default()));
         }
         if let Some(start) = offset.checked_sub(header) {
             return self.body.read(start..end - header);
@@ -106,7 +107,7 @@ impl Export {
         if end > header {
             out.extend_from_slice(&self.body.read(0..end - header)?);
         }
-        Ok(Span::Own(out))
+        Ok(Span::Own(out.into()))
     }
 
     fn header_part(&self, start: u64, end: u64) -> Vec<u8> {

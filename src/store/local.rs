@@ -32,6 +32,7 @@ use rustix::fs::SeekFrom;
 use rustix::fs::Stat;
 use rustix::io::Errno;
 
+use crate::buffer;
 use crate::error::Error;
 use crate::error::Kind;
 use crate::error::Result;
@@ -434,8 +435,10 @@ fn stays_inside(key: &Key, target: &[u8]) -> bool {
 fn read_span(fd: &OwnedFd, offset: u64, length: u64) -> rustix::io::Result<Vec<u8>> {
     let length = length.min((i64::MAX as u64).saturating_sub(offset));
     let length = usize::try_from(length).map_err(|_| Errno::FBIG)?;
-    let mut bytes = Vec::new();
-    bytes.try_reserve_exact(length).map_err(|_| Errno::NOMEM)?;
+    let mut bytes = buffer::with_capacity(length);
+    if bytes.capacity() < length {
+        return Err(Errno::NOMEM);
+    }
     while bytes.len() < length {
         let at = offset + bytes.len() as u64;
         match rustix::io::pread(fd, spare_capacity(&mut bytes), at) {

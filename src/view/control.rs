@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::time::SystemTime;
 
+use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::error::Kind;
 use crate::error::Result;
@@ -105,7 +106,9 @@ impl File for Counters {
     }
 
     fn read_at(&self, offset: u64, len: usize) -> Result<Bytes> {
-        Ok(self.read_now(offset, len).unwrap_or(Bytes::Own(Vec::new())))
+        Ok(self
+            .read_now(offset, len)
+            .unwrap_or(Bytes::Own(Buffer::default())))
     }
 
     fn version(&self) -> Option<u64> {

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::array::Arrays;
 use crate::array::OpenArray;
+use crate::buffer::Buffer;
 use crate::dialect::json;
 use crate::dialect::v3;
 use crate::error::Error;
@@ -383,13 +384,14 @@ impl File for Text {
             .unwrap_or(usize::MAX)
             .min(self.bytes.len());
         let end = start.saturating_add(len).min(self.bytes.len());
-        Some(Bytes::Own(
-            self.bytes.get(start..end).unwrap_or_default().to_vec(),
-        ))
+        let part = self.bytes.get(start..end).unwrap_or_default();
+        Some(Bytes::Own(part.to_vec().into()))
     }
 
     fn read_at(&self, offset: u64, len: usize) -> Result<Bytes> {
-        Ok(self.read_now(offset, len).unwrap_or(Bytes::Own(Vec::new())))
+        Ok(self
+            .read_now(offset, len)
+            .unwrap_or(Bytes::Own(Buffer::default())))
     }
 
     fn version(&self) -> Option<u64> {

@@ -88,7 +88,9 @@ impl File for StoredFile {
     }
 
     fn read_at(&self, offset: u64, len: usize) -> Result<Bytes> {
-        self.reader.read_at(offset, len).map(Bytes::Own)
+        self.reader
+            .read_at(offset, len)
+            .map(|bytes| Bytes::Own(bytes.into()))
     }
 
     fn version(&self) -> Option<u64> {
