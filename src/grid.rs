@@ -262,8 +262,8 @@ impl Layout<'_> {
     /// Returns the byte at which an element lies in the buffer.
     fn offset(&self, element: &[u64], size: usize) -> usize {
         let mut place = 0;
-        for axis in 0..element.len() {
-            place = place * self.shape[axis] + (element[axis] - self.start[axis]);
+        for (axis, at) in element.iter().enumerate() {
+            place = place * self.shape[axis] + (at - self.start[axis]);
         }
         (place - self.skipped) as usize * size
     }

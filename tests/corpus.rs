@@ -1,8 +1,6 @@
 //! Every array of the shared corpus that the dialects and codecs here know has the bytes that its manifest
 //! says, through the files view.
 
-#![allow(missing_docs)]
-
 mod common;
 
 use std::collections::BTreeMap;
@@ -76,11 +74,7 @@ fn the_corpus_reads_as_its_manifest_says() {
             .trim_end_matches(".zarr")
             .to_string();
         let found = match common::open(&store) {
-            Ok((faces, _)) => check(
-                &faces.face(zarrfs::view::faces::Face::Files),
-                &root,
-                &entry,
-            ),
+            Ok((faces, _)) => check(&faces.face(zarrfs::view::faces::Face::Files), &root, &entry),
             Err(error) => error.to_string(),
         };
         let short = found.split(':').next().unwrap_or_default();

@@ -1,6 +1,4 @@
 //! Any range of a flat file equals the slice of the whole, whatever the shape, the chunks and the codecs.
-#![allow(missing_docs)]
-
 mod common;
 
 use std::path::Path;

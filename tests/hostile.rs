@@ -1,7 +1,5 @@
 //! Stores made to break a reader: each is refused or read with an error that names the key; nothing panics,
 //! hangs, or takes memory beyond the budget.
-#![allow(missing_docs)]
-
 mod common;
 
 use std::path::Path;

@@ -1,6 +1,4 @@
 //! Imports point one way: a module may use only those that stand above it in `lib.rs`, and its own folder.
-#![allow(missing_docs)]
-
 use std::path::Path;
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! Inode numbers: computed for names made of numbers, from a table for the rest.
+//! Inode numbers: computed for files whose names are made of numbers, from a table for the rest.
 //!
 //! A chunk's name (`0.3.1`, `c.4`, `0.3.1.npy`) is written into its number beside the number of its
 //! directory, so that a directory of a million chunks costs nothing here. Other names have an entry with the
@@ -16,6 +16,7 @@ use std::sync::PoisonError;
 use crate::error::Error;
 use crate::error::Kind;
 use crate::error::Result;
+use crate::store::EntryKind;
 use crate::store::Key;
 
 /// An inode number; 1 is the root.
@@ -95,10 +96,26 @@ impl State {
         Some(entry.directory)
     }
 
-    fn computed(&mut self, parent: Ino, name: &[u8]) -> Option<Ino> {
+    /// Returns the computed number of a file. Directories have entries, so that a way leads up from them.
+    fn computed(&mut self, parent: Ino, name: &[u8], kind: EntryKind) -> Option<Ino> {
+        if kind != EntryKind::File {
+            return None;
+        }
         let code = code_of(name)?;
         let directory = self.directory(parent)?;
         (directory < 1 << (63 - NAME_BITS)).then_some(Ino(COMPUTED | directory << NAME_BITS | code))
+    }
+
+    /// Returns the entry of a number, made for the name if there is none.
+    fn enter(&mut self, ino: u64, parent: Ino, name: &[u8]) -> &mut Entry {
+        let key = (parent.0, Box::from(name));
+        if self.by_name.insert(key, ino).is_none()
+            && let Some(parent) = self.entries.get_mut(&parent.0)
+        {
+            parent.children += 1;
+        }
+        let new = || Entry::new(parent.0, name);
+        self.entries.entry(ino).or_insert_with(new)
     }
 
     /// Returns the number that a name has or would get.
@@ -160,30 +177,21 @@ impl Inodes {
     }
 
     /// Returns the number of a name for a listing, which holds nothing.
-    pub fn peek(&self, parent: Ino, name: &[u8]) -> Ino {
+    pub fn peek(&self, parent: Ino, name: &[u8], kind: EntryKind) -> Ino {
         let mut state = self.lock();
         state
-            .computed(parent, name)
+            .computed(parent, name, kind)
             .unwrap_or_else(|| Ino(state.number(parent, name)))
     }
 
     /// Returns the number of a name and counts a lookup of the kernel.
-    pub fn look_up(&self, parent: Ino, name: &[u8]) -> Ino {
+    pub fn look_up(&self, parent: Ino, name: &[u8], kind: EntryKind) -> Ino {
         let mut state = self.lock();
-        if let Some(ino) = state.computed(parent, name) {
+        if let Some(ino) = state.computed(parent, name, kind) {
             return ino;
         }
         let ino = state.number(parent, name);
-        if !state.entries.contains_key(&ino) {
-            state.entries.insert(ino, Entry::new(parent.0, name));
-            state.by_name.insert((parent.0, name.into()), ino);
-            if let Some(parent) = state.entries.get_mut(&parent.0) {
-                parent.children += 1;
-            }
-        }
-        if let Some(entry) = state.entries.get_mut(&ino) {
-            entry.lookups += 1;
-        }
+        state.enter(ino, parent, name).lookups += 1;
         Ino(ino)
     }
 
@@ -304,17 +312,17 @@ mod tests {
     fn listings_and_lookups_agree() {
         let inodes = Inodes::default();
         for name in [&b"a"[..], b"0.1", b"zarr.json", b"\xff"] {
-            let listed = inodes.peek(Ino::ROOT, name);
-            assert_eq!(inodes.look_up(Ino::ROOT, name), listed);
+            let listed = inodes.peek(Ino::ROOT, name, EntryKind::File);
+            assert_eq!(inodes.look_up(Ino::ROOT, name, EntryKind::File), listed);
         }
     }
 
     #[test]
     fn a_million_chunks_need_no_entry() {
         let inodes = Inodes::default();
-        let directory = inodes.look_up(Ino::ROOT, b"array");
+        let directory = inodes.look_up(Ino::ROOT, b"array", EntryKind::Directory);
         for name in ["999999", "0.1023.1023", "c.7", "c0", "12.npy", "1.2.3.raw"] {
-            let ino = inodes.look_up(directory, name.as_bytes());
+            let ino = inodes.look_up(directory, name.as_bytes(), EntryKind::File);
             assert_eq!(
                 inodes.path(ino).unwrap(),
                 Key::new(format!("array/{name}")).unwrap()
@@ -337,7 +345,7 @@ mod tests {
             "1.npyx",
         ]
         .iter()
-        .map(|name| inodes.look_up(Ino::ROOT, name.as_bytes()))
+        .map(|name| inodes.look_up(Ino::ROOT, name.as_bytes(), EntryKind::File))
         .collect();
         for (place, ino) in numbers.iter().enumerate() {
             assert!(!numbers[..place].contains(ino));
@@ -346,10 +354,20 @@ mod tests {
     }
 
     #[test]
+    fn directories_named_by_numbers_lead_upwards() {
+        let inodes = Inodes::default();
+        let outer = inodes.look_up(Ino::ROOT, b"0", EntryKind::Directory);
+        let inner = inodes.look_up(outer, b"c.1", EntryKind::Directory);
+        let file = inodes.look_up(inner, b"2", EntryKind::File);
+        assert_eq!(inodes.path(file).unwrap().as_bytes(), b"0/c.1/2");
+        assert_eq!(inodes.peek(outer, b"c.1", EntryKind::Directory), inner);
+    }
+
+    #[test]
     fn forgotten_entries_go_with_their_parents() {
         let inodes = Inodes::default();
-        let outer = inodes.look_up(Ino::ROOT, b"a");
-        let inner = inodes.look_up(outer, b"b");
+        let outer = inodes.look_up(Ino::ROOT, b"a", EntryKind::Directory);
+        let inner = inodes.look_up(outer, b"b", EntryKind::File);
         inodes.forget(outer, 1);
         assert_eq!(inodes.path(inner).unwrap().as_bytes(), b"a/b");
         inodes.forget(inner, 1);

@@ -65,6 +65,9 @@ pub struct Opened {
     pub direct: bool,
 }
 
+/// Takes inode, cursor, kind and name of a directory's entry; returns false if it has no room for it.
+pub type Sink<'a> = dyn FnMut(Ino, u64, EntryKind, &[u8]) -> bool + 'a;
+
 /// Takes the inode of a file whose content changed.
 type Notify = Box<dyn Fn(Ino) + Send + Sync>;
 
@@ -152,7 +155,7 @@ impl Vfs {
         let path = self.inodes.path(parent)?.child(name)?;
         let attr = self.view.lookup(&path)?;
         Ok(attr.map(|attr| Entry {
-            ino: self.inodes.look_up(parent, name),
+            ino: self.inodes.look_up(parent, name, attr.kind),
             attr,
         }))
     }
@@ -166,7 +169,7 @@ impl Vfs {
         let attr = self.view.lookup_now(&path)?;
         self.stats.lookup_requests.add(1);
         Some(Ok(attr.map(|attr| Entry {
-            ino: self.inodes.look_up(parent, name),
+            ino: self.inodes.look_up(parent, name, attr.kind),
             attr,
         })))
     }
@@ -326,12 +329,7 @@ impl Vfs {
 
     /// Calls `sink` with inode, cursor, kind and name of what comes after `cursor`, until it returns false:
     /// that name was not taken and comes again.
-    pub fn readdir(
-        &self,
-        fh: Fh,
-        cursor: u64,
-        sink: &mut dyn FnMut(Ino, u64, EntryKind, &[u8]) -> bool,
-    ) -> Result<()> {
+    pub fn readdir(&self, fh: Fh, cursor: u64, sink: &mut Sink) -> Result<()> {
         self.stats.readdir_requests.add(1);
         let open = lock(&self.directories).get(&fh).cloned();
         let open = open.ok_or_else(|| Error::invalid("handle", "is not open"))?;
@@ -350,7 +348,7 @@ impl Vfs {
                     .map_err(|error| error.about(&open.path))?,
             };
             let Some(name) = next else { return Ok(()) };
-            let ino = self.inodes.peek(open.ino, &name.name);
+            let ino = self.inodes.peek(open.ino, &name.name, name.kind);
             if !sink(ino, name.cursor, name.kind, &name.name) {
                 open.kept = Some(name);
                 return Ok(());
