@@ -313,6 +313,18 @@ impl Runs {
             .then(|| self.from..self.from + self.length)
     }
 
+    /// Returns the bytes of a run.
+    pub fn run_length(&self) -> usize {
+        self.length
+    }
+
+    /// Returns where each run lies in both buffers, ascending in both.
+    pub fn places(&self) -> Vec<(usize, usize)> {
+        let mut places = Vec::new();
+        self.each(|from, to| places.push((from, to)));
+        places
+    }
+
     /// Copies every run.
     pub fn copy(&self, from: &[u8], to: &mut [u8]) {
         match self.length {

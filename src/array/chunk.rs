@@ -10,6 +10,7 @@ use std::time::Instant;
 use crate::array::Decoder;
 use crate::array::OpenArray;
 use crate::array::generation::Generation;
+use crate::array::opened::Stored;
 use crate::buffer;
 use crate::cache::Permit;
 use crate::codec::ShardIndex;
@@ -18,9 +19,7 @@ use crate::error::Error;
 use crate::error::Kind;
 use crate::error::Result;
 use crate::grid::ChunkIndex;
-use crate::store::ByteRange;
 use crate::store::Key;
-use crate::store::Object;
 use crate::store::Version;
 
 /// A decoded piece.
@@ -81,10 +80,23 @@ struct Place {
 
 /// A range of a stored object that is a shard.
 struct Shard<'a> {
-    key: &'a Key,
+    stored: &'a Stored,
     start: u64,
     length: u64,
-    version: Version,
+}
+
+impl Shard<'_> {
+    /// Reads bytes that must be there.
+    fn read(&self, offset: u64, length: u64) -> Result<Vec<u8>> {
+        let key = &self.stored.key;
+        let wanted = usize::try_from(length).map_err(|error| Error::too_large(key, error))?;
+        let bytes = self.stored.reader.read_at(self.start + offset, wanted)?;
+        if bytes.len() == wanted {
+            return Ok(bytes);
+        }
+        let found = format!("expected {wanted} bytes, found {}", bytes.len());
+        Err(Error::corrupt(key, found))
+    }
 }
 
 impl OpenArray {
@@ -163,7 +175,7 @@ impl OpenArray {
         Ok(version)
     }
 
-    fn keys(&self, indices: &[u64]) -> Result<Vec<Key>> {
+    pub(super) fn keys(&self, indices: &[u64]) -> Result<Vec<Key>> {
         self.array
             .keys
             .candidates(indices)
@@ -253,7 +265,8 @@ impl OpenArray {
             };
             if let Some(object) = object {
                 self.generations.note(place.stored, Some(object.version));
-                return self.decode(decoder, &key, object, room).map(Some);
+                let decoded = self.decode(decoder, (&key, object.version), object.bytes, room);
+                return decoded.map(Some);
             }
         }
         self.generations.note(place.stored, None);
@@ -292,14 +305,14 @@ impl OpenArray {
     fn decode(
         &self,
         decoder: &Decoder,
-        key: &Key,
-        object: Object,
+        (key, version): (&Key, Version),
+        encoded: Vec<u8>,
         mut room: Permit,
     ) -> Result<Decoded> {
         let start = Instant::now();
         let bytes = decoder
             .pipeline
-            .decode(object.bytes)
+            .decode(encoded)
             .map_err(|error| error.about(key))?;
         let stats = &self.engine.stats;
         stats
@@ -310,7 +323,7 @@ impl OpenArray {
         room.shrink(bytes.capacity() as u64);
         Ok(Decoded {
             bytes,
-            version: object.version,
+            version,
             _room: room,
         })
     }
@@ -323,40 +336,34 @@ impl OpenArray {
         place: &Place,
         deadline: Instant,
     ) -> Result<Option<Decoded>> {
-        for key in self.keys(&place.indices)? {
-            let Some(meta) = self.hierarchy.store().head(&key)? else {
-                continue;
+        let Some(stored) = self.stored(decoder, place.stored)? else {
+            return Ok(None);
+        };
+        let mut shard = Shard {
+            stored: &stored,
+            start: 0,
+            length: stored.meta.size,
+        };
+        for (depth, level) in levels.iter().enumerate() {
+            let number = self.index_number(decoder, place, depth);
+            let index = self.index(level, depth as u8 + 1, number, &shard, deadline)?;
+            let entry = place.inner.get(depth).copied().unwrap_or(usize::MAX);
+            let range = index.entries.range(entry);
+            let Some(range) = range.map_err(|error| error.about(&stored.key))? else {
+                return Ok(None);
             };
-            self.generations.note(place.stored, Some(meta.version));
-            let mut shard = Shard {
-                key: &key,
-                start: 0,
-                length: meta.size,
-                version: meta.version,
-            };
-            for (depth, level) in levels.iter().enumerate() {
-                let number = self.index_number(decoder, place, depth);
-                let index = self.index(level, depth as u8 + 1, number, &shard, deadline)?;
-                let entry = place.inner.get(depth).copied().unwrap_or(usize::MAX);
-                let range = index
-                    .entries
-                    .range(entry)
-                    .map_err(|error| error.about(&key))?;
-                let Some(range) = range else { return Ok(None) };
-                shard.start += range.start;
-                shard.length = range.end - range.start;
-            }
-            let decoded = decoder.pipeline.chunk_bytes() as u64;
-            if shard.length > decoded.saturating_mul(8).saturating_add(1 << 20) {
-                let found = format!("an inner chunk of {} bytes for {decoded}", shard.length);
-                return Err(Error::corrupt(&key, found));
-            }
-            let room = self.reserve(decoder, shard.length, deadline)?;
-            let object = self.shard_bytes(&shard, shard.start..shard.start + shard.length)?;
-            return self.decode(decoder, &key, object, room).map(Some);
+            shard.start += range.start;
+            shard.length = range.end - range.start;
         }
-        self.generations.note(place.stored, None);
-        Ok(None)
+        let decoded = decoder.pipeline.chunk_bytes() as u64;
+        if shard.length > decoded.saturating_mul(8).saturating_add(1 << 20) {
+            let found = format!("an inner chunk of {} bytes for {decoded}", shard.length);
+            return Err(Error::corrupt(&stored.key, found));
+        }
+        let room = self.reserve(decoder, shard.length, deadline)?;
+        let bytes = shard.read(0, shard.length)?;
+        self.decode(decoder, (&stored.key, stored.meta.version), bytes, room)
+            .map(Some)
     }
 
     /// Returns the number that tells the shards of one depth apart.
@@ -384,7 +391,7 @@ impl OpenArray {
     ) -> Result<Arc<Index>> {
         let key = (self.id, depth, number);
         if let Some(Cached::Index(index)) = self.engine.cache.get(&key) {
-            if index.version == shard.version {
+            if index.version == shard.stored.meta.version {
                 return Ok(index);
             }
             self.engine.cache.forget(&key);
@@ -395,7 +402,10 @@ impl OpenArray {
         });
         match loaded? {
             Cached::Index(index) => Ok(index),
-            Cached::Chunk(_) => Err(Error::corrupt(shard.key, "a chunk where an index is due")),
+            Cached::Chunk(_) => Err(Error::corrupt(
+                &shard.stored.key,
+                "a chunk where an index is due",
+            )),
         }
     }
 
@@ -406,43 +416,27 @@ impl OpenArray {
                 "a shard of {} bytes has no room for an index of {length}",
                 shard.length
             );
-            return Err(Error::corrupt(shard.key, found));
+            return Err(Error::corrupt(&shard.stored.key, found));
         }
         let mut room = self
             .engine
             .cache
             .reserve(length.saturating_mul(2), deadline)?;
         let start = if level.index_at_end() {
-            shard.start + shard.length - length
+            shard.length - length
         } else {
-            shard.start
+            0
         };
-        let object = self.shard_bytes(shard, start..start + length)?;
-        let entries = level
-            .decode_index(&object.bytes, shard.length)
-            .map_err(|error| error.about(shard.key))?;
+        let bytes = shard.read(start, length)?;
+        let key = &shard.stored.key;
+        let entries = level.decode_index(&bytes, shard.length);
+        let entries = entries.map_err(|error| error.about(key))?;
         room.shrink(entries.memory() as u64);
         Ok(Index {
             entries,
-            version: shard.version,
+            version: shard.stored.meta.version,
             _room: room,
         })
-    }
-
-    /// Fetches a range of a shard; `Changed` if it is no longer the one whose index was read.
-    fn shard_bytes(&self, shard: &Shard, range: std::ops::Range<u64>) -> Result<Object> {
-        let object = self
-            .hierarchy
-            .store()
-            .get_range(shard.key, ByteRange::Span(range))?;
-        match object {
-            Some(object) if object.version == shard.version => Ok(object),
-            _ => Err(Error::new(
-                Kind::Changed,
-                shard.key,
-                "the shard changed while it was read",
-            )),
-        }
     }
 }
 

@@ -45,11 +45,16 @@ impl Deref for Span {
 
 /// A box of an array as a flat file.
 pub struct Flat {
-    array: Arc<OpenArray>,
-    region: Region,
-    length: u64,
-    pattern: Pattern,
+    pub(super) array: Arc<OpenArray>,
+    pub(super) region: Region,
+    pub(super) length: u64,
+    pub(super) pattern: Pattern,
+    /// Whether reads go straight to the stored chunks.
+    direct: bool,
 }
+
+/// Runs shorter than this are not worth a place in a system call of their own, in bytes.
+const LEAST_RUN: u64 = 256;
 
 /// A piece under a read and what of it is wanted.
 struct Part {
@@ -63,6 +68,7 @@ impl Flat {
     pub fn new(array: Arc<OpenArray>, region: Region) -> Result<Flat> {
         let length = bytes_of(&region.shape, array.array.element_size()?)?;
         Ok(Flat {
+            direct: array.reads_direct(LEAST_RUN),
             array,
             region,
             length,
@@ -89,7 +95,7 @@ impl Flat {
     /// the file.
     pub fn read_now(&self, range: Range<u64>) -> Option<Span> {
         let decoder = self.array.decoder().ok()?;
-        if !self.array.metadata_hold() {
+        if self.direct || !self.array.metadata_hold() {
             return None;
         }
         let now = Instant::now();
@@ -117,7 +123,10 @@ impl Flat {
         let decoder = self.array.decoder()?;
         self.array.check_metadata()?;
         let parts = self.parts(decoder, &range);
-        self.decode_beside(parts.iter().skip(1).map(|part| part.piece));
+        if self.direct {
+            return self.read_direct(decoder, &range, &parts);
+        }
+        self.decode_beside(decoder, parts.iter().skip(1).map(|part| part.piece));
         self.read_ahead(decoder, &range);
         self.assemble(decoder, &range, &parts, |piece| {
             self.array.piece(decoder, piece)
@@ -125,7 +134,7 @@ impl Flat {
     }
 
     /// Returns the elements that hold a range of bytes.
-    fn elements(&self, range: &Range<u64>) -> Range<u64> {
+    pub(super) fn elements(&self, range: &Range<u64>) -> Range<u64> {
         let element = self.array.element as u64;
         range.start / element..range.end.div_ceil(element)
     }
@@ -195,72 +204,31 @@ impl Flat {
         Ok(Span::Own(out))
     }
 
-    /// Has pieces decoded by the engine's threads; returns false when there is no room for more.
-    fn decode_beside(&self, pieces: impl Iterator<Item = ChunkIndex>) -> bool {
-        let mut last = None;
-        for piece in pieces {
-            if last == Some(piece) || self.array.has_piece(piece) {
-                continue;
-            }
-            last = Some(piece);
-            let array = self.array.clone();
-            let queued = self.array.engine.decoders.submit(move || {
-                if !array.has_piece(piece)
-                    && let Ok(decoder) = array.decoder()
-                {
-                    array.engine.stats.prefetched_chunks.add(1);
-                    // Whoever reads the piece asks again and is told what is wrong.
-                    let _ = array.piece(decoder, piece);
-                }
-            });
-            if !queued {
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Has decoded what a reader in order will want next.
-    fn read_ahead(&self, decoder: &Decoder, range: &Range<u64>) {
-        let most = self.most_ahead(decoder);
-        let ahead = self
-            .pattern
-            .note(range.start, range.end - range.start, most);
-        let ahead = ahead.start.min(self.length)..ahead.end.min(self.length);
-        if ahead.is_empty() {
-            return;
-        }
-        for mut part in boxes(&self.region.shape, self.elements(&ahead)) {
-            for (start, &offset) in part.start.iter_mut().zip(&self.region.start) {
-                *start += offset;
-            }
-            let mut room = true;
-            decoder.pieces.visit(&part, |piece, _, _| {
-                room = self.decode_beside(std::iter::once(piece));
-                room
-            });
-            if !room {
-                return;
-            }
-        }
-    }
-
-    /// Returns how far to read ahead, in bytes: one row of chunks along the first axis, so that the next row
-    /// decodes while this one is read; never so much that both do not fit the memory.
-    fn most_ahead(&self, decoder: &Decoder) -> u64 {
-        const LEAST: u64 = 16 << 20;
-        let quarter = self.array.engine.limits.memory / 4;
-        let row: u64 = match self.region.shape.first() {
-            Some(&rows) => {
-                let chunk = decoder.pieces.chunk_shape().first().copied().unwrap_or(1);
-                self.length / rows.max(1) * chunk.min(rows)
-            }
-            None => 0,
+    /// Puts a range together out of uncompressed chunks without keeping them: the kernel has them already.
+    fn read_direct(&self, decoder: &Decoder, range: &Range<u64>, parts: &[Part]) -> Result<Span> {
+        let size = self.array.element;
+        let elements = self.elements(range);
+        let aligned = elements.start * size as u64..elements.end * size as u64;
+        let to = Layout {
+            start: &self.region.start,
+            shape: &self.region.shape,
+            skipped: elements.start,
         };
-        if row > quarter {
-            0
-        } else {
-            row.max(LEAST).min(quarter)
+        let mut out = Buffer::of_length((aligned.end - aligned.start) as usize);
+        for part in parts {
+            let from = Layout {
+                start: &part.start,
+                shape: decoder.pieces.chunk_shape(),
+                skipped: 0,
+            };
+            let runs = Runs::new(&part.part, from, to, size);
+            match self.array.stored(decoder, part.piece.0)? {
+                Some(stored) => stored.scatter(&runs, decoder.pipeline.chunk_bytes(), &mut out)?,
+                None => runs.fill(&self.array.array.fill_value.bytes, &mut out),
+            }
         }
+        let start = (range.start - aligned.start) as usize;
+        out.cut(start..(range.end - aligned.start) as usize);
+        Ok(Span::Own(out))
     }
 }

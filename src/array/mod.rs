@@ -18,6 +18,7 @@ use lru::LruCache;
 use crate::array::chunk::CacheKey;
 use crate::array::chunk::Cached;
 use crate::array::generation::Generations;
+use crate::array::opened::Opened;
 use crate::cache::Budget;
 use crate::cache::Cache;
 use crate::codec::Pipeline;
@@ -32,9 +33,11 @@ use crate::pool::Pool;
 use crate::stats::Stats;
 use crate::store::Key;
 
+mod ahead;
 pub mod chunk;
 pub mod flat;
 pub mod generation;
+mod opened;
 
 /// Limits of decoding.
 #[derive(Clone, Copy, Debug)]
@@ -131,6 +134,7 @@ pub struct OpenArray {
     element: usize,
     decoder: Result<Decoder>,
     generations: Generations,
+    opened: Opened,
     hierarchy: Arc<Hierarchy>,
     engine: Arc<Engine>,
 }
@@ -169,6 +173,7 @@ impl OpenArray {
             id: engine.last_id.fetch_add(1, Ordering::Relaxed) + 1,
             element: array.element_size().unwrap_or(0),
             decoder,
+            opened: Opened::default(),
             generations: Generations::new(hierarchy.store().freshness()),
             found,
             array,
@@ -190,6 +195,19 @@ impl OpenArray {
     /// Returns the grid of chunks as stored, or why the array cannot be decoded.
     pub fn stored_grid(&self) -> Result<&Grid> {
         self.decoder().map(|decoder| &decoder.stored)
+    }
+
+    /// Whether stored chunks are their own decoded form, on this machine, in rows of at least `run` bytes:
+    /// then the kernel's cache of the files is all the cache they need.
+    fn reads_direct(&self, run: u64) -> bool {
+        let Ok(decoder) = self.decoder() else {
+            return false;
+        };
+        let row = self.array.chunk_shape.last().copied().unwrap_or(1);
+        decoder.pipeline.is_identity()
+            && decoder.pipeline.shards().is_empty()
+            && self.hierarchy.store().folder().is_some()
+            && row.saturating_mul(self.element as u64) >= run
     }
 
     fn decoder(&self) -> Result<&Decoder> {

@@ -1,5 +1,6 @@
 //! A store that counts: a wrapper around any other, so that no store has to.
 
+use std::io::IoSliceMut;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -105,6 +106,15 @@ impl Reader for CountingReader {
         self.stats.store_get_requests.add(1);
         if let Ok(bytes) = &answer {
             self.stats.store_get_bytes.add(bytes.len() as u64);
+        }
+        answer
+    }
+
+    fn read_scattered(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<usize> {
+        let answer = timed(&self.stats, || self.inner.read_scattered(offset, parts));
+        self.stats.store_get_requests.add(1);
+        if let Ok(read) = &answer {
+            self.stats.store_get_bytes.add(*read as u64);
         }
         answer
     }

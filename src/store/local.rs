@@ -11,6 +11,7 @@ use std::hash::DefaultHasher;
 use std::hash::Hash;
 use std::hash::Hasher;
 use std::io;
+use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -316,6 +317,10 @@ impl Reader for OpenFile {
         read_span(&self.fd, offset, len as u64).map_err(|error| failed(&self.key, error))
     }
 
+    fn read_scattered(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<usize> {
+        fill_parts(&self.fd, offset, parts).map_err(|error| failed(&self.key, error))
+    }
+
     fn meta(&self) -> Result<Meta> {
         let stat = rustix::fs::fstat(&self.fd).map_err(|error| failed(&self.key, error))?;
         meta_of(&stat).ok_or_else(|| Error::not_found(&self.key))
@@ -449,6 +454,27 @@ fn read_span(fd: &OwnedFd, offset: u64, length: u64) -> rustix::io::Result<Vec<u
     }
     bytes.truncate(length);
     Ok(bytes)
+}
+
+/// Fills pieces of memory; returns how many bytes there were.
+fn fill_parts(
+    fd: &OwnedFd,
+    offset: u64,
+    mut parts: &mut [IoSliceMut<'_>],
+) -> rustix::io::Result<usize> {
+    let mut total = 0;
+    while !parts.is_empty() {
+        match rustix::io::preadv(fd, parts, offset + total as u64) {
+            Ok(0) => break,
+            Ok(read) => {
+                total += read;
+                IoSliceMut::advance_slices(&mut parts, read);
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(total)
 }
 
 fn size_of(stat: &Stat) -> u64 {

@@ -5,6 +5,7 @@
 //! a group or an array is.
 
 use std::fmt;
+use std::io::IoSliceMut;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -219,6 +220,19 @@ pub trait Listing: Send {
 pub trait Reader: Send + Sync {
     /// Returns up to `len` bytes at `offset`; fewer only at the end.
     fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>>;
+    /// Fills several pieces of memory with the bytes from `offset` on; returns how many there were, fewer
+    /// than asked for only at the end.
+    fn read_scattered(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<usize> {
+        let wanted = parts.iter().map(|part| part.len()).sum();
+        let bytes = self.read_at(offset, wanted)?;
+        let mut rest = bytes.as_slice();
+        for part in parts {
+            let (now, later) = rest.split_at(part.len().min(rest.len()));
+            part[..now.len()].copy_from_slice(now);
+            rest = later;
+        }
+        Ok(bytes.len())
+    }
     /// Returns size and version now.
     fn meta(&self) -> Result<Meta>;
 }

@@ -1,0 +1,134 @@
+//! Stored chunks kept open: an array's shards and uncompressed chunks, read piece by piece.
+//!
+//! What is open is one content of a key: its index and its bytes belong together even if somebody replaces
+//! the key meanwhile. The array's generations say whether that content is still the current one.
+
+use std::io::IoSliceMut;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::Instant;
+
+use lru::LruCache;
+
+use crate::array::Decoder;
+use crate::array::OpenArray;
+use crate::array::generation::Generation;
+use crate::error::Error;
+use crate::error::Kind;
+use crate::error::Result;
+use crate::grid::ChunkIndex;
+use crate::grid::Runs;
+use crate::store::Key;
+use crate::store::Meta;
+use crate::store::Reader;
+
+/// How many stored chunks of an array stay open.
+const STAY_OPEN: NonZeroUsize = NonZeroUsize::new(64).unwrap();
+
+/// A stored chunk kept open.
+pub(super) struct Stored {
+    pub(super) key: Key,
+    pub(super) meta: Meta,
+    pub(super) reader: Arc<dyn Reader>,
+}
+
+/// The stored chunks of an array that are open, by their number in the grid.
+pub(super) struct Opened(Mutex<LruCache<u64, Arc<Stored>>>);
+
+impl Default for Opened {
+    fn default() -> Opened {
+        Opened(Mutex::new(LruCache::new(STAY_OPEN)))
+    }
+}
+
+impl Opened {
+    fn get(&self, number: u64) -> Option<Arc<Stored>> {
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        open.get(&number).cloned()
+    }
+
+    fn put(&self, number: u64, stored: Arc<Stored>) {
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let replaced = open.push(number, stored);
+        drop(open);
+        drop(replaced);
+    }
+}
+
+impl OpenArray {
+    /// Returns a stored chunk, open and current; nothing if it is missing.
+    pub(super) fn stored(&self, decoder: &Decoder, number: u64) -> Result<Option<Arc<Stored>>> {
+        let version = match self.generations.of(number, Instant::now()) {
+            Generation::Known(version) => version,
+            Generation::Stale => self.ask_generation(decoder, number)?,
+            Generation::Unknown => return self.open_stored(decoder, number),
+        };
+        let Some(version) = version else {
+            return Ok(None);
+        };
+        match self.opened.get(number) {
+            Some(stored) if stored.meta.version == version => Ok(Some(stored)),
+            _ => self.open_stored(decoder, number),
+        }
+    }
+
+    fn open_stored(&self, decoder: &Decoder, number: u64) -> Result<Option<Arc<Stored>>> {
+        let indices = decoder.stored.indices(ChunkIndex(number));
+        for key in self.keys(&indices)? {
+            let reader = match self.hierarchy.store().open(&key) {
+                Ok(reader) => reader,
+                Err(error) if error.kind() == Kind::NotFound => continue,
+                Err(error) => return Err(error),
+            };
+            let meta = reader.meta()?;
+            self.generations.note(number, Some(meta.version));
+            let stored = Arc::new(Stored { key, meta, reader });
+            self.opened.put(number, stored.clone());
+            return Ok(Some(stored));
+        }
+        self.generations.note(number, None);
+        Ok(None)
+    }
+}
+
+/// The most pieces of memory that one system call fills.
+const MOST_PARTS: usize = 1024;
+
+impl Stored {
+    /// Reads runs of an uncompressed chunk of `length` bytes straight to their places in `out`.
+    pub(super) fn scatter(&self, runs: &Runs, length: usize, out: &mut [u8]) -> Result<()> {
+        if self.meta.size != length as u64 {
+            let found = format!("expected {length} bytes, found {}", self.meta.size);
+            return Err(Error::corrupt(&self.key, found));
+        }
+        let places = runs.places();
+        let size = runs.run_length();
+        let mut rest = out;
+        let mut consumed = 0;
+        let joined = |a: &(usize, usize), b: &(usize, usize)| a.0 + size == b.0;
+        for row in places.chunk_by(joined) {
+            for group in row.chunks(MOST_PARTS) {
+                let mut parts = Vec::with_capacity(group.len());
+                for &(_, to) in group {
+                    let (_, after) = rest.split_at_mut(to - consumed);
+                    let (part, after) = after.split_at_mut(size);
+                    parts.push(IoSliceMut::new(part));
+                    (rest, consumed) = (after, to + size);
+                }
+                self.fill(group[0].0 as u64, group.len() * size, &mut parts)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn fill(&self, offset: u64, length: usize, parts: &mut [IoSliceMut<'_>]) -> Result<()> {
+        let read = self.reader.read_scattered(offset, parts)?;
+        if read == length {
+            return Ok(());
+        }
+        let found = format!("expected {length} bytes at {offset}, found {read}");
+        Err(Error::corrupt(&self.key, found))
+    }
+}
