@@ -467,10 +467,11 @@ struct GroupListing {
     own: usize,
 }
 
-/// Cursors of a group's own documents: beyond all that a file system gives out.
+/// Cursors of a group's own documents: beyond all that a file system gives out but its end, which ext4 has
+/// at the largest number, and below what `fuse` keeps for itself.
 const OWN: [(&[u8], u64); 2] = [
-    (METADATA, i64::MAX as u64 - 2),
-    (ATTRIBUTES, i64::MAX as u64 - 1),
+    (METADATA, i64::MAX as u64 - 4),
+    (ATTRIBUTES, i64::MAX as u64 - 3),
 ];
 
 impl GroupListing {
