@@ -32,6 +32,18 @@ impl Region {
         }
     }
 
+    /// Moves `at` to the next element in C order; false after the last.
+    pub fn step(&self, at: &mut [u64]) -> bool {
+        for axis in (0..at.len()).rev() {
+            at[axis] += 1;
+            if at[axis] < self.start[axis] + self.shape[axis] {
+                return true;
+            }
+            at[axis] = self.start[axis];
+        }
+        false
+    }
+
     /// Returns the elements that lie in both boxes.
     fn overlap(&self, other: &Region) -> Region {
         let mut both = self.clone();
@@ -132,6 +144,16 @@ impl Grid {
             rest /= count.max(1);
         }
         indices
+    }
+
+    /// Returns the chunk that an element lies in, and its number there in C order.
+    pub fn locate(&self, element: &[u64]) -> (ChunkIndex, usize) {
+        let (mut number, mut place) = (0, 0);
+        for (axis, &at) in element.iter().enumerate() {
+            number = number * self.counts[axis] + at / self.chunk[axis];
+            place = place * self.chunk[axis] + at % self.chunk[axis];
+        }
+        (ChunkIndex(number), place as usize)
     }
 
     /// Returns the elements of a chunk, cut off at the array's edge.

@@ -26,6 +26,7 @@ mod shard_index;
 mod sharding;
 mod shuffle;
 mod transpose;
+mod vlen;
 mod zstd;
 
 use chain::Chain;
@@ -33,6 +34,7 @@ use chain::MAX_DEPTH;
 use config::Members;
 use kind::Codec;
 use kind::Form;
+use kind::Length;
 use kind::Place;
 
 pub use shard_index::ShardIndex;
@@ -51,10 +53,16 @@ const CODECS: &[(&str, Build)] = &[
     ("numcodecs.blosc", blosc::build),
     ("numcodecs.crc32c", crc32c::build),
     ("numcodecs.gzip", deflate::gzip),
+    ("numcodecs.vlen-array", vlen::array),
+    ("numcodecs.vlen-bytes", vlen::bytes),
+    ("numcodecs.vlen-utf8", vlen::utf8),
     ("numcodecs.zlib", deflate::zlib),
     ("numcodecs.zstd", zstd::build),
     ("sharding_indexed", sharding::build),
     ("transpose", transpose::build),
+    ("vlen-array", vlen::array),
+    ("vlen-bytes", vlen::bytes),
+    ("vlen-utf8", vlen::utf8),
     ("zlib", deflate::zlib),
     ("zstd", zstd::build),
 ];
@@ -63,7 +71,7 @@ const CODECS: &[(&str, Build)] = &[
 #[derive(Debug)]
 pub struct Pipeline {
     chunk_shape: Vec<u64>,
-    chunk_bytes: usize,
+    chunk_bytes: Length,
     shards: Vec<ShardLevel>,
     chain: Chain,
 }
@@ -93,7 +101,7 @@ impl Pipeline {
             }
             codecs = Cow::Owned(ShardLevel::inner_codecs(members)?);
         }
-        let chunk_bytes = form.bytes(max_chunk)?;
+        let chunk_bytes = form.length(max_chunk)?;
         let chain = Chain::new(&codecs, &form, max_chunk, shards.len())?;
         Ok(Pipeline {
             chunk_shape: form.shape,
@@ -109,9 +117,9 @@ impl Pipeline {
         &self.chunk_shape
     }
 
-    /// Returns the decoded bytes of such a piece.
+    /// Returns the decoded bytes of such a piece; the most there may be where elements have no fixed length.
     pub fn chunk_bytes(&self) -> usize {
-        self.chunk_bytes
+        self.chunk_bytes.most()
     }
 
     /// Returns the levels of sharding around such a piece, outermost first.
@@ -146,7 +154,6 @@ impl Pipeline {
 
 /// Returns the array's chunk as the first codec finds it.
 fn form_of(array: &Array) -> Result<Form> {
-    let element = array.element_size()?;
     let (rank, chunk) = (array.shape.len(), &array.chunk_shape);
     if chunk.len() != rank || chunk.contains(&0) {
         return Err(Error::corrupt(
@@ -155,6 +162,10 @@ fn form_of(array: &Array) -> Result<Form> {
         ));
     }
     let fill = array.fill_value.bytes.clone();
+    let element = match array.data_type.is_variable() {
+        true => fill.len(),
+        false => array.element_size()?,
+    };
     if fill.len() != element {
         return Err(Error::corrupt(
             "fill_value",
@@ -253,7 +264,8 @@ mod tests {
         let variable = pipeline("string", &[4], json!(["bytes"])).unwrap_err();
         assert_eq!(
             (variable.kind(), variable.to_string().contains("string")),
-            (Kind::Unsupported, true)
+            (Kind::Unsupported, true),
+            "{variable}"
         );
         let huge = pipeline("uint8", &[1 << 20, 1 << 20], json!(["bytes"])).unwrap_err();
         assert_eq!(huge.kind(), Kind::TooLarge);

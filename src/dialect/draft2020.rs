@@ -13,11 +13,11 @@ use crate::dialect::draft_array;
 use crate::dialect::draft_array::Place;
 use crate::dialect::draft_array::Ways;
 use crate::dialect::draft_codecs;
-use crate::dialect::draft_type::Typed;
 use crate::dialect::entry;
 use crate::dialect::entry::Draft;
 use crate::dialect::entry::Layout;
 use crate::dialect::lengths;
+use crate::dialect::typestr::Typed;
 use crate::error::Error;
 use crate::error::Result;
 use crate::model::CodecSpec;
@@ -80,7 +80,10 @@ fn array(place: &Place, members: &Map<String, Value>, settings: Settings) -> Res
 }
 
 fn codecs(members: &Map<String, Value>, typed: &Typed) -> Result<Vec<CodecSpec>> {
-    let mut codecs = draft_codecs::attribute_filters(members, typed);
+    let filters = draft_codecs::attribute_filters(members).iter();
+    let mut codecs: Vec<_> = filters
+        .map(|filter| draft_codecs::filter(filter, typed))
+        .collect();
     let compressor = match members.get("compressor") {
         None | Some(Value::Null) => return Ok(codecs),
         Some(compressor) => compressor,

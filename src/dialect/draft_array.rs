@@ -12,9 +12,9 @@ use crate::dialect::Settings;
 use crate::dialect::check_shapes;
 use crate::dialect::draft_codecs;
 use crate::dialect::draft_type;
-use crate::dialect::draft_type::Typed;
 use crate::dialect::fill;
 use crate::dialect::lengths;
+use crate::dialect::typestr::Typed;
 use crate::error::Error;
 use crate::error::Result;
 use crate::model::Array;
@@ -23,7 +23,7 @@ use crate::model::KeyScheme;
 use crate::model::Node;
 
 /// Where the chunks of an array lie.
-pub struct Place {
+pub(super) struct Place {
     /// What every key begins with, the last slash included.
     pub(super) base: Vec<u8>,
     /// What stands before the first index.
@@ -52,33 +52,32 @@ pub(super) fn read(
     let shape = lengths(members, "shape")?;
     let grid = grid(members, &shape, ways.separator)?;
     check_shapes(&shape, &grid.chunk_shape)?;
-    let typed = draft_type::read(members, settings)?;
+    let draft_type::Found {
+        typed,
+        warning,
+        undecodable,
+    } = draft_type::read(members, settings)?;
     let (order, unknown_order) = memory_layout(members, shape.len())?;
     let steps = (ways.codecs)(members, &typed)?;
     let chain = draft_codecs::chain(order, &typed, steps);
     let transformed = transform(members, grid.chunk_shape, chain)?;
     let fill_value = members.get("fill_value").unwrap_or(&Value::Null);
+    let fill_value = draft_type::fill_value(&typed.data_type, fill_value)?;
     let array = Array {
         dialect: ways.dialect,
-        fill_value: fill::parse(
-            &typed.data_type,
-            &draft_type::fill_value(&typed.data_type, fill_value)?,
-        )?,
+        fill_value: fill::parse_stored(&typed, &fill_value)?,
         codecs: transformed.codecs,
         keys: keys(place, grid.separator),
         dimension_names: Vec::new(),
         attributes: attributes(members)?,
-        undecodable: typed
-            .undecodable
-            .or(unknown_order)
-            .or(transformed.undecodable),
+        undecodable: undecodable.or(unknown_order).or(transformed.undecodable),
         chunk_shape: transformed.chunk_shape,
         data_type: typed.data_type,
         shape,
     };
     Ok(Parsed {
         node: Node::Array(Box::new(array)),
-        warning: typed.warning,
+        warning,
     })
 }
 

@@ -7,41 +7,37 @@ use serde_json::Map;
 use serde_json::Value;
 use serde_json::json;
 
-use crate::dialect::draft_type::Typed;
+use crate::dialect::typestr::Typed;
 use crate::error::Error;
 use crate::error::Result;
 use crate::model::CodecSpec;
 
 /// Codecs that final v3 has by the same name and with the same configuration.
-const FINAL: [&str; 4] = ["bytes", "crc32c", "sharding_indexed", "vlen-utf8"];
+const FINAL: [&str; 3] = ["bytes", "crc32c", "sharding_indexed"];
 
 /// Codecs that turn elements into elements; all others work on bytes.
-const ELEMENT_CODECS: [&str; 11] = [
+const ELEMENT_CODECS: [&str; 8] = [
     "transpose",
-    "reshape",
-    "cast_value",
-    "scale_offset",
-    "bitround",
     "numcodecs.astype",
     "numcodecs.bitround",
+    "numcodecs.categorize",
     "numcodecs.delta",
     "numcodecs.fixedscaleoffset",
+    "numcodecs.packbits",
     "numcodecs.quantize",
-    "numcodecs.categorize",
 ];
 
 /// Codecs that turn elements into bytes, each in its own way.
-const BYTES_CODECS: [&str; 10] = [
+const BYTES_CODECS: [&str; 9] = [
     "bytes",
     "sharding_indexed",
-    "packbits",
+    "vlen-bytes",
     "vlen-utf8",
-    "numcodecs.packbits",
-    "numcodecs.vlen-utf8",
-    "numcodecs.vlen-bytes",
-    "numcodecs.vlen-array",
+    "numcodecs.json",
     "numcodecs.json2",
+    "numcodecs.msgpack",
     "numcodecs.msgpack2",
+    "numcodecs.vlen-array",
 ];
 
 /// Builds the chain of a chunk: memory layout, codecs on elements, byte order, codecs on bytes. Byte order
@@ -58,21 +54,14 @@ pub(super) fn chain(
     let stated = steps.get(place).is_some_and(makes_bytes);
     for (number, step) in steps.into_iter().enumerate() {
         if number == place && !stated {
-            chain.push(byte_order(typed, typed.endian));
+            chain.push(typed.bytes_codec());
         }
         chain.push(step);
     }
     if !stated && !chain.iter().any(|step| step.name == "bytes") {
-        chain.push(byte_order(typed, typed.endian));
+        chain.push(typed.bytes_codec());
     }
     chain
-}
-
-fn byte_order(typed: &Typed, endian: &str) -> CodecSpec {
-    match typed.data_type.word() {
-        1 => CodecSpec::new("bytes", Value::Null),
-        _ => CodecSpec::new("bytes", json!({ "endian": endian })),
-    }
 }
 
 /// Returns the transposition that F order is; nothing where C and F are the same.
@@ -159,7 +148,7 @@ pub(super) fn numcodec(
         _ => {}
     }
     let name = match id {
-        "blosc" | "gzip" | "zstd" => id.to_string(),
+        "blosc" | "gzip" | "vlen-bytes" | "vlen-utf8" | "zstd" => id.to_string(),
         other => format!("numcodecs.{other}"),
     };
     CodecSpec {
@@ -194,7 +183,9 @@ fn shuffle_by_name(configuration: &mut Map<String, Value>, size: usize) {
 /// Reads codec `endian` of 2022, which is `bytes` of final v3.
 fn endian(configuration: &Map<String, Value>, typed: &Typed) -> Result<CodecSpec> {
     match configuration.get("endian").and_then(Value::as_str) {
-        Some(endian @ ("little" | "big")) => Ok(byte_order(typed, endian)),
+        Some(endian @ ("little" | "big")) => {
+            Ok(Typed::new(typed.data_type.clone(), endian == "big").bytes_codec())
+        }
         found => Err(Error::corrupt(
             "endian",
             format!("expected little or big, found {found:?}"),
@@ -218,31 +209,36 @@ fn transpose(configuration: Map<String, Value>, rank: usize) -> Result<Option<Co
     }
 }
 
-/// Reads the filters that zarr-python's experimental v3 puts among the attributes: a list of numcodecs'
+/// Returns the filters that zarr-python's experimental v3 puts among the attributes: a list of numcodecs'
 /// configurations. A user's own attribute of that name is something else.
-pub(super) fn attribute_filters(members: &Map<String, Value>, typed: &Typed) -> Vec<CodecSpec> {
+pub(super) fn attribute_filters(members: &Map<String, Value>) -> &[Value] {
     let filters = members
         .get("attributes")
         .and_then(|attributes| attributes.get("filters"))
-        .and_then(Value::as_array);
-    let codec = |filter: &Value| {
-        let mut configuration = filter.as_object()?.clone();
-        let id = configuration.shift_remove("id")?;
-        Some(numcodec(id.as_str()?, configuration, typed))
-    };
-    let codecs: Option<Vec<CodecSpec>> = filters.into_iter().flatten().map(codec).collect();
-    codecs.unwrap_or_default()
+        .and_then(Value::as_array)
+        .map_or(&[][..], Vec::as_slice);
+    let is_codec = |filter: &Value| filter.get("id").is_some_and(Value::is_string);
+    if filters.iter().all(is_codec) {
+        filters
+    } else {
+        &[]
+    }
+}
+
+/// Returns a filter under its final-v3 name.
+pub(super) fn filter(configuration: &Value, typed: &Typed) -> CodecSpec {
+    let mut members = configuration.as_object().cloned().unwrap_or_default();
+    let id = members.shift_remove("id").unwrap_or_default();
+    numcodec(id.as_str().unwrap_or_default(), members, typed)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dialect::Settings;
-    use crate::dialect::draft_type;
+    use crate::dialect::typestr;
 
     fn typed(name: &str) -> Typed {
-        let members = json!({ "data_type": name });
-        draft_type::read(members.as_object().unwrap(), Settings::default()).unwrap()
+        typestr::parse(&json!(name)).unwrap()
     }
 
     fn name(identifier: &str) -> String {
@@ -299,8 +295,8 @@ mod tests {
         );
         assert_eq!(order(&["bytes", "gzip"]), ["transpose", "bytes", "gzip"]);
         assert_eq!(
-            order(&["numcodecs.packbits"]),
-            ["transpose", "numcodecs.packbits"]
+            order(&["vlen-utf8", "zstd"]),
+            ["transpose", "vlen-utf8", "zstd"]
         );
     }
 
@@ -308,11 +304,14 @@ mod tests {
     fn only_lists_of_codecs_are_filters() {
         let filters = |value: Value| {
             let members = json!({ "attributes": { "filters": value } });
-            attribute_filters(members.as_object().unwrap(), &typed("<i4")).len()
+            attribute_filters(members.as_object().unwrap()).len()
         };
         assert_eq!(filters(json!([{"id": "delta", "dtype": "<i4"}])), 1);
         assert_eq!(filters(json!(["red", "blue"])), 0);
         assert_eq!(filters(json!("HEPA")), 0);
         assert_eq!(filters(json!([{"id": "delta"}, {"id": 3}])), 0);
+        let delta = filter(&json!({"id": "delta", "dtype": "<i4"}), &typed("<i4"));
+        assert_eq!(delta.name, "numcodecs.delta");
+        assert_eq!(delta.configuration.len(), 1);
     }
 }

@@ -9,54 +9,55 @@ use serde_json::Value;
 use serde_json::json;
 
 use crate::dialect::Settings;
+use crate::dialect::draft_codecs::attribute_filters;
+use crate::dialect::typestr;
+use crate::dialect::typestr::Typed;
+use crate::dialect::v2;
 use crate::error::Error;
 use crate::error::Result;
 use crate::model::DataType;
-use crate::model::MAX_ELEMENT;
 
-/// A data type, its byte order, and what is to be said about it.
+/// A data type and what is to be said about it.
 #[derive(Debug)]
-pub(super) struct Typed {
-    pub(super) data_type: DataType,
-    /// `little` or `big`.
-    pub(super) endian: &'static str,
+pub(super) struct Found {
+    pub(super) typed: Typed,
     /// That a fallback is used.
     pub(super) warning: Option<String>,
     /// Why elements cannot be read.
     pub(super) undecodable: Option<String>,
 }
 
-impl Typed {
-    fn known((data_type, endian): (DataType, &'static str)) -> Typed {
-        Typed {
-            data_type,
-            endian,
+impl Found {
+    fn known(typed: Typed) -> Found {
+        Found {
+            typed,
             warning: None,
             undecodable: None,
         }
     }
 
-    fn unknown(value: &Value, why: String) -> Typed {
+    fn unknown(value: &Value, why: String) -> Found {
         let spelled = value
             .as_str()
             .map_or_else(|| value.to_string(), str::to_string);
-        Typed {
+        Found {
             undecodable: Some(format!("data_type: {why}")),
-            ..Typed::known((DataType::Unknown(spelled), "little"))
+            ..Found::known(Typed::little(DataType::Unknown(spelled)))
         }
     }
 }
 
 /// Reads `data_type` (drafts, "data_type").
-pub(super) fn read(members: &Map<String, Value>, settings: Settings) -> Result<Typed> {
+pub(super) fn read(members: &Map<String, Value>, settings: Settings) -> Result<Found> {
     let value = members
         .get("data_type")
         .ok_or_else(|| Error::corrupt("data_type", "is missing"))?;
     match value {
-        Value::String(name) => Ok(identified(value)
-            .map(Typed::known)
-            .unwrap_or_else(|| Typed::unknown(value, format!("{name} is not known")))),
-        Value::Object(extension) => extended(value, extension, settings),
+        Value::String(name) => Ok(identified(value).map_or_else(
+            || Found::unknown(value, format!("{name} is not known")),
+            Found::known,
+        )),
+        Value::Object(extension) => extended(value, extension, members, settings),
         other => Err(Error::corrupt(
             "data_type",
             format!("expected a name or an object, found {other}"),
@@ -65,17 +66,26 @@ pub(super) fn read(members: &Map<String, Value>, settings: Settings) -> Result<T
 }
 
 /// Reads a type of an extension, or its fallback.
-fn extended(value: &Value, extension: &Map<String, Value>, settings: Settings) -> Result<Typed> {
+fn extended(
+    value: &Value,
+    extension: &Map<String, Value>,
+    members: &Map<String, Value>,
+    settings: Settings,
+) -> Result<Found> {
     let missing = |name: &str| Error::corrupt("data_type", format!("{name} is missing in {value}"));
     let uri = extension
         .get("extension")
         .and_then(Value::as_str)
         .ok_or_else(|| missing("extension"))?;
     let of = extension.get("type").ok_or_else(|| missing("type"))?;
-    if is_ours(uri)
-        && let Some(known) = identified(of)
-    {
-        return Ok(Typed::known(known));
+    if is_ours(uri) {
+        let filters = attribute_filters(members);
+        if let Some(typed) = of_objects(of, filters)?.or_else(|| identified(of)) {
+            return Ok(Found {
+                undecodable: v2::undecodable(filters),
+                ..Found::known(typed)
+            });
+        }
     }
     let why = format!("{of} of {uri} is not known");
     let fallbacks = match extension.get("fallback") {
@@ -87,16 +97,27 @@ fn extended(value: &Value, extension: &Map<String, Value>, settings: Settings) -
         .iter()
         .find_map(|fallback| Some((fallback, identified(fallback)?)));
     match first {
-        Some((name, known)) if settings.fallback => Ok(Typed {
+        Some((name, typed)) if settings.fallback => Ok(Found {
             warning: Some(format!("data_type: {why}; its fallback {name} is read")),
-            ..Typed::known(known)
+            ..Found::known(typed)
         }),
-        Some((name, _)) => Ok(Typed::unknown(
+        Some((name, _)) => Ok(Found::unknown(
             value,
             format!("{why}, and its fallback {name} is not wanted (--no-fallback)"),
         )),
-        None => Ok(Typed::unknown(value, format!("{why} and has no fallback"))),
+        None => Ok(Found::unknown(value, format!("{why} and has no fallback"))),
     }
+}
+
+/// Reads the type of objects, which the filter knows that makes bytes of them.
+fn of_objects(of: &Value, filters: &[Value]) -> Result<Option<Typed>> {
+    if !matches!(of.as_str(), Some("|O" | "O")) {
+        return Ok(None);
+    }
+    Ok(match v2::object_type(filters)? {
+        DataType::Unknown(_) => None,
+        known => Some(Typed::little(known)),
+    })
 }
 
 /// Whether an extension is one whose types are numpy's: those of the Zarr developers, and the placeholders
@@ -110,37 +131,16 @@ fn is_ours(uri: &str) -> bool {
         || (uri.starts_with("TODO: ") && uri.ends_with(" array protocol URL"))
 }
 
-/// Reads an identifier of a type: final-v3 name, `r*`, or numpy's.
-fn identified(value: &Value) -> Option<(DataType, &'static str)> {
+/// Reads an identifier of a type: final-v3 name, `r*`, or numpy's, whose bar may be missing.
+fn identified(value: &Value) -> Option<Typed> {
     if let Some(name) = value.as_str() {
         match DataType::from_v3(name) {
             DataType::Unknown(_) => {}
-            known => return Some((known, "little")),
+            known => return Some(Typed::little(known)),
         }
     }
-    numpy(value)
-}
-
-/// Reads a numpy type string and its byte order; the bar of types without one may be missing.
-fn numpy(value: &Value) -> Option<(DataType, &'static str)> {
-    let text = value.as_str()?;
-    let endian = if text.starts_with('>') {
-        "big"
-    } else {
-        "little"
-    };
-    let kind = text.trim_start_matches(['<', '>', '|', '=']);
-    let width: usize = kind.get(1..)?.parse().ok()?;
-    let data_type = match (kind.get(..1)?, width) {
-        ("b", 1) => DataType::Bool,
-        ("i", 1 | 2 | 4 | 8) => DataType::Int(width),
-        ("u", 1 | 2 | 4 | 8) => DataType::UInt(width),
-        ("f", 2 | 4 | 8) => DataType::Float(width),
-        ("c", 8 | 16) => DataType::Complex(width),
-        ("V", 1..=MAX_ELEMENT) => DataType::Raw(width),
-        _ => return None,
-    };
-    Some((data_type, endian))
+    let typed = typestr::parse(value).ok()?;
+    (!matches!(typed.data_type, DataType::Unknown(_))).then_some(typed)
 }
 
 /// Turns a fill value in binary (`0b...`) or hexadecimal (`0x...`) into the form that final v3 has for the
@@ -158,10 +158,9 @@ pub(super) fn fill_value(data_type: &DataType, value: &Value) -> Result<Value> {
         _ => return Ok(value.clone()),
     };
     let wrong = || {
-        let name = data_type.v3_name();
         Error::corrupt(
             "fill_value",
-            format!("{value} has not the {} bits of {name}", width * 8),
+            format!("{value} has not the {} bits of {data_type}", width * 8),
         )
     };
     let bytes = bytes_of(text, radix_bits)
@@ -202,28 +201,24 @@ fn bytes_of(digits: &str, bits: usize) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    fn typed(value: Value, fallback: bool) -> Typed {
+    fn typed(value: Value, fallback: bool) -> Found {
         let members = json!({ "data_type": value });
         read(members.as_object().unwrap(), Settings { fallback }).unwrap()
     }
 
     #[test]
     fn every_spelling_of_a_type_is_read() {
-        for (value, data_type, endian) in [
-            ("bool", DataType::Bool, "little"),
-            ("u1", DataType::UInt(1), "little"),
-            ("|u1", DataType::UInt(1), "little"),
-            (">f8", DataType::Float(8), "big"),
-            ("uint16", DataType::UInt(2), "little"),
-            ("r24", DataType::Raw(3), "little"),
-            ("<c8", DataType::Complex(8), "little"),
+        for (value, data_type, is_big) in [
+            ("bool", DataType::Bool, false),
+            ("u1", DataType::UInt(1), false),
+            ("|u1", DataType::UInt(1), false),
+            (">f8", DataType::Float(8), true),
+            ("uint16", DataType::UInt(2), false),
+            ("r24", DataType::Raw(3), false),
+            ("<c8", DataType::Complex(8), false),
         ] {
-            let found = typed(json!(value), false);
-            assert_eq!(
-                (found.data_type, found.endian),
-                (data_type, endian),
-                "{value}"
-            );
+            let found = typed(json!(value), false).typed;
+            assert_eq!(found, Typed::new(data_type, is_big), "{value}");
         }
         assert!(typed(json!("i3"), true).undecodable.is_some());
     }
@@ -233,7 +228,7 @@ mod tests {
         let value =
             json!({"extension": "http://x.org/t", "type": "ipv4", "fallback": ["ip", "r32"]});
         let found = typed(value.clone(), true);
-        assert_eq!(found.data_type, DataType::Raw(4));
+        assert_eq!(found.typed.data_type, DataType::Raw(4));
         let warning = found.warning.unwrap();
         assert!(
             warning.contains("http://x.org/t") && warning.contains("r32"),
@@ -249,7 +244,7 @@ mod tests {
         assert!(typed(value, true).undecodable.is_some());
         let uri = "https://zarr-specs.readthedocs.io/en/core-protocol-v3.0-dev/protocol/extensions/complex-dtypes/v1.0.html";
         let value = json!({"extension": uri, "type": "<c8", "fallback": null});
-        assert_eq!(typed(value, true).data_type, DataType::Complex(8));
+        assert_eq!(typed(value, true).typed.data_type, DataType::Complex(8));
     }
 
     #[test]

@@ -26,8 +26,10 @@ pub mod entry;
 pub mod fill;
 pub mod json;
 pub mod n5;
+pub mod typestr;
 pub mod v2;
 pub mod v3;
+pub mod v3_type;
 
 pub use crate::dialect::choice::Choice;
 

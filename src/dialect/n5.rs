@@ -13,6 +13,7 @@ use crate::dialect::Document;
 use crate::dialect::check_shapes;
 use crate::dialect::fill;
 use crate::dialect::lengths;
+use crate::dialect::typestr::Typed;
 use crate::error::Error;
 use crate::error::Result;
 use crate::model::Array;
@@ -127,13 +128,9 @@ fn user_attributes(mut members: Map<String, Value>) -> Map<String, Value> {
 /// Builds codec `n5_default`: the header of a block, first axis fastest, big-endian, one compression.
 fn block(members: &Map<String, Value>, data_type: &DataType, rank: usize) -> Result<CodecSpec> {
     let order: Vec<usize> = (0..rank).rev().collect();
-    let bytes = match data_type.word() {
-        1 => CodecSpec::new("bytes", Value::Null),
-        _ => CodecSpec::new("bytes", json!({ "endian": "big" })),
-    };
     let mut chain = vec![
         CodecSpec::new("transpose", json!({ "order": order })),
-        bytes,
+        Typed::new(data_type.clone(), true).bytes_codec(),
     ];
     chain.extend(compression(members, data_type)?);
     let codecs: Vec<Value> = chain.iter().map(CodecSpec::to_json).collect();

@@ -127,6 +127,11 @@ impl Place {
         self.device
     }
 
+    /// Notes that the kernel ended the mount: its number may by now be that of another one, which is not ours.
+    pub fn set_gone(&self) {
+        self.done.store(true, Relaxed);
+    }
+
     /// Detaches the mount, wherever it was moved; nothing happens if somebody else has done so.
     pub fn unmount(&self) -> Result<()> {
         if self.done.swap(true, Relaxed) {

@@ -43,7 +43,7 @@ pub struct Settings {
 /// A mount that is being served.
 #[derive(Debug)]
 pub struct Session {
-    place: Option<Place>,
+    place: Option<Arc<Place>>,
 }
 
 impl Session {
@@ -56,6 +56,7 @@ impl Session {
         ended: impl FnOnce() + Send + 'static,
     ) -> Result<Session> {
         let Connection { device, place } = connection;
+        let place = place.map(Arc::new);
         let failed = |error: std::io::Error| Error::os("starting the session", error);
         let desk = Desk::new(vfs.clone(), stats, settings.timeout).map_err(failed)?;
         let session =
@@ -64,9 +65,12 @@ impl Session {
             raise_readahead(place.device(), settings.readahead);
         }
         let changes = announce_changes(&vfs, session.notifier()).map_err(failed)?;
+        let served = place.clone();
         let serve = move || {
-            if let Err(error) = session.run() {
-                log::error!("the session ended: {error}");
+            match (session.run(), served) {
+                (Err(error), _) => log::error!("the session ended: {error}"),
+                (Ok(()), Some(place)) => place.set_gone(),
+                (Ok(()), None) => {}
             }
             changes.end();
             ended();
@@ -80,7 +84,7 @@ impl Session {
 
     /// Detaches the mount; the loops end once no program uses it any more.
     pub fn unmount(&self) -> Result<()> {
-        self.place.as_ref().map_or(Ok(()), Place::unmount)
+        self.place.as_ref().map_or(Ok(()), |place| place.unmount())
     }
 }
 

@@ -225,16 +225,21 @@ pub trait Reader: Send + Sync {
     fn read_scattered(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<usize> {
         let wanted = parts.iter().map(|part| part.len()).sum();
         let bytes = self.read_at(offset, wanted)?;
-        let mut rest = bytes.as_slice();
-        for part in parts {
-            let (now, later) = rest.split_at(part.len().min(rest.len()));
-            part[..now.len()].copy_from_slice(now);
-            rest = later;
-        }
+        deal_out(&bytes, parts);
         Ok(bytes.len())
     }
     /// Returns size and version now.
     fn meta(&self) -> Result<Meta>;
+}
+
+/// Fills pieces of memory, one after the other, as far as there are bytes.
+pub(crate) fn deal_out(bytes: &[u8], parts: &mut [IoSliceMut<'_>]) {
+    let mut rest = bytes;
+    for part in parts {
+        let (now, later) = rest.split_at(part.len().min(rest.len()));
+        part[..now.len()].copy_from_slice(now);
+        rest = later;
+    }
 }
 
 /// The drafts' abstract store interface: get, get partial, list a directory, size.
