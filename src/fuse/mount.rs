@@ -127,6 +127,12 @@ impl Place {
         self.device
     }
 
+    /// Notes that the kernel has closed the connection. Nothing is left to detach then, and the number of the
+    /// device may already be that of another mount.
+    pub fn closed(&self) {
+        self.done.store(true, Relaxed);
+    }
+
     /// Detaches the mount, wherever it was moved; nothing happens if somebody else has done so.
     pub fn unmount(&self) -> Result<()> {
         if self.done.swap(true, Relaxed) {

@@ -43,7 +43,7 @@ pub struct Settings {
 /// A mount that is being served.
 #[derive(Debug)]
 pub struct Session {
-    place: Option<Place>,
+    place: Option<Arc<Place>>,
 }
 
 impl Session {
@@ -64,9 +64,12 @@ impl Session {
             raise_readahead(place.device(), settings.readahead);
         }
         let changes = announce_changes(&vfs, session.notifier()).map_err(failed)?;
+        let place = place.map(Arc::new);
+        let served = place.clone();
         let serve = move || {
-            if let Err(error) = session.run() {
-                log::error!("the session ended: {error}");
+            match session.run() {
+                Ok(()) => served.iter().for_each(|place| place.closed()),
+                Err(error) => log::error!("the session ended: {error}"),
             }
             changes.end();
             ended();
@@ -80,7 +83,7 @@ impl Session {
 
     /// Detaches the mount; the loops end once no program uses it any more.
     pub fn unmount(&self) -> Result<()> {
-        self.place.as_ref().map_or(Ok(()), Place::unmount)
+        self.place.as_deref().map_or(Ok(()), Place::unmount)
     }
 }
 
