@@ -17,8 +17,8 @@ mod blosc;
 mod blosc_frame;
 mod bytes;
 mod chain;
-mod config;
 mod crc32c;
+mod config;
 mod deflate;
 mod kind;
 mod permute;
@@ -122,6 +122,11 @@ impl Pipeline {
     /// Returns whether decoded and encoded bytes are the same.
     pub fn is_identity(&self) -> bool {
         self.chain.is_identity()
+    }
+
+    /// Returns whether a decoded piece may differ from what was encoded: then writing it back loses something.
+    pub fn is_lossy(&self) -> bool {
+        self.chain.is_lossy()
     }
 
     /// Decodes one piece into exactly `chunk_bytes()` bytes, C order and little-endian (core specification,
