@@ -17,10 +17,12 @@ mod blosc;
 mod blosc_frame;
 mod bytes;
 mod chain;
-mod crc32c;
+mod checksum;
 mod config;
 mod deflate;
+mod fletcher;
 mod kind;
+mod lookup3;
 mod permute;
 mod shard_index;
 mod sharding;
@@ -43,14 +45,22 @@ type Build = fn(Members<'_>, &Place<'_>) -> Result<Codec>;
 
 /// Every codec there is, by each of its names.
 const CODECS: &[(&str, Build)] = &[
+    ("adler32", checksum::adler32),
     ("blosc", blosc::build),
     ("bytes", bytes::build),
-    ("crc32c", crc32c::build),
+    ("crc32", checksum::crc32),
+    ("crc32c", checksum::crc32c),
     ("endian", bytes::build),
+    ("fletcher32", checksum::fletcher),
     ("gzip", deflate::gzip),
+    ("jenkins_lookup3", checksum::jenkins_lookup3),
+    ("numcodecs.adler32", checksum::adler32),
     ("numcodecs.blosc", blosc::build),
-    ("numcodecs.crc32c", crc32c::build),
+    ("numcodecs.crc32", checksum::crc32),
+    ("numcodecs.crc32c", checksum::crc32c),
+    ("numcodecs.fletcher32", checksum::fletcher),
     ("numcodecs.gzip", deflate::gzip),
+    ("numcodecs.jenkins_lookup3", checksum::jenkins_lookup3),
     ("numcodecs.zlib", deflate::zlib),
     ("numcodecs.zstd", zstd::build),
     ("sharding_indexed", sharding::build),
