@@ -13,6 +13,7 @@ use crate::error::Result;
 use crate::model::Array;
 use crate::model::CodecSpec;
 
+mod base64;
 mod blosc;
 mod blosc_frame;
 mod bytes;
@@ -46,6 +47,7 @@ type Build = fn(Members<'_>, &Place<'_>) -> Result<Codec>;
 /// Every codec there is, by each of its names.
 const CODECS: &[(&str, Build)] = &[
     ("adler32", checksum::adler32),
+    ("base64", base64::build),
     ("blosc", blosc::build),
     ("bytes", bytes::build),
     ("crc32", checksum::crc32),
@@ -55,6 +57,7 @@ const CODECS: &[(&str, Build)] = &[
     ("gzip", deflate::gzip),
     ("jenkins_lookup3", checksum::jenkins_lookup3),
     ("numcodecs.adler32", checksum::adler32),
+    ("numcodecs.base64", base64::build),
     ("numcodecs.blosc", blosc::build),
     ("numcodecs.crc32", checksum::crc32),
     ("numcodecs.crc32c", checksum::crc32c),
