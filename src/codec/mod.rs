@@ -17,6 +17,7 @@ mod base64;
 mod blosc;
 mod blosc_frame;
 mod bytes;
+mod bz2;
 mod chain;
 mod checksum;
 mod config;
@@ -28,6 +29,7 @@ mod permute;
 mod shard_index;
 mod sharding;
 mod shuffle;
+mod streams;
 mod transpose;
 mod zstd;
 
@@ -50,6 +52,8 @@ const CODECS: &[(&str, Build)] = &[
     ("base64", base64::build),
     ("blosc", blosc::build),
     ("bytes", bytes::build),
+    ("bz2", bz2::build),
+    ("bzip2", bz2::build),
     ("crc32", checksum::crc32),
     ("crc32c", checksum::crc32c),
     ("endian", bytes::build),
@@ -59,6 +63,7 @@ const CODECS: &[(&str, Build)] = &[
     ("numcodecs.adler32", checksum::adler32),
     ("numcodecs.base64", base64::build),
     ("numcodecs.blosc", blosc::build),
+    ("numcodecs.bz2", bz2::build),
     ("numcodecs.crc32", checksum::crc32),
     ("numcodecs.crc32c", checksum::crc32c),
     ("numcodecs.fletcher32", checksum::fletcher),
