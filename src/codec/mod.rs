@@ -25,6 +25,8 @@ mod deflate;
 mod fletcher;
 mod kind;
 mod lookup3;
+mod lzma;
+mod lzma_filters;
 mod permute;
 mod shard_index;
 mod sharding;
@@ -60,6 +62,7 @@ const CODECS: &[(&str, Build)] = &[
     ("fletcher32", checksum::fletcher),
     ("gzip", deflate::gzip),
     ("jenkins_lookup3", checksum::jenkins_lookup3),
+    ("lzma", lzma::build),
     ("numcodecs.adler32", checksum::adler32),
     ("numcodecs.base64", base64::build),
     ("numcodecs.blosc", blosc::build),
@@ -69,12 +72,14 @@ const CODECS: &[(&str, Build)] = &[
     ("numcodecs.fletcher32", checksum::fletcher),
     ("numcodecs.gzip", deflate::gzip),
     ("numcodecs.jenkins_lookup3", checksum::jenkins_lookup3),
+    ("numcodecs.lzma", lzma::build),
     ("numcodecs.shuffle", shuffle::build),
     ("numcodecs.zlib", deflate::zlib),
     ("numcodecs.zstd", zstd::build),
     ("sharding_indexed", sharding::build),
     ("shuffle", shuffle::build),
     ("transpose", transpose::build),
+    ("xz", lzma::build),
     ("zlib", deflate::zlib),
     ("zstd", zstd::build),
 ];
