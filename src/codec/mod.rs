@@ -25,6 +25,7 @@ mod deflate;
 mod fletcher;
 mod kind;
 mod lookup3;
+mod lz4;
 mod lzma;
 mod lzma_filters;
 mod permute;
@@ -62,6 +63,7 @@ const CODECS: &[(&str, Build)] = &[
     ("fletcher32", checksum::fletcher),
     ("gzip", deflate::gzip),
     ("jenkins_lookup3", checksum::jenkins_lookup3),
+    ("lz4", lz4::frame),
     ("lzma", lzma::build),
     ("numcodecs.adler32", checksum::adler32),
     ("numcodecs.base64", base64::build),
@@ -72,6 +74,7 @@ const CODECS: &[(&str, Build)] = &[
     ("numcodecs.fletcher32", checksum::fletcher),
     ("numcodecs.gzip", deflate::gzip),
     ("numcodecs.jenkins_lookup3", checksum::jenkins_lookup3),
+    ("numcodecs.lz4", lz4::block),
     ("numcodecs.lzma", lzma::build),
     ("numcodecs.shuffle", shuffle::build),
     ("numcodecs.zlib", deflate::zlib),
