@@ -22,12 +22,15 @@ mod chain;
 mod checksum;
 mod config;
 mod deflate;
+mod delta;
 mod fletcher;
 mod kind;
 mod lookup3;
 mod lz4;
 mod lzma;
 mod lzma_filters;
+mod number;
+mod numeric;
 mod permute;
 mod shard_index;
 mod sharding;
@@ -59,6 +62,7 @@ const CODECS: &[(&str, Build)] = &[
     ("bzip2", bz2::build),
     ("crc32", checksum::crc32),
     ("crc32c", checksum::crc32c),
+    ("delta", delta::build),
     ("endian", bytes::build),
     ("fletcher32", checksum::fletcher),
     ("gzip", deflate::gzip),
@@ -71,6 +75,7 @@ const CODECS: &[(&str, Build)] = &[
     ("numcodecs.bz2", bz2::build),
     ("numcodecs.crc32", checksum::crc32),
     ("numcodecs.crc32c", checksum::crc32c),
+    ("numcodecs.delta", delta::build),
     ("numcodecs.fletcher32", checksum::fletcher),
     ("numcodecs.gzip", deflate::gzip),
     ("numcodecs.jenkins_lookup3", checksum::jenkins_lookup3),
