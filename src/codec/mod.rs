@@ -13,6 +13,7 @@ use crate::error::Result;
 use crate::model::Array;
 use crate::model::CodecSpec;
 
+mod astype;
 mod base64;
 mod blosc;
 mod blosc_frame;
@@ -55,6 +56,7 @@ type Build = fn(Members<'_>, &Place<'_>) -> Result<Codec>;
 /// Every codec there is, by each of its names.
 const CODECS: &[(&str, Build)] = &[
     ("adler32", checksum::adler32),
+    ("astype", astype::build),
     ("base64", base64::build),
     ("blosc", blosc::build),
     ("bytes", bytes::build),
@@ -70,6 +72,7 @@ const CODECS: &[(&str, Build)] = &[
     ("lz4", lz4::frame),
     ("lzma", lzma::build),
     ("numcodecs.adler32", checksum::adler32),
+    ("numcodecs.astype", astype::build),
     ("numcodecs.base64", base64::build),
     ("numcodecs.blosc", blosc::build),
     ("numcodecs.bz2", bz2::build),
