@@ -15,6 +15,7 @@ use crate::model::CodecSpec;
 
 mod astype;
 mod base64;
+mod bitround;
 mod blosc;
 mod blosc_frame;
 mod bytes;
@@ -24,6 +25,7 @@ mod checksum;
 mod config;
 mod deflate;
 mod delta;
+mod fixed_scale_offset;
 mod fletcher;
 mod kind;
 mod lookup3;
@@ -33,6 +35,7 @@ mod lzma_filters;
 mod number;
 mod numeric;
 mod permute;
+mod quantize;
 mod shard_index;
 mod sharding;
 mod shuffle;
@@ -58,6 +61,7 @@ const CODECS: &[(&str, Build)] = &[
     ("adler32", checksum::adler32),
     ("astype", astype::build),
     ("base64", base64::build),
+    ("bitround", bitround::build),
     ("blosc", blosc::build),
     ("bytes", bytes::build),
     ("bz2", bz2::build),
@@ -66,6 +70,7 @@ const CODECS: &[(&str, Build)] = &[
     ("crc32c", checksum::crc32c),
     ("delta", delta::build),
     ("endian", bytes::build),
+    ("fixedscaleoffset", fixed_scale_offset::build),
     ("fletcher32", checksum::fletcher),
     ("gzip", deflate::gzip),
     ("jenkins_lookup3", checksum::jenkins_lookup3),
@@ -74,19 +79,23 @@ const CODECS: &[(&str, Build)] = &[
     ("numcodecs.adler32", checksum::adler32),
     ("numcodecs.astype", astype::build),
     ("numcodecs.base64", base64::build),
+    ("numcodecs.bitround", bitround::build),
     ("numcodecs.blosc", blosc::build),
     ("numcodecs.bz2", bz2::build),
     ("numcodecs.crc32", checksum::crc32),
     ("numcodecs.crc32c", checksum::crc32c),
     ("numcodecs.delta", delta::build),
+    ("numcodecs.fixedscaleoffset", fixed_scale_offset::build),
     ("numcodecs.fletcher32", checksum::fletcher),
     ("numcodecs.gzip", deflate::gzip),
     ("numcodecs.jenkins_lookup3", checksum::jenkins_lookup3),
     ("numcodecs.lz4", lz4::block),
     ("numcodecs.lzma", lzma::build),
+    ("numcodecs.quantize", quantize::build),
     ("numcodecs.shuffle", shuffle::build),
     ("numcodecs.zlib", deflate::zlib),
     ("numcodecs.zstd", zstd::build),
+    ("quantize", quantize::build),
     ("sharding_indexed", sharding::build),
     ("shuffle", shuffle::build),
     ("transpose", transpose::build),
