@@ -34,6 +34,8 @@ mod lzma;
 mod lzma_filters;
 mod number;
 mod numeric;
+mod packbits;
+mod packed_truth;
 mod permute;
 mod quantize;
 mod shard_index;
@@ -91,10 +93,12 @@ const CODECS: &[(&str, Build)] = &[
     ("numcodecs.jenkins_lookup3", checksum::jenkins_lookup3),
     ("numcodecs.lz4", lz4::block),
     ("numcodecs.lzma", lzma::build),
+    ("numcodecs.packbits", packed_truth::build),
     ("numcodecs.quantize", quantize::build),
     ("numcodecs.shuffle", shuffle::build),
     ("numcodecs.zlib", deflate::zlib),
     ("numcodecs.zstd", zstd::build),
+    ("packbits", packbits::build),
     ("quantize", quantize::build),
     ("sharding_indexed", sharding::build),
     ("shuffle", shuffle::build),
