@@ -12,6 +12,7 @@ use crate::dialect::Document;
 use crate::dialect::check_shapes;
 use crate::dialect::fill;
 use crate::dialect::lengths;
+use crate::dialect::stored_order::Order;
 use crate::error::Error;
 use crate::error::Result;
 use crate::model::Array;
@@ -121,8 +122,9 @@ fn data_type(members: &Map<String, Value>) -> Result<(DataType, &'static str)> {
 }
 
 /// Filters that work on bytes, not on elements: what follows them does too.
-const BYTE_FILTERS: [&str; 13] = [
+const BYTE_FILTERS: [&str; 14] = [
     "adler32",
+    "base64",
     "blosc",
     "bz2",
     "crc32",
@@ -138,7 +140,7 @@ const BYTE_FILTERS: [&str; 13] = [
 ];
 
 /// Builds the chain: memory order, filters, byte order, compressor. Byte order comes before the first
-/// filter that works on bytes.
+/// filter that works on bytes, or that takes elements for others than they are.
 fn codecs(
     members: &Map<String, Value>,
     rank: usize,
@@ -147,24 +149,31 @@ fn codecs(
 ) -> Result<Vec<CodecSpec>> {
     let mut chain = Vec::new();
     chain.extend(memory_order(members, rank)?);
-    let bytes = match data_type.word() {
-        1 => CodecSpec::new("bytes", Value::Null),
-        _ => CodecSpec::new("bytes", json!({ "endian": endian })),
-    };
-    let mut bytes = Some(bytes);
+    // The order of elements, as long as they are elements.
+    let mut order = Some(Order::new(data_type.word(), endian == "big"));
     for filter in filters(members)? {
+        let codec = numcodec(filter, data_type)?;
         let id = filter.get("id").and_then(Value::as_str).unwrap_or_default();
-        if BYTE_FILTERS.contains(&id) {
-            chain.extend(bytes.take());
+        if let Some(before) = order {
+            let after = before.after(id, &codec.configuration);
+            order = after.filter(|_| !BYTE_FILTERS.contains(&id));
+            chain.extend(order.is_none().then(|| bytes(before)));
         }
-        chain.push(numcodec(filter, data_type)?);
+        chain.push(codec);
     }
-    chain.extend(bytes);
+    chain.extend(order.map(bytes));
     match members.get("compressor") {
         None | Some(Value::Null) => {}
         Some(compressor) => chain.push(numcodec(compressor, data_type)?),
     }
     Ok(chain)
+}
+
+fn bytes(order: Order) -> CodecSpec {
+    match order.endian() {
+        None => CodecSpec::new("bytes", Value::Null),
+        Some(endian) => CodecSpec::new("bytes", json!({ "endian": endian })),
+    }
 }
 
 /// Reads `order`: F is a transposition.
@@ -306,6 +315,33 @@ mod tests {
             .map(|codec| codec.name)
             .collect();
         assert_eq!(names, ["transpose", "numcodecs.delta", "bytes", "blosc"]);
+    }
+
+    #[test]
+    fn byte_order_is_that_of_the_last_filter() {
+        let chain = |dtype: &str, filters: Value| {
+            let array =
+                read(json!({ "dtype": dtype, "filters": filters, "fill_value": 0 })).unwrap();
+            let shown = |codec: &CodecSpec| match codec.configuration.get("endian") {
+                Some(endian) => format!("{} {}", codec.name, endian.as_str().unwrap()),
+                None => codec.name.clone(),
+            };
+            array.codecs[1..].iter().map(shown).collect::<Vec<_>>()
+        };
+        let cast = json!({ "id": "astype", "decode_dtype": "<f8", "encode_dtype": ">f4" });
+        let delta = json!({ "id": "delta", "dtype": "<f4" });
+        assert_eq!(
+            chain("<f8", json!([cast])),
+            ["numcodecs.astype", "bytes big", "blosc"]
+        );
+        assert_eq!(
+            chain("<f8", json!([cast, delta])),
+            ["numcodecs.astype", "bytes big", "numcodecs.delta", "blosc"]
+        );
+        assert_eq!(
+            chain(">f8", json!([{ "id": "base64" }, delta])),
+            ["bytes big", "numcodecs.base64", "numcodecs.delta", "blosc"]
+        );
     }
 
     #[test]
