@@ -79,6 +79,13 @@ impl Chain {
             && self.filters.iter().all(|filter| filter.codec.is_identity())
     }
 
+    /// Returns whether a decoded chunk may differ from what was encoded.
+    pub(super) fn is_lossy(&self) -> bool {
+        self.filters.iter().any(|filter| filter.codec.is_lossy())
+            || self.serializer.codec.is_lossy()
+            || self.compressors.iter().any(|step| step.codec.is_lossy())
+    }
+
     /// Undoes all codecs, the last one first (core specification, "Decoding procedure").
     pub(super) fn decode<'a>(&self, encoded: Data<'a>) -> Result<Data<'a>> {
         let mut data = encoded;
@@ -159,6 +166,7 @@ impl Builder {
         let place = Place {
             form: &self.form,
             stride,
+            after_bytes: self.serializer.is_some() || !self.compressors.is_empty(),
             max_chunk: self.max_chunk,
             depth: self.depth,
         };

@@ -13,6 +13,7 @@ use crate::store::Key;
 
 pub mod fill;
 pub mod json;
+mod stored_order;
 pub mod typestr;
 pub mod v2;
 pub mod v3;
