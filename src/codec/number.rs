@@ -510,7 +510,7 @@ mod tests {
             ("f2", dtype(Number::F16, 1, false)),
             ("<U4", None),
             ("|O", None),
-            ("<M8[ns]", None),
+            ("<M8[ns]", dtype(Number::I64, 1, false)),
             ("i3", None),
             ("", None),
         ] {
