@@ -25,6 +25,7 @@ mod checksum;
 mod config;
 mod deflate;
 mod delta;
+mod element;
 mod fixed_scale_offset;
 mod fletcher;
 mod kind;
