@@ -20,6 +20,7 @@ mod blosc;
 mod blosc_frame;
 mod bytes;
 mod bz2;
+mod cast_value;
 mod chain;
 mod checksum;
 mod config;
@@ -39,6 +40,7 @@ mod packbits;
 mod packed_truth;
 mod permute;
 mod quantize;
+mod rounding;
 mod shard_index;
 mod sharding;
 mod shuffle;
@@ -69,6 +71,7 @@ const CODECS: &[(&str, Build)] = &[
     ("bytes", bytes::build),
     ("bz2", bz2::build),
     ("bzip2", bz2::build),
+    ("cast_value", cast_value::build),
     ("crc32", checksum::crc32),
     ("crc32c", checksum::crc32c),
     ("delta", delta::build),
