@@ -41,6 +41,7 @@ mod packed_truth;
 mod permute;
 mod quantize;
 mod rounding;
+mod scale_offset;
 mod shard_index;
 mod sharding;
 mod shuffle;
@@ -104,6 +105,7 @@ const CODECS: &[(&str, Build)] = &[
     ("numcodecs.zstd", zstd::build),
     ("packbits", packbits::build),
     ("quantize", quantize::build),
+    ("scale_offset", scale_offset::build),
     ("sharding_indexed", sharding::build),
     ("shuffle", shuffle::build),
     ("transpose", transpose::build),
