@@ -40,6 +40,7 @@ mod packbits;
 mod packed_truth;
 mod permute;
 mod quantize;
+mod reshape;
 mod rounding;
 mod scale_offset;
 mod shard_index;
@@ -105,6 +106,7 @@ const CODECS: &[(&str, Build)] = &[
     ("numcodecs.zstd", zstd::build),
     ("packbits", packbits::build),
     ("quantize", quantize::build),
+    ("reshape", reshape::build),
     ("scale_offset", scale_offset::build),
     ("sharding_indexed", sharding::build),
     ("shuffle", shuffle::build),
