@@ -34,6 +34,7 @@ mod lookup3;
 mod lz4;
 mod lzma;
 mod lzma_filters;
+mod n5_default;
 mod number;
 mod numeric;
 mod packbits;
@@ -84,6 +85,7 @@ const CODECS: &[(&str, Build)] = &[
     ("jenkins_lookup3", checksum::jenkins_lookup3),
     ("lz4", lz4::frame),
     ("lzma", lzma::build),
+    ("n5_default", n5_default::build),
     ("numcodecs.adler32", checksum::adler32),
     ("numcodecs.astype", astype::build),
     ("numcodecs.base64", base64::build),
