@@ -23,6 +23,7 @@ mod bz2;
 mod cast_value;
 mod chain;
 mod checksum;
+mod conditional;
 mod config;
 mod deflate;
 mod delta;
@@ -75,6 +76,7 @@ const CODECS: &[(&str, Build)] = &[
     ("bz2", bz2::build),
     ("bzip2", bz2::build),
     ("cast_value", cast_value::build),
+    ("conditional", conditional::build),
     ("crc32", checksum::crc32),
     ("crc32c", checksum::crc32c),
     ("delta", delta::build),
