@@ -5,25 +5,43 @@
 
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use crate::error::Error;
 use crate::error::Result;
+
+/// A place or lengths, one number a dimension; few dimensions need no memory of their own, since every read
+/// of a file computes several of them.
+pub type Coordinates = SmallVec<[u64; 6]>;
 
 /// A box of elements: `start[i] .. start[i] + shape[i]` along each dimension.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region {
     /// The first element.
-    pub start: Vec<u64>,
+    pub start: Coordinates,
     /// Elements along each dimension.
-    pub shape: Vec<u64>,
+    pub shape: Coordinates,
 }
 
 impl Region {
     /// Returns the box of a whole array.
     pub fn whole(shape: &[u64]) -> Region {
         Region {
-            start: vec![0; shape.len()],
-            shape: shape.to_vec(),
+            start: SmallVec::from_elem(0, shape.len()),
+            shape: shape.into(),
         }
+    }
+
+    /// Moves `at` to the next element in C order; false after the last.
+    pub fn step(&self, at: &mut [u64]) -> bool {
+        for axis in (0..at.len()).rev() {
+            at[axis] += 1;
+            if at[axis] < self.start[axis] + self.shape[axis] {
+                return true;
+            }
+            at[axis] = self.start[axis];
+        }
+        false
     }
 
     /// Returns the elements that lie in both boxes.
@@ -118,9 +136,9 @@ impl Grid {
     }
 
     /// Returns the indices of a chunk.
-    pub fn indices(&self, chunk: ChunkIndex) -> Vec<u64> {
+    pub fn indices(&self, chunk: ChunkIndex) -> Coordinates {
         let mut rest = chunk.0;
-        let mut indices = vec![0; self.counts.len()];
+        let mut indices = Coordinates::from_elem(0, self.counts.len());
         for (index, &count) in indices.iter_mut().zip(&self.counts).rev() {
             *index = rest % count.max(1);
             rest /= count.max(1);
@@ -128,9 +146,19 @@ impl Grid {
         indices
     }
 
+    /// Returns the chunk that an element lies in, and its number there in C order.
+    pub fn locate(&self, element: &[u64]) -> (ChunkIndex, usize) {
+        let (mut number, mut place) = (0, 0);
+        for (axis, &at) in element.iter().enumerate() {
+            number = number * self.counts[axis] + at / self.chunk[axis];
+            place = place * self.chunk[axis] + at % self.chunk[axis];
+        }
+        (ChunkIndex(number), place as usize)
+    }
+
     /// Returns the elements of a chunk, cut off at the array's edge.
     pub fn region(&self, indices: &[u64]) -> Region {
-        let start: Vec<u64> = indices
+        let start: Coordinates = indices
             .iter()
             .zip(&self.chunk)
             .map(|(i, n)| i * n)
@@ -152,13 +180,13 @@ impl Grid {
         if part.shape.contains(&0) {
             return;
         }
-        let first: Vec<u64> = part
+        let first: Coordinates = part
             .start
             .iter()
             .zip(&self.chunk)
             .map(|(s, n)| s / n)
             .collect();
-        let last: Vec<u64> = (0..first.len())
+        let last: Coordinates = (0..first.len())
             .map(|axis| (part.start[axis] + part.shape[axis] - 1) / self.chunk[axis])
             .collect();
         let mut at = first.clone();
@@ -192,17 +220,17 @@ fn step(at: &mut [u64], first: &[u64], last: &[u64]) -> bool {
 pub fn boxes(shape: &[u64], range: Range<u64>) -> Vec<Region> {
     let mut found = Vec::new();
     if range.start < range.end {
-        cut(shape, range, &mut Vec::new(), &mut found);
+        cut(shape, range, &mut Coordinates::new(), &mut found);
     }
     found
 }
 
 /// Cuts along the first axis of `shape`; `outer` holds the coordinates before it.
-fn cut(shape: &[u64], range: Range<u64>, outer: &mut Vec<u64>, found: &mut Vec<Region>) {
+fn cut(shape: &[u64], range: Range<u64>, outer: &mut Coordinates, found: &mut Vec<Region>) {
     let Some((_, inner)) = shape.split_first() else {
         found.push(Region {
             start: outer.clone(),
-            shape: vec![1; outer.len()],
+            shape: SmallVec::from_elem(1, outer.len()),
         });
         return;
     };
@@ -228,7 +256,7 @@ fn cut_row(
     inner: &[u64],
     row: u64,
     range: Range<u64>,
-    outer: &mut Vec<u64>,
+    outer: &mut Coordinates,
     found: &mut Vec<Region>,
 ) {
     outer.push(row);
@@ -238,8 +266,8 @@ fn cut_row(
 
 /// Returns the box of whole rows.
 fn rows(inner: &[u64], rows: Range<u64>, outer: &[u64]) -> Region {
-    let mut start = outer.to_vec();
-    let mut shape = vec![1; outer.len()];
+    let mut start = Coordinates::from_slice(outer);
+    let mut shape = Coordinates::from_elem(1, outer.len());
     start.push(rows.start);
     shape.push(rows.end - rows.start);
     start.extend(inner.iter().map(|_| 0));
@@ -276,14 +304,14 @@ pub struct Runs {
     /// Bytes of a run.
     length: usize,
     /// Times to repeat, step in the one buffer and in the other, outermost axis first.
-    axes: Vec<(u64, usize, usize)>,
+    axes: SmallVec<[(u64, usize, usize); 6]>,
 }
 
 impl Runs {
     /// Finds the runs of `part`, whose elements have `size` bytes, in the buffers `from` and `to`.
     pub fn new(part: &Region, from: Layout, to: Layout, size: usize) -> Runs {
         let (from_at, to_at) = (from.offset(&part.start, size), to.offset(&part.start, size));
-        let mut axes = Vec::with_capacity(part.shape.len());
+        let mut axes = SmallVec::new();
         let (mut length, mut from_step, mut to_step) = (size, size, size);
         let mut joined = true;
         for axis in (0..part.shape.len()).rev() {
@@ -354,8 +382,8 @@ impl Runs {
         let Some((&(count, from_step, to_step), outer)) = self.axes.split_last() else {
             return run(self.from, self.to);
         };
-        let last: Vec<u64> = outer.iter().map(|axis| axis.0 - 1).collect();
-        let first = vec![0; outer.len()];
+        let last: Coordinates = outer.iter().map(|axis| axis.0 - 1).collect();
+        let first = Coordinates::from_elem(0, outer.len());
         let mut at = first.clone();
         loop {
             let (mut from, mut to) = (self.from, self.to);

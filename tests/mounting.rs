@@ -59,6 +59,16 @@ fn umount_of_the_system_ends_the_daemon() {
     }
 }
 
+/// The kernel gives the number of a mount that is gone to the next one, while the daemon of the first still ends.
+#[test]
+fn mounts_one_after_the_other_leave_each_other_alone() {
+    let Some(stage) = Stage::new() else { return };
+    for _ in 0..100 {
+        stage.mount(&[]);
+        assert!(stage.umount(&stage.dir).status.success());
+    }
+}
+
 #[test]
 fn signals_unmount() {
     let Some(stage) = Stage::new() else { return };

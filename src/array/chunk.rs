@@ -19,6 +19,7 @@ use crate::error::Error;
 use crate::error::Kind;
 use crate::error::Result;
 use crate::grid::ChunkIndex;
+use crate::grid::Coordinates;
 use crate::store::Key;
 use crate::store::Version;
 
@@ -73,7 +74,7 @@ struct Place {
     /// Number of the stored chunk.
     stored: u64,
     /// Its indices.
-    indices: Vec<u64>,
+    indices: Coordinates,
     /// With sharding: for each level, the number of the inner chunk in its shard.
     inner: Vec<usize>,
 }

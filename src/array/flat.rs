@@ -17,6 +17,7 @@ use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::error::Result;
 use crate::grid::ChunkIndex;
+use crate::grid::Coordinates;
 use crate::grid::Layout;
 use crate::grid::Region;
 use crate::grid::Runs;
@@ -59,7 +60,7 @@ const LEAST_RUN: u64 = 256;
 /// A piece under a read and what of it is wanted.
 struct Part {
     piece: ChunkIndex,
-    start: Vec<u64>,
+    start: Coordinates,
     part: Region,
 }
 
@@ -149,7 +150,7 @@ impl Flat {
             decoder.pieces.visit(&part, |piece, start, shared| {
                 parts.push(Part {
                     piece,
-                    start: start.to_vec(),
+                    start: start.into(),
                     part: shared.clone(),
                 });
                 true

@@ -4,9 +4,11 @@
 //! `generation` knows which content of a stored key is the current one. An array that cannot be decoded is
 //! opened all the same; its reads say why.
 
+use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::sync::MutexGuard;
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
@@ -38,6 +40,7 @@ pub mod chunk;
 pub mod flat;
 pub mod generation;
 mod opened;
+pub mod ragged;
 
 /// Limits of decoding.
 #[derive(Clone, Copy, Debug)]
@@ -135,6 +138,8 @@ pub struct OpenArray {
     decoder: Result<Decoder>,
     generations: Generations,
     opened: Opened,
+    /// Lengths of files that are known only once they were read, and of which content.
+    lengths: Mutex<HashMap<String, (u64, u64)>>,
     hierarchy: Arc<Hierarchy>,
     engine: Arc<Engine>,
 }
@@ -150,7 +155,13 @@ struct Decoder {
 
 impl Decoder {
     fn new(array: &Array, limits: &Limits) -> Result<Decoder> {
-        let pipeline = Pipeline::new(array, limits.max_chunk)?;
+        // How long a chunk of elements without a fixed length becomes is known only afterwards, so it may
+        // never take all memory.
+        let most = match array.data_type.is_variable() {
+            true => limits.max_chunk.min(limits.memory / 4),
+            false => limits.max_chunk,
+        };
+        let pipeline = Pipeline::new(array, most)?;
         let pieces = Grid::new(&array.shape, pipeline.chunk_shape())?;
         let stored = Grid::new(&array.shape, &array.chunk_shape)?;
         Ok(Decoder {
@@ -174,6 +185,7 @@ impl OpenArray {
             element: array.element_size().unwrap_or(0),
             decoder,
             opened: Opened::default(),
+            lengths: Mutex::default(),
             generations: Generations::new(hierarchy.store().freshness()),
             found,
             array,
@@ -208,6 +220,10 @@ impl OpenArray {
             && decoder.pipeline.shards().is_empty()
             && self.hierarchy.store().folder().is_some()
             && row.saturating_mul(self.element as u64) >= run
+    }
+
+    fn lengths(&self) -> MutexGuard<'_, HashMap<String, (u64, u64)>> {
+        self.lengths.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn decoder(&self) -> Result<&Decoder> {

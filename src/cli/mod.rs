@@ -109,7 +109,7 @@ pub struct MountArgs {
         long,
         value_name = "LIST",
         value_delimiter = ',',
-        default_value = "npy,raw"
+        default_value = "npy,raw,txt"
     )]
     pub formats: Vec<String>,
     /// Follow symbolic links that leave the store

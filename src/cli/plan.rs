@@ -25,6 +25,9 @@ use crate::view::faces::FacesConfig;
 /// How far the kernel reads ahead, in bytes: a mapped file read at random costs this much per page fault.
 const READAHEAD: u64 = 1 << 20;
 
+/// Formats that are listed where nothing else is asked for.
+const DEFAULT_FORMATS: [&str; 3] = ["npy", "raw", "txt"];
+
 /// Memory for decoded chunks when the machine does not say what it has, and the most without being asked.
 const SMALL_MEMORY: u64 = 256 << 20;
 const MOST_MEMORY: u64 = 4 << 30;
@@ -122,7 +125,7 @@ impl Plan {
             memory: default_memory(),
             max_chunk: 1 << 30,
             timeout: Duration::from_secs(60),
-            formats: vec!["npy".to_string(), "raw".to_string()],
+            formats: DEFAULT_FORMATS.map(str::to_string).to_vec(),
             follow_symlinks: false,
             log: None,
             verbose: 0,

@@ -28,7 +28,7 @@ struct BitRound {
 pub(super) fn build(members: Members<'_>, place: &Place<'_>) -> Result<Codec> {
     let dtype = Dtype::of(&place.form.data_type).filter(|dtype| dtype.number != Number::Bool);
     let dtype = dtype.ok_or_else(|| {
-        let name = place.form.data_type.v3_name();
+        let name = place.form.data_type.to_string();
         Error::unsupported("codecs", format!("bitround of data type {name}"))
     })?;
     let most = match mantissa(dtype.number) {

@@ -1,9 +1,14 @@
 //! Codec `bytes` (once `endian`): elements one after the other, in either byte order.
 //!
-//! Little-endian costs nothing, not even a copy; big-endian is turned round in place. Which part of an
-//! element has an order is the data type's business (`DataType::word`).
+//! Little-endian costs nothing, not even a copy; big-endian is turned round in place. Which parts of an
+//! element have an order is the data type's business (`DataType::words`). Numbers of fewer than eight bits
+//! are put right where a writer left the other bits as they were.
+
+use serde_json::Value;
 
 use crate::error::Result;
+use crate::model::DataType;
+use crate::model::Words;
 
 use super::config::Members;
 use super::kind::ArrayToBytes;
@@ -17,41 +22,102 @@ use super::kind::Place;
 #[derive(Debug)]
 struct Bytes {
     length: usize,
-    /// What is turned round; 1 if nothing is.
-    word: usize,
+    turn: Turn,
+    /// How many bits of a byte count, and whether the highest of them is a sign.
+    narrow: Option<(u32, bool)>,
 }
 
-/// Reads the configuration (codec `bytes`, "Configuration parameters").
+/// What is turned round.
+#[derive(Debug, PartialEq)]
+enum Turn {
+    Nothing,
+    /// Words of so many bytes, one after the other.
+    Words(usize),
+    /// Words here and there in elements of so many bytes.
+    Fields(usize, Vec<Words>),
+}
+
+/// Reads the configuration (codec `bytes`, "Configuration parameters"; data type `structured`, "Missing endian
+/// configuration"). `mixed` is how v2 comes in where the fields of a structure differ: `big` has a truth for
+/// each of `DataType::words`.
 pub(super) fn build(members: Members<'_>, place: &Place<'_>) -> Result<Codec> {
-    let order = members.word("endian", &["little", "big"])?;
-    let word = place.form.data_type.word();
-    let word = match order {
-        Some("big") => word,
-        Some(_) => 1,
-        None if word == 1 => 1,
+    let data_type = &place.form.data_type;
+    let words = data_type.words();
+    let big = match members.word("endian", &["little", "big", "mixed"])? {
+        Some("big") => vec![true; words.len()],
+        Some("mixed") => mixed(members, words.len())?,
+        Some(_) => vec![false; words.len()],
+        None if words.is_empty() || matches!(data_type, DataType::Struct(_)) => {
+            vec![false; words.len()]
+        }
         None => {
-            let name = place.form.data_type.v3_name();
-            return Err(members.wrong("endian", format!("little or big for data type {name}")));
+            let expected = format!("little or big for data type {data_type}");
+            return Err(members.wrong("endian", expected));
         }
     };
-    let length = place.form.bytes(place.max_chunk)?;
-    Ok(Codec::ArrayToBytes(Box::new(Bytes { length, word })))
+    let turned = words.into_iter().zip(big).filter(|(_, big)| *big);
+    let turned: Vec<Words> = turned.map(|(words, _)| words).collect();
+    let turn = match turned.as_slice() {
+        [] => Turn::Nothing,
+        [words] if words.width * words.count == place.form.element()? => Turn::Words(words.width),
+        _ => Turn::Fields(place.form.element()?, turned),
+    };
+    Ok(Codec::ArrayToBytes(Box::new(Bytes {
+        length: place.form.bytes(place.max_chunk)?,
+        turn,
+        narrow: narrow(data_type),
+    })))
+}
+
+fn mixed(members: Members<'_>, count: usize) -> Result<Vec<bool>> {
+    let list = members.get("big").and_then(Value::as_array);
+    let big: Option<Vec<bool>> = list.and_then(|list| list.iter().map(Value::as_bool).collect());
+    big.filter(|big| big.len() == count)
+        .ok_or_else(|| members.wrong("big", format!("{count} truths")))
+}
+
+fn narrow(data_type: &DataType) -> Option<(u32, bool)> {
+    match data_type {
+        DataType::Small(number) => number.narrow(),
+        _ => None,
+    }
 }
 
 /// Returns the codec for little-endian elements.
 pub(super) fn little(form: &Form, max_chunk: u64) -> Result<Box<dyn ArrayToBytes>> {
     Ok(Box::new(Bytes {
         length: form.bytes(max_chunk)?,
-        word: 1,
+        turn: Turn::Nothing,
+        narrow: narrow(&form.data_type),
     }))
 }
 
 impl Bytes {
     fn turn<'a>(&self, mut data: Data<'a>) -> Data<'a> {
-        if self.word > 1 {
-            swap_words(data.to_mut(), self.word);
+        match &self.turn {
+            Turn::Nothing => {}
+            Turn::Words(width) => swap_words(data.to_mut(), *width),
+            Turn::Fields(element, words) => {
+                for element in data.to_mut().chunks_exact_mut(*element) {
+                    for words in words {
+                        let end = words.offset + words.width * words.count;
+                        swap_words(&mut element[words.offset..end], words.width);
+                    }
+                }
+            }
         }
         data
+    }
+}
+
+/// Clears the bits above the lowest `bits`, or fills them with the sign.
+fn put_right(data: &mut [u8], bits: u32, signed: bool) {
+    let unused = 8 - bits;
+    for byte in data {
+        *byte = match signed {
+            true => (((*byte << unused) as i8) >> unused) as u8,
+            false => (*byte << unused) >> unused,
+        };
     }
 }
 
@@ -61,12 +127,16 @@ impl ArrayToBytes for Bytes {
     }
 
     fn is_identity(&self) -> bool {
-        self.word == 1
+        self.turn == Turn::Nothing && self.narrow.is_none()
     }
 
     fn decode<'a>(&self, encoded: Data<'a>) -> Result<Data<'a>> {
         Length::Exact(self.length).check("bytes", encoded.len())?;
-        Ok(self.turn(encoded))
+        let mut decoded = self.turn(encoded);
+        if let Some((bits, signed)) = self.narrow {
+            put_right(decoded.to_mut(), bits, signed);
+        }
+        Ok(decoded)
     }
 
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
@@ -124,6 +194,34 @@ mod tests {
         let raw = pipeline("r24", &[1], codecs).unwrap();
         assert!(raw.is_identity());
         assert_eq!(raw.decode(vec![1, 2, 3]).unwrap(), [1, 2, 3]);
+    }
+
+    #[test]
+    fn structures_turn_field_by_field() {
+        use crate::codec::Pipeline;
+        use crate::codec::tests::array;
+        use crate::dialect::typestr;
+
+        let dtype = json!([["a", ">i2"], ["b", "|S1"], ["c", "<i2"], ["d", ">i2", [2]]]);
+        let typed = typestr::parse(&dtype).unwrap();
+        let codec = typed.bytes_codec();
+        let mut array = array("uint8", &[2], json!([codec.to_json()]));
+        array.data_type = typed.data_type;
+        array.fill_value.bytes = vec![0; 9];
+        let pipeline = Pipeline::new(&array, 1 << 20).unwrap();
+        let stored: Vec<u8> = (0..18).collect();
+        let decoded = pipeline.decode(stored.clone()).unwrap();
+        assert_eq!(decoded[..9], [1, 0, 2, 3, 4, 6, 5, 8, 7]);
+        assert_eq!(decoded[9..], [10, 9, 11, 12, 13, 15, 14, 17, 16]);
+        assert_eq!(pipeline.encode(&decoded).unwrap(), stored);
+    }
+
+    #[test]
+    fn narrow_numbers_lose_the_bits_that_do_not_count() {
+        let signed = pipeline("int4", &[3], json!(["bytes"])).unwrap();
+        assert_eq!(signed.decode(vec![0x78, 0xf7, 3]).unwrap(), [0xf8, 7, 3]);
+        let unsigned = pipeline("uint2", &[2], json!([])).unwrap();
+        assert_eq!(unsigned.decode(vec![0xff, 0x81]).unwrap(), [3, 1]);
     }
 
     #[test]

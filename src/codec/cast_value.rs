@@ -55,7 +55,7 @@ pub(super) fn build(members: Members<'_>, place: &Place<'_>) -> Result<Codec> {
     });
     let target = target.ok_or_else(|| members.wrong("data_type", "a data type"))?;
     let source = &place.form.data_type;
-    let (decoded, encoded) = (real_number(source)?, real_number(&target)?);
+    let (decoded, encoded) = (real_number(NAME, source)?, real_number(NAME, &target)?);
     let rounding = members.word("rounding", &Rounding::NAMES)?;
     let beyond = match members.word("out_of_range", &["clamp", "wrap"])? {
         None => Beyond::Fault,
@@ -77,12 +77,15 @@ pub(super) fn build(members: Members<'_>, place: &Place<'_>) -> Result<Codec> {
     Numeric::new(NAME, decoded, encoded, cast).at(place)
 }
 
-fn real_number(data_type: &DataType) -> Result<Dtype> {
-    let dtype = Dtype::of(data_type);
-    let real = dtype.filter(|dtype| dtype.parts == 1 && dtype.number != Number::Bool);
-    real.ok_or_else(|| {
-        let name = data_type.v3_name();
-        Error::unsupported("codecs", format!("{NAME} of data type {name}"))
+/// Returns the type of plain integers or floats; `Unsupported` for all others, narrower numbers among them.
+pub(super) fn real_number(codec: &str, data_type: &DataType) -> Result<Dtype> {
+    let dtype = match data_type {
+        DataType::Int(_) | DataType::UInt(_) | DataType::Float(_) => Dtype::of(data_type),
+        _ => None,
+    };
+    dtype.ok_or_else(|| {
+        let what = format!("{codec} of data type {data_type}");
+        Error::unsupported("codecs", what)
     })
 }
 
@@ -347,7 +350,14 @@ mod tests {
             assert_eq!(error.kind(), Kind::Corrupt);
             assert!(error.to_string().contains(member), "{error}");
         }
-        let error = cast("bool", json!({ "data_type": "int8" })).unwrap_err();
-        assert_eq!(error.kind(), Kind::Unsupported);
+        for (from, to) in [
+            ("bool", "int8"),
+            ("int8", "bool"),
+            ("int8", "int4"),
+            ("int8", "r8"),
+        ] {
+            let error = cast(from, json!({ "data_type": to })).unwrap_err();
+            assert_eq!(error.kind(), Kind::Unsupported, "{from} {to}");
+        }
     }
 }

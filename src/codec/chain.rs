@@ -110,13 +110,9 @@ impl Chain {
             .filters
             .first()
             .map_or(self.serializer.decoded, |step| step.decoded);
-        if expected != Length::Exact(decoded.len()) {
-            let found = decoded.len();
-            return Err(Error::invalid(
-                "chunk",
-                format!("expected {} bytes, found {found}", expected.most()),
-            ));
-        }
+        expected
+            .check("chunk", decoded.len())
+            .map_err(|error| Error::invalid("chunk", error.detail()))?;
         let mut data = decoded;
         for step in &self.filters {
             data = step.codec.encode(data)?;
@@ -152,16 +148,16 @@ struct Builder {
 
 impl Builder {
     fn new(form: Form, max_chunk: u64, depth: usize) -> Result<Builder> {
-        let bytes = form.bytes(max_chunk)?;
+        let length = form.length(max_chunk)?;
         Ok(Builder {
+            cap: cap(length.most()),
             form,
             max_chunk,
             depth,
-            cap: cap(bytes),
             filters: Vec::new(),
             serializer: None,
             compressors: Vec::new(),
-            length: Length::Exact(bytes),
+            length,
         })
     }
 
@@ -202,9 +198,8 @@ impl Builder {
             return Err(misplaced(&step.name, "an array -> array codec after bytes"));
         }
         self.form = step.codec.encoded_form().clone();
-        let bytes = self.form.bytes(self.max_chunk)?;
-        self.length = Length::Exact(bytes);
-        self.cap = self.cap.max(cap(bytes));
+        self.length = self.form.length(self.max_chunk)?;
+        self.cap = self.cap.max(cap(self.length.most()));
         self.filters.push(step);
         Ok(())
     }
@@ -240,7 +235,7 @@ impl Builder {
         let serializer = match self.serializer {
             Some(step) => step,
             None => {
-                let decoded = Length::Exact(self.form.bytes(self.max_chunk)?);
+                let decoded = self.form.length(self.max_chunk)?;
                 Step {
                     name: "bytes".to_string(),
                     decoded,

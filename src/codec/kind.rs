@@ -15,7 +15,8 @@ use crate::model::bytes_of;
 /// Bytes between two codecs: borrowed as long as no codec had to change them.
 pub(super) type Data<'a> = Cow<'a, [u8]>;
 
-/// An array as one codec hands it to the next; its bytes are in C order, little-endian.
+/// An array as one codec hands it to the next; its bytes are in C order, little-endian. An element without a
+/// fixed length is a count of its bytes (u32, little-endian) and the bytes.
 #[derive(Clone, Debug)]
 pub(super) struct Form {
     /// The type of an element.
@@ -26,13 +27,35 @@ pub(super) struct Form {
     pub(super) fill: Vec<u8>,
 }
 
+/// Bytes of the count before an element without a fixed length.
+pub(super) const COUNT: usize = 4;
+
 impl Form {
     /// Returns the length of an element in bytes.
     pub(super) fn element(&self) -> Result<usize> {
-        let name = self.data_type.v3_name();
-        self.data_type
-            .size()
-            .ok_or_else(|| Error::unsupported("data_type", format!("{name} is not known")))
+        let name = &self.data_type;
+        self.data_type.size().ok_or_else(|| {
+            let why = if name.is_variable() {
+                "elements have no fixed length"
+            } else {
+                "is not known"
+            };
+            Error::unsupported("data_type", format!("{name}: {why}"))
+        })
+    }
+
+    /// Returns how many bytes all elements have, at most `most`; elements without a fixed length have four
+    /// bytes at least. `TooLarge` if there is no room for them.
+    pub(super) fn length(&self, most: u64) -> Result<Length> {
+        if !self.data_type.is_variable() {
+            return Ok(Length::Exact(self.bytes(most)?));
+        }
+        let least = bytes_of(&self.shape, COUNT)?;
+        if least > most {
+            let found = format!("a chunk of at least {least} bytes exceeds the limit of {most}");
+            return Err(Error::too_large("chunk_shape", found));
+        }
+        Ok(Length::AtMost(usize::try_from(most).unwrap_or(usize::MAX)))
     }
 
     /// Returns the bytes of all elements; `TooLarge` above `most`.

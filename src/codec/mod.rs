@@ -50,6 +50,7 @@ mod sharding;
 mod shuffle;
 mod streams;
 mod transpose;
+mod vlen;
 mod zstd;
 
 use chain::Chain;
@@ -57,6 +58,7 @@ use chain::MAX_DEPTH;
 use config::Members;
 use kind::Codec;
 use kind::Form;
+use kind::Length;
 use kind::Place;
 
 pub use shard_index::ShardIndex;
@@ -106,6 +108,9 @@ const CODECS: &[(&str, Build)] = &[
     ("numcodecs.packbits", packed_truth::build),
     ("numcodecs.quantize", quantize::build),
     ("numcodecs.shuffle", shuffle::build),
+    ("numcodecs.vlen-array", vlen::array),
+    ("numcodecs.vlen-bytes", vlen::bytes),
+    ("numcodecs.vlen-utf8", vlen::utf8),
     ("numcodecs.zlib", deflate::zlib),
     ("numcodecs.zstd", zstd::build),
     ("packbits", packbits::build),
@@ -115,6 +120,9 @@ const CODECS: &[(&str, Build)] = &[
     ("sharding_indexed", sharding::build),
     ("shuffle", shuffle::build),
     ("transpose", transpose::build),
+    ("vlen-array", vlen::array),
+    ("vlen-bytes", vlen::bytes),
+    ("vlen-utf8", vlen::utf8),
     ("xz", lzma::build),
     ("zlib", deflate::zlib),
     ("zstd", zstd::build),
@@ -124,7 +132,7 @@ const CODECS: &[(&str, Build)] = &[
 #[derive(Debug)]
 pub struct Pipeline {
     chunk_shape: Vec<u64>,
-    chunk_bytes: usize,
+    chunk_bytes: Length,
     shards: Vec<ShardLevel>,
     chain: Chain,
 }
@@ -154,7 +162,7 @@ impl Pipeline {
             }
             codecs = Cow::Owned(ShardLevel::inner_codecs(members)?);
         }
-        let chunk_bytes = form.bytes(max_chunk)?;
+        let chunk_bytes = form.length(max_chunk)?;
         let chain = Chain::new(&codecs, &form, max_chunk, shards.len())?;
         Ok(Pipeline {
             chunk_shape: form.shape,
@@ -170,9 +178,9 @@ impl Pipeline {
         &self.chunk_shape
     }
 
-    /// Returns the decoded bytes of such a piece.
+    /// Returns the decoded bytes of such a piece; the most there may be where elements have no fixed length.
     pub fn chunk_bytes(&self) -> usize {
-        self.chunk_bytes
+        self.chunk_bytes.most()
     }
 
     /// Returns the levels of sharding around such a piece, outermost first.
@@ -212,7 +220,6 @@ impl Pipeline {
 
 /// Returns the array's chunk as the first codec finds it.
 fn form_of(array: &Array) -> Result<Form> {
-    let element = array.element_size()?;
     let (rank, chunk) = (array.shape.len(), &array.chunk_shape);
     if chunk.len() != rank || chunk.contains(&0) {
         return Err(Error::corrupt(
@@ -221,6 +228,10 @@ fn form_of(array: &Array) -> Result<Form> {
         ));
     }
     let fill = array.fill_value.bytes.clone();
+    let element = match array.data_type.is_variable() {
+        true => fill.len(),
+        false => array.element_size()?,
+    };
     if fill.len() != element {
         return Err(Error::corrupt(
             "fill_value",
@@ -319,7 +330,8 @@ mod tests {
         let variable = pipeline("string", &[4], json!(["bytes"])).unwrap_err();
         assert_eq!(
             (variable.kind(), variable.to_string().contains("string")),
-            (Kind::Unsupported, true)
+            (Kind::Unsupported, true),
+            "{variable}"
         );
         let huge = pipeline("uint8", &[1 << 20, 1 << 20], json!(["bytes"])).unwrap_err();
         assert_eq!(huge.kind(), Kind::TooLarge);

@@ -105,6 +105,11 @@ impl Dtype {
             DataType::UInt(width) => ('u', *width, 1),
             DataType::Float(width) => ('f', *width, 1),
             DataType::Complex(width) => ('f', width / 2, 2),
+            DataType::DateTime(_) | DataType::TimeDelta(_) => ('i', 8, 1),
+            DataType::Small(number) => match number.narrow()? {
+                (_, true) => ('i', 1, 1),
+                (_, false) => ('u', 1, 1),
+            },
             _ => return None,
         };
         let number = Number::new(kind, width)?;
@@ -130,6 +135,12 @@ impl Dtype {
 
     fn parse(text: &str) -> Option<Dtype> {
         let plain = text.trim_start_matches(['<', '>', '|', '=']);
+        // Dates are whole numbers to calculate with, whatever their unit.
+        let plain = if plain.starts_with("M8") || plain.starts_with("m8") {
+            "i8"
+        } else {
+            plain
+        };
         let digits = plain.find(|c: char| c.is_ascii_digit());
         let (word, size) = match digits {
             Some(start) => (plain.get(..start)?, plain.get(start..)?.parse().ok()?),

@@ -132,7 +132,7 @@ pub(super) fn decoded_dtype(
     match Dtype::member(members, member)? {
         Some(dtype) => Ok(dtype),
         None => Dtype::of(&place.form.data_type).ok_or_else(|| {
-            let name = place.form.data_type.v3_name();
+            let name = place.form.data_type.to_string();
             Error::unsupported("codecs", format!("{name} is no number to calculate with"))
         }),
     }

@@ -10,6 +10,8 @@ use crate::buffer;
 use crate::error::Error;
 use crate::error::Result;
 
+use crate::model::DataType;
+
 use super::config::Members;
 use super::kind::ArrayToBytes;
 use super::kind::Codec;
@@ -47,12 +49,13 @@ struct PackBits {
 /// the same members.
 pub(super) fn build(members: Members<'_>, place: &Place<'_>) -> Result<Codec> {
     let dtype = Dtype::of(&place.form.data_type).ok_or_else(|| {
-        let name = place.form.data_type.v3_name();
+        let name = place.form.data_type.to_string();
         Error::unsupported("codecs", format!("packbits of data type {name}"))
     })?;
     let width = dtype.number.width();
-    let all = match dtype.number {
-        Number::Bool => 1,
+    let all = match (&place.form.data_type, dtype.number) {
+        (_, Number::Bool) => 1,
+        (DataType::Small(number), _) => number.narrow().map_or(8, |(bits, _)| i64::from(bits)),
         _ => width as i64 * 8,
     };
     let bit = |name: &str, other: &str| match members.integer(name, 0..=all - 1)? {

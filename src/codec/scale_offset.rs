@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::error::Result;
 
 use super::cast_value::bounds;
+use super::cast_value::real_number;
 use super::cast_value::scalar;
 use super::cast_value::try_map;
 use super::config::Members;
@@ -15,7 +16,6 @@ use super::element::with_element;
 use super::fixed_scale_offset::rounding;
 use super::kind::Codec;
 use super::kind::Place;
-use super::number::Dtype;
 use super::number::Number;
 use super::numeric::Kernel;
 use super::numeric::Numeric;
@@ -39,12 +39,7 @@ struct ScaleOffset {
 /// Reads the configuration (codec `scale_offset`, "Configuration").
 pub(super) fn build(members: Members<'_>, place: &Place<'_>) -> Result<Codec> {
     members.only(&["offset", "scale"])?;
-    let dtype = Dtype::of(&place.form.data_type);
-    let dtype = dtype.filter(|dtype| dtype.parts == 1 && dtype.number != Number::Bool);
-    let dtype = dtype.ok_or_else(|| {
-        let name = place.form.data_type.v3_name();
-        Error::unsupported("codecs", format!("{NAME} of data type {name}"))
-    })?;
+    let dtype = real_number(NAME, &place.form.data_type)?;
     let number = |name: &str, default: i64| match members.get(name) {
         None => Ok(Wide::Signed(default)),
         Some(value) => scalar(&place.form.data_type, value)

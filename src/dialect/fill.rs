@@ -1,7 +1,8 @@
 //! Fill values: the JSON forms in which they occur, and the bytes of the element they mean.
 //!
 //! Final v3, "Fill value" and the data types' own texts; v2 spells the same values in the same ways, and
-//! raw types in base64. A null is all zero bytes: that is what the reference implementations read.
+//! bytes and structures in base64. A null is all zero bytes, of elements without a fixed length an empty one:
+//! that is what the reference implementations read.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,28 +11,54 @@ use serde_json::Number;
 use serde_json::Value;
 use serde_json::json;
 
+use crate::dialect::typestr::Typed;
 use crate::error::Error;
 use crate::error::Result;
 use crate::model::DataType;
+use crate::model::Field;
 use crate::model::FillValue;
+use crate::model::Number as SmallNumber;
 
 /// Reads a fill value; `Corrupt` if it does not fit the data type.
 pub fn parse(data_type: &DataType, value: &Value) -> Result<FillValue> {
-    let bytes = match (data_type.size(), value) {
-        (None, _) => {
-            return Ok(FillValue {
-                bytes: Vec::new(),
-                json: value.clone(),
-            });
-        }
-        (Some(size), Value::Null) => vec![0; size],
-        _ => element(data_type, value).ok_or_else(|| {
-            let name = data_type.v3_name();
-            Error::corrupt("fill_value", format!("{value} is no value of {name}"))
-        })?,
+    let fits = match (data_type.size(), value) {
+        _ if data_type.is_variable() => Some(variable(data_type, value)),
+        (None, _) => Some(Vec::new()),
+        (Some(size), Value::Null) => Some(vec![0; size]),
+        _ => element(data_type, value),
     };
-    let json = to_json(data_type, &bytes);
+    let bytes = fits.ok_or_else(|| {
+        Error::corrupt("fill_value", format!("{value} is no value of {data_type}"))
+    })?;
+    let json = match data_type {
+        DataType::Unknown(_) => value.clone(),
+        known => to_json(known, &bytes),
+    };
     Ok(FillValue { bytes, json })
+}
+
+/// Reads a fill value whose base64 form has the byte order of the stored elements.
+pub fn parse_stored(typed: &Typed, value: &Value) -> Result<FillValue> {
+    let mut fill = parse(&typed.data_type, value)?;
+    if matches!(typed.data_type, DataType::Struct(_)) && value.is_string() {
+        typed.to_little(&mut fill.bytes);
+        fill.json = to_json(&typed.data_type, &fill.bytes);
+    }
+    Ok(fill)
+}
+
+/// Returns an element without a fixed length. Writers put any number for "none".
+fn variable(data_type: &DataType, value: &Value) -> Vec<u8> {
+    match (data_type, value) {
+        (DataType::Text, Value::String(text)) => text.clone().into_bytes(),
+        (DataType::Bytes, Value::String(text)) => {
+            STANDARD.decode(text).unwrap_or(text.clone().into_bytes())
+        }
+        (DataType::Bytes, Value::Array(list)) => byte_list(list).unwrap_or_default(),
+        (DataType::Object, Value::String(text)) => text.clone().into_bytes(),
+        (DataType::Object, Value::Array(_) | Value::Object(_)) => value.to_string().into_bytes(),
+        _ => Vec::new(),
+    }
 }
 
 /// Returns the little-endian bytes of a value.
@@ -56,9 +83,95 @@ fn element(data_type: &DataType, value: &Value) -> Option<Vec<u8>> {
             }
             real => Some([float(width / 2, real)?, vec![0; width / 2]].concat()),
         },
+        DataType::Small(number) => small(number, value),
         DataType::Raw(width) => raw(*width, value),
-        DataType::Unknown(_) => None,
+        DataType::DateTime(_) | DataType::TimeDelta(_) => match value.as_str() {
+            Some("NaT") => Some(i64::MIN.to_le_bytes().to_vec()),
+            _ => element(&DataType::Int(8), value),
+        },
+        DataType::FixedBytes(width) => padded(*width, value),
+        DataType::FixedText(length) => utf32(*length, value),
+        DataType::Struct(fields) => structure(fields, data_type.size()?, value),
+        DataType::Text
+        | DataType::Bytes
+        | DataType::List(_)
+        | DataType::Object
+        | DataType::Unknown(_) => None,
     }
+}
+
+/// Reads a number that numpy lacks: a number, a word, its bits, or the two parts of a complex one.
+fn small(number: &SmallNumber, value: &Value) -> Option<Vec<u8>> {
+    if number.size > number.word && number.word > 1 {
+        let parts = value.as_array().filter(|parts| parts.len() == 2);
+        let zero = json!(0);
+        let (real, imaginary) = parts.map_or((value, &zero), |parts| (&parts[0], &parts[1]));
+        return Some([small_part(number, real)?, small_part(number, imaginary)?].concat());
+    }
+    small_part(number, value)
+}
+
+fn small_part(number: &SmallNumber, value: &Value) -> Option<Vec<u8>> {
+    if let Some(hex) = value.as_str().filter(|text| text.starts_with("0x")) {
+        return bits(number.word, hex);
+    }
+    number.code(f64::from_le_bytes(float(8, value)?.try_into().ok()?))
+}
+
+/// Reads bytes that are padded with zeros: base64, or text that is no base64.
+fn padded(width: usize, value: &Value) -> Option<Vec<u8>> {
+    let mut bytes = match value {
+        Value::String(text) => STANDARD.decode(text).unwrap_or(text.clone().into_bytes()),
+        Value::Array(list) => byte_list(list)?,
+        Value::Number(number) if number.as_f64() == Some(0.0) => Vec::new(),
+        _ => return None,
+    };
+    let zeros = bytes.iter().skip(width).all(|&byte| byte == 0);
+    bytes.resize(width, 0);
+    zeros.then_some(bytes)
+}
+
+/// Reads text as code points padded with zeros.
+fn utf32(length: usize, value: &Value) -> Option<Vec<u8>> {
+    let text = match value {
+        Value::String(text) => text.as_str(),
+        Value::Number(number) if number.as_f64() == Some(0.0) => "",
+        _ => return None,
+    };
+    let mut bytes: Vec<u8> = text
+        .chars()
+        .flat_map(|letter| u32::from(letter).to_le_bytes())
+        .collect();
+    let fits = bytes.len() <= length.checked_mul(4)?;
+    bytes.resize(length * 4, 0);
+    fits.then_some(bytes)
+}
+
+/// Reads a structure: an object by field, a list in their order, base64 of it all, or 0 for all zeros.
+fn structure(fields: &[Field], size: usize, value: &Value) -> Option<Vec<u8>> {
+    if !matches!(value, Value::Object(_) | Value::Array(_)) {
+        return raw(size, value);
+    }
+    let mut bytes = Vec::with_capacity(size);
+    for (place, field) in fields.iter().enumerate() {
+        let part = match value {
+            Value::Array(parts) => parts.get(place)?,
+            parts => parts.get(&field.name)?,
+        };
+        let whole = field.data_type.size()?.checked_mul(field.count()?)?;
+        if field.shape.is_empty() {
+            bytes.extend(element(&field.data_type, part)?);
+        } else {
+            bytes.extend(raw(whole, part)?);
+        }
+    }
+    (bytes.len() == size).then_some(bytes)
+}
+
+fn byte_list(list: &[Value]) -> Option<Vec<u8>> {
+    list.iter()
+        .map(|number| u8::try_from(number.as_u64()?).ok())
+        .collect()
 }
 
 fn boolean(value: &Value) -> Option<bool> {
@@ -123,20 +236,17 @@ fn bits(width: usize, hex: &str) -> Option<Vec<u8>> {
 /// Reads the bytes of a raw element: a list of numbers, or base64. A single 0 is all zeros.
 fn raw(width: usize, value: &Value) -> Option<Vec<u8>> {
     let bytes = match value {
-        Value::Array(list) => list
-            .iter()
-            .map(|n| n.as_u64().and_then(|n| u8::try_from(n).ok()))
-            .collect::<Option<Vec<u8>>>()?,
+        Value::Array(list) => byte_list(list)?,
         Value::String(text) if text.is_empty() => vec![0; width],
         Value::String(text) => STANDARD.decode(text).ok()?,
-        Value::Number(number) if number.as_u64() == Some(0) => vec![0; width],
+        Value::Number(number) if number.as_f64() == Some(0.0) => vec![0; width],
         _ => return None,
     };
     (bytes.len() == width).then_some(bytes)
 }
 
 /// Returns the value as final v3 writes it.
-fn to_json(data_type: &DataType, bytes: &[u8]) -> Value {
+pub fn to_json(data_type: &DataType, bytes: &[u8]) -> Value {
     let number = |bytes: &[u8]| {
         let mut wide = [0; 8];
         wide[..bytes.len()].copy_from_slice(bytes);
@@ -154,8 +264,41 @@ fn to_json(data_type: &DataType, bytes: &[u8]) -> Value {
             let (real, imaginary) = bytes.split_at(width / 2);
             json!([float_json(real), float_json(imaginary)])
         }
-        DataType::Raw(_) | DataType::Unknown(_) => json!(bytes),
+        DataType::Small(number) => small_json(number, bytes),
+        DataType::DateTime(_) | DataType::TimeDelta(_) => json!(number(bytes) as i64),
+        DataType::FixedText(_) => json!(text_of(bytes)),
+        DataType::Text | DataType::Object => json!(String::from_utf8_lossy(bytes)),
+        DataType::Raw(_)
+        | DataType::FixedBytes(_)
+        | DataType::Struct(_)
+        | DataType::Bytes
+        | DataType::List(_)
+        | DataType::Unknown(_) => json!(STANDARD.encode(bytes)),
     }
+}
+
+fn small_json(number: &SmallNumber, bytes: &[u8]) -> Value {
+    let parts: Vec<Value> = bytes
+        .chunks(number.word)
+        .map(|part| match number.value(part) {
+            Some(value) => float_json(&value.to_le_bytes()),
+            None => Value::Null,
+        })
+        .collect();
+    match parts.as_slice() {
+        [part] => part.clone(),
+        _ => json!(parts),
+    }
+}
+
+/// Returns the text of UTF-32 code points less the zeros at its end.
+fn text_of(bytes: &[u8]) -> String {
+    let (points, _) = bytes.as_chunks::<4>();
+    let letters: String = points
+        .iter()
+        .map(|point| char::from_u32(u32::from_le_bytes(*point)).unwrap_or('\u{fffd}'))
+        .collect();
+    letters.trim_end_matches('\0').to_string()
 }
 
 /// Returns a float as a number, a word, or (a NaN that is not the usual one) its bits.
@@ -199,6 +342,7 @@ fn float_json(bytes: &[u8]) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dialect::typestr;
 
     fn read(name: &str, value: Value) -> Option<(Vec<u8>, Value)> {
         parse(&DataType::from_v3(name), &value)
@@ -241,6 +385,68 @@ mod tests {
         assert_eq!(read("r16", json!([1, 2])).unwrap().0, [1, 2]);
         assert_eq!(read("r16", json!("AQI=")).unwrap().0, [1, 2]);
         assert_eq!(read("r16", json!([1])), None);
+        assert_eq!(
+            read("bfloat16", json!(1.5)).unwrap(),
+            (vec![0xc0, 0x3f], json!(1.5))
+        );
+        assert_eq!(
+            read("complex_bfloat16", json!([0, "NaN"])).unwrap().1,
+            json!([0.0, "NaN"])
+        );
+        assert_eq!(read("float8_e5m2", json!("0x7f")).unwrap().0, [0x7f]);
         assert_eq!(read("bool", json!(1)).unwrap(), (vec![1], json!(true)));
+    }
+
+    fn stored(dtype: Value, value: Value) -> Option<(Vec<u8>, Value)> {
+        let typed = typestr::parse(&dtype).unwrap();
+        let fill = parse_stored(&typed, &value).ok()?;
+        Some((fill.bytes, fill.json))
+    }
+
+    #[test]
+    fn text_and_times_are_read() {
+        assert_eq!(
+            stored(json!("|S3"), json!("YWI=")).unwrap(),
+            (b"ab\0".to_vec(), json!("YWIA"))
+        );
+        assert_eq!(stored(json!("|S2"), json!("YWJj")), None);
+        assert_eq!(
+            stored(json!(">U2"), json!("\u{e9}")).unwrap().1,
+            json!("\u{e9}")
+        );
+        assert_eq!(stored(json!("<U1"), json!("ab")), None);
+        assert_eq!(
+            stored(json!("<M8[s]"), json!("NaT")).unwrap().1,
+            json!(i64::MIN)
+        );
+        assert_eq!(stored(json!("<m8[s]"), json!(-5)).unwrap().1, json!(-5));
+    }
+
+    #[test]
+    fn structures_are_read_in_every_form() {
+        let dtype = json!([["a", ">i2"], ["b", "|S2"]]);
+        let little = (vec![2, 1, b'x', 0], json!(STANDARD.encode([2, 1, b'x', 0])));
+        let packed = json!(STANDARD.encode([1, 2, b'x', 0]));
+        assert_eq!(stored(dtype.clone(), packed).unwrap(), little);
+        assert_eq!(
+            stored(dtype.clone(), json!({ "a": 258, "b": "eA==" })).unwrap(),
+            little
+        );
+        assert_eq!(stored(dtype.clone(), json!([258, "eA=="])).unwrap(), little);
+        assert_eq!(stored(dtype.clone(), json!(0)).unwrap().0, [0; 4]);
+        assert_eq!(stored(dtype, json!({ "a": 1 })), None);
+    }
+
+    #[test]
+    fn elements_without_a_length_are_read() {
+        assert_eq!(
+            read("string", json!("NA")).unwrap(),
+            (b"NA".to_vec(), json!("NA"))
+        );
+        assert_eq!(read("string", json!(0)).unwrap(), (vec![], json!("")));
+        assert_eq!(
+            read("bytes", json!([1, 2])).unwrap(),
+            (vec![1, 2], json!("AQI="))
+        );
     }
 }

@@ -14,8 +14,10 @@ use crate::store::Key;
 pub mod fill;
 pub mod json;
 mod stored_order;
+pub mod typestr;
 pub mod v2;
 pub mod v3;
+pub mod v3_type;
 
 /// A dialect: where its documents are and how they read.
 pub struct Dialect {

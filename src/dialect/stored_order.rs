@@ -6,6 +6,9 @@
 
 use serde_json::Map;
 use serde_json::Value;
+use serde_json::json;
+
+use crate::model::CodecSpec;
 
 /// What a change of byte order would turn round: words of that many bytes, now in this order.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,13 +26,14 @@ impl Order {
         }
     }
 
-    /// Returns the order as codec `bytes` names it, or nothing if it has no meaning.
-    pub(super) fn endian(self) -> Option<&'static str> {
-        match self {
-            Order { word: 0 | 1, .. } => None,
-            Order { big: true, .. } => Some("big"),
-            Order { big: false, .. } => Some("little"),
-        }
+    /// Returns the codec `bytes` of this order.
+    pub(super) fn bytes_codec(self) -> CodecSpec {
+        let configuration = match self {
+            Order { word: 0 | 1, .. } => Value::Null,
+            Order { big: true, .. } => json!({ "endian": "big" }),
+            Order { big: false, .. } => json!({ "endian": "little" }),
+        };
+        CodecSpec::new("bytes", configuration)
     }
 
     /// Returns the order after a filter, or nothing if the filter takes the elements for others than they
@@ -71,7 +75,6 @@ impl Order {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn after(order: Order, filter: Value) -> Option<Order> {
         let members = filter.as_object().unwrap();
@@ -100,7 +103,8 @@ mod tests {
         let cast = json!({ "id": "astype", "decode_dtype": "<f8", "encode_dtype": ">f4" });
         assert_eq!(after(little, cast), Some(Order::new(4, true)));
         let packed = json!({ "id": "packbits" });
-        assert_eq!(after(Order::new(1, false), packed).unwrap().endian(), None);
+        let codec = after(Order::new(1, false), packed).unwrap().bytes_codec();
+        assert!(codec.configuration.is_empty());
         let same = json!({ "id": "delta", "dtype": ">i4" });
         assert_eq!(after(Order::new(4, true), same), Some(Order::new(4, true)));
     }

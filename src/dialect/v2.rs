@@ -13,6 +13,8 @@ use crate::dialect::check_shapes;
 use crate::dialect::fill;
 use crate::dialect::lengths;
 use crate::dialect::stored_order::Order;
+use crate::dialect::typestr;
+use crate::dialect::typestr::Typed;
 use crate::error::Error;
 use crate::error::Result;
 use crate::model::Array;
@@ -20,7 +22,6 @@ use crate::model::CodecSpec;
 use crate::model::DataType;
 use crate::model::Group;
 use crate::model::KeyScheme;
-use crate::model::MAX_ELEMENT;
 use crate::model::Node;
 use crate::store::Key;
 
@@ -71,54 +72,61 @@ fn array(
     let shape = lengths(members, "shape")?;
     let chunk_shape = lengths(members, "chunks")?;
     check_shapes(&shape, &chunk_shape)?;
-    let (data_type, endian) = data_type(members)?;
+    let typed = data_type(members)?;
     Ok(Array {
         dialect: DIALECT.name,
-        fill_value: fill::parse(
-            &data_type,
-            members.get("fill_value").unwrap_or(&Value::Null),
-        )?,
-        codecs: codecs(members, shape.len(), &data_type, endian)?,
+        fill_value: fill::parse_stored(&typed, members.get("fill_value").unwrap_or(&Value::Null))?,
+        codecs: codecs(members, shape.len(), &typed)?,
         keys: keys(path, members)?,
         dimension_names: dimension_names(&attributes, shape.len()),
         attributes,
-        undecodable: None,
+        undecodable: undecodable(filters(members)?),
         shape,
         chunk_shape,
-        data_type,
+        data_type: typed.data_type,
     })
 }
 
-/// Reads a numpy type string: byte order, kind, bytes (v2 specification, "Data type encoding").
-fn data_type(members: &Map<String, Value>) -> Result<(DataType, &'static str)> {
+/// Reads `dtype`; that of objects says nothing, so their codec does.
+fn data_type(members: &Map<String, Value>) -> Result<Typed> {
     let dtype = members
         .get("dtype")
         .ok_or_else(|| Error::corrupt("dtype", "is missing"))?;
-    let Value::String(text) = dtype else {
-        return Ok((DataType::Unknown(dtype.to_string()), "little"));
-    };
-    let endian = if text.starts_with('>') {
-        "big"
-    } else {
-        "little"
-    };
-    let known = |text: &str| {
-        let kind = text.trim_start_matches(['<', '>', '|', '=']);
-        let width: usize = kind.get(1..)?.parse().ok()?;
-        match (kind.get(..1)?, width) {
-            ("b", 1) => Some(DataType::Bool),
-            ("i", 1 | 2 | 4 | 8) => Some(DataType::Int(width)),
-            ("u", 1 | 2 | 4 | 8) => Some(DataType::UInt(width)),
-            ("f", 2 | 4 | 8) => Some(DataType::Float(width)),
-            ("c", 8 | 16) => Some(DataType::Complex(width)),
-            ("V", 1..=MAX_ELEMENT) => Some(DataType::Raw(width)),
-            _ => None,
+    let is_nczarr = members
+        .keys()
+        .any(|name| name.eq_ignore_ascii_case("_nczarr_array"));
+    match dtype.as_str() {
+        Some("|O" | "O") => Ok(Typed::little(object_type(filters(members)?)?)),
+        // netcdf-c says text where it writes one byte an element.
+        Some("<U1" | ">U1") if is_nczarr => Ok(Typed::little(DataType::FixedBytes(1))),
+        _ => typestr::parse(dtype),
+    }
+}
+
+/// Returns what the elements of an object array are, by the filter that makes bytes of them.
+fn object_type(filters: &[Value]) -> Result<DataType> {
+    for filter in filters {
+        match filter.get("id").and_then(Value::as_str).unwrap_or_default() {
+            "vlen-utf8" | "categorize" => return Ok(DataType::Text),
+            "vlen-bytes" => return Ok(DataType::Bytes),
+            "vlen-array" => {
+                let element = typestr::parse(filter.get("dtype").unwrap_or(&Value::Null))?;
+                return Ok(DataType::List(Box::new(element.data_type)));
+            }
+            "json2" | "msgpack2" | "msgpack" | "json" => return Ok(DataType::Object),
+            _ => {}
         }
-    };
-    Ok((
-        known(text).unwrap_or_else(|| DataType::Unknown(text.clone())),
-        endian,
-    ))
+    }
+    Ok(DataType::Unknown("|O".to_string()))
+}
+
+/// Says why the chunks of an array can never be decoded.
+fn undecodable(filters: &[Value]) -> Option<String> {
+    let pickles = |filter: &Value| filter.get("id").and_then(Value::as_str) == Some("pickle");
+    filters.iter().any(pickles).then(|| {
+        "filter pickle: unpickling runs whatever program the chunk holds, so it is never done"
+            .to_string()
+    })
 }
 
 /// Filters that work on bytes, not on elements: what follows them does too.
@@ -139,21 +147,36 @@ const BYTE_FILTERS: [&str; 14] = [
     "zstd",
 ];
 
+/// Filters that make bytes of elements themselves, whatever the byte order.
+const OBJECT_FILTERS: [&str; 7] = [
+    "json",
+    "json2",
+    "msgpack",
+    "msgpack2",
+    "vlen-array",
+    "vlen-bytes",
+    "vlen-utf8",
+];
+
 /// Builds the chain: memory order, filters, byte order, compressor. Byte order comes before the first
 /// filter that works on bytes, or that takes elements for others than they are.
-fn codecs(
-    members: &Map<String, Value>,
-    rank: usize,
-    data_type: &DataType,
-    endian: &str,
-) -> Result<Vec<CodecSpec>> {
+fn codecs(members: &Map<String, Value>, rank: usize, typed: &Typed) -> Result<Vec<CodecSpec>> {
+    let data_type = &typed.data_type;
     let mut chain = Vec::new();
     chain.extend(memory_order(members, rank)?);
+    let stored = Order::new(data_type.word(), typed.is_big());
+    let bytes = |order: Order| match order == stored {
+        true => typed.bytes_codec(),
+        false => order.bytes_codec(),
+    };
     // The order of elements, as long as they are elements.
-    let mut order = Some(Order::new(data_type.word(), endian == "big"));
+    let mut order = Some(stored);
     for filter in filters(members)? {
         let codec = numcodec(filter, data_type)?;
         let id = filter.get("id").and_then(Value::as_str).unwrap_or_default();
+        if OBJECT_FILTERS.contains(&id) {
+            order = None;
+        }
         if let Some(before) = order {
             let after = before.after(id, &codec.configuration);
             order = after.filter(|_| !BYTE_FILTERS.contains(&id));
@@ -167,13 +190,6 @@ fn codecs(
         Some(compressor) => chain.push(numcodec(compressor, data_type)?),
     }
     Ok(chain)
-}
-
-fn bytes(order: Order) -> CodecSpec {
-    match order.endian() {
-        None => CodecSpec::new("bytes", Value::Null),
-        Some(endian) => CodecSpec::new("bytes", json!({ "endian": endian })),
-    }
 }
 
 /// Reads `order`: F is a transposition.
@@ -215,7 +231,7 @@ fn numcodec(configuration: &Value, data_type: &DataType) -> Result<CodecSpec> {
     let id = id.as_str().ok_or_else(wrong)?;
     match id {
         "blosc" => Ok(blosc(members, data_type)),
-        "zstd" | "gzip" => Ok(CodecSpec {
+        "zstd" | "gzip" | "vlen-utf8" | "vlen-bytes" => Ok(CodecSpec {
             name: id.to_string(),
             configuration: members,
         }),
@@ -356,8 +372,36 @@ mod tests {
     }
 
     #[test]
+    fn objects_are_what_their_filter_makes() {
+        let of = |filter: Value| {
+            let array =
+                read(json!({ "dtype": "|O", "fill_value": 0, "filters": [filter] })).unwrap();
+            let names: Vec<_> = array
+                .codecs
+                .iter()
+                .map(|codec| codec.name.clone())
+                .collect();
+            (array.data_type, names.join(" "))
+        };
+        assert_eq!(
+            of(json!({ "id": "vlen-utf8" })),
+            (DataType::Text, "transpose vlen-utf8 blosc".to_string())
+        );
+        let list = of(json!({ "id": "vlen-array", "dtype": "<i4" })).0;
+        assert_eq!(list, DataType::List(Box::new(DataType::Int(4))));
+        let pickled = json!({ "dtype": "|O", "fill_value": 0, "filters": [{ "id": "pickle", "protocol": 4 }] });
+        assert!(
+            read(pickled)
+                .unwrap()
+                .undecodable
+                .unwrap()
+                .contains("pickle")
+        );
+    }
+
+    #[test]
     fn types_that_are_not_known_are_kept() {
-        let array = read(json!({ "dtype": [["x", "<i4"]], "fill_value": null })).unwrap();
+        let array = read(json!({ "dtype": [["x", "|O"]], "fill_value": null })).unwrap();
         assert!(matches!(array.data_type, DataType::Unknown(_)));
     }
 

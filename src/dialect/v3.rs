@@ -12,11 +12,12 @@ use crate::dialect::Document;
 use crate::dialect::check_shapes;
 use crate::dialect::fill;
 use crate::dialect::lengths;
+use crate::dialect::typestr::Typed;
+use crate::dialect::v3_type;
 use crate::error::Error;
 use crate::error::Result;
 use crate::model::Array;
 use crate::model::CodecSpec;
-use crate::model::DataType;
 use crate::model::Group;
 use crate::model::KeyScheme;
 use crate::model::Node;
@@ -100,23 +101,31 @@ fn array(path: &Key, members: &Map<String, Value>) -> Result<Array> {
     let shape = lengths(members, "shape")?;
     let chunk_shape = chunk_shape(members)?;
     check_shapes(&shape, &chunk_shape)?;
-    let data_type = data_type(members)?;
-    let fill_value = fill::parse(
-        &data_type,
-        members.get("fill_value").unwrap_or(&Value::Null),
-    )?;
+    let codecs = codecs(members.get("codecs"))?;
+    let data_type = members
+        .get("data_type")
+        .ok_or_else(|| Error::corrupt("data_type", "is missing"))
+        .and_then(v3_type::parse)?;
+    let typed = Typed::new(data_type, codecs.iter().any(is_big_endian));
+    let fill_value = fill::parse_stored(&typed, members.get("fill_value").unwrap_or(&Value::Null))?;
     Ok(Array {
         dialect: DIALECT.name,
         fill_value,
-        codecs: codecs(members.get("codecs"))?,
+        codecs,
         keys: keys(path, members)?,
         dimension_names: dimension_names(members, shape.len())?,
         attributes: attributes(members),
         undecodable: undecodable(members),
         shape,
         chunk_shape,
-        data_type,
+        data_type: typed.data_type,
     })
+}
+
+/// Whether a codec makes elements big-endian; their fill value is then spelt so too.
+fn is_big_endian(codec: &CodecSpec) -> bool {
+    let endian = codec.configuration.get("endian").and_then(Value::as_str);
+    ["bytes", "endian"].contains(&codec.name.as_str()) && endian == Some("big")
 }
 
 /// Says why the array's chunks cannot mean what they seem to.
@@ -146,16 +155,6 @@ fn named<'a>(value: &'a Value, member: &str) -> Result<(&'a str, Option<&'a Map<
     let name =
         name.ok_or_else(|| Error::corrupt(member, format!("expected a name, found {value}")))?;
     Ok((name, value.get("configuration").and_then(Value::as_object)))
-}
-
-fn data_type(members: &Map<String, Value>) -> Result<DataType> {
-    let value = members
-        .get("data_type")
-        .ok_or_else(|| Error::corrupt("data_type", "is missing"))?;
-    match named(value, "data_type")? {
-        (name, None) => Ok(DataType::from_v3(name)),
-        (_, Some(_)) => Ok(DataType::Unknown(value.to_string())),
-    }
 }
 
 fn chunk_shape(members: &Map<String, Value>) -> Result<Vec<u64>> {
@@ -267,7 +266,7 @@ fn render_array(array: &Array) -> Value {
         "zarr_format": 3,
         "node_type": "array",
         "shape": array.shape,
-        "data_type": rendered_type(&array.data_type),
+        "data_type": v3_type::render(&array.data_type),
         "chunk_grid": { "name": "regular", "configuration": { "chunk_shape": array.chunk_shape } },
         "chunk_key_encoding": array.keys.v3,
         "fill_value": array.fill_value.json,
@@ -279,15 +278,6 @@ fn render_array(array: &Array) -> Value {
     }
     rendered["storage_transformers"] = json!([]);
     rendered
-}
-
-/// A type that is not known is shown as it was found.
-fn rendered_type(data_type: &DataType) -> Value {
-    let name = data_type.v3_name();
-    match serde_json::from_str(&name) {
-        Ok(value @ Value::Object(_)) => value,
-        _ => json!(name),
-    }
 }
 
 #[cfg(test)]

@@ -1,21 +1,26 @@
 //! Virtual files of a box of an array: some header bytes, then the flat bytes. The table of formats.
 //!
-//! A format is pure: it says for which arrays it exists and what its header is. To add one: a file and a
-//! line in `FORMATS`.
+//! A format is pure: it says for which arrays it exists and what its header is; of elements without a fixed
+//! length it makes a whole file when that is opened. To add one: a file and a line in `FORMATS`.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::array::OpenArray;
 use crate::array::flat::Flat;
 use crate::array::flat::Span;
+use crate::array::ragged::Records;
 use crate::buffer::Buffer;
+use crate::cache::Permit;
 use crate::error::Error;
 use crate::error::Result;
 use crate::grid::Region;
 use crate::model::Array;
 
+pub mod descr;
 pub mod npy;
 pub mod raw;
+pub mod txt;
 
 /// A file format for an array.
 pub struct Format {
@@ -24,10 +29,33 @@ pub struct Format {
     /// Returns the bytes before the elements of a box of that shape; nothing if the format cannot hold
     /// such elements.
     pub header: fn(&Array, &[u64]) -> Option<Vec<u8>>,
+    /// Returns a whole file of a box of elements without a fixed length, if the format has one.
+    pub ragged: Option<Ragged>,
+    /// Whether a directory shows such a file before anybody asked for it.
+    pub lists_ragged: bool,
+}
+
+/// Makes a file of all elements of a box of a shape.
+type Ragged = fn(&Records, &[u64]) -> Result<Vec<u8>>;
+
+impl Format {
+    /// Whether the format has files of an array.
+    pub fn fits(&self, array: &Array) -> bool {
+        match array.data_type.is_variable() {
+            true => self.ragged.is_some(),
+            // An array that does not decode has its files all the same; they say why.
+            false => self.extension != txt::FORMAT.extension,
+        }
+    }
+
+    /// Whether the directory of an array shows its file.
+    pub fn is_listed(&self, array: &Array) -> bool {
+        self.fits(array) && (self.lists_ragged || !array.data_type.is_variable())
+    }
 }
 
 /// Every format.
-pub const FORMATS: &[&Format] = &[&npy::FORMAT, &raw::FORMAT];
+pub const FORMATS: &[&Format] = &[&npy::FORMAT, &raw::FORMAT, &txt::FORMAT];
 
 /// Returns the format of an extension.
 pub fn format(extension: &str) -> Result<&'static Format> {
@@ -43,28 +71,73 @@ pub fn format(extension: &str) -> Result<&'static Format> {
 
 /// A file that does not exist in the store.
 pub struct Export {
+    array: Arc<OpenArray>,
     header: Vec<u8>,
-    body: Flat,
+    body: Body,
+}
+
+/// What comes after the header.
+enum Body {
+    /// Elements of one length, put together where somebody reads.
+    Flat(Flat),
+    /// A file made when it was opened, and the memory that it is counted in.
+    Whole { bytes: Vec<u8>, _room: Permit },
+}
+
+impl Body {
+    fn len(&self) -> u64 {
+        match self {
+            Body::Flat(flat) => flat.len(),
+            Body::Whole { bytes, .. } => bytes.len() as u64,
+        }
+    }
+
+    /// Returns bytes that memory has; the range must lie in the body.
+    fn read_now(&self, range: Range<u64>) -> Option<Span> {
+        match self {
+            Body::Flat(flat) => flat.read_now(range),
+            Body::Whole { bytes, .. } => {
+                let part = bytes.get(range.start as usize..range.end as usize);
+                Some(Span::Own(part.unwrap_or_default().to_vec().into()))
+            }
+        }
+    }
+
+    fn read(&self, range: Range<u64>) -> Result<Span> {
+        match self {
+            Body::Flat(flat) => flat.read(range),
+            Body::Whole { .. } => Ok(self.read_now(range).unwrap_or(Span::Own(Buffer::default()))),
+        }
+    }
 }
 
 impl Export {
-    /// Opens a box of an array in a format; `Unsupported` if the elements have no fixed size or the format
-    /// cannot hold them.
+    /// Opens a box of an array in a format; `Unsupported` if the array does not decode or the format cannot
+    /// hold its elements. Elements without a fixed length are all read now, `TooLarge` if they are too many.
     pub fn open(array: &Arc<OpenArray>, format: &Format, region: Region) -> Result<Export> {
-        let header = (format.header)(array.array(), &region.shape).ok_or_else(|| {
-            let name = array.array().data_type.v3_name();
+        let described = array.array();
+        let cannot_hold = || {
+            let name = &described.data_type;
             Error::unsupported(
                 &array.found().path,
                 format!("{} cannot hold {name}", format.extension),
             )
-        })?;
+        };
+        let (header, body) = if described.data_type.is_variable() {
+            let make = format.ragged.ok_or_else(cannot_hold)?;
+            (Vec::new(), whole(array, make, &region)?)
+        } else {
+            let header = (format.header)(described, &region.shape).ok_or_else(cannot_hold)?;
+            (header, Body::Flat(Flat::new(array.clone(), region)?))
+        };
         Ok(Export {
+            array: array.clone(),
             header,
-            body: Flat::new(array.clone(), region)?,
+            body,
         })
     }
 
-    /// Returns the length in bytes, known without decoding.
+    /// Returns the length in bytes.
     pub fn len(&self) -> u64 {
         self.body.len() + self.header.len() as u64
     }
@@ -76,7 +149,7 @@ impl Export {
 
     /// Returns the array.
     pub fn array(&self) -> &Arc<OpenArray> {
-        self.body.array()
+        &self.array
     }
 
     /// Returns the bytes at `offset` if memory has them.
@@ -116,4 +189,12 @@ impl Export {
             .unwrap_or_default()
             .to_vec()
     }
+}
+
+/// Reads all elements of a box and makes a file of them.
+fn whole(array: &OpenArray, make: Ragged, region: &Region) -> Result<Body> {
+    let records = array.records(region)?;
+    let bytes = make(&records, &region.shape).map_err(|error| error.about(&array.found().path))?;
+    let _room = array.room(bytes.len() as u64)?;
+    Ok(Body::Whole { bytes, _room })
 }

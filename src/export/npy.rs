@@ -1,31 +1,88 @@
-//! `.npy`: numpy's own format, version 1.0 (numpy.lib.format).
+//! `.npy`: numpy's own format (numpy.lib.format), version 1.0 where it can hold the header.
+//!
+//! Elements without a fixed length become numpy's types of fixed width, as wide as the longest.
 
+use crate::array::ragged::Records;
+use crate::error::Error;
+use crate::error::Result;
 use crate::export::Format;
-use crate::model::Array;
+use crate::export::descr;
+use crate::model::DataType;
+use crate::model::MAX_ELEMENT;
 
 /// Elements in C order behind a header that `numpy.load` maps.
 pub const FORMAT: Format = Format {
     extension: "npy",
-    header,
+    header: |array, shape| header(&descr::of(&array.data_type)?, shape),
+    ragged: Some(ragged),
+    lists_ragged: false,
 };
 
 /// The header's length is a multiple of this, so that elements are aligned in a map.
 const ALIGNMENT: usize = 64;
 
-fn header(array: &Array, shape: &[u64]) -> Option<Vec<u8>> {
-    let descr = array.data_type.npy_descr()?;
-    let lengths: Vec<String> = shape.iter().map(u64::to_string).collect();
-    let comma = if shape.len() == 1 { "," } else { "" };
-    let shape = format!("({}{comma})", lengths.join(", "));
-    let mut text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
-    // Magic, version, length of the text: 10 bytes before it, a newline at its end.
-    let length = (10 + text.len() + 1).next_multiple_of(ALIGNMENT) - 10;
-    while text.len() < length - 1 {
-        text.push(' ');
-    }
+/// Builds the header: magic, version, length of the text, the text padded, a newline.
+fn header(descr: &str, shape: &[u64]) -> Option<Vec<u8>> {
+    let shape = descr::tuple(shape);
+    let mut text = format!("{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}");
+    // Version 3.0 has room for more than 64 KiB of text, in UTF-8.
+    let is_plain = text.is_ascii() && text.len() + ALIGNMENT < usize::from(u16::MAX);
+    let before = if is_plain { 10 } else { 12 };
+    let length = (before + text.len() + 1).next_multiple_of(ALIGNMENT) - before;
+    text.push_str(&" ".repeat(length - 1 - text.len()));
     text.push('\n');
-    let mut header = b"\x93NUMPY\x01\x00".to_vec();
-    header.extend_from_slice(&u16::try_from(length).ok()?.to_le_bytes());
+    let mut header = b"\x93NUMPY".to_vec();
+    if is_plain {
+        header.extend([1, 0]);
+        header.extend(u16::try_from(length).ok()?.to_le_bytes());
+    } else {
+        header.extend([3, 0]);
+        header.extend(u32::try_from(length).ok()?.to_le_bytes());
+    }
     header.extend_from_slice(text.as_bytes());
     Some(header)
+}
+
+/// Builds a whole file of elements as wide as the longest: `S` of bytes, `U` of text.
+fn ragged(records: &Records, shape: &[u64]) -> Result<Vec<u8>> {
+    let is_text = !matches!(records.data_type(), DataType::Bytes | DataType::List(_));
+    let width = |element: &[u8]| match is_text {
+        true => String::from_utf8_lossy(element).chars().count(),
+        false => element.len(),
+    };
+    let longest = records.iter().map(width).max().unwrap_or(0).max(1);
+    let (letter, element) = if is_text {
+        ('<', longest * 4)
+    } else {
+        ('|', longest)
+    };
+    let kind = if is_text { 'U' } else { 'S' };
+    let too_large = || {
+        let found = format!(
+            "{} elements as wide as the longest, {longest}",
+            records.len()
+        );
+        Error::too_large("npy", found)
+    };
+    let body = records
+        .len()
+        .checked_mul(element)
+        .filter(|&bytes| element <= MAX_ELEMENT && bytes as u64 <= records.limit());
+    let body = body.ok_or_else(too_large)?;
+    let mut out = header(&format!("'{letter}{kind}{longest}'"), shape).ok_or_else(too_large)?;
+    out.reserve_exact(body);
+    for record in records.iter() {
+        let end = out.len() + element;
+        if is_text {
+            let text = String::from_utf8_lossy(record);
+            out.extend(
+                text.chars()
+                    .flat_map(|letter| u32::from(letter).to_le_bytes()),
+            );
+        } else {
+            out.extend_from_slice(record);
+        }
+        out.resize(end, 0);
+    }
+    Ok(out)
 }

@@ -2,8 +2,11 @@
 
 use crate::export::Format;
 
-/// Elements in C order, little-endian, without a header.
+/// Elements in C order, little-endian, without a header; those without a fixed length each as a count of
+/// bytes (u32, little-endian) and the bytes.
 pub const FORMAT: Format = Format {
     extension: "raw",
     header: |array, _| array.data_type.size().map(|_| Vec::new()),
+    ragged: Some(|records, _| Ok(records.bytes().to_vec())),
+    lists_ragged: true,
 };

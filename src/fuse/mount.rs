@@ -127,9 +127,8 @@ impl Place {
         self.device
     }
 
-    /// Notes that the kernel has closed the connection. Nothing is left to detach then, and the number of the
-    /// device may already be that of another mount.
-    pub fn closed(&self) {
+    /// Notes that the kernel ended the mount: its number may by now be that of another one, which is not ours.
+    pub fn set_gone(&self) {
         self.done.store(true, Relaxed);
     }
 

@@ -1,7 +1,7 @@
 //! One mounted connection: its event loops, its readahead, and the thread that tells the kernel of changes.
 //!
-//! The kernel is told from a thread of its own, never from a handler: it may wait for a page that a read in
-//! flight holds. A session ends when its mount is gone, whoever unmounted it.
+//! The kernel is told of new content from a thread of its own, never from a handler: it may wait for a page
+//! that a read in flight holds. A session ends when its mount is gone, whoever unmounted it.
 
 use std::fs;
 use std::fs::OpenOptions;
@@ -29,6 +29,7 @@ use crate::error::Error;
 use crate::error::Result;
 use crate::stats::Stats;
 use crate::vfs::Ino;
+use crate::vfs::News;
 use crate::vfs::Vfs;
 
 /// How a mount is served.
@@ -56,6 +57,7 @@ impl Session {
         ended: impl FnOnce() + Send + 'static,
     ) -> Result<Session> {
         let Connection { device, place } = connection;
+        let place = place.map(Arc::new);
         let failed = |error: std::io::Error| Error::os("starting the session", error);
         let desk = Desk::new(vfs.clone(), stats, settings.timeout).map_err(failed)?;
         let session =
@@ -64,12 +66,12 @@ impl Session {
             raise_readahead(place.device(), settings.readahead);
         }
         let changes = announce_changes(&vfs, session.notifier()).map_err(failed)?;
-        let place = place.map(Arc::new);
         let served = place.clone();
         let serve = move || {
-            match session.run() {
-                Ok(()) => served.iter().for_each(|place| place.closed()),
-                Err(error) => log::error!("the session ended: {error}"),
+            match (session.run(), served) {
+                (Err(error), _) => log::error!("the session ended: {error}"),
+                (Ok(()), Some(place)) => place.set_gone(),
+                (Ok(()), None) => {}
             }
             changes.end();
             ended();
@@ -117,8 +119,11 @@ fn raise_readahead(device: Device, bytes: u64) {
 fn announce_changes(vfs: &Vfs, notifier: Notifier) -> std::io::Result<Changes> {
     let (sender, received) = mpsc::channel();
     let changes = Changes(Arc::new(Mutex::new(Some(sender))));
-    let noted = changes.clone();
-    vfs.on_change(Box::new(move |ino| noted.note(ino)));
+    let (noted, at_once) = (changes.clone(), notifier.clone());
+    vfs.on_change(Box::new(move |ino, news| match news {
+        News::Content => noted.note(ino),
+        News::Length => forget_length(&at_once, ino),
+    }));
     let announce = move || announce(&received, &notifier);
     thread::Builder::new()
         .name("zarrfs-notify".to_string())
@@ -140,6 +145,13 @@ impl Changes {
 
     fn end(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}
+
+/// Has the kernel ask for the attributes again. That waits for no page, so a handler may do it.
+fn forget_length(notifier: &Notifier, ino: Ino) {
+    if let Err(error) = notifier.inval_inode(INodeNo(ino.0), -1, 0) {
+        log::debug!("the kernel keeps the length of inode {}: {error}", ino.0);
     }
 }
 

@@ -48,6 +48,7 @@ use crate::store::Reader;
 use crate::store::Store;
 use crate::store::StoreConfig;
 use crate::store::Version;
+use crate::store::deal_out;
 
 /// For how long an answer about a local file is taken for true.
 const FRESH: Duration = Duration::from_secs(1);
@@ -318,6 +319,13 @@ impl Reader for OpenFile {
     }
 
     fn read_scattered(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<usize> {
+        let wanted: usize = parts.iter().map(|part| part.len()).sum();
+        // The kernel refuses reads that would end beyond what it can count.
+        if offset.saturating_add(wanted as u64) > i64::MAX as u64 {
+            let bytes = self.read_at(offset, wanted)?;
+            deal_out(&bytes, parts);
+            return Ok(bytes.len());
+        }
         fill_parts(&self.fd, offset, parts).map_err(|error| failed(&self.key, error))
     }
 

@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::error::Kind;
 use crate::error::Result;
 use crate::stats::Stats;
 use crate::store::EntryKind;
@@ -68,8 +69,17 @@ pub struct Opened {
 /// Takes inode, cursor, kind and name of a directory's entry; returns false if it has no room for it.
 pub type Sink<'a> = dyn FnMut(Ino, u64, EntryKind, &[u8]) -> bool + 'a;
 
-/// Takes the inode of a file whose content changed.
-type Notify = Box<dyn Fn(Ino) + Send + Sync>;
+/// What the kernel has to hear of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    /// Its length may have changed: said before the answer to an open.
+    Length,
+    /// Its content changed: never said while a read is being answered, whose pages the kernel may wait for.
+    Content,
+}
+
+/// Takes what the kernel has to hear.
+type Notify = Box<dyn Fn(Ino, News) + Send + Sync>;
 
 /// A mounted view.
 pub struct Vfs {
@@ -138,7 +148,7 @@ impl Vfs {
         self.inodes.path(ino)
     }
 
-    /// Has `notify` called when the content of an inode is seen to have changed.
+    /// Has `notify` called when something about an inode is seen to have changed.
     pub fn on_change(&self, notify: Notify) {
         // Only the session that serves this file system sets it, once.
         let _ = self.notify.set(notify);
@@ -215,6 +225,10 @@ impl Vfs {
         let path = self.inodes.path(ino)?;
         let opened = self.view.open(&path)?;
         let keep_cache = self.keep_cache(ino, opened.version);
+        if !keep_cache {
+            // The kernel may believe a length from before; it would cut the content off there.
+            self.tell(ino, News::Length);
+        }
         let fh = self.new_handle();
         let file = Arc::new(OpenFile {
             ino,
@@ -261,6 +275,9 @@ impl Vfs {
             Err(error) => return Some(Err(error)),
         };
         let bytes = open.file.read_now(offset, len)?;
+        if let Err(error) = self.check_current(&open) {
+            return Some(Err(error));
+        }
         self.stats.read_immediate_requests.add(1);
         self.count_read(&bytes);
         Some(Ok(bytes))
@@ -275,6 +292,7 @@ impl Vfs {
             .map_err(|error| error.about(&open.path));
         self.tell_change(&open);
         let bytes = bytes?;
+        self.check_current(&open)?;
         self.count_read(&bytes);
         Ok(bytes)
     }
@@ -296,9 +314,30 @@ impl Vfs {
         if let Some(now) = now {
             lock(&self.cached).insert(open.ino, now);
         }
+        self.tell(open.ino, News::Content);
+    }
+
+    fn tell(&self, ino: Ino, news: News) {
         if let Some(notify) = self.notify.get() {
-            notify(open.ino);
+            notify(ino, news);
         }
+    }
+
+    /// Says `Changed` to who reads a content that others have seen replaced: the kernel's pages of an inode
+    /// belong to all handles, so old bytes must not come into them again.
+    fn check_current(&self, open: &OpenFile) -> Result<()> {
+        let (Some(version), Some(&cached)) = (open.version, lock(&self.cached).get(&open.ino))
+        else {
+            return Ok(());
+        };
+        if version == cached || open.file.version() != open.version {
+            return Ok(());
+        }
+        Err(Error::new(
+            Kind::Changed,
+            &open.path,
+            "was replaced while it was open",
+        ))
     }
 
     /// Closes a file.

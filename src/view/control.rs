@@ -136,11 +136,16 @@ impl WithControl {
         WithControl { view, control }
     }
 
+    /// Whether the view itself has something of that name. A root that does not read has nothing: what is
+    /// wrong with it can be looked at through the other view.
+    fn is_taken(&self) -> Result<bool> {
+        let found = self.view.lookup(&Key::root().child(CONTROL)?);
+        Ok(matches!(found, Ok(Some(_))))
+    }
+
     fn target(&self, path: &Key) -> Result<Target<'_>> {
         let mut names = path.names();
-        if names.next() != Some(CONTROL)
-            || self.view.lookup(&Key::root().child(CONTROL)?)?.is_some()
-        {
+        if names.next() != Some(CONTROL) || self.is_taken()? {
             return Ok(Target::View(&self.view, path.clone()));
         }
         let Some(name) = names.next() else {
@@ -207,6 +212,38 @@ impl View for WithControl {
         match self.target(path)? {
             Target::View(view, path) => view.read_link(&path),
             _ => Err(Error::invalid(path, "not a symbolic link")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::view::Face;
+    use crate::view::FacesConfig;
+    use crate::view::open_faces;
+
+    #[test]
+    fn a_root_that_does_not_read_hides_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("zarr.json"), "{").unwrap();
+        let config = FacesConfig {
+            source: folder.path().display().to_string(),
+            formats: Vec::new(),
+            memory: 1 << 20,
+            max_chunk: 1 << 20,
+            timeout: Duration::from_secs(60),
+            follow_symlinks: false,
+            options: Vec::new(),
+        };
+        let faces = open_faces(&config, &Arc::default()).unwrap();
+        let view = faces.face(Face::Files);
+        let found = |path: &str| view.lookup(&Key::new(path).unwrap());
+        assert!(found("a").is_err());
+        for path in [".zarrfs", ".zarrfs/stats.json", ".zarrfs/store/zarr.json"] {
+            assert!(found(path).unwrap().is_some(), "{path}");
         }
     }
 }

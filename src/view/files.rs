@@ -123,6 +123,8 @@ impl Files {
             [CHUNKS] => Some(Place::Chunks(found)),
             [name] => {
                 let format = name.strip_prefix(self.name_of(&found)).and_then(format_of);
+                let fits = |format: &&Format| found.array().is_some_and(|array| format.fits(array));
+                let format = format.filter(fits);
                 format.map(|format| Place::Decoded(found, format, None))
             }
             [CHUNKS, name] => self.chunk_file(found, name)?,
@@ -140,7 +142,7 @@ impl Files {
             return Ok(None);
         };
         let array = self.arrays.open(&found)?;
-        let Ok(grid) = stored_grid(&array) else {
+        let (true, Ok(grid)) = (format.fits(array.array()), stored_grid(&array)) else {
             return Ok(None);
         };
         let chunk =
@@ -171,17 +173,51 @@ impl Files {
                 grid.region(&grid.indices(chunk))
             }
         };
-        Export::open(&array, format, region)
+        let export = Export::open(&array, format, region)?;
+        if array.array().data_type.is_variable() {
+            array.remember_length(file_of(format, chunk), export.len());
+        }
+        Ok(export)
+    }
+
+    /// Returns the length of a file that has to be read whole to know it: the one it had when it was opened.
+    /// A small one is read for that, so that programs that copy by `stat` miss nothing.
+    fn ragged_length(
+        &self,
+        found: &Arc<Found>,
+        format: &'static Format,
+        chunk: Option<ChunkIndex>,
+    ) -> Result<u64> {
+        let array = self.arrays.open(found)?;
+        if let Some(length) = array.remembered_length(&file_of(format, chunk)) {
+            return Ok(length);
+        }
+        let elements: u64 = array
+            .array()
+            .shape
+            .iter()
+            .try_fold(1, |all: u64, &n| all.checked_mul(n))
+            .unwrap_or(u64::MAX);
+        if elements > READ_FOR_STAT {
+            return Ok(0);
+        }
+        Ok(self.export(found, format, chunk)?.len())
     }
 
     /// Returns what `stat` shows.
     fn attr(&self, place: &Place) -> Result<Attr> {
-        let fresh = self.hierarchy.store().freshness();
+        let mut fresh = self.hierarchy.store().freshness();
         let (found, size) = match place {
             Place::Node(found) | Place::Chunks(found) => {
                 return Ok(directory_attr(found.modified, fresh));
             }
             Place::Document(found, name) => (found, document(found, name)?.len() as u64),
+            Place::Decoded(found, format, chunk) if is_ragged(found) => {
+                let size = self.ragged_length(found, format, *chunk);
+                // The next reader may find another length.
+                fresh = Duration::ZERO;
+                (found, size.or_else(unreadable)?)
+            }
             Place::Decoded(found, format, chunk) => {
                 let size = self
                     .export(found, format, *chunk)
@@ -207,8 +243,9 @@ impl Files {
                 path: found.path.clone(),
                 own: 0,
             })),
-            Node::Array(_) => {
-                let decoded = self.listed.iter().map(|format| {
+            Node::Array(array) => {
+                let listed = self.listed.iter().filter(|format| format.is_listed(array));
+                let decoded = listed.map(|format| {
                     let name = [self.name_of(found), b".", format.extension.as_bytes()].concat();
                     (name, EntryKind::File)
                 });
@@ -224,12 +261,32 @@ impl Files {
     fn list_chunks(&self, found: &Arc<Found>) -> Result<Box<dyn Listing>> {
         let array = self.arrays.open(found)?;
         let grid = stored_grid(&array)?;
+        let mut formats = self.listed.clone();
+        formats.retain(|format| format.is_listed(array.array()));
         Ok(Box::new(ChunkListing {
             grid,
-            formats: self.listed.clone(),
+            formats,
             next: 0,
         }))
     }
+}
+
+/// The most elements without a fixed length that are read because somebody asks for a file's length.
+const READ_FOR_STAT: u64 = 1 << 16;
+
+/// Names a file within an array.
+fn file_of(format: &Format, chunk: Option<ChunkIndex>) -> String {
+    match chunk {
+        None => format.extension.to_string(),
+        Some(chunk) => format!("{}.{}", chunk.0, format.extension),
+    }
+}
+
+/// Whether files of the node have to be read whole to know their lengths.
+fn is_ragged(found: &Found) -> bool {
+    found
+        .array()
+        .is_some_and(|array| array.data_type.is_variable())
 }
 
 /// Returns the grid of an array's chunks; it exists whether or not they decode.
@@ -295,6 +352,9 @@ impl View for Files {
 
     fn lookup_now(&self, path: &Key) -> Option<Option<Attr>> {
         let place = self.resolve_now(path).ok()?;
+        if matches!(&place, Some(Place::Decoded(found, ..)) if is_ragged(found)) {
+            return None;
+        }
         place.map(|place| self.attr(&place)).transpose().ok()
     }
 
@@ -407,10 +467,11 @@ struct GroupListing {
     own: usize,
 }
 
-/// Cursors of a group's own documents: beyond all that a file system gives out.
+/// Cursors of a group's own documents: beyond all that a file system gives out but its end, which ext4 has
+/// at the largest number, and below what `fuse` keeps for itself.
 const OWN: [(&[u8], u64); 2] = [
-    (METADATA, i64::MAX as u64 - 2),
-    (ATTRIBUTES, i64::MAX as u64 - 1),
+    (METADATA, i64::MAX as u64 - 4),
+    (ATTRIBUTES, i64::MAX as u64 - 3),
 ];
 
 impl GroupListing {

@@ -1,20 +1,32 @@
 //! What several tests need: the shared folder, stores written by hand, files read through a view.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod sample;
+
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use zarrfs::array::Arrays;
+use zarrfs::array::Engine;
+use zarrfs::array::Limits;
 use zarrfs::error::Result;
+use zarrfs::export::FORMATS;
+use zarrfs::hierarchy::Hierarchy;
 use zarrfs::stats::Stats;
 use zarrfs::store::Key;
+use zarrfs::store::Store;
 use zarrfs::view::View;
+use zarrfs::view::control::Control;
+use zarrfs::view::control::WithControl;
 use zarrfs::view::faces::Face;
 use zarrfs::view::faces::Faces;
 use zarrfs::view::faces::FacesConfig;
 use zarrfs::view::faces::open_faces;
+use zarrfs::view::files::Files;
+use zarrfs::view::stored::Stored;
 
 /// Returns a folder that only the project's own machines have; without it the test says so and is skipped,
 /// but where `CI` is set it fails.
@@ -69,6 +81,32 @@ pub fn open_with(source: &Path, memory: u64) -> Result<(Faces, Arc<Stats>)> {
         options: Vec::new(),
     };
     Ok((open_faces(&config, &stats)?, stats))
+}
+
+/// Both views of a store that has no path, over one cache; arrays of the root are named `sample`.
+pub struct Views {
+    pub stored: Arc<dyn View>,
+    pub files: Arc<dyn View>,
+}
+
+/// Builds the views of any store; a read that waits for somebody else's ends after `timeout`.
+pub fn views_of(store: Arc<dyn Store>, timeout: Duration) -> Views {
+    let stats = Arc::new(Stats::default());
+    let limits = Limits {
+        memory: 64 << 20,
+        max_chunk: 16 << 20,
+        timeout,
+    };
+    let hierarchy = Arc::new(Hierarchy::new(store.clone()));
+    let arrays = Arrays::new(hierarchy.clone(), Engine::new(limits, stats.clone()));
+    let files: Arc<dyn View> = Arc::new(Files::new(hierarchy, arrays, "sample", FORMATS.to_vec()));
+    let stored: Arc<dyn View> = Arc::new(Stored::new(store));
+    let views = vec![("store", stored.clone()), ("files", files.clone())];
+    let control = Arc::new(Control::new(views, stats, b"{}\n".to_vec()));
+    Views {
+        stored: Arc::new(WithControl::new(stored, control.clone())),
+        files: Arc::new(WithControl::new(files, control)),
+    }
 }
 
 /// Returns the files view of a store.

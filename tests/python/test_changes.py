@@ -1,5 +1,6 @@
 """A store that somebody else writes while it is mounted: what is opened anew shows the change within 2 seconds."""
 
+import errno
 import json
 import os
 import time
@@ -99,3 +100,35 @@ def test_changed_attributes_are_seen(store, mounted):
     assert json.loads(path.read_text()) == {}
     zarr.open_group(store, mode="r+")["a"].attrs["units"] = "K"
     assert wait_until(lambda: json.loads(path.read_text()) == {"units": "K"}, DELAY)
+
+
+def test_a_file_that_grew_is_never_cut(store, mounted):
+    mount = mounted(store)
+    shown = mount.path / "note"
+    for size in range(1, 60):
+        (store / "note").write_bytes(b"x" * 10 * size)
+        # The kernel now believes this length for a second.
+        shown.stat()
+        (store / "note").write_bytes(b"y" * 20 * size)
+        assert shown.read_bytes() == b"y" * 20 * size
+
+
+def test_old_bytes_of_a_replaced_file_never_reach_new_readers(store, mounted, tmp_path):
+    mount = mounted(store)
+    (store / "big").write_bytes(b"o" * (16 << 20))
+    old = os.open(mount.path / "big", os.O_RDONLY)
+    try:
+        assert os.pread(old, 1, 0) == b"o"
+        (tmp_path / "new").write_bytes(b"n" * (16 << 20))
+        os.replace(tmp_path / "new", store / "big")
+        time.sleep(1.3)
+        with open(mount.path / "big", "rb") as new:
+            assert os.pread(new.fileno(), 1, 0) == b"n"
+            place = 9 << 20
+            try:
+                assert os.pread(old, 4096, place) == b"n" * 4096
+            except OSError as error:
+                assert error.errno == errno.ESTALE
+            assert os.pread(new.fileno(), 1 << 20, place) == b"n" * (1 << 20)
+    finally:
+        os.close(old)

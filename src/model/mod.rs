@@ -10,6 +10,15 @@ use serde_json::json;
 use crate::error::Error;
 use crate::error::Result;
 
+mod data_type;
+mod numbers;
+
+pub use data_type::DataType;
+pub use data_type::Field;
+pub use data_type::TimeUnit;
+pub use data_type::Words;
+pub use numbers::Number;
+
 /// A group or an array.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Node {
@@ -87,7 +96,8 @@ impl CodecSpec {
 /// One element that stands for all that is not stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FillValue {
-    /// The element, little-endian, as long as the data type says; empty if the type has no fixed size.
+    /// The element, little-endian, as long as the data type says; without a length if the type has none of
+    /// its own.
     pub bytes: Vec<u8>,
     /// The value as final v3 writes it.
     pub json: Value,
@@ -133,104 +143,6 @@ impl KeyScheme {
     }
 }
 
-/// The type of an element. Widths are in bytes.
-#[derive(Clone, Debug, PartialEq)]
-pub enum DataType {
-    /// One byte, 0 or 1.
-    Bool,
-    /// Signed integer of 1, 2, 4 or 8 bytes.
-    Int(usize),
-    /// Unsigned integer of 1, 2, 4 or 8 bytes.
-    UInt(usize),
-    /// IEEE 754 number of 2, 4 or 8 bytes.
-    Float(usize),
-    /// Two floats, real and imaginary, 8 or 16 bytes together.
-    Complex(usize),
-    /// `r*`: that many bytes without a meaning.
-    Raw(usize),
-    /// A type this program does not know, as the metadata spell it.
-    Unknown(String),
-}
-
-impl DataType {
-    /// Reads a core data type of final v3 (core specification, "Core data types").
-    pub fn from_v3(name: &str) -> DataType {
-        match name {
-            "bool" => DataType::Bool,
-            "int8" => DataType::Int(1),
-            "int16" => DataType::Int(2),
-            "int32" => DataType::Int(4),
-            "int64" => DataType::Int(8),
-            "uint8" => DataType::UInt(1),
-            "uint16" => DataType::UInt(2),
-            "uint32" => DataType::UInt(4),
-            "uint64" => DataType::UInt(8),
-            "float16" => DataType::Float(2),
-            "float32" => DataType::Float(4),
-            "float64" => DataType::Float(8),
-            "complex64" => DataType::Complex(8),
-            "complex128" => DataType::Complex(16),
-            other => raw_bits(other).map_or(DataType::Unknown(other.to_string()), DataType::Raw),
-        }
-    }
-
-    /// Returns the name in final v3.
-    pub fn v3_name(&self) -> String {
-        match self {
-            DataType::Bool => "bool".to_string(),
-            DataType::Int(width) => format!("int{}", width * 8),
-            DataType::UInt(width) => format!("uint{}", width * 8),
-            DataType::Float(width) => format!("float{}", width * 8),
-            DataType::Complex(width) => format!("complex{}", width * 8),
-            DataType::Raw(width) => format!("r{}", width * 8),
-            DataType::Unknown(name) => name.clone(),
-        }
-    }
-
-    /// Returns the length of an element in bytes, or nothing if it is not known.
-    pub fn size(&self) -> Option<usize> {
-        match self {
-            DataType::Bool => Some(1),
-            DataType::Int(width)
-            | DataType::UInt(width)
-            | DataType::Float(width)
-            | DataType::Complex(width)
-            | DataType::Raw(width) => Some(*width),
-            DataType::Unknown(_) => None,
-        }
-    }
-
-    /// Returns the length of what a change of byte order turns round: half an element for complex
-    /// numbers, one byte where order has no meaning.
-    pub fn word(&self) -> usize {
-        match self {
-            DataType::Int(width) | DataType::UInt(width) | DataType::Float(width) => *width,
-            DataType::Complex(width) => width / 2,
-            DataType::Bool | DataType::Raw(_) | DataType::Unknown(_) => 1,
-        }
-    }
-
-    /// Returns the type as numpy's `.npy` header names it, little-endian.
-    pub fn npy_descr(&self) -> Option<String> {
-        let order = if self.word() == 1 { '|' } else { '<' };
-        match self {
-            DataType::Bool => Some("|b1".to_string()),
-            DataType::Int(width) => Some(format!("{order}i{width}")),
-            DataType::UInt(width) => Some(format!("{order}u{width}")),
-            DataType::Float(width) => Some(format!("{order}f{width}")),
-            DataType::Complex(width) => Some(format!("{order}c{width}")),
-            DataType::Raw(width) => Some(format!("|V{width}")),
-            DataType::Unknown(_) => None,
-        }
-    }
-}
-
-/// Reads `r*`: the number of bits is a positive multiple of 8, no more than can be meant.
-fn raw_bits(name: &str) -> Option<usize> {
-    let bits: usize = name.strip_prefix('r')?.parse().ok()?;
-    (bits > 0 && bits.is_multiple_of(8) && bits / 8 <= MAX_ELEMENT).then_some(bits / 8)
-}
-
 /// The longest element that is taken to be meant, 1 MiB.
 pub const MAX_ELEMENT: usize = 1 << 20;
 
@@ -247,20 +159,24 @@ impl Array {
     }
 
     /// Returns the length of an element in bytes.
+    ///
+    /// Fails with `Unsupported` for elements without a fixed length, `TooLarge` above `MAX_ELEMENT`.
     pub fn element_size(&self) -> Result<usize> {
+        let name = &self.data_type;
         match self.data_type.size() {
             Some(size) if size <= MAX_ELEMENT => Ok(size),
             Some(size) => Err(Error::too_large(
                 "data_type",
                 format!("an element of {size} bytes"),
             )),
-            None => {
-                let name = self.data_type.v3_name();
-                Err(Error::unsupported(
-                    "data_type",
-                    format!("{name} is not known"),
-                ))
-            }
+            None if self.data_type.is_variable() => Err(Error::unsupported(
+                "data_type",
+                format!("elements of {name} have no fixed length"),
+            )),
+            None => Err(Error::unsupported(
+                "data_type",
+                format!("{name} is not known"),
+            )),
         }
     }
 }
@@ -288,26 +204,6 @@ pub fn bytes_of(shape: &[u64], element: usize) -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn core_types_keep_their_names() {
-        for name in [
-            "bool",
-            "int8",
-            "uint64",
-            "float16",
-            "complex64",
-            "complex128",
-            "r24",
-        ] {
-            assert_eq!(DataType::from_v3(name).v3_name(), name);
-        }
-        assert_eq!(
-            DataType::from_v3("r12"),
-            DataType::Unknown("r12".to_string())
-        );
-        assert_eq!(DataType::from_v3("complex64").word(), 4);
-    }
 
     #[test]
     fn products_that_overflow_are_refused() {

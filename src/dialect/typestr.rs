@@ -1,0 +1,289 @@
+//! numpy's spelling of types: `<f4`, `|S5`, `>M8[ns]`, and lists of fields.
+//!
+//! v2 specification, "Data type encoding"; the drafts use it too. What numpy knows and this program does not
+//! stays `Unknown`; only what numpy could not have written is an error. Byte order is no part of the model's
+//! types, so it comes out beside the type and becomes the codec `bytes`.
+
+use serde_json::Value;
+use serde_json::json;
+
+use crate::error::Error;
+use crate::error::Result;
+use crate::model::CodecSpec;
+use crate::model::DataType;
+use crate::model::Field;
+use crate::model::MAX_ELEMENT;
+use crate::model::TimeUnit;
+
+/// A type and how its bytes were written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Typed {
+    /// The type.
+    pub data_type: DataType,
+    /// For each of the type's words, in the order of `DataType::words`, whether it is big-endian.
+    big: Vec<bool>,
+}
+
+/// The deepest nesting of structured types.
+const MAX_DEPTH: usize = 16;
+
+/// The most fields of a structured type, those of its fields' types and subarrays included.
+const MAX_WORDS: usize = 1 << 16;
+
+/// Reads a type: a string, or a list of fields.
+pub fn parse(dtype: &Value) -> Result<Typed> {
+    let typed = nested(dtype, 0)?;
+    let known = typed
+        .data_type
+        .size()
+        .is_some_and(|size| size <= MAX_ELEMENT);
+    Ok(match typed.data_type {
+        DataType::Struct(_) if !known => unknown(dtype),
+        _ => typed,
+    })
+}
+
+fn nested(dtype: &Value, depth: usize) -> Result<Typed> {
+    match dtype {
+        Value::String(text) => Ok(simple(text).unwrap_or_else(|| unknown(dtype))),
+        Value::Array(fields) if depth < MAX_DEPTH => structured(fields, depth),
+        _ => Err(Error::corrupt(
+            "dtype",
+            format!("expected a type string or a list of fields, found {dtype}"),
+        )),
+    }
+}
+
+fn unknown(dtype: &Value) -> Typed {
+    let name = dtype.as_str().map_or(dtype.to_string(), str::to_string);
+    Typed {
+        data_type: DataType::Unknown(name),
+        big: Vec::new(),
+    }
+}
+
+/// Reads byte order, kind, length and unit.
+fn simple(text: &str) -> Option<Typed> {
+    let kind = text.trim_start_matches(['<', '>', '|', '=']);
+    let letter = kind.get(..1)?;
+    let (width, unit) = match kind.get(1..)?.split_once('[') {
+        Some((width, rest)) => (width, Some(rest.strip_suffix(']')?)),
+        None => (kind.get(1..)?, None),
+    };
+    let width: usize = width.parse().ok()?;
+    let data_type = match (letter, width, unit) {
+        ("b", 1, None) => DataType::Bool,
+        ("i", 1 | 2 | 4 | 8, None) => DataType::Int(width),
+        ("u", 1 | 2 | 4 | 8, None) => DataType::UInt(width),
+        ("f", 2 | 4 | 8, None) => DataType::Float(width),
+        ("c", 8 | 16, None) => DataType::Complex(width),
+        ("V", 1..=MAX_ELEMENT, None) => DataType::Raw(width),
+        ("S" | "a", 1..=MAX_ELEMENT, None) => DataType::FixedBytes(width),
+        ("U", 1..=MAX_ELEMENT, None) => DataType::FixedText(width),
+        ("M", 8, unit) => DataType::DateTime(time_unit(unit)?),
+        ("m", 8, unit) => DataType::TimeDelta(time_unit(unit)?),
+        _ => return None,
+    };
+    Some(Typed::new(data_type, text.starts_with('>')))
+}
+
+/// The units of time, as numpy names them.
+const UNITS: [&str; 14] = [
+    "Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as", "generic",
+];
+
+/// Reads what stands between brackets: `ns`, `10us`; nothing there is `generic`.
+fn time_unit(text: Option<&str>) -> Option<TimeUnit> {
+    let text = text.unwrap_or("generic");
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (scale, name) = text.split_at(digits);
+    let scale = if scale.is_empty() {
+        1
+    } else {
+        scale.parse().ok()?
+    };
+    unit(name, scale)
+}
+
+/// Returns a unit of time by numpy's name for it; nothing if there is none of this name.
+pub(super) fn unit(name: &str, scale: u32) -> Option<TimeUnit> {
+    // The Greek letter is as good as its likeness.
+    let name = if name == "\u{3bc}s" { "us" } else { name };
+    let name = UNITS.iter().find(|unit| **unit == name)?;
+    Some(TimeUnit {
+        name: (*name).to_string(),
+        scale: scale.max(1),
+    })
+}
+
+/// Reads a list of fields: each a name, a type, and for subarrays their shape.
+fn structured(list: &[Value], depth: usize) -> Result<Typed> {
+    let mut fields = Vec::with_capacity(list.len());
+    let mut big = Vec::new();
+    for (place, entry) in list.iter().enumerate() {
+        let wrong = || {
+            let expected = "expected fields of name, type and shape";
+            Error::corrupt("dtype", format!("{expected}, found {entry}"))
+        };
+        let parts = entry.as_array().ok_or_else(wrong)?;
+        let (name, dtype, shape) = match parts.as_slice() {
+            [name, dtype] => (name, dtype, Vec::new()),
+            [name, dtype, shape] => (name, dtype, subarray(shape).ok_or_else(wrong)?),
+            _ => return Err(wrong()),
+        };
+        let typed = nested(dtype, depth + 1)?;
+        if matches!(typed.data_type, DataType::Unknown(_)) {
+            return Ok(unknown(&Value::Array(list.to_vec())));
+        }
+        let field = Field {
+            name: field_name(name, place).ok_or_else(wrong)?,
+            data_type: typed.data_type,
+            shape,
+        };
+        let count = field.count().ok_or_else(wrong)?;
+        if count.saturating_mul(typed.big.len().max(1)) + big.len() > MAX_WORDS {
+            return Ok(unknown(&Value::Array(list.to_vec())));
+        }
+        big.extend(std::iter::repeat_n(typed.big, count).flatten());
+        fields.push(field);
+    }
+    if fields.is_empty() {
+        return Err(Error::corrupt("dtype", "a structured type without fields"));
+    }
+    Ok(Typed {
+        data_type: DataType::Struct(fields),
+        big,
+    })
+}
+
+/// Reads a field's name, of a title and a name the latter; numpy numbers the nameless.
+fn field_name(value: &Value, place: usize) -> Option<String> {
+    let name = match value {
+        Value::Array(pair) => pair.get(1)?.as_str()?,
+        other => other.as_str()?,
+    };
+    Some(match name {
+        "" => format!("f{place}"),
+        name => name.to_string(),
+    })
+}
+
+fn subarray(shape: &Value) -> Option<Vec<u64>> {
+    match shape {
+        Value::Array(lengths) => lengths.iter().map(Value::as_u64).collect(),
+        length => Some(vec![length.as_u64()?]),
+    }
+}
+
+impl Typed {
+    /// Returns a type whose bytes were written as the model has them.
+    pub fn little(data_type: DataType) -> Typed {
+        Typed::new(data_type, false)
+    }
+
+    /// Returns a type all of whose words were written in one byte order.
+    pub fn new(data_type: DataType, is_big: bool) -> Typed {
+        let big = vec![is_big; data_type.words().len()];
+        Typed { data_type, big }
+    }
+
+    /// Whether any byte was written in the other order than the model has it.
+    pub fn is_big(&self) -> bool {
+        self.big.contains(&true)
+    }
+
+    /// Returns the codec `bytes` that undoes the byte order; `mixed` where words differ, with `big` saying of
+    /// each of `DataType::words` whether it is big-endian.
+    pub fn bytes_codec(&self) -> CodecSpec {
+        let configuration = if self.big.is_empty() {
+            Value::Null
+        } else if !self.is_big() {
+            json!({ "endian": "little" })
+        } else if self.big.iter().all(|&big| big) {
+            json!({ "endian": "big" })
+        } else {
+            json!({ "endian": "mixed", "big": self.big })
+        };
+        CodecSpec::new("bytes", configuration)
+    }
+
+    /// Turns an element's bytes from the order in which they were written to the model's.
+    pub fn to_little(&self, element: &mut [u8]) {
+        for (words, &big) in self.data_type.words().iter().zip(&self.big) {
+            let end = words.offset + words.width * words.count;
+            if let (true, Some(part)) = (big, element.get_mut(words.offset..end)) {
+                part.chunks_exact_mut(words.width).for_each(<[u8]>::reverse);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(dtype: Value) -> (String, Value) {
+        let typed = parse(&dtype).unwrap();
+        let endian = typed.bytes_codec().configuration;
+        (typed.data_type.to_string(), Value::Object(endian))
+    }
+
+    #[test]
+    fn every_kind_is_read() {
+        assert_eq!(read(json!("|b1")), ("bool".into(), json!({})));
+        assert_eq!(
+            read(json!(">f8")),
+            ("float64".into(), json!({"endian": "big"}))
+        );
+        assert_eq!(read(json!("<c8")).0, "complex64");
+        assert_eq!(read(json!("|S5")), ("S5".into(), json!({})));
+        assert_eq!(
+            read(json!(">U13")),
+            ("U13".into(), json!({"endian": "big"}))
+        );
+        assert_eq!(read(json!("<M8[10us]")).0, "datetime64[10us]");
+        assert_eq!(read(json!("<m8")).0, "timedelta64[generic]");
+        assert_eq!(read(json!("|V3")), ("r24".into(), json!({})));
+        for odd in ["<f16", "|O", "<M8[x]", "|S0", "", "f"] {
+            assert_eq!(read(json!(odd)).0, odd);
+        }
+    }
+
+    #[test]
+    fn fields_nest_and_keep_their_byte_order() {
+        let dtype = json!([
+            ["a", "<i2"],
+            ["b", [["x", ">f4", [2]], ["", "|S3"]]],
+            ["c", "|u1"]
+        ]);
+        let typed = parse(&dtype).unwrap();
+        assert_eq!(typed.data_type.size(), Some(2 + 11 + 1));
+        assert_eq!(typed.bytes_codec().configuration["endian"], "mixed");
+        assert_eq!(
+            typed.bytes_codec().configuration["big"],
+            json!([false, true, true])
+        );
+        let mut element: Vec<u8> = (0..14).collect();
+        typed.to_little(&mut element);
+        assert_eq!(element, [0, 1, 5, 4, 3, 2, 9, 8, 7, 6, 10, 11, 12, 13]);
+    }
+
+    #[test]
+    fn hostile_structures_are_refused_or_unknown() {
+        let mut deep = json!("<i4");
+        for _ in 0..100 {
+            deep = json!([["a", deep]]);
+        }
+        assert!(parse(&deep).is_err());
+        let huge = json!([["a", "<i4", [u64::MAX, 3]]]);
+        assert!(parse(&huge).is_err());
+        let long = json!([["a", "<i4", [1_000_000_000]]]);
+        assert!(matches!(
+            parse(&long).unwrap().data_type,
+            DataType::Unknown(_)
+        ));
+        assert!(parse(&json!([])).is_err());
+        assert!(parse(&json!({ "a": 1 })).is_err());
+        assert!(parse(&json!([["a"]])).is_err());
+    }
+}

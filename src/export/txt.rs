@@ -1,0 +1,53 @@
+//! `.txt`: JSON lines, for elements without a fixed length alone.
+
+use serde_json::Value;
+
+use crate::array::ragged::Records;
+use crate::dialect::fill;
+use crate::error::Result;
+use crate::export::Format;
+use crate::model::DataType;
+
+/// One element a line in C order: text as a JSON string, bytes as a string if they are UTF-8 and as a list of
+/// numbers if not, JSON values as they are.
+pub const FORMAT: Format = Format {
+    extension: "txt",
+    header: |_, _| None,
+    ragged: Some(ragged),
+    lists_ragged: true,
+};
+
+fn ragged(records: &Records, _shape: &[u64]) -> Result<Vec<u8>> {
+    let mut out = Vec::with_capacity(records.bytes().len());
+    for record in records.iter() {
+        out.extend_from_slice(line(records.data_type(), record).as_bytes());
+        out.push(b'\n');
+    }
+    Ok(out)
+}
+
+fn line(data_type: &DataType, record: &[u8]) -> String {
+    let numbers = || Value::from(record.to_vec()).to_string();
+    match (data_type, std::str::from_utf8(record)) {
+        (DataType::List(element), _) => list(element, record).unwrap_or_else(numbers),
+        (_, Err(_)) => numbers(),
+        (DataType::Object, Ok(text)) => match serde_json::from_str(text) {
+            Ok(value @ (Value::Array(_) | Value::Object(_) | Value::Number(_))) => {
+                value.to_string()
+            }
+            Ok(value @ (Value::Bool(_) | Value::Null)) => value.to_string(),
+            _ => Value::from(text).to_string(),
+        },
+        (_, Ok(text)) => Value::from(text).to_string(),
+    }
+}
+
+/// Returns the elements of a list as JSON, if they are numbers.
+fn list(element: &DataType, record: &[u8]) -> Option<String> {
+    let size = element.size().filter(|&size| size > 0)?;
+    let numbers: Vec<Value> = record
+        .chunks_exact(size)
+        .map(|bytes| fill::to_json(element, bytes))
+        .collect();
+    Some(Value::from(numbers).to_string())
+}

@@ -1,0 +1,313 @@
+//! What an element is: the types of all dialects as one.
+//!
+//! Decoded elements are little-endian and packed; types that differ only in a dialect's spelling are the same
+//! here. Elements without a fixed length are a count of bytes (u32, little-endian) and the bytes. Spelling and
+//! reading of names is the dialects' business, numpy's header that of the exports.
+
+use std::fmt;
+
+use crate::model::MAX_ELEMENT;
+use crate::model::numbers::Number;
+
+/// The type of an element. Widths are in bytes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum DataType {
+    /// One byte, 0 or 1.
+    Bool,
+    /// Signed integer of 1, 2, 4 or 8 bytes.
+    Int(usize),
+    /// Unsigned integer of 1, 2, 4 or 8 bytes.
+    UInt(usize),
+    /// IEEE 754 number of 2, 4 or 8 bytes.
+    Float(usize),
+    /// Two floats, real and imaginary, 8 or 16 bytes together.
+    Complex(usize),
+    /// A number that numpy has no type for.
+    Small(&'static Number),
+    /// `r*`: that many bytes without a meaning.
+    Raw(usize),
+    /// A moment, signed 8 bytes since 1970; the smallest number is no time.
+    DateTime(TimeUnit),
+    /// A duration, signed 8 bytes; the smallest number is no time.
+    TimeDelta(TimeUnit),
+    /// Bytes padded with zeros.
+    FixedBytes(usize),
+    /// So many code points of UTF-32, padded with zeros.
+    FixedText(usize),
+    /// Fields one after the other without padding.
+    Struct(Vec<Field>),
+    /// UTF-8 text of any length.
+    Text,
+    /// Bytes of any length.
+    Bytes,
+    /// Elements of a type, any number of them.
+    List(Box<DataType>),
+    /// JSON values: text as it is, anything else as JSON.
+    Object,
+    /// A type this program does not know, as the metadata spell it.
+    Unknown(String),
+}
+
+/// A field of a structured type.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Field {
+    /// Its name, unique in the type.
+    pub name: String,
+    /// The type of its elements.
+    pub data_type: DataType,
+    /// Lengths of a subarray in C order; none if the field is one element.
+    pub shape: Vec<u64>,
+}
+
+/// What a date or a duration counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TimeUnit {
+    /// numpy's name: `Y M W D h m s ms us ns ps fs as`, or `generic`.
+    pub name: String,
+    /// How many of it make one step, at least 1.
+    pub scale: u32,
+}
+
+/// Words of an element whose byte order has a meaning, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Words {
+    /// Where the first begins in the element.
+    pub offset: usize,
+    /// Bytes of each.
+    pub width: usize,
+    /// How many there are.
+    pub count: usize,
+}
+
+impl Field {
+    /// Returns how many elements the field has; nothing if they cannot be counted.
+    pub fn count(&self) -> Option<usize> {
+        let lengths = self.shape.iter();
+        lengths.into_iter().try_fold(1_usize, |count, &length| {
+            count.checked_mul(usize::try_from(length).ok()?)
+        })
+    }
+
+    fn size(&self) -> Option<usize> {
+        self.data_type.size()?.checked_mul(self.count()?)
+    }
+}
+
+impl DataType {
+    /// Reads the name of a core data type of final v3 (core specification, "Core data types"), or of a number
+    /// of its extensions.
+    pub fn from_v3(name: &str) -> DataType {
+        match name {
+            "bool" => DataType::Bool,
+            "int8" => DataType::Int(1),
+            "int16" => DataType::Int(2),
+            "int32" => DataType::Int(4),
+            "int64" => DataType::Int(8),
+            "uint8" => DataType::UInt(1),
+            "uint16" => DataType::UInt(2),
+            "uint32" => DataType::UInt(4),
+            "uint64" => DataType::UInt(8),
+            "float16" => DataType::Float(2),
+            "float32" => DataType::Float(4),
+            "float64" => DataType::Float(8),
+            "complex64" | "complex_float32" => DataType::Complex(8),
+            "complex128" | "complex_float64" => DataType::Complex(16),
+            "string" => DataType::Text,
+            "bytes" | "variable_length_bytes" => DataType::Bytes,
+            other => match (Number::named(other), raw_bits(other)) {
+                (Some(number), _) => DataType::Small(number),
+                (None, Some(width)) => DataType::Raw(width),
+                (None, None) => DataType::Unknown(other.to_string()),
+            },
+        }
+    }
+
+    /// Returns the length of an element in bytes; nothing if it has no fixed one.
+    pub fn size(&self) -> Option<usize> {
+        match self {
+            DataType::Bool => Some(1),
+            DataType::Int(width)
+            | DataType::UInt(width)
+            | DataType::Float(width)
+            | DataType::Complex(width)
+            | DataType::FixedBytes(width)
+            | DataType::Raw(width) => Some(*width),
+            DataType::Small(number) => Some(number.size),
+            DataType::DateTime(_) | DataType::TimeDelta(_) => Some(8),
+            DataType::FixedText(length) => length.checked_mul(4),
+            DataType::Struct(fields) => fields
+                .iter()
+                .try_fold(0_usize, |size, field| size.checked_add(field.size()?)),
+            DataType::Text
+            | DataType::Bytes
+            | DataType::List(_)
+            | DataType::Object
+            | DataType::Unknown(_) => None,
+        }
+    }
+
+    /// Whether each element has a length of its own.
+    pub fn is_variable(&self) -> bool {
+        matches!(
+            self,
+            DataType::Text | DataType::Bytes | DataType::List(_) | DataType::Object
+        )
+    }
+
+    /// Returns the length of what a change of byte order turns round: half an element for complex
+    /// numbers, one byte where order has no meaning or the words are not all alike.
+    pub fn word(&self) -> usize {
+        match self {
+            DataType::Int(width) | DataType::UInt(width) | DataType::Float(width) => *width,
+            DataType::Complex(width) => width / 2,
+            DataType::Small(number) => number.word,
+            DataType::DateTime(_) | DataType::TimeDelta(_) => 8,
+            DataType::FixedText(_) => 4,
+            DataType::Bool
+            | DataType::Raw(_)
+            | DataType::FixedBytes(_)
+            | DataType::Struct(_)
+            | DataType::Text
+            | DataType::Bytes
+            | DataType::List(_)
+            | DataType::Object
+            | DataType::Unknown(_) => 1,
+        }
+    }
+
+    /// Returns the words of an element whose byte order has a meaning, in order of their place.
+    pub fn words(&self) -> Vec<Words> {
+        let mut found = Vec::new();
+        self.add_words(0, &mut found);
+        found
+    }
+
+    fn add_words(&self, mut offset: usize, found: &mut Vec<Words>) {
+        let DataType::Struct(fields) = self else {
+            let width = self.word();
+            let count = self.size().unwrap_or(0) / width.max(1);
+            if width > 1 && count > 0 {
+                found.push(Words {
+                    offset,
+                    width,
+                    count,
+                });
+            }
+            return;
+        };
+        for field in fields {
+            let size = field.data_type.size().unwrap_or(0);
+            for _ in 0..field.count().unwrap_or(0) {
+                field.data_type.add_words(offset, found);
+                offset += size;
+            }
+        }
+    }
+}
+
+/// Reads `r*`: the number of bits is a positive multiple of 8, no more than can be meant.
+fn raw_bits(name: &str) -> Option<usize> {
+    let bits: usize = name.strip_prefix('r')?.parse().ok()?;
+    (bits > 0 && bits.is_multiple_of(8) && bits / 8 <= MAX_ELEMENT).then_some(bits / 8)
+}
+
+/// The name that a person knows the type by.
+impl fmt::Display for DataType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DataType::Bool => f.write_str("bool"),
+            DataType::Int(width) => write!(f, "int{}", width * 8),
+            DataType::UInt(width) => write!(f, "uint{}", width * 8),
+            DataType::Float(width) => write!(f, "float{}", width * 8),
+            DataType::Complex(width) => write!(f, "complex{}", width * 8),
+            DataType::Small(number) => f.write_str(number.name),
+            DataType::Raw(width) => write!(f, "r{}", width * 8),
+            DataType::DateTime(unit) => write!(f, "datetime64[{unit}]"),
+            DataType::TimeDelta(unit) => write!(f, "timedelta64[{unit}]"),
+            DataType::FixedBytes(width) => write!(f, "S{width}"),
+            DataType::FixedText(length) => write!(f, "U{length}"),
+            DataType::Struct(fields) => {
+                let names: Vec<String> = fields
+                    .iter()
+                    .map(|field| format!("{} {}", field.data_type, field.name))
+                    .collect();
+                write!(f, "struct {{{}}}", names.join(", "))
+            }
+            DataType::Text => f.write_str("string"),
+            DataType::Bytes => f.write_str("bytes"),
+            DataType::List(element) => write!(f, "list of {element}"),
+            DataType::Object => f.write_str("object"),
+            DataType::Unknown(name) => f.write_str(name),
+        }
+    }
+}
+
+/// As numpy writes it between brackets: `ns`, `10us`.
+impl fmt::Display for TimeUnit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.scale != 1 {
+            write!(f, "{}", self.scale)?;
+        }
+        f.write_str(&self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn field(name: &str, data_type: DataType, shape: &[u64]) -> Field {
+        Field {
+            name: name.to_string(),
+            data_type,
+            shape: shape.to_vec(),
+        }
+    }
+
+    #[test]
+    fn core_types_keep_their_names() {
+        for name in [
+            "bool",
+            "int8",
+            "uint64",
+            "float16",
+            "complex64",
+            "complex128",
+            "bfloat16",
+            "r24",
+        ] {
+            assert_eq!(DataType::from_v3(name).to_string(), name);
+        }
+        assert_eq!(
+            DataType::from_v3("r12"),
+            DataType::Unknown("r12".to_string())
+        );
+        assert_eq!(DataType::from_v3("complex64").word(), 4);
+    }
+
+    #[test]
+    fn structures_are_packed() {
+        let inner = DataType::Struct(vec![
+            field("flag", DataType::Bool, &[]),
+            field("x", DataType::Complex(8), &[]),
+        ]);
+        let outer = DataType::Struct(vec![
+            field("id", DataType::Int(4), &[]),
+            field("p", inner, &[2]),
+        ]);
+        assert_eq!(outer.size(), Some(4 + 2 * 9));
+        let places: Vec<_> = outer
+            .words()
+            .iter()
+            .map(|words| (words.offset, words.width, words.count))
+            .collect();
+        assert_eq!(places, [(0, 4, 1), (5, 4, 2), (14, 4, 2)]);
+    }
+
+    #[test]
+    fn sizes_that_overflow_are_none() {
+        let huge = field("x", DataType::Int(8), &[1 << 62, 1 << 62]);
+        assert_eq!(DataType::Struct(vec![huge]).size(), None);
+        assert_eq!(DataType::FixedText(usize::MAX).size(), None);
+    }
+}

@@ -1,0 +1,299 @@
+//! Numbers that numpy has no type for: small integers and floats of the v3 extensions.
+//!
+//! An element of fewer than eight bits takes a byte. What a code means is needed only for fill values, so a
+//! value is found by trying all codes; nothing here is on the way of a read.
+
+use half::bf16;
+use half::f16;
+
+/// How the bits of such a number are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coding {
+    /// Two's complement of so many bits.
+    Signed(u32),
+    /// So many bits without a sign.
+    Unsigned(u32),
+    /// bfloat16.
+    Brain,
+    /// A float16 as part of a complex number.
+    Half,
+    /// A float of fewer than 16 bits.
+    Float(Float),
+}
+
+/// The layout of a small float.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Float {
+    /// Bits in all.
+    pub bits: u32,
+    /// Bits of the mantissa.
+    pub mantissa: u32,
+    /// What is taken from the exponent.
+    pub bias: i32,
+    /// Whether there is a sign.
+    pub signed: bool,
+    /// Which codes are no numbers.
+    pub special: Special,
+}
+
+/// The codes of a small float that are no numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Special {
+    /// As IEEE 754: the largest exponent holds infinity and NaN.
+    Ieee,
+    /// NaN where all bits but the sign are set; no infinity.
+    AllOnes,
+    /// NaN in place of the negative zero; no infinity.
+    NegativeZero,
+    /// Every code is a number.
+    None,
+}
+
+/// A number type by its v3 name.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Number {
+    /// The name in v3.
+    pub name: &'static str,
+    /// Bytes of an element.
+    pub size: usize,
+    /// Bytes of what has a byte order; 1 if nothing has.
+    pub word: usize,
+    /// How its bits are read.
+    pub coding: Coding,
+    /// What stands for it in a `.npy` file, little-endian.
+    pub npy: &'static str,
+}
+
+const fn byte(name: &'static str, coding: Coding, npy: &'static str) -> Number {
+    Number {
+        name,
+        size: 1,
+        word: 1,
+        coding,
+        npy,
+    }
+}
+
+const fn float(bits: u32, mantissa: u32, bias: i32, special: Special) -> Coding {
+    Coding::Float(Float {
+        bits,
+        mantissa,
+        bias,
+        signed: true,
+        special,
+    })
+}
+
+/// The floats named `e8m0fnu`: powers of two alone.
+const POWERS: Coding = Coding::Float(Float {
+    bits: 8,
+    mantissa: 0,
+    bias: 127,
+    signed: false,
+    special: Special::AllOnes,
+});
+
+/// Every such type.
+const NUMBERS: &[Number] = &[
+    byte("int2", Coding::Signed(2), "|i1"),
+    byte("int4", Coding::Signed(4), "|i1"),
+    byte("uint2", Coding::Unsigned(2), "|u1"),
+    byte("uint4", Coding::Unsigned(4), "|u1"),
+    byte("float4_e2m1fn", float(4, 1, 1, Special::None), "|V1"),
+    byte("float6_e2m3fn", float(6, 3, 1, Special::None), "|V1"),
+    byte("float6_e3m2fn", float(6, 2, 3, Special::None), "|V1"),
+    byte("float8_e3m4", float(8, 4, 3, Special::Ieee), "|V1"),
+    byte("float8_e4m3", float(8, 3, 7, Special::Ieee), "|V1"),
+    byte(
+        "float8_e4m3b11fnuz",
+        float(8, 3, 11, Special::NegativeZero),
+        "|V1",
+    ),
+    byte("float8_e4m3fn", float(8, 3, 7, Special::AllOnes), "|V1"),
+    byte(
+        "float8_e4m3fnuz",
+        float(8, 3, 8, Special::NegativeZero),
+        "|V1",
+    ),
+    byte("float8_e5m2", float(8, 2, 15, Special::Ieee), "|V1"),
+    byte(
+        "float8_e5m2fnuz",
+        float(8, 2, 16, Special::NegativeZero),
+        "|V1",
+    ),
+    byte("float8_e8m0fnu", POWERS, "|V1"),
+    Number {
+        name: "bfloat16",
+        size: 2,
+        word: 2,
+        coding: Coding::Brain,
+        npy: "|V2",
+    },
+    Number {
+        name: "complex_bfloat16",
+        size: 4,
+        word: 2,
+        coding: Coding::Brain,
+        npy: "|V4",
+    },
+    Number {
+        name: "complex_float16",
+        size: 4,
+        word: 2,
+        coding: Coding::Half,
+        npy: "|V4",
+    },
+];
+
+impl Number {
+    /// Returns the type of a v3 name.
+    pub fn named(name: &str) -> Option<&'static Number> {
+        NUMBERS.iter().find(|number| number.name == name)
+    }
+
+    /// Returns the little-endian code of the nearest value, of one part of a complex number; nothing if the
+    /// type has no such value.
+    pub fn code(&self, value: f64) -> Option<Vec<u8>> {
+        match self.coding {
+            Coding::Signed(bits) => {
+                let half = f64::from(1_u32 << (bits - 1));
+                let fits = value.fract() == 0.0 && (-half..half).contains(&value);
+                fits.then(|| vec![value as i8 as u8])
+            }
+            Coding::Unsigned(bits) => {
+                let fits = value.fract() == 0.0 && (0.0..f64::from(1_u32 << bits)).contains(&value);
+                fits.then(|| vec![value as u8])
+            }
+            Coding::Brain => Some(bf16::from_f64(value).to_le_bytes().to_vec()),
+            Coding::Half => Some(f16::from_f64(value).to_le_bytes().to_vec()),
+            Coding::Float(float) => float.nearest(value).map(|code| vec![code]),
+        }
+    }
+
+    /// Returns the value of the little-endian code of one part.
+    pub fn value(&self, code: &[u8]) -> Option<f64> {
+        match (self.coding, code) {
+            (Coding::Signed(_), &[byte]) => Some(f64::from(byte as i8)),
+            (Coding::Unsigned(_), &[byte]) => Some(f64::from(byte)),
+            (Coding::Brain, &[a, b]) => Some(bf16::from_le_bytes([a, b]).to_f64()),
+            (Coding::Half, &[a, b]) => Some(f16::from_le_bytes([a, b]).to_f64()),
+            (Coding::Float(float), &[byte]) => Some(float.value(byte)),
+            _ => None,
+        }
+    }
+
+    /// Returns the bits of an element that count, of those that have fewer than a byte.
+    pub fn narrow(&self) -> Option<(u32, bool)> {
+        match self.coding {
+            Coding::Signed(bits) => Some((bits, true)),
+            Coding::Unsigned(bits) => Some((bits, false)),
+            Coding::Float(float) if float.bits < 8 => Some((float.bits, false)),
+            Coding::Brain | Coding::Half | Coding::Float(_) => None,
+        }
+    }
+}
+
+impl Float {
+    /// Returns what a code means.
+    fn value(&self, code: u8) -> f64 {
+        let code = u32::from(code) & ((1 << self.bits) - 1);
+        let magnitude_bits = self.bits - u32::from(self.signed);
+        let negative = self.signed && code >> magnitude_bits == 1;
+        let magnitude = code & ((1 << magnitude_bits) - 1);
+        let exponent = magnitude >> self.mantissa;
+        let fraction = magnitude & ((1 << self.mantissa) - 1);
+        let most = (1 << (magnitude_bits - self.mantissa)) - 1;
+        let size = match self.special {
+            Special::Ieee if exponent == most && fraction == 0 => f64::INFINITY,
+            Special::Ieee if exponent == most => f64::NAN,
+            Special::AllOnes if magnitude == (1 << magnitude_bits) - 1 => f64::NAN,
+            Special::NegativeZero if negative && magnitude == 0 => return f64::NAN,
+            _ => self.finite(exponent, fraction),
+        };
+        if negative { -size } else { size }
+    }
+
+    fn finite(&self, exponent: u32, fraction: u32) -> f64 {
+        let part = f64::from(fraction) / f64::from(1_u32 << self.mantissa);
+        // Without a mantissa there is no zero, and so no numbers below the smallest exponent.
+        if exponent == 0 && self.mantissa > 0 {
+            return part * 2_f64.powi(1 - self.bias);
+        }
+        (1.0 + part) * 2_f64.powi(exponent as i32 - self.bias)
+    }
+
+    /// Returns the code of the nearest value, of two equally near the even one.
+    fn nearest(&self, value: f64) -> Option<u8> {
+        let codes = 0..=((1_u32 << self.bits) - 1) as u8;
+        if value.is_nan() {
+            return codes.into_iter().find(|&code| self.value(code).is_nan());
+        }
+        let same_sign =
+            |code: &u8| self.value(*code).is_sign_negative() == value.is_sign_negative();
+        let distance = |code: u8| {
+            let found = self.value(code);
+            if found == value {
+                0.0
+            } else {
+                (found - value).abs()
+            }
+        };
+        codes
+            .filter(|&code| !self.value(code).is_nan())
+            .filter(|code| value == 0.0 || same_sign(code))
+            .filter(|&code| value.is_infinite() || self.value(code).is_finite())
+            .min_by(|&a, &b| {
+                let nearer = distance(a).total_cmp(&distance(b));
+                nearer.then((a & 1).cmp(&(b & 1)))
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code(name: &str, value: f64) -> u8 {
+        Number::named(name).unwrap().code(value).unwrap()[0]
+    }
+
+    #[test]
+    fn well_known_codes() {
+        assert_eq!(code("float8_e4m3fn", 1.0), 0x38);
+        assert_eq!(code("float8_e4m3fn", 448.0), 0x7e);
+        assert_eq!(code("float8_e5m2", f64::INFINITY), 0x7c);
+        assert_eq!(code("float8_e5m2", -1.5), 0xbe);
+        assert_eq!(code("float8_e4m3fnuz", f64::NAN), 0x80);
+        assert_eq!(code("float8_e8m0fnu", 2.0), 0x80);
+        assert_eq!(code("float4_e2m1fn", 6.0), 0x7);
+        assert_eq!(code("int4", -8.0), 0xf8);
+    }
+
+    #[test]
+    fn every_number_is_its_own_nearest() {
+        for number in NUMBERS.iter().filter(|number| number.size == 1) {
+            let bits = number.narrow().map_or(8, |(bits, _)| bits);
+            for code in 0..(1_u16 << bits) as u8 {
+                let Some(value) = number.value(&[code]).filter(|value| !value.is_nan()) else {
+                    continue;
+                };
+                let Some(found) = number.code(value) else {
+                    continue;
+                };
+                assert_eq!(number.value(&found), Some(value), "{} {code}", number.name);
+            }
+        }
+    }
+
+    #[test]
+    fn integers_that_do_not_fit_have_no_code() {
+        for (name, value) in [
+            ("int2", 2.0),
+            ("uint4", 16.0),
+            ("uint4", -1.0),
+            ("int4", 0.5),
+        ] {
+            assert_eq!(Number::named(name).unwrap().code(value), None, "{name}");
+        }
+    }
+}

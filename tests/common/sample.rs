@@ -1,0 +1,274 @@
+//! Sample stores whose every element is known: arrays of `uint16` in each form that chunks are stored in, and
+//! one store with whatever a hierarchy may hold.
+
+use std::path::Path;
+
+use serde_json::Value;
+use serde_json::json;
+use zarrfs::store::Key;
+use zarrfs::store::memory::Memory;
+
+/// Where the keys of a sample go.
+pub trait Keys {
+    fn put(&self, key: &str, bytes: &[u8]);
+}
+
+impl Keys for Memory {
+    fn put(&self, key: &str, bytes: &[u8]) {
+        self.set(Key::new(key).unwrap(), bytes.to_vec());
+    }
+}
+
+impl Keys for Path {
+    fn put(&self, key: &str, bytes: &[u8]) {
+        let path = self.join(key);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    }
+}
+
+pub const GROUP: &str = r#"{"zarr_format": 3, "node_type": "group", "attributes": {"made": 1}}"#;
+
+/// The fill value; no element of a sample has it.
+const FILL: u16 = 0xffff;
+
+/// How the chunks of a sample are stored.
+#[derive(Clone, Debug)]
+pub enum Form {
+    /// As they are.
+    Plain,
+    /// Compressed by zstd.
+    Packed,
+    /// In shards, with inner chunks of this shape compressed by zstd.
+    Sharded(Vec<u64>),
+}
+
+/// An array of `uint16` whose elements follow from their place.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    pub shape: Vec<u64>,
+    pub chunk: Vec<u64>,
+    pub form: Form,
+    /// Every third chunk is not stored.
+    pub sparse: bool,
+}
+
+/// Returns all indices of a box in C order.
+pub fn places(shape: &[u64]) -> impl Iterator<Item = Vec<u64>> + '_ {
+    (0..shape.iter().product()).map(move |number: u64| {
+        let mut rest = number;
+        let mut place: Vec<u64> = shape
+            .iter()
+            .rev()
+            .map(|&length| {
+                let index = rest % length;
+                rest /= length;
+                index
+            })
+            .collect();
+        place.reverse();
+        place
+    })
+}
+
+impl Sample {
+    pub fn new(shape: &[u64], chunk: &[u64], form: Form) -> Sample {
+        let (shape, chunk, sparse) = (shape.to_vec(), chunk.to_vec(), false);
+        Sample {
+            shape,
+            chunk,
+            form,
+            sparse,
+        }
+    }
+
+    pub fn sparse(self) -> Sample {
+        Sample {
+            sparse: true,
+            ..self
+        }
+    }
+
+    /// Returns how many chunks lie along each dimension.
+    pub fn counts(&self) -> Vec<u64> {
+        let lengths = self.shape.iter().zip(&self.chunk);
+        lengths
+            .map(|(length, chunk)| length.div_ceil(*chunk))
+            .collect()
+    }
+
+    /// Whether a chunk is stored.
+    fn is_stored(&self, chunk: &[u64]) -> bool {
+        !self.sparse || !chunk.iter().sum::<u64>().is_multiple_of(3)
+    }
+
+    fn element(&self, place: &[u64]) -> u16 {
+        let lengths = place.iter().zip(&self.shape);
+        if lengths.clone().any(|(index, length)| index >= length) {
+            return FILL;
+        }
+        let chunk: Vec<u64> = place
+            .iter()
+            .zip(&self.chunk)
+            .map(|(index, length)| index / length)
+            .collect();
+        if !self.is_stored(&chunk) {
+            return FILL;
+        }
+        let number = lengths.fold(0, |number, (index, length)| number * length + index);
+        (number * 7919 % u64::from(FILL)) as u16
+    }
+
+    /// Returns the elements of a box, C order, little-endian; the fill value beyond the array.
+    fn elements(&self, start: &[u64], shape: &[u64]) -> Vec<u8> {
+        places(shape)
+            .flat_map(|place| {
+                let place: Vec<u64> = place
+                    .iter()
+                    .zip(start)
+                    .map(|(index, start)| index + start)
+                    .collect();
+                self.element(&place).to_le_bytes()
+            })
+            .collect()
+    }
+
+    /// Returns the whole array as a flat file has it.
+    pub fn whole(&self) -> Vec<u8> {
+        self.elements(&vec![0; self.shape.len()], &self.shape)
+    }
+
+    /// Returns a chunk cut at the array's edge.
+    pub fn clipped(&self, chunk: &[u64]) -> Vec<u8> {
+        let start: Vec<u64> = chunk
+            .iter()
+            .zip(&self.chunk)
+            .map(|(index, length)| index * length)
+            .collect();
+        let ends = start.iter().zip(&self.chunk).zip(&self.shape);
+        let shape: Vec<u64> = ends
+            .map(|((start, chunk), length)| *chunk.min(&(length - start)))
+            .collect();
+        self.elements(&start, &shape)
+    }
+
+    pub fn metadata(&self) -> Value {
+        let bytes = json!({"name": "bytes", "configuration": {"endian": "little"}});
+        let zstd = json!({"name": "zstd", "configuration": {"level": 1, "checksum": true}});
+        let codecs = match &self.form {
+            Form::Plain => json!([bytes]),
+            Form::Packed => json!([bytes, zstd]),
+            Form::Sharded(inner) => json!([{"name": "sharding_indexed", "configuration": {
+                "chunk_shape": inner, "codecs": [bytes, zstd], "index_codecs": [bytes, {"name": "crc32c"}],
+            }}]),
+        };
+        json!({
+            "zarr_format": 3, "node_type": "array", "shape": self.shape, "data_type": "uint16",
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": self.chunk}},
+            "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+            "fill_value": FILL, "codecs": codecs, "attributes": {"unit": "1"},
+        })
+    }
+
+    /// Returns a chunk as it is stored.
+    fn encoded(&self, chunk: &[u64]) -> Vec<u8> {
+        let start: Vec<u64> = chunk
+            .iter()
+            .zip(&self.chunk)
+            .map(|(index, length)| index * length)
+            .collect();
+        match &self.form {
+            Form::Plain => self.elements(&start, &self.chunk),
+            Form::Packed => zstd(&self.elements(&start, &self.chunk)),
+            Form::Sharded(inner) => self.shard(&start, inner),
+        }
+    }
+
+    /// Returns a shard: inner chunks in order, then the index and its checksum.
+    fn shard(&self, start: &[u64], inner: &[u64]) -> Vec<u8> {
+        let counts: Vec<u64> = self
+            .chunk
+            .iter()
+            .zip(inner)
+            .map(|(shard, inner)| shard / inner)
+            .collect();
+        let (mut bytes, mut index) = (Vec::new(), Vec::new());
+        for place in places(&counts) {
+            let corner = place.iter().zip(inner).zip(start);
+            let corner: Vec<u64> = corner
+                .map(|((place, inner), start)| place * inner + start)
+                .collect();
+            let encoded = zstd(&self.elements(&corner, inner));
+            index.extend((bytes.len() as u64).to_le_bytes());
+            index.extend((encoded.len() as u64).to_le_bytes());
+            bytes.extend(encoded);
+        }
+        let checksum = crc32c::crc32c(&index);
+        [bytes, index, checksum.to_le_bytes().to_vec()].concat()
+    }
+
+    /// Returns the key of a chunk below the array's.
+    pub fn chunk_key(chunk: &[u64]) -> String {
+        let indices = chunk.iter().map(|index| format!("/{index}"));
+        indices.fold("c".to_string(), |key, index| key + &index)
+    }
+
+    /// Writes metadata and stored chunks under a path.
+    pub fn put(&self, keys: &(impl Keys + ?Sized), path: &str) {
+        let metadata = self.metadata().to_string();
+        keys.put(&format!("{path}/zarr.json"), metadata.as_bytes());
+        for chunk in places(&self.counts()).filter(|chunk| self.is_stored(chunk)) {
+            let key = format!("{path}/{}", Sample::chunk_key(&chunk));
+            keys.put(&key, &self.encoded(&chunk));
+        }
+    }
+}
+
+fn zstd(bytes: &[u8]) -> Vec<u8> {
+    zstd::bulk::compress(bytes, 1).unwrap()
+}
+
+/// Returns the arrays of the sample store by path: every form, edges that cut chunks, no dimension and no
+/// element, rows long enough to be read straight from the store.
+pub fn arrays() -> Vec<(&'static str, Sample)> {
+    vec![
+        ("plain", Sample::new(&[37, 53], &[10, 16], Form::Plain)),
+        (
+            "rows",
+            Sample::new(&[9, 700], &[4, 256], Form::Plain).sparse(),
+        ),
+        (
+            "deep/er/packed",
+            Sample::new(&[9, 20, 31], &[4, 7, 11], Form::Packed).sparse(),
+        ),
+        (
+            "deep/shards",
+            Sample::new(&[50, 70], &[32, 32], Form::Sharded(vec![8, 16])).sparse(),
+        ),
+        ("point", Sample::new(&[], &[], Form::Packed)),
+        ("nothing", Sample::new(&[0, 5], &[2, 5], Form::Plain)),
+    ]
+}
+
+/// Writes the sample store: `arrays`, an array of an unknown codec (`strange`), a node whose document does not
+/// parse (`broken`), groups that nobody wrote down (`deep`), and a v2 group whose child is named `zarr.json`
+/// (`own`).
+pub fn put_store(keys: &(impl Keys + ?Sized)) {
+    keys.put("zarr.json", GROUP.as_bytes());
+    for (path, sample) in arrays() {
+        sample.put(keys, path);
+    }
+    let strange = Sample::new(&[4, 4], &[2, 2], Form::Plain);
+    strange.put(keys, "strange");
+    let mut metadata = strange.metadata();
+    metadata["codecs"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"name": "nobody-knows"}));
+    keys.put("strange/zarr.json", metadata.to_string().as_bytes());
+    keys.put("broken/zarr.json", b"{\"zarr_format\": 3,");
+    keys.put("broken/c/0", b"1234");
+    keys.put("own/.zgroup", br#"{"zarr_format": 2}"#);
+    keys.put("own/zarr.json/.zgroup", br#"{"zarr_format": 2}"#);
+    keys.put("own/zarr.json/.zattrs", br#"{"child": true}"#);
+}

@@ -1,0 +1,413 @@
+//! The documents say what the program does: the manual page of section 7, README.md, ARCHITECTURE.md.
+//!
+//! Each test takes its list from the program (kinds of errors, counters, options, files of a mount) or from the
+//! tree, and looks for it in the text. What the text says about each is left to its reader.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use zarrfs::error::Kind;
+use zarrfs::stats::Stats;
+use zarrfs::store::EntryKind;
+use zarrfs::store::Key;
+use zarrfs::view::Face;
+use zarrfs::view::FacesConfig;
+use zarrfs::view::View;
+use zarrfs::view::open_faces;
+
+const PAGE: &str = "man/zarrfs.7";
+
+/// Folders with sources and documents, and the files beside them; `target`, `.git` and `.venv` are neither.
+const FOLDERS: [&str; 6] = [".ci", "doc", "man", "scripts", "src", "tests"];
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Returns the files below `folder` by their paths from the root, sorted.
+fn files_below(folder: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut folders = vec![root().join(folder)];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                let name = path.file_name().unwrap().to_string_lossy();
+                if !name.starts_with(['.', '_']) {
+                    folders.push(path);
+                }
+            } else {
+                let short = path.strip_prefix(root()).unwrap();
+                found.push(short.to_str().unwrap().to_string());
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Returns the text between a heading and the next one of its kind.
+fn section<'a>(text: &'a str, heading: &str) -> &'a str {
+    let mark = heading.split_once(' ').unwrap().0;
+    let start = text.find(&format!("\n{heading}\n")).expect(heading) + heading.len() + 2;
+    let end = text[start..].find(&format!("\n{mark} "));
+    &text[start..end.map_or(text.len(), |end| start + end)]
+}
+
+/// Returns the words of a manual page; punctuation and escapes part them, `_` and `-` do not.
+fn words(text: &str) -> BTreeSet<&str> {
+    text.split(|c: char| !(c.is_alphanumeric() || "_-.".contains(c)))
+        .map(|word| word.trim_end_matches('.'))
+        .collect()
+}
+
+/// Returns what stands in quotes.
+fn quoted(text: &str, quote: char) -> Vec<&str> {
+    text.split(quote).skip(1).step_by(2).collect()
+}
+
+fn number_of(errno: &str) -> i32 {
+    macro_rules! known {
+        ($($name:ident),+) => {
+            [$((stringify!($name), libc::$name)),+]
+        };
+    }
+    let known = known!(
+        EACCES,
+        EAGAIN,
+        EEXIST,
+        EFBIG,
+        EINTR,
+        EINVAL,
+        EIO,
+        EISDIR,
+        ELOOP,
+        ENAMETOOLONG,
+        ENODATA,
+        ENOENT,
+        ENOSPC,
+        ENOSYS,
+        ENOTDIR,
+        ENOTEMPTY,
+        EOPNOTSUPP,
+        EPERM,
+        EROFS,
+        ESTALE,
+        ETIMEDOUT,
+        EXDEV
+    );
+    let found = known.iter().find(|(name, _)| *name == errno);
+    found.unwrap_or_else(|| panic!("{errno} is no errno")).1
+}
+
+#[test]
+fn the_errno_table_is_that_of_the_program() {
+    let page = read(PAGE);
+    let rows = section(&page, ".Sh ERRORS").lines().filter_map(|line| {
+        let mut cells = line.strip_prefix(".It ")?.split(" Ta ");
+        let kind = cells.next()?;
+        let errno = cells.next()?.strip_prefix("Er ")?;
+        let when = cells.next().unwrap_or_default();
+        assert!(when.len() > 10, "{kind}: no word about when");
+        Some((kind.to_string(), number_of(errno)))
+    });
+    let program = Kind::ALL.map(|kind| (format!("{kind:?}"), kind.errno()));
+    assert_eq!(rows.collect::<Vec<_>>(), program);
+}
+
+#[test]
+fn every_counter_has_an_entry() {
+    let page = read(PAGE);
+    let section = section(&page, ".Sh STATISTICS");
+    let entries: Vec<&str> = section
+        .lines()
+        .filter_map(|line| line.strip_prefix(".It Va "))
+        .collect();
+    let snapshot = Stats::default().snapshot();
+    let counters: Vec<&str> = snapshot.iter().map(|(name, _)| *name).collect();
+    assert_eq!(entries, counters);
+}
+
+/// Returns the names in a list of `src/cli/options.rs`.
+fn options(list: &str) -> Vec<String> {
+    let source = read("src/cli/options.rs");
+    let start = source.find(&format!("const {list}: ")).expect(list);
+    let text = source[start..].split("];").next().unwrap();
+    let names = quoted(text, '"');
+    assert!(names.len() > 10);
+    names.into_iter().map(str::to_string).collect()
+}
+
+#[test]
+fn every_mount_option_is_named() {
+    let page = read(PAGE);
+    let (known, ignored) = section(&page, ".Sh MOUNT OPTIONS")
+        .split_once("\nAccepted without effect")
+        .unwrap();
+    let entries: Vec<&str> = known
+        .lines()
+        .filter(|line| line.starts_with(".It "))
+        .collect();
+    let entries = entries.join(" ");
+    for (list, text) in [("KNOWN", entries.as_str()), ("IGNORED", ignored)] {
+        let words = words(text);
+        for name in options(list) {
+            assert!(words.contains(name.as_str()), "{list}: {name}");
+        }
+    }
+}
+
+/// Collects the names below a directory: an array's own name as NAME, a chunk's place as 0.3.1.
+fn collect_names(view: &dyn View, path: &Key, found: &mut BTreeSet<String>) {
+    let mut listing = view.list(path).unwrap();
+    while let Some(name) = listing.next().unwrap() {
+        let child = path.child(&name.name).unwrap();
+        let text = String::from_utf8(name.name).unwrap();
+        let parent = String::from_utf8_lossy(path.name()).into_owned();
+        if name.kind == EntryKind::Directory {
+            if text == "chunks" {
+                found.insert(text);
+            }
+            collect_names(view, &child, found);
+        } else if parent == "chunks" {
+            let (place, extension) = text.rsplit_once('.').unwrap();
+            assert!(place.split('.').all(|index| index.parse::<u64>().is_ok()));
+            found.insert(format!("chunks/0.3.1.{extension}"));
+        } else {
+            let extension = text.strip_prefix(&format!("{parent}."));
+            found.insert(extension.map_or(text.clone(), |end| format!("NAME.{end}")));
+        }
+    }
+}
+
+#[test]
+fn every_file_of_a_mount_is_named() {
+    let config = FacesConfig {
+        source: root().join("samples/climate.zarr").display().to_string(),
+        formats: zarrfs::export::FORMATS
+            .iter()
+            .map(|format| format.extension.to_string())
+            .collect(),
+        memory: 1 << 20,
+        max_chunk: 1 << 20,
+        timeout: Duration::from_secs(60),
+        follow_symlinks: false,
+        options: Vec::new(),
+    };
+    let faces = open_faces(&config, &Arc::default()).unwrap();
+    let view = faces.face(Face::Files);
+    let mut files = BTreeSet::new();
+    collect_names(view.as_ref(), &Key::root(), &mut files);
+    assert!(files.contains("chunks") && files.contains("NAME.npy"));
+    let control = Key::new(".zarrfs").unwrap();
+    let mut listing = view.list(&control).unwrap();
+    files.insert(control.to_string());
+    while let Some(name) = listing.next().unwrap() {
+        files.insert(String::from_utf8(name.name).unwrap());
+    }
+    let page = read(PAGE);
+    let marked: BTreeSet<&str> = page
+        .lines()
+        .filter(|line| line.starts_with(".Pa ") || line.starts_with(".It Pa "))
+        .flat_map(str::split_whitespace)
+        .collect();
+    let readme = read("README.md");
+    for file in &files {
+        assert!(marked.contains(file.as_str()), "{PAGE} has no {file}");
+        assert!(readme.contains(file), "README.md has no {file}");
+    }
+}
+
+#[test]
+fn the_readme_is_short_and_its_commands_run() {
+    let readme = read("README.md");
+    assert!(readme.lines().count() < 150);
+    let commands: BTreeSet<&str> = readme
+        .lines()
+        .filter_map(|line| line.strip_prefix("    ")?.split_whitespace().next())
+        .filter(|word| word.starts_with("scripts/"))
+        .collect();
+    assert_eq!(commands, BTreeSet::from(["scripts/test", "scripts/try"]));
+    for command in commands {
+        let meta = fs::metadata(root().join(command)).expect(command);
+        assert!(
+            meta.is_file() && meta.permissions().mode() & 0o111 == 0o111,
+            "{command} cannot be run"
+        );
+    }
+}
+
+#[test]
+fn every_path_in_a_document_exists() {
+    for document in ["README.md", "ARCHITECTURE.md", "doc/fstab", PAGE] {
+        let text = read(document);
+        let words = text.split(|c: char| c.is_whitespace() || "`(),:;".contains(c));
+        let ours = |word: &&str| {
+            FOLDERS
+                .iter()
+                .any(|folder| word.starts_with(&format!("{folder}/")))
+                && !word.contains("NAME")
+        };
+        for path in words.filter(ours) {
+            let path = path.trim_end_matches(['.', '\'']);
+            assert!(root().join(path).exists(), "{document} names {path}");
+        }
+    }
+}
+
+#[test]
+fn the_code_map_has_every_source() {
+    let text = read("ARCHITECTURE.md");
+    let map = section(&text, "## Code map");
+    let rows = map.lines().filter_map(|line| line.strip_prefix("    "));
+    let named: Vec<String> = rows
+        .map(|row| {
+            let (path, meaning) = row.split_once(' ').unwrap_or((row, ""));
+            assert!(!meaning.trim().is_empty(), "{path}: no word about it");
+            format!("src/{path}")
+        })
+        .collect();
+    for path in &named {
+        assert!(root().join(path).is_file(), "{path} is not there");
+    }
+    for path in files_below("src") {
+        let times = named.iter().filter(|name| **name == path).count();
+        assert_eq!(times, 1, "{path} in the code map");
+    }
+}
+
+/// Returns whether a file has a test of that name.
+fn has_test(path: &str, name: &str) -> bool {
+    let text = read(path);
+    if path.ends_with(".py") {
+        return name.starts_with("test_") && text.contains(&format!("def {name}("));
+    }
+    let before = text.split(&format!("fn {name}(")).next().unwrap();
+    before.len() < text.len() && before.trim_end().ends_with("#[test]")
+}
+
+#[test]
+fn every_invariant_has_its_test() {
+    let text = read("ARCHITECTURE.md");
+    let text = section(&text, "## Invariants").replace('\n', " ");
+    let mut count = 0;
+    while let Some(start) = text.find(&format!(" {}. ", count + 1)) {
+        count += 1;
+        let rest = &text[start..];
+        let end = rest.find(&format!(" {}. ", count + 1));
+        let mut file = None;
+        let mut tests = 0;
+        for word in quoted(&rest[..end.unwrap_or(rest.len())], '`') {
+            match file {
+                _ if word.contains('/') => file = Some(word),
+                Some(file) => {
+                    assert!(has_test(file, word), "{count}: {file} has no test {word}");
+                    tests += 1;
+                }
+                // What the invariant itself quotes.
+                None => {}
+            }
+        }
+        assert!(tests > 0, "invariant {count} has no test");
+    }
+    assert!(count >= 14, "{count} invariants");
+}
+
+/// Returns every document and source of the project.
+fn texts() -> Vec<String> {
+    let beside = fs::read_dir(root()).unwrap().filter_map(|entry| {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        let is_ours = !name.starts_with('.') && entry.file_type().unwrap().is_file();
+        is_ours.then_some(name)
+    });
+    let mut texts: Vec<String> = FOLDERS
+        .iter()
+        .flat_map(|folder| files_below(folder))
+        .collect();
+    texts.extend(beside);
+    texts.push("samples/make.py".to_string());
+    texts.retain(|path| !path.ends_with(".proptest-regressions"));
+    texts
+}
+
+#[test]
+fn documents_and_sources_are_ascii() {
+    let texts = texts();
+    assert!(texts.len() > 100);
+    for path in texts {
+        let bytes = fs::read(root().join(&path)).unwrap();
+        let line = bytes
+            .split(|&byte| byte == b'\n')
+            .position(|line| !line.is_ascii());
+        assert_eq!(
+            line.map(|line| line + 1),
+            None,
+            "{path}: line of the first other letter"
+        );
+    }
+}
+
+#[test]
+fn every_source_says_what_it_is() {
+    let sources = ["src", "tests", "scripts"].map(files_below).concat();
+    let sources: Vec<_> = sources
+        .iter()
+        .filter(|path| path.ends_with(".rs"))
+        .collect();
+    assert!(sources.len() > 60);
+    for path in sources {
+        let first = read(path).lines().next().unwrap_or_default().to_string();
+        assert!(
+            first.len() > 10 && first.starts_with("//! "),
+            "{path} opens with '{first}'"
+        );
+    }
+}
+
+#[test]
+fn every_dependency_says_what_it_is_for() {
+    let text = read("Cargo.toml");
+    let mut count = 0;
+    for heading in ["[dependencies]", "[dev-dependencies]"] {
+        let start = text.find(&format!("{heading}\n")).expect(heading) + heading.len() + 1;
+        let mut before = "";
+        for line in text[start..]
+            .lines()
+            .take_while(|line| !line.starts_with('['))
+        {
+            if line.starts_with(|c: char| c.is_ascii_alphanumeric()) && line.contains('=') {
+                count += 1;
+                assert!(
+                    before.len() > 5 && before.starts_with("# "),
+                    "no comment before: {line}"
+                );
+            }
+            before = line;
+        }
+    }
+    assert!(count > 10);
+}
+
+#[test]
+fn references_between_the_pages_lead_somewhere() {
+    let page = read(PAGE);
+    let names: BTreeSet<&str> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix(".Xr zarrfs")?.split(' ').next())
+        .collect();
+    assert!(names.contains("-mount"));
+    for name in names {
+        let path = format!("man/zarrfs{name}.1");
+        assert!(Path::new(&root()).join(&path).is_file(), "{path}");
+    }
+}

@@ -1,0 +1,252 @@
+//! What files hold: sizes, any range, from many threads, and arrays that do not decode.
+
+use std::thread;
+
+use rustix::io::Errno;
+use zarrfs::store::EntryKind;
+
+use crate::common::sample::Sample;
+use crate::common::sample::arrays;
+use crate::common::sample::places;
+use crate::place::Enter;
+use crate::place::OpenFile;
+use crate::place::Place;
+use crate::stand::Stand;
+use crate::stand::name;
+
+/// Numbers that look random and are the same in each run.
+pub(crate) struct Numbers(u64);
+
+impl Numbers {
+    pub(crate) fn new(seed: u64) -> Numbers {
+        Numbers(seed)
+    }
+
+    /// Returns a number below `limit`.
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        (self.0 >> 33) % limit
+    }
+}
+
+fn slice(whole: &[u8], offset: u64, len: usize) -> &[u8] {
+    let start = whole.len().min(offset.try_into().unwrap_or(usize::MAX));
+    &whole[start..whole.len().min(start.saturating_add(len))]
+}
+
+/// Returns the elements of an `.npy` file, its header checked (numpy, "NPY format", version 1.0).
+fn elements<'a>(npy: &'a [u8], shape: &[u64]) -> &'a [u8] {
+    assert_eq!(npy[..8], *b"\x93NUMPY\x01\0");
+    let header = 10 + usize::from(u16::from_le_bytes([npy[8], npy[9]]));
+    assert_eq!(header % 64, 0);
+    let text = std::str::from_utf8(&npy[10..header]).unwrap();
+    let lengths: Vec<String> = shape.iter().map(u64::to_string).collect();
+    assert!(text.contains("'descr': '<u2'") && text.contains("'fortran_order': False"));
+    let shown: String = text
+        .chars()
+        .filter(|c| c.is_ascii_digit() || *c == ',')
+        .collect();
+    assert!(shown.contains(&lengths.join(",")), "{text}");
+    &npy[header..]
+}
+
+pub(crate) fn sizes_are_those_of_the_content(enter: &Enter) {
+    let stand = Stand::new();
+    let place = enter(stand.views.files.clone());
+    for (path, sample) in arrays() {
+        let whole = sample.whole();
+        let base = format!("{path}/{}", name(path));
+        assert_eq!(place.read_whole(&format!("{base}.raw")).unwrap(), whole);
+        let npy = place.read_whole(&format!("{base}.npy")).unwrap();
+        assert_eq!(elements(&npy, &sample.shape), whole, "{path}");
+        let own = ["zarr.json", "attributes.json"].map(|name| format!("{path}/{name}"));
+        for file in own
+            .into_iter()
+            .chain(["raw", "npy"].map(|end| format!("{base}.{end}")))
+        {
+            let stat = place.stat(&file).unwrap();
+            let read = place.read_whole(&file).unwrap();
+            assert_eq!(
+                (stat.kind, stat.size),
+                (EntryKind::File, read.len() as u64),
+                "{file}"
+            );
+        }
+        for folder in [path.to_string(), format!("{path}/chunks")] {
+            assert_eq!(place.stat(&folder).unwrap().kind, EntryKind::Directory);
+        }
+    }
+}
+
+pub(crate) fn any_range_is_the_slice_of_the_whole(enter: &Enter) {
+    let stand = Stand::new();
+    let place = enter(stand.views.files.clone());
+    let mut numbers = Numbers::new(7);
+    for (path, sample) in arrays() {
+        for end in ["raw", "npy"] {
+            let file = format!("{path}/{}.{end}", name(path));
+            let whole = place.read_whole(&file).unwrap();
+            assert!(whole.ends_with(&sample.whole()));
+            let size = whole.len() as u64;
+            let open = place.open(&file).unwrap();
+            for offset in [0, size.saturating_sub(1), size, size + 1, 1 << 40, 1 << 62] {
+                for len in [0, 1, 3, 4096, 100_001] {
+                    assert_eq!(open.read(offset, len).unwrap(), slice(&whole, offset, len));
+                }
+            }
+            for _ in 0..60 {
+                let (offset, len) = (numbers.below(size + 9), numbers.below(size + 9) as usize);
+                assert_eq!(open.read(offset, len).unwrap(), slice(&whole, offset, len));
+            }
+        }
+    }
+}
+
+pub(crate) fn many_threads_read_what_is_there(enter: &Enter) {
+    const THREADS: u64 = 64;
+    let stand = Stand::new();
+    let place = enter(stand.views.files.clone());
+    let files: Vec<(String, Vec<u8>)> = arrays()
+        .into_iter()
+        .map(|(path, sample)| (format!("{path}/{}.raw", name(path)), sample.whole()))
+        .collect();
+    let place: &dyn Place = &*place;
+    let shared: Vec<Box<dyn OpenFile>> = files
+        .iter()
+        .map(|(file, _)| place.open(file).unwrap())
+        .collect();
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (files, shared) = (&files, &shared);
+            scope.spawn(move || {
+                let mut numbers = Numbers::new(thread);
+                for round in 0..40 {
+                    let number = numbers.below(files.len() as u64) as usize;
+                    let (file, whole) = &files[number];
+                    let offset = numbers.below(whole.len() as u64 + 5);
+                    let len = numbers.below(20_000) as usize;
+                    let read = match round % 4 {
+                        0 => place.read(file, offset, len),
+                        _ => shared[number].read(offset, len),
+                    };
+                    assert_eq!(
+                        read.unwrap(),
+                        slice(whole, offset, len),
+                        "{file} at {offset}"
+                    );
+                }
+            });
+        }
+    });
+}
+
+/// Returns the name of a chunk's files, less the ending.
+fn chunk_name(chunk: &[u64]) -> String {
+    let indices: Vec<String> = chunk.iter().map(u64::to_string).collect();
+    match indices.as_slice() {
+        [] => "0".to_string(),
+        indices => indices.join("."),
+    }
+}
+
+/// Compares every chunk file of an array with the box it stands for.
+fn compare_chunks(place: &dyn Place, path: &str, sample: &Sample) {
+    let mut expected = Vec::new();
+    for chunk in places(&sample.counts()) {
+        let base = format!("{path}/chunks/{}", chunk_name(&chunk));
+        let clipped = sample.clipped(&chunk);
+        let stat = place.stat(&format!("{base}.raw")).unwrap();
+        assert_eq!(stat.size, clipped.len() as u64, "{base}");
+        assert_eq!(
+            place.read_whole(&format!("{base}.raw")).unwrap(),
+            clipped,
+            "{base}"
+        );
+        assert!(
+            place
+                .read_whole(&format!("{base}.npy"))
+                .unwrap()
+                .ends_with(&clipped)
+        );
+        expected.extend(["npy", "raw"].map(|end| format!("{}.{end}", chunk_name(&chunk))));
+    }
+    expected.sort();
+    assert_eq!(place.names(&format!("{path}/chunks")).unwrap(), expected);
+}
+
+pub(crate) fn chunk_files_are_cut_at_the_edge(enter: &Enter) {
+    let stand = Stand::new();
+    let place = enter(stand.views.files.clone());
+    for (path, sample) in arrays()
+        .into_iter()
+        .filter(|(_, sample)| sample.shape.len() > 1)
+    {
+        compare_chunks(&*place, path, &sample);
+    }
+    for other in [
+        "4.0.raw",
+        "0.4.raw",
+        "0.raw",
+        "00.0.raw",
+        "0.0",
+        "0.0.0.raw",
+        "-1.0.raw",
+        "0.0.txt",
+    ] {
+        let missing = place.stat(&format!("plain/chunks/{other}"));
+        assert_eq!(missing, Err(Errno::NOENT.raw_os_error()), "{other}");
+    }
+}
+
+pub(crate) fn arrays_without_dimension_or_element_have_their_chunks(enter: &Enter) {
+    let stand = Stand::new();
+    let place = enter(stand.views.files.clone());
+    assert_eq!(place.names("point/chunks").unwrap(), ["0.npy", "0.raw"]);
+    assert_eq!(place.read_whole("point/chunks/0.raw").unwrap().len(), 2);
+    assert_eq!(place.list("nothing/chunks").unwrap(), []);
+    assert_eq!(place.read_whole("nothing/nothing.raw").unwrap(), b"");
+    let npy = place.read_whole("nothing/nothing.npy").unwrap();
+    assert_eq!(elements(&npy, &[0, 5]), b"");
+}
+
+pub(crate) fn what_does_not_decode_says_so_when_it_is_opened(enter: &Enter) {
+    let stand = Stand::new();
+    let place = enter(stand.views.files.clone());
+    let names = place.names("strange").unwrap();
+    assert_eq!(
+        names,
+        [
+            "attributes.json",
+            "chunks",
+            "strange.npy",
+            "strange.raw",
+            "zarr.json"
+        ]
+    );
+    assert_eq!(place.list("strange/chunks").unwrap().len(), 8);
+    for file in [
+        "strange.npy",
+        "strange.raw",
+        "chunks/0.0.raw",
+        "chunks/1.1.npy",
+    ] {
+        let path = format!("strange/{file}");
+        assert_eq!(place.stat(&path).unwrap().kind, EntryKind::File);
+        assert_eq!(
+            place.open(&path).err(),
+            Some(Errno::OPNOTSUPP.raw_os_error()),
+            "{file}"
+        );
+    }
+    let metadata = place.read_whole("strange/zarr.json").unwrap();
+    let metadata: serde_json::Value = serde_json::from_slice(&metadata).unwrap();
+    assert_eq!(metadata["codecs"][1]["name"], "nobody-knows");
+    let stored = place.read_whole(".zarrfs/store/strange/c/0/1").unwrap();
+    assert_eq!(
+        stored,
+        std::fs::read(stand.store().join("strange/c/0/1")).unwrap()
+    );
+}

@@ -1,0 +1,224 @@
+//! One call of the store fails, each in turn, until a script of operations needs none that fails: every
+//! operation gives the right answer or EIO, and afterwards the same script on the same file system is right.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use zarrfs::store::Store;
+use zarrfs::store::memory::Memory;
+
+use crate::common::sample;
+use crate::common::sample::arrays;
+use crate::common::views_of;
+use crate::faulty::Faulty;
+use crate::faulty::Trap;
+use crate::in_process;
+use crate::mounted;
+use crate::place::Answer;
+use crate::place::Enter;
+use crate::place::Place;
+use crate::stand::PATIENT;
+use crate::stand::Stand;
+use crate::stand::local;
+use crate::stand::name;
+
+/// An operation and what came of it.
+type Step = (String, Answer<Vec<u8>>);
+
+/// Adds what a directory shows of itself and of what it holds.
+fn look(place: &dyn Place, folder: &str, steps: &mut Vec<Step>) {
+    let shown = place
+        .names(folder)
+        .map(|names| names.join("/").into_bytes());
+    let names = shown.clone().unwrap_or_default();
+    steps.push((format!("list {folder}"), shown));
+    for name in String::from_utf8(names).unwrap().split_terminator('/') {
+        let path = format!("{folder}/{name}");
+        let stat = place.stat(path.trim_start_matches('/'));
+        let shown = stat.map(|stat| format!("{:?} {}", stat.kind, stat.size).into_bytes());
+        steps.push((format!("stat {path}"), shown));
+    }
+}
+
+/// Adds what parts of one open file hold.
+fn read_parts(place: &dyn Place, file: &str, steps: &mut Vec<Step>) {
+    let open = match place.open(file) {
+        Ok(open) => open,
+        Err(errno) => return steps.push((format!("open {file}"), Err(errno))),
+    };
+    for (offset, len) in [(1001, 3), (500, 1500), (0, 4096), (1 << 20, 1)] {
+        steps.push((
+            format!("read {len} at {offset} of {file}"),
+            open.read(offset, len),
+        ));
+    }
+}
+
+/// The parts of the script: the directories, then each array.
+fn parts() -> Vec<&'static str> {
+    let arrays = arrays().into_iter().map(|(path, _)| path);
+    [""].into_iter().chain(arrays).collect()
+}
+
+/// Looks at directories, or at one array and reads its files; an operation that fails ends nothing.
+fn script(place: &dyn Place, part: &str) -> Vec<Step> {
+    let mut steps = Vec::new();
+    if part.is_empty() {
+        for folder in ["", "deep", "own", "strange", "strange/chunks"] {
+            look(place, folder, &mut steps);
+        }
+        return steps;
+    }
+    look(place, part, &mut steps);
+    let whole = format!("{part}/{}", name(part));
+    read_parts(place, &format!("{whole}.raw"), &mut steps);
+    for file in [
+        format!("{whole}.npy"),
+        format!("{whole}.raw"),
+        format!("{part}/zarr.json"),
+        format!(".zarrfs/store/{part}/zarr.json"),
+    ] {
+        let read = place.read_whole(&file);
+        steps.push((format!("read {file}"), read));
+    }
+    steps
+}
+
+/// A store, how long it says that its answers stay true, and how its file system is asked.
+struct Case<'a> {
+    base: Arc<dyn Store>,
+    freshness: Duration,
+    enter: &'a Enter,
+}
+
+/// Runs a part of the script with one call failing, then again; returns whether the failing call came, and
+/// whether any operation showed it.
+fn fail_once(case: &Case, part: &str, call: i64, right: &[Step]) -> (bool, bool) {
+    let trap = Arc::new(Trap::default());
+    let store = Faulty {
+        inner: case.base.clone(),
+        before: trap.clone(),
+        freshness: case.freshness,
+    };
+    let place = (case.enter)(views_of(Arc::new(store), PATIENT).files);
+    trap.set(call);
+    let steps = script(&*place, part);
+    let sprung = trap.has_sprung();
+    trap.set(0);
+    let mut shown = false;
+    for step in steps {
+        // A file that does not open has one step instead of its parts.
+        let is_fault = step.1 == Err(Errno::IO.raw_os_error());
+        assert!(
+            is_fault || right.contains(&step),
+            "call {call} fails: {step:?}"
+        );
+        shown |= is_fault;
+    }
+    let again = script(&*place, part);
+    for (after, right) in again.iter().zip(right) {
+        assert_eq!(after, right, "after call {call} failed");
+    }
+    assert_eq!(again.len(), right.len());
+    (sprung, shown)
+}
+
+/// Fails every `stride`-th call of each part of the script in turn.
+fn fail_each(case: &Case, stride: usize) {
+    let (mut failed, mut seen) = (0, 0);
+    for part in parts() {
+        let right = script(
+            &*in_process::enter(views_of(case.base.clone(), PATIENT).files),
+            part,
+        );
+        for call in (1..).step_by(stride) {
+            let (sprung, shown) = fail_once(case, part, call, &right);
+            if !sprung {
+                break;
+            }
+            failed += 1;
+            seen += usize::from(shown);
+        }
+    }
+    // What is decoded ahead may fail unseen; most else must show.
+    assert!(
+        failed * stride > 100 && seen * 2 > failed,
+        "{seen} of {failed} shown"
+    );
+}
+
+/// The script itself is right where nothing fails.
+#[test]
+fn the_script_reads_what_is_there() {
+    let place = in_process::enter(views_of(memory(), PATIENT).files);
+    for (path, sample) in arrays() {
+        let steps = script(&*place, path);
+        let step = format!("read {path}/{}.raw", name(path));
+        assert!(steps.contains(&(step, Ok(sample.whole()))), "{path}");
+        assert!(steps.iter().all(|(_, answer)| answer.is_ok()), "{path}");
+    }
+}
+
+fn memory() -> Arc<dyn Store> {
+    let memory = Memory::default();
+    sample::put_store(&memory);
+    Arc::new(memory)
+}
+
+const ALWAYS: Duration = Duration::from_secs(3600);
+
+#[test]
+fn a_failed_call_is_an_error_once_where_nothing_is_remembered() {
+    let (base, freshness, enter) = (memory(), Duration::ZERO, &in_process::enter);
+    fail_each(
+        &Case {
+            base,
+            freshness,
+            enter,
+        },
+        1,
+    );
+}
+
+#[test]
+fn a_failed_call_is_not_remembered() {
+    let (base, freshness, enter) = (memory(), ALWAYS, &in_process::enter);
+    fail_each(
+        &Case {
+            base,
+            freshness,
+            enter,
+        },
+        1,
+    );
+}
+
+#[test]
+fn a_failed_call_of_a_folder_is_an_error_once() {
+    let stand = Stand::new();
+    let (base, freshness, enter) = (local(&stand.store()), ALWAYS, &in_process::enter);
+    fail_each(
+        &Case {
+            base,
+            freshness,
+            enter,
+        },
+        1,
+    );
+}
+
+#[test]
+fn a_failed_call_below_a_mount_is_an_error_once() {
+    if mounted::is_possible() {
+        let (base, freshness, enter) = (memory(), ALWAYS, &mounted::enter);
+        fail_each(
+            &Case {
+                base,
+                freshness,
+                enter,
+            },
+            7,
+        );
+    }
+}

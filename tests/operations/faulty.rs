@@ -1,0 +1,193 @@
+//! Stores over a store that fail once, or that do not answer under some keys until a gate opens.
+
+use std::io::IoSliceMut;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::Condvar;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicI64;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use zarrfs::error::Error;
+use zarrfs::error::Kind;
+use zarrfs::error::Result;
+use zarrfs::store::ByteRange;
+use zarrfs::store::Key;
+use zarrfs::store::Listing;
+use zarrfs::store::Meta;
+use zarrfs::store::Name;
+use zarrfs::store::Object;
+use zarrfs::store::Reader;
+use zarrfs::store::Store;
+
+/// What happens before each call of a store, of an open object and of a listing.
+pub(crate) trait Before: Send + Sync {
+    fn call(&self, key: &Key) -> Result<()>;
+}
+
+/// A store where something happens before each call.
+#[derive(Clone)]
+pub(crate) struct Faulty<B> {
+    pub(crate) inner: Arc<dyn Store>,
+    pub(crate) before: Arc<B>,
+    pub(crate) freshness: Duration,
+}
+
+impl<B: Before + 'static> Store for Faulty<B> {
+    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+        self.before.call(key)?;
+        self.inner.get(key, limit)
+    }
+
+    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
+        self.before.call(key)?;
+        self.inner.get_range(key, range)
+    }
+
+    fn head(&self, key: &Key) -> Result<Option<Meta>> {
+        self.before.call(key)?;
+        self.inner.head(key)
+    }
+
+    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
+        self.before.call(key)?;
+        Ok(Arc::new(Open {
+            inner: self.inner.open(key)?,
+            before: self.before.clone(),
+            key: key.clone(),
+        }))
+    }
+
+    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+        self.before.call(prefix)?;
+        Ok(Box::new(Names {
+            inner: self.inner.list(prefix)?,
+            before: self.before.clone(),
+            key: prefix.clone(),
+        }))
+    }
+
+    fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
+        self.before.call(key)?;
+        self.inner.read_link(key)
+    }
+
+    fn freshness(&self) -> Duration {
+        self.freshness
+    }
+
+    fn folder(&self) -> Option<&Path> {
+        self.inner.folder()
+    }
+}
+
+struct Open<B> {
+    inner: Arc<dyn Reader>,
+    before: Arc<B>,
+    key: Key,
+}
+
+impl<B: Before> Reader for Open<B> {
+    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+        self.before.call(&self.key)?;
+        self.inner.read_at(offset, len)
+    }
+
+    fn read_scattered(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<usize> {
+        self.before.call(&self.key)?;
+        self.inner.read_scattered(offset, parts)
+    }
+
+    fn meta(&self) -> Result<Meta> {
+        self.before.call(&self.key)?;
+        self.inner.meta()
+    }
+}
+
+struct Names<B> {
+    inner: Box<dyn Listing>,
+    before: Arc<B>,
+    key: Key,
+}
+
+impl<B: Before> Listing for Names<B> {
+    fn next(&mut self) -> Result<Option<Name>> {
+        self.before.call(&self.key)?;
+        self.inner.next()
+    }
+
+    fn seek(&mut self, cursor: u64) -> Result<()> {
+        self.before.call(&self.key)?;
+        self.inner.seek(cursor)
+    }
+}
+
+/// Fails one call: the n-th after it was set.
+#[derive(Default)]
+pub(crate) struct Trap {
+    left: AtomicI64,
+}
+
+impl Trap {
+    /// Has the n-th call from now on fail, counted from 1; 0 for none.
+    pub(crate) fn set(&self, calls: i64) {
+        self.left.store(calls, SeqCst);
+    }
+
+    /// Whether the call that was to fail has come.
+    pub(crate) fn has_sprung(&self) -> bool {
+        self.left.load(SeqCst) <= 0
+    }
+}
+
+impl Before for Trap {
+    fn call(&self, key: &Key) -> Result<()> {
+        match self.left.fetch_sub(1, SeqCst) {
+            1 => Err(Error::new(Kind::Unavailable, key, "made to fail")),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Holds every call about some keys until it is opened.
+pub(crate) struct Gate {
+    holds: fn(&str) -> bool,
+    waiting: AtomicUsize,
+    open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    pub(crate) fn new(holds: fn(&str) -> bool) -> Gate {
+        Gate {
+            holds,
+            waiting: AtomicUsize::new(0),
+            open: Mutex::new(false),
+            opened: Condvar::new(),
+        }
+    }
+
+    /// Returns how many calls have come to stand here so far.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(SeqCst)
+    }
+
+    /// Lets everybody through.
+    pub(crate) fn open(&self) {
+        *self.open.lock().unwrap() = true;
+        self.opened.notify_all();
+    }
+}
+
+impl Before for Gate {
+    fn call(&self, key: &Key) -> Result<()> {
+        if (self.holds)(&String::from_utf8_lossy(key.as_bytes())) {
+            let open = self.open.lock().unwrap();
+            self.waiting.fetch_add(1, SeqCst);
+            drop(self.opened.wait_while(open, |open| !*open).unwrap());
+        }
+        Ok(())
+    }
+}

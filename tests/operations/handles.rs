@@ -1,0 +1,55 @@
+//! Whatever is opened is closed: file descriptors of the store do not pile up.
+
+use std::fs;
+use std::path::Path;
+
+use crate::common::sample::arrays;
+use crate::place::Enter;
+use crate::place::Place;
+use crate::stand::Stand;
+use crate::stand::name;
+use crate::stand::soon;
+
+/// Returns how many descriptors of this process lead below a folder; other tests have their own.
+fn descriptors(folder: &Path) -> usize {
+    let entries = fs::read_dir("/proc/self/fd").unwrap();
+    let targets = entries.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+    targets.filter(|target| target.starts_with(folder)).count()
+}
+
+/// Opens files and directories of both views and reads a little.
+fn use_once(place: &dyn Place, round: usize) {
+    let arrays = arrays();
+    let (path, _) = &arrays[round % arrays.len()];
+    for file in [
+        format!(".zarrfs/files/{path}/{}.raw", name(path)),
+        format!(".zarrfs/files/{path}/zarr.json"),
+        format!("{path}/zarr.json"),
+        ".zarrfs/stats.json".to_string(),
+    ] {
+        place.read(&file, 1, 100).unwrap();
+    }
+    place.list(path).unwrap();
+    place.list(&format!(".zarrfs/files/{path}")).unwrap();
+    assert!(place.open(".zarrfs/files/strange/strange.raw").is_err());
+    assert!(place.open("none").is_err());
+}
+
+pub(crate) fn what_is_opened_is_closed(enter: &Enter) {
+    let stand = Stand::new();
+    let place = enter(stand.views.stored.clone());
+    let folder = stand.store().canonicalize().unwrap();
+    let held = place.open("plain/zarr.json").unwrap();
+    // What may stay open (stored chunks of arrays in use) does so after the first rounds.
+    (0..50).for_each(|round| use_once(&*place, round));
+    drop(held);
+    let usual = descriptors(&folder);
+    assert!(usual > 0, "the store itself is open");
+    (0..1000).for_each(|round| use_once(&*place, round));
+    // The kernel lets go of files when it likes.
+    assert!(
+        soon(|| descriptors(&folder) <= usual),
+        "{} descriptors, before {usual}",
+        descriptors(&folder)
+    );
+}

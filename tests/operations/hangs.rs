@@ -1,0 +1,187 @@
+//! A store that does not answer under some keys: everything else answers, who waits hears EIO when the time
+//! is up, and unmounting waits for nobody.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+use std::time::Instant;
+
+use rustix::io::Errno;
+use zarrfs::fuse::mountinfo;
+use zarrfs::store::memory::Memory;
+
+use crate::common::Views;
+use crate::common::sample::Form;
+use crate::common::sample::Sample;
+use crate::common::sample::arrays;
+use crate::common::sample::put_store;
+use crate::common::views_of;
+use crate::faulty::Faulty;
+use crate::faulty::Gate;
+use crate::in_process;
+use crate::mounted::Mounted;
+use crate::mounted::is_possible;
+use crate::place::Place;
+use crate::stand::PATIENT;
+use crate::stand::name;
+use crate::stand::soon;
+
+const EIO: Errno = Errno::IO;
+
+/// How long a request may hang here: long enough for a busy machine to answer all others meanwhile.
+const LIMIT: Duration = Duration::from_secs(4);
+
+/// As many threads wait, each for an array of its own: the kernel itself has the readers of one page, and
+/// those who look up one name, wait for each other.
+const WAITING: usize = 12;
+
+/// Returns the views of the sample store and of the arrays `slow0`, ...; calls about some keys hang until the
+/// gate opens.
+fn hanging(holds: fn(&str) -> bool, timeout: Duration) -> (Views, Arc<Gate>) {
+    let memory = Memory::default();
+    put_store(&memory);
+    (0..WAITING).for_each(|number| slow().put(&memory, &format!("slow{number}")));
+    let gate = Arc::new(Gate::new(holds));
+    let store = Faulty {
+        inner: Arc::new(memory),
+        before: gate.clone(),
+        freshness: Duration::ZERO,
+    };
+    (views_of(Arc::new(store), timeout), gate)
+}
+
+fn is_slow(key: &str) -> bool {
+    key.starts_with("slow")
+}
+
+fn is_slow_chunk(key: &str) -> bool {
+    is_slow(key) && key.contains("/c/")
+}
+
+fn slow() -> Sample {
+    Sample::new(&[6, 8], &[1, 8], Form::Packed)
+}
+
+/// Reads what does not hang: every array, every directory.
+fn use_the_rest(place: &dyn Place) {
+    for (path, sample) in arrays() {
+        let read = place.read_whole(&format!("{path}/{}.raw", name(path)));
+        assert_eq!(read.unwrap(), sample.whole(), "{path}");
+        assert!(
+            place
+                .names(path)
+                .unwrap()
+                .contains(&"zarr.json".to_string())
+        );
+    }
+    assert!(place.names("").unwrap().contains(&"slow0".to_string()));
+    assert!(place.read_whole(".zarrfs/stats.json").is_ok());
+}
+
+/// Runs `hang` in many threads, uses the rest meanwhile, and expects EIO for each of them.
+fn hang_beside(mount: &Mounted, gate: &Gate, hang: impl Fn(&Mounted, usize) -> i32 + Sync) {
+    let started = Instant::now();
+    thread::scope(|scope| {
+        let hang = &hang;
+        let waiting: Vec<_> = (0..WAITING)
+            .map(|number| scope.spawn(move || hang(mount, number)))
+            .collect();
+        assert!(soon(|| gate.waiting() >= WAITING));
+        use_the_rest(mount);
+        assert!(
+            waiting.iter().all(|thread| !thread.is_finished()),
+            "the rest waited for what hangs"
+        );
+        for thread in waiting {
+            assert_eq!(thread.join().unwrap(), EIO.raw_os_error());
+        }
+    });
+    assert!(started.elapsed() < LIMIT * 3);
+}
+
+#[test]
+fn hanging_chunks_hold_up_nothing_else() {
+    if !is_possible() {
+        return;
+    }
+    let (views, gate) = hanging(is_slow_chunk, PATIENT);
+    let mount = Mounted::new(views.files, LIMIT, true);
+    hang_beside(&mount, &gate, |mount, number| {
+        let file = match number % 2 {
+            0 => format!("slow{number}/slow{number}.raw"),
+            _ => format!("slow{number}/chunks/5.0.npy"),
+        };
+        mount.read_whole(&file).unwrap_err()
+    });
+    let size = mount.stat("slow0/slow0.raw").unwrap().size;
+    assert_eq!(size, 96, "sizes need no chunk");
+    gate.open();
+    assert!(soon(
+        || mount.read_whole("slow0/slow0.raw") == Ok(slow().whole())
+    ));
+}
+
+#[test]
+fn hanging_metadata_holds_up_nothing_else() {
+    if !is_possible() {
+        return;
+    }
+    let (views, gate) = hanging(is_slow, PATIENT);
+    let mount = Mounted::new(views.files, LIMIT, true);
+    hang_beside(&mount, &gate, |mount, number| match number % 3 {
+        0 => mount.stat(&format!("slow{number}")).unwrap_err(),
+        1 => mount
+            .stat(&format!(".zarrfs/store/slow{number}"))
+            .unwrap_err(),
+        _ => mount.list(&format!("slow{number}")).unwrap_err(),
+    });
+    gate.open();
+    assert!(soon(
+        || mount.read_whole("slow0/slow0.raw") == Ok(slow().whole())
+    ));
+}
+
+#[test]
+fn unmounting_waits_for_nobody() {
+    if !is_possible() {
+        return;
+    }
+    let (views, gate) = hanging(is_slow_chunk, PATIENT);
+    let mut mount = Mounted::new(views.files, LIMIT, true);
+    let (dir, file) = (
+        mount.dir().canonicalize().unwrap(),
+        mount.path("slow0/slow0.raw"),
+    );
+    let reader = thread::spawn(move || std::fs::read(file));
+    assert!(soon(|| gate.waiting() > 0));
+    // The session itself ends when the reader, cut off by the time limit, lets go of the file.
+    assert!(!mount.end_within(Duration::ZERO));
+    assert!(mountinfo::top_at(&dir).unwrap().is_none(), "still mounted");
+    assert!(
+        !reader.is_finished(),
+        "the reader waits, unmounting did not"
+    );
+    let read = reader.join().unwrap();
+    assert_eq!(read.unwrap_err().raw_os_error(), Some(EIO.raw_os_error()));
+    assert!(mount.end_within(LIMIT * 3), "the session does not end");
+    gate.open();
+}
+
+#[test]
+fn a_second_reader_of_a_hanging_chunk_waits_no_longer_than_the_limit() {
+    let limit = Duration::from_millis(300);
+    let (views, gate) = hanging(is_slow_chunk, limit);
+    let place = in_process::enter(views.files);
+    let place = &*place;
+    thread::scope(|scope| {
+        let first = scope.spawn(move || place.read_whole("slow0/chunks/0.0.raw"));
+        assert!(soon(|| gate.waiting() > 0));
+        let second = place.read_whole("slow0/chunks/0.0.raw");
+        let alone = first.is_finished();
+        gate.open();
+        assert_eq!(second, Err(EIO.raw_os_error()));
+        assert!(!alone, "only the store can end the first");
+        assert_eq!(first.join().unwrap().unwrap(), slow().clipped(&[0, 0]));
+    });
+    assert_eq!(place.read_whole("slow0/slow0.raw"), Ok(slow().whole()));
+}

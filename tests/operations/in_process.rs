@@ -1,0 +1,175 @@
+//! A `Vfs` asked as the kernel would ask it: name by name, memory first, links followed by the asker.
+
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use zarrfs::stats::Stats;
+use zarrfs::store::EntryKind;
+use zarrfs::vfs::Fh;
+use zarrfs::vfs::Ino;
+use zarrfs::vfs::Vfs;
+use zarrfs::vfs::VfsConfig;
+use zarrfs::view::Attr;
+use zarrfs::view::View;
+
+use crate::place::Answer;
+use crate::place::Listed;
+use crate::place::OpenFile;
+use crate::place::Place;
+use crate::place::Stat;
+
+struct InProcess {
+    vfs: Vfs,
+}
+
+/// Opens a view without the kernel.
+pub(crate) fn enter(view: Arc<dyn View>) -> Box<dyn Place> {
+    let config = VfsConfig {
+        uid: 0,
+        gid: 0,
+        umask: 0,
+    };
+    Box::new(InProcess {
+        vfs: Vfs::new(view, config, Arc::new(Stats::default())),
+    })
+}
+
+/// As many links as the kernel follows.
+const MOST_LINKS: usize = 40;
+
+/// As many names as fit one answer of the kernel, more or less.
+const PAGE: usize = 500;
+
+impl InProcess {
+    fn look_up(&self, parent: Ino, name: &[u8]) -> Answer<(Ino, Attr)> {
+        let known = self.vfs.lookup_now(parent, name);
+        let found = known.unwrap_or_else(|| self.vfs.lookup(parent, name));
+        let entry = found.map_err(|error| error.errno())?;
+        let entry = entry.ok_or(Errno::NOENT.raw_os_error())?;
+        Ok((entry.ino, entry.attr))
+    }
+
+    fn attributes(&self, ino: Ino) -> Answer<Attr> {
+        let known = self.vfs.getattr_now(ino);
+        known
+            .unwrap_or_else(|| self.vfs.getattr(ino))
+            .map_err(|error| error.errno())
+    }
+
+    /// Walks a path; `follow` a link at its end or not.
+    fn walk(&self, path: &str, follow: bool) -> Answer<(Ino, Attr)> {
+        let names = |path: &[u8]| -> Vec<Vec<u8>> {
+            let names = path.split(|&byte| byte == b'/');
+            names
+                .rev()
+                .filter(|name| !name.is_empty())
+                .map(<[u8]>::to_vec)
+                .collect()
+        };
+        let mut way = vec![(Ino::ROOT, self.attributes(Ino::ROOT)?)];
+        let mut todo = names(path.as_bytes());
+        let mut links = 0;
+        while let Some(name) = todo.pop() {
+            let (parent, attr) = *way.last().unwrap();
+            if attr.kind != EntryKind::Directory {
+                return Err(Errno::NOTDIR.raw_os_error());
+            }
+            match name.as_slice() {
+                b"." => continue,
+                b".." if way.len() > 1 => {
+                    way.pop();
+                    continue;
+                }
+                _ => {}
+            }
+            let (ino, attr) = self.look_up(parent, &name)?;
+            if attr.kind != EntryKind::Link || (todo.is_empty() && !follow) {
+                way.push((ino, attr));
+                continue;
+            }
+            links += 1;
+            if links > MOST_LINKS {
+                return Err(Errno::LOOP.raw_os_error());
+            }
+            let target = self.vfs.read_link(ino).map_err(|error| error.errno())?;
+            assert!(!target.starts_with(b"/"), "it would leave the mount");
+            todo.extend(names(&target));
+        }
+        Ok(*way.last().unwrap())
+    }
+}
+
+impl Place for InProcess {
+    fn stat(&self, path: &str) -> Answer<Stat> {
+        let (ino, found) = self.walk(path, false)?;
+        let attr = self.attributes(ino)?;
+        assert_eq!((attr.kind, attr.size), (found.kind, found.size), "{path}");
+        Ok(Stat {
+            kind: attr.kind,
+            size: attr.size,
+            ino: ino.0,
+        })
+    }
+
+    fn list_after(&self, path: &str, cursor: u64) -> Answer<Vec<Listed>> {
+        let (ino, _) = self.walk(path, true)?;
+        let fh = self.vfs.opendir(ino).map_err(|error| error.errno())?;
+        let mut listed: Vec<Listed> = Vec::new();
+        let mut before = usize::MAX;
+        while before != listed.len() {
+            before = listed.len();
+            let at = listed.last().map_or(cursor, |last| last.cursor);
+            let mut take = |ino: Ino, cursor, kind, name: &[u8]| {
+                let taken = listed.len() < before + PAGE;
+                if taken {
+                    let name = name.to_vec();
+                    listed.push(Listed {
+                        name,
+                        kind,
+                        ino: ino.0,
+                        cursor,
+                    });
+                }
+                taken
+            };
+            let page = self.vfs.readdir(fh, at, &mut take);
+            if let Err(error) = page {
+                self.vfs.releasedir(fh);
+                return Err(error.errno());
+            }
+        }
+        self.vfs.releasedir(fh);
+        Ok(listed)
+    }
+
+    fn open(&self, path: &str) -> Answer<Box<dyn OpenFile + '_>> {
+        let (ino, _) = self.walk(path, true)?;
+        let opened = self.vfs.open(ino).map_err(|error| error.errno())?;
+        let (vfs, fh) = (&self.vfs, opened.fh);
+        Ok(Box::new(Handle { vfs, fh }))
+    }
+
+    fn read_link(&self, path: &str) -> Answer<Vec<u8>> {
+        let (ino, _) = self.walk(path, false)?;
+        self.vfs.read_link(ino).map_err(|error| error.errno())
+    }
+}
+
+struct Handle<'a> {
+    vfs: &'a Vfs,
+    fh: Fh,
+}
+
+impl OpenFile for Handle<'_> {
+    fn read(&self, offset: u64, len: usize) -> Answer<Vec<u8>> {
+        let known = self.vfs.read_now(self.fh, offset, len);
+        let bytes = known.unwrap_or_else(|| self.vfs.read(self.fh, offset, len));
+        Ok(bytes.map_err(|error| error.errno())?.to_vec())
+    }
+}
+
+impl Drop for Handle<'_> {
+    fn drop(&mut self) {
+        self.vfs.release(self.fh);
+    }
+}

@@ -1,0 +1,165 @@
+//! Directories: whole, with the kind and inode that `stat` shows, and from any cursor on.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use zarrfs::store::EntryKind;
+use zarrfs::store::memory::Memory;
+
+use crate::common::sample::Form;
+use crate::common::sample::GROUP;
+use crate::common::sample::Keys;
+use crate::common::sample::Sample;
+use crate::common::views_of;
+use crate::content::Numbers;
+use crate::in_process;
+use crate::mounted;
+use crate::place::Enter;
+use crate::place::Listed;
+use crate::place::Place;
+use crate::stand::PATIENT;
+use crate::stand::Stand;
+
+fn join(folder: &str, name: &[u8]) -> String {
+    let name = std::str::from_utf8(name).unwrap();
+    format!("{folder}/{name}")
+        .trim_start_matches('/')
+        .to_string()
+}
+
+/// Compares an entry with what `stat` says of it.
+fn compare(place: &dyn Place, folder: &str, entry: &Listed) {
+    let path = join(folder, &entry.name);
+    let stat = place.stat(&path).unwrap();
+    assert_eq!((stat.kind, stat.ino), (entry.kind, entry.ino), "{path}");
+}
+
+/// Calls `visit` with each directory below a path and its entries.
+fn walk(place: &dyn Place, folder: &str, visit: &mut dyn FnMut(&str, &[Listed])) {
+    // The broken node of the sample does not list.
+    let Ok(entries) = place.list(folder) else {
+        return;
+    };
+    visit(folder, &entries);
+    for entry in entries
+        .iter()
+        .filter(|entry| entry.kind == EntryKind::Directory)
+    {
+        walk(place, &join(folder, &entry.name), visit);
+    }
+}
+
+pub(crate) fn directories_have_the_kind_and_inode_of_stat(enter: &Enter) {
+    let stand = Stand::new();
+    for view in [&stand.views.stored, &stand.views.files] {
+        let place = enter(view.clone());
+        let mut inodes = HashSet::new();
+        let mut count = 0;
+        walk(&*place, "", &mut |folder, entries| {
+            entries
+                .iter()
+                .for_each(|entry| compare(&*place, folder, entry));
+            inodes.extend(entries.iter().map(|entry| entry.ino));
+            count += entries.len();
+        });
+        assert!(count > 100);
+        assert_eq!(inodes.len(), count, "two files with one inode");
+    }
+}
+
+/// Returns the entries' names and cursors; inodes of names that nobody looked up may come anew.
+fn order(entries: &[Listed]) -> Vec<(&[u8], u64)> {
+    entries
+        .iter()
+        .map(|entry| (entry.name.as_slice(), entry.cursor))
+        .collect()
+}
+
+pub(crate) fn a_listing_goes_on_after_any_cursor(enter: &Enter) {
+    let stand = Stand::new();
+    for view in [&stand.views.stored, &stand.views.files] {
+        let place = enter(view.clone());
+        walk(&*place, "", &mut |folder, entries| {
+            for (index, entry) in entries.iter().enumerate() {
+                let rest = place.list_after(folder, entry.cursor).unwrap();
+                let name = String::from_utf8_lossy(&entry.name);
+                assert_eq!(
+                    order(&rest),
+                    order(&entries[index + 1..]),
+                    "{folder} after {name}"
+                );
+            }
+        });
+    }
+}
+
+/// Compares a large directory with the names it must have; looks at some of them.
+fn compare_large(place: &dyn Place, folder: &str, expected: &HashSet<String>) {
+    let entries = place.list(folder).unwrap();
+    let names: HashSet<&[u8]> = entries.iter().map(|entry| entry.name.as_slice()).collect();
+    assert_eq!(
+        (entries.len(), names.len()),
+        (expected.len(), expected.len())
+    );
+    assert!(expected.iter().all(|name| names.contains(name.as_bytes())));
+    let mut numbers = Numbers::new(3);
+    for _ in 0..300 {
+        let entry = &entries[numbers.below(entries.len() as u64) as usize];
+        compare(place, folder, entry);
+    }
+    let last = entries.len() - 1;
+    let some = (0..6).map(|_| numbers.below(last as u64) as usize);
+    for index in [0, 1, last - 1, last].into_iter().chain(some) {
+        let rest = place.list_after(folder, entries[index].cursor).unwrap();
+        assert_eq!(
+            order(&rest),
+            order(&entries[index + 1..]),
+            "after number {index}"
+        );
+    }
+}
+
+pub(crate) fn a_hundred_thousand_chunks_list_wholly(enter: &Enter) {
+    let memory = Memory::default();
+    let sample = Sample::new(&[400, 250], &[1, 1], Form::Plain);
+    memory.put("zarr.json", GROUP.as_bytes());
+    memory.put("many/zarr.json", sample.metadata().to_string().as_bytes());
+    let views = views_of(Arc::new(memory), PATIENT);
+    let place = enter(views.files);
+    let chunks = (0..400).flat_map(|row| (0..250).map(move |column| format!("{row}.{column}")));
+    let expected = chunks.flat_map(|chunk| [format!("{chunk}.raw"), format!("{chunk}.npy")]);
+    compare_large(&*place, "many/chunks", &expected.collect());
+}
+
+/// Fills a folder with many names of few files: links are faster to make.
+fn fill(folder: &Path, names: &HashSet<String>) {
+    const LINKS_OF_A_FILE: usize = 20_000;
+    fs::create_dir(folder).unwrap();
+    let mut first = folder.to_path_buf();
+    for (number, name) in names.iter().enumerate() {
+        let path = folder.join(name);
+        if number % LINKS_OF_A_FILE == 0 {
+            fs::write(&path, "x").unwrap();
+            first = path;
+        } else {
+            fs::hard_link(&first, path).unwrap();
+        }
+    }
+}
+
+/// One folder for both places, since it takes long to make.
+#[test]
+fn two_hundred_thousand_keys_list_wholly() {
+    let odd = |number: usize| format!("{}key{number}", "long ".repeat(number % 5));
+    let names: HashSet<String> = (0..100_000)
+        .map(|number: usize| number.to_string())
+        .collect();
+    let names: HashSet<String> = names.into_iter().chain((0..100_000).map(odd)).collect();
+    let stand = Stand::with(|store| fill(&store.join("d"), &names));
+    compare_large(&*in_process::enter(stand.views.stored.clone()), "d", &names);
+    if mounted::is_possible() {
+        compare_large(&*mounted::enter(stand.views.stored.clone()), "d", &names);
+    }
+}

@@ -1,0 +1,87 @@
+//! Where file operations are done: on a `Vfs` in this process, or on a mount of the kernel.
+//!
+//! Both answer with the errno that a program would see. Paths are relative to the root, joined by `/`, and
+//! links on the way are followed; the last one only when a file is opened.
+
+use std::sync::Arc;
+
+use zarrfs::store::EntryKind;
+use zarrfs::view::View;
+
+/// An answer, or an errno.
+pub(crate) type Answer<T> = Result<T, i32>;
+
+/// What `lstat` shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stat {
+    pub(crate) kind: EntryKind,
+    pub(crate) size: u64,
+    pub(crate) ino: u64,
+}
+
+/// One entry of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Listed {
+    pub(crate) name: Vec<u8>,
+    pub(crate) kind: EntryKind,
+    pub(crate) ino: u64,
+    pub(crate) cursor: u64,
+}
+
+/// A file system somewhere.
+pub(crate) trait Place: Send + Sync {
+    /// Returns what a path is, a link at its end not followed.
+    fn stat(&self, path: &str) -> Answer<Stat>;
+
+    /// Opens a directory and returns the entries after `cursor`, without `.` and `..`; 0 is the beginning.
+    fn list_after(&self, path: &str, cursor: u64) -> Answer<Vec<Listed>>;
+
+    /// Opens a file for reading.
+    fn open(&self, path: &str) -> Answer<Box<dyn OpenFile + '_>>;
+
+    /// Returns where a link points.
+    fn read_link(&self, path: &str) -> Answer<Vec<u8>>;
+
+    /// Returns the whole directory.
+    fn list(&self, path: &str) -> Answer<Vec<Listed>> {
+        self.list_after(path, 0)
+    }
+
+    /// Returns the names of a directory, sorted.
+    fn names(&self, path: &str) -> Answer<Vec<String>> {
+        let listed = self.list(path)?.into_iter();
+        let mut names: Vec<String> = listed
+            .map(|entry| String::from_utf8(entry.name).unwrap())
+            .collect();
+        names.sort();
+        Ok(names)
+    }
+
+    /// Returns part of a file.
+    fn read(&self, path: &str, offset: u64, len: usize) -> Answer<Vec<u8>> {
+        self.open(path)?.read(offset, len)
+    }
+
+    /// Returns a file from its beginning to its end.
+    fn read_whole(&self, path: &str) -> Answer<Vec<u8>> {
+        let file = self.open(path)?;
+        let mut bytes = Vec::new();
+        loop {
+            // An odd length, so that pieces begin anywhere.
+            let part = file.read(bytes.len() as u64, 30_011)?;
+            if part.is_empty() {
+                return Ok(bytes);
+            }
+            bytes.extend(part);
+        }
+    }
+}
+
+/// A file that is open.
+pub(crate) trait OpenFile: Send + Sync {
+    /// Returns the bytes at an offset, fewer than `len` only at the end.
+    fn read(&self, offset: u64, len: usize) -> Answer<Vec<u8>>;
+}
+
+/// Opens a place over a view.
+pub(crate) type Enter = dyn Fn(Arc<dyn View>) -> Box<dyn Place>;

@@ -1,0 +1,73 @@
+//! The sample store in a folder of this machine, with its views.
+
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+use std::time::Instant;
+
+use tempfile::TempDir;
+use zarrfs::store::Store;
+use zarrfs::store::StoreConfig;
+use zarrfs::store::local::Local;
+
+use crate::common::Views;
+use crate::common::sample;
+use crate::common::views_of;
+
+/// How long a request may wait where nothing hangs on purpose.
+pub(crate) const PATIENT: Duration = Duration::from_secs(60);
+
+pub(crate) struct Stand {
+    folder: TempDir,
+    pub(crate) views: Views,
+}
+
+impl Stand {
+    /// Writes the sample store and opens it.
+    pub(crate) fn new() -> Stand {
+        Stand::with(sample::put_store)
+    }
+
+    /// Opens a store that `put` writes into a folder.
+    pub(crate) fn with(put: impl FnOnce(&Path)) -> Stand {
+        let folder = tempfile::tempdir().unwrap();
+        let store = folder.path().join("store");
+        std::fs::create_dir(&store).unwrap();
+        put(&store);
+        let views = views_of(local(&store), PATIENT);
+        Stand { folder, views }
+    }
+
+    /// Returns the folder that is the store.
+    pub(crate) fn store(&self) -> PathBuf {
+        self.folder.path().join("store")
+    }
+
+    /// Returns a path beside the store.
+    pub(crate) fn beside(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+}
+
+pub(crate) fn local(folder: &Path) -> Arc<dyn Store> {
+    Arc::new(Local::open(folder, &StoreConfig::default()).unwrap())
+}
+
+/// Returns the name of an array, which its own files derive from.
+pub(crate) fn name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap()
+}
+
+/// Waits for something to become true; at most the three seconds in which any change has to be seen.
+pub(crate) fn soon(mut is_true: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + Duration::from_secs(3);
+    while Instant::now() < end {
+        if is_true() {
+            return true;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    is_true()
+}

@@ -1,0 +1,128 @@
+//! Every way to change something on a mount of the kernel: EROFS, whether the kernel or the daemon says so.
+
+use std::fs;
+use std::fs::File;
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::chown;
+use std::os::unix::fs::symlink;
+use std::time::SystemTime;
+
+use rustix::fs::CWD;
+use rustix::fs::FileType;
+use rustix::fs::Mode;
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
+
+use crate::mounted::Mounted;
+use crate::mounted::UMASK;
+use crate::mounted::errno;
+use crate::mounted::is_possible;
+use crate::stand::PATIENT;
+use crate::stand::Stand;
+
+/// Tries to change files and directories; returns each way and its outcome.
+fn attempts(mount: &Mounted, folder: &str) -> Vec<(&'static str, io::Result<()>)> {
+    let place = |name: &str| mount.path(folder).join(name);
+    let (file, new) = (place("zarr.json"), place("new"));
+    let with = |change: fn(&mut OpenOptions) -> &mut OpenOptions| {
+        change(&mut OpenOptions::new()).open(&file).map(drop)
+    };
+    let times = fs::FileTimes::new().set_modified(SystemTime::UNIX_EPOCH);
+    vec![
+        ("write", with(|options| options.write(true))),
+        (
+            "read and write",
+            with(|options| options.read(true).write(true)),
+        ),
+        ("append", with(|options| options.append(true))),
+        (
+            "truncate",
+            with(|options| options.write(true).truncate(true)),
+        ),
+        ("create", File::create(&new).map(drop)),
+        ("create over", fs::write(&file, "x")),
+        ("mkdir", fs::create_dir(&new)),
+        ("unlink", fs::remove_file(&file)),
+        ("rmdir", fs::remove_dir(mount.path(folder))),
+        ("rename", fs::rename(&file, &new)),
+        (
+            "rename a folder",
+            fs::rename(mount.path(folder), place("../new")),
+        ),
+        ("link", fs::hard_link(&file, &new)),
+        ("symlink", symlink("zarr.json", &new)),
+        (
+            "mknod",
+            rustix::fs::mknodat(CWD, &new, FileType::Fifo, Mode::RUSR, 0).map_err(Into::into),
+        ),
+        (
+            "chmod",
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o600)),
+        ),
+        ("chown", chown(&file, Some(1), Some(1))),
+        ("times", File::open(&file).unwrap().set_times(times)),
+    ]
+}
+
+#[test]
+fn every_change_is_refused() {
+    if !is_possible() {
+        return;
+    }
+    let stand = Stand::new();
+    for read_only in [true, false] {
+        let mount = Mounted::new(stand.views.stored.clone(), PATIENT, read_only);
+        for folder in ["plain", "deep/er/packed", ".zarrfs/files/plain"] {
+            for (way, outcome) in attempts(&mount, folder) {
+                let refused = outcome.map_err(errno);
+                assert_eq!(
+                    refused,
+                    Err(Errno::ROFS.raw_os_error()),
+                    "{way} in {folder}"
+                );
+            }
+        }
+        let file = mount.path("plain/zarr.json");
+        let refused = rustix::fs::setxattr(&file, "user.x", b"1", XattrFlags::empty());
+        // A mount that the kernel takes for writable has no extended attributes at all.
+        let expected = if read_only {
+            Errno::ROFS
+        } else {
+            Errno::OPNOTSUPP
+        };
+        assert_eq!(refused, Err(expected));
+    }
+    assert!(!stand.store().join("plain/new").exists());
+}
+
+#[test]
+fn modes_are_those_of_something_that_cannot_be_written() {
+    if !is_possible() {
+        return;
+    }
+    let stand = Stand::new();
+    let mount = Mounted::new(stand.views.stored.clone(), PATIENT, false);
+    for (path, mode) in [
+        ("", 0o040555),
+        ("deep/er", 0o040555),
+        ("plain/zarr.json", 0o100444),
+        (".zarrfs", 0o040555),
+        (".zarrfs/stats.json", 0o100444),
+        (".zarrfs/files/plain/plain.npy", 0o100444),
+        (".zarrfs/files/plain/chunks", 0o040555),
+    ] {
+        let meta = fs::symlink_metadata(mount.path(path)).unwrap();
+        assert_eq!(
+            format!("{:o}", meta.mode()),
+            format!("{:o}", mode & !UMASK),
+            "{path}"
+        );
+        assert!(
+            meta.is_dir() || meta.blocks() > 0,
+            "{path} looks like a hole"
+        );
+    }
+}

@@ -1,0 +1,76 @@
+//! What every store promises (`src/store/mod.rs`): one list of cases, run over each kind of store.
+//!
+//! A new store is one more `Kind` in `stores/subject.rs` and one more line at the end of this file. A case that
+//! a kind cannot hold (objects that change, names of any bytes) says so and is skipped for it.
+
+#[path = "stores/listings.rs"]
+mod listings;
+#[path = "stores/local.rs"]
+mod local;
+#[path = "stores/names.rs"]
+mod names;
+#[path = "stores/objects.rs"]
+mod objects;
+#[path = "stores/readers.rs"]
+mod readers;
+#[path = "stores/subject.rs"]
+mod subject;
+#[path = "stores/threads.rs"]
+mod threads;
+
+/// Makes a test of each case for one kind of store.
+macro_rules! cases {
+    ($kind:expr; $($part:ident: $($case:ident)+;)+) => {
+        $($(
+            #[test]
+            fn $case() {
+                super::$part::$case(&$kind);
+            }
+        )+)+
+    };
+}
+
+/// Makes a module with every case for one kind of store.
+macro_rules! conforms {
+    ($module:ident, $kind:ident) => {
+        mod $module {
+            cases! { super::subject::$kind;
+                objects:
+                    objects_are_given_whole
+                    objects_beyond_the_limit_are_too_large
+                    what_is_missing_is_nothing
+                    a_prefix_is_no_object
+                    a_key_through_an_object_is_missing
+                    every_range_is_the_slice_it_means
+                    every_answer_has_the_same_version
+                    another_content_has_another_version
+                    an_erased_object_is_missing;
+                readers:
+                    an_open_object_is_read_anywhere
+                    scattered_reads_fill_what_there_is
+                    an_open_object_keeps_its_content_or_says_changed
+                    an_open_object_survives_its_removal;
+                listings:
+                    a_listing_has_each_name_once
+                    names_that_begin_alike_are_apart
+                    a_listing_goes_on_after_any_cursor
+                    an_empty_store_lists_nothing
+                    what_is_not_there_does_not_list
+                    a_listing_ends_though_the_directory_changes;
+                names:
+                    any_byte_can_stand_in_a_name
+                    names_are_never_another_spelling
+                    long_names_and_deep_keys_are_read
+                    keys_that_could_leave_the_store_are_refused;
+                threads:
+                    many_threads_read_at_once;
+            }
+        }
+    };
+}
+
+conforms!(local_folder, LOCAL);
+conforms!(local_folder_with_links, LOCAL_FOLLOWING);
+conforms!(memory, MEMORY);
+conforms!(counted_local_folder, COUNTED_LOCAL);
+conforms!(counted_memory, COUNTED_MEMORY);

@@ -1,0 +1,172 @@
+//! Directories: every name once, with its kind, and from any cursor on.
+
+use std::collections::BTreeMap;
+use std::collections::HashSet;
+
+use zarrfs::error::Kind as Fault;
+use zarrfs::store::EntryKind;
+use zarrfs::store::Listing;
+use zarrfs::store::Name;
+use zarrfs::store::Store;
+
+use crate::subject::Kind;
+use crate::subject::key;
+
+/// Reads a listing to its end.
+fn rest(listing: &mut dyn Listing) -> Vec<Name> {
+    let mut names = Vec::new();
+    while let Some(name) = listing.next().unwrap() {
+        names.push(name);
+    }
+    assert_eq!(listing.next().unwrap(), None, "the end stays the end");
+    names
+}
+
+/// Returns names and kinds under a prefix; checks that each is there once.
+pub(crate) fn names(store: &dyn Store, prefix: &str) -> BTreeMap<Vec<u8>, EntryKind> {
+    let listed = rest(&mut *store.list(&key(prefix)).unwrap());
+    let count = listed.len();
+    let names: BTreeMap<_, _> = listed
+        .into_iter()
+        .map(|name| (name.name, name.kind))
+        .collect();
+    assert_eq!(names.len(), count, "a name twice under {prefix:?}");
+    names
+}
+
+fn expected(names: &[(&str, EntryKind)]) -> BTreeMap<Vec<u8>, EntryKind> {
+    let names = names.iter();
+    names
+        .map(|(name, kind)| (name.as_bytes().to_vec(), *kind))
+        .collect()
+}
+
+pub(crate) fn a_listing_has_each_name_once(kind: &Kind) {
+    use EntryKind::Directory;
+    use EntryKind::File;
+    let subject = (kind.holding)(&[
+        (b"zarr.json", b"1"),
+        (b".zattrs", b"2"),
+        (b"a/zarr.json", b"3"),
+        (b"a/c/0/0", b"4"),
+        (b"a/c/0/1", b"5"),
+        (b"a/c/1/0", b"6"),
+    ]);
+    let root = expected(&[("zarr.json", File), (".zattrs", File), ("a", Directory)]);
+    assert_eq!(names(&*subject.store, ""), root);
+    let array = expected(&[("zarr.json", File), ("c", Directory)]);
+    assert_eq!(names(&*subject.store, "a"), array);
+    let rows = expected(&[("0", Directory), ("1", Directory)]);
+    assert_eq!(names(&*subject.store, "a/c"), rows);
+    let chunks = expected(&[("0", File), ("1", File)]);
+    assert_eq!(names(&*subject.store, "a/c/0"), chunks);
+    for (name, kind) in root {
+        assert_eq!(subject.store.head(&key(name)).unwrap().unwrap().kind, kind);
+    }
+}
+
+pub(crate) fn names_that_begin_alike_are_apart(kind: &Kind) {
+    use EntryKind::Directory;
+    use EntryKind::File;
+    let subject = (kind.holding)(&[
+        (b"a/x", b""),
+        (b"a.b/y", b""),
+        (b"ab/z", b""),
+        (b"a-", b""),
+        (b"a0/1/2", b""),
+    ]);
+    assert_eq!(names(&*subject.store, "a"), expected(&[("x", File)]));
+    assert_eq!(names(&*subject.store, "a0"), expected(&[("1", Directory)]));
+    let root = [
+        ("a", Directory),
+        ("a.b", Directory),
+        ("ab", Directory),
+        ("a-", File),
+        ("a0", Directory),
+    ];
+    assert_eq!(names(&*subject.store, ""), expected(&root));
+}
+
+pub(crate) fn a_listing_goes_on_after_any_cursor(kind: &Kind) {
+    let keys: Vec<String> = (0..1500)
+        .map(|number| match number % 5 {
+            0 => format!("d/folder{number}/x"),
+            _ => format!("d/{number}{}", "n".repeat(number % 90)),
+        })
+        .collect();
+    let objects: Vec<(&[u8], &[u8])> = keys.iter().map(|key| (key.as_bytes(), &b"1"[..])).collect();
+    let subject = (kind.holding)(&objects);
+    let mut listing = subject.store.list(&key("d")).unwrap();
+    let all = rest(&mut *listing);
+    assert_eq!(all.len(), keys.len());
+    let cursors: HashSet<u64> = all.iter().map(|name| name.cursor).collect();
+    assert_eq!(cursors.len(), all.len(), "cursors are distinct");
+    assert!(!cursors.contains(&0), "0 is the beginning");
+    // Back and forth, so that no place is where the listing stands by chance.
+    for step in 0..all.len() {
+        let place = step * 997 % all.len();
+        listing.seek(all[place].cursor).unwrap();
+        assert_eq!(listing.next().unwrap().as_ref(), all.get(place + 1));
+    }
+    for place in [0, 700, 1498, 1499] {
+        let mut other = subject.store.list(&key("d")).unwrap();
+        other.seek(all[place].cursor).unwrap();
+        assert_eq!(rest(&mut *other), all[place + 1..], "another listing");
+    }
+    listing.seek(0).unwrap();
+    assert_eq!(rest(&mut *listing), all);
+}
+
+pub(crate) fn an_empty_store_lists_nothing(kind: &Kind) {
+    let subject = (kind.holding)(&[]);
+    assert_eq!(rest(&mut *subject.store.list(&key("")).unwrap()), []);
+    let root = subject.store.head(&key("")).unwrap().unwrap();
+    assert_eq!(root.kind, EntryKind::Directory);
+    assert!(subject.store.get(&key("zarr.json"), 10).unwrap().is_none());
+}
+
+pub(crate) fn what_is_not_there_does_not_list(kind: &Kind) {
+    let subject = (kind.holding)(&[(b"ab/c", b"1"), (b"file", b"2")]);
+    for missing in ["a", "abc", "ab/d", "x/y"] {
+        let error = subject.store.list(&key(missing)).err().unwrap();
+        assert_eq!(error.kind(), Fault::NotFound, "{missing}");
+        assert!(error.to_string().contains(missing), "{error}");
+    }
+    for file in ["file", "ab/c"] {
+        let error = subject.store.list(&key(file)).err().unwrap();
+        assert!(
+            [Fault::NotFound, Fault::NotADirectory].contains(&error.kind()),
+            "{error}"
+        );
+    }
+}
+
+pub(crate) fn a_listing_ends_though_the_directory_changes(kind: &Kind) {
+    let keys: Vec<String> = (0..3000).map(|number| format!("d/{number:030}")).collect();
+    let objects: Vec<(&[u8], &[u8])> = keys.iter().map(|key| (key.as_bytes(), &b"1"[..])).collect();
+    let Some(subject) = kind.changing(&objects) else {
+        return;
+    };
+    let mut listing = subject.store.list(&key("d")).unwrap();
+    let first = listing.next().unwrap().unwrap();
+    for number in 0..300 {
+        subject.writer().erase(&key(&keys[number * 10]));
+        subject
+            .writer()
+            .replace(&key(format!("d/new{number}")), b"2");
+    }
+    let mut seen: Vec<Vec<u8>> = vec![first.name];
+    while let Some(name) = listing.next().unwrap() {
+        seen.push(name.name);
+        assert!(seen.len() <= 3600, "the listing does not end");
+    }
+    let distinct: HashSet<&[u8]> = seen.iter().map(Vec::as_slice).collect();
+    assert_eq!(distinct.len(), seen.len(), "a name twice");
+    for (number, name) in keys.iter().enumerate() {
+        let stayed = number % 10 != 0;
+        assert!(
+            !stayed || distinct.contains(&name.as_bytes()[2..]),
+            "{name} is lost"
+        );
+    }
+}

@@ -1,0 +1,137 @@
+//! What only a local store has: links, names that are no files, and counters around it.
+
+use std::ffi::CString;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::CWD;
+use rustix::fs::FileType;
+use rustix::fs::Mode;
+use zarrfs::error::Kind as Fault;
+use zarrfs::stats::Stats;
+use zarrfs::store::ByteRange;
+use zarrfs::store::EntryKind;
+use zarrfs::store::Store;
+use zarrfs::store::StoreConfig;
+use zarrfs::store::counting::Counting;
+use zarrfs::store::local::Local;
+
+use crate::listings;
+use crate::subject::MEMORY;
+use crate::subject::key;
+
+/// Makes a store with links inside it, out of it and to nowhere; beside it a secret.
+fn linked(folder: &Path) {
+    let store = folder.join("store");
+    fs::create_dir_all(store.join("a/b")).unwrap();
+    fs::write(store.join("a/b/x"), "inside").unwrap();
+    fs::create_dir(folder.join("outside")).unwrap();
+    fs::write(folder.join("outside/x"), "secret").unwrap();
+    let link = |target: &Path, name: &str| symlink(target, store.join(name)).unwrap();
+    link(Path::new("a/b/x"), "near");
+    link(Path::new("../a/b/x"), "a/up");
+    link(Path::new("a/b"), "folder");
+    link(&store.join("a/b/x"), "absolute");
+    link(Path::new("../outside/x"), "away");
+    link(&folder.join("outside"), "far");
+    link(Path::new("circle"), "circle");
+    link(Path::new("nowhere"), "broken");
+    let pipe = CString::new(store.join("pipe").to_str().unwrap()).unwrap();
+    rustix::fs::mknodat(CWD, pipe.as_c_str(), FileType::Fifo, Mode::RUSR, 0).unwrap();
+}
+
+fn open(folder: &Path, follow_symlinks: bool) -> Local {
+    Local::open(&folder.join("store"), &StoreConfig { follow_symlinks }).unwrap()
+}
+
+#[test]
+fn links_inside_are_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    linked(folder.path());
+    for follow in [false, true] {
+        let store = open(folder.path(), follow);
+        for inside in ["near", "a/up", "folder/x", "absolute"] {
+            let object = store.get(&key(inside), 10).unwrap().unwrap();
+            assert_eq!(object.bytes, b"inside", "{inside}");
+        }
+        let meta = store.head(&key("near")).unwrap().unwrap();
+        assert_eq!((meta.kind, meta.size), (EntryKind::Link, 5));
+        assert_eq!(store.read_link(&key("near")).unwrap(), b"a/b/x");
+        assert_eq!(listings::names(&store, "folder").len(), 1);
+        let absolute = store.head(&key("absolute")).unwrap().unwrap();
+        assert_eq!(absolute.kind, EntryKind::File, "shown as what it leads to");
+    }
+}
+
+#[test]
+fn links_leave_the_store_only_when_told_to() {
+    let folder = tempfile::tempdir().unwrap();
+    linked(folder.path());
+    let store = open(folder.path(), false);
+    for away in ["away", "far/x"] {
+        let faults = [
+            store.get(&key(away), 10).err(),
+            store.get_range(&key(away), ByteRange::Suffix(3)).err(),
+            store.open(&key(away)).err(),
+        ];
+        for fault in faults {
+            assert_eq!(fault.unwrap().kind(), Fault::Denied, "{away}");
+        }
+    }
+    assert_eq!(store.list(&key("far")).err().unwrap().kind(), Fault::Denied);
+    assert_eq!(
+        store.read_link(&key("away")).unwrap_err().kind(),
+        Fault::Denied
+    );
+    let store = open(folder.path(), true);
+    for away in ["away", "far/x"] {
+        let object = store.get(&key(away), 10).unwrap().unwrap();
+        assert_eq!(object.bytes, b"secret", "{away}");
+    }
+    let far = store.head(&key("far")).unwrap().unwrap();
+    assert_eq!(far.kind, EntryKind::Directory);
+}
+
+#[test]
+fn circles_pipes_and_broken_links_harm_only_themselves() {
+    let folder = tempfile::tempdir().unwrap();
+    linked(folder.path());
+    for follow in [false, true] {
+        let store = open(folder.path(), follow);
+        let circle = store.get(&key("circle"), 10).unwrap_err();
+        assert_eq!(circle.kind(), Fault::Corrupt);
+        assert!(store.get(&key("broken"), 10).unwrap().is_none());
+        assert_eq!(
+            store.get(&key("pipe"), 10).unwrap_err().kind(),
+            Fault::Corrupt
+        );
+        assert_eq!(store.head(&key("pipe")).unwrap(), None);
+        let names = listings::names(&store, "");
+        assert!(!names.contains_key(&b"pipe"[..]));
+        assert!(names.contains_key(&b"circle"[..]) && names.contains_key(&b"a"[..]));
+        assert_eq!(store.get(&key("a/b/x"), 10).unwrap().unwrap().size, 6);
+    }
+}
+
+#[test]
+fn what_is_asked_is_counted() {
+    let subject = (MEMORY.holding)(&[(b"a/b", b"0123456789")]);
+    let stats = Arc::new(Stats::default());
+    let store = Counting::new(subject.store, stats.clone());
+    store.get(&key("a/b"), 100).unwrap();
+    store.get_range(&key("a/b"), ByteRange::Suffix(3)).unwrap();
+    let reader = store.open(&key("a/b")).unwrap();
+    reader.read_at(8, 100).unwrap();
+    store.get(&key("missing"), 100).unwrap();
+    store.head(&key("a")).unwrap();
+    listings::names(&store, "a");
+    let counted = [
+        stats.store_get_requests.get(),
+        stats.store_get_bytes.get(),
+        stats.store_head_requests.get(),
+        stats.store_list_requests.get(),
+    ];
+    assert_eq!(counted, [4, 10 + 3 + 2, 1, 1]);
+}

@@ -1,0 +1,131 @@
+//! Names of any bytes, and keys that lead nowhere.
+
+use std::collections::BTreeSet;
+
+use zarrfs::error::Kind as Fault;
+use zarrfs::store::EntryKind;
+use zarrfs::store::Key;
+
+use crate::listings;
+use crate::subject::Kind;
+use crate::subject::key;
+
+/// Returns names that somebody has to get wrong: each byte, and bytes that mean something elsewhere.
+fn odd_names() -> Vec<Vec<u8>> {
+    let bytes = (1..=255u8).filter(|byte| *byte != b'/');
+    let mut names: Vec<Vec<u8>> = bytes.map(|byte| vec![byte, b'x', byte]).collect();
+    let telling: [&[u8]; 14] = [
+        b" ",
+        b" a ",
+        b"a\nb",
+        b"\x1b[2J",
+        b"...",
+        b"..a",
+        b"a..",
+        b"\\..\\a",
+        b"%2e%2e%2f",
+        b"a?b#c",
+        b"\xff\xfe\xfd",
+        b"\xc3\x28",
+        b"caf\xc3\xa9",
+        b"-rf",
+    ];
+    names.extend(telling.map(<[u8]>::to_vec));
+    names.push(vec![b'n'; 255]);
+    names.push(vec![0xff; 255]);
+    names
+}
+
+pub(crate) fn any_byte_can_stand_in_a_name(kind: &Kind) {
+    let mut names = odd_names();
+    if !kind.any_bytes {
+        println!("only names in UTF-8: {}", kind.name);
+        names.retain(|name| std::str::from_utf8(name).is_ok());
+    }
+    let keys: Vec<Vec<u8>> = names
+        .iter()
+        .map(|name| [b"d/", name.as_slice()].concat())
+        .collect();
+    // Each holds its own name, so that a mistaken one shows.
+    let objects: Vec<(&[u8], &[u8])> = keys
+        .iter()
+        .zip(&names)
+        .map(|(key, name)| (key.as_slice(), name.as_slice()))
+        .collect();
+    let subject = (kind.holding)(&objects);
+    let listed = listings::names(&*subject.store, "d");
+    assert!(listed.values().all(|kind| *kind == EntryKind::File));
+    let expected: BTreeSet<Vec<u8>> = names.iter().cloned().collect();
+    assert_eq!(listed.into_keys().collect::<BTreeSet<_>>(), expected);
+    for (asked, name) in objects {
+        let object = subject.store.get(&key(asked), 1000).unwrap().unwrap();
+        assert_eq!(object.bytes, name);
+        let reader = subject.store.open(&key(asked)).unwrap();
+        assert_eq!(reader.read_at(0, 300).unwrap(), name);
+    }
+}
+
+pub(crate) fn names_are_never_another_spelling(kind: &Kind) {
+    // Capitals, composed and decomposed accents, an escape, a space at the end.
+    let names = [
+        "Name", "name", "\u{e9}", "e\u{301}", "a b", "a%20b", "a", "a ",
+    ];
+    let objects: Vec<(&[u8], &[u8])> = names
+        .iter()
+        .map(|name| (name.as_bytes(), name.as_bytes()))
+        .collect();
+    let subject = (kind.holding)(&objects);
+    for name in names {
+        let object = subject.store.get(&key(name), 100).unwrap().unwrap();
+        assert_eq!(object.bytes, name.as_bytes());
+    }
+    for other in ["NAME", "a%20", "a+b", "A", "E\u{301}"] {
+        assert!(
+            subject.store.get(&key(other), 100).unwrap().is_none(),
+            "{other}"
+        );
+    }
+    assert_eq!(listings::names(&*subject.store, "").len(), names.len());
+}
+
+pub(crate) fn long_names_and_deep_keys_are_read(kind: &Kind) {
+    let long = ["n".repeat(255), "m".repeat(255)].join("/");
+    let deep = vec!["d"; 200].join("/");
+    let subject = (kind.holding)(&[(long.as_bytes(), b"1"), (deep.as_bytes(), b"2")]);
+    for (name, bytes) in [(&long, b"1"), (&deep, b"2")] {
+        let object = subject.store.get(&key(name), 10).unwrap().unwrap();
+        assert_eq!(object.bytes, bytes);
+    }
+    let shorter = key("n".repeat(254));
+    assert_eq!(subject.store.head(&shorter).unwrap(), None);
+    // Longer than any path may be: nothing can be there.
+    let endless = key(vec!["d"; 3000].join("/"));
+    match subject.store.head(&endless) {
+        Ok(found) => assert_eq!(found, None),
+        Err(error) => assert_eq!(error.kind(), Fault::NameTooLong, "{error}"),
+    }
+}
+
+pub(crate) fn keys_that_could_leave_the_store_are_refused(kind: &Kind) {
+    let subject = (kind.holding)(&[(b"d/x", b"1")]);
+    for outward in [
+        &b".."[..],
+        b"../x",
+        b"d/../../x",
+        b"d/..",
+        b"/etc/passwd",
+        b"d//x",
+        b"d/./x",
+        b"d/",
+        b"d/x\0",
+    ] {
+        let refused = Key::new(outward).map(|key| subject.store.get(&key, 10));
+        assert_eq!(refused.err().unwrap().kind(), Fault::Invalid);
+    }
+    let folder = key("d");
+    for name in [&b".."[..], b".", b"", b"../x", b"a/b", b"a\0b"] {
+        assert_eq!(folder.child(name).unwrap_err().kind(), Fault::Invalid);
+    }
+    let long = folder.child(&[b'n'; 256]).unwrap_err();
+    assert_eq!(long.kind(), Fault::NameTooLong);
+}

@@ -1,0 +1,191 @@
+//! Whole objects, ranges, sizes, versions, and what is no object.
+
+use std::ops::Range;
+
+use zarrfs::error::Kind as Fault;
+use zarrfs::store::ByteRange;
+use zarrfs::store::EntryKind;
+use zarrfs::store::Key;
+use zarrfs::store::Store;
+
+use crate::subject::Kind;
+use crate::subject::key;
+use crate::subject::pattern;
+
+/// Nobody would find an object at this key.
+fn assert_nothing(store: &dyn Store, missing: &Key) {
+    let spans = [ByteRange::Span(0..1), ByteRange::Suffix(1)];
+    assert!(store.get(missing, 100).unwrap().is_none(), "{missing:?}");
+    for span in spans {
+        assert!(
+            store.get_range(missing, span).unwrap().is_none(),
+            "{missing:?}"
+        );
+    }
+    let refused = store.open(missing).err().unwrap().kind();
+    assert!(
+        [Fault::NotFound, Fault::IsADirectory].contains(&refused),
+        "{missing:?}: {refused:?}"
+    );
+}
+
+pub(crate) fn objects_are_given_whole(kind: &Kind) {
+    let (small, large) = (pattern(5), pattern(300_001));
+    let objects: [(&[u8], &[u8]); 4] = [
+        (b"empty", b""),
+        (b"one", b"\0"),
+        (b"a/b/small", &small),
+        (b"a/large", &large),
+    ];
+    let subject = (kind.holding)(&objects);
+    for (name, bytes) in objects {
+        let object = subject.store.get(&key(name), 1 << 20).unwrap().unwrap();
+        assert_eq!(object.bytes, bytes);
+        assert_eq!(object.size, bytes.len() as u64);
+        let meta = subject.store.head(&key(name)).unwrap().unwrap();
+        assert_eq!(
+            (meta.kind, meta.size),
+            (EntryKind::File, bytes.len() as u64)
+        );
+    }
+}
+
+pub(crate) fn objects_beyond_the_limit_are_too_large(kind: &Kind) {
+    let subject = (kind.holding)(&[(b"a/ten", &pattern(10)), (b"empty", b"")]);
+    for limit in [10, 11, u64::MAX] {
+        let object = subject.store.get(&key("a/ten"), limit).unwrap().unwrap();
+        assert_eq!(object.bytes, pattern(10));
+    }
+    for limit in [0, 9] {
+        let error = subject.store.get(&key("a/ten"), limit).unwrap_err();
+        assert_eq!(error.kind(), Fault::TooLarge);
+        assert!(error.to_string().contains("a/ten"), "{error}");
+    }
+    assert!(subject.store.get(&key("empty"), 0).unwrap().is_some());
+}
+
+pub(crate) fn what_is_missing_is_nothing(kind: &Kind) {
+    let subject = (kind.holding)(&[(b"abc", b"1"), (b"d/e/f", b"2")]);
+    for missing in [
+        "ab",
+        "abcd",
+        "b",
+        "d/e/fg",
+        "d/f",
+        "d/e/f.json",
+        "x/y/z",
+        "c",
+    ] {
+        assert_nothing(&*subject.store, &key(missing));
+        assert_eq!(
+            subject.store.head(&key(missing)).unwrap(),
+            None,
+            "{missing}"
+        );
+        let error = subject.store.open(&key(missing)).err().unwrap();
+        assert_eq!(error.kind(), Fault::NotFound);
+    }
+}
+
+pub(crate) fn a_prefix_is_no_object(kind: &Kind) {
+    let subject = (kind.holding)(&[(b"a/b/c", b"1")]);
+    for prefix in ["", "a", "a/b"] {
+        assert_nothing(&*subject.store, &key(prefix));
+        let meta = subject.store.head(&key(prefix)).unwrap().unwrap();
+        assert_eq!((meta.kind, meta.size), (EntryKind::Directory, 0));
+    }
+}
+
+pub(crate) fn a_key_through_an_object_is_missing(kind: &Kind) {
+    let subject = (kind.holding)(&[(b"a", b"1"), (b"d/e", b"2")]);
+    for through in ["a/b", "a/b/c", "d/e/zarr.json"] {
+        assert_nothing(&*subject.store, &key(through));
+        assert_eq!(
+            subject.store.head(&key(through)).unwrap(),
+            None,
+            "{through}"
+        );
+        let error = subject.store.list(&key(through)).err().unwrap();
+        assert!([Fault::NotFound, Fault::NotADirectory].contains(&error.kind()));
+    }
+}
+
+/// Returns the slice of a whole that a range means, by the words of the specification.
+fn slice<'a>(whole: &'a [u8], range: &ByteRange) -> &'a [u8] {
+    let clip = |place: u64| whole.len().min(place.try_into().unwrap_or(usize::MAX));
+    match range {
+        ByteRange::Span(Range { start, end }) if start < end => &whole[clip(*start)..clip(*end)],
+        ByteRange::Span(_) => &[],
+        ByteRange::Suffix(length) => &whole[whole.len() - clip(*length)..],
+    }
+}
+
+pub(crate) fn every_range_is_the_slice_it_means(kind: &Kind) {
+    let places = || (0..=12).chain([u64::from(u32::MAX) + 1, i64::MAX as u64, u64::MAX]);
+    let spans = places().flat_map(|start| places().map(move |end| ByteRange::Span(start..end)));
+    let ranges: Vec<ByteRange> = spans.chain(places().map(ByteRange::Suffix)).collect();
+    for length in [0, 1, 10] {
+        let whole = pattern(length);
+        let subject = (kind.holding)(&[(b"a/b", &whole)]);
+        for range in &ranges {
+            let part = subject.store.get_range(&key("a/b"), range.clone());
+            let part = part.unwrap().unwrap();
+            assert_eq!(part.bytes, slice(&whole, range), "{range:?} of {length}");
+            assert_eq!(part.size, length as u64, "{range:?}");
+        }
+    }
+}
+
+/// Returns the version that each way of asking gives; they are one.
+fn version(store: &dyn Store, asked: &Key) -> zarrfs::store::Version {
+    let version = store.get(asked, 1 << 20).unwrap().unwrap().version;
+    let span = store.get_range(asked, ByteRange::Span(1..2));
+    assert_eq!(span.unwrap().unwrap().version, version);
+    assert_eq!(store.head(asked).unwrap().unwrap().version, version);
+    assert_eq!(store.open(asked).unwrap().meta().unwrap().version, version);
+    version
+}
+
+pub(crate) fn every_answer_has_the_same_version(kind: &Kind) {
+    let subject = (kind.holding)(&[(b"a", b"one"), (b"b/c", b"two")]);
+    for name in ["a", "b/c"] {
+        let first = version(&*subject.store, &key(name));
+        assert_eq!(
+            version(&*subject.store, &key(name)),
+            first,
+            "nothing changed"
+        );
+    }
+}
+
+pub(crate) fn another_content_has_another_version(kind: &Kind) {
+    let Some(subject) = kind.changing(&[(b"a/b", b"0000")]) else {
+        return;
+    };
+    let (store, asked) = (&*subject.store, key("a/b"));
+    let mut before = version(store, &asked);
+    let written: [&[u8]; 4] = [b"1111", b"2222", b"33333", b"4"];
+    for (place, bytes) in written.into_iter().enumerate() {
+        if place % 2 == 0 {
+            subject.writer().replace(&asked, bytes);
+        } else {
+            subject.writer().overwrite(&asked, bytes);
+        }
+        assert_eq!(store.get(&asked, 100).unwrap().unwrap().bytes, bytes);
+        let now = version(store, &asked);
+        assert_ne!(now, before, "{bytes:?}");
+        before = now;
+    }
+}
+
+pub(crate) fn an_erased_object_is_missing(kind: &Kind) {
+    let Some(subject) = kind.changing(&[(b"a/b", b"1"), (b"a/c", b"2")]) else {
+        return;
+    };
+    subject.writer().erase(&key("a/b"));
+    assert_nothing(&*subject.store, &key("a/b"));
+    assert_eq!(subject.store.head(&key("a/b")).unwrap(), None);
+    subject.writer().replace(&key("a/b"), b"3");
+    let object = subject.store.get(&key("a/b"), 10).unwrap().unwrap();
+    assert_eq!(object.bytes, b"3");
+}

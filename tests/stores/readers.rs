@@ -1,0 +1,111 @@
+//! Objects kept open: read anywhere, and what becomes of them when the key changes.
+
+use std::io::IoSliceMut;
+
+use zarrfs::error::Kind as Fault;
+use zarrfs::store::Reader;
+
+use crate::subject::Kind;
+use crate::subject::key;
+use crate::subject::pattern;
+
+const FAR: [u64; 3] = [1 << 40, i64::MAX as u64, u64::MAX];
+
+fn slice(whole: &[u8], offset: u64, length: usize) -> &[u8] {
+    let start = whole.len().min(offset.try_into().unwrap_or(usize::MAX));
+    &whole[start..whole.len().min(start.saturating_add(length))]
+}
+
+pub(crate) fn an_open_object_is_read_anywhere(kind: &Kind) {
+    for length in [0, 1, 9, 70_000] {
+        let whole = pattern(length);
+        let subject = (kind.holding)(&[(b"a/b", &whole)]);
+        let reader = subject.store.open(&key("a/b")).unwrap();
+        assert_eq!(reader.meta().unwrap().size, length as u64);
+        let edges = [0, 1, 8, 9, 10, 4095, 4097, 69_999, 70_000, 70_001];
+        for offset in edges.into_iter().chain(FAR) {
+            for wanted in [0, 1, 2, 9, 4096, 1 << 20] {
+                let read = reader.read_at(offset, wanted).unwrap();
+                assert_eq!(
+                    read,
+                    slice(&whole, offset, wanted),
+                    "{wanted} at {offset} of {length}"
+                );
+            }
+        }
+    }
+}
+
+/// Reads into pieces of these lengths and compares with the whole; what was not there is not touched.
+fn scatter(reader: &dyn Reader, whole: &[u8], offset: u64, lengths: &[usize]) {
+    let mut pieces: Vec<Vec<u8>> = lengths.iter().map(|&length| vec![0xee; length]).collect();
+    let mut parts: Vec<IoSliceMut> = pieces
+        .iter_mut()
+        .map(|piece| IoSliceMut::new(piece))
+        .collect();
+    let read = reader.read_scattered(offset, &mut parts).unwrap();
+    let mut expected = slice(whole, offset, lengths.iter().sum()).to_vec();
+    assert_eq!(read, expected.len(), "{} pieces at {offset}", lengths.len());
+    expected.resize(lengths.iter().sum(), 0xee);
+    assert_eq!(pieces.concat(), expected, "{lengths:?} at {offset}");
+}
+
+pub(crate) fn scattered_reads_fill_what_there_is(kind: &Kind) {
+    let whole = pattern(10_000);
+    let subject = (kind.holding)(&[(b"a", &whole), (b"empty", b"")]);
+    let reader = subject.store.open(&key("a")).unwrap();
+    // More pieces than one system call takes.
+    let many = vec![3; 2500];
+    let shapes: [&[usize]; 8] = [
+        &[],
+        &[0],
+        &[0, 0, 5, 0],
+        &[1, 2, 3],
+        &[10_000],
+        &[9_999, 2],
+        &[4096, 0, 4096, 4096],
+        &many,
+    ];
+    for lengths in shapes {
+        for offset in [0, 1, 4999, 9_998, 9_999, 10_000, 10_001]
+            .into_iter()
+            .chain(FAR)
+        {
+            scatter(&*reader, &whole, offset, lengths);
+        }
+    }
+    scatter(&*subject.store.open(&key("empty")).unwrap(), b"", 0, &[4]);
+}
+
+pub(crate) fn an_open_object_keeps_its_content_or_says_changed(kind: &Kind) {
+    let (old, new) = (vec![1; 100_000], vec![2; 100_000]);
+    let Some(subject) = kind.changing(&[(b"a/b", &old)]) else {
+        return;
+    };
+    let reader = subject.store.open(&key("a/b")).unwrap();
+    let version = reader.meta().unwrap().version;
+    assert_eq!(reader.read_at(0, 10).unwrap(), old[..10]);
+    subject.writer().replace(&key("a/b"), &new);
+    for offset in [0, 50_000, 99_999] {
+        match reader.read_at(offset, 10) {
+            Ok(read) => assert_eq!(read, slice(&old, offset, 10)),
+            Err(error) => assert_eq!(error.kind(), Fault::Changed, "{error}"),
+        }
+    }
+    let fresh = subject.store.open(&key("a/b")).unwrap();
+    assert_eq!(fresh.read_at(0, 10).unwrap(), new[..10]);
+    assert_ne!(fresh.meta().unwrap().version, version);
+}
+
+pub(crate) fn an_open_object_survives_its_removal(kind: &Kind) {
+    let old = pattern(1000);
+    let Some(subject) = kind.changing(&[(b"a/b", &old)]) else {
+        return;
+    };
+    let reader = subject.store.open(&key("a/b")).unwrap();
+    subject.writer().erase(&key("a/b"));
+    match reader.read_at(10, 100) {
+        Ok(read) => assert_eq!(read, old[10..110]),
+        Err(error) => assert_eq!(error.kind(), Fault::Changed, "{error}"),
+    }
+}

@@ -1,0 +1,61 @@
+//! Many threads at one store: each answer is as if it had been alone.
+
+use std::thread;
+
+use zarrfs::store::ByteRange;
+use zarrfs::store::Store;
+
+use crate::listings;
+use crate::subject::Kind;
+use crate::subject::key;
+
+const THREADS: usize = 16;
+const OBJECTS: usize = 40;
+const ROUNDS: usize = 60;
+
+/// Returns what object `number` holds: no two objects agree at any place.
+fn content(number: usize) -> Vec<u8> {
+    (0..3000).map(|place| (place + number * 5) as u8).collect()
+}
+
+/// Asks for one object in every way.
+fn ask(store: &dyn Store, number: usize, round: usize) {
+    let (asked, whole) = (key(format!("d/{number}")), content(number));
+    assert_eq!(store.get(&asked, 4000).unwrap().unwrap().bytes, whole);
+    let start = round * 37 % 3000;
+    let range = ByteRange::Span(start as u64..start as u64 + 100);
+    let part = store.get_range(&asked, range).unwrap().unwrap();
+    assert_eq!(part.bytes, whole[start..3000.min(start + 100)]);
+    let reader = store.open(&asked).unwrap();
+    assert_eq!(reader.read_at(2990, 100).unwrap(), whole[2990..]);
+    assert_eq!(store.head(&asked).unwrap().unwrap().size, 3000);
+    if round.is_multiple_of(20) {
+        assert_eq!(listings::names(store, "d").len(), OBJECTS);
+    }
+}
+
+pub(crate) fn many_threads_read_at_once(kind: &Kind) {
+    let objects: Vec<(String, Vec<u8>)> = (0..OBJECTS)
+        .map(|number| (format!("d/{number}"), content(number)))
+        .collect();
+    let objects: Vec<(&[u8], &[u8])> = objects
+        .iter()
+        .map(|(key, bytes)| (key.as_bytes(), bytes.as_slice()))
+        .collect();
+    let subject = (kind.holding)(&objects);
+    // One reader that all of them share.
+    let shared = subject.store.open(&key("d/7")).unwrap();
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (store, shared) = (&*subject.store, &shared);
+            scope.spawn(move || {
+                for round in 0..ROUNDS {
+                    ask(store, (thread * 3 + round) % OBJECTS, round + thread);
+                    let offset = (thread * 100 + round) as u64;
+                    let read = shared.read_at(offset, 50).unwrap();
+                    assert_eq!(read, content(7)[offset as usize..offset as usize + 50]);
+                }
+            });
+        }
+    });
+}
