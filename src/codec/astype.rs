@@ -6,11 +6,11 @@ use crate::error::Error;
 use crate::error::Result;
 
 use super::config::Members;
+use super::element::cast_all;
 use super::kind::Codec;
 use super::kind::Place;
 use super::number::Dtype;
 use super::number::Number;
-use super::number::cast_all;
 use super::numeric::Kernel;
 use super::numeric::Numeric;
 use super::numeric::decoded_dtype;

@@ -21,7 +21,7 @@ use super::kind::Length;
 use super::kind::Place;
 
 /// The most codecs in one chain.
-const MAX_CODECS: usize = 64;
+pub(super) const MAX_CODECS: usize = 64;
 
 /// The deepest nesting of chains (sharding inside sharding).
 pub(super) const MAX_DEPTH: usize = 8;
@@ -125,6 +125,14 @@ impl Chain {
     }
 }
 
+/// Builds one codec; `Unsupported` if nothing has its name.
+pub(super) fn build_codec(spec: &CodecSpec, place: &Place<'_>) -> Result<Codec> {
+    let found = CODECS.iter().find(|(name, _)| *name == spec.name);
+    let (_, build) = found
+        .ok_or_else(|| Error::unsupported("codecs", format!("codec {} is not known", spec.name)))?;
+    build(Members::of(spec), place)
+}
+
 /// A chain that is being built.
 struct Builder {
     form: Form,
@@ -154,13 +162,6 @@ impl Builder {
     }
 
     fn add(&mut self, spec: &CodecSpec) -> Result<()> {
-        let build = CODECS
-            .iter()
-            .find(|(name, _)| *name == spec.name)
-            .map(|(_, build)| build);
-        let build = build.ok_or_else(|| {
-            Error::unsupported("codecs", format!("codec {} is not known", spec.name))
-        })?;
         let elements = self.compressors.is_empty() && matches!(self.length, Length::Exact(_));
         let stride = if elements { self.form.element()? } else { 1 };
         let place = Place {
@@ -170,7 +171,7 @@ impl Builder {
             max_chunk: self.max_chunk,
             depth: self.depth,
         };
-        let codec = build(Members::of(spec), &place)?;
+        let codec = build_codec(spec, &place)?;
         let name = spec.name.clone();
         let decoded = self.length;
         match codec {

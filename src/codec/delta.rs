@@ -8,13 +8,13 @@ use crate::error::Error;
 use crate::error::Result;
 
 use super::config::Members;
+use super::element::Element;
+use super::element::Wide;
+use super::element::with_element;
 use super::kind::Codec;
 use super::kind::Place;
 use super::number::Dtype;
-use super::number::Element;
 use super::number::Number;
-use super::number::Wide;
-use super::number::with_element;
 use super::numeric::Kernel;
 use super::numeric::Numeric;
 use super::numeric::decoded_dtype;

@@ -12,13 +12,13 @@ use crate::error::Error;
 use crate::error::Result;
 
 use super::config::Members;
+use super::element::Element;
+use super::element::Wide;
+use super::element::with_element;
 use super::kind::Codec;
 use super::kind::Place;
 use super::number::Dtype;
-use super::number::Element;
 use super::number::Number;
-use super::number::Wide;
-use super::number::with_element;
 use super::numeric::Kernel;
 use super::numeric::Numeric;
 use super::numeric::decoded_dtype;
@@ -66,7 +66,7 @@ impl Kernel for FixedScaleOffset {
     fn decode(&self, encoded: &[u8], decoded: &mut [u8]) -> Result<()> {
         let round = rounding(self.encoded);
         let (scale, offset) = (round(float(&self.scale)), round(float(&self.offset)));
-        let undo = |wide| Wide::Float(round(round(round(as_float(wide)) / scale) + offset));
+        let undo = |wide: Wide| Wide::Float(round(round(round(wide.as_float()) / scale) + offset));
         with_element!(self.encoded, From => with_element!(self.decoded, To => {
             map::<From, To>(encoded, decoded, undo)
         }));
@@ -95,12 +95,12 @@ impl FixedScaleOffset {
         move |wide| {
             let wide = match (wide, whole_offset) {
                 (Wide::Float(number), _) => Wide::Float(round(number - offset)),
-                (_, None) => Wide::Float(as_float(wide) - offset),
+                (_, None) => Wide::Float(wide.as_float() - offset),
                 (_, Some(offset)) => From::cast(wide).minus(From::cast(offset)).wide(),
             };
             match (wide, whole_scale) {
                 (Wide::Float(number), _) => Wide::Float(round(number * scale).round_ties_even()),
-                (_, None) => Wide::Float((as_float(wide) * scale).round_ties_even()),
+                (_, None) => Wide::Float((wide.as_float() * scale).round_ties_even()),
                 (_, Some(scale)) => From::cast(product(wide, scale)).wide(),
             }
         }
@@ -111,30 +111,14 @@ impl FixedScaleOffset {
         let wide = number.as_i64().map(Wide::Signed);
         let wide = wide.or_else(|| number.as_u64().map(Wide::Unsigned))?;
         let held =
-            self.decoded != Number::Bool && as_whole(From::cast(wide).wide()) == as_whole(wide);
+            self.decoded != Number::Bool && From::cast(wide).wide().as_whole() == wide.as_whole();
         held.then_some(wide)
     }
 }
 
 /// Returns the product modulo 2^64, which is right for every narrower integer too.
 fn product(one: Wide, other: Wide) -> Wide {
-    Wide::Unsigned((as_whole(one) as u64).wrapping_mul(as_whole(other) as u64))
-}
-
-fn as_whole(wide: Wide) -> i128 {
-    match wide {
-        Wide::Signed(number) => i128::from(number),
-        Wide::Unsigned(number) => i128::from(number),
-        Wide::Float(number) => number as i128,
-    }
-}
-
-fn as_float(wide: Wide) -> f64 {
-    match wide {
-        Wide::Signed(number) => number as f64,
-        Wide::Unsigned(number) => number as f64,
-        Wide::Float(number) => number,
-    }
+    Wide::Unsigned((one.as_whole() as u64).wrapping_mul(other.as_whole() as u64))
 }
 
 /// Returns how results are rounded when one side has the type `number`. Two roundings, to float64 and to a

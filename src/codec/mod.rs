@@ -20,11 +20,14 @@ mod blosc;
 mod blosc_frame;
 mod bytes;
 mod bz2;
+mod cast_value;
 mod chain;
 mod checksum;
+mod conditional;
 mod config;
 mod deflate;
 mod delta;
+mod element;
 mod fixed_scale_offset;
 mod fletcher;
 mod kind;
@@ -32,12 +35,16 @@ mod lookup3;
 mod lz4;
 mod lzma;
 mod lzma_filters;
+mod n5_default;
 mod number;
 mod numeric;
 mod packbits;
 mod packed_truth;
 mod permute;
 mod quantize;
+mod reshape;
+mod rounding;
+mod scale_offset;
 mod shard_index;
 mod sharding;
 mod shuffle;
@@ -70,6 +77,8 @@ const CODECS: &[(&str, Build)] = &[
     ("bytes", bytes::build),
     ("bz2", bz2::build),
     ("bzip2", bz2::build),
+    ("cast_value", cast_value::build),
+    ("conditional", conditional::build),
     ("crc32", checksum::crc32),
     ("crc32c", checksum::crc32c),
     ("delta", delta::build),
@@ -80,6 +89,7 @@ const CODECS: &[(&str, Build)] = &[
     ("jenkins_lookup3", checksum::jenkins_lookup3),
     ("lz4", lz4::frame),
     ("lzma", lzma::build),
+    ("n5_default", n5_default::build),
     ("numcodecs.adler32", checksum::adler32),
     ("numcodecs.astype", astype::build),
     ("numcodecs.base64", base64::build),
@@ -105,6 +115,8 @@ const CODECS: &[(&str, Build)] = &[
     ("numcodecs.zstd", zstd::build),
     ("packbits", packbits::build),
     ("quantize", quantize::build),
+    ("reshape", reshape::build),
+    ("scale_offset", scale_offset::build),
     ("sharding_indexed", sharding::build),
     ("shuffle", shuffle::build),
     ("transpose", transpose::build),

@@ -23,14 +23,19 @@ const NAME: &str = "packbits";
 
 /// Eight bytes into one; there is nothing to configure.
 #[derive(Debug)]
-struct PackedTruth;
+struct PackedTruth {
+    /// Whether there may be other bytes than 0 and 1.
+    lossy: bool,
+}
 
 /// Builds the codec; any byte but 0 is true.
 pub(super) fn build(_: Members<'_>, place: &Place<'_>) -> Result<Codec> {
+    let lossy = place.after_bytes || place.form.data_type != DataType::Bool;
+    let codec = Box::new(PackedTruth { lossy });
     if place.after_bytes {
-        return Ok(Codec::BytesToBytes(Box::new(PackedTruth)));
+        return Ok(Codec::BytesToBytes(codec));
     }
-    array_codec(Box::new(PackedTruth), DataType::UInt(1), place)
+    array_codec(codec, DataType::UInt(1), place)
 }
 
 fn packed(count: usize) -> usize {
@@ -76,6 +81,10 @@ impl BytesToBytes for PackedTruth {
         }));
         Ok(Cow::Owned(encoded))
     }
+
+    fn is_lossy(&self) -> bool {
+        self.lossy
+    }
 }
 
 #[cfg(test)]
@@ -93,8 +102,19 @@ mod tests {
             let pipeline = pipeline("bool", &[2, 2], codecs).unwrap();
             assert_eq!(pipeline.encode(&[1, 0, 0, 1]).unwrap(), [4, 0x90]);
             assert_eq!(pipeline.decode(vec![4, 0x90]).unwrap(), [1, 0, 0, 1]);
-            assert!(!pipeline.is_lossy());
         }
+    }
+
+    #[test]
+    fn what_is_no_truth_is_lost() {
+        let codecs = json!(["numcodecs.packbits", "bytes"]);
+        assert!(!pipeline("bool", &[4], codecs.clone()).unwrap().is_lossy());
+        let other = pipeline("uint8", &[4], codecs).unwrap();
+        assert!(other.is_lossy());
+        assert_eq!(
+            other.decode(other.encode(&[7, 0, 1, 0]).unwrap()).unwrap(),
+            [1, 0, 1, 0]
+        );
     }
 
     #[test]

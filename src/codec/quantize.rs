@@ -6,15 +6,15 @@ use crate::error::Error;
 use crate::error::Result;
 
 use super::config::Members;
+use super::element::Wide;
+use super::element::cast_all;
+use super::element::with_element;
 use super::fixed_scale_offset::map;
 use super::fixed_scale_offset::rounding;
 use super::kind::Codec;
 use super::kind::Place;
 use super::number::Dtype;
 use super::number::Number;
-use super::number::Wide;
-use super::number::cast_all;
-use super::number::with_element;
 use super::numeric::Kernel;
 use super::numeric::Numeric;
 use super::numeric::decoded_dtype;
