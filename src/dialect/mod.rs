@@ -26,6 +26,7 @@ pub mod entry;
 pub mod fill;
 pub mod json;
 pub mod n5;
+mod stored_order;
 pub mod typestr;
 pub mod v2;
 pub mod v3;

@@ -187,11 +187,23 @@ fn root_name(source: &str) -> String {
         .unwrap_or_default();
     let bare = [".zip", ".zarr", ".n5"]
         .iter()
-        .fold(name, |name, end| name.strip_suffix(end).unwrap_or(name));
+        .fold(name, |name, end| without_ending(name, end));
     if bare.is_empty() {
         "root".to_string()
     } else {
         bare.to_string()
+    }
+}
+
+/// Takes an ending away, however it is written.
+fn without_ending<'a>(name: &'a str, ending: &str) -> &'a str {
+    let parts = name
+        .len()
+        .checked_sub(ending.len())
+        .and_then(|length| name.split_at_checked(length));
+    match parts {
+        Some((bare, end)) if end.eq_ignore_ascii_case(ending) => bare,
+        _ => name,
     }
 }
 
@@ -217,6 +229,9 @@ mod tests {
     fn the_root_is_named_after_the_store() {
         assert_eq!(root_name("s3://bucket/a/data.zarr/"), "data");
         assert_eq!(root_name("s3://bucket/data.zarr.zip"), "data");
+        assert_eq!(root_name("s3://bucket/data.zarr.ZIP"), "data");
+        assert_eq!(root_name("s3://bucket/data.zarr.zip/in/ner"), "ner");
+        assert_eq!(root_name("s3://bucket/\u{e4}ip"), "\u{e4}ip");
         assert_eq!(root_name("/no/such/.zarr"), "root");
     }
 }
