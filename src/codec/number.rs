@@ -199,7 +199,8 @@ mod tests {
             ("f2", dtype(Number::F16, 1, false)),
             ("<U4", None),
             ("|O", None),
-            ("<M8[ns]", None),
+            ("<M8[ns]", dtype(Number::I64, 1, false)),
+            (">m8[s]", dtype(Number::I64, 1, true)),
             ("i3", None),
             ("", None),
         ] {
