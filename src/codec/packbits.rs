@@ -9,7 +9,6 @@ use std::borrow::Cow;
 use crate::buffer;
 use crate::error::Error;
 use crate::error::Result;
-
 use crate::model::DataType;
 
 use super::config::Members;

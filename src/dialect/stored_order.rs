@@ -59,6 +59,8 @@ impl Order {
     /// Reads a type as numpy names it: `>i4`, `|u1`, `complex64`.
     fn read(dtype: &str) -> Option<Order> {
         let plain = dtype.trim_start_matches(['<', '>', '|', '=']);
+        // The unit of a date stands between brackets.
+        let plain = plain.split('[').next().unwrap_or(plain);
         let start = plain.find(|c: char| c.is_ascii_digit());
         let (kind, size) = plain.split_at(start.unwrap_or(plain.len()));
         let size: usize = size.parse().unwrap_or(1);
@@ -91,6 +93,7 @@ mod tests {
             (">c16", 8, true),
             ("int32", 4, false),
             ("complex64", 4, false),
+            (">M8[ns]", 8, true),
             ("bool", 0, false),
         ] {
             assert_eq!(Order::read(dtype), Some(Order { word, big }), "{dtype}");

@@ -104,7 +104,7 @@ fn data_type(members: &Map<String, Value>) -> Result<Typed> {
 }
 
 /// Returns what the elements of an object array are, by the filter that makes bytes of them.
-fn object_type(filters: &[Value]) -> Result<DataType> {
+pub(super) fn object_type(filters: &[Value]) -> Result<DataType> {
     for filter in filters {
         match filter.get("id").and_then(Value::as_str).unwrap_or_default() {
             "vlen-utf8" | "categorize" => return Ok(DataType::Text),
@@ -121,7 +121,7 @@ fn object_type(filters: &[Value]) -> Result<DataType> {
 }
 
 /// Says why the chunks of an array can never be decoded.
-fn undecodable(filters: &[Value]) -> Option<String> {
+pub(super) fn undecodable(filters: &[Value]) -> Option<String> {
     let pickles = |filter: &Value| filter.get("id").and_then(Value::as_str) == Some("pickle");
     filters.iter().any(pickles).then(|| {
         "filter pickle: unpickling runs whatever program the chunk holds, so it is never done"

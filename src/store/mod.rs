@@ -264,6 +264,11 @@ pub trait Store: Send + Sync {
     /// Lists what lies directly under a prefix; `NotFound` if there is nothing.
     fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>>;
 
+    /// Whether `list` works, and `head` knows prefixes: not every store can tell its keys.
+    fn lists(&self) -> bool {
+        true
+    }
+
     /// Returns where a link points.
     fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
         Err(Error::invalid(key, "not a symbolic link"))

@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::error::Result;
 use crate::export::format;
 use crate::hierarchy::Hierarchy;
+use crate::hierarchy::HierarchyConfig;
 use crate::stats::Stats;
 use crate::store;
 use crate::store::EntryKind;
@@ -77,6 +78,8 @@ pub struct FacesConfig {
     pub timeout: Duration,
     /// Follow symbolic links that leave a local store.
     pub follow_symlinks: bool,
+    /// How nodes are found and read.
+    pub hierarchy: HierarchyConfig,
     /// Options in force, as `mount.json` shows them; no secrets.
     pub options: Vec<(String, String)>,
 }
@@ -125,7 +128,10 @@ pub fn open_faces(config: &FacesConfig, stats: &Arc<Stats>) -> Result<Faces> {
             ));
         }
     }
-    let hierarchy = Arc::new(Hierarchy::new(store.clone()));
+    let hierarchy = Arc::new(Hierarchy::configured(
+        store.clone(),
+        config.hierarchy.clone(),
+    ));
     greet(&hierarchy, &config.source)?;
     let limits = Limits {
         memory: config.memory,
