@@ -333,6 +333,7 @@ fn what_stands_around_an_archive_does_no_harm() {
         ("after", junk_after),
         ("comment", commented(vec![b'c'; 65_535])),
         ("imitation", commented(imitation)),
+        ("imitations", commented(b"PK\x05\x06".repeat(999))),
         ("zip64", zip64.bytes()),
     ] {
         let zip = open(bytes).unwrap_or_else(|error| panic!("{what}: {error}"));
