@@ -199,7 +199,10 @@ impl Hierarchy {
 }
 
 fn is_lasting(kind: Kind) -> bool {
-    matches!(kind, Kind::TooLarge | Kind::Corrupt | Kind::Denied)
+    matches!(
+        kind,
+        Kind::TooLarge | Kind::Corrupt | Kind::Denied | Kind::Unsupported
+    )
 }
 
 fn broken(path: &Key, error: Error, version: u64) -> Found {
