@@ -158,12 +158,23 @@ const OBJECT_FILTERS: [&str; 7] = [
     "vlen-utf8",
 ];
 
-/// Builds the chain: memory order, filters, byte order, compressor. Byte order comes before the first
-/// filter that works on bytes, or that takes elements for others than they are.
+/// Builds the chain: memory order, filters, byte order, compressor.
 fn codecs(members: &Map<String, Value>, rank: usize, typed: &Typed) -> Result<Vec<CodecSpec>> {
-    let data_type = &typed.data_type;
     let mut chain = Vec::new();
     chain.extend(memory_order(members, rank)?);
+    chain.extend(filtered(filters(members)?, typed)?);
+    match members.get("compressor") {
+        None | Some(Value::Null) => {}
+        Some(compressor) => chain.push(numcodec(compressor, &typed.data_type)?),
+    }
+    Ok(chain)
+}
+
+/// Returns filters and byte order, which comes before the first filter that works on bytes, or that takes
+/// elements for others than they are.
+pub(super) fn filtered(filters: &[Value], typed: &Typed) -> Result<Vec<CodecSpec>> {
+    let data_type = &typed.data_type;
+    let mut chain = Vec::new();
     let stored = Order::new(data_type.word(), typed.is_big());
     let bytes = |order: Order| match order == stored {
         true => typed.bytes_codec(),
@@ -171,7 +182,7 @@ fn codecs(members: &Map<String, Value>, rank: usize, typed: &Typed) -> Result<Ve
     };
     // The order of elements, as long as they are elements.
     let mut order = Some(stored);
-    for filter in filters(members)? {
+    for filter in filters {
         let codec = numcodec(filter, data_type)?;
         let id = filter.get("id").and_then(Value::as_str).unwrap_or_default();
         if OBJECT_FILTERS.contains(&id) {
@@ -185,10 +196,6 @@ fn codecs(members: &Map<String, Value>, rank: usize, typed: &Typed) -> Result<Ve
         chain.push(codec);
     }
     chain.extend(order.map(bytes));
-    match members.get("compressor") {
-        None | Some(Value::Null) => {}
-        Some(compressor) => chain.push(numcodec(compressor, data_type)?),
-    }
     Ok(chain)
 }
 

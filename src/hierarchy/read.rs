@@ -365,7 +365,10 @@ fn documents_in(key: &Key, bytes: &[u8]) -> Result<Option<Vec<(Key, Vec<u8>)>>> 
 }
 
 fn is_lasting(kind: Kind) -> bool {
-    matches!(kind, Kind::TooLarge | Kind::Corrupt | Kind::Denied)
+    matches!(
+        kind,
+        Kind::TooLarge | Kind::Corrupt | Kind::Denied | Kind::Unsupported
+    )
 }
 
 fn hash_of(value: impl Hash) -> u64 {

@@ -22,13 +22,19 @@ fn is_test(name: &str) -> bool {
     };
     let path = module.replace("::", "/");
     FOLDERS.iter().any(|folder| {
-        [format!("{folder}/{path}.rs"), format!("{folder}/{path}/mod.rs")]
-            .iter()
-            .filter_map(|file| fs::read_to_string(root.join(file)).ok())
-            .any(|text| {
-                let before = text.split(&format!("fn {test}(")).next().unwrap_or_default();
-                before.len() < text.len() && before.trim_end().ends_with("#[test]")
-            })
+        [
+            format!("{folder}/{path}.rs"),
+            format!("{folder}/{path}/mod.rs"),
+        ]
+        .iter()
+        .filter_map(|file| fs::read_to_string(root.join(file)).ok())
+        .any(|text| {
+            let before = text
+                .split(&format!("fn {test}("))
+                .next()
+                .unwrap_or_default();
+            before.len() < text.len() && before.trim_end().ends_with("#[test]")
+        })
     })
 }
 
