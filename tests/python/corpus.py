@@ -19,7 +19,7 @@ from mounting import ROOT
 
 FOLDER = ROOT.parent / "shared" / "corpus"
 
-DIALECTS = {"v2", "v3"}
+DIALECTS = {"v2", "v3", "v3-2019", "v3-2020", "v3-2022"}
 STORE_KINDS = {"directory", "zip"}
 CODECS = {
     "adler32",
@@ -32,6 +32,7 @@ CODECS = {
     "crc32",
     "crc32c",
     "delta",
+    "endian",
     "fixedscaleoffset",
     "fletcher32",
     "gzip",
@@ -55,7 +56,7 @@ CODECS = {
     "zstd",
 }
 DATA_TYPES = re.compile(
-    r"[<>|][biufc]\d+|\|V\d+|bool|u?int(8|16|32|64)|float(16|32|64)|complex(64|128)|r\d+"
+    r"[<>|]?[biufc]\d+|\|V\d+|bool|u?int(8|16|32|64)|float(16|32|64)|complex(64|128)|r\d+"
 )
 
 # A decoded file longer than this cannot be: an offset in a file is a signed 64-bit number.
@@ -90,16 +91,26 @@ def unpack(folder):
 
 def codec_names(codecs):
     """Returns the names of all codecs of an entry, those inside shards too."""
+    if codecs is None:
+        return set()
+    if isinstance(codecs, dict) and "codec" in codecs:
+        return codec_names([codecs])
     if isinstance(codecs, dict):
         both = [codecs.get("compressor"), *(codecs.get("filters") or [])]
         return {codec["id"] if "id" in codec else str(codec) for codec in both if codec}
     names = set()
     for codec in codecs:
-        names.add(codec["name"])
+        names.add(codec.get("name") or name_in(codec.get("codec") or codec["type"]))
         inner = codec.get("configuration") or {}
         names |= codec_names(inner.get("codecs", []))
         names |= codec_names(inner.get("index_codecs", []))
     return names
+
+
+def name_in(uri):
+    """Returns the name of a codec in the URI that the drafts have for it."""
+    rest = uri.partition("/zarr/spec/codec")[2].removeprefix("s")
+    return rest.strip("/").partition("/")[0]
 
 
 def in_scope(entry):
