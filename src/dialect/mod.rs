@@ -16,6 +16,7 @@ pub mod json;
 pub mod typestr;
 pub mod v2;
 pub mod v3;
+mod v3_grid;
 pub mod v3_type;
 
 /// A dialect: where its documents are and how they read.

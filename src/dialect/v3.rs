@@ -9,10 +9,10 @@ use serde_json::json;
 
 use crate::dialect::Dialect;
 use crate::dialect::Document;
-use crate::dialect::check_shapes;
 use crate::dialect::fill;
 use crate::dialect::lengths;
 use crate::dialect::typestr::Typed;
+use crate::dialect::v3_grid;
 use crate::dialect::v3_type;
 use crate::error::Error;
 use crate::error::Result;
@@ -99,8 +99,7 @@ fn group(members: &Map<String, Value>) -> Result<Group> {
 
 fn array(path: &Key, members: &Map<String, Value>) -> Result<Array> {
     let shape = lengths(members, "shape")?;
-    let chunk_shape = chunk_shape(members)?;
-    check_shapes(&shape, &chunk_shape)?;
+    let grid = chunk_grid(members, &shape)?;
     let codecs = codecs(members.get("codecs"))?;
     let data_type = members
         .get("data_type")
@@ -117,7 +116,8 @@ fn array(path: &Key, members: &Map<String, Value>) -> Result<Array> {
         attributes: attributes(members),
         undecodable: undecodable(members),
         shape,
-        chunk_shape,
+        chunk_shape: grid.shape,
+        chunk_edges: grid.edges,
         data_type: typed.data_type,
     })
 }
@@ -157,17 +157,12 @@ fn named<'a>(value: &'a Value, member: &str) -> Result<(&'a str, Option<&'a Map<
     Ok((name, value.get("configuration").and_then(Value::as_object)))
 }
 
-fn chunk_shape(members: &Map<String, Value>) -> Result<Vec<u64>> {
+fn chunk_grid(members: &Map<String, Value>, shape: &[u64]) -> Result<v3_grid::ChunkGrid> {
     let grid = members
         .get("chunk_grid")
         .ok_or_else(|| Error::corrupt("chunk_grid", "is missing"))?;
-    match named(grid, "chunk_grid")? {
-        ("regular", Some(configuration)) => lengths(configuration, "chunk_shape"),
-        (name, _) => Err(Error::unsupported(
-            "chunk_grid",
-            format!("{name} is not known"),
-        )),
-    }
+    let (name, configuration) = named(grid, "chunk_grid")?;
+    v3_grid::parse(name, configuration, shape)
 }
 
 /// Reads `chunk_key_encoding`: `default` has `c` before the indices, `v2` has nothing.
@@ -267,7 +262,7 @@ fn render_array(array: &Array) -> Value {
         "node_type": "array",
         "shape": array.shape,
         "data_type": v3_type::render(&array.data_type),
-        "chunk_grid": { "name": "regular", "configuration": { "chunk_shape": array.chunk_shape } },
+        "chunk_grid": v3_grid::render(&array.chunk_shape, &array.chunk_edges),
         "chunk_key_encoding": array.keys.v3,
         "fill_value": array.fill_value.json,
         "codecs": codecs,

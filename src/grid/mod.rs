@@ -2,16 +2,21 @@
 //!
 //! Pure: no I/O, no types of elements. Everything is in C order. Coordinates are `u64` and checked where a
 //! product could overflow; `usize` stands only for bytes of buffers that exist. `boxes` cuts ranges into
-//! boxes, `runs` finds the bytes that two buffers share.
+//! boxes, `runs` finds the bytes that two buffers share, `axis` knows chunks of different lengths.
+
+use std::borrow::Cow;
 
 use smallvec::SmallVec;
 
 use crate::error::Error;
 use crate::error::Result;
+use crate::model::Array;
 
+mod axis;
 mod boxes;
 mod runs;
 
+pub use axis::Axis;
 pub use boxes::boxes;
 pub use runs::Layout;
 pub use runs::Runs;
@@ -68,16 +73,19 @@ impl Region {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChunkIndex(pub u64);
 
-/// A regular grid of chunks over an array.
+/// A grid of chunks over an array, regular or rectilinear.
 #[derive(Clone, Debug)]
 pub struct Grid {
     shape: Vec<u64>,
+    /// Elements of a chunk along each dimension; where chunks differ, of the longest.
     chunk: Vec<u64>,
     counts: Vec<u64>,
+    /// Where chunks of different lengths lie along each dimension; empty if the grid is regular.
+    axes: Vec<Axis>,
 }
 
 impl Grid {
-    /// Builds the grid; `TooLarge` if the chunks cannot be numbered.
+    /// Builds a regular grid; `TooLarge` if the chunks cannot be numbered.
     pub fn new(shape: &[u64], chunk: &[u64]) -> Result<Grid> {
         if shape.len() != chunk.len() || chunk.contains(&0) {
             return Err(Error::corrupt(
@@ -85,27 +93,60 @@ impl Grid {
                 format!("chunks of {chunk:?} for a shape of {shape:?}"),
             ));
         }
-        let counts: Vec<u64> = shape
-            .iter()
-            .zip(chunk)
-            .map(|(&length, &chunk)| length.div_ceil(chunk))
-            .collect();
-        if !counts.contains(&0)
-            && counts
-                .iter()
-                .try_fold(1u64, |all, &count| all.checked_mul(count))
-                .is_none()
-        {
-            return Err(Error::too_large(
-                "chunk_grid",
-                format!("{counts:?} chunks are more than 2^64"),
-            ));
-        }
-        Ok(Grid {
+        let counts = shape.iter().zip(chunk);
+        Grid {
+            counts: counts
+                .map(|(&length, &chunk)| length.div_ceil(chunk))
+                .collect(),
             shape: shape.to_vec(),
             chunk: chunk.to_vec(),
-            counts,
-        })
+            axes: Vec::new(),
+        }
+        .checked()
+    }
+
+    /// Builds the grid of an array's stored chunks; `TooLarge` if they cannot be numbered, `Corrupt` if they
+    /// do not cover the array. Chunks that begin beyond the array are left out (chunk grid "rectilinear").
+    pub fn of(array: &Array) -> Result<Grid> {
+        if array.chunk_edges.is_empty() {
+            return Grid::new(&array.shape, &array.chunk_shape);
+        }
+        if array.chunk_edges.len() != array.shape.len() {
+            let found = format!("chunks have {} dimensions", array.chunk_edges.len());
+            return Err(Error::corrupt("chunk_grid", found));
+        }
+        let axes = array.shape.iter().zip(&array.chunk_edges);
+        let axes: Vec<Axis> = axes
+            .map(|(&length, edges)| Axis::new(length, edges))
+            .collect::<Result<_>>()?;
+        let chunk: Vec<u64> = axes.iter().map(Axis::longest).collect();
+        if axes.iter().all(Axis::is_regular) {
+            return Grid::new(&array.shape, &chunk);
+        }
+        Grid {
+            shape: array.shape.clone(),
+            counts: axes.iter().map(Axis::count).collect(),
+            chunk,
+            axes,
+        }
+        .checked()
+    }
+
+    fn checked(self) -> Result<Grid> {
+        let mut numbers = self.counts.iter();
+        let product = numbers.try_fold(1u64, |all, &count| all.checked_mul(count));
+        if product.is_none() && !self.counts.contains(&0) {
+            return Err(Error::too_large(
+                "chunk_grid",
+                format!("{:?} chunks are more than 2^64", self.counts),
+            ));
+        }
+        Ok(self)
+    }
+
+    /// Whether all chunks have one shape.
+    pub fn is_regular(&self) -> bool {
+        self.axes.is_empty()
     }
 
     /// Returns the number of chunks along each dimension.
@@ -152,32 +193,79 @@ impl Grid {
         indices
     }
 
+    /// Returns which chunk along a dimension an element of the array lies in.
+    pub fn chunk_at(&self, axis: usize, element: u64) -> u64 {
+        match self.axes.get(axis) {
+            None => element / self.chunk[axis],
+            Some(edges) => edges.chunk_at(element),
+        }
+    }
+
+    /// Returns where a chunk begins along a dimension, and its length, the array's edge not regarded.
+    pub fn span(&self, axis: usize, index: u64) -> (u64, u64) {
+        match self.axes.get(axis) {
+            None => (index * self.chunk[axis], self.chunk[axis]),
+            Some(edges) => edges.span(index),
+        }
+    }
+
     /// Returns the chunk that an element lies in, and its number there in C order.
     pub fn locate(&self, element: &[u64]) -> (ChunkIndex, usize) {
         let (mut number, mut place) = (0, 0);
         for (axis, &at) in element.iter().enumerate() {
-            number = number * self.counts[axis] + at / self.chunk[axis];
-            place = place * self.chunk[axis] + at % self.chunk[axis];
+            let index = self.chunk_at(axis, at);
+            let (start, length) = self.span(axis, index);
+            number = number * self.counts[axis] + index;
+            place = place * length + (at - start);
         }
         (ChunkIndex(number), place as usize)
     }
 
     /// Returns the elements of a chunk, cut off at the array's edge.
     pub fn region(&self, indices: &[u64]) -> Region {
-        let start: Coordinates = indices
-            .iter()
-            .zip(&self.chunk)
-            .map(|(i, n)| i * n)
-            .collect();
-        let shape = (0..start.len())
-            .map(|axis| self.chunk[axis].min(self.shape[axis].saturating_sub(start[axis])))
-            .collect();
-        Region { start, shape }
+        let mut region = Region {
+            start: Coordinates::from_elem(0, indices.len()),
+            shape: Coordinates::from_elem(0, indices.len()),
+        };
+        for (axis, &index) in indices.iter().enumerate() {
+            let (start, length) = self.span(axis, index);
+            region.start[axis] = start;
+            region.shape[axis] = length.min(self.shape[axis].saturating_sub(start));
+        }
+        region
     }
 
-    /// Returns the shape of a chunk, the array's edge not regarded.
+    /// Returns the shape of a chunk, the array's edge not regarded; where chunks differ, that of the largest.
     pub fn chunk_shape(&self) -> &[u64] {
         &self.chunk
+    }
+
+    /// Returns the shape of one chunk, the array's edge not regarded.
+    pub fn shape_of(&self, chunk: ChunkIndex) -> Cow<'_, [u64]> {
+        if self.is_regular() {
+            return Cow::Borrowed(&self.chunk);
+        }
+        let indices = self.indices(chunk);
+        let lengths = indices.iter().enumerate();
+        Cow::Owned(
+            lengths
+                .map(|(axis, &index)| self.span(axis, index).1)
+                .collect(),
+        )
+    }
+
+    /// Whether each chunk along each dimension can be cut into pieces of one length.
+    pub fn divides_into(&self, pieces: &[u64]) -> bool {
+        let whole = |length: u64, piece: u64| length.checked_rem(piece) == Some(0);
+        if self.is_regular() {
+            return self
+                .chunk
+                .iter()
+                .zip(pieces)
+                .all(|(&chunk, &piece)| whole(chunk, piece));
+        }
+        let mut axes = self.axes.iter().zip(pieces);
+        axes.all(|(edges, &piece)| edges.lengths().all(|length| whole(length, piece)))
     }
 
     /// Calls `visit` with each chunk under a box, its first element, and what they share, in C order, until
@@ -186,14 +274,13 @@ impl Grid {
         if part.shape.contains(&0) {
             return;
         }
-        let first: Coordinates = part
-            .start
-            .iter()
-            .zip(&self.chunk)
-            .map(|(s, n)| s / n)
+        let axes = 0..part.start.len();
+        let first: Coordinates = axes
+            .clone()
+            .map(|axis| self.chunk_at(axis, part.start[axis]))
             .collect();
-        let last: Coordinates = (0..first.len())
-            .map(|axis| (part.start[axis] + part.shape[axis] - 1) / self.chunk[axis])
+        let last: Coordinates = axes
+            .map(|axis| self.chunk_at(axis, part.start[axis] + part.shape[axis] - 1))
             .collect();
         let mut at = first.clone();
         loop {
