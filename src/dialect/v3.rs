@@ -130,10 +130,11 @@ fn is_big_endian(codec: &CodecSpec) -> bool {
 
 /// Says why the array's chunks cannot mean what they seem to.
 fn undecodable(members: &Map<String, Value>) -> Option<String> {
+    let other = || lost(members).or_else(|| not_understood(members, &ARRAY_MEMBERS));
     match members.get("storage_transformers") {
-        None | Some(Value::Null) => not_understood(members, &ARRAY_MEMBERS),
-        Some(Value::Array(list)) if list.is_empty() => not_understood(members, &ARRAY_MEMBERS),
-        Some(other) => Some(format!("storage_transformers: {other} is not known")),
+        None | Some(Value::Null) => other(),
+        Some(Value::Array(list)) if list.is_empty() => other(),
+        Some(found) => Some(format!("storage_transformers: {found} is not known")),
     }
 }
 
@@ -165,33 +166,32 @@ fn chunk_grid(members: &Map<String, Value>, shape: &[u64]) -> Result<v3_grid::Ch
     v3_grid::parse(name, configuration, shape)
 }
 
-/// Reads `chunk_key_encoding`: `default` has `c` before the indices, `v2` has nothing.
+/// Returns a complaint about chunks that lie nobody knows where.
+fn lost(members: &Map<String, Value>) -> Option<String> {
+    let encoding = members.get("chunk_key_encoding")?;
+    let (name, _) = named(encoding, "chunk_key_encoding").ok()?;
+    let known = ["default", "v2"].contains(&name);
+    (!known).then(|| format!("chunk_key_encoding: {name} is not known; expected default or v2"))
+}
+
+/// Reads `chunk_key_encoding`: `default` has `c` before the indices, `v2` has nothing. Of one that is not known
+/// no chunk is ever asked for (`lost`).
 fn keys(path: &Key, members: &Map<String, Value>) -> Result<KeyScheme> {
     let default = json!("default");
     let encoding = members.get("chunk_key_encoding").unwrap_or(&default);
     let (name, configuration) = named(encoding, "chunk_key_encoding")?;
-    let separator = match configuration.and_then(|members| members.get("separator")) {
-        Some(Value::String(text)) if text == "." => '.',
-        Some(Value::String(text)) if text == "/" => '/',
-        None if name == "v2" => '.',
-        None => '/',
-        Some(other) => {
-            return Err(Error::corrupt(
-                "separator",
-                format!("expected . or /, found {other}"),
-            ));
-        }
+    let (prefix, usual, scalar) = match name {
+        "default" => ("c", '/', Some("c")),
+        "v2" => ("", '.', Some("0")),
+        _ => ("", '/', None),
     };
-    let v3 = json!({ "name": name, "configuration": { "separator": separator.to_string() } });
-    let (prefix, scalar) = match name {
-        "default" => (format!("c{separator}"), "c"),
-        "v2" => (String::new(), "0"),
-        other => {
-            return Err(Error::unsupported(
-                "chunk_key_encoding",
-                format!("{other} is not known"),
-            ));
-        }
+    let separator = match scalar {
+        Some(_) => separator(configuration)?.unwrap_or(usual),
+        None => usual,
+    };
+    let prefix = match prefix {
+        "" => String::new(),
+        prefix => format!("{prefix}{separator}"),
     };
     let within = |name: &str| {
         if path.is_root() {
@@ -204,9 +204,27 @@ fn keys(path: &Key, members: &Map<String, Value>) -> Result<KeyScheme> {
         prefix: within(&prefix),
         separator,
         other_separator: None,
-        scalar_keys: vec![within(scalar)],
-        v3,
+        scalar_keys: scalar.into_iter().map(within).collect(),
+        v3: match scalar {
+            Some(_) => {
+                json!({ "name": name, "configuration": { "separator": separator.to_string() } })
+            }
+            None => encoding.clone(),
+        },
     })
+}
+
+/// Reads what stands between two indices, if that is said.
+fn separator(configuration: Option<&Map<String, Value>>) -> Result<Option<char>> {
+    match configuration.and_then(|members| members.get("separator")) {
+        None => Ok(None),
+        Some(Value::String(text)) if text == "." => Ok(Some('.')),
+        Some(Value::String(text)) if text == "/" => Ok(Some('/')),
+        Some(other) => Err(Error::corrupt(
+            "separator",
+            format!("expected . or /, found {other}"),
+        )),
+    }
 }
 
 fn codecs(value: Option<&Value>) -> Result<Vec<CodecSpec>> {
