@@ -49,7 +49,7 @@ pub enum Command {
     ///
     /// Returns when the mount answers; a process in the background serves it until it is unmounted with
     /// 'zarrfs umount', 'umount' or 'fusermount3 -u', or gets SIGTERM, SIGINT or SIGHUP.
-    Mount(MountArgs),
+    Mount(Box<MountArgs>),
     /// Unmount a directory
     ///
     /// The directory is free at once, also when programs still use the mount or its daemon is gone.

@@ -349,7 +349,7 @@ impl Hierarchy {
 }
 
 /// Reads consolidated metadata out of the document that holds them.
-fn documents_in(key: &Key, bytes: &[u8]) -> Result<Option<Vec<(Key, Vec<u8>)>>> {
+fn documents_in(key: &Key, bytes: &[u8]) -> Result<Option<consolidated::Documents>> {
     if key.name() == consolidated::DOCUMENT {
         return consolidated::listed(bytes).map(Some);
     }
