@@ -22,6 +22,7 @@ mod crc32c;
 mod deflate;
 mod kind;
 mod permute;
+mod records;
 mod shard_index;
 mod sharding;
 mod shuffle;
