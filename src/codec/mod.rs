@@ -20,7 +20,10 @@ mod chain;
 mod config;
 mod crc32c;
 mod deflate;
+mod json_text;
 mod kind;
+mod message_pack;
+mod objects;
 mod permute;
 mod records;
 mod shard_index;
@@ -54,6 +57,10 @@ const CODECS: &[(&str, Build)] = &[
     ("numcodecs.blosc", blosc::build),
     ("numcodecs.crc32c", crc32c::build),
     ("numcodecs.gzip", deflate::gzip),
+    ("numcodecs.json", objects::json),
+    ("numcodecs.json2", objects::json),
+    ("numcodecs.msgpack", objects::message_pack),
+    ("numcodecs.msgpack2", objects::message_pack),
     ("numcodecs.vlen-array", vlen::array),
     ("numcodecs.vlen-bytes", vlen::bytes),
     ("numcodecs.vlen-utf8", vlen::utf8),
