@@ -16,6 +16,7 @@ use crate::model::CodecSpec;
 mod blosc;
 mod blosc_frame;
 mod bytes;
+mod categorize;
 mod chain;
 mod config;
 mod crc32c;
@@ -55,6 +56,7 @@ const CODECS: &[(&str, Build)] = &[
     ("endian", bytes::build),
     ("gzip", deflate::gzip),
     ("numcodecs.blosc", blosc::build),
+    ("numcodecs.categorize", categorize::build),
     ("numcodecs.crc32c", crc32c::build),
     ("numcodecs.gzip", deflate::gzip),
     ("numcodecs.json", objects::json),
