@@ -25,6 +25,7 @@ mod json_text;
 mod kind;
 mod message_pack;
 mod objects;
+mod pcodec;
 mod permute;
 mod records;
 mod shard_index;
@@ -63,6 +64,7 @@ const CODECS: &[(&str, Build)] = &[
     ("numcodecs.json2", objects::json),
     ("numcodecs.msgpack", objects::message_pack),
     ("numcodecs.msgpack2", objects::message_pack),
+    ("numcodecs.pcodec", pcodec::build),
     ("numcodecs.vlen-array", vlen::array),
     ("numcodecs.vlen-bytes", vlen::bytes),
     ("numcodecs.vlen-utf8", vlen::utf8),
