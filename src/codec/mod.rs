@@ -33,6 +33,7 @@ mod sharding;
 mod shuffle;
 mod transpose;
 mod vlen;
+mod zfp;
 mod zstd;
 
 use chain::Chain;
@@ -68,6 +69,7 @@ const CODECS: &[(&str, Build)] = &[
     ("numcodecs.vlen-array", vlen::array),
     ("numcodecs.vlen-bytes", vlen::bytes),
     ("numcodecs.vlen-utf8", vlen::utf8),
+    ("numcodecs.zfpy", zfp::build),
     ("numcodecs.zlib", deflate::zlib),
     ("numcodecs.zstd", zstd::build),
     ("sharding_indexed", sharding::build),
@@ -75,6 +77,8 @@ const CODECS: &[(&str, Build)] = &[
     ("vlen-array", vlen::array),
     ("vlen-bytes", vlen::bytes),
     ("vlen-utf8", vlen::utf8),
+    ("zfp", zfp::build),
+    ("zfpy", zfp::build),
     ("zlib", deflate::zlib),
     ("zstd", zstd::build),
 ];
