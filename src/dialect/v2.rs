@@ -145,40 +145,59 @@ const BYTE_FILTERS: [&str; 13] = [
     "zstd",
 ];
 
-/// Filters that make bytes of elements themselves, whatever the byte order.
-const OBJECT_FILTERS: [&str; 7] = [
+/// Filters that make bytes of elements themselves, whatever the byte order; some of them stand in the place of
+/// the compressor too.
+const OBJECT_FILTERS: [&str; 9] = [
     "json",
     "json2",
     "msgpack",
     "msgpack2",
+    "pcodec",
     "vlen-array",
     "vlen-bytes",
     "vlen-utf8",
+    "zfpy",
 ];
+
+/// Filters that write down the shape of what they are given, and so see no memory order.
+const SHAPED_FILTERS: [&str; 4] = ["json", "json2", "msgpack", "msgpack2"];
 
 /// Builds the chain: memory order, filters, byte order, compressor. Byte order comes before the first
 /// filter that works on bytes.
 fn codecs(members: &Map<String, Value>, rank: usize, typed: &Typed) -> Result<Vec<CodecSpec>> {
     let data_type = &typed.data_type;
     let mut chain = Vec::new();
-    chain.extend(memory_order(members, rank)?);
+    let first = filters(members)?.first().map_or("", id_of);
+    let order = memory_order(members, rank)?;
+    chain.extend(order.filter(|_| !SHAPED_FILTERS.contains(&first)));
     let mut bytes = Some(typed.bytes_codec());
     for filter in filters(members)? {
-        let id = filter.get("id").and_then(Value::as_str).unwrap_or_default();
+        let id = id_of(filter);
         if BYTE_FILTERS.contains(&id) {
             chain.extend(bytes.take());
         }
         if OBJECT_FILTERS.contains(&id) {
             bytes = None;
         }
+        if let ("categorize", Some(astype)) = (id, filter.get("astype")) {
+            bytes = Some(typestr::parse(astype)?.bytes_codec());
+        }
         chain.push(numcodec(filter, data_type)?);
     }
-    chain.extend(bytes);
-    match members.get("compressor") {
-        None | Some(Value::Null) => {}
-        Some(compressor) => chain.push(numcodec(compressor, data_type)?),
+    let compressor = members.get("compressor").filter(|value| !value.is_null());
+    if !compressor.is_some_and(|compressor| OBJECT_FILTERS.contains(&id_of(compressor))) {
+        chain.extend(bytes);
+    }
+    if let Some(compressor) = compressor {
+        chain.push(numcodec(compressor, data_type)?);
     }
     Ok(chain)
+}
+
+/// Returns numcodecs' name of a codec; nothing if it has none.
+fn id_of(configuration: &Value) -> &str {
+    let id = configuration.get("id");
+    id.and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Reads `order`: F is a transposition.
@@ -351,6 +370,18 @@ mod tests {
         );
         let list = of(json!({ "id": "vlen-array", "dtype": "<i4" })).0;
         assert_eq!(list, DataType::List(Box::new(DataType::Int(4))));
+        assert_eq!(
+            of(json!({ "id": "json2" })),
+            (DataType::Object, "numcodecs.json2 blosc".to_string())
+        );
+        let labels = json!({ "id": "categorize", "labels": ["a"], "dtype": "|O", "astype": ">u2" });
+        assert_eq!(
+            of(labels),
+            (
+                DataType::Text,
+                "transpose numcodecs.categorize bytes blosc".to_string()
+            )
+        );
         let pickled = json!({ "dtype": "|O", "fill_value": 0, "filters": [{ "id": "pickle", "protocol": 4 }] });
         assert!(
             read(pickled)
@@ -359,6 +390,23 @@ mod tests {
                 .unwrap()
                 .contains("pickle")
         );
+    }
+
+    #[test]
+    fn codecs_of_numbers_replace_the_byte_order() {
+        let codec = json!({ "id": "pcodec", "level": 8 });
+        for changes in [
+            json!({ "filters": null, "compressor": codec }),
+            json!({ "filters": [codec], "compressor": null }),
+        ] {
+            let array = read(changes).unwrap();
+            let names: Vec<_> = array
+                .codecs
+                .iter()
+                .map(|codec| codec.name.as_str())
+                .collect();
+            assert_eq!(names, ["transpose", "numcodecs.pcodec"]);
+        }
     }
 
     #[test]
