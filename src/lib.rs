@@ -15,6 +15,7 @@ pub mod stats;
 
 pub mod pool;
 
+pub mod allocator;
 pub mod buffer;
 
 pub mod model;

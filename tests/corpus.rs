@@ -13,7 +13,7 @@ use zarrfs::error::Kind;
 use zarrfs::view::View;
 
 /// Dialects that are read.
-const DIALECTS: [&str; 2] = ["v2", "v3"];
+const DIALECTS: [&str; 5] = ["v2", "v3", "v3-2019", "v3-2020", "v3-2022"];
 
 fn sum(bytes: &[u8]) -> String {
     Sha256::digest(bytes)

@@ -200,6 +200,7 @@ fn every_file_of_a_mount_is_named() {
         memory: 1 << 20,
         max_chunk: 1 << 20,
         timeout: Duration::from_secs(60),
+        hierarchy: zarrfs::hierarchy::HierarchyConfig::default(),
         follow_symlinks: false,
         options: Vec::new(),
     };

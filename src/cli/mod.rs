@@ -12,6 +12,7 @@ use clap::CommandFactory;
 use clap::Parser;
 use clap::Subcommand;
 
+use crate::dialect::Choice;
 use crate::view::faces::Face;
 
 mod background;
@@ -56,8 +57,8 @@ pub enum Command {
 }
 
 const OPTIONS: &str = "\
-Options of -o: view, files, memory, max_chunk, timeout, formats, log, uid, gid and umask (each with =VALUE), \
-allow_other and follow_symlinks as above; fsname=NAME, the source that the table of mounts shows; \
+Options of -o: view, files, memory, max_chunk, timeout, formats, dialect, log, uid, gid and umask (each with \
+=VALUE), allow_other, follow_symlinks, consolidated and no_fallback as above; fsname=NAME, the source that the table of mounts shows; \
 readahead=SIZE, how far the kernel reads ahead (1M; only root can set it); nonempty, mount over what DIR \
 holds; ro, noexec, noatime, sync, dirsync; verbose. Options of fstab that concern others (auto, user, nofail, \
 _netdev, x-...) and rw, suid, dev are accepted and ignored: a mount is always ro, nosuid and nodev. A comma \
@@ -115,6 +116,16 @@ pub struct MountArgs {
     /// Follow symbolic links that leave the store
     #[arg(long)]
     pub follow_symlinks: bool,
+    /// Read the store as this dialect: v2, v3, draft2019, draft2020, draft2022 or n5 [default: as its documents
+    /// say]
+    #[arg(long, value_name = "NAME")]
+    pub dialect: Option<Choice>,
+    /// Take groups and arrays from consolidated metadata also where the store can list them
+    #[arg(long)]
+    pub consolidated: bool,
+    /// Do not read data types that are not known as the fallback that their metadata name
+    #[arg(long)]
+    pub no_fallback: bool,
     /// Where the background process logs [default: syslog]
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,

@@ -82,10 +82,10 @@ fn serve(plan: &Plan, parent: Option<&Parent>) -> Result<()> {
 
 /// Returns what is to be mounted where, all of it checked.
 fn targets(plan: &Plan) -> Result<Vec<Target>> {
-    let folder = store::local_folder(&plan.source).map(PathBuf::from);
-    let mut targets = vec![target(plan, plan.view, &plan.dir, folder.as_deref())?];
+    let place = store::local_place(&plan.source);
+    let mut targets = vec![target(plan, plan.view, &plan.dir, place.as_deref())?];
     if let Some(files) = &plan.files {
-        let second = target(plan, Face::Files, files, folder.as_deref())?;
+        let second = target(plan, Face::Files, files, place.as_deref())?;
         for first in &targets {
             mountpoint::check_apart(&first.dir, &second.dir)?;
         }
@@ -94,11 +94,11 @@ fn targets(plan: &Plan) -> Result<Vec<Target>> {
     Ok(targets)
 }
 
-fn target(plan: &Plan, face: Face, dir: &Path, folder: Option<&Path>) -> Result<Target> {
+fn target(plan: &Plan, face: Face, dir: &Path, place: Option<&Path>) -> Result<Target> {
     let descriptor = descriptor(dir);
     let dir = match descriptor {
         Some(_) => dir.to_path_buf(),
-        None => mountpoint::prepare(dir, folder, plan.nonempty)?,
+        None => mountpoint::prepare(dir, place, plan.nonempty)?,
     };
     Ok(Target {
         face,

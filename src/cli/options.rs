@@ -50,8 +50,10 @@ const IGNORED: [&str; 34] = [
     "comment",
 ];
 
-const KNOWN: [&str; 21] = [
+const KNOWN: [&str; 24] = [
     "allow_other",
+    "consolidated",
+    "dialect",
     "dirsync",
     "files",
     "follow_symlinks",
@@ -62,6 +64,7 @@ const KNOWN: [&str; 21] = [
     "max_chunk",
     "memory",
     "noatime",
+    "no_fallback",
     "noexec",
     "nonempty",
     "readahead",
@@ -132,6 +135,8 @@ fn apply_switch(plan: &mut Plan, name: &str) -> Result<()> {
         "allow_other" => plan.allow_other = true,
         "nonempty" => plan.nonempty = true,
         "follow_symlinks" => plan.follow_symlinks = true,
+        "consolidated" => plan.hierarchy.consolidated = true,
+        "no_fallback" => plan.hierarchy.settings.fallback = false,
         "verbose" => plan.verbose += 1,
         _ => {
             return Err(Error::invalid(
@@ -149,6 +154,7 @@ fn apply_value(plan: &mut Plan, name: &str, value: &str) -> Result<()> {
         "files" => plan.files = Some(plan::absolute(Path::new(value))?),
         "log" => plan.log = Some(plan::absolute(Path::new(value))?),
         "view" => plan.view = value.parse()?,
+        "dialect" => plan.hierarchy.dialect = Some(value.parse()?),
         "uid" => plan.uid = number(value)?,
         "gid" => plan.gid = number(value)?,
         "umask" => plan.umask = units::octal(value)?,
@@ -258,6 +264,14 @@ mod tests {
     }
 
     #[test]
+    fn dialects_are_chosen_by_name() {
+        let plan = plan("dialect=draft2020,consolidated,no_fallback").unwrap();
+        let name = plan.hierarchy.dialect.map(|dialect| dialect.name());
+        assert_eq!(name, Some("draft2020"));
+        assert!(plan.hierarchy.consolidated && !plan.hierarchy.settings.fallback);
+    }
+
+    #[test]
     fn faults_say_what_to_do() {
         let said = |options: &str| plan(options).unwrap_err().to_string();
         assert_eq!(
@@ -268,6 +282,7 @@ mod tests {
         assert_eq!(said("memory"), "-o memory: needs a value: memory=...");
         assert_eq!(said("ro=1"), "-o ro: takes no value");
         assert!(said("umask=9").starts_with("-o umask: '9': "));
+        assert!(said("dialect=v1").starts_with("-o dialect: v1: not a dialect; there are v2, "));
     }
 
     #[test]

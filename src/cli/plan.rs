@@ -14,9 +14,11 @@ use super::HelperArgs;
 use super::MountArgs;
 use super::options;
 use super::units;
+use crate::dialect::Settings;
 use crate::error::Error;
 use crate::error::Result;
 use crate::fuse::mount::Flags;
+use crate::hierarchy::HierarchyConfig;
 use crate::store;
 use crate::vfs::VfsConfig;
 use crate::view::faces::Face;
@@ -53,6 +55,7 @@ pub(super) struct Plan {
     pub(super) timeout: Duration,
     pub(super) formats: Vec<String>,
     pub(super) follow_symlinks: bool,
+    pub(super) hierarchy: HierarchyConfig,
     pub(super) log: Option<PathBuf>,
     pub(super) verbose: u8,
     pub(super) readahead: u64,
@@ -71,6 +74,13 @@ impl Plan {
             timeout: args.timeout,
             formats: args.formats.clone(),
             follow_symlinks: args.follow_symlinks,
+            hierarchy: HierarchyConfig {
+                dialect: args.dialect,
+                consolidated: args.consolidated,
+                settings: Settings {
+                    fallback: !args.no_fallback,
+                },
+            },
             log: args.log.as_deref().map(absolute).transpose()?,
             verbose: args.verbose,
             ..Plan::plain(&args.store, &args.dir)?
@@ -127,6 +137,7 @@ impl Plan {
             timeout: Duration::from_secs(60),
             formats: DEFAULT_FORMATS.map(str::to_string).to_vec(),
             follow_symlinks: false,
+            hierarchy: HierarchyConfig::default(),
             log: None,
             verbose: 0,
             readahead: READAHEAD,
@@ -150,6 +161,7 @@ impl Plan {
             max_chunk: self.max_chunk,
             timeout: self.timeout,
             follow_symlinks: self.follow_symlinks,
+            hierarchy: self.hierarchy.clone(),
             options: self.shown(),
         }
     }
@@ -161,6 +173,12 @@ impl Plan {
             gid: self.gid,
             umask: self.umask,
         }
+    }
+
+    /// Returns the dialect that was chosen.
+    fn dialect(&self) -> String {
+        let chosen = self.hierarchy.dialect;
+        chosen.map_or_else(|| "auto".to_string(), |chosen| chosen.to_string())
     }
 
     /// Returns the options in force, for `mount.json`; nothing secret.
@@ -178,6 +196,12 @@ impl Plan {
             ("timeout", units::show_duration(self.timeout)),
             ("formats", self.formats.join(",")),
             ("follow_symlinks", self.follow_symlinks.to_string()),
+            ("dialect", self.dialect()),
+            ("consolidated", self.hierarchy.consolidated.to_string()),
+            (
+                "no_fallback",
+                (!self.hierarchy.settings.fallback).to_string(),
+            ),
             ("readahead", units::show_size(self.readahead)),
         ];
         options

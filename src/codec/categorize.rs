@@ -173,6 +173,11 @@ impl ArrayToArray for Categorize {
         }
         Ok(Cow::Owned(out))
     }
+
+    /// Text without a label is lost.
+    fn is_lossy(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use super::kind::Length;
 use super::kind::Place;
 
 /// The most codecs in one chain.
-const MAX_CODECS: usize = 64;
+pub(super) const MAX_CODECS: usize = 64;
 
 /// The deepest nesting of chains (sharding inside sharding).
 pub(super) const MAX_DEPTH: usize = 8;
@@ -79,6 +79,13 @@ impl Chain {
             && self.filters.iter().all(|filter| filter.codec.is_identity())
     }
 
+    /// Returns whether a decoded chunk may differ from what was encoded.
+    pub(super) fn is_lossy(&self) -> bool {
+        self.filters.iter().any(|filter| filter.codec.is_lossy())
+            || self.serializer.codec.is_lossy()
+            || self.compressors.iter().any(|step| step.codec.is_lossy())
+    }
+
     /// Undoes all codecs, the last one first (core specification, "Decoding procedure").
     pub(super) fn decode<'a>(&self, encoded: Data<'a>) -> Result<Data<'a>> {
         let mut data = encoded;
@@ -118,6 +125,14 @@ impl Chain {
     }
 }
 
+/// Builds one codec; `Unsupported` if nothing has its name.
+pub(super) fn build_codec(spec: &CodecSpec, place: &Place<'_>) -> Result<Codec> {
+    let found = CODECS.iter().find(|(name, _)| *name == spec.name);
+    let (_, build) = found
+        .ok_or_else(|| Error::unsupported("codecs", format!("codec {} is not known", spec.name)))?;
+    build(Members::of(spec), place)
+}
+
 /// A chain that is being built.
 struct Builder {
     form: Form,
@@ -147,22 +162,16 @@ impl Builder {
     }
 
     fn add(&mut self, spec: &CodecSpec) -> Result<()> {
-        let build = CODECS
-            .iter()
-            .find(|(name, _)| *name == spec.name)
-            .map(|(_, build)| build);
-        let build = build.ok_or_else(|| {
-            Error::unsupported("codecs", format!("codec {} is not known", spec.name))
-        })?;
         let elements = self.compressors.is_empty() && matches!(self.length, Length::Exact(_));
         let stride = if elements { self.form.element()? } else { 1 };
         let place = Place {
             form: &self.form,
             stride,
+            after_bytes: self.serializer.is_some() || !self.compressors.is_empty(),
             max_chunk: self.max_chunk,
             depth: self.depth,
         };
-        let codec = build(Members::of(spec), &place)?;
+        let codec = build_codec(spec, &place)?;
         let name = spec.name.clone();
         let decoded = self.length;
         match codec {

@@ -34,6 +34,18 @@ impl<'a> Members<'a> {
         self.members.get(name).filter(|value| !value.is_null())
     }
 
+    /// Checks that there are no members but these, where a specification reserves all others.
+    pub(super) fn only(&self, known: &[&str]) -> Result<()> {
+        match self
+            .members
+            .keys()
+            .find(|name| !known.contains(&name.as_str()))
+        {
+            Some(name) => Err(self.wrong(name, format!("no member but {}", known.join(", ")))),
+            None => Ok(()),
+        }
+    }
+
     /// Returns an integer within `range`.
     pub(super) fn integer(&self, name: &str, range: RangeInclusive<i64>) -> Result<Option<i64>> {
         let Some(value) = self.get(name) else {

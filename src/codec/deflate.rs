@@ -74,10 +74,11 @@ impl Deflate {
         }
     }
 
-    /// Returns the wrapper that is really there: z5py once wrote zlib streams and called them gzip.
+    /// Returns the wrapper that is really there: z5py once wrote zlib streams and called them gzip, and what
+    /// begins as gzip does is no zlib stream.
     fn found(&self, encoded: &[u8]) -> Wrapper {
         match encoded {
-            [0x1f, 0x8b, ..] => self.wrapper,
+            [0x1f, 0x8b, ..] => Wrapper::Gzip,
             [first, second, ..]
                 if first & 0x0f == 8 && u16::from_be_bytes([*first, *second]) % 31 == 0 =>
             {
@@ -259,6 +260,13 @@ mod tests {
                 data
             );
         }
+    }
+
+    #[test]
+    fn gzip_streams_under_the_name_zlib_decode() {
+        let data = sample(1000);
+        let encoded = one("gzip", 1000).encode(&data).unwrap();
+        assert_eq!(one("zlib", 1000).decode(encoded).unwrap(), data);
     }
 
     #[test]

@@ -136,6 +136,11 @@ pub(super) trait ArrayToArray: Debug + Send + Sync {
 
     /// Encodes an array of exactly the bytes of its decoded form.
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>>;
+
+    /// Returns whether a decoded chunk may differ from what was encoded.
+    fn is_lossy(&self) -> bool {
+        false
+    }
 }
 
 /// An `array -> bytes` codec (core specification, "Codecs").
@@ -151,6 +156,11 @@ pub(super) trait ArrayToBytes: Debug + Send + Sync {
 
     /// Encodes an array of exactly the bytes of its decoded form.
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>>;
+
+    /// Returns whether a decoded chunk may differ from what was encoded.
+    fn is_lossy(&self) -> bool {
+        false
+    }
 }
 
 /// A `bytes -> bytes` codec (core specification, "Codecs").
@@ -163,6 +173,11 @@ pub(super) trait BytesToBytes: Debug + Send + Sync {
 
     /// Encodes bytes.
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>>;
+
+    /// Returns whether a decoded chunk may differ from what was encoded.
+    fn is_lossy(&self) -> bool {
+        false
+    }
 }
 
 /// A codec of one of the three kinds.
@@ -178,6 +193,8 @@ pub(super) struct Place<'a> {
     pub(super) form: &'a Form,
     /// The length of an element if the bytes still are elements, else 1.
     pub(super) stride: usize,
+    /// Whether the codecs before have left bytes, no longer an array.
+    pub(super) after_bytes: bool,
     /// The most decoded bytes of a chunk.
     pub(super) max_chunk: u64,
     /// How many chains lie around this one.

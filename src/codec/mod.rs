@@ -13,24 +13,48 @@ use crate::error::Result;
 use crate::model::Array;
 use crate::model::CodecSpec;
 
+mod astype;
+mod base64;
+mod bitround;
 mod blosc;
 mod blosc_frame;
 mod bytes;
+mod bz2;
+mod cast_value;
 mod categorize;
 mod chain;
+mod checksum;
+mod conditional;
 mod config;
-mod crc32c;
 mod deflate;
+mod delta;
+mod element;
+mod fixed_scale_offset;
+mod fletcher;
 mod json_text;
 mod kind;
+mod lookup3;
+mod lz4;
+mod lzma;
+mod lzma_filters;
 mod message_pack;
+mod n5_default;
+mod number;
+mod numeric;
 mod objects;
+mod packbits;
+mod packed_truth;
 mod pcodec;
 mod permute;
+mod quantize;
 mod records;
+mod reshape;
+mod rounding;
+mod scale_offset;
 mod shard_index;
 mod sharding;
 mod shuffle;
+mod streams;
 mod transpose;
 mod vlen;
 mod zfp;
@@ -52,31 +76,68 @@ type Build = fn(Members<'_>, &Place<'_>) -> Result<Codec>;
 
 /// Every codec there is, by each of its names.
 const CODECS: &[(&str, Build)] = &[
+    ("adler32", checksum::adler32),
+    ("astype", astype::build),
+    ("base64", base64::build),
+    ("bitround", bitround::build),
     ("blosc", blosc::build),
     ("bytes", bytes::build),
-    ("crc32c", crc32c::build),
+    ("bz2", bz2::build),
+    ("bzip2", bz2::build),
+    ("cast_value", cast_value::build),
+    ("conditional", conditional::build),
+    ("crc32", checksum::crc32),
+    ("crc32c", checksum::crc32c),
+    ("delta", delta::build),
     ("endian", bytes::build),
+    ("fixedscaleoffset", fixed_scale_offset::build),
+    ("fletcher32", checksum::fletcher),
     ("gzip", deflate::gzip),
+    ("jenkins_lookup3", checksum::jenkins_lookup3),
+    ("lz4", lz4::frame),
+    ("lzma", lzma::build),
+    ("n5_default", n5_default::build),
+    ("numcodecs.adler32", checksum::adler32),
+    ("numcodecs.astype", astype::build),
+    ("numcodecs.base64", base64::build),
+    ("numcodecs.bitround", bitround::build),
     ("numcodecs.blosc", blosc::build),
+    ("numcodecs.bz2", bz2::build),
     ("numcodecs.categorize", categorize::build),
-    ("numcodecs.crc32c", crc32c::build),
+    ("numcodecs.crc32", checksum::crc32),
+    ("numcodecs.crc32c", checksum::crc32c),
+    ("numcodecs.delta", delta::build),
+    ("numcodecs.fixedscaleoffset", fixed_scale_offset::build),
+    ("numcodecs.fletcher32", checksum::fletcher),
     ("numcodecs.gzip", deflate::gzip),
+    ("numcodecs.jenkins_lookup3", checksum::jenkins_lookup3),
     ("numcodecs.json", objects::json),
     ("numcodecs.json2", objects::json),
+    ("numcodecs.lz4", lz4::block),
+    ("numcodecs.lzma", lzma::build),
     ("numcodecs.msgpack", objects::message_pack),
     ("numcodecs.msgpack2", objects::message_pack),
+    ("numcodecs.packbits", packed_truth::build),
     ("numcodecs.pcodec", pcodec::build),
+    ("numcodecs.quantize", quantize::build),
+    ("numcodecs.shuffle", shuffle::build),
     ("numcodecs.vlen-array", vlen::array),
     ("numcodecs.vlen-bytes", vlen::bytes),
     ("numcodecs.vlen-utf8", vlen::utf8),
     ("numcodecs.zfpy", zfp::build),
     ("numcodecs.zlib", deflate::zlib),
     ("numcodecs.zstd", zstd::build),
+    ("packbits", packbits::build),
+    ("quantize", quantize::build),
+    ("reshape", reshape::build),
+    ("scale_offset", scale_offset::build),
     ("sharding_indexed", sharding::build),
+    ("shuffle", shuffle::build),
     ("transpose", transpose::build),
     ("vlen-array", vlen::array),
     ("vlen-bytes", vlen::bytes),
     ("vlen-utf8", vlen::utf8),
+    ("xz", lzma::build),
     ("zfp", zfp::build),
     ("zfpy", zfp::build),
     ("zlib", deflate::zlib),
@@ -146,6 +207,11 @@ impl Pipeline {
     /// Returns whether decoded and encoded bytes are the same.
     pub fn is_identity(&self) -> bool {
         self.chain.is_identity()
+    }
+
+    /// Returns whether a decoded piece may differ from what was encoded: then writing it back loses something.
+    pub fn is_lossy(&self) -> bool {
+        self.chain.is_lossy()
     }
 
     /// Decodes one piece into exactly `chunk_bytes()` bytes, C order and little-endian (core specification,

@@ -277,6 +277,11 @@ impl ArrayToBytes for Objects {
         };
         encoded.map(Cow::Owned)
     }
+
+    /// Text that looks like a number is written as one.
+    fn is_lossy(&self) -> bool {
+        self.form.data_type == DataType::Object
+    }
 }
 
 #[cfg(test)]

@@ -196,6 +196,10 @@ impl ArrayToBytes for Sharding {
         }
         Ok(Cow::Owned(out))
     }
+
+    fn is_lossy(&self) -> bool {
+        self.chain.is_lossy()
+    }
 }
 
 #[cfg(test)]

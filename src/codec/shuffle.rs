@@ -1,7 +1,71 @@
-//! Byte and bit shuffling as c-blosc does it, for blocks that c-blosc is not built to decode.
+//! Byte and bit shuffling as c-blosc does it: for blocks that c-blosc is not built to decode, and for codec
+//! `numcodecs.shuffle`, the byte shuffle alone.
 //!
 //! Both directions write every byte of a target as long as the source. What does not fill the last element
 //! (byte shuffle) or the last eight elements (bit shuffle) is copied as it is.
+
+use std::borrow::Cow;
+
+use crate::buffer;
+use crate::error::Result;
+use crate::model::DataType;
+
+use super::config::Members;
+use super::kind::BytesToBytes;
+use super::kind::Codec;
+use super::kind::Data;
+use super::kind::Length;
+use super::kind::Place;
+
+const NAME: &str = "shuffle";
+
+/// The length of an element; 1 shuffles nothing.
+#[derive(Debug)]
+struct Shuffle {
+    width: usize,
+}
+
+/// Reads the configuration: `elementsize`, or else the length of an element.
+pub(super) fn build(members: Members<'_>, place: &Place<'_>) -> Result<Codec> {
+    let element = place.form.data_type.size().unwrap_or(1).max(1);
+    // netcdf-c means the element's length by 0, numcodecs that nothing is shuffled; netcdf-c has numbers only.
+    let number = matches!(
+        place.form.data_type,
+        DataType::Int(_) | DataType::UInt(_) | DataType::Float(_)
+    );
+    let width = match members.integer("elementsize", 0..=i64::from(u32::MAX))? {
+        None => element,
+        Some(0) if number => element,
+        Some(width) => usize::try_from(width).unwrap_or(1).max(1),
+    };
+    Ok(Codec::BytesToBytes(Box::new(Shuffle { width })))
+}
+
+impl Shuffle {
+    fn apply<'a>(&self, data: Data<'a>, shuffled: fn(usize, &[u8], &mut [u8])) -> Data<'a> {
+        if self.width == 1 {
+            return data;
+        }
+        let mut out = buffer::of_length(data.len());
+        shuffled(self.width, &data, &mut out);
+        Cow::Owned(out)
+    }
+}
+
+impl BytesToBytes for Shuffle {
+    fn encoded_length(&self, decoded: Length) -> Length {
+        decoded
+    }
+
+    fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
+        want.check(NAME, encoded.len())?;
+        Ok(self.apply(encoded, unshuffle))
+    }
+
+    fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
+        Ok(self.apply(decoded, shuffle))
+    }
+}
 
 /// Puts byte `j` of all elements of `width` bytes one after the other, for each `j`.
 pub(super) fn shuffle(width: usize, source: &[u8], target: &mut [u8]) {
@@ -94,7 +158,39 @@ fn turn_bits(bytes: [u8; 8]) -> [u8; 8] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec::tests::pipeline;
     use crate::codec::tests::sample;
+    use serde_json::Value;
+    use serde_json::json;
+
+    fn encoded(data_type: &str, elementsize: Value) -> Vec<u8> {
+        let codec =
+            json!({ "name": "numcodecs.shuffle", "configuration": { "elementsize": elementsize } });
+        let little = json!({ "name": "bytes", "configuration": { "endian": "little" } });
+        let pipeline = pipeline(data_type, &[2], json!([little, codec])).unwrap();
+        let data: Vec<u8> = (0..pipeline.chunk_bytes() as u8).collect();
+        let encoded = pipeline.encode(&data).unwrap();
+        assert_eq!(pipeline.decode(encoded.clone()).unwrap(), data);
+        encoded
+    }
+
+    #[test]
+    fn elements_are_as_long_as_it_says() {
+        assert_eq!(encoded("uint32", json!(4)), [0, 4, 1, 5, 2, 6, 3, 7]);
+        assert_eq!(encoded("uint32", json!(2)), [0, 2, 4, 6, 1, 3, 5, 7]);
+        assert_eq!(encoded("uint32", json!(3)), [0, 3, 1, 4, 2, 5, 6, 7]);
+        assert_eq!(encoded("uint32", json!(1)), [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(encoded("uint32", json!(99)), [0, 1, 2, 3, 4, 5, 6, 7]);
+    }
+
+    #[test]
+    fn no_length_means_that_of_the_data_type() {
+        for none in [json!(0), json!(null)] {
+            assert_eq!(encoded("uint32", none), [0, 4, 1, 5, 2, 6, 3, 7]);
+        }
+        // What netcdf-c cannot have written is as numcodecs has it.
+        assert_eq!(encoded("r32", json!(0)), [0, 1, 2, 3, 4, 5, 6, 7]);
+    }
 
     #[test]
     fn bytes_of_elements_are_gathered() {

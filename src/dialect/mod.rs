@@ -1,7 +1,9 @@
 //! The dialects of Zarr: which documents describe a node, and what they say.
 //!
 //! A dialect turns documents into the model and does no I/O. Nobody below this folder asks which dialect a
-//! node came from. To add one: a file with a `DIALECT` and a line in `DIALECTS`.
+//! node came from. A plain dialect is decided node by node: a file with a `DIALECT` and a line in `DIALECTS`.
+//! A draft is decided by the entry point of a hierarchy and governs all that lies below it (`entry`): a file
+//! with a `DRAFT` and a line in `entry`.
 
 use serde_json::Map;
 use serde_json::Value;
@@ -11,14 +13,28 @@ use crate::error::Result;
 use crate::model::Node;
 use crate::store::Key;
 
+mod draft_array;
+mod draft_codecs;
+mod draft_type;
+
+pub mod choice;
+pub mod consolidated;
+pub mod draft2019;
+pub mod draft2020;
+pub mod draft2022;
+pub mod entry;
 pub mod fill;
 pub mod json;
+pub mod n5;
+mod stored_order;
 pub mod typestr;
 pub mod v2;
 pub mod v3;
 pub mod v3_type;
 
-/// A dialect: where its documents are and how they read.
+pub use crate::dialect::choice::Choice;
+
+/// A plain dialect, decided node by node: where its documents are and how they read.
 pub struct Dialect {
     /// The name that a person sees.
     pub name: &'static str,
@@ -37,8 +53,43 @@ pub struct Document {
     pub bytes: Option<Vec<u8>>,
 }
 
-/// Every dialect, in the order in which they are tried.
-pub const DIALECTS: &[&Dialect] = &[&v3::DIALECT, &v2::DIALECT];
+/// Every plain dialect, in the order in which they are tried.
+pub static DIALECTS: &[&Dialect] = &[&v3::DIALECT, &v2::DIALECT, &n5::DIALECT];
+
+/// The same below the root of an N5 container, where every `attributes.json` means something.
+static WITHIN_N5: &[&Dialect] = &[&v3::DIALECT, &v2::DIALECT, &n5::WITHIN];
+
+/// Returns the dialects that are tried for the children of a group that `found` has read, if they are not
+/// those that were `tried` for the group itself.
+pub fn tried_below(
+    found: &Dialect,
+    tried: &'static [&'static Dialect],
+) -> Option<&'static [&'static Dialect]> {
+    let is_new = found.name == n5::DIALECT.name && std::ptr::eq(tried, DIALECTS);
+    is_new.then_some(WITHIN_N5)
+}
+
+/// What the reader of a store may decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Whether a data type that is not known may be read as the fallback that its metadata name.
+    pub fallback: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { fallback: true }
+    }
+}
+
+/// A node as a draft's document describes it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parsed {
+    /// The node.
+    pub node: Node,
+    /// What a person should know of how it was read.
+    pub warning: Option<String>,
+}
 
 impl Document {
     /// Parses the document as a JSON object; nothing if it is missing, `Corrupt` if it is something else.

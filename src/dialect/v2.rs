@@ -12,6 +12,7 @@ use crate::dialect::Document;
 use crate::dialect::check_shapes;
 use crate::dialect::fill;
 use crate::dialect::lengths;
+use crate::dialect::stored_order::Order;
 use crate::dialect::typestr;
 use crate::dialect::typestr::Typed;
 use crate::error::Error;
@@ -103,7 +104,7 @@ fn data_type(members: &Map<String, Value>) -> Result<Typed> {
 }
 
 /// Returns what the elements of an object array are, by the filter that makes bytes of them.
-fn object_type(filters: &[Value]) -> Result<DataType> {
+pub(super) fn object_type(filters: &[Value]) -> Result<DataType> {
     for filter in filters {
         match filter.get("id").and_then(Value::as_str).unwrap_or_default() {
             "vlen-utf8" | "categorize" => return Ok(DataType::Text),
@@ -120,7 +121,7 @@ fn object_type(filters: &[Value]) -> Result<DataType> {
 }
 
 /// Says why the chunks of an array can never be decoded.
-fn undecodable(filters: &[Value]) -> Option<String> {
+pub(super) fn undecodable(filters: &[Value]) -> Option<String> {
     let pickles = |filter: &Value| filter.get("id").and_then(Value::as_str) == Some("pickle");
     filters.iter().any(pickles).then(|| {
         "filter pickle: unpickling runs whatever program the chunk holds, so it is never done"
@@ -129,8 +130,9 @@ fn undecodable(filters: &[Value]) -> Option<String> {
 }
 
 /// Filters that work on bytes, not on elements: what follows them does too.
-const BYTE_FILTERS: [&str; 13] = [
+const BYTE_FILTERS: [&str; 14] = [
     "adler32",
+    "base64",
     "blosc",
     "bz2",
     "crc32",
@@ -163,30 +165,36 @@ const OBJECT_FILTERS: [&str; 9] = [
 const SHAPED_FILTERS: [&str; 4] = ["json", "json2", "msgpack", "msgpack2"];
 
 /// Builds the chain: memory order, filters, byte order, compressor. Byte order comes before the first
-/// filter that works on bytes.
+/// filter that works on bytes, or that takes elements for others than they are.
 fn codecs(members: &Map<String, Value>, rank: usize, typed: &Typed) -> Result<Vec<CodecSpec>> {
     let data_type = &typed.data_type;
     let mut chain = Vec::new();
     let first = filters(members)?.first().map_or("", id_of);
-    let order = memory_order(members, rank)?;
-    chain.extend(order.filter(|_| !SHAPED_FILTERS.contains(&first)));
-    let mut bytes = Some(typed.bytes_codec());
+    let transposition = memory_order(members, rank)?;
+    chain.extend(transposition.filter(|_| !SHAPED_FILTERS.contains(&first)));
+    let stored = Order::new(data_type.word(), typed.is_big());
+    let bytes = |order: Order| match order == stored {
+        true => typed.bytes_codec(),
+        false => order.bytes_codec(),
+    };
+    // The order of elements, as long as they are elements.
+    let mut order = Some(stored);
     for filter in filters(members)? {
+        let codec = numcodec(filter, data_type)?;
         let id = id_of(filter);
-        if BYTE_FILTERS.contains(&id) {
-            chain.extend(bytes.take());
-        }
         if OBJECT_FILTERS.contains(&id) {
-            bytes = None;
+            order = None;
         }
-        if let ("categorize", Some(astype)) = (id, filter.get("astype")) {
-            bytes = Some(typestr::parse(astype)?.bytes_codec());
+        if let Some(before) = order {
+            let after = before.after(id, &codec.configuration);
+            order = after.filter(|_| !BYTE_FILTERS.contains(&id));
+            chain.extend(order.is_none().then(|| bytes(before)));
         }
-        chain.push(numcodec(filter, data_type)?);
+        chain.push(codec);
     }
     let compressor = members.get("compressor").filter(|value| !value.is_null());
     if !compressor.is_some_and(|compressor| OBJECT_FILTERS.contains(&id_of(compressor))) {
-        chain.extend(bytes);
+        chain.extend(order.map(bytes));
     }
     if let Some(compressor) = compressor {
         chain.push(numcodec(compressor, data_type)?);
@@ -339,6 +347,33 @@ mod tests {
             .map(|codec| codec.name)
             .collect();
         assert_eq!(names, ["transpose", "numcodecs.delta", "bytes", "blosc"]);
+    }
+
+    #[test]
+    fn byte_order_is_that_of_the_last_filter() {
+        let chain = |dtype: &str, filters: Value| {
+            let array =
+                read(json!({ "dtype": dtype, "filters": filters, "fill_value": 0 })).unwrap();
+            let shown = |codec: &CodecSpec| match codec.configuration.get("endian") {
+                Some(endian) => format!("{} {}", codec.name, endian.as_str().unwrap()),
+                None => codec.name.clone(),
+            };
+            array.codecs[1..].iter().map(shown).collect::<Vec<_>>()
+        };
+        let cast = json!({ "id": "astype", "decode_dtype": "<f8", "encode_dtype": ">f4" });
+        let delta = json!({ "id": "delta", "dtype": "<f4" });
+        assert_eq!(
+            chain("<f8", json!([cast])),
+            ["numcodecs.astype", "bytes big", "blosc"]
+        );
+        assert_eq!(
+            chain("<f8", json!([cast, delta])),
+            ["numcodecs.astype", "bytes big", "numcodecs.delta", "blosc"]
+        );
+        assert_eq!(
+            chain(">f8", json!([{ "id": "base64" }, delta])),
+            ["bytes big", "numcodecs.base64", "numcodecs.delta", "blosc"]
+        );
     }
 
     #[test]

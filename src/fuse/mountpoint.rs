@@ -20,7 +20,7 @@ use crate::error::Result;
 
 /// Checks `dir` and returns its absolute path without symbolic links.
 ///
-/// `store` is the folder that is mounted, if it is one. `NotFound`, `NotADirectory`, `Exists` if a store is
+/// `store` is the folder that is mounted, or the archive, if it is one of this machine. `NotFound`, `NotADirectory`, `Exists` if a store is
 /// mounted there already, `NotEmpty` unless `nonempty`, `Invalid` if store and mountpoint contain each other.
 pub fn prepare(dir: &Path, store: Option<&Path>, nonempty: bool) -> Result<PathBuf> {
     let path = resolve(dir)?;

@@ -85,7 +85,7 @@ impl Session {
 
     /// Detaches the mount; the loops end once no program uses it any more.
     pub fn unmount(&self) -> Result<()> {
-        self.place.as_ref().map_or(Ok(()), |place| place.unmount())
+        self.place.as_deref().map_or(Ok(()), Place::unmount)
     }
 }
 

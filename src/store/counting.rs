@@ -81,6 +81,10 @@ impl Store for Counting {
         timed(&self.stats, || self.inner.list(prefix))
     }
 
+    fn lists(&self) -> bool {
+        self.inner.lists()
+    }
+
     fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
         self.inner.read_link(key)
     }

@@ -4,10 +4,13 @@
 //! of the object, so that what is cached above can tell whether it is still true. Nothing here knows what
 //! a group or an array is.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::io::IoSliceMut;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use std::time::SystemTime;
@@ -22,6 +25,7 @@ pub mod counting;
 pub mod listing;
 pub mod local;
 pub mod memory;
+pub mod zip;
 
 /// The name of an object: components joined by `/`, none of them empty, `.`, `..`, longer than 255 bytes or
 /// with a NUL in it. The empty key is the store itself. Bytes need not be UTF-8.
@@ -260,6 +264,11 @@ pub trait Store: Send + Sync {
     /// Lists what lies directly under a prefix; `NotFound` if there is nothing.
     fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>>;
 
+    /// Whether `list` works, and `head` knows prefixes: not every store can tell its keys.
+    fn lists(&self) -> bool {
+        true
+    }
+
     /// Returns where a link points.
     fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
         Err(Error::invalid(key, "not a symbolic link"))
@@ -283,22 +292,67 @@ pub struct StoreConfig {
 
 /// Opens the store at a path or URL; `Unsupported` for a scheme that is not there, `NotFound` or `Denied` as
 /// the store says.
+///
+/// A file on the way down a path, and a name ending in `.zip` in a URL, is a zip archive; what follows it is a
+/// folder in the archive. What is read of the archive is counted, not what is made of it.
 pub fn open(location: &str, config: &StoreConfig, stats: &Arc<Stats>) -> Result<Arc<dyn Store>> {
-    let store: Arc<dyn Store> = match scheme(location) {
-        None => Arc::new(local::Local::open(Path::new(location), config)?),
-        Some(("file", rest)) => Arc::new(local::Local::open(Path::new(&local_path(rest)), config)?),
-        Some(("memory", _)) => Arc::new(memory::Memory::default()),
-        Some((scheme, _)) => {
-            return Err(Error::unsupported(
-                location,
-                format!("stores of kind {scheme}: are not supported"),
-            ));
-        }
+    let Some(path) = local_folder(location) else {
+        return match zip::place::in_url(location).map_err(|error| error.about(location))? {
+            Some(place) => {
+                let base = counted(open_remote(&place.folder)?, stats);
+                let zip = zip::Zip::open(base, &place.archive, &place.inner, location)?;
+                Ok(Arc::new(zip))
+            }
+            None => Ok(counted(open_remote(location)?, stats)),
+        };
     };
-    Ok(Arc::new(counting::Counting::new(store, stats.clone())))
+    match zip::place::in_path(Path::new(&path)).map_err(|error| error.about(location))? {
+        Some(place) => {
+            let base = counted(Arc::new(local::Local::open(&place.folder, config)?), stats);
+            match zip::Zip::open(base, &place.archive, &place.inner, location) {
+                Err(error) if error.kind() == Kind::Corrupt && !place.is_named_zip() => {
+                    let text = "expected a directory or a zip archive";
+                    Err(Error::new(Kind::NotADirectory, location, text))
+                }
+                zip => Ok(Arc::new(zip?)),
+            }
+        }
+        None => {
+            let local = local::Local::open(Path::new(&path), config)?;
+            Ok(counted(Arc::new(local), stats))
+        }
+    }
 }
 
-/// Returns the local folder that `location` names, if it names one.
+fn counted(store: Arc<dyn Store>, stats: &Arc<Stats>) -> Arc<dyn Store> {
+    Arc::new(counting::Counting::new(store, stats.clone()))
+}
+
+fn open_remote(location: &str) -> Result<Arc<dyn Store>> {
+    match scheme(location) {
+        Some(("memory", _)) => Ok(Arc::new(memory::Memory::default())),
+        Some((scheme, _)) => Err(Error::unsupported(
+            location,
+            format!("stores of kind {scheme}: are not supported"),
+        )),
+        None => Err(Error::invalid(location, "expected a URL")),
+    }
+}
+
+/// Returns what of this machine a store stands on, if it does: its folder, or the file that is its archive.
+pub fn local_place(location: &str) -> Option<PathBuf> {
+    let path = PathBuf::from(local_folder(location)?);
+    match zip::place::in_path(&path) {
+        Ok(Some(place)) => Some(
+            place
+                .folder
+                .join(OsStr::from_bytes(place.archive.as_bytes())),
+        ),
+        _ => Some(path),
+    }
+}
+
+/// Returns the local path that `location` is, if it is one.
 pub fn local_folder(location: &str) -> Option<String> {
     match scheme(location) {
         None => Some(location.to_string()),

@@ -235,6 +235,7 @@ mod tests {
             memory: 1 << 20,
             max_chunk: 1 << 20,
             timeout: Duration::from_secs(60),
+            hierarchy: crate::hierarchy::HierarchyConfig::default(),
             follow_symlinks: false,
             options: Vec::new(),
         };

@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::error::Result;
 use crate::export::format;
 use crate::hierarchy::Hierarchy;
+use crate::hierarchy::HierarchyConfig;
 use crate::stats::Stats;
 use crate::store;
 use crate::store::EntryKind;
@@ -77,6 +78,8 @@ pub struct FacesConfig {
     pub timeout: Duration,
     /// Follow symbolic links that leave a local store.
     pub follow_symlinks: bool,
+    /// How nodes are found and read.
+    pub hierarchy: HierarchyConfig,
     /// Options in force, as `mount.json` shows them; no secrets.
     pub options: Vec<(String, String)>,
 }
@@ -125,7 +128,10 @@ pub fn open_faces(config: &FacesConfig, stats: &Arc<Stats>) -> Result<Faces> {
             ));
         }
     }
-    let hierarchy = Arc::new(Hierarchy::new(store.clone()));
+    let hierarchy = Arc::new(Hierarchy::configured(
+        store.clone(),
+        config.hierarchy.clone(),
+    ));
     greet(&hierarchy, &config.source)?;
     let limits = Limits {
         memory: config.memory,
@@ -181,11 +187,23 @@ fn root_name(source: &str) -> String {
         .unwrap_or_default();
     let bare = [".zip", ".zarr", ".n5"]
         .iter()
-        .fold(name, |name, end| name.strip_suffix(end).unwrap_or(name));
+        .fold(name, |name, end| without_ending(name, end));
     if bare.is_empty() {
         "root".to_string()
     } else {
         bare.to_string()
+    }
+}
+
+/// Takes an ending away, however it is written.
+fn without_ending<'a>(name: &'a str, ending: &str) -> &'a str {
+    let parts = name
+        .len()
+        .checked_sub(ending.len())
+        .and_then(|length| name.split_at_checked(length));
+    match parts {
+        Some((bare, end)) if end.eq_ignore_ascii_case(ending) => bare,
+        _ => name,
     }
 }
 
@@ -211,6 +229,9 @@ mod tests {
     fn the_root_is_named_after_the_store() {
         assert_eq!(root_name("s3://bucket/a/data.zarr/"), "data");
         assert_eq!(root_name("s3://bucket/data.zarr.zip"), "data");
+        assert_eq!(root_name("s3://bucket/data.zarr.ZIP"), "data");
+        assert_eq!(root_name("s3://bucket/data.zarr.zip/in/ner"), "ner");
+        assert_eq!(root_name("s3://bucket/\u{e4}ip"), "\u{e4}ip");
         assert_eq!(root_name("/no/such/.zarr"), "root");
     }
 }

@@ -82,13 +82,17 @@ impl Files {
 
     /// Finds what a path means, from the root down; nothing if it means nothing.
     fn resolve(&self, path: &Key) -> Result<Option<Place>> {
-        self.resolve_by(path, |path| self.hierarchy.node(path))
+        self.resolve_by(path, |parent, name| match parent {
+            None => self.hierarchy.root(),
+            Some(parent) => self.hierarchy.child(parent, name),
+        })
     }
 
     /// Like `resolve`, by nodes that are known; an error if one is not.
     fn resolve_now(&self, path: &Key) -> Result<Option<Place>> {
-        self.resolve_by(path, |path| {
-            let known = self.hierarchy.node_now(path);
+        self.resolve_by(path, |parent, name| {
+            let path = parent.map_or_else(|| Ok(Key::root()), |parent| parent.path.child(name))?;
+            let known = self.hierarchy.node_now(&path);
             known.ok_or_else(|| Error::new(Kind::Unavailable, path, "is not known yet"))
         })
     }
@@ -96,9 +100,9 @@ impl Files {
     fn resolve_by(
         &self,
         path: &Key,
-        node_at: impl Fn(&Key) -> Result<Option<Arc<Found>>>,
+        node_at: impl Fn(Option<&Found>, &[u8]) -> Result<Option<Arc<Found>>>,
     ) -> Result<Option<Place>> {
-        let Some(mut node) = node_at(&Key::root())? else {
+        let Some(mut node) = node_at(None, b"")? else {
             return Ok(None);
         };
         let names: Vec<&[u8]> = path.names().collect();
@@ -107,7 +111,7 @@ impl Files {
             if !matches!(node.node()?, Node::Group(_)) {
                 return self.within_array(node, rest);
             }
-            match node_at(&node.path.child(name)?)? {
+            match node_at(Some(&node), name)? {
                 Some(child) => node = child,
                 None => return Ok(group_file(node, rest)),
             }
@@ -238,9 +242,9 @@ impl Files {
     fn list_node(&self, found: &Arc<Found>) -> Result<Box<dyn Listing>> {
         match found.node()? {
             Node::Group(_) => Ok(Box::new(GroupListing {
-                children: self.hierarchy.store().list(&found.path)?,
+                children: self.hierarchy.children(found)?,
                 hierarchy: self.hierarchy.clone(),
-                path: found.path.clone(),
+                found: found.clone(),
                 own: 0,
             })),
             Node::Array(array) => {
@@ -459,11 +463,11 @@ impl File for Text {
     }
 }
 
-/// A group's own two documents, then those of its store's directories that are nodes.
+/// A group's children, then its own two documents.
 struct GroupListing {
     children: Box<dyn Listing>,
     hierarchy: Arc<Hierarchy>,
-    path: Key,
+    found: Arc<Found>,
     own: usize,
 }
 
@@ -477,24 +481,15 @@ const OWN: [(&[u8], u64); 2] = [
 impl GroupListing {
     /// Whether a child has the name of one of the group's own documents.
     fn is_taken(&self, name: &[u8]) -> Result<bool> {
-        Ok(self.hierarchy.node(&self.path.child(name)?)?.is_some())
+        Ok(self.hierarchy.child(&self.found, name)?.is_some())
     }
 }
 
 impl Listing for GroupListing {
     fn next(&mut self) -> Result<Option<Name>> {
-        while self.own == 0 {
+        if self.own == 0 {
             match self.children.next()? {
-                Some(name) if name.kind == EntryKind::Directory => return Ok(Some(name)),
-                Some(name) if name.kind == EntryKind::Link => {
-                    if self.is_taken(&name.name)? {
-                        return Ok(Some(Name {
-                            kind: EntryKind::Directory,
-                            ..name
-                        }));
-                    }
-                }
-                Some(_) => {}
+                Some(name) => return Ok(Some(name)),
                 None => self.own = 1,
             }
         }

@@ -77,6 +77,7 @@ pub fn open_with(source: &Path, memory: u64) -> Result<(Faces, Arc<Stats>)> {
         memory,
         max_chunk: 64 << 20,
         timeout: Duration::from_secs(20),
+        hierarchy: zarrfs::hierarchy::HierarchyConfig::default(),
         follow_symlinks: false,
         options: Vec::new(),
     };

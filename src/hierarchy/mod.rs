@@ -1,12 +1,12 @@
 //! Discovery: a store and the dialects make nodes, found when somebody asks for them.
 //!
-//! A node is remembered for as long as the store says that answers stay true; after that its documents are
-//! read again, and a node whose documents did not change keeps its identity. A document that does not read
-//! makes a broken node, which is still there; only a failed store is an error.
+//! Nodes are found from the root down: each tells its children by which rule they are found, so that an entry
+//! point governs what lies below it. A node is remembered for as long as the store says that answers stay
+//! true; after that its documents are read again, and a node whose documents did not change keeps its
+//! identity.
 
-use std::hash::DefaultHasher;
-use std::hash::Hash;
-use std::hash::Hasher;
+use std::collections::HashSet;
+use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -17,18 +17,23 @@ use std::time::SystemTime;
 
 use lru::LruCache;
 
+use crate::dialect::Choice;
 use crate::dialect::DIALECTS;
-use crate::dialect::Dialect;
-use crate::dialect::Document;
+use crate::dialect::Settings;
 use crate::error::Error;
-use crate::error::Kind;
 use crate::error::Result;
+use crate::hierarchy::ground::Ground;
+use crate::hierarchy::ground::Rule;
 use crate::model::Array;
-use crate::model::Group;
 use crate::model::Node;
-use crate::store::EntryKind;
 use crate::store::Key;
 use crate::store::Store;
+
+mod children;
+mod consolidated;
+mod detect;
+mod ground;
+mod read;
 
 /// The longest metadata document that is read, 64 MiB.
 pub const MAX_DOCUMENT: u64 = 64 << 20;
@@ -36,17 +41,29 @@ pub const MAX_DOCUMENT: u64 = 64 << 20;
 /// How many nodes are remembered.
 const REMEMBERED: NonZeroUsize = NonZeroUsize::new(1 << 16).unwrap();
 
+/// How many different warnings are given.
+const MOST_WARNINGS: usize = 256;
+
 /// A node where it was found.
-#[derive(Debug)]
 pub struct Found {
     /// Its path.
     pub path: Key,
     /// What its documents say, or what is wrong with them.
     pub node: Result<Node>,
-    /// Tells one state of the documents from another.
+    /// Tells one state of the documents from another; 0 where there is nothing but a folder.
     pub version: u64,
     /// When the documents were last changed.
     pub modified: SystemTime,
+    ground: Ground,
+}
+
+impl fmt::Debug for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Found")
+            .field("path", &self.path)
+            .field("node", &self.node)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Found {
@@ -64,10 +81,23 @@ impl Found {
     }
 }
 
+/// How the nodes of a store are to be found.
+#[derive(Clone, Debug, Default)]
+pub struct HierarchyConfig {
+    /// The dialect, instead of what the documents say.
+    pub dialect: Option<Choice>,
+    /// Use consolidated metadata although the store can list.
+    pub consolidated: bool,
+    /// What the dialects may decide.
+    pub settings: Settings,
+}
+
 /// The nodes of a store.
 pub struct Hierarchy {
     store: Arc<dyn Store>,
+    config: HierarchyConfig,
     nodes: Mutex<LruCache<Key, Remembered>>,
+    warned: Mutex<HashSet<String>>,
 }
 
 #[derive(Clone)]
@@ -77,11 +107,18 @@ struct Remembered {
 }
 
 impl Hierarchy {
-    /// Builds the hierarchy of a store; nothing is read yet.
+    /// Builds the hierarchy of a store, its dialects decided by its documents; nothing is read yet.
     pub fn new(store: Arc<dyn Store>) -> Hierarchy {
+        Hierarchy::configured(store, HierarchyConfig::default())
+    }
+
+    /// Builds the hierarchy of a store; nothing is read yet.
+    pub fn configured(store: Arc<dyn Store>, config: HierarchyConfig) -> Hierarchy {
         Hierarchy {
             store,
+            config,
             nodes: Mutex::new(LruCache::new(REMEMBERED)),
+            warned: Mutex::new(HashSet::new()),
         }
     }
 
@@ -103,111 +140,65 @@ impl Hierarchy {
 
     /// Returns the node at a path; nothing if there is none. A directory without documents is a group.
     pub fn node(&self, path: &Key) -> Result<Option<Arc<Found>>> {
+        let mut found = self.root()?;
+        for name in path.names() {
+            found = match found {
+                Some(parent) => self.child(&parent, name)?,
+                None => return Ok(None),
+            };
+        }
+        Ok(found)
+    }
+
+    /// Returns the root node.
+    pub fn root(&self) -> Result<Option<Arc<Found>>> {
+        let dialects = match self.config.dialect {
+            Some(Choice::Plain(dialects)) => dialects,
+            Some(Choice::Draft(_)) | None => DIALECTS,
+        };
+        let ground = Ground {
+            rule: Rule::Plain(dialects),
+            store: self.store.clone(),
+            consolidated: None,
+            version: 0,
+        };
+        self.remembered(&Key::root(), &ground)
+    }
+
+    /// Returns the child of a node by its name; nothing if there is none, as in every array.
+    pub fn child(&self, parent: &Found, name: &[u8]) -> Result<Option<Arc<Found>>> {
+        if parent.array().is_some() {
+            return Ok(None);
+        }
+        self.remembered(&parent.path.child(name)?, &parent.ground)
+    }
+
+    fn remembered(&self, path: &Key, ground: &Ground) -> Result<Option<Arc<Found>>> {
         if let Some(known) = self.node_now(path) {
             return Ok(known);
         }
         let until = Instant::now() + self.store.freshness();
-        let mut found = self.read(path)?;
-        let mut nodes = self.lock();
-        if let (
-            Some(new),
-            Some(Remembered {
-                found: Some(old), ..
-            }),
-        ) = (&found, nodes.peek(path))
-            && new.version == old.version
-        {
-            found = Some(old.clone());
-        }
-        nodes.put(
-            path.clone(),
-            Remembered {
-                found: found.clone(),
-                until,
-            },
-        );
+        let old = self.lock().peek(path).and_then(|old| old.found.clone());
+        let found = self.read(path, ground, old.as_deref())?.map(Arc::new);
+        let found = match (found, old) {
+            (Some(new), Some(old)) if new.version == old.version => Some(old),
+            (new, _) => new,
+        };
+        let remembered = Remembered {
+            found: found.clone(),
+            until,
+        };
+        self.lock().put(path.clone(), remembered);
         Ok(found)
     }
 
-    fn read(&self, path: &Key) -> Result<Option<Arc<Found>>> {
-        // A name so long that no document fits beside it holds no node.
-        for dialect in DIALECTS {
-            match self.read_as(dialect, path) {
-                Ok(None) => {}
-                Ok(Some(found)) => return Ok(Some(Arc::new(found))),
-                Err(error) if error.kind() == Kind::NameTooLong => {}
-                Err(error) => return Err(error),
-            }
+    /// Logs what a person should know of how a node was read, each thing once.
+    fn warn(&self, path: &Key, warning: Option<String>) {
+        let Some(warning) = warning else { return };
+        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        if warned.len() < MOST_WARNINGS && warned.insert(warning.clone()) {
+            log::warn!("{path}: {warning}");
         }
-        self.implied(path)
-    }
-
-    /// Reads the documents of one dialect.
-    fn read_as(&self, dialect: &Dialect, path: &Key) -> Result<Option<Found>> {
-        let mut documents = Vec::new();
-        let mut versions = DefaultHasher::new();
-        dialect.name.hash(&mut versions);
-        let mut newest = None;
-        for key in (dialect.documents)(path)? {
-            let bytes = match self.store.get(&key, MAX_DOCUMENT) {
-                Ok(Some(object)) => {
-                    (&key, object.version).hash(&mut versions);
-                    newest = newest.max(self.store.head(&key)?.map(|meta| meta.modified));
-                    Some(object.bytes)
-                }
-                Ok(None) => None,
-                // Documents that can never be read are a fault of the node, not of the store.
-                Err(error) if is_lasting(error.kind()) => {
-                    return Ok(Some(broken(path, error, versions.finish())));
-                }
-                Err(error) => return Err(error),
-            };
-            documents.push(Document { key, bytes });
-        }
-        let Some(modified) = newest else {
-            return Ok(None);
-        };
-        let found = |node| Found {
-            path: path.clone(),
-            node,
-            version: versions.finish(),
-            modified,
-        };
-        Ok((dialect.parse)(path, &documents).map_or_else(
-            |error| Some(found(Err(error))),
-            |node| node.map(|node| found(Ok(node))),
-        ))
-    }
-
-    /// A directory without documents: a group that nobody wrote down.
-    fn implied(&self, path: &Key) -> Result<Option<Arc<Found>>> {
-        let Some(meta) = self
-            .store
-            .head(path)?
-            .filter(|meta| meta.kind == EntryKind::Directory)
-        else {
-            return Ok(None);
-        };
-        let node = Ok(Node::Group(Group::default()));
-        Ok(Some(Arc::new(Found {
-            path: path.clone(),
-            node,
-            version: 0,
-            modified: meta.modified,
-        })))
-    }
-}
-
-fn is_lasting(kind: Kind) -> bool {
-    matches!(kind, Kind::TooLarge | Kind::Corrupt | Kind::Denied)
-}
-
-fn broken(path: &Key, error: Error, version: u64) -> Found {
-    Found {
-        path: path.clone(),
-        node: Err(error),
-        version,
-        modified: SystemTime::UNIX_EPOCH,
     }
 }
 

@@ -1,0 +1,201 @@
+//! Codec `conditional`: codecs of bytes, each of which a chunk may have gone without.
+//!
+//! A chunk begins with one bit for each codec, the first in the lowest bit of the first byte. On writing,
+//! compressors that do not make the chunk shorter are left out, and everything else is applied.
+
+use std::borrow::Cow;
+
+use crate::error::Error;
+use crate::error::Result;
+
+use super::chain::MAX_CODECS;
+use super::chain::MAX_DEPTH;
+use super::chain::build_codec;
+use super::config::Members;
+use super::kind::BytesToBytes;
+use super::kind::Codec;
+use super::kind::Data;
+use super::kind::Length;
+use super::kind::Place;
+
+const NAME: &str = "conditional";
+
+/// The codecs, and the bytes that say which of them were applied.
+#[derive(Debug)]
+struct Conditional {
+    codecs: Vec<Box<dyn BytesToBytes>>,
+    header: usize,
+}
+
+/// Reads the configuration (codec `conditional`, "Codec Configuration").
+pub(super) fn build(members: Members<'_>, place: &Place<'_>) -> Result<Codec> {
+    let specs = members.codecs("codecs")?;
+    if specs.len() > MAX_CODECS || place.depth >= MAX_DEPTH {
+        let limits = format!("more than {MAX_CODECS} codecs or {MAX_DEPTH} levels");
+        return Err(Error::too_large("codecs", limits));
+    }
+    let place = Place {
+        depth: place.depth + 1,
+        after_bytes: true,
+        ..*place
+    };
+    let mut codecs = Vec::with_capacity(specs.len());
+    for spec in &specs {
+        match build_codec(spec, &place)? {
+            Codec::BytesToBytes(codec) => codecs.push(codec),
+            _ => return Err(members.wrong("codecs", "codecs from bytes to bytes")),
+        }
+    }
+    let least = specs.len().next_multiple_of(8) as i64;
+    let bits = members
+        .integer("header_bits", least..=1 << 20)?
+        .unwrap_or(least);
+    if bits % 8 != 0 {
+        return Err(members.wrong("header_bits", "a multiple of 8"));
+    }
+    let header = bits as usize / 8;
+    Ok(Codec::BytesToBytes(Box::new(Conditional {
+        codecs,
+        header,
+    })))
+}
+
+impl Conditional {
+    /// Returns the codecs that a header says were applied, in the order of encoding.
+    fn applied(&self, header: &[u8]) -> Result<Vec<&dyn BytesToBytes>> {
+        let mut applied = Vec::new();
+        for (n, byte) in header.iter().enumerate() {
+            for bit in (0..8).filter(|bit| byte >> bit & 1 == 1) {
+                let codec = self.codecs.get(8 * n + bit);
+                let unknown = || Error::corrupt(NAME, format!("no codec has bit {}", 8 * n + bit));
+                applied.push(codec.ok_or_else(unknown)?.as_ref());
+            }
+        }
+        Ok(applied)
+    }
+}
+
+impl BytesToBytes for Conditional {
+    fn encoded_length(&self, decoded: Length) -> Length {
+        // Whatever is left out, no chunk is longer than with all that make it longer.
+        let most = self.codecs.iter().fold(decoded.most(), |most, codec| {
+            codec.encoded_length(Length::AtMost(most)).most().max(most)
+        });
+        Length::AtMost(most.saturating_add(self.header))
+    }
+
+    fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
+        let short = || Error::corrupt(NAME, format!("{} bytes hold no header", encoded.len()));
+        let (header, rest) = encoded.split_at_checked(self.header).ok_or_else(short)?;
+        let applied = self.applied(header)?;
+        let cap = want.most().saturating_mul(2).saturating_add(1 << 20);
+        let mut lengths = vec![want];
+        for codec in &applied {
+            let last = lengths.last().copied().unwrap_or(want);
+            lengths.push(match codec.encoded_length(last) {
+                Length::AtMost(most) => Length::AtMost(most.min(cap)),
+                exact => exact,
+            });
+        }
+        let mut data = Cow::Borrowed(rest);
+        for (codec, want) in applied.iter().zip(&lengths).rev() {
+            data = codec.decode(data, *want)?;
+            want.check(NAME, data.len())?;
+        }
+        want.check(NAME, data.len())?;
+        Ok(Cow::Owned(data.into_owned()))
+    }
+
+    fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
+        let mut header = vec![0; self.header];
+        let mut data = decoded;
+        for (n, codec) in self.codecs.iter().enumerate() {
+            let length = Length::Exact(data.len());
+            let compresses = matches!(codec.encoded_length(length), Length::AtMost(_));
+            let encoded = codec.encode(Cow::Borrowed(&data))?;
+            if !compresses || encoded.len() < data.len() {
+                header[n / 8] |= 1 << (n % 8);
+                data = Cow::Owned(encoded.into_owned());
+            }
+        }
+        header.extend_from_slice(&data);
+        Ok(Cow::Owned(header))
+    }
+
+    fn is_lossy(&self) -> bool {
+        self.codecs.iter().any(|codec| codec.is_lossy())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::codec::Pipeline;
+    use crate::codec::tests::pipeline;
+    use crate::codec::tests::sample;
+    use crate::error::Kind;
+    use crate::error::Result;
+    use serde_json::Value;
+    use serde_json::json;
+
+    fn conditional(configuration: Value) -> Result<Pipeline> {
+        let codec = json!({ "name": "conditional", "configuration": configuration });
+        pipeline("uint8", &[1000], json!(["bytes", codec]))
+    }
+
+    #[test]
+    fn compressors_are_applied_where_they_help() {
+        let pipeline = conditional(json!({ "codecs": ["zstd", "gzip", "crc32c"] })).unwrap();
+        let smooth = vec![7; 1000];
+        let encoded = pipeline.encode(&smooth).unwrap();
+        assert_eq!(encoded[0], 0b101);
+        assert_eq!(pipeline.decode(encoded).unwrap(), smooth);
+        let rough: Vec<u8> = sample(4000).into_iter().step_by(4).collect();
+        let encoded = pipeline.encode(&rough).unwrap();
+        assert_eq!((encoded[0], encoded.len()), (0b100, 1 + 1000 + 4));
+        assert_eq!(pipeline.decode(encoded).unwrap(), rough);
+    }
+
+    #[test]
+    fn every_mask_is_read() {
+        let names = ["gzip", "zstd", "numcodecs.crc32"];
+        let all = conditional(json!({ "codecs": names, "header_bits": 16 })).unwrap();
+        let data = sample(1000);
+        for mask in 0..8_u8 {
+            let applied = (0..3).filter(|n| mask >> n & 1 == 1).map(|n| names[n]);
+            let codecs: Vec<&str> = ["bytes"].into_iter().chain(applied).collect();
+            let plain = pipeline("uint8", &[1000], json!(codecs)).unwrap();
+            let mut encoded = vec![mask, 0];
+            encoded.extend(plain.encode(&data).unwrap());
+            assert_eq!(all.decode(encoded).unwrap(), data, "{mask}");
+        }
+    }
+
+    #[test]
+    fn faults_are_corrupt() {
+        let pipeline = conditional(json!({ "codecs": ["gzip"] })).unwrap();
+        for encoded in [
+            vec![],
+            vec![0; 1000],
+            vec![0; 1002],
+            vec![2; 1001],
+            vec![1; 1001],
+        ] {
+            assert_eq!(pipeline.decode(encoded).unwrap_err().kind(), Kind::Corrupt);
+        }
+        for configuration in [
+            json!({}),
+            json!({ "codecs": ["bytes"] }),
+            json!({ "codecs": ["gzip"], "header_bits": 12 }),
+            json!({ "codecs": ["gzip"], "header_bits": 0 }),
+        ] {
+            let error = conditional(configuration.clone()).unwrap_err();
+            assert_eq!(error.kind(), Kind::Corrupt, "{configuration}");
+        }
+        let mut codecs = json!(["gzip"]);
+        for _ in 0..10 {
+            codecs = json!([{ "name": "conditional", "configuration": { "codecs": codecs } }]);
+        }
+        let error = conditional(json!({ "codecs": codecs })).unwrap_err();
+        assert_eq!(error.kind(), Kind::TooLarge);
+    }
+}

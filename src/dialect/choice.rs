@@ -1,0 +1,85 @@
+//! A dialect chosen by a person instead of by the documents.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::dialect::Dialect;
+use crate::dialect::draft2019;
+use crate::dialect::draft2020;
+use crate::dialect::draft2022;
+use crate::dialect::entry::Draft;
+use crate::dialect::n5;
+use crate::dialect::v2;
+use crate::dialect::v3;
+use crate::error::Error;
+use crate::error::Result;
+
+/// The names that can be chosen.
+pub const NAMES: [&str; 6] = ["v2", "v3", "draft2019", "draft2020", "draft2022", "n5"];
+
+/// A dialect that a store is read as, whatever its documents look like.
+#[derive(Clone, Copy)]
+pub enum Choice {
+    /// Node by node, by this dialect alone.
+    Plain(&'static [&'static Dialect]),
+    /// The store is the hierarchy of a draft, with or without an entry point.
+    Draft(&'static Draft),
+}
+
+impl Choice {
+    /// Returns the dialect's name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Choice::Plain(dialects) => dialects.first().map_or("", |dialect| dialect.name),
+            Choice::Draft(draft) => draft.name,
+        }
+    }
+}
+
+impl FromStr for Choice {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Choice> {
+        match name {
+            "v2" => Ok(Choice::Plain(&[&v2::DIALECT])),
+            "v3" => Ok(Choice::Plain(&[&v3::DIALECT])),
+            "n5" => Ok(Choice::Plain(&[&n5::WITHIN])),
+            "draft2019" => Ok(Choice::Draft(&draft2019::DRAFT)),
+            "draft2020" => Ok(Choice::Draft(&draft2020::DRAFT)),
+            "draft2022" => Ok(Choice::Draft(&draft2022::DRAFT)),
+            other => {
+                let known = NAMES.join(", ");
+                Err(Error::invalid(
+                    other,
+                    format!("not a dialect; there are {known}"),
+                ))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl fmt::Debug for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_a_dialect() {
+        for name in NAMES {
+            assert_eq!(name.parse::<Choice>().unwrap().name(), name);
+        }
+        let error = "v1".parse::<Choice>().unwrap_err().to_string();
+        assert!(error.contains("draft2022"), "{error}");
+    }
+}

@@ -1,0 +1,92 @@
+//! The draft of 2019: no entry point, `zarr_format` in each document, a list of `chunk_codecs`.
+//!
+//! What the text leaves open is read as the tree of its keys suggests: chunks of a root array lie in `data/`,
+//! the chunk of an array without dimensions is `0`, infinite fill values are words.
+
+use serde_json::Map;
+use serde_json::Value;
+
+use crate::dialect::Parsed;
+use crate::dialect::Settings;
+use crate::dialect::draft_array;
+use crate::dialect::draft_array::Place;
+use crate::dialect::draft_array::Ways;
+use crate::dialect::draft_codecs;
+use crate::dialect::entry;
+use crate::dialect::entry::Draft;
+use crate::dialect::entry::Layout;
+use crate::dialect::lengths;
+use crate::dialect::typestr::Typed;
+use crate::error::Error;
+use crate::error::Result;
+use crate::model::CodecSpec;
+use crate::model::Group;
+
+/// The draft of 2019.
+pub const DRAFT: Draft = Draft {
+    name: "draft2019",
+    layout,
+    array,
+    group,
+};
+
+/// Draft of 2019, "Storage keys".
+fn layout(_members: Option<&Map<String, Value>>) -> Result<Layout> {
+    Ok(Layout {
+        meta: "meta",
+        root: &["root."],
+        suffixes: vec![".json".to_string()],
+        data: "data",
+        mark: "",
+        consolidated: None,
+    })
+}
+
+/// Reads an array (draft of 2019, "Array metadata"). Names that the text does not define are ignored.
+fn array(place: &Place, members: &Map<String, Value>, settings: Settings) -> Result<Parsed> {
+    entry::check_version(members)?;
+    let ways = Ways {
+        dialect: DRAFT.name,
+        separator: '.',
+        codecs,
+    };
+    draft_array::read(&ways, place, members, settings)
+}
+
+/// Reads `chunk_codecs`; a codec's parameters stand beside its name.
+fn codecs(members: &Map<String, Value>, typed: &Typed) -> Result<Vec<CodecSpec>> {
+    let list = match members.get("chunk_codecs") {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(Value::Array(list)) => list,
+        Some(other) => {
+            return Err(Error::corrupt(
+                "chunk_codecs",
+                format!("expected a list, found {other}"),
+            ));
+        }
+    };
+    let rank = lengths(members, "shape")?.len();
+    let codec = |value: &Value| {
+        let wrong = || {
+            Error::corrupt(
+                "chunk_codecs",
+                format!("expected an object with a codec, found {value}"),
+            )
+        };
+        let mut configuration = value.as_object().ok_or_else(wrong)?.clone();
+        let identifier = configuration.shift_remove("codec").ok_or_else(wrong)?;
+        let identifier = identifier.as_str().ok_or_else(wrong)?;
+        draft_codecs::named(identifier, configuration, typed, rank)
+    };
+    let codecs: Result<Vec<Option<CodecSpec>>> = list.iter().map(codec).collect();
+    Ok(codecs?.into_iter().flatten().collect())
+}
+
+/// Reads a group (draft of 2019, "Group metadata").
+fn group(members: &Map<String, Value>) -> Result<Group> {
+    entry::check_version(members)?;
+    draft_array::check_extensions(members)?;
+    Ok(Group {
+        attributes: draft_array::attributes(members)?,
+    })
+}

@@ -1,0 +1,114 @@
+//! The draft of October 2020, what zarrita wrote in July and September of that year, and the hybrid.
+//!
+//! The entry point says where things lie: `metadata_encoding` of July is a media type and keys have neither
+//! `root` nor `c`; September has no `metadata_key_suffix`, and then no suffix. Arrays have one `compressor`;
+//! filters of zarr-python stand in `attributes.filters`.
+
+use serde_json::Map;
+use serde_json::Value;
+
+use crate::dialect::Parsed;
+use crate::dialect::Settings;
+use crate::dialect::draft_array;
+use crate::dialect::draft_array::Place;
+use crate::dialect::draft_array::Ways;
+use crate::dialect::draft_codecs;
+use crate::dialect::entry;
+use crate::dialect::entry::Draft;
+use crate::dialect::entry::Layout;
+use crate::dialect::lengths;
+use crate::dialect::typestr::Typed;
+use crate::error::Error;
+use crate::error::Result;
+use crate::model::CodecSpec;
+use crate::model::Group;
+
+/// The draft of October 2020.
+pub const DRAFT: Draft = Draft {
+    name: "draft2020",
+    layout,
+    array,
+    group,
+};
+
+/// What July has for `metadata_encoding`.
+const MEDIA_TYPE: &str = "application/json";
+
+/// Reads the entry point (draft of 2020, "Entry point metadata" and "Storage keys").
+fn layout(members: Option<&Map<String, Value>>) -> Result<Layout> {
+    let member = |name| members.and_then(|members: &Map<String, Value>| members.get(name));
+    let october = Layout {
+        meta: "meta/root",
+        // xtensor-zarr writes the root as a node whose name is empty.
+        root: &["meta/root.", "meta/root/."],
+        suffixes: suffixes(member("metadata_key_suffix"))?,
+        data: "data/root",
+        mark: "c",
+        consolidated: Some("meta/root/consolidated/.zmetadata"),
+    };
+    match member("metadata_encoding").and_then(Value::as_str) {
+        None => Ok(october),
+        Some(MEDIA_TYPE) => Ok(Layout {
+            data: "data",
+            mark: "",
+            ..october
+        }),
+        Some(uri) if uri.contains("purl.org/zarr/spec/") => Ok(october),
+        Some(other) => Err(Error::unsupported(
+            "metadata_encoding",
+            format!("{other} is not known"),
+        )),
+    }
+}
+
+/// The text says `.json` where the entry point says nothing, the writers that say nothing have no suffix.
+fn suffixes(stated: Option<&Value>) -> Result<Vec<String>> {
+    match stated {
+        None | Some(Value::Null) => Ok(vec![".json".to_string(), String::new()]),
+        Some(stated) => Ok(vec![entry::suffix(stated)?]),
+    }
+}
+
+/// Reads an array (draft of 2020, "Array metadata"). Names that the text does not define are ignored.
+fn array(place: &Place, members: &Map<String, Value>, settings: Settings) -> Result<Parsed> {
+    let ways = Ways {
+        dialect: DRAFT.name,
+        separator: if place.mark.is_empty() { '.' } else { '/' },
+        codecs,
+    };
+    draft_array::read(&ways, place, members, settings)
+}
+
+fn codecs(members: &Map<String, Value>, typed: &Typed) -> Result<Vec<CodecSpec>> {
+    let filters = draft_codecs::attribute_filters(members).iter();
+    let mut codecs: Vec<_> = filters
+        .map(|filter| draft_codecs::filter(filter, typed))
+        .collect();
+    let compressor = match members.get("compressor") {
+        None | Some(Value::Null) => return Ok(codecs),
+        Some(compressor) => compressor,
+    };
+    let wrong = || {
+        Error::corrupt(
+            "compressor",
+            format!("expected an object with a codec, found {compressor}"),
+        )
+    };
+    let identifier = compressor.get("codec").and_then(Value::as_str);
+    let configuration = compressor.get("configuration").and_then(Value::as_object);
+    let rank = lengths(members, "shape")?.len();
+    codecs.extend(draft_codecs::named(
+        identifier.ok_or_else(wrong)?,
+        configuration.cloned().unwrap_or_default(),
+        typed,
+        rank,
+    )?);
+    Ok(codecs)
+}
+
+/// Reads a group (draft of 2020, "Group metadata"): its attributes.
+fn group(members: &Map<String, Value>) -> Result<Group> {
+    Ok(Group {
+        attributes: draft_array::attributes(members)?,
+    })
+}

@@ -1,0 +1,137 @@
+//! The draft of May 2022: no `root` in keys, `metadata_encoding` an object, a list of codecs.
+//!
+//! The text contradicts itself on data types (a table of final names, examples with numpy's) and on null fill
+//! values (not permitted, yet in an example); both are read. Members that it does not define are refused, as
+//! it demands.
+
+use serde_json::Map;
+use serde_json::Value;
+
+use crate::dialect::Parsed;
+use crate::dialect::Settings;
+use crate::dialect::draft_array;
+use crate::dialect::draft_array::Place;
+use crate::dialect::draft_array::Ways;
+use crate::dialect::draft_codecs;
+use crate::dialect::entry;
+use crate::dialect::entry::Draft;
+use crate::dialect::entry::Layout;
+use crate::dialect::lengths;
+use crate::dialect::typestr::Typed;
+use crate::error::Error;
+use crate::error::Result;
+use crate::model::CodecSpec;
+use crate::model::Group;
+
+/// The draft of May 2022.
+pub const DRAFT: Draft = Draft {
+    name: "draft2022",
+    layout,
+    array,
+    group,
+};
+
+const ENTRY_MEMBERS: [&str; 3] = ["zarr_format", "metadata_encoding", "extensions"];
+const GROUP_MEMBERS: [&str; 2] = ["attributes", "extensions"];
+const ARRAY_MEMBERS: [&str; 9] = [
+    "shape",
+    "data_type",
+    "chunk_grid",
+    "chunk_memory_layout",
+    "fill_value",
+    "extensions",
+    "attributes",
+    "codecs",
+    "storage_transformers",
+];
+
+/// Reads the entry point (draft of 2022, "metadata_encoding" and "Storage keys").
+fn layout(members: Option<&Map<String, Value>>) -> Result<Layout> {
+    let suffix = match members {
+        None => ".json".to_string(),
+        Some(members) => {
+            draft_array::refuse_others(members, &ENTRY_MEMBERS)?;
+            suffix(members.get("metadata_encoding"))?
+        }
+    };
+    Ok(Layout {
+        meta: "meta",
+        root: &["meta/"],
+        suffixes: vec![suffix],
+        data: "data",
+        mark: "c",
+        consolidated: None,
+    })
+}
+
+fn suffix(encoding: Option<&Value>) -> Result<String> {
+    let Some(Value::Object(encoding)) = encoding else {
+        return Ok(".json".to_string());
+    };
+    match encoding.get("type").and_then(Value::as_str) {
+        Some("json") if !encoding.contains_key("extension") => {
+            let stated = encoding.get("metadata_key_suffix");
+            stated.map_or_else(|| Ok(".json".to_string()), entry::suffix)
+        }
+        found => {
+            let uri = encoding.get("extension").unwrap_or(&Value::Null);
+            let found = found.unwrap_or_default();
+            Err(Error::unsupported(
+                "metadata_encoding",
+                format!("expected type json, found '{found}' of {uri}"),
+            ))
+        }
+    }
+}
+
+/// Reads an array (draft of 2022, "Array metadata").
+fn array(place: &Place, members: &Map<String, Value>, settings: Settings) -> Result<Parsed> {
+    draft_array::refuse_others(members, &ARRAY_MEMBERS)?;
+    let ways = Ways {
+        dialect: DRAFT.name,
+        separator: '/',
+        codecs,
+    };
+    draft_array::read(&ways, place, members, settings)
+}
+
+/// Reads `codecs`; a missing list is an empty one.
+fn codecs(members: &Map<String, Value>, typed: &Typed) -> Result<Vec<CodecSpec>> {
+    let list = match members.get("codecs") {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(Value::Array(list)) => list,
+        Some(other) => {
+            return Err(Error::corrupt(
+                "codecs",
+                format!("expected a list, found {other}"),
+            ));
+        }
+    };
+    let rank = lengths(members, "shape")?.len();
+    let codec = |value: &Value| {
+        let wrong = || {
+            Error::corrupt(
+                "codecs",
+                format!("expected an object with a type, found {value}"),
+            )
+        };
+        let identifier = value
+            .get("type")
+            .and_then(Value::as_str)
+            .ok_or_else(wrong)?;
+        let configuration = value.get("configuration").and_then(Value::as_object);
+        let configuration = configuration.cloned().unwrap_or_default();
+        draft_codecs::named(identifier, configuration, typed, rank)
+    };
+    let codecs: Result<Vec<Option<CodecSpec>>> = list.iter().map(codec).collect();
+    Ok(codecs?.into_iter().flatten().collect())
+}
+
+/// Reads a group (draft of 2022, "Group metadata").
+fn group(members: &Map<String, Value>) -> Result<Group> {
+    draft_array::refuse_others(members, &GROUP_MEMBERS)?;
+    draft_array::check_extensions(members)?;
+    Ok(Group {
+        attributes: draft_array::attributes(members)?,
+    })
+}

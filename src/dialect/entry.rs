@@ -1,0 +1,450 @@
+//! Entry points: the document that makes a folder a draft's hierarchy, and where that puts everything else.
+//!
+//! A draft keeps its documents and its chunks in two trees beside each other (`meta/...`, `data/...`), so a
+//! node's path is no key. An `Entry` turns paths into keys and back; no other module spells these keys. It
+//! does no I/O, and no key that it makes leaves the folder of the entry point.
+
+use serde_json::Map;
+use serde_json::Value;
+
+use crate::dialect::Parsed;
+use crate::dialect::Settings;
+use crate::dialect::draft_array::Place;
+use crate::dialect::draft_array::check_extensions;
+use crate::dialect::draft2019;
+use crate::dialect::draft2020;
+use crate::dialect::draft2022;
+use crate::error::Error;
+use crate::error::Kind;
+use crate::error::Result;
+use crate::model::Group;
+use crate::model::Node;
+use crate::store::Key;
+
+/// A dialect that governs all that lies below its entry point.
+pub struct Draft {
+    /// The name that a person sees.
+    pub name: &'static str,
+    /// Says where things lie, by the members of the entry point if there is one.
+    pub(super) layout: fn(Option<&Map<String, Value>>) -> Result<Layout>,
+    /// Reads the document of an array.
+    pub(super) array: fn(&Place, &Map<String, Value>, Settings) -> Result<Parsed>,
+    /// Reads the document of a group.
+    pub(super) group: fn(&Map<String, Value>) -> Result<Group>,
+}
+
+/// Where a draft's documents and chunks lie, counted from the entry point's folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    /// The folder whose names are the children of the root node.
+    pub(super) meta: &'static str,
+    /// What the documents of the root node are called, before `array` or `group` and the suffix.
+    pub(super) root: &'static [&'static str],
+    /// What follows `.array` and `.group`; the first one counts most.
+    pub(super) suffixes: Vec<String>,
+    /// The folder of the root node's chunks; those of others are in folders below it.
+    pub(super) data: &'static str,
+    /// What stands before the first index of a chunk.
+    pub(super) mark: &'static str,
+    /// The document that holds all others.
+    pub(super) consolidated: Option<&'static str>,
+}
+
+/// What a document describes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// `NAME.array.json`.
+    Array,
+    /// `NAME.group.json`.
+    Group,
+}
+
+impl Shape {
+    fn word(self) -> &'static str {
+        match self {
+            Shape::Array => "array",
+            Shape::Group => "group",
+        }
+    }
+}
+
+/// The entry point of a draft's hierarchy.
+#[derive(Clone)]
+pub struct Entry {
+    draft: &'static Draft,
+    top: Key,
+    layout: Layout,
+}
+
+impl Entry {
+    /// Returns the draft that an entry point `zarr.json` belongs to; nothing if it is no entry point, which a
+    /// final-v3 document never is: there `zarr_format` is a number.
+    pub fn draft_of(members: &Map<String, Value>) -> Result<Option<&'static Draft>> {
+        if !members.get("zarr_format").is_some_and(is_uri) {
+            return Ok(None);
+        }
+        match members.get("metadata_encoding") {
+            Some(Value::Object(_)) => Ok(Some(&draft2022::DRAFT)),
+            Some(Value::String(_)) => Ok(Some(&draft2020::DRAFT)),
+            found => Err(Error::corrupt(
+                "metadata_encoding",
+                format!(
+                    "expected a string (draft of 2020) or an object (draft of 2022), found {}",
+                    found.unwrap_or(&Value::Null)
+                ),
+            )),
+        }
+    }
+
+    /// Reads the entry point of a draft's hierarchy in the folder `top`; without members everything is as the
+    /// draft has it by default.
+    ///
+    /// Fails with `Unsupported` for another version, another encoding, or an extension that must be
+    /// understood, whose URI it names.
+    pub fn new(
+        draft: &'static Draft,
+        top: &Key,
+        members: Option<&Map<String, Value>>,
+    ) -> Result<Entry> {
+        if let Some(members) = members {
+            check_version(members)?;
+            check_extensions(members)?;
+        }
+        Ok(Entry {
+            draft,
+            top: top.clone(),
+            layout: (draft.layout)(members)?,
+        })
+    }
+
+    /// Whether a document says that it is one of the draft of 2019, which has no entry point: each of its
+    /// documents holds `zarr_format`, and it is a URI.
+    pub fn is_2019(members: &Map<String, Value>) -> bool {
+        members.get("zarr_format").is_some_and(is_uri) && !members.contains_key("metadata_encoding")
+    }
+
+    /// Returns the dialect's name.
+    pub fn name(&self) -> &'static str {
+        self.draft.name
+    }
+
+    /// Returns the keys that may hold the document of a node, the one that counts first.
+    pub fn documents(&self, path: &Key) -> Result<Vec<(Shape, Key)>> {
+        let rest = self.rest(path)?;
+        let mut found = Vec::new();
+        for shape in [Shape::Array, Shape::Group] {
+            for stem in self.stems(&rest, shape) {
+                for suffix in &self.layout.suffixes {
+                    match self.key(&[&stem, suffix.as_bytes()]) {
+                        Ok(key) => found.push((shape, key)),
+                        // No store holds a document under such a name.
+                        Err(error) if error.kind() == Kind::NameTooLong => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Returns what the documents of a node are called, less the suffix.
+    fn stems(&self, rest: &Key, shape: Shape) -> Vec<Vec<u8>> {
+        let word = shape.word().as_bytes();
+        if rest.is_root() {
+            let stem = |before: &&str| [before.as_bytes(), word].concat();
+            return self.layout.root.iter().map(stem).collect();
+        }
+        let meta = self.layout.meta.as_bytes();
+        vec![[meta, b"/", rest.as_bytes(), b".", word].concat()]
+    }
+
+    /// Returns the key of the folder that holds the documents of a node's children.
+    pub fn folder(&self, path: &Key) -> Result<Key> {
+        let rest = self.rest(path)?;
+        let meta = self.layout.meta.as_bytes();
+        if rest.is_root() {
+            return self.key(&[meta]);
+        }
+        self.key(&[meta, b"/", rest.as_bytes()])
+    }
+
+    /// Returns the key of consolidated metadata, which only the keys of 2020 have.
+    pub fn consolidated(&self) -> Result<Option<Key>> {
+        let key = self
+            .layout
+            .consolidated
+            .map(|key| self.key(&[key.as_bytes()]));
+        key.transpose()
+    }
+
+    /// Returns the name of the child that a document in a folder describes; nothing if it is no document, or
+    /// its name without suffix could be no node's.
+    pub fn child<'a>(&self, document: &'a [u8]) -> Option<&'a [u8]> {
+        let strip = |shape: Shape| {
+            self.layout.suffixes.iter().find_map(|suffix| {
+                let end = [b".", shape.word().as_bytes(), suffix.as_bytes()].concat();
+                document.strip_suffix(end.as_slice())
+            })
+        };
+        let name = strip(Shape::Array).or_else(|| strip(Shape::Group))?;
+        Key::root().child(name).is_ok().then_some(name)
+    }
+
+    /// Reads the document of a node.
+    pub fn parse(
+        &self,
+        path: &Key,
+        shape: Shape,
+        members: &Map<String, Value>,
+        settings: Settings,
+    ) -> Result<Parsed> {
+        match shape {
+            Shape::Array => {
+                let base = self.chunks(path)?;
+                let place = Place {
+                    base,
+                    mark: self.layout.mark,
+                };
+                (self.draft.array)(&place, members, settings)
+            }
+            Shape::Group => Ok(Parsed {
+                node: Node::Group((self.draft.group)(members)?),
+                warning: None,
+            }),
+        }
+    }
+
+    /// Returns what the keys of an array's chunks begin with, its last slash included.
+    fn chunks(&self, path: &Key) -> Result<Vec<u8>> {
+        let rest = self.rest(path)?;
+        let data = self.layout.data.as_bytes();
+        let folder = if rest.is_root() {
+            self.key(&[data])?
+        } else {
+            self.key(&[data, b"/", rest.as_bytes()])?
+        };
+        Ok([folder.as_bytes(), b"/"].concat())
+    }
+
+    /// Returns a path as the hierarchy counts it.
+    fn rest(&self, path: &Key) -> Result<Key> {
+        let outside = || Error::invalid(path, format!("does not lie below {}", self.top));
+        path.below(&self.top).ok_or_else(outside)
+    }
+
+    /// Joins parts to a key within the folder of the entry point.
+    fn key(&self, parts: &[&[u8]]) -> Result<Key> {
+        let within = parts.concat();
+        if self.top.is_root() {
+            return Key::new(within);
+        }
+        Key::new([self.top.as_bytes(), b"/", &within].concat())
+    }
+}
+
+/// Checks the version at the end of the URI (drafts, "zarr_format"): later minor ones are compatible.
+pub(super) fn check_version(members: &Map<String, Value>) -> Result<()> {
+    let found = members.get("zarr_format").unwrap_or(&Value::Null);
+    let wrong = || {
+        Error::unsupported(
+            "zarr_format",
+            format!("expected the URI of the core specification, version 3, found {found}"),
+        )
+    };
+    let uri = found.as_str().filter(|_| is_uri(found)).ok_or_else(wrong)?;
+    let version = uri.rsplit('/').find(|part| !part.is_empty());
+    let major = version.and_then(|version| version.split('.').next());
+    if major == Some("3") {
+        Ok(())
+    } else {
+        Err(wrong())
+    }
+}
+
+fn is_uri(value: &Value) -> bool {
+    value.as_str().is_some_and(|text| text.contains("://"))
+}
+
+/// Reads a suffix of metadata keys: part of a name, so it holds no slash.
+pub(super) fn suffix(value: &Value) -> Result<String> {
+    let is_plain = |text: &&str| {
+        text.bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
+    };
+    match value.as_str().filter(is_plain) {
+        Some(text) => Ok(text.to_string()),
+        None => Err(Error::corrupt(
+            "metadata_key_suffix",
+            format!("expected letters, digits and . - _ only, found {value}"),
+        )),
+    }
+}
+
+/// Returns the hierarchy of the draft of 2019 in the folder `top`.
+pub fn entry_2019(top: &Key) -> Result<Entry> {
+    Entry::new(&draft2019::DRAFT, top, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const URI: &str = "https://purl.org/zarr/spec/protocol/core/3.0";
+
+    fn entry(top: &str, members: Value) -> Result<Entry> {
+        let members = members.as_object().unwrap();
+        let draft = Entry::draft_of(members)?.expect("an entry point");
+        Entry::new(draft, &Key::new(top).unwrap(), Some(members))
+    }
+
+    fn keys(entry: &Entry, path: &str) -> Vec<String> {
+        let documents = entry.documents(&Key::new(path).unwrap()).unwrap();
+        documents
+            .iter()
+            .map(|(_, key)| String::from_utf8_lossy(key.as_bytes()).into_owned())
+            .collect()
+    }
+
+    fn chunks(entry: &Entry, path: &str) -> String {
+        let base = entry.chunks(&Key::new(path).unwrap()).unwrap();
+        String::from_utf8(base).unwrap() + entry.layout.mark
+    }
+
+    #[test]
+    fn october_2020_has_the_keys_of_its_tables() {
+        let members =
+            json!({"zarr_format": URI, "metadata_encoding": URI, "metadata_key_suffix": ".json"});
+        let entry = entry("", members).unwrap();
+        assert_eq!(
+            keys(&entry, "foo/bar"),
+            [
+                "meta/root/foo/bar.array.json",
+                "meta/root/foo/bar.group.json"
+            ]
+        );
+        let root = keys(&entry, "");
+        assert_eq!(
+            (root[0].as_str(), root[2].as_str()),
+            ("meta/root.array.json", "meta/root.group.json")
+        );
+        assert_eq!(chunks(&entry, "foo/baz"), "data/root/foo/baz/c");
+        assert_eq!(chunks(&entry, ""), "data/root/c");
+        assert_eq!(
+            entry.folder(&Key::new("foo").unwrap()).unwrap(),
+            Key::new("meta/root/foo").unwrap()
+        );
+    }
+
+    #[test]
+    fn may_2022_has_the_keys_of_its_tables() {
+        let encoding = json!({"type": "json", "metadata_key_suffix": ".json"});
+        let uri = "https://purl.org/zarr/spec/core/3.0";
+        let members = json!({"zarr_format": uri, "metadata_encoding": encoding, "extensions": []});
+        let entry = entry("x", members).unwrap();
+        assert_eq!(
+            keys(&entry, "x/foo/bar"),
+            ["x/meta/foo/bar.array.json", "x/meta/foo/bar.group.json"]
+        );
+        assert_eq!(
+            keys(&entry, "x"),
+            ["x/meta/array.json", "x/meta/group.json"]
+        );
+        assert_eq!(chunks(&entry, "x/foo/baz"), "x/data/foo/baz/c");
+        assert_eq!(chunks(&entry, "x"), "x/data/c");
+    }
+
+    #[test]
+    fn drafts_of_2019_have_no_entry_point() {
+        let entry = entry_2019(&Key::root()).unwrap();
+        assert_eq!(
+            keys(&entry, "foo/baz"),
+            ["meta/foo/baz.array.json", "meta/foo/baz.group.json"]
+        );
+        assert_eq!(keys(&entry, ""), ["root.array.json", "root.group.json"]);
+        assert_eq!(chunks(&entry, "foo/baz"), "data/foo/baz/");
+        assert_eq!(chunks(&entry, ""), "data/");
+    }
+
+    #[test]
+    fn july_and_september_2020_have_keys_of_their_own() {
+        let july = entry(
+            "",
+            json!({"zarr_format": URI, "metadata_encoding": "application/json"}),
+        )
+        .unwrap();
+        assert!(keys(&july, "foo").contains(&"meta/root/foo.array".to_string()));
+        assert!(keys(&july, "").contains(&"meta/root.array".to_string()));
+        assert_eq!(chunks(&july, "foo"), "data/foo/");
+        assert_eq!(chunks(&july, ""), "data/");
+        let september = entry("", json!({"zarr_format": URI, "metadata_encoding": URI})).unwrap();
+        assert!(keys(&september, "foo").contains(&"meta/root/foo.array".to_string()));
+        assert_eq!(chunks(&september, "foo"), "data/root/foo/c");
+    }
+
+    #[test]
+    fn the_encoding_decides_and_not_the_uri() {
+        let hybrid = json!({
+            "zarr_format": "https://purl.org/zarr/spec/core/3.0",
+            "metadata_encoding": "https://purl.org/zarr/spec/core/3.0",
+            "metadata_key_suffix": ".json",
+        });
+        assert_eq!(entry("", hybrid).unwrap().name(), "draft2020");
+        let final_v3 = json!({"zarr_format": 3, "node_type": "group"});
+        let none = Entry::draft_of(final_v3.as_object().unwrap()).unwrap();
+        assert!(none.is_none());
+        assert!(entry("", json!({"zarr_format": URI})).is_err());
+    }
+
+    #[test]
+    fn names_of_documents_give_names_of_children() {
+        let entry = entry(
+            "",
+            json!({"zarr_format": URI, "metadata_encoding": URI, "metadata_key_suffix": ".json"}),
+        )
+        .unwrap();
+        for (document, child) in [
+            ("a.array.json", Some("a")),
+            ("a.group.json", Some("a")),
+            ("a.array.json.array.json", Some("a.array.json")),
+            ("g.group.array.json", Some("g.group")),
+            (".zmetadata", None),
+            (".group.json", None),
+            ("..array.json", None),
+            ("...group.json", None),
+            ("acquire.json", None),
+        ] {
+            let found = entry.child(document.as_bytes());
+            assert_eq!(found, child.map(str::as_bytes), "{document}");
+        }
+    }
+
+    #[test]
+    fn hostile_entry_points_are_refused() {
+        for (member, value) in [
+            ("metadata_key_suffix", json!("/../../x")),
+            ("metadata_key_suffix", json!(3)),
+            ("metadata_encoding", json!("https://example.org/cbor")),
+            ("zarr_format", json!("https://purl.org/zarr/spec/core/4.0")),
+            ("extensions", json!(7)),
+            ("extensions", json!([{"extension": "http://x.org/e"}])),
+            (
+                "extensions",
+                json!([{"extension": "http://x.org/e", "must_understand": true}]),
+            ),
+        ] {
+            let mut members = json!({"zarr_format": URI, "metadata_encoding": URI});
+            members[member] = value.clone();
+            assert!(entry("", members).is_err(), "{member}: {value}");
+        }
+    }
+
+    #[test]
+    fn nothing_outside_the_entry_point_is_named() {
+        let entry = entry_2019(&Key::new("a").unwrap()).unwrap();
+        assert!(entry.documents(&Key::new("ab").unwrap()).is_err());
+        let long = Key::new([b"a/", vec![b'x'; 250].as_slice()].concat()).unwrap();
+        assert_eq!(entry.documents(&long).unwrap(), []);
+    }
+}

@@ -1,0 +1,129 @@
+//! The children of a group as a stream: what the store lists, one name at a time, each node once.
+//!
+//! Nothing is held but the store's own listing, whose cursors these are. In a draft a child may show as
+//! `a.array.json`, `a.group.json` and `a`: it counts where the first of them stands, which is asked of the
+//! store only for names that could be a second one.
+
+use std::sync::Arc;
+
+use crate::dialect::entry::Entry;
+use crate::error::Error;
+use crate::error::Kind;
+use crate::error::Result;
+use crate::hierarchy::Found;
+use crate::hierarchy::Hierarchy;
+use crate::hierarchy::ground::Rule;
+use crate::model::Node;
+use crate::store::EntryKind;
+use crate::store::Key;
+use crate::store::Listing;
+use crate::store::Name;
+use crate::store::listing::Names;
+
+impl Hierarchy {
+    /// Lists the children of a group, as directories, in the order of the store.
+    ///
+    /// Fails with `NotADirectory` for an array, `Unsupported` if the store cannot list and there are no
+    /// consolidated metadata, the fault of its documents for a broken node.
+    pub fn children(self: &Arc<Self>, found: &Arc<Found>) -> Result<Box<dyn Listing>> {
+        if let Node::Array(_) = found.node()? {
+            let why = "an array has no children";
+            return Err(Error::new(Kind::NotADirectory, &found.path, why));
+        }
+        let ground = &found.ground;
+        if !ground.store.lists() {
+            let why = "the store cannot list, and there are no consolidated metadata";
+            return Err(Error::unsupported(&found.path, why));
+        }
+        let folder = match &ground.rule {
+            Rule::Plain(_) | Rule::Closed => found.path.clone(),
+            Rule::Draft(entry) => entry.folder(&found.path)?,
+        };
+        let stored = match ground.store.list(&folder) {
+            Ok(stored) => stored,
+            // A group that a document describes needs no key below it.
+            Err(error) if error.kind() == Kind::NotFound && found.version != 0 => {
+                Box::new(Names::new([]))
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Box::new(Children {
+            stored,
+            folder,
+            hierarchy: self.clone(),
+            found: found.clone(),
+        }))
+    }
+}
+
+struct Children {
+    stored: Box<dyn Listing>,
+    folder: Key,
+    hierarchy: Arc<Hierarchy>,
+    found: Arc<Found>,
+}
+
+impl Children {
+    /// Returns the child that a name in the store stands for.
+    fn child(&self, name: &Name) -> Result<Option<Vec<u8>>> {
+        match &self.found.ground.rule {
+            Rule::Plain(_) => {
+                let is_node = match name.kind {
+                    EntryKind::Directory => true,
+                    EntryKind::Link => self.is_node(&name.name)?,
+                    EntryKind::File => false,
+                };
+                Ok(is_node.then(|| name.name.clone()))
+            }
+            Rule::Draft(entry) => self.drafted(entry, name),
+            Rule::Closed => Ok(None),
+        }
+    }
+
+    /// The same where documents and folders stand beside each other.
+    fn drafted(&self, entry: &Entry, name: &Name) -> Result<Option<Vec<u8>>> {
+        let child = match name.kind {
+            EntryKind::Directory => Some(name.name.as_slice()),
+            EntryKind::File | EntryKind::Link => entry.child(&name.name),
+        };
+        let Some(child) = child else { return Ok(None) };
+        let key = self.folder.child(&name.name)?;
+        for (_, document) in entry.documents(&self.found.path.child(child)?)? {
+            if document == key && name.kind != EntryKind::Directory {
+                break;
+            }
+            let meta = match self.found.ground.store.head(&document) {
+                Err(error) if error.kind() == Kind::NameTooLong => None,
+                answer => answer?,
+            };
+            if meta.is_some_and(|meta| meta.kind != EntryKind::Directory) {
+                return Ok(None);
+            }
+        }
+        let is_node = name.kind != EntryKind::Link || self.is_node(child)?;
+        Ok(is_node.then(|| child.to_vec()))
+    }
+
+    fn is_node(&self, name: &[u8]) -> Result<bool> {
+        Ok(self.hierarchy.child(&self.found, name)?.is_some())
+    }
+}
+
+impl Listing for Children {
+    fn next(&mut self) -> Result<Option<Name>> {
+        while let Some(stored) = self.stored.next()? {
+            if let Some(name) = self.child(&stored)? {
+                return Ok(Some(Name {
+                    name,
+                    kind: EntryKind::Directory,
+                    cursor: stored.cursor,
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn seek(&mut self, cursor: u64) -> Result<()> {
+        self.stored.seek(cursor)
+    }
+}

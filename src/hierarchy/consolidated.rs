@@ -1,0 +1,211 @@
+//! A store whose documents are known from consolidated metadata, for the nodes below the group that had them.
+//!
+//! Lists only what the consolidated metadata name; a key that they do not name is asked of the store below. It
+//! is put beneath a group after that group's own documents were read, so it never overrules those.
+
+use std::collections::BTreeMap;
+use std::hash::DefaultHasher;
+use std::hash::Hash;
+use std::hash::Hasher;
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use std::time::SystemTime;
+
+use crate::error::Error;
+use crate::error::Result;
+use crate::store::ByteRange;
+use crate::store::EntryKind;
+use crate::store::Key;
+use crate::store::Listing;
+use crate::store::Meta;
+use crate::store::Object;
+use crate::store::Reader;
+use crate::store::Store;
+use crate::store::Version;
+use crate::store::listing::Names;
+
+/// A store over a store.
+pub(super) struct Consolidated {
+    inner: Arc<dyn Store>,
+    documents: BTreeMap<Vec<u8>, Vec<u8>>,
+    modified: SystemTime,
+}
+
+impl Consolidated {
+    /// Puts documents, their keys counted from `top`, over a store.
+    pub(super) fn new(
+        inner: Arc<dyn Store>,
+        top: &Key,
+        documents: Vec<(Key, Vec<u8>)>,
+        modified: SystemTime,
+    ) -> Consolidated {
+        let within = |key: Key| match top.is_root() {
+            true => key.as_bytes().to_vec(),
+            false => [top.as_bytes(), b"/", key.as_bytes()].concat(),
+        };
+        let documents = documents.into_iter();
+        Consolidated {
+            inner,
+            documents: documents
+                .filter(|(key, _)| !key.is_root())
+                .map(|(key, document)| (within(key), document))
+                .collect(),
+            modified,
+        }
+    }
+
+    /// Returns the names directly under a prefix. From each name the search jumps to the next, so that the
+    /// time depends on how many there are and not on how much lies below them.
+    fn names(&self, prefix: &Key) -> BTreeMap<Vec<u8>, EntryKind> {
+        let mut names = BTreeMap::new();
+        let mut start = if prefix.is_root() {
+            Vec::new()
+        } else {
+            [prefix.as_bytes(), b"/"].concat()
+        };
+        let stem = start.clone();
+        while let Some(rest) = self.first_below(&start, &stem) {
+            let mut parts = rest.splitn(2, |&byte| byte == b'/');
+            let name = parts.next().unwrap_or_default();
+            let is_folder = parts.next().is_some();
+            // What sorts after everything in the folder, or after the document of that name.
+            start = [stem.as_slice(), name, if is_folder { b"0" } else { b"\0" }].concat();
+            let kind = if is_folder {
+                EntryKind::Directory
+            } else {
+                EntryKind::File
+            };
+            names.insert(name.to_vec(), kind);
+        }
+        names
+    }
+
+    /// Returns what follows `stem` in the first key that is not before `start`.
+    fn first_below(&self, start: &[u8], stem: &[u8]) -> Option<&[u8]> {
+        let range = (Bound::Included(start), Bound::Unbounded);
+        let (key, _) = self.documents.range::<[u8], _>(range).next()?;
+        key.strip_prefix(stem)
+    }
+
+    fn meta(&self, kind: EntryKind, bytes: &[u8]) -> Meta {
+        Meta {
+            kind,
+            size: bytes.len() as u64,
+            stored: bytes.len() as u64,
+            modified: self.modified,
+            version: version_of(bytes),
+        }
+    }
+}
+
+/// Tells one content of a document from another.
+pub(super) fn version_of(bytes: &[u8]) -> Version {
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    Version(hasher.finish())
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Store for Consolidated {
+    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+        match self.documents.get(key.as_bytes()) {
+            Some(bytes) if bytes.len() as u64 <= limit => Ok(Some(Object {
+                bytes: bytes.clone(),
+                size: bytes.len() as u64,
+                version: version_of(bytes),
+            })),
+            Some(bytes) => Err(Error::too_large(
+                key,
+                format!("{} bytes, at most {limit} are read", bytes.len()),
+            )),
+            None => self.inner.get(key, limit),
+        }
+    }
+
+    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
+        self.inner.get_range(key, range)
+    }
+
+    fn head(&self, key: &Key) -> Result<Option<Meta>> {
+        if let Some(bytes) = self.documents.get(key.as_bytes()) {
+            return Ok(Some(self.meta(EntryKind::File, bytes)));
+        }
+        let stem = [key.as_bytes(), b"/"].concat();
+        if key.is_root() || self.first_below(&stem, &stem).is_some() {
+            return Ok(Some(self.meta(EntryKind::Directory, b"")));
+        }
+        self.inner.head(key)
+    }
+
+    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
+        self.inner.open(key)
+    }
+
+    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+        let names = self.names(prefix);
+        if names.is_empty() {
+            return Err(Error::not_found(prefix));
+        }
+        Ok(Box::new(Names::new(names)))
+    }
+
+    fn lists(&self) -> bool {
+        true
+    }
+
+    fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
+        self.inner.read_link(key)
+    }
+
+    fn freshness(&self) -> Duration {
+        self.inner.freshness()
+    }
+
+    fn folder(&self) -> Option<&Path> {
+        self.inner.folder()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::memory::Memory;
+
+    #[test]
+    fn each_name_is_listed_once() {
+        let keys = [
+            "a/.zarray",
+            "a/.zattrs",
+            "a-b/.zgroup",
+            "a-b/c/.zarray",
+            "a0/x",
+            ".zgroup",
+        ];
+        let documents = keys.map(|key| (Key::new(key).unwrap(), b"{}".to_vec()));
+        let store = Consolidated::new(
+            Arc::new(Memory::default()),
+            &Key::new("top").unwrap(),
+            documents.into(),
+            SystemTime::UNIX_EPOCH,
+        );
+        let listed = |prefix: &str| {
+            let names = store.names(&Key::new(prefix).unwrap());
+            let name = |name: &Vec<u8>| String::from_utf8(name.clone()).unwrap();
+            names.keys().map(name).collect::<Vec<_>>()
+        };
+        assert_eq!(listed("top"), [".zgroup", "a", "a-b", "a0"]);
+        assert_eq!(listed("top/a-b"), [".zgroup", "c"]);
+        assert_eq!(listed("to"), [] as [String; 0]);
+        let kind = |key: &str| {
+            store
+                .head(&Key::new(key).unwrap())
+                .unwrap()
+                .map(|meta| meta.kind)
+        };
+        assert_eq!(kind("top/a"), Some(EntryKind::Directory));
+        assert_eq!(kind("top/a/.zarray"), Some(EntryKind::File));
+        assert_eq!(kind("top/b"), None);
+    }
+}

@@ -1,0 +1,98 @@
+//! Finds hierarchies of the draft of 2019, which have no entry point.
+//!
+//! A document at the top says so, or, where the root is implied, the first document below `meta`: each one
+//! has the URI of the specification in it. Names alone decide nothing, and the search is short.
+
+use crate::dialect::Document;
+use crate::dialect::entry::Entry;
+use crate::error::Kind;
+use crate::error::Result;
+use crate::hierarchy::MAX_DOCUMENT;
+use crate::store::EntryKind;
+use crate::store::Key;
+use crate::store::Store;
+
+/// How many names are looked at, and how many documents are read, before `meta` is an ordinary folder.
+const MOST_NAMES: usize = 1024;
+const MOST_DOCUMENTS: usize = 8;
+
+/// Whether the folder `top` is a hierarchy of the draft of 2019.
+pub(super) fn is_2019(store: &dyn Store, top: &Key) -> Result<bool> {
+    for name in ["root.array.json", "root.group.json"] {
+        if says_so(store, &top.child(name.as_bytes())?)? {
+            return Ok(true);
+        }
+    }
+    let meta = top.child(b"meta")?;
+    let is_folder = store
+        .head(&meta)?
+        .is_some_and(|meta| meta.kind == EntryKind::Directory);
+    if is_folder && store.lists() {
+        search(store, meta)
+    } else {
+        Ok(false)
+    }
+}
+
+/// Looks for a document below a folder, the deepest folders first.
+fn search(store: &dyn Store, meta: Key) -> Result<bool> {
+    let mut folders = vec![meta];
+    let (mut names, mut documents) = (0, 0);
+    while let Some(folder) = folders.pop() {
+        let mut listing = match store.list(&folder) {
+            Ok(listing) => listing,
+            Err(error) if is_no_answer(error.kind()) => continue,
+            Err(error) => return Err(error),
+        };
+        while let Some(name) = listing.next()? {
+            names += 1;
+            if names > MOST_NAMES || documents >= MOST_DOCUMENTS {
+                return Ok(false);
+            }
+            match name.kind {
+                EntryKind::Directory => folders.extend(folder.child(&name.name)),
+                EntryKind::File if is_document(&name.name) => {
+                    documents += 1;
+                    if says_so(store, &folder.child(&name.name)?)? {
+                        return Ok(true);
+                    }
+                }
+                EntryKind::File | EntryKind::Link => {}
+            }
+        }
+    }
+    Ok(false)
+}
+
+fn is_document(name: &[u8]) -> bool {
+    name.ends_with(b".array.json") || name.ends_with(b".group.json")
+}
+
+/// Whether a document is there and says that it is of this draft.
+fn says_so(store: &dyn Store, key: &Key) -> Result<bool> {
+    let bytes = match store.get(key, MAX_DOCUMENT) {
+        Ok(object) => object.map(|object| object.bytes),
+        Err(error) if is_no_answer(error.kind()) => None,
+        Err(error) => return Err(error),
+    };
+    let document = Document {
+        key: key.clone(),
+        bytes,
+    };
+    // What does not read is no sign of anything.
+    let members = document.object().unwrap_or_default();
+    Ok(members.is_some_and(|members| Entry::is_2019(&members)))
+}
+
+/// Whether an error is about this key alone.
+fn is_no_answer(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::NotFound
+            | Kind::NotADirectory
+            | Kind::Denied
+            | Kind::TooLarge
+            | Kind::Corrupt
+            | Kind::NameTooLong
+    )
+}

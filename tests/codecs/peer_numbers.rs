@@ -1,0 +1,167 @@
+//! Codecs that have come with numcodecs and with the extensions of v3, against zarrs as far as it has them.
+//!
+//! Lossless codecs are compared by what decodes; of lossy ones the encoded bytes have to be equal too. The
+//! others are compared with numcodecs in `tests/python/test_numcodecs.py`.
+
+use serde_json::Value;
+use serde_json::json;
+
+use crate::case::Case;
+use crate::case::Dice;
+use crate::case::ROUNDS;
+use crate::case::TYPES;
+use crate::case::codec;
+use crate::peer::Zarrs;
+use crate::peer::compare;
+use crate::peer::compare_among;
+
+/// Both encode the same numbers to the same bytes, and decode these to the same numbers.
+fn agree(seed: u64, types: &[&'static str], chain: impl Fn(&Case, &mut Dice) -> Vec<Value>) {
+    let mut dice = Dice(seed);
+    for round in 0..ROUNDS {
+        let case = Case::among(&mut dice, 0, types).with_numbers(&mut dice);
+        let codecs = chain(&case, &mut dice);
+        let context = format!(
+            "round {round}: {} {:?} {}",
+            case.data_type,
+            case.shape,
+            json!(codecs)
+        );
+        let (ours, theirs) = (case.pipeline(&codecs), Zarrs::new(&case, &codecs));
+        let stored = theirs.encode(&case.data);
+        assert!(
+            ours.encode(&case.data).unwrap() == stored,
+            "encoding, {context}"
+        );
+        assert!(
+            ours.decode(stored.clone()).unwrap() == theirs.decode(&stored),
+            "decoding, {context}"
+        );
+    }
+}
+
+fn little() -> Value {
+    codec("bytes", json!({ "endian": "little" }))
+}
+
+#[test]
+fn bz2() {
+    compare(20, 0, |case, dice| {
+        let level = dice.below(9) + 1;
+        vec![
+            case.bytes(dice),
+            codec("numcodecs.bz2", json!({ "level": level })),
+        ]
+    });
+}
+
+#[test]
+fn adler32() {
+    compare(21, 0, |case, dice| {
+        let location = dice.pick(&["start", "end"]);
+        vec![
+            case.bytes(dice),
+            codec("numcodecs.adler32", json!({ "location": location })),
+        ]
+    });
+}
+
+/// Only of even lengths, which zarrs 0.23.14 gets right.
+#[test]
+fn fletcher32() {
+    let types = [
+        "int16",
+        "uint32",
+        "float32",
+        "float64",
+        "complex64",
+        "complex128",
+    ];
+    compare_among(22, 0, &types, |case, dice| {
+        vec![case.bytes(dice), codec("numcodecs.fletcher32", json!({}))]
+    });
+}
+
+#[test]
+fn shuffle() {
+    compare(23, 0, |case, dice| {
+        let shuffle = codec("numcodecs.shuffle", json!({ "elementsize": case.element }));
+        vec![case.bytes(dice), shuffle, case.compressor(dice)]
+    });
+}
+
+#[test]
+fn reshape() {
+    compare(24, 1, |case, dice| {
+        let rank = case.shape.len();
+        let all: Vec<usize> = (0..rank).collect();
+        let shape = match dice.below(3) {
+            0 => json!([-1]),
+            1 => json!([all[..1], all[1..]]),
+            _ => json!([1, -1, case.shape[rank - 1]]),
+        };
+        let rank = shape.as_array().map_or(0, Vec::len);
+        let order: Vec<usize> = (0..rank).rev().collect();
+        vec![
+            codec("reshape", json!({ "shape": shape })),
+            codec("transpose", json!({ "order": order })),
+            case.bytes(dice),
+        ]
+    });
+}
+
+/// Without `padding_encoding`, which zarrs 0.23.14 forgets where all bits of whole bytes are stored.
+#[test]
+fn packbits() {
+    compare_among(25, 0, &TYPES[..14], |_, _| {
+        vec![codec("packbits", json!({}))]
+    });
+}
+
+#[test]
+fn packbits_of_truth() {
+    compare_among(29, 0, &["bool"], |_, dice| {
+        let padding = dice.pick(&["none", "first_byte", "last_byte"]);
+        vec![codec("packbits", json!({ "padding_encoding": padding }))]
+    });
+}
+
+/// Only unsigned numbers, since zarrs 0.23.14 extends a sign to the end of its byte.
+#[test]
+fn packbits_of_some_bits() {
+    agree(
+        26,
+        &["uint8", "uint16", "uint32", "uint64"],
+        |case, dice| {
+            let last = dice.below(case.element as u64 * 8);
+            let first = dice.below(last + 1);
+            vec![codec(
+                "packbits",
+                json!({ "first_bit": first, "last_bit": last }),
+            )]
+        },
+    );
+}
+
+#[test]
+fn bitround() {
+    let types = [
+        "float16", "float32", "float64", "uint8", "uint16", "uint32", "uint64", "int32",
+    ];
+    agree(27, &types, |_, dice| {
+        let keepbits = dice.below(8) + 1;
+        vec![codec("bitround", json!({ "keepbits": keepbits })), little()]
+    });
+}
+
+/// Of float64 only: zarrs 0.23.14 calculates in the decoded type where numpy takes the wider one.
+#[test]
+fn fixedscaleoffset() {
+    agree(28, &["float64"], |_, dice| {
+        let members = json!({
+            "offset": dice.below(50), "scale": *dice.pick(&[1, 2, 10]),
+            "dtype": "<f8", "astype": *dice.pick(&["<i2", "<i4", "<f8"]),
+        });
+        vec![codec("numcodecs.fixedscaleoffset", members), little()]
+    });
+}

@@ -1,0 +1,123 @@
+//! Stores in memory, written document by document, and what their hierarchies say.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use zarrfs::error::Result;
+use zarrfs::hierarchy::Found;
+use zarrfs::hierarchy::Hierarchy;
+use zarrfs::hierarchy::HierarchyConfig;
+use zarrfs::model::Array;
+use zarrfs::model::Node;
+use zarrfs::store::ByteRange;
+use zarrfs::store::EntryKind;
+use zarrfs::store::Key;
+use zarrfs::store::Listing;
+use zarrfs::store::Meta;
+use zarrfs::store::Object;
+use zarrfs::store::Reader;
+use zarrfs::store::Store;
+use zarrfs::store::memory::Memory;
+
+pub const CORE_2020: &str = "https://purl.org/zarr/spec/protocol/core/3.0";
+pub const CORE_2022: &str = "https://purl.org/zarr/spec/core/3.0";
+pub const CORE_2019: &str = "http://purl.org/zarr/spec/protocol/core/3.0";
+
+pub fn key(text: &str) -> Key {
+    Key::new(text).unwrap()
+}
+
+/// Returns a store of documents.
+pub fn documents(documents: &[(&str, Value)]) -> Memory {
+    let memory = Memory::default();
+    for (path, document) in documents {
+        memory.set(key(path), document.to_string().into_bytes());
+    }
+    memory
+}
+
+/// Returns the hierarchy of a store.
+pub fn hierarchy(store: &Memory) -> Arc<Hierarchy> {
+    Arc::new(Hierarchy::new(Arc::new(store.clone())))
+}
+
+pub fn configured(store: Arc<dyn Store>, config: HierarchyConfig) -> Arc<Hierarchy> {
+    Arc::new(Hierarchy::configured(store, config))
+}
+
+pub fn found(hierarchy: &Hierarchy, path: &str) -> Arc<Found> {
+    let found = hierarchy.node(&key(path)).unwrap();
+    found.unwrap_or_else(|| panic!("no node at '{path}'"))
+}
+
+pub fn array(hierarchy: &Hierarchy, path: &str) -> Array {
+    match found(hierarchy, path).node().unwrap() {
+        Node::Array(array) => (**array).clone(),
+        Node::Group(_) => panic!("{path} is a group"),
+    }
+}
+
+/// Returns the attributes of a group.
+pub fn group(hierarchy: &Hierarchy, path: &str) -> Value {
+    match found(hierarchy, path).node().unwrap() {
+        Node::Group(group) => Value::Object(group.attributes.clone()),
+        Node::Array(_) => panic!("{path} is an array"),
+    }
+}
+
+/// Returns what is wrong with a node.
+pub fn fault(hierarchy: &Hierarchy, path: &str) -> String {
+    found(hierarchy, path).node().unwrap_err().to_string()
+}
+
+/// Returns the names of a group's children, sorted; each has to be a node, and to be listed once.
+pub fn children(hierarchy: &Arc<Hierarchy>, path: &str) -> Vec<String> {
+    let parent = found(hierarchy, path);
+    let mut listing = hierarchy.children(&parent).unwrap();
+    let mut names = Vec::new();
+    while let Some(name) = listing.next().unwrap() {
+        assert_eq!(name.kind, EntryKind::Directory);
+        let child = hierarchy.child(&parent, &name.name).unwrap();
+        names.push(String::from_utf8(name.name).unwrap());
+        assert!(child.is_some(), "{names:?}");
+    }
+    names.sort();
+    let listed = names.len();
+    names.dedup();
+    assert_eq!(names.len(), listed, "{names:?}");
+    names
+}
+
+/// A store that cannot list and knows no prefixes, as plain web servers are.
+pub struct Mute(pub Memory);
+
+impl Store for Mute {
+    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+        self.0.get(key, limit)
+    }
+
+    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
+        self.0.get_range(key, range)
+    }
+
+    fn head(&self, key: &Key) -> Result<Option<Meta>> {
+        let meta = self.0.head(key)?;
+        Ok(meta.filter(|meta| meta.kind == EntryKind::File || key.is_root()))
+    }
+
+    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
+        self.0.open(key)
+    }
+
+    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+        panic!("'{prefix}' is listed")
+    }
+
+    fn lists(&self) -> bool {
+        false
+    }
+
+    fn freshness(&self) -> std::time::Duration {
+        self.0.freshness()
+    }
+}

@@ -1,0 +1,50 @@
+//! Encodes chunks for `test_numcodecs.py`: each folder of a store holds `.zarray` and `decoded`, the bytes of
+//! the only chunk in C order and little-endian; the chunk is written beside them.
+//!
+//!     encode_chunks STORE
+
+use std::error::Error;
+use std::fs;
+use std::path::Path;
+
+use zarrfs::codec::Pipeline;
+use zarrfs::dialect::Document;
+use zarrfs::dialect::v2;
+use zarrfs::model::Node;
+use zarrfs::store::Key;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let store = std::env::args().nth(1).ok_or("expected a store")?;
+    for folder in fs::read_dir(store)? {
+        let folder = folder?.path();
+        if folder.join(".zarray").exists() {
+            encode(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        }
+    }
+    Ok(())
+}
+
+fn encode(folder: &Path) -> Result<(), Box<dyn Error>> {
+    let document = |name: &str| -> Result<Document, Box<dyn Error>> {
+        Ok(Document {
+            key: Key::new(name)?,
+            bytes: fs::read(folder.join(name)).ok(),
+        })
+    };
+    let documents = [
+        document(".zarray")?,
+        document(".zgroup")?,
+        document(".zattrs")?,
+    ];
+    let node = (v2::DIALECT.parse)(&Key::root(), &documents)?;
+    let Some(Node::Array(array)) = node else {
+        return Err("expected an array".into());
+    };
+    let pipeline = Pipeline::new(&array, 1 << 30)?;
+    let encoded = pipeline.encode(&fs::read(folder.join("decoded"))?)?;
+    let origin = vec![0; array.shape.len()];
+    let keys = array.keys.candidates(&origin);
+    let key = String::from_utf8(keys.into_iter().next().ok_or("no key")?)?;
+    fs::write(folder.join(key), encoded)?;
+    Ok(())
+}
