@@ -148,23 +148,31 @@ const BYTE_FILTERS: [&str; 14] = [
     "zstd",
 ];
 
-/// Filters that make bytes of elements themselves, whatever the byte order.
-const OBJECT_FILTERS: [&str; 7] = [
+/// Filters that make bytes of elements themselves, whatever the byte order; some of them stand in the place of
+/// the compressor too.
+const OBJECT_FILTERS: [&str; 9] = [
     "json",
     "json2",
     "msgpack",
     "msgpack2",
+    "pcodec",
     "vlen-array",
     "vlen-bytes",
     "vlen-utf8",
+    "zfpy",
 ];
+
+/// Filters that write down the shape of what they are given, and so see no memory order.
+const SHAPED_FILTERS: [&str; 4] = ["json", "json2", "msgpack", "msgpack2"];
 
 /// Builds the chain: memory order, filters, byte order, compressor. Byte order comes before the first
 /// filter that works on bytes, or that takes elements for others than they are.
 fn codecs(members: &Map<String, Value>, rank: usize, typed: &Typed) -> Result<Vec<CodecSpec>> {
     let data_type = &typed.data_type;
     let mut chain = Vec::new();
-    chain.extend(memory_order(members, rank)?);
+    let first = filters(members)?.first().map_or("", id_of);
+    let transposition = memory_order(members, rank)?;
+    chain.extend(transposition.filter(|_| !SHAPED_FILTERS.contains(&first)));
     let stored = Order::new(data_type.word(), typed.is_big());
     let bytes = |order: Order| match order == stored {
         true => typed.bytes_codec(),
@@ -174,7 +182,7 @@ fn codecs(members: &Map<String, Value>, rank: usize, typed: &Typed) -> Result<Ve
     let mut order = Some(stored);
     for filter in filters(members)? {
         let codec = numcodec(filter, data_type)?;
-        let id = filter.get("id").and_then(Value::as_str).unwrap_or_default();
+        let id = id_of(filter);
         if OBJECT_FILTERS.contains(&id) {
             order = None;
         }
@@ -185,12 +193,20 @@ fn codecs(members: &Map<String, Value>, rank: usize, typed: &Typed) -> Result<Ve
         }
         chain.push(codec);
     }
-    chain.extend(order.map(bytes));
-    match members.get("compressor") {
-        None | Some(Value::Null) => {}
-        Some(compressor) => chain.push(numcodec(compressor, data_type)?),
+    let compressor = members.get("compressor").filter(|value| !value.is_null());
+    if !compressor.is_some_and(|compressor| OBJECT_FILTERS.contains(&id_of(compressor))) {
+        chain.extend(order.map(bytes));
+    }
+    if let Some(compressor) = compressor {
+        chain.push(numcodec(compressor, data_type)?);
     }
     Ok(chain)
+}
+
+/// Returns numcodecs' name of a codec; nothing if it has none.
+fn id_of(configuration: &Value) -> &str {
+    let id = configuration.get("id");
+    id.and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Reads `order`: F is a transposition.
@@ -390,6 +406,18 @@ mod tests {
         );
         let list = of(json!({ "id": "vlen-array", "dtype": "<i4" })).0;
         assert_eq!(list, DataType::List(Box::new(DataType::Int(4))));
+        assert_eq!(
+            of(json!({ "id": "json2" })),
+            (DataType::Object, "numcodecs.json2 blosc".to_string())
+        );
+        let labels = json!({ "id": "categorize", "labels": ["a"], "dtype": "|O", "astype": ">u2" });
+        assert_eq!(
+            of(labels),
+            (
+                DataType::Text,
+                "transpose numcodecs.categorize bytes blosc".to_string()
+            )
+        );
         let pickled = json!({ "dtype": "|O", "fill_value": 0, "filters": [{ "id": "pickle", "protocol": 4 }] });
         assert!(
             read(pickled)
@@ -398,6 +426,23 @@ mod tests {
                 .unwrap()
                 .contains("pickle")
         );
+    }
+
+    #[test]
+    fn codecs_of_numbers_replace_the_byte_order() {
+        let codec = json!({ "id": "pcodec", "level": 8 });
+        for changes in [
+            json!({ "filters": null, "compressor": codec }),
+            json!({ "filters": [codec], "compressor": null }),
+        ] {
+            let array = read(changes).unwrap();
+            let names: Vec<_> = array
+                .codecs
+                .iter()
+                .map(|codec| codec.name.as_str())
+                .collect();
+            assert_eq!(names, ["transpose", "numcodecs.pcodec"]);
+        }
     }
 
     #[test]
