@@ -3,6 +3,8 @@
 
 mod common;
 
+#[path = "dialects/conformance.rs"]
+mod conformance;
 #[path = "dialects/consolidated.rs"]
 mod consolidated;
 #[path = "dialects/everywhere.rs"]

@@ -18,6 +18,7 @@ use crate::dialect::entry::Draft;
 use crate::dialect::entry::Layout;
 use crate::dialect::lengths;
 use crate::dialect::typestr::Typed;
+use crate::dialect::v2;
 use crate::error::Error;
 use crate::error::Result;
 use crate::model::CodecSpec;
@@ -80,10 +81,7 @@ fn array(place: &Place, members: &Map<String, Value>, settings: Settings) -> Res
 }
 
 fn codecs(members: &Map<String, Value>, typed: &Typed) -> Result<Vec<CodecSpec>> {
-    let filters = draft_codecs::attribute_filters(members).iter();
-    let mut codecs: Vec<_> = filters
-        .map(|filter| draft_codecs::filter(filter, typed))
-        .collect();
+    let mut codecs = v2::filtered(draft_codecs::attribute_filters(members), typed)?;
     let compressor = match members.get("compressor") {
         None | Some(Value::Null) => return Ok(codecs),
         Some(compressor) => compressor,

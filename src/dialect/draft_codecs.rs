@@ -51,14 +51,14 @@ pub(super) fn chain(
     let works_on_bytes = |step: &CodecSpec| !ELEMENT_CODECS.contains(&step.name.as_str());
     let mut chain: Vec<CodecSpec> = order.into_iter().collect();
     let place = steps.iter().position(works_on_bytes).unwrap_or(steps.len());
-    let stated = steps.get(place).is_some_and(makes_bytes);
+    let stated = steps.iter().any(makes_bytes);
     for (number, step) in steps.into_iter().enumerate() {
         if number == place && !stated {
             chain.push(typed.bytes_codec());
         }
         chain.push(step);
     }
-    if !stated && !chain.iter().any(|step| step.name == "bytes") {
+    if !stated && !chain.iter().any(makes_bytes) {
         chain.push(typed.bytes_codec());
     }
     chain
@@ -130,11 +130,7 @@ fn bare(name: &str, configuration: Map<String, Value>, typed: &Typed) -> CodecSp
 }
 
 /// Returns a codec of numcodecs under its final-v3 name.
-pub(super) fn numcodec(
-    id: &str,
-    mut configuration: Map<String, Value>,
-    typed: &Typed,
-) -> CodecSpec {
+fn numcodec(id: &str, mut configuration: Map<String, Value>, typed: &Typed) -> CodecSpec {
     match id {
         "blosc" => shuffle_by_name(&mut configuration, typed.data_type.size().unwrap_or(1)),
         "gzip"
@@ -225,13 +221,6 @@ pub(super) fn attribute_filters(members: &Map<String, Value>) -> &[Value] {
     }
 }
 
-/// Returns a filter under its final-v3 name.
-pub(super) fn filter(configuration: &Value, typed: &Typed) -> CodecSpec {
-    let mut members = configuration.as_object().cloned().unwrap_or_default();
-    let id = members.shift_remove("id").unwrap_or_default();
-    numcodec(id.as_str().unwrap_or_default(), members, typed)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -310,8 +299,5 @@ mod tests {
         assert_eq!(filters(json!(["red", "blue"])), 0);
         assert_eq!(filters(json!("HEPA")), 0);
         assert_eq!(filters(json!([{"id": "delta"}, {"id": 3}])), 0);
-        let delta = filter(&json!({"id": "delta", "dtype": "<i4"}), &typed("<i4"));
-        assert_eq!(delta.name, "numcodecs.delta");
-        assert_eq!(delta.configuration.len(), 1);
     }
 }

@@ -165,14 +165,29 @@ const OBJECT_FILTERS: [&str; 9] = [
 /// Filters that write down the shape of what they are given, and so see no memory order.
 const SHAPED_FILTERS: [&str; 4] = ["json", "json2", "msgpack", "msgpack2"];
 
-/// Builds the chain: memory order, filters, byte order, compressor. Byte order comes before the first
-/// filter that works on bytes, or that takes elements for others than they are.
+/// Builds the chain: memory order, filters, byte order, compressor.
 fn codecs(members: &Map<String, Value>, rank: usize, typed: &Typed) -> Result<Vec<CodecSpec>> {
+    let list = filters(members)?;
+    let first = list.first().map_or("", id_of);
+    let transposition = memory_order(members, rank)?;
+    let mut chain = Vec::new();
+    chain.extend(transposition.filter(|_| !SHAPED_FILTERS.contains(&first)));
+    chain.extend(filtered(list, typed)?);
+    let compressor = members.get("compressor").filter(|value| !value.is_null());
+    if let Some(compressor) = compressor {
+        // A compressor of numbers takes them as they are.
+        let takes_numbers = OBJECT_FILTERS.contains(&id_of(compressor));
+        chain.pop_if(|last| takes_numbers && last.name == "bytes");
+        chain.push(numcodec(compressor, &typed.data_type)?);
+    }
+    Ok(chain)
+}
+
+/// Returns filters and byte order, which comes before the first filter that works on bytes, or that takes
+/// elements for others than they are.
+pub(super) fn filtered(filters: &[Value], typed: &Typed) -> Result<Vec<CodecSpec>> {
     let data_type = &typed.data_type;
     let mut chain = Vec::new();
-    let first = filters(members)?.first().map_or("", id_of);
-    let transposition = memory_order(members, rank)?;
-    chain.extend(transposition.filter(|_| !SHAPED_FILTERS.contains(&first)));
     let stored = Order::new(data_type.word(), typed.is_big());
     let bytes = |order: Order| match order == stored {
         true => typed.bytes_codec(),
@@ -180,7 +195,7 @@ fn codecs(members: &Map<String, Value>, rank: usize, typed: &Typed) -> Result<Ve
     };
     // The order of elements, as long as they are elements.
     let mut order = Some(stored);
-    for filter in filters(members)? {
+    for filter in filters {
         let codec = numcodec(filter, data_type)?;
         let id = id_of(filter);
         if OBJECT_FILTERS.contains(&id) {
@@ -193,13 +208,7 @@ fn codecs(members: &Map<String, Value>, rank: usize, typed: &Typed) -> Result<Ve
         }
         chain.push(codec);
     }
-    let compressor = members.get("compressor").filter(|value| !value.is_null());
-    if !compressor.is_some_and(|compressor| OBJECT_FILTERS.contains(&id_of(compressor))) {
-        chain.extend(order.map(bytes));
-    }
-    if let Some(compressor) = compressor {
-        chain.push(numcodec(compressor, data_type)?);
-    }
+    chain.extend(order.map(bytes));
     Ok(chain)
 }
 

@@ -1,0 +1,64 @@
+//! `doc/conformance.md`: every requirement that it lists names tests that there are.
+
+use std::fs;
+use std::path::Path;
+
+/// Folders of the modules that the document names, tests first.
+const FOLDERS: [&str; 7] = [
+    "tests/dialects",
+    "tests",
+    "tests/codecs",
+    "src/dialect",
+    "src/hierarchy",
+    "src/store",
+    "src",
+];
+
+/// Whether `module::test` is a test.
+fn is_test(name: &str) -> bool {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let Some((module, test)) = name.rsplit_once("::") else {
+        return false;
+    };
+    let path = module.replace("::", "/");
+    FOLDERS.iter().any(|folder| {
+        [
+            format!("{folder}/{path}.rs"),
+            format!("{folder}/{path}/mod.rs"),
+        ]
+        .iter()
+        .filter_map(|file| fs::read_to_string(root.join(file)).ok())
+        .any(|text| {
+            let before = text
+                .split(&format!("fn {test}("))
+                .next()
+                .unwrap_or_default();
+            before.len() < text.len() && before.trim_end().ends_with("#[test]")
+        })
+    })
+}
+
+#[test]
+fn every_requirement_has_its_test() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let text = fs::read_to_string(root.join("doc/conformance.md")).unwrap();
+    let mut rows = 0;
+    for row in text.lines().filter(|line| line.starts_with("| ")) {
+        let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+        if cells[0] == "requirement" {
+            continue;
+        }
+        assert_eq!(cells.len(), 4, "{row}");
+        let level = cells[1];
+        assert!(["must", "should", "may"].contains(&level), "{row}");
+        let tests: Vec<&str> = cells[3].split('`').skip(1).step_by(2).collect();
+        assert!(!tests.is_empty() || cells[3] == "-", "{row}");
+        // What no test holds is not done, and says so.
+        assert!(!tests.is_empty() || cells[2].starts_with("not "), "{row}");
+        for test in tests {
+            assert!(is_test(test), "{test} is no test: {row}");
+        }
+        rows += 1;
+    }
+    assert!(rows > 80, "{rows} requirements");
+}
