@@ -21,6 +21,7 @@ mod blosc_frame;
 mod bytes;
 mod bz2;
 mod cast_value;
+mod categorize;
 mod chain;
 mod checksum;
 mod conditional;
@@ -30,18 +31,23 @@ mod delta;
 mod element;
 mod fixed_scale_offset;
 mod fletcher;
+mod json_text;
 mod kind;
 mod lookup3;
 mod lz4;
 mod lzma;
 mod lzma_filters;
+mod message_pack;
 mod n5_default;
 mod number;
 mod numeric;
+mod objects;
 mod packbits;
 mod packed_truth;
+mod pcodec;
 mod permute;
 mod quantize;
+mod records;
 mod reshape;
 mod rounding;
 mod scale_offset;
@@ -51,6 +57,7 @@ mod shuffle;
 mod streams;
 mod transpose;
 mod vlen;
+mod zfp;
 mod zstd;
 
 use chain::Chain;
@@ -96,6 +103,7 @@ const CODECS: &[(&str, Build)] = &[
     ("numcodecs.bitround", bitround::build),
     ("numcodecs.blosc", blosc::build),
     ("numcodecs.bz2", bz2::build),
+    ("numcodecs.categorize", categorize::build),
     ("numcodecs.crc32", checksum::crc32),
     ("numcodecs.crc32c", checksum::crc32c),
     ("numcodecs.delta", delta::build),
@@ -103,14 +111,20 @@ const CODECS: &[(&str, Build)] = &[
     ("numcodecs.fletcher32", checksum::fletcher),
     ("numcodecs.gzip", deflate::gzip),
     ("numcodecs.jenkins_lookup3", checksum::jenkins_lookup3),
+    ("numcodecs.json", objects::json),
+    ("numcodecs.json2", objects::json),
     ("numcodecs.lz4", lz4::block),
     ("numcodecs.lzma", lzma::build),
+    ("numcodecs.msgpack", objects::message_pack),
+    ("numcodecs.msgpack2", objects::message_pack),
     ("numcodecs.packbits", packed_truth::build),
+    ("numcodecs.pcodec", pcodec::build),
     ("numcodecs.quantize", quantize::build),
     ("numcodecs.shuffle", shuffle::build),
     ("numcodecs.vlen-array", vlen::array),
     ("numcodecs.vlen-bytes", vlen::bytes),
     ("numcodecs.vlen-utf8", vlen::utf8),
+    ("numcodecs.zfpy", zfp::build),
     ("numcodecs.zlib", deflate::zlib),
     ("numcodecs.zstd", zstd::build),
     ("packbits", packbits::build),
@@ -124,6 +138,8 @@ const CODECS: &[(&str, Build)] = &[
     ("vlen-bytes", vlen::bytes),
     ("vlen-utf8", vlen::utf8),
     ("xz", lzma::build),
+    ("zfp", zfp::build),
+    ("zfpy", zfp::build),
     ("zlib", deflate::zlib),
     ("zstd", zstd::build),
 ];
@@ -274,6 +290,7 @@ mod tests {
             dialect: "v3",
             shape: chunk_shape.to_vec(),
             chunk_shape: chunk_shape.to_vec(),
+            chunk_edges: Vec::new(),
             fill_value: FillValue {
                 bytes: vec![3; data_type.size().unwrap_or(0)],
                 json: Value::Null,

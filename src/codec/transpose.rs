@@ -1,7 +1,8 @@
 //! Codec `transpose`: the dimensions of a chunk in another order (`F` of v2 among them).
 //!
 //! Dimension `i` of the encoded array is dimension `order[i]` of the decoded one. An order that moves no
-//! byte costs nothing. The moving itself is `permute.rs`.
+//! byte costs nothing. The moving itself is `permute.rs`; of elements without a fixed length it moves their
+//! places, and the elements follow.
 
 use std::borrow::Cow;
 
@@ -18,6 +19,7 @@ use super::kind::Form;
 use super::kind::Length;
 use super::kind::Place;
 use super::permute::Permutation;
+use super::records;
 
 const NAME: &str = "transpose";
 
@@ -38,7 +40,10 @@ pub(super) fn build(members: Members<'_>, place: &Place<'_>) -> Result<Codec> {
     for (place, &axis) in order.iter().enumerate() {
         *inverse.get_mut(axis).ok_or_else(wrong)? = place;
     }
-    let element = place.form.element()?;
+    let element = match place.form.data_type.is_variable() {
+        true => PLACE,
+        false => place.form.element()?,
+    };
     let there = Permutation::new(&place.form.shape, &order, element).ok_or_else(wrong)?;
     let shape: Vec<u64> = order.iter().map(|&axis| place.form.shape[axis]).collect();
     let back = Permutation::new(&shape, &inverse, element).ok_or_else(wrong)?;
@@ -68,6 +73,33 @@ fn order(members: Members<'_>, rank: usize) -> Result<Vec<usize>> {
     }
 }
 
+/// Bytes of the place of an element in a chunk.
+const PLACE: usize = size_of::<u64>();
+
+/// Moves elements without a fixed length.
+fn apply_ragged<'a>(permutation: &Permutation, data: Data<'a>) -> Result<Data<'a>> {
+    if permutation.is_identity() {
+        return Ok(data);
+    }
+    let mut places = Vec::with_capacity(permutation.length());
+    let mut at = 0_u64;
+    for record in records::split(&data, (permutation.length() / PLACE) as u64)? {
+        places.extend(at.to_le_bytes());
+        at += record.len() as u64;
+    }
+    let mut moved = vec![0; places.len()];
+    permutation.apply(&places, &mut moved);
+    let mut out = Vec::with_capacity(data.len());
+    for place in moved.as_chunks::<PLACE>().0 {
+        let rest = data.get(u64::from_le_bytes(*place) as usize..);
+        out.extend(
+            rest.and_then(records::split_first)
+                .map_or(&[][..], |(record, _)| record),
+        );
+    }
+    Ok(Cow::Owned(out))
+}
+
 fn apply<'a>(permutation: &Permutation, data: Data<'a>) -> Result<Data<'a>> {
     Length::Exact(permutation.length()).check(NAME, data.len())?;
     if permutation.is_identity() {
@@ -91,11 +123,17 @@ impl ArrayToArray for Transpose {
     }
 
     fn decode<'a>(&self, encoded: Data<'a>) -> Result<Data<'a>> {
-        apply(&self.back, encoded)
+        match self.form.data_type.is_variable() {
+            true => apply_ragged(&self.back, encoded),
+            false => apply(&self.back, encoded),
+        }
     }
 
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
-        apply(&self.there, decoded)
+        match self.form.data_type.is_variable() {
+            true => apply_ragged(&self.there, decoded),
+            false => apply(&self.there, decoded),
+        }
     }
 }
 
@@ -126,6 +164,19 @@ mod tests {
                 pipeline.encode(&[1, 2, 3, 4, 5, 6]).unwrap(),
                 [1, 4, 2, 5, 3, 6]
             );
+        }
+    }
+
+    #[test]
+    fn elements_without_a_fixed_length_move_whole() {
+        let transpose = json!({ "name": "transpose", "configuration": { "order": [1, 0] } });
+        let pipeline = pipeline("string", &[2, 2], json!([transpose, "vlen-utf8"])).unwrap();
+        let stored = b"\x04\0\0\0\x01\0\0\0a\x02\0\0\0bc\0\0\0\0\x01\0\0\0d";
+        let decoded = b"\x01\0\0\0a\0\0\0\0\x02\0\0\0bc\x01\0\0\0d";
+        assert_eq!(pipeline.decode(stored.to_vec()).unwrap(), decoded);
+        assert_eq!(pipeline.encode(decoded).unwrap(), stored);
+        for wrong in [&decoded[..5], &[decoded.as_slice(), &[0; 4]].concat()] {
+            assert!(pipeline.encode(wrong).is_err());
         }
     }
 

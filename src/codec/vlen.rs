@@ -2,14 +2,16 @@
 //! length and bytes.
 //!
 //! That is nearly how elements without a fixed length are decoded, so they cost a check and a move. Writers
-//! also use these codecs for elements of fixed length; those are padded with zeros.
+//! also use these codecs for elements of fixed length; those are padded with zeros. Lists may be big-endian.
 
 use std::borrow::Cow;
 
+use crate::dialect::typestr;
 use crate::error::Error;
 use crate::error::Result;
 use crate::model::DataType;
 
+use super::bytes::swap_words;
 use super::config::Members;
 use super::kind::ArrayToBytes;
 use super::kind::COUNT;
@@ -18,6 +20,7 @@ use super::kind::Data;
 use super::kind::Form;
 use super::kind::Length;
 use super::kind::Place;
+use super::records;
 
 /// What the bytes of an element must be.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -32,29 +35,30 @@ struct Vlen {
     form: Form,
     count: usize,
     content: Content,
+    /// Bytes of what is turned round in an element; 1 if nothing is.
+    turned: usize,
     encoded: Length,
 }
 
 /// Builds `vlen-utf8` (extension codec `vlen-utf8`, "Format and algorithm").
 pub(super) fn utf8(_members: Members<'_>, place: &Place<'_>) -> Result<Codec> {
-    build(place, Content::Text)
+    build(place, Content::Text, 1)
 }
 
 /// Builds `vlen-bytes` (extension codec `vlen-bytes`, "Format and algorithm").
 pub(super) fn bytes(_members: Members<'_>, place: &Place<'_>) -> Result<Codec> {
-    build(place, Content::Any)
+    build(place, Content::Any, 1)
 }
 
-/// Builds `vlen-array`; elements in the byte order of this machine's kind alone.
+/// Builds `vlen-array`: elements are lists of numbers of type `dtype` (numcodecs, `VLenArray`).
 pub(super) fn array(members: Members<'_>, place: &Place<'_>) -> Result<Codec> {
-    let dtype = members.get("dtype").and_then(|dtype| dtype.as_str());
-    match dtype {
-        Some(text) if !text.starts_with('>') => build(place, Content::Any),
-        _ => Err(members.wrong("dtype", "a little-endian type")),
-    }
+    let wrong = || members.wrong("dtype", "a type of numbers");
+    let typed = typestr::parse(members.get("dtype").ok_or_else(wrong)?)?;
+    let word = typed.data_type.word();
+    build(place, Content::Any, if typed.is_big() { word } else { 1 })
 }
 
-fn build(place: &Place<'_>, content: Content) -> Result<Codec> {
+fn build(place: &Place<'_>, content: Content, turned: usize) -> Result<Codec> {
     let form = place.form.clone();
     let decoded = form.length(place.max_chunk)?.most();
     let count: u64 = form.shape.iter().product();
@@ -64,6 +68,7 @@ fn build(place: &Place<'_>, content: Content) -> Result<Codec> {
         form,
         count,
         content,
+        turned,
         encoded: Length::AtMost(decoded.saturating_add(counts)),
     })))
 }
@@ -95,6 +100,20 @@ impl Vlen {
             0 => Ok(()),
             more => Err(corrupt(format!("{more} bytes after the last element"))),
         }
+    }
+
+    /// Turns the numbers in elements without a fixed length round.
+    fn turn(&self, mut records: Vec<u8>) -> Vec<u8> {
+        let mut at = 0;
+        while self.turned > 1
+            && let Some(rest) = records.get_mut(at..)
+            && let Some((record, _)) = records::split_first(rest)
+        {
+            let length = record.len();
+            swap_words(&mut rest[COUNT..length], self.turned);
+            at += length;
+        }
+        records
     }
 
     /// Appends an element of fixed length.
@@ -146,13 +165,9 @@ impl ArrayToBytes for Vlen {
     fn decode<'a>(&self, encoded: Data<'a>) -> Result<Data<'a>> {
         let Some(size) = self.form.data_type.size() else {
             self.each(&encoded, |_| Ok(()))?;
-            return Ok(match encoded {
-                Cow::Borrowed(bytes) => Cow::Owned(bytes[COUNT..].to_vec()),
-                Cow::Owned(mut bytes) => {
-                    bytes.drain(..COUNT);
-                    Cow::Owned(bytes)
-                }
-            });
+            let mut records = encoded.into_owned();
+            records.drain(..COUNT);
+            return Ok(Cow::Owned(self.turn(records)));
         };
         let mut out = Vec::with_capacity(self.count.saturating_mul(size));
         self.each(&encoded, |element| self.pad(element, size, &mut out))?;
@@ -164,7 +179,7 @@ impl ArrayToBytes for Vlen {
         let mut out = count.to_le_bytes().to_vec();
         match self.form.data_type.size() {
             None => {
-                out.extend_from_slice(&decoded);
+                out.extend(self.turn(decoded.into_owned()));
                 self.each(&out, |_| Ok(()))
                     .map_err(|error| Error::invalid("chunk", error.detail()))?;
             }
@@ -221,6 +236,18 @@ mod tests {
             assert_eq!(pipeline.decode(STORED.to_vec()).unwrap(), decoded);
             assert_eq!(pipeline.encode(decoded).unwrap(), STORED);
         }
+    }
+
+    #[test]
+    fn lists_of_big_endian_numbers_are_turned_round() {
+        let codec = json!({ "name": "vlen-array", "configuration": { "dtype": ">i2" } });
+        let mut array = array("uint8", &[2], json!([codec]));
+        array.data_type = DataType::List(Box::new(DataType::Int(2)));
+        let pipeline = Pipeline::new(&array, 1 << 20).unwrap();
+        let stored = b"\x02\0\0\0\x04\0\0\0\0\x01\0\x02\x02\0\0\0\0\x03";
+        let decoded = b"\x04\0\0\0\x01\0\x02\0\x02\0\0\0\x03\0";
+        assert_eq!(pipeline.decode(stored.to_vec()).unwrap(), decoded);
+        assert_eq!(pipeline.encode(decoded).unwrap(), stored);
     }
 
     #[test]

@@ -12,14 +12,14 @@ use crate::error::Error;
 use crate::error::Result;
 use crate::store::Key;
 
+/// Keys and what is stored under them.
+pub type Documents = Vec<(Key, Vec<u8>)>;
+
 /// The document of v2 and of zarr-python's experimental v3.
 pub const DOCUMENT: &[u8] = b".zmetadata";
 
 /// The member of a final-v3 group.
 pub const MEMBER: &str = "consolidated_metadata";
-
-/// Keys and documents as they would be stored.
-pub type Documents = Vec<(Key, Vec<u8>)>;
 
 /// Reads `.zmetadata`: keys, counted from the folder of the hierarchy, and their documents.
 ///

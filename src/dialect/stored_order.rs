@@ -48,6 +48,7 @@ impl Order {
         let (taken, given) = match id {
             "delta" | "fixedscaleoffset" | "quantize" => (named("dtype"), named("astype")),
             "astype" => (named("decode_dtype"), named("encode_dtype")),
+            "categorize" => (None, named("astype")),
             "packbits" => (Some(Order::new(1, false)), None),
             _ => return Some(self),
         };

@@ -83,6 +83,7 @@ fn array(
         undecodable: undecodable(filters(members)?),
         shape,
         chunk_shape,
+        chunk_edges: Vec::new(),
         data_type: typed.data_type,
     })
 }
@@ -147,25 +148,37 @@ const BYTE_FILTERS: [&str; 14] = [
     "zstd",
 ];
 
-/// Filters that make bytes of elements themselves, whatever the byte order.
-const OBJECT_FILTERS: [&str; 7] = [
+/// Filters that make bytes of elements themselves, whatever the byte order; some of them stand in the place of
+/// the compressor too.
+const OBJECT_FILTERS: [&str; 9] = [
     "json",
     "json2",
     "msgpack",
     "msgpack2",
+    "pcodec",
     "vlen-array",
     "vlen-bytes",
     "vlen-utf8",
+    "zfpy",
 ];
+
+/// Filters that write down the shape of what they are given, and so see no memory order.
+const SHAPED_FILTERS: [&str; 4] = ["json", "json2", "msgpack", "msgpack2"];
 
 /// Builds the chain: memory order, filters, byte order, compressor.
 fn codecs(members: &Map<String, Value>, rank: usize, typed: &Typed) -> Result<Vec<CodecSpec>> {
+    let list = filters(members)?;
+    let first = list.first().map_or("", id_of);
+    let transposition = memory_order(members, rank)?;
     let mut chain = Vec::new();
-    chain.extend(memory_order(members, rank)?);
-    chain.extend(filtered(filters(members)?, typed)?);
-    match members.get("compressor") {
-        None | Some(Value::Null) => {}
-        Some(compressor) => chain.push(numcodec(compressor, &typed.data_type)?),
+    chain.extend(transposition.filter(|_| !SHAPED_FILTERS.contains(&first)));
+    chain.extend(filtered(list, typed)?);
+    let compressor = members.get("compressor").filter(|value| !value.is_null());
+    if let Some(compressor) = compressor {
+        // A compressor of numbers takes them as they are.
+        let takes_numbers = OBJECT_FILTERS.contains(&id_of(compressor));
+        chain.pop_if(|last| takes_numbers && last.name == "bytes");
+        chain.push(numcodec(compressor, &typed.data_type)?);
     }
     Ok(chain)
 }
@@ -184,7 +197,7 @@ pub(super) fn filtered(filters: &[Value], typed: &Typed) -> Result<Vec<CodecSpec
     let mut order = Some(stored);
     for filter in filters {
         let codec = numcodec(filter, data_type)?;
-        let id = filter.get("id").and_then(Value::as_str).unwrap_or_default();
+        let id = id_of(filter);
         if OBJECT_FILTERS.contains(&id) {
             order = None;
         }
@@ -197,6 +210,12 @@ pub(super) fn filtered(filters: &[Value], typed: &Typed) -> Result<Vec<CodecSpec
     }
     chain.extend(order.map(bytes));
     Ok(chain)
+}
+
+/// Returns numcodecs' name of a codec; nothing if it has none.
+fn id_of(configuration: &Value) -> &str {
+    let id = configuration.get("id");
+    id.and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Reads `order`: F is a transposition.
@@ -396,6 +415,18 @@ mod tests {
         );
         let list = of(json!({ "id": "vlen-array", "dtype": "<i4" })).0;
         assert_eq!(list, DataType::List(Box::new(DataType::Int(4))));
+        assert_eq!(
+            of(json!({ "id": "json2" })),
+            (DataType::Object, "numcodecs.json2 blosc".to_string())
+        );
+        let labels = json!({ "id": "categorize", "labels": ["a"], "dtype": "|O", "astype": ">u2" });
+        assert_eq!(
+            of(labels),
+            (
+                DataType::Text,
+                "transpose numcodecs.categorize bytes blosc".to_string()
+            )
+        );
         let pickled = json!({ "dtype": "|O", "fill_value": 0, "filters": [{ "id": "pickle", "protocol": 4 }] });
         assert!(
             read(pickled)
@@ -404,6 +435,23 @@ mod tests {
                 .unwrap()
                 .contains("pickle")
         );
+    }
+
+    #[test]
+    fn codecs_of_numbers_replace_the_byte_order() {
+        let codec = json!({ "id": "pcodec", "level": 8 });
+        for changes in [
+            json!({ "filters": null, "compressor": codec }),
+            json!({ "filters": [codec], "compressor": null }),
+        ] {
+            let array = read(changes).unwrap();
+            let names: Vec<_> = array
+                .codecs
+                .iter()
+                .map(|codec| codec.name.as_str())
+                .collect();
+            assert_eq!(names, ["transpose", "numcodecs.pcodec"]);
+        }
     }
 
     #[test]

@@ -12,7 +12,6 @@ use crate::dialect::Choice;
 use crate::dialect::Dialect;
 use crate::dialect::Document;
 use crate::dialect::consolidated;
-use crate::dialect::consolidated::Documents;
 use crate::dialect::entry;
 use crate::dialect::entry::Draft;
 use crate::dialect::entry::Entry;
@@ -336,7 +335,12 @@ impl Hierarchy {
         Ok(object.map(|object| (key, object.bytes)))
     }
 
-    fn put_under(&self, reading: &mut Reading<'_>, documents: Documents, version: Version) {
+    fn put_under(
+        &self,
+        reading: &mut Reading<'_>,
+        documents: Vec<(Key, Vec<u8>)>,
+        version: Version,
+    ) {
         let modified = reading.newest.unwrap_or(SystemTime::UNIX_EPOCH);
         let store = Consolidated::new(self.store.clone(), reading.path, documents, modified);
         reading.ground.store = Arc::new(store);
@@ -345,7 +349,7 @@ impl Hierarchy {
 }
 
 /// Reads consolidated metadata out of the document that holds them.
-fn documents_in(key: &Key, bytes: &[u8]) -> Result<Option<Documents>> {
+fn documents_in(key: &Key, bytes: &[u8]) -> Result<Option<consolidated::Documents>> {
     if key.name() == consolidated::DOCUMENT {
         return consolidated::listed(bytes).map(Some);
     }

@@ -272,7 +272,7 @@ fn n5() -> Memory {
     store
 }
 
-/// A dialect, which variant of it, and how that is written.
+/// A dialect, what the store is called, and what writes it.
 type Written = (&'static str, &'static str, fn() -> Memory);
 
 const STORES: [Written; 8] = [

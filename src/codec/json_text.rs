@@ -1,0 +1,216 @@
+//! Lists of objects as JSON text.
+//!
+//! Read value by value, so that no tree is built of what a chunk holds; `NaN` and the infinities are numbers,
+//! as Python writes them. Which types and how many elements there may be is `objects.rs`'s business.
+
+use jiter::Jiter;
+use jiter::JiterError;
+use jiter::Peek;
+
+use crate::error::Error;
+use crate::error::Result;
+
+use super::objects::Element;
+use super::objects::Elements;
+use super::objects::MAX_DEPTH;
+use super::objects::stored_shape;
+
+fn corrupt(error: impl std::fmt::Display) -> Error {
+    Error::corrupt("json", error)
+}
+
+impl From<JiterError> for Error {
+    fn from(error: JiterError) -> Error {
+        corrupt(error)
+    }
+}
+
+/// Whether text is a JSON value other than text.
+pub(super) fn is_value(text: &str) -> bool {
+    let mut json = Jiter::new(text.as_bytes()).with_allow_inf_nan();
+    let is_text = matches!(json.peek(), Ok(Peek::String) | Err(_));
+    !is_text && json.next_skip().is_ok() && json.finish().is_ok()
+}
+
+/// Reads a chunk.
+pub(super) fn read(encoded: &[u8], elements: &mut Elements<'_>) -> Result<()> {
+    let (shape, count) = trailer(encoded, elements)?;
+    let mut json = Jiter::new(encoded).with_allow_inf_nan();
+    let mut next = json.next_array()?;
+    let mut scratch = Vec::new();
+    let (rows, row) = match shape.split_first() {
+        Some((&rows, row)) => (rows, row),
+        None => (1, &shape[..]),
+    };
+    if rows != count {
+        return Err(corrupt("another number of elements than the shape says"));
+    }
+    for _ in 0..rows {
+        let peek = next.ok_or_else(|| corrupt("the chunk ends within the elements"))?;
+        nested(&mut json, peek, row, elements, &mut scratch)?;
+        next = json.array_step()?;
+    }
+    Ok(())
+}
+
+/// Reads what stands behind the elements, and returns the shape in which they are nested and how many values
+/// stand before.
+fn trailer(encoded: &[u8], elements: &Elements<'_>) -> Result<(Vec<u64>, u64)> {
+    let mut json = Jiter::new(encoded).with_allow_inf_nan();
+    let mut last: [&[u8]; 2] = [&[], &[]];
+    let mut values = 0_u64;
+    let mut next = json.next_array()?;
+    while let Some(peek) = next {
+        let start = json.current_index();
+        json.known_skip(peek)?;
+        values += 1;
+        last = [last[1], json.slice_to_current(start)];
+        next = json.array_step()?;
+    }
+    json.finish()?;
+    let text = |part: &[u8]| serde_json::from_slice::<String>(part);
+    let (dtype, shape, behind) = match text(last[1]) {
+        Ok(dtype) => (dtype, None, 1),
+        Err(_) => {
+            let expected = |error| corrupt(format!("the end is no type and shape: {error}"));
+            let shape = serde_json::from_slice(last[1]).map_err(expected)?;
+            (text(last[0]).map_err(expected)?, Some(shape), 2)
+        }
+    };
+    let shape = stored_shape(elements.form(), &dtype, shape)?;
+    Ok((shape, values - behind))
+}
+
+/// Reads elements that are nested as `shape` says.
+fn nested(
+    json: &mut Jiter<'_>,
+    peek: Peek,
+    shape: &[u64],
+    elements: &mut Elements<'_>,
+    scratch: &mut Vec<u8>,
+) -> Result<()> {
+    let Some((&rows, row)) = shape.split_first() else {
+        return element(json, peek, elements, scratch);
+    };
+    let wrong = || corrupt("elements are not nested as the shape says");
+    let mut next = match peek {
+        Peek::Array => json.known_array()?,
+        _ => return Err(wrong()),
+    };
+    for _ in 0..rows {
+        nested(json, next.ok_or_else(wrong)?, row, elements, scratch)?;
+        next = json.array_step()?;
+    }
+    next.map_or(Ok(()), |_| Err(wrong()))
+}
+
+fn element(
+    json: &mut Jiter<'_>,
+    peek: Peek,
+    elements: &mut Elements<'_>,
+    scratch: &mut Vec<u8>,
+) -> Result<()> {
+    if peek == Peek::String {
+        return elements.add(&Element::Text(json.known_str()?.into()));
+    }
+    scratch.clear();
+    copy(json, peek, elements, scratch, 0)?;
+    let text = std::str::from_utf8(scratch).map_err(corrupt)?;
+    elements.add(&Element::Json(text.into()))
+}
+
+/// Copies a value without the space between its parts.
+fn copy(
+    json: &mut Jiter<'_>,
+    peek: Peek,
+    elements: &Elements<'_>,
+    out: &mut Vec<u8>,
+    depth: usize,
+) -> Result<()> {
+    elements.check_room(out.len())?;
+    if depth > MAX_DEPTH {
+        return Err(corrupt(format!("a value nests deeper than {MAX_DEPTH}")));
+    }
+    match peek {
+        Peek::Array => {
+            out.push(b'[');
+            let mut next = json.known_array()?;
+            while let Some(peek) = next {
+                copy(json, peek, elements, out, depth + 1)?;
+                next = json.array_step()?;
+                out.extend(next.map(|_| b','));
+            }
+            out.push(b']');
+        }
+        Peek::Object => {
+            out.push(b'{');
+            let mut key = json.known_object()?.map(str::to_string);
+            while let Some(name) = key {
+                push_text(out, &name)?;
+                out.push(b':');
+                let peek = json.peek()?;
+                copy(json, peek, elements, out, depth + 1)?;
+                key = json.next_key()?.map(str::to_string);
+                out.extend(key.as_ref().map(|_| b','));
+            }
+            out.push(b'}');
+        }
+        Peek::String => push_text(out, json.known_str()?)?,
+        Peek::Null | Peek::True | Peek::False => {
+            let start = json.current_index();
+            json.known_skip(peek)?;
+            out.extend_from_slice(json.slice_to_current(start));
+        }
+        number => out.extend_from_slice(json.known_number_bytes(number)?),
+    }
+    Ok(())
+}
+
+/// Appends text as a JSON string.
+pub(super) fn push_text(out: &mut Vec<u8>, text: &str) -> Result<()> {
+    serde_json::to_writer(out, text).map_err(corrupt)
+}
+
+/// Writes a chunk of as many elements as its shape says.
+pub(super) fn write(elements: &[Element<'_>], dtype: &str, shape: &[u64]) -> Result<Vec<u8>> {
+    let mut out = Vec::new();
+    let mut rest = elements.iter();
+    out.push(b'[');
+    let (rows, row) = match shape.split_first() {
+        Some((&rows, row)) => (rows, row),
+        None => (1, shape),
+    };
+    for _ in 0..rows {
+        write_nested(&mut rest, row, &mut out)?;
+        out.push(b',');
+    }
+    push_text(&mut out, dtype)?;
+    out.push(b',');
+    serde_json::to_writer(&mut out, shape).map_err(corrupt)?;
+    out.push(b']');
+    Ok(out)
+}
+
+fn write_nested(
+    rest: &mut std::slice::Iter<'_, Element<'_>>,
+    shape: &[u64],
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let Some((&rows, row)) = shape.split_first() else {
+        return match rest.next() {
+            Some(Element::Text(text)) => push_text(out, text),
+            Some(Element::Json(text)) => {
+                out.extend_from_slice(text.as_bytes());
+                Ok(())
+            }
+            Some(Element::Bytes(_)) => Err(Error::invalid("json", "an element is no UTF-8")),
+            None => Err(Error::invalid("json", "too few elements")),
+        };
+    };
+    for n in 0..rows {
+        out.push(if n == 0 { b'[' } else { b',' });
+        write_nested(rest, row, out)?;
+    }
+    out.push(b']');
+    Ok(())
+}
