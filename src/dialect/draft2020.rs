@@ -95,12 +95,17 @@ fn codecs(members: &Map<String, Value>, typed: &Typed) -> Result<Vec<CodecSpec>>
     let identifier = compressor.get("codec").and_then(Value::as_str);
     let configuration = compressor.get("configuration").and_then(Value::as_object);
     let rank = lengths(members, "shape")?.len();
-    codecs.extend(draft_codecs::named(
+    let compressor = draft_codecs::named(
         identifier.ok_or_else(wrong)?,
         configuration.cloned().unwrap_or_default(),
         typed,
         rank,
-    )?);
+    )?;
+    // A compressor of numbers takes them as they are.
+    if compressor.as_ref().is_some_and(draft_codecs::makes_bytes) {
+        codecs.pop_if(|last| last.name == "bytes");
+    }
+    codecs.extend(compressor);
     Ok(codecs)
 }
 
@@ -109,4 +114,36 @@ fn group(members: &Map<String, Value>) -> Result<Group> {
     Ok(Group {
         attributes: draft_array::attributes(members)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::dialect::typestr;
+
+    fn names(dtype: &str, filters: Value, compressor: Value) -> Vec<String> {
+        let members = json!({
+            "shape": [1], "compressor": compressor, "attributes": { "filters": filters },
+        });
+        let typed = typestr::parse(&json!(dtype)).unwrap();
+        let found = codecs(members.as_object().unwrap(), &typed).unwrap();
+        found.into_iter().map(|codec| codec.name).collect()
+    }
+
+    #[test]
+    fn filters_stand_before_the_compressor() {
+        let uri =
+            |name: &str| json!({ "codec": format!("https://purl.org/zarr/spec/codec/{name}/1.0") });
+        let filters =
+            json!([{ "id": "delta", "dtype": "<i4" }, { "id": "shuffle", "elementsize": 4 }]);
+        assert_eq!(
+            names("<i4", filters, uri("gzip")),
+            ["numcodecs.delta", "bytes", "numcodecs.shuffle", "gzip"]
+        );
+        assert_eq!(names("<i4", json!([]), uri("pcodec")), ["numcodecs.pcodec"]);
+        let text = json!([{ "id": "vlen-utf8" }]);
+        assert_eq!(names("|O", text, json!(null)), ["vlen-utf8"]);
+    }
 }

@@ -28,7 +28,7 @@ const ELEMENT_CODECS: [&str; 8] = [
 ];
 
 /// Codecs that turn elements into bytes, each in its own way.
-const BYTES_CODECS: [&str; 9] = [
+const BYTES_CODECS: [&str; 11] = [
     "bytes",
     "sharding_indexed",
     "vlen-bytes",
@@ -37,8 +37,23 @@ const BYTES_CODECS: [&str; 9] = [
     "numcodecs.json2",
     "numcodecs.msgpack",
     "numcodecs.msgpack2",
+    "numcodecs.pcodec",
     "numcodecs.vlen-array",
+    "numcodecs.zfpy",
 ];
+
+/// Those that write down the shape of what they are given, and so see no memory layout.
+const SHAPED_CODECS: [&str; 4] = [
+    "numcodecs.json",
+    "numcodecs.json2",
+    "numcodecs.msgpack",
+    "numcodecs.msgpack2",
+];
+
+/// Whether a codec turns elements into bytes, so that `bytes` has no place beside it.
+pub(super) fn makes_bytes(codec: &CodecSpec) -> bool {
+    BYTES_CODECS.contains(&codec.name.as_str())
+}
 
 /// Builds the chain of a chunk: memory layout, codecs on elements, byte order, codecs on bytes. Byte order
 /// stands before the first codec that works on bytes, unless a codec says where.
@@ -47,8 +62,9 @@ pub(super) fn chain(
     typed: &Typed,
     steps: Vec<CodecSpec>,
 ) -> Vec<CodecSpec> {
-    let makes_bytes = |step: &CodecSpec| BYTES_CODECS.contains(&step.name.as_str());
+    let is_shaped = |step: &CodecSpec| SHAPED_CODECS.contains(&step.name.as_str());
     let works_on_bytes = |step: &CodecSpec| !ELEMENT_CODECS.contains(&step.name.as_str());
+    let order = order.filter(|_| !steps.first().is_some_and(is_shaped));
     let mut chain: Vec<CodecSpec> = order.into_iter().collect();
     let place = steps.iter().position(works_on_bytes).unwrap_or(steps.len());
     let stated = steps.iter().any(makes_bytes);
@@ -281,6 +297,10 @@ mod tests {
         assert_eq!(
             order(&["numcodecs.delta"]),
             ["transpose", "numcodecs.delta", "bytes"]
+        );
+        assert_eq!(
+            order(&["numcodecs.json2", "zstd"]),
+            ["numcodecs.json2", "zstd"]
         );
         assert_eq!(order(&["bytes", "gzip"]), ["transpose", "bytes", "gzip"]);
         assert_eq!(

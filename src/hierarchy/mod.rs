@@ -249,6 +249,24 @@ mod tests {
     }
 
     #[test]
+    fn a_fallback_is_warned_of_once() {
+        let uri = "https://purl.org/zarr/spec/protocol/core/3.0";
+        let entry = format!(r#"{{"zarr_format": "{uri}", "metadata_encoding": "{uri}"}}"#);
+        let array = r#"{"shape": [1], "chunk_grid": {"type": "regular", "chunk_shape": [1]},
+            "data_type": {"extension": "http://x.org/t", "type": "ip", "fallback": "r8"}}"#;
+        let hierarchy = with(&[
+            ("zarr.json", &entry),
+            ("meta/root/a.array.json", array),
+            ("meta/root/b.array.json", array),
+        ]);
+        for path in ["a", "b", "a"] {
+            let found = hierarchy.node(&Key::new(path).unwrap()).unwrap().unwrap();
+            assert!(found.array().is_some());
+        }
+        assert_eq!(hierarchy.warned.lock().unwrap().len(), 1);
+    }
+
+    #[test]
     fn unchanged_documents_keep_the_node() {
         let hierarchy = with(&[("zarr.json", GROUP)]);
         let first = hierarchy.node(&Key::root()).unwrap().unwrap();
