@@ -29,6 +29,7 @@ CODECS = {
     "blosc",
     "bytes",
     "bz2",
+    "categorize",
     "crc32",
     "crc32c",
     "delta",
@@ -51,11 +52,14 @@ CODECS = {
     "sharding_indexed",
     "shuffle",
     "transpose",
+    "vlen-array",
+    "vlen-bytes",
+    "vlen-utf8",
     "zlib",
     "zstd",
 }
 DATA_TYPES = re.compile(
-    r"[<>|][biufc]\d+|\|V\d+|bool|u?int(8|16|32|64)|float(16|32|64)|complex(64|128)|r\d+"
+    r"[<>|][biufcSU]\d+|[<>][Mm]8(\[\w+\])?|\|V\d+|\|O|bytes|string|bool|u?int(8|16|32|64)|float(16|32|64)|complex(64|128)|r\d+"
 )
 
 # A decoded file longer than this cannot be: an offset in a file is a signed 64-bit number.
