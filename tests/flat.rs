@@ -26,6 +26,9 @@ struct Case {
     chunk: Vec<u64>,
     /// Inner chunks along each dimension of a shard; none without sharding.
     inner: Option<Vec<u64>>,
+    /// For a rectilinear grid, runs of chunks along each dimension: length, in inner chunks with sharding, and
+    /// count. Without runs all chunks of the dimension are alike.
+    edges: Option<Vec<Vec<(u64, u64)>>>,
     data_type: &'static str,
     fortran: bool,
     big: bool,
@@ -40,23 +43,60 @@ fn cases() -> impl Strategy<Value = Case> {
             prop::collection::vec(prop_oneof![9 => 1u64..5, 1 => Just(0)], rank),
             prop::collection::vec(1u64..4, rank),
             prop::option::of(prop::collection::vec(1u64..3, rank)),
+            prop::option::of(prop::collection::vec(
+                prop::collection::vec((1u64..4, 1u64..3), 0..4),
+                rank,
+            )),
             types.clone(),
             any::<[bool; 3]>(),
             prop::collection::vec(any::<bool>(), 16),
         )
             .prop_map(
-                |(shape, chunk, inner, data_type, [fortran, big, compressed], stored)| Case {
-                    shape,
-                    chunk,
-                    inner,
-                    data_type,
-                    fortran,
-                    big,
-                    compressed,
-                    stored,
+                |(shape, chunk, inner, edges, data_type, [fortran, big, compressed], stored)| {
+                    Case {
+                        shape,
+                        chunk,
+                        inner,
+                        edges,
+                        data_type,
+                        fortran,
+                        big,
+                        compressed,
+                        stored,
+                    }
                 },
             )
     })
+}
+
+/// Returns the chunk grid over chunks or shards of the shape `chunk`.
+fn chunk_grid(case: &Case, chunk: &[u64]) -> Value {
+    let Some(edges) = &case.edges else {
+        return json!({"name": "regular", "configuration": {"chunk_shape": chunk}});
+    };
+    let axes = edges.iter().enumerate().map(|(axis, runs)| {
+        if runs.is_empty() {
+            return json!(chunk[axis]);
+        }
+        let unit = case.inner.as_ref().map_or(1, |_| case.chunk[axis]);
+        let covered: u64 = runs
+            .iter()
+            .map(|(length, count)| length * unit * count)
+            .sum();
+        let mut list: Vec<Value> = runs
+            .iter()
+            .map(|&(length, count)| match count {
+                1 => json!(length * unit),
+                _ => json!([length * unit, count]),
+            })
+            .collect();
+        if covered < case.shape[axis] {
+            list.push(json!([unit, (case.shape[axis] - covered).div_ceil(unit)]));
+        }
+        Value::Array(list)
+    });
+    let shapes: Vec<Value> = axes.collect();
+    json!({"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": shapes}})
 }
 
 fn metadata(case: &Case) -> Value {
@@ -87,7 +127,7 @@ fn metadata(case: &Case) -> Value {
     };
     json!({
         "zarr_format": 3, "node_type": "array", "shape": case.shape, "data_type": case.data_type,
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk}},
+        "chunk_grid": chunk_grid(case, &chunk),
         "chunk_key_encoding": "default", "fill_value": fill, "codecs": codecs,
     })
 }
@@ -152,8 +192,7 @@ fn write(case: &Case, folder: &Path) -> Vec<u8> {
     let total = array.byte_length().unwrap() as usize;
     let fill = &array.fill_value.bytes;
     let mut whole: Vec<u8> = fill.iter().copied().cycle().take(total).collect();
-    let pipeline = Pipeline::new(&array, 1 << 20).unwrap();
-    let grid = Grid::new(&array.shape, &array.chunk_shape).unwrap();
+    let grid = Grid::of(&array).unwrap();
     let region = Region::whole(&array.shape);
     let mut number = 0;
     grid.visit(&region, |index, start, part| {
@@ -161,13 +200,20 @@ fn write(case: &Case, folder: &Path) -> Vec<u8> {
         if !case.stored[index.0 as usize % case.stored.len()] {
             return true;
         }
-        let bytes = array.chunk_shape.iter().product::<u64>() as usize * size;
+        // A regular array with chunks like this one.
+        let alike = Array {
+            chunk_shape: grid.shape_of(index).to_vec(),
+            chunk_edges: Vec::new(),
+            ..array.clone()
+        };
+        let pipeline = Pipeline::new(&alike, 1 << 20).unwrap();
+        let bytes = alike.chunk_shape.iter().product::<u64>() as usize * size;
         let chunk: Vec<u8> = (0..bytes)
             .map(|i| ((i * 31 + number * 7) % 253) as u8)
             .collect();
         let from = Layout {
             start,
-            shape: grid.chunk_shape(),
+            shape: &alike.chunk_shape,
             skipped: 0,
         };
         let to = Layout {
@@ -176,7 +222,7 @@ fn write(case: &Case, folder: &Path) -> Vec<u8> {
             skipped: 0,
         };
         Runs::new(part, from, to, size).copy(&chunk, &mut whole);
-        let encoded = encode(&pipeline, &array, &chunk);
+        let encoded = encode(&pipeline, &alike, &chunk);
         let key = array.keys.candidates(&grid.indices(index)).remove(0);
         let path = folder.join(String::from_utf8(key).unwrap());
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -187,7 +233,7 @@ fn write(case: &Case, folder: &Path) -> Vec<u8> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
     fn any_range_is_the_slice_of_the_whole(

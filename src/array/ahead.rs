@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::array::Decoder;
+use crate::array::decoder::Decoder;
 use crate::array::flat::Flat;
 use crate::grid::ChunkIndex;
 use crate::grid::boxes;

@@ -7,12 +7,14 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::array::Decoder;
 use crate::array::OpenArray;
+use crate::array::decoder::Decoder;
+use crate::array::decoder::leave;
 use crate::array::generation::Generation;
 use crate::array::opened::Stored;
 use crate::buffer;
 use crate::cache::Permit;
+use crate::codec::Pipeline;
 use crate::codec::ShardIndex;
 use crate::codec::ShardLevel;
 use crate::error::Error;
@@ -194,14 +196,13 @@ impl OpenArray {
 
     fn place(&self, decoder: &Decoder, piece: ChunkIndex) -> Place {
         let mut indices = decoder.pieces.indices(piece);
-        let mut inner = Vec::with_capacity(decoder.pipeline.shards().len());
-        for level in decoder.pipeline.shards().iter().rev() {
-            let mut number = 0;
-            for (index, &count) in indices.iter_mut().zip(level.chunks_per_shard()) {
-                number = number * count + *index % count;
-                *index /= count;
+        let levels = decoder.pipeline.shards();
+        let mut inner = Vec::with_capacity(levels.len());
+        if let Some((outermost, within)) = levels.split_first() {
+            for level in within.iter().rev() {
+                inner.push(leave(&mut indices, level.chunks_per_shard()));
             }
-            inner.push(number as usize);
+            inner.push(decoder.leave_shard(&mut indices, outermost));
         }
         inner.reverse();
         let stored = decoder
@@ -222,9 +223,10 @@ impl OpenArray {
             .engine
             .cache
             .load(&(self.id, 0, piece.0), deadline, || {
-                let decoded = match decoder.pipeline.shards() {
-                    [] => self.load_whole(decoder, place, deadline)?,
-                    levels => self.load_inner(decoder, levels, place, deadline)?,
+                let pipeline = decoder.pipeline_of(ChunkIndex(place.stored))?;
+                let decoded = match pipeline.shards() {
+                    [] => self.load_whole(&pipeline, place, deadline)?,
+                    _ => self.load_inner(decoder, &pipeline, place, deadline)?,
                 };
                 decoded
                     .map(|decoded| Cached::Chunk(Arc::new(decoded)))
@@ -247,26 +249,26 @@ impl OpenArray {
     /// Fetches and decodes a stored chunk as a whole.
     fn load_whole(
         &self,
-        decoder: &Decoder,
+        pipeline: &Pipeline,
         place: &Place,
         deadline: Instant,
     ) -> Result<Option<Decoded>> {
-        let decoded = decoder.pipeline.chunk_bytes() as u64;
+        let decoded = pipeline.chunk_bytes() as u64;
         let usual = decoded + decoded / 8 + (64 << 10);
-        let mut room = self.reserve(decoder, usual, deadline)?;
+        let mut room = self.reserve(pipeline, usual, deadline)?;
         for key in self.keys(&place.indices)? {
             let object = match self.hierarchy.store().get(&key, usual) {
                 Err(error) if error.kind() == Kind::TooLarge => {
                     drop(room);
                     let longest = self.check_length(&key, decoded)?;
-                    room = self.reserve(decoder, longest, deadline)?;
+                    room = self.reserve(pipeline, longest, deadline)?;
                     self.hierarchy.store().get(&key, longest)?
                 }
                 answer => answer?,
             };
             if let Some(object) = object {
                 self.generations.note(place.stored, Some(object.version));
-                let decoded = self.decode(decoder, (&key, object.version), object.bytes, room);
+                let decoded = self.decode(pipeline, (&key, object.version), object.bytes, room);
                 return decoded.map(Some);
             }
         }
@@ -275,12 +277,12 @@ impl OpenArray {
     }
 
     /// Takes room for a decoded piece and its encoded bytes.
-    fn reserve(&self, decoder: &Decoder, encoded: u64, deadline: Instant) -> Result<Permit> {
+    fn reserve(&self, pipeline: &Pipeline, encoded: u64, deadline: Instant) -> Result<Permit> {
         // The bytes of an uncompressed chunk are the chunk.
-        let decoded = if decoder.pipeline.is_identity() {
+        let decoded = if pipeline.is_identity() {
             0
         } else {
-            decoder.pipeline.chunk_bytes() as u64
+            pipeline.chunk_bytes() as u64
         };
         let room = self
             .engine
@@ -305,16 +307,13 @@ impl OpenArray {
 
     fn decode(
         &self,
-        decoder: &Decoder,
+        pipeline: &Pipeline,
         (key, version): (&Key, Version),
         encoded: Vec<u8>,
         mut room: Permit,
     ) -> Result<Decoded> {
         let start = Instant::now();
-        let bytes = decoder
-            .pipeline
-            .decode(encoded)
-            .map_err(|error| error.about(key))?;
+        let bytes = pipeline.decode(encoded).map_err(|error| error.about(key))?;
         let stats = &self.engine.stats;
         stats
             .decode_nanoseconds
@@ -333,7 +332,7 @@ impl OpenArray {
     fn load_inner(
         &self,
         decoder: &Decoder,
-        levels: &[ShardLevel],
+        pipeline: &Pipeline,
         place: &Place,
         deadline: Instant,
     ) -> Result<Option<Decoded>> {
@@ -345,7 +344,7 @@ impl OpenArray {
             start: 0,
             length: stored.meta.size,
         };
-        for (depth, level) in levels.iter().enumerate() {
+        for (depth, level) in pipeline.shards().iter().enumerate() {
             let number = self.index_number(decoder, place, depth);
             let index = self.index(level, depth as u8 + 1, number, &shard, deadline)?;
             let entry = place.inner.get(depth).copied().unwrap_or(usize::MAX);
@@ -356,18 +355,18 @@ impl OpenArray {
             shard.start += range.start;
             shard.length = range.end - range.start;
         }
-        let decoded = decoder.pipeline.chunk_bytes() as u64;
+        let decoded = pipeline.chunk_bytes() as u64;
         if shard.length > decoded.saturating_mul(8).saturating_add(1 << 20) {
             let found = format!("an inner chunk of {} bytes for {decoded}", shard.length);
             return Err(Error::corrupt(&stored.key, found));
         }
-        let room = self.reserve(decoder, shard.length, deadline)?;
+        let room = self.reserve(pipeline, shard.length, deadline)?;
         let bytes = shard.read(0, shard.length)?;
-        self.decode(decoder, (&stored.key, stored.meta.version), bytes, room)
+        self.decode(pipeline, (&stored.key, stored.meta.version), bytes, room)
             .map(Some)
     }
 
-    /// Returns the number that tells the shards of one depth apart.
+    /// Returns the number that tells the shards of one depth apart: by the inner chunks of the largest shard.
     fn index_number(&self, decoder: &Decoder, place: &Place, depth: usize) -> u64 {
         let outer = decoder
             .pipeline

@@ -9,10 +9,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::array::Decoder;
 use crate::array::OpenArray;
 use crate::array::chunk::Chunk;
 use crate::array::chunk::Decoded;
+use crate::array::decoder::Decoder;
 use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::error::Result;
@@ -177,9 +177,10 @@ impl Flat {
         };
         let mut out = Buffer::default();
         for part in parts {
+            let shape = decoder.pieces.shape_of(part.piece);
             let from = Layout {
                 start: &part.start,
-                shape: decoder.pieces.chunk_shape(),
+                shape: &shape,
                 skipped: 0,
             };
             let runs = Runs::new(&part.part, from, to, size);
@@ -217,14 +218,18 @@ impl Flat {
         };
         let mut out = Buffer::of_length((aligned.end - aligned.start) as usize);
         for part in parts {
+            let shape = decoder.pieces.shape_of(part.piece);
             let from = Layout {
                 start: &part.start,
-                shape: decoder.pieces.chunk_shape(),
+                shape: &shape,
                 skipped: 0,
             };
             let runs = Runs::new(&part.part, from, to, size);
             match self.array.stored(decoder, part.piece.0)? {
-                Some(stored) => stored.scatter(&runs, decoder.pipeline.chunk_bytes(), &mut out)?,
+                Some(stored) => {
+                    let length = decoder.pipeline_of(part.piece)?.chunk_bytes();
+                    stored.scatter(&runs, length, &mut out)?;
+                }
                 None => runs.fill(&self.array.array.fill_value.bytes, &mut out),
             }
         }

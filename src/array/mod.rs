@@ -1,6 +1,6 @@
 //! An array opened: its metadata, how its chunks decode, and what of them is in memory.
 //!
-//! `chunk` loads and decodes one chunk, `flat` puts chunks together into ranges of a flat file,
+//! `decoder` knows how, `chunk` loads and decodes one chunk, `flat` puts chunks together into ranges of a flat file,
 //! `generation` knows which content of a stored key is the current one. An array that cannot be decoded is
 //! opened all the same; its reads say why.
 
@@ -19,11 +19,11 @@ use lru::LruCache;
 
 use crate::array::chunk::CacheKey;
 use crate::array::chunk::Cached;
+use crate::array::decoder::Decoder;
 use crate::array::generation::Generations;
 use crate::array::opened::Opened;
 use crate::cache::Budget;
 use crate::cache::Cache;
-use crate::codec::Pipeline;
 use crate::error::Error;
 use crate::error::Kind;
 use crate::error::Result;
@@ -37,6 +37,7 @@ use crate::store::Key;
 
 mod ahead;
 pub mod chunk;
+mod decoder;
 pub mod flat;
 pub mod generation;
 mod opened;
@@ -135,6 +136,7 @@ pub struct OpenArray {
     array: Array,
     /// Bytes of an element; 0 if that is not known.
     element: usize,
+    stored: Result<Grid>,
     decoder: Result<Decoder>,
     generations: Generations,
     opened: Opened,
@@ -144,45 +146,21 @@ pub struct OpenArray {
     engine: Arc<Engine>,
 }
 
-/// How the chunks of an array decode.
-struct Decoder {
-    pipeline: Pipeline,
-    /// The smallest pieces that decode alone: chunks, or inner chunks of shards.
-    pieces: Grid,
-    /// The chunks as they are stored.
-    stored: Grid,
-}
-
-impl Decoder {
-    fn new(array: &Array, limits: &Limits) -> Result<Decoder> {
-        // How long a chunk of elements without a fixed length becomes is known only afterwards, so it may
-        // never take all memory.
-        let most = match array.data_type.is_variable() {
-            true => limits.max_chunk.min(limits.memory / 4),
-            false => limits.max_chunk,
-        };
-        let pipeline = Pipeline::new(array, most)?;
-        let pieces = Grid::new(&array.shape, pipeline.chunk_shape())?;
-        let stored = Grid::new(&array.shape, &array.chunk_shape)?;
-        Ok(Decoder {
-            pipeline,
-            pieces,
-            stored,
-        })
-    }
-}
-
 impl OpenArray {
     fn new(found: Arc<Found>, hierarchy: Arc<Hierarchy>, engine: Arc<Engine>) -> Result<OpenArray> {
         let array = found
             .array()
             .ok_or_else(|| Error::invalid(&found.path, "is not an array"))?
             .clone();
-        let decoder =
-            Decoder::new(&array, &engine.limits).map_err(|error| error.about(&found.path));
+        let stored = Grid::of(&array).map_err(|error| error.about(&found.path));
+        let decoder = stored.as_ref().map_err(Error::clone).and_then(|stored| {
+            let decoder = Decoder::new(&array, stored, &engine.limits);
+            decoder.map_err(|error| error.about(&found.path))
+        });
         Ok(OpenArray {
             id: engine.last_id.fetch_add(1, Ordering::Relaxed) + 1,
             element: array.element_size().unwrap_or(0),
+            stored,
             decoder,
             opened: Opened::default(),
             lengths: Mutex::default(),
@@ -204,9 +182,14 @@ impl OpenArray {
         &self.found
     }
 
-    /// Returns the grid of chunks as stored, or why the array cannot be decoded.
+    /// Returns the grid of chunks as stored; it exists whether or not they decode.
     pub fn stored_grid(&self) -> Result<&Grid> {
-        self.decoder().map(|decoder| &decoder.stored)
+        self.stored.as_ref().map_err(Error::clone)
+    }
+
+    /// Says why the array cannot be decoded, if that is so.
+    pub fn check_decodable(&self) -> Result<()> {
+        self.decoder().map(drop)
     }
 
     /// Whether stored chunks are their own decoded form, on this machine, in rows of at least `run` bytes:
@@ -215,7 +198,7 @@ impl OpenArray {
         let Ok(decoder) = self.decoder() else {
             return false;
         };
-        let row = self.array.chunk_shape.last().copied().unwrap_or(1);
+        let row = decoder.stored.chunk_shape().last().copied().unwrap_or(1);
         decoder.pipeline.is_identity()
             && decoder.pipeline.shards().is_empty()
             && self.hierarchy.store().folder().is_some()

@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use lru::LruCache;
 
-use crate::array::Decoder;
 use crate::array::OpenArray;
+use crate::array::decoder::Decoder;
 use crate::array::generation::Generation;
 use crate::error::Error;
 use crate::error::Kind;

@@ -6,9 +6,9 @@
 
 use std::ops::Range;
 
-use crate::array::Decoder;
 use crate::array::OpenArray;
 use crate::array::chunk::Chunk;
+use crate::array::decoder::Decoder;
 use crate::cache::Permit;
 use crate::error::Error;
 use crate::error::Result;
@@ -152,7 +152,7 @@ impl OpenArray {
         let chunk = self.piece(decoder, piece)?;
         let mut places = Vec::new();
         if let Chunk::Data(decoded) = &chunk {
-            let count: u64 = decoder.pieces.chunk_shape().iter().product();
+            let count: u64 = decoder.pieces.shape_of(piece).iter().product();
             let mut rest = decoded.bytes();
             let whole = rest.len();
             while let Some((_, after)) = split(rest) {
@@ -199,11 +199,11 @@ fn slabs(region: &Region, decoder: &Decoder) -> Vec<Region> {
     let Some((&start, &rows)) = region.start.first().zip(region.shape.first()) else {
         return vec![region.clone()];
     };
-    let chunk = decoder.pieces.chunk_shape().first().copied().unwrap_or(1);
     let mut slabs = Vec::new();
     let mut at = start;
     while at < start + rows {
-        let end = ((at / chunk + 1) * chunk).min(start + rows);
+        let (first, length) = decoder.pieces.span(0, decoder.pieces.chunk_at(0, at));
+        let end = first.saturating_add(length).min(start + rows);
         let mut slab = region.clone();
         slab.start[0] = at;
         slab.shape[0] = end - at;

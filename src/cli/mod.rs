@@ -49,7 +49,7 @@ pub enum Command {
     ///
     /// Returns when the mount answers; a process in the background serves it until it is unmounted with
     /// 'zarrfs umount', 'umount' or 'fusermount3 -u', or gets SIGTERM, SIGINT or SIGHUP.
-    Mount(MountArgs),
+    Mount(Box<MountArgs>),
     /// Unmount a directory
     ///
     /// The directory is free at once, also when programs still use the mount or its daemon is gone.
@@ -68,7 +68,7 @@ in a value is written \\,";
 #[derive(Args, Debug)]
 #[command(after_long_help = OPTIONS)]
 pub struct MountArgs {
-    /// The store: a directory or a URL
+    /// The store: a directory, a zip archive or a URL; a path after an archive is a folder in it
     pub store: String,
     /// Where to mount it: an empty directory, or /dev/fd/N for a descriptor that is mounted already
     pub dir: PathBuf,
@@ -149,7 +149,7 @@ pub struct UmountArgs {
     about = "Mount a Zarr store; for mount(8)"
 )]
 pub struct HelperArgs {
-    /// The store: a directory or a URL
+    /// The store: a directory, a zip archive or a URL; a path after an archive is a folder in it
     pub store: String,
     /// The mountpoint
     pub dir: PathBuf,

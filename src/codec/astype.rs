@@ -2,6 +2,8 @@
 //!
 //! Lossless only where the encoded type holds every value of the decoded one.
 
+use serde_json::Value;
+
 use crate::error::Error;
 use crate::error::Result;
 
@@ -29,8 +31,8 @@ pub(super) fn build(members: Members<'_>, place: &Place<'_>) -> Result<Codec> {
     let decoded = decoded_dtype(members, "decode_dtype", place)?;
     let encoded = Dtype::member(members, "encode_dtype")?
         .ok_or_else(|| members.wrong("encode_dtype", "a type as numpy names it"))?;
-    if decoded.parts != encoded.parts {
-        let what = "astype between complex and other numbers";
+    if decoded.parts != encoded.parts || names_dates(members) {
+        let what = "astype between complex and other numbers, or of dates";
         return Err(Error::unsupported("codecs", what));
     }
     let cast = AsType {
@@ -38,6 +40,17 @@ pub(super) fn build(members: Members<'_>, place: &Place<'_>) -> Result<Codec> {
         encoded: encoded.number,
     };
     Numeric::new(NAME, decoded, encoded, cast).at(place)
+}
+
+/// Returns whether a type is one of dates, whose units numpy would convert.
+fn names_dates(members: Members<'_>) -> bool {
+    ["encode_dtype", "decode_dtype"].iter().any(|name| {
+        let text = members
+            .get(name)
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        text.contains("M8") || text.contains("m8")
+    })
 }
 
 impl Kernel for AsType {
@@ -84,6 +97,14 @@ mod tests {
         assert!(pipeline.is_lossy());
         assert!(!astype("float32", "<f8").is_lossy());
         assert!(astype("int32", "<f4").is_lossy());
+    }
+
+    #[test]
+    fn dates_are_refused() {
+        let members = json!({ "encode_dtype": "<M8[s]", "decode_dtype": "<M8[ns]" });
+        let astype = json!({ "name": "numcodecs.astype", "configuration": members });
+        let error = pipeline("int64", &[2], json!([astype])).unwrap_err();
+        assert_eq!(error.kind(), Kind::Unsupported);
     }
 
     #[test]

@@ -290,6 +290,7 @@ mod tests {
             dialect: "v3",
             shape: chunk_shape.to_vec(),
             chunk_shape: chunk_shape.to_vec(),
+            chunk_edges: Vec::new(),
             fill_value: FillValue {
                 bytes: vec![3; data_type.size().unwrap_or(0)],
                 json: Value::Null,

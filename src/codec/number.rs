@@ -200,6 +200,7 @@ mod tests {
             ("<U4", None),
             ("|O", None),
             ("<M8[ns]", dtype(Number::I64, 1, false)),
+            (">m8[s]", dtype(Number::I64, 1, true)),
             ("i3", None),
             ("", None),
         ] {

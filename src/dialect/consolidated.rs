@@ -12,6 +12,9 @@ use crate::error::Error;
 use crate::error::Result;
 use crate::store::Key;
 
+/// Keys and what is stored under them.
+pub type Documents = Vec<(Key, Vec<u8>)>;
+
 /// The document of v2 and of zarr-python's experimental v3.
 pub const DOCUMENT: &[u8] = b".zmetadata";
 
@@ -42,7 +45,7 @@ pub fn listed(bytes: &[u8]) -> Result<Vec<(Key, Vec<u8>)>> {
 /// Nothing if it is null.
 ///
 /// Fails with `Unsupported` for another kind than inline.
-pub fn inline(member: &Value) -> Result<Option<Vec<(Key, Vec<u8>)>>> {
+pub fn inline(member: &Value) -> Result<Option<Documents>> {
     if member.is_null() {
         return Ok(None);
     }

@@ -72,6 +72,7 @@ pub(super) fn read(
         attributes: attributes(members)?,
         undecodable: undecodable.or(unknown_order).or(transformed.undecodable),
         chunk_shape: transformed.chunk_shape,
+        chunk_edges: Vec::new(),
         data_type: typed.data_type,
         shape,
     };

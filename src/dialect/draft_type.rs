@@ -188,7 +188,7 @@ fn digits(value: &Value) -> Option<(&str, usize)> {
 /// Reads digits of 1 or 4 bits, the most significant first, into bytes.
 fn bytes_of(digits: &str, bits: usize) -> Option<Vec<u8>> {
     let whole = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-    if !whole || digits.len() * bits % 8 != 0 {
+    if !whole || !(digits.len() * bits).is_multiple_of(8) {
         return None;
     }
     let texts = digits.as_bytes().chunks(8 / bits);

@@ -30,6 +30,7 @@ mod stored_order;
 pub mod typestr;
 pub mod v2;
 pub mod v3;
+mod v3_grid;
 pub mod v3_type;
 
 pub use crate::dialect::choice::Choice;

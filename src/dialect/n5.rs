@@ -116,6 +116,7 @@ fn array(path: &Key, members: Map<String, Value>) -> Result<Array> {
         attributes: user_attributes(members),
         shape,
         chunk_shape,
+        chunk_edges: Vec::new(),
         data_type,
     })
 }

@@ -83,6 +83,7 @@ fn array(
         undecodable: undecodable(filters(members)?, &typed.data_type),
         shape,
         chunk_shape,
+        chunk_edges: Vec::new(),
         data_type: typed.data_type,
     })
 }

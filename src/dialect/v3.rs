@@ -9,10 +9,10 @@ use serde_json::json;
 
 use crate::dialect::Dialect;
 use crate::dialect::Document;
-use crate::dialect::check_shapes;
 use crate::dialect::fill;
 use crate::dialect::lengths;
 use crate::dialect::typestr::Typed;
+use crate::dialect::v3_grid;
 use crate::dialect::v3_type;
 use crate::error::Error;
 use crate::error::Result;
@@ -99,8 +99,7 @@ fn group(members: &Map<String, Value>) -> Result<Group> {
 
 fn array(path: &Key, members: &Map<String, Value>) -> Result<Array> {
     let shape = lengths(members, "shape")?;
-    let chunk_shape = chunk_shape(members)?;
-    check_shapes(&shape, &chunk_shape)?;
+    let grid = chunk_grid(members, &shape)?;
     let codecs = codecs(members.get("codecs"))?;
     let data_type = members
         .get("data_type")
@@ -117,7 +116,8 @@ fn array(path: &Key, members: &Map<String, Value>) -> Result<Array> {
         attributes: attributes(members),
         undecodable: undecodable(members),
         shape,
-        chunk_shape,
+        chunk_shape: grid.shape,
+        chunk_edges: grid.edges,
         data_type: typed.data_type,
     })
 }
@@ -130,10 +130,11 @@ fn is_big_endian(codec: &CodecSpec) -> bool {
 
 /// Says why the array's chunks cannot mean what they seem to.
 fn undecodable(members: &Map<String, Value>) -> Option<String> {
+    let other = || lost(members).or_else(|| not_understood(members, &ARRAY_MEMBERS));
     match members.get("storage_transformers") {
-        None | Some(Value::Null) => not_understood(members, &ARRAY_MEMBERS),
-        Some(Value::Array(list)) if list.is_empty() => not_understood(members, &ARRAY_MEMBERS),
-        Some(other) => Some(format!("storage_transformers: {other} is not known")),
+        None | Some(Value::Null) => other(),
+        Some(Value::Array(list)) if list.is_empty() => other(),
+        Some(found) => Some(format!("storage_transformers: {found} is not known")),
     }
 }
 
@@ -157,46 +158,40 @@ fn named<'a>(value: &'a Value, member: &str) -> Result<(&'a str, Option<&'a Map<
     Ok((name, value.get("configuration").and_then(Value::as_object)))
 }
 
-fn chunk_shape(members: &Map<String, Value>) -> Result<Vec<u64>> {
+fn chunk_grid(members: &Map<String, Value>, shape: &[u64]) -> Result<v3_grid::ChunkGrid> {
     let grid = members
         .get("chunk_grid")
         .ok_or_else(|| Error::corrupt("chunk_grid", "is missing"))?;
-    match named(grid, "chunk_grid")? {
-        ("regular", Some(configuration)) => lengths(configuration, "chunk_shape"),
-        (name, _) => Err(Error::unsupported(
-            "chunk_grid",
-            format!("{name} is not known"),
-        )),
-    }
+    let (name, configuration) = named(grid, "chunk_grid")?;
+    v3_grid::parse(name, configuration, shape)
 }
 
-/// Reads `chunk_key_encoding`: `default` has `c` before the indices, `v2` has nothing.
+/// Returns a complaint about chunks that lie nobody knows where.
+fn lost(members: &Map<String, Value>) -> Option<String> {
+    let encoding = members.get("chunk_key_encoding")?;
+    let (name, _) = named(encoding, "chunk_key_encoding").ok()?;
+    let known = ["default", "v2"].contains(&name);
+    (!known).then(|| format!("chunk_key_encoding: {name} is not known; expected default or v2"))
+}
+
+/// Reads `chunk_key_encoding`: `default` has `c` before the indices, `v2` has nothing. Of one that is not known
+/// no chunk is ever asked for (`lost`).
 fn keys(path: &Key, members: &Map<String, Value>) -> Result<KeyScheme> {
     let default = json!("default");
     let encoding = members.get("chunk_key_encoding").unwrap_or(&default);
     let (name, configuration) = named(encoding, "chunk_key_encoding")?;
-    let separator = match configuration.and_then(|members| members.get("separator")) {
-        Some(Value::String(text)) if text == "." => '.',
-        Some(Value::String(text)) if text == "/" => '/',
-        None if name == "v2" => '.',
-        None => '/',
-        Some(other) => {
-            return Err(Error::corrupt(
-                "separator",
-                format!("expected . or /, found {other}"),
-            ));
-        }
+    let (prefix, usual, scalar) = match name {
+        "default" => ("c", '/', Some("c")),
+        "v2" => ("", '.', Some("0")),
+        _ => ("", '/', None),
     };
-    let v3 = json!({ "name": name, "configuration": { "separator": separator.to_string() } });
-    let (prefix, scalar) = match name {
-        "default" => (format!("c{separator}"), "c"),
-        "v2" => (String::new(), "0"),
-        other => {
-            return Err(Error::unsupported(
-                "chunk_key_encoding",
-                format!("{other} is not known"),
-            ));
-        }
+    let separator = match scalar {
+        Some(_) => separator(configuration)?.unwrap_or(usual),
+        None => usual,
+    };
+    let prefix = match prefix {
+        "" => String::new(),
+        prefix => format!("{prefix}{separator}"),
     };
     let within = |name: &str| {
         if path.is_root() {
@@ -209,9 +204,27 @@ fn keys(path: &Key, members: &Map<String, Value>) -> Result<KeyScheme> {
         prefix: within(&prefix),
         separator,
         other_separator: None,
-        scalar_keys: vec![within(scalar)],
-        v3,
+        scalar_keys: scalar.into_iter().map(within).collect(),
+        v3: match scalar {
+            Some(_) => {
+                json!({ "name": name, "configuration": { "separator": separator.to_string() } })
+            }
+            None => encoding.clone(),
+        },
     })
+}
+
+/// Reads what stands between two indices, if that is said.
+fn separator(configuration: Option<&Map<String, Value>>) -> Result<Option<char>> {
+    match configuration.and_then(|members| members.get("separator")) {
+        None => Ok(None),
+        Some(Value::String(text)) if text == "." => Ok(Some('.')),
+        Some(Value::String(text)) if text == "/" => Ok(Some('/')),
+        Some(other) => Err(Error::corrupt(
+            "separator",
+            format!("expected . or /, found {other}"),
+        )),
+    }
 }
 
 fn codecs(value: Option<&Value>) -> Result<Vec<CodecSpec>> {
@@ -267,7 +280,7 @@ fn render_array(array: &Array) -> Value {
         "node_type": "array",
         "shape": array.shape,
         "data_type": v3_type::render(&array.data_type),
-        "chunk_grid": { "name": "regular", "configuration": { "chunk_shape": array.chunk_shape } },
+        "chunk_grid": v3_grid::render(&array.chunk_shape, &array.chunk_edges),
         "chunk_key_encoding": array.keys.v3,
         "fill_value": array.fill_value.json,
         "codecs": codecs,

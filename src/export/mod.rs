@@ -117,9 +117,9 @@ impl Export {
     pub fn open(array: &Arc<OpenArray>, format: &Format, region: Region) -> Result<Export> {
         let described = array.array();
         // Why an array does not decode says more than that its type has no form here.
-        let cannot_hold = || match array.stored_grid() {
+        let cannot_hold = || match array.check_decodable() {
             Err(error) => error,
-            Ok(_) => Error::unsupported(
+            Ok(()) => Error::unsupported(
                 &array.found().path,
                 format!("{} cannot hold {}", format.extension, described.data_type),
             ),

@@ -66,9 +66,10 @@ impl Session {
             raise_readahead(place.device(), settings.readahead);
         }
         let changes = announce_changes(&vfs, session.notifier()).map_err(failed)?;
-        let served = place.clone();
+        // The loops must not keep the mount: it is undone when the session is dropped.
+        let served = place.as_ref().map(Arc::downgrade);
         let serve = move || {
-            match (session.run(), served) {
+            match (session.run(), served.and_then(|place| place.upgrade())) {
                 (Err(error), _) => log::error!("the session ended: {error}"),
                 (Ok(()), Some(place)) => place.set_gone(),
                 (Ok(()), None) => {}

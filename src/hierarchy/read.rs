@@ -349,7 +349,7 @@ impl Hierarchy {
 }
 
 /// Reads consolidated metadata out of the document that holds them.
-fn documents_in(key: &Key, bytes: &[u8]) -> Result<Option<Vec<(Key, Vec<u8>)>>> {
+fn documents_in(key: &Key, bytes: &[u8]) -> Result<Option<consolidated::Documents>> {
     if key.name() == consolidated::DOCUMENT {
         return consolidated::listed(bytes).map(Some);
     }
@@ -365,7 +365,10 @@ fn documents_in(key: &Key, bytes: &[u8]) -> Result<Option<Vec<(Key, Vec<u8>)>>> 
 }
 
 fn is_lasting(kind: Kind) -> bool {
-    matches!(kind, Kind::TooLarge | Kind::Corrupt | Kind::Denied)
+    matches!(
+        kind,
+        Kind::TooLarge | Kind::Corrupt | Kind::Denied | Kind::Unsupported
+    )
 }
 
 fn hash_of(value: impl Hash) -> u64 {

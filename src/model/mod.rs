@@ -42,9 +42,11 @@ pub struct Array {
     pub dialect: &'static str,
     /// Elements along each dimension.
     pub shape: Vec<u64>,
-    /// Elements along each dimension of one stored chunk (with sharding: of one shard); same rank as
-    /// `shape`, never zero.
+    /// Elements along each dimension of one stored chunk (with sharding: of one shard), where chunks differ
+    /// of the longest that begins in the array; same rank as `shape`, never zero.
     pub chunk_shape: Vec<u64>,
+    /// How long the chunks are along each dimension, where they differ; empty for a regular grid.
+    pub chunk_edges: Vec<Edges>,
     /// The type of an element.
     pub data_type: DataType,
     /// What elements of chunks that are not stored read as.
@@ -60,6 +62,24 @@ pub struct Array {
     pub attributes: Map<String, Value>,
     /// Why no chunk can be decoded, if the metadata already say so.
     pub undecodable: Option<String>,
+}
+
+/// How long the chunks are along one dimension (chunk grid "rectilinear", "Chunk edge lengths").
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Edges {
+    /// All alike, as many as the array needs.
+    Every(u64),
+    /// Runs of chunks of one length, in order; they reach the end of the array or beyond it.
+    Runs(Vec<EdgeRun>),
+}
+
+/// Chunks of one length, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EdgeRun {
+    /// Elements of each, never zero.
+    pub length: u64,
+    /// How many there are, never zero.
+    pub count: u64,
 }
 
 /// A codec's name and its configuration.

@@ -11,7 +11,6 @@ use std::time::SystemTime;
 use serde_json::Value;
 
 use crate::array::Arrays;
-use crate::array::OpenArray;
 use crate::buffer::Buffer;
 use crate::dialect::json;
 use crate::dialect::v3;
@@ -146,7 +145,7 @@ impl Files {
             return Ok(None);
         };
         let array = self.arrays.open(&found)?;
-        let (true, Ok(grid)) = (format.fits(array.array()), stored_grid(&array)) else {
+        let (true, Ok(grid)) = (format.fits(array.array()), array.stored_grid()) else {
             return Ok(None);
         };
         let chunk =
@@ -173,7 +172,7 @@ impl Files {
         let region = match chunk {
             None => Region::whole(&array.array().shape),
             Some(chunk) => {
-                let grid = stored_grid(&array)?;
+                let grid = array.stored_grid()?;
                 grid.region(&grid.indices(chunk))
             }
         };
@@ -264,7 +263,7 @@ impl Files {
 
     fn list_chunks(&self, found: &Arc<Found>) -> Result<Box<dyn Listing>> {
         let array = self.arrays.open(found)?;
-        let grid = stored_grid(&array)?;
+        let grid = array.stored_grid()?.clone();
         let mut formats = self.listed.clone();
         formats.retain(|format| format.is_listed(array.array()));
         Ok(Box::new(ChunkListing {
@@ -291,12 +290,6 @@ fn is_ragged(found: &Found) -> bool {
     found
         .array()
         .is_some_and(|array| array.data_type.is_variable())
-}
-
-/// Returns the grid of an array's chunks; it exists whether or not they decode.
-fn stored_grid(array: &OpenArray) -> Result<Grid> {
-    Grid::new(&array.array().shape, &array.array().chunk_shape)
-        .map_err(|error| error.about(&array.found().path))
 }
 
 /// Finds a file of a group's own.
@@ -398,7 +391,7 @@ impl View for Files {
             Some(Place::Decoded(found, format, chunk)) => {
                 let export = self.export(&found, format, chunk)?;
                 // An array that does not decode says so when it is opened, not byte by byte.
-                export.array().stored_grid()?;
+                export.array().check_decodable()?;
                 let version = export.array().content()?;
                 Ok(Opened {
                     file: Arc::new(DecodedFile { export }),

@@ -138,6 +138,7 @@ impl Case {
             dialect: "v3",
             shape: self.shape.clone(),
             chunk_shape: self.shape.clone(),
+            chunk_edges: Vec::new(),
             data_type: DataType::from_v3(self.data_type),
             fill_value: FillValue {
                 bytes: self.fill.clone(),

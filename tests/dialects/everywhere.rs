@@ -272,7 +272,10 @@ fn n5() -> Memory {
     store
 }
 
-const STORES: [(&str, &str, fn() -> Memory); 8] = [
+/// A dialect, what the store is called, and what writes it.
+type Written = (&'static str, &'static str, fn() -> Memory);
+
+const STORES: [Written; 8] = [
     ("v3", "", v3),
     ("v2", "", v2),
     ("draft2019", "", draft2019),

@@ -20,7 +20,7 @@ from mounting import ROOT
 FOLDER = ROOT.parent / "shared" / "corpus"
 
 DIALECTS = {"v2", "v3"}
-STORE_KINDS = {"directory"}
+STORE_KINDS = {"directory", "zip"}
 CODECS = {
     "adler32",
     "astype",

@@ -4,14 +4,15 @@ import itertools
 import os
 from pathlib import Path
 
-SUFFIXES = (".zarr", ".n5", ".zip")
+SUFFIXES = (".zip", ".zarr", ".n5")
 
 
 def root_name(store):
     """Returns the name of a store's root: its folder's name less the suffix of its kind."""
     name = Path(store).name
     for suffix in SUFFIXES:
-        name = name.removesuffix(suffix)
+        if name.lower().endswith(suffix):
+            name = name[: -len(suffix)]
     return name
 
 

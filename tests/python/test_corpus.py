@@ -1,6 +1,7 @@
 """Stores by other writers: decoded files against the manifest, the store view against the store."""
 
 import subprocess
+import zipfile
 
 import numpy as np
 import zarr
@@ -24,16 +25,27 @@ def test_decoded_arrays_have_the_manifests_bytes(
     assert not bad, "\n".join(bad)
 
 
-def test_store_view_is_the_store(corpus_store, corpus_folder, mounted):
+def test_store_view_is_the_store(corpus_store, corpus_folder, mounted, tmp_path):
     name, entries = corpus_store
     store = corpus_folder / name
     mount = mounted(store)
     diff = subprocess.run(
-        ["diff", "-r", store, mount.path], capture_output=True, text=True
+        ["diff", "-r", folder_of(store, tmp_path), mount.path],
+        capture_output=True,
+        text=True,
     )
     assert (diff.returncode, diff.stdout, diff.stderr) == (0, "", "")
     for entry in entries:
         same_to_zarr_python(entry, store, mount.path)
+
+
+def folder_of(store, folder):
+    """Returns the store's own folder, or unpacks its archive: of keys written twice the last stays."""
+    if store.is_dir():
+        return store
+    with zipfile.ZipFile(store) as archive:
+        archive.extractall(folder)
+    return folder
 
 
 def same_to_zarr_python(entry, store, mount):

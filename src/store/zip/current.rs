@@ -104,7 +104,13 @@ impl Current {
             Some(meta) if meta.version == old.meta.version => Ok(old),
             Some(meta) if meta.kind == EntryKind::File => {
                 let new = read(&*self.base, &self.key, &self.shown);
-                new.map_err(archive::failed)
+                // An archive that is being written is no fault of the entry that is asked for.
+                new.map_err(|error| match archive::failed(error) {
+                    error if error.kind() == Kind::Corrupt => {
+                        Error::new(Kind::Unavailable, &self.shown, error.detail())
+                    }
+                    error => error,
+                })
             }
             _ => Err(Error::new(
                 Kind::Unavailable,

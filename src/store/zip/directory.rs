@@ -27,11 +27,13 @@ use super::index::Entry;
 use super::index::Index;
 use super::index::Packing;
 
-/// The record at the end and the longest comment (APPNOTE 4.3.16): where the record can be.
-const TAIL: u64 = 22 + u16::MAX as u64;
+/// The record at the end (APPNOTE 4.3.16): how it begins, its length, and with the longest comment.
+const SIGNATURE: &[u8] = b"PK\x05\x06";
+const END: usize = 22;
+const TAIL: u64 = END as u64 + u16::MAX as u64;
 
 /// How often something in the comment that looks like the record is passed over.
-const TRIES: usize = 16;
+const TRIES: usize = 64;
 
 /// How much of the directory is read at once: more than its longest record.
 const WINDOW: usize = 1 << 20;
@@ -85,25 +87,25 @@ pub(super) fn read(reader: &dyn Reader, size: u64) -> Result<Directory> {
     Ok(Directory { index, left_out })
 }
 
-/// Finds the end of central directory record (APPNOTE 4.3.16), which a comment may imitate.
+/// Finds the end of central directory record (APPNOTE 4.3.16): the last one whose comment ends with the
+/// archive, since a comment may imitate it; else the last one at all, with something else behind it.
 fn locate<'a>(
     source: &'a Source<'a>,
     size: u64,
     window: &mut [u8],
 ) -> Result<ZipArchive<&'a Source<'a>>> {
-    let first = size.saturating_sub(TAIL);
-    let mut end = size;
-    for _ in 0..TRIES {
-        let locator = ZipLocator::new().max_search_space(end.saturating_sub(first));
+    for start in source.ends().take(TRIES) {
+        let end = start + SIGNATURE.len() as u64;
+        let locator = ZipLocator::new().max_search_space(SIGNATURE.len() as u64);
         match locator.locate_in_reader(source, window, end) {
             Ok(archive) => return Ok(archive),
-            Err((_, error)) => match error.eocd_offset() {
-                Some(imitation) if imitation > first && !is_io(&error) => end = imitation,
-                _ => return Err(refused(error)),
-            },
+            Err((_, error)) if is_io(&error) => return Err(refused(error)),
+            Err(_) => {}
         }
     }
-    Err(refused(ErrorKind::MissingEndOfCentralDirectory.into()))
+    let locator = ZipLocator::new().max_search_space(TAIL);
+    let found = locator.locate_in_reader(source, window, size);
+    found.map_err(|(_, error)| refused(error))
 }
 
 /// Takes one record, or counts it as left out.
@@ -226,6 +228,19 @@ impl Source<'_> {
             reader,
             tail,
             tail_start,
+        })
+    }
+
+    /// Returns where there could be a record whose comment ends with the archive, the last one first.
+    fn ends(&self) -> impl Iterator<Item = u64> {
+        let records = self.tail.windows(END).enumerate().rev();
+        records.filter_map(|(start, record)| {
+            let comment = match record {
+                [.., low, high] => u16::from_le_bytes([*low, *high]),
+                _ => return None,
+            };
+            let is_last = start + END + usize::from(comment) == self.tail.len();
+            (record.starts_with(SIGNATURE) && is_last).then_some(self.tail_start + start as u64)
         })
     }
 }

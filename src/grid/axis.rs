@@ -1,0 +1,206 @@
+//! Chunks of different lengths along one dimension: runs of equal ones, found by binary search.
+//!
+//! A run stays a run however many chunks it has, so memory is what the metadata spell out. Only chunks that
+//! begin in the array are held, so no number of a chunk or of its first element exceeds the array's length.
+
+use std::slice;
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::error::Result;
+use crate::model::EdgeRun;
+use crate::model::Edges;
+
+/// The chunks of a rectilinear grid along one dimension.
+#[derive(Clone, Debug)]
+pub struct Axis {
+    runs: Arc<[Run]>,
+    count: u64,
+    longest: u64,
+}
+
+/// Chunks of one length.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    /// Number of the first one.
+    chunk: u64,
+    /// Its first element.
+    start: u64,
+    /// Elements of each.
+    length: u64,
+}
+
+impl Axis {
+    /// Lays chunks along `length` elements (chunk grid "rectilinear", "Chunk edge lengths"); `Corrupt` if a
+    /// run is empty or the chunks end before the array does.
+    pub fn new(length: u64, edges: &Edges) -> Result<Axis> {
+        match edges {
+            Edges::Runs(runs) => Axis::laid(length, runs),
+            Edges::Every(each) => {
+                let run = EdgeRun {
+                    length: *each,
+                    count: u64::MAX,
+                };
+                Axis::laid(length, slice::from_ref(&run))
+            }
+        }
+    }
+
+    fn laid(length: u64, edges: &[EdgeRun]) -> Result<Axis> {
+        let (mut runs, mut count, mut end) = (Vec::new(), 0, 0u64);
+        for run in edges {
+            if run.length == 0 || run.count == 0 {
+                return Err(Error::corrupt("chunk_shapes", "a chunk of length zero"));
+            }
+            if end < length {
+                runs.push(Run {
+                    chunk: count,
+                    start: end,
+                    length: run.length,
+                });
+                let taken = run.count.min((length - end).div_ceil(run.length));
+                count += taken;
+                end = end.saturating_add(taken.saturating_mul(run.length));
+            }
+        }
+        if end < length {
+            let found = format!("chunks end at {end} where the array ends at {length}");
+            return Err(Error::corrupt("chunk_shapes", found));
+        }
+        let longest = runs.iter().map(|run| run.length).max();
+        let first = edges.first().map(|run| run.length);
+        Ok(Axis {
+            runs: runs.into(),
+            count,
+            longest: longest.or(first).unwrap_or(1),
+        })
+    }
+
+    /// Returns how many chunks begin in the array.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Returns the length of the longest of them; where there is none, of the first one, or 1.
+    pub fn longest(&self) -> u64 {
+        self.longest
+    }
+
+    /// Whether all of them are alike.
+    pub fn is_regular(&self) -> bool {
+        self.runs.len() < 2
+    }
+
+    /// Returns each length that occurs, once a run.
+    pub fn lengths(&self) -> impl Iterator<Item = u64> {
+        self.runs.iter().map(|run| run.length)
+    }
+
+    /// Returns the chunk that an element of the array lies in.
+    pub fn chunk_at(&self, element: u64) -> u64 {
+        let run = self.run(|run| run.start <= element);
+        run.map_or(0, |run| run.chunk + (element - run.start) / run.length)
+    }
+
+    /// Returns the first element of a chunk and its length; it may end beyond the array.
+    pub fn span(&self, chunk: u64) -> (u64, u64) {
+        let run = self.run(|run| run.chunk <= chunk);
+        run.map_or((0, 1), |run| {
+            let start = (chunk - run.chunk).saturating_mul(run.length);
+            (run.start.saturating_add(start), run.length)
+        })
+    }
+
+    /// Returns the last run of those that come first.
+    fn run(&self, comes_first: impl Fn(&Run) -> bool) -> Option<&Run> {
+        let after = self.runs.partition_point(comes_first);
+        self.runs.get(after.checked_sub(1)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn runs(lengths: &[(u64, u64)]) -> Edges {
+        let runs = lengths.iter();
+        Edges::Runs(
+            runs.map(|&(length, count)| EdgeRun { length, count })
+                .collect(),
+        )
+    }
+
+    /// Returns first element and length of each chunk.
+    fn spans(axis: &Axis) -> Vec<(u64, u64)> {
+        (0..axis.count()).map(|chunk| axis.span(chunk)).collect()
+    }
+
+    #[test]
+    fn the_examples_of_the_specification_expand() {
+        for (edges, expected) in [
+            (Edges::Every(4), vec![(0, 4), (4, 4)]),
+            (
+                runs(&[(1, 1), (2, 1), (3, 1)]),
+                vec![(0, 1), (1, 2), (3, 3)],
+            ),
+            (runs(&[(4, 2)]), vec![(0, 4), (4, 4)]),
+            (
+                runs(&[(1, 3), (3, 1)]),
+                vec![(0, 1), (1, 1), (2, 1), (3, 3)],
+            ),
+            // The third chunk begins beyond the array.
+            (runs(&[(4, 3)]), vec![(0, 4), (4, 4)]),
+        ] {
+            let axis = Axis::new(6, &edges).unwrap();
+            assert_eq!(spans(&axis), expected, "{edges:?}");
+        }
+    }
+
+    #[test]
+    fn long_runs_are_not_expanded() {
+        let edges = runs(&[(3, 1 << 40), (1 << 63, 1), (u64::MAX, u64::MAX)]);
+        let axis = Axis::new(u64::MAX, &edges).unwrap();
+        assert_eq!(axis.runs.len(), 3);
+        assert_eq!(axis.count(), (1 << 40) + 2);
+        assert_eq!(axis.longest(), u64::MAX);
+        assert_eq!(axis.chunk_at((3 << 40) - 1), (1 << 40) - 1);
+        assert_eq!(axis.chunk_at(u64::MAX - 1), (1 << 40) + 1);
+        assert_eq!(axis.span((1 << 40) + 1), ((3 << 40) + (1 << 63), u64::MAX));
+    }
+
+    #[test]
+    fn chunks_that_do_not_cover_the_array_are_refused() {
+        for edges in [
+            runs(&[]),
+            runs(&[(2, 2), (1, 1)]),
+            runs(&[(0, 9)]),
+            runs(&[(6, 1), (0, 1)]),
+            runs(&[(6, 0)]),
+            Edges::Every(0),
+        ] {
+            let error = Axis::new(6, &edges).unwrap_err();
+            assert_eq!(error.kind(), crate::error::Kind::Corrupt, "{edges:?}");
+        }
+        let nothing = Axis::new(0, &runs(&[])).unwrap();
+        assert_eq!((nothing.count(), nothing.longest()), (0, 1));
+    }
+
+    proptest! {
+        #[test]
+        fn each_element_lies_in_the_chunk_that_spans_it(
+            lengths in prop::collection::vec((1u64..5, 1u64..4), 1..6),
+            beyond in 0u64..5,
+        ) {
+            let sum: u64 = lengths.iter().map(|(length, count)| length * count).sum();
+            let axis = Axis::new(sum.saturating_sub(beyond), &runs(&lengths)).unwrap();
+            for element in 0..sum.saturating_sub(beyond) {
+                let chunk = axis.chunk_at(element);
+                let (start, length) = axis.span(chunk);
+                prop_assert!(chunk < axis.count());
+                prop_assert!((start..start + length).contains(&element));
+            }
+        }
+    }
+}

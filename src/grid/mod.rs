@@ -1,0 +1,355 @@
+//! Chunk arithmetic: boxes of elements, the chunks under them, and the runs of bytes they share.
+//!
+//! Pure: no I/O, no types of elements. Everything is in C order. Coordinates are `u64` and checked where a
+//! product could overflow; `usize` stands only for bytes of buffers that exist. `boxes` cuts ranges into
+//! boxes, `runs` finds the bytes that two buffers share, `axis` knows chunks of different lengths.
+
+use std::borrow::Cow;
+
+use smallvec::SmallVec;
+
+use crate::error::Error;
+use crate::error::Result;
+use crate::model::Array;
+
+mod axis;
+mod boxes;
+mod runs;
+
+pub use axis::Axis;
+pub use boxes::boxes;
+pub use runs::Layout;
+pub use runs::Runs;
+
+/// A place or lengths, one number a dimension; few dimensions need no memory of their own, since every read
+/// of a file computes several of them.
+pub type Coordinates = SmallVec<[u64; 6]>;
+
+/// A box of elements: `start[i] .. start[i] + shape[i]` along each dimension.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// The first element.
+    pub start: Coordinates,
+    /// Elements along each dimension.
+    pub shape: Coordinates,
+}
+
+impl Region {
+    /// Returns the box of a whole array.
+    pub fn whole(shape: &[u64]) -> Region {
+        Region {
+            start: SmallVec::from_elem(0, shape.len()),
+            shape: shape.into(),
+        }
+    }
+
+    /// Moves `at` to the next element in C order; false after the last.
+    pub fn step(&self, at: &mut [u64]) -> bool {
+        for axis in (0..at.len()).rev() {
+            at[axis] += 1;
+            if at[axis] < self.start[axis] + self.shape[axis] {
+                return true;
+            }
+            at[axis] = self.start[axis];
+        }
+        false
+    }
+
+    /// Returns the elements that lie in both boxes.
+    fn overlap(&self, other: &Region) -> Region {
+        let mut both = self.clone();
+        for axis in 0..self.shape.len() {
+            let start = self.start[axis].max(other.start[axis]);
+            let end =
+                (self.start[axis] + self.shape[axis]).min(other.start[axis] + other.shape[axis]);
+            both.start[axis] = start;
+            both.shape[axis] = end.saturating_sub(start);
+        }
+        both
+    }
+}
+
+/// The number of a chunk in C order of the grid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ChunkIndex(pub u64);
+
+/// A grid of chunks over an array, regular or rectilinear.
+#[derive(Clone, Debug)]
+pub struct Grid {
+    shape: Vec<u64>,
+    /// Elements of a chunk along each dimension; where chunks differ, of the longest.
+    chunk: Vec<u64>,
+    counts: Vec<u64>,
+    /// Where chunks of different lengths lie along each dimension; empty if the grid is regular.
+    axes: Vec<Axis>,
+}
+
+impl Grid {
+    /// Builds a regular grid; `TooLarge` if the chunks cannot be numbered.
+    pub fn new(shape: &[u64], chunk: &[u64]) -> Result<Grid> {
+        if shape.len() != chunk.len() || chunk.contains(&0) {
+            return Err(Error::corrupt(
+                "chunk_grid",
+                format!("chunks of {chunk:?} for a shape of {shape:?}"),
+            ));
+        }
+        let counts = shape.iter().zip(chunk);
+        Grid {
+            counts: counts
+                .map(|(&length, &chunk)| length.div_ceil(chunk))
+                .collect(),
+            shape: shape.to_vec(),
+            chunk: chunk.to_vec(),
+            axes: Vec::new(),
+        }
+        .checked()
+    }
+
+    /// Builds the grid of an array's stored chunks; `TooLarge` if they cannot be numbered, `Corrupt` if they
+    /// do not cover the array. Chunks that begin beyond the array are left out (chunk grid "rectilinear").
+    pub fn of(array: &Array) -> Result<Grid> {
+        if array.chunk_edges.is_empty() {
+            return Grid::new(&array.shape, &array.chunk_shape);
+        }
+        if array.chunk_edges.len() != array.shape.len() {
+            let found = format!("chunks have {} dimensions", array.chunk_edges.len());
+            return Err(Error::corrupt("chunk_grid", found));
+        }
+        let axes = array.shape.iter().zip(&array.chunk_edges);
+        let axes: Vec<Axis> = axes
+            .map(|(&length, edges)| Axis::new(length, edges))
+            .collect::<Result<_>>()?;
+        let chunk: Vec<u64> = axes.iter().map(Axis::longest).collect();
+        if axes.iter().all(Axis::is_regular) {
+            return Grid::new(&array.shape, &chunk);
+        }
+        Grid {
+            shape: array.shape.clone(),
+            counts: axes.iter().map(Axis::count).collect(),
+            chunk,
+            axes,
+        }
+        .checked()
+    }
+
+    fn checked(self) -> Result<Grid> {
+        let mut numbers = self.counts.iter();
+        let product = numbers.try_fold(1u64, |all, &count| all.checked_mul(count));
+        if product.is_none() && !self.counts.contains(&0) {
+            return Err(Error::too_large(
+                "chunk_grid",
+                format!("{:?} chunks are more than 2^64", self.counts),
+            ));
+        }
+        Ok(self)
+    }
+
+    /// Whether all chunks have one shape.
+    pub fn is_regular(&self) -> bool {
+        self.axes.is_empty()
+    }
+
+    /// Returns the number of chunks along each dimension.
+    pub fn counts(&self) -> &[u64] {
+        &self.counts
+    }
+
+    /// Returns the number of chunks.
+    pub fn len(&self) -> u64 {
+        if self.counts.contains(&0) {
+            0
+        } else {
+            self.counts.iter().product()
+        }
+    }
+
+    /// Whether there is no chunk.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the number of the chunk at `indices`, or nothing outside the grid.
+    pub fn index(&self, indices: &[u64]) -> Option<ChunkIndex> {
+        let inside = indices.len() == self.counts.len()
+            && indices.iter().zip(&self.counts).all(|(i, n)| i < n);
+        inside.then(|| {
+            ChunkIndex(
+                indices
+                    .iter()
+                    .zip(&self.counts)
+                    .fold(0, |number, (i, n)| number * n + i),
+            )
+        })
+    }
+
+    /// Returns the indices of a chunk.
+    pub fn indices(&self, chunk: ChunkIndex) -> Coordinates {
+        let mut rest = chunk.0;
+        let mut indices = Coordinates::from_elem(0, self.counts.len());
+        for (index, &count) in indices.iter_mut().zip(&self.counts).rev() {
+            *index = rest % count.max(1);
+            rest /= count.max(1);
+        }
+        indices
+    }
+
+    /// Returns which chunk along a dimension an element of the array lies in.
+    pub fn chunk_at(&self, axis: usize, element: u64) -> u64 {
+        match self.axes.get(axis) {
+            None => element / self.chunk[axis],
+            Some(edges) => edges.chunk_at(element),
+        }
+    }
+
+    /// Returns where a chunk begins along a dimension, and its length, the array's edge not regarded.
+    pub fn span(&self, axis: usize, index: u64) -> (u64, u64) {
+        match self.axes.get(axis) {
+            None => (index * self.chunk[axis], self.chunk[axis]),
+            Some(edges) => edges.span(index),
+        }
+    }
+
+    /// Returns the chunk that an element lies in, and its number there in C order.
+    pub fn locate(&self, element: &[u64]) -> (ChunkIndex, usize) {
+        let (mut number, mut place) = (0, 0);
+        for (axis, &at) in element.iter().enumerate() {
+            let index = self.chunk_at(axis, at);
+            let (start, length) = self.span(axis, index);
+            number = number * self.counts[axis] + index;
+            place = place * length + (at - start);
+        }
+        (ChunkIndex(number), place as usize)
+    }
+
+    /// Returns the elements of a chunk, cut off at the array's edge.
+    pub fn region(&self, indices: &[u64]) -> Region {
+        let mut region = Region {
+            start: Coordinates::from_elem(0, indices.len()),
+            shape: Coordinates::from_elem(0, indices.len()),
+        };
+        for (axis, &index) in indices.iter().enumerate() {
+            let (start, length) = self.span(axis, index);
+            region.start[axis] = start;
+            region.shape[axis] = length.min(self.shape[axis].saturating_sub(start));
+        }
+        region
+    }
+
+    /// Returns the shape of a chunk, the array's edge not regarded; where chunks differ, that of the largest.
+    pub fn chunk_shape(&self) -> &[u64] {
+        &self.chunk
+    }
+
+    /// Returns the shape of one chunk, the array's edge not regarded.
+    pub fn shape_of(&self, chunk: ChunkIndex) -> Cow<'_, [u64]> {
+        if self.is_regular() {
+            return Cow::Borrowed(&self.chunk);
+        }
+        let indices = self.indices(chunk);
+        let lengths = indices.iter().enumerate();
+        Cow::Owned(
+            lengths
+                .map(|(axis, &index)| self.span(axis, index).1)
+                .collect(),
+        )
+    }
+
+    /// Whether each chunk along each dimension can be cut into pieces of one length.
+    pub fn divides_into(&self, pieces: &[u64]) -> bool {
+        let whole = |length: u64, piece: u64| length.checked_rem(piece) == Some(0);
+        if self.is_regular() {
+            return self
+                .chunk
+                .iter()
+                .zip(pieces)
+                .all(|(&chunk, &piece)| whole(chunk, piece));
+        }
+        let mut axes = self.axes.iter().zip(pieces);
+        axes.all(|(edges, &piece)| edges.lengths().all(|length| whole(length, piece)))
+    }
+
+    /// Calls `visit` with each chunk under a box, its first element, and what they share, in C order, until
+    /// it returns false.
+    pub fn visit(&self, part: &Region, mut visit: impl FnMut(ChunkIndex, &[u64], &Region) -> bool) {
+        if part.shape.contains(&0) {
+            return;
+        }
+        let axes = 0..part.start.len();
+        let first: Coordinates = axes
+            .clone()
+            .map(|axis| self.chunk_at(axis, part.start[axis]))
+            .collect();
+        let last: Coordinates = axes
+            .map(|axis| self.chunk_at(axis, part.start[axis] + part.shape[axis] - 1))
+            .collect();
+        let mut at = first.clone();
+        loop {
+            let region = self.region(&at);
+            let Some(index) = self.index(&at) else { return };
+            if !visit(index, &region.start, &region.overlap(part)) {
+                return;
+            }
+            if !step(&mut at, &first, &last) {
+                return;
+            }
+        }
+    }
+}
+
+/// Moves `at` to the next indices in C order between `first` and `last`; false after the last.
+fn step(at: &mut [u64], first: &[u64], last: &[u64]) -> bool {
+    for axis in (0..at.len()).rev() {
+        if at[axis] < last[axis] {
+            at[axis] += 1;
+            return true;
+        }
+        at[axis] = first[axis];
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn shapes() -> impl Strategy<Value = (Vec<u64>, Vec<u64>)> {
+        (0usize..5).prop_flat_map(|rank| {
+            (
+                prop::collection::vec(1u64..6, rank),
+                prop::collection::vec(1u64..5, rank),
+            )
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn chunks_put_together_are_the_whole((shape, chunk) in shapes(), size in 1usize..18) {
+            let grid = Grid::new(&shape, &chunk).unwrap();
+            let whole = Region::whole(&shape);
+            let bytes: Vec<u8> = (0..shape.iter().product::<u64>() as usize * size).map(|i| (i * 7 % 251) as u8).collect();
+            let mut copied = vec![0; bytes.len()];
+            let from_whole = Layout { start: &whole.start, shape: &whole.shape, skipped: 0 };
+            let mut seen = 0;
+            grid.visit(&whole, |index, start, part| {
+                assert_eq!(grid.index(&grid.indices(index)), Some(index));
+                let layout = Layout { start, shape: grid.chunk_shape(), skipped: 0 };
+                let mut stored = vec![0xff; chunk.iter().product::<u64>() as usize * size];
+                Runs::new(part, from_whole, layout, size).copy(&bytes, &mut stored);
+                Runs::new(part, layout, from_whole, size).copy(&stored, &mut copied);
+                seen += 1;
+                true
+            });
+            prop_assert_eq!(seen, grid.len());
+            prop_assert_eq!(copied, bytes);
+        }
+    }
+
+    #[test]
+    fn grids_that_cannot_be_numbered_are_refused() {
+        assert!(Grid::new(&[u64::MAX, 2], &[1, 1]).is_err());
+        assert!(Grid::new(&[4], &[0]).is_err());
+        assert!(Grid::new(&[4, 0], &[2, 3]).unwrap().is_empty());
+    }
+}

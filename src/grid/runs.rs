@@ -1,0 +1,144 @@
+//! The runs of bytes that a box of elements has in two C-order buffers, and copying them.
+//!
+//! A run is as long as both buffers allow. That offsets lie inside the buffers is the caller's promise.
+
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use super::Coordinates;
+use super::Region;
+use super::step;
+
+/// A C-order buffer of a box of elements.
+#[derive(Clone, Copy)]
+pub struct Layout<'a> {
+    /// The element that the sequence begins with.
+    pub start: &'a [u64],
+    /// Elements along each dimension.
+    pub shape: &'a [u64],
+    /// How many elements of the sequence come before the buffer.
+    pub skipped: u64,
+}
+
+impl Layout<'_> {
+    /// Returns the byte at which an element lies in the buffer.
+    fn offset(&self, element: &[u64], size: usize) -> usize {
+        let mut place = 0;
+        for (axis, at) in element.iter().enumerate() {
+            place = place * self.shape[axis] + (at - self.start[axis]);
+        }
+        (place - self.skipped) as usize * size
+    }
+}
+
+/// The runs of bytes that a box has in two buffers: equally long, equally many.
+pub struct Runs {
+    from: usize,
+    to: usize,
+    /// Bytes of a run.
+    length: usize,
+    /// Times to repeat, step in the one buffer and in the other, outermost axis first.
+    axes: SmallVec<[(u64, usize, usize); 6]>,
+}
+
+impl Runs {
+    /// Finds the runs of `part`, whose elements have `size` bytes, in the buffers `from` and `to`.
+    pub fn new(part: &Region, from: Layout, to: Layout, size: usize) -> Runs {
+        let (from_at, to_at) = (from.offset(&part.start, size), to.offset(&part.start, size));
+        let mut axes = SmallVec::new();
+        let (mut length, mut from_step, mut to_step) = (size, size, size);
+        let mut joined = true;
+        for axis in (0..part.shape.len()).rev() {
+            let count = part.shape[axis];
+            joined &= from_step == length && to_step == length;
+            if joined {
+                length *= count as usize;
+            } else if count > 1 {
+                axes.push((count, from_step, to_step));
+            }
+            from_step = from_step.saturating_mul(from.shape[axis] as usize);
+            to_step = to_step.saturating_mul(to.shape[axis] as usize);
+        }
+        axes.reverse();
+        Runs {
+            from: from_at,
+            to: to_at,
+            length,
+            axes,
+        }
+    }
+
+    /// Returns the bytes of the first buffer if there is but one run.
+    pub fn single(&self) -> Option<Range<usize>> {
+        self.axes
+            .is_empty()
+            .then(|| self.from..self.from + self.length)
+    }
+
+    /// Returns the bytes of a run.
+    pub fn run_length(&self) -> usize {
+        self.length
+    }
+
+    /// Returns where each run lies in both buffers, ascending in both.
+    pub fn places(&self) -> Vec<(usize, usize)> {
+        let mut places = Vec::new();
+        self.each(|from, to| places.push((from, to)));
+        places
+    }
+
+    /// Copies every run.
+    pub fn copy(&self, from: &[u8], to: &mut [u8]) {
+        match self.length {
+            1 => self.each(|a, b| copy_fixed::<1>(from, a, to, b)),
+            2 => self.each(|a, b| copy_fixed::<2>(from, a, to, b)),
+            4 => self.each(|a, b| copy_fixed::<4>(from, a, to, b)),
+            8 => self.each(|a, b| copy_fixed::<8>(from, a, to, b)),
+            16 => self.each(|a, b| copy_fixed::<16>(from, a, to, b)),
+            n => self.each(|a, b| to[b..b + n].copy_from_slice(&from[a..a + n])),
+        }
+    }
+
+    /// Fills every run of the second buffer with an element.
+    pub fn fill(&self, element: &[u8], to: &mut [u8]) {
+        if element.iter().all(|&byte| byte == 0) {
+            return self.each(|_, b| to[b..b + self.length].fill(0));
+        }
+        self.each(|_, b| {
+            for place in to[b..b + self.length].chunks_exact_mut(element.len()) {
+                place.copy_from_slice(element);
+            }
+        });
+    }
+
+    /// Calls `run` with both offsets of each run.
+    fn each(&self, mut run: impl FnMut(usize, usize)) {
+        let Some((&(count, from_step, to_step), outer)) = self.axes.split_last() else {
+            return run(self.from, self.to);
+        };
+        let last: Coordinates = outer.iter().map(|axis| axis.0 - 1).collect();
+        let first = Coordinates::from_elem(0, outer.len());
+        let mut at = first.clone();
+        loop {
+            let (mut from, mut to) = (self.from, self.to);
+            for (&place, axis) in at.iter().zip(outer) {
+                from += place as usize * axis.1;
+                to += place as usize * axis.2;
+            }
+            for _ in 0..count {
+                run(from, to);
+                from += from_step;
+                to += to_step;
+            }
+            if !step(&mut at, &first, &last) {
+                return;
+            }
+        }
+    }
+}
+
+/// Copies a run whose length the compiler knows: small elements cost no call.
+fn copy_fixed<const N: usize>(from: &[u8], a: usize, to: &mut [u8], b: usize) {
+    to[b..b + N].copy_from_slice(&from[a..a + N]);
+}

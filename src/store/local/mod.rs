@@ -1,0 +1,134 @@
+//! A directory of this machine as a store.
+//!
+//! Names are raw bytes. Nothing but regular files and directories is ever read. `directory` resolves keys and
+//! holds that none leads outside, `reader` reads what is open, `listing` lists, `stat` says what is there.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::OFlags;
+
+use crate::error::Error;
+use crate::error::Kind;
+use crate::error::Result;
+use crate::store::ByteRange;
+use crate::store::EntryKind;
+use crate::store::Key;
+use crate::store::Listing;
+use crate::store::Meta;
+use crate::store::Object;
+use crate::store::Reader;
+use crate::store::Store;
+use crate::store::StoreConfig;
+use crate::store::local::directory::Directory;
+use crate::store::local::directory::failed;
+use crate::store::local::listing::OpenDirectory;
+use crate::store::local::reader::OpenFile;
+use crate::store::local::reader::read_span;
+use crate::store::local::stat::size_of;
+use crate::store::local::stat::version_of;
+
+mod directory;
+mod listing;
+mod reader;
+mod stat;
+
+/// For how long an answer about a local file is taken for true.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// A directory as a store.
+#[derive(Clone)]
+pub struct Local {
+    directory: Arc<Directory>,
+}
+
+impl Local {
+    /// Opens the store in the directory at `path`.
+    pub fn open(path: &Path, config: &StoreConfig) -> Result<Local> {
+        let directory = Directory::new(path, config.follow_symlinks)?;
+        Ok(Local {
+            directory: Arc::new(directory),
+        })
+    }
+}
+
+impl Store for Local {
+    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+        let Some((fd, stat)) = self.directory.open_file(key)? else {
+            return Ok(None);
+        };
+        let size = size_of(&stat);
+        if size > limit {
+            return Err(Error::too_large(
+                key,
+                format!("{size} bytes, at most {limit} are read"),
+            ));
+        }
+        let bytes = read_span(&fd, 0, size).map_err(|error| failed(key, error))?;
+        Ok(Some(Object {
+            bytes,
+            size,
+            version: version_of(&stat),
+        }))
+    }
+
+    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
+        let Some((fd, stat)) = self.directory.open_file(key)? else {
+            return Ok(None);
+        };
+        let size = size_of(&stat);
+        let span = range.within(size);
+        let bytes = read_span(&fd, span.start, span.end - span.start)
+            .map_err(|error| failed(key, error))?;
+        Ok(Some(Object {
+            bytes,
+            size,
+            version: version_of(&stat),
+        }))
+    }
+
+    fn head(&self, key: &Key) -> Result<Option<Meta>> {
+        self.directory.head(key)
+    }
+
+    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
+        match self.directory.open_file(key)? {
+            Some((fd, _)) => Ok(Arc::new(OpenFile::new(fd, key))),
+            None if self
+                .head(key)?
+                .is_some_and(|meta| meta.kind == EntryKind::Directory) =>
+            {
+                Err(Error::new(Kind::IsADirectory, key, "is a directory"))
+            }
+            None => Err(Error::not_found(key)),
+        }
+    }
+
+    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let fd = self
+            .directory
+            .open(prefix, flags)
+            .map_err(|error| failed(prefix, error))?;
+        let store = self.directory.clone();
+        Ok(Box::new(OpenDirectory::new(fd, prefix, store)))
+    }
+
+    fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
+        let target = self.directory.link_target(key)?;
+        if !self.directory.shows_as_link(key, &target) {
+            let why = "a symbolic link that leaves the store (see --follow-symlinks)";
+            return Err(Error::new(Kind::Denied, key, why));
+        }
+        Ok(target)
+    }
+
+    fn freshness(&self) -> Duration {
+        FRESH
+    }
+
+    fn folder(&self) -> Option<&Path> {
+        Some(self.directory.path())
+    }
+}

@@ -1,0 +1,118 @@
+//! From mounting to the end of the daemon: every way in which a mount goes away.
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+use std::time::Instant;
+
+use rustix::process::Signal;
+
+use crate::stage::Stage;
+use crate::stage::end_of;
+use crate::stage::signal;
+use crate::stage::soon;
+
+#[test]
+fn a_mount_answers_when_the_command_returns() {
+    let Some(stage) = Stage::new() else { return };
+    stage.mount(&["--files", stage.second.to_str().unwrap()]);
+    assert_eq!(fs::read(stage.dir.join("a/c/0")).unwrap(), [7; 16]);
+    assert!(stage.second.join("a").is_dir());
+    assert_eq!(
+        fs::write(stage.dir.join("x"), "")
+            .unwrap_err()
+            .raw_os_error(),
+        Some(30),
+        "EROFS"
+    );
+    let output = stage.umount(&stage.dir);
+    assert!(output.status.success() && output.stderr.is_empty());
+    // The second mount goes with the first, and the daemon with both.
+    assert!(soon(|| stage.daemons().is_empty()));
+    assert_eq!(fs::read_dir(&stage.second).unwrap().count(), 0);
+}
+
+#[test]
+fn umount_of_the_system_ends_the_daemon() {
+    let Some(stage) = Stage::new() else { return };
+    for program in [&["umount"][..], &["fusermount3", "-u"]] {
+        stage.mount(&[]);
+        let (name, args) = program.split_first().unwrap();
+        match Command::new(name).args(args).arg(&stage.dir).status() {
+            Ok(status) => assert!(status.success(), "{name}"),
+            Err(_) => continue,
+        }
+        assert!(soon(|| stage.daemons().is_empty()), "{name}");
+    }
+}
+
+/// The kernel gives the number of a mount that is gone to the next one, while the daemon of the first still ends.
+#[test]
+fn mounts_one_after_the_other_leave_each_other_alone() {
+    let Some(stage) = Stage::new() else { return };
+    for _ in 0..100 {
+        stage.mount(&[]);
+        assert!(stage.umount(&stage.dir).status.success());
+    }
+}
+
+#[test]
+fn signals_unmount() {
+    let Some(stage) = Stage::new() else { return };
+    for which in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let mut child = stage.foreground(&mut stage.foreground_command());
+        signal(&child, which);
+        assert_eq!(end_of(&mut child).code(), Some(0), "{which:?}");
+        assert!(stage.mounted().is_none());
+    }
+}
+
+#[test]
+fn a_busy_mount_leaves_the_tree_and_a_second_signal_ends_at_once() {
+    let Some(stage) = Stage::new() else { return };
+    let mut child = stage.foreground(&mut stage.foreground_command());
+    let mut user = Command::new("sleep")
+        .arg("20")
+        .current_dir(&stage.dir)
+        .spawn()
+        .unwrap();
+    signal(&child, Signal::TERM);
+    assert!(soon(|| stage.mounted().is_none()));
+    assert!(
+        child.try_wait().unwrap().is_none(),
+        "it waits for the user of the mount"
+    );
+    let started = Instant::now();
+    signal(&child, Signal::TERM);
+    assert_eq!(end_of(&mut child).code(), Some(128 + 15));
+    assert!(started.elapsed() < Duration::from_secs(1));
+    user.kill().unwrap();
+    user.wait().unwrap();
+}
+
+#[test]
+fn a_busy_mount_is_unmounted_by_command() {
+    let Some(stage) = Stage::new() else { return };
+    stage.mount(&[]);
+    let file = fs::File::open(stage.dir.join("a/c/0")).unwrap();
+    assert!(stage.umount(&stage.dir).status.success());
+    assert!(stage.mounted().is_none());
+    let mut bytes = [0; 16];
+    std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, 0).unwrap();
+    assert_eq!(bytes, [7; 16], "what is open stays readable");
+    drop(file);
+    assert!(soon(|| stage.daemons().is_empty()));
+}
+
+#[test]
+fn a_stale_mount_is_cleared() {
+    let Some(stage) = Stage::new() else { return };
+    stage.mount(&[]);
+    stage.kill_daemon();
+    assert!(fs::read_dir(&stage.dir).is_err());
+    stage.mount(&[]);
+    assert_eq!(fs::read(stage.dir.join("a/c/0")).unwrap(), [7; 16]);
+    stage.kill_daemon();
+    assert!(stage.umount(&stage.dir).status.success());
+    assert!(stage.mounted().is_none());
+}

@@ -1,0 +1,126 @@
+//! What is refused: mounts of others, places, stores and options that make no sense; the exit status, and one line.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+
+use rustix::process::Signal;
+
+use crate::stage::PROGRAM;
+use crate::stage::Stage;
+use crate::stage::end_of;
+use crate::stage::signal;
+use crate::stage::soon;
+use crate::stage::stderr;
+
+#[test]
+fn mounts_of_others_are_left_alone() {
+    let Some(stage) = Stage::new() else { return };
+    let tmpfs = || {
+        assert!(
+            Command::new("mount")
+                .args(["-t", "tmpfs", "tmpfs"])
+                .arg(&stage.dir)
+                .status()
+                .unwrap()
+                .success()
+        )
+    };
+    let kind = || stage.mounted().unwrap().kind;
+    // Under ours.
+    tmpfs();
+    stage.mount(&[]);
+    assert_eq!(kind(), "fuse.zarrfs");
+    assert!(
+        Command::new("umount")
+            .arg(&stage.dir)
+            .status()
+            .unwrap()
+            .success()
+    );
+    assert!(soon(|| stage.daemons().is_empty()));
+    assert_eq!(kind(), "tmpfs");
+    let output = stage.umount(&stage.dir);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).ends_with("is not a mount of zarrfs: tmpfs is mounted there\n"));
+    // Over ours.
+    let mut child = stage.foreground(&mut stage.foreground_command());
+    assert!(soon(|| kind() == "fuse.zarrfs"));
+    tmpfs();
+    signal(&child, Signal::TERM);
+    end_of(&mut child);
+    assert_eq!(kind(), "tmpfs");
+}
+
+#[test]
+fn places_that_cannot_be_mounted_are_refused() {
+    let Some(stage) = Stage::new() else { return };
+    let text = |path: &std::path::Path| path.to_str().unwrap().to_string();
+    let full = stage.path("full");
+    fs::create_dir_all(full.join("x")).unwrap();
+    symlink(stage.store.join("a"), stage.path("link")).unwrap();
+    let refused = [
+        (stage.store.join("a"), "lies inside the store"),
+        (stage.path("link"), "lies inside the store"),
+        (stage.path(""), "would cover the store"),
+        (stage.path("none"), "No such file or directory"),
+        (stage.store.join("zarr.json"), "must be a directory"),
+        (full.clone(), "is not empty; '-o nonempty'"),
+    ];
+    for (dir, reason) in refused {
+        let output = Command::new(PROGRAM)
+            .arg("mount")
+            .arg(&stage.store)
+            .arg(&dir)
+            .output()
+            .unwrap();
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(
+            said.starts_with("zarrfs: ") && said.contains(reason) && said.lines().count() == 1,
+            "{said}"
+        );
+        assert!(said.contains(text(&dir).trim_end_matches('/')), "{said}");
+    }
+    stage.mount(&[]);
+    assert!(stderr(&stage.try_mount(&[])).contains("is mounted there already"));
+}
+
+#[test]
+fn what_is_wrong_is_said_once_with_its_exit_status() {
+    let Some(stage) = Stage::new() else { return };
+    fs::remove_dir_all(&stage.store).unwrap();
+    for more in [&[][..], &["-f"]] {
+        let output = stage.try_mount(more);
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(
+            said.starts_with("zarrfs: ") && said.contains("s.zarr") && said.lines().count() == 1,
+            "{said}"
+        );
+    }
+    let helper = stage.path("mount.zarrfs");
+    symlink(PROGRAM, &helper).unwrap();
+    let status = |options: &str| {
+        let output = Command::new(&helper)
+            .arg(&stage.store)
+            .arg(&stage.dir)
+            .args(["-o", options])
+            .output()
+            .unwrap();
+        (output.status.code(), stderr(&output))
+    };
+    assert_eq!(status("ro").0, Some(32));
+    assert_eq!(
+        status("rro"),
+        (
+            Some(1),
+            "zarrfs: -o rro: no such option; did you mean 'ro'?\n".to_string()
+        )
+    );
+    assert_eq!(
+        Command::new(&helper).output().unwrap().status.code(),
+        Some(1)
+    );
+    assert!(stage.mounted().is_none());
+}

@@ -1,0 +1,279 @@
+"""Zip archives as zarr-python, Python's zipfile and zip(1) write them, mounted without unpacking."""
+
+import errno
+import json
+import os
+import struct
+import subprocess
+import zipfile
+
+import numpy as np
+import pytest
+import zarr
+from zarr.storage import ZipStore
+
+import layout
+from mounting import wait_until, zarrfs
+
+DELAY = 2.0
+METHODS = {"stored": zipfile.ZIP_STORED, "deflated": zipfile.ZIP_DEFLATED}
+
+
+def fill(root):
+    """Writes one group with three arrays; returns {path: content}."""
+    random = np.random.default_rng(3)
+    made = {
+        "plain": (random.random((70, 50)), {"chunks": (20, 50), "compressors": None}),
+        "a/packed": (np.arange(3000, dtype="<i4").reshape(30, 100), {"chunks": (7, 30)}),
+    }
+    if root.metadata.zarr_format == 3:
+        sharded = random.integers(0, 9, (64, 64)).astype("<u2")
+        made["a/sharded"] = (sharded, {"chunks": (8, 8), "shards": (32, 32)})
+    for path, (content, more) in made.items():
+        root.create_array(path, data=content, **more)
+    return {path: content for path, (content, _) in made.items()}
+
+
+def fill_folder(path, zarr_format=3):
+    return fill(zarr.create_group(path, zarr_format=zarr_format))
+
+
+def expect(mount, store, arrays, prefix=""):
+    """Compares every array in both views with what was written."""
+    for path, content in arrays.items():
+        path = prefix + path
+        npy = np.load(layout.decoded(mount.files, store, path, "npy"), mmap_mode="r")
+        assert (npy.dtype, npy.tobytes()) == (content.dtype, content.tobytes()), path
+        opened = zarr.open_array(mount.path / path, mode="r")
+        np.testing.assert_array_equal(opened[...], content)
+
+
+def run(*command, cwd):
+    subprocess.run(list(map(str, command)), cwd=cwd, check=True, capture_output=True)
+
+
+def zip_keys(archive):
+    """Returns {name: bytes} as zipfile reads it, the last of each name."""
+    with zipfile.ZipFile(archive) as opened:
+        names = [n for n in opened.namelist() if not n.endswith("/")]
+        return {name: opened.read(name) for name in names}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_zip_store_of_zarr_python(tmp_path, mounted, zarr_format, method):
+    path = tmp_path / "made.zarr.zip"
+    with ZipStore(path, mode="w", compression=METHODS[method]) as store:
+        arrays = fill(zarr.create_group(store, zarr_format=zarr_format))
+    mount = mounted(path)
+    expect(mount, path, arrays)
+    names = zip_keys(path)
+    assert {n for n in layout.walk(mount.path) if (mount.path / n).is_file()} == set(names)
+    for name, content in names.items():
+        assert (mount.path / name).read_bytes() == content, name
+
+
+def test_the_root_array_has_the_archives_name(tmp_path, mounted):
+    path = tmp_path / "made.zarr.ZIP"
+    with ZipStore(path, mode="w") as store:
+        zarr.create_array(store, data=np.arange(10))
+    mount = mounted(path)
+    assert "made.npy" in os.listdir(mount.files)
+    np.testing.assert_array_equal(np.load(mount.files / "made.npy"), np.arange(10))
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_of_keys_written_twice_the_last_counts(tmp_path, mounted):
+    path = tmp_path / "made.zip"
+    with ZipStore(path, mode="w") as store:
+        array = zarr.create_array(store, name="a", shape=20, chunks=5, dtype="<i4")
+        array[:] = 1
+        array[3:12] = 2
+        array.attrs["units"] = "K"
+    assert len(zipfile.ZipFile(path).namelist()) > len(zip_keys(path))
+    mount = mounted(path)
+    found = np.load(layout.decoded(mount.files, path, "a", "npy"))
+    assert found.tolist() == [1] * 3 + [2] * 9 + [1] * 8
+    assert json.loads((mount.files / "a/attributes.json").read_text()) == {"units": "K"}
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("options", [["-0"], ["-9"], ["-9", "-fd"], ["-0", "-fz"], ["-D"]], ids=" ".join)
+def test_zip_of_a_folder(tmp_path, mounted, options, zarr_format):
+    arrays = fill_folder(tmp_path / "made.zarr", zarr_format)
+    run("zip", "-r", *options, tmp_path / "made.zip", ".", cwd=tmp_path / "made.zarr")
+    mount = mounted(tmp_path / "made.zip")
+    expect(mount, tmp_path / "made.zip", arrays)
+    diff = ["diff", "-r", tmp_path / "made.zarr", mount.path]
+    assert subprocess.run(diff, capture_output=True, text=True).stdout == ""
+
+
+def test_a_folder_inside_an_archive(tmp_path, mounted):
+    arrays = fill_folder(tmp_path / "made.zarr")
+    run("zip", "-r", "made.zip", "made.zarr", cwd=tmp_path)
+    path = tmp_path / "made.zip"
+    expect(mounted(path), path, arrays, "made.zarr/")
+    inside = mounted(path / "made.zarr")
+    expect(inside, path / "made.zarr", arrays)
+    assert sorted(os.listdir(inside.files)) == ["a", "attributes.json", "plain", "zarr.json"]
+    array = mounted(path / "made.zarr/a/packed/")
+    np.testing.assert_array_equal(np.load(array.files / "packed.npy"), arrays["a/packed"])
+
+
+class Pipe:
+    """A file that can only be written on, so that zipfile puts sizes behind the data."""
+
+    def __init__(self, file):
+        self.file = file
+
+    def write(self, data):
+        return self.file.write(data)
+
+    def flush(self):
+        self.file.flush()
+
+
+def pack(folder, file, **more):
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.comment = more.get("comment", b"")
+        for name in layout.walk(folder):
+            if (folder / name).is_file():
+                with archive.open(name, "w", force_zip64=more.get("zip64", False)) as entry:
+                    entry.write((folder / name).read_bytes())
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"zip64": True}, {"comment": b"PK\5\6" * 999}, {"comment": b"c" * 65535}]
+)
+@pytest.mark.parametrize("streamed", [False, True])
+def test_zipfile_of_python(tmp_path, mounted, more, streamed):
+    arrays = fill_folder(tmp_path / "made.zarr")
+    with open(tmp_path / "made.zip", "wb") as file:
+        pack(tmp_path / "made.zarr", Pipe(file) if streamed else file, **more)
+    expect(mounted(tmp_path / "made.zip"), tmp_path / "made.zip", arrays)
+
+
+@pytest.mark.parametrize("declared", [False, True])
+def test_a_program_before_the_archive(tmp_path, mounted, declared):
+    arrays = fill_folder(tmp_path / "made.zarr")
+    pack(tmp_path / "made.zarr", tmp_path / "plain.zip")
+    program = b"#!/bin/sh\nexit 1\n" * 9999
+    path = tmp_path / "made.run"
+    if declared:
+        path.write_bytes(program)
+        with open(path, "r+b") as file:
+            file.seek(0, os.SEEK_END)
+            pack(tmp_path / "made.zarr", file)
+    else:
+        path.write_bytes(program + (tmp_path / "plain.zip").read_bytes())
+    expect(mounted(path), path, arrays)
+
+
+def test_what_cannot_be_read_is_listed(tmp_path, mounted):
+    for name in ("plain", "secret", "target"):
+        (tmp_path / name).write_bytes(b"some bytes, some bytes, some bytes")
+    (tmp_path / "link").symlink_to("target")
+    run("zip", "-y", "made.zip", "plain", "link", cwd=tmp_path)
+    run("zip", "-P", "word", "made.zip", "secret", cwd=tmp_path)
+    with zipfile.ZipFile(tmp_path / "made.zip", "a", zipfile.ZIP_LZMA) as archive:
+        archive.write(tmp_path / "target", "lzma")
+    mount = mounted(tmp_path / "made.zip")
+    assert sorted(os.listdir(mount.path)) == ["lzma", "plain", "secret"]
+    for name in ("lzma", "secret"):
+        with pytest.raises(OSError) as refused:
+            (mount.path / name).read_bytes()
+        assert refused.value.errno == errno.EOPNOTSUPP
+        assert (mount.path / name).stat().st_size == 34
+    assert (mount.path / "plain").read_bytes() == (tmp_path / "plain").read_bytes()
+
+
+def test_times_are_those_of_the_files(tmp_path, mounted):
+    (tmp_path / "file").write_text("x")
+    os.utime(tmp_path / "file", (1_600_000_001, 1_600_000_001))
+    run("zip", "made.zip", "file", cwd=tmp_path)
+    assert (mounted(tmp_path / "made.zip").path / "file").stat().st_mtime == 1_600_000_001
+
+
+def test_a_damaged_chunk_is_an_error_and_no_other_is(tmp_path, mounted):
+    path = tmp_path / "made.zip"
+    with ZipStore(path, mode="w") as store:
+        zarr.create_array(store, name="a", data=np.arange(20), chunks=5, compressors=None)
+    with zipfile.ZipFile(path) as archive:
+        header = archive.getinfo("a/c/2").header_offset
+    with open(path, "r+b") as file:
+        file.seek(header + 26)
+        file.seek(sum(struct.unpack("<HH", file.read(4))), os.SEEK_CUR)
+        file.write(b"!")
+    folder = layout.array_folder(mounted(path).files, "a") / "chunks"
+    with pytest.raises(OSError) as refused:
+        (folder / "2.raw").read_bytes()
+    assert refused.value.errno == errno.EIO
+    assert np.load(folder / "1.npy").tolist() == [5, 6, 7, 8, 9]
+
+
+def test_a_new_archive_is_seen(tmp_path, mounted):
+    path = tmp_path / "made.zip"
+
+    def write(name, number):
+        with ZipStore(tmp_path / name, mode="w") as store:
+            zarr.create_array(store, name="a", data=np.full(7, number), chunks=3)
+
+    write("made.zip", 1)
+    mount = mounted(path)
+    npy = layout.decoded(mount.files, path, "a", "npy")
+    assert np.load(npy).tolist() == [1] * 7
+    write("other.zip", 2)
+    os.replace(tmp_path / "other.zip", path)
+    assert wait_until(lambda: np.load(npy).tolist() == [2] * 7, DELAY)
+    # In place: for a moment there is no archive at all.
+    write("made.zip", 3)
+
+    def read():
+        try:
+            return np.load(npy).tolist()
+        except OSError:
+            return None
+
+    assert wait_until(lambda: read() == [3] * 7, DELAY)
+
+
+def test_only_what_is_read_is_fetched(tmp_path, mounted):
+    path = tmp_path / "made.zip"
+    content = np.random.default_rng(0).integers(0, 255, (16, 1 << 18), dtype="u1")
+    with ZipStore(path, mode="w") as store:
+        zarr.create_array(store, name="a", data=content, chunks=(1, 1 << 18), compressors=None)
+    mount = mounted(path)
+    chunk = layout.array_folder(mount.files, "a") / "chunks/5.0.raw"
+    assert chunk.read_bytes() == content[5].tobytes()
+    stats = json.loads((mount.path / ".zarrfs/stats.json").read_text())
+    assert content[5].nbytes <= stats["store_get_bytes"] < 2 * content[5].nbytes
+
+
+def test_mountpoints_and_archives_that_cannot_be(tmp_path):
+    (tmp_path / "in").mkdir()
+    path = tmp_path / "in/made.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a/b", "text")
+    free = tmp_path / "free"
+    free.mkdir()
+    (tmp_path / "cut.zip").write_bytes(path.read_bytes()[:-5])
+    (tmp_path / "text").write_text("text")
+    refused = [
+        (path, tmp_path / "in", "would cover the store"),
+        (path / "a", tmp_path / "in", "would cover the store"),
+        (path / "b", free, "no folder b in the zip archive"),
+        (path / "a/b", free, "a/b is a file in the zip archive"),
+        (tmp_path / "cut.zip", free, "cut.zip: not a zip archive, or cut off"),
+        (tmp_path / "text", free, "text: expected a directory or a zip archive"),
+    ]
+    for store, folder, reason in refused:
+        done = zarrfs("mount", store, folder, check=False)
+        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+        assert reason in done.stderr, done.stderr
+
+
+def test_a_relative_path_with_a_folder(tmp_path, monkeypatch, mounted):
+    with zipfile.ZipFile(tmp_path / "made.zip", "w") as archive:
+        archive.writestr("in/key", "text")
+    monkeypatch.chdir(tmp_path)
+    assert (mounted("made.zip/in").path / "key").read_text() == "text"
