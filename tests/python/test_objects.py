@@ -8,7 +8,9 @@ import errno
 import itertools
 import json
 import os
+import subprocess
 import zlib
+from pathlib import Path
 
 import msgpack
 import numcodecs
@@ -28,6 +30,7 @@ from zarr.codecs import (
 )
 
 import layout
+import mounting
 import object_stores as made
 
 ARRAYS = 200
@@ -561,3 +564,54 @@ def test_elements_beyond_half_of_the_memory(tmp_path, daemon):
     assert small.tolist() == ["x" * 100_000] * 10
     assert "half of --memory" in mount.complaints()
     assert os.listdir(mount.files / "large")
+
+
+def as_made(value):
+    """Returns an element as it compares: lists of numbers as lists."""
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_numcodecs_reads_what_is_encoded(tmp_path, name):
+    program = Path(mounting.program()).parent / "examples" / "encode_chunks"
+    assert program.is_file(), f"{program} is absent: run `cargo build --example encode_chunks`"
+    written = {}
+    for number in range(ARRAYS):
+        random = np.random.default_rng([11, number])
+        case = CASES[name]
+        if name == "vlen-array":
+            case.dtype = np.dtype(str(random.choice(["<i2", ">i4", "<f8"])))
+        shape = tuple(max(length, 1) for length in made.random_shape(random, case.least_rank)[0])
+        values = made.random_objects(random, shape, case.make)
+        codec = case.codec_of(random)
+        if name == "categorize":
+            # Of equal labels the last one is written, and text without a label is not.
+            codec = numcodecs.Categorize(["a", "\u4e2d", *case.labels], dtype=object, astype="<u2")
+        order = str(random.choice(["C", "F"]))
+        folder = tmp_path / f"a{number}"
+        made.dump(
+            folder / ".zarray",
+            {
+                "zarr_format": 2,
+                "shape": shape,
+                "chunks": shape,
+                "dtype": "|O",
+                "filters": [codec.get_config()],
+                "compressor": None,
+                "fill_value": None,
+                "order": order,
+            },
+        )
+        records = [case.raw(value) for value in values.flat]
+        counted = (len(record).to_bytes(4, "little") + record for record in records)
+        (folder / "decoded").write_bytes(b"".join(counted))
+        written[folder] = (case, codec, order, values)
+    done = subprocess.run([program, tmp_path], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for folder, (case, codec, order, values) in written.items():
+        chunk = (folder / (".".join("0" * values.ndim) or "0")).read_bytes()
+        found = codec.decode(chunk)
+        if found.shape != values.shape or isinstance(case, (Text, Bytes, Lists, Categories)):
+            found = found.reshape(values.shape, order=order)
+        for element, expected in zip(found.flat, values.flat):
+            assert made.same(as_made(element), as_made(expected)), folder
