@@ -219,7 +219,7 @@ impl Files {
                 let size = self.ragged_length(found, format, *chunk);
                 // The next reader may find another length.
                 fresh = Duration::ZERO;
-                (found, size.or_else(unreadable)?)
+                (found, size.or_else(unmeasured)?)
             }
             Place::Decoded(found, format, chunk) => {
                 let size = self
@@ -321,6 +321,14 @@ fn parse_indices(text: &[u8], rank: usize) -> Option<Vec<u64>> {
             (number.to_string() == digits).then_some(number)
         })
         .collect()
+}
+
+/// Takes 0 for the length of a file that has to be decoded to know it; opening it says what is wrong.
+fn unmeasured(error: Error) -> Result<u64> {
+    match error.kind() {
+        Kind::Corrupt => Ok(0),
+        _ => unreadable(error),
+    }
 }
 
 /// A file that cannot be read, or that no file system could hold, is there: opening it says why.
