@@ -24,7 +24,7 @@ pub const MEMBER: &str = "consolidated_metadata";
 /// Reads `.zmetadata`: keys, counted from the folder of the hierarchy, and their documents.
 ///
 /// Fails with `Corrupt` if it is not what zarr-python writes as format 1.
-pub fn listed(bytes: &[u8]) -> Result<Vec<(Key, Vec<u8>)>> {
+pub fn listed(bytes: &[u8]) -> Result<Documents> {
     let document = json::parse(bytes)?;
     let format = document.get("zarr_consolidated_format");
     if format.and_then(Value::as_u64) != Some(1) {
@@ -84,7 +84,7 @@ mod tests {
 
     use super::*;
 
-    fn keys(documents: Vec<(Key, Vec<u8>)>) -> Vec<Vec<u8>> {
+    fn keys(documents: Documents) -> Vec<Vec<u8>> {
         documents
             .iter()
             .map(|(key, _)| key.as_bytes().to_vec())

@@ -135,3 +135,41 @@ fn group(members: &Map<String, Value>) -> Result<Group> {
         attributes: draft_array::attributes(members)?,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn other_encodings_are_refused() {
+        let read = |encoding: Value, other: &str| {
+            let mut members = Map::new();
+            members.insert("metadata_encoding".to_string(), encoding);
+            members.insert(other.to_string(), json!([]));
+            layout(Some(&members)).map_err(|error| error.to_string())
+        };
+        let json = json!({"type": "json", "metadata_key_suffix": ".x"});
+        let suffixes = read(json.clone(), "extensions").unwrap().suffixes;
+        assert_eq!(suffixes, [".x"]);
+        assert!(read(json, "novel").unwrap_err().contains("novel"));
+        let uri = "http://example.org/cbor";
+        let cbor = json!({"extension": uri, "type": "cbor", "metadata_key_suffix": ".cbor"});
+        assert!(read(cbor, "extensions").unwrap_err().contains(uri));
+    }
+
+    #[test]
+    fn codecs_without_a_type_are_faults() {
+        let typed = crate::dialect::typestr::parse(&json!("<i4")).unwrap();
+        for list in [
+            json!([{"configuration": {}}]),
+            json!(["gzip"]),
+            json!({}),
+            json!([{"type": 3}]),
+        ] {
+            let members = json!({"shape": [1], "codecs": list});
+            assert!(codecs(members.as_object().unwrap(), &typed).is_err());
+        }
+    }
+}

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::time::SystemTime;
 
+use crate::dialect::consolidated::Documents;
 use crate::error::Error;
 use crate::error::Result;
 use crate::store::ByteRange;
@@ -38,7 +39,7 @@ impl Consolidated {
     pub(super) fn new(
         inner: Arc<dyn Store>,
         top: &Key,
-        documents: Vec<(Key, Vec<u8>)>,
+        documents: Documents,
         modified: SystemTime,
     ) -> Consolidated {
         let within = |key: Key| match top.is_root() {

@@ -4,13 +4,14 @@ use std::fs;
 use std::path::Path;
 
 /// Folders of the modules that the document names, tests first.
-const FOLDERS: [&str; 7] = [
+const FOLDERS: [&str; 8] = [
     "tests/dialects",
     "tests",
     "tests/codecs",
     "src/dialect",
     "src/hierarchy",
     "src/store",
+    "src/codec",
     "src",
 ];
 
@@ -45,7 +46,7 @@ fn every_requirement_has_its_test() {
     let mut rows = 0;
     for row in text.lines().filter(|line| line.starts_with("| ")) {
         let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
-        if cells[0] == "requirement" {
+        if cells[0] == "requirement" || row.starts_with("| ---") {
             continue;
         }
         assert_eq!(cells.len(), 4, "{row}");
