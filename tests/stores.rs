@@ -41,6 +41,7 @@ macro_rules! conforms {
                     what_is_missing_is_nothing
                     a_prefix_is_no_object
                     a_key_through_an_object_is_missing
+                    a_key_may_be_an_object_and_a_prefix
                     every_range_is_the_slice_it_means
                     every_answer_has_the_same_version
                     another_content_has_another_version
@@ -56,6 +57,7 @@ macro_rules! conforms {
                     a_listing_goes_on_after_any_cursor
                     an_empty_store_lists_nothing
                     what_is_not_there_does_not_list
+                    objects_do_not_list
                     a_listing_ends_though_the_directory_changes;
                 names:
                     any_byte_can_stand_in_a_name

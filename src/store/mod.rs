@@ -151,7 +151,7 @@ pub struct Version(pub u64);
 pub struct Meta {
     /// What lies there.
     pub kind: EntryKind,
-    /// Length in bytes; 0 for directories.
+    /// Length in bytes; 0 for directories that are no objects.
     pub size: u64,
     /// Bytes that it takes on the medium.
     pub stored: u64,
@@ -250,6 +250,11 @@ pub(crate) fn deal_out(bytes: &[u8], parts: &mut [IoSliceMut<'_>]) {
 }
 
 /// The drafts' abstract store interface: get, get partial, list a directory, size.
+///
+/// A key may be an object and a prefix of others at once (stores of objects have such keys, directories have
+/// not). `get`, `get_range` and `open` are about the object; `head` and `list` show a `Directory`, so that what
+/// lies below can be reached by a path, with size and version of the object. A store may also leave such objects
+/// out, if it says so.
 pub trait Store: Send + Sync {
     /// Returns a whole object of at most `limit` bytes (`TooLarge` beyond); nothing if the key is missing
     /// or is a prefix only.
@@ -258,13 +263,15 @@ pub trait Store: Send + Sync {
     /// Returns part of an object.
     fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>>;
 
-    /// Returns size and version; nothing if the key is missing. A prefix of other keys is a `Directory`.
+    /// Returns size and version; nothing if the key is missing. A prefix of other keys is a `Directory`, also if
+    /// it is an object as well.
     fn head(&self, key: &Key) -> Result<Option<Meta>>;
 
     /// Opens an object for reading piece by piece; `NotFound` if it is missing.
     fn open(&self, key: &Key) -> Result<Arc<dyn Reader>>;
 
-    /// Lists what lies directly under a prefix; `NotFound` if there is nothing.
+    /// Lists what lies directly under a prefix; `NotADirectory` for an object, `NotFound` if there is nothing,
+    /// also below an object.
     fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>>;
 
     /// Whether `list` works, and `head` knows prefixes: not every store can tell its keys.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 use crate::error::Error;
 use crate::error::Kind;
@@ -107,10 +108,13 @@ impl Store for Local {
 
     fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let fd = self
-            .directory
-            .open(prefix, flags)
-            .map_err(|error| failed(prefix, error))?;
+        let fd = match self.directory.open(prefix, flags) {
+            // Below a file there is nothing.
+            Err(Errno::NOTDIR) if self.head(prefix)?.is_none() => {
+                return Err(Error::not_found(prefix));
+            }
+            answer => answer.map_err(|error| failed(prefix, error))?,
+        };
         let store = self.directory.clone();
         Ok(Box::new(OpenDirectory::new(fd, prefix, store)))
     }
