@@ -50,6 +50,7 @@ macro_rules! conforms {
                     an_open_object_is_read_anywhere
                     scattered_reads_fill_what_there_is
                     an_open_object_keeps_its_content_or_says_changed
+                    an_open_object_shows_no_other_content_under_its_version
                     an_open_object_survives_its_removal;
                 listings:
                     a_listing_has_each_name_once

@@ -223,7 +223,9 @@ pub trait Listing: Send {
     fn seek(&mut self, cursor: u64) -> Result<()>;
 }
 
-/// An object kept open: what it held when it was opened stays readable, or `Changed` is said.
+/// An object kept open: what it held when it was opened stays readable though the key is replaced or erased, or
+/// `Changed` is said. A file of this machine that is overwritten in place shows its new bytes: who needs several
+/// reads to be of one content compares `meta` after the last of them.
 pub trait Reader: Send + Sync {
     /// Returns up to `len` bytes at `offset`; fewer only at the end.
     fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>>;
