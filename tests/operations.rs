@@ -83,6 +83,7 @@ on_both! {
         a_hundred_thousand_chunks_list_wholly;
     changes:
         a_changed_chunk_is_seen
+        a_shard_overwritten_in_place_is_never_a_mixture
         an_added_and_a_removed_chunk_are_seen
         a_longer_array_is_seen
         keys_that_come_and_go_are_seen;
