@@ -79,6 +79,7 @@ on_both! {
         what_is_missing_has_its_errno;
     listings:
         directories_have_the_kind_and_inode_of_stat
+        what_is_listed_is_what_can_be_looked_up
         a_listing_goes_on_after_any_cursor
         a_hundred_thousand_chunks_list_wholly;
     changes:

@@ -249,6 +249,8 @@ impl Files {
                     let name = [self.name_of(found), b".", format.extension.as_bytes()].concat();
                     (name, EntryKind::File)
                 });
+                // No file has a name that is too long to be looked up.
+                let decoded = decoded.filter(|(name, _)| found.path.child(name).is_ok());
                 let documents = [METADATA, ATTRIBUTES].map(|name| (name.to_vec(), EntryKind::File));
                 let chunks = [(CHUNKS.to_vec(), EntryKind::Directory)];
                 Ok(Box::new(Names::new(
