@@ -89,5 +89,6 @@ on_both! {
         a_longer_array_is_seen
         keys_that_come_and_go_are_seen;
     handles:
-        what_is_opened_is_closed;
+        what_is_opened_is_closed
+        a_deleted_file_stays_readable_while_it_is_open;
 }
