@@ -97,6 +97,7 @@ impl View for Stored {
         let file = Arc::new(StoredFile {
             reader,
             version: meta.version.0,
+            fresh: self.store.freshness(),
         });
         Ok(Opened {
             file,
@@ -113,6 +114,7 @@ impl View for Stored {
 struct StoredFile {
     reader: Arc<dyn Reader>,
     version: u64,
+    fresh: Duration,
 }
 
 impl File for StoredFile {
@@ -128,6 +130,11 @@ impl File for StoredFile {
 
     fn version(&self) -> Option<u64> {
         Some(self.version)
+    }
+
+    fn attr(&self) -> Option<Attr> {
+        let meta = self.reader.meta().ok()?;
+        Some(attr_of(&meta, self.fresh))
     }
 }
 
