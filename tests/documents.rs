@@ -11,7 +11,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::json;
+use zarrfs::dialect::typestr;
 use zarrfs::error::Kind;
+use zarrfs::export::descr;
+use zarrfs::model::DataType;
 use zarrfs::stats::Stats;
 use zarrfs::store::EntryKind;
 use zarrfs::store::Key;
@@ -122,6 +126,43 @@ fn the_errno_table_is_that_of_the_program() {
     });
     let program = Kind::ALL.map(|kind| (format!("{kind:?}"), kind.errno()));
     assert_eq!(rows.collect::<Vec<_>>(), program);
+}
+
+/// Returns the rows of the table of data types: type, `descr`, bytes.
+fn data_types(page: &str) -> Vec<(String, String, usize)> {
+    let rows = section(page, ".Sh DATA TYPES").lines().filter_map(|line| {
+        let mut cells = line.strip_prefix(".It ")?.split(" Ta ");
+        let (name, descr) = (cells.next()?, cells.next()?);
+        Some((name.into(), descr.into(), cells.next()?.parse().ok()?))
+    });
+    rows.collect()
+}
+
+#[test]
+fn the_table_of_data_types_is_that_of_the_program() {
+    let rows = data_types(&read(PAGE));
+    for (name, descr, bytes) in &rows {
+        let typed = typestr::parse(&json!(descr)).unwrap();
+        let found = descr::of(&typed.data_type);
+        assert_eq!(found, Some(format!("'{descr}'")), "{name}");
+        assert_eq!(typed.data_type.size(), Some(*bytes), "{name}");
+        if let known @ (DataType::Small(_) | DataType::Float(_)) = DataType::from_v3(name) {
+            assert_eq!(descr::of(&known), found, "{name}");
+        }
+    }
+    let numbers = read("src/model/numbers.rs");
+    let table = numbers.split("const NUMBERS").nth(1).unwrap();
+    let table = table.split("\n];").next().unwrap();
+    let names = quoted(table, '"')
+        .into_iter()
+        .filter(|name| !name.starts_with('|'));
+    for name in names {
+        assert!(
+            rows.iter().any(|(row, ..)| row == name),
+            "no row for {name}"
+        );
+    }
+    assert!(rows.len() >= 38, "{} rows", rows.len());
 }
 
 #[test]

@@ -79,13 +79,16 @@ on_both! {
         what_is_missing_has_its_errno;
     listings:
         directories_have_the_kind_and_inode_of_stat
+        what_is_listed_is_what_can_be_looked_up
         a_listing_goes_on_after_any_cursor
         a_hundred_thousand_chunks_list_wholly;
     changes:
         a_changed_chunk_is_seen
+        a_shard_overwritten_in_place_is_never_a_mixture
         an_added_and_a_removed_chunk_are_seen
         a_longer_array_is_seen
         keys_that_come_and_go_are_seen;
     handles:
-        what_is_opened_is_closed;
+        what_is_opened_is_closed
+        a_deleted_file_stays_readable_while_it_is_open;
 }

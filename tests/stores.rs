@@ -41,6 +41,7 @@ macro_rules! conforms {
                     what_is_missing_is_nothing
                     a_prefix_is_no_object
                     a_key_through_an_object_is_missing
+                    a_key_may_be_an_object_and_a_prefix
                     every_range_is_the_slice_it_means
                     every_answer_has_the_same_version
                     another_content_has_another_version
@@ -49,6 +50,7 @@ macro_rules! conforms {
                     an_open_object_is_read_anywhere
                     scattered_reads_fill_what_there_is
                     an_open_object_keeps_its_content_or_says_changed
+                    an_open_object_shows_no_other_content_under_its_version
                     an_open_object_survives_its_removal;
                 listings:
                     a_listing_has_each_name_once
@@ -56,6 +58,7 @@ macro_rules! conforms {
                     a_listing_goes_on_after_any_cursor
                     an_empty_store_lists_nothing
                     what_is_not_there_does_not_list
+                    objects_do_not_list
                     a_listing_ends_though_the_directory_changes;
                 names:
                     any_byte_can_stand_in_a_name

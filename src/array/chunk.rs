@@ -1,7 +1,6 @@
 //! One decoded piece of an array: from memory, or fetched and decoded.
 //!
-//! A piece is a chunk, or with sharding an inner chunk, of which only its own bytes and the index are
-//! fetched. What is not stored is the fill value, said here and nowhere else; what cannot be fetched or
+//! A piece is a chunk, or with sharding an inner chunk (`shard`). What is not stored is the fill value, said here and nowhere else; what cannot be fetched or
 //! decoded is an error. Memory is reserved before anything is fetched.
 
 use std::sync::Arc;
@@ -11,12 +10,10 @@ use crate::array::OpenArray;
 use crate::array::decoder::Decoder;
 use crate::array::decoder::leave;
 use crate::array::generation::Generation;
-use crate::array::opened::Stored;
+use crate::array::shard::Index;
 use crate::buffer;
 use crate::cache::Permit;
 use crate::codec::Pipeline;
-use crate::codec::ShardIndex;
-use crate::codec::ShardLevel;
 use crate::error::Error;
 use crate::error::Kind;
 use crate::error::Result;
@@ -61,45 +58,26 @@ pub(crate) enum Cached {
     Index(Arc<Index>),
 }
 
-/// The index of a shard.
-pub(crate) struct Index {
-    entries: ShardIndex,
-    version: Version,
-    _room: Permit,
-}
-
 /// An array, a depth (0: pieces; n: indexes of the n-th level of shards), a number in that grid.
 pub(crate) type CacheKey = (u64, u8, u64);
 
 /// Where a piece is stored.
-struct Place {
+pub(super) struct Place {
     /// Number of the stored chunk.
-    stored: u64,
+    pub(super) stored: u64,
     /// Its indices.
     indices: Coordinates,
     /// With sharding: for each level, the number of the inner chunk in its shard.
-    inner: Vec<usize>,
+    pub(super) inner: Vec<usize>,
 }
 
-/// A range of a stored object that is a shard.
-struct Shard<'a> {
-    stored: &'a Stored,
-    start: u64,
-    length: u64,
-}
-
-impl Shard<'_> {
-    /// Reads bytes that must be there.
-    fn read(&self, offset: u64, length: u64) -> Result<Vec<u8>> {
-        let key = &self.stored.key;
-        let wanted = usize::try_from(length).map_err(|error| Error::too_large(key, error))?;
-        let bytes = self.stored.reader.read_at(self.start + offset, wanted)?;
-        if bytes.len() == wanted {
-            return Ok(bytes);
-        }
-        let found = format!("expected {wanted} bytes, found {}", bytes.len());
-        Err(Error::corrupt(key, found))
-    }
+/// A piece being loaded.
+pub(super) struct Load<'a> {
+    pub(super) decoder: &'a Decoder,
+    /// Decodes the stored chunk.
+    pub(super) pipeline: Arc<Pipeline>,
+    pub(super) place: &'a Place,
+    pub(super) deadline: Instant,
 }
 
 impl OpenArray {
@@ -223,10 +201,15 @@ impl OpenArray {
             .engine
             .cache
             .load(&(self.id, 0, piece.0), deadline, || {
-                let pipeline = decoder.pipeline_of(ChunkIndex(place.stored))?;
-                let decoded = match pipeline.shards() {
-                    [] => self.load_whole(&pipeline, place, deadline)?,
-                    _ => self.load_inner(decoder, &pipeline, place, deadline)?,
+                let load = Load {
+                    decoder,
+                    pipeline: decoder.pipeline_of(ChunkIndex(place.stored))?,
+                    place,
+                    deadline,
+                };
+                let decoded = match load.pipeline.shards() {
+                    [] => self.load_whole(&load)?,
+                    _ => self.load_inner(&load)?,
                 };
                 decoded
                     .map(|decoded| Cached::Chunk(Arc::new(decoded)))
@@ -247,12 +230,8 @@ impl OpenArray {
     }
 
     /// Fetches and decodes a stored chunk as a whole.
-    fn load_whole(
-        &self,
-        pipeline: &Pipeline,
-        place: &Place,
-        deadline: Instant,
-    ) -> Result<Option<Decoded>> {
+    fn load_whole(&self, load: &Load) -> Result<Option<Decoded>> {
+        let (pipeline, place, deadline) = (&*load.pipeline, load.place, load.deadline);
         let decoded = pipeline.chunk_bytes() as u64;
         let usual = decoded + decoded / 8 + (64 << 10);
         let mut room = self.reserve(pipeline, usual, deadline)?;
@@ -277,7 +256,12 @@ impl OpenArray {
     }
 
     /// Takes room for a decoded piece and its encoded bytes.
-    fn reserve(&self, pipeline: &Pipeline, encoded: u64, deadline: Instant) -> Result<Permit> {
+    pub(super) fn reserve(
+        &self,
+        pipeline: &Pipeline,
+        encoded: u64,
+        deadline: Instant,
+    ) -> Result<Permit> {
         // The bytes of an uncompressed chunk are the chunk.
         let decoded = if pipeline.is_identity() {
             0
@@ -305,7 +289,8 @@ impl OpenArray {
         }
     }
 
-    fn decode(
+    /// Decodes a piece, which keeps what room it needs.
+    pub(super) fn decode(
         &self,
         pipeline: &Pipeline,
         (key, version): (&Key, Version),
@@ -324,117 +309,6 @@ impl OpenArray {
         Ok(Decoded {
             bytes,
             version,
-            _room: room,
-        })
-    }
-
-    /// Fetches and decodes an inner chunk of a shard by its own range.
-    fn load_inner(
-        &self,
-        decoder: &Decoder,
-        pipeline: &Pipeline,
-        place: &Place,
-        deadline: Instant,
-    ) -> Result<Option<Decoded>> {
-        let Some(stored) = self.stored(decoder, place.stored)? else {
-            return Ok(None);
-        };
-        let mut shard = Shard {
-            stored: &stored,
-            start: 0,
-            length: stored.meta.size,
-        };
-        for (depth, level) in pipeline.shards().iter().enumerate() {
-            let number = self.index_number(decoder, place, depth);
-            let index = self.index(level, depth as u8 + 1, number, &shard, deadline)?;
-            let entry = place.inner.get(depth).copied().unwrap_or(usize::MAX);
-            let range = index.entries.range(entry);
-            let Some(range) = range.map_err(|error| error.about(&stored.key))? else {
-                return Ok(None);
-            };
-            shard.start += range.start;
-            shard.length = range.end - range.start;
-        }
-        let decoded = pipeline.chunk_bytes() as u64;
-        if shard.length > decoded.saturating_mul(8).saturating_add(1 << 20) {
-            let found = format!("an inner chunk of {} bytes for {decoded}", shard.length);
-            return Err(Error::corrupt(&stored.key, found));
-        }
-        let room = self.reserve(pipeline, shard.length, deadline)?;
-        let bytes = shard.read(0, shard.length)?;
-        self.decode(pipeline, (&stored.key, stored.meta.version), bytes, room)
-            .map(Some)
-    }
-
-    /// Returns the number that tells the shards of one depth apart: by the inner chunks of the largest shard.
-    fn index_number(&self, decoder: &Decoder, place: &Place, depth: usize) -> u64 {
-        let outer = decoder
-            .pipeline
-            .shards()
-            .iter()
-            .zip(&place.inner)
-            .take(depth);
-        outer.fold(place.stored, |number, (level, &inner)| {
-            let count: u64 = level.chunks_per_shard().iter().product();
-            number.wrapping_mul(count).wrapping_add(inner as u64)
-        })
-    }
-
-    /// Returns the index of a shard, from memory or fetched.
-    fn index(
-        &self,
-        level: &ShardLevel,
-        depth: u8,
-        number: u64,
-        shard: &Shard,
-        deadline: Instant,
-    ) -> Result<Arc<Index>> {
-        let key = (self.id, depth, number);
-        if let Some(Cached::Index(index)) = self.engine.cache.get(&key) {
-            if index.version == shard.stored.meta.version {
-                return Ok(index);
-            }
-            self.engine.cache.forget(&key);
-        }
-        let loaded = self.engine.cache.load(&key, deadline, || {
-            self.load_index(level, shard, deadline)
-                .map(|index| Cached::Index(Arc::new(index)))
-        });
-        match loaded? {
-            Cached::Index(index) => Ok(index),
-            Cached::Chunk(_) => Err(Error::corrupt(
-                &shard.stored.key,
-                "a chunk where an index is due",
-            )),
-        }
-    }
-
-    fn load_index(&self, level: &ShardLevel, shard: &Shard, deadline: Instant) -> Result<Index> {
-        let length = level.index_bytes() as u64;
-        if length > shard.length {
-            let found = format!(
-                "a shard of {} bytes has no room for an index of {length}",
-                shard.length
-            );
-            return Err(Error::corrupt(&shard.stored.key, found));
-        }
-        let mut room = self
-            .engine
-            .cache
-            .reserve(length.saturating_mul(2), deadline)?;
-        let start = if level.index_at_end() {
-            shard.length - length
-        } else {
-            0
-        };
-        let bytes = shard.read(start, length)?;
-        let key = &shard.stored.key;
-        let entries = level.decode_index(&bytes, shard.length);
-        let entries = entries.map_err(|error| error.about(key))?;
-        room.shrink(entries.memory() as u64);
-        Ok(Index {
-            entries,
-            version: shard.stored.meta.version,
             _room: room,
         })
     }

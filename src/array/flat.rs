@@ -13,6 +13,7 @@ use crate::array::OpenArray;
 use crate::array::chunk::Chunk;
 use crate::array::chunk::Decoded;
 use crate::array::decoder::Decoder;
+use crate::array::opened::Stored;
 use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::error::Result;
@@ -225,12 +226,14 @@ impl Flat {
                 skipped: 0,
             };
             let runs = Runs::new(&part.part, from, to, size);
-            match self.array.stored(decoder, part.piece.0)? {
-                Some(stored) => {
-                    let length = decoder.pipeline_of(part.piece)?.chunk_bytes();
-                    stored.scatter(&runs, length, &mut out)?;
-                }
-                None => runs.fill(&self.array.array.fill_value.bytes, &mut out),
+            let length = decoder.pipeline_of(part.piece)?.chunk_bytes();
+            let read = |stored: &Stored| stored.scatter(&runs, length, &mut out);
+            if self
+                .array
+                .read_stored(decoder, part.piece.0, read)?
+                .is_none()
+            {
+                runs.fill(&self.array.array.fill_value.bytes, &mut out);
             }
         }
         let start = (range.start - aligned.start) as usize;

@@ -1,6 +1,6 @@
 //! An array opened: its metadata, how its chunks decode, and what of them is in memory.
 //!
-//! `decoder` knows how, `chunk` loads and decodes one chunk, `flat` puts chunks together into ranges of a flat file,
+//! `decoder` knows how, `chunk` and `shard` load and decode one piece, `flat` puts chunks together into ranges of a flat file,
 //! `generation` knows which content of a stored key is the current one. An array that cannot be decoded is
 //! opened all the same; its reads say why.
 
@@ -42,6 +42,7 @@ pub mod flat;
 pub mod generation;
 mod opened;
 pub mod ragged;
+mod shard;
 
 /// Limits of decoding.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,8 @@
 //! Stored chunks kept open: an array's shards and uncompressed chunks, read piece by piece.
 //!
 //! What is open is one content of a key: its index and its bytes belong together even if somebody replaces
-//! the key meanwhile. The array's generations say whether that content is still the current one.
+//! the key meanwhile. Where somebody overwrites it in place, that is noticed and it is opened again. The array's
+//! generations say whether that content is still the current one.
 
 use std::io::IoSliceMut;
 use std::num::NonZeroUsize;
@@ -59,7 +60,7 @@ impl Opened {
 
 impl OpenArray {
     /// Returns a stored chunk, open and current; nothing if it is missing.
-    pub(super) fn stored(&self, decoder: &Decoder, number: u64) -> Result<Option<Arc<Stored>>> {
+    fn stored(&self, decoder: &Decoder, number: u64) -> Result<Option<Arc<Stored>>> {
         let version = match self.generations.of(number, Instant::now()) {
             Generation::Known(version) => version,
             Generation::Stale => self.ask_generation(decoder, number)?,
@@ -72,6 +73,26 @@ impl OpenArray {
             Some(stored) if stored.meta.version == version => Ok(Some(stored)),
             _ => self.open_stored(decoder, number),
         }
+    }
+
+    /// Calls `read` with a stored chunk, and once more with what it holds by then each time that `read` says
+    /// `Changed`; nothing if the chunk is missing.
+    pub(super) fn read_stored<T>(
+        &self,
+        decoder: &Decoder,
+        number: u64,
+        mut read: impl FnMut(&Stored) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let mut stored = self.stored(decoder, number)?;
+        for _ in 0..MOST_RELOADS {
+            let Some(open) = &stored else { return Ok(None) };
+            match read(open) {
+                Err(error) if error.kind() == Kind::Changed => {}
+                answer => return answer.map(Some),
+            }
+            stored = self.open_stored(decoder, number)?;
+        }
+        stored.map(|open| read(&open)).transpose()
     }
 
     fn open_stored(&self, decoder: &Decoder, number: u64) -> Result<Option<Arc<Stored>>> {
@@ -93,13 +114,29 @@ impl OpenArray {
     }
 }
 
+/// How often a chunk is opened again because it changes while it is read.
+const MOST_RELOADS: usize = 3;
+
 /// The most pieces of memory that one system call fills.
 const MOST_PARTS: usize = 1024;
 
 impl Stored {
+    /// Says `Changed` if the object may hold something else than when it was opened.
+    pub(super) fn check_unchanged(&self) -> Result<()> {
+        match self.reader.meta()?.version == self.meta.version {
+            true => Ok(()),
+            false => Err(self.changed()),
+        }
+    }
+
+    pub(super) fn changed(&self) -> Error {
+        Error::new(Kind::Changed, &self.key, "was written while it was read")
+    }
+
     /// Reads runs of an uncompressed chunk of `length` bytes straight to their places in `out`.
     pub(super) fn scatter(&self, runs: &Runs, length: usize, out: &mut [u8]) -> Result<()> {
         if self.meta.size != length as u64 {
+            self.check_unchanged()?;
             let found = format!("expected {length} bytes, found {}", self.meta.size);
             return Err(Error::corrupt(&self.key, found));
         }
@@ -128,6 +165,7 @@ impl Stored {
         if read == length {
             return Ok(());
         }
+        self.check_unchanged()?;
         let found = format!("expected {length} bytes at {offset}, found {read}");
         Err(Error::corrupt(&self.key, found))
     }

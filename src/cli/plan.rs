@@ -146,10 +146,7 @@ impl Plan {
 
     /// Returns the store's name as others may see it: without passwords and tokens.
     pub(super) fn shown_source(&self) -> String {
-        match store::local_folder(&self.source) {
-            Some(_) => self.source.clone(),
-            None => redact(&self.source),
-        }
+        store::shown(&self.source)
     }
 
     /// Returns what the view layer needs.
@@ -215,17 +212,6 @@ pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
     std::path::absolute(path).map_err(|error| Error::os(path.display(), error))
 }
 
-/// Takes the user, password and query out of a URL.
-fn redact(url: &str) -> String {
-    let plain = url.split(['?', '#']).next().unwrap_or_default();
-    let Some((scheme, rest)) = plain.split_once("://") else {
-        return plain.to_string();
-    };
-    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    let host = authority.rsplit('@').next().unwrap_or_default();
-    format!("{scheme}://{host}{path}")
-}
-
 /// Returns a quarter of what the machine or the container has.
 fn default_memory() -> u64 {
     let machine = fs::read_to_string("/proc/meminfo")
@@ -249,12 +235,6 @@ fn total_memory(meminfo: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn secrets_are_not_shown() {
-        assert_eq!(redact("https://me:pw@host/a/b?sig=x#y"), "https://host/a/b");
-        assert_eq!(redact("s3://bucket/a"), "s3://bucket/a");
-    }
 
     #[test]
     fn memory_is_read() {

@@ -82,7 +82,7 @@ fn extended(
         let filters = attribute_filters(members);
         if let Some(typed) = of_objects(of, filters)?.or_else(|| identified(of)) {
             return Ok(Found {
-                undecodable: v2::undecodable(filters),
+                undecodable: v2::undecodable(filters, &typed.data_type),
                 ..Found::known(typed)
             });
         }

@@ -80,7 +80,7 @@ fn array(
         keys: keys(path, members)?,
         dimension_names: dimension_names(&attributes, shape.len()),
         attributes,
-        undecodable: undecodable(filters(members)?),
+        undecodable: undecodable(filters(members)?, &typed.data_type),
         shape,
         chunk_shape,
         chunk_edges: Vec::new(),
@@ -104,6 +104,9 @@ fn data_type(members: &Map<String, Value>) -> Result<Typed> {
     }
 }
 
+/// numpy's type of Python objects.
+const OBJECTS: &str = "|O";
+
 /// Returns what the elements of an object array are, by the filter that makes bytes of them.
 pub(super) fn object_type(filters: &[Value]) -> Result<DataType> {
     for filter in filters {
@@ -118,15 +121,20 @@ pub(super) fn object_type(filters: &[Value]) -> Result<DataType> {
             _ => {}
         }
     }
-    Ok(DataType::Unknown("|O".to_string()))
+    Ok(DataType::Unknown(OBJECTS.to_string()))
 }
 
 /// Says why the chunks of an array can never be decoded.
-pub(super) fn undecodable(filters: &[Value]) -> Option<String> {
-    let pickles = |filter: &Value| filter.get("id").and_then(Value::as_str) == Some("pickle");
-    filters.iter().any(pickles).then(|| {
-        "filter pickle: unpickling runs whatever program the chunk holds, so it is never done"
-            .to_string()
+pub(super) fn undecodable(filters: &[Value], data_type: &DataType) -> Option<String> {
+    let ids: Vec<&str> = filters.iter().map(id_of).collect();
+    if ids.contains(&"pickle") {
+        let why = "unpickling runs whatever program the chunk holds, so it is never done";
+        return Some(format!("filter pickle: {why}"));
+    }
+    let objects = DataType::Unknown(OBJECTS.to_string());
+    (*data_type == objects).then(|| match ids.as_slice() {
+        [] => "objects without a filter that says what they are".to_string(),
+        ids => format!("filter {}: not known to make objects", ids.join(", ")),
     })
 }
 
@@ -435,6 +443,18 @@ mod tests {
                 .unwrap()
                 .contains("pickle")
         );
+    }
+
+    #[test]
+    fn objects_that_nothing_explains_do_not_decode() {
+        for (filters, word) in [
+            (json!([{ "id": "lzw" }, { "id": "crc32" }]), "lzw, crc32"),
+            (Value::Null, "without a filter"),
+        ] {
+            let array = json!({ "dtype": "|O", "fill_value": null, "filters": filters });
+            let why = read(array).unwrap().undecodable.unwrap();
+            assert!(why.contains(word), "{why}");
+        }
     }
 
     #[test]

@@ -116,12 +116,13 @@ impl Export {
     /// hold its elements. Elements without a fixed length are all read now, `TooLarge` if they are too many.
     pub fn open(array: &Arc<OpenArray>, format: &Format, region: Region) -> Result<Export> {
         let described = array.array();
-        let cannot_hold = || {
-            let name = &described.data_type;
-            Error::unsupported(
+        // Why an array does not decode says more than that its type has no form here.
+        let cannot_hold = || match array.check_decodable() {
+            Err(error) => error,
+            Ok(()) => Error::unsupported(
                 &array.found().path,
-                format!("{} cannot hold {name}", format.extension),
-            )
+                format!("{} cannot hold {}", format.extension, described.data_type),
+            ),
         };
         let (header, body) = if described.data_type.is_variable() {
             let make = format.ragged.ok_or_else(cannot_hold)?;

@@ -1,6 +1,6 @@
 //! fuser's trait over the desk: the requests that are answered, and those that a read-only mount refuses.
 //!
-//! Nothing here waits. What is missing (attributes of the extended kind, locks, lseek, flush, fsync) is
+//! Nothing here waits. What is missing (reading attributes of the extended kind, locks, lseek, flush, fsync) is
 //! answered ENOSYS by fuser, and the kernel never asks again; that answer would be wrong for changes, which
 //! the kernel must hear of as EROFS.
 
@@ -290,6 +290,23 @@ impl Filesystem for Desk {
         _newname: &OsStr,
         reply: ReplyEntry,
     ) {
+        reply.error(read_only());
+    }
+
+    fn setxattr(
+        &self,
+        _req: &fuser::Request,
+        _ino: INodeNo,
+        _name: &OsStr,
+        _value: &[u8],
+        _flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        reply.error(read_only());
+    }
+
+    fn removexattr(&self, _req: &fuser::Request, _ino: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
         reply.error(read_only());
     }
 

@@ -31,6 +31,7 @@ use crate::model::Group;
 use crate::model::Node;
 use crate::store::EntryKind;
 use crate::store::Key;
+use crate::store::Meta;
 use crate::store::Version;
 
 /// What an entry point has and other documents have not, so that most need not be read twice; and how long an
@@ -118,7 +119,12 @@ impl Hierarchy {
         let node = match outcome {
             Ok(node) => node,
             // Documents that can never be read are a fault of the node, not of the store.
-            Err(error) if is_lasting(error.kind()) => Some(Err(error)),
+            Err(error) if is_lasting(error.kind()) => {
+                if self.leads_nowhere(path, ground)? {
+                    return Ok(None);
+                }
+                Some(Err(error))
+            }
             Err(error) => return Err(error),
         };
         let node = match node {
@@ -130,6 +136,17 @@ impl Hierarchy {
             self.consolidate(&mut reading, old)?;
         }
         Ok(Some(reading.found(node)))
+    }
+
+    /// Whether a path is a link that may not or cannot be followed: then nobody knows of a node behind it.
+    fn leads_nowhere(&self, path: &Key, ground: &Ground) -> Result<bool> {
+        let is_path = matches!(ground.rule, Rule::Plain(_));
+        let is_link = |meta: Meta| meta.kind == EntryKind::Link;
+        Ok(
+            is_path
+                && self.store.head(path)?.is_some_and(is_link)
+                && self.store.list(path).is_err(),
+        )
     }
 
     /// Reads a node by its own documents, or the entry point of a draft.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use std::time::UNIX_EPOCH;
 
 use crate::error::Error;
+use crate::error::Kind;
 use crate::error::Result;
 use crate::store::ByteRange;
 use crate::store::EntryKind;
@@ -64,12 +65,11 @@ impl Memory {
             };
             let mut parts = rest.names();
             let Some(name) = parts.next() else { continue };
-            let kind = if parts.next().is_some() {
-                EntryKind::Directory
+            if parts.next().is_some() {
+                names.insert(name.to_vec(), EntryKind::Directory);
             } else {
-                EntryKind::File
-            };
-            names.insert(name.to_vec(), kind);
+                names.entry(name.to_vec()).or_insert(EntryKind::File);
+            }
         }
         names.into_iter().collect()
     }
@@ -130,11 +130,19 @@ impl Store for Memory {
     }
 
     fn head(&self, key: &Key) -> Result<Option<Meta>> {
-        if let Some((bytes, version)) = self.find(key) {
-            return Ok(Some(describe(EntryKind::File, bytes.len() as u64, version)));
+        let object = self.find(key);
+        let is_prefix = key.is_root() || !self.names(key).is_empty();
+        if object.is_none() && !is_prefix {
+            return Ok(None);
         }
-        let holds_some = key.is_root() || !self.names(key).is_empty();
-        Ok(holds_some.then(|| describe(EntryKind::Directory, 0, Version(0))))
+        let kind = match is_prefix {
+            true => EntryKind::Directory,
+            false => EntryKind::File,
+        };
+        let (size, version) = object.map_or((0, Version(0)), |(bytes, version)| {
+            (bytes.len() as u64, version)
+        });
+        Ok(Some(describe(kind, size, version)))
     }
 
     fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
@@ -144,6 +152,13 @@ impl Store for Memory {
 
     fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
         let names = self.names(prefix);
+        if names.is_empty() && self.find(prefix).is_some() {
+            return Err(Error::new(
+                Kind::NotADirectory,
+                prefix,
+                "is an object, not a directory",
+            ));
+        }
         if names.is_empty() && !prefix.is_root() {
             return Err(Error::not_found(prefix));
         }

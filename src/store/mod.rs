@@ -4,13 +4,10 @@
 //! of the object, so that what is cached above can tell whether it is still true. Nothing here knows what
 //! a group or an array is.
 
-use std::ffi::OsStr;
 use std::fmt;
 use std::io::IoSliceMut;
 use std::ops::Range;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use std::time::SystemTime;
@@ -20,12 +17,18 @@ use crate::error::Kind;
 use crate::error::Result;
 use crate::error::printable;
 use crate::stats::Stats;
+use crate::store::location::scheme;
 
 pub mod counting;
 pub mod listing;
 pub mod local;
+mod location;
 pub mod memory;
 pub mod zip;
+
+pub use location::local_folder;
+pub use location::local_place;
+pub use location::shown;
 
 /// The name of an object: components joined by `/`, none of them empty, `.`, `..`, longer than 255 bytes or
 /// with a NUL in it. The empty key is the store itself. Bytes need not be UTF-8.
@@ -148,7 +151,7 @@ pub struct Version(pub u64);
 pub struct Meta {
     /// What lies there.
     pub kind: EntryKind,
-    /// Length in bytes; 0 for directories.
+    /// Length in bytes; 0 for directories that are no objects.
     pub size: u64,
     /// Bytes that it takes on the medium.
     pub stored: u64,
@@ -220,7 +223,9 @@ pub trait Listing: Send {
     fn seek(&mut self, cursor: u64) -> Result<()>;
 }
 
-/// An object kept open: what it held when it was opened stays readable, or `Changed` is said.
+/// An object kept open: what it held when it was opened stays readable though the key is replaced or erased, or
+/// `Changed` is said. A file of this machine that is overwritten in place shows its new bytes: who needs several
+/// reads to be of one content compares `meta` after the last of them.
 pub trait Reader: Send + Sync {
     /// Returns up to `len` bytes at `offset`; fewer only at the end.
     fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>>;
@@ -247,6 +252,11 @@ pub(crate) fn deal_out(bytes: &[u8], parts: &mut [IoSliceMut<'_>]) {
 }
 
 /// The drafts' abstract store interface: get, get partial, list a directory, size.
+///
+/// A key may be an object and a prefix of others at once (stores of objects have such keys, directories have
+/// not). `get`, `get_range` and `open` are about the object; `head` and `list` show a `Directory`, so that what
+/// lies below can be reached by a path, with size and version of the object. A store may also leave such objects
+/// out, if it says so.
 pub trait Store: Send + Sync {
     /// Returns a whole object of at most `limit` bytes (`TooLarge` beyond); nothing if the key is missing
     /// or is a prefix only.
@@ -255,13 +265,15 @@ pub trait Store: Send + Sync {
     /// Returns part of an object.
     fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>>;
 
-    /// Returns size and version; nothing if the key is missing. A prefix of other keys is a `Directory`.
+    /// Returns size and version; nothing if the key is missing. A prefix of other keys is a `Directory`, also if
+    /// it is an object as well.
     fn head(&self, key: &Key) -> Result<Option<Meta>>;
 
     /// Opens an object for reading piece by piece; `NotFound` if it is missing.
     fn open(&self, key: &Key) -> Result<Arc<dyn Reader>>;
 
-    /// Lists what lies directly under a prefix; `NotFound` if there is nothing.
+    /// Lists what lies directly under a prefix; `NotADirectory` for an object, `NotFound` if there is nothing,
+    /// also below an object.
     fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>>;
 
     /// Whether `list` works, and `head` knows prefixes: not every store can tell its keys.
@@ -296,23 +308,24 @@ pub struct StoreConfig {
 /// A file on the way down a path, and a name ending in `.zip` in a URL, is a zip archive; what follows it is a
 /// folder in the archive. What is read of the archive is counted, not what is made of it.
 pub fn open(location: &str, config: &StoreConfig, stats: &Arc<Stats>) -> Result<Arc<dyn Store>> {
+    let name = shown(location);
     let Some(path) = local_folder(location) else {
-        return match zip::place::in_url(location).map_err(|error| error.about(location))? {
+        return match zip::place::in_url(location).map_err(|error| error.about(&name))? {
             Some(place) => {
                 let base = counted(open_remote(&place.folder)?, stats);
-                let zip = zip::Zip::open(base, &place.archive, &place.inner, location)?;
+                let zip = zip::Zip::open(base, &place.archive, &place.inner, &name)?;
                 Ok(Arc::new(zip))
             }
             None => Ok(counted(open_remote(location)?, stats)),
         };
     };
-    match zip::place::in_path(Path::new(&path)).map_err(|error| error.about(location))? {
+    match zip::place::in_path(Path::new(&path)).map_err(|error| error.about(&name))? {
         Some(place) => {
             let base = counted(Arc::new(local::Local::open(&place.folder, config)?), stats);
-            match zip::Zip::open(base, &place.archive, &place.inner, location) {
+            match zip::Zip::open(base, &place.archive, &place.inner, &name) {
                 Err(error) if error.kind() == Kind::Corrupt && !place.is_named_zip() => {
                     let text = "expected a directory or a zip archive";
-                    Err(Error::new(Kind::NotADirectory, location, text))
+                    Err(Error::new(Kind::NotADirectory, name, text))
                 }
                 zip => Ok(Arc::new(zip?)),
             }
@@ -332,66 +345,11 @@ fn open_remote(location: &str) -> Result<Arc<dyn Store>> {
     match scheme(location) {
         Some(("memory", _)) => Ok(Arc::new(memory::Memory::default())),
         Some((scheme, _)) => Err(Error::unsupported(
-            location,
+            shown(location),
             format!("stores of kind {scheme}: are not supported"),
         )),
-        None => Err(Error::invalid(location, "expected a URL")),
+        None => Err(Error::invalid(shown(location), "expected a URL")),
     }
-}
-
-/// Returns what of this machine a store stands on, if it does: its folder, or the file that is its archive.
-pub fn local_place(location: &str) -> Option<PathBuf> {
-    let path = PathBuf::from(local_folder(location)?);
-    match zip::place::in_path(&path) {
-        Ok(Some(place)) => Some(
-            place
-                .folder
-                .join(OsStr::from_bytes(place.archive.as_bytes())),
-        ),
-        _ => Some(path),
-    }
-}
-
-/// Returns the local path that `location` is, if it is one.
-pub fn local_folder(location: &str) -> Option<String> {
-    match scheme(location) {
-        None => Some(location.to_string()),
-        Some(("file", rest)) => Some(local_path(rest)),
-        Some(_) => None,
-    }
-}
-
-/// Splits `scheme:rest`; a scheme has at least two letters, so that `c:x` stays a path.
-fn scheme(location: &str) -> Option<(&str, &str)> {
-    let (scheme, rest) = location.split_once(':')?;
-    let is_scheme = scheme.len() > 1
-        && scheme
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b == b'+');
-    let is_url = rest.starts_with("//") || scheme == "file" || scheme == "memory";
-    (is_scheme && is_url).then_some((scheme, rest))
-}
-
-/// Returns the path of a `file:` URL: authority dropped, percent escapes undone.
-fn local_path(rest: &str) -> String {
-    let path = match rest.strip_prefix("//") {
-        Some(rest) => rest.find('/').map_or("", |start| &rest[start..]),
-        None => rest,
-    };
-    let mut bytes = Vec::with_capacity(path.len());
-    let mut input = path.as_bytes();
-    while let Some((&byte, rest)) = input.split_first() {
-        input = rest;
-        let escape = (byte == b'%').then(|| rest.get(..2)).flatten();
-        match escape.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok()) {
-            Some(value) => {
-                bytes.push(value);
-                input = rest.get(2..).unwrap_or_default();
-            }
-            None => bytes.push(byte),
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[cfg(test)]
@@ -419,13 +377,5 @@ mod tests {
             b"\xff\n \\"
         );
         assert_eq!(Key::new("ab").unwrap().below(&Key::new("a").unwrap()), None);
-    }
-
-    #[test]
-    fn file_urls_are_paths() {
-        assert_eq!(local_folder("file:///a%20b").as_deref(), Some("/a b"));
-        assert_eq!(local_folder("file://host/a").as_deref(), Some("/a"));
-        assert_eq!(local_folder("./a:b").as_deref(), Some("./a:b"));
-        assert_eq!(local_folder("s3://a"), None);
     }
 }

@@ -192,16 +192,27 @@ impl Vfs {
         };
         let attr = self.view.lookup_now(&path)?;
         self.stats.getattr_requests.add(1);
-        Some(attr.ok_or_else(|| Error::not_found(path)))
+        Some(self.attr_or_open(ino, path, attr))
     }
 
     /// Returns what `stat` shows of an inode.
     pub fn getattr(&self, ino: Ino) -> Result<Attr> {
         self.stats.getattr_requests.add(1);
         let path = self.inodes.path(ino)?;
-        self.view
-            .lookup(&path)?
-            .ok_or_else(|| Error::not_found(path))
+        let attr = self.view.lookup(&path)?;
+        self.attr_or_open(ino, path, attr)
+    }
+
+    /// Returns what was found of an inode, or what somebody who has it open still reads: the kernel asks for
+    /// attributes before it hands pages to a reader, and fails the read where there are none.
+    fn attr_or_open(&self, ino: Ino, path: Key, attr: Option<Attr>) -> Result<Attr> {
+        let open = || {
+            let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+            let open = files.values().find(|open| open.ino == ino).cloned();
+            drop(files);
+            open?.file.attr()
+        };
+        attr.or_else(open).ok_or_else(|| Error::not_found(path))
     }
 
     /// Takes back lookups that the kernel forgets.

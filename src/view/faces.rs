@@ -119,32 +119,25 @@ pub fn open_faces(config: &FacesConfig, stats: &Arc<Stats>) -> Result<Faces> {
         follow_symlinks: config.follow_symlinks,
     };
     let store = store::open(&config.source, &options, stats)?;
+    let name = store::shown(&config.source);
     match store.head(&Key::root())? {
         Some(meta) if meta.kind == EntryKind::Directory => {}
         _ => {
-            return Err(Error::invalid(
-                &config.source,
-                "is not a store: expected a directory",
-            ));
+            return Err(Error::invalid(name, "is not a store: expected a directory"));
         }
     }
     let hierarchy = Arc::new(Hierarchy::configured(
         store.clone(),
         config.hierarchy.clone(),
     ));
-    greet(&hierarchy, &config.source)?;
+    greet(&hierarchy, &name)?;
     let limits = Limits {
         memory: config.memory,
         max_chunk: config.max_chunk,
         timeout: config.timeout,
     };
     let arrays = Arrays::new(hierarchy.clone(), Engine::new(limits, stats.clone()));
-    let files: Arc<dyn View> = Arc::new(Files::new(
-        hierarchy,
-        arrays,
-        &root_name(&config.source),
-        listed,
-    ));
+    let files: Arc<dyn View> = Arc::new(Files::new(hierarchy, arrays, &root_name(&name), listed));
     let stored: Arc<dyn View> = Arc::new(Stored::new(store.clone()));
     let views = vec![("store", stored.clone()), ("files", files.clone())];
     let control = Arc::new(Control::new(views, stats.clone(), mount_json(config)));
@@ -214,7 +207,7 @@ fn mount_json(config: &FacesConfig) -> Vec<u8> {
         .map(|(name, value)| (name.clone(), json!(value)))
         .collect();
     render(&json!({
-        "source": config.source,
+        "source": store::shown(&config.source),
         "version": env!("CARGO_PKG_VERSION"),
         "pid": std::process::id(),
         "options": options,
@@ -224,6 +217,26 @@ fn mount_json(config: &FacesConfig) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_mount_says_of_itself_holds_no_secret() {
+        let config = FacesConfig {
+            source: "https://me:pw@host/a.zarr?sig=x".to_string(),
+            formats: Vec::new(),
+            memory: 0,
+            max_chunk: 0,
+            timeout: Duration::ZERO,
+            hierarchy: HierarchyConfig::default(),
+            follow_symlinks: false,
+            options: Vec::new(),
+        };
+        let text = String::from_utf8(mount_json(&config)).unwrap();
+        assert!(text.contains("https://host/a.zarr"), "{text}");
+        assert!(!text.contains("pw") && !text.contains("sig"), "{text}");
+        let error = open_faces(&config, &Arc::new(Stats::default()));
+        let text = error.err().unwrap().to_string();
+        assert!(!text.contains("pw") && !text.contains("sig"), "{text}");
+    }
 
     #[test]
     fn the_root_is_named_after_the_store() {

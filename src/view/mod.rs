@@ -60,6 +60,10 @@ pub trait File: Send + Sync {
     fn read_at(&self, offset: u64, len: usize) -> Result<Bytes>;
     /// Tells the content now from the one that was opened, by what is known without waiting.
     fn version(&self) -> Option<u64>;
+    /// Returns what `stat` shows of a content that stays readable though its path is gone.
+    fn attr(&self) -> Option<Attr> {
+        None
+    }
 }
 
 /// One face of a hierarchy.

@@ -1,4 +1,7 @@
 //! The store view: keys exactly as stored, byte for byte.
+//!
+//! Where a key is an object and a prefix of others, as stores of objects may have it, its name is a directory,
+//! and the object is in there under the name `OBJECT`, which no listing has.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,14 +31,34 @@ impl Stored {
     pub fn new(store: Arc<dyn Store>) -> Stored {
         Stored { store }
     }
+
+    /// Opens the object that `path` names inside the directory of its own name, if there is one.
+    fn hidden(&self, path: &Key) -> Result<Option<Arc<dyn Reader>>> {
+        let Some(key) = path.parent().filter(|_| path.name() == OBJECT) else {
+            return Ok(None);
+        };
+        let meta = self.store.head(&key)?;
+        if meta.is_none_or(|meta| meta.kind != EntryKind::Directory) {
+            return Ok(None);
+        }
+        match self.store.open(&key) {
+            Ok(reader) => Ok(Some(reader)),
+            Err(error) if matches!(error.kind(), Kind::NotFound | Kind::IsADirectory) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
 }
+
+/// The name of an object inside the directory of its own name. A key of that name wins.
+pub const OBJECT: &[u8] = b".zarrfs-object";
 
 /// Returns what `stat` shows of something stored.
 pub(crate) fn attr_of(meta: &Meta, fresh: Duration) -> Attr {
+    let is_directory = meta.kind == EntryKind::Directory;
     Attr {
         kind: meta.kind,
-        size: meta.size,
-        stored: meta.stored,
+        size: if is_directory { 0 } else { meta.size },
+        stored: if is_directory { 0 } else { meta.stored },
         modified: meta.modified,
         fresh,
     }
@@ -44,7 +67,14 @@ pub(crate) fn attr_of(meta: &Meta, fresh: Duration) -> Attr {
 impl View for Stored {
     fn lookup(&self, path: &Key) -> Result<Option<Attr>> {
         let fresh = self.store.freshness();
-        Ok(self.store.head(path)?.map(|meta| attr_of(&meta, fresh)))
+        let meta = match self.store.head(path)? {
+            Some(meta) => Some(meta),
+            None => match self.hidden(path)? {
+                Some(object) => Some(object.meta()?),
+                None => None,
+            },
+        };
+        Ok(meta.map(|meta| attr_of(&meta, fresh)))
     }
 
     fn lookup_now(&self, _path: &Key) -> Option<Option<Attr>> {
@@ -56,7 +86,10 @@ impl View for Stored {
     }
 
     fn open(&self, path: &Key) -> Result<Opened> {
-        let reader = self.store.open(path)?;
+        let reader = match self.store.open(path) {
+            Err(error) if error.kind() == Kind::NotFound => self.hidden(path)?.ok_or(error)?,
+            answer => answer?,
+        };
         let meta = reader.meta()?;
         if meta.kind != EntryKind::File {
             return Err(Error::new(Kind::IsADirectory, path, "is a directory"));
@@ -64,6 +97,7 @@ impl View for Stored {
         let file = Arc::new(StoredFile {
             reader,
             version: meta.version.0,
+            fresh: self.store.freshness(),
         });
         Ok(Opened {
             file,
@@ -80,6 +114,7 @@ impl View for Stored {
 struct StoredFile {
     reader: Arc<dyn Reader>,
     version: u64,
+    fresh: Duration,
 }
 
 impl File for StoredFile {
@@ -95,5 +130,53 @@ impl File for StoredFile {
 
     fn version(&self) -> Option<u64> {
         Some(self.version)
+    }
+
+    fn attr(&self) -> Option<Attr> {
+        let meta = self.reader.meta().ok()?;
+        Some(attr_of(&meta, self.fresh))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::memory::Memory;
+
+    #[test]
+    fn an_object_that_is_a_prefix_too_is_in_its_directory() {
+        let memory = Memory::default();
+        for (key, text) in [
+            ("a", "object"),
+            ("a/b", "below"),
+            ("c", "alone"),
+            ("d/e", ""),
+        ] {
+            memory.set(Key::new(key).unwrap(), text.into());
+        }
+        let view = Stored::new(Arc::new(memory));
+        let key = |path: &str| Key::new(path).unwrap();
+        let kind = |path| {
+            view.lookup(&key(path))
+                .unwrap()
+                .map(|attr| (attr.kind, attr.size))
+        };
+        assert_eq!(kind("a"), Some((EntryKind::Directory, 0)));
+        assert_eq!(kind("a/b"), Some((EntryKind::File, 5)));
+        assert_eq!(kind("a/.zarrfs-object"), Some((EntryKind::File, 6)));
+        let open = view.open(&key("a/.zarrfs-object")).unwrap();
+        assert_eq!(&open.file.read_at(0, 10).unwrap()[..], b"object");
+        let mut listing = view.list(&key("a")).unwrap();
+        assert_eq!(listing.next().unwrap().unwrap().name, b"b");
+        assert_eq!(listing.next().unwrap(), None);
+        for none in [
+            "c/.zarrfs-object",
+            "d/.zarrfs-object",
+            ".zarrfs-object",
+            "none/.zarrfs-object",
+        ] {
+            assert_eq!(kind(none), None, "{none}");
+            assert_eq!(view.open(&key(none)).err().unwrap().kind(), Kind::NotFound);
+        }
     }
 }

@@ -168,13 +168,9 @@ fn a_descriptor_that_is_mounted_is_served() {
         .unwrap();
     drop(device);
     assert_eq!(fs::read(stage.dir.join("a/c/0")).unwrap(), [7; 16]);
-    assert!(
-        Command::new("umount")
-            .arg(&stage.dir)
-            .status()
-            .unwrap()
-            .success()
-    );
+    // Lazily: a process that another test is just starting may hold the file that was read, for a moment.
+    let unmounted = Command::new("umount").arg("-l").arg(&stage.dir).status();
+    assert!(unmounted.unwrap().success());
     assert_eq!(end_of(&mut child).code(), Some(0));
 }
 

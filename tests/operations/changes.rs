@@ -2,6 +2,7 @@
 //! content or an error, never a mixture.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use serde_json::json;
@@ -73,6 +74,67 @@ pub(crate) fn a_changed_chunk_is_seen(enter: &Enter) {
         let chunk = place.read_whole(&format!("{name}/chunks/0.0.raw"));
         assert_eq!(chunk.unwrap(), new[..CHUNK]);
     }
+}
+
+/// Elements of an inner chunk.
+const INNER: usize = 4096;
+
+/// Returns a shard of two inner chunks of `uint8` that stand in this order, and the array that it holds.
+fn shard(order: [usize; 2], first: u8) -> (Vec<u8>, Vec<u8>) {
+    let whole = [vec![first; INNER], vec![first + 1; INNER]];
+    let mut bytes = order.map(|inner| whole[inner].clone()).concat();
+    for inner in 0..2 {
+        let place = order.iter().position(|&other| other == inner).unwrap();
+        bytes.extend(((place * INNER) as u64).to_le_bytes());
+        bytes.extend((INNER as u64).to_le_bytes());
+    }
+    (bytes, whole.concat())
+}
+
+/// Writes into a file that stays where it is, until its times tell.
+fn overwrite(path: &Path, bytes: &[u8]) {
+    let changed = || {
+        let meta = fs::metadata(path).unwrap();
+        (meta.ctime(), meta.ctime_nsec())
+    };
+    let before = changed();
+    while changed() == before {
+        fs::write(path, bytes).unwrap();
+    }
+}
+
+pub(crate) fn a_shard_overwritten_in_place_is_never_a_mixture(enter: &Enter) {
+    let (old, before) = shard([0, 1], 10);
+    let (new, after) = shard([1, 0], 20);
+    let bytes = json!([{"name": "bytes", "configuration": {"endian": "little"}}]);
+    let metadata = json!({
+        "zarr_format": 3, "node_type": "array", "shape": [2 * INNER], "data_type": "uint8",
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2 * INNER]}},
+        "chunk_key_encoding": "default", "fill_value": 0,
+        "codecs": [{"name": "sharding_indexed", "configuration": {
+            "chunk_shape": [INNER], "codecs": bytes, "index_codecs": bytes,
+        }}],
+    });
+    let stand = Stand::with(|store| {
+        store.put("zarr.json", GROUP.as_bytes());
+        store.put("a/zarr.json", metadata.to_string().as_bytes());
+        store.put("a/c/0", &old);
+    });
+    let place = enter(stand.views.files.clone());
+    let file = place.open("a/a.raw").unwrap();
+    // The index is in memory from here on.
+    assert_eq!(file.read(0, INNER).unwrap(), before[..INNER]);
+    overwrite(&stand.store().join("a/c/0"), &new);
+    if let Ok(read) = file.read(INNER as u64, INNER) {
+        let mixture = read != before[INNER..] && read != after[INNER..];
+        assert!(
+            !mixture,
+            "{} where an inner chunk of another content is due",
+            read[0]
+        );
+    }
+    drop(file);
+    becomes(&*place, "a/a.raw", &before, &after);
 }
 
 pub(crate) fn an_added_and_a_removed_chunk_are_seen(enter: &Enter) {

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use rustix::io::Errno;
+
 use crate::common::sample::arrays;
 use crate::place::Enter;
 use crate::place::Place;
@@ -52,4 +54,22 @@ pub(crate) fn what_is_opened_is_closed(enter: &Enter) {
         "{} descriptors, before {usual}",
         descriptors(&folder)
     );
+}
+
+pub(crate) fn a_deleted_file_stays_readable_while_it_is_open(enter: &Enter) {
+    let stand = Stand::new();
+    let place = enter(stand.views.stored.clone());
+    let path = "deep/er/packed/zarr.json";
+    let whole = place.read_whole(path).unwrap();
+    let (file, unread) = (place.open(path).unwrap(), place.open(path).unwrap());
+    assert_eq!(file.read(0, 10).unwrap(), whole[..10]);
+    fs::remove_dir_all(stand.store().join("deep/er")).unwrap();
+    let gone = Err(Errno::NOENT.raw_os_error());
+    assert!(soon(|| place.stat(path) == gone), "it is still there");
+    for open in [&file, &unread] {
+        assert_eq!(open.read(0, whole.len() + 1).unwrap(), whole);
+        assert!(open.read(whole.len() as u64, 1).unwrap().is_empty());
+    }
+    drop((file, unread));
+    assert!(place.open(path).is_err());
 }

@@ -2,9 +2,13 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::Arc;
 
+use rustix::fs::CWD;
+use rustix::fs::FileType;
+use rustix::fs::Mode;
 use zarrfs::store::EntryKind;
 use zarrfs::store::memory::Memory;
 
@@ -75,6 +79,77 @@ fn order(entries: &[Listed]) -> Vec<(&[u8], u64)> {
         .iter()
         .map(|entry| (entry.name.as_slice(), entry.cursor))
         .collect()
+}
+
+/// Makes a store with whatever lies beside nodes, and with links that lead to nodes and elsewhere.
+fn littered(store: &Path) {
+    let array = Sample::new(&[4], &[2], Form::Plain);
+    store.put("zarr.json", GROUP.as_bytes());
+    for length in [1, 251, 252, 255] {
+        array.put(store, &"n".repeat(length));
+    }
+    store.put(".git/objects/00/1", b"x");
+    store.put("notes.txt", b"x");
+    store.put("broken/zarr.json", b"{");
+    fs::create_dir(store.join("empty")).unwrap();
+    fs::create_dir(store.join("pipes")).unwrap();
+    let pipe = store.join("pipes/zarr.json");
+    rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR, 0).unwrap();
+    let outside = store.parent().unwrap().join("outside");
+    fs::create_dir(&outside).unwrap();
+    array.put(&*outside, "a");
+    let link = |target: &Path, name: &str| symlink(target, store.join(name)).unwrap();
+    link(Path::new("n"), "to-array");
+    link(&store.join("n"), "to-array-by-root");
+    link(Path::new("empty"), "to-folder");
+    link(Path::new("notes.txt"), "to-file");
+    link(Path::new("broken"), "to-broken");
+    link(Path::new("none"), "to-nothing");
+    link(Path::new("circle"), "circle");
+    link(Path::new("../outside/a"), "out-to-array");
+    link(&outside, "out-to-folder");
+    link(&outside.join("a/zarr.json"), "out-to-file");
+}
+
+/// The files view shows nodes and what is made of them: folders are groups, links that lead to no node of the
+/// store are nothing.
+pub(crate) fn what_is_listed_is_what_can_be_looked_up(enter: &Enter) {
+    let stand = Stand::with(littered);
+    let place = enter(stand.views.files.clone());
+    let mut count = 0;
+    walk(&*place, "", &mut |folder, entries| {
+        for entry in entries {
+            compare(&*place, folder, entry);
+            count += 1;
+        }
+    });
+    assert!(count > 40, "{count} entries");
+    let listed = place.names("").unwrap();
+    for name in stand.names() {
+        let found = place.stat(&name).is_ok();
+        assert_eq!(found, listed.contains(&name), "{name}");
+    }
+    let links = [
+        "broken",
+        "empty",
+        "to-array",
+        "to-array-by-root",
+        "to-broken",
+    ];
+    let links: Vec<_> = links.iter().chain(&[".git", "pipes"]).collect();
+    for name in links {
+        assert_eq!(
+            place.stat(name).unwrap().kind,
+            EntryKind::Directory,
+            "{name}"
+        );
+    }
+    for length in [251, 252, 255] {
+        let name = "n".repeat(length);
+        let npy = format!("{name}.npy");
+        assert_eq!(place.names(&name).unwrap().contains(&npy), length == 251);
+        assert!(place.names(&format!("{name}/chunks")).unwrap().len() >= 4);
+    }
 }
 
 pub(crate) fn a_listing_goes_on_after_any_cursor(enter: &Enter) {

@@ -45,6 +45,14 @@ impl Stand {
         self.folder.path().join("store")
     }
 
+    /// Returns the names at the root of the store, as they lie on the disk.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.store()).unwrap();
+        entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect()
+    }
+
     /// Returns a path beside the store.
     pub(crate) fn beside(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)

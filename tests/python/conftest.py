@@ -63,24 +63,17 @@ def corpus_folder(tmp_path_factory):
 
 
 def pytest_generate_tests(metafunc):
-    """Gives `corpus_store` one value for each store of the corpus that is in reach of the filter."""
+    """Gives `corpus_store` one value for each store of the corpus."""
     if "corpus_store" not in metafunc.fixturenames:
         return
     if corpus.FOLDER.is_dir():
-        stores = corpus.by_store(filter(of_known_kind, corpus.entries()))
+        stores = corpus.by_store(corpus.entries())
         metafunc.parametrize("corpus_store", stores.items(), ids=stores.keys())
     elif os.environ.get("CI"):
         raise pytest.UsageError(f"CI is set, but {corpus.FOLDER} is absent")
     else:
         absent = pytest.mark.skip(reason="../shared/corpus is absent")
         metafunc.parametrize("corpus_store", [pytest.param(None, marks=absent)])
-
-
-def of_known_kind(entry):
-    return (
-        entry["dialect"] in corpus.DIALECTS
-        and entry["store_kind"] in corpus.STORE_KINDS
-    )
 
 
 @pytest.fixture

@@ -132,12 +132,19 @@ pub(crate) fn what_is_not_there_does_not_list(kind: &Kind) {
         assert_eq!(error.kind(), Fault::NotFound, "{missing}");
         assert!(error.to_string().contains(missing), "{error}");
     }
-    for file in ["file", "ab/c"] {
-        let error = subject.store.list(&key(file)).err().unwrap();
-        assert!(
-            [Fault::NotFound, Fault::NotADirectory].contains(&error.kind()),
-            "{error}"
-        );
+}
+
+pub(crate) fn objects_do_not_list(kind: &Kind) {
+    let subject = (kind.holding)(&[(b"ab/c", b"1"), (b"file", b"2")]);
+    for (path, fault) in [
+        ("file", Fault::NotADirectory),
+        ("ab/c", Fault::NotADirectory),
+        ("file/x", Fault::NotFound),
+        ("ab/c/d/e", Fault::NotFound),
+    ] {
+        let error = subject.store.list(&key(path)).err().unwrap();
+        assert_eq!(error.kind(), fault, "{error}");
+        assert!(error.to_string().contains(path), "{error}");
     }
 }
 

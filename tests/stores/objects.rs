@@ -8,6 +8,7 @@ use zarrfs::store::EntryKind;
 use zarrfs::store::Key;
 use zarrfs::store::Store;
 
+use crate::listings::names;
 use crate::subject::Kind;
 use crate::subject::key;
 use crate::subject::pattern;
@@ -132,6 +133,48 @@ pub(crate) fn every_range_is_the_slice_it_means(kind: &Kind) {
             let part = part.unwrap().unwrap();
             assert_eq!(part.bytes, slice(&whole, range), "{range:?} of {length}");
             assert_eq!(part.size, length as u64, "{range:?}");
+        }
+    }
+}
+
+/// Both can be reached: what is below by the directory, the object by its key.
+pub(crate) fn a_key_may_be_an_object_and_a_prefix(kind: &Kind) {
+    if !kind.both {
+        return println!("skipped: a key of {} is one or the other", kind.name);
+    }
+    // Names that sort before and after the separator.
+    let keys: [&[u8]; 5] = [b"a", b"a-", b"a/b", b"a/b/c", b"a0"];
+    let objects: Vec<(&[u8], &[u8])> = keys.iter().map(|&key| (key, key)).collect();
+    let subject = (kind.holding)(&objects);
+    let store = &*subject.store;
+    for name in keys {
+        let asked = key(name);
+        assert_eq!(store.get(&asked, 10).unwrap().unwrap().bytes, name);
+        let part = store.get_range(&asked, ByteRange::Suffix(1));
+        assert_eq!(part.unwrap().unwrap().bytes, name[name.len() - 1..]);
+        let reader = store.open(&asked).unwrap();
+        assert_eq!(reader.read_at(0, 10).unwrap(), name);
+        assert_eq!(reader.meta().unwrap().kind, EntryKind::File);
+        let meta = store.head(&asked).unwrap().unwrap();
+        assert_eq!(meta.size, name.len() as u64);
+        version(store, &asked);
+    }
+    use EntryKind::Directory;
+    use EntryKind::File;
+    for (prefix, expected) in [
+        ("", vec![("a", Directory), ("a-", File), ("a0", File)]),
+        ("a", vec![("b", Directory)]),
+        ("a/b", vec![("c", File)]),
+    ] {
+        let listed = names(store, prefix);
+        let expected = expected
+            .iter()
+            .map(|(name, kind)| (name.as_bytes().to_vec(), *kind));
+        assert_eq!(listed, expected.collect(), "{prefix}");
+        for (name, kind) in listed {
+            let path = [prefix.as_bytes(), b"/", &name].concat();
+            let path = path.strip_prefix(b"/").unwrap_or(&path);
+            assert_eq!(store.head(&key(path)).unwrap().unwrap().kind, kind);
         }
     }
 }

@@ -97,6 +97,24 @@ pub(crate) fn an_open_object_keeps_its_content_or_says_changed(kind: &Kind) {
     assert_ne!(fresh.meta().unwrap().version, version);
 }
 
+pub(crate) fn an_open_object_shows_no_other_content_under_its_version(kind: &Kind) {
+    let (old, new) = ([1; 1000], [2; 1000]);
+    let Some(subject) = kind.changing(&[(b"a/b", &old)]) else {
+        return;
+    };
+    let reader = subject.store.open(&key("a/b")).unwrap();
+    let version = reader.meta().unwrap().version;
+    subject.writer().overwrite(&key("a/b"), &new);
+    match reader.read_at(10, 100) {
+        Ok(read) if read == old[10..110] => {}
+        Ok(read) => {
+            assert_eq!(read, new[10..110]);
+            assert_ne!(reader.meta().unwrap().version, version);
+        }
+        Err(error) => assert_eq!(error.kind(), Fault::Changed, "{error}"),
+    }
+}
+
 pub(crate) fn an_open_object_survives_its_removal(kind: &Kind) {
     let old = pattern(1000);
     let Some(subject) = kind.changing(&[(b"a/b", &old)]) else {

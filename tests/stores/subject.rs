@@ -28,6 +28,8 @@ pub(crate) struct Kind {
     pub(crate) changes: bool,
     /// Names may have any bytes.
     pub(crate) any_bytes: bool,
+    /// A key may be an object and a prefix of others.
+    pub(crate) both: bool,
     /// Makes a store that holds these objects and nothing else.
     pub(crate) holding: fn(Objects) -> Subject,
 }
@@ -52,6 +54,7 @@ pub(crate) const LOCAL: Kind = Kind {
     name: "local",
     changes: true,
     any_bytes: true,
+    both: false,
     holding: |objects| local(objects, false),
 };
 
@@ -65,6 +68,7 @@ pub(crate) const MEMORY: Kind = Kind {
     name: "memory",
     changes: true,
     any_bytes: true,
+    both: true,
     holding: memory,
 };
 

@@ -3,11 +3,13 @@
 //! Names are raw bytes. Nothing but regular files and directories is ever read. `directory` resolves keys and
 //! holds that none leads outside, `reader` reads what is open, `listing` lists, `stat` says what is there.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 use crate::error::Error;
 use crate::error::Kind;
@@ -37,6 +39,9 @@ mod stat;
 /// For how long an answer about a local file is taken for true.
 const FRESH: Duration = Duration::from_secs(1);
 
+/// How often an object is read that is overwritten meanwhile.
+const MOST_READS: usize = 4;
+
 /// A directory as a store.
 #[derive(Clone)]
 pub struct Local {
@@ -51,41 +56,48 @@ impl Local {
             directory: Arc::new(directory),
         })
     }
+
+    /// Reads the part of an object that `span` chooses by its size: of one content, or `Changed`.
+    fn object(
+        &self,
+        key: &Key,
+        span: impl Fn(u64) -> Result<Range<u64>>,
+    ) -> Result<Option<Object>> {
+        for _ in 0..MOST_READS {
+            let Some((fd, stat)) = self.directory.open_file(key)? else {
+                return Ok(None);
+            };
+            let (size, version) = (size_of(&stat), version_of(&stat));
+            let span = span(size)?;
+            let bytes = read_span(&fd, span.start, span.end - span.start)
+                .map_err(|error| failed(key, error))?;
+            let after = rustix::fs::fstat(&fd).map_err(|error| failed(key, error))?;
+            if version_of(&after) == version {
+                return Ok(Some(Object {
+                    bytes,
+                    size,
+                    version,
+                }));
+            }
+        }
+        let why = "is written each time it is read";
+        Err(Error::new(Kind::Changed, key, why))
+    }
 }
 
 impl Store for Local {
     fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
-        let Some((fd, stat)) = self.directory.open_file(key)? else {
-            return Ok(None);
-        };
-        let size = size_of(&stat);
-        if size > limit {
-            return Err(Error::too_large(
+        self.object(key, |size| match size > limit {
+            true => Err(Error::too_large(
                 key,
                 format!("{size} bytes, at most {limit} are read"),
-            ));
-        }
-        let bytes = read_span(&fd, 0, size).map_err(|error| failed(key, error))?;
-        Ok(Some(Object {
-            bytes,
-            size,
-            version: version_of(&stat),
-        }))
+            )),
+            false => Ok(0..size),
+        })
     }
 
     fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
-        let Some((fd, stat)) = self.directory.open_file(key)? else {
-            return Ok(None);
-        };
-        let size = size_of(&stat);
-        let span = range.within(size);
-        let bytes = read_span(&fd, span.start, span.end - span.start)
-            .map_err(|error| failed(key, error))?;
-        Ok(Some(Object {
-            bytes,
-            size,
-            version: version_of(&stat),
-        }))
+        self.object(key, |size| Ok(range.within(size)))
     }
 
     fn head(&self, key: &Key) -> Result<Option<Meta>> {
@@ -107,10 +119,13 @@ impl Store for Local {
 
     fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let fd = self
-            .directory
-            .open(prefix, flags)
-            .map_err(|error| failed(prefix, error))?;
+        let fd = match self.directory.open(prefix, flags) {
+            // Below a file there is nothing.
+            Err(Errno::NOTDIR) if self.head(prefix)?.is_none() => {
+                return Err(Error::not_found(prefix));
+            }
+            answer => answer.map_err(|error| failed(prefix, error))?,
+        };
         let store = self.directory.clone();
         Ok(Box::new(OpenDirectory::new(fd, prefix, store)))
     }

@@ -21,7 +21,6 @@ use crate::export::Export;
 use crate::export::FORMATS;
 use crate::export::Format;
 use crate::grid::ChunkIndex;
-use crate::grid::Grid;
 use crate::grid::Region;
 use crate::hierarchy::Found;
 use crate::hierarchy::Hierarchy;
@@ -29,13 +28,16 @@ use crate::model::Node;
 use crate::store::EntryKind;
 use crate::store::Key;
 use crate::store::Listing;
-use crate::store::Name;
 use crate::store::listing::Names;
 use crate::view::Attr;
 use crate::view::Bytes;
 use crate::view::File;
 use crate::view::Opened;
 use crate::view::View;
+use crate::view::files::listings::ChunkListing;
+use crate::view::files::listings::GroupListing;
+
+mod listings;
 
 /// A hierarchy as directories and decoded files.
 pub struct Files {
@@ -219,7 +221,7 @@ impl Files {
                 let size = self.ragged_length(found, format, *chunk);
                 // The next reader may find another length.
                 fresh = Duration::ZERO;
-                (found, size.or_else(unreadable)?)
+                (found, size.or_else(unmeasured)?)
             }
             Place::Decoded(found, format, chunk) => {
                 let size = self
@@ -240,18 +242,15 @@ impl Files {
 
     fn list_node(&self, found: &Arc<Found>) -> Result<Box<dyn Listing>> {
         match found.node()? {
-            Node::Group(_) => Ok(Box::new(GroupListing {
-                children: self.hierarchy.children(found)?,
-                hierarchy: self.hierarchy.clone(),
-                found: found.clone(),
-                own: 0,
-            })),
+            Node::Group(_) => Ok(Box::new(GroupListing::new(&self.hierarchy, found)?)),
             Node::Array(array) => {
                 let listed = self.listed.iter().filter(|format| format.is_listed(array));
                 let decoded = listed.map(|format| {
                     let name = [self.name_of(found), b".", format.extension.as_bytes()].concat();
                     (name, EntryKind::File)
                 });
+                // No file has a name that is too long to be looked up.
+                let decoded = decoded.filter(|(name, _)| found.path.child(name).is_ok());
                 let documents = [METADATA, ATTRIBUTES].map(|name| (name.to_vec(), EntryKind::File));
                 let chunks = [(CHUNKS.to_vec(), EntryKind::Directory)];
                 Ok(Box::new(Names::new(
@@ -266,11 +265,7 @@ impl Files {
         let grid = array.stored_grid()?.clone();
         let mut formats = self.listed.clone();
         formats.retain(|format| format.is_listed(array.array()));
-        Ok(Box::new(ChunkListing {
-            grid,
-            formats,
-            next: 0,
-        }))
+        Ok(Box::new(ChunkListing::new(grid, formats)))
     }
 }
 
@@ -321,6 +316,14 @@ fn parse_indices(text: &[u8], rank: usize) -> Option<Vec<u64>> {
             (number.to_string() == digits).then_some(number)
         })
         .collect()
+}
+
+/// Takes 0 for the length of a file that has to be decoded to know it; opening it says what is wrong.
+fn unmeasured(error: Error) -> Result<u64> {
+    match error.kind() {
+        Kind::Corrupt => Ok(0),
+        _ => unreadable(error),
+    }
 }
 
 /// A file that cannot be read, or that no file system could hold, is there: opening it says why.
@@ -453,107 +456,5 @@ impl File for Text {
 
     fn version(&self) -> Option<u64> {
         Some(self.version)
-    }
-}
-
-/// A group's children, then its own two documents.
-struct GroupListing {
-    children: Box<dyn Listing>,
-    hierarchy: Arc<Hierarchy>,
-    found: Arc<Found>,
-    own: usize,
-}
-
-/// Cursors of a group's own documents: beyond all that a file system gives out but its end, which ext4 has
-/// at the largest number, and below what `fuse` keeps for itself.
-const OWN: [(&[u8], u64); 2] = [
-    (METADATA, i64::MAX as u64 - 4),
-    (ATTRIBUTES, i64::MAX as u64 - 3),
-];
-
-impl GroupListing {
-    /// Whether a child has the name of one of the group's own documents.
-    fn is_taken(&self, name: &[u8]) -> Result<bool> {
-        Ok(self.hierarchy.child(&self.found, name)?.is_some())
-    }
-}
-
-impl Listing for GroupListing {
-    fn next(&mut self) -> Result<Option<Name>> {
-        if self.own == 0 {
-            match self.children.next()? {
-                Some(name) => return Ok(Some(name)),
-                None => self.own = 1,
-            }
-        }
-        while let Some(&(name, cursor)) = OWN.get(self.own - 1) {
-            self.own += 1;
-            if !self.is_taken(name)? {
-                return Ok(Some(Name {
-                    name: name.to_vec(),
-                    kind: EntryKind::File,
-                    cursor,
-                }));
-            }
-        }
-        Ok(None)
-    }
-
-    fn seek(&mut self, cursor: u64) -> Result<()> {
-        match OWN.iter().position(|own| own.1 == cursor) {
-            Some(place) => self.own = place + 2,
-            None => {
-                self.own = 0;
-                self.children.seek(cursor)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The chunks of an array in each listed format: names made from numbers, nothing held.
-struct ChunkListing {
-    grid: Grid,
-    formats: Vec<&'static Format>,
-    /// Number of the next file; its cursor is one more.
-    next: u64,
-}
-
-impl Listing for ChunkListing {
-    fn next(&mut self) -> Result<Option<Name>> {
-        let formats = self.formats.len() as u64;
-        let Some(chunk) = self
-            .next
-            .checked_div(formats)
-            .filter(|&chunk| chunk < self.grid.len())
-        else {
-            return Ok(None);
-        };
-        let Some(format) = self.formats.get((self.next % formats) as usize) else {
-            return Ok(None);
-        };
-        let indices: Vec<String> = self
-            .grid
-            .indices(ChunkIndex(chunk))
-            .iter()
-            .map(u64::to_string)
-            .collect();
-        let indices = if indices.is_empty() {
-            "0".to_string()
-        } else {
-            indices.join(".")
-        };
-        self.next += 1;
-        let name = format!("{indices}.{}", format.extension).into_bytes();
-        Ok(Some(Name {
-            name,
-            kind: EntryKind::File,
-            cursor: self.next,
-        }))
-    }
-
-    fn seek(&mut self, cursor: u64) -> Result<()> {
-        self.next = cursor;
-        Ok(())
     }
 }

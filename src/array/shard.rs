@@ -1,0 +1,162 @@
+//! One inner chunk of a shard: the indexes on the way to it, and its own bytes, and nothing else is fetched.
+//!
+//! Indexes and bytes are of one content of the stored key: after each read the object is asked whether it is
+//! still the one that was opened, and if not everything is read again.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::array::OpenArray;
+use crate::array::chunk::Cached;
+use crate::array::chunk::Decoded;
+use crate::array::chunk::Load;
+use crate::array::opened::Stored;
+use crate::cache::Permit;
+use crate::codec::ShardIndex;
+use crate::codec::ShardLevel;
+use crate::error::Error;
+use crate::error::Result;
+use crate::store::Version;
+
+/// The index of a shard.
+pub(crate) struct Index {
+    entries: ShardIndex,
+    version: Version,
+    _room: Permit,
+}
+
+/// A range of a stored object that is a shard.
+struct Shard<'a> {
+    stored: &'a Stored,
+    start: u64,
+    length: u64,
+}
+
+impl Shard<'_> {
+    /// Reads bytes that must be there; `Changed` if they may be of another content.
+    fn read(&self, offset: u64, length: u64) -> Result<Vec<u8>> {
+        let key = &self.stored.key;
+        let wanted = usize::try_from(length).map_err(|error| Error::too_large(key, error))?;
+        let bytes = self.stored.reader.read_at(self.start + offset, wanted)?;
+        self.stored.check_unchanged()?;
+        if bytes.len() == wanted {
+            return Ok(bytes);
+        }
+        let found = format!("expected {wanted} bytes, found {}", bytes.len());
+        Err(Error::corrupt(key, found))
+    }
+}
+
+impl OpenArray {
+    /// Fetches and decodes an inner chunk; nothing if it is not stored.
+    pub(super) fn load_inner(&self, load: &Load) -> Result<Option<Decoded>> {
+        let number = load.place.stored;
+        let read = self.read_stored(load.decoder, number, |stored| self.inner_of(load, stored));
+        Ok(read?.flatten())
+    }
+
+    fn inner_of(&self, load: &Load, stored: &Stored) -> Result<Option<Decoded>> {
+        let mut shard = Shard {
+            stored,
+            start: 0,
+            length: stored.meta.size,
+        };
+        for (depth, level) in load.pipeline.shards().iter().enumerate() {
+            let number = index_number(load, depth);
+            let index = self.index(level, depth as u8 + 1, number, &shard, load.deadline)?;
+            let entry = load.place.inner.get(depth).copied().unwrap_or(usize::MAX);
+            let range = index.entries.range(entry);
+            let Some(range) = range.map_err(|error| error.about(&stored.key))? else {
+                return Ok(None);
+            };
+            shard.start += range.start;
+            shard.length = range.end - range.start;
+        }
+        let decoded = load.pipeline.chunk_bytes() as u64;
+        if shard.length > decoded.saturating_mul(8).saturating_add(1 << 20) {
+            let found = format!("an inner chunk of {} bytes for {decoded}", shard.length);
+            return Err(Error::corrupt(&stored.key, found));
+        }
+        let room = self.reserve(&load.pipeline, shard.length, load.deadline)?;
+        let bytes = shard.read(0, shard.length)?;
+        self.decode(
+            &load.pipeline,
+            (&stored.key, stored.meta.version),
+            bytes,
+            room,
+        )
+        .map(Some)
+    }
+
+    /// Returns the index of a shard, from memory or fetched.
+    fn index(
+        &self,
+        level: &ShardLevel,
+        depth: u8,
+        number: u64,
+        shard: &Shard,
+        deadline: Instant,
+    ) -> Result<Arc<Index>> {
+        let key = (self.id, depth, number);
+        if let Some(Cached::Index(index)) = self.engine.cache.get(&key) {
+            if index.version == shard.stored.meta.version {
+                return Ok(index);
+            }
+            self.engine.cache.forget(&key);
+        }
+        let loaded = self.engine.cache.load(&key, deadline, || {
+            self.load_index(level, shard, deadline)
+                .map(|index| Cached::Index(Arc::new(index)))
+        });
+        match loaded? {
+            Cached::Index(index) if index.version == shard.stored.meta.version => Ok(index),
+            // Somebody else loaded it, of a content before or after ours.
+            Cached::Index(_) => Err(shard.stored.changed()),
+            Cached::Chunk(_) => Err(Error::corrupt(
+                &shard.stored.key,
+                "a chunk where an index is due",
+            )),
+        }
+    }
+
+    fn load_index(&self, level: &ShardLevel, shard: &Shard, deadline: Instant) -> Result<Index> {
+        let length = level.index_bytes() as u64;
+        if length > shard.length {
+            shard.stored.check_unchanged()?;
+            let found = format!(
+                "a shard of {} bytes has no room for an index of {length}",
+                shard.length
+            );
+            return Err(Error::corrupt(&shard.stored.key, found));
+        }
+        let mut room = self
+            .engine
+            .cache
+            .reserve(length.saturating_mul(2), deadline)?;
+        let start = if level.index_at_end() {
+            shard.length - length
+        } else {
+            0
+        };
+        let bytes = shard.read(start, length)?;
+        let key = &shard.stored.key;
+        let entries = level.decode_index(&bytes, shard.length);
+        let entries = entries.map_err(|error| error.about(key))?;
+        room.shrink(entries.memory() as u64);
+        Ok(Index {
+            entries,
+            version: shard.stored.meta.version,
+            _room: room,
+        })
+    }
+}
+
+/// Returns the number that tells the shards of one depth apart: by the inner chunks of the largest shard.
+fn index_number(load: &Load, depth: usize) -> u64 {
+    let levels = load.decoder.pipeline.shards();
+    let outer = levels.iter().zip(&load.place.inner).take(depth);
+    outer.fold(load.place.stored, |number, (level, &inner)| {
+        let count: u64 = level.chunks_per_shard().iter().product();
+        number.wrapping_mul(count).wrapping_add(inner as u64)
+    })
+}
