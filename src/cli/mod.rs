@@ -25,6 +25,7 @@ mod report;
 mod run;
 mod umount;
 mod units;
+mod usage;
 
 pub use run::run;
 

@@ -16,15 +16,16 @@ use super::plan::Plan;
 use super::report;
 use super::report::Manner;
 use super::umount;
+use super::usage;
 
 /// Runs the program; `args` begin with its own name.
 pub fn run(args: Vec<OsString>) -> ExitCode {
     if is_helper(&args) {
         return run_helper(args);
     }
-    let cli = match Cli::try_parse_from(args) {
+    let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
-        Err(error) => return explain(&error, Manner::Command),
+        Err(error) => return explain(&error, &Cli::command(), &args, Manner::Command),
     };
     match cli.command {
         Command::Mount(args) => start(Plan::of_command(&args), Manner::Command),
@@ -36,9 +37,9 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
 }
 
 fn run_helper(args: Vec<OsString>) -> ExitCode {
-    match HelperArgs::try_parse_from(args) {
+    match HelperArgs::try_parse_from(&args) {
         Ok(args) => start(Plan::of_helper(&args), Manner::Helper),
-        Err(error) => explain(&error, Manner::Helper),
+        Err(error) => explain(&error, &HelperArgs::command(), &args, Manner::Helper),
     }
 }
 
@@ -49,14 +50,19 @@ fn start(plan: crate::error::Result<Plan>, manner: Manner) -> ExitCode {
     }
 }
 
-/// Prints help, the version or what is wrong with the arguments.
-fn explain(error: &clap::Error, manner: Manner) -> ExitCode {
+/// Prints help or the version, or says what is wrong with the arguments.
+fn explain(
+    error: &clap::Error,
+    command: &clap::Command,
+    args: &[OsString],
+    manner: Manner,
+) -> ExitCode {
+    if error.exit_code() != 0 {
+        return report::fail(manner.usage(), usage::line(error, command, args));
+    }
     // A reader that has gone is no error.
     let _ = error.print();
-    match error.exit_code() {
-        0 => ExitCode::SUCCESS,
-        _ => ExitCode::from(manner.usage()),
-    }
+    ExitCode::SUCCESS
 }
 
 /// Whether mount(8) calls: by the name `mount.zarrfs`, or as mount.fuse does, `zarrfs STORE DIR -o OPTIONS`.

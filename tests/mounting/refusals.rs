@@ -118,9 +118,18 @@ fn what_is_wrong_is_said_once_with_its_exit_status() {
             "zarrfs: -o rro: no such option; did you mean 'ro'?\n".to_string()
         )
     );
+    let output = Command::new(&helper).output().unwrap();
     assert_eq!(
-        Command::new(&helper).output().unwrap().status.code(),
-        Some(1)
+        (output.status.code(), stderr(&output).lines().count()),
+        (Some(1), 1)
+    );
+    let output = Command::new(PROGRAM).args(["umount", "a", "b"]).output();
+    let output = output.unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(output.stdout.is_empty());
+    assert_eq!(
+        stderr(&output),
+        "zarrfs: unexpected argument 'b' found; try 'zarrfs umount --help'\n"
     );
     assert!(stage.mounted().is_none());
 }

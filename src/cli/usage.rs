@@ -1,0 +1,110 @@
+//! What is wrong with the arguments, in one line: the argument, and a hint where there is one.
+
+use std::ffi::OsString;
+
+use clap::Command;
+use clap::Error;
+use clap::error::ErrorKind;
+
+use crate::error::printable;
+
+/// Returns one line about arguments that do not parse; `command` is what they were parsed for.
+pub(super) fn line(error: &Error, command: &Command, args: &[OsString]) -> String {
+    let names: Vec<&str> = command.get_subcommands().map(Command::get_name).collect();
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        let program = command.get_name();
+        let names = names.join(" or ");
+        return format!("a command is missing: {names}; try '{program} --help'");
+    }
+    let text = error.render().to_string();
+    let mut parts = Vec::new();
+    for part in text.split("\n\n") {
+        let words: Vec<&str> = part.split_whitespace().collect();
+        match words.as_slice() {
+            [] | ["Usage:" | "For", ..] => {}
+            ["error:" | "tip:", words @ ..] | words => parts.push(words.join(" ")),
+        }
+    }
+    let mut called = vec![command.get_name()];
+    called.extend(
+        args.get(1)
+            .and_then(|arg| names.iter().find(|name| arg == **name)),
+    );
+    parts.push(format!("try '{} --help'", called.join(" ")));
+    printable(&parts.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::Cli;
+    use crate::cli::HelperArgs;
+
+    fn said(arguments: &str) -> String {
+        let args: Vec<OsString> = arguments.split(' ').map(OsString::from).collect();
+        let error = Cli::try_parse_from(&args).unwrap_err();
+        line(&error, &Cli::command(), &args)
+    }
+
+    #[test]
+    fn each_fault_is_a_line_with_the_argument_and_a_hint() {
+        for (arguments, expected) in [
+            (
+                "zarrfs",
+                "a command is missing: mount or umount; try 'zarrfs --help'",
+            ),
+            (
+                "zarrfs mont a b",
+                "unrecognized subcommand 'mont'; some similar subcommands exist: 'umount', 'mount'; \
+                 try 'zarrfs --help'",
+            ),
+            (
+                "zarrfs mount",
+                "the following required arguments were not provided: <STORE> <DIR>; try 'zarrfs mount --help'",
+            ),
+            (
+                "zarrfs mount a b --formatz npy",
+                "unexpected argument '--formatz' found; a similar argument exists: '--formats'; \
+                 try 'zarrfs mount --help'",
+            ),
+            (
+                "zarrfs mount a b --view tree",
+                "invalid value 'tree' for '--view <NAME>': tree: not a view; there are store and files; \
+                 try 'zarrfs mount --help'",
+            ),
+            (
+                "zarrfs umount a b",
+                "unexpected argument 'b' found; try 'zarrfs umount --help'",
+            ),
+        ] {
+            assert_eq!(said(arguments), expected, "{arguments}");
+        }
+        let args = ["mount.zarrfs", "a"].map(OsString::from);
+        let error = HelperArgs::try_parse_from(&args).unwrap_err();
+        let said = line(&error, &HelperArgs::command(), &args);
+        assert!(
+            said.contains("<DIR>") && said.ends_with("try 'mount.zarrfs --help'"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn no_fault_is_more_than_a_line() {
+        for arguments in [
+            "zarrfs mount a b --memory x",
+            "zarrfs mount a b --timeout",
+            "zarrfs mount a b --uid -1",
+            "zarrfs mount a b -o",
+            "zarrfs -x",
+            "zarrfs mount a\nb c d",
+            "zarrfs mount a b \x1b[2J",
+        ] {
+            let said = said(arguments);
+            assert_eq!(said.lines().count(), 1, "{arguments}");
+            assert!(!said.contains('\x1b'), "{said:?}");
+        }
+    }
+}
