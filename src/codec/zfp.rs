@@ -27,12 +27,15 @@ use super::zfp_stream::decode;
 use super::zfp_stream::encode;
 use super::zfp_stream::rate_bits;
 
+/// Numbers in little-endian bytes cast to another type.
+type Cast = fn(&[u8]) -> Vec<u8>;
+
 /// How numbers become those that zfp knows.
 #[derive(Clone, Copy, Debug)]
 struct Numbers {
     scalar: Scalar,
-    /// Both directions, if they differ from zfp's.
-    cast: Option<(fn(&[u8]) -> Vec<u8>, fn(&[u8]) -> Vec<u8>)>,
+    /// To zfp's type and back, if they differ.
+    cast: Option<(Cast, Cast)>,
     /// Whether some numbers do not come back.
     clamps: bool,
 }
