@@ -57,7 +57,12 @@ mod shuffle;
 mod streams;
 mod transpose;
 mod vlen;
+#[cfg(feature = "zfp")]
 mod zfp;
+#[cfg(not(feature = "zfp"))]
+mod zfp_absent;
+#[cfg(feature = "zfp")]
+mod zfp_stream;
 mod zstd;
 
 use chain::Chain;
@@ -67,6 +72,8 @@ use kind::Codec;
 use kind::Form;
 use kind::Length;
 use kind::Place;
+#[cfg(not(feature = "zfp"))]
+use zfp_absent as zfp;
 
 pub use shard_index::ShardIndex;
 pub use shard_index::ShardLevel;
@@ -124,7 +131,7 @@ const CODECS: &[(&str, Build)] = &[
     ("numcodecs.vlen-array", vlen::array),
     ("numcodecs.vlen-bytes", vlen::bytes),
     ("numcodecs.vlen-utf8", vlen::utf8),
-    ("numcodecs.zfpy", zfp::build),
+    ("numcodecs.zfpy", zfp::zfpy),
     ("numcodecs.zlib", deflate::zlib),
     ("numcodecs.zstd", zstd::build),
     ("packbits", packbits::build),
@@ -139,7 +146,7 @@ const CODECS: &[(&str, Build)] = &[
     ("vlen-utf8", vlen::utf8),
     ("xz", lzma::build),
     ("zfp", zfp::build),
-    ("zfpy", zfp::build),
+    ("zfpy", zfp::zfpy),
     ("zlib", deflate::zlib),
     ("zstd", zstd::build),
 ];

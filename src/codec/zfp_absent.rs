@@ -1,0 +1,38 @@
+//! Codecs `zfpy` and `zfp` in a program that is built without the feature `zfp`: they are refused.
+//!
+//! The names are known so that a person hears what to do. The codecs themselves are in `zfp.rs`.
+
+use crate::error::Error;
+use crate::error::Result;
+
+use super::config::Members;
+use super::kind::Codec;
+use super::kind::Place;
+
+/// Says that there is no codec `zfp`, and how to have it.
+pub(super) fn build(_members: Members<'_>, _place: &Place<'_>) -> Result<Codec> {
+    let why = "codec zfp: this program is built without the zfp library, which `cargo install --features zfp` adds";
+    Err(Error::unsupported("codecs", why))
+}
+
+/// The same of `zfpy`.
+pub(super) fn zfpy(members: Members<'_>, place: &Place<'_>) -> Result<Codec> {
+    build(members, place)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::codec::tests::pipeline;
+    use crate::error::Kind;
+
+    #[test]
+    fn every_name_is_refused_with_the_feature_that_is_missing() {
+        for name in ["zfp", "zfpy", "numcodecs.zfpy"] {
+            let error = pipeline("float32", &[4], json!([name])).unwrap_err();
+            assert_eq!(error.kind(), Kind::Unsupported);
+            assert!(error.detail().contains("--features zfp"), "{error}");
+        }
+    }
+}
