@@ -23,6 +23,7 @@ pub struct Layout<'a> {
 
 impl Layout<'_> {
     /// Returns the byte at which an element lies in the buffer.
+    #[inline]
     fn offset(&self, element: &[u64], size: usize) -> usize {
         let mut place = 0;
         for (axis, at) in element.iter().enumerate() {
@@ -44,6 +45,8 @@ pub struct Runs {
 
 impl Runs {
     /// Finds the runs of `part`, whose elements have `size` bytes, in the buffers `from` and `to`.
+    // Inlined, since each read of a file asks for the runs of several chunks.
+    #[inline]
     pub fn new(part: &Region, from: Layout, to: Layout, size: usize) -> Runs {
         let (from_at, to_at) = (from.offset(&part.start, size), to.offset(&part.start, size));
         let mut axes = SmallVec::new();
