@@ -10,6 +10,7 @@ use std::time::Instant;
 use serde_json::Value;
 use serde_json::json;
 use zarrfs::error::Error;
+use zarrfs::error::Kind;
 use zarrfs::store::Key;
 use zarrfs::view::Face;
 use zarrfs::view::View;
@@ -247,6 +248,16 @@ fn bombs_stay_within_the_budget() {
             .to_string()
             .contains("a/c/0/0")
     );
+}
+
+#[test]
+fn a_fill_value_times_many_elements_is_too_large() {
+    let metadata = with(json!({
+        "data_type": "string", "codecs": ["vlen-utf8"], "fill_value": "x".repeat(8 << 20),
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1, 1]}},
+    }));
+    let error = survive_array(metadata.to_string(), None).unwrap();
+    assert_eq!(error.kind(), Kind::TooLarge, "{error}");
 }
 
 #[test]

@@ -52,10 +52,10 @@ impl Decoder {
     /// Fails as `Pipeline::new` does, and with `Unsupported` for a rectilinear grid with shards that inner
     /// chunks do not divide.
     pub(super) fn new(array: &Array, stored: &Grid, limits: &Limits) -> Result<Decoder> {
-        // How long a chunk of elements without a fixed length becomes is known only afterwards, so it may
-        // never take all memory.
+        // How long a chunk of elements without a fixed length becomes is known only afterwards. Half of the
+        // memory may be held while it is loaded, encoded and decoded (`ragged`), so it may take a fifth.
         let most = match array.data_type.is_variable() {
-            true => limits.max_chunk.min(limits.memory / 4),
+            true => limits.max_chunk.min(limits.memory / 5),
             false => limits.max_chunk,
         };
         let shapes = Shapes::new(array, stored, most);

@@ -1,10 +1,10 @@
 //! A box of an array whose elements have no fixed length, read as a whole.
 //!
 //! Where an element lies is known only after all before it were read, so the box is put together once, when
-//! a file of it is opened, and held in memory that counts against the budget. A box that needs more than
-//! half of the budget is refused.
+//! a file of it is opened, and held in memory that is taken from the budget first. A box that needs more
+//! than half of the budget, together with the row of chunks that is being read, is refused.
 
-use std::ops::Range;
+use std::ops::Deref;
 
 use crate::array::OpenArray;
 use crate::array::chunk::Chunk;
@@ -23,10 +23,8 @@ const COUNT: usize = 4;
 /// Elements in C order, each a count (u32, little-endian) and its bytes.
 pub struct Records {
     data_type: DataType,
-    bytes: Vec<u8>,
+    bytes: Held,
     len: usize,
-    limit: u64,
-    _room: Permit,
 }
 
 impl Records {
@@ -50,14 +48,14 @@ impl Records {
         self.len == 0
     }
 
-    /// Returns the most bytes that a file made of these may have.
-    pub fn limit(&self) -> u64 {
-        self.limit
+    /// Returns the elements with their counts, without a copy.
+    pub fn into_bytes(self) -> Held {
+        self.bytes
     }
 
     /// Returns the elements one after the other.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        let mut rest = self.bytes.as_slice();
+        let mut rest = self.bytes();
         std::iter::from_fn(move || {
             let (element, after) = split(rest)?;
             rest = after;
@@ -72,103 +70,212 @@ fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(u32::from_le_bytes(*count) as usize)
 }
 
-/// A piece and where its elements lie in it.
-struct Indexed {
+/// A piece whose elements are taken in order.
+struct Cursor {
     piece: ChunkIndex,
     chunk: Chunk,
-    places: Vec<Range<usize>>,
+    /// How many elements were passed, and their bytes.
+    passed: usize,
+    at: usize,
+}
+
+impl Cursor {
+    /// Returns the element at a place of the piece with its count, or nothing if that is the fill value.
+    /// Places must ascend.
+    fn element(&mut self, place: usize) -> Option<Result<&[u8]>> {
+        let Chunk::Data(decoded) = &self.chunk else {
+            return None;
+        };
+        let mut rest = decoded.bytes().get(self.at..).unwrap_or_default();
+        loop {
+            let Some((_, after)) = split(rest) else {
+                let found = format!("expected an element {place}, found {}", self.passed);
+                return Some(Err(Error::corrupt("", found)));
+            };
+            let length = rest.len() - after.len();
+            (self.passed, self.at) = (self.passed + 1, self.at + length);
+            if self.passed > place {
+                return Some(Ok(&rest[..length]));
+            }
+            rest = after;
+        }
+    }
+}
+
+/// Bytes and the room in the budget that they take.
+pub struct Held {
+    bytes: Vec<u8>,
+    _room: Vec<Permit>,
+}
+
+impl Deref for Held {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Bytes being put together, counted in the budget before they are there.
+pub struct Growing<'a> {
+    array: &'a OpenArray,
+    bytes: Vec<u8>,
+    room: Vec<Permit>,
+    /// Bytes that are held meanwhile for what is put together.
+    held: u64,
+    limit: u64,
+}
+
+/// The least room that is taken at once, in bytes.
+const LEAST_GROWTH: usize = 1 << 16;
+
+impl Growing<'_> {
+    fn too_large(&self) -> Error {
+        let found = format!(
+            "its elements need more than {} bytes, half of --memory",
+            self.limit
+        );
+        Error::too_large(&self.array.found.path, found)
+    }
+
+    /// Counts a piece that is held.
+    fn hold(&mut self, bytes: u64) -> Result<()> {
+        self.held += bytes;
+        match self.held + self.bytes.len() as u64 > self.limit {
+            true => Err(self.too_large()),
+            false => Ok(()),
+        }
+    }
+
+    /// Appends bytes; `TooLarge` if that is more than half of the budget, with what else is held for it.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<()> {
+        let (length, capacity) = (self.bytes.len() + bytes.len(), self.bytes.capacity());
+        if length as u64 + self.held > self.limit {
+            return Err(self.too_large());
+        }
+        if length > capacity {
+            let grown = length.max(capacity + (capacity / 2).max(LEAST_GROWTH));
+            let grown = grown.min(self.limit as usize);
+            self.room.push(self.array.room((grown - capacity) as u64)?);
+            self.bytes.reserve_exact(grown - self.bytes.len());
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Returns what was put together.
+    pub fn finish(self) -> Held {
+        Held {
+            bytes: self.bytes,
+            _room: self.room,
+        }
+    }
 }
 
 impl OpenArray {
-    /// Reads a box; `TooLarge` if its elements need more than half of the budget, `Corrupt` if a chunk does
-    /// not have as many elements as it should.
+    /// Reads a box; `TooLarge` if its elements and a row of its chunks need more than half of the budget,
+    /// `Corrupt` if a chunk does not have as many elements as it should.
     pub fn records(&self, region: &Region) -> Result<Records> {
         let decoder = self.decoder()?;
         self.check_metadata()?;
-        let limit = self.engine.limits.memory / 2;
-        let too_large = || {
-            let found = format!("its elements need more than {limit} bytes, half of --memory");
-            Error::too_large(&self.found.path, found)
-        };
-        let len = usize::try_from(bytes_of(&region.shape, 1)?).map_err(|_| too_large())?;
-        if len as u64 > limit / COUNT as u64 {
-            return Err(too_large());
+        let mut growing = self.growing(0);
+        let too_large = growing.too_large();
+        let len = usize::try_from(bytes_of(&region.shape, 1)?).map_err(|_| too_large.clone())?;
+        if len as u64 > growing.limit / COUNT as u64 {
+            return Err(too_large);
         }
-        let mut bytes = Vec::new();
         for slab in slabs(region, decoder) {
-            self.add_slab(decoder, &slab, &mut bytes)?;
-            if bytes.len() as u64 > limit {
-                return Err(too_large());
-            }
+            self.add_slab(decoder, &slab, &mut growing)?;
         }
         Ok(Records {
             data_type: self.array.data_type.clone(),
-            _room: self.room(bytes.len() as u64)?,
-            bytes,
+            bytes: growing.finish(),
             len,
-            limit,
         })
     }
 
+    /// Begins to put bytes together for which `held` bytes are held already.
+    pub fn growing(&self, held: u64) -> Growing<'_> {
+        Growing {
+            array: self,
+            bytes: Vec::new(),
+            room: Vec::new(),
+            held,
+            limit: self.engine.limits.memory / 2,
+        }
+    }
+
     /// Takes room in the budget for what is held of this array.
-    pub fn room(&self, bytes: u64) -> Result<Permit> {
+    fn room(&self, bytes: u64) -> Result<Permit> {
         let room = self.engine.cache.reserve(bytes, self.engine.deadline());
         room.map_err(|error| error.about(&self.found.path))
     }
 
     /// Appends the elements of a slab, which lies in one row of pieces along the first axis.
-    fn add_slab(&self, decoder: &Decoder, slab: &Region, out: &mut Vec<u8>) -> Result<()> {
-        let mut pieces = Vec::new();
-        let mut numbers = Vec::new();
-        decoder.pieces.visit(slab, |piece, _, _| {
-            numbers.push(piece);
-            true
-        });
-        for piece in numbers {
-            pieces.push(self.indexed(decoder, piece)?);
-        }
+    fn add_slab(&self, decoder: &Decoder, slab: &Region, out: &mut Growing) -> Result<()> {
+        let mut pieces = self.pieces_of(decoder, slab, out)?;
         let fill = &self.array.fill_value.bytes;
+        let fill = [&(fill.len() as u32).to_le_bytes(), fill.as_slice()].concat();
         let mut at = slab.start.clone();
         loop {
             let (piece, place) = decoder.pieces.locate(&at);
-            let found = pieces.binary_search_by_key(&piece, |indexed| indexed.piece);
-            let indexed = found.ok().and_then(|found| pieces.get(found));
-            match indexed.map(|indexed| (&indexed.chunk, indexed.places.get(place))) {
-                Some((Chunk::Data(decoded), Some(range))) => {
-                    out.extend_from_slice(decoded.bytes().get(range.clone()).unwrap_or_default());
+            let found = pieces.binary_search_by_key(&piece, |cursor| cursor.piece);
+            let cursor = found.ok().and_then(|found| pieces.get_mut(found));
+            let cursor = cursor.ok_or_else(|| Error::invalid(&self.found.path, "no such chunk"))?;
+            match cursor.element(place) {
+                Some(element) => {
+                    out.push(element.map_err(|error| error.about(&self.found.path))?)?
                 }
-                _ => {
-                    out.extend((fill.len() as u32).to_le_bytes());
-                    out.extend_from_slice(fill);
-                }
+                None => out.push(&fill)?,
             }
             if !slab.step(&mut at) {
+                out.held = 0;
                 return Ok(());
             }
         }
     }
 
-    fn indexed(&self, decoder: &Decoder, piece: ChunkIndex) -> Result<Indexed> {
-        let chunk = self.piece(decoder, piece)?;
-        let mut places = Vec::new();
-        if let Chunk::Data(decoded) = &chunk {
-            let count: u64 = decoder.pieces.shape_of(piece).iter().product();
-            let mut rest = decoded.bytes();
-            let whole = rest.len();
-            while let Some((_, after)) = split(rest) {
-                places.push(whole - rest.len()..whole - after.len());
-                rest = after;
-            }
-            if places.len() as u64 != count || !rest.is_empty() {
-                let found = format!("expected {count} elements, found {}", places.len());
-                return Err(Error::corrupt(&self.found.path, found));
-            }
+    /// Returns the pieces under a slab, by number.
+    fn pieces_of(
+        &self,
+        decoder: &Decoder,
+        slab: &Region,
+        out: &mut Growing,
+    ) -> Result<Vec<Cursor>> {
+        let mut numbers = Vec::new();
+        decoder.pieces.visit(slab, |piece, _, _| {
+            numbers.push(piece);
+            true
+        });
+        let mut pieces = Vec::with_capacity(numbers.len());
+        for piece in numbers {
+            let chunk = self.piece(decoder, piece)?;
+            out.hold(self.check_count(decoder, piece, &chunk)?)?;
+            pieces.push(Cursor {
+                piece,
+                chunk,
+                passed: 0,
+                at: 0,
+            });
         }
-        Ok(Indexed {
-            piece,
-            chunk,
-            places,
-        })
+        Ok(pieces)
+    }
+
+    /// Checks that a piece has its elements; returns its bytes.
+    fn check_count(&self, decoder: &Decoder, piece: ChunkIndex, chunk: &Chunk) -> Result<u64> {
+        let Chunk::Data(decoded) = chunk else {
+            return Ok(0);
+        };
+        let expected: u64 = decoder.pieces.shape_of(piece).iter().product();
+        let (mut found, mut rest) = (0, decoded.bytes());
+        while let Some((_, after)) = split(rest) {
+            (found, rest) = (found + 1, after);
+        }
+        if found != expected || !rest.is_empty() {
+            let found = format!("expected {expected} elements, found {found}");
+            return Err(Error::corrupt(&self.found.path, found));
+        }
+        Ok(decoded.bytes().len() as u64)
     }
 
     /// Returns the length of a file of this content that was opened before.

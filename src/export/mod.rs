@@ -9,9 +9,10 @@ use std::sync::Arc;
 use crate::array::OpenArray;
 use crate::array::flat::Flat;
 use crate::array::flat::Span;
+use crate::array::ragged::Growing;
+use crate::array::ragged::Held;
 use crate::array::ragged::Records;
 use crate::buffer::Buffer;
-use crate::cache::Permit;
 use crate::error::Error;
 use crate::error::Result;
 use crate::grid::Region;
@@ -27,25 +28,30 @@ pub struct Format {
     /// What a file name ends with, without the dot.
     pub extension: &'static str,
     /// Returns the bytes before the elements of a box of that shape; nothing if the format cannot hold
-    /// such elements.
-    pub header: fn(&Array, &[u64]) -> Option<Vec<u8>>,
-    /// Returns a whole file of a box of elements without a fixed length, if the format has one.
-    pub ragged: Option<Ragged>,
+    /// such elements. A format without it is for elements without a fixed length alone.
+    pub header: Option<Header>,
+    /// Makes a whole file of a box of elements without a fixed length.
+    pub ragged: Ragged,
     /// Whether a directory shows such a file before anybody asked for it.
     pub lists_ragged: bool,
 }
 
-/// Makes a file of all elements of a box of a shape.
-type Ragged = fn(&Records, &[u64]) -> Result<Vec<u8>>;
+type Header = fn(&Array, &[u64]) -> Option<Vec<u8>>;
+
+/// How a file is made of all elements of a box of a shape.
+#[derive(Clone, Copy)]
+pub enum Ragged {
+    /// It is the elements with their counts.
+    Records,
+    /// It is put together out of them.
+    Made(fn(&Records, &[u64], &mut Growing<'_>) -> Result<()>),
+}
 
 impl Format {
     /// Whether the format has files of an array.
     pub fn fits(&self, array: &Array) -> bool {
-        match array.data_type.is_variable() {
-            true => self.ragged.is_some(),
-            // An array that does not decode has its files all the same; they say why.
-            false => self.extension != txt::FORMAT.extension,
-        }
+        // An array that does not decode has its files all the same; they say why.
+        self.header.is_some() || array.data_type.is_variable()
     }
 
     /// Whether the directory of an array shows its file.
@@ -80,15 +86,15 @@ pub struct Export {
 enum Body {
     /// Elements of one length, put together where somebody reads.
     Flat(Flat),
-    /// A file made when it was opened, and the memory that it is counted in.
-    Whole { bytes: Vec<u8>, _room: Permit },
+    /// A file made when it was opened.
+    Whole(Held),
 }
 
 impl Body {
     fn len(&self) -> u64 {
         match self {
             Body::Flat(flat) => flat.len(),
-            Body::Whole { bytes, .. } => bytes.len() as u64,
+            Body::Whole(bytes) => bytes.len() as u64,
         }
     }
 
@@ -96,7 +102,7 @@ impl Body {
     fn read_now(&self, range: Range<u64>) -> Option<Span> {
         match self {
             Body::Flat(flat) => flat.read_now(range),
-            Body::Whole { bytes, .. } => {
+            Body::Whole(bytes) => {
                 let part = bytes.get(range.start as usize..range.end as usize);
                 Some(Span::Own(part.unwrap_or_default().to_vec().into()))
             }
@@ -106,7 +112,7 @@ impl Body {
     fn read(&self, range: Range<u64>) -> Result<Span> {
         match self {
             Body::Flat(flat) => flat.read(range),
-            Body::Whole { .. } => Ok(self.read_now(range).unwrap_or(Span::Own(Buffer::default()))),
+            Body::Whole(_) => Ok(self.read_now(range).unwrap_or(Span::Own(Buffer::default()))),
         }
     }
 }
@@ -125,10 +131,12 @@ impl Export {
             ),
         };
         let (header, body) = if described.data_type.is_variable() {
-            let make = format.ragged.ok_or_else(cannot_hold)?;
-            (Vec::new(), whole(array, make, &region)?)
+            (Vec::new(), whole(array, format.ragged, &region)?)
         } else {
-            let header = (format.header)(described, &region.shape).ok_or_else(cannot_hold)?;
+            let header = format
+                .header
+                .and_then(|make| make(described, &region.shape));
+            let header = header.ok_or_else(cannot_hold)?;
             (header, Body::Flat(Flat::new(array.clone(), region)?))
         };
         Ok(Export {
@@ -193,9 +201,12 @@ impl Export {
 }
 
 /// Reads all elements of a box and makes a file of them.
-fn whole(array: &OpenArray, make: Ragged, region: &Region) -> Result<Body> {
+fn whole(array: &OpenArray, ragged: Ragged, region: &Region) -> Result<Body> {
     let records = array.records(region)?;
-    let bytes = make(&records, &region.shape).map_err(|error| error.about(&array.found().path))?;
-    let _room = array.room(bytes.len() as u64)?;
-    Ok(Body::Whole { bytes, _room })
+    let Ragged::Made(make) = ragged else {
+        return Ok(Body::Whole(records.into_bytes()));
+    };
+    let mut out = array.growing(records.bytes().len() as u64);
+    make(&records, &region.shape, &mut out).map_err(|error| error.about(&array.found().path))?;
+    Ok(Body::Whole(out.finish()))
 }

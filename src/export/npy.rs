@@ -2,10 +2,12 @@
 //!
 //! Elements without a fixed length become numpy's types of fixed width, as wide as the longest.
 
+use crate::array::ragged::Growing;
 use crate::array::ragged::Records;
 use crate::error::Error;
 use crate::error::Result;
 use crate::export::Format;
+use crate::export::Ragged;
 use crate::export::descr;
 use crate::model::DataType;
 use crate::model::MAX_ELEMENT;
@@ -13,8 +15,8 @@ use crate::model::MAX_ELEMENT;
 /// Elements in C order behind a header that `numpy.load` maps.
 pub const FORMAT: Format = Format {
     extension: "npy",
-    header: |array, shape| header(&descr::of(&array.data_type)?, shape),
-    ragged: Some(ragged),
+    header: Some(|array, shape| header(&descr::of(&array.data_type)?, shape)),
+    ragged: Ragged::Made(ragged),
     lists_ragged: false,
 };
 
@@ -44,7 +46,7 @@ fn header(descr: &str, shape: &[u64]) -> Option<Vec<u8>> {
 }
 
 /// Builds a whole file of elements as wide as the longest: `S` of bytes, `U` of text.
-fn ragged(records: &Records, shape: &[u64]) -> Result<Vec<u8>> {
+fn ragged(records: &Records, shape: &[u64], out: &mut Growing<'_>) -> Result<()> {
     let is_text = !matches!(records.data_type(), DataType::Bytes | DataType::List(_));
     let width = |element: &[u8]| match is_text {
         true => String::from_utf8_lossy(element).chars().count(),
@@ -64,25 +66,22 @@ fn ragged(records: &Records, shape: &[u64]) -> Result<Vec<u8>> {
         );
         Error::too_large("npy", found)
     };
-    let body = records
-        .len()
-        .checked_mul(element)
-        .filter(|&bytes| element <= MAX_ELEMENT && bytes as u64 <= records.limit());
-    let body = body.ok_or_else(too_large)?;
-    let mut out = header(&format!("'{letter}{kind}{longest}'"), shape).ok_or_else(too_large)?;
-    out.reserve_exact(body);
+    if element > MAX_ELEMENT {
+        return Err(too_large());
+    }
+    out.push(&header(&format!("'{letter}{kind}{longest}'"), shape).ok_or_else(too_large)?)?;
+    let mut place = vec![0; element];
     for record in records.iter() {
-        let end = out.len() + element;
+        place.fill(0);
         if is_text {
             let text = String::from_utf8_lossy(record);
-            out.extend(
-                text.chars()
-                    .flat_map(|letter| u32::from(letter).to_le_bytes()),
-            );
+            for (code, letter) in place.chunks_exact_mut(4).zip(text.chars()) {
+                code.copy_from_slice(&u32::from(letter).to_le_bytes());
+            }
         } else {
-            out.extend_from_slice(record);
+            place[..record.len()].copy_from_slice(record);
         }
-        out.resize(end, 0);
+        out.push(&place)?;
     }
-    Ok(out)
+    Ok(())
 }

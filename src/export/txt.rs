@@ -2,28 +2,29 @@
 
 use serde_json::Value;
 
+use crate::array::ragged::Growing;
 use crate::array::ragged::Records;
 use crate::dialect::fill;
 use crate::error::Result;
 use crate::export::Format;
+use crate::export::Ragged;
 use crate::model::DataType;
 
 /// One element a line in C order: text as a JSON string, bytes as a string if they are UTF-8 and as a list of
 /// numbers if not, JSON values as they are.
 pub const FORMAT: Format = Format {
     extension: "txt",
-    header: |_, _| None,
-    ragged: Some(ragged),
+    header: None,
+    ragged: Ragged::Made(ragged),
     lists_ragged: true,
 };
 
-fn ragged(records: &Records, _shape: &[u64]) -> Result<Vec<u8>> {
-    let mut out = Vec::with_capacity(records.bytes().len());
+fn ragged(records: &Records, _shape: &[u64], out: &mut Growing<'_>) -> Result<()> {
     for record in records.iter() {
-        out.extend_from_slice(line(records.data_type(), record).as_bytes());
-        out.push(b'\n');
+        out.push(line(records.data_type(), record).as_bytes())?;
+        out.push(b"\n")?;
     }
-    Ok(out)
+    Ok(())
 }
 
 fn line(data_type: &DataType, record: &[u8]) -> String {
