@@ -232,6 +232,30 @@ fn write(case: &Case, folder: &Path) -> Vec<u8> {
     whole
 }
 
+#[test]
+fn chunks_of_one_byte_are_read_in_bounded_parts() {
+    let case = Case {
+        shape: vec![40_000],
+        chunk: vec![1],
+        inner: None,
+        edges: None,
+        data_type: "uint8",
+        fortran: false,
+        big: false,
+        compressed: false,
+        // One chunk of a hundred.
+        stored: (0..100).map(|number| number == 41).collect(),
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("a.zarr");
+    std::fs::create_dir(&store).unwrap();
+    let whole = write(&case, &store);
+    let view = common::files(&store);
+    assert!(common::read(&view, "a.raw").unwrap() == whole);
+    let file = view.open(&Key::new("a.raw").unwrap()).unwrap().file;
+    assert!(file.read_at(11, 39_000).unwrap()[..] == whole[11..39_011]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 

@@ -58,6 +58,9 @@ pub struct Flat {
 /// Runs shorter than this are not worth a place in a system call of their own, in bytes.
 const LEAST_RUN: u64 = 256;
 
+/// The most parts that a read is made of at a time; a part takes about 200 bytes.
+const MOST_PARTS: u64 = 1 << 14;
+
 /// A piece under a read and what of it is wanted.
 struct Part {
     piece: ChunkIndex,
@@ -97,7 +100,8 @@ impl Flat {
     /// the file.
     pub fn read_now(&self, range: Range<u64>) -> Option<Span> {
         let decoder = self.array.decoder().ok()?;
-        if self.direct || !self.array.metadata_hold() {
+        let long = range.end - range.start > self.span(decoder);
+        if self.direct || long || !self.array.metadata_hold() {
             return None;
         }
         let now = Instant::now();
@@ -124,6 +128,20 @@ impl Flat {
     pub fn read(&self, range: Range<u64>) -> Result<Span> {
         let decoder = self.array.decoder()?;
         self.array.check_metadata()?;
+        let span = self.span(decoder);
+        if range.end - range.start <= span {
+            return self.read_span(decoder, range);
+        }
+        let mut out = Vec::with_capacity((range.end - range.start) as usize);
+        for start in range.clone().step_by(span as usize) {
+            let part = start..range.end.min(start.saturating_add(span));
+            out.extend_from_slice(&self.read_span(decoder, part)?);
+        }
+        Ok(Span::Own(out.into()))
+    }
+
+    /// Returns the bytes of a range of which no more than `span` are read at a time.
+    fn read_span(&self, decoder: &Decoder, range: Range<u64>) -> Result<Span> {
         let parts = self.parts(decoder, &range);
         if self.direct {
             return self.read_direct(decoder, &range, &parts);
@@ -139,6 +157,15 @@ impl Flat {
     pub(super) fn elements(&self, range: &Range<u64>) -> Range<u64> {
         let element = self.array.element as u64;
         range.start / element..range.end.div_ceil(element)
+    }
+
+    /// Returns how many bytes never have more than `MOST_PARTS` under them, or few more.
+    fn span(&self, decoder: &Decoder) -> u64 {
+        let row = match decoder.pieces.is_regular() {
+            true => decoder.pieces.chunk_shape().last().copied().unwrap_or(1),
+            false => 1,
+        };
+        (MOST_PARTS * self.array.element.max(1) as u64).saturating_mul(row)
     }
 
     /// Returns the pieces under a range, in order of their first byte in each box.
@@ -160,7 +187,7 @@ impl Flat {
         parts
     }
 
-    /// Puts a range together out of its pieces.
+    /// Puts a range together out of its pieces; inside one piece, its bytes stay where they are.
     fn assemble(
         &self,
         decoder: &Decoder,
@@ -168,76 +195,72 @@ impl Flat {
         parts: &[Part],
         mut piece: impl FnMut(ChunkIndex) -> Result<Chunk>,
     ) -> Result<Span> {
-        let size = self.array.element;
-        let elements = self.elements(range);
-        let aligned = elements.start * size as u64..elements.end * size as u64;
-        let to = Layout {
-            start: &self.region.start,
-            shape: &self.region.shape,
-            skipped: elements.start,
-        };
-        let mut out = Buffer::default();
-        for part in parts {
-            let shape = decoder.pieces.shape_of(part.piece);
-            let from = Layout {
-                start: &part.start,
-                shape: &shape,
-                skipped: 0,
-            };
-            let runs = Runs::new(&part.part, from, to, size);
+        let mut first = None;
+        if let [part] = parts {
             let chunk = piece(part.piece)?;
-            if let (Chunk::Data(decoded), Some(run), [_]) = (&chunk, runs.single(), parts) {
-                let skip = (range.start - aligned.start) as usize;
-                let length = (range.end - range.start) as usize;
-                return Ok(Span::Shared(
-                    decoded.clone(),
-                    run.start + skip..run.start + skip + length,
-                ));
+            let elements = self.elements(range);
+            let skip = (range.start - elements.start * self.array.element as u64) as usize;
+            let run = self.runs(decoder, &elements, part).single();
+            if let (Chunk::Data(decoded), Some(run)) = (&chunk, run) {
+                let start = run.start + skip;
+                let end = start + (range.end - range.start) as usize;
+                return Ok(Span::Shared(decoded.clone(), start..end));
             }
-            if out.is_empty() {
-                out = Buffer::of_length((aligned.end - aligned.start) as usize);
-            }
-            match &chunk {
-                Chunk::Data(decoded) => runs.copy(decoded.bytes(), &mut out),
-                Chunk::Fill => runs.fill(&self.array.array.fill_value.bytes, &mut out),
-            }
+            first = Some(chunk);
         }
-        let start = (range.start - aligned.start) as usize;
-        out.cut(start..(range.end - aligned.start) as usize);
-        Ok(Span::Own(out))
+        self.put_together(decoder, range, parts, |part, runs, out| {
+            match first.take().map_or_else(|| piece(part.piece), Ok)? {
+                Chunk::Data(decoded) => runs.copy(decoded.bytes(), out),
+                Chunk::Fill => runs.fill(&self.array.array.fill_value.bytes, out),
+            }
+            Ok(())
+        })
     }
 
     /// Puts a range together out of uncompressed chunks without keeping them: the kernel has them already.
     fn read_direct(&self, decoder: &Decoder, range: &Range<u64>, parts: &[Part]) -> Result<Span> {
-        let size = self.array.element;
+        self.put_together(decoder, range, parts, |part, runs, out| {
+            let length = decoder.pipeline_of(part.piece)?.chunk_bytes();
+            let read = |stored: &Stored| stored.scatter(runs, length, out);
+            let found = self.array.read_stored(decoder, part.piece.0, read)?;
+            if found.is_none() {
+                runs.fill(&self.array.array.fill_value.bytes, out);
+            }
+            Ok(())
+        })
+    }
+
+    /// Fills a buffer with what `copy` puts at the runs of each part; returns the bytes of the range.
+    fn put_together(
+        &self,
+        decoder: &Decoder,
+        range: &Range<u64>,
+        parts: &[Part],
+        mut copy: impl FnMut(&Part, &Runs, &mut [u8]) -> Result<()>,
+    ) -> Result<Span> {
+        let size = self.array.element as u64;
         let elements = self.elements(range);
-        let aligned = elements.start * size as u64..elements.end * size as u64;
+        let first = elements.start * size;
+        let mut out = Buffer::of_length((elements.end * size - first) as usize);
+        for part in parts {
+            copy(part, &self.runs(decoder, &elements, part), &mut out)?;
+        }
+        out.cut((range.start - first) as usize..(range.end - first) as usize);
+        Ok(Span::Own(out))
+    }
+
+    /// Returns where a part lies in its piece, and in a buffer of these elements.
+    fn runs(&self, decoder: &Decoder, elements: &Range<u64>, part: &Part) -> Runs {
+        let from = Layout {
+            start: &part.start,
+            shape: &decoder.pieces.shape_of(part.piece),
+            skipped: 0,
+        };
         let to = Layout {
             start: &self.region.start,
             shape: &self.region.shape,
             skipped: elements.start,
         };
-        let mut out = Buffer::of_length((aligned.end - aligned.start) as usize);
-        for part in parts {
-            let shape = decoder.pieces.shape_of(part.piece);
-            let from = Layout {
-                start: &part.start,
-                shape: &shape,
-                skipped: 0,
-            };
-            let runs = Runs::new(&part.part, from, to, size);
-            let length = decoder.pipeline_of(part.piece)?.chunk_bytes();
-            let read = |stored: &Stored| stored.scatter(&runs, length, &mut out);
-            if self
-                .array
-                .read_stored(decoder, part.piece.0, read)?
-                .is_none()
-            {
-                runs.fill(&self.array.array.fill_value.bytes, &mut out);
-            }
-        }
-        let start = (range.start - aligned.start) as usize;
-        out.cut(start..(range.end - aligned.start) as usize);
-        Ok(Span::Own(out))
+        Runs::new(&part.part, from, to, self.array.element)
     }
 }
