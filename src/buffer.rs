@@ -4,12 +4,15 @@
 //! buffers of encoded chunks, of answers and of chunks that left the cache go to a small stock, and the next
 //! buffer is taken from there. What a taken buffer holds is of no meaning.
 
+use std::mem::MaybeUninit;
 use std::ops::Deref;
 use std::ops::DerefMut;
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
+
+use crate::allocator;
 
 /// Buffers below this length are not worth keeping.
 const LEAST: usize = 64 << 10;
@@ -36,12 +39,21 @@ fn kept(length: usize) -> Vec<u8> {
         .unwrap_or_default()
 }
 
+/// Asks for the memory of a fresh buffer.
+fn prepare(spare: &mut [MaybeUninit<u8>]) {
+    if spare.len() >= LEAST {
+        allocator::prepare(spare);
+    }
+}
+
 /// Returns an empty buffer with room for `capacity` bytes; without room if memory is out.
 pub fn with_capacity(capacity: usize) -> Vec<u8> {
     let mut buffer = kept(capacity);
     buffer.clear();
     // A reservation that fails leaves a buffer without room, which the caller sees.
-    let _ = buffer.try_reserve_exact(capacity);
+    if capacity > buffer.capacity() && buffer.try_reserve_exact(capacity).is_ok() {
+        prepare(buffer.spare_capacity_mut());
+    }
     buffer
 }
 
@@ -49,7 +61,8 @@ pub fn with_capacity(capacity: usize) -> Vec<u8> {
 pub fn of_length(length: usize) -> Vec<u8> {
     let mut buffer = kept(length);
     if buffer.is_empty() {
-        return vec![0; length];
+        buffer = Vec::with_capacity(length);
+        prepare(buffer.spare_capacity_mut());
     }
     buffer.resize(length, 0);
     buffer
