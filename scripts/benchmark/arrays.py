@@ -28,6 +28,7 @@ def blosc():
 
 CASES = [
     Case("none-4M", dict(chunks=(64, 128, 128), compressors=None), None, 0.8),
+    Case("planes-zstd-1M", dict(chunks=(1, 512, 512), compressors=ZstdCodec(level=1)), 0.8, None),
     Case("blosc-lz4-1M", dict(chunks=(64, 64, 64), compressors=blosc()), 0.5, None),
     Case("blosc-lz4-8M", dict(chunks=(128, 128, 128), compressors=blosc()), 0.5, None),
     Case(

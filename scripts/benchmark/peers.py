@@ -16,8 +16,9 @@ import mounting
 
 EXAMPLES = mounting.ROOT / "target" / "release" / "examples"
 
-# What one read took: the reader's CPU seconds, and those of the daemon that served it.
-Read = namedtuple("Read", "seconds bytes cpu served", defaults=[0.0])
+# What one read took: the reader's CPU seconds, those of the daemon that served it, and how many of them in the
+# daemon's own code.
+Read = namedtuple("Read", "seconds bytes cpu served user", defaults=[0.0, 0.0])
 
 
 def read_file(mode, path, *more):
@@ -44,9 +45,10 @@ class Ours(mounting.Daemon):
 
     def read(self, mode, *more):
         """Reads the decoded file and adds what the daemon spent on it."""
-        before = self.cpu_seconds()
+        before = self.cpu_times()
         read = read_file(mode, self.npy, *more)
-        return read._replace(served=self.cpu_seconds() - before)
+        user, system = (b - a for a, b in zip(before, self.cpu_times()))
+        return read._replace(served=user + system, user=user)
 
     def stats(self):
         """Returns the daemon's counters."""
@@ -79,6 +81,7 @@ class Buffer:
         self.folder.cleanup()
 
     cpu_seconds = mounting.Daemon.cpu_seconds
+    cpu_times = mounting.Daemon.cpu_times
 
     def read(self, mode, *more):
         before = self.cpu_seconds()

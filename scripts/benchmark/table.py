@@ -35,9 +35,10 @@ def speed(read):
     return read.bytes / MIB / read.seconds
 
 
-def cost(reads):
+def cost(reads, field="served"):
     """Returns the CPU seconds that a daemon spent on one GiB; over all rounds, since the kernel counts in 10 ms."""
-    return sum(read.served for read in reads) * GIB / sum(read.bytes for read in reads)
+    spent = sum(getattr(read, field) for read in reads)
+    return spent * GIB / sum(read.bytes for read in reads)
 
 
 def limit(case, what, value, unit, most):

@@ -1,8 +1,8 @@
 //! An array opened: its metadata, how its chunks decode, and what of them is in memory.
 //!
-//! `decoder` knows how, `chunk` and `shard` load and decode one piece, `flat` puts chunks together into ranges of a flat file,
-//! `generation` knows which content of a stored key is the current one. An array that cannot be decoded is
-//! opened all the same; its reads say why.
+//! `decoder` knows how, `chunk` and `shard` load and decode one piece, `flat` puts chunks together into
+//! ranges of a flat file, `generation` knows which content of a stored key is the current one. An array that
+//! cannot be decoded is opened all the same; its reads say why.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;

@@ -158,9 +158,13 @@ class Daemon(Mount):
 
     def cpu_seconds(self):
         """Returns the daemon's CPU time so far: user and system, all threads."""
+        return sum(self.cpu_times())
+
+    def cpu_times(self):
+        """Returns the daemon's CPU seconds so far in its own code and in the kernel, all threads."""
         text = Path(f"/proc/{self.process.pid}/stat").read_text()
         fields = text.rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return [int(ticks) / os.sysconf("SC_CLK_TCK") for ticks in fields[11:13]]
 
     def peak_bytes(self):
         """Returns the most memory that the daemon ever had resident."""
