@@ -90,7 +90,7 @@ impl Remote {
         let connector = Connector::new(stats.clone());
         let limit = config.timeout.min(FIRST_LIMIT);
         let first = Remote::build(&address, config, &connector, (FIRST_RETRIES, limit))?;
-        let lists = first.probe().map_err(|error| error.about(shown))?;
+        let lists = first.probe(shown)?;
         let store = Remote::build(&address, config, &connector, (RETRIES, config.timeout))?;
         Ok(Remote { lists, ..store })
     }
@@ -118,14 +118,14 @@ impl Remote {
     }
 
     /// Asks whether there is anything; returns whether names can be listed.
-    fn probe(&self) -> Result<bool> {
+    fn probe(&self, shown: &str) -> Result<bool> {
         let root = Key::root();
         let refused = match Pages::new(self.client.clone(), self.before(&root), root).has_names() {
             Ok(true) => return Ok(true),
             // Nothing lies below; an object of that very name is no store, but says more than that.
-            Ok(false) => return Err(Error::not_found("")),
+            Ok(false) => return Err(Error::not_found(shown)),
             Err(error) if error.kind() == Kind::Denied => error,
-            Err(error) => return Err(error),
+            Err(error) => return Err(Error::new(error.kind(), shown, error.detail())),
         };
         // Many a bucket lets everybody read and nobody list.
         for name in DOCUMENTS {
@@ -133,7 +133,7 @@ impl Remote {
                 return Ok(false);
             }
         }
-        Err(refused)
+        Err(Error::new(Kind::Denied, shown, refused.detail()))
     }
 
     /// Returns what the names of all keys below this one begin with.
