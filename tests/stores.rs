@@ -83,6 +83,7 @@ conforms!(local_folder_with_links, subject::LOCAL_FOLLOWING);
 conforms!(memory, subject::MEMORY);
 conforms!(counted_local_folder, subject::COUNTED_LOCAL);
 conforms!(counted_memory, subject::COUNTED_MEMORY);
+conforms!(ahead_of_memory, subject::AHEAD);
 conforms!(s3_seaweedfs, buckets::SEAWEEDFS);
 conforms!(s3_moto, buckets::MOTO);
 conforms!(azure, buckets::AZURITE);

@@ -21,6 +21,7 @@ use crate::error::printable;
 use crate::stats::Stats;
 use crate::store::location::scheme;
 
+pub mod ahead;
 pub mod counting;
 pub mod listing;
 pub mod local;

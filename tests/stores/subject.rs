@@ -14,6 +14,8 @@ use zarrfs::stats::Stats;
 use zarrfs::store::Key;
 use zarrfs::store::Store;
 use zarrfs::store::StoreConfig;
+use zarrfs::store::ahead::Ahead;
+use zarrfs::store::ahead::AheadConfig;
 use zarrfs::store::counting::Counting;
 use zarrfs::store::local::Local;
 use zarrfs::store::memory::Memory;
@@ -88,6 +90,13 @@ pub(crate) const COUNTED_MEMORY: Kind = Kind {
     ..MEMORY
 };
 
+/// Fetching ahead of a store in memory.
+pub(crate) const AHEAD: Kind = Kind {
+    name: "memory, fetched ahead",
+    holding: |objects| ahead((MEMORY.holding)(objects)),
+    ..MEMORY
+};
+
 pub(crate) fn key(bytes: impl AsRef<[u8]>) -> Key {
     Key::new(bytes.as_ref()).unwrap()
 }
@@ -135,6 +144,16 @@ impl Subject {
 
 fn counted(subject: Subject) -> Subject {
     let store = Arc::new(Counting::new(subject.store, Arc::new(Stats::default())));
+    Subject { store, ..subject }
+}
+
+fn ahead(subject: Subject) -> Subject {
+    let config = AheadConfig {
+        memory: 1 << 20,
+        concurrency: 4,
+        timeout: Duration::from_secs(20),
+    };
+    let store = Arc::new(Ahead::new(subject.store, config));
     Subject { store, ..subject }
 }
 
