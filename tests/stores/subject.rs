@@ -30,6 +30,8 @@ pub(crate) struct Kind {
     pub(crate) changes: bool,
     /// Names may have any bytes.
     pub(crate) any_bytes: bool,
+    /// Bytes that no name has, though it is UTF-8.
+    pub(crate) no_bytes: &'static [u8],
     /// A key may be an object and a prefix of others.
     pub(crate) both: bool,
     /// The variable that says where its server is, if it has one.
@@ -58,6 +60,7 @@ pub(crate) const LOCAL: Kind = Kind {
     name: "local",
     changes: true,
     any_bytes: true,
+    no_bytes: &[],
     both: false,
     variable: None,
     holding: |objects| local(objects, false),
@@ -73,6 +76,7 @@ pub(crate) const MEMORY: Kind = Kind {
     name: "memory",
     changes: true,
     any_bytes: true,
+    no_bytes: &[],
     both: true,
     variable: None,
     holding: memory,
@@ -118,6 +122,14 @@ impl Kind {
             println!("skipped: {variable}, where {} is, is not set", self.name);
         }
         is_here
+    }
+
+    /// Returns how often to do what costs a request to a server.
+    pub(crate) fn fewer(&self, times: usize) -> usize {
+        match self.variable {
+            Some(_) => times / 40,
+            None => times,
+        }
     }
 
     /// Returns a store that can be changed from outside, or nothing, after saying so, where there is none.

@@ -242,13 +242,20 @@ impl Store for Remote {
         let Some(path) = self.path(key) else {
             return Ok(None);
         };
-        if let ByteRange::Suffix(length) = range
-            && length > 0
-            && self.client.suffixes
-        {
-            let options = GetOptions::new().with_range(Some(GetRange::Suffix(length)));
+        let range_now = match &range {
+            ByteRange::Suffix(length) if *length > 0 && self.client.suffixes => {
+                Some(GetRange::Suffix(*length))
+            }
+            // Servers count in signed numbers.
+            ByteRange::Span(span) if !span.is_empty() && span.end <= i64::MAX as u64 => {
+                Some(GetRange::Bounded(span.clone()))
+            }
+            _ => None,
+        };
+        if range_now.is_some() {
+            let options = GetOptions::new().with_range(range_now);
             match self.client.fetch(key, &path, options, u64::MAX) {
-                // Of an empty object there is no last byte.
+                // There is no such byte, as in an empty object.
                 Err(error) if error.kind() == Kind::Invalid => {}
                 answer => return answer,
             }
