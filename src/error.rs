@@ -135,6 +135,11 @@ impl Error {
         Error::new(Kind::NotFound, subject, "no such file or key")
     }
 
+    /// A store that does not answer, or not in time.
+    pub fn unavailable(subject: impl fmt::Display, detail: impl fmt::Display) -> Error {
+        Error::new(Kind::Unavailable, subject, detail)
+    }
+
     /// More than a limit allows.
     pub fn too_large(subject: impl fmt::Display, detail: impl fmt::Display) -> Error {
         Error::new(Kind::TooLarge, subject, detail)

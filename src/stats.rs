@@ -73,6 +73,8 @@ counters! {
     store_head_requests,
     /// Requests to the store for names.
     store_list_requests,
+    /// Requests on the wire, also those that were repeated.
+    http_requests,
     /// Time spent waiting for the store.
     store_nanoseconds,
     /// Decoded chunks found in memory.

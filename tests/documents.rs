@@ -242,7 +242,7 @@ fn every_file_of_a_mount_is_named() {
         max_chunk: 1 << 20,
         timeout: Duration::from_secs(60),
         hierarchy: zarrfs::hierarchy::HierarchyConfig::default(),
-        follow_symlinks: false,
+        store: zarrfs::store::StoreConfig::default(),
         options: Vec::new(),
     };
     let faces = open_faces(&config, &Arc::default()).unwrap();

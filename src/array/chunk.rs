@@ -151,7 +151,7 @@ impl OpenArray {
         let indices = decoder.stored.indices(ChunkIndex(stored));
         let mut version = None;
         for key in self.keys(&indices)? {
-            version = self.hierarchy.store().head(&key)?.map(|meta| meta.version);
+            version = self.hierarchy.store().version(&key)?;
             if version.is_some() {
                 break;
             }

@@ -147,7 +147,7 @@ impl Growing<'_> {
         }
     }
 
-    /// Appends bytes; `TooLarge` if that is more than half of the budget, with what else is held for it.
+    /// Appends bytes; `TooLarge` if that is more than half of the budget, with the pieces that are held for it.
     pub fn push(&mut self, bytes: &[u8]) -> Result<()> {
         let (length, capacity) = (self.bytes.len() + bytes.len(), self.bytes.capacity());
         if length as u64 + self.held > self.limit {
@@ -178,7 +178,7 @@ impl OpenArray {
     pub fn records(&self, region: &Region) -> Result<Records> {
         let decoder = self.decoder()?;
         self.check_metadata()?;
-        let mut growing = self.growing(0);
+        let mut growing = self.growing();
         let too_large = growing.too_large();
         let len = usize::try_from(bytes_of(&region.shape, 1)?).map_err(|_| too_large.clone())?;
         if len as u64 > growing.limit / COUNT as u64 {
@@ -194,13 +194,13 @@ impl OpenArray {
         })
     }
 
-    /// Begins to put bytes together for which `held` bytes are held already.
-    pub fn growing(&self, held: u64) -> Growing<'_> {
+    /// Begins to put bytes together, at most half of the budget.
+    pub fn growing(&self) -> Growing<'_> {
         Growing {
             array: self,
             bytes: Vec::new(),
             room: Vec::new(),
-            held,
+            held: 0,
             limit: self.engine.limits.memory / 2,
         }
     }

@@ -12,6 +12,7 @@ use clap::CommandFactory;
 use clap::Parser;
 use clap::Subcommand;
 
+use self::remote::RemoteArgs;
 use crate::dialect::Choice;
 use crate::view::faces::Face;
 
@@ -21,6 +22,7 @@ mod mount;
 mod notify;
 mod options;
 mod plan;
+mod remote;
 mod report;
 mod run;
 mod umount;
@@ -58,8 +60,9 @@ pub enum Command {
 }
 
 const OPTIONS: &str = "\
-Options of -o: view, files, memory, max_chunk, timeout, formats, dialect, log, uid, gid and umask (each with \
-=VALUE), allow_other, follow_symlinks, consolidated and no_fallback as above; fsname=NAME, the source that the table of mounts shows; \
+Options of -o: view, files, memory, max_chunk, timeout, formats, dialect, log, uid, gid, umask, option, endpoint, \
+region, metadata_ttl and concurrency (each with =VALUE), allow_other, follow_symlinks, consolidated, no_fallback, \
+anon and immutable as above; fsname=NAME, the source that the table of mounts shows; \
 readahead=SIZE, how far the kernel reads ahead (1M; only root can set it); nonempty, mount over what DIR \
 holds; ro, noexec, noatime, sync, dirsync; verbose. Options of fstab that concern others (auto, user, nofail, \
 _netdev, x-...) and rw, suid, dev are accepted and ignored: a mount is always ro, nosuid and nodev. A comma \
@@ -127,6 +130,9 @@ pub struct MountArgs {
     /// Do not read data types that are not known as the fallback that their metadata name
     #[arg(long)]
     pub no_fallback: bool,
+    /// How a store on the network is reached
+    #[command(flatten)]
+    pub remote: RemoteArgs,
     /// Where the background process logs [default: syslog]
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,

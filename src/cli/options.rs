@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use super::plan;
 use super::plan::Plan;
+use super::remote;
 use super::units;
 use crate::error::Error;
 use crate::error::Result;
+use crate::spelling::nearest;
 
 /// Options that mean nothing here: they are mount(8)'s and systemd's own, or always or never in force.
 const IGNORED: [&str; 34] = [
@@ -50,24 +52,31 @@ const IGNORED: [&str; 34] = [
     "comment",
 ];
 
-const KNOWN: [&str; 24] = [
+const KNOWN: [&str; 31] = [
     "allow_other",
+    "anon",
+    "concurrency",
     "consolidated",
     "dialect",
     "dirsync",
+    "endpoint",
     "files",
     "follow_symlinks",
     "formats",
     "fsname",
     "gid",
+    "immutable",
     "log",
     "max_chunk",
     "memory",
+    "metadata_ttl",
     "noatime",
     "no_fallback",
     "noexec",
     "nonempty",
+    "option",
     "readahead",
+    "region",
     "ro",
     "sync",
     "timeout",
@@ -126,6 +135,9 @@ fn is_ignored(name: &str) -> bool {
 }
 
 fn apply_switch(plan: &mut Plan, name: &str) -> Result<()> {
+    if remote::apply_switch(&mut plan.store.remote, name) {
+        return Ok(());
+    }
     match name {
         "ro" => plan.flags.read_only = true,
         "noexec" => plan.flags.noexec = true,
@@ -134,7 +146,7 @@ fn apply_switch(plan: &mut Plan, name: &str) -> Result<()> {
         "dirsync" => plan.flags.dirsync = true,
         "allow_other" => plan.allow_other = true,
         "nonempty" => plan.nonempty = true,
-        "follow_symlinks" => plan.follow_symlinks = true,
+        "follow_symlinks" => plan.store.follow_symlinks = true,
         "consolidated" => plan.hierarchy.consolidated = true,
         "no_fallback" => plan.hierarchy.settings.fallback = false,
         "verbose" => plan.verbose += 1,
@@ -149,6 +161,9 @@ fn apply_switch(plan: &mut Plan, name: &str) -> Result<()> {
 }
 
 fn apply_value(plan: &mut Plan, name: &str, value: &str) -> Result<()> {
+    if remote::apply_value(&mut plan.store.remote, name, value)? {
+        return Ok(());
+    }
     match name {
         "fsname" => plan.fsname = Some(value.to_string()),
         "files" => plan.files = Some(plan::absolute(Path::new(value))?),
@@ -161,15 +176,16 @@ fn apply_value(plan: &mut Plan, name: &str, value: &str) -> Result<()> {
         "memory" => plan.memory = units::size(value)?,
         "max_chunk" => plan.max_chunk = units::size(value)?,
         "readahead" => plan.readahead = units::size(value)?,
-        "timeout" => plan.timeout = timeout(value)?,
+        "timeout" => set_timeout(plan, units::duration(value)?),
         "formats" => plan.formats = value.split([',', ':', '+']).map(str::to_string).collect(),
         _ => return Err(Error::invalid("", "takes no value")),
     }
     Ok(())
 }
 
-fn timeout(value: &str) -> Result<Duration> {
-    units::duration(value)
+fn set_timeout(plan: &mut Plan, timeout: Duration) {
+    plan.timeout = timeout;
+    plan.store.remote.timeout = timeout;
 }
 
 fn number(value: &str) -> Result<u32> {
@@ -179,36 +195,11 @@ fn number(value: &str) -> Result<u32> {
 }
 
 fn unknown(name: &str) -> Error {
-    let nearest = KNOWN
-        .iter()
-        .chain(&IGNORED)
-        .min_by_key(|known| distance(name, known));
-    let hint = match nearest {
-        Some(known) if distance(name, known) <= 1 + name.len() / 4 => {
-            format!("; did you mean '{known}'?")
-        }
-        _ => format!("; known are {}", KNOWN.join(", ")),
+    let hint = match nearest(name, KNOWN.iter().chain(&IGNORED).copied()) {
+        Some(known) => format!("; did you mean '{known}'?"),
+        None => format!("; known are {}", KNOWN.join(", ")),
     };
     Error::invalid(format!("-o {name}"), format!("no such option{hint}"))
-}
-
-/// Returns how many letters must be added, taken away or changed to make one word of the other.
-fn distance(one: &str, other: &str) -> usize {
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (place, letter) in one.bytes().enumerate() {
-        let mut diagonal = place;
-        let mut left = place + 1;
-        for (cell, target) in row.iter_mut().skip(1).zip(other.bytes()) {
-            let changed = diagonal + usize::from(letter != target);
-            diagonal = *cell;
-            left = changed.min(left + 1).min(*cell + 1);
-            *cell = left;
-        }
-        if let Some(first) = row.first_mut() {
-            *first = place + 1;
-        }
-    }
-    row.last().copied().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -283,12 +274,5 @@ mod tests {
         assert_eq!(said("ro=1"), "-o ro: takes no value");
         assert!(said("umask=9").starts_with("-o umask: '9': "));
         assert!(said("dialect=v1").starts_with("-o dialect: v1: not a dialect; there are v2, "));
-    }
-
-    #[test]
-    fn words_have_distances() {
-        assert_eq!(distance("", "abc"), 3);
-        assert_eq!(distance("kitten", "sitting"), 3);
-        assert_eq!(distance("ro", "ro"), 0);
     }
 }

@@ -13,6 +13,7 @@ use rustix::process;
 use super::HelperArgs;
 use super::MountArgs;
 use super::options;
+use super::remote;
 use super::units;
 use crate::dialect::Settings;
 use crate::error::Error;
@@ -20,6 +21,7 @@ use crate::error::Result;
 use crate::fuse::mount::Flags;
 use crate::hierarchy::HierarchyConfig;
 use crate::store;
+use crate::store::StoreConfig;
 use crate::vfs::VfsConfig;
 use crate::view::faces::Face;
 use crate::view::faces::FacesConfig;
@@ -54,7 +56,7 @@ pub(super) struct Plan {
     pub(super) max_chunk: u64,
     pub(super) timeout: Duration,
     pub(super) formats: Vec<String>,
-    pub(super) follow_symlinks: bool,
+    pub(super) store: StoreConfig,
     pub(super) hierarchy: HierarchyConfig,
     pub(super) log: Option<PathBuf>,
     pub(super) verbose: u8,
@@ -73,7 +75,10 @@ impl Plan {
             max_chunk: args.max_chunk,
             timeout: args.timeout,
             formats: args.formats.clone(),
-            follow_symlinks: args.follow_symlinks,
+            store: StoreConfig {
+                follow_symlinks: args.follow_symlinks,
+                remote: args.remote.config(args.timeout),
+            },
             hierarchy: HierarchyConfig {
                 dialect: args.dialect,
                 consolidated: args.consolidated,
@@ -136,7 +141,7 @@ impl Plan {
             max_chunk: 1 << 30,
             timeout: Duration::from_secs(60),
             formats: DEFAULT_FORMATS.map(str::to_string).to_vec(),
-            follow_symlinks: false,
+            store: StoreConfig::default(),
             hierarchy: HierarchyConfig::default(),
             log: None,
             verbose: 0,
@@ -157,7 +162,7 @@ impl Plan {
             memory: self.memory,
             max_chunk: self.max_chunk,
             timeout: self.timeout,
-            follow_symlinks: self.follow_symlinks,
+            store: self.store.clone(),
             hierarchy: self.hierarchy.clone(),
             options: self.shown(),
         }
@@ -192,7 +197,7 @@ impl Plan {
             ("max_chunk", units::show_size(self.max_chunk)),
             ("timeout", units::show_duration(self.timeout)),
             ("formats", self.formats.join(",")),
-            ("follow_symlinks", self.follow_symlinks.to_string()),
+            ("follow_symlinks", self.store.follow_symlinks.to_string()),
             ("dialect", self.dialect()),
             ("consolidated", self.hierarchy.consolidated.to_string()),
             (
@@ -201,9 +206,14 @@ impl Plan {
             ),
             ("readahead", units::show_size(self.readahead)),
         ];
+        let remote = match store::local_folder(&self.source) {
+            Some(_) => Vec::new(),
+            None => remote::shown(&self.store.remote),
+        };
+        let options = options.into_iter().chain(remote);
         options
             .map(|(name, value)| (name.to_string(), value))
-            .into()
+            .collect()
     }
 }
 

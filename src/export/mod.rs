@@ -206,7 +206,7 @@ fn whole(array: &OpenArray, ragged: Ragged, region: &Region) -> Result<Body> {
     let Ragged::Made(make) = ragged else {
         return Ok(Body::Whole(records.into_bytes()));
     };
-    let mut out = array.growing(records.bytes().len() as u64);
+    let mut out = array.growing();
     make(&records, &region.shape, &mut out).map_err(|error| error.about(&array.found().path))?;
     Ok(Body::Whole(out.finish()))
 }

@@ -117,6 +117,7 @@ impl Listing for Children {
                     name,
                     kind: EntryKind::Directory,
                     cursor: stored.cursor,
+                    meta: None,
                 }));
             }
         }

@@ -140,8 +140,16 @@ impl Store for Consolidated {
         self.inner.head(key)
     }
 
+    fn version(&self, key: &Key) -> Result<Option<Version>> {
+        self.inner.version(key)
+    }
+
     fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
         self.inner.open(key)
+    }
+
+    fn open_known(&self, key: &Key, meta: &Meta) -> Result<Arc<dyn Reader>> {
+        self.inner.open_known(key, meta)
     }
 
     fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {

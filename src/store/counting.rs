@@ -15,6 +15,7 @@ use crate::store::Meta;
 use crate::store::Object;
 use crate::store::Reader;
 use crate::store::Store;
+use crate::store::Version;
 
 /// A store over a store, with the counters that are named `store_*`.
 pub struct Counting {
@@ -26,6 +27,11 @@ impl Counting {
     /// Wraps a store.
     pub fn new(inner: Arc<dyn Store>, stats: Arc<Stats>) -> Counting {
         Counting { inner, stats }
+    }
+
+    fn counted(&self, inner: Arc<dyn Reader>) -> Arc<dyn Reader> {
+        let stats = self.stats.clone();
+        Arc::new(CountingReader { inner, stats })
     }
 }
 
@@ -68,12 +74,18 @@ impl Store for Counting {
         timed(&self.stats, || self.inner.head(key))
     }
 
+    fn version(&self, key: &Key) -> Result<Option<Version>> {
+        self.stats.store_head_requests.add(1);
+        timed(&self.stats, || self.inner.version(key))
+    }
+
     fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
-        let inner = timed(&self.stats, || self.inner.open(key))?;
-        Ok(Arc::new(CountingReader {
-            inner,
-            stats: self.stats.clone(),
-        }))
+        Ok(self.counted(timed(&self.stats, || self.inner.open(key))?))
+    }
+
+    fn open_known(&self, key: &Key, meta: &Meta) -> Result<Arc<dyn Reader>> {
+        let opened = timed(&self.stats, || self.inner.open_known(key, meta));
+        Ok(self.counted(opened?))
     }
 
     fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {

@@ -17,7 +17,12 @@ impl Names {
         let numbered = names.into_iter().zip(1..);
         Names {
             names: numbered
-                .map(|((name, kind), cursor)| Name { name, kind, cursor })
+                .map(|((name, kind), cursor)| Name {
+                    name,
+                    kind,
+                    cursor,
+                    meta: None,
+                })
                 .collect(),
             place: 0,
         }

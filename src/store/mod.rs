@@ -5,6 +5,8 @@
 //! a group or an array is.
 
 use std::fmt;
+use std::hash::DefaultHasher;
+use std::hash::Hasher;
 use std::io::IoSliceMut;
 use std::ops::Range;
 use std::path::Path;
@@ -24,6 +26,7 @@ pub mod listing;
 pub mod local;
 mod location;
 pub mod memory;
+pub mod object;
 pub mod zip;
 
 pub use location::local_folder;
@@ -146,6 +149,15 @@ fn check_name(name: &[u8]) -> Result<()> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Version(pub u64);
 
+impl Version {
+    /// Returns the version of a content that these bytes name.
+    pub fn of(name: &[u8]) -> Version {
+        let mut hasher = DefaultHasher::new();
+        hasher.write(name);
+        Version(hasher.finish())
+    }
+}
+
 /// What a store knows of an object without its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
@@ -213,6 +225,8 @@ pub struct Name {
     pub kind: EntryKind,
     /// Where a listing goes on after this name; stable while the directory does not change. Never 0.
     pub cursor: u64,
+    /// What `head` would say, where the listing tells it.
+    pub meta: Option<Meta>,
 }
 
 /// A directory read name by name, in constant memory.
@@ -269,8 +283,19 @@ pub trait Store: Send + Sync {
     /// it is an object as well.
     fn head(&self, key: &Key) -> Result<Option<Meta>>;
 
+    /// Returns the version of an object; nothing if the key is missing or is a prefix only.
+    fn version(&self, key: &Key) -> Result<Option<Version>> {
+        Ok(self.head(key)?.map(|meta| meta.version))
+    }
+
     /// Opens an object for reading piece by piece; `NotFound` if it is missing.
     fn open(&self, key: &Key) -> Result<Arc<dyn Reader>>;
+
+    /// Opens an object of which the store itself said `meta` a short while ago: there may be no need to ask
+    /// again. If it has another version by then, reading says `Changed`.
+    fn open_known(&self, key: &Key, _meta: &Meta) -> Result<Arc<dyn Reader>> {
+        self.open(key)
+    }
 
     /// Lists what lies directly under a prefix; `NotADirectory` for an object, `NotFound` if there is nothing,
     /// also below an object.
@@ -300,6 +325,51 @@ pub trait Store: Send + Sync {
 pub struct StoreConfig {
     /// Follow symbolic links of a local store even when they leave it.
     pub follow_symlinks: bool,
+    /// How stores on the network are reached.
+    pub remote: RemoteConfig,
+}
+
+/// How to reach a store on the network.
+#[derive(Clone)]
+pub struct RemoteConfig {
+    /// Names and values as the store's own programs have them; some are secrets.
+    pub options: Vec<(String, String)>,
+    /// Ask without credentials.
+    pub anonymous: bool,
+    /// Where the server is, if not where such stores are.
+    pub endpoint: Option<String>,
+    /// Region of the bucket.
+    pub region: Option<String>,
+    /// How long an answer, or a piece of one, may take.
+    pub timeout: Duration,
+    /// The most requests at a time.
+    pub concurrency: usize,
+    /// For how long an answer is taken for true.
+    pub metadata_ttl: Duration,
+}
+
+impl Default for RemoteConfig {
+    fn default() -> RemoteConfig {
+        RemoteConfig {
+            options: Vec::new(),
+            anonymous: false,
+            endpoint: None,
+            region: None,
+            timeout: Duration::from_secs(60),
+            concurrency: 32,
+            metadata_ttl: Duration::from_secs(60),
+        }
+    }
+}
+
+impl fmt::Debug for RemoteConfig {
+    /// Names of options, without their values.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.options.iter().map(|(name, _)| name).collect();
+        f.debug_struct("RemoteConfig")
+            .field("options", &names)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Opens the store at a path or URL; `Unsupported` for a scheme that is not there, `NotFound` or `Denied` as
@@ -312,11 +382,11 @@ pub fn open(location: &str, config: &StoreConfig, stats: &Arc<Stats>) -> Result<
     let Some(path) = local_folder(location) else {
         return match zip::place::in_url(location).map_err(|error| error.about(&name))? {
             Some(place) => {
-                let base = counted(open_remote(&place.folder)?, stats);
+                let base = counted(open_remote(&place.folder, config, stats)?, stats);
                 let zip = zip::Zip::open(base, &place.archive, &place.inner, &name)?;
                 Ok(Arc::new(zip))
             }
-            None => Ok(counted(open_remote(location)?, stats)),
+            None => Ok(counted(open_remote(location, config, stats)?, stats)),
         };
     };
     match zip::place::in_path(Path::new(&path)).map_err(|error| error.about(&name))? {
@@ -341,9 +411,14 @@ fn counted(store: Arc<dyn Store>, stats: &Arc<Stats>) -> Arc<dyn Store> {
     Arc::new(counting::Counting::new(store, stats.clone()))
 }
 
-fn open_remote(location: &str) -> Result<Arc<dyn Store>> {
+fn open_remote(location: &str, config: &StoreConfig, stats: &Arc<Stats>) -> Result<Arc<dyn Store>> {
     match scheme(location) {
         Some(("memory", _)) => Ok(Arc::new(memory::Memory::default())),
+        Some((scheme, rest)) if object::has(scheme) => {
+            let place = (scheme, rest);
+            let store = object::Remote::open(place, &shown(location), &config.remote, stats)?;
+            Ok(Arc::new(store))
+        }
         Some((scheme, _)) => Err(Error::unsupported(
             shown(location),
             format!("stores of kind {scheme}: are not supported"),

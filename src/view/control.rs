@@ -236,7 +236,7 @@ mod tests {
             max_chunk: 1 << 20,
             timeout: Duration::from_secs(60),
             hierarchy: crate::hierarchy::HierarchyConfig::default(),
-            follow_symlinks: false,
+            store: crate::store::StoreConfig::default(),
             options: Vec::new(),
         };
         let faces = open_faces(&config, &Arc::default()).unwrap();

@@ -76,8 +76,8 @@ pub struct FacesConfig {
     pub max_chunk: u64,
     /// How long a request may take.
     pub timeout: Duration,
-    /// Follow symbolic links that leave a local store.
-    pub follow_symlinks: bool,
+    /// How the store is reached.
+    pub store: StoreConfig,
     /// How nodes are found and read.
     pub hierarchy: HierarchyConfig,
     /// Options in force, as `mount.json` shows them; no secrets.
@@ -115,10 +115,7 @@ pub fn open_faces(config: &FacesConfig, stats: &Arc<Stats>) -> Result<Faces> {
         .iter()
         .map(|name| format(name))
         .collect::<Result<Vec<_>>>()?;
-    let options = StoreConfig {
-        follow_symlinks: config.follow_symlinks,
-    };
-    let store = store::open(&config.source, &options, stats)?;
+    let store = store::open(&config.source, &config.store, stats)?;
     let name = store::shown(&config.source);
     match store.head(&Key::root())? {
         Some(meta) if meta.kind == EntryKind::Directory => {}
@@ -227,7 +224,7 @@ mod tests {
             max_chunk: 0,
             timeout: Duration::ZERO,
             hierarchy: HierarchyConfig::default(),
-            follow_symlinks: false,
+            store: StoreConfig::default(),
             options: Vec::new(),
         };
         let text = String::from_utf8(mount_json(&config)).unwrap();

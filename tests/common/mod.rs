@@ -78,7 +78,7 @@ pub fn open_with(source: &Path, memory: u64) -> Result<(Faces, Arc<Stats>)> {
         max_chunk: 64 << 20,
         timeout: Duration::from_secs(20),
         hierarchy: zarrfs::hierarchy::HierarchyConfig::default(),
-        follow_symlinks: false,
+        store: zarrfs::store::StoreConfig::default(),
         options: Vec::new(),
     };
     Ok((open_faces(&config, &stats)?, stats))

@@ -75,6 +75,7 @@ impl Listing for Names {
             name: name.as_bytes().to_vec(),
             kind: EntryKind::File,
             cursor: self.1 as u64 + 1,
+            meta: None,
         });
         self.1 += 1;
         Ok(next)

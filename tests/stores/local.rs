@@ -43,7 +43,14 @@ fn linked(folder: &Path) {
 }
 
 fn open(folder: &Path, follow_symlinks: bool) -> Local {
-    Local::open(&folder.join("store"), &StoreConfig { follow_symlinks }).unwrap()
+    Local::open(
+        &folder.join("store"),
+        &StoreConfig {
+            follow_symlinks,
+            ..StoreConfig::default()
+        },
+    )
+    .unwrap()
 }
 
 #[test]

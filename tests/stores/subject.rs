@@ -149,7 +149,10 @@ fn local(objects: Objects, follow_symlinks: bool) -> Subject {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, bytes).unwrap();
     }
-    let config = StoreConfig { follow_symlinks };
+    let config = StoreConfig {
+        follow_symlinks,
+        ..StoreConfig::default()
+    };
     Subject {
         store: Arc::new(Local::open(&folder.store(), &config).unwrap()),
         writer: Some(Box::new(folder)),

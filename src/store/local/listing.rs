@@ -53,6 +53,7 @@ impl OpenDirectory {
                     name: name.to_vec(),
                     kind,
                     cursor: entry.next_entry_cookie(),
+                    meta: None,
                 });
             }
             if entries.is_buffer_empty() && !self.page.is_empty() {

@@ -245,6 +245,7 @@ impl Listing for Folder {
             name: child.name.to_vec(),
             kind: child.kind,
             cursor: child.next as u64,
+            meta: None,
         }))
     }
 

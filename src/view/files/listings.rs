@@ -63,6 +63,7 @@ impl Listing for GroupListing {
                     name: name.to_vec(),
                     kind: EntryKind::File,
                     cursor,
+                    meta: None,
                 }));
             }
         }
@@ -130,6 +131,7 @@ impl Listing for ChunkListing {
             name,
             kind: EntryKind::File,
             cursor: self.next,
+            meta: None,
         }))
     }
 

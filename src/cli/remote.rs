@@ -1,0 +1,149 @@
+//! The options of stores on the network: their definitions, and what they mean.
+
+use std::time::Duration;
+
+use clap::ArgAction;
+use clap::Args;
+
+use super::units;
+use crate::error::Error;
+use crate::error::Result;
+use crate::store::RemoteConfig;
+
+/// How a store on the network is reached.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Stores on the network")]
+pub struct RemoteArgs {
+    /// An option of the store, such as region=eu-west-1; may be given several times
+    #[arg(long = "option", value_name = "KEY=VALUE", action = ArgAction::Append, value_parser = pair)]
+    pub settings: Vec<(String, String)>,
+    /// Ask without credentials, also if there are some
+    #[arg(long)]
+    pub anon: bool,
+    /// Where the server is, such as http://localhost:9000
+    #[arg(long, value_name = "URL")]
+    pub endpoint: Option<String>,
+    /// Region of the bucket
+    #[arg(long, value_name = "NAME")]
+    pub region: Option<String>,
+    /// For how long names and metadata are taken for true before the store is asked again
+    #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "60s")]
+    pub metadata_ttl: Duration,
+    /// The store never changes: nothing is asked twice
+    #[arg(long)]
+    pub immutable: bool,
+    /// The most requests to the store at a time
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024), default_value = "32")]
+    pub concurrency: u16,
+}
+
+/// Answers of a store that never changes are true for this long.
+const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+impl RemoteArgs {
+    /// Returns what the store layer needs; a request takes at most `timeout`.
+    pub(super) fn config(&self, timeout: Duration) -> RemoteConfig {
+        RemoteConfig {
+            options: self.settings.clone(),
+            anonymous: self.anon,
+            endpoint: self.endpoint.clone(),
+            region: self.region.clone(),
+            timeout,
+            concurrency: usize::from(self.concurrency),
+            metadata_ttl: if self.immutable {
+                FOREVER
+            } else {
+                self.metadata_ttl
+            },
+        }
+    }
+}
+
+/// Reads `key=value`.
+fn pair(text: &str) -> std::result::Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_string(), value.to_string())),
+        // The text may be a secret, so it is not repeated.
+        _ => Err("expected KEY=VALUE".to_string()),
+    }
+}
+
+/// Changes the configuration by a switch of `-o`; false if the name is none of these.
+pub(super) fn apply_switch(config: &mut RemoteConfig, name: &str) -> bool {
+    match name {
+        "anon" => config.anonymous = true,
+        "immutable" => config.metadata_ttl = FOREVER,
+        _ => return false,
+    }
+    true
+}
+
+/// Changes the configuration by an option of `-o` with a value; false if the name is none of these.
+pub(super) fn apply_value(config: &mut RemoteConfig, name: &str, value: &str) -> Result<bool> {
+    match name {
+        "option" => {
+            let pair = pair(value).map_err(|text| Error::invalid("", text))?;
+            config.options.push(pair);
+        }
+        "endpoint" => config.endpoint = Some(value.to_string()),
+        "region" => config.region = Some(value.to_string()),
+        "metadata_ttl" => config.metadata_ttl = units::duration(value)?,
+        "concurrency" => config.concurrency = concurrency(value)?,
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+fn concurrency(value: &str) -> Result<usize> {
+    let number = value
+        .parse()
+        .ok()
+        .filter(|number| (1..=1024).contains(number));
+    number.ok_or_else(|| Error::invalid(format!("'{value}'"), "expected 1 to 1024"))
+}
+
+/// Returns the options in force, for `mount.json`; no values that may be secrets.
+pub(super) fn shown(config: &RemoteConfig) -> Vec<(&'static str, String)> {
+    let names: Vec<_> = config
+        .options
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .collect();
+    let ttl = match config.metadata_ttl {
+        FOREVER => "immutable".to_string(),
+        ttl => units::show_duration(ttl),
+    };
+    vec![
+        ("option", names.join(",")),
+        ("anon", config.anonymous.to_string()),
+        (
+            "endpoint",
+            config
+                .endpoint
+                .as_deref()
+                .map(crate::store::shown)
+                .unwrap_or_default(),
+        ),
+        ("region", config.region.clone().unwrap_or_default()),
+        ("metadata_ttl", ttl),
+        ("concurrency", config.concurrency.to_string()),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_options_are_not_shown() {
+        let mut config = RemoteConfig::default();
+        assert!(apply_value(&mut config, "option", "secret_access_key=hush").unwrap());
+        assert!(apply_value(&mut config, "endpoint", "http://me:hush@host/?a=hush").unwrap());
+        assert!(apply_value(&mut config, "concurrency", "0").is_err());
+        let text = format!("{:?} {config:?}", shown(&config));
+        assert!(
+            text.contains("secret_access_key") && !text.contains("hush"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,48 @@
+//! Which known word somebody may have meant.
+
+/// Returns the word that is nearest to what was written, unless it is far.
+pub fn nearest<'a>(written: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .map(|word| (distance(written, word), word))
+        .min_by_key(|(distance, _)| *distance)
+        .filter(|(distance, _)| *distance <= 1 + written.len() / 4)
+        .map(|(_, word)| word)
+}
+
+/// Returns how many letters must be added, taken away or changed to make one word of the other.
+fn distance(one: &str, other: &str) -> usize {
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (place, letter) in one.bytes().enumerate() {
+        let mut diagonal = place;
+        let mut left = place + 1;
+        for (cell, target) in row.iter_mut().skip(1).zip(other.bytes()) {
+            let changed = diagonal + usize::from(letter != target);
+            diagonal = *cell;
+            left = changed.min(left + 1).min(*cell + 1);
+            *cell = left;
+        }
+        if let Some(first) = row.first_mut() {
+            *first = place + 1;
+        }
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_have_distances() {
+        assert_eq!(distance("", "abc"), 3);
+        assert_eq!(distance("kitten", "sitting"), 3);
+        assert_eq!(distance("ro", "ro"), 0);
+    }
+
+    #[test]
+    fn near_words_are_found() {
+        let known = ["memory", "view"];
+        assert_eq!(nearest("memmory", known.into_iter()), Some("memory"));
+        assert_eq!(nearest("colour", known.into_iter()), None);
+    }
+}

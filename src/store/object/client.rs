@@ -1,0 +1,183 @@
+//! Requests to one bucket or container: blocking, limited in number and in time.
+//!
+//! Every request of a store goes through `ask`, so that the number of requests in flight, their time limit and
+//! the words of their errors are decided once. A body has no limit as a whole, but each piece of it has.
+
+use std::fmt::Display;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use object_store::GetOptions;
+use object_store::GetResult;
+use object_store::ObjectMeta;
+use object_store::ObjectStore;
+use object_store::list::PaginatedListStore;
+use object_store::path::Path;
+use tokio::sync::Semaphore;
+
+use super::fault;
+use super::runtime::Said;
+use super::runtime::note;
+use super::runtime::wait;
+use crate::buffer;
+use crate::error::Error;
+use crate::error::Kind;
+use crate::error::Result;
+use crate::store::EntryKind;
+use crate::store::Meta;
+use crate::store::Object;
+use crate::store::Version;
+
+/// A client of object_store and how it may be used.
+pub(super) struct Client {
+    pub(super) objects: Arc<dyn ObjectStore>,
+    /// Names page by page.
+    pub(super) pages: Arc<dyn PaginatedListStore>,
+    /// How long an answer, or a piece of one, may take.
+    pub(super) limit: Duration,
+    pub(super) permits: Semaphore,
+    /// Whether the last so many bytes can be asked for without knowing the length.
+    pub(super) suffixes: bool,
+}
+
+/// An answer's bytes and what is known of the object.
+struct Body {
+    bytes: Vec<u8>,
+    meta: ObjectMeta,
+}
+
+impl Client {
+    /// Waits for a request about `subject`.
+    pub(super) fn ask<T>(
+        &self,
+        subject: &dyn Display,
+        request: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<T> {
+        let (done, said) = wait(self.limit, async {
+            let _permit = self.permits.acquire().await;
+            request.await
+        })?;
+        self.judge(subject, done, &said)
+    }
+
+    fn judge<T>(
+        &self,
+        subject: &dyn Display,
+        done: Option<object_store::Result<T>>,
+        said: &Said,
+    ) -> Result<T> {
+        match done {
+            Some(answer) => answer.map_err(|error| fault::error(&error, said, subject)),
+            None => Err(fault::late(subject, self.limit.as_secs_f32())),
+        }
+    }
+
+    /// Fetches an object, or the part of it that the options say; nothing if it is missing, `TooLarge` if the
+    /// answer has more than `limit` bytes.
+    pub(super) fn fetch(
+        &self,
+        subject: &dyn Display,
+        path: &Path,
+        options: GetOptions,
+        limit: u64,
+    ) -> Result<Option<Object>> {
+        // The limit of the whole is far: what counts is that pieces keep coming.
+        let (done, said) = wait(self.limit.saturating_mul(LONGEST_BODY), async {
+            let _permit = self.permits.acquire().await;
+            self.collect(path, options, limit).await
+        })?;
+        let body = match done {
+            Some(Ok(body)) => body?,
+            Some(Err(Some(fault))) => {
+                let error = fault::error(&fault, &said, subject);
+                return match error.kind() {
+                    Kind::NotFound => Ok(None),
+                    _ => Err(error),
+                };
+            }
+            Some(Err(None)) | None => {
+                return Err(fault::late(subject, self.limit.as_secs_f32()));
+            }
+        };
+        Ok(Some(Object {
+            size: body.meta.size,
+            version: version(&body.meta),
+            bytes: body.bytes,
+        }))
+    }
+
+    /// Returns the answer and its body; as an error the fault, or nothing if a piece did not come in time.
+    async fn collect(
+        &self,
+        path: &Path,
+        options: GetOptions,
+        limit: u64,
+    ) -> std::result::Result<Result<Body>, Option<object_store::Error>> {
+        let request = self.objects.get_opts(path, options);
+        let answer = in_time(self.limit, request).await?;
+        let length = answer.range.end - answer.range.start;
+        if length > limit {
+            let found = format!("{length} bytes, at most {limit} are read");
+            return Ok(Err(Error::too_large(path, found)));
+        }
+        self.drain(answer, length as usize).await.map(Ok)
+    }
+
+    async fn drain(
+        &self,
+        answer: GetResult,
+        length: usize,
+    ) -> std::result::Result<Body, Option<object_store::Error>> {
+        let meta = answer.meta.clone();
+        let mut bytes = buffer::with_capacity(length);
+        let mut pieces = answer.into_stream();
+        loop {
+            let piece = tokio::time::timeout(self.limit, pieces.next()).await;
+            match piece.map_err(|_| None)? {
+                Some(piece) => bytes.extend_from_slice(&piece.map_err(Some)?),
+                None => return Ok(Body { bytes, meta }),
+            }
+        }
+    }
+}
+
+/// How many time limits a whole body may take.
+const LONGEST_BODY: u32 = 20;
+
+async fn in_time<T>(
+    limit: Duration,
+    request: impl Future<Output = object_store::Result<T>>,
+) -> std::result::Result<T, Option<object_store::Error>> {
+    match tokio::time::timeout(limit, request).await {
+        Ok(answer) => answer.map_err(Some),
+        Err(_) => {
+            note(Said::default());
+            Err(None)
+        }
+    }
+}
+
+/// Returns which content an object is: by its ETag, or by time and size where it has none.
+pub(super) fn version(meta: &ObjectMeta) -> Version {
+    match &meta.e_tag {
+        // Some servers quote it in one answer and not in the next.
+        Some(tag) => Version::of(tag.trim_matches('"').as_bytes()),
+        None => {
+            let (seconds, size) = (meta.last_modified.timestamp(), meta.size);
+            Version::of(format!("{seconds} {size}").as_bytes())
+        }
+    }
+}
+
+/// Returns what is known of an object.
+pub(super) fn describe(meta: &ObjectMeta, kind: EntryKind) -> Meta {
+    Meta {
+        kind,
+        size: meta.size,
+        stored: meta.size,
+        modified: meta.last_modified.into(),
+        version: version(meta),
+    }
+}

@@ -1,0 +1,306 @@
+//! Buckets and containers: S3, Google Cloud Storage, Azure, by the object_store crate. The only asynchronous code.
+//!
+//! An object is one key; a prefix of keys is a directory, also if an object has the same name. A key that is no
+//! UTF-8, or has control characters, cannot be asked for and is missing. What is asked is answered within the
+//! time limit or is an error; nothing is remembered here.
+
+use std::sync::Arc;
+use std::time::Duration;
+use std::time::UNIX_EPOCH;
+
+use object_store::GetOptions;
+use object_store::GetRange;
+use object_store::path::Path;
+use tokio::sync::Semaphore;
+
+use self::address::Address;
+use self::client::Client;
+use self::client::describe;
+use self::connector::Connector;
+use self::listing::Pages;
+use self::reader::RemoteReader;
+use crate::error::Error;
+use crate::error::Kind;
+use crate::error::Result;
+use crate::stats::Stats;
+use crate::store::ByteRange;
+use crate::store::EntryKind;
+use crate::store::Key;
+use crate::store::Listing;
+use crate::store::Meta;
+use crate::store::Object;
+use crate::store::Reader;
+use crate::store::RemoteConfig;
+use crate::store::Store;
+use crate::store::Version;
+
+mod address;
+mod client;
+mod connector;
+mod fault;
+mod listing;
+mod names;
+mod profile;
+mod reader;
+mod runtime;
+mod settings;
+
+/// How often a request of a mount that has begun is repeated.
+const RETRIES: usize = 10;
+
+/// How often and how long a store is asked that nobody has seen yet.
+const FIRST_RETRIES: usize = 1;
+const FIRST_LIMIT: Duration = Duration::from_secs(10);
+
+/// Documents of which one stands at the root of a store, as far as names tell.
+const DOCUMENTS: [&str; 5] = [
+    "zarr.json",
+    ".zgroup",
+    ".zarray",
+    ".zmetadata",
+    "attributes.json",
+];
+
+/// Whether there are stores of a scheme's kind here.
+pub(super) fn has(scheme: &str) -> bool {
+    address::kind(scheme).is_some()
+}
+
+/// A prefix of a bucket.
+pub struct Remote {
+    client: Arc<Client>,
+    /// Without a slash at either end.
+    prefix: String,
+    lists: bool,
+    freshness: Duration,
+}
+
+impl Remote {
+    /// Opens `scheme:rest`, which is said of as `shown`. One request tells whether it is there and what may be
+    /// done; `Denied`, `NotFound`, `Invalid` or `Unavailable` within seconds if not.
+    pub fn open(
+        (scheme, rest): (&str, &str),
+        shown: &str,
+        config: &RemoteConfig,
+        stats: &Arc<Stats>,
+    ) -> Result<Remote> {
+        let kind = address::kind(scheme)
+            .ok_or_else(|| Error::unsupported(shown, format!("no stores of kind {scheme}:")))?;
+        let address = address::read(kind, rest, shown)?;
+        let connector = Connector::new(stats.clone());
+        let limit = config.timeout.min(FIRST_LIMIT);
+        let first = Remote::build(&address, config, &connector, (FIRST_RETRIES, limit))?;
+        let lists = first.probe(shown)?;
+        let store = Remote::build(&address, config, &connector, (RETRIES, config.timeout))?;
+        Ok(Remote { lists, ..store })
+    }
+
+    fn build(
+        address: &Address,
+        config: &RemoteConfig,
+        connector: &Connector,
+        (most, limit): (usize, Duration),
+    ) -> Result<Remote> {
+        let retry = settings::retries(most, limit);
+        let (objects, pages) = settings::client(address, config, connector, retry)?;
+        Ok(Remote {
+            client: Arc::new(Client {
+                objects,
+                pages,
+                limit,
+                permits: Semaphore::new(config.concurrency.max(1)),
+                suffixes: address.kind != address::Kind::Azure,
+            }),
+            prefix: address.prefix.clone(),
+            lists: true,
+            freshness: config.metadata_ttl,
+        })
+    }
+
+    /// Asks whether there is anything; returns whether names can be listed.
+    fn probe(&self, shown: &str) -> Result<bool> {
+        let root = Key::root();
+        let refused = match Pages::new(self.client.clone(), self.before(&root), root).has_names() {
+            Ok(true) => return Ok(true),
+            // Nothing lies below; an object of that very name is no store, but says more than that.
+            Ok(false) => return Err(Error::not_found(shown)),
+            Err(error) if error.kind() == Kind::Denied => error,
+            Err(error) => return Err(Error::new(error.kind(), shown, error.detail())),
+        };
+        // Many a bucket lets everybody read and nobody list.
+        for name in DOCUMENTS {
+            if let Ok(Some(_)) = self.object(&Key::new(name)?) {
+                return Ok(false);
+            }
+        }
+        Err(Error::new(Kind::Denied, shown, refused.detail()))
+    }
+
+    /// Returns what the names of all keys below this one begin with.
+    fn before(&self, key: &Key) -> String {
+        let name = self.name(key).unwrap_or_default();
+        if name.is_empty() { name } else { name + "/" }
+    }
+
+    /// Returns the name of an object in the bucket; nothing if no object can have it.
+    fn name(&self, key: &Key) -> Option<String> {
+        let key = str::from_utf8(key.as_bytes()).ok()?;
+        Some(match (self.prefix.as_str(), key) {
+            (prefix, "") => prefix.to_string(),
+            ("", key) => key.to_string(),
+            (prefix, key) => format!("{prefix}/{key}"),
+        })
+    }
+
+    fn path(&self, key: &Key) -> Option<Path> {
+        if key.is_root() {
+            return None;
+        }
+        Path::parse(self.name(key)?).ok()
+    }
+
+    /// Returns what is known of an object; nothing if there is none.
+    fn object(&self, key: &Key) -> Result<Option<Meta>> {
+        let Some(path) = self.path(key) else {
+            return Ok(None);
+        };
+        let head = GetOptions::new().with_head(true);
+        match self
+            .client
+            .ask(key, self.client.objects.get_opts(&path, head))
+        {
+            Ok(answer) => Ok(Some(describe(&answer.meta, EntryKind::File))),
+            Err(error) if error.kind() == Kind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether keys lie below this one.
+    fn is_prefix(&self, key: &Key) -> Result<bool> {
+        if key.is_root() {
+            return Ok(true);
+        }
+        if !self.lists || self.name(key).is_none() {
+            return Ok(false);
+        }
+        let page = listing::page(&self.client, key, &self.before(key), None, 1)?;
+        let below = |name: &str| name.len() > self.before(key).len();
+        let mut names = page
+            .result
+            .objects
+            .iter()
+            .map(|object| object.location.as_ref());
+        let mut prefixes = page.result.common_prefixes.iter().map(Path::as_ref);
+        Ok(names.any(below) || prefixes.any(below) || page.page_token.is_some())
+    }
+}
+
+fn directory() -> Meta {
+    Meta {
+        kind: EntryKind::Directory,
+        size: 0,
+        stored: 0,
+        modified: UNIX_EPOCH,
+        version: Version(0),
+    }
+}
+
+impl Store for Remote {
+    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+        match self.path(key) {
+            Some(path) => self.client.fetch(key, &path, GetOptions::new(), limit),
+            None => Ok(None),
+        }
+    }
+
+    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
+        let Some(path) = self.path(key) else {
+            return Ok(None);
+        };
+        let range = match range {
+            ByteRange::Suffix(length) if length > 0 && self.client.suffixes => {
+                GetRange::Suffix(length)
+            }
+            // An empty range, or one past the end, is refused by some servers: the size says what there is.
+            other => match self.object(key)? {
+                None => return Ok(None),
+                Some(meta) => {
+                    let part = other.within(meta.size);
+                    if part.is_empty() {
+                        return Ok(Some(Object {
+                            bytes: Vec::new(),
+                            size: meta.size,
+                            version: meta.version,
+                        }));
+                    }
+                    GetRange::Bounded(part)
+                }
+            },
+        };
+        let options = GetOptions::new().with_range(Some(range));
+        self.client.fetch(key, &path, options, u64::MAX)
+    }
+
+    fn head(&self, key: &Key) -> Result<Option<Meta>> {
+        let object = self.object(key)?;
+        Ok(match (self.is_prefix(key)?, object) {
+            (true, Some(object)) => Some(Meta {
+                kind: EntryKind::Directory,
+                ..object
+            }),
+            (true, None) => Some(directory()),
+            (false, object) => object,
+        })
+    }
+
+    fn version(&self, key: &Key) -> Result<Option<Version>> {
+        Ok(self.object(key)?.map(|meta| meta.version))
+    }
+
+    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
+        let meta = self.object(key)?.ok_or_else(|| Error::not_found(key))?;
+        self.open_known(key, &meta)
+    }
+
+    fn open_known(&self, key: &Key, meta: &Meta) -> Result<Arc<dyn Reader>> {
+        let path = self.path(key).ok_or_else(|| Error::not_found(key))?;
+        Ok(Arc::new(RemoteReader {
+            client: self.client.clone(),
+            path,
+            key: key.clone(),
+            meta: *meta,
+        }))
+    }
+
+    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+        if !self.lists {
+            return Err(Error::unsupported(
+                prefix,
+                "this store does not tell its names",
+            ));
+        }
+        if self.name(prefix).is_none() {
+            return Err(Error::not_found(prefix));
+        }
+        let mut pages = Pages::new(self.client.clone(), self.before(prefix), prefix.clone());
+        if pages.has_names()? || prefix.is_root() {
+            return Ok(Box::new(pages));
+        }
+        match self.object(prefix)? {
+            Some(_) => Err(Error::new(
+                Kind::NotADirectory,
+                prefix,
+                "is an object, not a directory",
+            )),
+            None => Err(Error::not_found(prefix)),
+        }
+    }
+
+    fn lists(&self) -> bool {
+        self.lists
+    }
+
+    fn freshness(&self) -> Duration {
+        self.freshness
+    }
+}

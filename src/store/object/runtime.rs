@@ -1,0 +1,80 @@
+//! Where asynchronous work runs: one runtime for the whole process, and the wait for its answers.
+//!
+//! Callers block; no wait outlasts its limit. What the servers said last on the way to an answer is told beside
+//! it, since the clients keep it to themselves.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use tokio::runtime::Builder;
+use tokio::runtime::Runtime;
+
+use crate::error::Error;
+use crate::error::Result;
+
+/// Threads that move bytes between sockets and tasks.
+const THREADS: usize = 2;
+
+static RUNTIME: OnceLock<std::io::Result<Runtime>> = OnceLock::new();
+
+/// What the server said last.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Said {
+    /// Status of the answer.
+    pub(super) status: Option<u16>,
+    /// The region that the bucket is in.
+    pub(super) region: Option<String>,
+}
+
+tokio::task_local! {
+    static SAID: RefCell<Said>;
+}
+
+/// Notes what a server said to the task that asked.
+pub(super) fn note(said: Said) {
+    // Work outside of a wait, such as renewing credentials, has nobody to tell.
+    let _ = SAID.try_with(|place| place.replace(said));
+}
+
+/// Runs work and waits for it, at most `limit`; returns its result, if there was one in time, and what was said
+/// last. Must not be called from asynchronous code.
+pub(super) fn wait<T>(limit: Duration, work: impl Future<Output = T>) -> Result<(Option<T>, Said)> {
+    let runtime = RUNTIME.get_or_init(|| {
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(THREADS).thread_name("network");
+        builder.enable_all().build()
+    });
+    let runtime = runtime
+        .as_ref()
+        .map_err(|error| Error::unavailable("", format!("no threads for the network: {error}")))?;
+    let timed = async {
+        let done = tokio::time::timeout(limit, work).await.ok();
+        (done, SAID.with(RefCell::take))
+    };
+    Ok(runtime.block_on(SAID.scope(RefCell::default(), timed)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_wait_outlasts_its_limit() {
+        let (done, _) = wait(Duration::from_millis(10), std::future::pending::<()>()).unwrap();
+        assert!(done.is_none());
+    }
+
+    #[test]
+    fn what_was_said_is_told() {
+        let work = async {
+            note(Said {
+                status: Some(503),
+                region: None,
+            });
+        };
+        let (done, said) = wait(Duration::from_secs(5), work).unwrap();
+        assert_eq!((done, said.status), (Some(()), Some(503)));
+    }
+}
