@@ -16,6 +16,8 @@ use zarrfs::store::Store;
 use zarrfs::store::StoreConfig;
 use zarrfs::store::counting::Counting;
 use zarrfs::store::local::Local;
+use zarrfs::store::memo::Memo;
+use zarrfs::store::memo::MemoConfig;
 use zarrfs::store::memory::Memory;
 
 /// Keys and what they hold.
@@ -84,6 +86,20 @@ pub(crate) const COUNTED_MEMORY: Kind = Kind {
     ..MEMORY
 };
 
+/// Nothing is remembered, so that changes show at once.
+pub(crate) const MEMO_OF_NOTHING: Kind = Kind {
+    name: "memory, remembered for no time",
+    holding: |objects| remembered((MEMORY.holding)(objects), Duration::ZERO),
+    ..MEMORY
+};
+
+pub(crate) const MEMO: Kind = Kind {
+    name: "memory, remembered",
+    changes: false,
+    holding: |objects| remembered((MEMORY.holding)(objects), Duration::from_secs(1000)),
+    ..MEMORY
+};
+
 pub(crate) fn key(bytes: impl AsRef<[u8]>) -> Key {
     Key::new(bytes.as_ref()).unwrap()
 }
@@ -113,6 +129,15 @@ impl Subject {
 
 fn counted(subject: Subject) -> Subject {
     let store = Arc::new(Counting::new(subject.store, Arc::new(Stats::default())));
+    Subject { store, ..subject }
+}
+
+fn remembered(subject: Subject, ttl: Duration) -> Subject {
+    let config = MemoConfig {
+        ttl,
+        ..MemoConfig::default()
+    };
+    let store = Arc::new(Memo::new(subject.store, &config));
     Subject { store, ..subject }
 }
 

@@ -67,9 +67,7 @@ impl Listed {
                 other != *directory && now.duration_since(then) < TOGETHER
             })
     }
-}
 
-impl Listed {
     /// Notes that walks below a directory do not help.
     fn bar(&mut self, above: &Key) {
         self.barred.put(above.clone(), Instant::now());
