@@ -188,8 +188,10 @@ impl Store for Fake {
             return Ok(None);
         }
         let mut keys = self.ordered(prefix);
-        if self.order == Order::Bytes {
-            keys.retain(|(key, _)| key >= from);
+        match self.order {
+            Order::Bytes => keys.retain(|(key, _)| key >= from),
+            Order::Names => keys.retain(|(key, _)| key.names().ge(from.names())),
+            Order::Neither | Order::None => {}
         }
         let fake = self.clone();
         Ok(Some(Box::new(Steps { keys, fake })))

@@ -125,6 +125,10 @@ impl Shared {
             return Ok(known);
         }
         self.heads.fly(key, || {
+            // It may have come between the look and the flight.
+            if let Some(known) = self.head_now(key) {
+                return Ok(known);
+            }
             let asked = Instant::now();
             let head = self.inner.head(key)?;
             self.facts.note_head(key, self.told(head, asked));
@@ -138,6 +142,9 @@ impl Shared {
             return Ok(known.what.version());
         }
         self.versions.fly(key, || {
+            if let Some(known) = self.object_now(key) {
+                return Ok(known.what.version());
+            }
             let asked = Instant::now();
             let version = self.inner.version(key)?;
             let state = version.map_or(State::Missing, State::Version);
@@ -154,7 +161,6 @@ impl Shared {
         let mut is_mine = false;
         let found = self.objects.fly(key, || {
             is_mine = true;
-            // It may have come between the look and the flight.
             match self.document_now(key) {
                 Some(known) => Ok(known),
                 None => self.fetch(key, limit),

@@ -97,6 +97,13 @@ impl Trail {
         true
     }
 
+    /// Whether the walk is in a folder inside this one: the names here are not known yet, those there soon are.
+    pub(super) fn is_deep_in(&self, folder: &Key) -> bool {
+        let state = lock(&self.state);
+        let rest = state.last.below(folder);
+        rest.is_some_and(|rest| rest.names().nth(1).is_some())
+    }
+
     /// Hears that somebody has read a folder that the walk found.
     pub(super) fn follow(&self, keys: u64) {
         let mut state = lock(&self.state);

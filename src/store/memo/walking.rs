@@ -85,7 +85,7 @@ impl Shared {
             .trail_to(prefix)
             .or_else(|| has_sibling.then(|| self.set_out(prefix)).flatten());
         if let Some(trail) = trail {
-            if !trail.await_folder(prefix) {
+            if !trail.await_folder(prefix) && !trail.is_deep_in(prefix) {
                 // Where folders are larger than that, a walk is no faster than their listings.
                 lock(&self.listed).bar(&trail.prefix);
                 self.end(&trail);
@@ -94,7 +94,10 @@ impl Shared {
                 return Ok(folder);
             }
         }
-        self.lists.fly(prefix, || self.begin(prefix))
+        self.lists.fly(prefix, || match self.known(prefix) {
+            Some(folder) => Ok(folder),
+            None => self.begin(prefix),
+        })
     }
 
     /// Returns a folder that is remembered; the walk that found it hears that it is followed.
