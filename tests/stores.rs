@@ -84,6 +84,8 @@ conforms!(memory, subject::MEMORY);
 conforms!(counted_local_folder, subject::COUNTED_LOCAL);
 conforms!(counted_memory, subject::COUNTED_MEMORY);
 conforms!(ahead_of_memory, subject::AHEAD);
+conforms!(memo_of_nothing, subject::MEMO_OF_NOTHING);
+conforms!(memo, subject::MEMO);
 conforms!(s3_seaweedfs, buckets::SEAWEEDFS);
 conforms!(s3_moto, buckets::MOTO);
 conforms!(azure, buckets::AZURITE);

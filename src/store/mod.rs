@@ -13,6 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use std::time::SystemTime;
+use std::time::UNIX_EPOCH;
 
 use crate::error::Error;
 use crate::error::Kind;
@@ -26,6 +27,7 @@ pub mod counting;
 pub mod listing;
 pub mod local;
 mod location;
+pub mod memo;
 pub mod memory;
 pub mod object;
 pub mod zip;
@@ -174,6 +176,19 @@ pub struct Meta {
     pub version: Version,
 }
 
+impl Meta {
+    /// Returns what is known of a prefix that is no object.
+    pub fn prefix() -> Meta {
+        Meta {
+            kind: EntryKind::Directory,
+            size: 0,
+            stored: 0,
+            modified: UNIX_EPOCH,
+            version: Version(0),
+        }
+    }
+}
+
 /// What lies under a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryKind {
@@ -194,6 +209,8 @@ pub struct Object {
     pub size: u64,
     /// Which content it is.
     pub version: Version,
+    /// When it was last changed, where the answer tells it.
+    pub modified: Option<SystemTime>,
 }
 
 /// Which part of an object.
@@ -236,6 +253,12 @@ pub trait Listing: Send {
     fn next(&mut self) -> Result<Option<Name>>;
     /// Goes on after the name that had `cursor`; 0 is the beginning.
     fn seek(&mut self, cursor: u64) -> Result<()>;
+}
+
+/// All objects under a prefix, whatever folder they are in, page by page.
+pub trait Walk: Send {
+    /// Returns the next objects as the store gives them, with their whole keys, or nothing after the last page.
+    fn next(&mut self) -> Result<Option<Vec<(Key, Meta)>>>;
 }
 
 /// An object kept open: what it held when it was opened stays readable though the key is replaced or erased, or
@@ -301,6 +324,21 @@ pub trait Store: Send + Sync {
     /// Lists what lies directly under a prefix; `NotADirectory` for an object, `NotFound` if there is nothing,
     /// also below an object.
     fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>>;
+
+    /// Begins to read the names of all objects below a prefix, from the folder `from` on, or from one before it;
+    /// nothing if that costs more than to list each folder.
+    fn walk(&self, _prefix: &Key, _from: &Key) -> Result<Option<Box<dyn Walk>>> {
+        Ok(None)
+    }
+
+    /// Returns what `head` would, if that is known without asking: never waits.
+    fn head_now(&self, _key: &Key) -> Option<Option<Meta>> {
+        None
+    }
+
+    /// Hears which documents will be asked for by `get` in a moment: a store that is far away may fetch them side
+    /// by side. Returns at once, and says nothing of them.
+    fn ask_ahead(&self, _keys: &[Key]) {}
 
     /// Whether `list` works, and `head` knows prefixes: not every store can tell its keys.
     fn lists(&self) -> bool {
@@ -383,11 +421,11 @@ pub fn open(location: &str, config: &StoreConfig, stats: &Arc<Stats>) -> Result<
     let Some(path) = local_folder(location) else {
         return match zip::place::in_url(location).map_err(|error| error.about(&name))? {
             Some(place) => {
-                let base = counted(open_remote(&place.folder, config, stats)?, stats);
+                let base = open_remote(&place.folder, config, stats)?;
                 let zip = zip::Zip::open(base, &place.archive, &place.inner, &name)?;
                 Ok(Arc::new(zip))
             }
-            None => Ok(counted(open_remote(location, config, stats)?, stats)),
+            None => open_remote(location, config, stats),
         };
     };
     match zip::place::in_path(Path::new(&path)).map_err(|error| error.about(&name))? {
@@ -412,13 +450,20 @@ fn counted(store: Arc<dyn Store>, stats: &Arc<Stats>) -> Arc<dyn Store> {
     Arc::new(counting::Counting::new(store, stats.clone()))
 }
 
+/// Opens a store that is not on this machine: counted, and what is far away remembered.
 fn open_remote(location: &str, config: &StoreConfig, stats: &Arc<Stats>) -> Result<Arc<dyn Store>> {
     match scheme(location) {
-        Some(("memory", _)) => Ok(Arc::new(memory::Memory::default())),
+        Some(("memory", _)) => Ok(counted(Arc::new(memory::Memory::default()), stats)),
         Some((scheme, rest)) if object::has(scheme) => {
             let place = (scheme, rest);
             let store = object::Remote::open(place, &shown(location), &config.remote, stats)?;
-            Ok(Arc::new(store))
+            let config = memo::MemoConfig {
+                ttl: config.remote.metadata_ttl,
+                concurrency: config.remote.concurrency,
+                ..memo::MemoConfig::default()
+            };
+            let store = counted(Arc::new(store), stats);
+            Ok(Arc::new(memo::Memo::new(store, &config)))
         }
         Some((scheme, _)) => Err(Error::unsupported(
             shown(location),

@@ -18,6 +18,8 @@ use zarrfs::store::ahead::Ahead;
 use zarrfs::store::ahead::AheadConfig;
 use zarrfs::store::counting::Counting;
 use zarrfs::store::local::Local;
+use zarrfs::store::memo::Memo;
+use zarrfs::store::memo::MemoConfig;
 use zarrfs::store::memory::Memory;
 
 /// Keys and what they hold.
@@ -101,6 +103,20 @@ pub(crate) const AHEAD: Kind = Kind {
     ..MEMORY
 };
 
+/// Nothing is remembered, so that changes show at once.
+pub(crate) const MEMO_OF_NOTHING: Kind = Kind {
+    name: "memory, remembered for no time",
+    holding: |objects| remembered((MEMORY.holding)(objects), Duration::ZERO),
+    ..MEMORY
+};
+
+pub(crate) const MEMO: Kind = Kind {
+    name: "memory, remembered",
+    changes: false,
+    holding: |objects| remembered((MEMORY.holding)(objects), Duration::from_secs(1000)),
+    ..MEMORY
+};
+
 pub(crate) fn key(bytes: impl AsRef<[u8]>) -> Key {
     Key::new(bytes.as_ref()).unwrap()
 }
@@ -166,6 +182,15 @@ fn ahead(subject: Subject) -> Subject {
         timeout: Duration::from_secs(20),
     };
     let store = Arc::new(Ahead::new(subject.store, config));
+    Subject { store, ..subject }
+}
+
+fn remembered(subject: Subject, ttl: Duration) -> Subject {
+    let config = MemoConfig {
+        ttl,
+        ..MemoConfig::default()
+    };
+    let store = Arc::new(Memo::new(subject.store, &config));
     Subject { store, ..subject }
 }
 

@@ -37,6 +37,7 @@ use crate::store::Object;
 use crate::store::Reader;
 use crate::store::Store;
 use crate::store::Version;
+use crate::store::Walk;
 
 mod reader;
 mod stock;
@@ -339,6 +340,18 @@ impl Store for Ahead {
 
     fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
         self.shared.inner.list(prefix)
+    }
+
+    fn walk(&self, prefix: &Key, from: &Key) -> Result<Option<Box<dyn Walk>>> {
+        self.shared.inner.walk(prefix, from)
+    }
+
+    fn head_now(&self, key: &Key) -> Option<Option<Meta>> {
+        self.shared.inner.head_now(key)
+    }
+
+    fn ask_ahead(&self, keys: &[Key]) {
+        self.shared.inner.ask_ahead(keys);
     }
 
     fn lists(&self) -> bool {

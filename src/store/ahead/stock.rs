@@ -179,6 +179,7 @@ mod tests {
             bytes: vec![7; length],
             size: length as u64,
             version: Version(1),
+            modified: None,
         }
     }
 

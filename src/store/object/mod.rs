@@ -6,10 +6,11 @@
 
 use std::sync::Arc;
 use std::time::Duration;
-use std::time::UNIX_EPOCH;
 
 use object_store::GetOptions;
 use object_store::GetRange;
+use object_store::GetResult;
+use object_store::list::PaginatedListResult;
 use object_store::path::Path;
 use tokio::sync::Semaphore;
 
@@ -18,7 +19,9 @@ use self::client::Client;
 use self::client::describe;
 use self::connector::Connector;
 use self::listing::Pages;
+use self::listing::Wanted;
 use self::reader::RemoteReader;
+use self::walk::AllBelow;
 use crate::error::Error;
 use crate::error::Kind;
 use crate::error::Result;
@@ -33,6 +36,7 @@ use crate::store::Reader;
 use crate::store::RemoteConfig;
 use crate::store::Store;
 use crate::store::Version;
+use crate::store::Walk;
 
 mod address;
 mod client;
@@ -44,6 +48,7 @@ mod profile;
 mod reader;
 mod runtime;
 mod settings;
+mod walk;
 
 /// How often a request of a mount that has begun is repeated.
 const RETRIES: usize = 10;
@@ -171,14 +176,8 @@ impl Remote {
             return Ok(None);
         };
         let head = GetOptions::new().with_head(true);
-        match self
-            .client
-            .ask(key, self.client.objects.get_opts(&path, head))
-        {
-            Ok(answer) => Ok(Some(describe(&answer.meta, EntryKind::File))),
-            Err(error) if error.kind() == Kind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        let request = self.client.objects.get_opts(&path, head);
+        described(self.client.ask(key, request))
     }
 
     /// Whether keys lie below this one.
@@ -189,15 +188,27 @@ impl Remote {
         if !self.lists || self.name(key).is_none() {
             return Ok(false);
         }
-        let page = listing::page(&self.client, key, &self.before(key), None, 1)?;
-        let below = |name: &str| name.len() > self.before(key).len();
-        let mut names = page
-            .result
-            .objects
-            .iter()
-            .map(|object| object.location.as_ref());
-        let mut prefixes = page.result.common_prefixes.iter().map(Path::as_ref);
-        Ok(names.any(below) || prefixes.any(below) || page.page_token.is_some())
+        let before = self.before(key);
+        let page = listing::page(&self.client, key, &one_name(&before), None)?;
+        Ok(has_names(&before, &page))
+    }
+
+    /// Asks for an object and for what lies below it side by side.
+    fn look(&self, key: &Key, path: &Path) -> Result<(Option<Meta>, bool)> {
+        let before = self.before(key);
+        let head = GetOptions::new().with_head(true);
+        let one = listing::options(&one_name(&before), None);
+        let (object, page) = self.client.ask_two(
+            key,
+            self.client.objects.get_opts(path, head),
+            self.client.pages.list_paginated(Some(&before), one),
+        )?;
+        let is_prefix = match page {
+            Ok(page) => has_names(&before, &page),
+            Err(error) if error.kind() == Kind::Unavailable => self.is_prefix(key)?,
+            Err(error) => return Err(error),
+        };
+        Ok((described(object)?, is_prefix))
     }
 }
 
@@ -213,6 +224,7 @@ impl Remote {
                 bytes: Vec::new(),
                 size: meta.size,
                 version: meta.version,
+                modified: Some(meta.modified),
             }));
         }
         let options = GetOptions::new().with_range(Some(GetRange::Bounded(part)));
@@ -220,14 +232,32 @@ impl Remote {
     }
 }
 
-fn directory() -> Meta {
-    Meta {
-        kind: EntryKind::Directory,
-        size: 0,
-        stored: 0,
-        modified: UNIX_EPOCH,
-        version: Version(0),
+/// Takes an object that is not found for missing.
+fn described(answer: Result<GetResult>) -> Result<Option<Meta>> {
+    match answer {
+        Ok(answer) => Ok(Some(describe(&answer.meta, EntryKind::File))),
+        Err(error) if error.kind() == Kind::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
+}
+
+fn one_name(before: &str) -> Wanted<'_> {
+    Wanted {
+        prefix: before,
+        delimiter: true,
+        after: None,
+        names: 1,
+    }
+}
+
+/// Whether a page tells that something lies below the prefix.
+fn has_names(before: &str, page: &PaginatedListResult) -> bool {
+    let below = |name: &str| name.len() > before.len();
+    let mut objects = page.result.objects.iter();
+    let mut prefixes = page.result.common_prefixes.iter();
+    objects.any(|object| below(object.location.as_ref()))
+        || prefixes.any(|prefix| below(prefix.as_ref()))
+        || page.page_token.is_some()
 }
 
 impl Store for Remote {
@@ -264,13 +294,16 @@ impl Store for Remote {
     }
 
     fn head(&self, key: &Key) -> Result<Option<Meta>> {
-        let object = self.object(key)?;
-        Ok(match (self.is_prefix(key)?, object) {
+        let (object, is_prefix) = match self.path(key) {
+            Some(path) if self.lists => self.look(key, &path)?,
+            _ => (self.object(key)?, self.is_prefix(key)?),
+        };
+        Ok(match (is_prefix, object) {
             (true, Some(object)) => Some(Meta {
                 kind: EntryKind::Directory,
                 ..object
             }),
-            (true, None) => Some(directory()),
+            (true, None) => Some(Meta::prefix()),
             (false, object) => object,
         })
     }
@@ -316,6 +349,21 @@ impl Store for Remote {
             )),
             None => Err(Error::not_found(prefix)),
         }
+    }
+
+    fn walk(&self, prefix: &Key, from: &Key) -> Result<Option<Box<dyn Walk>>> {
+        if !self.lists || self.name(prefix).is_none() {
+            return Ok(None);
+        }
+        // What sorts right before the slash that all keys in the folder have.
+        let after = self.name(from).filter(|_| from != prefix);
+        Ok(Some(Box::new(AllBelow {
+            client: self.client.clone(),
+            prefix: self.before(prefix),
+            key: prefix.clone(),
+            after: after.map(|name| name + "."),
+            next: Some(None),
+        })))
     }
 
     fn lists(&self) -> bool {
