@@ -26,6 +26,10 @@ struct Seen {
     end: u64,
     /// Bytes read in order so far.
     streak: u64,
+    /// Where the reading in order began.
+    began: u64,
+    /// Length of the last read.
+    length: u64,
     /// Up to where reading ahead was asked for.
     asked: u64,
 }
@@ -41,12 +45,15 @@ impl Pattern {
             *seen = Seen {
                 end,
                 streak: len,
+                began: offset,
+                length: len,
                 asked: end,
             };
             return end..end;
         }
         seen.streak = seen.streak.saturating_add(len);
         seen.end = seen.end.max(end);
+        seen.length = len;
         if seen.streak < PROOF {
             return end..end;
         }
@@ -60,6 +67,17 @@ impl Pattern {
         }
         seen.asked = far;
         near..far
+    }
+
+    /// Returns where the bytes begin that a reader in order has still to read, requests included that are not
+    /// answered yet; nothing if the file is not read in order.
+    pub fn rest(&self) -> Option<u64> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let in_order = seen.streak >= PROOF || (seen.began == 0 && seen.streak > 0);
+        in_order.then(|| {
+            seen.end
+                .saturating_sub(SLACK.max(seen.length.saturating_mul(2)))
+        })
     }
 }
 
@@ -91,6 +109,20 @@ mod tests {
             pattern.note(step * MIB, MIB, 64 * MIB);
         }
         assert!(!pattern.note(6 * MIB, MIB, 64 * MIB).is_empty());
+    }
+
+    #[test]
+    fn who_reads_in_order_has_the_rest_to_read() {
+        let pattern = Pattern::default();
+        assert_eq!(pattern.rest(), None);
+        pattern.note(0, 4096, 0);
+        assert_eq!(pattern.rest(), Some(0));
+        for step in 0..16 {
+            pattern.note(step * MIB, MIB, 0);
+        }
+        assert_eq!(pattern.rest(), Some(16 * MIB - SLACK));
+        pattern.note(900 * MIB, 4096, 0);
+        assert_eq!(pattern.rest(), None);
     }
 
     #[test]

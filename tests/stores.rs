@@ -77,3 +77,4 @@ conforms!(local_folder_with_links, LOCAL_FOLLOWING);
 conforms!(memory, MEMORY);
 conforms!(counted_local_folder, COUNTED_LOCAL);
 conforms!(counted_memory, COUNTED_MEMORY);
+conforms!(kept_memory, KEPT_MEMORY);

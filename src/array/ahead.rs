@@ -53,6 +53,9 @@ impl Flat {
         let ahead = self
             .pattern
             .note(range.start, range.end - range.start, most);
+        if let Some(origin) = &self.array.origin {
+            origin.note(self.number, &self.region, self.pattern.rest());
+        }
         let ahead = ahead.start.min(self.length)..ahead.end.min(self.length);
         if !ahead.is_empty() {
             self.decode_beside(decoder, self.pieces(decoder, &ahead).into_iter());

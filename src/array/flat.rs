@@ -7,6 +7,8 @@
 use std::ops::Deref;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use crate::array::OpenArray;
@@ -51,8 +53,21 @@ pub struct Flat {
     pub(super) region: Region,
     pub(super) length: u64,
     pub(super) pattern: Pattern,
+    /// Tells this file from others.
+    pub(super) number: usize,
     /// Whether reads go straight to the stored chunks.
     direct: bool,
+}
+
+/// The number of the next flat file.
+static LAST: AtomicUsize = AtomicUsize::new(0);
+
+impl Drop for Flat {
+    fn drop(&mut self) {
+        if let Some(origin) = &self.array.origin {
+            origin.note(self.number, &self.region, None);
+        }
+    }
 }
 
 /// Runs shorter than this are not worth a place in a system call of their own, in bytes.
@@ -78,6 +93,7 @@ impl Flat {
             region,
             length,
             pattern: Pattern::default(),
+            number: LAST.fetch_add(1, Ordering::Relaxed),
         })
     }
 

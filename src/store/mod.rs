@@ -10,6 +10,7 @@ use std::hash::Hasher;
 use std::io::IoSliceMut;
 use std::ops::Range;
 use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use std::time::SystemTime;
@@ -22,6 +23,7 @@ use crate::stats::Stats;
 use crate::store::location::scheme;
 
 pub mod counting;
+pub mod disk;
 pub mod listing;
 pub mod local;
 mod location;
@@ -327,6 +329,8 @@ pub struct StoreConfig {
     pub follow_symlinks: bool,
     /// How stores on the network are reached.
     pub remote: RemoteConfig,
+    /// Where bytes of stores on the network are kept.
+    pub shelf: Option<Arc<disk::Shelf>>,
 }
 
 /// How to reach a store on the network.
@@ -346,6 +350,10 @@ pub struct RemoteConfig {
     pub concurrency: usize,
     /// For how long an answer is taken for true.
     pub metadata_ttl: Duration,
+    /// The folder that keeps what was read, if there is one.
+    pub cache_dir: Option<PathBuf>,
+    /// The most bytes that it takes.
+    pub cache_size: u64,
 }
 
 impl Default for RemoteConfig {
@@ -358,6 +366,8 @@ impl Default for RemoteConfig {
             timeout: Duration::from_secs(60),
             concurrency: 32,
             metadata_ttl: Duration::from_secs(60),
+            cache_dir: None,
+            cache_size: 10 << 30,
         }
     }
 }
@@ -382,11 +392,11 @@ pub fn open(location: &str, config: &StoreConfig, stats: &Arc<Stats>) -> Result<
     let Some(path) = local_folder(location) else {
         return match zip::place::in_url(location).map_err(|error| error.about(&name))? {
             Some(place) => {
-                let base = counted(open_remote(&place.folder, config, stats)?, stats);
+                let base = kept_remote(&place.folder, config, stats)?;
                 let zip = zip::Zip::open(base, &place.archive, &place.inner, &name)?;
                 Ok(Arc::new(zip))
             }
-            None => Ok(counted(open_remote(location, config, stats)?, stats)),
+            None => kept_remote(location, config, stats),
         };
     };
     match zip::place::in_path(Path::new(&path)).map_err(|error| error.about(&name))? {
@@ -409,6 +419,34 @@ pub fn open(location: &str, config: &StoreConfig, stats: &Arc<Stats>) -> Result<
 
 fn counted(store: Arc<dyn Store>, stats: &Arc<Stats>) -> Arc<dyn Store> {
     Arc::new(counting::Counting::new(store, stats.clone()))
+}
+
+/// Opens a store that is not on this machine, with the wrappers around it.
+fn kept_remote(location: &str, config: &StoreConfig, stats: &Arc<Stats>) -> Result<Arc<dyn Store>> {
+    let store = counted(open_remote(location, config, stats)?, stats);
+    let Some(shelf) = &config.shelf else {
+        return Ok(store);
+    };
+    let identity = disk::identity(&shown(location), &config.remote);
+    let drawer = disk::Drawer::open(shelf, &identity);
+    Ok(Arc::new(disk::Disk::new(store, drawer)))
+}
+
+/// Opens the folder that keeps what is read of a store, if one was asked for; `NotADirectory` or `Denied` if it
+/// is not ours. A store on this machine has none.
+pub fn open_shelf(
+    location: &str,
+    remote: &RemoteConfig,
+    stats: &Arc<Stats>,
+) -> Result<Option<Arc<disk::Shelf>>> {
+    match (&remote.cache_dir, local_folder(location)) {
+        (None, _) => Ok(None),
+        (Some(path), None) => disk::Shelf::open(path, remote.cache_size, stats).map(Some),
+        (Some(_), Some(_)) => {
+            log::info!("the store is on this machine: --cache-dir is not used");
+            Ok(None)
+        }
+    }
 }
 
 fn open_remote(location: &str, config: &StoreConfig, stats: &Arc<Stats>) -> Result<Arc<dyn Store>> {
