@@ -32,7 +32,14 @@ struct Seen {
     length: u64,
     /// Up to where reading ahead was asked for.
     asked: u64,
+    /// Up to where every read was answered.
+    done: u64,
+    /// Ranges after that which were answered.
+    beyond: Vec<Range<u64>>,
 }
+
+/// The most ranges that are remembered beyond one that is not answered.
+const MOST_BEYOND: usize = 64;
 
 impl Pattern {
     /// Notes a read and returns the range to read ahead now, empty if there is none. `most` is the longest
@@ -48,6 +55,8 @@ impl Pattern {
                 began: offset,
                 length: len,
                 asked: end,
+                done: offset,
+                beyond: Vec::new(),
             };
             return end..end;
         }
@@ -69,15 +78,29 @@ impl Pattern {
         near..far
     }
 
-    /// Returns where the bytes begin that a reader in order has still to read, requests included that are not
-    /// answered yet; nothing if the file is not read in order.
+    /// Notes that a read was answered.
+    pub fn note_answer(&self, range: Range<u64>) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.beyond.push(range);
+        seen.beyond.sort_unstable_by_key(|range| range.start);
+        let mut done = seen.done;
+        seen.beyond.retain(|range| {
+            let joins = range.start <= done;
+            done = if joins { done.max(range.end) } else { done };
+            !joins
+        });
+        seen.done = done;
+        seen.beyond.truncate(MOST_BEYOND);
+    }
+
+    /// Returns where the bytes begin that a reader in order has still to get; nothing if the file is not read in
+    /// order.
     pub fn rest(&self) -> Option<u64> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let in_order = seen.streak >= PROOF || (seen.began == 0 && seen.streak > 0);
-        in_order.then(|| {
-            seen.end
-                .saturating_sub(SLACK.max(seen.length.saturating_mul(2)))
-        })
+        // What the kernel had already, it never asks for.
+        let slack = SLACK.max(seen.length.saturating_mul(2));
+        in_order.then_some(seen.done.max(seen.end.saturating_sub(slack)))
     }
 }
 
@@ -120,7 +143,15 @@ mod tests {
         for step in 0..16 {
             pattern.note(step * MIB, MIB, 0);
         }
-        assert_eq!(pattern.rest(), Some(16 * MIB - SLACK));
+        assert_eq!(pattern.rest(), Some(16 * MIB - SLACK), "none was answered");
+        for step in [13, 15] {
+            pattern.note_answer(step * MIB..(step + 1) * MIB);
+        }
+        assert_eq!(pattern.rest(), Some(12 * MIB));
+        pattern.note_answer(0..13 * MIB);
+        assert_eq!(pattern.rest(), Some(14 * MIB));
+        pattern.note_answer(14 * MIB..15 * MIB);
+        assert_eq!(pattern.rest(), Some(16 * MIB));
         pattern.note(900 * MIB, 4096, 0);
         assert_eq!(pattern.rest(), None);
     }

@@ -53,12 +53,24 @@ impl Flat {
         let ahead = self
             .pattern
             .note(range.start, range.end - range.start, most);
-        if let Some(origin) = &self.array.origin {
-            origin.note(self.number, &self.region, self.pattern.rest());
-        }
+        self.note_rest();
         let ahead = ahead.start.min(self.length)..ahead.end.min(self.length);
         if !ahead.is_empty() {
             self.decode_beside(decoder, self.pieces(decoder, &ahead).into_iter());
+        }
+    }
+
+    /// Notes that a range was read.
+    pub(super) fn note_answer(&self, range: &Range<u64>) {
+        if self.array.origin.is_some() {
+            self.pattern.note_answer(range.clone());
+            self.note_rest();
+        }
+    }
+
+    fn note_rest(&self) {
+        if let Some(origin) = &self.array.origin {
+            origin.note(self.number, &self.region, self.pattern.rest());
         }
     }
 

@@ -134,10 +134,11 @@ impl Flat {
             .add(pieces.len() as u64);
         self.read_ahead(decoder, &range);
         let mut pieces = pieces.into_iter();
-        self.assemble(decoder, &range, &parts, |_| {
+        let span = self.assemble(decoder, &range, &parts, |_| {
             pieces.next().ok_or_else(|| Error::invalid("", "no piece"))
-        })
-        .ok()
+        });
+        self.note_answer(&range);
+        span.ok()
     }
 
     /// Returns the bytes of a range; fetches and decodes what is missing. The range must lie in the file.
@@ -164,9 +165,11 @@ impl Flat {
         }
         self.decode_beside(decoder, parts.iter().skip(1).map(|part| part.piece));
         self.read_ahead(decoder, &range);
-        self.assemble(decoder, &range, &parts, |piece| {
+        let span = self.assemble(decoder, &range, &parts, |piece| {
             self.array.piece(decoder, piece)
-        })
+        });
+        self.note_answer(&range);
+        span
     }
 
     /// Returns the elements that hold a range of bytes.
