@@ -83,6 +83,7 @@ conforms!(local_folder_with_links, subject::LOCAL_FOLLOWING);
 conforms!(memory, subject::MEMORY);
 conforms!(counted_local_folder, subject::COUNTED_LOCAL);
 conforms!(counted_memory, subject::COUNTED_MEMORY);
+conforms!(kept_memory, subject::KEPT_MEMORY);
 conforms!(ahead_of_memory, subject::AHEAD);
 conforms!(memo_of_nothing, subject::MEMO_OF_NOTHING);
 conforms!(memo, subject::MEMO);

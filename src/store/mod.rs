@@ -10,6 +10,7 @@ use std::hash::Hasher;
 use std::io::IoSliceMut;
 use std::ops::Range;
 use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use std::time::SystemTime;
@@ -24,6 +25,7 @@ use crate::store::location::scheme;
 
 pub mod ahead;
 pub mod counting;
+pub mod disk;
 pub mod listing;
 pub mod local;
 mod location;
@@ -366,6 +368,8 @@ pub struct StoreConfig {
     pub follow_symlinks: bool,
     /// How stores on the network are reached.
     pub remote: RemoteConfig,
+    /// Where bytes of stores on the network are kept.
+    pub shelf: Option<Arc<disk::Shelf>>,
 }
 
 /// How to reach a store on the network.
@@ -385,6 +389,10 @@ pub struct RemoteConfig {
     pub concurrency: usize,
     /// For how long an answer is taken for true.
     pub metadata_ttl: Duration,
+    /// The folder that keeps what was read, if there is one.
+    pub cache_dir: Option<PathBuf>,
+    /// The most bytes that it takes.
+    pub cache_size: u64,
 }
 
 impl Default for RemoteConfig {
@@ -397,6 +405,8 @@ impl Default for RemoteConfig {
             timeout: Duration::from_secs(60),
             concurrency: 32,
             metadata_ttl: Duration::from_secs(60),
+            cache_dir: None,
+            cache_size: 10 << 30,
         }
     }
 }
@@ -450,20 +460,47 @@ fn counted(store: Arc<dyn Store>, stats: &Arc<Stats>) -> Arc<dyn Store> {
     Arc::new(counting::Counting::new(store, stats.clone()))
 }
 
-/// Opens a store that is not on this machine: counted, and what is far away remembered.
+/// Opens the folder that keeps what is read of a store, if one was asked for; `NotADirectory` or `Denied` if it
+/// is not ours. A store on this machine has none.
+pub fn open_shelf(
+    location: &str,
+    remote: &RemoteConfig,
+    stats: &Arc<Stats>,
+) -> Result<Option<Arc<disk::Shelf>>> {
+    match (&remote.cache_dir, local_folder(location)) {
+        (None, _) => Ok(None),
+        (Some(path), None) => disk::Shelf::open(path, remote.cache_size, stats).map(Some),
+        (Some(_), Some(_)) => {
+            log::info!("the store is on this machine: --cache-dir is not used");
+            Ok(None)
+        }
+    }
+}
+
+/// Keeps what is read of a store on disk, if there is a place for it.
+fn kept(store: Arc<dyn Store>, location: &str, config: &StoreConfig) -> Arc<dyn Store> {
+    let Some(shelf) = &config.shelf else {
+        return store;
+    };
+    let identity = disk::identity(&shown(location), &config.remote);
+    let drawer = disk::Drawer::open(shelf, &identity);
+    Arc::new(disk::Disk::new(store, drawer))
+}
+
+/// Opens a store that is not on this machine: counted, and what is far away kept on disk and remembered.
 fn open_remote(location: &str, config: &StoreConfig, stats: &Arc<Stats>) -> Result<Arc<dyn Store>> {
     match scheme(location) {
         Some(("memory", _)) => Ok(counted(Arc::new(memory::Memory::default()), stats)),
         Some((scheme, rest)) if object::has(scheme) => {
             let place = (scheme, rest);
             let store = object::Remote::open(place, &shown(location), &config.remote, stats)?;
-            let config = memo::MemoConfig {
+            let store = kept(counted(Arc::new(store), stats), location, config);
+            let memo = memo::MemoConfig {
                 ttl: config.remote.metadata_ttl,
                 concurrency: config.remote.concurrency,
                 ..memo::MemoConfig::default()
             };
-            let store = counted(Arc::new(store), stats);
-            Ok(Arc::new(memo::Memo::new(store, &config)))
+            Ok(Arc::new(memo::Memo::new(store, &memo)))
         }
         Some((scheme, _)) => Err(Error::unsupported(
             shown(location),

@@ -25,6 +25,8 @@ use crate::store::Store;
 use crate::store::StoreConfig;
 use crate::store::ahead::Ahead;
 use crate::store::ahead::AheadConfig;
+use crate::store::disk;
+use crate::store::disk::Drawer;
 use crate::view::View;
 use crate::view::control::Control;
 use crate::view::control::WithControl;
@@ -117,8 +119,17 @@ pub fn open_faces(config: &FacesConfig, stats: &Arc<Stats>) -> Result<Faces> {
         .iter()
         .map(|name| format(name))
         .collect::<Result<Vec<_>>>()?;
-    let store = store::open(&config.source, &config.store, stats)?;
     let name = store::shown(&config.source);
+    let shelf = store::open_shelf(&config.source, &config.store.remote, stats)?;
+    let spill = shelf.as_ref().map(|shelf| {
+        let identity = disk::identity(&name, &config.store.remote);
+        Drawer::open(shelf, &format!("decoded\n{identity}"))
+    });
+    let opening = StoreConfig {
+        shelf,
+        ..config.store.clone()
+    };
+    let store = store::open(&config.source, &opening, stats)?;
     match store.head(&Key::root())? {
         Some(meta) if meta.kind == EntryKind::Directory => {}
         _ => {
@@ -141,7 +152,8 @@ pub fn open_faces(config: &FacesConfig, stats: &Arc<Stats>) -> Result<Faces> {
             false => config.store.remote.concurrency,
         },
     };
-    let arrays = Arrays::new(hierarchy.clone(), Engine::new(limits, stats.clone()));
+    let engine = Engine::spilling(limits, stats.clone(), spill);
+    let arrays = Arrays::new(hierarchy.clone(), engine);
     let files: Arc<dyn View> = Arc::new(Files::new(hierarchy, arrays, &root_name(&name), listed));
     let stored: Arc<dyn View> = Arc::new(Stored::new(read_ahead(&store, ahead, config)));
     let views = vec![("store", stored.clone()), ("files", files.clone())];

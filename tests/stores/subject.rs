@@ -17,6 +17,9 @@ use zarrfs::store::StoreConfig;
 use zarrfs::store::ahead::Ahead;
 use zarrfs::store::ahead::AheadConfig;
 use zarrfs::store::counting::Counting;
+use zarrfs::store::disk::Disk;
+use zarrfs::store::disk::Drawer;
+use zarrfs::store::disk::Shelf;
 use zarrfs::store::local::Local;
 use zarrfs::store::memo::Memo;
 use zarrfs::store::memo::MemoConfig;
@@ -117,6 +120,12 @@ pub(crate) const MEMO: Kind = Kind {
     ..MEMORY
 };
 
+pub(crate) const KEPT_MEMORY: Kind = Kind {
+    name: "memory, kept on disk",
+    holding: |objects| kept((MEMORY.holding)(objects)),
+    ..MEMORY
+};
+
 pub(crate) fn key(bytes: impl AsRef<[u8]>) -> Key {
     Key::new(bytes.as_ref()).unwrap()
 }
@@ -192,6 +201,35 @@ fn remembered(subject: Subject, ttl: Duration) -> Subject {
     };
     let store = Arc::new(Memo::new(subject.store, &config));
     Subject { store, ..subject }
+}
+
+/// Puts a cache on disk over a store.
+fn kept(subject: Subject) -> Subject {
+    let folder = tempfile::tempdir().unwrap();
+    let shelf = Shelf::open(folder.path(), 64 << 20, &Arc::new(Stats::default())).unwrap();
+    let store = Arc::new(Disk::new(subject.store, Drawer::open(&shelf, "test")));
+    let writer: Option<Box<dyn Writer>> = match subject.writer {
+        Some(writer) => Some(Box::new(Beside(writer, folder))),
+        None => None,
+    };
+    Subject { store, writer }
+}
+
+/// A way into a store, and the folder that lives as long.
+struct Beside(Box<dyn Writer>, #[allow(dead_code)] TempDir);
+
+impl Writer for Beside {
+    fn replace(&self, key: &Key, bytes: &[u8]) {
+        self.0.replace(key, bytes);
+    }
+
+    fn overwrite(&self, key: &Key, bytes: &[u8]) {
+        self.0.overwrite(key, bytes);
+    }
+
+    fn erase(&self, key: &Key) {
+        self.0.erase(key);
+    }
 }
 
 fn memory(objects: Objects) -> Subject {
