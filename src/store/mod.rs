@@ -382,11 +382,12 @@ pub fn open(location: &str, config: &StoreConfig, stats: &Arc<Stats>) -> Result<
     let Some(path) = local_folder(location) else {
         return match zip::place::in_url(location).map_err(|error| error.about(&name))? {
             Some(place) => {
-                let base = counted(open_remote(&place.folder, config, stats)?, stats);
+                let base = open_remote(&place.folder, Some(&place.archive), config, stats)?;
+                let base = counted(base, stats);
                 let zip = zip::Zip::open(base, &place.archive, &place.inner, &name)?;
                 Ok(Arc::new(zip))
             }
-            None => Ok(counted(open_remote(location, config, stats)?, stats)),
+            None => Ok(counted(open_remote(location, None, config, stats)?, stats)),
         };
     };
     match zip::place::in_path(Path::new(&path)).map_err(|error| error.about(&name))? {
@@ -411,13 +412,24 @@ fn counted(store: Arc<dyn Store>, stats: &Arc<Stats>) -> Arc<dyn Store> {
     Arc::new(counting::Counting::new(store, stats.clone()))
 }
 
-fn open_remote(location: &str, config: &StoreConfig, stats: &Arc<Stats>) -> Result<Arc<dyn Store>> {
+/// Opens a store that is not on this machine; of an archive, `only` is what counts in it.
+fn open_remote(
+    location: &str,
+    only: Option<&Key>,
+    config: &StoreConfig,
+    stats: &Arc<Stats>,
+) -> Result<Arc<dyn Store>> {
     match scheme(location) {
         Some(("memory", _)) => Ok(Arc::new(memory::Memory::default())),
         Some((scheme, rest)) if object::has(scheme) => {
-            let place = (scheme, rest);
-            let store = object::Remote::open(place, &shown(location), &config.remote, stats)?;
-            Ok(Arc::new(store))
+            let shown = &shown(location);
+            let wanted = object::Wanted {
+                scheme,
+                rest,
+                shown,
+                only,
+            };
+            object::open(wanted, &config.remote, stats)
         }
         Some((scheme, _)) => Err(Error::unsupported(
             shown(location),
