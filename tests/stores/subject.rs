@@ -30,8 +30,22 @@ pub(crate) struct Kind {
     pub(crate) any_bytes: bool,
     /// A key may be an object and a prefix of others.
     pub(crate) both: bool,
+    /// Which names a listing has.
+    pub(crate) listed: Listed,
+    /// The variable that says where its server is, if it has one.
+    pub(crate) variable: Option<&'static str>,
     /// Makes a store that holds these objects and nothing else.
     pub(crate) holding: fn(Objects) -> Subject,
+}
+
+/// Which names a listing has.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Listed {
+    All,
+    /// All but those that begin with a dot and are not a document's.
+    Visible,
+    /// There are no listings.
+    None,
 }
 
 /// A store under test.
@@ -55,6 +69,8 @@ pub(crate) const LOCAL: Kind = Kind {
     changes: true,
     any_bytes: true,
     both: false,
+    listed: Listed::All,
+    variable: None,
     holding: |objects| local(objects, false),
 };
 
@@ -69,6 +85,8 @@ pub(crate) const MEMORY: Kind = Kind {
     changes: true,
     any_bytes: true,
     both: true,
+    listed: Listed::All,
+    variable: None,
     holding: memory,
 };
 
@@ -94,6 +112,37 @@ pub(crate) fn pattern(length: usize) -> Vec<u8> {
 }
 
 impl Kind {
+    /// Whether its server is here, if it has one; says so if not, and fails where `CI` is set.
+    pub(crate) fn is_here(&self) -> bool {
+        let Some(variable) = self.variable else {
+            return true;
+        };
+        let is_here = std::env::var_os(variable).is_some();
+        if !is_here {
+            assert!(std::env::var_os("CI").is_none(), "{variable} is not set");
+            println!("skipped: {variable}, where {} is, is not set", self.name);
+        }
+        is_here
+    }
+
+    /// Whether it has listings; says so if not.
+    pub(crate) fn lists(&self) -> bool {
+        let lists = self.listed != Listed::None;
+        if !lists {
+            println!("skipped: {} does not list", self.name);
+        }
+        lists
+    }
+
+    /// Whether a listing has a name.
+    pub(crate) fn shows(&self, name: &[u8]) -> bool {
+        match self.listed {
+            Listed::All => true,
+            Listed::Visible => !name.starts_with(b"."),
+            Listed::None => false,
+        }
+    }
+
     /// Returns a store that can be changed from outside, or nothing, after saying so, where there is none.
     pub(crate) fn changing(&self, objects: Objects) -> Option<Subject> {
         if !self.changes {
@@ -105,6 +154,11 @@ impl Kind {
 }
 
 impl Subject {
+    pub(crate) fn new(store: Arc<dyn Store>, writer: Box<dyn Writer>) -> Subject {
+        let writer = Some(writer);
+        Subject { store, writer }
+    }
+
     /// Returns the way in; only kinds that change have one.
     pub(crate) fn writer(&self) -> &dyn Writer {
         self.writer.as_deref().unwrap()

@@ -1,5 +1,7 @@
 //! The names in a folder on the web, from WebDAV or an index page; all of them, or an error.
 
+use std::sync::atomic::Ordering;
+
 use futures_util::future::join_all;
 
 use super::Found;
@@ -81,8 +83,10 @@ impl Web {
                 .into_iter()
                 .map(|(name, kind)| (name, kind, None))
                 .collect();
-            let shows_hidden = |(name, ..): &Entry| name.starts_with(b".") || name == b"zarr.json";
-            if !entries.iter().any(shows_hidden) {
+            let shows_hidden = |(name, ..): &Entry| name.starts_with(b".");
+            if entries.iter().any(shows_hidden) {
+                self.shows_hidden.store(true, Ordering::Relaxed);
+            } else if !self.shows_hidden.load(Ordering::Relaxed) {
                 entries.extend(self.hidden(prefix).await?);
             }
             Ok(Some(entries))

@@ -65,6 +65,8 @@ pub(super) struct Web {
     refuses_heads: AtomicBool,
     /// Whether the server was seen to send from a folder's name to the name with a slash.
     redirects: AtomicBool,
+    /// Whether an index page was seen to have a name that begins with a dot.
+    shows_hidden: AtomicBool,
     freshness: Duration,
 }
 

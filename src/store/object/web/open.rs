@@ -105,6 +105,7 @@ impl Web {
             hides_missing: false,
             refuses_heads: AtomicBool::new(false),
             redirects: AtomicBool::new(false),
+            shows_hidden: AtomicBool::new(false),
             freshness: config.metadata_ttl,
         })
     }
