@@ -28,6 +28,7 @@ use crate::view::control::Control;
 use crate::view::control::WithControl;
 use crate::view::files::Files;
 use crate::view::stored::Stored;
+use crate::view::unlisted::Unlisted;
 
 /// The name of a view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -128,6 +129,9 @@ pub fn open_faces(config: &FacesConfig, stats: &Arc<Stats>) -> Result<Faces> {
         config.hierarchy.clone(),
     ));
     greet(&hierarchy, &name)?;
+    if !store.lists() {
+        log::warn!("{name}: {UNLISTED}");
+    }
     let limits = Limits {
         memory: config.memory,
         max_chunk: config.max_chunk,
@@ -138,10 +142,14 @@ pub fn open_faces(config: &FacesConfig, stats: &Arc<Stats>) -> Result<Faces> {
         },
     };
     let arrays = Arrays::new(hierarchy.clone(), Engine::new(limits, stats.clone()));
+    let stored: Arc<dyn View> = match store.lists() {
+        true => Arc::new(Stored::new(store.clone())),
+        false => Arc::new(Unlisted::new(store.clone(), hierarchy.clone())),
+    };
     let files: Arc<dyn View> = Arc::new(Files::new(hierarchy, arrays, &root_name(&name), listed));
-    let stored: Arc<dyn View> = Arc::new(Stored::new(store.clone()));
     let views = vec![("store", stored.clone()), ("files", files.clone())];
-    let control = Arc::new(Control::new(views, stats.clone(), mount_json(config)));
+    let mount = mount_json(config, store.lists());
+    let control = Arc::new(Control::new(views, stats.clone(), mount));
     Ok(Faces {
         store,
         stored,
@@ -149,6 +157,10 @@ pub fn open_faces(config: &FacesConfig, stats: &Arc<Stats>) -> Result<Faces> {
         control,
     })
 }
+
+/// What the directories of a store are that cannot tell its names.
+const UNLISTED: &str = "the server does not list names; directories show what consolidated metadata and chunk \
+    grids name and what was asked for, and every path can be opened by its name";
 
 /// Reads the root's metadata; a root that is broken or has none is mounted all the same, with a warning.
 fn greet(hierarchy: &Hierarchy, source: &str) -> Result<()> {
@@ -201,18 +213,22 @@ fn without_ending<'a>(name: &'a str, ending: &str) -> &'a str {
     }
 }
 
-fn mount_json(config: &FacesConfig) -> Vec<u8> {
+fn mount_json(config: &FacesConfig, lists: bool) -> Vec<u8> {
     let options: Map<_, _> = config
         .options
         .iter()
         .map(|(name, value)| (name.clone(), json!(value)))
         .collect();
-    render(&json!({
+    let mut members = json!({
         "source": store::shown(&config.source),
         "version": env!("CARGO_PKG_VERSION"),
         "pid": std::process::id(),
         "options": options,
-    }))
+    });
+    if let (false, Some(members)) = (lists, members.as_object_mut()) {
+        members.insert("listings".to_string(), json!(UNLISTED));
+    }
+    render(&members)
 }
 
 #[cfg(test)]
@@ -231,9 +247,10 @@ mod tests {
             store: StoreConfig::default(),
             options: Vec::new(),
         };
-        let text = String::from_utf8(mount_json(&config)).unwrap();
+        let text = String::from_utf8(mount_json(&config, false)).unwrap();
         assert!(text.contains("https://host/a.zarr"), "{text}");
         assert!(!text.contains("pw") && !text.contains("sig"), "{text}");
+        assert!(text.contains("does not list names"), "{text}");
         let error = open_faces(&config, &Arc::new(Stats::default()));
         let text = error.err().unwrap().to_string();
         assert!(!text.contains("pw") && !text.contains("sig"), "{text}");
