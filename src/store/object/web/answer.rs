@@ -6,6 +6,7 @@ use std::time::UNIX_EPOCH;
 use http::HeaderMap;
 use object_store::client::HttpResponse;
 use object_store::client::HttpResponseBody;
+use tower_http::follow_redirect::RequestUri;
 use url::Url;
 
 use super::page;
@@ -54,8 +55,8 @@ pub(super) struct Answer {
 
 impl Answer {
     /// Takes an answer to a question about `key`.
-    pub(super) fn new(mut response: HttpResponse, place: &Place, key: &Key) -> Answer {
-        let origin = match final_url(&mut response) {
+    pub(super) fn new(response: HttpResponse, place: &Place, key: &Key) -> Answer {
+        let origin = match final_url(&response) {
             Some(url) if !place.is_of(key, &url) => Origin::Elsewhere,
             Some(url) if url.path().ends_with('/') => Origin::Folder,
             Some(_) | None => Origin::Object,
@@ -90,6 +91,11 @@ impl Answer {
         let (first, last): (u64, u64) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
         let (end, size) = (last.checked_add(1)?, size?);
         (first < end && end <= size).then_some((first, end, size))
+    }
+
+    /// Whether the answer is a part that cannot be one, of an object whose length is told.
+    pub(super) fn is_of_no_part(&self) -> bool {
+        self.status == 206 && self.part().is_none() && self.size_beside_range().is_some()
     }
 
     /// Returns the length of the whole, as the refusal of a range tells it.
@@ -169,16 +175,11 @@ pub(super) fn version(tag: Option<&str>, modified: Option<SystemTime>, size: u64
     Version::of(format!("{} {size}", since.unwrap_or_default().as_secs()).as_bytes())
 }
 
-/// Where the client puts the last URL of a chain of redirections; this host stands for none.
-const NO_HOST: &str = "no.url.provided.local";
-
-/// Takes the URL out of an answer that it came from in the end; nothing if that is not known.
-fn final_url(response: &mut HttpResponse) -> Option<Url> {
-    // Only a response of reqwest's own tells it.
-    let mut shell = http::Response::new("");
-    *shell.extensions_mut() = std::mem::take(response.extensions_mut());
-    let url = reqwest::Response::from(shell).url().clone();
-    (url.host_str() != Some(NO_HOST)).then_some(url)
+/// Returns the URL that an answer came from in the end, as the client that follows redirections notes it; nothing
+/// if that is not known.
+fn final_url(response: &HttpResponse) -> Option<Url> {
+    let RequestUri(uri) = response.extensions().get()?;
+    Url::parse(&uri.to_string()).ok()
 }
 
 #[cfg(test)]

@@ -84,6 +84,7 @@ fn propfind(key: &Key, as_folder: bool, depth: char) -> Question<'_> {
         method: http::Method::from_bytes(b"PROPFIND").unwrap_or(http::Method::OPTIONS),
         as_folder,
         header: Some(("depth", depth.to_string())),
+        body: dav::WANTED,
         ..Question::get(key)
     }
 }
@@ -207,6 +208,8 @@ impl Web {
         };
         let answer = self.site.ask(&question).await?;
         match self.standing(key, &answer).await? {
+            // So some servers answer about an end of nothing.
+            Standing::There if answer.is_of_no_part() => return Ok(Fetched::OutOfRange),
             Standing::There => {}
             Standing::OutOfRange => return Ok(Fetched::OutOfRange),
             Standing::Folder | Standing::Missing | Standing::Page => return Ok(Fetched::Nothing),

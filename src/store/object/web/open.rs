@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 use futures_util::future::join_all;
 use object_store::ClientOptions;
@@ -137,9 +138,13 @@ impl Web {
     fn speaks_dav(&self) -> Result<bool> {
         let root = Key::root();
         let question = propfind(&root, true, '0');
-        let (answer, bytes) = self
-            .site
-            .wait(&root, self.site.document(&question, LONGEST_LIST))?;
+        let started = Instant::now();
+        let asked = self.site.document(&question, LONGEST_LIST);
+        let (answer, bytes) = match self.site.wait(&root, asked) {
+            // Some firewalls cut off what they do not know; a server that does not answer at all is not asked twice.
+            Err(_) if started.elapsed() < self.site.limit / 2 => return Ok(false),
+            answer => answer?,
+        };
         let resources = dav::resources(&bytes);
         Ok(answer.status == 207
             && resources.is_ok_and(|found| found.iter().any(|one| one.is_folder)))

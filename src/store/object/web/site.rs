@@ -62,6 +62,8 @@ pub(super) struct Question<'a> {
     /// Ask for the folder of the key's name.
     pub(super) as_folder: bool,
     pub(super) header: Option<(&'static str, String)>,
+    /// XML that says more; mostly empty.
+    pub(super) body: &'static str,
 }
 
 impl<'a> Question<'a> {
@@ -72,6 +74,7 @@ impl<'a> Question<'a> {
             key,
             as_folder: false,
             header: None,
+            body: "",
         }
     }
 
@@ -135,7 +138,12 @@ impl Site {
             let value = HeaderValue::from_str(value);
             request = request.header(*name, value.map_err(|_| unaskable(question.key))?);
         }
-        let request = request.body(HttpRequestBody::empty());
+        if question.body.is_empty() {
+            let request = request.body(HttpRequestBody::empty());
+            return request.map_err(|_| unaskable(question.key));
+        }
+        let request = request.header("content-type", "application/xml");
+        let request = request.body(HttpRequestBody::from(question.body.to_string()));
         request.map_err(|_| unaskable(question.key))
     }
 
