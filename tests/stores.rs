@@ -15,6 +15,8 @@ mod names;
 mod objects;
 #[path = "stores/readers.rs"]
 mod readers;
+#[path = "stores/servers.rs"]
+mod servers;
 #[path = "stores/subject.rs"]
 mod subject;
 #[path = "stores/threads.rs"]
@@ -91,3 +93,7 @@ conforms!(s3_seaweedfs, buckets::SEAWEEDFS);
 conforms!(s3_moto, buckets::MOTO);
 conforms!(azure, buckets::AZURITE);
 conforms!(google, buckets::FAKE_GCS);
+conforms!(webdav, servers::WEBDAV);
+conforms!(nginx, servers::NGINX);
+conforms!(nginx_with_index_pages, servers::NGINX_AUTOINDEX);
+conforms!(python_http_server, servers::HTTP_SERVER);

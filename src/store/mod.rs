@@ -431,11 +431,11 @@ pub fn open(location: &str, config: &StoreConfig, stats: &Arc<Stats>) -> Result<
     let Some(path) = local_folder(location) else {
         return match zip::place::in_url(location).map_err(|error| error.about(&name))? {
             Some(place) => {
-                let base = open_remote(&place.folder, config, stats)?;
+                let base = open_remote(&place.folder, Some(&place.archive), config, stats)?;
                 let zip = zip::Zip::open(base, &place.archive, &place.inner, &name)?;
                 Ok(Arc::new(zip))
             }
-            None => open_remote(location, config, stats),
+            None => open_remote(location, None, config, stats),
         };
     };
     match zip::place::in_path(Path::new(&path)).map_err(|error| error.about(&name))? {
@@ -487,14 +487,26 @@ fn kept(store: Arc<dyn Store>, location: &str, config: &StoreConfig) -> Arc<dyn 
     Arc::new(disk::Disk::new(store, drawer))
 }
 
-/// Opens a store that is not on this machine: counted, and what is far away kept on disk and remembered.
-fn open_remote(location: &str, config: &StoreConfig, stats: &Arc<Stats>) -> Result<Arc<dyn Store>> {
+/// Opens a store that is not on this machine: counted, and what is far away kept on disk and remembered. Of an
+/// archive, `only` is what counts in it.
+fn open_remote(
+    location: &str,
+    only: Option<&Key>,
+    config: &StoreConfig,
+    stats: &Arc<Stats>,
+) -> Result<Arc<dyn Store>> {
     match scheme(location) {
         Some(("memory", _)) => Ok(counted(Arc::new(memory::Memory::default()), stats)),
         Some((scheme, rest)) if object::has(scheme) => {
-            let place = (scheme, rest);
-            let store = object::Remote::open(place, &shown(location), &config.remote, stats)?;
-            let store = kept(counted(Arc::new(store), stats), location, config);
+            let shown = &shown(location);
+            let place = object::Place {
+                scheme,
+                rest,
+                shown,
+                only,
+            };
+            let store = object::open(place, &config.remote, stats)?;
+            let store = kept(counted(store, stats), location, config);
             let memo = memo::MemoConfig {
                 ttl: config.remote.metadata_ttl,
                 concurrency: config.remote.concurrency,

@@ -32,6 +32,7 @@ use crate::view::control::Control;
 use crate::view::control::WithControl;
 use crate::view::files::Files;
 use crate::view::stored::Stored;
+use crate::view::unlisted::Unlisted;
 
 /// The name of a view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -143,6 +144,9 @@ pub fn open_faces(config: &FacesConfig, stats: &Arc<Stats>) -> Result<Faces> {
     greet(&hierarchy, &name)?;
     let is_local = store::local_folder(&config.source).is_some();
     let ahead = if is_local { 0 } else { config.memory / 4 };
+    if !store.lists() {
+        log::warn!("{name}: {UNLISTED}");
+    }
     let limits = Limits {
         memory: config.memory - ahead,
         max_chunk: config.max_chunk,
@@ -154,10 +158,15 @@ pub fn open_faces(config: &FacesConfig, stats: &Arc<Stats>) -> Result<Faces> {
     };
     let engine = Engine::spilling(limits, stats.clone(), spill);
     let arrays = Arrays::new(hierarchy.clone(), engine);
+    let shown = read_ahead(&store, ahead, config);
+    let stored: Arc<dyn View> = match store.lists() {
+        true => Arc::new(Stored::new(shown)),
+        false => Arc::new(Unlisted::new(shown, hierarchy.clone())),
+    };
     let files: Arc<dyn View> = Arc::new(Files::new(hierarchy, arrays, &root_name(&name), listed));
-    let stored: Arc<dyn View> = Arc::new(Stored::new(read_ahead(&store, ahead, config)));
     let views = vec![("store", stored.clone()), ("files", files.clone())];
-    let control = Arc::new(Control::new(views, stats.clone(), mount_json(config)));
+    let mount = mount_json(config, store.lists());
+    let control = Arc::new(Control::new(views, stats.clone(), mount));
     Ok(Faces {
         store,
         stored,
@@ -165,6 +174,10 @@ pub fn open_faces(config: &FacesConfig, stats: &Arc<Stats>) -> Result<Faces> {
         control,
     })
 }
+
+/// What the directories of a store are that cannot tell its names.
+const UNLISTED: &str = "the server does not list names; directories show what consolidated metadata and chunk \
+    grids name and what was asked for, and every path can be opened by its name";
 
 /// Reads the root's metadata; a root that is broken or has none is mounted all the same, with a warning.
 fn greet(hierarchy: &Hierarchy, source: &str) -> Result<()> {
@@ -230,18 +243,22 @@ fn without_ending<'a>(name: &'a str, ending: &str) -> &'a str {
     }
 }
 
-fn mount_json(config: &FacesConfig) -> Vec<u8> {
+fn mount_json(config: &FacesConfig, lists: bool) -> Vec<u8> {
     let options: Map<_, _> = config
         .options
         .iter()
         .map(|(name, value)| (name.clone(), json!(value)))
         .collect();
-    render(&json!({
+    let mut members = json!({
         "source": store::shown(&config.source),
         "version": env!("CARGO_PKG_VERSION"),
         "pid": std::process::id(),
         "options": options,
-    }))
+    });
+    if let (false, Some(members)) = (lists, members.as_object_mut()) {
+        members.insert("listings".to_string(), json!(UNLISTED));
+    }
+    render(&members)
 }
 
 #[cfg(test)]
@@ -260,9 +277,10 @@ mod tests {
             store: StoreConfig::default(),
             options: Vec::new(),
         };
-        let text = String::from_utf8(mount_json(&config)).unwrap();
+        let text = String::from_utf8(mount_json(&config, false)).unwrap();
         assert!(text.contains("https://host/a.zarr"), "{text}");
         assert!(!text.contains("pw") && !text.contains("sig"), "{text}");
+        assert!(text.contains("does not list names"), "{text}");
         let error = open_faces(&config, &Arc::new(Stats::default()));
         let text = error.err().unwrap().to_string();
         assert!(!text.contains("pw") && !text.contains("sig"), "{text}");

@@ -27,6 +27,7 @@ use zarrfs::store::RemoteConfig;
 use zarrfs::store::StoreConfig;
 
 use super::subject::Kind;
+use super::subject::Listed;
 use super::subject::Objects;
 use super::subject::Subject;
 use super::subject::Writer;
@@ -43,6 +44,7 @@ const PLAIN: Kind = Kind {
     any_bytes: false,
     no_bytes: CONTROL,
     both: true,
+    listed: Listed::All,
     variable: None,
     holding: seaweedfs,
 };

@@ -39,10 +39,22 @@ pub(crate) struct Kind {
     pub(crate) no_bytes: &'static [u8],
     /// A key may be an object and a prefix of others.
     pub(crate) both: bool,
+    /// Which names a listing has.
+    pub(crate) listed: Listed,
     /// The variable that says where its server is, if it has one.
     pub(crate) variable: Option<&'static str>,
     /// Makes a store that holds these objects and nothing else.
     pub(crate) holding: fn(Objects) -> Subject,
+}
+
+/// Which names a listing has.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Listed {
+    All,
+    /// All but those that begin with a dot and are not a document's.
+    Visible,
+    /// There are no listings.
+    None,
 }
 
 /// A store under test.
@@ -67,6 +79,7 @@ pub(crate) const LOCAL: Kind = Kind {
     any_bytes: true,
     no_bytes: &[],
     both: false,
+    listed: Listed::All,
     variable: None,
     holding: |objects| local(objects, false),
 };
@@ -83,6 +96,7 @@ pub(crate) const MEMORY: Kind = Kind {
     any_bytes: true,
     no_bytes: &[],
     both: true,
+    listed: Listed::All,
     variable: None,
     holding: memory,
 };
@@ -154,6 +168,24 @@ impl Kind {
         match self.variable {
             Some(_) => times / 40,
             None => times,
+        }
+    }
+
+    /// Whether it has listings; says so if not.
+    pub(crate) fn lists(&self) -> bool {
+        let lists = self.listed != Listed::None;
+        if !lists {
+            println!("skipped: {} does not list", self.name);
+        }
+        lists
+    }
+
+    /// Whether a listing has a name.
+    pub(crate) fn shows(&self, name: &[u8]) -> bool {
+        match self.listed {
+            Listed::All => true,
+            Listed::Visible => !name.starts_with(b"."),
+            Listed::None => false,
         }
     }
 

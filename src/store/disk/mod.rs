@@ -28,6 +28,7 @@ use crate::store::Reader;
 use crate::store::RemoteConfig;
 use crate::store::Store;
 use crate::store::Version;
+use crate::store::Walk;
 
 mod entry;
 mod folder;
@@ -100,6 +101,7 @@ impl Disk {
             bytes,
             size: facts.size,
             version: facts.version,
+            modified: None,
         });
         if let Some(object) = &object {
             let stats = self.drawer.stats();

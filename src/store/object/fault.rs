@@ -81,7 +81,16 @@ fn code(fault: &Fault) -> String {
 
 /// Returns the innermost cause, which names no URL.
 fn cause(fault: &Fault) -> String {
-    let text = chain(fault).last().cloned().unwrap_or_default();
+    innermost(fault)
+}
+
+/// Returns the text of the innermost cause of an error, up to where a URL stands in it.
+pub(super) fn innermost(fault: &dyn std::error::Error) -> String {
+    let mut last = fault;
+    while let Some(source) = last.source() {
+        last = source;
+    }
+    let text = last.to_string();
     let text = text.split("://").next().unwrap_or_default();
     text.chars().take(LONGEST).collect()
 }

@@ -1,4 +1,5 @@
-//! Buckets and containers: S3, Google Cloud Storage, Azure, by the object_store crate. The only asynchronous code.
+//! Buckets and containers: S3, Google Cloud Storage, Azure, by the object_store crate; `web` has what is plain
+//! HTTP. The only asynchronous code.
 //!
 //! An object is one key; a prefix of keys is a directory, also if an object has the same name. A key that is no
 //! UTF-8, or has control characters, cannot be asked for and is missing. What is asked is answered within the
@@ -42,6 +43,7 @@ mod address;
 mod client;
 mod connector;
 mod fault;
+mod known;
 mod listing;
 mod names;
 mod profile;
@@ -49,6 +51,7 @@ mod reader;
 mod runtime;
 mod settings;
 mod walk;
+mod web;
 
 /// How often a request of a mount that has begun is repeated.
 const RETRIES: usize = 10;
@@ -68,7 +71,63 @@ const DOCUMENTS: [&str; 5] = [
 
 /// Whether there are stores of a scheme's kind here.
 pub(super) fn has(scheme: &str) -> bool {
-    address::kind(scheme).is_some()
+    is_web(scheme) || address::kind(scheme).is_some()
+}
+
+/// Whether a scheme is that of the web.
+pub(super) fn is_web(scheme: &str) -> bool {
+    matches!(scheme, "http" | "https")
+}
+
+/// What is to be opened: a URL, what is said of it, and of an archive the object in it that counts.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub(super) scheme: &'a str,
+    /// What follows the scheme and its colon.
+    pub(super) rest: &'a str,
+    pub(super) shown: &'a str,
+    pub(super) only: Option<&'a Key>,
+}
+
+/// Opens a store on the network; `Denied`, `NotFound`, `Invalid` or `Unavailable` within seconds if that cannot be.
+pub(super) fn open(
+    place: Place<'_>,
+    config: &RemoteConfig,
+    stats: &Arc<Stats>,
+) -> Result<Arc<dyn Store>> {
+    let Place {
+        scheme,
+        rest,
+        shown,
+        only,
+    } = place;
+    if !is_web(scheme) {
+        return Ok(Arc::new(Remote::open(
+            (scheme, rest),
+            shown,
+            config,
+            stats,
+        )?));
+    }
+    let url = format!("{scheme}:{rest}");
+    let behind = known::bucket(&url).and_then(|(address, region)| {
+        let region = region.or_else(|| config.region.clone());
+        let config = RemoteConfig {
+            region,
+            ..config.clone()
+        };
+        Remote::open_address(&address, shown, &config, stats).ok()
+    });
+    // A bucket that does not let itself be read as one may still give out files.
+    match behind {
+        Some(bucket) => Ok(Arc::new(bucket)),
+        None => Ok(Arc::new(web::Web::open(
+            &url,
+            (shown, only),
+            config,
+            stats,
+        )?)),
+    }
 }
 
 /// A prefix of a bucket.
@@ -92,9 +151,18 @@ impl Remote {
         let kind = address::kind(scheme)
             .ok_or_else(|| Error::unsupported(shown, format!("no stores of kind {scheme}:")))?;
         let address = address::read(kind, rest, shown)?;
+        Remote::open_address(&address, shown, config, stats)
+    }
+
+    fn open_address(
+        address: &Address,
+        shown: &str,
+        config: &RemoteConfig,
+        stats: &Arc<Stats>,
+    ) -> Result<Remote> {
         let connector = Connector::new(stats.clone());
         let limit = config.timeout.min(FIRST_LIMIT);
-        let first = Remote::build(&address, config, &connector, (FIRST_RETRIES, limit))?;
+        let first = Remote::build(address, config, &connector, (FIRST_RETRIES, limit))?;
         let lists = first.probe(shown).map_err(|error| match &config.endpoint {
             Some(endpoint) if error.kind() == Kind::Unavailable => {
                 let server = crate::store::shown(endpoint);
@@ -102,7 +170,7 @@ impl Remote {
             }
             _ => error,
         })?;
-        let store = Remote::build(&address, config, &connector, (RETRIES, config.timeout))?;
+        let store = Remote::build(address, config, &connector, (RETRIES, config.timeout))?;
         Ok(Remote { lists, ..store })
     }
 
