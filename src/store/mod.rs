@@ -462,7 +462,9 @@ fn open_remote(location: &str, config: &StoreConfig, stats: &Arc<Stats>) -> Resu
                 ..memo::MemoConfig::default()
             };
             let store = counted(Arc::new(store), stats);
-            Ok(Arc::new(memo::Memo::new(store, &config)))
+            let memo = memo::Memo::new(store, &config);
+            memo.look_around();
+            Ok(Arc::new(memo))
         }
         Some((scheme, _)) => Err(Error::unsupported(
             shown(location),

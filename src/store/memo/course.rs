@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn each_place_is_asked_ahead_once() {
         let courses = Courses::new(4);
-        let mut at = |place| courses.advance((Key::root(), b"zarr.json".to_vec()), place);
+        let at = |place| courses.advance((Key::root(), b"zarr.json".to_vec()), place);
         assert_eq!(at(0), 0..0);
         assert_eq!(at(0), 0..0);
         assert_eq!(at(1), 2..6);
