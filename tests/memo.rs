@@ -354,6 +354,20 @@ fn documents_asked_for_ahead_are_under_way_together() {
     assert_eq!(fake.asked().len(), 4);
 }
 
+#[test]
+fn the_top_of_a_store_is_listed_before_somebody_asks() {
+    let fake = Fake::holding(&["a/zarr.json", "zarr.json"], Order::None);
+    let memo = fake.memo(LONG);
+    memo.look_around();
+    assert_eq!(fake.asked(), ["list /"]);
+    assert!(memo.get(&key(".zarray"), 9).unwrap().is_none());
+    assert_eq!(memo.head_now(&key(".zarrfs")), Some(None));
+    assert_eq!(names(&memo, &Key::root()).len(), 2);
+    assert_eq!(fake.count(), 0);
+    fake.memo(Duration::ZERO).look_around();
+    assert_eq!(fake.count(), 0);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]

@@ -512,7 +512,9 @@ fn open_remote(
                 concurrency: config.remote.concurrency,
                 ..memo::MemoConfig::default()
             };
-            Ok(Arc::new(memo::Memo::new(store, &memo)))
+            let memo = memo::Memo::new(store, &memo);
+            memo.look_around();
+            Ok(Arc::new(memo))
         }
         Some((scheme, _)) => Err(Error::unsupported(
             shown(location),

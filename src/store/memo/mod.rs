@@ -42,6 +42,9 @@ mod shown;
 mod trail;
 mod walking;
 
+/// How many names are looked at before anybody asks: fewer than a page has, so that it is one request.
+const AROUND: usize = 1000;
+
 /// How much is remembered, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoConfig {
@@ -82,6 +85,20 @@ impl Memo {
     pub fn new(inner: Arc<dyn Store>, config: &MemoConfig) -> Memo {
         Memo {
             shared: Arc::new(Shared::new(inner, config)),
+        }
+    }
+
+    /// Lists the top of the store once, so far as a page goes: it tells which documents are there, and what is not.
+    pub fn look_around(&self) {
+        if self.shared.ttl.is_zero() {
+            return;
+        }
+        // What is wrong with it is said to those who ask for it.
+        let Ok(mut listing) = self.list(&Key::root()) else {
+            return;
+        };
+        for _ in 0..AROUND {
+            let Ok(Some(_)) = listing.next() else { return };
         }
     }
 

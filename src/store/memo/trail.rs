@@ -178,7 +178,7 @@ mod tests {
             trail.leads_to(&key("a/c")),
             "its last key may not have come"
         );
-        assert!(trail.leads_to(&key("a/c.d")) == false && trail.leads_to(&key("a/c0")));
+        assert!(!trail.leads_to(&key("a/c.d")) && trail.leads_to(&key("a/c0")));
         trail.note_page(10, key("a/c/x"), true);
         assert!(trail.leads_to(&key("a/c.d")), "in the order of names");
         trail.end();

@@ -23,6 +23,7 @@ use super::trail::Trail;
 use crate::error::Kind;
 use crate::error::Result;
 use crate::store::Key;
+use crate::store::Meta;
 use crate::store::Walk;
 
 /// How many walks are under way at a time.
@@ -35,6 +36,8 @@ const TOGETHER: Duration = Duration::from_secs(30);
 pub(super) struct Listed {
     last: LruCache<Key, (Key, Instant)>,
     barred: LruCache<Key, Instant>,
+    /// Whether the keys of the store come in no order.
+    has_no_order: bool,
 }
 
 /// For how long no walk is tried again.
@@ -46,6 +49,7 @@ impl Default for Listed {
         Listed {
             last: LruCache::new(most),
             barred: LruCache::new(most),
+            has_no_order: false,
         }
     }
 }
@@ -63,6 +67,7 @@ impl Listed {
             .is_some_and(|since| now.duration_since(*since) < BARRED);
         let before = self.last.put(parent, (directory.clone(), now));
         !is_barred
+            && !self.has_no_order
             && before.is_some_and(|(other, then)| {
                 other != *directory && now.duration_since(then) < TOGETHER
             })
@@ -171,11 +176,19 @@ impl Shared {
 /// Walks to the end, or until nobody follows; then whoever waits lists for himself.
 fn run(memory: &Weak<Shared>, trail: &Arc<Trail>, walk: Box<dyn Walk>) {
     let ended = Ended { memory, trail };
-    if let Err(Disorder) = go(memory, trail, walk) {
+    let mut steps = Steps {
+        memory,
+        trail,
+        gather: Gather::new(trail.prefix.clone()),
+        keys: 0,
+        told: Vec::new(),
+    };
+    if let Err(Disorder) = steps.go(walk) {
         log::debug!(
-            "{}: keys come in no order; folders are listed one by one",
+            "{}: keys come in no order; folders are listed",
             trail.prefix
         );
+        steps.take_back();
     }
     drop(ended);
 }
@@ -195,45 +208,74 @@ impl Drop for Ended<'_> {
     }
 }
 
-fn go(
-    memory: &Weak<Shared>,
-    trail: &Arc<Trail>,
-    mut walk: Box<dyn Walk>,
-) -> std::result::Result<(), Disorder> {
-    let mut gather = Gather::new(trail.prefix.clone());
-    let mut keys = 0;
-    while trail.may_go_on() {
-        let asked = Instant::now();
-        let page = match walk.next() {
-            Ok(page) => page,
-            Err(error) => {
-                log::debug!("{}: a walk ended: {error}", trail.prefix);
-                return Ok(());
-            }
-        };
-        let Some(shared) = memory.upgrade() else {
-            return Ok(());
-        };
-        let step = |keys| Step {
-            trail: trail.clone(),
-            keys,
-        };
-        let Some(page) = page else {
-            for folder in gather.end() {
-                shared.remember(folder, step(keys));
-            }
-            return Ok(());
-        };
-        let last = page.last().map(|(key, _)| key.clone());
-        for (key, meta) in page {
-            keys += 1;
-            for folder in gather.take(key, meta, asked)? {
-                shared.remember(folder, step(keys));
+/// A walk as its thread sees it.
+struct Steps<'a> {
+    memory: &'a Weak<Shared>,
+    trail: &'a Arc<Trail>,
+    gather: Gather,
+    keys: u64,
+    /// The folders that were told.
+    told: Vec<Key>,
+}
+
+type Ordered<T> = std::result::Result<T, Disorder>;
+
+impl Steps<'_> {
+    fn go(&mut self, mut walk: Box<dyn Walk>) -> Ordered<()> {
+        while self.trail.may_go_on() {
+            let asked = Instant::now();
+            match walk.next() {
+                Ok(Some(page)) => self.take(page, asked)?,
+                Ok(None) => {
+                    let gather = std::mem::replace(&mut self.gather, Gather::new(Key::root()));
+                    self.tell(gather.end());
+                    return Ok(());
+                }
+                Err(error) => {
+                    log::debug!("{}: a walk ended: {error}", self.trail.prefix);
+                    return Ok(());
+                }
             }
         }
+        Ok(())
+    }
+
+    /// Takes a page; nothing of it is told unless all of it is in order.
+    fn take(&mut self, page: Vec<(Key, Meta)>, asked: Instant) -> Ordered<()> {
+        let last = page.last().map(|(key, _)| key.clone());
+        let mut complete = Vec::new();
+        for (key, meta) in page {
+            self.keys += 1;
+            complete.extend(self.gather.take(key, meta, asked)?);
+        }
+        self.tell(complete);
         if let Some(last) = last {
-            trail.note_page(keys, last, gather.is_by_names());
+            let by_names = self.gather.is_by_names();
+            self.trail.note_page(self.keys, last, by_names);
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, folders: Vec<Gathered>) {
+        let Some(shared) = self.memory.upgrade() else {
+            return self.trail.end();
+        };
+        for folder in folders {
+            self.told.push(folder.prefix.clone());
+            let trail = self.trail.clone();
+            let keys = self.keys;
+            shared.remember(folder, Step { trail, keys });
         }
     }
-    Ok(())
+
+    /// Forgets what was told while the keys seemed to be in order; there will be no further walk.
+    fn take_back(&self) {
+        let Some(shared) = self.memory.upgrade() else {
+            return;
+        };
+        lock(&shared.listed).has_no_order = true;
+        for folder in &self.told {
+            shared.folders.forget(folder);
+        }
+    }
 }

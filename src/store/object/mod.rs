@@ -136,6 +136,8 @@ pub struct Remote {
     /// Without a slash at either end.
     prefix: String,
     lists: bool,
+    /// Whether keys are listed in order: those of S3's directory buckets are not.
+    is_ordered: bool,
     freshness: Duration,
 }
 
@@ -192,6 +194,7 @@ impl Remote {
             }),
             prefix: address.prefix.clone(),
             lists: true,
+            is_ordered: !address.bucket.ends_with("--x-s3"),
             freshness: config.metadata_ttl,
         })
     }
@@ -420,7 +423,7 @@ impl Store for Remote {
     }
 
     fn walk(&self, prefix: &Key, from: &Key) -> Result<Option<Box<dyn Walk>>> {
-        if !self.lists || self.name(prefix).is_none() {
+        if !self.lists || !self.is_ordered || self.name(prefix).is_none() {
             return Ok(None);
         }
         // What sorts right before the slash that all keys in the folder have.
