@@ -57,6 +57,8 @@ pub struct Limits {
     pub max_chunk: u64,
     /// How long a read may take.
     pub timeout: Duration,
+    /// How many chunks may be fetched at a time; 0 for a store on this machine, which the cores alone limit.
+    pub fetches: usize,
 }
 
 /// What all arrays of a mount share: memory, threads, counters.
@@ -75,7 +77,8 @@ pub struct Engine {
 const MOST_AHEAD: usize = 1024;
 
 impl Engine {
-    /// Builds an engine with as many decoding threads as there are cores.
+    /// Builds an engine with as many decoding threads as there are cores, or as chunks may be fetched at a time:
+    /// a thread that waits for the network needs no core.
     pub fn new(limits: Limits, stats: Arc<Stats>) -> Arc<Engine> {
         Engine::spilling(limits, stats, None)
     }
@@ -92,7 +95,7 @@ impl Engine {
                 None => cache,
             },
             spill,
-            decoders: Pool::new("decode", cores, MOST_AHEAD),
+            decoders: Pool::new("decode", cores.max(limits.fetches), MOST_AHEAD),
             stats,
             limits,
             last_id: AtomicU64::new(0),

@@ -22,6 +22,7 @@ use crate::error::printable;
 use crate::stats::Stats;
 use crate::store::location::scheme;
 
+pub mod ahead;
 pub mod counting;
 pub mod disk;
 pub mod listing;

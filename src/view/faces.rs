@@ -23,6 +23,8 @@ use crate::store::EntryKind;
 use crate::store::Key;
 use crate::store::Store;
 use crate::store::StoreConfig;
+use crate::store::ahead::Ahead;
+use crate::store::ahead::AheadConfig;
 use crate::store::disk;
 use crate::store::disk::Drawer;
 use crate::view::View;
@@ -139,15 +141,21 @@ pub fn open_faces(config: &FacesConfig, stats: &Arc<Stats>) -> Result<Faces> {
         config.hierarchy.clone(),
     ));
     greet(&hierarchy, &name)?;
+    let is_local = store::local_folder(&config.source).is_some();
+    let ahead = if is_local { 0 } else { config.memory / 4 };
     let limits = Limits {
-        memory: config.memory,
+        memory: config.memory - ahead,
         max_chunk: config.max_chunk,
         timeout: config.timeout,
+        fetches: match is_local {
+            true => 0,
+            false => config.store.remote.concurrency,
+        },
     };
     let engine = Engine::spilling(limits, stats.clone(), spill);
     let arrays = Arrays::new(hierarchy.clone(), engine);
     let files: Arc<dyn View> = Arc::new(Files::new(hierarchy, arrays, &root_name(&name), listed));
-    let stored: Arc<dyn View> = Arc::new(Stored::new(store.clone()));
+    let stored: Arc<dyn View> = Arc::new(Stored::new(read_ahead(&store, ahead, config)));
     let views = vec![("store", stored.clone()), ("files", files.clone())];
     let control = Arc::new(Control::new(views, stats.clone(), mount_json(config)));
     Ok(Faces {
@@ -173,6 +181,19 @@ fn greet(hierarchy: &Hierarchy, source: &str) -> Result<()> {
         None => return Err(Error::not_found(source)),
     }
     Ok(())
+}
+
+/// Returns the store as its files are read: on a network, ahead of who reads them, within `memory` bytes.
+fn read_ahead(store: &Arc<dyn Store>, memory: u64, config: &FacesConfig) -> Arc<dyn Store> {
+    if memory == 0 {
+        return store.clone();
+    }
+    let ahead = AheadConfig {
+        memory,
+        concurrency: config.store.remote.concurrency,
+        timeout: config.timeout,
+    };
+    Arc::new(Ahead::new(store.clone(), ahead))
 }
 
 /// Returns the name of the root's own files: the store's, less what says that it is a store.

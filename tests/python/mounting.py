@@ -25,14 +25,16 @@ def program():
     return str(path)
 
 
-def zarrfs(*arguments, check=True):
-    """Runs the program and returns the finished process with its output as text."""
+def zarrfs(*arguments, check=True, environment=None, limit=LIMIT):
+    """Runs the program and returns the finished process with its output as text; TimeoutExpired after `limit`
+    seconds."""
     done = subprocess.run(
         [program(), *map(str, arguments)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=LIMIT,
+        timeout=limit,
+        env=environment,
     )
     if check and done.returncode != 0:
         words = " ".join(map(str, arguments))
@@ -78,17 +80,20 @@ def lazy_unmount(directory):
 
 
 class Mount:
-    """A store mounted at a temporary folder for the length of a `with`."""
+    """A store, a path or a URL, mounted at a temporary folder for the length of a `with`; the program gets
+    `environment`, or this process's own."""
 
-    def __init__(self, store, *options):
-        self.store = Path(store)
+    def __init__(self, store, *options, environment=None):
+        self.store = store if "://" in str(store) else Path(store)
         self.options = options
+        self.environment = environment
         self.folder = tempfile.TemporaryDirectory(prefix="zarrfs-mount-")
         self.path = Path(self.folder.name).resolve()
 
     def __enter__(self):
         try:
-            zarrfs("mount", *self.options, self.store, self.path)
+            command = ["mount", *self.options, self.store, self.path]
+            zarrfs(*command, environment=self.environment)
         except BaseException:
             self.clean()
             raise
@@ -125,6 +130,7 @@ class Daemon(Mount):
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=self.said,
+            env=self.environment,
         )
 
         def started():

@@ -14,6 +14,8 @@ use zarrfs::stats::Stats;
 use zarrfs::store::Key;
 use zarrfs::store::Store;
 use zarrfs::store::StoreConfig;
+use zarrfs::store::ahead::Ahead;
+use zarrfs::store::ahead::AheadConfig;
 use zarrfs::store::counting::Counting;
 use zarrfs::store::disk::Disk;
 use zarrfs::store::disk::Drawer;
@@ -33,6 +35,8 @@ pub(crate) struct Kind {
     pub(crate) any_bytes: bool,
     /// A key may be an object and a prefix of others.
     pub(crate) both: bool,
+    /// The variable that says where its server is, if it has one.
+    pub(crate) variable: Option<&'static str>,
     /// Makes a store that holds these objects and nothing else.
     pub(crate) holding: fn(Objects) -> Subject,
 }
@@ -58,6 +62,7 @@ pub(crate) const LOCAL: Kind = Kind {
     changes: true,
     any_bytes: true,
     both: false,
+    variable: None,
     holding: |objects| local(objects, false),
 };
 
@@ -72,6 +77,7 @@ pub(crate) const MEMORY: Kind = Kind {
     changes: true,
     any_bytes: true,
     both: true,
+    variable: None,
     holding: memory,
 };
 
@@ -93,6 +99,13 @@ pub(crate) const KEPT_MEMORY: Kind = Kind {
     ..MEMORY
 };
 
+/// Fetching ahead of a store in memory.
+pub(crate) const AHEAD: Kind = Kind {
+    name: "memory, fetched ahead",
+    holding: |objects| ahead((MEMORY.holding)(objects)),
+    ..MEMORY
+};
+
 pub(crate) fn key(bytes: impl AsRef<[u8]>) -> Key {
     Key::new(bytes.as_ref()).unwrap()
 }
@@ -103,6 +116,19 @@ pub(crate) fn pattern(length: usize) -> Vec<u8> {
 }
 
 impl Kind {
+    /// Whether its server is here, if it has one; says so if not, and fails where `CI` is set.
+    pub(crate) fn is_here(&self) -> bool {
+        let Some(variable) = self.variable else {
+            return true;
+        };
+        let is_here = std::env::var_os(variable).is_some();
+        if !is_here {
+            assert!(std::env::var_os("CI").is_none(), "{variable} is not set");
+            println!("skipped: {variable}, where {} is, is not set", self.name);
+        }
+        is_here
+    }
+
     /// Returns a store that can be changed from outside, or nothing, after saying so, where there is none.
     pub(crate) fn changing(&self, objects: Objects) -> Option<Subject> {
         if !self.changes {
@@ -114,6 +140,11 @@ impl Kind {
 }
 
 impl Subject {
+    pub(crate) fn new(store: Arc<dyn Store>, writer: Box<dyn Writer>) -> Subject {
+        let writer = Some(writer);
+        Subject { store, writer }
+    }
+
     /// Returns the way in; only kinds that change have one.
     pub(crate) fn writer(&self) -> &dyn Writer {
         self.writer.as_deref().unwrap()
@@ -152,6 +183,16 @@ impl Writer for Beside {
     fn erase(&self, key: &Key) {
         self.0.erase(key);
     }
+}
+
+fn ahead(subject: Subject) -> Subject {
+    let config = AheadConfig {
+        memory: 1 << 20,
+        concurrency: 4,
+        timeout: Duration::from_secs(20),
+    };
+    let store = Arc::new(Ahead::new(subject.store, config));
+    Subject { store, ..subject }
 }
 
 fn memory(objects: Objects) -> Subject {

@@ -90,7 +90,13 @@ impl Remote {
         let connector = Connector::new(stats.clone());
         let limit = config.timeout.min(FIRST_LIMIT);
         let first = Remote::build(&address, config, &connector, (FIRST_RETRIES, limit))?;
-        let lists = first.probe(shown)?;
+        let lists = first.probe(shown).map_err(|error| match &config.endpoint {
+            Some(endpoint) if error.kind() == Kind::Unavailable => {
+                let server = crate::store::shown(endpoint);
+                Error::unavailable(shown, format!("{server}: {}", error.detail()))
+            }
+            _ => error,
+        })?;
         let store = Remote::build(&address, config, &connector, (RETRIES, config.timeout))?;
         Ok(Remote { lists, ..store })
     }
@@ -195,6 +201,25 @@ impl Remote {
     }
 }
 
+impl Remote {
+    /// Fetches a range once the size is known: an empty one, or one past the end, is refused by some servers.
+    fn get_sized_range(&self, key: &Key, path: &Path, range: &ByteRange) -> Result<Option<Object>> {
+        let Some(meta) = self.object(key)? else {
+            return Ok(None);
+        };
+        let part = range.within(meta.size);
+        if part.is_empty() {
+            return Ok(Some(Object {
+                bytes: Vec::new(),
+                size: meta.size,
+                version: meta.version,
+            }));
+        }
+        let options = GetOptions::new().with_range(Some(GetRange::Bounded(part)));
+        self.client.fetch(key, path, options, u64::MAX)
+    }
+}
+
 fn directory() -> Meta {
     Meta {
         kind: EntryKind::Directory,
@@ -217,28 +242,18 @@ impl Store for Remote {
         let Some(path) = self.path(key) else {
             return Ok(None);
         };
-        let range = match range {
-            ByteRange::Suffix(length) if length > 0 && self.client.suffixes => {
-                GetRange::Suffix(length)
+        if let ByteRange::Suffix(length) = range
+            && length > 0
+            && self.client.suffixes
+        {
+            let options = GetOptions::new().with_range(Some(GetRange::Suffix(length)));
+            match self.client.fetch(key, &path, options, u64::MAX) {
+                // Of an empty object there is no last byte.
+                Err(error) if error.kind() == Kind::Invalid => {}
+                answer => return answer,
             }
-            // An empty range, or one past the end, is refused by some servers: the size says what there is.
-            other => match self.object(key)? {
-                None => return Ok(None),
-                Some(meta) => {
-                    let part = other.within(meta.size);
-                    if part.is_empty() {
-                        return Ok(Some(Object {
-                            bytes: Vec::new(),
-                            size: meta.size,
-                            version: meta.version,
-                        }));
-                    }
-                    GetRange::Bounded(part)
-                }
-            },
-        };
-        let options = GetOptions::new().with_range(Some(range));
-        self.client.fetch(key, &path, options, u64::MAX)
+        }
+        self.get_sized_range(key, &path, &range)
     }
 
     fn head(&self, key: &Key) -> Result<Option<Meta>> {

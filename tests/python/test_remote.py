@@ -1,0 +1,169 @@
+"""Stores on servers: each kind reads as from disk, and a mount that cannot be is told at once, without secrets."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+import layout
+import mounting
+import remote
+from servers import seaweedfs
+from servers.ports import free_port
+
+# Within this a mount that cannot be has to be refused: no waiting for servers that do not exist.
+REFUSED_WITHIN = 20
+SECRET = "a-secret-that-nobody-may-see"
+
+
+@pytest.fixture(params=remote.PLACES)
+def place(request):
+    return remote.PLACES[request.param]()
+
+
+@pytest.fixture
+def on_s3(sample):
+    """Returns a place of SeaweedFS with the sample in it."""
+    place = remote.S3()
+    place.upload(sample)
+    return place
+
+
+def arrays(store):
+    """Returns {path: content} of the arrays of a local store."""
+    found = {}
+    for path, node in zarr.open_group(store, mode="r").members(max_depth=None):
+        if isinstance(node, zarr.Array):
+            found[path] = np.asarray(node[...])
+    return found
+
+
+def test_every_kind_of_server_reads_as_the_disk(place, sample):
+    place.upload(sample)
+    with place.mount() as mount:
+        for path, content in arrays(sample).items():
+            npy = np.load(layout.decoded(mount.files, mount.store, path, "npy"))
+            assert (npy.dtype, npy.tobytes()) == (content.dtype, content.tobytes()), path
+            assert zarr.open_array(mount.path / path, mode="r")[...].tobytes() == content.tobytes()
+        if place.lists:
+            diff = subprocess.run(["diff", "-r", sample, mount.path], capture_output=True, text=True)
+            assert (diff.returncode, diff.stdout) == (0, ""), diff.stderr
+
+
+@pytest.mark.parametrize("name", ["s3", "azure", "gcs", "webdav", "nginx", "http.server"])
+def test_an_archive_on_a_server(name, sample, tmp_path):
+    folder = tmp_path / "archives"
+    folder.mkdir()
+    subprocess.run(["zip", "-q", "-r", folder / "made.zarr.zip", "."], cwd=sample, check=True)
+    place = remote.PLACES[name]()
+    place.upload(folder)
+    with place.mount(under="made.zarr.zip") as mount:
+        for path, content in arrays(sample).items():
+            npy = np.load(layout.decoded(mount.files, mount.store, path, "npy"))
+            assert npy.tobytes() == content.tobytes(), path
+        diff = subprocess.run(["diff", "-r", sample, mount.path], capture_output=True, text=True)
+        assert (diff.returncode, diff.stdout) == (0, ""), diff.stderr
+
+
+def refusal(store, *options, keys=(), folder):
+    """Returns the one line with which a mount is refused."""
+    environment = remote.environment(dict(keys))
+    command = ["mount", *options, store, folder]
+    done = mounting.zarrfs(*command, check=False, environment=environment, limit=REFUSED_WITHIN)
+    assert (done.returncode, done.stdout) == (2, ""), done
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1, done.stderr
+    return lines[0]
+
+
+def test_mounts_on_s3_that_cannot_be(on_s3, tmp_path):
+    endpoint, right = on_s3.options, remote.S3_KEYS
+    wrong_secret = {**right, "AWS_SECRET_ACCESS_KEY": "wrong"}
+    wrong_key = {**right, "AWS_ACCESS_KEY_ID": "nobody"}
+    for store, keys, named in [
+        ("s3://nosuch/made.zarr", right, "nosuch"),
+        (f"{on_s3.url}/absent.zarr", right, "absent.zarr"),
+        (on_s3.url, wrong_secret, seaweedfs.BUCKET),
+        (on_s3.url, wrong_key, seaweedfs.BUCKET),
+        (on_s3.url, {}, seaweedfs.BUCKET),
+    ]:
+        line = refusal(store, *endpoint, keys=keys, folder=tmp_path)
+        assert named in line, line
+
+
+def test_without_credentials_a_public_bucket_is_read(sample):
+    place = remote.S3(anybody=True)
+    place.upload(sample)
+    place.options.remove("--anon")
+    with place.mount() as mount:
+        assert sorted(os.listdir(mount.path)) == sorted(os.listdir(sample))
+
+
+def test_nobody_at_the_endpoint(tmp_path):
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    line = refusal("s3://test/a", "--endpoint", nowhere, "--anon", folder=tmp_path)
+    assert "127.0.0.1" in line, line
+    assert "127.0.0.1" in refusal(f"{nowhere}/a.zarr", folder=tmp_path)
+
+
+def test_nothing_at_the_address(tmp_path):
+    url = remote.address("ZARRFS_TEST_NGINX")
+    assert "absent.zarr" in refusal(f"{url}/absent.zarr", folder=tmp_path)
+
+
+def test_options_that_are_not_known(tmp_path):
+    option = ["--anon", "--option", "virtual_hosted_style_reqest=true"]
+    line = refusal("s3://test/a", *option, folder=tmp_path)
+    assert "virtual_hosted_style_request" in line, line
+
+
+def test_secrets_are_nowhere(on_s3, tmp_path):
+    log = tmp_path / "log"
+    options = [f"access_key_id={seaweedfs.ACCESS_KEY}", f"secret_access_key={seaweedfs.SECRET_KEY}"]
+    options = [word for option in options for word in ("--option", option)]
+    on_s3.keys = {}
+    secret = seaweedfs.SECRET_KEY
+    with on_s3.mount("--log", log, *options) as mount:
+        (mount.path / "zarr.json").read_bytes()
+        with pytest.raises(FileNotFoundError):
+            (mount.path / "absent").read_bytes()
+        assert secret not in (mount.path / ".zarrfs/mount.json").read_text()
+        assert secret not in command_lines()
+    assert secret not in log.read_text()
+    keys = ["--option", "access_key_id=nobody", "--option", f"secret_access_key={SECRET}"]
+    assert SECRET not in refusal(on_s3.url, *on_s3.options, *keys, folder=tmp_path)
+
+
+def test_the_password_of_a_url_is_nowhere(sample):
+    place = remote.PLACES["nginx"]()
+    place.upload(sample)
+    place.url = place.url.replace("://", f"://somebody:{SECRET}@") + f"?token={SECRET}"
+    with place.mount() as mount:
+        assert SECRET not in (mount.path / ".zarrfs/mount.json").read_text()
+        assert SECRET not in command_lines()
+        assert SECRET not in Path("/proc/self/mountinfo").read_text()
+
+
+def command_lines():
+    """Returns what ps shows of every process but this one and its parents."""
+    texts = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            text = path.read_bytes()
+        except OSError:
+            continue
+        if b"pytest" not in text:
+            texts.append(text.replace(b"\0", b" ").decode(errors="replace"))
+    return "\n".join(texts)
+
+
+def test_what_cannot_be_listed_is_told(sample):
+    place = remote.PLACES["nginx"]()
+    place.upload(sample)
+    with place.mount() as mount:
+        told = json.loads((mount.path / ".zarrfs/mount.json").read_text())
+        assert "list" in json.dumps(told).lower(), told

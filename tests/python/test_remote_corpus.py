@@ -1,0 +1,88 @@
+"""The stores of the corpus read from servers: the manifest's bytes, and the keys as they are on disk."""
+
+import subprocess
+
+import pytest
+
+import corpus
+import remote
+
+DOCUMENTS = ("zarr.json", ".zgroup", ".zarray")
+
+
+@pytest.fixture(scope="module")
+def places(corpus_folder):
+    """Returns a function that gives a place of that name with the whole corpus, uploaded once."""
+    made = {}
+
+    def place(name):
+        if name not in made:
+            new = remote.PLACES[name]()
+            new.upload(corpus_folder)
+            made[name] = new
+        return made[name]
+
+    return place
+
+
+@pytest.fixture(scope="module", params=["s3", "nginx-autoindex"])
+def whole(request, places):
+    """Returns a place that lists, and one mount of the whole corpus there."""
+    place = places(request.param)
+    with place.mount() as mount:
+        yield place, mount
+
+
+def faults(entries, files, store):
+    """Returns a line for each entry that does not read as the manifest says."""
+    results = [corpus.check(entry, files, store) for entry in entries]
+    return [
+        f"{result.entry['id']}: {result.status}: {result.detail}"
+        for result in results
+        if result.status in ("wrong", "error")
+    ]
+
+
+def below(entry, name):
+    """Returns an entry as it is named from the parent of all stores."""
+    return {**entry, "array": f"/{name}{entry['array']}".rstrip("/")}
+
+
+def test_arrays_from_a_place_that_lists(corpus_store, whole):
+    name, entries = corpus_store
+    place, mount = whole
+    if entries[0]["store_kind"] == "zip":
+        with place.mount(under=name) as archive:
+            assert not faults(entries, archive.files, archive.store)
+        return
+    entries = [below(entry, name) for entry in entries]
+    assert not faults(entries, mount.files, mount.store)
+
+
+def test_keys_are_those_on_disk(whole, corpus_folder):
+    _, mount = whole
+    diff = subprocess.run(
+        ["diff", "-r", corpus_folder, mount.path], capture_output=True, text=True
+    )
+    assert (diff.returncode, diff.stdout, diff.stderr) == (0, "", "")
+
+
+def is_reachable(store, entry):
+    """Says whether a node is found by asking for documents by name alone, from the root on."""
+    if entry["store_kind"] == "zip":
+        return True
+    if entry["dialect"] not in ("v2", "v3"):
+        return False
+    folders = [store]
+    for name in filter(None, entry["array"].split("/")):
+        folders.append(folders[-1] / name)
+    return all(any((folder / name).is_file() for name in DOCUMENTS) for folder in folders)
+
+
+def test_arrays_from_a_place_without_listings(corpus_store, places, corpus_folder):
+    name, entries = corpus_store
+    entries = [entry for entry in entries if is_reachable(corpus_folder / name, entry)]
+    if not entries:
+        return
+    with places("nginx").mount(under=name) as mount:
+        assert not faults(entries, mount.files, mount.store)
