@@ -123,12 +123,15 @@ impl Spill {
         let Some(origin) = &decoded.origin else {
             return;
         };
-        if decoded.is_on_disk || !origin.is_wanted(ChunkIndex(piece)) {
+        let label = origin.label(piece);
+        // What came from there may have made room for others since.
+        let is_there = decoded.is_on_disk && self.0.has(&label);
+        if is_there || !origin.is_wanted(ChunkIndex(piece)) {
             return;
         }
         let bytes = decoded.bytes();
         let facts = Facts::now(decoded.version(), bytes.len() as u64);
-        if self.0.put(&origin.label(piece), &facts, bytes) {
+        if self.0.put(&label, &facts, bytes) {
             self.0.stats().spill_written_chunks.add(1);
         }
     }
