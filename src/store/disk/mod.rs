@@ -29,6 +29,7 @@ use crate::store::RemoteConfig;
 use crate::store::Store;
 use crate::store::Version;
 
+mod change;
 mod entry;
 mod folder;
 mod ledger;
