@@ -42,6 +42,9 @@ struct Seen {
     beyond: Vec<Range<u64>>,
 }
 
+/// The most ranges that are remembered beyond one that is not answered.
+const MOST_BEYOND: usize = 64;
+
 /// What comes next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ahead {
@@ -84,9 +87,6 @@ const MOST_STEPS: u32 = 4096;
 
 /// How many equal steps are a pattern.
 const LIKE_STEPS: u32 = 3;
-
-/// The most ranges that are remembered beyond one that is not answered.
-const MOST_BEYOND: usize = 64;
 
 impl Pattern {
     /// Notes a read and returns what to read ahead now. `most` is the longest distance, in bytes, between a reader

@@ -47,7 +47,14 @@ impl Flat {
         self.array.engine.decoders.submit(move || {
             let Ok(decoder) = array.decoder() else { return };
             for piece in batch {
-                if !array.has_piece(piece) {
+                // The reader may have been faster.
+                let is_passed = || {
+                    array
+                        .origin
+                        .as_ref()
+                        .is_some_and(|origin| origin.is_passed(piece))
+                };
+                if !array.has_piece(piece) && !is_passed() {
                     array.engine.stats.prefetched_chunks.add(1);
                     let _ = array.piece(decoder, piece);
                 }
@@ -55,21 +62,28 @@ impl Flat {
         })
     }
 
-    /// Has decoded what a reader in order will want next.
-    pub(super) fn read_ahead(&self, decoder: &Decoder, range: &Range<u64>) {
+    /// Notes that a range is to be read; returns what its reader will want next.
+    pub(super) fn note_read(&self, decoder: &Decoder, range: &Range<u64>) -> Ahead {
         let most = self.most_ahead(decoder);
         let length = range.end - range.start;
         let ahead = self.pattern.note(range.start, length, most);
         self.note_rest();
-        match &ahead {
+        match ahead {
+            Ahead::Steps { .. } if most == 0 => Ahead::NOTHING,
+            ahead => ahead,
+        }
+    }
+
+    /// Has decoded what a reader will want next.
+    pub(super) fn read_ahead(&self, decoder: &Decoder, ahead: &Ahead) {
+        match ahead {
             Ahead::Range(_) => {
                 let pieces = ahead
                     .ranges(self.length)
                     .flat_map(|range| self.pieces(decoder, &range));
                 self.decode_beside(decoder, pieces);
             }
-            Ahead::Steps { .. } if most > 0 => self.step_ahead(decoder, &ahead),
-            Ahead::Steps { .. } => {}
+            Ahead::Steps { .. } => self.step_ahead(decoder, ahead),
         }
     }
 

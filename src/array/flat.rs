@@ -132,7 +132,8 @@ impl Flat {
             .stats
             .cache_hit_chunks
             .add(pieces.len() as u64);
-        self.read_ahead(decoder, &range);
+        let ahead = self.note_read(decoder, &range);
+        self.read_ahead(decoder, &ahead);
         let mut pieces = pieces.into_iter();
         let span = self.assemble(decoder, &range, &parts, |_| {
             pieces.next().ok_or_else(|| Error::invalid("", "no piece"))
@@ -163,8 +164,10 @@ impl Flat {
         if self.direct {
             return self.read_direct(decoder, &range, &parts);
         }
+        // Before anything is decoded, so that what makes room for it is known to be wanted.
+        let ahead = self.note_read(decoder, &range);
         self.decode_beside(decoder, parts.iter().skip(1).map(|part| part.piece));
-        self.read_ahead(decoder, &range);
+        self.read_ahead(decoder, &ahead);
         let span = self.assemble(decoder, &range, &parts, |piece| {
             self.array.piece(decoder, piece)
         });

@@ -86,11 +86,23 @@ impl Origin {
 
     /// Whether somebody will read the piece again.
     fn is_wanted(&self, piece: ChunkIndex) -> bool {
+        self.has_reader(piece, |end, rest| end > rest)
+    }
+
+    /// Whether somebody who reads in order has read the piece, and nobody of them will read it again.
+    pub(super) fn is_passed(&self, piece: ChunkIndex) -> bool {
+        self.has_reader(piece, |end, rest| end <= rest) && !self.is_wanted(piece)
+    }
+
+    /// Whether there is a reader of the piece for whom `is_so` of where the piece ends in the file, and where
+    /// the bytes begin that are still to be read.
+    fn has_reader(&self, piece: ChunkIndex, is_so: impl Fn(u64, u64) -> bool) -> bool {
         let region = self.pieces.region(&self.pieces.indices(piece));
         let readers = self.readers();
         readers.values().any(|progress| {
             let end = last_byte(&progress.region, &region, self.element);
-            progress.since.elapsed() < READING && end.is_some_and(|end| end > progress.rest)
+            let is_reading = progress.since.elapsed() < READING;
+            is_reading && end.is_some_and(|end| is_so(end, progress.rest))
         })
     }
 
@@ -123,12 +135,15 @@ impl Spill {
         let Some(origin) = &decoded.origin else {
             return;
         };
-        if decoded.is_on_disk || !origin.is_wanted(ChunkIndex(piece)) {
+        let label = origin.label(piece);
+        // What came from there may have made room for others since.
+        let is_there = decoded.is_on_disk && self.0.has(&label);
+        if is_there || !origin.is_wanted(ChunkIndex(piece)) {
             return;
         }
         let bytes = decoded.bytes();
         let facts = Facts::now(decoded.version(), bytes.len() as u64);
-        if self.0.put(&origin.label(piece), &facts, bytes) {
+        if self.0.put(&label, &facts, bytes) {
             self.0.stats().spill_written_chunks.add(1);
         }
     }
@@ -194,7 +209,8 @@ mod tests {
         origin.note(1, &whole, Some(28));
         assert!(!origin.is_wanted(ChunkIndex(0)) && origin.is_wanted(ChunkIndex(1)));
         assert!(origin.is_wanted(ChunkIndex(3)));
+        assert!(origin.is_passed(ChunkIndex(0)) && !origin.is_passed(ChunkIndex(1)));
         origin.note(1, &whole, None);
-        assert!(!origin.is_wanted(ChunkIndex(3)));
+        assert!(!origin.is_wanted(ChunkIndex(3)) && !origin.is_passed(ChunkIndex(0)));
     }
 }

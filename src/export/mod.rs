@@ -85,7 +85,7 @@ pub struct Export {
 /// What comes after the header.
 enum Body {
     /// Elements of one length, put together where somebody reads.
-    Flat(Flat),
+    Flat(Box<Flat>),
     /// A file made when it was opened.
     Whole(Held),
 }
@@ -137,7 +137,8 @@ impl Export {
                 .header
                 .and_then(|make| make(described, &region.shape));
             let header = header.ok_or_else(cannot_hold)?;
-            (header, Body::Flat(Flat::new(array.clone(), region)?))
+            let flat = Flat::new(array.clone(), region)?;
+            (header, Body::Flat(Box::new(flat)))
         };
         Ok(Export {
             array: array.clone(),

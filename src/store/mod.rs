@@ -471,7 +471,7 @@ pub fn open_shelf(
         (None, _) => Ok(None),
         (Some(path), None) => disk::Shelf::open(path, remote.cache_size, stats).map(Some),
         (Some(_), Some(_)) => {
-            log::info!("the store is on this machine: --cache-dir is not used");
+            log::warn!("the store is on this machine: --cache-dir is not used");
             Ok(None)
         }
     }

@@ -30,6 +30,7 @@ use crate::store::Store;
 use crate::store::Version;
 use crate::store::Walk;
 
+mod change;
 mod entry;
 mod folder;
 mod ledger;
