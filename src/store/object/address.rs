@@ -48,7 +48,7 @@ pub(super) fn kind(scheme: &str) -> Option<Kind> {
 
 /// Reads `//bucket/prefix`, which follows the scheme; `Invalid` without a bucket.
 pub(super) fn read(kind: Kind, rest: &str, shown: &str) -> Result<Address> {
-    let rest = rest.trim_start_matches('/');
+    let rest = rest.strip_prefix("//").unwrap_or(rest);
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     let (bucket, account) = match (kind, authority.split_once('@')) {
         (Kind::Azure, Some((container, host))) => {
