@@ -44,6 +44,7 @@ const PLAIN: Kind = Kind {
     any_bytes: false,
     both: true,
     listed: Listed::All,
+    many: 1500,
     variable: None,
     holding: seaweedfs,
 };

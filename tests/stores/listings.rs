@@ -97,7 +97,7 @@ pub(crate) fn a_listing_goes_on_after_any_cursor(kind: &Kind) {
     if !kind.lists() {
         return;
     }
-    let keys: Vec<String> = (0..1500)
+    let keys: Vec<String> = (0..kind.many)
         .map(|number| match number % 5 {
             0 => format!("d/folder{number}/x"),
             _ => format!("d/{number}{}", "n".repeat(number % 90)),
@@ -117,7 +117,7 @@ pub(crate) fn a_listing_goes_on_after_any_cursor(kind: &Kind) {
         listing.seek(all[place].cursor).unwrap();
         assert_eq!(listing.next().unwrap().as_ref(), all.get(place + 1));
     }
-    for place in [0, 700, 1498, 1499] {
+    for place in [0, kind.many / 2, kind.many - 2, kind.many - 1] {
         let mut other = subject.store.list(&key("d")).unwrap();
         other.seek(all[place].cursor).unwrap();
         assert_eq!(rest(&mut *other), all[place + 1..], "another listing");
@@ -169,14 +169,16 @@ pub(crate) fn a_listing_ends_though_the_directory_changes(kind: &Kind) {
     if !kind.lists() {
         return;
     }
-    let keys: Vec<String> = (0..3000).map(|number| format!("d/{number:030}")).collect();
+    let keys: Vec<String> = (0..kind.many * 2)
+        .map(|number| format!("d/{number:030}"))
+        .collect();
     let objects: Vec<(&[u8], &[u8])> = keys.iter().map(|key| (key.as_bytes(), &b"1"[..])).collect();
     let Some(subject) = kind.changing(&objects) else {
         return;
     };
     let mut listing = subject.store.list(&key("d")).unwrap();
     let first = listing.next().unwrap().unwrap();
-    for number in 0..300 {
+    for number in 0..kind.many / 5 {
         subject.writer().erase(&key(&keys[number * 10]));
         subject
             .writer()
@@ -185,7 +187,7 @@ pub(crate) fn a_listing_ends_though_the_directory_changes(kind: &Kind) {
     let mut seen: Vec<Vec<u8>> = vec![first.name];
     while let Some(name) = listing.next().unwrap() {
         seen.push(name.name);
-        assert!(seen.len() <= 3600, "the listing does not end");
+        assert!(seen.len() <= kind.many * 12 / 5, "the listing does not end");
     }
     let distinct: HashSet<&[u8]> = seen.iter().map(Vec::as_slice).collect();
     assert_eq!(distinct.len(), seen.len(), "a name twice");

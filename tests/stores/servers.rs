@@ -30,12 +30,15 @@ const PLAIN: Kind = Kind {
     any_bytes: false,
     both: false,
     listed: Listed::All,
+    many: 1500,
     variable: None,
     holding: webdav,
 };
 
 pub(crate) const WEBDAV: Kind = Kind {
     name: "WebDAV, rclone",
+    // A folder that it must not remember it reads again for each name in it.
+    many: 200,
     variable: Some("ZARRFS_TEST_WEBDAV"),
     holding: webdav,
     ..PLAIN

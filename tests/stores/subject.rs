@@ -32,6 +32,8 @@ pub(crate) struct Kind {
     pub(crate) both: bool,
     /// Which names a listing has.
     pub(crate) listed: Listed,
+    /// How many names a long listing has.
+    pub(crate) many: usize,
     /// The variable that says where its server is, if it has one.
     pub(crate) variable: Option<&'static str>,
     /// Makes a store that holds these objects and nothing else.
@@ -70,6 +72,7 @@ pub(crate) const LOCAL: Kind = Kind {
     any_bytes: true,
     both: false,
     listed: Listed::All,
+    many: 1500,
     variable: None,
     holding: |objects| local(objects, false),
 };
@@ -86,6 +89,7 @@ pub(crate) const MEMORY: Kind = Kind {
     any_bytes: true,
     both: true,
     listed: Listed::All,
+    many: 1500,
     variable: None,
     holding: memory,
 };
