@@ -10,12 +10,14 @@ import argparse
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "python"))
+TESTS = Path(__file__).resolve().parents[2] / "tests"
+sys.path[:0] = [str(TESTS), str(TESTS / "python")]
 
 import cold
 import listing
 import memory
 import random_reads
+import remote
 import table
 import warm
 
@@ -26,8 +28,9 @@ PARTS = {
     "list": listing.computed,
     "memory": memory.run,
     "list-stored": listing.stored,
+    "remote": remote.run,
 }
-EXTRA = {"list-stored"}
+EXTRA = {"list-stored", "remote"}
 
 
 def main():

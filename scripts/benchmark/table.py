@@ -7,8 +7,12 @@ GIB = 1 << 30
 MIB = 1 << 20
 
 
-class Row(namedtuple("Row", "case ours peer_name peer unit ratio aim at_most")):
-    """One comparison; `ratio` is what the aim is about, a least value, or a greatest one if `at_most`."""
+FIELDS = "case ours peer_name peer unit ratio aim at_most requests"
+
+
+class Row(namedtuple("Row", FIELDS, defaults=[""])):
+    """One comparison; `ratio` is what the aim is about, a least value, or a greatest one if `at_most`. `requests`
+    has those to a server: by zarrfs, by the peer, and the least possible."""
 
     @property
     def missed(self):
@@ -51,13 +55,13 @@ def lines(rows):
     width = max(len(row.case) for row in rows)
     peers = max(len(row.peer_name) for row in rows)
     head = f"{'':<{width}} {'zarrfs':>10} {'':<{peers}} {'peer':>10}  {'unit':<11}"
-    text = [head + f"{'ratio':>7} {'aim':>9}"]
+    requests = "  requests: zarrfs / peer / least" if any(row.requests for row in rows) else ""
+    text = [head + f"{'ratio':>7} {'aim':>9}{requests}"]
     for row in rows:
         numbers = f"{number(row.ours)} {row.peer_name:<{peers}} {number(row.peer)}"
         ratio = f"{row.ratio:7.2f}" if not row.at_most else f"{'':7}"
-        text.append(
-            f"{row.case:<{width}} {numbers}  {row.unit:<11}{ratio} {verdict(row):>9}"
-        )
+        line = f"{row.case:<{width}} {numbers}  {row.unit:<11}{ratio} {verdict(row):>9}"
+        text.append(f"{line}  {row.requests}".rstrip())
     return text
 
 

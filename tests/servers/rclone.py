@@ -12,12 +12,23 @@ def program():
     return installed("bin/rclone")
 
 
+def environment(remote):
+    """Returns the environment in which rclone calls a configuration `remote:`."""
+    named = {f"RCLONE_CONFIG_REMOTE_{name.upper()}": value for name, value in remote.items()}
+    return {"PATH": os.environ.get("PATH", os.defpath), **named}
+
+
+def start(remote, *arguments):
+    """Starts rclone and returns its process."""
+    command = [program(), "--config", os.devnull, *map(str, arguments)]
+    return subprocess.Popen(command, env=environment(remote), stdin=subprocess.DEVNULL)
+
+
 def rclone(remote, *arguments):
-    """Runs rclone; `remote` is the configuration of what the arguments call `remote:`. RuntimeError if it fails."""
-    environment = {f"RCLONE_CONFIG_REMOTE_{name.upper()}": value for name, value in remote.items()}
+    """Runs rclone and returns what it prints; RuntimeError if it fails."""
     done = subprocess.run(
         [program(), "--config", os.devnull, *map(str, arguments)],
-        env={"PATH": os.environ.get("PATH", os.defpath), **environment},
+        env=environment(remote),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

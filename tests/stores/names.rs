@@ -42,6 +42,7 @@ pub(crate) fn any_byte_can_stand_in_a_name(kind: &Kind) {
         println!("only names in UTF-8: {}", kind.name);
         names.retain(|name| std::str::from_utf8(name).is_ok());
     }
+    names.retain(|name| !name.iter().any(|byte| kind.no_bytes.contains(byte)));
     let keys: Vec<Vec<u8>> = names
         .iter()
         .map(|name| [b"d/", name.as_slice()].concat())

@@ -18,6 +18,7 @@ use zarrfs::stats::Stats;
 use zarrfs::store::Key;
 use zarrfs::store::StoreConfig;
 
+use super::buckets::CONTROL;
 use super::subject::Kind;
 use super::subject::Listed;
 use super::subject::Objects;
@@ -28,15 +29,18 @@ const PLAIN: Kind = Kind {
     name: "a web server",
     changes: true,
     any_bytes: false,
+    no_bytes: &[],
     both: false,
     listed: Listed::All,
-    many: 1500,
+    many: 1200,
     variable: None,
     holding: webdav,
 };
 
 pub(crate) const WEBDAV: Kind = Kind {
     name: "WebDAV, rclone",
+    // It shows each as another letter.
+    no_bytes: CONTROL,
     // A folder that it must not remember it reads again for each name in it.
     many: 200,
     variable: Some("ZARRFS_TEST_WEBDAV"),

@@ -38,7 +38,7 @@ fn kind(fault: &Fault, said: &Said) -> Kind {
         (_, Some(401 | 403)) => Kind::Denied,
         (_, Some(404)) => Kind::NotFound,
         (_, Some(412)) => Kind::Changed,
-        (_, Some(400)) => Kind::Invalid,
+        (_, Some(400 | 416)) => Kind::Invalid,
         _ => Kind::Unavailable,
     }
 }

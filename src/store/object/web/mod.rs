@@ -33,7 +33,6 @@ use crate::store::Object;
 use crate::store::Reader;
 use crate::store::Store;
 use crate::store::Version;
-use crate::store::object::directory;
 
 mod answer;
 mod dav;
@@ -242,6 +241,7 @@ impl Web {
                 bytes: Vec::new(),
                 size: meta.size,
                 version: meta.version,
+                modified: Some(meta.modified),
             }));
         }
         let range = ByteRange::Span(span);
@@ -274,7 +274,12 @@ enum Fetched {
 
 /// Cuts what came to what was asked for.
 fn cut(key: &Key, piece: Piece, range: &ByteRange) -> Result<Object> {
-    let Meta { size, version, .. } = piece.meta;
+    let Meta {
+        size,
+        version,
+        modified,
+        ..
+    } = piece.meta;
     let span = range.within(size);
     let start = span.start.checked_sub(piece.start);
     let length = span.end - span.start;
@@ -292,6 +297,7 @@ fn cut(key: &Key, piece: Piece, range: &ByteRange) -> Result<Object> {
         bytes,
         size,
         version,
+        modified: Some(modified),
     })
 }
 
@@ -307,6 +313,7 @@ impl Store for Web {
             Fetched::Piece(piece) => Ok(Some(Object {
                 size: piece.meta.size,
                 version: piece.meta.version,
+                modified: Some(piece.meta.modified),
                 bytes: piece.bytes,
             })),
             Fetched::OutOfRange | Fetched::Nothing => Ok(None),
@@ -333,7 +340,7 @@ impl Store for Web {
 
     fn head(&self, key: &Key) -> Result<Option<Meta>> {
         if key.is_root() {
-            return Ok(Some(directory()));
+            return Ok(Some(Meta::prefix()));
         }
         if self.shape == Shape::Dav {
             match self.site.wait(key, self.resource(key))? {
@@ -342,7 +349,7 @@ impl Store for Web {
                     let modified = one.modified.unwrap_or(UNIX_EPOCH);
                     return Ok(Some(Meta {
                         modified,
-                        ..directory()
+                        ..Meta::prefix()
                     }));
                 }
                 Some(one) => {
@@ -354,9 +361,9 @@ impl Store for Web {
         }
         match self.ask_object(key)? {
             Found::Object(meta) => Ok(Some(meta)),
-            Found::Folder => Ok(Some(directory())),
+            Found::Folder => Ok(Some(Meta::prefix())),
             Found::Missing if self.shape == Shape::Pages && self.has_folder(key)? => {
-                Ok(Some(directory()))
+                Ok(Some(Meta::prefix()))
             }
             Found::Missing => Ok(None),
         }

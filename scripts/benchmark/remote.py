@@ -1,0 +1,176 @@
+"""Reads of an S3 server with latency: the mount beside rclone's, and beside libraries that read it directly.
+
+The server is hadro, which counts the requests: all of a mount, from its start to its end. The least is one for
+each object that is read, or for a thousand names.
+"""
+
+import tempfile
+from collections import namedtuple
+from statistics import median
+
+import numpy as np
+import zarr
+from zarr.codecs import ZstdCodec
+
+import arrays
+import remote_peers
+import table
+from servers.hadro import Hadro
+from servers.programs import Absent
+
+LATENCIES = (20, 50)
+PAGE = 1000
+
+# Chunks of the array that is read, and of the one whose names are listed.
+GRID = (8, 8, 8)
+MANY = (32, 16, 16)
+
+# A server's bucket, and the store in it.
+Bucket = namedtuple("Bucket", "endpoint name")
+
+# A thing to do: `zarrfs` and each of `peers`, {name: function}, return a Read; `aims` has the least ratio of
+# speeds to some of the peers; `least` requests have to be made.
+Task = namedtuple("Task", "name zarrfs peers aims least")
+
+
+def run(arguments):
+    if arguments.size % GRID[0]:
+        raise SystemExit(f"--size has to be a multiple of {GRID[0]}")
+    folder = arrays.FOLDER / f"remote-{arguments.size}"
+    whole, many = array(folder, arguments.size), many_chunks(folder)
+    rows = []
+    for latency in LATENCIES:
+        with tempfile.TemporaryDirectory(prefix="zarrfs-hadro-") as logs:
+            try:
+                server = Hadro(logs, folder.resolve(), latency_ms=latency)
+            except Absent as absent:
+                raise SystemExit(str(absent)) from None
+            with server:
+                bucket = Bucket(server.url, "bucket")
+                tasks = [*reads(bucket, whole), listing(bucket, many)]
+                chosen = [task for task in tasks if arguments.only in task.name]
+                rows += measure(server, latency, chosen, arguments.rounds)
+    return rows
+
+
+def array(folder, size):
+    """Returns the store of an array of `size` MiB in 512 chunks; makes it the first time."""
+    path = folder / "bucket" / "array.zarr"
+    if not path.exists():
+        shape = (size, *arrays.PLANE)
+        chunks = tuple(length // count for length, count in zip(shape, GRID))
+        make(path, arrays.field(size), chunks, ZstdCodec(level=1))
+    return path
+
+
+def many_chunks(folder):
+    """Returns the store of an array of 8,192 tiny chunks; makes it the first time."""
+    path = folder / "bucket" / "many.zarr"
+    if not path.exists():
+        make(path, np.ones(MANY, "u1"), (1, 1, 1), None)
+    return path
+
+
+def make(path, values, chunks, compressor):
+    print(f"making {path}", flush=True)
+    part = path.with_suffix(".part")
+    zarr.create_array(part, data=values, chunks=chunks, compressors=compressor, overwrite=True)
+    part.rename(path)
+
+
+def reads(bucket, store):
+    """Returns the tasks of reading an array."""
+    url = f"s3://{bucket.name}/{store.name}"
+    chunks = sorted(path for path in (store / "c").rglob("*") if path.is_file())
+    names = [path.relative_to(store) for path in chunks]
+    size = sum(path.stat().st_size for path in chunks)
+
+    def over(mounted, read, *more):
+        def measured():
+            with mounted(bucket, store.name) as mount:
+                return read(mount, *more)
+
+        return measured
+
+    def over_zarr(mount):
+        return remote_peers.direct("zarr", mount)
+
+    zarrfs, rclone = remote_peers.zarrfs, remote_peers.rclone_mount
+    tensorstore = "tensorstore direct"
+    direct = {
+        tensorstore: lambda: remote_peers.direct("tensorstore", url, bucket.endpoint),
+        "zarr-python, s3fs": lambda: remote_peers.direct("zarr", url, bucket.endpoint),
+    }
+    over_rclone = {"zarr-python, rclone": over(rclone, over_zarr)}
+    least = len(chunks) + 1
+    return [
+        Task(
+            "whole .npy",
+            over(zarrfs, remote_peers.npy, store),
+            {tensorstore: direct[tensorstore]},
+            {tensorstore: 1 / 1.2},
+            least,
+        ),
+        Task(
+            "zarr-python",
+            over(zarrfs, over_zarr),
+            {"zarr-python, s3fs": direct["zarr-python, s3fs"], **over_rclone},
+            {"zarr-python, s3fs": 1.0},
+            least,
+        ),
+        Task(
+            f"cat {len(chunks)} chunks",
+            over(zarrfs, remote_peers.cat, names, size),
+            {"rclone mount": over(rclone, remote_peers.cat, names, size)},
+            {"rclone mount": 5.0},
+            len(chunks),
+        ),
+    ]
+
+
+def listing(bucket, store):
+    """Returns the task of walking the names of a store."""
+    names = 1 + sum(1 for _ in store.rglob("*"))
+    keys = sum(path.is_file() for path in store.rglob("*"))
+
+    def over(mounted, *options):
+        def measured():
+            with mounted(bucket, store.name, *options) as mount:
+                return remote_peers.find(mount, names)
+
+        return measured
+
+    return Task(
+        f"find {keys - 1} chunks",
+        over(remote_peers.zarrfs),
+        {"rclone mount": over(remote_peers.rclone_mount)},
+        {"rclone mount": 20.0},
+        -(-keys // PAGE),
+    )
+
+
+def measure(server, latency, tasks, rounds):
+    """Returns the rows of all tasks, their readers taking turns."""
+    found = {}
+    for _ in range(rounds):
+        for task in tasks:
+            for name, read in {"zarrfs": task.zarrfs, **task.peers}.items():
+                before = len(server.requests())
+                done = read()
+                made = len(server.requests()) - before
+                found.setdefault((task.name, name), []).append((done, made))
+    return [row for task in tasks for row in rows_of(task, latency, found)]
+
+
+def rows_of(task, latency, found):
+    """Returns a row for each peer of a task."""
+    ours, made = zip(*found[task.name, "zarrfs"])
+    for number, peer in enumerate(task.peers):
+        theirs, made_by_peer = zip(*found[task.name, peer])
+        case = "" if number else f"{task.name}, {latency} ms"
+        row = table.speeds(case, peer, ours, theirs, task.aims.get(peer))
+        if task.name.startswith("find"):
+            seconds = [median(read.seconds for read in reads) for reads in (ours, theirs)]
+            row = row._replace(ours=seconds[0], peer=seconds[1], unit="s")
+        requests = f"{median(made):.0f} / {median(made_by_peer):.0f} / {task.least}"
+        yield row._replace(requests=requests)
