@@ -16,6 +16,7 @@ use std::time::UNIX_EPOCH;
 
 use zarrfs::stats::Stats;
 use zarrfs::store::Key;
+use zarrfs::store::RemoteConfig;
 use zarrfs::store::StoreConfig;
 
 use super::buckets::CONTROL;
@@ -112,7 +113,16 @@ fn served(address: &str, folder: &str, objects: Objects) -> Subject {
         name.replace(' ', "%20")
     );
     let stats = Arc::new(Stats::default());
-    let store = zarrfs::store::open(&url, &StoreConfig::default(), &stats).unwrap();
+    // What changes under the test is to be seen at once.
+    let remote = RemoteConfig {
+        metadata_ttl: Duration::ZERO,
+        ..RemoteConfig::default()
+    };
+    let config = StoreConfig {
+        remote,
+        ..StoreConfig::default()
+    };
+    let store = zarrfs::store::open(&url, &config, &stats).unwrap();
     Subject::new(store, Box::new(root))
 }
 
