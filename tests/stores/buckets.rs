@@ -45,12 +45,13 @@ const PLAIN: Kind = Kind {
     no_bytes: CONTROL,
     both: true,
     listed: Listed::All,
+    many: 1200,
     variable: None,
     holding: seaweedfs,
 };
 
 /// What object_store cannot ask for.
-const CONTROL: &[u8] = b"\x01\x02\x03\x04\x05\x06\x07\x08\t\n\x0b\x0c\r\x0e\x0f\
+pub(crate) const CONTROL: &[u8] = b"\x01\x02\x03\x04\x05\x06\x07\x08\t\n\x0b\x0c\r\x0e\x0f\
     \x10\x11\x12\x13\x14\x15\x16\x17\x18\x19\x1a\x1b\x1c\x1d\x1e\x1f\x7f";
 
 /// What these two servers do not keep in a name.

@@ -16,8 +16,10 @@ use std::time::UNIX_EPOCH;
 
 use zarrfs::stats::Stats;
 use zarrfs::store::Key;
+use zarrfs::store::RemoteConfig;
 use zarrfs::store::StoreConfig;
 
+use super::buckets::CONTROL;
 use super::subject::Kind;
 use super::subject::Listed;
 use super::subject::Objects;
@@ -31,12 +33,17 @@ const PLAIN: Kind = Kind {
     no_bytes: &[],
     both: false,
     listed: Listed::All,
+    many: 1200,
     variable: None,
     holding: webdav,
 };
 
 pub(crate) const WEBDAV: Kind = Kind {
     name: "WebDAV, rclone",
+    // It shows each as another letter.
+    no_bytes: CONTROL,
+    // A folder that it must not remember it reads again for each name in it.
+    many: 200,
     variable: Some("ZARRFS_TEST_WEBDAV"),
     holding: webdav,
     ..PLAIN
@@ -45,7 +52,6 @@ pub(crate) const WEBDAV: Kind = Kind {
 pub(crate) const NGINX: Kind = Kind {
     name: "nginx",
     any_bytes: true,
-    no_bytes: &[],
     listed: Listed::None,
     variable: Some("ZARRFS_TEST_NGINX"),
     holding: nginx,
@@ -55,7 +61,6 @@ pub(crate) const NGINX: Kind = Kind {
 pub(crate) const NGINX_AUTOINDEX: Kind = Kind {
     name: "nginx with index pages",
     any_bytes: true,
-    no_bytes: &[],
     listed: Listed::Visible,
     variable: Some("ZARRFS_TEST_NGINX_AUTOINDEX"),
     holding: nginx_autoindex,
@@ -108,7 +113,16 @@ fn served(address: &str, folder: &str, objects: Objects) -> Subject {
         name.replace(' ', "%20")
     );
     let stats = Arc::new(Stats::default());
-    let store = zarrfs::store::open(&url, &StoreConfig::default(), &stats).unwrap();
+    // What changes under the test is to be seen at once.
+    let remote = RemoteConfig {
+        metadata_ttl: Duration::ZERO,
+        ..RemoteConfig::default()
+    };
+    let config = StoreConfig {
+        remote,
+        ..StoreConfig::default()
+    };
+    let store = zarrfs::store::open(&url, &config, &stats).unwrap();
     Subject::new(store, Box::new(root))
 }
 

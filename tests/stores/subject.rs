@@ -41,6 +41,8 @@ pub(crate) struct Kind {
     pub(crate) both: bool,
     /// Which names a listing has.
     pub(crate) listed: Listed,
+    /// How many names a long listing has.
+    pub(crate) many: usize,
     /// The variable that says where its server is, if it has one.
     pub(crate) variable: Option<&'static str>,
     /// Makes a store that holds these objects and nothing else.
@@ -80,6 +82,7 @@ pub(crate) const LOCAL: Kind = Kind {
     no_bytes: &[],
     both: false,
     listed: Listed::All,
+    many: 1200,
     variable: None,
     holding: |objects| local(objects, false),
 };
@@ -97,6 +100,7 @@ pub(crate) const MEMORY: Kind = Kind {
     no_bytes: &[],
     both: true,
     listed: Listed::All,
+    many: 1200,
     variable: None,
     holding: memory,
 };

@@ -223,7 +223,7 @@ mod tests {
         let header = place.authorization.as_ref().unwrap();
         assert_eq!(header.to_str().unwrap(), "Basic bWU6cEBzcw==");
         assert!(!format!("{place:?} {header:?}").contains("sig"));
-        for bad in ["http://", "http:///a", "http://me:hush@/a", "http://[::1/a"] {
+        for bad in ["http://", "http://me:hush@/a", "http://me:hush@[::1/a"] {
             let error = Place::read(bad, "shown").unwrap_err();
             assert!(!error.to_string().contains("hush"), "{error}");
         }

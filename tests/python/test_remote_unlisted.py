@@ -1,0 +1,122 @@
+"""Stores on a web server that lists nothing: the tree comes from the metadata, existence from the answers."""
+
+import os
+import sys
+
+import numpy as np
+import pytest
+import zarr
+
+import layout
+import mounting
+import remote
+from servers.process import Server
+
+CONTENT = np.arange(24, dtype="<i4").reshape(4, 6)
+
+
+@pytest.fixture
+def place():
+    return remote.PLACES["nginx"]()
+
+
+def make(folder, version, separator, consolidated):
+    """Makes a store with an array in a group in a group; its last chunk is not stored."""
+    root = zarr.open_group(folder, mode="w", zarr_format=version)
+    encoding = {"name": "default" if version == 3 else "v2", "separator": separator}
+    array = root.create_group("g").create_group("h").create_array(
+        "a", shape=(4, 6), chunks=(2, 3), dtype="<i4", fill_value=7, chunk_key_encoding=encoding
+    )
+    array[...] = CONTENT
+    array[2:, 3:] = 7
+    if consolidated:
+        zarr.consolidate_metadata(folder, zarr_format=version)
+    return array[...]
+
+
+def check_reads(mount, content):
+    npy = layout.decoded(mount.files, mount.store, "g/h/a", "npy")
+    assert np.array_equal(np.load(npy), content)
+    opened = zarr.open_array(mount.path / "g/h/a", mode="r")
+    assert np.array_equal(opened[...], content)
+
+
+FORMATS = [
+    (2, ".", {"0.0", "0.1", "1.0", "1.1"}, "0.0", "1.1"),
+    (2, "/", {"0", "1"}, "0/0", "1/1"),
+    (3, "/", {"c"}, "c/0/0", "c/1/1"),
+    (3, ".", {"c.0.0", "c.0.1", "c.1.0", "c.1.1"}, "c.0.0", "c.1.1"),
+]
+
+
+@pytest.mark.parametrize("version, separator, names, stored, missing", FORMATS)
+def test_consolidated_metadata_are_the_tree(place, tmp_path, version, separator, names, stored, missing):
+    content = make(tmp_path / "made.zarr", version, separator, True)
+    place.upload(tmp_path / "made.zarr")
+    with place.mount() as mount:
+        for view in (mount.path, mount.files):
+            assert "g" in os.listdir(view)
+            assert "h" in os.listdir(view / "g")
+            assert "a" in os.listdir(view / "g/h")
+        found = set(os.listdir(mount.path / "g/h/a"))
+        documents = {"zarr.json"} if version == 3 else {".zarray", ".zattrs"}
+        assert found == names | documents
+        array = mount.path / "g/h/a"
+        original = place.folder / "g/h/a"
+        assert (array / stored).read_bytes() == (original / stored).read_bytes()
+        assert not (array / missing).exists()
+        check_reads(mount, content)
+
+
+@pytest.mark.parametrize("version, separator, names, stored, missing", FORMATS)
+def test_without_them_every_path_opens_by_name(place, tmp_path, version, separator, names, stored, missing):
+    content = make(tmp_path / "made.zarr", version, separator, False)
+    place.upload(tmp_path / "made.zarr")
+    with place.mount() as mount:
+        check_reads(mount, content)
+        assert (mount.path / "g/h/a" / stored).is_file()
+        assert not (mount.path / "g/h/a" / missing).exists()
+        assert not (mount.path / "g/x").exists() and not (mount.files / "g/x").exists()
+        # What was asked for is shown from then on.
+        assert "h" in os.listdir(mount.path / "g") and "h" in os.listdir(mount.files / "g")
+
+
+class KeysOnly(Server):
+    """A server as those of stores of objects are: it knows keys, no folders, and its errors are pages."""
+
+    PROGRAM = """
+import http.server, os, sys
+class Handler(http.server.SimpleHTTPRequestHandler):
+    def send_head(self):
+        if os.path.isdir(self.translate_path(self.path)):
+            return self.send_error(404)
+        return super().send_head()
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+    def __init__(self, folder, data):
+        super().__init__(folder)
+        self.data = data
+
+    def find(self):
+        return sys.executable
+
+    def arguments(self):
+        return ["-c", f"import os; os.chdir({str(self.data)!r})\n{self.PROGRAM}", self.port]
+
+    def variables(self):
+        return {}
+
+
+@pytest.mark.parametrize("consolidated", [True, False])
+@pytest.mark.parametrize("version, separator, names, stored, missing", FORMATS)
+def test_a_server_that_knows_no_folders(tmp_path, version, separator, names, stored, missing, consolidated):
+    content = make(tmp_path / "data", version, separator, consolidated)
+    (tmp_path / "server").mkdir()
+    server = KeysOnly(tmp_path / "server", tmp_path / "data")
+    with server:
+        with mounting.Mount(server.url, environment=remote.environment({})) as mount:
+            check_reads(mount, content)
+            array = mount.path / "g/h/a"
+            assert names <= set(os.listdir(array))
+            assert (array / stored).is_file() and not (array / missing).exists()
