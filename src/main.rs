@@ -6,5 +6,5 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     zarrfs::allocator::give_back();
-    zarrfs::cli::run(std::env::args_os().collect())
+    zarrfs::cli::run(zarrfs::cli::arguments())
 }

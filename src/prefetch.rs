@@ -1,7 +1,7 @@
-//! Reading ahead: notices that a file is read in order and says which part comes next.
+//! Reading ahead: notices that a file is read in order, or in equal steps, and says which parts come next.
 //!
 //! Only offsets of the flat file are known here; which chunks lie under them, and whether they are there
-//! already, is the array's business. A seek ends the reading ahead.
+//! already, is the array's business. Another seek ends the reading ahead.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -28,23 +28,99 @@ struct Seen {
     streak: u64,
     /// Up to where reading ahead was asked for.
     asked: u64,
+    /// Where the last read began, how far from the one before, and how often in a row so far.
+    offset: u64,
+    step: i128,
+    steps: u32,
 }
 
+/// What comes next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ahead {
+    /// The range that follows; it may be empty.
+    Range(Range<u64>),
+    /// Reads of so many bytes, each so far from the one before; the first begins there.
+    Steps {
+        /// Where the first begins.
+        first: u64,
+        /// From one to the next, in bytes.
+        step: i128,
+        /// Length of each, in bytes.
+        len: u64,
+    },
+}
+
+impl Ahead {
+    /// Nothing comes next.
+    pub const NOTHING: Ahead = Ahead::Range(0..0);
+
+    /// Returns the reads that come next, in order, inside a file of `length` bytes.
+    pub fn ranges(&self, length: u64) -> impl Iterator<Item = Range<u64>> + use<> {
+        let (range, first, step, len) = match self.clone() {
+            Ahead::Range(range) => (Some(range), 0, 0, 0),
+            Ahead::Steps { first, step, len } => (None, i128::from(first), step, len),
+        };
+        let place = move |number: i128| u64::try_from(first + number * step).ok();
+        let steps = (0..i128::from(MOST_STEPS)).map_while(move |number| {
+            let start = place(number).filter(|start| step != 0 && *start < length)?;
+            Some(start..start.saturating_add(len))
+        });
+        let cut = move |range: Range<u64>| range.start.min(length)..range.end.min(length);
+        let ranges = range.into_iter().chain(steps);
+        ranges.map(cut).filter(|range| !range.is_empty())
+    }
+}
+
+/// The most steps that are looked at.
+const MOST_STEPS: u32 = 4096;
+
+/// How many equal steps are a pattern.
+const LIKE_STEPS: u32 = 3;
+
 impl Pattern {
-    /// Notes a read and returns the range to read ahead now, empty if there is none. `most` is the longest
-    /// distance, in bytes, between a reader and what is read ahead.
-    pub fn note(&self, offset: u64, len: u64, most: u64) -> Range<u64> {
+    /// Notes a read and returns what to read ahead now. `most` is the longest distance, in bytes, between a reader
+    /// in order and what is read ahead.
+    pub fn note(&self, offset: u64, len: u64, most: u64) -> Ahead {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let end = offset.saturating_add(len);
         let expected = seen.end.saturating_sub(SLACK)..=seen.end.saturating_add(SLACK);
+        seen.note_step(offset);
         if !expected.contains(&offset) {
-            *seen = Seen {
-                end,
-                streak: len,
-                asked: end,
-            };
-            return end..end;
+            (seen.end, seen.streak, seen.asked) = (end, len, end);
+            return seen.steps_ahead(len);
         }
+        match seen.range_ahead(end, len, most) {
+            range if range.is_empty() => Ahead::NOTHING,
+            range => Ahead::Range(range),
+        }
+    }
+}
+
+impl Seen {
+    fn note_step(&mut self, offset: u64) {
+        let step = i128::from(offset) - i128::from(self.offset);
+        self.steps = if step == self.step {
+            self.steps.saturating_add(1)
+        } else {
+            1
+        };
+        (self.offset, self.step) = (offset, step);
+    }
+
+    fn steps_ahead(&self, len: u64) -> Ahead {
+        let first = u64::try_from(i128::from(self.offset) + self.step);
+        match first {
+            Ok(first) if self.steps >= LIKE_STEPS => Ahead::Steps {
+                first,
+                step: self.step,
+                len,
+            },
+            _ => Ahead::NOTHING,
+        }
+    }
+
+    fn range_ahead(&mut self, end: u64, len: u64, most: u64) -> Range<u64> {
+        let seen = self;
         seen.streak = seen.streak.saturating_add(len);
         seen.end = seen.end.max(end);
         if seen.streak < PROOF {
@@ -75,7 +151,9 @@ mod tests {
         let mut asked = 0;
         for step in 0..64 {
             let range = pattern.note(step * MIB, MIB, 16 * MIB);
-            if !range.is_empty() {
+            if let Ahead::Range(range) = range
+                && !range.is_empty()
+            {
                 assert!(range.start >= asked);
                 asked = range.end;
             }
@@ -90,14 +168,31 @@ mod tests {
         for step in [0, 2, 1, 3, 5, 4] {
             pattern.note(step * MIB, MIB, 64 * MIB);
         }
-        assert!(!pattern.note(6 * MIB, MIB, 64 * MIB).is_empty());
+        assert_ne!(pattern.note(6 * MIB, MIB, 64 * MIB), Ahead::NOTHING);
     }
 
     #[test]
     fn random_reads_ask_for_nothing() {
         let pattern = Pattern::default();
         for step in [90, 10, 70, 30, 50] {
-            assert!(pattern.note(step * 100 * MIB, 4096, 16 * MIB).is_empty());
+            let ahead = pattern.note(step * step * 100 * MIB, 4096, 16 * MIB);
+            assert_eq!(ahead, Ahead::NOTHING);
         }
+    }
+
+    #[test]
+    fn equal_steps_go_on_to_either_end() {
+        let pattern = Pattern::default();
+        let mut ahead = Ahead::NOTHING;
+        for step in 1..=4 {
+            ahead = pattern.note(step * 100 * MIB, 4096, 16 * MIB);
+        }
+        let next: Vec<_> = ahead.ranges(700 * MIB + 5).collect();
+        let read = |start: u64| start..(start + 4096).min(700 * MIB + 5);
+        assert_eq!(next, [500, 600, 700].map(|place| read(place * MIB)));
+        for step in [30, 20, 10] {
+            ahead = pattern.note(step * 10 * MIB, 4096, 16 * MIB);
+        }
+        assert_eq!(ahead.ranges(u64::MAX).collect::<Vec<_>>(), [read(0)]);
     }
 }

@@ -9,12 +9,16 @@ use crate::array::decoder::Decoder;
 use crate::array::flat::Flat;
 use crate::grid::ChunkIndex;
 use crate::grid::boxes;
+use crate::prefetch::Ahead;
 
 /// Decoded bytes that are worth a hand-over to another thread.
 const BATCH: usize = 256 << 10;
 
 /// The least distance to read ahead, in bytes.
 const LEAST_AHEAD: u64 = 16 << 20;
+
+/// How many chunks are decoded ahead of a reader in equal steps where nothing comes over a network.
+const LEAST_STEPS: usize = 4;
 
 impl Flat {
     /// Has pieces decoded by the engine's threads, as far as these have room for more work.
@@ -23,7 +27,11 @@ impl Flat {
         decoder: &Decoder,
         pieces: impl Iterator<Item = ChunkIndex>,
     ) {
-        let size = (BATCH / decoder.pipeline.chunk_bytes().max(1)).max(1);
+        // What comes over a network comes side by side.
+        let size = match self.array.engine.limits.fetches {
+            0 => (BATCH / decoder.pipeline.chunk_bytes().max(1)).max(1),
+            _ => 1,
+        };
         let mut missing = pieces.filter(|&piece| !self.array.has_piece(piece));
         loop {
             let mut batch: Vec<ChunkIndex> = missing.by_ref().take(size).collect();
@@ -50,13 +58,38 @@ impl Flat {
     /// Has decoded what a reader in order will want next.
     pub(super) fn read_ahead(&self, decoder: &Decoder, range: &Range<u64>) {
         let most = self.most_ahead(decoder);
-        let ahead = self
-            .pattern
-            .note(range.start, range.end - range.start, most);
-        let ahead = ahead.start.min(self.length)..ahead.end.min(self.length);
-        if !ahead.is_empty() {
-            self.decode_beside(decoder, self.pieces(decoder, &ahead).into_iter());
+        let length = range.end - range.start;
+        let ahead = self.pattern.note(range.start, length, most);
+        match &ahead {
+            Ahead::Range(_) => {
+                let pieces = ahead
+                    .ranges(self.length)
+                    .flat_map(|range| self.pieces(decoder, &range));
+                self.decode_beside(decoder, pieces);
+            }
+            Ahead::Steps { .. } if most > 0 => self.step_ahead(decoder, &ahead),
+            Ahead::Steps { .. } => {}
         }
+    }
+
+    /// Has decoded what the next steps will want, as many pieces as come at a time.
+    fn step_ahead(&self, decoder: &Decoder, ahead: &Ahead) {
+        let size = decoder.pipeline.chunk_bytes().max(1) as u64;
+        let room = self.array.engine.limits.memory / 4 / size;
+        let wanted = (self.array.engine.limits.fetches.max(LEAST_STEPS) as u64).min(room);
+        let mut pieces: Vec<ChunkIndex> = Vec::new();
+        for range in ahead.ranges(self.length) {
+            for piece in self.pieces(decoder, &range) {
+                if !pieces.contains(&piece) {
+                    pieces.push(piece);
+                }
+            }
+            if pieces.len() as u64 >= wanted {
+                break;
+            }
+        }
+        pieces.truncate(wanted as usize);
+        self.decode_beside(decoder, pieces.into_iter());
     }
 
     /// Returns the pieces under a range.
@@ -86,6 +119,8 @@ impl Flat {
         if row > quarter {
             return 0;
         }
-        row.max(LEAST_AHEAD).min(quarter)
+        let fetches = self.array.engine.limits.fetches as u64;
+        let side_by_side = fetches.saturating_mul(decoder.pipeline.chunk_bytes() as u64);
+        row.max(LEAST_AHEAD).max(side_by_side).min(quarter)
     }
 }

@@ -53,6 +53,8 @@ pub struct Limits {
     pub max_chunk: u64,
     /// How long a read may take.
     pub timeout: Duration,
+    /// How many chunks may be fetched at a time; 0 for a store on this machine, which the cores alone limit.
+    pub fetches: usize,
 }
 
 /// What all arrays of a mount share: memory, threads, counters.
@@ -69,13 +71,14 @@ pub struct Engine {
 const MOST_AHEAD: usize = 1024;
 
 impl Engine {
-    /// Builds an engine with as many decoding threads as there are cores.
+    /// Builds an engine with as many decoding threads as there are cores, or as chunks may be fetched at a time:
+    /// a thread that waits for the network needs no core.
     pub fn new(limits: Limits, stats: Arc<Stats>) -> Arc<Engine> {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
         let budget = Budget::new(limits.memory, stats.clone());
         Arc::new(Engine {
             cache: Cache::new(budget, stats.clone()),
-            decoders: Pool::new("decode", cores, MOST_AHEAD),
+            decoders: Pool::new("decode", cores.max(limits.fetches), MOST_AHEAD),
             stats,
             limits,
             last_id: AtomicU64::new(0),

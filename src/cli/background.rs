@@ -107,7 +107,7 @@ fn spawn() -> Result<(PipeReader, Child)> {
 }
 
 /// The file may have been replaced since the program started; the kernel still has it.
-fn own_program() -> PathBuf {
+pub(super) fn own_program() -> PathBuf {
     env::current_exe()
         .ok()
         .filter(|path| path.exists())

@@ -25,11 +25,13 @@ mod plan;
 mod remote;
 mod report;
 mod run;
+mod secrets;
 mod umount;
 mod units;
 mod usage;
 
 pub use run::run;
+pub use secrets::arguments;
 
 /// Mounts Zarr stores as directories.
 #[derive(Parser, Debug)]

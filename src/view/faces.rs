@@ -132,6 +132,10 @@ pub fn open_faces(config: &FacesConfig, stats: &Arc<Stats>) -> Result<Faces> {
         memory: config.memory,
         max_chunk: config.max_chunk,
         timeout: config.timeout,
+        fetches: match store::local_folder(&config.source) {
+            Some(_) => 0,
+            None => config.store.remote.concurrency,
+        },
     };
     let arrays = Arrays::new(hierarchy.clone(), Engine::new(limits, stats.clone()));
     let files: Arc<dyn View> = Arc::new(Files::new(hierarchy, arrays, &root_name(&name), listed));

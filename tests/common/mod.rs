@@ -97,6 +97,7 @@ pub fn views_of(store: Arc<dyn Store>, timeout: Duration) -> Views {
         memory: 64 << 20,
         max_chunk: 16 << 20,
         timeout,
+        fetches: 0,
     };
     let hierarchy = Arc::new(Hierarchy::new(store.clone()));
     let arrays = Arrays::new(hierarchy.clone(), Engine::new(limits, stats.clone()));

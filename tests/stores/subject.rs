@@ -30,6 +30,8 @@ pub(crate) struct Kind {
     pub(crate) any_bytes: bool,
     /// A key may be an object and a prefix of others.
     pub(crate) both: bool,
+    /// The variable that says where its server is, if it has one.
+    pub(crate) variable: Option<&'static str>,
     /// Makes a store that holds these objects and nothing else.
     pub(crate) holding: fn(Objects) -> Subject,
 }
@@ -55,6 +57,7 @@ pub(crate) const LOCAL: Kind = Kind {
     changes: true,
     any_bytes: true,
     both: false,
+    variable: None,
     holding: |objects| local(objects, false),
 };
 
@@ -69,6 +72,7 @@ pub(crate) const MEMORY: Kind = Kind {
     changes: true,
     any_bytes: true,
     both: true,
+    variable: None,
     holding: memory,
 };
 
@@ -94,6 +98,19 @@ pub(crate) fn pattern(length: usize) -> Vec<u8> {
 }
 
 impl Kind {
+    /// Whether its server is here, if it has one; says so if not, and fails where `CI` is set.
+    pub(crate) fn is_here(&self) -> bool {
+        let Some(variable) = self.variable else {
+            return true;
+        };
+        let is_here = std::env::var_os(variable).is_some();
+        if !is_here {
+            assert!(std::env::var_os("CI").is_none(), "{variable} is not set");
+            println!("skipped: {variable}, where {} is, is not set", self.name);
+        }
+        is_here
+    }
+
     /// Returns a store that can be changed from outside, or nothing, after saying so, where there is none.
     pub(crate) fn changing(&self, objects: Objects) -> Option<Subject> {
         if !self.changes {
@@ -105,6 +122,11 @@ impl Kind {
 }
 
 impl Subject {
+    pub(crate) fn new(store: Arc<dyn Store>, writer: Box<dyn Writer>) -> Subject {
+        let writer = Some(writer);
+        Subject { store, writer }
+    }
+
     /// Returns the way in; only kinds that change have one.
     pub(crate) fn writer(&self) -> &dyn Writer {
         self.writer.as_deref().unwrap()

@@ -90,7 +90,13 @@ impl Remote {
         let connector = Connector::new(stats.clone());
         let limit = config.timeout.min(FIRST_LIMIT);
         let first = Remote::build(&address, config, &connector, (FIRST_RETRIES, limit))?;
-        let lists = first.probe(shown)?;
+        let lists = first.probe(shown).map_err(|error| match &config.endpoint {
+            Some(endpoint) if error.kind() == Kind::Unavailable => {
+                let server = crate::store::shown(endpoint);
+                Error::unavailable(shown, format!("{server}: {}", error.detail()))
+            }
+            _ => error,
+        })?;
         let store = Remote::build(&address, config, &connector, (RETRIES, config.timeout))?;
         Ok(Remote { lists, ..store })
     }

@@ -1,0 +1,134 @@
+//! Arguments that hold secrets, kept out of the list of processes.
+//!
+//! A program cannot change what `ps` shows of it, so it starts itself again with the values left out, and hands
+//! the real arguments on in a file in memory that only this user can open. The daemon inherits both.
+
+use std::env;
+use std::ffi::OsStr;
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::fs::MemfdFlags;
+use rustix::fs::memfd_create;
+
+use super::background::own_program;
+use crate::store;
+
+/// The variable with the number of the descriptor of the real arguments.
+const VARIABLE: &str = "ZARRFS_ARGUMENTS";
+
+/// Returns the arguments that were meant, the program's name first. If some are secret, starts the program again
+/// with others to show, and does not return.
+pub fn arguments() -> Vec<OsString> {
+    let given: Vec<OsString> = env::args_os().collect();
+    if let Some(real) = handed_on() {
+        return real;
+    }
+    let shown = hidden(&given);
+    if shown != given
+        && let Err(error) = start_again(&given, &shown)
+    {
+        // Better seen than not mounted.
+        eprintln!("zarrfs: arguments stay in the list of processes: {error}");
+    }
+    given
+}
+
+/// Returns the arguments that the program itself has handed on.
+fn handed_on() -> Option<Vec<OsString>> {
+    let number: u32 = env::var(VARIABLE).ok()?.parse().ok()?;
+    let text = fs::read(format!("/proc/self/fd/{number}")).ok()?;
+    let words = text.strip_suffix(b"\0")?.split(|&byte| byte == 0);
+    Some(
+        words
+            .map(|word| OsString::from_vec(word.to_vec()))
+            .collect(),
+    )
+}
+
+/// Returns only if it fails.
+fn start_again(real: &[OsString], shown: &[OsString]) -> std::io::Result<()> {
+    let mut file = fs::File::from(memfd_create("zarrfs-arguments", MemfdFlags::empty())?);
+    for word in real {
+        file.write_all(word.as_bytes())?;
+        file.write_all(b"\0")?;
+    }
+    let mut words = shown.iter();
+    let mut command = Command::new(own_program());
+    if let Some(name) = words.next() {
+        command.arg0(name);
+    }
+    command.args(words);
+    command.env(VARIABLE, file.as_raw_fd().to_string());
+    Err(command.exec())
+}
+
+/// Returns the arguments with the values of store options, and what may be secret in URLs, left out.
+fn hidden(args: &[OsString]) -> Vec<OsString> {
+    let mut before = OsStr::new("");
+    let mut shown = Vec::with_capacity(args.len());
+    for arg in args {
+        shown.push(hide(before, arg));
+        before = arg;
+    }
+    shown
+}
+
+fn hide(before: &OsStr, arg: &OsStr) -> OsString {
+    let Some(text) = arg.to_str() else {
+        return arg.to_os_string();
+    };
+    if before == "--option" {
+        return without_value(text).into();
+    }
+    if let Some(pair) = text.strip_prefix("--option=") {
+        return format!("--option={}", without_value(pair)).into();
+    }
+    if let Some((start, rest)) = text.split_once("option=") {
+        // Of a list for -o; what comes after may be the rest of a value with a comma in it.
+        return format!("{start}option={}", without_value(rest)).into();
+    }
+    if let Some((option, url)) = text.split_once('=')
+        && option.starts_with("--")
+    {
+        return format!("{option}={}", store::shown(url)).into();
+    }
+    store::shown(text).into()
+}
+
+fn without_value(pair: &str) -> String {
+    let key = pair.split('=').next().unwrap_or_default();
+    format!("{key}=")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(line: &str) -> String {
+        let words: Vec<_> = line.split(' ').map(OsString::from).collect();
+        let words = hidden(&words).into_iter().map(|word| word.into_string());
+        words.collect::<Result<Vec<_>, _>>().unwrap().join(" ")
+    }
+
+    #[test]
+    fn values_of_options_and_passwords_are_left_out() {
+        let line = "zarrfs mount https://me:hush@h/a?s=hush d --option k=hush --option=k=hush --endpoint=http://u:hush@h";
+        let expected = "zarrfs mount https://h/a d --option k= --option=k= --endpoint=http://h";
+        assert_eq!(shown(line), expected);
+        let line = "mount.zarrfs s3://b/a /mnt -o ro,option=k=hush,region=x";
+        assert_eq!(shown(line), "mount.zarrfs s3://b/a /mnt -o ro,option=k=");
+    }
+
+    #[test]
+    fn other_arguments_stay() {
+        let line = "zarrfs mount ./a@b?c /mnt --memory=1G -o allow_other,view=files";
+        assert_eq!(shown(line), line);
+    }
+}

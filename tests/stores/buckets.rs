@@ -1,0 +1,283 @@
+//! Buckets on servers: SeaweedFS, moto, Azurite and fake-gcs-server, as `scripts/servers` runs them.
+//!
+//! Every store has a prefix of its own in a bucket that all share. Objects come in by a client of the test's own.
+//! Where a server's variable is absent its cases are skipped, unless `CI` is set.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::LazyLock;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+
+use object_store::ClientOptions;
+use object_store::ObjectStore;
+use object_store::ObjectStoreExt;
+use object_store::aws::AmazonS3Builder;
+use object_store::azure::MicrosoftAzureBuilder;
+use object_store::client::HttpClient;
+use object_store::client::HttpConnector;
+use object_store::client::HttpRequest;
+use object_store::client::HttpRequestBody;
+use object_store::client::ReqwestConnector;
+use object_store::path::Path;
+use tokio::runtime::Runtime;
+use zarrfs::stats::Stats;
+use zarrfs::store::Key;
+use zarrfs::store::RemoteConfig;
+use zarrfs::store::StoreConfig;
+
+use super::subject::Kind;
+use super::subject::Objects;
+use super::subject::Subject;
+use super::subject::Writer;
+
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
+
+fn wait<T>(work: impl Future<Output = T>) -> T {
+    RUNTIME.block_on(work)
+}
+
+const PLAIN: Kind = Kind {
+    name: "a bucket",
+    changes: true,
+    any_bytes: false,
+    both: true,
+    variable: None,
+    holding: seaweedfs,
+};
+
+/// Its keys are files of folders: none is an object and a prefix at once.
+pub(crate) const SEAWEEDFS: Kind = Kind {
+    name: "s3, SeaweedFS",
+    both: false,
+    variable: Some("ZARRFS_TEST_S3"),
+    holding: seaweedfs,
+    ..PLAIN
+};
+
+pub(crate) const MOTO: Kind = Kind {
+    name: "s3, moto",
+    variable: Some("ZARRFS_TEST_MOTO"),
+    holding: moto,
+    ..PLAIN
+};
+
+pub(crate) const AZURITE: Kind = Kind {
+    name: "az, Azurite",
+    variable: Some("ZARRFS_TEST_AZURE"),
+    holding: azurite,
+    ..PLAIN
+};
+
+pub(crate) const FAKE_GCS: Kind = Kind {
+    name: "gs, fake-gcs-server",
+    variable: Some("ZARRFS_TEST_GCS"),
+    holding: fake_gcs,
+    ..PLAIN
+};
+
+const BUCKET: &str = "test";
+const KEY_ID: &str = "testkey";
+const SECRET: &str = "testsecret1234";
+
+/// Azure's account of all emulators, and its key.
+const ACCOUNT: &str = "devstoreaccount1";
+const ACCOUNT_KEY: &str =
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
+
+/// Puts and deletes by whole names.
+trait Client: Send + Sync {
+    fn put(&self, name: &str, bytes: &[u8]);
+    fn delete(&self, name: &str);
+}
+
+impl<T: ObjectStore> Client for T {
+    fn put(&self, name: &str, bytes: &[u8]) {
+        let path = Path::parse(name).unwrap();
+        wait(ObjectStoreExt::put(self, &path, bytes.to_vec().into())).unwrap();
+    }
+
+    fn delete(&self, name: &str) {
+        let path = Path::parse(name).unwrap();
+        wait(ObjectStoreExt::delete(self, &path)).unwrap();
+    }
+}
+
+/// Google's JSON interface, the only one by which fake-gcs-server takes objects.
+struct Json {
+    http: HttpClient,
+    endpoint: String,
+}
+
+impl Json {
+    fn send(&self, method: &str, url: String, bytes: &[u8]) {
+        let body = HttpRequestBody::from(bytes.to_vec());
+        let mut request = HttpRequest::new(body);
+        *request.method_mut() = method.parse().unwrap();
+        *request.uri_mut() = url.parse().unwrap();
+        let answer = wait(self.http.execute(request)).unwrap();
+        assert!(
+            answer.status().is_success(),
+            "{method} {url}: {}",
+            answer.status()
+        );
+    }
+}
+
+/// Escapes every byte that means something in a URL.
+fn escaped(name: &str) -> String {
+    let escape = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => (byte as char).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    name.bytes().map(escape).collect()
+}
+
+impl Client for Json {
+    fn put(&self, name: &str, bytes: &[u8]) {
+        let (endpoint, name) = (&self.endpoint, escaped(name));
+        let query = format!("uploadType=media&name={name}");
+        let url = format!("{endpoint}/upload/storage/v1/b/{BUCKET}/o?{query}");
+        self.send("POST", url, bytes);
+    }
+
+    fn delete(&self, name: &str) {
+        let (endpoint, name) = (&self.endpoint, escaped(name));
+        self.send(
+            "DELETE",
+            format!("{endpoint}/storage/v1/b/{BUCKET}/o/{name}"),
+            b"",
+        );
+    }
+}
+
+/// A prefix of a bucket.
+struct Place {
+    client: Box<dyn Client>,
+    prefix: String,
+}
+
+impl Place {
+    fn name(&self, key: &Key) -> String {
+        format!(
+            "{}/{}",
+            self.prefix,
+            str::from_utf8(key.as_bytes()).unwrap()
+        )
+    }
+}
+
+impl Writer for Place {
+    fn replace(&self, key: &Key, bytes: &[u8]) {
+        self.client.put(&self.name(key), bytes);
+    }
+
+    fn overwrite(&self, key: &Key, bytes: &[u8]) {
+        self.replace(key, bytes);
+    }
+
+    fn erase(&self, key: &Key) {
+        self.client.delete(&self.name(key));
+    }
+}
+
+/// Makes a prefix that holds the objects, and opens it.
+fn holding(
+    scheme: &str,
+    client: Box<dyn Client>,
+    remote: RemoteConfig,
+    objects: Objects,
+) -> Subject {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let prefix = format!("rust-{}-{count}", std::process::id());
+    let place = Place { client, prefix };
+    for (name, bytes) in objects {
+        place.replace(&Key::new(*name).unwrap(), bytes);
+    }
+    // A prefix is there as long as a key lies below it.
+    let stand_in = Key::new("stand-in").unwrap();
+    if objects.is_empty() {
+        place.replace(&stand_in, b"");
+    }
+    let config = StoreConfig {
+        remote,
+        ..StoreConfig::default()
+    };
+    let url = format!("{scheme}://{BUCKET}/{}", place.prefix);
+    let store = zarrfs::store::open(&url, &config, &Arc::new(Stats::default())).unwrap();
+    if objects.is_empty() {
+        place.erase(&stand_in);
+    }
+    Subject::new(store, Box::new(place))
+}
+
+fn server(variable: &str) -> String {
+    std::env::var(variable).unwrap()
+}
+
+fn options(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    let owned = |(name, value): &(&str, &str)| (name.to_string(), value.to_string());
+    pairs.iter().map(owned).collect()
+}
+
+/// Answers are not remembered, so that changes are seen.
+fn remote(endpoint: String, pairs: &[(&str, &str)]) -> RemoteConfig {
+    RemoteConfig {
+        options: options(pairs),
+        endpoint: Some(endpoint),
+        metadata_ttl: std::time::Duration::ZERO,
+        ..RemoteConfig::default()
+    }
+}
+
+fn seaweedfs(objects: Objects) -> Subject {
+    s3(server("ZARRFS_TEST_S3"), objects)
+}
+
+fn moto(objects: Objects) -> Subject {
+    s3(server("ZARRFS_TEST_MOTO"), objects)
+}
+
+fn s3(endpoint: String, objects: Objects) -> Subject {
+    let client = AmazonS3Builder::new()
+        .with_bucket_name(BUCKET)
+        .with_endpoint(&endpoint)
+        .with_region("us-east-1")
+        .with_access_key_id(KEY_ID)
+        .with_secret_access_key(SECRET)
+        .with_allow_http(true)
+        .build()
+        .unwrap();
+    let keys = [
+        ("access_key_id", KEY_ID),
+        ("secret_access_key", SECRET),
+        ("region", "us-east-1"),
+    ];
+    holding("s3", Box::new(client), remote(endpoint, &keys), objects)
+}
+
+fn azurite(objects: Objects) -> Subject {
+    let endpoint = format!("{}/{ACCOUNT}", server("ZARRFS_TEST_AZURE"));
+    let client = MicrosoftAzureBuilder::new()
+        .with_container_name(BUCKET)
+        .with_account(ACCOUNT)
+        .with_access_key(ACCOUNT_KEY)
+        .with_endpoint(endpoint.clone())
+        .with_allow_http(true)
+        .build()
+        .unwrap();
+    let keys = [("account_name", ACCOUNT), ("account_key", ACCOUNT_KEY)];
+    holding("az", Box::new(client), remote(endpoint, &keys), objects)
+}
+
+fn fake_gcs(objects: Objects) -> Subject {
+    let endpoint = server("ZARRFS_TEST_GCS");
+    let client = Json {
+        http: ReqwestConnector::default()
+            .connect(&ClientOptions::new().with_allow_http(true))
+            .unwrap(),
+        endpoint: endpoint.clone(),
+    };
+    holding("gs", Box::new(client), remote(endpoint, &[]), objects)
+}
