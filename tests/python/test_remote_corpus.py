@@ -5,19 +5,19 @@ import subprocess
 import pytest
 
 import corpus
-import remote
+import places
 
 DOCUMENTS = ("zarr.json", ".zgroup", ".zarray")
 
 
 @pytest.fixture(scope="module")
-def places(corpus_folder):
+def corpus_at(corpus_folder):
     """Returns a function that gives a place of that name with the whole corpus, uploaded once."""
     made = {}
 
     def place(name):
         if name not in made:
-            new = remote.PLACES[name]()
+            new = places.PLACES[name]()
             new.upload(corpus_folder)
             made[name] = new
         return made[name]
@@ -26,9 +26,9 @@ def places(corpus_folder):
 
 
 @pytest.fixture(scope="module", params=["s3", "nginx-autoindex"])
-def whole(request, places):
+def whole(request, corpus_at):
     """Returns a place that lists, and one mount of the whole corpus there."""
-    place = places(request.param)
+    place = corpus_at(request.param)
     with place.mount() as mount:
         yield place, mount
 
@@ -79,10 +79,10 @@ def is_reachable(store, entry):
     return all(any((folder / name).is_file() for name in DOCUMENTS) for folder in folders)
 
 
-def test_arrays_from_a_place_without_listings(corpus_store, places, corpus_folder):
+def test_arrays_from_a_place_without_listings(corpus_store, corpus_at, corpus_folder):
     name, entries = corpus_store
     entries = [entry for entry in entries if is_reachable(corpus_folder / name, entry)]
     if not entries:
         return
-    with places("nginx").mount(under=name) as mount:
+    with corpus_at("nginx").mount(under=name) as mount:
         assert not faults(entries, mount.files, mount.store)

@@ -12,7 +12,7 @@ import zarr
 
 import corpus
 import layout
-import remote
+import places
 from mounting import Daemon, wait_until
 from servers.hadro import Hadro
 from servers.programs import Absent
@@ -51,7 +51,7 @@ def hadro(tmp_path):
         server.stop()
 
 
-class Bucket(remote.Place):
+class Bucket(places.Place):
     """A bucket of a hadro."""
 
     def __init__(self, server, name):
