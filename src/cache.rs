@@ -5,6 +5,7 @@
 //! waiters of a flight get its value, not a second look.
 
 use std::collections::HashMap;
+use std::collections::HashSet;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::Condvar;
@@ -112,16 +113,24 @@ impl Drop for Permit {
     }
 }
 
+/// What is done with a value that makes room for others.
+type Farewell<K, V> = Box<dyn Fn(&K, &V) + Send + Sync>;
+
 /// Values by key, as many as the budget allows.
 pub struct Cache<K, V> {
     budget: Arc<Budget>,
     stats: Arc<Stats>,
     state: Mutex<State<K, V>>,
+    farewell: Option<Farewell<K, V>>,
+    /// Signals that a value has left.
+    left: Condvar,
 }
 
 struct State<K, V> {
     values: LruCache<K, V>,
     flights: HashMap<K, Arc<Flight<V>>>,
+    /// Keys whose values are on their way out.
+    leaving: HashSet<K>,
 }
 
 /// A value on its way, and those who wait for it.
@@ -188,18 +197,44 @@ impl<K: Hash + Eq + Clone, V: Clone> Drop for Landing<'_, K, V> {
     }
 }
 
+/// Notes that a value has left, whatever happened on its way out.
+struct Leaving<'a, K: Hash + Eq + Clone, V: Clone> {
+    cache: &'a Cache<K, V>,
+    key: K,
+}
+
+impl<K: Hash + Eq + Clone, V: Clone> Drop for Leaving<'_, K, V> {
+    fn drop(&mut self) {
+        lock(&self.cache.state).leaving.remove(&self.key);
+        self.cache.left.notify_all();
+    }
+}
+
 impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
     /// Builds an empty cache.
     pub fn new(budget: Arc<Budget>, stats: Arc<Stats>) -> Cache<K, V> {
         let state = State {
             values: LruCache::unbounded(),
             flights: HashMap::new(),
+            leaving: HashSet::new(),
         };
         Cache {
             budget,
             stats,
             state: Mutex::new(state),
+            farewell: None,
+            left: Condvar::new(),
         }
+    }
+
+    /// Has `farewell` called with each value that makes room for others, without any lock; nobody loads the
+    /// value anew before it returns.
+    pub fn when_leaving(
+        mut self,
+        farewell: impl Fn(&K, &V) + Send + Sync + 'static,
+    ) -> Cache<K, V> {
+        self.farewell = Some(Box::new(farewell));
+        self
     }
 
     /// Returns the budget that values are counted in.
@@ -212,10 +247,10 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
         lock(&self.state).values.get(key).cloned()
     }
 
-    /// Whether a value is there or on its way.
+    /// Whether a value is there or on its way, in or out.
     pub fn has(&self, key: &K) -> bool {
         let state = lock(&self.state);
-        state.values.contains(key) || state.flights.contains_key(key)
+        state.values.contains(key) || state.flights.contains_key(key) || state.leaving.contains(key)
     }
 
     /// Forgets a value.
@@ -232,7 +267,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
         deadline: Instant,
         loader: impl FnOnce() -> Result<V>,
     ) -> Result<V> {
-        let mut state = lock(&self.state);
+        let mut state = self.settled(key, deadline);
         if let Some(value) = state.values.get(key) {
             return Ok(value.clone());
         }
@@ -255,6 +290,20 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
         }
         landing.flight.land(loaded.clone());
         loaded
+    }
+
+    /// Waits until the value under `key` is not on its way out, at most until `deadline`.
+    fn settled(&self, key: &K, deadline: Instant) -> MutexGuard<'_, State<K, V>> {
+        let mut state = lock(&self.state);
+        while state.leaving.contains(key) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let woken = self.left.wait_timeout(state, left);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state
     }
 
     /// Takes room in the budget: what was used least goes, and if that is not enough, waits for those who
@@ -288,10 +337,20 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
 
     /// Drops the value that was used least; false if there is none.
     fn evict(&self) -> bool {
-        let Some(value) = lock(&self.state).values.pop_lru() else {
+        let mut state = lock(&self.state);
+        let Some((key, value)) = state.values.pop_lru() else {
             return false;
         };
         self.stats.cache_evicted_chunks.add(1);
+        if let Some(farewell) = &self.farewell {
+            state.leaving.insert(key.clone());
+            drop(state);
+            let leaving = Leaving { cache: self, key };
+            farewell(&leaving.key, &value);
+        } else {
+            drop(state);
+        }
+        // Gives room back to the budget, without the lock.
         drop(value);
         true
     }
@@ -350,6 +409,30 @@ mod tests {
             cache.reserve(21, soon()).err().map(|error| error.kind()),
             Some(Kind::TooLarge)
         );
+    }
+
+    #[test]
+    fn nobody_loads_what_is_on_its_way_out() {
+        let (said, heard) = std::sync::mpsc::channel();
+        let kept = Arc::new(Mutex::new(Vec::new()));
+        let keeper = kept.clone();
+        let cache = cache(20).when_leaving(move |key, _| {
+            said.send(*key).unwrap();
+            thread::sleep(Duration::from_millis(50));
+            lock(&keeper).push(*key);
+        });
+        load(&cache, 1).unwrap();
+        load(&cache, 2).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| load(&cache, 3).unwrap());
+            assert_eq!(heard.recv(), Ok(1));
+            assert!(cache.has(&1));
+            let again = cache.load(&1, soon(), || {
+                assert_eq!(*lock(&kept), [1], "loaded before it had left");
+                Ok(Arc::new((1, cache.reserve(10, soon())?)))
+            });
+            assert_eq!(again.unwrap().0, 1);
+        });
     }
 
     #[test]

@@ -26,12 +26,20 @@ struct Seen {
     end: u64,
     /// Bytes read in order so far.
     streak: u64,
+    /// Where the reading in order began.
+    began: u64,
+    /// Length of the last read.
+    length: u64,
     /// Up to where reading ahead was asked for.
     asked: u64,
     /// Where the last read began, how far from the one before, and how often in a row so far.
     offset: u64,
     step: i128,
     steps: u32,
+    /// Up to where every read was answered.
+    done: u64,
+    /// Ranges after that which were answered.
+    beyond: Vec<Range<u64>>,
 }
 
 /// What comes next.
@@ -77,6 +85,9 @@ const MOST_STEPS: u32 = 4096;
 /// How many equal steps are a pattern.
 const LIKE_STEPS: u32 = 3;
 
+/// The most ranges that are remembered beyond one that is not answered.
+const MOST_BEYOND: usize = 64;
+
 impl Pattern {
     /// Notes a read and returns what to read ahead now. `most` is the longest distance, in bytes, between a reader
     /// in order and what is read ahead.
@@ -87,12 +98,39 @@ impl Pattern {
         seen.note_step(offset);
         if !expected.contains(&offset) {
             (seen.end, seen.streak, seen.asked) = (end, len, end);
+            (seen.began, seen.length, seen.done) = (offset, len, offset);
+            seen.beyond.clear();
             return seen.steps_ahead(len);
         }
         match seen.range_ahead(end, len, most) {
             range if range.is_empty() => Ahead::NOTHING,
             range => Ahead::Range(range),
         }
+    }
+
+    /// Notes that a read was answered.
+    pub fn note_answer(&self, range: Range<u64>) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.beyond.push(range);
+        seen.beyond.sort_unstable_by_key(|range| range.start);
+        let mut done = seen.done;
+        seen.beyond.retain(|range| {
+            let joins = range.start <= done;
+            done = if joins { done.max(range.end) } else { done };
+            !joins
+        });
+        seen.done = done;
+        seen.beyond.truncate(MOST_BEYOND);
+    }
+
+    /// Returns where the bytes begin that a reader in order has still to get; nothing if the file is not read in
+    /// order.
+    pub fn rest(&self) -> Option<u64> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let in_order = seen.streak >= PROOF || (seen.began == 0 && seen.streak > 0);
+        // What the kernel had already, it never asks for.
+        let slack = SLACK.max(seen.length.saturating_mul(2));
+        in_order.then_some(seen.done.max(seen.end.saturating_sub(slack)))
     }
 }
 
@@ -123,6 +161,7 @@ impl Seen {
         let seen = self;
         seen.streak = seen.streak.saturating_add(len);
         seen.end = seen.end.max(end);
+        seen.length = len;
         if seen.streak < PROOF {
             return end..end;
         }
@@ -169,6 +208,28 @@ mod tests {
             pattern.note(step * MIB, MIB, 64 * MIB);
         }
         assert_ne!(pattern.note(6 * MIB, MIB, 64 * MIB), Ahead::NOTHING);
+    }
+
+    #[test]
+    fn who_reads_in_order_has_the_rest_to_read() {
+        let pattern = Pattern::default();
+        assert_eq!(pattern.rest(), None);
+        pattern.note(0, 4096, 0);
+        assert_eq!(pattern.rest(), Some(0));
+        for step in 0..16 {
+            pattern.note(step * MIB, MIB, 0);
+        }
+        assert_eq!(pattern.rest(), Some(16 * MIB - SLACK), "none was answered");
+        for step in [13, 15] {
+            pattern.note_answer(step * MIB..(step + 1) * MIB);
+        }
+        assert_eq!(pattern.rest(), Some(12 * MIB));
+        pattern.note_answer(0..13 * MIB);
+        assert_eq!(pattern.rest(), Some(14 * MIB));
+        pattern.note_answer(14 * MIB..15 * MIB);
+        assert_eq!(pattern.rest(), Some(16 * MIB));
+        pattern.note(900 * MIB, 4096, 0);
+        assert_eq!(pattern.rest(), None);
     }
 
     #[test]

@@ -77,6 +77,26 @@ counters! {
     http_requests,
     /// Time spent waiting for the store.
     store_nanoseconds,
+    /// Objects and ranges found in `--cache-dir`.
+    disk_hit_requests,
+    /// Bytes that these had.
+    disk_hit_bytes,
+    /// Objects and ranges not found there.
+    disk_miss_requests,
+    /// Bytes written there.
+    disk_written_bytes,
+    /// Files there that made room for others.
+    disk_evicted_entries,
+    /// Files there that were not what they had been.
+    disk_corrupt_entries,
+    /// Bytes that all processes together hold there.
+    disk_held_bytes,
+    /// The limit that `--cache-size` sets.
+    disk_limit_bytes,
+    /// Decoded chunks that left the memory for `--cache-dir`.
+    spill_written_chunks,
+    /// Decoded chunks that came back from there.
+    spill_hit_chunks,
     /// Decoded chunks found in memory.
     cache_hit_chunks,
     /// Decoded chunks not found in memory.

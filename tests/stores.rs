@@ -15,6 +15,8 @@ mod names;
 mod objects;
 #[path = "stores/readers.rs"]
 mod readers;
+#[path = "stores/servers.rs"]
+mod servers;
 #[path = "stores/subject.rs"]
 mod subject;
 #[path = "stores/threads.rs"]
@@ -83,7 +85,15 @@ conforms!(local_folder_with_links, subject::LOCAL_FOLLOWING);
 conforms!(memory, subject::MEMORY);
 conforms!(counted_local_folder, subject::COUNTED_LOCAL);
 conforms!(counted_memory, subject::COUNTED_MEMORY);
+conforms!(kept_memory, subject::KEPT_MEMORY);
+conforms!(ahead_of_memory, subject::AHEAD);
+conforms!(memo_of_nothing, subject::MEMO_OF_NOTHING);
+conforms!(memo, subject::MEMO);
 conforms!(s3_seaweedfs, buckets::SEAWEEDFS);
 conforms!(s3_moto, buckets::MOTO);
 conforms!(azure, buckets::AZURITE);
 conforms!(google, buckets::FAKE_GCS);
+conforms!(webdav, servers::WEBDAV);
+conforms!(nginx, servers::NGINX);
+conforms!(nginx_with_index_pages, servers::NGINX_AUTOINDEX);
+conforms!(python_http_server, servers::HTTP_SERVER);

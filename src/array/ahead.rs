@@ -60,6 +60,7 @@ impl Flat {
         let most = self.most_ahead(decoder);
         let length = range.end - range.start;
         let ahead = self.pattern.note(range.start, length, most);
+        self.note_rest();
         match &ahead {
             Ahead::Range(_) => {
                 let pieces = ahead
@@ -90,6 +91,20 @@ impl Flat {
         }
         pieces.truncate(wanted as usize);
         self.decode_beside(decoder, pieces.into_iter());
+    }
+
+    /// Notes that a range was read.
+    pub(super) fn note_answer(&self, range: &Range<u64>) {
+        if self.array.origin.is_some() {
+            self.pattern.note_answer(range.clone());
+            self.note_rest();
+        }
+    }
+
+    fn note_rest(&self) {
+        if let Some(origin) = &self.array.origin {
+            origin.note(self.number, &self.region, self.pattern.rest());
+        }
     }
 
     /// Returns the pieces under a range.

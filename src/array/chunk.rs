@@ -15,6 +15,7 @@ use crate::array::decoder::Decoder;
 use crate::array::decoder::leave;
 use crate::array::generation::Generation;
 use crate::array::shard::Index;
+use crate::array::spill::Origin;
 use crate::buffer;
 use crate::cache::Permit;
 use crate::codec::Pipeline;
@@ -39,6 +40,10 @@ pub enum Chunk {
 pub struct Decoded {
     bytes: Vec<u8>,
     version: Version,
+    /// Of what array it is, if it may go to disk.
+    pub(super) origin: Option<Arc<Origin>>,
+    /// Whether it came from there.
+    pub(super) is_on_disk: bool,
     _room: Permit,
 }
 
@@ -52,6 +57,11 @@ impl Decoded {
     /// Returns the elements.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// Returns of which content it is.
+    pub(super) fn version(&self) -> Version {
+        self.version
     }
 }
 
@@ -81,6 +91,8 @@ pub(super) struct Load<'a> {
     /// Decodes the stored chunk.
     pub(super) pipeline: Arc<Pipeline>,
     pub(super) place: &'a Place,
+    /// The version that the stored chunk has, if that is known.
+    known: Option<Version>,
     pub(super) deadline: Instant,
 }
 
@@ -115,7 +127,7 @@ impl OpenArray {
         match generation {
             Generation::Known(None) => {
                 self.engine.stats.missing_chunks.add(1);
-                return Ok(Chunk::Fill);
+                Ok(Chunk::Fill)
             }
             Generation::Known(Some(version)) => {
                 if let Some(decoded) = self.cached(piece, version) {
@@ -123,10 +135,10 @@ impl OpenArray {
                     return Ok(Chunk::Data(decoded));
                 }
                 self.forget_other(piece, version);
+                self.load(decoder, piece, &place, Some(version))
             }
-            Generation::Unknown | Generation::Stale => {}
+            Generation::Unknown | Generation::Stale => self.load(decoder, piece, &place, None),
         }
-        self.load(decoder, piece, &place)
     }
 
     fn cached(&self, piece: ChunkIndex, version: Version) -> Option<Arc<Decoded>> {
@@ -198,7 +210,13 @@ impl OpenArray {
         }
     }
 
-    fn load(&self, decoder: &Decoder, piece: ChunkIndex, place: &Place) -> Result<Chunk> {
+    fn load(
+        &self,
+        decoder: &Decoder,
+        piece: ChunkIndex,
+        place: &Place,
+        known: Option<Version>,
+    ) -> Result<Chunk> {
         self.engine.stats.cache_miss_chunks.add(1);
         let deadline = self.engine.deadline();
         let loaded = self
@@ -209,11 +227,13 @@ impl OpenArray {
                     decoder,
                     pipeline: decoder.pipeline_of(ChunkIndex(place.stored))?,
                     place,
+                    known,
                     deadline,
                 };
-                let decoded = match load.pipeline.shards() {
-                    [] => self.load_whole(&load)?,
-                    _ => self.load_inner(&load)?,
+                let decoded = match (self.load_spilled(piece, &load)?, load.pipeline.shards()) {
+                    (Some(decoded), _) => Some(decoded),
+                    (None, []) => self.load_whole(&load)?,
+                    (None, _) => self.load_inner(&load)?,
                 };
                 decoded
                     .map(|decoded| Cached::Chunk(Arc::new(decoded)))
@@ -231,6 +251,32 @@ impl OpenArray {
                 "an index where a chunk is due",
             )),
         }
+    }
+
+    /// Returns a piece that was decoded before and is of the current content, from disk.
+    fn load_spilled(&self, piece: ChunkIndex, load: &Load) -> Result<Option<Decoded>> {
+        let (Some(spill), Some(origin), Some(version)) =
+            (&self.engine.spill, &self.origin, load.known)
+        else {
+            return Ok(None);
+        };
+        let length = load.pipeline.chunk_bytes();
+        if !spill.has(origin, piece.0) {
+            return Ok(None);
+        }
+        let room = self.engine.cache.reserve(length as u64, load.deadline);
+        let mut room = room.map_err(|error| error.about(&self.found.path))?;
+        let Some(bytes) = spill.find(origin, piece.0, (version, length)) else {
+            return Ok(None);
+        };
+        room.shrink(bytes.capacity() as u64);
+        Ok(Some(Decoded {
+            bytes,
+            version,
+            origin: Some(origin.clone()),
+            is_on_disk: true,
+            _room: room,
+        }))
     }
 
     /// Fetches and decodes a stored chunk as a whole.
@@ -313,6 +359,8 @@ impl OpenArray {
         Ok(Decoded {
             bytes,
             version,
+            origin: self.origin.clone(),
+            is_on_disk: false,
             _room: room,
         })
     }

@@ -7,6 +7,8 @@
 use std::ops::Deref;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use crate::array::OpenArray;
@@ -51,8 +53,21 @@ pub struct Flat {
     pub(super) region: Region,
     pub(super) length: u64,
     pub(super) pattern: Pattern,
+    /// Tells this file from others.
+    pub(super) number: usize,
     /// Whether reads go straight to the stored chunks.
     direct: bool,
+}
+
+/// The number of the next flat file.
+static LAST: AtomicUsize = AtomicUsize::new(0);
+
+impl Drop for Flat {
+    fn drop(&mut self) {
+        if let Some(origin) = &self.array.origin {
+            origin.note(self.number, &self.region, None);
+        }
+    }
 }
 
 /// Runs shorter than this are not worth a place in a system call of their own, in bytes.
@@ -78,6 +93,7 @@ impl Flat {
             region,
             length,
             pattern: Pattern::default(),
+            number: LAST.fetch_add(1, Ordering::Relaxed),
         })
     }
 
@@ -118,10 +134,11 @@ impl Flat {
             .add(pieces.len() as u64);
         self.read_ahead(decoder, &range);
         let mut pieces = pieces.into_iter();
-        self.assemble(decoder, &range, &parts, |_| {
+        let span = self.assemble(decoder, &range, &parts, |_| {
             pieces.next().ok_or_else(|| Error::invalid("", "no piece"))
-        })
-        .ok()
+        });
+        self.note_answer(&range);
+        span.ok()
     }
 
     /// Returns the bytes of a range; fetches and decodes what is missing. The range must lie in the file.
@@ -148,9 +165,11 @@ impl Flat {
         }
         self.decode_beside(decoder, parts.iter().skip(1).map(|part| part.piece));
         self.read_ahead(decoder, &range);
-        self.assemble(decoder, &range, &parts, |piece| {
+        let span = self.assemble(decoder, &range, &parts, |piece| {
             self.array.piece(decoder, piece)
-        })
+        });
+        self.note_answer(&range);
+        span
     }
 
     /// Returns the elements that hold a range of bytes.

@@ -22,6 +22,8 @@ use crate::array::chunk::Cached;
 use crate::array::decoder::Decoder;
 use crate::array::generation::Generations;
 use crate::array::opened::Opened;
+use crate::array::spill::Origin;
+use crate::array::spill::Spill;
 use crate::cache::Budget;
 use crate::cache::Cache;
 use crate::error::Error;
@@ -34,6 +36,7 @@ use crate::model::Array;
 use crate::pool::Pool;
 use crate::stats::Stats;
 use crate::store::Key;
+use crate::store::disk::Drawer;
 
 mod ahead;
 pub mod chunk;
@@ -43,6 +46,7 @@ pub mod generation;
 mod opened;
 pub mod ragged;
 mod shard;
+mod spill;
 
 /// Limits of decoding.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +64,8 @@ pub struct Limits {
 /// What all arrays of a mount share: memory, threads, counters.
 pub struct Engine {
     cache: Cache<CacheKey, Cached>,
+    /// Where decoded pieces go that memory has no room for.
+    spill: Option<Arc<Spill>>,
     /// Decodes what will be read next on the other cores.
     decoders: Pool,
     stats: Arc<Stats>,
@@ -74,10 +80,21 @@ impl Engine {
     /// Builds an engine with as many decoding threads as there are cores, or as chunks may be fetched at a time:
     /// a thread that waits for the network needs no core.
     pub fn new(limits: Limits, stats: Arc<Stats>) -> Arc<Engine> {
+        Engine::spilling(limits, stats, None)
+    }
+
+    /// Like `new`; decoded pieces that memory has no room for while they are read go to `drawer`.
+    pub fn spilling(limits: Limits, stats: Arc<Stats>, drawer: Option<Drawer>) -> Arc<Engine> {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
         let budget = Budget::new(limits.memory, stats.clone());
+        let spill = drawer.map(|drawer| Arc::new(Spill(drawer)));
+        let cache = Cache::new(budget, stats.clone());
         Arc::new(Engine {
-            cache: Cache::new(budget, stats.clone()),
+            cache: match &spill {
+                Some(spill) => spill::catch(cache, spill),
+                None => cache,
+            },
+            spill,
             decoders: Pool::new("decode", cores.max(limits.fetches), MOST_AHEAD),
             stats,
             limits,
@@ -142,6 +159,8 @@ pub struct OpenArray {
     element: usize,
     stored: Result<Grid>,
     decoder: Result<Decoder>,
+    /// Of what the pieces are that may go to disk; nothing if none do.
+    origin: Option<Arc<Origin>>,
     generations: Generations,
     opened: Opened,
     /// Lengths of files that are known only once they were read, and of which content.
@@ -161,7 +180,16 @@ impl OpenArray {
             let decoder = Decoder::new(&array, stored, &engine.limits);
             decoder.map_err(|error| error.about(&found.path))
         });
+        let origin = engine.spill.as_ref().and_then(|_| {
+            let decoder = decoder.as_ref().ok()?;
+            let element = array.element_size().ok()?;
+            let (path, metadata) = (found.path.clone(), found.version);
+            // The bytes of an uncompressed chunk are on disk as they were stored.
+            let is_same = decoder.pipeline.is_identity() && decoder.pipeline.shards().is_empty();
+            (!is_same).then(|| Origin::new(path, metadata, element, decoder.pieces.clone()))
+        });
         Ok(OpenArray {
+            origin,
             id: engine.last_id.fetch_add(1, Ordering::Relaxed) + 1,
             element: array.element_size().unwrap_or(0),
             stored,

@@ -63,7 +63,7 @@ pub enum Command {
 
 const OPTIONS: &str = "\
 Options of -o: view, files, memory, max_chunk, timeout, formats, dialect, log, uid, gid, umask, option, endpoint, \
-region, metadata_ttl and concurrency (each with =VALUE), allow_other, follow_symlinks, consolidated, no_fallback, \
+region, metadata_ttl, concurrency, cache_dir and cache_size (each with =VALUE), allow_other, follow_symlinks, consolidated, no_fallback, \
 anon and immutable as above; fsname=NAME, the source that the table of mounts shows; \
 readahead=SIZE, how far the kernel reads ahead (1M; only root can set it); nonempty, mount over what DIR \
 holds; ro, noexec, noatime, sync, dirsync; verbose. Options of fstab that concern others (auto, user, nofail, \

@@ -66,6 +66,7 @@ struct Target {
 fn serve(plan: &Plan, parent: Option<&Parent>) -> Result<()> {
     log_target::start(plan.log.as_deref(), parent.is_none(), plan.verbose)?;
     let stats = Arc::new(Stats::default());
+    check_cache(plan)?;
     let faces = faces::open_faces(&plan.faces(), &stats)?;
     let targets = targets(plan)?;
     if plan.fake {
@@ -77,6 +78,20 @@ fn serve(plan: &Plan, parent: Option<&Parent>) -> Result<()> {
     }
     announce(plan, parent)?;
     server.wait(|| notify::tell("STOPPING=1"));
+    Ok(())
+}
+
+/// Refuses a cache that a mount would hide, or that would be part of what is mounted.
+fn check_cache(plan: &Plan) -> Result<()> {
+    let Some(cache) = &plan.store.remote.cache_dir else {
+        return Ok(());
+    };
+    let place = store::local_place(&plan.source);
+    let mounts = [Some(&plan.dir), plan.files.as_ref()];
+    let within = mounts.into_iter().flatten().map(|dir| (dir, "mountpoint"));
+    for (dir, what) in within.chain(place.as_ref().map(|place| (place, "store"))) {
+        mountpoint::check_outside(cache, dir, what)?;
+    }
     Ok(())
 }
 

@@ -52,9 +52,11 @@ const IGNORED: [&str; 34] = [
     "comment",
 ];
 
-const KNOWN: [&str; 31] = [
+const KNOWN: [&str; 33] = [
     "allow_other",
     "anon",
+    "cache_dir",
+    "cache_size",
     "concurrency",
     "consolidated",
     "dialect",

@@ -77,7 +77,8 @@ impl Plan {
             formats: args.formats.clone(),
             store: StoreConfig {
                 follow_symlinks: args.follow_symlinks,
-                remote: args.remote.config(args.timeout),
+                remote: args.remote.config(args.timeout)?,
+                ..StoreConfig::default()
             },
             hierarchy: HierarchyConfig {
                 dialect: args.dialect,

@@ -1,10 +1,13 @@
 //! The options of stores on the network: their definitions, and what they mean.
 
+use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ArgAction;
 use clap::Args;
 
+use super::plan;
 use super::units;
 use crate::error::Error;
 use crate::error::Result;
@@ -35,6 +38,12 @@ pub struct RemoteArgs {
     /// The most requests to the store at a time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024), default_value = "32")]
     pub concurrency: u16,
+    /// Keep what was read in this folder, for later mounts and for decoded chunks that memory has no room for
+    #[arg(long, value_name = "PATH")]
+    pub cache_dir: Option<PathBuf>,
+    /// The most that the folder takes
+    #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "10G")]
+    pub cache_size: u64,
 }
 
 /// Answers of a store that never changes are true for this long.
@@ -42,8 +51,10 @@ const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 impl RemoteArgs {
     /// Returns what the store layer needs; a request takes at most `timeout`.
-    pub(super) fn config(&self, timeout: Duration) -> RemoteConfig {
-        RemoteConfig {
+    pub(super) fn config(&self, timeout: Duration) -> Result<RemoteConfig> {
+        Ok(RemoteConfig {
+            cache_dir: self.cache_dir.as_deref().map(plan::absolute).transpose()?,
+            cache_size: self.cache_size,
             options: self.settings.clone(),
             anonymous: self.anon,
             endpoint: self.endpoint.clone(),
@@ -55,7 +66,7 @@ impl RemoteArgs {
             } else {
                 self.metadata_ttl
             },
-        }
+        })
     }
 }
 
@@ -89,6 +100,8 @@ pub(super) fn apply_value(config: &mut RemoteConfig, name: &str, value: &str) ->
         "region" => config.region = Some(value.to_string()),
         "metadata_ttl" => config.metadata_ttl = units::duration(value)?,
         "concurrency" => config.concurrency = concurrency(value)?,
+        "cache_dir" => config.cache_dir = Some(plan::absolute(Path::new(value))?),
+        "cache_size" => config.cache_size = units::size(value)?,
         _ => return Ok(false),
     }
     Ok(true)
@@ -127,6 +140,15 @@ pub(super) fn shown(config: &RemoteConfig) -> Vec<(&'static str, String)> {
         ("region", config.region.clone().unwrap_or_default()),
         ("metadata_ttl", ttl),
         ("concurrency", config.concurrency.to_string()),
+        (
+            "cache_dir",
+            config
+                .cache_dir
+                .as_deref()
+                .map(|path| path.display().to_string())
+                .unwrap_or_default(),
+        ),
+        ("cache_size", units::show_size(config.cache_size)),
     ]
 }
 

@@ -54,6 +54,24 @@ pub fn check_apart(first: &Path, second: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Checks that the cache at `cache`, which need not be there yet, does not lie in `dir`.
+pub fn check_outside(cache: &Path, dir: &Path, what: &str) -> Result<()> {
+    // What is wrong with the directory itself, others say.
+    let Ok(dir) = resolve(dir) else {
+        return Ok(());
+    };
+    // Links count as far as the path is there.
+    let there = cache.ancestors().find_map(|there| {
+        let resolved = fs::canonicalize(there).ok()?;
+        Some(resolved.join(cache.strip_prefix(there).ok()?))
+    });
+    if there.as_deref().unwrap_or(cache).starts_with(&dir) {
+        let text = format!("--cache-dir lies in the {what} {}", shown(&dir));
+        return Err(Error::invalid(shown(cache), text));
+    }
+    Ok(())
+}
+
 /// Returns the path without symbolic links; also of a mount whose daemon is gone.
 pub fn resolve(dir: &Path) -> Result<PathBuf> {
     let resolved = match fs::canonicalize(dir) {

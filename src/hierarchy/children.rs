@@ -54,6 +54,31 @@ impl Hierarchy {
             found: found.clone(),
         }))
     }
+
+    /// Lists the children of a group as far as anybody knows them: as `children` does, or, where the store cannot
+    /// list and there are no consolidated metadata, those that were asked for by name and are remembered.
+    pub fn known_children(self: &Arc<Self>, found: &Arc<Found>) -> Result<Box<dyn Listing>> {
+        match self.children(found) {
+            Err(error) if error.kind() == Kind::Unsupported && !found.ground.store.lists() => {
+                let names = self.remembered_below(&found.path);
+                let names = names.into_iter().map(|name| (name, EntryKind::Directory));
+                Ok(Box::new(Names::new(names)))
+            }
+            answer => answer,
+        }
+    }
+
+    /// Returns the names of the nodes directly under a path that are remembered, in order.
+    fn remembered_below(&self, path: &Key) -> Vec<Vec<u8>> {
+        let nodes = self.lock();
+        let is_child = |key: &Key| key.parent().is_some_and(|parent| parent == *path);
+        let known = nodes
+            .iter()
+            .filter(|(key, known)| known.found.is_some() && is_child(key));
+        let mut names: Vec<_> = known.map(|(key, _)| key.name().to_vec()).collect();
+        names.sort();
+        names
+    }
 }
 
 struct Children {

@@ -25,6 +25,7 @@ use crate::store::Object;
 use crate::store::Reader;
 use crate::store::Store;
 use crate::store::Version;
+use crate::store::Walk;
 use crate::store::listing::Names;
 
 /// A store over a store.
@@ -90,6 +91,16 @@ impl Consolidated {
         key.strip_prefix(stem)
     }
 
+    /// Returns what the documents tell of a key.
+    fn known(&self, key: &Key) -> Option<Meta> {
+        if let Some(bytes) = self.documents.get(key.as_bytes()) {
+            return Some(self.meta(EntryKind::File, bytes));
+        }
+        let stem = [key.as_bytes(), b"/"].concat();
+        let is_folder = key.is_root() || self.first_below(&stem, &stem).is_some();
+        is_folder.then(|| self.meta(EntryKind::Directory, b""))
+    }
+
     fn meta(&self, kind: EntryKind, bytes: &[u8]) -> Meta {
         Meta {
             kind,
@@ -116,6 +127,7 @@ impl Store for Consolidated {
                 bytes: bytes.clone(),
                 size: bytes.len() as u64,
                 version: version_of(bytes),
+                modified: Some(self.modified),
             })),
             Some(bytes) => Err(Error::too_large(
                 key,
@@ -130,14 +142,10 @@ impl Store for Consolidated {
     }
 
     fn head(&self, key: &Key) -> Result<Option<Meta>> {
-        if let Some(bytes) = self.documents.get(key.as_bytes()) {
-            return Ok(Some(self.meta(EntryKind::File, bytes)));
+        match self.known(key) {
+            Some(meta) => Ok(Some(meta)),
+            None => self.inner.head(key),
         }
-        let stem = [key.as_bytes(), b"/"].concat();
-        if key.is_root() || self.first_below(&stem, &stem).is_some() {
-            return Ok(Some(self.meta(EntryKind::Directory, b"")));
-        }
-        self.inner.head(key)
     }
 
     fn version(&self, key: &Key) -> Result<Option<Version>> {
@@ -158,6 +166,23 @@ impl Store for Consolidated {
             return Err(Error::not_found(prefix));
         }
         Ok(Box::new(Names::new(names)))
+    }
+
+    fn walk(&self, _prefix: &Key, _from: &Key) -> Result<Option<Box<dyn Walk>>> {
+        Ok(None)
+    }
+
+    fn head_now(&self, key: &Key) -> Option<Option<Meta>> {
+        match self.known(key) {
+            Some(meta) => Some(Some(meta)),
+            None => self.inner.head_now(key),
+        }
+    }
+
+    fn ask_ahead(&self, keys: &[Key]) {
+        let is_unknown = |key: &&Key| !self.documents.contains_key(key.as_bytes());
+        let keys: Vec<Key> = keys.iter().filter(is_unknown).cloned().collect();
+        self.inner.ask_ahead(&keys);
     }
 
     fn lists(&self) -> bool {

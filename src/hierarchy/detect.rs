@@ -18,8 +18,11 @@ const MOST_DOCUMENTS: usize = 8;
 
 /// Whether the folder `top` is a hierarchy of the draft of 2019.
 pub(super) fn is_2019(store: &dyn Store, top: &Key) -> Result<bool> {
-    for name in ["root.array.json", "root.group.json"] {
-        if says_so(store, &top.child(name.as_bytes())?)? {
+    let tops = [b"root.array.json", b"root.group.json"].map(|name| top.child(name));
+    let tops = tops.into_iter().collect::<Result<Vec<_>>>()?;
+    store.ask_ahead(&tops);
+    for top in &tops {
+        if says_so(store, top)? {
             return Ok(true);
         }
     }

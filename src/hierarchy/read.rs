@@ -63,8 +63,11 @@ impl Reading<'_> {
         };
         if let Some(object) = &object {
             (key, object.version).hash(&mut self.versions);
-            let meta = self.ground.store.head(key)?;
-            self.newest = self.newest.max(meta.map(|meta| meta.modified));
+            let modified = match object.modified {
+                None => self.ground.store.head(key)?.map(|meta| meta.modified),
+                told => told,
+            };
+            self.newest = self.newest.max(modified);
         }
         Ok(Document {
             key: key.clone(),
@@ -155,6 +158,14 @@ impl Hierarchy {
         reading: &mut Reading<'_>,
         dialects: &'static [&'static Dialect],
     ) -> Result<Option<Result<Node>>> {
+        if reading.path.is_root() {
+            // Nobody knows yet which of them there are; below, it is most likely those of the node above.
+            let keys = dialects
+                .iter()
+                .map(|dialect| (dialect.documents)(reading.path));
+            let keys: Result<Vec<_>> = keys.collect();
+            reading.ground.store.ask_ahead(&keys?.concat());
+        }
         match self.config.dialect {
             None => {
                 if let Some(node) = self.entered(reading)? {
@@ -166,6 +177,9 @@ impl Hierarchy {
         }
         for dialect in dialects {
             let keys = (dialect.documents)(reading.path)?;
+            if keys.len() > 1 {
+                reading.ground.store.ask_ahead(&keys);
+            }
             let documents: Result<Vec<_>> = keys.iter().map(|key| reading.document(key)).collect();
             let documents = documents?;
             match (dialect.parse)(reading.path, &documents) {

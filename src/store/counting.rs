@@ -16,6 +16,7 @@ use crate::store::Object;
 use crate::store::Reader;
 use crate::store::Store;
 use crate::store::Version;
+use crate::store::Walk;
 
 /// A store over a store, with the counters that are named `store_*`.
 pub struct Counting {
@@ -93,6 +94,22 @@ impl Store for Counting {
         timed(&self.stats, || self.inner.list(prefix))
     }
 
+    fn walk(&self, prefix: &Key, from: &Key) -> Result<Option<Box<dyn Walk>>> {
+        let walk = timed(&self.stats, || self.inner.walk(prefix, from))?;
+        let Some(inner) = walk else { return Ok(None) };
+        self.stats.store_list_requests.add(1);
+        let stats = self.stats.clone();
+        Ok(Some(Box::new(CountingWalk { inner, stats })))
+    }
+
+    fn head_now(&self, key: &Key) -> Option<Option<Meta>> {
+        self.inner.head_now(key)
+    }
+
+    fn ask_ahead(&self, keys: &[Key]) {
+        self.inner.ask_ahead(keys);
+    }
+
     fn lists(&self) -> bool {
         self.inner.lists()
     }
@@ -107,6 +124,19 @@ impl Store for Counting {
 
     fn folder(&self) -> Option<&Path> {
         self.inner.folder()
+    }
+}
+
+/// Counts the time; the request was counted when it began, as that of a listing is.
+struct CountingWalk {
+    inner: Box<dyn Walk>,
+    stats: Arc<Stats>,
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Walk for CountingWalk {
+    fn next(&mut self) -> Result<Option<Vec<(Key, Meta)>>> {
+        timed(&self.stats, || self.inner.next())
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::error::Result;
 use crate::store::EntryKind;
 use crate::store::Listing;
+use crate::store::Meta;
 use crate::store::Name;
 
 /// Known names in a fixed order; each one's cursor is its place, counted from 1.
@@ -14,14 +15,22 @@ pub struct Names {
 impl Names {
     /// Builds a listing of files and directories in the given order.
     pub fn new(names: impl IntoIterator<Item = (Vec<u8>, EntryKind)>) -> Names {
+        let plain = names.into_iter();
+        Names::described(plain.map(|(name, kind)| (name, kind, None)))
+    }
+
+    /// The same with what `head` would say, where that is known.
+    pub(in crate::store) fn described(
+        names: impl IntoIterator<Item = (Vec<u8>, EntryKind, Option<Meta>)>,
+    ) -> Names {
         let numbered = names.into_iter().zip(1..);
         Names {
             names: numbered
-                .map(|((name, kind), cursor)| Name {
+                .map(|((name, kind, meta), cursor)| Name {
                     name,
                     kind,
                     cursor,
-                    meta: None,
+                    meta,
                 })
                 .collect(),
             place: 0,

@@ -113,6 +113,7 @@ impl Store for Memory {
             bytes: bytes.to_vec(),
             size,
             version,
+            modified: Some(UNIX_EPOCH),
         }))
     }
 
@@ -126,6 +127,7 @@ impl Store for Memory {
             bytes: part(&bytes, span.start, span.end),
             size,
             version,
+            modified: Some(UNIX_EPOCH),
         }))
     }
 

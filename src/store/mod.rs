@@ -10,9 +10,11 @@ use std::hash::Hasher;
 use std::io::IoSliceMut;
 use std::ops::Range;
 use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use std::time::SystemTime;
+use std::time::UNIX_EPOCH;
 
 use crate::error::Error;
 use crate::error::Kind;
@@ -21,10 +23,13 @@ use crate::error::printable;
 use crate::stats::Stats;
 use crate::store::location::scheme;
 
+pub mod ahead;
 pub mod counting;
+pub mod disk;
 pub mod listing;
 pub mod local;
 mod location;
+pub mod memo;
 pub mod memory;
 pub mod object;
 pub mod zip;
@@ -173,6 +178,19 @@ pub struct Meta {
     pub version: Version,
 }
 
+impl Meta {
+    /// Returns what is known of a prefix that is no object.
+    pub fn prefix() -> Meta {
+        Meta {
+            kind: EntryKind::Directory,
+            size: 0,
+            stored: 0,
+            modified: UNIX_EPOCH,
+            version: Version(0),
+        }
+    }
+}
+
 /// What lies under a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryKind {
@@ -193,6 +211,8 @@ pub struct Object {
     pub size: u64,
     /// Which content it is.
     pub version: Version,
+    /// When it was last changed, where the answer tells it.
+    pub modified: Option<SystemTime>,
 }
 
 /// Which part of an object.
@@ -235,6 +255,12 @@ pub trait Listing: Send {
     fn next(&mut self) -> Result<Option<Name>>;
     /// Goes on after the name that had `cursor`; 0 is the beginning.
     fn seek(&mut self, cursor: u64) -> Result<()>;
+}
+
+/// All objects under a prefix, whatever folder they are in, page by page.
+pub trait Walk: Send {
+    /// Returns the next objects as the store gives them, with their whole keys, or nothing after the last page.
+    fn next(&mut self) -> Result<Option<Vec<(Key, Meta)>>>;
 }
 
 /// An object kept open: what it held when it was opened stays readable though the key is replaced or erased, or
@@ -301,6 +327,21 @@ pub trait Store: Send + Sync {
     /// also below an object.
     fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>>;
 
+    /// Begins to read the names of all objects below a prefix, from the folder `from` on, or from one before it;
+    /// nothing if that costs more than to list each folder.
+    fn walk(&self, _prefix: &Key, _from: &Key) -> Result<Option<Box<dyn Walk>>> {
+        Ok(None)
+    }
+
+    /// Returns what `head` would, if that is known without asking: never waits.
+    fn head_now(&self, _key: &Key) -> Option<Option<Meta>> {
+        None
+    }
+
+    /// Hears which documents will be asked for by `get` in a moment: a store that is far away may fetch them side
+    /// by side. Returns at once, and says nothing of them.
+    fn ask_ahead(&self, _keys: &[Key]) {}
+
     /// Whether `list` works, and `head` knows prefixes: not every store can tell its keys.
     fn lists(&self) -> bool {
         true
@@ -327,6 +368,8 @@ pub struct StoreConfig {
     pub follow_symlinks: bool,
     /// How stores on the network are reached.
     pub remote: RemoteConfig,
+    /// Where bytes of stores on the network are kept.
+    pub shelf: Option<Arc<disk::Shelf>>,
 }
 
 /// How to reach a store on the network.
@@ -346,6 +389,10 @@ pub struct RemoteConfig {
     pub concurrency: usize,
     /// For how long an answer is taken for true.
     pub metadata_ttl: Duration,
+    /// The folder that keeps what was read, if there is one.
+    pub cache_dir: Option<PathBuf>,
+    /// The most bytes that it takes.
+    pub cache_size: u64,
 }
 
 impl Default for RemoteConfig {
@@ -358,6 +405,8 @@ impl Default for RemoteConfig {
             timeout: Duration::from_secs(60),
             concurrency: 32,
             metadata_ttl: Duration::from_secs(60),
+            cache_dir: None,
+            cache_size: 10 << 30,
         }
     }
 }
@@ -382,11 +431,11 @@ pub fn open(location: &str, config: &StoreConfig, stats: &Arc<Stats>) -> Result<
     let Some(path) = local_folder(location) else {
         return match zip::place::in_url(location).map_err(|error| error.about(&name))? {
             Some(place) => {
-                let base = counted(open_remote(&place.folder, config, stats)?, stats);
+                let base = open_remote(&place.folder, Some(&place.archive), config, stats)?;
                 let zip = zip::Zip::open(base, &place.archive, &place.inner, &name)?;
                 Ok(Arc::new(zip))
             }
-            None => Ok(counted(open_remote(location, config, stats)?, stats)),
+            None => open_remote(location, None, config, stats),
         };
     };
     match zip::place::in_path(Path::new(&path)).map_err(|error| error.about(&name))? {
@@ -411,13 +460,59 @@ fn counted(store: Arc<dyn Store>, stats: &Arc<Stats>) -> Arc<dyn Store> {
     Arc::new(counting::Counting::new(store, stats.clone()))
 }
 
-fn open_remote(location: &str, config: &StoreConfig, stats: &Arc<Stats>) -> Result<Arc<dyn Store>> {
+/// Opens the folder that keeps what is read of a store, if one was asked for; `NotADirectory` or `Denied` if it
+/// is not ours. A store on this machine has none.
+pub fn open_shelf(
+    location: &str,
+    remote: &RemoteConfig,
+    stats: &Arc<Stats>,
+) -> Result<Option<Arc<disk::Shelf>>> {
+    match (&remote.cache_dir, local_folder(location)) {
+        (None, _) => Ok(None),
+        (Some(path), None) => disk::Shelf::open(path, remote.cache_size, stats).map(Some),
+        (Some(_), Some(_)) => {
+            log::info!("the store is on this machine: --cache-dir is not used");
+            Ok(None)
+        }
+    }
+}
+
+/// Keeps what is read of a store on disk, if there is a place for it.
+fn kept(store: Arc<dyn Store>, location: &str, config: &StoreConfig) -> Arc<dyn Store> {
+    let Some(shelf) = &config.shelf else {
+        return store;
+    };
+    let identity = disk::identity(&shown(location), &config.remote);
+    let drawer = disk::Drawer::open(shelf, &identity);
+    Arc::new(disk::Disk::new(store, drawer))
+}
+
+/// Opens a store that is not on this machine: counted, and what is far away kept on disk and remembered. Of an
+/// archive, `only` is what counts in it.
+fn open_remote(
+    location: &str,
+    only: Option<&Key>,
+    config: &StoreConfig,
+    stats: &Arc<Stats>,
+) -> Result<Arc<dyn Store>> {
     match scheme(location) {
-        Some(("memory", _)) => Ok(Arc::new(memory::Memory::default())),
+        Some(("memory", _)) => Ok(counted(Arc::new(memory::Memory::default()), stats)),
         Some((scheme, rest)) if object::has(scheme) => {
-            let place = (scheme, rest);
-            let store = object::Remote::open(place, &shown(location), &config.remote, stats)?;
-            Ok(Arc::new(store))
+            let shown = &shown(location);
+            let place = object::Place {
+                scheme,
+                rest,
+                shown,
+                only,
+            };
+            let store = object::open(place, &config.remote, stats)?;
+            let store = kept(counted(store, stats), location, config);
+            let memo = memo::MemoConfig {
+                ttl: config.remote.metadata_ttl,
+                concurrency: config.remote.concurrency,
+                ..memo::MemoConfig::default()
+            };
+            Ok(Arc::new(memo::Memo::new(store, &memo)))
         }
         Some((scheme, _)) => Err(Error::unsupported(
             shown(location),

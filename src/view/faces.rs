@@ -23,11 +23,16 @@ use crate::store::EntryKind;
 use crate::store::Key;
 use crate::store::Store;
 use crate::store::StoreConfig;
+use crate::store::ahead::Ahead;
+use crate::store::ahead::AheadConfig;
+use crate::store::disk;
+use crate::store::disk::Drawer;
 use crate::view::View;
 use crate::view::control::Control;
 use crate::view::control::WithControl;
 use crate::view::files::Files;
 use crate::view::stored::Stored;
+use crate::view::unlisted::Unlisted;
 
 /// The name of a view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -115,8 +120,17 @@ pub fn open_faces(config: &FacesConfig, stats: &Arc<Stats>) -> Result<Faces> {
         .iter()
         .map(|name| format(name))
         .collect::<Result<Vec<_>>>()?;
-    let store = store::open(&config.source, &config.store, stats)?;
     let name = store::shown(&config.source);
+    let shelf = store::open_shelf(&config.source, &config.store.remote, stats)?;
+    let spill = shelf.as_ref().map(|shelf| {
+        let identity = disk::identity(&name, &config.store.remote);
+        Drawer::open(shelf, &format!("decoded\n{identity}"))
+    });
+    let opening = StoreConfig {
+        shelf,
+        ..config.store.clone()
+    };
+    let store = store::open(&config.source, &opening, stats)?;
     match store.head(&Key::root())? {
         Some(meta) if meta.kind == EntryKind::Directory => {}
         _ => {
@@ -128,20 +142,31 @@ pub fn open_faces(config: &FacesConfig, stats: &Arc<Stats>) -> Result<Faces> {
         config.hierarchy.clone(),
     ));
     greet(&hierarchy, &name)?;
+    let is_local = store::local_folder(&config.source).is_some();
+    let ahead = if is_local { 0 } else { config.memory / 4 };
+    if !store.lists() {
+        log::warn!("{name}: {UNLISTED}");
+    }
     let limits = Limits {
-        memory: config.memory,
+        memory: config.memory - ahead,
         max_chunk: config.max_chunk,
         timeout: config.timeout,
-        fetches: match store::local_folder(&config.source) {
-            Some(_) => 0,
-            None => config.store.remote.concurrency,
+        fetches: match is_local {
+            true => 0,
+            false => config.store.remote.concurrency,
         },
     };
-    let arrays = Arrays::new(hierarchy.clone(), Engine::new(limits, stats.clone()));
+    let engine = Engine::spilling(limits, stats.clone(), spill);
+    let arrays = Arrays::new(hierarchy.clone(), engine);
+    let shown = read_ahead(&store, ahead, config);
+    let stored: Arc<dyn View> = match store.lists() {
+        true => Arc::new(Stored::new(shown)),
+        false => Arc::new(Unlisted::new(shown, hierarchy.clone())),
+    };
     let files: Arc<dyn View> = Arc::new(Files::new(hierarchy, arrays, &root_name(&name), listed));
-    let stored: Arc<dyn View> = Arc::new(Stored::new(store.clone()));
     let views = vec![("store", stored.clone()), ("files", files.clone())];
-    let control = Arc::new(Control::new(views, stats.clone(), mount_json(config)));
+    let mount = mount_json(config, store.lists());
+    let control = Arc::new(Control::new(views, stats.clone(), mount));
     Ok(Faces {
         store,
         stored,
@@ -149,6 +174,10 @@ pub fn open_faces(config: &FacesConfig, stats: &Arc<Stats>) -> Result<Faces> {
         control,
     })
 }
+
+/// What the directories of a store are that cannot tell its names.
+const UNLISTED: &str = "the server does not list names; directories show what consolidated metadata and chunk \
+    grids name and what was asked for, and every path can be opened by its name";
 
 /// Reads the root's metadata; a root that is broken or has none is mounted all the same, with a warning.
 fn greet(hierarchy: &Hierarchy, source: &str) -> Result<()> {
@@ -165,6 +194,19 @@ fn greet(hierarchy: &Hierarchy, source: &str) -> Result<()> {
         None => return Err(Error::not_found(source)),
     }
     Ok(())
+}
+
+/// Returns the store as its files are read: on a network, ahead of who reads them, within `memory` bytes.
+fn read_ahead(store: &Arc<dyn Store>, memory: u64, config: &FacesConfig) -> Arc<dyn Store> {
+    if memory == 0 {
+        return store.clone();
+    }
+    let ahead = AheadConfig {
+        memory,
+        concurrency: config.store.remote.concurrency,
+        timeout: config.timeout,
+    };
+    Arc::new(Ahead::new(store.clone(), ahead))
 }
 
 /// Returns the name of the root's own files: the store's, less what says that it is a store.
@@ -201,18 +243,22 @@ fn without_ending<'a>(name: &'a str, ending: &str) -> &'a str {
     }
 }
 
-fn mount_json(config: &FacesConfig) -> Vec<u8> {
+fn mount_json(config: &FacesConfig, lists: bool) -> Vec<u8> {
     let options: Map<_, _> = config
         .options
         .iter()
         .map(|(name, value)| (name.clone(), json!(value)))
         .collect();
-    render(&json!({
+    let mut members = json!({
         "source": store::shown(&config.source),
         "version": env!("CARGO_PKG_VERSION"),
         "pid": std::process::id(),
         "options": options,
-    }))
+    });
+    if let (false, Some(members)) = (lists, members.as_object_mut()) {
+        members.insert("listings".to_string(), json!(UNLISTED));
+    }
+    render(&members)
 }
 
 #[cfg(test)]
@@ -231,9 +277,10 @@ mod tests {
             store: StoreConfig::default(),
             options: Vec::new(),
         };
-        let text = String::from_utf8(mount_json(&config)).unwrap();
+        let text = String::from_utf8(mount_json(&config, false)).unwrap();
         assert!(text.contains("https://host/a.zarr"), "{text}");
         assert!(!text.contains("pw") && !text.contains("sig"), "{text}");
+        assert!(text.contains("does not list names"), "{text}");
         let error = open_faces(&config, &Arc::new(Stats::default()));
         let text = error.err().unwrap().to_string();
         assert!(!text.contains("pw") && !text.contains("sig"), "{text}");

@@ -17,6 +17,7 @@ pub mod control;
 pub mod faces;
 pub mod files;
 pub mod stored;
+pub mod unlisted;
 
 pub use crate::view::faces::Face;
 pub use crate::view::faces::Faces;

@@ -77,8 +77,13 @@ impl View for Stored {
         Ok(meta.map(|meta| attr_of(&meta, fresh)))
     }
 
-    fn lookup_now(&self, _path: &Key) -> Option<Option<Attr>> {
-        None
+    fn lookup_now(&self, path: &Key) -> Option<Option<Attr>> {
+        let fresh = self.store.freshness();
+        match self.store.head_now(path)? {
+            Some(meta) => Some(Some(attr_of(&meta, fresh))),
+            // What has this name may be hidden.
+            None => (path.name() != OBJECT).then_some(None),
+        }
     }
 
     fn list(&self, path: &Key) -> Result<Box<dyn Listing>> {

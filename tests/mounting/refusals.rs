@@ -133,3 +133,32 @@ fn what_is_wrong_is_said_once_with_its_exit_status() {
     );
     assert!(stage.mounted().is_none());
 }
+
+#[test]
+fn a_cache_has_a_place_of_its_own() {
+    let Some(stage) = Stage::new() else { return };
+    symlink(&stage.store, stage.path("link")).unwrap();
+    let refused = [
+        (stage.dir.join("cache"), "lies in the mountpoint"),
+        (stage.dir.clone(), "lies in the mountpoint"),
+        (stage.store.join("a/cache"), "lies in the store"),
+        (stage.path("link/new/cache"), "lies in the store"),
+    ];
+    for (cache, reason) in refused {
+        for option in ["--cache-dir", "-o"] {
+            let path = cache.to_str().unwrap();
+            let value = match option {
+                "-o" => format!("cache_size=1M,cache_dir={}", path.replace(',', "\\,")),
+                _ => path.to_string(),
+            };
+            let said = stderr(&stage.try_mount(&[option, &value]));
+            assert!(said.contains(reason), "{said}");
+            assert_eq!(said.lines().count(), 1, "{said}");
+        }
+    }
+    assert!(!stage.store.join("a/cache").exists() && !stage.store.join("new").exists());
+    let unused = stage.path("unused");
+    stage.mount(&["--cache-dir", unused.to_str().unwrap()]);
+    assert_eq!(fs::read(stage.dir.join("a/c/0")).unwrap(), [7; 16]);
+    assert!(!unused.exists(), "a store of this machine needs none");
+}

@@ -14,8 +14,15 @@ use zarrfs::stats::Stats;
 use zarrfs::store::Key;
 use zarrfs::store::Store;
 use zarrfs::store::StoreConfig;
+use zarrfs::store::ahead::Ahead;
+use zarrfs::store::ahead::AheadConfig;
 use zarrfs::store::counting::Counting;
+use zarrfs::store::disk::Disk;
+use zarrfs::store::disk::Drawer;
+use zarrfs::store::disk::Shelf;
 use zarrfs::store::local::Local;
+use zarrfs::store::memo::Memo;
+use zarrfs::store::memo::MemoConfig;
 use zarrfs::store::memory::Memory;
 
 /// Keys and what they hold.
@@ -28,12 +35,26 @@ pub(crate) struct Kind {
     pub(crate) changes: bool,
     /// Names may have any bytes.
     pub(crate) any_bytes: bool,
+    /// Bytes that no name has, though it is UTF-8.
+    pub(crate) no_bytes: &'static [u8],
     /// A key may be an object and a prefix of others.
     pub(crate) both: bool,
+    /// Which names a listing has.
+    pub(crate) listed: Listed,
     /// The variable that says where its server is, if it has one.
     pub(crate) variable: Option<&'static str>,
     /// Makes a store that holds these objects and nothing else.
     pub(crate) holding: fn(Objects) -> Subject,
+}
+
+/// Which names a listing has.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Listed {
+    All,
+    /// All but those that begin with a dot and are not a document's.
+    Visible,
+    /// There are no listings.
+    None,
 }
 
 /// A store under test.
@@ -56,7 +77,9 @@ pub(crate) const LOCAL: Kind = Kind {
     name: "local",
     changes: true,
     any_bytes: true,
+    no_bytes: &[],
     both: false,
+    listed: Listed::All,
     variable: None,
     holding: |objects| local(objects, false),
 };
@@ -71,7 +94,9 @@ pub(crate) const MEMORY: Kind = Kind {
     name: "memory",
     changes: true,
     any_bytes: true,
+    no_bytes: &[],
     both: true,
+    listed: Listed::All,
     variable: None,
     holding: memory,
 };
@@ -85,6 +110,33 @@ pub(crate) const COUNTED_LOCAL: Kind = Kind {
 pub(crate) const COUNTED_MEMORY: Kind = Kind {
     name: "memory, counted",
     holding: |objects| counted((MEMORY.holding)(objects)),
+    ..MEMORY
+};
+
+/// Fetching ahead of a store in memory.
+pub(crate) const AHEAD: Kind = Kind {
+    name: "memory, fetched ahead",
+    holding: |objects| ahead((MEMORY.holding)(objects)),
+    ..MEMORY
+};
+
+/// Nothing is remembered, so that changes show at once.
+pub(crate) const MEMO_OF_NOTHING: Kind = Kind {
+    name: "memory, remembered for no time",
+    holding: |objects| remembered((MEMORY.holding)(objects), Duration::ZERO),
+    ..MEMORY
+};
+
+pub(crate) const MEMO: Kind = Kind {
+    name: "memory, remembered",
+    changes: false,
+    holding: |objects| remembered((MEMORY.holding)(objects), Duration::from_secs(1000)),
+    ..MEMORY
+};
+
+pub(crate) const KEPT_MEMORY: Kind = Kind {
+    name: "memory, kept on disk",
+    holding: |objects| kept((MEMORY.holding)(objects)),
     ..MEMORY
 };
 
@@ -109,6 +161,32 @@ impl Kind {
             println!("skipped: {variable}, where {} is, is not set", self.name);
         }
         is_here
+    }
+
+    /// Returns how often to do what costs a request to a server.
+    pub(crate) fn fewer(&self, times: usize) -> usize {
+        match self.variable {
+            Some(_) => times / 40,
+            None => times,
+        }
+    }
+
+    /// Whether it has listings; says so if not.
+    pub(crate) fn lists(&self) -> bool {
+        let lists = self.listed != Listed::None;
+        if !lists {
+            println!("skipped: {} does not list", self.name);
+        }
+        lists
+    }
+
+    /// Whether a listing has a name.
+    pub(crate) fn shows(&self, name: &[u8]) -> bool {
+        match self.listed {
+            Listed::All => true,
+            Listed::Visible => !name.starts_with(b"."),
+            Listed::None => false,
+        }
     }
 
     /// Returns a store that can be changed from outside, or nothing, after saying so, where there is none.
@@ -136,6 +214,54 @@ impl Subject {
 fn counted(subject: Subject) -> Subject {
     let store = Arc::new(Counting::new(subject.store, Arc::new(Stats::default())));
     Subject { store, ..subject }
+}
+
+fn ahead(subject: Subject) -> Subject {
+    let config = AheadConfig {
+        memory: 1 << 20,
+        concurrency: 4,
+        timeout: Duration::from_secs(20),
+    };
+    let store = Arc::new(Ahead::new(subject.store, config));
+    Subject { store, ..subject }
+}
+
+fn remembered(subject: Subject, ttl: Duration) -> Subject {
+    let config = MemoConfig {
+        ttl,
+        ..MemoConfig::default()
+    };
+    let store = Arc::new(Memo::new(subject.store, &config));
+    Subject { store, ..subject }
+}
+
+/// Puts a cache on disk over a store.
+fn kept(subject: Subject) -> Subject {
+    let folder = tempfile::tempdir().unwrap();
+    let shelf = Shelf::open(folder.path(), 64 << 20, &Arc::new(Stats::default())).unwrap();
+    let store = Arc::new(Disk::new(subject.store, Drawer::open(&shelf, "test")));
+    let writer: Option<Box<dyn Writer>> = match subject.writer {
+        Some(writer) => Some(Box::new(Beside(writer, folder))),
+        None => None,
+    };
+    Subject { store, writer }
+}
+
+/// A way into a store, and the folder that lives as long.
+struct Beside(Box<dyn Writer>, #[allow(dead_code)] TempDir);
+
+impl Writer for Beside {
+    fn replace(&self, key: &Key, bytes: &[u8]) {
+        self.0.replace(key, bytes);
+    }
+
+    fn overwrite(&self, key: &Key, bytes: &[u8]) {
+        self.0.overwrite(key, bytes);
+    }
+
+    fn erase(&self, key: &Key) {
+        self.0.erase(key);
+    }
 }
 
 fn memory(objects: Objects) -> Subject {

@@ -28,6 +28,7 @@ use crate::store::local::directory::failed;
 use crate::store::local::listing::OpenDirectory;
 use crate::store::local::reader::OpenFile;
 use crate::store::local::reader::read_span;
+use crate::store::local::stat::modified;
 use crate::store::local::stat::size_of;
 use crate::store::local::stat::version_of;
 
@@ -77,6 +78,7 @@ impl Local {
                     bytes,
                     size,
                     version,
+                    modified: Some(modified(&stat)),
                 }));
             }
         }

@@ -61,7 +61,8 @@ fn describe(stat: &Stat, kind: EntryKind, size: u64) -> Meta {
     }
 }
 
-fn modified(stat: &Stat) -> SystemTime {
+/// Returns when a file was last written.
+pub(super) fn modified(stat: &Stat) -> SystemTime {
     let nanoseconds = Duration::from_nanos(stat.st_mtime_nsec);
     let seconds = Duration::from_secs(stat.st_mtime.unsigned_abs());
     let whole = if stat.st_mtime < 0 {

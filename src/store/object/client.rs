@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use futures_util::future::join;
 use object_store::GetOptions;
 use object_store::GetResult;
 use object_store::ObjectMeta;
@@ -19,6 +20,7 @@ use tokio::sync::Semaphore;
 
 use super::fault;
 use super::runtime::Said;
+use super::runtime::heard;
 use super::runtime::note;
 use super::runtime::wait;
 use crate::buffer;
@@ -60,6 +62,33 @@ impl Client {
             request.await
         })?;
         self.judge(subject, done, &said)
+    }
+
+    /// Waits for two requests about `subject` that are under way side by side.
+    pub(super) fn ask_two<A, B>(
+        &self,
+        subject: &dyn Display,
+        one: impl Future<Output = object_store::Result<A>>,
+        other: impl Future<Output = object_store::Result<B>>,
+    ) -> Result<(Result<A>, Result<B>)> {
+        let (done, _) = wait(self.limit, async {
+            let one = async {
+                let _permit = self.permits.acquire().await;
+                one.await
+            };
+            let other = async {
+                let _permit = self.permits.acquire().await;
+                other.await
+            };
+            join(heard(one), heard(other)).await
+        })?;
+        let Some(((one, said_one), (other, said_other))) = done else {
+            return Err(fault::late(subject, self.limit.as_secs_f32()));
+        };
+        Ok((
+            self.judge(subject, Some(one), &said_one),
+            self.judge(subject, Some(other), &said_other),
+        ))
     }
 
     fn judge<T>(
@@ -104,6 +133,7 @@ impl Client {
         Ok(Some(Object {
             size: body.meta.size,
             version: version(&body.meta),
+            modified: Some(body.meta.last_modified.into()),
             bytes: body.bytes,
         }))
     }

@@ -38,7 +38,7 @@ fn kind(fault: &Fault, said: &Said) -> Kind {
         (_, Some(401 | 403)) => Kind::Denied,
         (_, Some(404)) => Kind::NotFound,
         (_, Some(412)) => Kind::Changed,
-        (_, Some(400)) => Kind::Invalid,
+        (_, Some(400 | 416)) => Kind::Invalid,
         _ => Kind::Unavailable,
     }
 }
@@ -81,7 +81,16 @@ fn code(fault: &Fault) -> String {
 
 /// Returns the innermost cause, which names no URL.
 fn cause(fault: &Fault) -> String {
-    let text = chain(fault).last().cloned().unwrap_or_default();
+    innermost(fault)
+}
+
+/// Returns the text of the innermost cause of an error, up to where a URL stands in it.
+pub(super) fn innermost(fault: &dyn std::error::Error) -> String {
+    let mut last = fault;
+    while let Some(source) = last.source() {
+        last = source;
+    }
+    let text = last.to_string();
     let text = text.split("://").next().unwrap_or_default();
     text.chars().take(LONGEST).collect()
 }

@@ -2,7 +2,8 @@
 //!
 //! A cursor is the number of a name in the listing, counted from 1. The tokens of the pages are kept, one for a
 //! thousand names, so that a listing goes on anywhere with one request. A page that does not come is an error,
-//! never the end.
+//! never the end. A name is told once it is certain what it is: an object of which the prefix may still come is
+//! held back until then.
 
 use std::sync::Arc;
 
@@ -20,10 +21,22 @@ use crate::store::Meta;
 use crate::store::Name;
 
 /// Names of a page.
-const PAGE: usize = 1000;
+pub(super) const PAGE: usize = 1000;
 
 /// How often a page is asked for; the client itself does not repeat what breaks off in the body.
 const ATTEMPTS: usize = 4;
+
+/// A name, what it is, and what `head` would say.
+type Told = (Vec<u8>, EntryKind, Meta);
+
+/// Where a page began.
+#[derive(Clone, Default)]
+struct Begun {
+    /// The names told before it.
+    before: u64,
+    token: Option<String>,
+    held: Vec<Told>,
+}
 
 /// A page under way through a prefix.
 pub(super) struct Pages {
@@ -31,14 +44,13 @@ pub(super) struct Pages {
     /// What stands before each name, with a slash at the end unless it is empty.
     prefix: String,
     key: Key,
-    /// For each page that was begun: the names before it, and its token.
-    begun: Vec<(u64, Option<String>)>,
-    page: std::vec::IntoIter<(Vec<u8>, EntryKind, Option<Meta>)>,
+    begun: Vec<Begun>,
+    page: std::vec::IntoIter<Told>,
     place: u64,
     /// The token of the next page; nothing after the last.
     next: Option<Option<String>>,
     /// The objects of which a prefix of the same name may still come.
-    objects: Vec<Vec<u8>>,
+    held: Vec<Told>,
 }
 
 impl Pages {
@@ -52,7 +64,7 @@ impl Pages {
             page: Vec::new().into_iter(),
             place: 0,
             next: Some(None),
-            objects: Vec::new(),
+            held: Vec::new(),
         }
     }
 
@@ -71,14 +83,24 @@ impl Pages {
         let Some(token) = self.next.take() else {
             return Ok(false);
         };
-        let page = match page(&self.client, &self.key, &self.prefix, token.clone(), PAGE) {
+        let wanted = Wanted {
+            prefix: &self.prefix,
+            delimiter: true,
+            after: None,
+            names: PAGE,
+        };
+        let page = match page(&self.client, &self.key, &wanted, token.clone()) {
             Ok(page) => page,
             Err(error) => {
                 self.next = Some(token);
                 return Err(error);
             }
         };
-        self.begun.push((self.place, token));
+        self.begun.push(Begun {
+            before: self.place,
+            token,
+            held: self.held.clone(),
+        });
         self.next = page.page_token.clone().map(Some);
         let names = self.names(page);
         self.page = names.into_iter();
@@ -86,36 +108,47 @@ impl Pages {
     }
 
     /// Returns the names of a page in order; one that is an object and a prefix is there once, a directory.
-    fn names(&mut self, page: PaginatedListResult) -> Vec<(Vec<u8>, EntryKind, Option<Meta>)> {
-        let mut names = Vec::new();
+    fn names(&mut self, page: PaginatedListResult) -> Vec<Told> {
+        let mut names = std::mem::take(&mut self.held);
         for object in &page.result.objects {
             if let Some(name) = name(&self.prefix, object.location.as_ref()) {
                 let meta = describe(object, EntryKind::File);
-                names.push((name, EntryKind::File, Some(meta)));
+                names.push((name, EntryKind::File, meta));
             }
         }
         for prefix in &page.result.common_prefixes {
             if let Some(name) = name(&self.prefix, prefix.as_ref()) {
-                names.push((name, EntryKind::Directory, None));
+                names.push((name, EntryKind::Directory, Meta::prefix()));
             }
         }
-        // Of equal names the directory comes first, and stays.
+        // Of equal names the object comes first; what is told is a directory with its size and version.
         names.sort_by(|one, other| {
-            (&one.0, one.1 == EntryKind::File).cmp(&(&other.0, other.1 == EntryKind::File))
+            (&one.0, one.1 != EntryKind::File).cmp(&(&other.0, other.1 != EntryKind::File))
         });
-        names.dedup_by(|later, earlier| later.0 == earlier.0);
-        names.retain(|(name, kind, _)| *kind == EntryKind::File || !self.objects.contains(name));
+        names.dedup_by(|later, earlier| {
+            if later.0 != earlier.0 {
+                return false;
+            }
+            earlier.1 = later.1;
+            earlier.2.kind = later.1;
+            true
+        });
+        if self.next.is_some() {
+            self.hold_back(&mut names);
+        }
+        names
+    }
+
+    /// Takes the objects away of which a prefix of the same name may still come: those that the last name begins
+    /// with, since `/` sorts after what may follow them there.
+    fn hold_back(&mut self, names: &mut Vec<Told>) {
         let last = names
             .last()
             .map(|(name, ..)| name.clone())
             .unwrap_or_default();
-        let files = names.iter().filter(|(_, kind, _)| *kind == EntryKind::File);
-        let open = files.map(|(name, ..)| name).chain(&self.objects);
-        self.objects = open
-            .filter(|name| last.starts_with(name))
-            .cloned()
-            .collect();
-        names
+        let is_open =
+            |(name, kind, _): &mut Told| *kind == EntryKind::File && last.starts_with(name);
+        self.held = names.extract_if(.., is_open).collect();
     }
 }
 
@@ -126,24 +159,42 @@ fn name(prefix: &str, location: &str) -> Option<Vec<u8>> {
     Some(name.as_bytes().to_vec())
 }
 
+/// Which names a page has.
+pub(super) struct Wanted<'a> {
+    /// What each begins with.
+    pub(super) prefix: &'a str,
+    /// Whether those with a further slash are told as one.
+    pub(super) delimiter: bool,
+    /// After which name they begin, where there is no token.
+    pub(super) after: Option<&'a str>,
+    /// How many at most.
+    pub(super) names: usize,
+}
+
+/// Returns how a page is asked for.
+pub(super) fn options(wanted: &Wanted<'_>, token: Option<String>) -> PaginatedListOptions {
+    let is_first = token.is_none();
+    PaginatedListOptions {
+        offset: wanted.after.filter(|_| is_first).map(str::to_string),
+        delimiter: wanted.delimiter.then_some("/".into()),
+        max_keys: Some(wanted.names),
+        page_token: token,
+        ..PaginatedListOptions::default()
+    }
+}
+
 /// Fetches a page of names; `token` says which.
 pub(super) fn page(
     client: &Client,
     key: &Key,
-    prefix: &str,
+    wanted: &Wanted<'_>,
     token: Option<String>,
-    names: usize,
 ) -> Result<PaginatedListResult> {
     let mut attempt = 0;
     loop {
         attempt += 1;
-        let options = PaginatedListOptions {
-            delimiter: Some("/".into()),
-            max_keys: Some(names),
-            page_token: token.clone(),
-            ..PaginatedListOptions::default()
-        };
-        let prefix = (!prefix.is_empty()).then_some(prefix);
+        let options = options(wanted, token.clone());
+        let prefix = (!wanted.prefix.is_empty()).then_some(wanted.prefix);
         match client.ask(key, client.pages.list_paginated(prefix, options)) {
             Err(error) if error.kind() == Kind::Unavailable && attempt < ATTEMPTS => {}
             answer => return answer,
@@ -160,7 +211,7 @@ impl Listing for Pages {
                     name,
                     kind,
                     cursor: self.place,
-                    meta,
+                    meta: Some(meta),
                 }));
             }
             if !self.turn()? {
@@ -173,15 +224,12 @@ impl Listing for Pages {
         if cursor == self.place {
             return Ok(());
         }
-        let pages = self.begun.partition_point(|(before, _)| *before <= cursor);
-        let (place, token) = match pages.checked_sub(1).and_then(|page| self.begun.get(page)) {
-            Some(begun) => begun.clone(),
-            None => (0, None),
-        };
-        self.begun.truncate(pages.saturating_sub(1));
+        let pages = self.begun.partition_point(|begun| begun.before <= cursor);
+        let page = pages.saturating_sub(1);
+        let begun = self.begun.get(page).cloned().unwrap_or_default();
+        self.begun.truncate(page);
         self.page = Vec::new().into_iter();
-        self.objects.clear();
-        (self.place, self.next) = (place, Some(token));
+        (self.place, self.next, self.held) = (begun.before, Some(begun.token), begun.held);
         while self.place < cursor && self.next()?.is_some() {}
         Ok(())
     }

@@ -1,4 +1,5 @@
-//! Buckets and containers: S3, Google Cloud Storage, Azure, by the object_store crate. The only asynchronous code.
+//! Buckets and containers: S3, Google Cloud Storage, Azure, by the object_store crate; `web` has what is plain
+//! HTTP. The only asynchronous code.
 //!
 //! An object is one key; a prefix of keys is a directory, also if an object has the same name. A key that is no
 //! UTF-8, or has control characters, cannot be asked for and is missing. What is asked is answered within the
@@ -6,10 +7,11 @@
 
 use std::sync::Arc;
 use std::time::Duration;
-use std::time::UNIX_EPOCH;
 
 use object_store::GetOptions;
 use object_store::GetRange;
+use object_store::GetResult;
+use object_store::list::PaginatedListResult;
 use object_store::path::Path;
 use tokio::sync::Semaphore;
 
@@ -18,7 +20,9 @@ use self::client::Client;
 use self::client::describe;
 use self::connector::Connector;
 use self::listing::Pages;
+use self::listing::Wanted;
 use self::reader::RemoteReader;
+use self::walk::AllBelow;
 use crate::error::Error;
 use crate::error::Kind;
 use crate::error::Result;
@@ -33,17 +37,21 @@ use crate::store::Reader;
 use crate::store::RemoteConfig;
 use crate::store::Store;
 use crate::store::Version;
+use crate::store::Walk;
 
 mod address;
 mod client;
 mod connector;
 mod fault;
+mod known;
 mod listing;
 mod names;
 mod profile;
 mod reader;
 mod runtime;
 mod settings;
+mod walk;
+mod web;
 
 /// How often a request of a mount that has begun is repeated.
 const RETRIES: usize = 10;
@@ -63,7 +71,63 @@ const DOCUMENTS: [&str; 5] = [
 
 /// Whether there are stores of a scheme's kind here.
 pub(super) fn has(scheme: &str) -> bool {
-    address::kind(scheme).is_some()
+    is_web(scheme) || address::kind(scheme).is_some()
+}
+
+/// Whether a scheme is that of the web.
+pub(super) fn is_web(scheme: &str) -> bool {
+    matches!(scheme, "http" | "https")
+}
+
+/// What is to be opened: a URL, what is said of it, and of an archive the object in it that counts.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub(super) scheme: &'a str,
+    /// What follows the scheme and its colon.
+    pub(super) rest: &'a str,
+    pub(super) shown: &'a str,
+    pub(super) only: Option<&'a Key>,
+}
+
+/// Opens a store on the network; `Denied`, `NotFound`, `Invalid` or `Unavailable` within seconds if that cannot be.
+pub(super) fn open(
+    place: Place<'_>,
+    config: &RemoteConfig,
+    stats: &Arc<Stats>,
+) -> Result<Arc<dyn Store>> {
+    let Place {
+        scheme,
+        rest,
+        shown,
+        only,
+    } = place;
+    if !is_web(scheme) {
+        return Ok(Arc::new(Remote::open(
+            (scheme, rest),
+            shown,
+            config,
+            stats,
+        )?));
+    }
+    let url = format!("{scheme}:{rest}");
+    let behind = known::bucket(&url).and_then(|(address, region)| {
+        let region = region.or_else(|| config.region.clone());
+        let config = RemoteConfig {
+            region,
+            ..config.clone()
+        };
+        Remote::open_address(&address, shown, &config, stats).ok()
+    });
+    // A bucket that does not let itself be read as one may still give out files.
+    match behind {
+        Some(bucket) => Ok(Arc::new(bucket)),
+        None => Ok(Arc::new(web::Web::open(
+            &url,
+            (shown, only),
+            config,
+            stats,
+        )?)),
+    }
 }
 
 /// A prefix of a bucket.
@@ -87,9 +151,18 @@ impl Remote {
         let kind = address::kind(scheme)
             .ok_or_else(|| Error::unsupported(shown, format!("no stores of kind {scheme}:")))?;
         let address = address::read(kind, rest, shown)?;
+        Remote::open_address(&address, shown, config, stats)
+    }
+
+    fn open_address(
+        address: &Address,
+        shown: &str,
+        config: &RemoteConfig,
+        stats: &Arc<Stats>,
+    ) -> Result<Remote> {
         let connector = Connector::new(stats.clone());
         let limit = config.timeout.min(FIRST_LIMIT);
-        let first = Remote::build(&address, config, &connector, (FIRST_RETRIES, limit))?;
+        let first = Remote::build(address, config, &connector, (FIRST_RETRIES, limit))?;
         let lists = first.probe(shown).map_err(|error| match &config.endpoint {
             Some(endpoint) if error.kind() == Kind::Unavailable => {
                 let server = crate::store::shown(endpoint);
@@ -97,7 +170,7 @@ impl Remote {
             }
             _ => error,
         })?;
-        let store = Remote::build(&address, config, &connector, (RETRIES, config.timeout))?;
+        let store = Remote::build(address, config, &connector, (RETRIES, config.timeout))?;
         Ok(Remote { lists, ..store })
     }
 
@@ -171,14 +244,8 @@ impl Remote {
             return Ok(None);
         };
         let head = GetOptions::new().with_head(true);
-        match self
-            .client
-            .ask(key, self.client.objects.get_opts(&path, head))
-        {
-            Ok(answer) => Ok(Some(describe(&answer.meta, EntryKind::File))),
-            Err(error) if error.kind() == Kind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        let request = self.client.objects.get_opts(&path, head);
+        described(self.client.ask(key, request))
     }
 
     /// Whether keys lie below this one.
@@ -189,26 +256,76 @@ impl Remote {
         if !self.lists || self.name(key).is_none() {
             return Ok(false);
         }
-        let page = listing::page(&self.client, key, &self.before(key), None, 1)?;
-        let below = |name: &str| name.len() > self.before(key).len();
-        let mut names = page
-            .result
-            .objects
-            .iter()
-            .map(|object| object.location.as_ref());
-        let mut prefixes = page.result.common_prefixes.iter().map(Path::as_ref);
-        Ok(names.any(below) || prefixes.any(below) || page.page_token.is_some())
+        let before = self.before(key);
+        let page = listing::page(&self.client, key, &one_name(&before), None)?;
+        Ok(has_names(&before, &page))
+    }
+
+    /// Asks for an object and for what lies below it side by side.
+    fn look(&self, key: &Key, path: &Path) -> Result<(Option<Meta>, bool)> {
+        let before = self.before(key);
+        let head = GetOptions::new().with_head(true);
+        let one = listing::options(&one_name(&before), None);
+        let (object, page) = self.client.ask_two(
+            key,
+            self.client.objects.get_opts(path, head),
+            self.client.pages.list_paginated(Some(&before), one),
+        )?;
+        let is_prefix = match page {
+            Ok(page) => has_names(&before, &page),
+            Err(error) if error.kind() == Kind::Unavailable => self.is_prefix(key)?,
+            Err(error) => return Err(error),
+        };
+        Ok((described(object)?, is_prefix))
     }
 }
 
-fn directory() -> Meta {
-    Meta {
-        kind: EntryKind::Directory,
-        size: 0,
-        stored: 0,
-        modified: UNIX_EPOCH,
-        version: Version(0),
+impl Remote {
+    /// Fetches a range once the size is known: an empty one, or one past the end, is refused by some servers.
+    fn get_sized_range(&self, key: &Key, path: &Path, range: &ByteRange) -> Result<Option<Object>> {
+        let Some(meta) = self.object(key)? else {
+            return Ok(None);
+        };
+        let part = range.within(meta.size);
+        if part.is_empty() {
+            return Ok(Some(Object {
+                bytes: Vec::new(),
+                size: meta.size,
+                version: meta.version,
+                modified: Some(meta.modified),
+            }));
+        }
+        let options = GetOptions::new().with_range(Some(GetRange::Bounded(part)));
+        self.client.fetch(key, path, options, u64::MAX)
     }
+}
+
+/// Takes an object that is not found for missing.
+fn described(answer: Result<GetResult>) -> Result<Option<Meta>> {
+    match answer {
+        Ok(answer) => Ok(Some(describe(&answer.meta, EntryKind::File))),
+        Err(error) if error.kind() == Kind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn one_name(before: &str) -> Wanted<'_> {
+    Wanted {
+        prefix: before,
+        delimiter: true,
+        after: None,
+        names: 1,
+    }
+}
+
+/// Whether a page tells that something lies below the prefix.
+fn has_names(before: &str, page: &PaginatedListResult) -> bool {
+    let below = |name: &str| name.len() > before.len();
+    let mut objects = page.result.objects.iter();
+    let mut prefixes = page.result.common_prefixes.iter();
+    objects.any(|object| below(object.location.as_ref()))
+        || prefixes.any(|prefix| below(prefix.as_ref()))
+        || page.page_token.is_some()
 }
 
 impl Store for Remote {
@@ -223,38 +340,38 @@ impl Store for Remote {
         let Some(path) = self.path(key) else {
             return Ok(None);
         };
-        let range = match range {
-            ByteRange::Suffix(length) if length > 0 && self.client.suffixes => {
-                GetRange::Suffix(length)
+        let range_now = match &range {
+            ByteRange::Suffix(length) if *length > 0 && self.client.suffixes => {
+                Some(GetRange::Suffix(*length))
             }
-            // An empty range, or one past the end, is refused by some servers: the size says what there is.
-            other => match self.object(key)? {
-                None => return Ok(None),
-                Some(meta) => {
-                    let part = other.within(meta.size);
-                    if part.is_empty() {
-                        return Ok(Some(Object {
-                            bytes: Vec::new(),
-                            size: meta.size,
-                            version: meta.version,
-                        }));
-                    }
-                    GetRange::Bounded(part)
-                }
-            },
+            // Servers count in signed numbers.
+            ByteRange::Span(span) if !span.is_empty() && span.end <= i64::MAX as u64 => {
+                Some(GetRange::Bounded(span.clone()))
+            }
+            _ => None,
         };
-        let options = GetOptions::new().with_range(Some(range));
-        self.client.fetch(key, &path, options, u64::MAX)
+        if range_now.is_some() {
+            let options = GetOptions::new().with_range(range_now);
+            match self.client.fetch(key, &path, options, u64::MAX) {
+                // There is no such byte, as in an empty object.
+                Err(error) if error.kind() == Kind::Invalid => {}
+                answer => return answer,
+            }
+        }
+        self.get_sized_range(key, &path, &range)
     }
 
     fn head(&self, key: &Key) -> Result<Option<Meta>> {
-        let object = self.object(key)?;
-        Ok(match (self.is_prefix(key)?, object) {
+        let (object, is_prefix) = match self.path(key) {
+            Some(path) if self.lists => self.look(key, &path)?,
+            _ => (self.object(key)?, self.is_prefix(key)?),
+        };
+        Ok(match (is_prefix, object) {
             (true, Some(object)) => Some(Meta {
                 kind: EntryKind::Directory,
                 ..object
             }),
-            (true, None) => Some(directory()),
+            (true, None) => Some(Meta::prefix()),
             (false, object) => object,
         })
     }
@@ -300,6 +417,21 @@ impl Store for Remote {
             )),
             None => Err(Error::not_found(prefix)),
         }
+    }
+
+    fn walk(&self, prefix: &Key, from: &Key) -> Result<Option<Box<dyn Walk>>> {
+        if !self.lists || self.name(prefix).is_none() {
+            return Ok(None);
+        }
+        // What sorts right before the slash that all keys in the folder have.
+        let after = self.name(from).filter(|_| from != prefix);
+        Ok(Some(Box::new(AllBelow {
+            client: self.client.clone(),
+            prefix: self.before(prefix),
+            key: prefix.clone(),
+            after: after.map(|name| name + "."),
+            next: Some(None),
+        })))
     }
 
     fn lists(&self) -> bool {

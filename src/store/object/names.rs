@@ -89,11 +89,23 @@ pub(super) fn check(kind: Kind, name: &str) -> Result<()> {
     }
 }
 
+/// Checks that an option's name is one that every client has, which is all that those of the web have.
+pub(super) fn check_client(name: &str) -> Result<()> {
+    match CLIENT.contains(&name.to_ascii_lowercase().as_str()) {
+        true => Ok(()),
+        false => Err(unknown_beside(name, &CLIENT)),
+    }
+}
+
 /// Returns the error of an option that is not known.
 pub(super) fn unknown(kind: Kind, name: &str) -> Error {
-    let hint = match nearest(name, of(kind)) {
+    unknown_beside(name, &of(kind).collect::<Vec<_>>())
+}
+
+fn unknown_beside(name: &str, known: &[&'static str]) -> Error {
+    let hint = match nearest(name, known.iter().copied()) {
         Some(known) => format!("did you mean '{known}'?"),
-        None => format!("known are {}", of(kind).collect::<Vec<_>>().join(", ")),
+        None => format!("known are {}", known.join(", ")),
     };
     Error::invalid(
         format!("--option {name}"),

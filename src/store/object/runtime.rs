@@ -38,6 +38,15 @@ pub(super) fn note(said: Said) {
     let _ = SAID.try_with(|place| place.replace(said));
 }
 
+/// Does work beside other work of the same wait; returns what was said on the way to its own answer.
+pub(super) async fn heard<T>(work: impl Future<Output = T>) -> (T, Said) {
+    let told = async {
+        let done = work.await;
+        (done, SAID.with(RefCell::take))
+    };
+    SAID.scope(RefCell::default(), told).await
+}
+
 /// Runs work and waits for it, at most `limit`; returns its result, if there was one in time, and what was said
 /// last. Must not be called from asynchronous code.
 pub(super) fn wait<T>(limit: Duration, work: impl Future<Output = T>) -> Result<(Option<T>, Said)> {

@@ -60,7 +60,7 @@ pub(super) fn client(
 }
 
 /// What every client is told; the limit of a whole body is not one of the client's, since a body has none.
-fn common(config: &RemoteConfig) -> [(ClientConfigKey, String); 4] {
+pub(super) fn common(config: &RemoteConfig) -> [(ClientConfigKey, String); 4] {
     let seconds = |duration: Duration| format!("{}ms", duration.as_millis().max(1));
     [
         (ClientConfigKey::Timeout, "1day".to_string()),

@@ -220,6 +220,7 @@ fn object(archive: &Archive, entry: &Entry, bytes: Vec<u8>) -> Object {
         bytes,
         size: entry.size,
         version: archive.version_of(entry),
+        modified: Some(archive.meta_of(entry).modified),
     }
 }
 

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::path::PathBuf;
 
+use percent_encoding::percent_decode_str;
+
 use crate::error::Result;
 use crate::store::Key;
 
@@ -70,13 +72,22 @@ pub(in crate::store) fn in_url(url: &str) -> Result<Option<Place<String>>> {
             let inner = path.get(end..).unwrap_or_default().trim_matches('/');
             return Ok(Some(Place {
                 folder: format!("{folder}{query}"),
-                archive: Key::new(name)?,
-                inner: Key::new(inner)?,
+                archive: Key::new(named(url, name))?,
+                inner: Key::new(named(url, inner))?,
             }));
         }
         start = end + 1;
     }
     Ok(None)
+}
+
+/// Returns the bytes that a part of a URL stands for: escapes are undone on the web, and belong to the key in a
+/// bucket.
+fn named(url: &str, part: &str) -> Vec<u8> {
+    match url.starts_with("http://") || url.starts_with("https://") {
+        true => percent_decode_str(part).collect(),
+        false => part.as_bytes().to_vec(),
+    }
 }
 
 fn is_zip(name: &[u8]) -> bool {
@@ -114,6 +125,14 @@ mod tests {
         assert_eq!(
             found("s3://bucket/b.zip/c.zip"),
             expected("s3://bucket/", "b.zip", "c.zip")
+        );
+        assert_eq!(
+            found("http://host/b%20c.zip/%23"),
+            expected("http://host/", "b c.zip", "#")
+        );
+        assert_eq!(
+            found("s3://bucket/b%20c.zip"),
+            expected("s3://bucket/", "b%20c.zip", "")
         );
         for none in [
             "s3://bucket.zip/a",

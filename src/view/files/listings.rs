@@ -35,7 +35,7 @@ impl GroupListing {
     /// Opens the listing of a group.
     pub(super) fn new(hierarchy: &Arc<Hierarchy>, found: &Arc<Found>) -> Result<GroupListing> {
         Ok(GroupListing {
-            children: hierarchy.children(found)?,
+            children: hierarchy.known_children(found)?,
             hierarchy: hierarchy.clone(),
             found: found.clone(),
             own: 0,

@@ -1,0 +1,372 @@
+//! Objects of the network fetched before they are asked for: a wrapper for who shows them as files.
+//!
+//! Programs open one file after the other, and each waits for a round trip. Here the order is noticed (`trail`)
+//! and the next files are on their way while one is read; a file is fetched in one request, whatever parts it is
+//! read in. What is fetched has the version that the reader was told, or is not used. Nothing is fetched ahead
+//! where memory for it is out.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use lru::LruCache;
+
+use self::reader::AheadReader;
+use self::reader::WHOLE;
+use self::stock::Flight;
+use self::stock::Held;
+use self::stock::Piece;
+use self::stock::Room;
+use self::stock::Stock;
+use self::trail::Names;
+use self::trail::Next;
+use self::trail::Trail;
+use crate::error::Error;
+use crate::error::Result;
+use crate::pool::Pool;
+use crate::store::ByteRange;
+use crate::store::EntryKind;
+use crate::store::Key;
+use crate::store::Listing;
+use crate::store::Meta;
+use crate::store::Object;
+use crate::store::Reader;
+use crate::store::Store;
+use crate::store::Version;
+use crate::store::Walk;
+
+mod reader;
+mod stock;
+mod trail;
+
+/// Directories that are followed at a time.
+const TRAILS: usize = 64;
+
+/// The most names of a directory that are followed.
+const MOST_NAMES: usize = 100_000;
+
+/// Requests that wait for a thread.
+const MOST_WAITING: usize = 4096;
+
+/// How much is fetched ahead.
+#[derive(Clone, Copy, Debug)]
+pub struct AheadConfig {
+    /// Bytes that may be held, what is on its way included.
+    pub memory: u64,
+    /// Requests at a time.
+    pub concurrency: usize,
+    /// How long a request may take.
+    pub timeout: Duration,
+}
+
+/// A store over a store that fetches what comes next.
+pub struct Ahead {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    inner: Arc<dyn Store>,
+    stock: Arc<Stock>,
+    pool: Pool,
+    config: AheadConfig,
+    trails: Mutex<LruCache<Key, Trail>>,
+}
+
+impl Ahead {
+    /// Wraps a store.
+    pub fn new(inner: Arc<dyn Store>, config: AheadConfig) -> Ahead {
+        let trails =
+            std::num::NonZeroUsize::new(TRAILS).map_or_else(LruCache::unbounded, LruCache::new);
+        let shared = Shared {
+            inner,
+            stock: Stock::new(config.memory),
+            pool: Pool::new("ahead", config.concurrency, MOST_WAITING),
+            config,
+            trails: Mutex::new(trails),
+        };
+        Ahead {
+            shared: Arc::new(shared),
+        }
+    }
+
+    fn opened(&self, key: &Key, meta: Meta, below: Arc<dyn Reader>) -> Arc<dyn Reader> {
+        self.shared.follow(key, Some(meta.size));
+        Arc::new(AheadReader {
+            shared: self.shared.clone(),
+            key: key.clone(),
+            meta,
+            below,
+            whole: Mutex::default(),
+            next: Mutex::default(),
+        })
+    }
+}
+
+impl Shared {
+    fn trails(&self) -> MutexGuard<'_, LruCache<Key, Trail>> {
+        self.trails.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that somebody opened an object, and has fetched what comes next.
+    fn follow(self: &Arc<Shared>, key: &Key, size: Option<u64>) {
+        let Some(directory) = key.parent() else {
+            return;
+        };
+        let mut trails = self.trails();
+        let trail = trails.get_or_insert_mut(directory.clone(), Trail::default);
+        let next = trail.note(key.name(), self.config.concurrency);
+        let names = trail.names.clone();
+        let must_list = names.is_none() && trail.waiting() == 2;
+        drop(trails);
+        if let (Some(next), Some(names)) = (next, names) {
+            self.fetch_next(&directory, &names, &next, size);
+        } else if must_list && self.inner.lists() {
+            let shared = self.clone();
+            self.pool.submit(move || shared.learn(&directory, size));
+        }
+    }
+
+    /// Lists a directory that somebody goes through; what fails is said to who reads.
+    fn learn(self: &Arc<Shared>, directory: &Key, size: Option<u64>) {
+        let Ok(names) = self.names(directory) else {
+            return;
+        };
+        let next = {
+            let mut trails = self.trails();
+            let Some(trail) = trails.get_mut(directory) else {
+                return;
+            };
+            trail.learn(names.clone(), self.config.concurrency)
+        };
+        if let Some(next) = next {
+            self.fetch_next(directory, &names, &next, size);
+        }
+    }
+
+    fn names(&self, directory: &Key) -> Result<Arc<Names>> {
+        let mut listing = self.inner.list(directory)?;
+        let mut names = Vec::new();
+        while let Some(name) = listing.next()?
+            && names.len() < MOST_NAMES
+        {
+            if name.kind == EntryKind::File {
+                names.push((name.name, name.meta.map(|meta| meta.size)));
+            }
+        }
+        Ok(Arc::new(Names::new(names)))
+    }
+
+    /// Has fetched what comes next: names of this directory, then of the one after it.
+    fn fetch_next(
+        self: &Arc<Shared>,
+        directory: &Key,
+        names: &Names,
+        next: &Next,
+        size: Option<u64>,
+    ) {
+        for place in next.places.clone() {
+            let Some((name, known)) = names.at(next.order, place) else {
+                return;
+            };
+            let length = known.or(size).unwrap_or(WHOLE);
+            if let Ok(key) = directory.child(name)
+                && length <= WHOLE.min(self.stock.limit() / 4)
+            {
+                self.fetch((key, None), 0..length);
+            }
+        }
+        if next.beyond > 0 {
+            let (shared, directory) = (self.clone(), directory.clone());
+            let (order, beyond) = (next.order, next.beyond);
+            self.pool
+                .submit(move || shared.go_on(&directory, order, beyond, size));
+        }
+    }
+
+    /// Goes on with the directory after one that comes to its end.
+    fn go_on(
+        self: &Arc<Shared>,
+        directory: &Key,
+        order: trail::Order,
+        beyond: usize,
+        size: Option<u64>,
+    ) {
+        let Some(sibling) = self.sibling(directory, order) else {
+            return;
+        };
+        if self
+            .trails()
+            .peek(&sibling)
+            .is_some_and(|trail| trail.names.is_some())
+        {
+            return;
+        }
+        let Ok(names) = self.names(&sibling) else {
+            return;
+        };
+        let places = 0..beyond.min(names.len());
+        let trail = Trail::following(names.clone(), places.end);
+        self.trails().put(sibling.clone(), trail);
+        let next = Next {
+            order,
+            places,
+            beyond: 0,
+        };
+        self.fetch_next(&sibling, &names, &next, size);
+    }
+
+    /// Returns the directory that comes after another in an order.
+    fn sibling(&self, directory: &Key, order: trail::Order) -> Option<Key> {
+        let parent = directory.parent()?;
+        let mut listing = self.inner.list(&parent).ok()?;
+        let mut names = Vec::new();
+        while let Some(name) = listing.next().ok()?
+            && names.len() < MOST_NAMES
+        {
+            if name.kind == EntryKind::Directory {
+                names.push((name.name, None));
+            }
+        }
+        let names = Names::new(names);
+        let place = names.place(order, directory.name())?;
+        let (name, _) = names.at(order, place + 1)?;
+        parent.child(name).ok()
+    }
+
+    /// Has a piece of an object fetched, unless it is there or there is no room for it.
+    fn fetch(self: &Arc<Shared>, piece: Piece, range: Range<u64>) {
+        let Some((flight, room)) = self.stock.begin(&piece, range.end - range.start) else {
+            return;
+        };
+        let shared = self.clone();
+        let refused = flight.clone();
+        // A pool that is full, or a job that ends early, must not leave anybody waiting.
+        let landing = Landing(Some((flight, room)));
+        let asked = piece.clone();
+        if !self
+            .pool
+            .submit(move || shared.load(&asked, range, landing))
+        {
+            self.stock.take(&piece);
+            drop(refused);
+        }
+    }
+
+    fn load(&self, (key, block): &Piece, range: Range<u64>, mut landing: Landing) {
+        let fetched = match block {
+            None => self.inner.get(key, range.end.max(WHOLE)),
+            Some(_) => self.inner.get_range(key, ByteRange::Span(range)),
+        };
+        landing.land(fetched);
+    }
+
+    /// Returns a piece of a version, fetched now if it is not there; nothing if there is no room for it. What came
+    /// ahead is fetched again if it is of another version, or failed.
+    fn piece(
+        self: &Arc<Shared>,
+        piece: &Piece,
+        range: Range<u64>,
+        version: Version,
+    ) -> Result<Option<Arc<Held>>> {
+        if let Some(flight) = self.stock.get(piece)
+            && let Ok(Some(held)) = flight.wait(self.config.timeout)
+            && held.object.version == version
+        {
+            return Ok(Some(held));
+        }
+        self.stock.take(piece);
+        let Some((flight, room)) = self.stock.begin(piece, range.end - range.start) else {
+            return Ok(None);
+        };
+        self.load(piece, range, Landing(Some((flight.clone(), room))));
+        let held = flight.wait(self.config.timeout);
+        match &held {
+            Ok(Some(_)) => {}
+            _ => drop(self.stock.take(piece)),
+        }
+        held.map_err(|error| error.about(&piece.0))
+    }
+}
+
+/// Lands a flight whatever becomes of who fetches.
+struct Landing(Option<(Arc<Flight>, Room)>);
+
+impl Landing {
+    fn land(&mut self, fetched: Result<Option<Object>>) {
+        if let Some((flight, room)) = self.0.take() {
+            flight.land(fetched, room);
+        }
+    }
+}
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        self.land(Err(Error::unavailable("", "was not fetched")));
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Store for Ahead {
+    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+        self.shared.inner.get(key, limit)
+    }
+
+    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
+        self.shared.inner.get_range(key, range)
+    }
+
+    fn head(&self, key: &Key) -> Result<Option<Meta>> {
+        self.shared.inner.head(key)
+    }
+
+    fn version(&self, key: &Key) -> Result<Option<Version>> {
+        self.shared.inner.version(key)
+    }
+
+    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
+        let below = self.shared.inner.open(key)?;
+        let meta = below.meta()?;
+        Ok(self.opened(key, meta, below))
+    }
+
+    fn open_known(&self, key: &Key, meta: &Meta) -> Result<Arc<dyn Reader>> {
+        let below = self.shared.inner.open_known(key, meta)?;
+        Ok(self.opened(key, *meta, below))
+    }
+
+    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+        self.shared.inner.list(prefix)
+    }
+
+    fn walk(&self, prefix: &Key, from: &Key) -> Result<Option<Box<dyn Walk>>> {
+        self.shared.inner.walk(prefix, from)
+    }
+
+    fn head_now(&self, key: &Key) -> Option<Option<Meta>> {
+        self.shared.inner.head_now(key)
+    }
+
+    fn ask_ahead(&self, keys: &[Key]) {
+        self.shared.inner.ask_ahead(keys);
+    }
+
+    fn lists(&self) -> bool {
+        self.shared.inner.lists()
+    }
+
+    fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
+        self.shared.inner.read_link(key)
+    }
+
+    fn freshness(&self) -> Duration {
+        self.shared.inner.freshness()
+    }
+
+    fn folder(&self) -> Option<&Path> {
+        self.shared.inner.folder()
+    }
+}

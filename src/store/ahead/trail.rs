@@ -1,0 +1,260 @@
+//! In which order somebody goes through the names of a directory, and which come next.
+//!
+//! Names are followed in two orders: as they sort, which is how programs that list go, and with their numbers as
+//! numbers, which is how programs go that count chunks. Requests side by side come a little out of order.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+/// A name and the length of its object, if that is known.
+pub(super) type Sized = (Vec<u8>, Option<u64>);
+
+/// The names of a directory in both orders.
+pub(super) struct Names {
+    /// As they sort.
+    plain: Vec<Sized>,
+    /// Places in `plain`, with numbers as numbers.
+    counted: Vec<u32>,
+}
+
+impl Names {
+    /// Sorts names.
+    pub(super) fn new(mut plain: Vec<Sized>) -> Names {
+        plain.sort();
+        let mut counted: Vec<u32> = (0..plain.len() as u32).collect();
+        counted.sort_by(|one, other| {
+            let name = |place: &u32| plain[*place as usize].0.as_slice();
+            compare(name(one), name(other))
+        });
+        Names { plain, counted }
+    }
+
+    /// Returns the name at a place of an order.
+    pub(super) fn at(&self, order: Order, place: usize) -> Option<&Sized> {
+        match order {
+            Order::Plain => self.plain.get(place),
+            Order::Counted => self.plain.get(*self.counted.get(place)? as usize),
+        }
+    }
+
+    /// Returns the place of a name in an order.
+    pub(super) fn place(&self, order: Order, name: &[u8]) -> Option<usize> {
+        match order {
+            Order::Plain => self
+                .plain
+                .binary_search_by(|(known, _)| known.as_slice().cmp(name))
+                .ok(),
+            Order::Counted => {
+                let known = |place: &u32| self.plain[*place as usize].0.as_slice();
+                self.counted
+                    .binary_search_by(|place| compare(known(place), name))
+                    .ok()
+            }
+        }
+    }
+
+    /// Returns how many names there are.
+    pub(super) fn len(&self) -> usize {
+        self.plain.len()
+    }
+}
+
+/// An order of names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    Plain,
+    Counted,
+}
+
+const ORDERS: [Order; 2] = [Order::Plain, Order::Counted];
+
+/// Compares names with their numbers as numbers; equal only if they are the same.
+fn compare(one: &[u8], other: &[u8]) -> Ordering {
+    let (mut a, mut b) = (one, other);
+    while let (Some(x), Some(y)) = (a.first(), b.first()) {
+        let (digits, others) = (digits(a), digits(b));
+        let order = match (digits, others) {
+            (0, _) | (_, 0) => x.cmp(y),
+            _ => number(&a[..digits]).cmp(&number(&b[..others])),
+        };
+        if order != Ordering::Equal {
+            return order;
+        }
+        let (skipped, passed) = if digits == 0 || others == 0 {
+            (1, 1)
+        } else {
+            (digits, others)
+        };
+        (a, b) = (&a[skipped..], &b[passed..]);
+    }
+    a.len().cmp(&b.len()).then_with(|| one.cmp(other))
+}
+
+fn digits(text: &[u8]) -> usize {
+    text.iter().take_while(|byte| byte.is_ascii_digit()).count()
+}
+
+/// Returns a number as its length without leading zeros, and its digits.
+fn number(digits: &[u8]) -> (usize, &[u8]) {
+    let zeros = digits.iter().take_while(|&&digit| digit == b'0').count();
+    let digits = &digits[zeros..];
+    (digits.len(), digits)
+}
+
+/// How far from where it was expected a name may lie and still be in order.
+const SLACK: usize = 16;
+
+/// How many names in order are a pattern.
+const PROOF: u32 = 2;
+
+/// How somebody goes through a directory.
+#[derive(Default)]
+pub(super) struct Trail {
+    pub(super) names: Option<Arc<Names>>,
+    /// For each order: the furthest place so far, and how many names were in order.
+    steps: [(usize, u32); 2],
+    /// Up to where names were given out, in the order that is followed.
+    given: usize,
+    /// Names that were seen before the directory was listed.
+    before: Vec<Vec<u8>>,
+}
+
+/// What comes next in a directory.
+pub(super) struct Next {
+    pub(super) order: Order,
+    /// Places that come next and were not given out yet.
+    pub(super) places: std::ops::Range<usize>,
+    /// How many are wanted beyond the directory's end.
+    pub(super) beyond: usize,
+}
+
+impl Trail {
+    /// Returns the trail of somebody who comes from another directory in this order.
+    pub(super) fn following(names: Arc<Names>, given: usize) -> Trail {
+        Trail {
+            names: Some(names),
+            steps: [(0, PROOF); 2],
+            given,
+            before: Vec::new(),
+        }
+    }
+
+    /// Gives the trail the names of its directory.
+    pub(super) fn learn(&mut self, names: Arc<Names>, most: usize) -> Option<Next> {
+        self.names = Some(names);
+        let before = std::mem::take(&mut self.before);
+        before
+            .iter()
+            .filter_map(|name| self.note(name, most))
+            .last()
+    }
+
+    /// Notes a name; returns what comes next, at most `most` names.
+    pub(super) fn note(&mut self, name: &[u8], most: usize) -> Option<Next> {
+        let Some(names) = self.names.clone() else {
+            self.before.push(name.to_vec());
+            self.before.truncate(SLACK);
+            return None;
+        };
+        let mut best: Option<(Order, usize, u32)> = None;
+        for (order, step) in ORDERS.into_iter().zip(&mut self.steps) {
+            let Some(place) = names.place(order, name) else {
+                continue;
+            };
+            let near = place.abs_diff(step.0) <= SLACK;
+            *step = match near {
+                true => (step.0.max(place), step.1.saturating_add(1)),
+                false => (place, 1),
+            };
+            if step.1 >= PROOF && best.is_none_or(|(.., streak)| streak < step.1) {
+                best = Some((order, step.0, step.1));
+            }
+        }
+        let (order, place, _) = best?;
+        if self.given > place.saturating_add(most) {
+            self.given = 0;
+        }
+        let end = (place + 1).saturating_add(most);
+        let places = self.given.max(place + 1)..end.min(names.len());
+        let beyond = end.saturating_sub(names.len()).min(most);
+        self.given = end;
+        Some(Next {
+            order,
+            places,
+            beyond,
+        })
+    }
+
+    /// How many names were seen; 0 once the directory was listed.
+    pub(super) fn waiting(&self) -> usize {
+        self.before.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(count: usize) -> Arc<Names> {
+        let name = |number: usize| (format!("0.{number}").into_bytes(), Some(1));
+        Arc::new(Names::new((0..count).map(name).collect()))
+    }
+
+    fn given(trail: &mut Trail, name: &str) -> Vec<String> {
+        let names = trail.names.clone().unwrap();
+        let next = trail.note(name.as_bytes(), 4);
+        next.map_or_else(Vec::new, |next| {
+            let name = |place| names.at(next.order, place).unwrap().0.clone();
+            next.places
+                .map(|place| String::from_utf8(name(place)).unwrap())
+                .collect()
+        })
+    }
+
+    #[test]
+    fn both_orders_are_followed() {
+        let mut trail = Trail {
+            names: Some(names(30)),
+            ..Trail::default()
+        };
+        given(&mut trail, "0.8");
+        assert_eq!(given(&mut trail, "0.9")[..2], ["0.10", "0.11"]);
+        assert_eq!(given(&mut trail, "0.10"), ["0.14"]);
+        let mut trail = Trail {
+            names: Some(names(30)),
+            ..Trail::default()
+        };
+        given(&mut trail, "0.19");
+        given(&mut trail, "0.2");
+        assert!(given(&mut trail, "0.20").contains(&"0.24".to_string()));
+    }
+
+    #[test]
+    fn numbers_are_compared_as_numbers() {
+        for (one, other) in [
+            ("c9", "c10"),
+            ("1.2", "1.10"),
+            ("a", "b"),
+            ("01", "1"),
+            ("a", "a1"),
+        ] {
+            assert_eq!(
+                compare(one.as_bytes(), other.as_bytes()),
+                Ordering::Less,
+                "{one} {other}"
+            );
+        }
+        assert_eq!(compare(b"c07", b"c07"), Ordering::Equal);
+    }
+
+    #[test]
+    fn jumps_are_no_order() {
+        let mut trail = Trail {
+            names: Some(names(2000)),
+            ..Trail::default()
+        };
+        for place in [1900, 900, 1700, 100, 1400] {
+            assert!(given(&mut trail, &format!("0.{place}")).is_empty());
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! A store that remembers: a wrapper around stores that are far away, so that nothing is asked twice in a while.
+//!
+//! Answers count for `--metadata-ttl`: kinds, sizes and versions, small documents, the names of directories, and
+//! that something is missing. Errors are never remembered. Everything is bounded. What this holds of a key is
+//! forgotten when a reader finds it changed; nothing else is ever invalidated but by time.
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use self::reader::Watched;
+use self::shared::Shared;
+use self::shown::Shown;
+use crate::error::Error;
+use crate::error::Kind;
+use crate::error::Result;
+use crate::store::ByteRange;
+use crate::store::EntryKind;
+use crate::store::Key;
+use crate::store::Listing;
+use crate::store::Meta;
+use crate::store::Object;
+use crate::store::Reader;
+use crate::store::Store;
+use crate::store::Version;
+use crate::store::Walk;
+
+mod course;
+mod documents;
+mod facts;
+mod flights;
+mod folder;
+mod folders;
+mod gather;
+mod reader;
+mod shared;
+mod shown;
+mod trail;
+mod walking;
+
+/// How much is remembered, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub struct MemoConfig {
+    /// For how long an answer counts.
+    pub ttl: Duration,
+    /// The most documents that are fetched ahead at a time.
+    pub concurrency: usize,
+    /// The most names of directories.
+    pub names: usize,
+    /// The most single keys.
+    pub keys: NonZeroUsize,
+    /// The longest document, in bytes.
+    pub document: u64,
+    /// Bytes of all documents.
+    pub documents: u64,
+}
+
+impl Default for MemoConfig {
+    fn default() -> MemoConfig {
+        MemoConfig {
+            ttl: Duration::from_secs(60),
+            concurrency: 32,
+            names: 200_000,
+            keys: const { NonZeroUsize::new(1 << 16).unwrap() },
+            document: 1 << 20,
+            documents: 32 << 20,
+        }
+    }
+}
+
+/// A store over a store.
+pub struct Memo {
+    shared: Arc<Shared>,
+}
+
+impl Memo {
+    /// Wraps a store.
+    pub fn new(inner: Arc<dyn Store>, config: &MemoConfig) -> Memo {
+        Memo {
+            shared: Arc::new(Shared::new(inner, config)),
+        }
+    }
+
+    fn watched(&self, key: &Key, inner: Arc<dyn Reader>) -> Arc<dyn Reader> {
+        Arc::new(Watched {
+            inner,
+            key: key.clone(),
+            shared: self.shared.clone(),
+        })
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Store for Memo {
+    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+        self.shared.ask_siblings(key);
+        let found = self.shared.object(key, limit)?;
+        Ok(found.map(Arc::unwrap_or_clone))
+    }
+
+    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
+        if self.shared.is_missing(key) {
+            return Ok(None);
+        }
+        let found = self.shared.inner.get_range(key, range)?;
+        self.shared.note_object(key, found.as_ref());
+        Ok(found)
+    }
+
+    fn head(&self, key: &Key) -> Result<Option<Meta>> {
+        self.shared.head(key)
+    }
+
+    fn version(&self, key: &Key) -> Result<Option<Version>> {
+        self.shared.version(key)
+    }
+
+    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
+        let reader = self.shared.open(key)?;
+        Ok(self.watched(key, reader))
+    }
+
+    fn open_known(&self, key: &Key, meta: &Meta) -> Result<Arc<dyn Reader>> {
+        let reader = self.shared.inner.open_known(key, meta)?;
+        Ok(self.watched(key, reader))
+    }
+
+    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+        if self.shared.ttl.is_zero() || !self.shared.inner.lists() {
+            return self.shared.inner.list(prefix);
+        }
+        match self.shared.head_now(prefix) {
+            Some(None) => return Err(Error::not_found(prefix)),
+            Some(Some(meta)) if meta.kind == EntryKind::File => {
+                let text = "is an object, not a directory";
+                return Err(Error::new(Kind::NotADirectory, prefix, text));
+            }
+            _ => {}
+        }
+        let folder = self.shared.folder(prefix)?;
+        Ok(Box::new(Shown::new(&self.shared, folder)))
+    }
+
+    fn walk(&self, prefix: &Key, from: &Key) -> Result<Option<Box<dyn Walk>>> {
+        self.shared.inner.walk(prefix, from)
+    }
+
+    fn head_now(&self, key: &Key) -> Option<Option<Meta>> {
+        self.shared.head_now(key)
+    }
+
+    fn ask_ahead(&self, keys: &[Key]) {
+        for key in keys {
+            self.shared.ask(key.clone());
+        }
+    }
+
+    fn lists(&self) -> bool {
+        self.shared.inner.lists()
+    }
+
+    fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
+        self.shared.inner.read_link(key)
+    }
+
+    fn freshness(&self) -> Duration {
+        self.shared.inner.freshness()
+    }
+
+    fn folder(&self) -> Option<&Path> {
+        self.shared.inner.folder()
+    }
+}

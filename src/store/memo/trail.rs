@@ -1,0 +1,201 @@
+//! A walk under way: how far it is, who follows it, and whether it should go on.
+//!
+//! The walk waits when it is far ahead of those who follow, and ends when nobody does.
+
+use std::sync::Arc;
+use std::sync::Condvar;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::Duration;
+use std::time::Instant;
+
+use super::lock;
+use crate::store::Key;
+
+/// How long nobody may follow.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// How many keys a walk may be ahead of who follows.
+const LEAD: u64 = 16_000;
+
+/// How many keys a walk reads at most.
+const MOST_KEYS: u64 = 100_000;
+
+/// How many pages a reader waits for a folder before he lists it himself.
+const WORTHWHILE: u64 = 2;
+
+/// A walk over the folders below `prefix`, from `from` on.
+pub(super) struct Trail {
+    pub(super) prefix: Key,
+    from: Key,
+    state: Mutex<State>,
+    bell: Condvar,
+}
+
+struct State {
+    pages: u64,
+    keys: u64,
+    /// The last key that was seen, and whether names come folder by folder rather than byte by byte.
+    last: Key,
+    by_names: bool,
+    followed: u64,
+    last_followed: Instant,
+    ended: bool,
+}
+
+/// A place on a trail: how many keys were read when it was passed.
+#[derive(Clone)]
+pub(super) struct Step {
+    pub(super) trail: Arc<Trail>,
+    pub(super) keys: u64,
+}
+
+impl Trail {
+    /// Begins a trail.
+    pub(super) fn new(prefix: Key, from: Key) -> Trail {
+        Trail {
+            prefix,
+            from,
+            state: Mutex::new(State {
+                pages: 0,
+                keys: 0,
+                last: Key::root(),
+                by_names: false,
+                followed: 0,
+                last_followed: Instant::now(),
+                ended: false,
+            }),
+            bell: Condvar::new(),
+        }
+    }
+
+    /// Whether the walk may still come to a folder.
+    pub(super) fn leads_to(&self, folder: &Key) -> bool {
+        let lies_below = folder
+            .below(&self.prefix)
+            .is_some_and(|rest| !rest.is_root());
+        let state = lock(&self.state);
+        lies_below && !state.ended && *folder >= self.from && !state.has_passed(folder)
+    }
+
+    /// Waits until the walk has passed a folder, if that is soon; returns whether it has.
+    pub(super) fn await_folder(&self, folder: &Key) -> bool {
+        let mut state = lock(&self.state);
+        let pages = state.pages;
+        while !state.ended && !state.has_passed(folder) {
+            if state.pages >= pages + WORTHWHILE {
+                return false;
+            }
+            state.last_followed = Instant::now();
+            state.followed = state.keys;
+            self.bell.notify_all();
+            state = self
+                .bell
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        true
+    }
+
+    /// Whether the walk is in a folder inside this one: the names here are not known yet, those there soon are.
+    pub(super) fn is_deep_in(&self, folder: &Key) -> bool {
+        let state = lock(&self.state);
+        let rest = state.last.below(folder);
+        rest.is_some_and(|rest| rest.names().nth(1).is_some())
+    }
+
+    /// Hears that somebody has read a folder that the walk found.
+    pub(super) fn follow(&self, keys: u64) {
+        let mut state = lock(&self.state);
+        state.followed = state.followed.max(keys);
+        state.last_followed = Instant::now();
+        self.bell.notify_all();
+    }
+
+    /// Notes a page whose last key was `last`.
+    pub(super) fn note_page(&self, keys: u64, last: Key, by_names: bool) {
+        let mut state = lock(&self.state);
+        state.pages += 1;
+        state.keys = keys;
+        state.last = last;
+        state.by_names = by_names;
+        self.bell.notify_all();
+    }
+
+    /// Waits until the walk may read another page; false if it should end.
+    pub(super) fn may_go_on(&self) -> bool {
+        let mut state = lock(&self.state);
+        loop {
+            let idle = state.last_followed.elapsed();
+            if state.ended || idle >= PATIENCE || state.keys >= MOST_KEYS {
+                return false;
+            }
+            if state.keys <= state.followed + LEAD {
+                return true;
+            }
+            let rest = PATIENCE - idle;
+            let woken = self.bell.wait_timeout(state, rest);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Ends the trail, and the wait of everybody on it.
+    pub(super) fn end(&self) {
+        lock(&self.state).ended = true;
+        self.bell.notify_all();
+    }
+}
+
+impl State {
+    /// Whether no key below `folder` can come any more.
+    fn has_passed(&self, folder: &Key) -> bool {
+        if self.pages == 0 || self.last.below(folder).is_some() {
+            return false;
+        }
+        match self.by_names {
+            true => self.last.names().gt(folder.names()),
+            false => *self.last.as_bytes() > *[folder.as_bytes(), b"/"].concat(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(text: &str) -> Key {
+        Key::new(text).unwrap()
+    }
+
+    #[test]
+    fn a_folder_is_passed_when_a_key_after_it_came() {
+        let trail = Trail::new(key("a"), key("a/b"));
+        assert!(trail.leads_to(&key("a/c")) && !trail.leads_to(&key("a/a")));
+        assert!(!trail.leads_to(&key("a")) && !trail.leads_to(&key("b")));
+        trail.note_page(10, key("a/c/x"), false);
+        assert!(!trail.leads_to(&key("a/b")), "passed");
+        assert!(
+            trail.leads_to(&key("a/c")),
+            "its last key may not have come"
+        );
+        assert!(trail.leads_to(&key("a/c.d")) == false && trail.leads_to(&key("a/c0")));
+        trail.note_page(10, key("a/c/x"), true);
+        assert!(trail.leads_to(&key("a/c.d")), "in the order of names");
+        trail.end();
+        assert!(!trail.leads_to(&key("a/d")));
+    }
+
+    #[test]
+    fn a_walk_ends_at_its_bounds() {
+        let trail = Trail::new(key("a"), key("a/b"));
+        assert!(trail.may_go_on());
+        trail.note_page(MOST_KEYS, key("a/c"), false);
+        trail.follow(MOST_KEYS);
+        assert!(!trail.may_go_on());
+        let other = Trail::new(key("a"), key("a/b"));
+        lock(&other.state).last_followed = Instant::now() - PATIENCE;
+        assert!(!other.may_go_on());
+        other.follow(0);
+        assert!(other.may_go_on());
+    }
+}

@@ -1,0 +1,239 @@
+//! Listings: from memory, from a walk that comes by, or from the store.
+//!
+//! Who lists a second directory beside another one will list the rest too: then all that lies below their parent
+//! is read as one flat listing, ahead of the reader, in a thread that ends with the walk.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::Weak;
+use std::thread;
+use std::time::Duration;
+use std::time::Instant;
+
+use lru::LruCache;
+
+use super::folder::Folder;
+use super::gather::Disorder;
+use super::gather::Gather;
+use super::gather::Gathered;
+use super::lock;
+use super::shared::Shared;
+use super::trail::Step;
+use super::trail::Trail;
+use crate::error::Kind;
+use crate::error::Result;
+use crate::store::Key;
+use crate::store::Walk;
+
+/// How many walks are under way at a time.
+const MOST_WALKS: usize = 4;
+
+/// Within which time two directories are listed one after the other.
+const TOGETHER: Duration = Duration::from_secs(30);
+
+/// The directory that was listed last, by the one above; and where walks are not worthwhile.
+pub(super) struct Listed {
+    last: LruCache<Key, (Key, Instant)>,
+    barred: LruCache<Key, Instant>,
+}
+
+/// For how long no walk is tried again.
+const BARRED: Duration = Duration::from_secs(300);
+
+impl Default for Listed {
+    fn default() -> Listed {
+        let most = const { NonZeroUsize::new(1 << 10).unwrap() };
+        Listed {
+            last: LruCache::new(most),
+            barred: LruCache::new(most),
+        }
+    }
+}
+
+impl Listed {
+    /// Notes a directory; returns whether another one beside it was listed a short while ago, and a walk may help.
+    fn note(&mut self, directory: &Key) -> bool {
+        let Some(parent) = directory.parent() else {
+            return false;
+        };
+        let now = Instant::now();
+        let is_barred = self
+            .barred
+            .get(&parent)
+            .is_some_and(|since| now.duration_since(*since) < BARRED);
+        let before = self.last.put(parent, (directory.clone(), now));
+        !is_barred
+            && before.is_some_and(|(other, then)| {
+                other != *directory && now.duration_since(then) < TOGETHER
+            })
+    }
+
+    /// Notes that walks below a directory do not help.
+    fn bar(&mut self, above: &Key) {
+        self.barred.put(above.clone(), Instant::now());
+    }
+}
+
+impl Shared {
+    /// Returns a directory, known or just begun.
+    pub(super) fn folder(self: &Arc<Self>, prefix: &Key) -> Result<Arc<Folder>> {
+        if let Some(folder) = self.known(prefix) {
+            return Ok(folder);
+        }
+        let has_sibling = lock(&self.listed).note(prefix);
+        let trail = self
+            .trail_to(prefix)
+            .or_else(|| has_sibling.then(|| self.set_out(prefix)).flatten());
+        if let Some(trail) = trail {
+            if !trail.await_folder(prefix) && !trail.is_deep_in(prefix) {
+                // Where folders are larger than that, a walk is no faster than their listings.
+                lock(&self.listed).bar(&trail.prefix);
+                self.end(&trail);
+            }
+            if let Some(folder) = self.known(prefix) {
+                return Ok(folder);
+            }
+        }
+        self.lists.fly(prefix, || match self.known(prefix) {
+            Some(folder) => Ok(folder),
+            None => self.begin(prefix),
+        })
+    }
+
+    /// Returns a folder that is remembered; the walk that found it hears that it is followed.
+    fn known(&self, prefix: &Key) -> Option<Arc<Folder>> {
+        let folder = self.folders.get(prefix)?;
+        if let Some(step) = &folder.step {
+            step.trail.follow(step.keys);
+        }
+        Some(folder)
+    }
+
+    /// Begins to list a directory.
+    fn begin(&self, prefix: &Key) -> Result<Arc<Folder>> {
+        let asked = Instant::now();
+        let listing = match self.inner.list(prefix) {
+            Err(error) if error.kind() == Kind::NotFound => {
+                self.note_missing(prefix, asked);
+                return Err(error);
+            }
+            answer => answer?,
+        };
+        let until = self.told((), asked).until;
+        let total = self.folders.total();
+        let folder = Arc::new(Folder::growing(prefix.clone(), until, listing, total));
+        self.folders.put(folder.clone());
+        Ok(folder)
+    }
+
+    fn trail_to(&self, prefix: &Key) -> Option<Arc<Trail>> {
+        let trails = lock(&self.trails);
+        trails.iter().find(|trail| trail.leads_to(prefix)).cloned()
+    }
+
+    /// Begins a walk below the parent of a directory, from there on.
+    fn set_out(self: &Arc<Self>, directory: &Key) -> Option<Arc<Trail>> {
+        let top = directory.parent()?;
+        let mut trails = lock(&self.trails);
+        if trails.len() >= MOST_WALKS {
+            return None;
+        }
+        let trail = Arc::new(Trail::new(top.clone(), directory.clone()));
+        trails.push(trail.clone());
+        drop(trails);
+        let walk = self.inner.walk(&top, directory).ok().flatten();
+        let started = walk.is_some_and(|walk| {
+            let (memory, trail) = (Arc::downgrade(self), trail.clone());
+            let thread = thread::Builder::new().name("zarrfs-walk".to_string());
+            thread.spawn(move || run(&memory, &trail, walk)).is_ok()
+        });
+        if !started {
+            self.end(&trail);
+            return None;
+        }
+        Some(trail)
+    }
+
+    fn end(&self, trail: &Arc<Trail>) {
+        trail.end();
+        lock(&self.trails).retain(|other| !Arc::ptr_eq(other, trail));
+    }
+
+    /// Remembers a folder that a walk has found.
+    fn remember(&self, found: Gathered, step: Step) {
+        let until = self.told((), found.asked).until;
+        let total = self.folders.total();
+        let folder = Folder::complete(found.prefix, until, found.names, Some(step), total);
+        self.folders.put(Arc::new(folder));
+    }
+}
+
+/// Walks to the end, or until nobody follows; then whoever waits lists for himself.
+fn run(memory: &Weak<Shared>, trail: &Arc<Trail>, walk: Box<dyn Walk>) {
+    let ended = Ended { memory, trail };
+    if let Err(Disorder) = go(memory, trail, walk) {
+        log::debug!(
+            "{}: keys come in no order; folders are listed one by one",
+            trail.prefix
+        );
+    }
+    drop(ended);
+}
+
+/// Ends a trail, also where the walk panics.
+struct Ended<'a> {
+    memory: &'a Weak<Shared>,
+    trail: &'a Arc<Trail>,
+}
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.trail.end();
+        if let Some(shared) = self.memory.upgrade() {
+            shared.end(self.trail);
+        }
+    }
+}
+
+fn go(
+    memory: &Weak<Shared>,
+    trail: &Arc<Trail>,
+    mut walk: Box<dyn Walk>,
+) -> std::result::Result<(), Disorder> {
+    let mut gather = Gather::new(trail.prefix.clone());
+    let mut keys = 0;
+    while trail.may_go_on() {
+        let asked = Instant::now();
+        let page = match walk.next() {
+            Ok(page) => page,
+            Err(error) => {
+                log::debug!("{}: a walk ended: {error}", trail.prefix);
+                return Ok(());
+            }
+        };
+        let Some(shared) = memory.upgrade() else {
+            return Ok(());
+        };
+        let step = |keys| Step {
+            trail: trail.clone(),
+            keys,
+        };
+        let Some(page) = page else {
+            for folder in gather.end() {
+                shared.remember(folder, step(keys));
+            }
+            return Ok(());
+        };
+        let last = page.last().map(|(key, _)| key.clone());
+        for (key, meta) in page {
+            keys += 1;
+            for folder in gather.take(key, meta, asked)? {
+                shared.remember(folder, step(keys));
+            }
+        }
+        if let Some(last) = last {
+            trail.note_page(keys, last, gather.is_by_names());
+        }
+    }
+    Ok(())
+}

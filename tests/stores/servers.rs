@@ -1,0 +1,153 @@
+//! Web servers over a folder of this machine: WebDAV, nginx with and without index pages, Python's without ranges,
+//! as `scripts/servers` runs them.
+//!
+//! Every store is a folder of its own under the server's. Where a server's variable is absent its cases are
+//! skipped, unless `CI` is set.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use std::time::UNIX_EPOCH;
+
+use zarrfs::stats::Stats;
+use zarrfs::store::Key;
+use zarrfs::store::StoreConfig;
+
+use super::subject::Kind;
+use super::subject::Listed;
+use super::subject::Objects;
+use super::subject::Subject;
+use super::subject::Writer;
+
+const PLAIN: Kind = Kind {
+    name: "a web server",
+    changes: true,
+    any_bytes: false,
+    no_bytes: &[],
+    both: false,
+    listed: Listed::All,
+    variable: None,
+    holding: webdav,
+};
+
+pub(crate) const WEBDAV: Kind = Kind {
+    name: "WebDAV, rclone",
+    variable: Some("ZARRFS_TEST_WEBDAV"),
+    holding: webdav,
+    ..PLAIN
+};
+
+pub(crate) const NGINX: Kind = Kind {
+    name: "nginx",
+    any_bytes: true,
+    no_bytes: &[],
+    listed: Listed::None,
+    variable: Some("ZARRFS_TEST_NGINX"),
+    holding: nginx,
+    ..PLAIN
+};
+
+pub(crate) const NGINX_AUTOINDEX: Kind = Kind {
+    name: "nginx with index pages",
+    any_bytes: true,
+    no_bytes: &[],
+    listed: Listed::Visible,
+    variable: Some("ZARRFS_TEST_NGINX_AUTOINDEX"),
+    holding: nginx_autoindex,
+    ..PLAIN
+};
+
+pub(crate) const HTTP_SERVER: Kind = Kind {
+    name: "python3 -m http.server",
+    variable: Some("ZARRFS_TEST_HTTP"),
+    holding: http_server,
+    ..PLAIN
+};
+
+fn webdav(objects: Objects) -> Subject {
+    served("ZARRFS_TEST_WEBDAV", "ZARRFS_TEST_WEBDAV_DIR", objects)
+}
+
+fn nginx(objects: Objects) -> Subject {
+    served("ZARRFS_TEST_NGINX", "ZARRFS_TEST_NGINX_DIR", objects)
+}
+
+fn nginx_autoindex(objects: Objects) -> Subject {
+    served(
+        "ZARRFS_TEST_NGINX_AUTOINDEX",
+        "ZARRFS_TEST_NGINX_DIR",
+        objects,
+    )
+}
+
+fn http_server(objects: Objects) -> Subject {
+    served("ZARRFS_TEST_HTTP", "ZARRFS_TEST_HTTP_DIR", objects)
+}
+
+/// A folder under a server's; it goes when the test ends.
+struct Folder(PathBuf);
+
+fn served(address: &str, folder: &str, objects: Objects) -> Subject {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    // Its name has to be escaped in the URL.
+    let name = format!("rust {}-{count}", std::process::id());
+    let root = Folder(Path::new(&std::env::var_os(folder).unwrap()).join(&name));
+    fs::create_dir_all(&root.0).unwrap();
+    for (name, bytes) in objects {
+        root.replace(&Key::new(*name).unwrap(), bytes);
+    }
+    let url = format!(
+        "{}/{}",
+        std::env::var(address).unwrap(),
+        name.replace(' ', "%20")
+    );
+    let stats = Arc::new(Stats::default());
+    let store = zarrfs::store::open(&url, &StoreConfig::default(), &stats).unwrap();
+    Subject::new(store, Box::new(root))
+}
+
+impl Folder {
+    fn path(&self, key: &Key) -> PathBuf {
+        self.0.join(std::ffi::OsStr::from_bytes(key.as_bytes()))
+    }
+
+    /// Writes a file whose time is another one than that of all before, in seconds, which is all that a header
+    /// tells.
+    fn write(path: &Path, bytes: &[u8]) {
+        static CLOCK: AtomicU64 = AtomicU64::new(1_600_000_000);
+        let time = UNIX_EPOCH + Duration::from_secs(CLOCK.fetch_add(1, Ordering::Relaxed));
+        fs::write(path, bytes).unwrap();
+        let file = fs::File::options().write(true).open(path).unwrap();
+        file.set_modified(time).unwrap();
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Writer for Folder {
+    fn replace(&self, key: &Key, bytes: &[u8]) {
+        let path = self.path(key);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let arriving = self.0.with_extension("arriving");
+        Folder::write(&arriving, bytes);
+        fs::rename(arriving, path).unwrap();
+    }
+
+    fn overwrite(&self, key: &Key, bytes: &[u8]) {
+        Folder::write(&self.path(key), bytes);
+    }
+
+    fn erase(&self, key: &Key) {
+        fs::remove_file(self.path(key)).unwrap();
+    }
+}
