@@ -1,12 +1,15 @@
 """The stores of the corpus read from servers: the manifest's bytes, and the keys as they are on disk."""
 
 import subprocess
+from pathlib import PurePath
 
 import pytest
 
 import corpus
 import places
 
+# Nodes that begin with a dot, which index pages of nginx leave out: they are there by name.
+UNLISTED_BY_NGINX = ["zarr-python-3.0/names.zarr/n/.hidden", "zarr-python-3.0/names.zarr/n/.zarray_"]
 DOCUMENTS = ("zarr.json", ".zgroup", ".zarray")
 
 
@@ -60,9 +63,15 @@ def test_arrays_from_a_place_that_lists(corpus_store, whole):
 
 
 def test_keys_are_those_on_disk(whole, corpus_folder):
-    _, mount = whole
+    place, mount = whole
+    left_out = UNLISTED_BY_NGINX if isinstance(place, places.Web) else []
+    for path in left_out:
+        for file in (corpus_folder / path).rglob("zarr.json"):
+            there = mount.path / file.relative_to(corpus_folder)
+            assert there.read_bytes() == file.read_bytes(), there
+    excluded = [f"--exclude={PurePath(path).name}" for path in left_out]
     diff = subprocess.run(
-        ["diff", "-r", corpus_folder, mount.path], capture_output=True, text=True
+        ["diff", "-r", *excluded, corpus_folder, mount.path], capture_output=True, text=True
     )
     assert (diff.returncode, diff.stdout, diff.stderr) == (0, "", "")
 
