@@ -11,7 +11,7 @@ import zarr
 
 import layout
 import mounting
-import remote
+import places
 from servers import seaweedfs
 from servers.ports import free_port
 
@@ -20,15 +20,15 @@ REFUSED_WITHIN = 20
 SECRET = "a-secret-that-nobody-may-see"
 
 
-@pytest.fixture(params=remote.PLACES)
+@pytest.fixture(params=places.PLACES)
 def place(request):
-    return remote.PLACES[request.param]()
+    return places.PLACES[request.param]()
 
 
 @pytest.fixture
 def on_s3(sample):
     """Returns a place of SeaweedFS with the sample in it."""
-    place = remote.S3()
+    place = places.S3()
     place.upload(sample)
     return place
 
@@ -59,7 +59,7 @@ def test_an_archive_on_a_server(name, sample, tmp_path):
     folder = tmp_path / "archives"
     folder.mkdir()
     subprocess.run(["zip", "-q", "-r", folder / "made.zarr.zip", "."], cwd=sample, check=True)
-    place = remote.PLACES[name]()
+    place = places.PLACES[name]()
     place.upload(folder)
     with place.mount(under="made.zarr.zip") as mount:
         for path, content in arrays(sample).items():
@@ -71,7 +71,7 @@ def test_an_archive_on_a_server(name, sample, tmp_path):
 
 def refusal(store, *options, keys=(), folder):
     """Returns the one line with which a mount is refused."""
-    environment = remote.environment(dict(keys))
+    environment = places.environment(dict(keys))
     command = ["mount", *options, store, folder]
     done = mounting.zarrfs(*command, check=False, environment=environment, limit=REFUSED_WITHIN)
     assert (done.returncode, done.stdout) == (2, ""), done
@@ -81,7 +81,7 @@ def refusal(store, *options, keys=(), folder):
 
 
 def test_mounts_on_s3_that_cannot_be(on_s3, tmp_path):
-    endpoint, right = on_s3.options, remote.S3_KEYS
+    endpoint, right = on_s3.options, places.S3_KEYS
     wrong_secret = {**right, "AWS_SECRET_ACCESS_KEY": "wrong"}
     wrong_key = {**right, "AWS_ACCESS_KEY_ID": "nobody"}
     for store, keys, named in [
@@ -96,7 +96,7 @@ def test_mounts_on_s3_that_cannot_be(on_s3, tmp_path):
 
 
 def test_without_credentials_a_public_bucket_is_read(sample):
-    place = remote.S3(anybody=True)
+    place = places.S3(anybody=True)
     place.upload(sample)
     place.options.remove("--anon")
     with place.mount() as mount:
@@ -111,7 +111,7 @@ def test_nobody_at_the_endpoint(tmp_path):
 
 
 def test_nothing_at_the_address(tmp_path):
-    url = remote.address("ZARRFS_TEST_NGINX")
+    url = places.address("ZARRFS_TEST_NGINX")
     assert "absent.zarr" in refusal(f"{url}/absent.zarr", folder=tmp_path)
 
 
@@ -139,7 +139,7 @@ def test_secrets_are_nowhere(on_s3, tmp_path):
 
 
 def test_the_password_of_a_url_is_nowhere(sample):
-    place = remote.PLACES["nginx"]()
+    place = places.PLACES["nginx"]()
     place.upload(sample)
     place.url = place.url.replace("://", f"://somebody:{SECRET}@") + f"?token={SECRET}"
     with place.mount() as mount:
@@ -162,7 +162,7 @@ def command_lines():
 
 
 def test_what_cannot_be_listed_is_told(sample):
-    place = remote.PLACES["nginx"]()
+    place = places.PLACES["nginx"]()
     place.upload(sample)
     with place.mount() as mount:
         told = json.loads((mount.path / ".zarrfs/mount.json").read_text())

@@ -1,23 +1,26 @@
 """The stores of the corpus read from servers: the manifest's bytes, and the keys as they are on disk."""
 
 import subprocess
+from pathlib import PurePath
 
 import pytest
 
 import corpus
-import remote
+import places
 
+# Nodes that begin with a dot, which index pages of nginx leave out: they are there by name.
+UNLISTED_BY_NGINX = ["zarr-python-3.0/names.zarr/n/.hidden", "zarr-python-3.0/names.zarr/n/.zarray_"]
 DOCUMENTS = ("zarr.json", ".zgroup", ".zarray")
 
 
 @pytest.fixture(scope="module")
-def places(corpus_folder):
+def corpus_at(corpus_folder):
     """Returns a function that gives a place of that name with the whole corpus, uploaded once."""
     made = {}
 
     def place(name):
         if name not in made:
-            new = remote.PLACES[name]()
+            new = places.PLACES[name]()
             new.upload(corpus_folder)
             made[name] = new
         return made[name]
@@ -26,9 +29,9 @@ def places(corpus_folder):
 
 
 @pytest.fixture(scope="module", params=["s3", "nginx-autoindex"])
-def whole(request, places):
+def whole(request, corpus_at):
     """Returns a place that lists, and one mount of the whole corpus there."""
-    place = places(request.param)
+    place = corpus_at(request.param)
     with place.mount() as mount:
         yield place, mount
 
@@ -60,9 +63,15 @@ def test_arrays_from_a_place_that_lists(corpus_store, whole):
 
 
 def test_keys_are_those_on_disk(whole, corpus_folder):
-    _, mount = whole
+    place, mount = whole
+    left_out = UNLISTED_BY_NGINX if isinstance(place, places.Web) else []
+    for path in left_out:
+        for file in (corpus_folder / path).rglob("zarr.json"):
+            there = mount.path / file.relative_to(corpus_folder)
+            assert there.read_bytes() == file.read_bytes(), there
+    excluded = [f"--exclude={PurePath(path).name}" for path in left_out]
     diff = subprocess.run(
-        ["diff", "-r", corpus_folder, mount.path], capture_output=True, text=True
+        ["diff", "-r", *excluded, corpus_folder, mount.path], capture_output=True, text=True
     )
     assert (diff.returncode, diff.stdout, diff.stderr) == (0, "", "")
 
@@ -79,10 +88,10 @@ def is_reachable(store, entry):
     return all(any((folder / name).is_file() for name in DOCUMENTS) for folder in folders)
 
 
-def test_arrays_from_a_place_without_listings(corpus_store, places, corpus_folder):
+def test_arrays_from_a_place_without_listings(corpus_store, corpus_at, corpus_folder):
     name, entries = corpus_store
     entries = [entry for entry in entries if is_reachable(corpus_folder / name, entry)]
     if not entries:
         return
-    with places("nginx").mount(under=name) as mount:
+    with corpus_at("nginx").mount(under=name) as mount:
         assert not faults(entries, mount.files, mount.store)

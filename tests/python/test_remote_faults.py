@@ -12,7 +12,7 @@ import zarr
 
 import corpus
 import layout
-import remote
+import places
 from mounting import Daemon, wait_until
 from servers.hadro import Hadro
 from servers.programs import Absent
@@ -26,6 +26,8 @@ SOME = [
     "drafts-from-seeds/main_2020.zr3",
     "drafts-from-seeds/main_2022.zr3",
 ]
+# Of their arrays, one in so many.
+EVERY = 3
 TIMEOUT = 5
 # What may pass before something counts as hanging; not what it ought to take.
 HANGS = 60
@@ -51,7 +53,7 @@ def hadro(tmp_path):
         server.stop()
 
 
-class Bucket(remote.Place):
+class Bucket(places.Place):
     """A bucket of a hadro."""
 
     def __init__(self, server, name):
@@ -63,16 +65,17 @@ def test_one_error_in_ten(corpus_folder, hadro):
     if not corpus.FOLDER.is_dir():
         pytest.skip("../shared/corpus is absent")
     server = hadro(corpus_folder.parent, error_rate=0.1, latency_ms=50, fault_seed=1)
+    place = Bucket(server, corpus_folder.name)
     stores = corpus.by_store(corpus.entries())
     bad = []
     for name in SOME:
-        place = Bucket(server, corpus_folder.name)
         with place.mount(under=name) as mount:
-            results = [corpus.check(entry, mount.files, mount.store) for entry in stores[name]]
+            chosen = stores[name][::EVERY]
+            results = [corpus.check(entry, mount.files, mount.store) for entry in chosen]
         bad += [result for result in results if result.status in ("wrong", "error")]
     assert not bad
     statuses = [status for _, _, status in server.requests()]
-    assert statuses.count(503) > 20, "no faults were met"
+    assert statuses.count(503) > len(SOME), "hardly any faults were met"
 
 
 @pytest.fixture
