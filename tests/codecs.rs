@@ -12,6 +12,9 @@ mod case;
 mod peer;
 #[path = "codecs/peer_numbers.rs"]
 mod peer_numbers;
+#[cfg(feature = "zfp")]
+#[path = "codecs/peer_zfp.rs"]
+mod peer_zfp;
 #[path = "codecs/speed.rs"]
 mod speed;
 

@@ -203,7 +203,7 @@ fn write_nested(
                 out.extend_from_slice(text.as_bytes());
                 Ok(())
             }
-            Some(Element::Bytes(_)) => Err(Error::invalid("json", "an element is no UTF-8")),
+            Some(Element::Bytes(_)) => Err(Error::invalid("json", "an element is no text")),
             None => Err(Error::invalid("json", "too few elements")),
         };
     };

@@ -3,7 +3,8 @@
 //! Read value by value from the bytes of a chunk, never by the counts that it claims: each value takes a byte
 //! at least. Which types and how many elements there may be is `objects.rs`'s business.
 
-use jiter::JsonValue;
+use jiter::Jiter;
+use jiter::Peek;
 use rmp::Marker;
 use rmp::decode::RmpRead;
 use rmp::encode;
@@ -298,8 +299,9 @@ fn write_nested(
             Some(Element::Text(text)) => encode::write_str(out, text).map_err(invalid),
             Some(Element::Bytes(bytes)) => encode::write_bin(out, bytes).map_err(invalid),
             Some(Element::Json(text)) => {
-                let value = JsonValue::parse(text.as_bytes(), true).map_err(invalid)?;
-                write_value(&value, out)
+                let mut json = Jiter::new(text.as_bytes()).with_allow_inf_nan();
+                let peek = json.peek()?;
+                write_value(&mut json, peek, 0, out)
             }
             None => Err(invalid("too few elements")),
         };
@@ -308,24 +310,70 @@ fn write_nested(
     (0..rows).try_for_each(|_| write_nested(rest, row, out))
 }
 
-fn write_value(value: &JsonValue<'_>, out: &mut Vec<u8>) -> Result<()> {
-    match value {
-        JsonValue::Null => encode::write_nil(out).map_err(invalid),
-        JsonValue::Bool(truth) => encode::write_bool(out, *truth).map_err(invalid),
-        JsonValue::Int(number) => encode::write_sint(out, *number).map(drop).map_err(invalid),
-        JsonValue::Float(number) => encode::write_f64(out, *number).map_err(invalid),
-        JsonValue::Str(text) => encode::write_str(out, text).map_err(invalid),
-        JsonValue::Array(values) => {
-            list(out, values.len() as u64)?;
-            values.iter().try_for_each(|value| write_value(value, out))
+/// Writes a JSON value, whose numbers may be those of Python.
+fn write_value(json: &mut Jiter<'_>, peek: Peek, depth: usize, out: &mut Vec<u8>) -> Result<()> {
+    if depth > MAX_DEPTH {
+        return Err(invalid(format!("a value nests deeper than {MAX_DEPTH}")));
+    }
+    match peek {
+        Peek::Null => {
+            json.known_null()?;
+            encode::write_nil(out).map_err(invalid)
         }
-        JsonValue::Object(members) => {
-            let count = u32::try_from(members.len()).map_err(invalid)?;
-            encode::write_map_len(out, count).map_err(invalid)?;
-            members.iter().try_for_each(|(key, value)| {
-                encode::write_str(out, key).map_err(invalid)?;
-                write_value(value, out)
-            })
+        Peek::True | Peek::False => {
+            let truth = json.known_bool(peek)?;
+            encode::write_bool(out, truth).map_err(invalid)
         }
+        Peek::String => encode::write_str(out, json.known_str()?).map_err(invalid),
+        Peek::Array => write_list(json, depth, out),
+        Peek::Object => write_map(json, depth, out),
+        number => write_number(json.known_number_bytes(number)?, out),
+    }
+}
+
+/// Writes a list: how many values there are stands before them, and is known after them.
+fn write_list(json: &mut Jiter<'_>, depth: usize, out: &mut Vec<u8>) -> Result<()> {
+    let (mut count, mut values) = (0, Vec::new());
+    let mut next = json.known_array()?;
+    while let Some(peek) = next {
+        write_value(json, peek, depth + 1, &mut values)?;
+        count += 1;
+        next = json.array_step()?;
+    }
+    list(out, count)?;
+    out.append(&mut values);
+    Ok(())
+}
+
+fn write_map(json: &mut Jiter<'_>, depth: usize, out: &mut Vec<u8>) -> Result<()> {
+    let (mut count, mut members) = (0_u32, Vec::new());
+    let mut key = json.known_object()?.map(str::to_string);
+    while let Some(name) = key {
+        encode::write_str(&mut members, &name).map_err(invalid)?;
+        let peek = json.peek()?;
+        write_value(json, peek, depth + 1, &mut members)?;
+        count = count.saturating_add(1);
+        key = json.next_key()?.map(str::to_string);
+    }
+    encode::write_map_len(out, count).map_err(invalid)?;
+    out.append(&mut members);
+    Ok(())
+}
+
+/// Writes a whole number of 64 bits, with or without a sign, or a float.
+fn write_number(digits: &[u8], out: &mut Vec<u8>) -> Result<()> {
+    let text = std::str::from_utf8(digits).map_err(invalid)?;
+    if let Ok(number) = text.parse() {
+        return encode::write_uint(out, number).map(drop).map_err(invalid);
+    }
+    if let Ok(number) = text.parse() {
+        return encode::write_sint(out, number).map(drop).map_err(invalid);
+    }
+    let is_whole = text
+        .bytes()
+        .all(|byte| byte == b'-' || byte.is_ascii_digit());
+    match text.parse() {
+        Ok(number) if !is_whole => encode::write_f64(out, number).map_err(invalid),
+        _ => Err(invalid(format!("{text} does not fit 64 bits"))),
     }
 }

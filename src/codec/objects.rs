@@ -31,6 +31,9 @@ use super::records;
 /// The deepest nesting of lists and maps in an element.
 pub(super) const MAX_DEPTH: usize = 100;
 
+/// A moment or duration that is none, which Python has as `None`.
+const NO_TIME: [u8; 8] = i64::MIN.to_le_bytes();
+
 /// One element between the two notations and the chunk.
 pub(super) enum Element<'a> {
     /// Text.
@@ -53,6 +56,8 @@ enum Notation {
 struct Objects {
     form: Form,
     notation: Notation,
+    /// numpy's name of the type, in whose byte order numcodecs takes the elements for those of the array.
+    dtype: String,
     decoded: Length,
 }
 
@@ -60,26 +65,33 @@ struct Objects {
 pub(super) fn json(members: Members<'_>, place: &Place<'_>) -> Result<Codec> {
     // Both are read as UTF-8; other encodings occur in no store.
     members.word("encoding", &["utf-8", "utf8", "UTF-8", "ascii"])?;
-    build(place, Notation::Json)
+    build(members, place, Notation::Json)
 }
 
 /// Builds `msgpack2`, of which `msgpack` is a form without a shape (numcodecs, `MsgPack`).
-pub(super) fn message_pack(_members: Members<'_>, place: &Place<'_>) -> Result<Codec> {
-    build(place, Notation::MessagePack)
+pub(super) fn message_pack(members: Members<'_>, place: &Place<'_>) -> Result<Codec> {
+    build(members, place, Notation::MessagePack)
 }
 
-fn build(place: &Place<'_>, notation: Notation) -> Result<Codec> {
+/// Reads `endian`, which the dialect adds: the byte order of the array's type.
+fn build(members: Members<'_>, place: &Place<'_>, notation: Notation) -> Result<Codec> {
     let form = place.form.clone();
-    dtype_of(&form.data_type)?;
+    let dtype = dtype_of(&form.data_type)?;
+    let is_big = members.word("endian", &["little", "big"])? == Some("big");
     let decoded = form.length(place.max_chunk)?;
     Ok(Codec::ArrayToBytes(Box::new(Objects {
         form,
         notation,
+        dtype: if is_big {
+            dtype.replace('<', ">")
+        } else {
+            dtype
+        },
         decoded,
     })))
 }
 
-/// Returns numpy's name of a type whose elements such a list can hold.
+/// Returns numpy's name of a type whose elements such a list can hold, little-endian.
 fn dtype_of(data_type: &DataType) -> Result<String> {
     Ok(match data_type {
         DataType::Object | DataType::Text | DataType::Bytes => "|O".to_string(),
@@ -91,6 +103,7 @@ fn dtype_of(data_type: &DataType) -> Result<String> {
         DataType::TimeDelta(unit) => format!("<m8[{unit}]"),
         DataType::FixedText(length) => format!("<U{length}"),
         DataType::FixedBytes(length) => format!("|S{length}"),
+        DataType::Raw(length) => format!("|V{length}"),
         other => {
             let why = format!("a list of objects cannot hold {other}");
             return Err(Error::unsupported("codecs", why));
@@ -184,6 +197,10 @@ impl<'a> Element<'a> {
     fn of(data_type: &DataType, bytes: &'a [u8]) -> Element<'a> {
         match (data_type, std::str::from_utf8(bytes)) {
             (DataType::FixedBytes(_), _) => Element::Bytes(trimmed(bytes)),
+            (DataType::Raw(_), _) => Element::Bytes(bytes),
+            (DataType::DateTime(_) | DataType::TimeDelta(_), _) if bytes == NO_TIME => {
+                Element::Json("null".into())
+            }
             (_, Err(_)) | (DataType::Bytes, _) if data_type.is_variable() => Element::Bytes(bytes),
             (DataType::Object, Ok(text)) if json_text::is_value(text) => Element::Json(text.into()),
             (DataType::Object | DataType::Text, Ok(text)) => Element::Text(text.into()),
@@ -201,7 +218,7 @@ impl<'a> Element<'a> {
 
 /// Returns the bytes of an element of fixed length.
 fn fixed(data_type: &DataType, element: &Element<'_>) -> Option<Vec<u8>> {
-    if let DataType::FixedBytes(length) = data_type {
+    if let DataType::FixedBytes(length) | DataType::Raw(length) = data_type {
         let mut bytes = element.bytes().to_vec();
         let fits = !matches!(element, Element::Json(_)) && bytes.len() <= *length;
         bytes.resize(*length, 0);
@@ -216,7 +233,8 @@ fn fixed(data_type: &DataType, element: &Element<'_>) -> Option<Vec<u8>> {
         Element::Text(_) | Element::Bytes(_) => return None,
     };
     if value.is_null() {
-        return None;
+        let is_time = matches!(data_type, DataType::DateTime(_) | DataType::TimeDelta(_));
+        return is_time.then(|| NO_TIME.to_vec());
     }
     fill::parse(data_type, &value).ok().map(|fill| fill.bytes)
 }
@@ -270,10 +288,9 @@ impl ArrayToBytes for Objects {
 
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
         let elements = self.elements(&decoded)?;
-        let dtype = dtype_of(&self.form.data_type)?;
         let encoded = match self.notation {
-            Notation::Json => json_text::write(&elements, &dtype, &self.form.shape),
-            Notation::MessagePack => message_pack::write(&elements, &dtype, &self.form.shape),
+            Notation::Json => json_text::write(&elements, &self.dtype, &self.form.shape),
+            Notation::MessagePack => message_pack::write(&elements, &self.dtype, &self.form.shape),
         };
         encoded.map(Cow::Owned)
     }
@@ -290,9 +307,11 @@ mod tests {
 
     use crate::codec::Pipeline;
     use crate::codec::tests::array;
+    use crate::codec::tests::pipeline;
     use crate::error::Kind;
     use crate::error::Result;
     use crate::model::DataType;
+    use crate::model::TimeUnit;
 
     const NOTATIONS: [&str; 2] = ["numcodecs.json2", "numcodecs.msgpack2"];
 
@@ -395,10 +414,57 @@ mod tests {
                 );
             }
         }
-        let bytes = codec(NOTATIONS[1], DataType::FixedBytes(2), &[2]).unwrap();
-        let encoded = bytes.encode(b"a\0\xff\xfe").unwrap();
-        assert_eq!(encoded, b"\x94\xc4\x01a\xc4\x02\xff\xfe\xa3|S2\x91\x02");
-        assert_eq!(bytes.decode(encoded).unwrap(), b"a\0\xff\xfe");
+        for (data_type, stored) in [
+            (
+                DataType::FixedBytes(2),
+                &b"\x94\xc4\x01a\xc4\x02\xff\xfe\xa3|S2\x91\x02"[..],
+            ),
+            (
+                DataType::Raw(2),
+                b"\x94\xc4\x02a\0\xc4\x02\xff\xfe\xa3|V2\x91\x02",
+            ),
+        ] {
+            let bytes = codec(NOTATIONS[1], data_type, &[2]).unwrap();
+            let encoded = bytes.encode(b"a\0\xff\xfe").unwrap();
+            assert_eq!(encoded, stored);
+            assert_eq!(bytes.decode(encoded).unwrap(), b"a\0\xff\xfe");
+        }
+    }
+
+    #[test]
+    fn no_time_is_null() {
+        let unit = TimeUnit {
+            name: "ns".to_string(),
+            scale: 1,
+        };
+        let times = codec(NOTATIONS[0], DataType::DateTime(unit), &[2]).unwrap();
+        let decoded = [i64::MIN, 7].map(i64::to_le_bytes).concat();
+        let stored = br#"[null,7,"<M8[ns]",[2]]"#;
+        assert_eq!(times.encode(&decoded).unwrap(), stored);
+        assert_eq!(times.decode(stored.to_vec()).unwrap(), decoded);
+    }
+
+    #[test]
+    fn the_type_is_written_in_the_byte_order_of_the_array() {
+        let big = json!({ "name": NOTATIONS[0], "configuration": { "endian": "big" } });
+        let pipeline = pipeline("int16", &[2], json!([big])).unwrap();
+        let encoded = pipeline.encode(&[1, 0, 0, 1]).unwrap();
+        assert_eq!(encoded, br#"[1,256,">i2",[2]]"#);
+        assert_eq!(pipeline.decode(encoded).unwrap(), [1, 0, 0, 1]);
+    }
+
+    #[test]
+    fn whole_numbers_of_64_bits_are_written_and_longer_ones_are_not() {
+        let most = records(&["18446744073709551615", "[-9223372036854775808]", "1e3"]);
+        let encoded = msgpack2(&[3]).encode(&most).unwrap();
+        let decoded = msgpack2(&[3]).decode(encoded).unwrap();
+        let same = ["18446744073709551615", "[-9223372036854775808]", "1000.0"];
+        assert_eq!(decoded, records(&same));
+        let longer = msgpack2(&[1]).encode(&records(&["18446744073709551616"]));
+        assert_eq!(longer.unwrap_err().kind(), Kind::Invalid);
+        let deep = format!("{}{}", "[".repeat(150), "]".repeat(150));
+        let deep = msgpack2(&[1]).encode(&records(&[&deep]));
+        assert_eq!(deep.unwrap_err().kind(), Kind::Invalid);
     }
 
     #[test]

@@ -26,6 +26,9 @@ use super::kind::Place;
 
 const NAME: &str = "pcodec";
 
+/// More bytes than pco needs beside the numbers of a page; each is a chunk of its own in this format.
+const PAGE: usize = 64;
+
 /// The two directions of one type of numbers.
 #[derive(Clone, Copy, Debug)]
 struct Numbers {
@@ -40,17 +43,22 @@ struct Pcodec {
     count: usize,
     bytes: usize,
     config: ChunkConfig,
+    pages: usize,
 }
 
 /// Reads the configuration (numcodecs, `PCodec`).
 pub(super) fn build(members: Members<'_>, place: &Place<'_>) -> Result<Codec> {
     let form = place.form;
     let bytes = form.bytes(place.max_chunk)?;
+    let count = bytes / form.element()?.max(1);
+    let page = members.integer("equal_pages_up_to", 1..=1 << 24)?;
+    let page = page.map_or(1 << 18, |page| page as usize);
     Ok(Codec::ArrayToBytes(Box::new(Pcodec {
         numbers: numbers(&form.data_type)?,
-        count: bytes / form.element()?.max(1),
+        count,
         bytes,
-        config: config(members)?,
+        config: config(members)?.with_paging_spec(PagingSpec::EqualPagesUpTo(page)),
+        pages: count.div_ceil(page),
     })))
 }
 
@@ -128,19 +136,17 @@ fn config(members: Members<'_>) -> Result<ChunkConfig> {
         _ => ModeSpec::Auto,
     };
     members.word("paging_spec", &["equal_pages_up_to"])?;
-    let page = members.integer("equal_pages_up_to", 1..=1 << 24)?;
-    let page = page.map_or(1 << 18, |page| page as usize);
     Ok(ChunkConfig::default()
         .with_compression_level(level as usize)
         .with_delta_spec(delta)
         .with_mode_spec(mode)
-        .with_paging_spec(PagingSpec::EqualPagesUpTo(page))
         .with_enable_8_bit(true))
 }
 
 impl ArrayToBytes for Pcodec {
     fn encoded_length(&self) -> Length {
-        Length::Exact(self.bytes).compressed()
+        let pages = self.pages.saturating_mul(PAGE);
+        Length::Exact(self.bytes).plus(pages).compressed()
     }
 
     fn is_identity(&self) -> bool {
@@ -202,6 +208,16 @@ mod tests {
             let encoded = pipeline.encode(&decoded).unwrap();
             assert_eq!(pipeline.decode(encoded).unwrap(), decoded);
         }
+    }
+
+    #[test]
+    fn pages_of_one_number_may_be_compressed_again() {
+        let pages =
+            json!({ "name": "numcodecs.pcodec", "configuration": { "equal_pages_up_to": 1 } });
+        let pipeline = pipeline("int64", &[100_000], json!([pages, "numcodecs.zlib"])).unwrap();
+        let decoded = sample(800_000);
+        let encoded = pipeline.encode(&decoded).unwrap();
+        assert_eq!(pipeline.decode(encoded).unwrap(), decoded);
     }
 
     #[test]

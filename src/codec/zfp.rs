@@ -151,9 +151,10 @@ fn accuracy(members: Members<'_>) -> Result<Mode> {
 fn rate(members: Members<'_>, form: &Form) -> Result<Mode> {
     let rate = float(members, "rate")?;
     let expected = || format!("a rate of 1 to {MAX_BITS} bits a block");
-    let bits = rate_bits(rate, form.shape.len().max(1));
+    let dimensions = form.shape.len().max(1);
+    let bits = rate_bits(rate, dimensions);
     bits.ok_or_else(|| members.wrong("rate", expected()))?;
-    Ok(Mode::Rate(rate))
+    Ok(Mode::Rate { rate, dimensions })
 }
 
 fn expert(members: Members<'_>) -> Result<Mode> {
@@ -257,7 +258,14 @@ impl ArrayToBytes for Zfp {
     }
 
     fn decode<'a>(&self, encoded: Data<'a>) -> Result<Data<'a>> {
-        let mode = (!self.has_header).then_some(self.mode);
+        let mode = match self.mode {
+            Mode::Rate { rate, .. } => Mode::Rate {
+                rate,
+                dimensions: self.field.dimensions_at(rate, encoded.len()),
+            },
+            other => other,
+        };
+        let mode = (!self.has_header).then_some(mode);
         let wide = decode(&self.field, mode, &encoded)?;
         Ok(Cow::Owned(match self.numbers.cast {
             Some((_, narrow)) => narrow(&wide),

@@ -13,6 +13,9 @@ use crate::error::Result;
 
 pub(super) const NAME: &str = "zfp";
 
+/// The dimensions that zarrs 0.23 counts in every block where the rate is fixed.
+const ZARRS_DIMENSIONS: usize = 3;
+
 /// The most bits of a block that a mode may ask for: what the header of a stream can say.
 pub(super) const MAX_BITS: u32 = 1 << 15;
 
@@ -57,8 +60,11 @@ impl Scalar {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Mode {
     Reversible,
-    /// Bits a number; a block has from 1 to `MAX_BITS`.
-    Rate(f64),
+    /// Bits a number; a block of so many dimensions has from 1 to `MAX_BITS`.
+    Rate {
+        rate: f64,
+        dimensions: usize,
+    },
     Precision(u32),
     /// The largest difference, finite and not negative.
     Accuracy(f64),
@@ -104,13 +110,38 @@ impl Field {
         const HEADER: usize = 32;
         let values = 1 << (2 * self.shape.len().min(4));
         let least = match mode {
-            Mode::Rate(rate) => rate_bits(rate, self.shape.len()).unwrap_or(MAX_BITS) as usize,
+            Mode::Rate { rate, dimensions } => {
+                rate_bits(rate, dimensions.max(ZARRS_DIMENSIONS)).unwrap_or(MAX_BITS) as usize
+            }
             Mode::Expert { minbits, .. } => minbits as usize,
             _ => 0,
         };
         let bits = (values * (8 * self.scalar.width() + 1) + BESIDE).max(least);
         let bytes = self.blocks().saturating_mul(bits) / 8;
         bytes.saturating_add(HEADER)
+    }
+
+    /// Returns the dimensions that a stream of `length` bytes counts at `rate`: those of the array, or as many
+    /// as zarrs counts.
+    pub(super) fn dimensions_at(&self, rate: f64, length: usize) -> usize {
+        let own = self.shape.len();
+        let found = [own, ZARRS_DIMENSIONS]
+            .into_iter()
+            .find(|dimensions| self.length_at(rate, *dimensions) == Some(length));
+        found.unwrap_or(own)
+    }
+
+    /// Returns the bytes of a stream without a header; nothing if there can be none.
+    fn length_at(&self, rate: f64, dimensions: usize) -> Option<usize> {
+        // A block holds at least the exponent of floats.
+        let least = match self.scalar {
+            Scalar::Float => 1 + 8,
+            Scalar::Double => 1 + 11,
+            Scalar::Int32 | Scalar::Int64 => 1,
+        };
+        let bits = rate_bits(rate, dimensions)?.max(least) as usize;
+        let words = self.blocks().checked_mul(bits)?.div_ceil(64);
+        words.checked_mul(size_of::<u64>())
     }
 
     fn for_zfp(&self, data: *mut std::ffi::c_void) -> zfp_field {
@@ -172,13 +203,12 @@ impl Stream {
     /// Sets the mode, which was checked.
     fn set_mode(&mut self, mode: Mode, field: &Field) -> Result<()> {
         let zfp = self.zfp.as_ptr();
-        let dimensions = field.shape.len() as u32;
         // SAFETY: `zfp` is open; the rate is one whose bits fit their type, as `rate_bits` found.
         let known = unsafe {
             match mode {
                 Mode::Reversible => zfp_stream_set_reversible(zfp),
-                Mode::Rate(rate) => {
-                    zfp_stream_set_rate(zfp, rate, field.scalar.code(), dimensions, 0);
+                Mode::Rate { rate, dimensions } => {
+                    zfp_stream_set_rate(zfp, rate, field.scalar.code(), dimensions as u32, 0);
                 }
                 Mode::Precision(precision) => {
                     zfp_stream_set_precision(zfp, precision);

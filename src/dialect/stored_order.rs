@@ -26,6 +26,11 @@ impl Order {
         }
     }
 
+    /// Returns whether words are turned round.
+    pub(super) fn is_big(self) -> bool {
+        self.big
+    }
+
     /// Returns the codec `bytes` of this order.
     pub(super) fn bytes_codec(self) -> CodecSpec {
         let configuration = match self {

@@ -170,7 +170,8 @@ const OBJECT_FILTERS: [&str; 9] = [
     "zfpy",
 ];
 
-/// Filters that write down the shape of what they are given, and so see no memory order.
+/// Filters that write down the shape and the type of what they are given: they see no memory order, and what
+/// they give has the byte order that stands there.
 const SHAPED_FILTERS: [&str; 4] = ["json", "json2", "msgpack", "msgpack2"];
 
 /// Builds the chain: memory order, filters, byte order, compressor.
@@ -204,8 +205,13 @@ pub(super) fn filtered(filters: &[Value], typed: &Typed) -> Result<Vec<CodecSpec
     // The order of elements, as long as they are elements.
     let mut order = Some(stored);
     for filter in filters {
-        let codec = numcodec(filter, data_type)?;
+        let mut codec = numcodec(filter, data_type)?;
         let id = id_of(filter);
+        if SHAPED_FILTERS.contains(&id) && order.is_some_and(Order::is_big) {
+            codec
+                .configuration
+                .insert("endian".to_string(), json!("big"));
+        }
         if OBJECT_FILTERS.contains(&id) {
             order = None;
         }
@@ -392,6 +398,26 @@ mod tests {
             chain(">f8", json!([{ "id": "base64" }, delta])),
             ["bytes big", "numcodecs.base64", "numcodecs.delta", "blosc"]
         );
+    }
+
+    #[test]
+    fn lists_name_the_type_in_the_byte_order_that_they_are_given() {
+        for (dtype, filters, endian) in [
+            (">i4", json!([{ "id": "json2" }]), Some("big")),
+            ("<i4", json!([{ "id": "msgpack2" }]), None),
+            (">u1", json!([{ "id": "json2" }]), None),
+            (
+                "<i4",
+                json!([{ "id": "delta", "dtype": "<i4", "astype": ">i2" }, { "id": "json2" }]),
+                Some("big"),
+            ),
+        ] {
+            let array = read(json!({ "dtype": dtype, "filters": filters, "fill_value": 0 }));
+            let codecs = array.unwrap().codecs;
+            let list = codecs.iter().rev().nth(1).unwrap();
+            let found = list.configuration.get("endian").and_then(Value::as_str);
+            assert_eq!(found, endian, "{dtype} {filters}");
+        }
     }
 
     #[test]

@@ -1,4 +1,5 @@
-"""Dates, fixed strings, raw bytes and structures made by zarr-python: `.npy` has numpy's own type and values.
+"""Types of a fixed length: dates, fixed strings, raw bytes and structures made by zarr-python, and numbers and
+text by the codecs that make bytes of them themselves. `.npy` has numpy's own type and values.
 
 Every type by both dialects, both byte orders and memory orders, with chunks that are missing and fill values
 that are not zero.
@@ -6,9 +7,11 @@ that are not zero.
 
 import warnings
 
+import numcodecs
 import numpy as np
 import pytest
 import zarr
+from numcodecs.pcodec import PCodec
 from zarr.codecs import BytesCodec, TransposeCodec, ZstdCodec
 
 import layout
@@ -17,6 +20,9 @@ import object_stores as made
 SHAPE = (7, 5)
 CHUNKS = (3, 2)
 MISSING = (1, 1)
+
+# Random arrays of a codec.
+ARRAYS = 200
 
 UNITS = ["Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as", "10us"]
 NESTED = [("id", "<i4"), ("place", [("x", "<f4"), ("y", "<f8")]), ("word", "<U3")]
@@ -146,3 +152,80 @@ def test_subarrays(tmp_path, mounted):
 def has_nan(data):
     """Says whether values are not equal to themselves."""
     return data.tolist() != data.tolist() or bool(np.any(data.copy() != data))
+
+
+WORDS = ["", "a", "\u4e2d\u6587", "\u00e9t\u00e9"]
+
+
+def numbers(random, shape, dtype):
+    """Returns numbers of a type, of floats also those that are none."""
+    dtype = np.dtype(dtype)
+    if dtype.kind == "U":
+        return random.choice(WORDS, shape).astype(dtype)
+    if dtype.kind == "b":
+        return random.random(shape) < 0.5
+    if dtype.kind == "f":
+        special = [np.nan, np.inf, -np.inf, -0.0, 1.5, 0.1]
+        values = np.where(
+            random.random(shape) < 0.2, random.choice(special, shape), random.normal(size=shape)
+        )
+        return values.astype(dtype)
+    info = np.iinfo(dtype)
+    native = info.dtype.newbyteorder("=")
+    return random.integers(info.min, info.max, shape, native, endpoint=True).astype(dtype)
+
+
+LISTED = ["<i4", ">i2", "|u1", "<i8", "<f4", ">f8", "<f2", "|b1", "<U4", ">U3"]
+CODED = ["<i2", "<i4", "<i8", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8"]
+FIXED = {
+    "json2": (LISTED, lambda random, dtype: numcodecs.JSON(), "filters"),
+    "msgpack2": (LISTED, lambda random, dtype: numcodecs.MsgPack(), "filters"),
+    "pcodec": (CODED, lambda random, dtype: PCodec(level=int(random.integers(0, 9))), "filters"),
+    "pcodec-last": (CODED, lambda random, dtype: PCodec(), "compressor"),
+    "categorize": (
+        ["<U4", ">U3"],
+        lambda random, dtype: numcodecs.Categorize(
+            WORDS, dtype=dtype, astype=str(random.choice(["u1", ">u2"]))
+        ),
+        "filters",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_random_arrays_of_fixed_types(tmp_path, mounted, name):
+    dtypes, codec_of, place = FIXED[name]
+    store = tmp_path / "fixed.zarr"
+    made.write_group(store)
+    expected = {}
+    for number in range(ARRAYS):
+        random = np.random.default_rng([7, number])
+        shape, chunks = made.random_shape(random, int(name == "msgpack2"))
+        dtype = dtypes[number % len(dtypes)]
+        codec = codec_of(random, dtype)
+        config = codec.get_config()
+        members = {"filters": None, "compressor": None}
+        members[place] = [config] if place == "filters" else config
+        expected[f"a{number}"] = made.write_array(
+            store / f"a{number}",
+            np.asarray(numbers(random, shape, dtype)),
+            chunks,
+            codec,
+            random,
+            order=str(random.choice(["C", "F"])),
+            fill_value=None,
+            blank="" if "U" in dtype else 0,
+            **members,
+        )
+    mount = mounted(store)
+    for array, values in expected.items():
+        little = values.astype(values.dtype.newbyteorder("<"))
+        found = np.load(layout.decoded(mount.files, store, array, "npy"), mmap_mode="r")
+        assert (found.dtype, found.shape) == (little.dtype, little.shape), array
+        if little.dtype.kind == "f" and not name.startswith("pcodec"):
+            # A NaN of a list is any NaN.
+            np.testing.assert_array_equal(found, little, array)
+        else:
+            assert found.tobytes() == little.tobytes(), array
+        raw = layout.decoded(mount.files, store, array, "raw").read_bytes()
+        assert raw == found.tobytes(), array

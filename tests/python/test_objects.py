@@ -4,22 +4,16 @@
 zero, chunks that are missing.
 """
 
-import errno
 import itertools
 import json
-import os
 import subprocess
-import zlib
 from pathlib import Path
 
-import msgpack
 import numcodecs
 import numpy as np
 import pytest
 import zarr
-from numcodecs.pcodec import PCodec
 from zarr.codecs import (
-    BytesCodec,
     Crc32cCodec,
     GzipCodec,
     ShardingCodec,
@@ -242,80 +236,6 @@ def check_npy(files, store, array, case, values):
     np.testing.assert_array_equal(found, fixed.astype(found.dtype), array)
 
 
-def numbers(random, shape, dtype):
-    """Returns numbers of a type, of floats also those that are none."""
-    dtype = np.dtype(dtype)
-    if dtype.kind == "U":
-        words = ["", "a", "\u4e2d\u6587", "\u00e9t\u00e9"]
-        return random.choice(words, shape).astype(dtype)
-    if dtype.kind == "b":
-        return random.random(shape) < 0.5
-    if dtype.kind == "f":
-        special = [np.nan, np.inf, -np.inf, -0.0, 1.5, 0.1]
-        values = np.where(
-            random.random(shape) < 0.2, random.choice(special, shape), random.normal(size=shape)
-        )
-        return values.astype(dtype)
-    info = np.iinfo(dtype)
-    return random.integers(info.min, info.max, shape, info.dtype.newbyteorder("="), endpoint=True).astype(dtype)
-
-
-LISTED = ["<i4", ">i2", "|u1", "<i8", "<f4", ">f8", "<f2", "|b1", "<U4", ">U3"]
-CODED = ["<i2", "<i4", "<i8", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8"]
-FIXED = {
-    "json2": (LISTED, lambda random, dtype: numcodecs.JSON(), "filters"),
-    "msgpack2": (LISTED, lambda random, dtype: numcodecs.MsgPack(), "filters"),
-    "pcodec": (CODED, lambda random, dtype: PCodec(level=int(random.integers(0, 9))), "filters"),
-    "pcodec-last": (CODED, lambda random, dtype: PCodec(), "compressor"),
-    "categorize": (
-        ["<U4", ">U3"],
-        lambda random, dtype: numcodecs.Categorize(
-            ["", "a", "\u4e2d\u6587", "\u00e9t\u00e9"], dtype=dtype, astype=str(random.choice(["u1", ">u2"]))
-        ),
-        "filters",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", FIXED)
-def test_random_arrays_of_fixed_types(tmp_path, mounted, name):
-    dtypes, codec_of, place = FIXED[name]
-    store = tmp_path / "fixed.zarr"
-    made.write_group(store)
-    expected = {}
-    for number in range(ARRAYS):
-        random = np.random.default_rng([7, number])
-        shape, chunks = made.random_shape(random, int(name == "msgpack2"))
-        dtype = dtypes[number % len(dtypes)]
-        codec = codec_of(random, dtype)
-        config = codec.get_config()
-        members = {"filters": None, "compressor": None}
-        members[place] = [config] if place == "filters" else config
-        expected[f"a{number}"] = made.write_array(
-            store / f"a{number}",
-            np.asarray(numbers(random, shape, dtype)),
-            chunks,
-            codec,
-            random,
-            order=str(random.choice(["C", "F"])),
-            fill_value=None,
-            blank="" if "U" in dtype else 0,
-            **members,
-        )
-    mount = mounted(store)
-    for array, values in expected.items():
-        little = values.astype(values.dtype.newbyteorder("<"))
-        found = np.load(layout.decoded(mount.files, store, array, "npy"), mmap_mode="r")
-        assert (found.dtype, found.shape) == (little.dtype, little.shape), array
-        if little.dtype.kind == "f" and not name.startswith("pcodec"):
-            # A NaN of a list is any NaN.
-            np.testing.assert_array_equal(found, little, array)
-        else:
-            assert found.tobytes() == little.tobytes(), array
-        raw = layout.decoded(mount.files, store, array, "raw").read_bytes()
-        assert raw == found.tobytes(), array
-
-
 def v3_codecs():
     """Returns names and the codecs of arrays of text, and those of bytes."""
     compressors = {
@@ -418,152 +338,6 @@ def test_spellings_of_v3(tmp_path, mounted, data_type, codec):
     assert made.split(raw) == ["\u00e9".encode(), b"", b"na"]
     assert (files / "made.txt").read_text() == '"\u00e9"\n""\n"na"\n'
     assert np.load(files / "made.npy").tolist()[0] in ("\u00e9", "\u00e9".encode())
-
-
-def nested(depth):
-    return b"[" + b"[" * depth + b"]" * depth + b',"b","|O",[2]]'
-
-
-HOSTILE = {
-    "json2": [
-        b"",
-        b"[",
-        b"{}",
-        b'["a","|O",[2]]',
-        b'["a","b","c","|O",[2]]',
-        b'["a","b","|O",[4000000000]]',
-        b'["a","b","|O",[4294967296,4294967296]]',
-        b'["a","b","|O",[' + b"1," * 10000 + b"2]]",
-        b'["a","b","|O",[2]]x',
-        b'["a","b",17,[2]]',
-        b'["a","\xff","|O",[2]]',
-        nested(10_000),
-        nested(3_000_000),
-        b'["' + b"x" * 20_000_000 + b'","b","|O",[2]]',
-        b"[" + b"[]," * 3_000_000 + b'"|O",[2]]',
-    ],
-    "msgpack2": [
-        b"",
-        b"\xc1",
-        b"\x94\xa1a\xa1b\xa2|O\x91\x03",
-        b"\xdd\xff\xff\xff\xff",
-        b"\x94\xdd\xff\xff\xff\xff" + b"\xdd\xff\xff\xff\xff" * 1000,
-        b"\x94\xdb\xff\xff\xff\xffabc",
-        b"\x94\xc6\xff\xff\xff\xffabc",
-        b"\x94\xdf\xff\xff\xff\xff\xc0",
-        b"\x94\xa1a\xc7\x01\x05x\xa2|O\x91\x02",
-        b"\x94" + b"\x91" * 5_000_000 + b"\xc0\xa1b\xa2|O\x91\x02",
-        b"\x94\xdc\xff\xff" + b"\xc0" * 65535 * 60,
-        b"\x94" + msgpack.packb([None] * 6_000_000) + b"\xa1b\xa2|O\x91\x02",
-    ],
-    "vlen-utf8": [
-        b"",
-        b"\x02\0\0",
-        b"\xff\xff\xff\xff",
-        b"\x02\0\0\0\xff\xff\xff\xff",
-        b"\x02\0\0\0\x01\0\0\0a\xfe\xff\xff\xffb",
-        b"\x03\0\0\0" + b"\0\0\0\0" * 3,
-        b"\x02\0\0\0" + b"\x01\0\0\0\xff" * 2,
-    ],
-    "pickle": [b"cos\nsystem\n(S'true'\ntR."],
-    "no-such-codec": [b"x"],
-}
-
-MEBIBYTE = 1 << 20
-
-# MessagePack has values without a form as JSON.
-DAMAGED = {errno.EIO, errno.EFBIG, errno.EOPNOTSUPP}
-
-
-def test_hostile_chunks(tmp_path, daemon):
-    store = tmp_path / "hostile.zarr"
-    made.write_group(store)
-    document = {
-        "zarr_format": 2,
-        "shape": [2],
-        "chunks": [2],
-        "dtype": "|O",
-        "compressor": None,
-        "fill_value": None,
-        "order": "C",
-    }
-    names = []
-    for codec, chunks in HOSTILE.items():
-        for number, chunk in enumerate(chunks):
-            for packed in (False, True):
-                name = f"{codec}-{number}-{packed}"
-                compressor = {"id": "zlib", "level": 9} if packed else None
-                members = {"filters": [{"id": codec}], "compressor": compressor}
-                made.dump(store / name / ".zarray", {**document, **members})
-                stored = zlib.compress(chunk, 9) if packed else chunk
-                (store / name / "0").write_bytes(stored)
-                names.append(name)
-    good = np.array(["still", "here"], dtype=object)
-    made.dump(store / "good" / ".zarray", {**document, "filters": [{"id": "json2"}]})
-    (store / "good" / "0").write_bytes(numcodecs.JSON().encode(good))
-    mount = daemon(store, "--memory", "16M")
-    for name in names:
-        refused = name.startswith(("pickle", "no-such-codec"))
-        # An array of a type that is not known has no lines of text.
-        for suffix in ("raw", "npy") if refused else ("raw", "npy", "txt"):
-            path = layout.decoded(mount.files, store, name, suffix)
-            assert path.stat().st_size == 0, (name, suffix)
-            with pytest.raises(OSError) as error:
-                path.read_bytes()
-            expected = {errno.EOPNOTSUPP} if refused else DAMAGED
-            assert error.value.errno in expected, (name, suffix)
-    good = (mount.files / "good" / "good.txt").read_text()
-    assert good == '"still"\n"here"\n'
-    # 16 MiB of budget, the program itself, and what malloc keeps.
-    assert mount.peak_bytes() < 160 * MEBIBYTE
-    said = mount.complaints()
-    assert "panic" not in said
-    assert "pickle-0-False" in said and "unpickling runs" in said
-    assert "no-such-codec-0-True: codecs: filter no-such-codec: not known to make objects" in said
-
-
-def test_elements_beyond_half_of_the_memory(tmp_path, daemon):
-    store = tmp_path / "large.zarr"
-    made.write_group(store)
-    random = np.random.default_rng(1)
-    codec = numcodecs.VLenUTF8()
-    shapes = {"large": 100, "small": 10}
-    for name, count in shapes.items():
-        values = made.random_objects(random, (count,), lambda _: "x" * 100_000)
-        folder = store / name
-        made.dump(
-            folder / ".zarray",
-            {
-                "zarr_format": 2,
-                "shape": [count],
-                "chunks": [4],
-                "dtype": "|O",
-                "compressor": {"id": "zlib", "level": 1},
-                "filters": [codec.get_config()],
-                "fill_value": "",
-                "order": "C",
-            },
-        )
-        for start in range(0, count, 4):
-            chunk = made.filled((4,), object, "")
-            part = values[start : start + 4]
-            chunk[: len(part)] = part
-            (folder / str(start // 4)).write_bytes(zlib.compress(codec.encode(chunk)))
-    mount = daemon(store, "--memory", "8M")
-    for _ in range(2):
-        for suffix in ("raw", "txt", "npy"):
-            with pytest.raises(OSError) as error:
-                layout.decoded(mount.files, store, "large", suffix).read_bytes()
-            assert error.value.errno == errno.EFBIG, suffix
-        raw = layout.decoded(mount.files, store, "small", "raw").read_bytes()
-        assert len(raw) == 10 * 100_004
-    chunk = mount.files / "large" / "chunks" / "24.txt"
-    assert len(chunk.read_bytes()) == 4 * 100_003
-    # As wide as the longest, four bytes a letter: 4 MB, which half of 8 MiB holds.
-    small = np.load(layout.decoded(mount.files, store, "small", "npy"))
-    assert small.tolist() == ["x" * 100_000] * 10
-    assert "half of --memory" in mount.complaints()
-    assert os.listdir(mount.files / "large")
 
 
 def as_made(value):
