@@ -111,12 +111,40 @@ const PROOF: u32 = 2;
 #[derive(Default)]
 pub(super) struct Trail {
     pub(super) names: Option<Arc<Names>>,
-    /// For each order: the furthest place so far, and how many names were in order.
-    steps: [(usize, u32); 2],
+    steps: [Steps; 2],
     /// Up to where names were given out, in the order that is followed.
     given: usize,
     /// Names that were seen before the directory was listed.
     before: Vec<Vec<u8>>,
+}
+
+/// How well an order fits.
+#[derive(Clone, Copy, Default)]
+struct Steps {
+    /// The furthest place so far.
+    place: usize,
+    /// How many names in a row were near it.
+    streak: u32,
+    /// How far they were from the place after it, on average, in sixteenths.
+    astray: usize,
+}
+
+impl Steps {
+    fn note(&mut self, place: usize) {
+        let far = place.abs_diff(self.place + 1);
+        *self = match self.streak > 0 && far <= SLACK {
+            true => Steps {
+                place: self.place.max(place),
+                streak: self.streak.saturating_add(1),
+                astray: (self.astray * 3 + far * 16) / 4,
+            },
+            false => Steps {
+                place,
+                streak: 1,
+                astray: 0,
+            },
+        };
+    }
 }
 
 /// What comes next in a directory.
@@ -133,7 +161,10 @@ impl Trail {
     pub(super) fn following(names: Arc<Names>, given: usize) -> Trail {
         Trail {
             names: Some(names),
-            steps: [(0, PROOF); 2],
+            steps: [Steps {
+                streak: PROOF,
+                ..Steps::default()
+            }; 2],
             given,
             before: Vec::new(),
         }
@@ -156,21 +187,17 @@ impl Trail {
             self.before.truncate(SLACK);
             return None;
         };
-        let mut best: Option<(Order, usize, u32)> = None;
-        for (order, step) in ORDERS.into_iter().zip(&mut self.steps) {
-            let Some(place) = names.place(order, name) else {
-                continue;
-            };
-            let near = place.abs_diff(step.0) <= SLACK;
-            *step = match near {
-                true => (step.0.max(place), step.1.saturating_add(1)),
-                false => (place, 1),
-            };
-            if step.1 >= PROOF && best.is_none_or(|(.., streak)| streak < step.1) {
-                best = Some((order, step.0, step.1));
+        for (order, steps) in ORDERS.into_iter().zip(&mut self.steps) {
+            if let Some(place) = names.place(order, name) {
+                steps.note(place);
             }
         }
-        let (order, place, _) = best?;
+        // Of orders that fit alike, one that goes on.
+        let fitting = ORDERS.into_iter().zip(self.steps);
+        let fitting = fitting.filter(|(_, steps)| steps.streak >= PROOF);
+        let (order, steps) =
+            fitting.min_by_key(|(_, steps)| (steps.astray, steps.place + 1 >= names.len()))?;
+        let place = steps.place;
         if self.given > place.saturating_add(most) {
             self.given = 0;
         }

@@ -356,8 +356,8 @@ impl Store for Remote {
         if range_now.is_some() {
             let options = GetOptions::new().with_range(range_now);
             match self.client.fetch(key, &path, options, u64::MAX) {
-                // There is no such byte, as in an empty object.
-                Err(error) if error.kind() == Kind::Invalid => {}
+                // There is no such byte, as in an empty object; servers say so in several ways.
+                Err(error) if matches!(error.kind(), Kind::Invalid | Kind::Unavailable) => {}
                 answer => return answer,
             }
         }
