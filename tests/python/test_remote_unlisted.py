@@ -9,7 +9,7 @@ import zarr
 
 import layout
 import mounting
-import remote
+import places
 from servers.process import Server
 
 CONTENT = np.arange(24, dtype="<i4").reshape(4, 6)
@@ -17,7 +17,7 @@ CONTENT = np.arange(24, dtype="<i4").reshape(4, 6)
 
 @pytest.fixture
 def place():
-    return remote.PLACES["nginx"]()
+    return places.PLACES["nginx"]()
 
 
 def make(folder, version, separator, consolidated):
@@ -115,7 +115,7 @@ def test_a_server_that_knows_no_folders(tmp_path, version, separator, names, sto
     (tmp_path / "server").mkdir()
     server = KeysOnly(tmp_path / "server", tmp_path / "data")
     with server:
-        with mounting.Mount(server.url, environment=remote.environment({})) as mount:
+        with mounting.Mount(server.url, environment=places.environment({})) as mount:
             check_reads(mount, content)
             array = mount.path / "g/h/a"
             assert names <= set(os.listdir(array))
