@@ -42,10 +42,8 @@ pub(super) fn resources(document: &[u8]) -> Result<Vec<Resource>> {
             Event::Text(text) => reading.text.push_str(&text.decode().map_err(broken)?),
             Event::CData(text) => reading.text.push_str(&text.decode().map_err(broken)?),
             Event::GeneralRef(entity) => reading.text.push_str(&resolved(&entity)?),
-            Event::End(element) => {
-                if reading.leave(element.local_name().as_ref()) {
-                    return Ok(reading.resources);
-                }
+            Event::End(element) if reading.leave(element.local_name().as_ref()) => {
+                return Ok(reading.resources);
             }
             Event::Eof => return Err(broken("the document breaks off")),
             _ => {}

@@ -110,8 +110,8 @@ impl Web {
 
     /// Whether a refusal of a key may mean that it is missing.
     fn may_be_missing(&self, key: &Key) -> bool {
-        let is_document = |name: &&str| name.as_bytes() == key.name();
-        self.hides_missing && DOCUMENTS.iter().any(|name| is_document(name))
+        let mut names = DOCUMENTS.iter().map(|name| name.as_bytes());
+        self.hides_missing && names.any(|name| name == key.name())
     }
 
     /// Whether the page that came for a key is one that is shown of a folder; an error where nobody can tell and

@@ -28,8 +28,11 @@ pub(super) struct WebReader {
     meta: Meta,
     /// Whether the server was seen to answer a range with a range.
     has_ranges: AtomicBool,
-    whole: Mutex<Option<Arc<Vec<u8>>>>,
+    whole: Mutex<Option<Whole>>,
 }
+
+/// All bytes of an object.
+type Whole = Arc<Vec<u8>>;
 
 impl WebReader {
     /// Opens an object of which `meta` is known.
@@ -44,7 +47,7 @@ impl WebReader {
     }
 
     /// Fetches a part; with it, or instead of it, the whole if that is what came.
-    fn fetch(&self, start: u64, end: u64) -> Result<(Vec<u8>, Option<Arc<Vec<u8>>>)> {
+    fn fetch(&self, start: u64, end: u64) -> Result<(Vec<u8>, Option<Whole>)> {
         let range = format!("bytes={start}-{}", end - 1);
         let piece = self.site.wait(&self.key, async {
             let question = Question::part(&self.key, range);
