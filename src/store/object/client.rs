@@ -152,7 +152,15 @@ impl Client {
             let found = format!("{length} bytes, at most {limit} are read");
             return Ok(Err(Error::too_large(path, found)));
         }
-        self.drain(answer, length as usize).await.map(Ok)
+        let body = self.drain(answer, length as usize).await?;
+        let found = body.bytes.len() as u64;
+        Ok(match found == length {
+            true => Ok(body),
+            false => Err(Error::unavailable(
+                path,
+                format!("{found} bytes came where {length} are due"),
+            )),
+        })
     }
 
     async fn drain(
@@ -166,8 +174,11 @@ impl Client {
         loop {
             let piece = tokio::time::timeout(self.limit, pieces.next()).await;
             match piece.map_err(|_| None)? {
-                Some(piece) => bytes.extend_from_slice(&piece.map_err(Some)?),
-                None => return Ok(Body { bytes, meta }),
+                // More than the head of the answer said is not taken.
+                Some(piece) if bytes.len() <= length => {
+                    bytes.extend_from_slice(&piece.map_err(Some)?)
+                }
+                Some(_) | None => return Ok(Body { bytes, meta }),
             }
         }
     }

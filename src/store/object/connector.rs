@@ -36,6 +36,12 @@ impl Connector {
             below: Arc::new(ReqwestConnector::default()),
         }
     }
+
+    /// Builds a maker of clients over others.
+    #[cfg(test)]
+    pub(super) fn over(below: Arc<dyn HttpConnector>, stats: Arc<Stats>) -> Connector {
+        Connector { stats, below }
+    }
 }
 
 impl std::fmt::Debug for Connector {

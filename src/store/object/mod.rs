@@ -43,6 +43,8 @@ mod address;
 mod client;
 mod connector;
 mod fault;
+#[cfg(test)]
+mod faulty;
 mod known;
 mod listing;
 mod names;
