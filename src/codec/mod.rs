@@ -52,6 +52,8 @@ mod reshape;
 mod rounding;
 mod scale_offset;
 mod shard_index;
+mod shard_records;
+mod shard_rows;
 mod sharding;
 mod shuffle;
 mod streams;
