@@ -255,6 +255,7 @@ fn bombs_end_at_the_promised_length() {
         ),
         ("numcodecs.lz4", json!({})),
         ("lz4", json!({})),
+        ("n5.lz4", json!({ "blockSize": 1 << 25 })),
         ("conditional", json!({ "codecs": ["zstd"] })),
     ] {
         let compressor = codec(name, members);

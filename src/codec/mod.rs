@@ -35,6 +35,7 @@ mod json_text;
 mod kind;
 mod lookup3;
 mod lz4;
+mod lz4_java;
 mod lzma;
 mod lzma_filters;
 mod message_pack;
@@ -52,6 +53,8 @@ mod reshape;
 mod rounding;
 mod scale_offset;
 mod shard_index;
+mod shard_records;
+mod shard_rows;
 mod sharding;
 mod shuffle;
 mod streams;
@@ -103,6 +106,7 @@ const CODECS: &[(&str, Build)] = &[
     ("jenkins_lookup3", checksum::jenkins_lookup3),
     ("lz4", lz4::frame),
     ("lzma", lzma::build),
+    ("n5.lz4", lz4_java::build),
     ("n5_default", n5_default::build),
     ("numcodecs.adler32", checksum::adler32),
     ("numcodecs.astype", astype::build),

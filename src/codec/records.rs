@@ -14,6 +14,12 @@ pub(super) fn split_first(data: &[u8]) -> Option<(&[u8], &[u8])> {
     data.split_at_checked(count.checked_add(COUNT)?)
 }
 
+/// Returns an element with its count.
+pub(super) fn record(bytes: &[u8]) -> Result<Vec<u8>> {
+    let count = u32::try_from(bytes.len()).map_err(|error| Error::too_large("chunk", error))?;
+    Ok([&count.to_le_bytes(), bytes].concat())
+}
+
 /// Returns exactly `count` elements, their counts included; `Corrupt` if there are not as many.
 pub(super) fn split(data: &[u8], count: u64) -> Result<Vec<&[u8]>> {
     let mut rest = data;

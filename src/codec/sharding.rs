@@ -18,17 +18,23 @@ use super::kind::Data;
 use super::kind::Form;
 use super::kind::Length;
 use super::kind::Place;
+use super::records;
 use super::shard_index::NAME;
+use super::shard_index::ShardIndex;
 use super::shard_index::ShardLevel;
+use super::shard_records::Records;
+use super::shard_rows::Rows;
 
 /// A level, and the chain of its inner chunks.
 #[derive(Debug)]
 struct Sharding {
-    form: Form,
-    element: usize,
-    bytes: usize,
-    inner_bytes: usize,
+    length: Length,
+    /// Bytes of an element, unless each has a length of its own.
+    element: Option<usize>,
+    /// An element that is not stored, with its count if it has a length of its own.
+    fill: Vec<u8>,
     level: ShardLevel,
+    rows: Rows,
     chain: Chain,
 }
 
@@ -41,17 +47,17 @@ pub(super) fn build(members: Members<'_>, place: &Place<'_>) -> Result<Codec> {
         ..form.clone()
     };
     let codecs = ShardLevel::inner_codecs(members)?;
-    let chain = Chain::new(&codecs, &inner, place.max_chunk, place.depth + 1)?;
-    let bytes = form.bytes(place.max_chunk)?;
-    let inner_bytes = inner.bytes(place.max_chunk)?;
-    let element = form.element()?;
+    let (element, fill) = match form.data_type.is_variable() {
+        true => (None, records::record(&form.fill)?),
+        false => (Some(form.element()?), form.fill.clone()),
+    };
     Ok(Codec::ArrayToBytes(Box::new(Sharding {
-        form,
+        length: form.length(place.max_chunk)?,
+        chain: Chain::new(&codecs, &inner, place.max_chunk, place.depth + 1)?,
+        rows: Rows::new(&form.shape, &level),
         element,
-        bytes,
-        inner_bytes,
+        fill,
         level,
-        chain,
     })))
 }
 
@@ -71,62 +77,67 @@ impl Sharding {
             .ok_or_else(|| Error::corrupt(NAME, format!("{length} bytes hold no index of {index}")))
     }
 
-    /// Calls `visit` for each row of inner chunk `n`, with its place in the shard and in the inner chunk.
-    fn for_each_row(&self, n: usize, visit: &mut dyn FnMut(Range<usize>, Range<usize>)) {
-        let mut origin = 0;
-        let mut rest = n;
-        let mut distance = self.element;
-        let mut steps = Vec::with_capacity(self.form.shape.len());
-        let dimensions = self
-            .form
-            .shape
-            .iter()
-            .zip(self.level.inner_shape())
-            .zip(self.level.chunks_per_shard());
-        // All of these fit usize: the whole shard does.
-        for ((&shard, &inner), &count) in dimensions.rev() {
-            let (shard, inner, count) = (shard as usize, inner as usize, count as usize);
-            origin += rest % count * inner * distance;
-            rest /= count;
-            steps.push((inner, distance));
-            distance *= shard;
-        }
-        let row = steps
-            .first()
-            .map_or(self.element, |(inner, distance)| inner * distance);
-        let mut place = 0;
-        steps.iter_mut().take(1).for_each(|step| step.0 = 1);
-        walk(&steps, origin, &mut |start| {
-            visit(start..start + row, place..place + row);
-            place += row;
-        });
+    /// Returns inner chunk `n` decoded, or nothing if it is not stored.
+    fn inner<'a>(
+        &self,
+        encoded: &'a [u8],
+        index: &ShardIndex,
+        n: usize,
+    ) -> Result<Option<Data<'a>>> {
+        let Some(range) = index.range(n)? else {
+            return Ok(None);
+        };
+        let inner = encoded
+            .get(range.start as usize..range.end as usize)
+            .unwrap_or_default();
+        let inner = self.chain.decode(Cow::Borrowed(inner));
+        inner
+            .map(Some)
+            .map_err(|error| error.about(format!("inner chunk {n}")))
     }
 
-    fn fill_inner(&self, n: usize, out: &mut [u8]) {
-        if self.form.fill.iter().all(|&byte| byte == 0) {
-            return;
+    /// Puts a shard together whose elements have `element` bytes each.
+    fn join(&self, encoded: &[u8], index: &ShardIndex, element: usize) -> Result<Vec<u8>> {
+        let mut out = vec![0; self.length.most()];
+        let is_zero = self.fill.iter().all(|&byte| byte == 0);
+        for n in 0..self.level.count() {
+            match self.inner(encoded, index, n)? {
+                Some(inner) => self.rows.of(n, element, &mut |shard, row| {
+                    out[shard].copy_from_slice(&inner[row]);
+                }),
+                None if is_zero => {}
+                None => self.rows.of(n, element, &mut |shard, _| {
+                    let places = out[shard].chunks_exact_mut(element.max(1));
+                    places.for_each(|place| place.copy_from_slice(&self.fill));
+                }),
+            }
         }
-        self.for_each_row(n, &mut |shard, _| {
-            out[shard]
-                .chunks_exact_mut(self.element.max(1))
-                .for_each(|out| out.copy_from_slice(&self.form.fill));
-        });
+        Ok(out)
+    }
+
+    /// Returns the inner chunks of a shard, one after the other.
+    fn split(&self, decoded: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let mut pieces = vec![Vec::new(); self.level.count()];
+        if let Some(element) = self.element {
+            for (n, piece) in pieces.iter_mut().enumerate() {
+                let mut take = |shard: Range<usize>, _| piece.extend_from_slice(&decoded[shard]);
+                self.rows.of(n, element, &mut take);
+            }
+            return Ok(pieces);
+        }
+        self.records().split(decoded, pieces)
+    }
+
+    fn records(&self) -> Records<'_> {
+        Records {
+            rows: &self.rows,
+            most: self.length.most(),
+        }
     }
 
     fn is_fill(&self, inner: &[u8]) -> bool {
-        inner
-            .chunks_exact(self.element.max(1))
-            .all(|element| element == self.form.fill)
-    }
-}
-
-/// Calls `visit` for each combination of steps; the slowest stands last.
-fn walk(steps: &[(usize, usize)], start: usize, visit: &mut dyn FnMut(usize)) {
-    let Some(((count, distance), faster)) = steps.split_last() else {
-        return visit(start);
-    };
-    for n in 0..*count {
-        walk(faster, start + n * distance, visit);
+        let elements = inner.chunks(self.fill.len().max(1));
+        elements.into_iter().all(|element| element == self.fill)
     }
 }
 
@@ -149,22 +160,14 @@ impl ArrayToBytes for Sharding {
         let place = self.index_place(encoded.len())?;
         let index = encoded.get(place).unwrap_or_default();
         let index = self.level.decode_index(index, encoded.len() as u64)?;
-        let mut out = vec![0; self.bytes];
-        for n in 0..self.level.count() {
-            let Some(range) = index.range(n)? else {
-                self.fill_inner(n, &mut out);
-                continue;
-            };
-            let inner = encoded
-                .get(range.start as usize..range.end as usize)
-                .unwrap_or_default();
-            let inner = self
-                .chain
-                .decode(Cow::Borrowed(inner))
-                .map_err(|error| error.about(format!("inner chunk {n}")))?;
-            self.for_each_row(n, &mut |shard, row| out[shard].copy_from_slice(&inner[row]));
-        }
-        Ok(Cow::Owned(out))
+        let decoded = match self.element {
+            Some(element) => self.join(&encoded, &index, element),
+            None => {
+                let inner = (0..self.level.count()).map(|n| self.inner(&encoded, &index, n));
+                self.records().join(inner, &self.fill)
+            }
+        };
+        decoded.map(Cow::Owned)
     }
 
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
@@ -175,17 +178,13 @@ impl ArrayToBytes for Sharding {
             vec![0; index_bytes]
         };
         let mut ranges = Vec::with_capacity(self.level.count());
-        let mut inner = vec![0; self.inner_bytes];
-        for n in 0..self.level.count() {
-            self.for_each_row(n, &mut |shard, row| {
-                inner[row].copy_from_slice(&decoded[shard])
-            });
+        for inner in self.split(&decoded)? {
             if self.is_fill(&inner) {
                 ranges.push(None);
                 continue;
             }
             let start = out.len() as u64;
-            out.extend_from_slice(&self.chain.encode(Cow::Borrowed(&inner))?);
+            out.extend_from_slice(&self.chain.encode(Cow::Owned(inner))?);
             ranges.push(Some(start..out.len() as u64));
         }
         let index = self.level.encode_index(&ranges)?;
@@ -203,7 +202,7 @@ impl ArrayToBytes for Sharding {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use crate::codec::Pipeline;
     use crate::codec::chain::MAX_DEPTH;
     use crate::codec::tests::pipeline;
@@ -213,7 +212,7 @@ mod tests {
     use serde_json::json;
 
     /// Sharding of inner chunks `shape`, coded by `codecs`.
-    fn sharding(shape: &[u64], codecs: Value, location: &str) -> Value {
+    pub(in crate::codec) fn sharding(shape: &[u64], codecs: Value, location: &str) -> Value {
         let little = json!({ "name": "bytes", "configuration": { "endian": "little" } });
         json!({ "name": "sharding_indexed", "configuration": {
             "chunk_shape": shape, "codecs": codecs, "index_codecs": [little, "crc32c"], "index_location": location,
@@ -221,7 +220,12 @@ mod tests {
     }
 
     /// Decodes a shard by its levels, one inner chunk after the other, as `array.rs` will.
-    fn open_shard(pipeline: &Pipeline, level: usize, shard: &[u8], out: &mut Vec<Option<Vec<u8>>>) {
+    pub(in crate::codec) fn open_shard(
+        pipeline: &Pipeline,
+        level: usize,
+        shard: &[u8],
+        out: &mut Vec<Option<Vec<u8>>>,
+    ) {
         let Some(outer) = pipeline.shards().get(level) else {
             return out.push(Some(pipeline.decode(shard.to_vec()).unwrap()));
         };

@@ -178,7 +178,11 @@ fn compression(members: &Map<String, Value>, data_type: &DataType) -> Result<Opt
             json!({ "level": level("level", -131_072..=22, 3), "checksum": false }),
         )),
         "blosc" => Some(blosc(&settings, data_type)),
-        // lz4 of N5 is a framing of lz4-java that nobody else has.
+        // A framing of lz4-java that nobody else has.
+        "lz4" => Some(CodecSpec::new(
+            "n5.lz4",
+            json!({ "blockSize": level("blockSize", 64..=1 << 25, 1 << 16) }),
+        )),
         other => Some(CodecSpec {
             name: format!("n5.{other}"),
             configuration: settings,
@@ -254,6 +258,30 @@ mod tests {
             codecs[2],
             json!({"name": "gzip", "configuration": {"level": 6}})
         );
+    }
+
+    #[test]
+    fn every_compression_is_a_codec() {
+        for (compression, name) in [
+            (r#"{"type": "lz4", "blockSize": 65536}"#, "n5.lz4"),
+            (r#"{"type": "lz4", "blockSize": 7}"#, "n5.lz4"),
+            (r#"{"type": "bzip2", "blockSize": 8}"#, "numcodecs.bz2"),
+            (r#"{"type": "xz", "preset": 6}"#, "numcodecs.lzma"),
+            (
+                r#"{"type": "gzip", "level": 1, "useZlib": true}"#,
+                "numcodecs.zlib",
+            ),
+            (r#"{"type": "zstd"}"#, "zstd"),
+            (r#"{"type": "jpeg"}"#, "n5.jpeg"),
+        ] {
+            let stated = r#"{"type": "gzip", "level": -1, "useZlib": false}"#;
+            let text = DATASET.replace(stated, compression);
+            let Ok(Some(Node::Array(array))) = read(&DIALECT, &text) else {
+                panic!("no array")
+            };
+            let codecs = &array.codecs[0].configuration["codecs"];
+            assert_eq!(codecs[2]["name"], name);
+        }
     }
 
     #[test]

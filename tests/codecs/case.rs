@@ -196,7 +196,7 @@ impl Case {
         let lzma2 = json!({ "id": 33, "preset": dice.below(3) });
         let delta = json!({ "id": 3, "dist": dice.below(9) + 1 });
         let inner = vec![self.compressor(dice), self.compressor(dice)];
-        match dice.below(15) {
+        match dice.below(16) {
             0 => codec("numcodecs.lzma", json!({ "preset": 0 })),
             1 => codec("numcodecs.lzma", json!({ "format": 2, "preset": 0 })),
             2 => codec(
@@ -219,6 +219,7 @@ impl Case {
             10 => codec("numcodecs.packbits", json!({})),
             11 => codec("conditional", json!({ "codecs": inner })),
             12 => codec("numcodecs.bz2", json!({})),
+            14 => codec("n5.lz4", json!({ "blockSize": dice.below(2000) })),
             13 => codec(
                 "numcodecs.shuffle",
                 json!({ "elementsize": dice.below(20) }),

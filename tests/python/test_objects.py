@@ -248,7 +248,8 @@ def v3_codecs():
         yield f"turned-{name}", TransposeCodec(order=(1, 0)), codecs
 
 
-@pytest.mark.parametrize("location", [None, "start", "end"])
+@pytest.mark.filterwarnings("ignore:Combining a `sharding_indexed` codec")
+@pytest.mark.parametrize("location", [None, "start", "end", "beside"])
 def test_final_v3(tmp_path, mounted, location):
     store = tmp_path / "made.zarr"
     root = zarr.create_group(store)
@@ -257,7 +258,10 @@ def test_final_v3(tmp_path, mounted, location):
     for (kind, (dtype, serializer, fill)), (name, turn, codecs) in itertools.product(
         kinds.items(), v3_codecs()
     ):
-        if location:
+        if location == "beside":
+            # The other codecs stand before and after the sharding.
+            serializer = ShardingCodec(chunk_shape=(2, 2), codecs=[serializer])
+        elif location:
             inner = [*([turn] if turn else []), serializer, *codecs]
             serializer = ShardingCodec(
                 chunk_shape=(2, 3), codecs=inner, index_location=location

@@ -116,14 +116,14 @@ impl Server {
         let name = request.uri().path().trim_start_matches("/bucket/");
         let Some(bytes) = self.objects.get(name) else {
             let answer = Response::builder().status(StatusCode::NOT_FOUND);
-            return answer.body(HttpResponseBody::empty()).unwrap();
+            return answer.body(HttpResponseBody::from(String::new())).unwrap();
         };
         let answer = Response::builder()
             .header("etag", format!("\"{name}\""))
             .header("last-modified", "Thu, 01 Jan 2026 00:00:00 GMT");
         if request.method() == "HEAD" {
             let answer = answer.header("content-length", bytes.len());
-            return answer.body(HttpResponseBody::empty()).unwrap();
+            return answer.body(HttpResponseBody::from(String::new())).unwrap();
         }
         let range = request
             .headers()
