@@ -17,6 +17,12 @@ mod readers;
 mod subject;
 #[path = "stores/threads.rs"]
 mod threads;
+// Not all of it is used here.
+#[allow(dead_code)]
+#[path = "zip/writer.rs"]
+mod writer;
+#[path = "stores/zipped.rs"]
+mod zipped;
 
 /// Makes a test of each case for one kind of store.
 macro_rules! cases {
@@ -77,3 +83,6 @@ conforms!(local_folder_with_links, LOCAL_FOLLOWING);
 conforms!(memory, MEMORY);
 conforms!(counted_local_folder, COUNTED_LOCAL);
 conforms!(counted_memory, COUNTED_MEMORY);
+conforms!(zip, ZIP);
+conforms!(zip_deflated, ZIP_DEFLATED);
+conforms!(zip_folder, ZIP_FOLDER);

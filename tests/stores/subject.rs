@@ -18,6 +18,9 @@ use zarrfs::store::counting::Counting;
 use zarrfs::store::local::Local;
 use zarrfs::store::memory::Memory;
 
+use crate::writer::Entry;
+use crate::zipped;
+
 /// Keys and what they hold.
 pub(crate) type Objects<'a> = &'a [(&'a [u8], &'a [u8])];
 
@@ -26,8 +29,8 @@ pub(crate) struct Kind {
     pub(crate) name: &'static str,
     /// Objects can change while the store is open.
     pub(crate) changes: bool,
-    /// Names may have any bytes.
-    pub(crate) any_bytes: bool,
+    /// Which names it shows; others it leaves out.
+    pub(crate) shows: fn(&[u8]) -> bool,
     /// A key may be an object and a prefix of others.
     pub(crate) both: bool,
     /// Makes a store that holds these objects and nothing else.
@@ -53,7 +56,7 @@ pub(crate) trait Writer: Send + Sync {
 pub(crate) const LOCAL: Kind = Kind {
     name: "local",
     changes: true,
-    any_bytes: true,
+    shows: |_| true,
     both: false,
     holding: |objects| local(objects, false),
 };
@@ -67,7 +70,7 @@ pub(crate) const LOCAL_FOLLOWING: Kind = Kind {
 pub(crate) const MEMORY: Kind = Kind {
     name: "memory",
     changes: true,
-    any_bytes: true,
+    shows: |_| true,
     both: true,
     holding: memory,
 };
@@ -82,6 +85,33 @@ pub(crate) const COUNTED_MEMORY: Kind = Kind {
     name: "memory, counted",
     holding: |objects| counted((MEMORY.holding)(objects)),
     ..MEMORY
+};
+
+pub(crate) const ZIP: Kind = Kind {
+    name: "zip",
+    changes: true,
+    // On another system it would be a separator.
+    shows: |name| !name.contains(&b'\\'),
+    both: false,
+    holding: |objects| zipped::holding(objects, |name, bytes| Entry::new(name, bytes), ""),
+};
+
+pub(crate) const ZIP_DEFLATED: Kind = Kind {
+    name: "zip, deflated",
+    holding: |objects| zipped::holding(objects, |name, bytes| Entry::deflated(name, bytes), ""),
+    ..ZIP
+};
+
+pub(crate) const ZIP_FOLDER: Kind = Kind {
+    name: "zip, a folder in it",
+    holding: |objects| {
+        zipped::holding(
+            objects,
+            |name, bytes| Entry::deflated(name, bytes),
+            "in/side",
+        )
+    },
+    ..ZIP
 };
 
 pub(crate) fn key(bytes: impl AsRef<[u8]>) -> Key {
@@ -105,6 +135,13 @@ impl Kind {
 }
 
 impl Subject {
+    pub(crate) fn new(store: Arc<dyn Store>, writer: Box<dyn Writer>) -> Subject {
+        Subject {
+            store,
+            writer: Some(writer),
+        }
+    }
+
     /// Returns the way in; only kinds that change have one.
     pub(crate) fn writer(&self) -> &dyn Writer {
         self.writer.as_deref().unwrap()
@@ -121,10 +158,7 @@ fn memory(objects: Objects) -> Subject {
     for (name, bytes) in objects {
         memory.set(key(name), bytes.to_vec());
     }
-    Subject {
-        store: Arc::new(memory.clone()),
-        writer: Some(Box::new(memory)),
-    }
+    Subject::new(Arc::new(memory.clone()), Box::new(memory))
 }
 
 impl Writer for Memory {
@@ -150,10 +184,8 @@ fn local(objects: Objects, follow_symlinks: bool) -> Subject {
         fs::write(path, bytes).unwrap();
     }
     let config = StoreConfig { follow_symlinks };
-    Subject {
-        store: Arc::new(Local::open(&folder.store(), &config).unwrap()),
-        writer: Some(Box::new(folder)),
-    }
+    let store = Local::open(&folder.store(), &config).unwrap();
+    Subject::new(Arc::new(store), Box::new(folder))
 }
 
 /// A folder whose `store` is the store; beside it lie files on their way in.
@@ -168,19 +200,19 @@ impl Folder {
         self.store()
             .join(std::ffi::OsStr::from_bytes(key.as_bytes()))
     }
+}
 
-    /// Waits until a file written now has another time than one written before.
-    fn tick(&self) {
-        let changed = |path: &Path| {
-            fs::write(path, "").unwrap();
-            let meta = fs::metadata(path).unwrap();
-            (meta.ctime(), meta.ctime_nsec())
-        };
-        let clock = self.0.path().join("clock");
-        let before = changed(&clock);
-        while changed(&clock) == before {
-            thread::sleep(Duration::from_millis(1));
-        }
+/// Waits until a file written in a folder now has another time than one written before.
+pub(crate) fn tick(folder: &Path) {
+    let changed = |path: &Path| {
+        fs::write(path, "").unwrap();
+        let meta = fs::metadata(path).unwrap();
+        (meta.ctime(), meta.ctime_nsec())
+    };
+    let clock = folder.join("clock");
+    let before = changed(&clock);
+    while changed(&clock) == before {
+        thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -193,7 +225,7 @@ impl Writer for Folder {
     }
 
     fn overwrite(&self, key: &Key, bytes: &[u8]) {
-        self.tick();
+        tick(self.0.path());
         fs::write(self.path(key), bytes).unwrap();
     }
 
