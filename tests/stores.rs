@@ -21,6 +21,12 @@ mod servers;
 mod subject;
 #[path = "stores/threads.rs"]
 mod threads;
+// Not all of it is used here.
+#[allow(dead_code)]
+#[path = "zip/writer.rs"]
+mod writer;
+#[path = "stores/zipped.rs"]
+mod zipped;
 
 /// Makes a test of each case for one kind of store.
 macro_rules! cases {
@@ -89,6 +95,9 @@ conforms!(kept_memory, subject::KEPT_MEMORY);
 conforms!(ahead_of_memory, subject::AHEAD);
 conforms!(memo_of_nothing, subject::MEMO_OF_NOTHING);
 conforms!(memo, subject::MEMO);
+conforms!(zip, subject::ZIP);
+conforms!(zip_deflated, subject::ZIP_DEFLATED);
+conforms!(zip_folder, subject::ZIP_FOLDER);
 conforms!(s3_seaweedfs, buckets::SEAWEEDFS);
 conforms!(s3_moto, buckets::MOTO);
 conforms!(azure, buckets::AZURITE);

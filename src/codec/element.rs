@@ -112,8 +112,9 @@ impl Element for Truth {
     }
 }
 
-macro_rules! integer {
-    ($type:ty, $class:ident, $truncate:ident) => {
+/// Says what numbers of a type are: their class, how they are cast, and what `+` and `-` do.
+macro_rules! number {
+    ($type:ty, $class:ident, $cast:expr, $plus:expr, $minus:expr) => {
         impl Element for $type {
             const WIDTH: usize = size_of::<$type>();
 
@@ -130,21 +131,43 @@ macro_rules! integer {
             }
 
             fn cast(wide: Wide) -> $type {
-                match wide {
-                    Wide::Signed(number) => number as $type,
-                    Wide::Unsigned(number) => number as $type,
-                    Wide::Float(number) => $truncate(number) as $type,
-                }
+                let cast: fn(Wide) -> $type = $cast;
+                cast(wide)
             }
 
             fn plus(self, other: $type) -> $type {
-                self.wrapping_add(other)
+                let plus: fn($type, $type) -> $type = $plus;
+                plus(self, other)
             }
 
             fn minus(self, other: $type) -> $type {
-                self.wrapping_sub(other)
+                let minus: fn($type, $type) -> $type = $minus;
+                minus(self, other)
             }
         }
+    };
+}
+
+/// The cast of plain types; floats go through `$truncate` first.
+macro_rules! cast {
+    ($type:ty, $truncate:expr) => {
+        |wide| match wide {
+            Wide::Signed(number) => number as $type,
+            Wide::Unsigned(number) => number as $type,
+            Wide::Float(number) => $truncate(number) as $type,
+        }
+    };
+}
+
+macro_rules! integer {
+    ($type:ty, $class:ident, $truncate:ident) => {
+        number!(
+            $type,
+            $class,
+            cast!($type, $truncate),
+            <$type>::wrapping_add,
+            <$type>::wrapping_sub
+        );
     };
 }
 
@@ -159,75 +182,31 @@ integer!(u64, Unsigned, to_u64);
 
 macro_rules! float {
     ($type:ty) => {
-        impl Element for $type {
-            const WIDTH: usize = size_of::<$type>();
-
-            fn read(bytes: &[u8]) -> $type {
-                <$type>::from_le_bytes(bytes.try_into().unwrap_or_default())
-            }
-
-            fn write(self, bytes: &mut [u8]) {
-                bytes.copy_from_slice(&self.to_le_bytes());
-            }
-
-            fn wide(self) -> Wide {
-                Wide::Float(self.into())
-            }
-
-            fn cast(wide: Wide) -> $type {
-                match wide {
-                    Wide::Signed(number) => number as $type,
-                    Wide::Unsigned(number) => number as $type,
-                    Wide::Float(number) => number as $type,
-                }
-            }
-
-            fn plus(self, other: $type) -> $type {
-                self + other
-            }
-
-            fn minus(self, other: $type) -> $type {
-                self - other
-            }
-        }
+        number!(
+            $type,
+            Float,
+            cast!($type, std::convert::identity),
+            |one, other| one + other,
+            |one, other| one - other
+        );
     };
 }
 
 float!(f32);
 float!(f64);
 
-impl Element for f16 {
-    const WIDTH: usize = 2;
-
-    fn read(bytes: &[u8]) -> f16 {
-        f16::from_le_bytes(bytes.try_into().unwrap_or_default())
-    }
-
-    fn write(self, bytes: &mut [u8]) {
-        bytes.copy_from_slice(&self.to_le_bytes());
-    }
-
-    fn wide(self) -> Wide {
-        Wide::Float(f64::from(self.to_f32()))
-    }
-
-    fn cast(wide: Wide) -> f16 {
-        match wide {
-            // numpy goes by float32 too.
-            Wide::Signed(number) => f16::from_f32(number as f32),
-            Wide::Unsigned(number) => f16::from_f32(number as f32),
-            Wide::Float(number) => f16::from_f32(odd_f32(number)),
-        }
-    }
-
-    fn plus(self, other: f16) -> f16 {
-        f16::from_f32(self.to_f32() + other.to_f32())
-    }
-
-    fn minus(self, other: f16) -> f16 {
-        f16::from_f32(self.to_f32() - other.to_f32())
-    }
-}
+number!(
+    f16,
+    Float,
+    |wide| f16::from_f32(match wide {
+        // numpy goes by float32 too.
+        Wide::Signed(number) => number as f32,
+        Wide::Unsigned(number) => number as f32,
+        Wide::Float(number) => odd_f32(number),
+    }),
+    |one, other| f16::from_f32(one.to_f32() + other.to_f32()),
+    |one, other| f16::from_f32(one.to_f32() - other.to_f32())
+);
 
 /// Rounds to the float32 with an odd last digit, so that rounding once more gives what rounding once would.
 fn odd_f32(number: f64) -> f32 {
@@ -281,55 +260,19 @@ fn to_u64(number: f64) -> u64 {
 /// Evaluates `$body` with `$element` as the type of `$number`.
 macro_rules! with_element {
     ($number:expr, $element:ident => $body:expr) => {
+        $crate::codec::element::with_element!(
+            $number, $element => $body,
+            Bool: $crate::codec::element::Truth,
+            I8: i8, I16: i16, I32: i32, I64: i64, U8: u8, U16: u16, U32: u32, U64: u64,
+            F16: half::f16, F32: f32, F64: f64
+        )
+    };
+    ($number:expr, $element:ident => $body:expr, $($kind:ident: $type:ty),*) => {
         match $number {
-            $crate::codec::number::Number::Bool => {
-                type $element = $crate::codec::element::Truth;
+            $($crate::codec::number::Number::$kind => {
+                type $element = $type;
                 $body
-            }
-            $crate::codec::number::Number::I8 => {
-                type $element = i8;
-                $body
-            }
-            $crate::codec::number::Number::I16 => {
-                type $element = i16;
-                $body
-            }
-            $crate::codec::number::Number::I32 => {
-                type $element = i32;
-                $body
-            }
-            $crate::codec::number::Number::I64 => {
-                type $element = i64;
-                $body
-            }
-            $crate::codec::number::Number::U8 => {
-                type $element = u8;
-                $body
-            }
-            $crate::codec::number::Number::U16 => {
-                type $element = u16;
-                $body
-            }
-            $crate::codec::number::Number::U32 => {
-                type $element = u32;
-                $body
-            }
-            $crate::codec::number::Number::U64 => {
-                type $element = u64;
-                $body
-            }
-            $crate::codec::number::Number::F16 => {
-                type $element = half::f16;
-                $body
-            }
-            $crate::codec::number::Number::F32 => {
-                type $element = f32;
-                $body
-            }
-            $crate::codec::number::Number::F64 => {
-                type $element = f64;
-                $body
-            }
+            })*
         }
     };
 }

@@ -1,7 +1,7 @@
 //! Lists of objects as JSON text.
 //!
 //! Read value by value, so that no tree is built of what a chunk holds; `NaN` and the infinities are numbers,
-//! as Python writes them. Which types and how many elements there may be is `objects.rs`'s business.
+//! as Python writes them. Which types and how many elements there may be is `object_list.rs`'s business.
 
 use jiter::Jiter;
 use jiter::JiterError;
@@ -10,10 +10,12 @@ use jiter::Peek;
 use crate::error::Error;
 use crate::error::Result;
 
-use super::objects::Element;
-use super::objects::Elements;
-use super::objects::MAX_DEPTH;
-use super::objects::stored_shape;
+use super::object_element::Element;
+use super::object_list;
+use super::object_list::Elements;
+use super::object_list::Sink;
+use super::object_list::rows_of;
+use super::object_list::stored_shape;
 
 fn corrupt(error: impl std::fmt::Display) -> Error {
     Error::corrupt("json", error)
@@ -38,13 +40,7 @@ pub(super) fn read(encoded: &[u8], elements: &mut Elements<'_>) -> Result<()> {
     let mut json = Jiter::new(encoded).with_allow_inf_nan();
     let mut next = json.next_array()?;
     let mut scratch = Vec::new();
-    let (rows, row) = match shape.split_first() {
-        Some((&rows, row)) => (rows, row),
-        None => (1, &shape[..]),
-    };
-    if rows != count {
-        return Err(corrupt("another number of elements than the shape says"));
-    }
+    let (rows, row) = rows_of(&shape, count)?;
     for _ in 0..rows {
         let peek = next.ok_or_else(|| corrupt("the chunk ends within the elements"))?;
         nested(&mut json, peek, row, elements, &mut scratch)?;
@@ -127,10 +123,7 @@ fn copy(
     out: &mut Vec<u8>,
     depth: usize,
 ) -> Result<()> {
-    elements.check_room(out.len())?;
-    if depth > MAX_DEPTH {
-        return Err(corrupt(format!("a value nests deeper than {MAX_DEPTH}")));
-    }
+    elements.check_value(out.len(), depth)?;
     match peek {
         Peek::Array => {
             out.push(b'[');
@@ -171,46 +164,99 @@ pub(super) fn push_text(out: &mut Vec<u8>, text: &str) -> Result<()> {
     serde_json::to_writer(out, text).map_err(corrupt)
 }
 
-/// Writes a chunk of as many elements as its shape says.
+/// Writes a chunk.
 pub(super) fn write(elements: &[Element<'_>], dtype: &str, shape: &[u64]) -> Result<Vec<u8>> {
-    let mut out = Vec::new();
-    let mut rest = elements.iter();
-    out.push(b'[');
-    let (rows, row) = match shape.split_first() {
-        Some((&rows, row)) => (rows, row),
-        None => (1, shape),
-    };
-    for _ in 0..rows {
-        write_nested(&mut rest, row, &mut out)?;
-        out.push(b',');
-    }
-    push_text(&mut out, dtype)?;
-    out.push(b',');
-    serde_json::to_writer(&mut out, shape).map_err(corrupt)?;
-    out.push(b']');
-    Ok(out)
+    let mut out = Text(Vec::new());
+    object_list::write(&mut out, elements, dtype, shape)?;
+    Ok(out.0)
 }
 
-fn write_nested(
-    rest: &mut std::slice::Iter<'_, Element<'_>>,
-    shape: &[u64],
-    out: &mut Vec<u8>,
-) -> Result<()> {
-    let Some((&rows, row)) = shape.split_first() else {
-        return match rest.next() {
-            Some(Element::Text(text)) => push_text(out, text),
-            Some(Element::Json(text)) => {
-                out.extend_from_slice(text.as_bytes());
-                Ok(())
-            }
-            Some(Element::Bytes(_)) => Err(Error::invalid("json", "an element is no text")),
-            None => Err(Error::invalid("json", "too few elements")),
-        };
-    };
-    for n in 0..rows {
-        out.push(if n == 0 { b'[' } else { b',' });
-        write_nested(rest, row, out)?;
+/// JSON that is being written.
+struct Text(Vec<u8>);
+
+impl Sink for Text {
+    fn begin(&mut self, _: u64) -> Result<()> {
+        self.0.push(b'[');
+        Ok(())
     }
-    out.push(b']');
-    Ok(())
+
+    fn between(&mut self) {
+        self.0.push(b',');
+    }
+
+    fn end(&mut self) {
+        self.0.push(b']');
+    }
+
+    fn element(&mut self, element: &Element<'_>) -> Result<()> {
+        match element {
+            Element::Text(text) => self.text(text)?,
+            Element::Json(text) => self.0.extend_from_slice(text.as_bytes()),
+            Element::Bytes(_) => return Err(Error::invalid("json", "an element is no text")),
+        }
+        Ok(())
+    }
+
+    fn text(&mut self, text: &str) -> Result<()> {
+        push_text(&mut self.0, text)
+    }
+
+    fn length(&mut self, length: u64) -> Result<()> {
+        self.0.extend(length.to_string().bytes());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::codec::objects::tests::json2;
+    use crate::codec::objects::tests::records;
+    use crate::error::Kind;
+
+    #[test]
+    fn text_is_itself_and_the_rest_is_compact() {
+        let stored =
+            br#" [ "a\u00e9" , {"b": [1, 2.50, null ]} , NaN, "1", -Infinity, [], "|O", [6] ] "#;
+        let elements = [
+            "a\u{e9}",
+            r#"{"b":[1,2.50,null]}"#,
+            "NaN",
+            "1",
+            "-Infinity",
+            "[]",
+        ];
+        assert_eq!(
+            json2(&[6]).decode(stored.to_vec()).unwrap(),
+            records(&elements)
+        );
+    }
+
+    #[test]
+    fn lies_about_the_elements_are_corrupt() {
+        for text in [
+            "",
+            "[]",
+            "{}",
+            "7",
+            "[1,2]",
+            r#"["a","|O",[1]]"#,
+            r#"["a","b","|O",[3]]"#,
+            r#"["a","b","|O",[18446744073709551615,2]]"#,
+            r#"["a","b","|O",[-2]]"#,
+            r#"["a","b","|O","x",[2]]"#,
+            r#"["a","b",[2],"|O"]"#,
+            r#"["a","b","|O",[2]] 1"#,
+            r#"["a","b","|O",[2]"#,
+            r#"["a","b","|O",[1,2]]"#,
+            r#"["a","\ud800","|O",[2]]"#,
+            "[\"a\",\"\x01\",\"|O\",[2]]",
+        ] {
+            let error = json2(&[2]).decode(text.as_bytes().to_vec()).unwrap_err();
+            assert_eq!(error.kind(), Kind::Corrupt, "{text}: {error}");
+        }
+        let latin = json2(&[1])
+            .decode(b"[\"\xe9\",\"|O\",[1]]".to_vec())
+            .unwrap_err();
+        assert_eq!(latin.kind(), Kind::Corrupt);
+    }
 }

@@ -1,24 +1,22 @@
-//! Lists of objects as MessagePack.
+//! Lists of objects as MessagePack, read.
 //!
-//! Read value by value from the bytes of a chunk, never by the counts that it claims: each value takes a byte
-//! at least. Which types and how many elements there may be is `objects.rs`'s business.
+//! Value by value from the bytes of a chunk, never by the counts that it claims: each value takes a byte at
+//! least. Which types and how many elements there may be is `object_list.rs`'s business; writing is
+//! `message_pack_writer.rs`.
 
-use jiter::Jiter;
-use jiter::Peek;
 use rmp::Marker;
 use rmp::decode::RmpRead;
-use rmp::encode;
 
 use crate::error::Error;
 use crate::error::Result;
 
 use super::json_text::push_text;
-use super::objects::Element;
-use super::objects::Elements;
-use super::objects::MAX_DEPTH;
-use super::objects::stored_shape;
+use super::object_element::Element;
+use super::object_list::Elements;
+use super::object_list::rows_of;
+use super::object_list::stored_shape;
 
-const NAME: &str = "msgpack";
+pub(super) const NAME: &str = "msgpack";
 
 fn corrupt(error: impl std::fmt::Display) -> Error {
     Error::corrupt(NAME, error)
@@ -107,13 +105,7 @@ pub(super) fn read(encoded: &[u8], elements: &mut Elements<'_>) -> Result<()> {
         return Err(corrupt("expected a list"));
     };
     let (shape, behind) = trailer(rest, values, elements)?;
-    let (rows, row) = match shape.split_first() {
-        Some((&rows, row)) => (rows, row),
-        None => (1, &shape[..]),
-    };
-    if rows != (values - behind) as u64 {
-        return Err(corrupt("another number of elements than the shape says"));
-    }
+    let (rows, row) = rows_of(&shape, (values - behind) as u64)?;
     let mut scratch = Vec::new();
     for _ in 0..rows {
         nested(&mut rest, row, elements, &mut scratch)?;
@@ -210,10 +202,7 @@ fn copy(
     out: &mut Vec<u8>,
     depth: usize,
 ) -> Result<()> {
-    elements.check_room(out.len())?;
-    if depth > MAX_DEPTH {
-        return Err(corrupt(format!("a value nests deeper than {MAX_DEPTH}")));
-    }
+    elements.check_value(out.len(), depth)?;
     match value {
         Token::Nil => out.extend(b"null"),
         Token::Truth(truth) => out.extend(truth.to_string().bytes()),
@@ -259,121 +248,29 @@ fn float(number: f64) -> String {
     }
 }
 
-/// Writes a chunk of as many elements as its shape says.
-pub(super) fn write(elements: &[Element<'_>], dtype: &str, shape: &[u64]) -> Result<Vec<u8>> {
-    let mut out = Vec::new();
-    let mut rest = elements.iter();
-    let (rows, row) = match shape.split_first() {
-        Some((&rows, row)) => (rows, row),
-        None => (1, shape),
-    };
-    list(&mut out, rows.saturating_add(2))?;
-    for _ in 0..rows {
-        write_nested(&mut rest, row, &mut out)?;
-    }
-    encode::write_str(&mut out, dtype).map_err(invalid)?;
-    list(&mut out, shape.len() as u64)?;
-    for &length in shape {
-        encode::write_uint(&mut out, length).map_err(invalid)?;
-    }
-    Ok(out)
-}
+#[cfg(test)]
+mod tests {
+    use crate::codec::objects::tests::msgpack2;
+    use crate::error::Kind;
 
-fn invalid(error: impl std::fmt::Display) -> Error {
-    Error::invalid(NAME, error)
-}
-
-fn list(out: &mut Vec<u8>, count: u64) -> Result<()> {
-    let count = u32::try_from(count).map_err(|error| Error::too_large(NAME, error))?;
-    encode::write_array_len(out, count).map_err(invalid)?;
-    Ok(())
-}
-
-fn write_nested(
-    rest: &mut std::slice::Iter<'_, Element<'_>>,
-    shape: &[u64],
-    out: &mut Vec<u8>,
-) -> Result<()> {
-    let Some((&rows, row)) = shape.split_first() else {
-        return match rest.next() {
-            Some(Element::Text(text)) => encode::write_str(out, text).map_err(invalid),
-            Some(Element::Bytes(bytes)) => encode::write_bin(out, bytes).map_err(invalid),
-            Some(Element::Json(text)) => {
-                let mut json = Jiter::new(text.as_bytes()).with_allow_inf_nan();
-                let peek = json.peek()?;
-                write_value(&mut json, peek, 0, out)
-            }
-            None => Err(invalid("too few elements")),
-        };
-    };
-    list(out, rows)?;
-    (0..rows).try_for_each(|_| write_nested(rest, row, out))
-}
-
-/// Writes a JSON value, whose numbers may be those of Python.
-fn write_value(json: &mut Jiter<'_>, peek: Peek, depth: usize, out: &mut Vec<u8>) -> Result<()> {
-    if depth > MAX_DEPTH {
-        return Err(invalid(format!("a value nests deeper than {MAX_DEPTH}")));
-    }
-    match peek {
-        Peek::Null => {
-            json.known_null()?;
-            encode::write_nil(out).map_err(invalid)
+    #[test]
+    fn lies_about_the_elements_are_corrupt() {
+        for bytes in [
+            &b""[..],
+            b"\x07",
+            b"\x90",
+            b"\xdd\xff\xff\xff\xff",
+            b"\x94\xa1a\xa1b\xa2|O\x91\x03",
+            b"\x94\xa1a\xa1b\xa2|O\x91\x02\x00",
+            b"\x94\xa1a\xdb\xff\xff\xff\xff\xa2|O\x91\x02",
+            b"\x94\xa1a\xdf\xff\xff\xff\xff\xa2|O\x91\x02",
+            b"\x94\xa1a\x81\x01\x02\xa2|O\x91\x02",
+            b"\x94\xa1a\xc1\xa2|O\x91\x02",
+            b"\x93\xa1a\xa2|O\x91\x02",
+        ] {
+            let error = msgpack2(&[2]).decode(bytes.to_vec()).unwrap_err();
+            let kinds = [Kind::Corrupt, Kind::Unsupported];
+            assert!(kinds.contains(&error.kind()), "{bytes:?}: {error}");
         }
-        Peek::True | Peek::False => {
-            let truth = json.known_bool(peek)?;
-            encode::write_bool(out, truth).map_err(invalid)
-        }
-        Peek::String => encode::write_str(out, json.known_str()?).map_err(invalid),
-        Peek::Array => write_list(json, depth, out),
-        Peek::Object => write_map(json, depth, out),
-        number => write_number(json.known_number_bytes(number)?, out),
-    }
-}
-
-/// Writes a list: how many values there are stands before them, and is known after them.
-fn write_list(json: &mut Jiter<'_>, depth: usize, out: &mut Vec<u8>) -> Result<()> {
-    let (mut count, mut values) = (0, Vec::new());
-    let mut next = json.known_array()?;
-    while let Some(peek) = next {
-        write_value(json, peek, depth + 1, &mut values)?;
-        count += 1;
-        next = json.array_step()?;
-    }
-    list(out, count)?;
-    out.append(&mut values);
-    Ok(())
-}
-
-fn write_map(json: &mut Jiter<'_>, depth: usize, out: &mut Vec<u8>) -> Result<()> {
-    let (mut count, mut members) = (0_u32, Vec::new());
-    let mut key = json.known_object()?.map(str::to_string);
-    while let Some(name) = key {
-        encode::write_str(&mut members, &name).map_err(invalid)?;
-        let peek = json.peek()?;
-        write_value(json, peek, depth + 1, &mut members)?;
-        count = count.saturating_add(1);
-        key = json.next_key()?.map(str::to_string);
-    }
-    encode::write_map_len(out, count).map_err(invalid)?;
-    out.append(&mut members);
-    Ok(())
-}
-
-/// Writes a whole number of 64 bits, with or without a sign, or a float.
-fn write_number(digits: &[u8], out: &mut Vec<u8>) -> Result<()> {
-    let text = std::str::from_utf8(digits).map_err(invalid)?;
-    if let Ok(number) = text.parse() {
-        return encode::write_uint(out, number).map(drop).map_err(invalid);
-    }
-    if let Ok(number) = text.parse() {
-        return encode::write_sint(out, number).map(drop).map_err(invalid);
-    }
-    let is_whole = text
-        .bytes()
-        .all(|byte| byte == b'-' || byte.is_ascii_digit());
-    match text.parse() {
-        Ok(number) if !is_whole => encode::write_f64(out, number).map_err(invalid),
-        _ => Err(invalid(format!("{text} does not fit 64 bits"))),
     }
 }

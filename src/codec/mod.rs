@@ -39,9 +39,12 @@ mod lz4_java;
 mod lzma;
 mod lzma_filters;
 mod message_pack;
+mod message_pack_writer;
 mod n5_default;
 mod number;
 mod numeric;
+mod object_element;
+mod object_list;
 mod objects;
 mod packbits;
 mod packed_truth;
@@ -64,6 +67,12 @@ mod vlen;
 mod zfp;
 #[cfg(not(feature = "zfp"))]
 mod zfp_absent;
+#[cfg(feature = "zfp")]
+mod zfp_field;
+#[cfg(feature = "zfp")]
+mod zfp_mode;
+#[cfg(feature = "zfp")]
+mod zfp_numbers;
 #[cfg(feature = "zfp")]
 mod zfp_stream;
 mod zstd;

@@ -1,44 +1,27 @@
 //! Codecs `zfp` and `zfpy` (feature `zfp`): numbers by the zfp library, exactly or nearly.
 //!
 //! A stream gives exactly the chunk's numbers, or is `Corrupt`. `zfp` has its mode in the configuration;
-//! streams of `zfpy` have a header, which must be that of the chunk. The library is called in `zfp_stream.rs`.
+//! streams of `zfpy` have a header, which must be that of the chunk. Modes are read in `zfp_mode.rs`, numbers
+//! become those of zfp in `zfp_numbers.rs`, and the library is called in `zfp_stream.rs`.
 
 use std::borrow::Cow;
 
-use half::f16;
-
 use crate::error::Error;
 use crate::error::Result;
-use crate::model::DataType;
 
 use super::config::Members;
 use super::kind::ArrayToBytes;
 use super::kind::Codec;
 use super::kind::Data;
-use super::kind::Form;
 use super::kind::Length;
 use super::kind::Place;
-use super::zfp_stream::Field;
-use super::zfp_stream::MAX_BITS;
-use super::zfp_stream::Mode;
+use super::zfp_field::Field;
+use super::zfp_mode;
+use super::zfp_mode::Mode;
+use super::zfp_numbers::Numbers;
 use super::zfp_stream::NAME;
-use super::zfp_stream::Scalar;
 use super::zfp_stream::decode;
 use super::zfp_stream::encode;
-use super::zfp_stream::rate_bits;
-
-/// Numbers in little-endian bytes cast to another type.
-type Cast = fn(&[u8]) -> Vec<u8>;
-
-/// How numbers become those that zfp knows.
-#[derive(Clone, Copy, Debug)]
-struct Numbers {
-    scalar: Scalar,
-    /// To zfp's type and back, if they differ.
-    cast: Option<(Cast, Cast)>,
-    /// Whether some numbers do not come back.
-    clamps: bool,
-}
 
 /// A stream of numbers.
 #[derive(Debug)]
@@ -52,45 +35,25 @@ struct Zfp {
     most: usize,
 }
 
-/// Reads the configuration (codec `zfp`, "Configuration parameters").
+/// Builds codec `zfp`.
 pub(super) fn build(members: Members<'_>, place: &Place<'_>) -> Result<Codec> {
-    let modes = [
-        "reversible",
-        "expert",
-        "fixed_accuracy",
-        "fixed_rate",
-        "fixed_precision",
-    ];
-    let word = members.word("mode", &modes)?;
-    let mode = match word.ok_or_else(|| members.wrong("mode", "a mode"))? {
-        "expert" => expert(members)?,
-        "fixed_accuracy" => accuracy(members)?,
-        "fixed_rate" => rate(members, place.form)?,
-        "fixed_precision" => Mode::Precision(natural(members, "precision")?),
-        _ => Mode::Reversible,
-    };
-    codec(place, mode, false)
+    codec(place, zfp_mode::zfp(members, rank(place))?, false)
 }
 
-/// Reads the configuration (numcodecs, `ZFPY`): modes by number, and a negative parameter for "reversible".
+/// Builds codec `zfpy` of numcodecs.
 pub(super) fn zfpy(members: Members<'_>, place: &Place<'_>) -> Result<Codec> {
-    let set = |name| {
-        let number = members.get(name).map(|_| float(members, name));
-        number.transpose().map(|n| n.is_some_and(|n| n >= 0.0))
-    };
-    let mode = match members.integer("mode", 2..=5)?.unwrap_or(4) {
-        2 if set("rate")? => rate(members, place.form)?,
-        3 if set("precision")? => Mode::Precision(natural(members, "precision")?),
-        4 if set("tolerance")? => accuracy(members)?,
-        _ => Mode::Reversible,
-    };
-    codec(place, mode, true)
+    codec(place, zfp_mode::zfpy(members, rank(place))?, true)
+}
+
+/// Returns how many dimensions zfp sees.
+fn rank(place: &Place<'_>) -> usize {
+    place.form.shape.len().max(1)
 }
 
 fn codec(place: &Place<'_>, mode: Mode, has_header: bool) -> Result<Codec> {
     let form = place.form;
     let count = form.bytes(place.max_chunk)? / form.element()?.max(1);
-    let numbers = numbers(&form.data_type)
+    let numbers = Numbers::of(&form.data_type)
         .filter(|numbers| !has_header || numbers.cast.is_none())
         .ok_or_else(|| {
             let other = &form.data_type;
@@ -127,120 +90,6 @@ fn dimensions(shape: &[u64]) -> Result<Vec<usize>> {
     }
     let lengths: std::result::Result<_, _> = shape.iter().map(|&n| usize::try_from(n)).collect();
     lengths.map_err(|error| Error::too_large("chunk_shape", error))
-}
-
-fn float(members: Members<'_>, name: &str) -> Result<f64> {
-    let number = members.get(name).and_then(serde_json::Value::as_f64);
-    number.ok_or_else(|| members.wrong(name, "a number"))
-}
-
-fn natural(members: Members<'_>, name: &str) -> Result<u32> {
-    let number = members.integer(name, 0..=i64::from(u32::MAX))?;
-    let number = number.and_then(|number| u32::try_from(number).ok());
-    number.ok_or_else(|| members.wrong(name, "an integer"))
-}
-
-fn accuracy(members: Members<'_>) -> Result<Mode> {
-    let tolerance = float(members, "tolerance")?;
-    match tolerance.is_finite() && tolerance >= 0.0 {
-        true => Ok(Mode::Accuracy(tolerance)),
-        false => Err(members.wrong("tolerance", "a number not below 0")),
-    }
-}
-
-fn rate(members: Members<'_>, form: &Form) -> Result<Mode> {
-    let rate = float(members, "rate")?;
-    let expected = || format!("a rate of 1 to {MAX_BITS} bits a block");
-    let dimensions = form.shape.len().max(1);
-    let bits = rate_bits(rate, dimensions);
-    bits.ok_or_else(|| members.wrong("rate", expected()))?;
-    Ok(Mode::Rate { rate, dimensions })
-}
-
-fn expert(members: Members<'_>) -> Result<Mode> {
-    let (minbits, maxbits) = (natural(members, "minbits")?, natural(members, "maxbits")?);
-    if maxbits == 0 || minbits > maxbits.min(MAX_BITS) {
-        let expected = format!("at most maxbits ({maxbits}, not 0) and {MAX_BITS}");
-        return Err(members.wrong("minbits", expected));
-    }
-    let maxprec = members.integer("maxprec", 1..=64)?;
-    let minexp = members.integer("minexp", -16495..=16495)?;
-    Ok(Mode::Expert {
-        minbits,
-        maxbits,
-        maxprec: maxprec.ok_or_else(|| members.wrong("maxprec", "an integer"))? as u32,
-        minexp: minexp.ok_or_else(|| members.wrong("minexp", "an integer"))? as i32,
-    })
-}
-
-/// Returns how a type is coded (codec `zfp`, "Compression", step 1). Unsigned numbers of 32 and 64 bits are cut
-/// at the largest signed one, as the zarrs crate has it, since the text says nothing of them.
-fn numbers(data_type: &DataType) -> Option<Numbers> {
-    macro_rules! cast {
-        ($scalar:ident, $narrow:ty, $wide:ty, $up:expr, $down:expr) => {
-            Numbers {
-                scalar: Scalar::$scalar,
-                cast: Some((
-                    |decoded| {
-                        let (words, _) = decoded.as_chunks();
-                        let up: fn($narrow) -> $wide = $up;
-                        let wide = words.iter().map(|word| up(<$narrow>::from_le_bytes(*word)));
-                        wide.flat_map(<$wide>::to_le_bytes).collect()
-                    },
-                    |encoded| {
-                        let (words, _) = encoded.as_chunks();
-                        let down: fn($wide) -> $narrow = $down;
-                        let narrow = words.iter().map(|word| down(<$wide>::from_le_bytes(*word)));
-                        narrow.flat_map(<$narrow>::to_le_bytes).collect()
-                    },
-                )),
-                clamps: false,
-            }
-        };
-    }
-    let plain = |scalar| Numbers {
-        scalar,
-        cast: None,
-        clamps: false,
-    };
-    let cut = |numbers| Numbers {
-        clamps: true,
-        ..numbers
-    };
-    Some(match data_type {
-        DataType::Int(4) => plain(Scalar::Int32),
-        DataType::Int(8) => plain(Scalar::Int64),
-        DataType::Float(4) => plain(Scalar::Float),
-        DataType::Float(8) => plain(Scalar::Double),
-        DataType::Int(1) => cast!(Int32, i8, i32, |n| i32::from(n) << 23, |n| {
-            (n >> 23).clamp(-0x80, 0x7f) as i8
-        }),
-        DataType::Int(2) => cast!(Int32, i16, i32, |n| i32::from(n) << 15, |n| {
-            (n >> 15).clamp(-0x8000, 0x7fff) as i16
-        }),
-        DataType::UInt(1) => cast!(Int32, u8, i32, |n| (i32::from(n) - 0x80) << 23, |n| {
-            ((n >> 23) + 0x80).clamp(0, 0xff) as u8
-        }),
-        DataType::UInt(2) => cast!(Int32, u16, i32, |n| (i32::from(n) - 0x8000) << 15, |n| {
-            ((n >> 15) + 0x8000).clamp(0, 0xffff) as u16
-        }),
-        DataType::UInt(4) => cut(cast!(
-            Int32,
-            u32,
-            i32,
-            |n| i32::try_from(n).unwrap_or(i32::MAX),
-            |n| u32::try_from(n).unwrap_or(0)
-        )),
-        DataType::UInt(8) => cut(cast!(
-            Int64,
-            u64,
-            i64,
-            |n| i64::try_from(n).unwrap_or(i64::MAX),
-            |n| u64::try_from(n).unwrap_or(0)
-        )),
-        DataType::Float(2) => cast!(Float, f16, f32, f16::to_f32, f16::from_f32),
-        _ => return None,
-    })
 }
 
 impl ArrayToBytes for Zfp {

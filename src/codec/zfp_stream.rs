@@ -2,7 +2,7 @@
 //!
 //! zfp checks no bound of a stream. So it reads a copy that has more zeros after its end than one block can
 //! take, and the place is checked after each block, before the next one is read. Modes are checked before zfp
-//! hears of them. What the numbers of an array become for zfp, and configurations, are `zfp.rs`'s.
+//! hears of them. What they are made of is `zfp_mode.rs`'s and `zfp_field.rs`'s.
 
 use std::ptr::NonNull;
 
@@ -11,163 +11,44 @@ use zfp_sys::*;
 use crate::error::Error;
 use crate::error::Result;
 
+use super::zfp_field::Field;
+use super::zfp_field::SIDE;
+use super::zfp_field::Scalar;
+use super::zfp_mode::MAX_BITS;
+use super::zfp_mode::Mode;
+
 pub(super) const NAME: &str = "zfp";
-
-/// The dimensions that zarrs 0.23 counts in every block where the rate is fixed.
-const ZARRS_DIMENSIONS: usize = 3;
-
-/// The most bits of a block that a mode may ask for: what the header of a stream can say.
-pub(super) const MAX_BITS: u32 = 1 << 15;
 
 /// Zero bytes after a stream: a header of 148 bits, or a block of `MAX_BITS` at most and one word, are less.
 const PADDING: usize = 2 * MAX_BITS as usize / 8;
 
-/// Elements along each side of a block.
-const SIDE: usize = 4;
-
 /// The bytes of the largest block.
 const BLOCK: usize = 8 * SIDE * SIDE * SIDE * SIDE;
 
-/// The types that zfp knows.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Scalar {
-    Int32,
-    Int64,
-    Float,
-    Double,
-}
-
-impl Scalar {
-    /// Returns the length of a number in bytes.
-    pub(super) fn width(self) -> usize {
-        match self {
-            Scalar::Int32 | Scalar::Float => 4,
-            Scalar::Int64 | Scalar::Double => 8,
-        }
-    }
-
-    fn code(self) -> zfp_type {
-        match self {
-            Scalar::Int32 => zfp_type_zfp_type_int32,
-            Scalar::Int64 => zfp_type_zfp_type_int64,
-            Scalar::Float => zfp_type_zfp_type_float,
-            Scalar::Double => zfp_type_zfp_type_double,
-        }
+fn code(scalar: Scalar) -> zfp_type {
+    match scalar {
+        Scalar::Int32 => zfp_type_zfp_type_int32,
+        Scalar::Int64 => zfp_type_zfp_type_int64,
+        Scalar::Float => zfp_type_zfp_type_float,
+        Scalar::Double => zfp_type_zfp_type_double,
     }
 }
 
-/// How much is kept of a number (zfp, "Compression Modes").
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Mode {
-    Reversible,
-    /// Bits a number; a block of so many dimensions has from 1 to `MAX_BITS`.
-    Rate {
-        rate: f64,
-        dimensions: usize,
-    },
-    Precision(u32),
-    /// The largest difference, finite and not negative.
-    Accuracy(f64),
-    /// `minbits` is at most `MAX_BITS` and at most `maxbits`, which is not 0; `maxprec` is from 1 to 64.
-    Expert {
-        minbits: u32,
-        maxbits: u32,
-        maxprec: u32,
-        minexp: i32,
-    },
-}
-
-/// An array as zfp sees it; its bytes are in C order, little-endian.
-#[derive(Debug)]
-pub(super) struct Field {
-    pub(super) scalar: Scalar,
-    /// From one to four lengths above 0, the fastest dimension last.
-    pub(super) shape: Vec<usize>,
-    /// The bytes of all numbers.
-    pub(super) bytes: usize,
-}
-
-impl Field {
-    /// Returns the lengths of four dimensions, the fastest one first; `absent` for those that are not there.
-    fn sides(&self, absent: usize) -> [usize; 4] {
-        let mut sides = [absent; 4];
-        for (side, length) in sides.iter_mut().zip(self.shape.iter().rev()) {
-            *side = *length;
-        }
-        sides
+/// Returns an array at `data` as zfp describes it.
+fn described(field: &Field, data: *mut std::ffi::c_void) -> zfp_field {
+    let [nx, ny, nz, nw] = field.sides(0);
+    zfp_field {
+        type_: code(field.scalar),
+        nx,
+        ny,
+        nz,
+        nw,
+        sx: 0,
+        sy: 0,
+        sz: 0,
+        sw: 0,
+        data,
     }
-
-    /// Returns how many blocks there are.
-    fn blocks(&self) -> usize {
-        let blocks = self.shape.iter().map(|length| length.div_ceil(SIDE));
-        blocks.fold(1, usize::saturating_mul)
-    }
-
-    /// Returns the most bytes of a stream, its header included.
-    pub(super) fn most(&self, mode: Mode) -> usize {
-        // Exponents, tests of groups and the count of bits are less than that beside the numbers.
-        const BESIDE: usize = 32;
-        const HEADER: usize = 32;
-        let values = 1 << (2 * self.shape.len().min(4));
-        let least = match mode {
-            Mode::Rate { rate, dimensions } => {
-                rate_bits(rate, dimensions.max(ZARRS_DIMENSIONS)).unwrap_or(MAX_BITS) as usize
-            }
-            Mode::Expert { minbits, .. } => minbits as usize,
-            _ => 0,
-        };
-        let bits = (values * (8 * self.scalar.width() + 1) + BESIDE).max(least);
-        let bytes = self.blocks().saturating_mul(bits) / 8;
-        bytes.saturating_add(HEADER)
-    }
-
-    /// Returns the dimensions that a stream of `length` bytes counts at `rate`: those of the array, or as many
-    /// as zarrs counts.
-    pub(super) fn dimensions_at(&self, rate: f64, length: usize) -> usize {
-        let own = self.shape.len();
-        let found = [own, ZARRS_DIMENSIONS]
-            .into_iter()
-            .find(|dimensions| self.length_at(rate, *dimensions) == Some(length));
-        found.unwrap_or(own)
-    }
-
-    /// Returns the bytes of a stream without a header; nothing if there can be none.
-    fn length_at(&self, rate: f64, dimensions: usize) -> Option<usize> {
-        // A block holds at least the exponent of floats.
-        let least = match self.scalar {
-            Scalar::Float => 1 + 8,
-            Scalar::Double => 1 + 11,
-            Scalar::Int32 | Scalar::Int64 => 1,
-        };
-        let bits = rate_bits(rate, dimensions)?.max(least) as usize;
-        let words = self.blocks().checked_mul(bits)?.div_ceil(64);
-        words.checked_mul(size_of::<u64>())
-    }
-
-    fn for_zfp(&self, data: *mut std::ffi::c_void) -> zfp_field {
-        let [nx, ny, nz, nw] = self.sides(0);
-        zfp_field {
-            type_: self.scalar.code(),
-            nx,
-            ny,
-            nz,
-            nw,
-            sx: 0,
-            sy: 0,
-            sz: 0,
-            sw: 0,
-            data,
-        }
-    }
-}
-
-/// Returns the bits of a block at `rate`; nothing if that is not from 1 to `MAX_BITS`.
-pub(super) fn rate_bits(rate: f64, dimensions: usize) -> Option<u32> {
-    let values = f64::from(1_u32 << (2 * dimensions.min(4)));
-    let bits = (values * rate + 0.5).floor();
-    (1.0..=f64::from(MAX_BITS))
-        .contains(&bits)
-        .then_some(bits as u32)
 }
 
 /// One block of any type, where zfp may write it.
@@ -208,7 +89,7 @@ impl Stream {
             match mode {
                 Mode::Reversible => zfp_stream_set_reversible(zfp),
                 Mode::Rate { rate, dimensions } => {
-                    zfp_stream_set_rate(zfp, rate, field.scalar.code(), dimensions as u32, 0);
+                    zfp_stream_set_rate(zfp, rate, code(field.scalar), dimensions as u32, 0);
                 }
                 Mode::Precision(precision) => {
                     zfp_stream_set_precision(zfp, precision);
@@ -236,7 +117,7 @@ impl Stream {
 
     /// Reads a header, which sets the mode, and checks that it is that of `field`.
     fn read_header(&mut self, field: &Field) -> Result<()> {
-        let want = field.for_zfp(std::ptr::null_mut());
+        let want = described(field, std::ptr::null_mut());
         let mut found = want;
         // SAFETY: both are valid; a header is shorter than the padding after the words.
         let bits = unsafe { zfp_read_header(self.zfp.as_ptr(), &raw mut found, ZFP_HEADER_FULL) };
@@ -378,7 +259,7 @@ pub(super) fn encode(field: &Field, mode: Mode, header: bool, decoded: &[u8]) ->
     let mut last = [0; 8];
     last[..rest.len()].copy_from_slice(rest);
     aligned.push(u64::from_ne_bytes(last));
-    let array = field.for_zfp(aligned.as_mut_ptr().cast());
+    let array = described(field, aligned.as_mut_ptr().cast());
     let room = field.most(mode).saturating_add(PADDING) / size_of::<u64>();
     let mut stream = Stream::open(vec![0; room])?;
     stream.set_mode(mode, field)?;

@@ -12,9 +12,9 @@ use crate::dialect::draft_array;
 use crate::dialect::draft_array::Place;
 use crate::dialect::draft_array::Ways;
 use crate::dialect::draft_codecs;
-use crate::dialect::entry;
 use crate::dialect::entry::Draft;
 use crate::dialect::entry::Layout;
+use crate::dialect::entry_point;
 use crate::dialect::lengths;
 use crate::dialect::typestr::Typed;
 use crate::error::Error;
@@ -44,7 +44,7 @@ fn layout(_members: Option<&Map<String, Value>>) -> Result<Layout> {
 
 /// Reads an array (draft of 2019, "Array metadata"). Names that the text does not define are ignored.
 fn array(place: &Place, members: &Map<String, Value>, settings: Settings) -> Result<Parsed> {
-    entry::check_version(members)?;
+    entry_point::check_version(members)?;
     let ways = Ways {
         dialect: DRAFT.name,
         separator: '.',
@@ -84,7 +84,7 @@ fn codecs(members: &Map<String, Value>, typed: &Typed) -> Result<Vec<CodecSpec>>
 
 /// Reads a group (draft of 2019, "Group metadata").
 fn group(members: &Map<String, Value>) -> Result<Group> {
-    entry::check_version(members)?;
+    entry_point::check_version(members)?;
     draft_array::check_extensions(members)?;
     Ok(Group {
         attributes: draft_array::attributes(members)?,

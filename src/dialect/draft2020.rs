@@ -13,12 +13,12 @@ use crate::dialect::draft_array;
 use crate::dialect::draft_array::Place;
 use crate::dialect::draft_array::Ways;
 use crate::dialect::draft_codecs;
-use crate::dialect::entry;
 use crate::dialect::entry::Draft;
 use crate::dialect::entry::Layout;
+use crate::dialect::entry_point;
 use crate::dialect::lengths;
 use crate::dialect::typestr::Typed;
-use crate::dialect::v2;
+use crate::dialect::v2_codecs;
 use crate::error::Error;
 use crate::error::Result;
 use crate::model::CodecSpec;
@@ -66,7 +66,7 @@ fn layout(members: Option<&Map<String, Value>>) -> Result<Layout> {
 fn suffixes(stated: Option<&Value>) -> Result<Vec<String>> {
     match stated {
         None | Some(Value::Null) => Ok(vec![".json".to_string(), String::new()]),
-        Some(stated) => Ok(vec![entry::suffix(stated)?]),
+        Some(stated) => Ok(vec![entry_point::suffix(stated)?]),
     }
 }
 
@@ -81,7 +81,7 @@ fn array(place: &Place, members: &Map<String, Value>, settings: Settings) -> Res
 }
 
 fn codecs(members: &Map<String, Value>, typed: &Typed) -> Result<Vec<CodecSpec>> {
-    let mut codecs = v2::filtered(draft_codecs::attribute_filters(members), typed)?;
+    let mut codecs = v2_codecs::filtered(draft_codecs::attribute_filters(members), typed)?;
     let compressor = match members.get("compressor") {
         None | Some(Value::Null) => return Ok(codecs),
         Some(compressor) => compressor,

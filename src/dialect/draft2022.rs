@@ -13,9 +13,9 @@ use crate::dialect::draft_array;
 use crate::dialect::draft_array::Place;
 use crate::dialect::draft_array::Ways;
 use crate::dialect::draft_codecs;
-use crate::dialect::entry;
 use crate::dialect::entry::Draft;
 use crate::dialect::entry::Layout;
+use crate::dialect::entry_point;
 use crate::dialect::lengths;
 use crate::dialect::typestr::Typed;
 use crate::error::Error;
@@ -71,7 +71,7 @@ fn suffix(encoding: Option<&Value>) -> Result<String> {
     match encoding.get("type").and_then(Value::as_str) {
         Some("json") if !encoding.contains_key("extension") => {
             let stated = encoding.get("metadata_key_suffix");
-            stated.map_or_else(|| Ok(".json".to_string()), entry::suffix)
+            stated.map_or_else(|| Ok(".json".to_string()), entry_point::suffix)
         }
         found => {
             let uri = encoding.get("extension").unwrap_or(&Value::Null);

@@ -12,7 +12,7 @@ use crate::dialect::Settings;
 use crate::dialect::draft_codecs::attribute_filters;
 use crate::dialect::typestr;
 use crate::dialect::typestr::Typed;
-use crate::dialect::v2;
+use crate::dialect::v2_codecs;
 use crate::error::Error;
 use crate::error::Result;
 use crate::model::DataType;
@@ -82,7 +82,7 @@ fn extended(
         let filters = attribute_filters(members);
         if let Some(typed) = of_objects(of, filters)?.or_else(|| identified(of)) {
             return Ok(Found {
-                undecodable: v2::undecodable(filters, &typed.data_type),
+                undecodable: v2_codecs::undecodable(filters, &typed.data_type),
                 ..Found::known(typed)
             });
         }
@@ -114,7 +114,7 @@ fn of_objects(of: &Value, filters: &[Value]) -> Result<Option<Typed>> {
     if !matches!(of.as_str(), Some("|O" | "O")) {
         return Ok(None);
     }
-    Ok(match v2::object_type(filters)? {
+    Ok(match v2_codecs::object_type(filters)? {
         DataType::Unknown(_) => None,
         known => Some(Typed::little(known)),
     })

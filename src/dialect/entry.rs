@@ -1,8 +1,8 @@
-//! Entry points: the document that makes a folder a draft's hierarchy, and where that puts everything else.
+//! Entries: where a draft keeps its documents and chunks, counted from the folder of its entry point.
 //!
-//! A draft keeps its documents and its chunks in two trees beside each other (`meta/...`, `data/...`), so a
-//! node's path is no key. An `Entry` turns paths into keys and back; no other module spells these keys. It
-//! does no I/O, and no key that it makes leaves the folder of the entry point.
+//! A draft keeps them in two trees beside each other (`meta/...`, `data/...`), so a node's path is no key. An
+//! `Entry` turns paths into keys and back; no other module spells these keys. It does no I/O, and no key that
+//! it makes leaves the folder of the entry point. Which draft that belongs to is told in `entry_point.rs`.
 
 use serde_json::Map;
 use serde_json::Value;
@@ -12,8 +12,7 @@ use crate::dialect::Settings;
 use crate::dialect::draft_array::Place;
 use crate::dialect::draft_array::check_extensions;
 use crate::dialect::draft2019;
-use crate::dialect::draft2020;
-use crate::dialect::draft2022;
+use crate::dialect::entry_point;
 use crate::error::Error;
 use crate::error::Kind;
 use crate::error::Result;
@@ -77,25 +76,6 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Returns the draft that an entry point `zarr.json` belongs to; nothing if it is no entry point, which a
-    /// final-v3 document never is: there `zarr_format` is a number.
-    pub fn draft_of(members: &Map<String, Value>) -> Result<Option<&'static Draft>> {
-        if !members.get("zarr_format").is_some_and(is_uri) {
-            return Ok(None);
-        }
-        match members.get("metadata_encoding") {
-            Some(Value::Object(_)) => Ok(Some(&draft2022::DRAFT)),
-            Some(Value::String(_)) => Ok(Some(&draft2020::DRAFT)),
-            found => Err(Error::corrupt(
-                "metadata_encoding",
-                format!(
-                    "expected a string (draft of 2020) or an object (draft of 2022), found {}",
-                    found.unwrap_or(&Value::Null)
-                ),
-            )),
-        }
-    }
-
     /// Reads the entry point of a draft's hierarchy in the folder `top`; without members everything is as the
     /// draft has it by default.
     ///
@@ -107,7 +87,7 @@ impl Entry {
         members: Option<&Map<String, Value>>,
     ) -> Result<Entry> {
         if let Some(members) = members {
-            check_version(members)?;
+            entry_point::check_version(members)?;
             check_extensions(members)?;
         }
         Ok(Entry {
@@ -115,12 +95,6 @@ impl Entry {
             top: top.clone(),
             layout: (draft.layout)(members)?,
         })
-    }
-
-    /// Whether a document says that it is one of the draft of 2019, which has no entry point: each of its
-    /// documents holds `zarr_format`, and it is a URI.
-    pub fn is_2019(members: &Map<String, Value>) -> bool {
-        members.get("zarr_format").is_some_and(is_uri) && !members.contains_key("metadata_encoding")
     }
 
     /// Returns the dialect's name.
@@ -242,60 +216,22 @@ impl Entry {
     }
 }
 
-/// Checks the version at the end of the URI (drafts, "zarr_format"): later minor ones are compatible.
-pub(super) fn check_version(members: &Map<String, Value>) -> Result<()> {
-    let found = members.get("zarr_format").unwrap_or(&Value::Null);
-    let wrong = || {
-        Error::unsupported(
-            "zarr_format",
-            format!("expected the URI of the core specification, version 3, found {found}"),
-        )
-    };
-    let uri = found.as_str().filter(|_| is_uri(found)).ok_or_else(wrong)?;
-    let version = uri.rsplit('/').find(|part| !part.is_empty());
-    let major = version.and_then(|version| version.split('.').next());
-    if major == Some("3") {
-        Ok(())
-    } else {
-        Err(wrong())
-    }
-}
-
-fn is_uri(value: &Value) -> bool {
-    value.as_str().is_some_and(|text| text.contains("://"))
-}
-
-/// Reads a suffix of metadata keys: part of a name, so it holds no slash.
-pub(super) fn suffix(value: &Value) -> Result<String> {
-    let is_plain = |text: &&str| {
-        text.bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
-    };
-    match value.as_str().filter(is_plain) {
-        Some(text) => Ok(text.to_string()),
-        None => Err(Error::corrupt(
-            "metadata_key_suffix",
-            format!("expected letters, digits and . - _ only, found {value}"),
-        )),
-    }
-}
-
 /// Returns the hierarchy of the draft of 2019 in the folder `top`.
 pub fn entry_2019(top: &Key) -> Result<Entry> {
     Entry::new(&draft2019::DRAFT, top, None)
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use serde_json::json;
 
     use super::*;
 
-    const URI: &str = "https://purl.org/zarr/spec/protocol/core/3.0";
+    pub(in crate::dialect) const URI: &str = "https://purl.org/zarr/spec/protocol/core/3.0";
 
-    fn entry(top: &str, members: Value) -> Result<Entry> {
+    pub(in crate::dialect) fn entry(top: &str, members: Value) -> Result<Entry> {
         let members = members.as_object().unwrap();
-        let draft = Entry::draft_of(members)?.expect("an entry point");
+        let draft = entry_point::draft_of(members)?.expect("an entry point");
         Entry::new(draft, &Key::new(top).unwrap(), Some(members))
     }
 
@@ -384,20 +320,6 @@ mod tests {
     }
 
     #[test]
-    fn the_encoding_decides_and_not_the_uri() {
-        let hybrid = json!({
-            "zarr_format": "https://purl.org/zarr/spec/core/3.0",
-            "metadata_encoding": "https://purl.org/zarr/spec/core/3.0",
-            "metadata_key_suffix": ".json",
-        });
-        assert_eq!(entry("", hybrid).unwrap().name(), "draft2020");
-        let final_v3 = json!({"zarr_format": 3, "node_type": "group"});
-        let none = Entry::draft_of(final_v3.as_object().unwrap()).unwrap();
-        assert!(none.is_none());
-        assert!(entry("", json!({"zarr_format": URI})).is_err());
-    }
-
-    #[test]
     fn names_of_documents_give_names_of_children() {
         let entry = entry(
             "",
@@ -417,26 +339,6 @@ mod tests {
         ] {
             let found = entry.child(document.as_bytes());
             assert_eq!(found, child.map(str::as_bytes), "{document}");
-        }
-    }
-
-    #[test]
-    fn hostile_entry_points_are_refused() {
-        for (member, value) in [
-            ("metadata_key_suffix", json!("/../../x")),
-            ("metadata_key_suffix", json!(3)),
-            ("metadata_encoding", json!("https://example.org/cbor")),
-            ("zarr_format", json!("https://purl.org/zarr/spec/core/4.0")),
-            ("extensions", json!(7)),
-            ("extensions", json!([{"extension": "http://x.org/e"}])),
-            (
-                "extensions",
-                json!([{"extension": "http://x.org/e", "must_understand": true}]),
-            ),
-        ] {
-            let mut members = json!({"zarr_format": URI, "metadata_encoding": URI});
-            members[member] = value.clone();
-            assert!(entry("", members).is_err(), "{member}: {value}");
         }
     }
 

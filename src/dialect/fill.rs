@@ -1,4 +1,5 @@
-//! Fill values: the JSON forms in which they occur, and the bytes of the element they mean.
+//! Fill values: the JSON forms in which they occur, and the bytes of the element they mean. The other way is
+//! `fill_json.rs`.
 //!
 //! Final v3, "Fill value" and the data types' own texts; v2 spells the same values in the same ways, and
 //! bytes and structures in base64. A null is all zero bytes, of elements without a fixed length an empty one:
@@ -7,10 +8,10 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use half::f16;
-use serde_json::Number;
 use serde_json::Value;
 use serde_json::json;
 
+use crate::dialect::fill_json;
 use crate::dialect::typestr::Typed;
 use crate::error::Error;
 use crate::error::Result;
@@ -32,7 +33,7 @@ pub fn parse(data_type: &DataType, value: &Value) -> Result<FillValue> {
     })?;
     let json = match data_type {
         DataType::Unknown(_) => value.clone(),
-        known => to_json(known, &bytes),
+        known => fill_json::value(known, &bytes),
     };
     Ok(FillValue { bytes, json })
 }
@@ -42,7 +43,7 @@ pub fn parse_stored(typed: &Typed, value: &Value) -> Result<FillValue> {
     let mut fill = parse(&typed.data_type, value)?;
     if matches!(typed.data_type, DataType::Struct(_)) && value.is_string() {
         typed.to_little(&mut fill.bytes);
-        fill.json = to_json(&typed.data_type, &fill.bytes);
+        fill.json = fill_json::value(&typed.data_type, &fill.bytes);
     }
     Ok(fill)
 }
@@ -243,100 +244,6 @@ fn raw(width: usize, value: &Value) -> Option<Vec<u8>> {
         _ => return None,
     };
     (bytes.len() == width).then_some(bytes)
-}
-
-/// Returns the value as final v3 writes it.
-pub fn to_json(data_type: &DataType, bytes: &[u8]) -> Value {
-    let number = |bytes: &[u8]| {
-        let mut wide = [0; 8];
-        wide[..bytes.len()].copy_from_slice(bytes);
-        u64::from_le_bytes(wide)
-    };
-    match data_type {
-        DataType::Bool => json!(bytes != [0]),
-        DataType::Int(width) => {
-            let unused = 64 - *width as u32 * 8;
-            json!((number(bytes) << unused) as i64 >> unused)
-        }
-        DataType::UInt(_) => json!(number(bytes)),
-        DataType::Float(_) => float_json(bytes),
-        DataType::Complex(width) => {
-            let (real, imaginary) = bytes.split_at(width / 2);
-            json!([float_json(real), float_json(imaginary)])
-        }
-        DataType::Small(number) => small_json(number, bytes),
-        DataType::DateTime(_) | DataType::TimeDelta(_) => json!(number(bytes) as i64),
-        DataType::FixedText(_) => json!(text_of(bytes)),
-        DataType::Text | DataType::Object => json!(String::from_utf8_lossy(bytes)),
-        DataType::Raw(_)
-        | DataType::FixedBytes(_)
-        | DataType::Struct(_)
-        | DataType::Bytes
-        | DataType::List(_)
-        | DataType::Unknown(_) => json!(STANDARD.encode(bytes)),
-    }
-}
-
-fn small_json(number: &SmallNumber, bytes: &[u8]) -> Value {
-    let parts: Vec<Value> = bytes
-        .chunks(number.word)
-        .map(|part| match number.value(part) {
-            Some(value) => float_json(&value.to_le_bytes()),
-            None => Value::Null,
-        })
-        .collect();
-    match parts.as_slice() {
-        [part] => part.clone(),
-        _ => json!(parts),
-    }
-}
-
-/// Returns the text of UTF-32 code points less the zeros at its end.
-fn text_of(bytes: &[u8]) -> String {
-    let (points, _) = bytes.as_chunks::<4>();
-    let letters: String = points
-        .iter()
-        .map(|point| char::from_u32(u32::from_le_bytes(*point)).unwrap_or('\u{fffd}'))
-        .collect();
-    letters.trim_end_matches('\0').to_string()
-}
-
-/// Returns a float as a number, a word, or (a NaN that is not the usual one) its bits.
-fn float_json(bytes: &[u8]) -> Value {
-    let (number, text) = match *bytes {
-        [a, b] => {
-            let number = f16::from_le_bytes([a, b]).to_f64();
-            (number, number.to_string())
-        }
-        [a, b, c, d] => {
-            let number = f32::from_le_bytes([a, b, c, d]);
-            (f64::from(number), number.to_string())
-        }
-        [a, b, c, d, e, f, g, h] => {
-            let number = f64::from_le_bytes([a, b, c, d, e, f, g, h]);
-            (number, number.to_string())
-        }
-        _ => return Value::Null,
-    };
-    if number.is_nan() {
-        let usual = float(bytes.len(), &json!("NaN")).is_some_and(|usual| usual == bytes);
-        let digits: String = bytes
-            .iter()
-            .rev()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
-        return if usual {
-            json!("NaN")
-        } else {
-            json!(format!("0x{digits}"))
-        };
-    }
-    // The shortest text that reads back as the same float; a double of a float32 has needless digits.
-    match text.parse().ok().and_then(Number::from_f64) {
-        Some(number) => Value::Number(number),
-        None if number > 0.0 => json!("Infinity"),
-        None => json!("-Infinity"),
-    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! A dialect turns documents into the model and does no I/O. Nobody below this folder asks which dialect a
 //! node came from. A plain dialect is decided node by node: a file with a `DIALECT` and a line in `DIALECTS`.
 //! A draft is decided by the entry point of a hierarchy and governs all that lies below it (`entry`): a file
-//! with a `DRAFT` and a line in `entry`.
+//! with a `DRAFT` and a line in `entry_point`.
 
 use serde_json::Map;
 use serde_json::Value;
@@ -23,12 +23,15 @@ pub mod draft2019;
 pub mod draft2020;
 pub mod draft2022;
 pub mod entry;
+pub mod entry_point;
 pub mod fill;
+pub mod fill_json;
 pub mod json;
 pub mod n5;
 mod stored_order;
 pub mod typestr;
 pub mod v2;
+mod v2_codecs;
 pub mod v3;
 mod v3_grid;
 pub mod v3_type;

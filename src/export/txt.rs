@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::array::ragged::Growing;
 use crate::array::ragged::Records;
-use crate::dialect::fill;
+use crate::dialect::fill_json;
 use crate::error::Result;
 use crate::export::Format;
 use crate::export::Ragged;
@@ -48,7 +48,7 @@ fn list(element: &DataType, record: &[u8]) -> Option<String> {
     let size = element.size().filter(|&size| size > 0)?;
     let numbers: Vec<Value> = record
         .chunks_exact(size)
-        .map(|bytes| fill::to_json(element, bytes))
+        .map(|bytes| fill_json::value(element, bytes))
         .collect();
     Some(Value::from(numbers).to_string())
 }

@@ -15,6 +15,7 @@ use crate::dialect::consolidated;
 use crate::dialect::entry;
 use crate::dialect::entry::Draft;
 use crate::dialect::entry::Entry;
+use crate::dialect::entry_point;
 use crate::dialect::tried_below;
 use crate::dialect::v3;
 use crate::error::Kind;
@@ -216,7 +217,7 @@ impl Hierarchy {
         let Some(members) = members else {
             return Ok(None);
         };
-        let entry = match Entry::draft_of(&members) {
+        let entry = match entry_point::draft_of(&members) {
             Ok(None) => return Ok(None),
             Ok(Some(draft)) => Entry::new(draft, reading.path, Some(&members)),
             Err(error) => Err(error),

@@ -198,9 +198,32 @@ pub fn compare_among(
     types: &[&'static str],
     chain: impl Fn(&Case, &mut Dice) -> Vec<Value>,
 ) {
+    let cases = |dice: &mut Dice| Case::among(dice, least_rank, types);
+    for_each_case(seed, cases, chain, |case, ours, theirs, context| {
+        let stored = theirs.encode(&case.data);
+        assert!(
+            open(ours, 0, case, &case.shape, &stored) == case.data,
+            "we decode, {context}"
+        );
+        let stored = close(ours, 0, case, &case.shape, &case.data);
+        assert!(
+            theirs.decode(&stored) == case.data,
+            "zarrs decodes, {context}"
+        );
+    });
+}
+
+/// Calls `check` for many random arrays with both implementations of the codecs that `chain` chooses, and with
+/// a text that says which array it is.
+pub fn for_each_case(
+    seed: u64,
+    cases: impl Fn(&mut Dice) -> Case,
+    chain: impl Fn(&Case, &mut Dice) -> Vec<Value>,
+    check: impl Fn(&Case, &Pipeline, &Zarrs, &str),
+) {
     let mut dice = Dice(seed);
     for round in 0..ROUNDS {
-        let case = Case::among(&mut dice, least_rank, types);
+        let case = cases(&mut dice);
         let codecs = chain(&case, &mut dice);
         let context = format!(
             "round {round}: {} {:?} {}",
@@ -209,16 +232,7 @@ pub fn compare_among(
             json!(codecs)
         );
         let (ours, theirs) = (case.pipeline(&codecs), Zarrs::new(&case, &codecs));
-        let stored = theirs.encode(&case.data);
-        assert!(
-            open(&ours, 0, &case, &case.shape, &stored) == case.data,
-            "we decode, {context}"
-        );
-        let stored = close(&ours, 0, &case, &case.shape, &case.data);
-        assert!(
-            theirs.decode(&stored) == case.data,
-            "zarrs decodes, {context}"
-        );
+        check(&case, &ours, &theirs, &context);
     }
 }
 

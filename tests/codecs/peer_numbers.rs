@@ -8,12 +8,11 @@ use serde_json::json;
 
 use crate::case::Case;
 use crate::case::Dice;
-use crate::case::ROUNDS;
 use crate::case::TYPES;
 use crate::case::codec;
-use crate::peer::Zarrs;
 use crate::peer::compare;
 use crate::peer::compare_among;
+use crate::peer::for_each_case;
 
 /// Both encode the same numbers to the same bytes, and decode these to the same numbers.
 pub fn agree(
@@ -22,17 +21,8 @@ pub fn agree(
     types: &[&'static str],
     chain: impl Fn(&Case, &mut Dice) -> Vec<Value>,
 ) {
-    let mut dice = Dice(seed);
-    for round in 0..ROUNDS {
-        let case = Case::among(&mut dice, least_rank, types).with_numbers(&mut dice);
-        let codecs = chain(&case, &mut dice);
-        let context = format!(
-            "round {round}: {} {:?} {}",
-            case.data_type,
-            case.shape,
-            json!(codecs)
-        );
-        let (ours, theirs) = (case.pipeline(&codecs), Zarrs::new(&case, &codecs));
+    let cases = |dice: &mut Dice| Case::among(dice, least_rank, types).with_numbers(dice);
+    for_each_case(seed, cases, chain, |case, ours, theirs, context| {
         let stored = theirs.encode(&case.data);
         assert!(
             ours.encode(&case.data).unwrap() == stored,
@@ -42,7 +32,7 @@ pub fn agree(
             ours.decode(stored.clone()).unwrap() == theirs.decode(&stored),
             "decoding, {context}"
         );
-    }
+    });
 }
 
 fn little() -> Value {

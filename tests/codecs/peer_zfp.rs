@@ -5,12 +5,11 @@ use serde_json::json;
 
 use crate::case::Case;
 use crate::case::Dice;
-use crate::case::ROUNDS;
 use crate::case::codec;
 use crate::limit_memory;
 use crate::mutate;
-use crate::peer::Zarrs;
 use crate::peer::compare_among;
+use crate::peer::for_each_case;
 use crate::peer_numbers::agree;
 use crate::survive;
 
@@ -77,34 +76,29 @@ fn every_mode_of_zfpy() {
 /// only arrays of three dimensions by the text.
 #[test]
 fn fixed_rates() {
-    let mut dice = Dice(64);
-    for round in 0..ROUNDS {
-        let case = Case::among(&mut dice, 1, &OWN).with_numbers(&mut dice);
-        let rate = a_rate(&mut dice);
-        let has_header = dice.below(2) == 0;
-        let chosen = match has_header {
-            true => codec(
-                "numcodecs.zfpy",
-                json!({ "mode": 2, "tolerance": -1, "rate": rate, "precision": -1 }),
-            ),
-            false => codec("zfp", json!({ "mode": "fixed_rate", "rate": rate })),
-        };
-        let codecs = [chosen];
-        let context = format!("round {round}: {:?} {}", case.shape, json!(codecs));
-        let (ours, theirs) = (case.pipeline(&codecs), Zarrs::new(&case, &codecs));
+    let cases = |dice: &mut Dice| Case::among(dice, 1, &OWN).with_numbers(dice);
+    let chain = |_: &Case, dice: &mut Dice| {
+        let rate = a_rate(dice);
+        let zfpy = json!({ "mode": 2, "tolerance": -1, "rate": rate, "precision": -1 });
+        vec![match dice.below(2) {
+            0 => codec("numcodecs.zfpy", zfpy),
+            _ => codec("zfp", json!({ "mode": "fixed_rate", "rate": rate })),
+        }]
+    };
+    for_each_case(64, cases, chain, |case, ours, theirs, context| {
         let stored = theirs.encode(&case.data);
         assert!(
             ours.decode(stored.clone()).unwrap() == theirs.decode(&stored),
             "{context}"
         );
-        if has_header || case.shape.len() == 3 {
+        if context.contains("zfpy") || case.shape.len() == 3 {
             let stored = ours.encode(&case.data).unwrap();
             assert!(
                 theirs.decode(&stored) == ours.decode(stored).unwrap(),
                 "{context}"
             );
         }
-    }
+    });
 }
 
 #[test]

@@ -7,6 +7,7 @@ use serde_json::Map;
 use serde_json::Value;
 use serde_json::json;
 use zarrfs::dialect::entry::Entry;
+use zarrfs::dialect::entry_point;
 use zarrfs::dialect::typestr;
 use zarrfs::hierarchy::Hierarchy;
 use zarrfs::model::Array;
@@ -105,7 +106,7 @@ fn is_the_array_of_dates(array: &Array) {
 
 fn is_an_entry_point(members: &Value, name: &str) {
     let members = members.as_object().unwrap();
-    let draft = Entry::draft_of(members).unwrap().unwrap();
+    let draft = entry_point::draft_of(members).unwrap().unwrap();
     let entry = Entry::new(draft, &Key::root(), Some(members)).unwrap();
     assert_eq!(entry.name(), name);
 }

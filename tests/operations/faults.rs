@@ -168,57 +168,36 @@ fn memory() -> Arc<dyn Store> {
 
 const ALWAYS: Duration = Duration::from_secs(3600);
 
-#[test]
-fn a_failed_call_is_an_error_once_where_nothing_is_remembered() {
-    let (base, freshness, enter) = (memory(), Duration::ZERO, &in_process::enter);
-    fail_each(
-        &Case {
+impl<'a> Case<'a> {
+    fn new(base: Arc<dyn Store>, freshness: Duration, enter: &'a Enter) -> Case<'a> {
+        Case {
             base,
             freshness,
             enter,
-        },
-        1,
-    );
+        }
+    }
+}
+
+#[test]
+fn a_failed_call_is_an_error_once_where_nothing_is_remembered() {
+    fail_each(&Case::new(memory(), Duration::ZERO, &in_process::enter), 1);
 }
 
 #[test]
 fn a_failed_call_is_not_remembered() {
-    let (base, freshness, enter) = (memory(), ALWAYS, &in_process::enter);
-    fail_each(
-        &Case {
-            base,
-            freshness,
-            enter,
-        },
-        1,
-    );
+    fail_each(&Case::new(memory(), ALWAYS, &in_process::enter), 1);
 }
 
 #[test]
 fn a_failed_call_of_a_folder_is_an_error_once() {
     let stand = Stand::new();
-    let (base, freshness, enter) = (local(&stand.store()), ALWAYS, &in_process::enter);
-    fail_each(
-        &Case {
-            base,
-            freshness,
-            enter,
-        },
-        1,
-    );
+    let folder = local(&stand.store());
+    fail_each(&Case::new(folder, ALWAYS, &in_process::enter), 1);
 }
 
 #[test]
 fn a_failed_call_below_a_mount_is_an_error_once() {
     if mounted::is_possible() {
-        let (base, freshness, enter) = (memory(), ALWAYS, &mounted::enter);
-        fail_each(
-            &Case {
-                base,
-                freshness,
-                enter,
-            },
-            7,
-        );
+        fail_each(&Case::new(memory(), ALWAYS, &mounted::enter), 7);
     }
 }

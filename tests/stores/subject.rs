@@ -25,6 +25,9 @@ use zarrfs::store::memo::Memo;
 use zarrfs::store::memo::MemoConfig;
 use zarrfs::store::memory::Memory;
 
+use crate::writer::Entry;
+use crate::zipped;
+
 /// Keys and what they hold.
 pub(crate) type Objects<'a> = &'a [(&'a [u8], &'a [u8])];
 
@@ -142,6 +145,33 @@ pub(crate) const KEPT_MEMORY: Kind = Kind {
     name: "memory, kept on disk",
     holding: |objects| kept((MEMORY.holding)(objects)),
     ..MEMORY
+};
+
+pub(crate) const ZIP: Kind = Kind {
+    name: "zip",
+    // On another system it would be a separator.
+    no_bytes: b"\\",
+    both: false,
+    holding: |objects| zipped::holding(objects, |name, bytes| Entry::new(name, bytes), ""),
+    ..MEMORY
+};
+
+pub(crate) const ZIP_DEFLATED: Kind = Kind {
+    name: "zip, deflated",
+    holding: |objects| zipped::holding(objects, |name, bytes| Entry::deflated(name, bytes), ""),
+    ..ZIP
+};
+
+pub(crate) const ZIP_FOLDER: Kind = Kind {
+    name: "zip, a folder in it",
+    holding: |objects| {
+        zipped::holding(
+            objects,
+            |name, bytes| Entry::deflated(name, bytes),
+            "in/side",
+        )
+    },
+    ..ZIP
 };
 
 pub(crate) fn key(bytes: impl AsRef<[u8]>) -> Key {
@@ -323,19 +353,19 @@ impl Folder {
         self.store()
             .join(std::ffi::OsStr::from_bytes(key.as_bytes()))
     }
+}
 
-    /// Waits until a file written now has another time than one written before.
-    fn tick(&self) {
-        let changed = |path: &Path| {
-            fs::write(path, "").unwrap();
-            let meta = fs::metadata(path).unwrap();
-            (meta.ctime(), meta.ctime_nsec())
-        };
-        let clock = self.0.path().join("clock");
-        let before = changed(&clock);
-        while changed(&clock) == before {
-            thread::sleep(Duration::from_millis(1));
-        }
+/// Waits until a file written now has another time than one written before.
+pub(crate) fn tick(folder: &Path) {
+    let changed = |path: &Path| {
+        fs::write(path, "").unwrap();
+        let meta = fs::metadata(path).unwrap();
+        (meta.ctime(), meta.ctime_nsec())
+    };
+    let clock = folder.join("clock");
+    let before = changed(&clock);
+    while changed(&clock) == before {
+        thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -348,7 +378,7 @@ impl Writer for Folder {
     }
 
     fn overwrite(&self, key: &Key, bytes: &[u8]) {
-        self.tick();
+        tick(self.0.path());
         fs::write(self.path(key), bytes).unwrap();
     }
 

@@ -1,0 +1,108 @@
+//! Elements as JSON: the one form in which final v3 writes each value.
+//!
+//! What is written here `fill.rs` reads as the same bytes.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use half::f16;
+use serde_json::Number;
+use serde_json::Value;
+use serde_json::json;
+
+use crate::model::DataType;
+use crate::model::Number as SmallNumber;
+
+/// Returns the value as final v3 writes it.
+pub fn value(data_type: &DataType, bytes: &[u8]) -> Value {
+    let number = |bytes: &[u8]| {
+        let mut wide = [0; 8];
+        wide[..bytes.len()].copy_from_slice(bytes);
+        u64::from_le_bytes(wide)
+    };
+    match data_type {
+        DataType::Bool => json!(bytes != [0]),
+        DataType::Int(width) => {
+            let unused = 64 - *width as u32 * 8;
+            json!((number(bytes) << unused) as i64 >> unused)
+        }
+        DataType::UInt(_) => json!(number(bytes)),
+        DataType::Float(_) => float_json(bytes),
+        DataType::Complex(width) => {
+            let (real, imaginary) = bytes.split_at(width / 2);
+            json!([float_json(real), float_json(imaginary)])
+        }
+        DataType::Small(number) => small_json(number, bytes),
+        DataType::DateTime(_) | DataType::TimeDelta(_) => json!(number(bytes) as i64),
+        DataType::FixedText(_) => json!(text_of(bytes)),
+        DataType::Text | DataType::Object => json!(String::from_utf8_lossy(bytes)),
+        DataType::Raw(_)
+        | DataType::FixedBytes(_)
+        | DataType::Struct(_)
+        | DataType::Bytes
+        | DataType::List(_)
+        | DataType::Unknown(_) => json!(STANDARD.encode(bytes)),
+    }
+}
+
+fn small_json(number: &SmallNumber, bytes: &[u8]) -> Value {
+    let parts: Vec<Value> = bytes
+        .chunks(number.word)
+        .map(|part| match number.value(part) {
+            Some(value) => float_json(&value.to_le_bytes()),
+            None => Value::Null,
+        })
+        .collect();
+    match parts.as_slice() {
+        [part] => part.clone(),
+        _ => json!(parts),
+    }
+}
+
+/// Returns the text of UTF-32 code points less the zeros at its end.
+fn text_of(bytes: &[u8]) -> String {
+    let (points, _) = bytes.as_chunks::<4>();
+    let letters: String = points
+        .iter()
+        .map(|point| char::from_u32(u32::from_le_bytes(*point)).unwrap_or('\u{fffd}'))
+        .collect();
+    letters.trim_end_matches('\0').to_string()
+}
+
+/// Whether these are the bits of the NaN that calculations give.
+fn is_usual_nan(bytes: &[u8]) -> bool {
+    *bytes == f16::NAN.to_le_bytes()
+        || *bytes == f32::NAN.to_le_bytes()
+        || *bytes == f64::NAN.to_le_bytes()
+}
+
+/// Returns a float as a number, a word, or (a NaN that is not the usual one) its bits.
+fn float_json(bytes: &[u8]) -> Value {
+    let (number, text) = match *bytes {
+        [a, b] => {
+            let number = f16::from_le_bytes([a, b]).to_f64();
+            (number, number.to_string())
+        }
+        [a, b, c, d] => {
+            let number = f32::from_le_bytes([a, b, c, d]);
+            (f64::from(number), number.to_string())
+        }
+        [a, b, c, d, e, f, g, h] => {
+            let number = f64::from_le_bytes([a, b, c, d, e, f, g, h]);
+            (number, number.to_string())
+        }
+        _ => return Value::Null,
+    };
+    if number.is_nan() {
+        let digits = bytes.iter().rev().map(|byte| format!("{byte:02x}"));
+        return match is_usual_nan(bytes) {
+            true => json!("NaN"),
+            false => json!(format!("0x{}", digits.collect::<String>())),
+        };
+    }
+    // The shortest text that reads back as the same float; a double of a float32 has needless digits.
+    match text.parse().ok().and_then(Number::from_f64) {
+        Some(number) => Value::Number(number),
+        None if number > 0.0 => json!("Infinity"),
+        None => json!("-Infinity"),
+    }
+}

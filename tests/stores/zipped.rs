@@ -1,0 +1,144 @@
+//! Zip archives in a folder as stores under test: a change writes the archive anew.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use zarrfs::error::Result;
+use zarrfs::store::ByteRange;
+use zarrfs::store::Key;
+use zarrfs::store::Listing;
+use zarrfs::store::Meta;
+use zarrfs::store::Object;
+use zarrfs::store::Reader;
+use zarrfs::store::Store;
+use zarrfs::store::StoreConfig;
+use zarrfs::store::local::Local;
+use zarrfs::store::zip::Zip;
+
+use crate::subject::Objects;
+use crate::subject::Subject;
+use crate::subject::Writer;
+use crate::subject::key;
+use crate::subject::tick;
+use crate::writer::Archive;
+use crate::writer::Entry;
+
+/// Makes an entry of a name and its bytes.
+type Pack = fn(&[u8], &[u8]) -> Entry;
+
+/// Returns the folder `inner` of an archive that holds these objects there, and something else beside it.
+pub(crate) fn holding(objects: Objects, pack: Pack, inner: &str) -> Subject {
+    let zipped = Zipped {
+        folder: tempfile::tempdir().unwrap(),
+        entries: Mutex::default(),
+        pack,
+        inner: inner.to_string(),
+    };
+    for (name, bytes) in objects {
+        zipped.put(&key(name), bytes);
+    }
+    fs::write(zipped.folder.path().join(NAME), zipped.bytes()).unwrap();
+    let base = Local::open(zipped.folder.path(), &StoreConfig::default()).unwrap();
+    let zip = Zip::open(Arc::new(Watched(base)), &key(NAME), &key(inner), NAME).unwrap();
+    Subject::new(Arc::new(zip), Box::new(zipped))
+}
+
+const NAME: &str = "store.zip";
+
+/// An archive, and what it holds.
+struct Zipped {
+    folder: TempDir,
+    entries: Mutex<BTreeMap<Vec<u8>, Entry>>,
+    pack: Pack,
+    inner: String,
+}
+
+impl Zipped {
+    fn name(&self, key: &Key) -> Vec<u8> {
+        match self.inner.is_empty() {
+            true => key.as_bytes().to_vec(),
+            false => [self.inner.as_bytes(), b"/", key.as_bytes()].concat(),
+        }
+    }
+
+    fn put(&self, key: &Key, bytes: &[u8]) {
+        let name = self.name(key);
+        let entry = (self.pack)(&name, bytes);
+        self.entries.lock().unwrap().insert(name, entry);
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let mut entries: Vec<Entry> = self.entries.lock().unwrap().values().cloned().collect();
+        if !self.inner.is_empty() {
+            entries.push(Entry::new("zarr.json", b"that of the archive"));
+            entries.push(Entry {
+                mode: 0o40_755,
+                ..Entry::new(format!("{}/", self.inner), b"")
+            });
+        }
+        Archive::of(entries).bytes()
+    }
+
+    /// Puts another archive in the place of the one that is there.
+    fn rename(&self) {
+        let arriving = self.folder.path().join("arriving");
+        fs::write(&arriving, self.bytes()).unwrap();
+        fs::rename(arriving, self.folder.path().join(NAME)).unwrap();
+    }
+}
+
+impl Writer for Zipped {
+    fn replace(&self, key: &Key, bytes: &[u8]) {
+        self.put(key, bytes);
+        self.rename();
+    }
+
+    fn overwrite(&self, key: &Key, bytes: &[u8]) {
+        self.put(key, bytes);
+        tick(self.folder.path());
+        fs::write(self.folder.path().join(NAME), self.bytes()).unwrap();
+    }
+
+    fn erase(&self, key: &Key) {
+        self.entries.lock().unwrap().remove(&self.name(key));
+        self.rename();
+    }
+}
+
+/// A folder that is looked at whenever somebody asks, so that no test has to wait until it is.
+struct Watched(Local);
+
+impl Store for Watched {
+    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+        self.0.get(key, limit)
+    }
+
+    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
+        self.0.get_range(key, range)
+    }
+
+    fn head(&self, key: &Key) -> Result<Option<Meta>> {
+        self.0.head(key)
+    }
+
+    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
+        self.0.open(key)
+    }
+
+    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+        self.0.list(prefix)
+    }
+
+    fn freshness(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn folder(&self) -> Option<&Path> {
+        self.0.folder()
+    }
+}
