@@ -46,11 +46,17 @@ pub enum Kind {
     CrossDevice,
     /// The caller went away.
     Interrupted,
+    /// Something that nobody may do here, such as to make a device.
+    NotPermitted,
+    /// An extended attribute that is not set.
+    NoAttribute,
+    /// A file that has too many names already.
+    TooManyLinks,
 }
 
 impl Kind {
     /// Every variant, in the order of the table in `zarrfs(7)`.
-    pub const ALL: [Kind; 17] = [
+    pub const ALL: [Kind; 20] = [
         Kind::NotFound,
         Kind::NotADirectory,
         Kind::IsADirectory,
@@ -68,6 +74,9 @@ impl Kind {
         Kind::NoSpace,
         Kind::CrossDevice,
         Kind::Interrupted,
+        Kind::NotPermitted,
+        Kind::NoAttribute,
+        Kind::TooManyLinks,
     ];
 
     /// Returns the errno that a program on the mount sees.
@@ -93,6 +102,9 @@ impl Kind {
             Kind::NoSpace => libc::ENOSPC,
             Kind::CrossDevice => libc::EXDEV,
             Kind::Interrupted => libc::EINTR,
+            Kind::NotPermitted => libc::EPERM,
+            Kind::NoAttribute => libc::ENODATA,
+            Kind::TooManyLinks => libc::EMLINK,
         }
     }
 }
@@ -169,6 +181,8 @@ impl Error {
             Some(libc::ENOSPC | libc::EDQUOT) => Kind::NoSpace,
             Some(libc::EXDEV) => Kind::CrossDevice,
             Some(libc::EINTR) => Kind::Interrupted,
+            Some(libc::ENODATA) => Kind::NoAttribute,
+            Some(libc::EMLINK) => Kind::TooManyLinks,
             _ => Kind::Unavailable,
         };
         Error::new(kind, subject, error)

@@ -95,6 +95,7 @@ fn number_of(errno: &str) -> i32 {
         EIO,
         EISDIR,
         ELOOP,
+        EMLINK,
         ENAMETOOLONG,
         ENODATA,
         ENOENT,

@@ -11,13 +11,16 @@ use std::time::UNIX_EPOCH;
 use crate::error::Error;
 use crate::error::Kind;
 use crate::error::Result;
+use crate::store::Body;
 use crate::store::ByteRange;
+use crate::store::Condition;
 use crate::store::EntryKind;
 use crate::store::Key;
 use crate::store::Listing;
 use crate::store::Meta;
 use crate::store::Object;
 use crate::store::Reader;
+use crate::store::Stamp;
 use crate::store::Store;
 use crate::store::Version;
 use crate::store::listing::Names;
@@ -34,13 +37,25 @@ struct Objects {
     changes: u64,
 }
 
+impl Objects {
+    fn insert(&mut self, key: Key, bytes: Vec<u8>) -> Version {
+        self.changes += 1;
+        let version = Version(self.changes);
+        self.by_key.insert(key, (Arc::new(bytes), version));
+        version
+    }
+
+    /// Says `Changed` if a condition does not hold.
+    fn check(&self, key: &Key, condition: &Condition) -> Result<()> {
+        let found = self.by_key.get(key).map(|(_, version)| stamp_of(*version));
+        condition.check(key, found.as_ref())
+    }
+}
+
 impl Memory {
     /// Stores an object.
     pub fn set(&self, key: Key, bytes: Vec<u8>) {
-        let mut objects = self.lock();
-        objects.changes += 1;
-        let version = Version(objects.changes);
-        objects.by_key.insert(key, (Arc::new(bytes), version));
+        self.lock().insert(key, bytes);
     }
 
     /// Removes an object.
@@ -169,6 +184,35 @@ impl Store for Memory {
 
     fn freshness(&self) -> Duration {
         Duration::ZERO
+    }
+
+    fn stamp(&self, key: &Key) -> Result<Option<Stamp>> {
+        Ok(self.find(key).map(|(_, version)| stamp_of(version)))
+    }
+
+    fn put(&self, key: &Key, body: Body<'_>, condition: &Condition) -> Result<Stamp> {
+        let bytes = body.read().map_err(|error| error.about(key))?;
+        let mut objects = self.lock();
+        objects.check(key, condition)?;
+        Ok(stamp_of(objects.insert(key.clone(), bytes)))
+    }
+
+    fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
+        let mut objects = self.lock();
+        objects.check(key, condition)?;
+        objects.by_key.remove(key);
+        Ok(())
+    }
+
+    fn honours_conditions(&self) -> Result<bool> {
+        Ok(true)
+    }
+}
+
+fn stamp_of(version: Version) -> Stamp {
+    Stamp {
+        text: format!("change {}", version.0),
+        version,
     }
 }
 

@@ -24,6 +24,7 @@ use crate::stats::Stats;
 use crate::store::location::scheme;
 
 pub mod ahead;
+pub mod change;
 pub mod counting;
 pub mod disk;
 pub mod listing;
@@ -32,11 +33,16 @@ mod location;
 pub mod memo;
 pub mod memory;
 pub mod object;
+pub mod tree;
 pub mod zip;
 
+pub use change::Body;
+pub use change::Condition;
+pub use change::Stamp;
 pub use location::local_folder;
 pub use location::local_place;
 pub use location::shown;
+pub use tree::Tree;
 
 /// The name of an object: components joined by `/`, none of them empty, `.`, `..`, longer than 255 bytes or
 /// with a NUL in it. The empty key is the store itself. Bytes need not be UTF-8.
@@ -352,8 +358,46 @@ pub trait Store: Send + Sync {
         Err(Error::invalid(key, "not a symbolic link"))
     }
 
-    /// Returns for how long an answer may be taken for true.
+    /// Returns for how long an answer may be taken for true, as long as `epoch` stays the same.
     fn freshness(&self) -> Duration;
+
+    /// Returns a number that grows with each change made through this store; what was asked before may have
+    /// changed since.
+    fn epoch(&self) -> u64 {
+        0
+    }
+
+    /// Names the content that a key holds; nothing if it is missing or is a prefix only. Asks the store itself.
+    fn stamp(&self, key: &Key) -> Result<Option<Stamp>> {
+        Err(Error::read_only(key))
+    }
+
+    /// Puts an object under a key if the condition holds (`Changed` if not): whole or not at all. Returns the
+    /// stamp of what is there now.
+    fn put(&self, key: &Key, _body: Body<'_>, _condition: &Condition) -> Result<Stamp> {
+        Err(Error::read_only(key))
+    }
+
+    /// Removes an object if the condition holds (`Changed` if not). One that is missing already is no error.
+    fn erase(&self, key: &Key, _condition: &Condition) -> Result<()> {
+        Err(Error::read_only(key))
+    }
+
+    /// Removes a folder that holds nothing any more, where the store has folders beside its keys.
+    fn erase_folder(&self, _prefix: &Key) -> Result<()> {
+        Ok(())
+    }
+
+    /// Whether the store itself holds to conditions, in one step with the change: tried once on a key of its own
+    /// that is removed again.
+    fn honours_conditions(&self) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Returns the store as a tree of files that programs may change, if it is one.
+    fn tree(&self) -> Option<Arc<dyn Tree>> {
+        None
+    }
 
     /// Returns the folder on this machine that the store is, if it is one.
     fn folder(&self) -> Option<&Path> {

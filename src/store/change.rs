@@ -1,0 +1,87 @@
+//! Changes of a store: which content a key must hold for a change to be made, and what is put there.
+//!
+//! A change with a condition is made only if the condition holds, in one step where the store can do that; where
+//! it cannot, the key is looked at just before (`Store::honours_conditions` says which). A condition that does
+//! not hold is `Changed`, and nothing was changed.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use crate::error::Error;
+use crate::error::Kind;
+use crate::error::Result;
+use crate::store::Key;
+use crate::store::Version;
+
+/// Names one content of a key in words that outlive the process: its ETag, or size and times.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// The words, in the store's own spelling.
+    pub text: String,
+    /// The same content as readers of this process know it.
+    pub version: Version,
+}
+
+/// What a key must hold for a change to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// Whatever there is.
+    Any,
+    /// Nothing.
+    Absent,
+    /// The content that has these words for a stamp.
+    Held(String),
+}
+
+impl Condition {
+    /// Says `Changed` if a key that holds what `found` names does not meet the condition.
+    pub fn check(&self, key: &Key, found: Option<&Stamp>) -> Result<()> {
+        let why = match (self, found) {
+            (Condition::Any, _) | (Condition::Absent, None) => return Ok(()),
+            (Condition::Held(held), Some(found)) if *held == found.text => return Ok(()),
+            (Condition::Absent, Some(_)) => "is there, though it was not before",
+            (Condition::Held(_), Some(_)) => "holds something else than before",
+            (Condition::Held(_), None) => "is no longer there",
+        };
+        Err(Error::new(Kind::Changed, key, why))
+    }
+}
+
+/// What is put under a key.
+#[derive(Clone, Copy, Debug)]
+pub enum Body<'a> {
+    /// These bytes.
+    Bytes(&'a [u8]),
+    /// A file's first so many bytes.
+    File(&'a File, u64),
+}
+
+impl Body<'_> {
+    /// Returns the length in bytes.
+    pub fn len(&self) -> u64 {
+        match self {
+            Body::Bytes(bytes) => bytes.len() as u64,
+            Body::File(_, length) => *length,
+        }
+    }
+
+    /// Returns all of it in memory.
+    pub fn read(&self) -> Result<Vec<u8>> {
+        match self {
+            Body::Bytes(bytes) => Ok(bytes.to_vec()),
+            Body::File(file, length) => {
+                let length =
+                    usize::try_from(*length).map_err(|error| Error::too_large("", error))?;
+                let mut bytes = vec![0; length];
+                file.read_exact_at(&mut bytes, 0)
+                    .map_err(|error| Error::os("", error))?;
+                Ok(bytes)
+            }
+        }
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

@@ -1,0 +1,201 @@
+//! A tree of files that can be changed as a directory of this machine can: what a store behind a mount offers
+//! to programs that write.
+//!
+//! Paths are keys; owners and modes are what the kernel asked for, and whoever asks has already been allowed to.
+//! Each operation is one step: after a cut there is the state before it or the one after.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use crate::error::Error;
+use crate::error::Result;
+use crate::store::Key;
+use crate::store::Meta;
+
+/// What `stat` shows of a file beside its length and content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Posix {
+    /// Type and permission bits, as in `st_mode`.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Names that the file has.
+    pub links: u32,
+    /// Time of the last access.
+    pub accessed: SystemTime,
+    /// Time of the last change of content or attributes.
+    pub changed: SystemTime,
+    /// Tells files apart that have several names; the same for all names of one file.
+    pub identity: u64,
+}
+
+/// What a path is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// Kind, size and time.
+    pub meta: Meta,
+    /// Owner, mode and the like, if they are kept; else they are the mount's.
+    pub posix: Option<Posix>,
+}
+
+/// Who makes something new, and how it may be used.
+#[derive(Clone, Copy, Debug)]
+pub struct Maker {
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Permission bits, the caller's umask taken away; with the type for `make_node`.
+    pub mode: u32,
+}
+
+/// A time to be set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Time {
+    /// This one.
+    At(SystemTime),
+    /// The clock's.
+    Now,
+}
+
+/// Attributes to be set; what is nothing stays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// Permission bits.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Length in bytes.
+    pub size: Option<u64>,
+    /// Time of the last access.
+    pub accessed: Option<Time>,
+    /// Time of the last change of the content.
+    pub modified: Option<Time>,
+}
+
+/// What a rename does with what has the new name already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Onto {
+    /// It is replaced: a file by a file, an empty directory by a directory.
+    Replace,
+    /// `Exists` is said.
+    Nothing,
+    /// It gets the old name.
+    Exchange,
+}
+
+/// What to do with an extended attribute that is there or is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Setting {
+    /// Set it in any case.
+    Any,
+    /// `Exists` if it is there.
+    Create,
+    /// `NoAttribute` if it is not there.
+    Replace,
+}
+
+/// How much there is room for, as `statfs` shows it.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// Bytes of a block.
+    pub block: u32,
+    /// Blocks in all.
+    pub blocks: u64,
+    /// Blocks that are free.
+    pub free: u64,
+    /// Blocks that are free for everybody.
+    pub available: u64,
+    /// Inodes in all.
+    pub files: u64,
+    /// Inodes that are free.
+    pub free_files: u64,
+}
+
+/// A file open for writing, and for reading what was written.
+pub trait TreeFile: Send + Sync {
+    /// Returns up to `len` bytes at `offset`; fewer only at the end.
+    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>>;
+    /// Writes all of `bytes` at `offset`; a gap before it is zeros.
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
+    /// Keeps room for a range, as fallocate(2) with `mode` does.
+    fn allocate(&self, mode: i32, _range: (u64, u64)) -> Result<()> {
+        Err(Error::unsupported("fallocate", format!("mode {mode}")))
+    }
+    /// Keeps what was written: a process that dies after this loses nothing.
+    fn flush(&self) -> Result<()>;
+    /// Keeps what was written so that a machine that loses power loses nothing.
+    fn sync(&self) -> Result<()>;
+    /// Returns what `stat` shows now, also if the file has no name any more.
+    fn stat(&self) -> Result<Stat>;
+    /// Sets attributes.
+    fn change(&self, change: &Change) -> Result<()>;
+}
+
+/// A tree of files that can be changed.
+pub trait Tree: Send + Sync {
+    /// Returns what a path is; nothing if there is nothing.
+    fn stat(&self, path: &Key) -> Result<Option<Stat>>;
+    /// Makes a regular file and opens it; `Exists` if there is something.
+    fn create(&self, path: &Key, maker: &Maker) -> Result<Arc<dyn TreeFile>>;
+    /// Opens a regular file for writing, and empties it first if asked to.
+    fn open(&self, path: &Key, truncate: bool) -> Result<Arc<dyn TreeFile>>;
+    /// Sets attributes, also of directories; links are not followed.
+    fn change(&self, path: &Key, change: &Change) -> Result<()>;
+    /// Makes an empty directory.
+    fn make_folder(&self, path: &Key, maker: &Maker) -> Result<()>;
+    /// Removes a name of a file.
+    fn unlink(&self, path: &Key) -> Result<()>;
+    /// Removes an empty directory; `NotEmpty` if it is not.
+    fn remove_folder(&self, path: &Key) -> Result<()>;
+    /// Gives what is at `from` the name `to`.
+    fn rename(&self, from: &Key, to: &Key, onto: Onto) -> Result<()>;
+    /// Makes a symbolic link that points at `target`.
+    fn make_link(&self, path: &Key, _target: &[u8], _maker: &Maker) -> Result<()> {
+        Err(not_here(path, "symbolic links"))
+    }
+    /// Makes a pipe, a socket or an empty file.
+    fn make_node(&self, path: &Key, _maker: &Maker) -> Result<()> {
+        Err(not_here(path, "pipes and sockets"))
+    }
+    /// Gives the file at `from` one more name.
+    fn link(&self, _from: &Key, to: &Key) -> Result<()> {
+        Err(not_here(to, "hard links"))
+    }
+    /// Keeps the names of a directory so that a machine that loses power loses none.
+    fn sync_folder(&self, _path: &Key) -> Result<()> {
+        Ok(())
+    }
+    /// Returns an extended attribute; nothing if it is not set.
+    fn attribute(&self, _path: &Key, _name: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(None)
+    }
+    /// Returns the names of all extended attributes.
+    fn attributes(&self, _path: &Key) -> Result<Vec<Vec<u8>>> {
+        Ok(Vec::new())
+    }
+    /// Sets an extended attribute.
+    fn set_attribute(
+        &self,
+        path: &Key,
+        _name: &[u8],
+        _value: &[u8],
+        _setting: Setting,
+    ) -> Result<()> {
+        Err(not_here(path, "extended attributes"))
+    }
+    /// Removes an extended attribute; `NoAttribute` if it is not set.
+    fn remove_attribute(&self, path: &Key, _name: &[u8]) -> Result<()> {
+        Err(not_here(path, "extended attributes"))
+    }
+    /// Returns how much there is room for.
+    fn room(&self) -> Result<Room>;
+}
+
+fn not_here(path: &Key, what: &str) -> Error {
+    Error::unsupported(path, format!("there are no {what} in this view"))
+}
