@@ -25,6 +25,8 @@ pub mod grid;
 
 pub mod store;
 
+pub mod overlay;
+
 pub mod dialect;
 
 pub mod codec;

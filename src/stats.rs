@@ -63,6 +63,10 @@ counters! {
     read_bytes,
     /// Reads answered in the event loop, out of memory.
     read_immediate_requests,
+    /// FUSE requests to write bytes.
+    write_requests,
+    /// Bytes that came with them.
+    write_bytes,
     /// Requests that ended with an errno other than ENOENT.
     error_requests,
     /// Requests to the store for a whole object or a range.

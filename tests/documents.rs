@@ -244,6 +244,7 @@ fn every_file_of_a_mount_is_named() {
         timeout: Duration::from_secs(60),
         hierarchy: zarrfs::hierarchy::HierarchyConfig::default(),
         store: zarrfs::store::StoreConfig::default(),
+        overlay: None,
         options: Vec::new(),
     };
     let faces = open_faces(&config, &Arc::default()).unwrap();

@@ -62,12 +62,12 @@ pub enum Command {
 }
 
 const OPTIONS: &str = "\
-Options of -o: view, files, memory, max_chunk, timeout, formats, dialect, log, uid, gid, umask, option, endpoint, \
+Options of -o: view, files, cow, memory, max_chunk, timeout, formats, dialect, log, uid, gid, umask, option, endpoint, \
 region, metadata_ttl, concurrency, cache_dir and cache_size (each with =VALUE), allow_other, follow_symlinks, consolidated, no_fallback, \
 anon and immutable as above; fsname=NAME, the source that the table of mounts shows; \
 readahead=SIZE, how far the kernel reads ahead (1M; only root can set it); nonempty, mount over what DIR \
 holds; ro, noexec, noatime, sync, dirsync; verbose. Options of fstab that concern others (auto, user, nofail, \
-_netdev, x-...) and rw, suid, dev are accepted and ignored: a mount is always ro, nosuid and nodev. A comma \
+_netdev, x-...) and rw, suid, dev are accepted and ignored: a mount is ro without cow, and always nosuid and nodev. A comma \
 in a value is written \\,";
 
 /// Arguments of `zarrfs mount`.
@@ -119,6 +119,9 @@ pub struct MountArgs {
         default_value = "npy,raw,txt"
     )]
     pub formats: Vec<String>,
+    /// Put every change into the folder UPPER, which is made if need be; the store itself stays as it is
+    #[arg(long, value_name = "UPPER")]
+    pub cow: Option<PathBuf>,
     /// Follow symbolic links that leave the store
     #[arg(long)]
     pub follow_symlinks: bool,

@@ -66,7 +66,7 @@ struct Target {
 fn serve(plan: &Plan, parent: Option<&Parent>) -> Result<()> {
     log_target::start(plan.log.as_deref(), parent.is_none(), plan.verbose)?;
     let stats = Arc::new(Stats::default());
-    check_cache(plan)?;
+    check_folders(plan)?;
     let faces = faces::open_faces(&plan.faces(), &stats)?;
     let targets = targets(plan)?;
     if plan.fake {
@@ -81,16 +81,18 @@ fn serve(plan: &Plan, parent: Option<&Parent>) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a cache that a mount would hide, or that would be part of what is mounted.
-fn check_cache(plan: &Plan) -> Result<()> {
-    let Some(cache) = &plan.store.remote.cache_dir else {
-        return Ok(());
-    };
+/// Refuses a cache or an upper folder that a mount would hide, or that would be part of what is mounted.
+fn check_folders(plan: &Plan) -> Result<()> {
     let place = store::local_place(&plan.source);
     let mounts = [Some(&plan.dir), plan.files.as_ref()];
-    let within = mounts.into_iter().flatten().map(|dir| (dir, "mountpoint"));
-    for (dir, what) in within.chain(place.as_ref().map(|place| (place, "store"))) {
-        mountpoint::check_outside(cache, dir, what)?;
+    let cache = plan.store.remote.cache_dir.as_ref();
+    let folders = [("--cache-dir", cache), ("--cow", plan.cow.as_ref())];
+    for (option, folder) in folders {
+        let Some(folder) = folder else { continue };
+        let within = mounts.into_iter().flatten().map(|dir| (dir, "mountpoint"));
+        for (dir, what) in within.chain(place.as_ref().map(|place| (place, "store"))) {
+            mountpoint::check_outside((option, folder), dir, what)?;
+        }
     }
     Ok(())
 }

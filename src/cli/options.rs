@@ -52,13 +52,14 @@ const IGNORED: [&str; 34] = [
     "comment",
 ];
 
-const KNOWN: [&str; 33] = [
+const KNOWN: [&str; 34] = [
     "allow_other",
     "anon",
     "cache_dir",
     "cache_size",
     "concurrency",
     "consolidated",
+    "cow",
     "dialect",
     "dirsync",
     "endpoint",
@@ -169,6 +170,7 @@ fn apply_value(plan: &mut Plan, name: &str, value: &str) -> Result<()> {
     match name {
         "fsname" => plan.fsname = Some(value.to_string()),
         "files" => plan.files = Some(plan::absolute(Path::new(value))?),
+        "cow" => plan.set_cow(Path::new(value))?,
         "log" => plan.log = Some(plan::absolute(Path::new(value))?),
         "view" => plan.view = value.parse()?,
         "dialect" => plan.hierarchy.dialect = Some(value.parse()?),

@@ -20,6 +20,7 @@ use crate::error::Error;
 use crate::error::Result;
 use crate::fuse::mount::Flags;
 use crate::hierarchy::HierarchyConfig;
+use crate::overlay::OverlayConfig;
 use crate::store;
 use crate::store::StoreConfig;
 use crate::vfs::VfsConfig;
@@ -57,6 +58,7 @@ pub(super) struct Plan {
     pub(super) timeout: Duration,
     pub(super) formats: Vec<String>,
     pub(super) store: StoreConfig,
+    pub(super) cow: Option<PathBuf>,
     pub(super) hierarchy: HierarchyConfig,
     pub(super) log: Option<PathBuf>,
     pub(super) verbose: u8,
@@ -91,6 +93,9 @@ impl Plan {
             verbose: args.verbose,
             ..Plan::plain(&args.store, &args.dir)?
         };
+        if let Some(upper) = &args.cow {
+            plan.set_cow(upper)?;
+        }
         plan.uid = args.uid.unwrap_or(plan.uid);
         plan.gid = args.gid.unwrap_or(plan.gid);
         plan.memory = args.memory.unwrap_or(plan.memory);
@@ -143,6 +148,7 @@ impl Plan {
             timeout: Duration::from_secs(60),
             formats: DEFAULT_FORMATS.map(str::to_string).to_vec(),
             store: StoreConfig::default(),
+            cow: None,
             hierarchy: HierarchyConfig::default(),
             log: None,
             verbose: 0,
@@ -164,6 +170,7 @@ impl Plan {
             max_chunk: self.max_chunk,
             timeout: self.timeout,
             store: self.store.clone(),
+            overlay: self.overlay(),
             hierarchy: self.hierarchy.clone(),
             options: self.shown(),
         }
@@ -175,13 +182,35 @@ impl Plan {
             uid: self.uid,
             gid: self.gid,
             umask: self.umask,
+            writable: !self.flags.read_only,
         }
+    }
+
+    /// Has changes go to a folder, unless the mount is to be read-only all the same.
+    pub(super) fn set_cow(&mut self, upper: &Path) -> Result<()> {
+        self.cow = Some(absolute(upper)?);
+        self.flags.read_only = false;
+        Ok(())
+    }
+
+    /// Returns how changes are kept, if they are.
+    fn overlay(&self) -> Option<(PathBuf, OverlayConfig)> {
+        let config = OverlayConfig {
+            uid: self.uid,
+            gid: self.gid,
+        };
+        self.cow.clone().map(|upper| (upper, config))
     }
 
     /// Returns the dialect that was chosen.
     fn dialect(&self) -> String {
         let chosen = self.hierarchy.dialect;
         chosen.map_or_else(|| "auto".to_string(), |chosen| chosen.to_string())
+    }
+
+    fn shown_cow(&self) -> String {
+        let upper = self.cow.as_ref();
+        upper.map_or_else(|| "none".to_string(), |upper| upper.display().to_string())
     }
 
     /// Returns the options in force, for `mount.json`; nothing secret.
@@ -196,6 +225,7 @@ impl Plan {
             ("read_only", self.flags.read_only.to_string()),
             ("memory", units::show_size(self.memory)),
             ("max_chunk", units::show_size(self.max_chunk)),
+            ("cow", self.shown_cow()),
             ("timeout", units::show_duration(self.timeout)),
             ("formats", self.formats.join(",")),
             ("follow_symlinks", self.store.follow_symlinks.to_string()),

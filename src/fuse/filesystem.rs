@@ -1,11 +1,11 @@
-//! fuser's trait over the desk: the requests that are answered, and those that a read-only mount refuses.
+//! fuser's trait over the desk: which request each call of the kernel is.
 //!
-//! Nothing here waits. What is missing (reading attributes of the extended kind, locks, lseek, flush, fsync) is
-//! answered ENOSYS by fuser, and the kernel never asks again; that answer would be wrong for changes, which
-//! the kernel must hear of as EROFS.
+//! Nothing here waits. What is missing (locks, lseek, copying ranges) is answered ENOSYS by fuser, and the kernel
+//! never asks again, but does it itself.
 
 use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -29,25 +29,30 @@ use fuser::ReplyEntry;
 use fuser::ReplyOpen;
 use fuser::ReplyStatfs;
 use fuser::ReplyWrite;
+use fuser::ReplyXattr;
 use fuser::TimeOrNow;
 use fuser::WriteFlags;
 
 use super::Desk;
 use super::attr::LARGEST_REQUEST;
+use super::changes;
 use super::request;
+use super::request::Queue;
 use crate::error::Kind;
+use crate::error::Result;
+use crate::store::tree::Change;
+use crate::store::tree::Maker;
+use crate::store::tree::Onto;
+use crate::store::tree::Setting;
+use crate::store::tree::Time;
 use crate::vfs::Fh;
 use crate::vfs::Ino;
+use crate::vfs::Node;
+use crate::vfs::Vfs;
 
 /// Readahead requests in flight, and from how many on the kernel holds back.
 const MAX_BACKGROUND: u16 = 128;
 const CONGESTION: u16 = 96;
-
-/// What `df` shows: a petabyte in blocks of a page, none of it free.
-const SHOWN_BLOCKS: u64 = 1 << 38;
-const SHOWN_FILES: u64 = 1 << 32;
-const SHOWN_BLOCK_BYTES: u32 = 4096;
-const LONGEST_NAME: u32 = 255;
 
 fn read_only() -> Errno {
     Errno::from_i32(Kind::ReadOnly.errno())
@@ -68,6 +73,7 @@ impl Filesystem for Desk {
             InitFlags::FUSE_AUTO_INVAL_DATA,
             InitFlags::FUSE_ASYNC_DIO,
             InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+            InitFlags::FUSE_ATOMIC_O_TRUNC,
         ];
         for flag in wanted {
             if config.add_capabilities(flag).is_err() {
@@ -114,10 +120,16 @@ impl Filesystem for Desk {
     }
 
     fn open(&self, _req: &fuser::Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        if flags.acc_mode() != OpenAccMode::O_RDONLY {
+        let writes = flags.acc_mode() != OpenAccMode::O_RDONLY;
+        let truncates = flags.0 & libc::O_TRUNC != 0;
+        if (writes || truncates) && !self.is_writable() {
             return reply.error(read_only());
         }
-        self.op(request::Open { ino: ino(inode) }, reply);
+        let request = request::Open {
+            ino: ino(inode),
+            writes: (writes || truncates).then_some(truncates),
+        };
+        self.op(request, reply);
     }
 
     fn read(
@@ -146,15 +158,24 @@ impl Filesystem for Desk {
     fn release(
         &self,
         _req: &fuser::Request,
-        _ino: INodeNo,
+        inode: INodeNo,
         handle: FileHandle,
         _flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        self.put_back("release", |vfs| vfs.release(fh(handle)));
-        reply.ok();
+        match self.is_writable() {
+            // What was written may have to be kept first.
+            true => self.keep("release", ino(inode), reply, move |vfs| {
+                vfs.release(fh(handle));
+                Ok(())
+            }),
+            false => {
+                self.put_back("release", |vfs| vfs.release(fh(handle)));
+                reply.ok();
+            }
+        }
     }
 
     fn opendir(&self, _req: &fuser::Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -192,149 +213,378 @@ impl Filesystem for Desk {
     }
 
     fn statfs(&self, _req: &fuser::Request, _ino: INodeNo, reply: ReplyStatfs) {
-        reply.statfs(
-            SHOWN_BLOCKS,
-            0,
-            0,
-            SHOWN_FILES,
-            0,
-            SHOWN_BLOCK_BYTES,
-            LONGEST_NAME,
-            SHOWN_BLOCK_BYTES,
-        );
+        self.op(changes::StatFs, reply);
     }
 
     fn setattr(
         &self,
         _req: &fuser::Request,
-        _ino: INodeNo,
-        _mode: Option<u32>,
-        _uid: Option<u32>,
-        _gid: Option<u32>,
-        _size: Option<u64>,
-        _atime: Option<TimeOrNow>,
-        _mtime: Option<TimeOrNow>,
+        inode: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
         _ctime: Option<SystemTime>,
-        _fh: Option<FileHandle>,
+        handle: Option<FileHandle>,
         _crtime: Option<SystemTime>,
         _chgtime: Option<SystemTime>,
         _bkuptime: Option<SystemTime>,
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        reply.error(read_only());
+        let change = Change {
+            mode,
+            uid,
+            gid,
+            size,
+            accessed: atime.map(time),
+            modified: mtime.map(time),
+        };
+        let request = changes::SetAttr {
+            ino: ino(inode),
+            fh: handle.map(fh),
+            change,
+        };
+        self.op(request, reply);
     }
 
     fn mknod(
         &self,
-        _req: &fuser::Request,
-        _parent: INodeNo,
-        _name: &OsStr,
-        _mode: u32,
+        req: &fuser::Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
         _umask: u32,
         _rdev: u32,
         reply: ReplyEntry,
     ) {
-        reply.error(read_only());
+        self.make(
+            "mknod",
+            parent,
+            name,
+            Node::Special,
+            maker(req, mode),
+            reply,
+        );
     }
 
     fn mkdir(
         &self,
-        _req: &fuser::Request,
-        _parent: INodeNo,
-        _name: &OsStr,
-        _mode: u32,
+        req: &fuser::Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
         _umask: u32,
         reply: ReplyEntry,
     ) {
-        reply.error(read_only());
-    }
-
-    fn unlink(&self, _req: &fuser::Request, _parent: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
-        reply.error(read_only());
-    }
-
-    fn rmdir(&self, _req: &fuser::Request, _parent: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
-        reply.error(read_only());
+        self.make("mkdir", parent, name, Node::Folder, maker(req, mode), reply);
     }
 
     fn symlink(
         &self,
-        _req: &fuser::Request,
-        _parent: INodeNo,
-        _link_name: &OsStr,
-        _target: &Path,
+        req: &fuser::Request,
+        parent: INodeNo,
+        link_name: &OsStr,
+        target: &Path,
         reply: ReplyEntry,
     ) {
-        reply.error(read_only());
+        let node = Node::Link(target.as_os_str().as_bytes().to_vec());
+        self.make("symlink", parent, link_name, node, maker(req, 0o777), reply);
+    }
+
+    fn unlink(&self, _req: &fuser::Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = name.as_bytes().to_vec();
+        let parent = ino(parent);
+        self.change("unlink", parent, reply, move |vfs| {
+            vfs.unlink(parent, &name)
+        });
+    }
+
+    fn rmdir(&self, _req: &fuser::Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = name.as_bytes().to_vec();
+        let parent = ino(parent);
+        self.change("rmdir", parent, reply, move |vfs| {
+            vfs.remove_folder(parent, &name)
+        });
     }
 
     fn rename(
         &self,
         _req: &fuser::Request,
-        _parent: INodeNo,
-        _name: &OsStr,
-        _newparent: INodeNo,
-        _newname: &OsStr,
-        _flags: RenameFlags,
+        parent: INodeNo,
+        name: &OsStr,
+        newparent: INodeNo,
+        newname: &OsStr,
+        flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        reply.error(read_only());
+        let onto = match flags {
+            flags if flags.is_empty() => Onto::Replace,
+            RenameFlags::RENAME_NOREPLACE => Onto::Nothing,
+            RenameFlags::RENAME_EXCHANGE => Onto::Exchange,
+            _ => return reply.error(Errno::EINVAL),
+        };
+        let (from, to) = (ino(parent), ino(newparent));
+        let (old, new) = (name.as_bytes().to_vec(), newname.as_bytes().to_vec());
+        self.change("rename", from, reply, move |vfs| {
+            vfs.rename((from, &old), (to, &new), onto)
+        });
     }
 
     fn link(
         &self,
         _req: &fuser::Request,
-        _ino: INodeNo,
-        _newparent: INodeNo,
-        _newname: &OsStr,
+        inode: INodeNo,
+        newparent: INodeNo,
+        newname: &OsStr,
         reply: ReplyEntry,
     ) {
-        reply.error(read_only());
+        let (file, parent) = (ino(inode), ino(newparent));
+        let name = newname.as_bytes().to_vec();
+        let request = changes::Make {
+            name: "link",
+            parent,
+            work: move |vfs: &Vfs| vfs.link(file, parent, &name),
+        };
+        self.op(request, reply);
     }
 
-    fn setxattr(
+    fn create(
         &self,
-        _req: &fuser::Request,
-        _ino: INodeNo,
-        _name: &OsStr,
-        _value: &[u8],
+        req: &fuser::Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
         _flags: i32,
-        _position: u32,
-        reply: ReplyEmpty,
+        reply: ReplyCreate,
     ) {
-        reply.error(read_only());
-    }
-
-    fn removexattr(&self, _req: &fuser::Request, _ino: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
-        reply.error(read_only());
+        let request = changes::Create {
+            parent: ino(parent),
+            name: name.as_bytes().to_vec(),
+            maker: maker(req, mode),
+        };
+        self.op(request, reply);
     }
 
     fn write(
         &self,
         _req: &fuser::Request,
-        _ino: INodeNo,
-        _fh: FileHandle,
-        _offset: u64,
-        _data: &[u8],
+        inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
         _write_flags: WriteFlags,
         _flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        reply.error(read_only());
+        self.write_at(ino(inode), fh(handle), offset, data, reply);
     }
 
-    fn create(
+    fn flush(
         &self,
         _req: &fuser::Request,
-        _parent: INodeNo,
-        _name: &OsStr,
-        _mode: u32,
-        _umask: u32,
-        _flags: i32,
-        reply: ReplyCreate,
+        inode: INodeNo,
+        handle: FileHandle,
+        _lock_owner: LockOwner,
+        reply: ReplyEmpty,
     ) {
-        reply.error(read_only());
+        self.keep("flush", ino(inode), reply, move |vfs| vfs.flush(fh(handle)));
+    }
+
+    fn fsync(
+        &self,
+        _req: &fuser::Request,
+        inode: INodeNo,
+        handle: FileHandle,
+        _datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.keep("fsync", ino(inode), reply, move |vfs| vfs.sync(fh(handle)));
+    }
+
+    fn fsyncdir(
+        &self,
+        _req: &fuser::Request,
+        inode: INodeNo,
+        _fh: FileHandle,
+        _datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.keep("fsyncdir", ino(inode), reply, move |vfs| {
+            vfs.sync_folder(ino(inode))
+        });
+    }
+
+    fn fallocate(
+        &self,
+        _req: &fuser::Request,
+        inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        self.keep("fallocate", ino(inode), reply, move |vfs| {
+            vfs.allocate(fh(handle), mode, (offset, length))
+        });
+    }
+
+    fn getxattr(
+        &self,
+        _req: &fuser::Request,
+        inode: INodeNo,
+        name: &OsStr,
+        size: u32,
+        reply: ReplyXattr,
+    ) {
+        match is_kept(name) {
+            // The kernel does not ask again.
+            _ if !self.is_writable() => return reply.error(Errno::ENOSYS),
+            // It asks this before each write.
+            _ if name == CAPABILITY => return reply.error(Errno::ENODATA),
+            false => return reply.error(Errno::EOPNOTSUPP),
+            true => {}
+        }
+        let (file, name) = (ino(inode), name.as_bytes().to_vec());
+        let work = move |vfs: &Vfs| vfs.attribute(file, &name);
+        let ino = file;
+        self.op(changes::Extended { ino, size, work }, reply);
+    }
+
+    fn listxattr(&self, _req: &fuser::Request, inode: INodeNo, size: u32, reply: ReplyXattr) {
+        if !self.is_writable() {
+            return reply.error(Errno::ENOSYS);
+        }
+        let ino = ino(inode);
+        let work = move |vfs: &Vfs| {
+            let names = vfs.attributes(ino)?;
+            let kept = names.iter().filter(|name| is_kept(OsStr::from_bytes(name)));
+            Ok(kept
+                .flat_map(|name| [name.as_slice(), b"\0"].concat())
+                .collect())
+        };
+        self.op(changes::Extended { ino, size, work }, reply);
+    }
+
+    fn setxattr(
+        &self,
+        _req: &fuser::Request,
+        inode: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        let setting = match flags {
+            libc::XATTR_CREATE => Setting::Create,
+            libc::XATTR_REPLACE => Setting::Replace,
+            _ => Setting::Any,
+        };
+        self.set_attribute(ino(inode), name, Some(value.to_vec()), setting, reply);
+    }
+
+    fn removexattr(&self, _req: &fuser::Request, inode: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.set_attribute(ino(inode), name, None, Setting::Any, reply);
+    }
+}
+
+impl Desk {
+    fn change(
+        &self,
+        name: &'static str,
+        ino: Ino,
+        reply: ReplyEmpty,
+        work: impl Fn(&Vfs) -> Result<()> + Send + 'static,
+    ) {
+        let queue = Queue::Names;
+        let request = changes::Plain {
+            name,
+            ino,
+            queue,
+            work,
+        };
+        self.op(request, reply);
+    }
+
+    /// Like `change`, for what may take as long as the content is.
+    fn keep(
+        &self,
+        name: &'static str,
+        ino: Ino,
+        reply: ReplyEmpty,
+        work: impl Fn(&Vfs) -> Result<()> + Send + 'static,
+    ) {
+        let queue = Queue::Reads;
+        let request = changes::Plain {
+            name,
+            ino,
+            queue,
+            work,
+        };
+        self.op(request, reply);
+    }
+
+    fn make(
+        &self,
+        name: &'static str,
+        parent: INodeNo,
+        new: &OsStr,
+        node: Node,
+        maker: Maker,
+        reply: ReplyEntry,
+    ) {
+        let (parent, new) = (ino(parent), new.as_bytes().to_vec());
+        let request = changes::Make {
+            name,
+            parent,
+            work: move |vfs: &Vfs| vfs.make(parent, &new, &node, &maker),
+        };
+        self.op(request, reply);
+    }
+
+    fn set_attribute(
+        &self,
+        ino: Ino,
+        name: &OsStr,
+        value: Option<Vec<u8>>,
+        setting: Setting,
+        reply: ReplyEmpty,
+    ) {
+        if self.is_writable() && (name == CAPABILITY || !is_kept(name)) {
+            return reply.error(Errno::EOPNOTSUPP);
+        }
+        let name = name.as_bytes().to_vec();
+        self.change("setxattr", ino, reply, move |vfs| {
+            vfs.set_attribute(ino, &name, value.as_deref(), setting)
+        });
+    }
+}
+
+/// What a program may do beyond its owner: nothing on a mount that is `nosuid`.
+const CAPABILITY: &str = "security.capability";
+
+/// Whether an extended attribute is kept; access lists would not be held to.
+fn is_kept(name: &OsStr) -> bool {
+    !name.as_bytes().starts_with(b"system.")
+}
+
+fn maker(req: &fuser::Request, mode: u32) -> Maker {
+    Maker {
+        uid: req.uid(),
+        gid: req.gid(),
+        mode,
+    }
+}
+
+fn time(time: TimeOrNow) -> Time {
+    match time {
+        TimeOrNow::SpecificTime(time) => Time::At(time),
+        TimeOrNow::Now => Time::Now,
     }
 }

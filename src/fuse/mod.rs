@@ -6,6 +6,7 @@
 //! this folder; mounting and unmounting are our own (`mount`), fuser's lose unmounts.
 
 mod attr;
+mod changes;
 mod deadline;
 mod filesystem;
 mod fusermount;
@@ -22,6 +23,8 @@ use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fuser::ReplyWrite;
+
 use deadline::Deadlines;
 use deadline::Refuse;
 use request::Queue;
@@ -32,6 +35,8 @@ use crate::error::Kind;
 use crate::error::Result;
 use crate::pool::Pool;
 use crate::stats::Stats;
+use crate::vfs::Fh;
+use crate::vfs::Ino;
 use crate::vfs::Vfs;
 
 /// Threads that wait for names and attributes, and for contents.
@@ -75,6 +80,28 @@ impl Desk {
         }
     }
 
+    /// Whether files can be changed.
+    fn is_writable(&self) -> bool {
+        self.office.vfs.config().writable
+    }
+
+    /// Writes bytes: at once if nothing has to be waited for, else from a pool, with a copy of them.
+    fn write_at(&self, ino: Ino, fh: Fh, offset: u64, bytes: &[u8], reply: ReplyWrite) {
+        let request = |bytes| changes::Write {
+            ino,
+            fh,
+            offset,
+            bytes,
+        };
+        let vfs = &self.office.vfs;
+        match guard(|| vfs.write_now(fh, offset, bytes).transpose()).transpose() {
+            // A request has at most a megabyte.
+            Some(Ok(())) => reply.written(bytes.len() as u32),
+            Some(result) => self.office.conclude(request(Vec::new()), result, reply),
+            None => self.postpone(request(bytes.to_vec()), reply),
+        }
+    }
+
     /// Tells the vfs of something that is over; it has no answer to wait for.
     fn put_back(&self, name: &str, work: impl FnOnce(&Vfs)) {
         let done = guard(|| {
@@ -87,31 +114,30 @@ impl Desk {
     }
 
     fn postpone<R: Request>(&self, request: R, reply: R::Reply) {
-        let ticket = self.deadlines.begin(R::NAME, request.inode(), reply);
+        let (name, queue) = (request.name(), request.queue());
+        let ticket = self.deadlines.begin(name, request.inode(), reply);
         let office = self.office.clone();
         let job = move || {
             let result = guard(|| request.later(&office.vfs));
             match (ticket.take(), result) {
                 (Some(reply), result) => office.conclude(request, result, reply),
                 (None, Ok(found)) => request.discard(found, &office.vfs),
-                (None, Err(error)) => log::warn!("{} came too late: {error}", R::NAME),
+                (None, Err(error)) => log::warn!("{name} came too late: {error}"),
             }
         };
-        let queue = match R::QUEUE {
+        let queue = match queue {
             Queue::Names => &self.names,
             Queue::Reads => &self.reads,
         };
         if !queue.submit(job) {
-            log::error!(
-                "{}: more than {MOST_WAITING} requests wait for the store; refused",
-                R::NAME
-            );
+            log::error!("{name}: more than {MOST_WAITING} requests wait for the store; refused");
         }
     }
 }
 
 impl Office {
     fn conclude<R: Request>(&self, request: R, result: Result<R::Found>, reply: R::Reply) {
+        let name = request.name();
         match result {
             Ok(found) => {
                 let sent = guard(|| {
@@ -119,11 +145,11 @@ impl Office {
                     Ok(())
                 });
                 if let Err(error) = sent {
-                    log::error!("answer to {}: {error}", R::NAME);
+                    log::error!("answer to {name}: {error}");
                 }
             }
             Err(error) => {
-                self.report(R::NAME, request.inode(), &error);
+                self.report(name, request.inode(), &error);
                 reply.refuse(error.errno());
             }
         }
@@ -131,7 +157,7 @@ impl Office {
 
     /// Counts and logs an error: the only place that does.
     fn report(&self, name: &str, inode: u64, error: &Error) {
-        if error.kind() == Kind::NotFound {
+        if matches!(error.kind(), Kind::NotFound | Kind::NoAttribute) {
             log::trace!("{name} of inode {inode}: {error}");
             return;
         }

@@ -54,8 +54,8 @@ pub fn check_apart(first: &Path, second: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the cache at `cache`, which need not be there yet, does not lie in `dir`.
-pub fn check_outside(cache: &Path, dir: &Path, what: &str) -> Result<()> {
+/// Checks that the folder that `option` names, which need not be there yet, does not lie in `dir`.
+pub fn check_outside((option, cache): (&str, &Path), dir: &Path, what: &str) -> Result<()> {
     // What is wrong with the directory itself, others say.
     let Ok(dir) = resolve(dir) else {
         return Ok(());
@@ -66,7 +66,7 @@ pub fn check_outside(cache: &Path, dir: &Path, what: &str) -> Result<()> {
         Some(resolved.join(cache.strip_prefix(there).ok()?))
     });
     if there.as_deref().unwrap_or(cache).starts_with(&dir) {
-        let text = format!("--cache-dir lies in the {what} {}", shown(&dir));
+        let text = format!("{option} lies in the {what} {}", shown(&dir));
         return Err(Error::invalid(shown(cache), text));
     }
     Ok(())

@@ -13,10 +13,15 @@ use fuser::FopenFlags;
 use fuser::Generation;
 use fuser::INodeNo;
 use fuser::ReplyAttr;
+use fuser::ReplyCreate;
 use fuser::ReplyData;
 use fuser::ReplyDirectory;
+use fuser::ReplyEmpty;
 use fuser::ReplyEntry;
 use fuser::ReplyOpen;
+use fuser::ReplyStatfs;
+use fuser::ReplyWrite;
+use fuser::ReplyXattr;
 
 use super::attr;
 use super::deadline::Refuse;
@@ -45,11 +50,13 @@ pub(super) trait Request: Send + 'static {
     type Reply: Refuse;
     /// What it found.
     type Found;
-    /// What the log calls it.
-    const NAME: &'static str;
-    /// Where it waits.
-    const QUEUE: Queue = Queue::Names;
 
+    /// What the log calls it.
+    fn name(&self) -> &'static str;
+    /// Where it waits.
+    fn queue(&self) -> Queue {
+        Queue::Names
+    }
     /// The inode that it is about, for the log.
     fn inode(&self) -> u64;
     /// Returns the answer if it is in memory; never waits.
@@ -76,7 +83,10 @@ pub(super) struct Lookup {
 impl Request for Lookup {
     type Reply = ReplyEntry;
     type Found = Option<Entry>;
-    const NAME: &'static str = "lookup";
+
+    fn name(&self) -> &'static str {
+        "lookup"
+    }
 
     fn inode(&self) -> u64 {
         self.parent.0
@@ -114,6 +124,7 @@ fn nothing(vfs: &Vfs) -> Entry {
         stored: 0,
         modified: SystemTime::UNIX_EPOCH,
         fresh: vfs.negative_ttl(),
+        posix: None,
     };
     Entry { ino: Ino(0), attr }
 }
@@ -125,7 +136,10 @@ pub(super) struct GetAttr {
 impl Request for GetAttr {
     type Reply = ReplyAttr;
     type Found = Attr;
-    const NAME: &'static str = "getattr";
+
+    fn name(&self) -> &'static str {
+        "getattr"
+    }
 
     fn inode(&self) -> u64 {
         self.ino.0
@@ -154,7 +168,10 @@ pub(super) struct ReadLink {
 impl Request for ReadLink {
     type Reply = ReplyData;
     type Found = Vec<u8>;
-    const NAME: &'static str = "readlink";
+
+    fn name(&self) -> &'static str {
+        "readlink"
+    }
 
     fn inode(&self) -> u64 {
         self.ino.0
@@ -171,19 +188,27 @@ impl Request for ReadLink {
 
 pub(super) struct Open {
     pub(super) ino: Ino,
+    /// For writing, too; the content is thrown away if this is true.
+    pub(super) writes: Option<bool>,
 }
 
 impl Request for Open {
     type Reply = ReplyOpen;
     type Found = Opened;
-    const NAME: &'static str = "open";
+
+    fn name(&self) -> &'static str {
+        "open"
+    }
 
     fn inode(&self) -> u64 {
         self.ino.0
     }
 
     fn later(&self, vfs: &Vfs) -> Result<Opened> {
-        vfs.open(self.ino)
+        match self.writes {
+            Some(truncate) => vfs.open_for_writing(self.ino, truncate),
+            None => vfs.open(self.ino),
+        }
     }
 
     fn answer(self, found: Opened, reply: ReplyOpen, _vfs: &Vfs) {
@@ -205,8 +230,14 @@ pub(super) struct Read {
 impl Request for Read {
     type Reply = ReplyData;
     type Found = Bytes;
-    const NAME: &'static str = "read";
-    const QUEUE: Queue = Queue::Reads;
+
+    fn name(&self) -> &'static str {
+        "read"
+    }
+
+    fn queue(&self) -> Queue {
+        Queue::Reads
+    }
 
     fn inode(&self) -> u64 {
         self.ino.0
@@ -232,7 +263,10 @@ pub(super) struct OpenDir {
 impl Request for OpenDir {
     type Reply = ReplyOpen;
     type Found = Fh;
-    const NAME: &'static str = "opendir";
+
+    fn name(&self) -> &'static str {
+        "opendir"
+    }
 
     fn inode(&self) -> u64 {
         self.ino.0
@@ -307,7 +341,10 @@ pub(super) struct ReadDir {
 impl Request for ReadDir {
     type Reply = ReplyDirectory;
     type Found = Names;
-    const NAME: &'static str = "readdir";
+
+    fn name(&self) -> &'static str {
+        "readdir"
+    }
 
     fn inode(&self) -> u64 {
         self.ino.0
@@ -344,4 +381,15 @@ macro_rules! refuse {
     };
 }
 
-refuse!(ReplyAttr, ReplyData, ReplyDirectory, ReplyEntry, ReplyOpen);
+refuse!(
+    ReplyAttr,
+    ReplyCreate,
+    ReplyData,
+    ReplyDirectory,
+    ReplyEmpty,
+    ReplyEntry,
+    ReplyOpen,
+    ReplyStatfs,
+    ReplyWrite,
+    ReplyXattr
+);

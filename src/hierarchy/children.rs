@@ -96,7 +96,7 @@ impl Children {
                 let is_node = match name.kind {
                     EntryKind::Directory => true,
                     EntryKind::Link => self.is_node(&name.name)?,
-                    EntryKind::File => false,
+                    EntryKind::File | EntryKind::Pipe | EntryKind::Socket => false,
                 };
                 Ok(is_node.then(|| name.name.clone()))
             }
@@ -110,6 +110,7 @@ impl Children {
         let child = match name.kind {
             EntryKind::Directory => Some(name.name.as_slice()),
             EntryKind::File | EntryKind::Link => entry.child(&name.name),
+            EntryKind::Pipe | EntryKind::Socket => None,
         };
         let Some(child) = child else { return Ok(None) };
         let key = self.folder.child(&name.name)?;

@@ -60,7 +60,7 @@ fn search(store: &dyn Store, meta: Key) -> Result<bool> {
                         return Ok(true);
                     }
                 }
-                EntryKind::File | EntryKind::Link => {}
+                _ => {}
             }
         }
     }

@@ -5,8 +5,6 @@
 //! a group or an array is.
 
 use std::fmt;
-use std::hash::DefaultHasher;
-use std::hash::Hasher;
 use std::io::IoSliceMut;
 use std::ops::Range;
 use std::path::Path;
@@ -15,6 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::time::SystemTime;
 use std::time::UNIX_EPOCH;
+
+use twox_hash::XxHash64;
 
 use crate::error::Error;
 use crate::error::Kind;
@@ -162,10 +162,10 @@ pub struct Version(pub u64);
 
 impl Version {
     /// Returns the version of a content that these bytes name.
+    ///
+    /// The same in every process: versions are written down.
     pub fn of(name: &[u8]) -> Version {
-        let mut hasher = DefaultHasher::new();
-        hasher.write(name);
-        Version(hasher.finish())
+        Version(XxHash64::oneshot(0, name))
     }
 }
 
@@ -206,6 +206,10 @@ pub enum EntryKind {
     Directory,
     /// A symbolic link that stays inside the store (local stores).
     Link,
+    /// A pipe that somebody made on a mount.
+    Pipe,
+    /// A socket that somebody made on a mount.
+    Socket,
 }
 
 /// An object's bytes.

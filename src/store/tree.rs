@@ -122,6 +122,10 @@ pub trait TreeFile: Send + Sync {
     fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>>;
     /// Writes all of `bytes` at `offset`; a gap before it is zeros.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
+    /// Writes if that waits for nothing but memory; nothing if it may have to.
+    fn write_now(&self, _offset: u64, _bytes: &[u8]) -> Option<Result<()>> {
+        None
+    }
     /// Keeps room for a range, as fallocate(2) with `mode` does.
     fn allocate(&self, mode: i32, _range: (u64, u64)) -> Result<()> {
         Err(Error::unsupported("fallocate", format!("mode {mode}")))

@@ -51,20 +51,25 @@ const FRAMES: [(&str, &str); 8] = [
 /// The inodes that the kernel knows.
 pub struct Inodes {
     state: Mutex<State>,
+    /// Numbers of names that are made of numbers are computed: not where files get other names.
+    computes: bool,
 }
 
 #[derive(Default)]
 struct State {
     entries: HashMap<u64, Entry>,
     by_name: HashMap<(u64, Box<[u8]>), u64>,
+    /// Files that have several names, by what tells them apart below.
+    by_identity: HashMap<u64, u64>,
     /// Directories that have a small number of their own, for the names in them that are computed.
     directories: HashMap<u64, u64>,
     last_directory: u64,
 }
 
 struct Entry {
-    parent: u64,
-    name: Box<[u8]>,
+    /// Directory and name, several for a file with hard links; none once the last was removed.
+    names: Vec<(u64, Box<[u8]>)>,
+    identity: Option<u64>,
     lookups: u64,
     /// Entries that have this one for a parent.
     children: u64,
@@ -73,10 +78,10 @@ struct Entry {
 }
 
 impl Entry {
-    fn new(parent: u64, name: &[u8]) -> Entry {
+    fn new() -> Entry {
         Entry {
-            parent,
-            name: name.into(),
+            names: Vec::new(),
+            identity: None,
             lookups: 0,
             children: 0,
             directory: 0,
@@ -106,16 +111,56 @@ impl State {
         (directory < 1 << (63 - NAME_BITS)).then_some(Ino(COMPUTED | directory << NAME_BITS | code))
     }
 
-    /// Returns the entry of a number, made for the name if there is none.
+    /// Returns the entry of a number, made if there is none, with this name among its names.
     fn enter(&mut self, ino: u64, parent: Ino, name: &[u8]) -> &mut Entry {
         let key = (parent.0, Box::from(name));
-        if self.by_name.insert(key, ino).is_none()
-            && let Some(parent) = self.entries.get_mut(&parent.0)
-        {
+        let is_new = self.by_name.insert(key.clone(), ino) != Some(ino);
+        if is_new && let Some(parent) = self.entries.get_mut(&parent.0) {
             parent.children += 1;
         }
-        let new = || Entry::new(parent.0, name);
-        self.entries.entry(ino).or_insert_with(new)
+        let entry = self.entries.entry(ino).or_insert_with(Entry::new);
+        if is_new {
+            entry.names.push(key);
+        }
+        entry
+    }
+
+    /// Takes a name from whoever has it.
+    fn take(&mut self, parent: Ino, name: &[u8]) -> Option<u64> {
+        let key = (parent.0, Box::from(name));
+        let ino = self.by_name.remove(&key)?;
+        if let Some(entry) = self.entries.get_mut(&ino) {
+            entry.names.retain(|known| *known != key);
+        }
+        if let Some(parent) = self.entries.get_mut(&parent.0) {
+            parent.children = parent.children.saturating_sub(1);
+        }
+        Some(ino)
+    }
+
+    /// Drops an entry that nobody knows any more, and those above it that only it held.
+    fn prune(&mut self, ino: u64) {
+        let mut open = vec![ino];
+        while let Some(at) = open.pop() {
+            let is_idle = |entry: &Entry| entry.lookups + entry.children == 0;
+            if at == Ino::ROOT.0 || !self.entries.get(&at).is_some_and(is_idle) {
+                continue;
+            }
+            let Some(entry) = self.entries.remove(&at) else {
+                continue;
+            };
+            self.directories.remove(&entry.directory);
+            if let Some(identity) = entry.identity {
+                self.by_identity.remove(&identity);
+            }
+            for (parent, name) in entry.names {
+                self.by_name.remove(&(parent, name));
+                if let Some(parent) = self.entries.get_mut(&parent) {
+                    parent.children = parent.children.saturating_sub(1);
+                }
+                open.push(parent);
+            }
+        }
     }
 
     /// Returns the number that a name has or would get.
@@ -139,21 +184,25 @@ fn hashed(parent: Ino, name: &[u8]) -> u64 {
 
 impl Default for Inodes {
     fn default() -> Inodes {
-        let mut state = State::default();
-        state.entries.insert(
-            Ino::ROOT.0,
-            Entry {
-                lookups: 1,
-                ..Entry::new(0, b"")
-            },
-        );
-        Inodes {
-            state: Mutex::new(state),
-        }
+        Inodes::new(true)
     }
 }
 
 impl Inodes {
+    /// Builds a table with the root in it; `computes` where no file ever gets another name.
+    pub fn new(computes: bool) -> Inodes {
+        let mut state = State::default();
+        let root = Entry {
+            lookups: 1,
+            ..Entry::new()
+        };
+        state.entries.insert(Ino::ROOT.0, root);
+        Inodes {
+            state: Mutex::new(state),
+            computes,
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -169,8 +218,9 @@ impl Inodes {
         }
         while at != Ino::ROOT.0 {
             let entry = state.entries.get(&at).ok_or_else(|| gone(ino))?;
-            names.push(entry.name.clone());
-            at = entry.parent;
+            let (parent, name) = entry.names.first().ok_or_else(|| nameless(ino))?;
+            names.push(name.clone());
+            at = *parent;
         }
         names.reverse();
         Key::new(names.join(&b'/'))
@@ -179,20 +229,85 @@ impl Inodes {
     /// Returns the number of a name for a listing, which holds nothing.
     pub fn peek(&self, parent: Ino, name: &[u8], kind: EntryKind) -> Ino {
         let mut state = self.lock();
-        state
-            .computed(parent, name, kind)
-            .unwrap_or_else(|| Ino(state.number(parent, name)))
+        let computed = match self.computes {
+            true => state.computed(parent, name, kind),
+            false => None,
+        };
+        computed.unwrap_or_else(|| Ino(state.number(parent, name)))
     }
 
     /// Returns the number of a name and counts a lookup of the kernel.
     pub fn look_up(&self, parent: Ino, name: &[u8], kind: EntryKind) -> Ino {
         let mut state = self.lock();
-        if let Some(ino) = state.computed(parent, name, kind) {
+        if self.computes
+            && let Some(ino) = state.computed(parent, name, kind)
+        {
             return ino;
         }
         let ino = state.number(parent, name);
         state.enter(ino, parent, name).lookups += 1;
         Ino(ino)
+    }
+
+    /// The same for a file that may have several names: all of them have one number.
+    pub fn look_up_linked(&self, parent: Ino, name: &[u8], identity: u64) -> Ino {
+        let mut state = self.lock();
+        let known = state.by_name.get(&(parent.0, Box::from(name))).copied();
+        let ino = known
+            .or_else(|| state.by_identity.get(&identity).copied())
+            .unwrap_or_else(|| state.number(parent, name));
+        let entry = state.enter(ino, parent, name);
+        entry.lookups += 1;
+        let before = entry.identity.replace(identity);
+        if let Some(before) = before.filter(|before| *before != identity) {
+            state.by_identity.remove(&before);
+        }
+        state.by_identity.insert(identity, ino);
+        Ino(ino)
+    }
+
+    /// Gives a file one more name, and counts a lookup of the kernel.
+    pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) {
+        let mut state = self.lock();
+        if state.entries.contains_key(&ino.0) {
+            state.enter(ino.0, parent, name).lookups += 1;
+        }
+    }
+
+    /// Says by what a file with several names is told from others.
+    pub fn identify(&self, ino: Ino, identity: u64) {
+        let mut state = self.lock();
+        if let Some(entry) = state.entries.get_mut(&ino.0) {
+            entry.identity = Some(identity);
+            state.by_identity.insert(identity, ino.0);
+        }
+    }
+
+    /// Takes a name away; who has its file open still knows it by its number.
+    pub fn unlink(&self, parent: Ino, name: &[u8]) {
+        let mut state = self.lock();
+        if let Some(ino) = state.take(parent, name) {
+            state.prune(ino);
+        }
+        state.prune(parent.0);
+    }
+
+    /// Gives what has one name another; what had that loses it, or gets the first one if `exchange`.
+    pub fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), exchange: bool) {
+        let mut state = self.lock();
+        let old = state.take(from.0, from.1);
+        let new = state.take(to.0, to.1);
+        if let Some(old) = old {
+            state.enter(old, to.0, to.1);
+        }
+        match new {
+            Some(new) if exchange => {
+                state.enter(new, from.0, from.1);
+            }
+            Some(new) => state.prune(new),
+            None => {}
+        }
+        state.prune(from.0.0);
     }
 
     /// Gives back lookups; an entry without any, and without children, goes.
@@ -201,23 +316,7 @@ impl Inodes {
         if let Some(entry) = state.entries.get_mut(&ino.0) {
             entry.lookups = entry.lookups.saturating_sub(count);
         }
-        let mut at = ino.0;
-        while at != Ino::ROOT.0
-            && state
-                .entries
-                .get(&at)
-                .is_some_and(|entry| entry.lookups + entry.children == 0)
-        {
-            let Some(entry) = state.entries.remove(&at) else {
-                return;
-            };
-            state.directories.remove(&entry.directory);
-            state.by_name.remove(&(entry.parent, entry.name));
-            at = entry.parent;
-            if let Some(parent) = state.entries.get_mut(&at) {
-                parent.children = parent.children.saturating_sub(1);
-            }
-        }
+        state.prune(ino.0);
     }
 
     /// Returns how many entries the table holds.
@@ -229,6 +328,11 @@ impl Inodes {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+}
+
+/// Says that a file was removed which somebody still knows.
+fn nameless(ino: Ino) -> Error {
+    Error::not_found(format!("inode {}", ino.0))
 }
 
 fn gone(ino: Ino) -> Error {
@@ -361,6 +465,39 @@ mod tests {
         let file = inodes.look_up(inner, b"2", EntryKind::File);
         assert_eq!(inodes.path(file).unwrap().as_bytes(), b"0/c.1/2");
         assert_eq!(inodes.peek(outer, b"c.1", EntryKind::Directory), inner);
+    }
+
+    #[test]
+    fn renamed_folders_take_what_is_in_them_along() {
+        let inodes = Inodes::new(false);
+        let folder = inodes.look_up(Ino::ROOT, b"a", EntryKind::Directory);
+        let file = inodes.look_up(folder, b"0.1", EntryKind::File);
+        let other = inodes.look_up(Ino::ROOT, b"b", EntryKind::Directory);
+        inodes.rename((Ino::ROOT, b"a"), (Ino::ROOT, b"b"), false);
+        assert_eq!(inodes.path(file).unwrap().as_bytes(), b"b/0.1");
+        assert_eq!(inodes.path(other).unwrap_err().kind(), Kind::NotFound);
+        let third = inodes.look_up(Ino::ROOT, b"c", EntryKind::Directory);
+        inodes.rename((Ino::ROOT, b"b"), (Ino::ROOT, b"c"), true);
+        assert_eq!(inodes.path(file).unwrap().as_bytes(), b"c/0.1");
+        assert_eq!(inodes.path(third).unwrap().as_bytes(), b"b");
+        for (ino, count) in [(other, 1), (file, 1), (folder, 1), (third, 1)] {
+            inodes.forget(ino, count);
+        }
+        assert_eq!(inodes.len(), 1);
+    }
+
+    #[test]
+    fn names_of_one_file_have_one_number() {
+        let inodes = Inodes::new(false);
+        let first = inodes.look_up_linked(Ino::ROOT, b"a", 7);
+        assert_eq!(inodes.look_up_linked(Ino::ROOT, b"b", 7), first);
+        inodes.unlink(Ino::ROOT, b"a");
+        assert_eq!(inodes.path(first).unwrap().as_bytes(), b"b");
+        inodes.unlink(Ino::ROOT, b"b");
+        assert_eq!(inodes.path(first).unwrap_err().kind(), Kind::NotFound);
+        assert_ne!(inodes.look_up(Ino::ROOT, b"a", EntryKind::File), first);
+        inodes.forget(first, 2);
+        assert_eq!(inodes.len(), 2);
     }
 
     #[test]

@@ -22,13 +22,17 @@ use crate::store::EntryKind;
 use crate::store::Key;
 use crate::store::Listing;
 use crate::store::Name;
+use crate::store::tree::Posix;
+use crate::store::tree::TreeFile;
 use crate::vfs::inode::Inodes;
 use crate::view::Attr;
 use crate::view::Bytes;
 use crate::view::View;
 
+mod changing;
 pub mod inode;
 
+pub use crate::vfs::changing::Node;
 pub use crate::vfs::inode::Ino;
 
 /// A handle of an open file or directory.
@@ -42,8 +46,10 @@ pub struct VfsConfig {
     pub uid: u32,
     /// Group of everything.
     pub gid: u32,
-    /// Bits taken from 0444 for files and 0555 for directories.
+    /// Bits taken from 0444 for files and 0555 for directories; from 0644 and 0755 where they can be changed.
     pub umask: u32,
+    /// Files can be changed, and get other names.
+    pub writable: bool,
 }
 
 /// A name that was looked up.
@@ -64,6 +70,8 @@ pub struct Opened {
     pub keep_cache: bool,
     /// Whether reads must bypass the page cache.
     pub direct: bool,
+    /// Whether it was opened for writing.
+    pub writes: bool,
 }
 
 /// Takes inode, cursor, kind and name of a directory's entry; returns false if it has no room for it.
@@ -100,6 +108,8 @@ struct OpenFile {
     path: Key,
     file: Arc<dyn crate::view::File>,
     version: Option<u64>,
+    /// The same file if it was opened for writing.
+    written: Option<Arc<dyn TreeFile>>,
 }
 
 struct OpenDirectory {
@@ -129,7 +139,7 @@ impl Vfs {
             view,
             config,
             stats,
-            inodes: Inodes::default(),
+            inodes: Inodes::new(!config.writable),
             files: RwLock::default(),
             directories: Mutex::default(),
             last_handle: AtomicU64::new(0),
@@ -156,7 +166,10 @@ impl Vfs {
 
     /// Returns how long the kernel may take a missing name for missing.
     pub fn negative_ttl(&self) -> Duration {
-        MISSING
+        match self.config.writable {
+            true => Duration::ZERO,
+            false => MISSING,
+        }
     }
 
     /// Looks up a name; nothing if it is missing.
@@ -164,10 +177,17 @@ impl Vfs {
         self.stats.lookup_requests.add(1);
         let path = self.inodes.path(parent)?.child(name)?;
         let attr = self.view.lookup(&path)?;
-        Ok(attr.map(|attr| Entry {
-            ino: self.inodes.look_up(parent, name, attr.kind),
-            attr,
-        }))
+        Ok(attr.map(|attr| self.entry(parent, name, attr)))
+    }
+
+    /// Counts a lookup of the kernel.
+    fn entry(&self, parent: Ino, name: &[u8], attr: Attr) -> Entry {
+        let is_linked = |posix: &Posix| posix.links > 1 && attr.kind != EntryKind::Directory;
+        let ino = match attr.posix.filter(is_linked) {
+            Some(posix) => self.inodes.look_up_linked(parent, name, posix.identity),
+            None => self.inodes.look_up(parent, name, attr.kind),
+        };
+        Entry { ino, attr }
     }
 
     /// Returns what `lookup` would, if memory knows it.
@@ -178,16 +198,14 @@ impl Vfs {
         };
         let attr = self.view.lookup_now(&path)?;
         self.stats.lookup_requests.add(1);
-        Some(Ok(attr.map(|attr| Entry {
-            ino: self.inodes.look_up(parent, name, attr.kind),
-            attr,
-        })))
+        Some(Ok(attr.map(|attr| self.entry(parent, name, attr))))
     }
 
     /// Returns what `getattr` would, if memory knows it.
     pub fn getattr_now(&self, ino: Ino) -> Option<Result<Attr>> {
         let path = match self.inodes.path(ino) {
             Ok(path) => path,
+            Err(error) if error.kind() == Kind::NotFound => return None,
             Err(error) => return Some(Err(error)),
         };
         let attr = self.view.lookup_now(&path)?;
@@ -198,7 +216,13 @@ impl Vfs {
     /// Returns what `stat` shows of an inode.
     pub fn getattr(&self, ino: Ino) -> Result<Attr> {
         self.stats.getattr_requests.add(1);
-        let path = self.inodes.path(ino)?;
+        let path = match self.inodes.path(ino) {
+            // Its last name was removed.
+            Err(error) if error.kind() == Kind::NotFound => {
+                return self.open_attr(ino).ok_or(error);
+            }
+            path => path?,
+        };
         let attr = self.view.lookup(&path)?;
         self.attr_or_open(ino, path, attr)
     }
@@ -206,13 +230,20 @@ impl Vfs {
     /// Returns what was found of an inode, or what somebody who has it open still reads: the kernel asks for
     /// attributes before it hands pages to a reader, and fails the read where there are none.
     fn attr_or_open(&self, ino: Ino, path: Key, attr: Option<Attr>) -> Result<Attr> {
-        let open = || {
-            let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
-            let open = files.values().find(|open| open.ino == ino).cloned();
-            drop(files);
-            open?.file.attr()
-        };
+        let open = || self.open_attr(ino);
         attr.or_else(open).ok_or_else(|| Error::not_found(path))
+    }
+
+    /// Returns what `stat` shows of an inode that somebody has open.
+    fn open_attr(&self, ino: Ino) -> Option<Attr> {
+        self.open_file(ino, |_| true)?.file.attr()
+    }
+
+    /// Returns an open file of an inode.
+    fn open_file(&self, ino: Ino, fits: impl Fn(&OpenFile) -> bool) -> Option<Arc<OpenFile>> {
+        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        let open = files.values().find(|open| open.ino == ino && fits(open));
+        open.cloned()
     }
 
     /// Takes back lookups that the kernel forgets.
@@ -246,16 +277,20 @@ impl Vfs {
             path,
             file: opened.file,
             version: opened.version,
+            written: None,
         });
-        self.files
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(fh, file);
+        self.enter(fh, file);
         Ok(Opened {
             fh,
             keep_cache,
             direct: opened.direct,
+            writes: false,
         })
+    }
+
+    fn enter(&self, fh: Fh, file: Arc<OpenFile>) {
+        let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
+        files.insert(fh, file);
     }
 
     /// Whether the kernel's pages of an inode are of this content; from now on they are.
@@ -317,6 +352,7 @@ impl Vfs {
     fn tell_change(&self, open: &OpenFile) {
         let now = open.file.version();
         if open.version.is_none()
+            || now.is_none()
             || now == open.version
             || lock(&self.cached).get(&open.ino) == now.as_ref()
         {
@@ -351,14 +387,17 @@ impl Vfs {
         ))
     }
 
-    /// Closes a file.
+    /// Closes a file; what was written to it was flushed before, or is now.
     pub fn release(&self, fh: Fh) {
         let file = self
             .files
             .write()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(&fh);
-        drop(file);
+        let written = file.as_ref().and_then(|open| open.written.as_ref());
+        if let Some(Err(error)) = written.map(|file| file.flush()) {
+            log::error!("what was written is not kept: {error}");
+        }
     }
 
     /// Opens a directory.

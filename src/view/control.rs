@@ -15,6 +15,7 @@ use crate::stats::Stats;
 use crate::store::EntryKind;
 use crate::store::Key;
 use crate::store::Listing;
+use crate::store::Tree;
 use crate::store::listing::Names;
 use crate::view::Attr;
 use crate::view::Bytes;
@@ -87,6 +88,7 @@ impl Control {
             stored: size,
             modified: self.started,
             fresh: Duration::ZERO,
+            posix: None,
         }
     }
 }
@@ -214,6 +216,13 @@ impl View for WithControl {
             _ => Err(Error::invalid(path, "not a symbolic link")),
         }
     }
+
+    fn tree(&self, path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
+        match self.target(path)? {
+            Target::View(view, path) => view.tree(&path),
+            _ => Ok(None),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -237,6 +246,7 @@ mod tests {
             timeout: Duration::from_secs(60),
             hierarchy: crate::hierarchy::HierarchyConfig::default(),
             store: crate::store::StoreConfig::default(),
+            overlay: None,
             options: Vec::new(),
         };
         let faces = open_faces(&config, &Arc::default()).unwrap();

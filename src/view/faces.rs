@@ -1,6 +1,7 @@
 //! All views of one store, over one cache: what a mount shows at its root and in `.zarrfs`.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +18,8 @@ use crate::error::Result;
 use crate::export::format;
 use crate::hierarchy::Hierarchy;
 use crate::hierarchy::HierarchyConfig;
+use crate::overlay::Overlay;
+use crate::overlay::OverlayConfig;
 use crate::stats::Stats;
 use crate::store;
 use crate::store::EntryKind;
@@ -83,6 +86,8 @@ pub struct FacesConfig {
     pub timeout: Duration,
     /// How the store is reached.
     pub store: StoreConfig,
+    /// The folder that changes go to, if the store can be changed.
+    pub overlay: Option<(PathBuf, OverlayConfig)>,
     /// How nodes are found and read.
     pub hierarchy: HierarchyConfig,
     /// Options in force, as `mount.json` shows them; no secrets.
@@ -137,13 +142,19 @@ pub fn open_faces(config: &FacesConfig, stats: &Arc<Stats>) -> Result<Faces> {
             return Err(Error::invalid(name, "is not a store: expected a directory"));
         }
     }
+    let store: Arc<dyn Store> = match &config.overlay {
+        Some((path, overlay)) => Arc::new(Overlay::open(path, store, &name, overlay.clone())?),
+        None => store,
+    };
     let hierarchy = Arc::new(Hierarchy::configured(
         store.clone(),
         config.hierarchy.clone(),
     ));
     greet(&hierarchy, &name)?;
     let is_local = store::local_folder(&config.source).is_some();
-    let ahead = if is_local { 0 } else { config.memory / 4 };
+    // What is changed is not read ahead.
+    let reads_ahead = !is_local && config.overlay.is_none();
+    let ahead = if reads_ahead { config.memory / 4 } else { 0 };
     if !store.lists() {
         log::warn!("{name}: {UNLISTED}");
     }
@@ -275,6 +286,7 @@ mod tests {
             timeout: Duration::ZERO,
             hierarchy: HierarchyConfig::default(),
             store: StoreConfig::default(),
+            overlay: None,
             options: Vec::new(),
         };
         let text = String::from_utf8(mount_json(&config, false)).unwrap();

@@ -12,6 +12,8 @@ use crate::error::Result;
 use crate::store::EntryKind;
 use crate::store::Key;
 use crate::store::Listing;
+use crate::store::Tree;
+use crate::store::tree::Posix;
 
 pub mod control;
 pub mod faces;
@@ -40,6 +42,8 @@ pub struct Attr {
     pub modified: SystemTime,
     /// How long the kernel may take this for true.
     pub fresh: Duration,
+    /// Owner, mode and the like, where they are kept; else they are the mount's.
+    pub posix: Option<Posix>,
 }
 
 /// A file that was opened.
@@ -79,4 +83,9 @@ pub trait View: Send + Sync {
     fn open(&self, path: &Key) -> Result<Opened>;
     /// Returns where a link points.
     fn read_link(&self, path: &Key) -> Result<Vec<u8>>;
+    /// Returns who changes what lies at a path, and under which path it is known there; nothing where nothing can
+    /// be changed.
+    fn tree(&self, _path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
+        Ok(None)
+    }
 }

@@ -15,6 +15,9 @@ use crate::store::Listing;
 use crate::store::Meta;
 use crate::store::Reader;
 use crate::store::Store;
+use crate::store::Tree;
+use crate::store::tree::Stat;
+use crate::store::tree::TreeFile;
 use crate::view::Attr;
 use crate::view::Bytes;
 use crate::view::File;
@@ -24,12 +27,15 @@ use crate::view::View;
 /// A store as a tree of files.
 pub struct Stored {
     store: Arc<dyn Store>,
+    /// The store as files that can be changed, if it is one.
+    tree: Option<Arc<dyn Tree>>,
 }
 
 impl Stored {
     /// Builds the view of a store.
     pub fn new(store: Arc<dyn Store>) -> Stored {
-        Stored { store }
+        let tree = store.tree();
+        Stored { store, tree }
     }
 
     /// Opens the object that `path` names inside the directory of its own name, if there is one.
@@ -61,11 +67,17 @@ pub(crate) fn attr_of(meta: &Meta, fresh: Duration) -> Attr {
         stored: if is_directory { 0 } else { meta.stored },
         modified: meta.modified,
         fresh,
+        posix: None,
     }
 }
 
 impl View for Stored {
     fn lookup(&self, path: &Key) -> Result<Option<Attr>> {
+        if let Some(tree) = &self.tree
+            && let Some(stat) = tree.stat(path)?
+        {
+            return Ok(Some(attr_of_stat(&stat)));
+        }
         let fresh = self.store.freshness();
         let meta = match self.store.head(path)? {
             Some(meta) => Some(meta),
@@ -91,6 +103,18 @@ impl View for Stored {
     }
 
     fn open(&self, path: &Key) -> Result<Opened> {
+        if let Some(tree) = &self.tree
+            && let Some(stat) = tree.stat(path)?
+            && stat.meta.kind == EntryKind::File
+        {
+            let file = tree.open(path, false)?;
+            let version = file.stat()?.meta.version.0;
+            return Ok(Opened {
+                file: Arc::new(ChangingFile { file }),
+                version: Some(version),
+                direct: false,
+            });
+        }
         let reader = match self.store.open(path) {
             Err(error) if error.kind() == Kind::NotFound => self.hidden(path)?.ok_or(error)?,
             answer => answer?,
@@ -113,6 +137,44 @@ impl View for Stored {
 
     fn read_link(&self, path: &Key) -> Result<Vec<u8>> {
         self.store.read_link(path)
+    }
+
+    fn tree(&self, path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
+        let tree = self.tree.clone();
+        Ok(tree.map(|tree| (tree, path.clone())))
+    }
+}
+
+/// Returns what `stat` shows of something that can be changed: the kernel asks each time.
+pub(crate) fn attr_of_stat(stat: &Stat) -> Attr {
+    Attr {
+        posix: stat.posix,
+        ..attr_of(&stat.meta, Duration::ZERO)
+    }
+}
+
+/// A file that others may write while it is read.
+struct ChangingFile {
+    file: Arc<dyn TreeFile>,
+}
+
+impl File for ChangingFile {
+    fn read_now(&self, _offset: u64, _len: usize) -> Option<Bytes> {
+        None
+    }
+
+    fn read_at(&self, offset: u64, len: usize) -> Result<Bytes> {
+        let bytes = self.file.read_at(offset, len)?;
+        Ok(Bytes::Own(bytes.into()))
+    }
+
+    /// The kernel itself sees what is written through it.
+    fn version(&self) -> Option<u64> {
+        None
+    }
+
+    fn attr(&self) -> Option<Attr> {
+        Some(attr_of_stat(&self.file.stat().ok()?))
     }
 }
 

@@ -20,6 +20,7 @@ use crate::store::Key;
 use crate::store::Listing;
 use crate::store::Name;
 use crate::store::Store;
+use crate::store::Tree;
 use crate::store::listing::Names;
 use crate::view::Attr;
 use crate::view::Opened;
@@ -167,6 +168,10 @@ impl View for Unlisted {
 
     fn read_link(&self, path: &Key) -> Result<Vec<u8>> {
         self.stored.read_link(path)
+    }
+
+    fn tree(&self, path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
+        self.stored.tree(path)
     }
 }
 

@@ -79,6 +79,7 @@ pub fn open_with(source: &Path, memory: u64) -> Result<(Faces, Arc<Stats>)> {
         timeout: Duration::from_secs(20),
         hierarchy: zarrfs::hierarchy::HierarchyConfig::default(),
         store: zarrfs::store::StoreConfig::default(),
+        overlay: None,
         options: Vec::new(),
     };
     Ok((open_faces(&config, &stats)?, stats))

@@ -111,6 +111,7 @@ impl View for Faulty {
             stored: 0,
             modified,
             fresh: Duration::ZERO,
+            posix: None,
         }))
     }
 
@@ -152,6 +153,7 @@ fn serve(stage: &Stage, timeout: Duration) -> Served {
         uid: 3,
         gid: 4,
         umask: 0o007,
+        writable: false,
     };
     let vfs = Vfs::new(
         Arc::new(Faulty { gate: gate.clone() }),

@@ -28,6 +28,7 @@ pub(crate) fn enter(view: Arc<dyn View>) -> Box<dyn Place> {
         uid: 0,
         gid: 0,
         umask: 0,
+        writable: false,
     };
     Box::new(InProcess {
         vfs: Vfs::new(view, config, Arc::new(Stats::default())),

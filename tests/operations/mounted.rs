@@ -73,6 +73,7 @@ impl Mounted {
             uid: process::geteuid().as_raw(),
             gid: process::getegid().as_raw(),
             umask: UMASK,
+            writable: false,
         };
         let stats = Arc::new(Stats::default());
         let vfs = Arc::new(Vfs::new(view, config, stats.clone()));

@@ -1,11 +1,8 @@
 //! What the kernel says of a file, as a store says it: kind, size, time and version.
 //!
-//! The version is made of device, inode, size and both times of change: it changes with every write that the
+//! The version is made of inode, size and both times of change: it changes with every write that the
 //! clock of the file system can tell from the one before.
 
-use std::hash::DefaultHasher;
-use std::hash::Hash;
-use std::hash::Hasher;
 use std::time::Duration;
 use std::time::SystemTime;
 use std::time::UNIX_EPOCH;
@@ -22,16 +19,16 @@ pub(super) fn size_of(stat: &Stat) -> u64 {
 }
 
 pub(super) fn version_of(stat: &Stat) -> Version {
-    let mut hasher = DefaultHasher::new();
-    (stat.st_dev, stat.st_ino, stat.st_size).hash(&mut hasher);
-    (
-        stat.st_mtime,
+    let words = [
+        stat.st_ino,
+        stat.st_size as u64,
+        stat.st_mtime as u64,
         stat.st_mtime_nsec,
-        stat.st_ctime,
+        stat.st_ctime as u64,
         stat.st_ctime_nsec,
-    )
-        .hash(&mut hasher);
-    Version(hasher.finish())
+    ];
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    Version::of(&bytes)
 }
 
 /// Returns what is known of a file or directory; nothing for pipes, sockets and devices.

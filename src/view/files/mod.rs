@@ -237,6 +237,7 @@ impl Files {
             stored: size,
             modified: found.modified,
             fresh,
+            posix: None,
         })
     }
 
@@ -410,6 +411,7 @@ pub(crate) fn directory_attr(modified: SystemTime, fresh: Duration) -> Attr {
         stored: 0,
         modified,
         fresh,
+        posix: None,
     }
 }
 

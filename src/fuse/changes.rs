@@ -1,0 +1,279 @@
+//! The requests that change something, and those about what only changing mounts keep: what each asks of the vfs
+//! and how its answer is put.
+
+use fuser::FileHandle;
+use fuser::Generation;
+use fuser::ReplyAttr;
+use fuser::ReplyCreate;
+use fuser::ReplyEmpty;
+use fuser::ReplyEntry;
+use fuser::ReplyStatfs;
+use fuser::ReplyWrite;
+use fuser::ReplyXattr;
+
+use super::attr;
+use super::request::Queue;
+use super::request::Request;
+use crate::error::Result;
+use crate::store::tree::Change;
+use crate::store::tree::Maker;
+use crate::store::tree::Room;
+use crate::vfs::Entry;
+use crate::vfs::Fh;
+use crate::vfs::Ino;
+use crate::vfs::Opened;
+use crate::vfs::Vfs;
+use crate::view::Attr;
+
+/// A change whose only answer is that it was made.
+pub(super) struct Plain<W> {
+    pub(super) name: &'static str,
+    pub(super) ino: Ino,
+    pub(super) queue: Queue,
+    pub(super) work: W,
+}
+
+impl<W> Request for Plain<W>
+where
+    W: Fn(&Vfs) -> Result<()> + Send + 'static,
+{
+    type Reply = ReplyEmpty;
+    type Found = ();
+
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn queue(&self) -> Queue {
+        self.queue
+    }
+
+    fn inode(&self) -> u64 {
+        self.ino.0
+    }
+
+    fn later(&self, vfs: &Vfs) -> Result<()> {
+        (self.work)(vfs)
+    }
+
+    fn answer(self, (): (), reply: ReplyEmpty, _vfs: &Vfs) {
+        reply.ok();
+    }
+}
+
+/// A change that makes something with a name.
+pub(super) struct Make<W> {
+    pub(super) name: &'static str,
+    pub(super) parent: Ino,
+    pub(super) work: W,
+}
+
+impl<W> Request for Make<W>
+where
+    W: Fn(&Vfs) -> Result<Entry> + Send + 'static,
+{
+    type Reply = ReplyEntry;
+    type Found = Entry;
+
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn inode(&self) -> u64 {
+        self.parent.0
+    }
+
+    fn later(&self, vfs: &Vfs) -> Result<Entry> {
+        (self.work)(vfs)
+    }
+
+    fn answer(self, found: Entry, reply: ReplyEntry, vfs: &Vfs) {
+        let Entry { ino, attr } = found;
+        let shown = attr::file_attr(ino, &attr, vfs.config());
+        reply.entry(&attr.fresh, &shown, Generation(0));
+    }
+
+    fn discard(self, found: Entry, vfs: &Vfs) {
+        vfs.forget(found.ino, 1);
+    }
+}
+
+pub(super) struct Create {
+    pub(super) parent: Ino,
+    pub(super) name: Vec<u8>,
+    pub(super) maker: Maker,
+}
+
+impl Request for Create {
+    type Reply = ReplyCreate;
+    type Found = (Entry, Opened);
+
+    fn name(&self) -> &'static str {
+        "create"
+    }
+
+    fn inode(&self) -> u64 {
+        self.parent.0
+    }
+
+    fn later(&self, vfs: &Vfs) -> Result<(Entry, Opened)> {
+        vfs.create(self.parent, &self.name, &self.maker)
+    }
+
+    fn answer(self, (entry, opened): (Entry, Opened), reply: ReplyCreate, vfs: &Vfs) {
+        reply.created(
+            &entry.attr.fresh,
+            &attr::file_attr(entry.ino, &entry.attr, vfs.config()),
+            Generation(0),
+            FileHandle(opened.fh.0),
+            attr::open_flags(&opened),
+        );
+    }
+
+    fn discard(self, (entry, opened): (Entry, Opened), vfs: &Vfs) {
+        vfs.release(opened.fh);
+        vfs.forget(entry.ino, 1);
+    }
+}
+
+pub(super) struct SetAttr {
+    pub(super) ino: Ino,
+    pub(super) fh: Option<Fh>,
+    pub(super) change: Change,
+}
+
+impl Request for SetAttr {
+    type Reply = ReplyAttr;
+    type Found = Attr;
+
+    fn name(&self) -> &'static str {
+        "setattr"
+    }
+
+    fn inode(&self) -> u64 {
+        self.ino.0
+    }
+
+    fn later(&self, vfs: &Vfs) -> Result<Attr> {
+        vfs.set_attributes(self.ino, self.fh, &self.change)
+    }
+
+    fn answer(self, found: Attr, reply: ReplyAttr, vfs: &Vfs) {
+        let shown = attr::file_attr(self.ino, &found, vfs.config());
+        reply.attr(&found.fresh, &shown);
+    }
+}
+
+pub(super) struct Write {
+    pub(super) ino: Ino,
+    pub(super) fh: Fh,
+    pub(super) offset: u64,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Request for Write {
+    type Reply = ReplyWrite;
+    type Found = ();
+
+    fn name(&self) -> &'static str {
+        "write"
+    }
+
+    fn queue(&self) -> Queue {
+        Queue::Reads
+    }
+
+    fn inode(&self) -> u64 {
+        self.ino.0
+    }
+
+    fn later(&self, vfs: &Vfs) -> Result<()> {
+        vfs.write(self.fh, self.offset, &self.bytes)
+    }
+
+    fn answer(self, (): (), reply: ReplyWrite, _vfs: &Vfs) {
+        // A request has at most a megabyte.
+        reply.written(self.bytes.len() as u32);
+    }
+}
+
+/// The value of an extended attribute, or the names of all.
+pub(super) struct Extended<W> {
+    pub(super) ino: Ino,
+    /// How long an answer may be; 0 asks for its length.
+    pub(super) size: u32,
+    pub(super) work: W,
+}
+
+impl<W> Request for Extended<W>
+where
+    W: Fn(&Vfs) -> Result<Vec<u8>> + Send + 'static,
+{
+    type Reply = ReplyXattr;
+    type Found = Vec<u8>;
+
+    fn name(&self) -> &'static str {
+        "getxattr"
+    }
+
+    fn inode(&self) -> u64 {
+        self.ino.0
+    }
+
+    fn later(&self, vfs: &Vfs) -> Result<Vec<u8>> {
+        (self.work)(vfs)
+    }
+
+    fn answer(self, found: Vec<u8>, reply: ReplyXattr, _vfs: &Vfs) {
+        // No value is longer than 64 KiB.
+        match u32::try_from(found.len()).unwrap_or(u32::MAX) {
+            length if self.size == 0 => reply.size(length),
+            length if length > self.size => reply.error(fuser::Errno::ERANGE),
+            _ => reply.data(&found),
+        }
+    }
+}
+
+pub(super) struct StatFs;
+
+/// What `df` shows of a mount that cannot be written: a petabyte in blocks of a page, none of it free.
+const READ_ONLY: Room = Room {
+    block: 4096,
+    blocks: 1 << 38,
+    free: 0,
+    available: 0,
+    files: 1 << 32,
+    free_files: 0,
+};
+
+const LONGEST_NAME: u32 = 255;
+
+impl Request for StatFs {
+    type Reply = ReplyStatfs;
+    type Found = Room;
+
+    fn name(&self) -> &'static str {
+        "statfs"
+    }
+
+    fn inode(&self) -> u64 {
+        Ino::ROOT.0
+    }
+
+    fn later(&self, vfs: &Vfs) -> Result<Room> {
+        Ok(vfs.room()?.unwrap_or(READ_ONLY))
+    }
+
+    fn answer(self, room: Room, reply: ReplyStatfs, _vfs: &Vfs) {
+        reply.statfs(
+            room.blocks,
+            room.free,
+            room.available,
+            room.files,
+            room.free_files,
+            room.block,
+            LONGEST_NAME,
+            room.block,
+        );
+    }
+}

@@ -1,0 +1,174 @@
+//! Attributes of the upper folder's files: what `stat` shows of them, and how they are set.
+
+use std::ffi::OsStr;
+use std::os::fd::AsFd;
+use std::time::Duration;
+use std::time::SystemTime;
+use std::time::UNIX_EPOCH;
+
+use rustix::fs::AtFlags;
+use rustix::fs::FileType;
+use rustix::fs::Gid;
+use rustix::fs::Mode;
+use rustix::fs::Stat;
+use rustix::fs::Timespec;
+use rustix::fs::Timestamps;
+use rustix::fs::UTIME_NOW;
+use rustix::fs::UTIME_OMIT;
+use rustix::fs::Uid;
+
+use crate::store::EntryKind;
+use crate::store::Meta;
+use crate::store::Version;
+use crate::store::tree::Change;
+use crate::store::tree::Posix;
+use crate::store::tree::Time;
+
+/// Bits of a mode that are permissions.
+pub(super) const PERMISSIONS: u32 = 0o7777;
+
+/// Returns kind, size, time and version; `writes` tells contents apart that the clock cannot.
+pub(super) fn meta_of(stat: &Stat, writes: u64) -> Meta {
+    let kind = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => EntryKind::Directory,
+        FileType::Symlink => EntryKind::Link,
+        FileType::Fifo => EntryKind::Pipe,
+        FileType::Socket => EntryKind::Socket,
+        _ => EntryKind::File,
+    };
+    Meta {
+        kind,
+        size: u64::try_from(stat.st_size).unwrap_or(0),
+        stored: u64::try_from(stat.st_blocks)
+            .unwrap_or(0)
+            .saturating_mul(512),
+        modified: time_of(stat.st_mtime, stat.st_mtime_nsec),
+        version: version_of(stat, writes),
+    }
+}
+
+fn version_of(stat: &Stat, writes: u64) -> Version {
+    let words = [
+        stat.st_ino,
+        stat.st_size as u64,
+        stat.st_mtime as u64,
+        stat.st_mtime_nsec,
+        writes,
+    ];
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    Version::of(&bytes)
+}
+
+/// Returns what a file system knows of a file beside that.
+pub(super) fn posix_of(stat: &Stat) -> Posix {
+    Posix {
+        mode: stat.st_mode,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        links: u32::try_from(stat.st_nlink).unwrap_or(u32::MAX),
+        accessed: time_of(stat.st_atime, stat.st_atime_nsec),
+        changed: time_of(stat.st_ctime, stat.st_ctime_nsec),
+        identity: stat.st_ino,
+    }
+}
+
+fn time_of(seconds: i64, nanoseconds: u64) -> SystemTime {
+    let whole = Duration::from_secs(seconds.unsigned_abs());
+    let time = match seconds < 0 {
+        true => UNIX_EPOCH.checked_sub(whole),
+        false => UNIX_EPOCH.checked_add(whole),
+    };
+    time.and_then(|time| time.checked_add(Duration::from_nanos(nanoseconds)))
+        .unwrap_or(UNIX_EPOCH)
+}
+
+/// Sets owner, mode and times of an open file.
+pub(super) fn set_open(file: impl AsFd, change: &Change) -> rustix::io::Result<()> {
+    let (uid, gid) = owner_of(change);
+    if uid.is_some() || gid.is_some() {
+        rustix::fs::fchown(&file, uid, gid)?;
+    }
+    if let Some(mode) = change.mode {
+        rustix::fs::fchmod(&file, Mode::from_bits_truncate(mode & PERMISSIONS))?;
+    }
+    if let Some(times) = times_of(change) {
+        rustix::fs::futimens(&file, &times)?;
+    }
+    Ok(())
+}
+
+/// Sets owner, mode and times of what has a name in a folder; links are not followed.
+pub(super) fn set_named(
+    folder: impl AsFd,
+    name: &OsStr,
+    change: &Change,
+) -> rustix::io::Result<()> {
+    let (uid, gid) = owner_of(change);
+    if uid.is_some() || gid.is_some() {
+        rustix::fs::chownat(&folder, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
+    }
+    if let Some(mode) = change.mode {
+        let stat = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        // A link has no mode of its own.
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
+            let mode = Mode::from_bits_truncate(mode & PERMISSIONS);
+            rustix::fs::chmodat(&folder, name, mode, AtFlags::empty())?;
+        }
+    }
+    if let Some(times) = times_of(change) {
+        rustix::fs::utimensat(&folder, name, &times, AtFlags::SYMLINK_NOFOLLOW)?;
+    }
+    Ok(())
+}
+
+fn owner_of(change: &Change) -> (Option<Uid>, Option<Gid>) {
+    (change.uid.map(Uid::from_raw), change.gid.map(Gid::from_raw))
+}
+
+fn times_of(change: &Change) -> Option<Timestamps> {
+    (change.accessed.is_some() || change.modified.is_some()).then(|| Timestamps {
+        last_access: timespec(change.accessed),
+        last_modification: timespec(change.modified),
+    })
+}
+
+fn timespec(time: Option<Time>) -> Timespec {
+    let (tv_sec, tv_nsec) = match time {
+        None => (0, UTIME_OMIT),
+        Some(Time::Now) => (0, UTIME_NOW),
+        Some(Time::At(time)) => return spec_of(time),
+    };
+    Timespec { tv_sec, tv_nsec }
+}
+
+/// Returns a time as seconds, rounded down, and the nanoseconds after them.
+fn spec_of(time: SystemTime) -> Timespec {
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(after) => Timespec {
+            tv_sec: i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(after.subsec_nanos()),
+        },
+        Err(before) => {
+            let before = before.duration();
+            let seconds = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
+            let part = i64::from(before.subsec_nanos());
+            Timespec {
+                tv_sec: -seconds - i64::from(part > 0),
+                tv_nsec: (1_000_000_000 - part) % 1_000_000_000,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_before_1970_survive() {
+        for (seconds, nanoseconds) in [(-1, 0), (-2, 999_999_999), (0, 1), (5, 0)] {
+            let spec = spec_of(time_of(seconds, nanoseconds as u64));
+            assert_eq!((spec.tv_sec, spec.tv_nsec), (seconds, nanoseconds));
+        }
+    }
+}

@@ -1,0 +1,563 @@
+//! A file that is open: the same content for all who have it open, whatever happens to its name.
+//!
+//! What is written first goes into a pending file, a copy of what was there, and gets its key in one step when it
+//! is flushed: until then a cut leaves the old content. A file that was just made lies at its key at once, marked
+//! as not whole. Files with several names, and very large ones, are changed in place.
+
+use std::fs::File;
+use std::io::IoSliceMut;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+
+use rustix::fs::FallocateFlags;
+use rustix::fs::OFlags;
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
+
+use super::Found;
+use super::Shared;
+use super::attributes;
+use super::journal::Record;
+use super::lock;
+use super::upper::failed;
+use super::wrong_kind;
+use crate::error::Error;
+use crate::error::Result;
+use crate::store::EntryKind;
+use crate::store::Key;
+use crate::store::Meta;
+use crate::store::Reader;
+use crate::store::Version;
+use crate::store::tree::Change;
+use crate::store::tree::Stat;
+use crate::store::tree::TreeFile;
+
+/// A file of the overlay that is open.
+pub(super) struct Live {
+    shared: Arc<Shared>,
+    body: Mutex<Body>,
+}
+
+struct Body {
+    /// Nothing once the file has no name any more.
+    key: Option<Key>,
+    source: Source,
+    /// The file's name in `pending`, if its content is not under its key yet.
+    pending: Option<String>,
+    /// It was made and is not marked as whole.
+    is_born: bool,
+    /// Something was written since the last flush.
+    is_dirty: bool,
+    /// What the store held when the file was opened.
+    held: Option<Version>,
+}
+
+#[derive(Clone)]
+enum Source {
+    Lower(Arc<dyn Reader>),
+    Upper(Arc<File>),
+}
+
+/// Files that take more than this are changed in place, in bytes on disk.
+const MOST_COPIED: u64 = 256 << 20;
+
+/// How much is copied at a time, in bytes.
+const PIECE: usize = 1 << 20;
+
+impl Shared {
+    /// Opens the file of a key; `NotFound` if there is none, `IsADirectory` if it is one.
+    pub(super) fn open_live(self: &Arc<Shared>, key: &Key) -> Result<Arc<Live>> {
+        if let Some(live) = self.live(key) {
+            return Ok(live);
+        }
+        let (source, held) = match self.find(key)? {
+            None => return Err(Error::not_found(key)),
+            Some(Found::Upper(stat)) => match self.meta(key, &stat).kind {
+                EntryKind::Directory => return Err(wrong_kind(key, true)),
+                EntryKind::File => (self.open_native(key)?, None),
+                _ => return Err(Error::invalid(key, "is no regular file")),
+            },
+            Some(Found::Lower(_, meta)) if meta.kind == EntryKind::Directory => {
+                return Err(wrong_kind(key, true));
+            }
+            Some(Found::Lower(lower, meta)) => {
+                let reader = self.lower.open_known(&lower, &meta)?;
+                let held = reader.meta()?.version;
+                (Source::Lower(reader), Some(held))
+            }
+        };
+        Ok(self.enlist(key, Live::new(self, key, source, held)))
+    }
+
+    fn open_native(&self, key: &Key) -> Result<Source> {
+        let safe = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let opened = match self.upper.open_key(key, OFlags::RDWR | safe) {
+            // One that nobody may write, and that this program does not own.
+            Err(Errno::ACCESS) => self.upper.open_key(key, OFlags::RDONLY | safe),
+            opened => opened,
+        };
+        let fd = opened.map_err(|error| failed(key, error))?;
+        Ok(Source::Upper(Arc::new(File::from(fd))))
+    }
+
+    /// Enters a file among those that are open, unless somebody else was faster.
+    fn enlist(&self, key: &Key, live: Live) -> Arc<Live> {
+        let live = Arc::new(live);
+        let mut state = lock(&self.state);
+        if let Some(other) = state.live.get(key).and_then(|other| other.upgrade()) {
+            drop(state);
+            return other;
+        }
+        state.live.insert(key.clone(), Arc::downgrade(&live));
+        live
+    }
+
+    /// Enters a file that was just made under a key.
+    pub(super) fn enlist_born(self: &Arc<Shared>, key: &Key, file: File) -> Arc<Live> {
+        let live = Live::new(self, key, Source::Upper(Arc::new(file)), None);
+        let mut body = lock(&live.body);
+        (body.is_born, body.is_dirty) = (true, true);
+        drop(body);
+        let live = Arc::new(live);
+        let mut state = lock(&self.state);
+        state.live.insert(key.clone(), Arc::downgrade(&live));
+        live
+    }
+
+    /// Returns the open files at and below a key.
+    pub(super) fn all_live(&self, prefix: &Key) -> Vec<Arc<Live>> {
+        let state = lock(&self.state);
+        let below = state.live.iter();
+        let below = below.filter(|(key, _)| key.below(prefix).is_some());
+        below.filter_map(|(_, live)| live.upgrade()).collect()
+    }
+
+    /// Brings a file of the store into the upper folder. The names must be locked.
+    pub(super) fn copy_up(self: &Arc<Shared>, key: &Key) -> Result<()> {
+        let live = self.open_live(key)?;
+        let mut body = live.body();
+        live.begin(&mut body, false)?;
+        live.publish(&mut body)
+    }
+}
+
+impl Live {
+    fn new(shared: &Arc<Shared>, key: &Key, source: Source, held: Option<Version>) -> Live {
+        Live {
+            shared: shared.clone(),
+            body: Mutex::new(Body {
+                key: Some(key.clone()),
+                source,
+                pending: None,
+                is_born: false,
+                is_dirty: false,
+                held,
+            }),
+        }
+    }
+
+    fn body(&self) -> MutexGuard<'_, Body> {
+        lock(&self.body)
+    }
+
+    /// Whether its content is not that of its key yet.
+    pub(super) fn is_pending(&self) -> bool {
+        self.body().pending.is_some()
+    }
+
+    /// Returns the key; nothing once the file has no name.
+    pub(super) fn key(&self) -> Option<Key> {
+        self.body().key.clone()
+    }
+
+    /// Takes the name away: what is open stays, and goes when it is closed.
+    pub(super) fn lose_name(&self) {
+        self.body().key = None;
+    }
+
+    /// Gives it another key.
+    pub(super) fn set_key(&self, key: Key) {
+        self.body().key = Some(key);
+    }
+
+    /// Makes a file that can be written: a copy of what is there, or an empty one.
+    fn begin(&self, body: &mut Body, empty: bool) -> Result<()> {
+        if body.pending.is_some() || body.is_born {
+            return Ok(());
+        }
+        if let Source::Upper(file) = &body.source {
+            let stat = rustix::fs::fstat(file).map_err(Error::from)?;
+            let size = u64::try_from(stat.st_blocks).unwrap_or(0) * 512;
+            if stat.st_nlink != 1 || body.key.is_none() || (!empty && size > MOST_COPIED) {
+                return Ok(());
+            }
+        }
+        let key = body.key.clone().unwrap_or_default();
+        let (name, file) = self
+            .shared
+            .upper
+            .begin(&key)
+            .map_err(|error| failed(&key, error))?;
+        if let Err(error) = self.fill(body, &file, empty) {
+            self.shared.upper.drop_pending(&name);
+            return Err(error.about(&key));
+        }
+        body.source = Source::Upper(Arc::new(file));
+        body.pending = Some(name);
+        Ok(())
+    }
+
+    /// Gives a pending file what the one before it has: its content, if asked to, and its attributes.
+    fn fill(&self, body: &Body, to: &File, empty: bool) -> Result<()> {
+        match &body.source {
+            Source::Upper(from) => {
+                if !empty {
+                    copy_data(from, to).map_err(|error| Error::os("", error))?;
+                }
+                copy_attributes(from, to).map_err(Error::from)
+            }
+            Source::Lower(reader) => {
+                if !empty {
+                    copy_stored(&**reader, to)?;
+                }
+                let meta = reader.meta()?;
+                let change = self.shared.first_change(0o644, Some(meta.modified));
+                attributes::set_open(to, &change).map_err(Error::from)
+            }
+        }
+    }
+
+    /// Gives a pending file its key. The names must be locked.
+    fn publish(&self, body: &mut Body) -> Result<()> {
+        let Some(key) = body.key.clone() else {
+            return Ok(());
+        };
+        let mut records = Vec::new();
+        if body.is_dirty || body.pending.is_some() {
+            records.extend(self.held(&key, body)?);
+        }
+        if body.is_born {
+            records.push(Record::Whole(key.clone()));
+        }
+        self.shared.make_parents(&key)?;
+        self.shared.note(records)?;
+        body.is_born = false;
+        if let Some(name) = &body.pending {
+            let upper = &self.shared.upper;
+            upper
+                .publish(name, &key)
+                .map_err(|error| failed(&key, error))?;
+            body.pending = None;
+            self.shared.written(&key);
+        }
+        body.is_dirty = false;
+        Ok(())
+    }
+
+    /// Returns the record of what the store held, if something new is to be said.
+    fn held(&self, key: &Key, body: &Body) -> Result<Option<Record>> {
+        let known = lock(&self.shared.state).records.held(key);
+        let same = !body.is_dirty;
+        let version = match known {
+            Some(known) if known.same == same || same => return Ok(None),
+            Some(known) => known.version,
+            None if body.held.is_some() => body.held,
+            None => self.shared.lower.version(key)?,
+        };
+        Ok(Some(Record::Held {
+            key: key.clone(),
+            version,
+            same,
+        }))
+    }
+
+    /// Gives what was written its key, if something was. The names must be locked.
+    pub(super) fn settle(&self) -> Result<()> {
+        let mut body = self.body();
+        match body.is_dirty || body.pending.is_some() {
+            true => self.publish(&mut body),
+            false => Ok(()),
+        }
+    }
+
+    fn resize(&self, size: u64) -> Result<()> {
+        let mut body = self.body();
+        let file = self.writable(&mut body, size == 0)?;
+        file.set_len(size).map_err(|error| self.about(&body, error))
+    }
+
+    /// Returns the file to write to, marked as written.
+    fn writable(&self, body: &mut Body, empty: bool) -> Result<Arc<File>> {
+        self.begin(body, empty)?;
+        if !body.is_dirty {
+            body.is_dirty = true;
+            if body.pending.is_none() && !body.is_born {
+                // It is changed in place: that has to be known before.
+                if let Some(key) = body.key.clone() {
+                    let held = self.held(&key, body)?;
+                    self.shared.note(held.into_iter().collect())?;
+                }
+            }
+        }
+        if let Some(key) = &body.key {
+            self.shared.written(key);
+        }
+        match &body.source {
+            Source::Upper(file) => Ok(file.clone()),
+            Source::Lower(_) => Err(Error::read_only(body.key.clone().unwrap_or_default())),
+        }
+    }
+
+    fn about(&self, body: &Body, error: std::io::Error) -> Error {
+        Error::os(body.key.clone().unwrap_or_default(), error)
+    }
+
+    fn source(&self) -> Source {
+        self.body().source.clone()
+    }
+
+    /// Returns the file itself for extended attributes, brought into the upper folder if `change`.
+    pub(super) fn native(&self, change: bool) -> Result<Option<Arc<File>>> {
+        if change {
+            let _names = lock(&self.shared.names);
+            let mut body = self.body();
+            if matches!(body.source, Source::Lower(_)) {
+                self.begin(&mut body, false)?;
+                self.publish(&mut body)?;
+            }
+        }
+        match self.source() {
+            Source::Upper(file) => Ok(Some(file)),
+            Source::Lower(_) => Ok(None),
+        }
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        let body = self.body.get_mut().unwrap_or_else(|body| body.into_inner());
+        if let Some(name) = &body.pending {
+            match body.is_dirty && body.key.is_some() {
+                true => log::error!("pending/{name}: could not be given its key, and stays there"),
+                false => self.shared.upper.drop_pending(name),
+            }
+        }
+        let Some(key) = &body.key else { return };
+        let mut state = lock(&self.shared.state);
+        if state
+            .live
+            .get(key)
+            .is_some_and(|live| live.strong_count() == 0)
+        {
+            state.live.remove(key);
+        }
+    }
+}
+
+impl Reader for Live {
+    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+        match self.source() {
+            Source::Lower(reader) => reader.read_at(offset, len),
+            Source::Upper(file) => {
+                read_native(&file, offset, len).map_err(|error| self.about(&self.body(), error))
+            }
+        }
+    }
+
+    fn read_scattered(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<usize> {
+        if let Source::Lower(reader) = self.source() {
+            return reader.read_scattered(offset, parts);
+        }
+        let wanted = parts.iter().map(|part| part.len()).sum();
+        let bytes = Reader::read_at(self, offset, wanted)?;
+        crate::store::deal_out(&bytes, parts);
+        Ok(bytes.len())
+    }
+
+    fn meta(&self) -> Result<Meta> {
+        Ok(TreeFile::stat(self)?.meta)
+    }
+}
+
+impl TreeFile for Live {
+    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+        Reader::read_at(self, offset, len)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let mut body = self.body();
+        let file = self.writable(&mut body, false)?;
+        file.write_all_at(bytes, offset)
+            .map_err(|error| self.about(&body, error))
+    }
+
+    fn write_now(&self, offset: u64, bytes: &[u8]) -> Option<Result<()>> {
+        let mut body = self.body.try_lock().ok()?;
+        // The first write may have to copy what was there.
+        let is_ready = body.is_dirty && (body.pending.is_some() || body.is_born);
+        if !is_ready {
+            return None;
+        }
+        let file = match self.writable(&mut body, false) {
+            Ok(file) => file,
+            Err(error) => return Some(Err(error)),
+        };
+        let done = file.write_all_at(bytes, offset);
+        Some(done.map_err(|error| self.about(&body, error)))
+    }
+
+    fn allocate(&self, mode: i32, range: (u64, u64)) -> Result<()> {
+        let mut body = self.body();
+        let file = self.writable(&mut body, false)?;
+        let flags = FallocateFlags::from_bits_retain(mode as u32);
+        rustix::fs::fallocate(&*file, flags, range.0, range.1)
+            .map_err(|error| self.about(&body, error.into()))
+    }
+
+    fn flush(&self) -> Result<()> {
+        let body = self.body();
+        if !body.is_dirty && body.pending.is_none() {
+            return Ok(());
+        }
+        drop(body);
+        let _names = lock(&self.shared.names);
+        self.settle()
+    }
+
+    fn sync(&self) -> Result<()> {
+        let Source::Upper(file) = self.source() else {
+            return Ok(());
+        };
+        let synced = file.sync_all();
+        synced.map_err(|error| self.about(&self.body(), error))?;
+        TreeFile::flush(self)?;
+        let key = self.body().key.clone();
+        match key.and_then(|key| key.parent()) {
+            Some(folder) => self.shared.sync_folder(&folder),
+            None => Ok(()),
+        }
+    }
+
+    fn stat(&self) -> Result<Stat> {
+        let body = self.body();
+        match &body.source {
+            Source::Lower(reader) => Ok(Stat {
+                meta: reader.meta()?,
+                posix: None,
+            }),
+            Source::Upper(file) => {
+                let stat = rustix::fs::fstat(file).map_err(Error::from)?;
+                let writes = body.key.as_ref().map_or(0, |key| self.shared.writes(key));
+                let mut posix = attributes::posix_of(&stat);
+                if body.key.is_none() && body.pending.is_some() {
+                    posix.links = 0;
+                }
+                Ok(Stat {
+                    meta: attributes::meta_of(&stat, writes),
+                    posix: Some(posix),
+                })
+            }
+        }
+    }
+
+    fn change(&self, change: &Change) -> Result<()> {
+        if let Some(size) = change.size {
+            self.resize(size)?;
+        }
+        let rest = Change {
+            size: None,
+            ..*change
+        };
+        if rest == Change::default() {
+            return Ok(());
+        }
+        let Some(file) = self.native(true)? else {
+            return Err(Error::read_only(
+                self.body().key.clone().unwrap_or_default(),
+            ));
+        };
+        let key = self.body().key.clone().unwrap_or_default();
+        attributes::set_open(&*file, &rest).map_err(|error| failed(&key, error))?;
+        self.shared.changed();
+        Ok(())
+    }
+}
+
+fn read_native(file: &File, offset: u64, len: usize) -> std::io::Result<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    let mut read = 0;
+    while let Some(rest) = bytes.get_mut(read..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, offset + read as u64) {
+            Ok(0) => break,
+            Ok(more) => read += more,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.truncate(read);
+    Ok(bytes)
+}
+
+/// Copies what a file holds; its holes stay holes.
+fn copy_data(from: &File, to: &File) -> std::io::Result<()> {
+    let size = from.metadata()?.len();
+    to.set_len(size)?;
+    let mut at = 0;
+    while at < size {
+        let start = match rustix::fs::seek(from, SeekFrom::Data(at)) {
+            Err(Errno::NXIO) => return Ok(()),
+            start => start?,
+        };
+        let end = rustix::fs::seek(from, SeekFrom::Hole(start))?.min(size);
+        at = start;
+        while at < end {
+            let piece = usize::try_from(end - at).unwrap_or(PIECE).min(PIECE);
+            let bytes = read_native(from, at, piece)?;
+            if bytes.is_empty() {
+                return Ok(());
+            }
+            to.write_all_at(&bytes, at)?;
+            at += bytes.len() as u64;
+        }
+    }
+    Ok(())
+}
+
+/// Copies an object of the store: all of one content.
+fn copy_stored(reader: &dyn Reader, to: &File) -> Result<()> {
+    let mut at = 0;
+    loop {
+        let bytes = reader.read_at(at, PIECE)?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        to.write_all_at(&bytes, at)
+            .map_err(|error| Error::os("", error))?;
+        at += bytes.len() as u64;
+    }
+}
+
+fn copy_attributes(from: &File, to: &File) -> rustix::io::Result<()> {
+    let stat = rustix::fs::fstat(from)?;
+    let posix = attributes::posix_of(&stat);
+    let root = rustix::process::geteuid().is_root();
+    let change = Change {
+        mode: Some(posix.mode),
+        uid: root.then_some(posix.uid),
+        gid: root.then_some(posix.gid),
+        ..Change::default()
+    };
+    attributes::set_open(to, &change)?;
+    for name in super::names::attribute_names(from)? {
+        let value = super::names::attribute(from, &name)?;
+        rustix::fs::fsetxattr(
+            to,
+            name.as_slice(),
+            &value.unwrap_or_default(),
+            rustix::fs::XattrFlags::empty(),
+        )?;
+    }
+    Ok(())
+}

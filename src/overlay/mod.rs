@@ -1,0 +1,305 @@
+//! The overlay: a store over a store that can be changed, while the one below stays as it is.
+//!
+//! What is written lies in the upper folder under its key; what is deleted or renamed stands in its journal. A
+//! reader finds the upper folder's files first, then what the store has, unless a whiteout hides it. After a cut
+//! at any point each key has the state before a change or the one after. When changes reach the store is
+//! `changes`' business; what a program may do, the kernel's.
+//!
+//! Locks are taken in this order: `names` (one change of names at a time), a file's own, `state`. None is held
+//! while the store is asked, but for a file's own while its content is copied up.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::sync::Weak;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::time::SystemTime;
+
+use rustix::fs::AtFlags;
+use rustix::fs::Stat as Native;
+
+use crate::error::Error;
+use crate::error::Kind;
+use crate::error::Result;
+use crate::store::Key;
+use crate::store::Meta;
+use crate::store::Store;
+use crate::store::StoreConfig;
+use crate::store::local::Local;
+use crate::store::tree::Change;
+use crate::store::tree::Time;
+
+mod attributes;
+mod journal;
+mod listing;
+mod live;
+mod names;
+mod records;
+mod rename;
+mod stored;
+mod upper;
+
+use journal::Journal;
+use journal::Record;
+use live::Live;
+use records::Records;
+use upper::Upper;
+use upper::failed;
+
+pub use records::Held;
+
+/// How an overlay is opened.
+#[derive(Clone, Debug)]
+pub struct OverlayConfig {
+    /// Owner of folders that the store has no attributes for.
+    pub uid: u32,
+    /// Group of those.
+    pub gid: u32,
+}
+
+/// A store that can be changed, over one that is not touched; clones are the same overlay.
+#[derive(Clone)]
+pub struct Overlay(Arc<Shared>);
+
+/// What all files of an overlay share.
+struct Shared {
+    lower: Arc<dyn Store>,
+    upper: Upper,
+    /// The upper folder's files by their keys, for readers.
+    files: Local,
+    config: OverlayConfig,
+    names: Mutex<()>,
+    state: Mutex<State>,
+    epoch: AtomicU64,
+}
+
+struct State {
+    records: Records,
+    journal: Journal,
+    live: HashMap<Key, Weak<Live>>,
+    /// Counts writes to keys: the clock does not tell all of them apart.
+    writes: HashMap<Key, u64>,
+}
+
+/// What a key is.
+enum Found {
+    /// The upper folder has it.
+    Upper(Native),
+    /// The store has it, under this key.
+    Lower(Key, Meta),
+}
+
+/// Returns what a lock guards; a panic elsewhere leaves it whole, since changes of it are single steps.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A journal is written anew when it is opened beyond this length, in bytes.
+const LONG_JOURNAL: u64 = 1 << 20;
+
+impl Overlay {
+    /// Opens the upper folder at `path` over a store that is shown as `name`; what was cut is put in order.
+    ///
+    /// `Exists` if the folder is in use, `Invalid` if it belongs to another store, `Corrupt` if it is damaged.
+    pub fn open(
+        path: &Path,
+        lower: Arc<dyn Store>,
+        name: &str,
+        config: OverlayConfig,
+    ) -> Result<Overlay> {
+        let upper = Upper::open(path, Some(name))?;
+        let (mut journal, list) = Journal::open(&upper.journal())?;
+        let mut records = Records::default();
+        for record in list {
+            records.apply(record);
+        }
+        recover(&upper, &mut journal, &mut records)?;
+        if journal.length() > LONG_JOURNAL {
+            journal.rewrite(&records.summary())?;
+        }
+        let files = Local::open(&upper.keys(), &StoreConfig::default())?;
+        Ok(Overlay(Arc::new(Shared {
+            lower,
+            upper,
+            files,
+            config,
+            names: Mutex::default(),
+            state: Mutex::new(State {
+                records,
+                journal,
+                live: HashMap::new(),
+                writes: HashMap::new(),
+            }),
+            epoch: AtomicU64::new(1),
+        })))
+    }
+
+    /// Returns where the upper folder is.
+    pub fn path(&self) -> &Path {
+        self.0.upper.path()
+    }
+}
+
+/// Ends what was begun when the program was killed: renames are done, files that were not whole put aside.
+fn recover(upper: &Upper, journal: &mut Journal, records: &mut Records) -> Result<()> {
+    if let Some((from, to, native)) = records.moving() {
+        rename::finish(upper, &from, &to, native)?;
+        journal.append(&[Record::Moved])?;
+        records.apply(Record::Moved);
+    }
+    upper.rescue_pending()?;
+    for key in records.unborn() {
+        upper.rescue_key(&key)?;
+        journal.append(&[Record::Whole(key.clone())])?;
+        records.apply(Record::Whole(key));
+    }
+    Ok(())
+}
+
+impl Shared {
+    /// Writes records down, then holds to them.
+    fn note(&self, list: Vec<Record>) -> Result<()> {
+        if list.is_empty() {
+            return Ok(());
+        }
+        let mut state = lock(&self.state);
+        state.journal.append(&list)?;
+        for record in list {
+            state.records.apply(record);
+        }
+        Ok(())
+    }
+
+    /// Says that something changed: whoever remembers answers asks again.
+    fn changed(&self) {
+        self.epoch.fetch_add(1, Ordering::Release);
+    }
+
+    /// Says that a key's content changed.
+    fn written(&self, key: &Key) {
+        *lock(&self.state).writes.entry(key.clone()).or_default() += 1;
+        self.changed();
+    }
+
+    fn writes(&self, key: &Key) -> u64 {
+        lock(&self.state).writes.get(key).copied().unwrap_or(0)
+    }
+
+    /// Returns which key of the store stands at `key`.
+    fn lower_key(&self, key: &Key) -> Option<Key> {
+        lock(&self.state).records.lower(key)
+    }
+
+    /// Returns what the store has at a key that nothing hides.
+    fn find_lower(&self, key: &Key) -> Result<Option<(Key, Meta)>> {
+        let Some(lower) = self.lower_key(key) else {
+            return Ok(None);
+        };
+        let meta = self.lower.head(&lower)?;
+        Ok(meta.map(|meta| (lower, meta)))
+    }
+
+    /// Returns what a key is; nothing if there is nothing.
+    fn find(&self, key: &Key) -> Result<Option<Found>> {
+        // What is renamed meanwhile may be in neither place when it is looked for.
+        for _ in 0..MOST_LOOKS {
+            let epoch = self.epoch.load(Ordering::Acquire);
+            if let Some(stat) = self.upper.stat(key)? {
+                return Ok(Some(Found::Upper(stat)));
+            }
+            let found = self.find_lower(key)?;
+            if self.epoch.load(Ordering::Acquire) == epoch {
+                return Ok(found.map(|(lower, meta)| Found::Lower(lower, meta)));
+            }
+        }
+        let found = self.find_lower(key)?;
+        Ok(found.map(|(lower, meta)| Found::Lower(lower, meta)))
+    }
+
+    /// Returns the file of a key that is open, if it is.
+    fn live(&self, key: &Key) -> Option<Arc<Live>> {
+        lock(&self.state).live.get(key)?.upgrade()
+    }
+
+    /// Returns the record of what the store held at a key, if there is none yet.
+    fn hold(&self, key: &Key, same: bool) -> Result<Option<Record>> {
+        if lock(&self.state).records.held(key).is_some() {
+            return Ok(None);
+        }
+        let version = self.lower.version(key)?;
+        Ok(Some(Record::Held {
+            key: key.clone(),
+            version,
+            same,
+        }))
+    }
+
+    /// Makes the upper folder's folders above a key, with the attributes that they have in the store.
+    fn make_parents(&self, key: &Key) -> Result<()> {
+        let Some(parent) = key.parent() else {
+            return Ok(());
+        };
+        if parent.is_root() || self.upper.stat(&parent)?.is_some() {
+            return Ok(());
+        }
+        self.make_parents(&parent)?;
+        self.copy_folder(&parent)
+    }
+
+    /// Makes a folder of the store in the upper folder.
+    fn copy_folder(&self, key: &Key) -> Result<()> {
+        let modified = self.find_lower(key)?.map(|(_, meta)| meta.modified);
+        let made = || -> rustix::io::Result<()> {
+            let (folder, name) = self.upper.parent(key)?;
+            match rustix::fs::mkdirat(&folder, name, rustix::fs::Mode::from(0o755)) {
+                Err(rustix::io::Errno::EXIST) => return Ok(()),
+                made => made?,
+            }
+            attributes::set_named(&folder, name, &self.first_change(0o755, modified))
+        };
+        made().map_err(|error| failed(key, error))
+    }
+
+    /// Returns the attributes that something of the store gets in the upper folder.
+    fn first_change(&self, mode: u32, modified: Option<SystemTime>) -> Change {
+        let modified = modified.map(Time::At);
+        let is_root = rustix::process::geteuid().is_root();
+        Change {
+            mode: Some(mode),
+            uid: is_root.then_some(self.config.uid),
+            gid: is_root.then_some(self.config.gid),
+            accessed: modified,
+            modified,
+            ..Change::default()
+        }
+    }
+
+    /// Returns kind, size and version of the upper folder's file of a key.
+    fn meta(&self, key: &Key, stat: &Native) -> Meta {
+        attributes::meta_of(stat, self.writes(key))
+    }
+
+    /// Removes the upper folder's file or folder of a key.
+    fn remove_native(&self, key: &Key, flags: AtFlags) -> Result<()> {
+        let removed = self
+            .upper
+            .parent(key)
+            .and_then(|(folder, name)| rustix::fs::unlinkat(folder, name, flags));
+        removed.map_err(|error| failed(key, error))
+    }
+}
+
+/// How often a key is looked for that is renamed meanwhile.
+const MOST_LOOKS: usize = 8;
+
+/// Says that a path is no directory, or is one.
+fn wrong_kind(key: &Key, is_folder: bool) -> Error {
+    match is_folder {
+        true => Error::new(Kind::IsADirectory, key, "is a directory"),
+        false => Error::new(Kind::NotADirectory, key, "is not a directory"),
+    }
+}

@@ -1,0 +1,274 @@
+//! Renames, of files and of whole folders: nothing is copied.
+//!
+//! What the upper folder has is renamed there; what the store has is shown under its new name by a whiteout that
+//! stands for the old one. Both together are one step: the journal says what is about to happen, and who opens
+//! the folder after a cut ends it.
+
+use rustix::fs::AtFlags;
+use rustix::fs::FileType;
+use rustix::fs::RenameFlags;
+use rustix::io::Errno;
+
+use super::Found;
+use super::Shared;
+use super::journal::Record;
+use super::lock;
+use super::records::joined;
+use super::upper::Upper;
+use super::upper::failed;
+use super::wrong_kind;
+use crate::error::Error;
+use crate::error::Kind;
+use crate::error::Result;
+use crate::store::EntryKind;
+use crate::store::Key;
+use crate::store::tree::Onto;
+use std::sync::Arc;
+
+/// Does in the upper folder what a rename does, as far as it was not done; `native` if the folder has it.
+pub(super) fn finish(upper: &Upper, from: &Key, to: &Key, native: bool) -> Result<()> {
+    if native {
+        return match rename_native(upper, from, to, RenameFlags::empty()) {
+            Err(Errno::NOENT) => Ok(()),
+            done => done.map_err(|error| failed(from, error)),
+        };
+    }
+    let Some(stat) = upper.stat(to)? else {
+        return Ok(());
+    };
+    let flags = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => AtFlags::REMOVEDIR,
+        _ => AtFlags::empty(),
+    };
+    let removed = upper
+        .parent(to)
+        .and_then(|(folder, name)| rustix::fs::unlinkat(folder, name, flags));
+    removed.map_err(|error| failed(to, error))
+}
+
+fn rename_native(
+    upper: &Upper,
+    from: &Key,
+    to: &Key,
+    flags: RenameFlags,
+) -> rustix::io::Result<()> {
+    let (old, old_name) = upper.parent(from)?;
+    let (new, new_name) = upper.parent(to)?;
+    rustix::fs::renameat_with(old, old_name, new, new_name, flags)
+}
+
+impl Shared {
+    /// Gives what is at `from` the name `to`. The names must be locked.
+    pub(super) fn rename(self: &Arc<Self>, from: &Key, to: &Key, onto: Onto) -> Result<()> {
+        let Some(old) = self.find(from)? else {
+            return Err(Error::not_found(from));
+        };
+        let new = self.find(to)?;
+        if self.check_onto(from, to, (&old, new.as_ref()), onto)? {
+            return Ok(());
+        }
+        for live in self.all_live(from) {
+            live.settle()?;
+        }
+        if onto == Onto::Exchange {
+            return self.exchange(from, to);
+        }
+        // A folder or file of the upper folder may have been made by that.
+        let native = self.upper.stat(from)?.is_some();
+        self.make_parents(to)?;
+        let mut records = self.held_by_rename(from, to, native)?;
+        let moves = self.whiteouts_of_rename(from, to)?;
+        let replaces = !native && self.upper.stat(to)?.is_some();
+        let is_one_step = moves.is_empty() && !replaces;
+        records.extend(moves);
+        if !is_one_step {
+            records.push(Record::Move {
+                from: from.clone(),
+                to: to.clone(),
+                native,
+            });
+        }
+        self.note(records)?;
+        finish(&self.upper, from, to, native)?;
+        if !is_one_step {
+            self.note(vec![Record::Moved])?;
+        }
+        self.forget_new_below(from)?;
+        self.follow(from, to);
+        Ok(())
+    }
+
+    /// Checks what has the new name; returns whether there is nothing to do.
+    fn check_onto(
+        self: &Arc<Self>,
+        from: &Key,
+        to: &Key,
+        (old, new): (&Found, Option<&Found>),
+        onto: Onto,
+    ) -> Result<bool> {
+        if from == to {
+            return Ok(onto != Onto::Nothing);
+        }
+        if to.below(from).is_some() || (onto == Onto::Exchange && from.below(to).is_some()) {
+            return Err(Error::invalid(to, "lies in what is renamed"));
+        }
+        let Some(new) = new else {
+            return match onto {
+                Onto::Exchange => Err(Error::not_found(to)),
+                _ => Ok(false),
+            };
+        };
+        match onto {
+            Onto::Nothing => return Err(Error::new(Kind::Exists, to, "is there already")),
+            Onto::Exchange => return Ok(false),
+            Onto::Replace => {}
+        }
+        if let (Found::Upper(old), Found::Upper(new)) = (old, new)
+            && (old.st_dev, old.st_ino) == (new.st_dev, new.st_ino)
+        {
+            return Ok(true);
+        }
+        match (self.is_folder(old), self.is_folder(new)) {
+            (false, true) => Err(wrong_kind(to, true)),
+            (true, false) => Err(wrong_kind(to, false)),
+            (true, true) => self.check_empty(to).map(|()| false),
+            (false, false) => Ok(false),
+        }
+    }
+
+    fn is_folder(&self, found: &Found) -> bool {
+        match found {
+            Found::Upper(stat) => FileType::from_raw_mode(stat.st_mode) == FileType::Directory,
+            Found::Lower(_, meta) => meta.kind == EntryKind::Directory,
+        }
+    }
+
+    /// Returns the records of what the store holds where files will be from now on.
+    fn held_by_rename(&self, from: &Key, to: &Key, native: bool) -> Result<Vec<Record>> {
+        let mut records = Vec::new();
+        for key in [from, to] {
+            if self.find_lower(key)?.is_some() || (native && key == to) {
+                records.extend(self.hold_file(key)?);
+            }
+        }
+        let below = lock(&self.state).records.all_held(from);
+        for (key, _) in below {
+            if let Some(rest) = key.below(from).filter(|rest| !rest.is_root()) {
+                records.extend(self.hold_file(&joined(to, &rest))?);
+            }
+        }
+        Ok(records)
+    }
+
+    /// Like `hold`, for what is no folder of the upper folder.
+    fn hold_file(&self, key: &Key) -> Result<Option<Record>> {
+        let stat = self.upper.stat(key)?;
+        let is_folder = |mode| FileType::from_raw_mode(mode) == FileType::Directory;
+        match stat.is_some_and(|stat| is_folder(stat.st_mode)) {
+            true => Ok(None),
+            false => self.hold(key, false),
+        }
+    }
+
+    /// Returns the changes of whiteouts: what the store has at `from` stands at `to` from now on.
+    fn whiteouts_of_rename(&self, from: &Key, to: &Key) -> Result<Vec<Record>> {
+        let lower = self.find_lower(from)?.map(|(lower, _)| lower);
+        let hides = self.find_lower(to)?.is_some();
+        let state = lock(&self.state);
+        let below_to = state.records.whiteouts(to);
+        let below_from = state.records.whiteouts(from);
+        drop(state);
+        let white = |key: Key, of| Record::White { key, of };
+        let mut list: Vec<Record> = Vec::new();
+        let is_folder = self.is_upper_folder(from)?;
+        let moves = lower.is_some() || below_from.iter().any(|(key, _)| key != from);
+        if moves || (is_folder && (hides || !below_to.is_empty())) {
+            list.extend(below_to.into_iter().map(|(key, _)| Record::Show(key)));
+            list.push(white(to.clone(), lower.clone()));
+        }
+        for (key, of) in below_from {
+            let Some(rest) = key.below(from).filter(|rest| !rest.is_root()) else {
+                continue;
+            };
+            list.push(Record::Show(key));
+            list.push(white(joined(to, &rest), of));
+        }
+        if lower.is_some() {
+            list.push(white(from.clone(), None));
+        }
+        Ok(list)
+    }
+
+    fn is_upper_folder(&self, key: &Key) -> Result<bool> {
+        let stat = self.upper.stat(key)?;
+        Ok(stat.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory))
+    }
+
+    /// Gives two files or folders of the upper folder each other's name.
+    fn exchange(self: &Arc<Self>, from: &Key, to: &Key) -> Result<()> {
+        for key in [from, to] {
+            if self.find_lower(key)?.is_some() && self.is_folder_anywhere(key)? {
+                let why = "folders of the store cannot be exchanged";
+                return Err(Error::invalid(key, why));
+            }
+            if self.upper.stat(key)?.is_none() {
+                self.copy_up(key)?;
+            }
+            for live in self.all_live(key) {
+                live.settle()?;
+            }
+        }
+        let mut records = self.held_by_rename(from, to, true)?;
+        records.extend(self.held_by_rename(to, from, true)?);
+        self.note(records)?;
+        rename_native(&self.upper, from, to, RenameFlags::EXCHANGE)
+            .map_err(|error| failed(from, error))?;
+        let (first, second) = (self.all_live(from), self.all_live(to));
+        self.list_again(first, from, to);
+        self.list_again(second, to, from);
+        Ok(())
+    }
+
+    fn is_folder_anywhere(&self, key: &Key) -> Result<bool> {
+        Ok(self.find(key)?.is_some_and(|found| self.is_folder(&found)))
+    }
+
+    /// Has what is open follow a rename; what was at `to` has no name any more.
+    fn follow(&self, from: &Key, to: &Key) {
+        if let Some(live) = self.live(to) {
+            live.lose_name();
+        }
+        let moved = self.all_live(from);
+        self.list_again(moved, from, to);
+        self.written(to);
+        self.written(from);
+    }
+
+    fn list_again(&self, lives: Vec<Arc<super::Live>>, from: &Key, to: &Key) {
+        for live in &lives {
+            let Some(rest) = live.key().and_then(|key| key.below(from)) else {
+                continue;
+            };
+            let key = joined(to, &rest);
+            let mut state = lock(&self.state);
+            let old = joined(from, &rest);
+            let is_listed = |found: &std::sync::Weak<super::Live>| {
+                std::ptr::eq(found.as_ptr(), Arc::as_ptr(live))
+            };
+            if state.live.get(&old).is_some_and(is_listed) {
+                state.live.remove(&old);
+            }
+            state.live.insert(key.clone(), Arc::downgrade(live));
+            drop(state);
+            live.set_key(key);
+        }
+    }
+
+    /// Forgets keys below a folder that was made and renamed: the store never had them.
+    fn forget_new_below(&self, from: &Key) -> Result<()> {
+        let held = lock(&self.state).records.all_held(from);
+        let new = held.into_iter();
+        let new = new.filter(|(_, held)| held.version.is_none());
+        self.note(new.map(|(key, _)| Record::Let(key)).collect())
+    }
+}

@@ -1,0 +1,281 @@
+//! The overlay as a store: what the upper folder has, then what the store below has and nothing hides.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::AtFlags;
+use rustix::fs::FileType;
+
+use super::Found;
+use super::Overlay;
+use super::listing;
+use super::lock;
+use super::upper::failed;
+use crate::error::Error;
+use crate::error::Kind;
+use crate::error::Result;
+use crate::store::Body;
+use crate::store::ByteRange;
+use crate::store::Condition;
+use crate::store::EntryKind;
+use crate::store::Key;
+use crate::store::Listing;
+use crate::store::Meta;
+use crate::store::Object;
+use crate::store::Reader;
+use crate::store::Stamp;
+use crate::store::Store;
+use crate::store::Tree;
+
+impl Overlay {
+    /// Reads part of an object of the upper folder, of one content.
+    fn object(
+        &self,
+        key: &Key,
+        span: impl Fn(u64) -> Result<std::ops::Range<u64>>,
+    ) -> Result<Option<Object>> {
+        let reader = match Store::open(self, key) {
+            Err(error) if matches!(error.kind(), Kind::NotFound | Kind::IsADirectory) => {
+                return Ok(None);
+            }
+            reader => reader?,
+        };
+        for _ in 0..MOST_READS {
+            let meta = reader.meta()?;
+            let span = span(meta.size)?;
+            let length = usize::try_from(span.end - span.start)
+                .map_err(|error| Error::too_large(key, error))?;
+            let bytes = reader.read_at(span.start, length)?;
+            if reader.meta()?.version == meta.version {
+                return Ok(Some(Object {
+                    bytes,
+                    size: meta.size,
+                    version: meta.version,
+                    modified: Some(meta.modified),
+                }));
+            }
+        }
+        let why = "is written each time it is read";
+        Err(Error::new(Kind::Changed, key, why))
+    }
+
+    /// Returns which key of the store has the object at `key`, if the store and not the upper folder has it.
+    fn below(&self, key: &Key) -> Result<Option<Key>> {
+        match self.0.upper.stat(key)? {
+            Some(_) => Ok(None),
+            None => Ok(self.0.lower_key(key)),
+        }
+    }
+}
+
+/// How often an object is read that is written meanwhile.
+const MOST_READS: usize = 4;
+
+impl Store for Overlay {
+    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+        if let Some(lower) = self.below(key)? {
+            return self.0.lower.get(&lower, limit);
+        }
+        self.object(key, |size| match size > limit {
+            true => {
+                let why = format!("{size} bytes, at most {limit} are read");
+                Err(Error::too_large(key, why))
+            }
+            false => Ok(0..size),
+        })
+    }
+
+    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
+        if let Some(lower) = self.below(key)? {
+            return self.0.lower.get_range(&lower, range);
+        }
+        self.object(key, |size| Ok(range.within(size)))
+    }
+
+    fn head(&self, key: &Key) -> Result<Option<Meta>> {
+        Ok(Tree::stat(self, key)?.map(|stat| stat.meta))
+    }
+
+    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
+        if let Some(stat) = self.0.upper.stat(key)?
+            && FileType::from_raw_mode(stat.st_mode) == FileType::Symlink
+        {
+            return self.0.files.open(key);
+        }
+        Ok(self.0.open_live(key)?)
+    }
+
+    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+        listing::open(&self.0, prefix)
+    }
+
+    fn ask_ahead(&self, keys: &[Key]) {
+        let state = lock(&self.0.state);
+        let keys: Vec<Key> = keys
+            .iter()
+            .filter_map(|key| state.records.lower(key))
+            .collect();
+        drop(state);
+        self.0.lower.ask_ahead(&keys);
+    }
+
+    fn lists(&self) -> bool {
+        self.0.lower.lists()
+    }
+
+    fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
+        match self.0.find(key)? {
+            None => Err(Error::not_found(key)),
+            Some(Found::Lower(lower, _)) => self.0.lower.read_link(&lower),
+            Some(Found::Upper(_)) => {
+                let target =
+                    self.0.upper.parent(key).and_then(|(folder, name)| {
+                        rustix::fs::readlinkat(folder, name, Vec::new())
+                    });
+                let target = target.map_err(|error| failed(key, error))?;
+                Ok(target.into_bytes())
+            }
+        }
+    }
+
+    fn freshness(&self) -> Duration {
+        self.0.lower.freshness()
+    }
+
+    fn epoch(&self) -> u64 {
+        let own = self.0.epoch.load(std::sync::atomic::Ordering::Acquire);
+        own + self.0.lower.epoch()
+    }
+
+    fn stamp(&self, key: &Key) -> Result<Option<Stamp>> {
+        let meta = self.head(key)?;
+        let meta = meta.filter(|meta| meta.kind == EntryKind::File);
+        Ok(meta.map(|meta| stamp_of(&meta)))
+    }
+
+    fn put(&self, key: &Key, body: Body<'_>, condition: &Condition) -> Result<Stamp> {
+        let _names = lock(&self.0.names);
+        condition.check(key, self.stamp(key)?.as_ref())?;
+        self.0.replace(key, body)?;
+        let stamp = self.stamp(key)?;
+        stamp.ok_or_else(|| Error::not_found(key))
+    }
+
+    fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
+        let _names = lock(&self.0.names);
+        condition.check(key, self.stamp(key)?.as_ref())?;
+        match self.0.find(key)? {
+            Some(_) => self.0.remove_name(key),
+            None => Ok(()),
+        }
+    }
+
+    fn erase_folder(&self, prefix: &Key) -> Result<()> {
+        match self.remove_folder(prefix) {
+            Err(error) if matches!(error.kind(), Kind::NotFound | Kind::NotEmpty) => Ok(()),
+            done => done,
+        }
+    }
+
+    fn tree(&self) -> Option<Arc<dyn Tree>> {
+        Some(Arc::new(self.clone()))
+    }
+}
+
+fn stamp_of(meta: &Meta) -> Stamp {
+    Stamp {
+        text: format!("{:016x}", meta.version.0),
+        version: meta.version,
+    }
+}
+
+impl super::Shared {
+    /// Puts an object in the place of what has a key. The names must be locked.
+    fn replace(self: &Arc<Self>, key: &Key, body: Body<'_>) -> Result<()> {
+        if let Some(found) = self.find(key)? {
+            let kind = match &found {
+                Found::Upper(stat) => self.meta(key, stat).kind,
+                Found::Lower(_, meta) => meta.kind,
+            };
+            if kind == EntryKind::Directory {
+                return Err(super::wrong_kind(key, true));
+            }
+        }
+        let (name, file) = self.upper.begin(key).map_err(|error| failed(key, error))?;
+        let filled = self.fill_object(key, body, &file);
+        if let Err(error) = filled.and_then(|()| self.give_key(key, &name)) {
+            self.upper.drop_pending(&name);
+            return Err(error.about(key));
+        }
+        if let Some(live) = self.live(key) {
+            live.lose_name();
+            lock(&self.state).live.remove(key);
+        }
+        self.written(key);
+        Ok(())
+    }
+
+    fn fill_object(&self, key: &Key, body: Body<'_>, file: &std::fs::File) -> Result<()> {
+        use std::os::unix::fs::FileExt;
+        match body {
+            Body::Bytes(bytes) => file
+                .write_all_at(bytes, 0)
+                .map_err(|error| Error::os("", error))?,
+            Body::File(from, length) => {
+                let copied = std::io::copy(&mut std::io::Read::take(from, length), &mut &*file);
+                copied.map_err(|error| Error::os("", error))?;
+            }
+        }
+        let mode = self.upper.stat(key)?.map_or(0o644, |stat| stat.st_mode);
+        let change = self.first_change(mode, None);
+        super::attributes::set_open(file, &change).map_err(Error::from)
+    }
+
+    fn give_key(&self, key: &Key, pending: &str) -> Result<()> {
+        let held = self.hold(key, false)?;
+        self.make_parents(key)?;
+        self.note(held.into_iter().collect())?;
+        self.upper
+            .publish(pending, key)
+            .map_err(|error| failed(key, error))
+    }
+
+    /// Removes a file's name. The names must be locked.
+    pub(super) fn remove_name(&self, key: &Key) -> Result<()> {
+        use super::journal::Record;
+        let upper = self.upper.stat(key)?;
+        let mut records = Vec::new();
+        if self.find_lower(key)?.is_some() {
+            records.extend(self.hold(key, false)?);
+            let (key, of) = (key.clone(), None);
+            records.push(Record::White { key, of });
+        }
+        self.note(records)?;
+        if upper.is_some() {
+            self.remove_native(key, AtFlags::empty())?;
+        }
+        self.forget_new(key)?;
+        if let Some(live) = self.live(key) {
+            live.lose_name();
+            lock(&self.state).live.remove(key);
+        }
+        self.written(key);
+        Ok(())
+    }
+
+    /// Forgets a file that was made and is gone again: the store never had it.
+    pub(super) fn forget_new(&self, key: &Key) -> Result<()> {
+        use super::journal::Record;
+        let state = lock(&self.state);
+        let mut records = Vec::new();
+        if state.records.is_born(key) {
+            records.push(Record::Whole(key.clone()));
+        }
+        let held = state.records.held(key);
+        if held.is_some_and(|held| held.version.is_none()) {
+            records.push(Record::Let(key.clone()));
+        }
+        drop(state);
+        self.note(records)
+    }
+}

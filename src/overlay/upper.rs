@@ -1,0 +1,352 @@
+//! The upper folder on disk: an ordinary directory that a person can read.
+//!
+//! `keys/` has what was written, under its key; `pending/` what is being written; `rescued/` what was being
+//! written when the program was killed. It belongs to one store and is open in one process at a time. Every
+//! path is resolved beneath `keys/` without following a link, so that nothing leads outside.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+
+use rustix::fs::AtFlags;
+use rustix::fs::FlockOperation;
+use rustix::fs::Mode;
+use rustix::fs::OFlags;
+use rustix::fs::ResolveFlags;
+use rustix::fs::Stat;
+use rustix::io::Errno;
+use serde_json::Value;
+use serde_json::json;
+
+use crate::error::Error;
+use crate::error::Kind;
+use crate::error::Result;
+use crate::store::Key;
+
+/// An upper folder, open and locked.
+pub(super) struct Upper {
+    path: PathBuf,
+    keys: OwnedFd,
+    pending: OwnedFd,
+    last_pending: AtomicU64,
+    _lock: File,
+}
+
+const KEYS: &str = "keys";
+const PENDING: &str = "pending";
+const RESCUED: &str = "rescued";
+const JOURNAL: &str = "journal";
+const IDENTITY: &str = "zarrfs.json";
+const LOCK: &str = "lock";
+
+/// The form of upper folders that is written and read.
+const FORM: u64 = 1;
+
+const README: &str = "\
+This folder holds changes of a Zarr store that are not in the store yet.
+`zarrfs mount STORE DIR --cow THIS-FOLDER` shows the store with them.
+
+    zarrfs.json   which store they belong to
+    keys/         every key that was written, as a file under its name
+    journal       what was deleted or renamed, and what the store held before
+    pending/      files that are being written at this moment
+    rescued/      files that were being written when zarrfs was killed
+
+`zarrfs status`, `diff`, `commit` and `discard` work on this folder. Look at
+everything; change it by them, or through the mount.
+";
+
+impl Upper {
+    /// Opens the upper folder at `path` of the store that is shown as `store`, made if it is not there or empty.
+    ///
+    /// `Exists` if another process has it open, `Invalid` if it belongs to another store or is no such folder.
+    pub(super) fn open(path: &Path, store: Option<&str>) -> Result<Upper> {
+        let failed = |error: std::io::Error| Error::os(path.display(), error);
+        let is_new = !path.join(IDENTITY).exists();
+        if is_new && store.is_none() {
+            let why = "is no folder of changes: it has no zarrfs.json";
+            return Err(Error::new(Kind::NotFound, path.display(), why));
+        }
+        if is_new {
+            check_empty(path)?;
+            fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(path)
+                .map_err(failed)?;
+        }
+        let path = path.canonicalize().map_err(failed)?;
+        let lock = lock(&path)?;
+        match store {
+            Some(store) if is_new => furnish(&path, store).map_err(failed)?,
+            _ => {}
+        }
+        let found = belongs_to(&path)?;
+        if let Some(store) = store.filter(|store| *store != found) {
+            let why = format!("holds changes of {found}, not of {store}");
+            return Err(Error::invalid(path.display(), why));
+        }
+        Ok(Upper {
+            keys: folder(&path.join(KEYS))?,
+            pending: folder(&path.join(PENDING))?,
+            last_pending: AtomicU64::new(0),
+            _lock: lock,
+            path,
+        })
+    }
+
+    /// Returns where the folder is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns where the journal is.
+    pub(super) fn journal(&self) -> PathBuf {
+        self.path.join(JOURNAL)
+    }
+
+    /// Returns where the folder of keys is.
+    pub(super) fn keys(&self) -> PathBuf {
+        self.path.join(KEYS)
+    }
+
+    /// Opens the folder that holds a key, and returns the key's name in it.
+    pub(super) fn parent<'a>(&self, key: &'a Key) -> rustix::io::Result<(OwnedFd, &'a OsStr)> {
+        let Some(parent) = key.parent() else {
+            return Ok((
+                self.keys.try_clone().map_err(|_| Errno::MFILE)?,
+                OsStr::new("."),
+            ));
+        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        Ok((
+            self.open_key(&parent, flags)?,
+            OsStr::from_bytes(key.name()),
+        ))
+    }
+
+    /// Opens what has a key; no link is followed.
+    pub(super) fn open_key(&self, key: &Key, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        let path = match key.is_root() {
+            true => OsStr::new("."),
+            false => OsStr::from_bytes(key.as_bytes()),
+        };
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        let flags = flags | OFlags::CLOEXEC;
+        rustix::fs::openat2(&self.keys, path, flags, Mode::empty(), resolve)
+    }
+
+    /// Returns what has a key; nothing if there is nothing.
+    pub(super) fn stat(&self, key: &Key) -> Result<Option<Stat>> {
+        let found = self
+            .parent(key)
+            .and_then(|(folder, name)| rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW));
+        match found {
+            Ok(stat) => Ok(Some(stat)),
+            // Where a link stands in the way, its target has another path.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+            Err(error) => Err(failed(key, error)),
+        }
+    }
+
+    /// Makes a file that has no key yet; returns its name in `pending`.
+    pub(super) fn begin(&self, key: &Key) -> rustix::io::Result<(String, File)> {
+        let number = self.last_pending.fetch_add(1, Ordering::Relaxed) + 1;
+        let name = format!("{number}-{}", readable(key));
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let fd = rustix::fs::openat(&self.pending, &name, flags, mode)?;
+        Ok((name, File::from(fd)))
+    }
+
+    /// Gives a pending file its key, in one step.
+    pub(super) fn publish(&self, pending: &str, key: &Key) -> rustix::io::Result<()> {
+        let (folder, name) = self.parent(key)?;
+        rustix::fs::renameat(&self.pending, pending, folder, name)
+    }
+
+    /// Throws a pending file away.
+    pub(super) fn drop_pending(&self, pending: &str) {
+        let gone = rustix::fs::unlinkat(&self.pending, pending, AtFlags::empty());
+        if let Err(error) = gone {
+            log::debug!("pending/{pending}: {error}");
+        }
+    }
+
+    /// Keeps what was being written when the program was killed where a person finds it.
+    pub(super) fn rescue_pending(&self) -> Result<()> {
+        let folder = self.path.join(PENDING);
+        let failed = |error| Error::os(folder.display(), error);
+        for entry in fs::read_dir(&folder).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            self.rescue(&entry.path(), &entry.file_name())?;
+        }
+        Ok(())
+    }
+
+    /// Moves the file of a key that was not whole out of the keys.
+    pub(super) fn rescue_key(&self, key: &Key) -> Result<()> {
+        let path = self.keys().join(OsStr::from_bytes(key.as_bytes()));
+        self.rescue(&path, OsStr::new(&readable(key)))
+    }
+
+    fn rescue(&self, from: &Path, name: &OsStr) -> Result<()> {
+        let failed = |error| Error::os(from.display(), error);
+        let empty = match fs::symlink_metadata(from) {
+            Ok(found) => found.len() == 0,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(failed(error)),
+        };
+        if empty {
+            return fs::remove_file(from).map_err(failed);
+        }
+        let rescued = self.path.join(RESCUED);
+        fs::create_dir_all(&rescued).map_err(failed)?;
+        let free = (0..).map(|number| {
+            let mut name = name.to_os_string();
+            name.push(format!("~{number}"));
+            rescued.join(name)
+        });
+        for to in free {
+            if to.symlink_metadata().is_err() {
+                log::warn!("what was being written is kept as {}", to.display());
+                return fs::rename(from, &to).map_err(failed);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The most letters of a key in the name of a file beside the keys.
+const SHOWN: usize = 60;
+
+/// Returns the end of a key as a part of a file's name.
+fn readable(key: &Key) -> String {
+    let text = String::from_utf8_lossy(key.as_bytes()).replace('/', "+");
+    let skipped = text.chars().count().saturating_sub(SHOWN);
+    text.chars().skip(skipped).collect()
+}
+
+fn folder(path: &Path) -> Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty()).map_err(|error| Error::os(path.display(), error))
+}
+
+/// Says `NotEmpty` for a folder that holds something and is no upper folder.
+fn check_empty(path: &Path) -> Result<()> {
+    let mut names = match fs::read_dir(path) {
+        Ok(names) => names,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(Error::os(path.display(), error)),
+    };
+    // One that was begun and cut has at most these.
+    let begun = [README_NAME, LOCK, KEYS, PENDING, JOURNAL];
+    let strange = names.any(|entry| {
+        entry.is_ok_and(|entry| !begun.iter().any(|name| entry.file_name() == **name))
+    });
+    match strange {
+        false => Ok(()),
+        true => {
+            let why = "holds something, and is no folder of changes: expected an empty one";
+            Err(Error::new(Kind::NotEmpty, path.display(), why))
+        }
+    }
+}
+
+const README_NAME: &str = "README";
+
+fn lock(path: &Path) -> Result<File> {
+    let name = path.join(LOCK);
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&name)
+        .map_err(|error| Error::os(name.display(), error))?;
+    match rustix::fs::flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(Errno::WOULDBLOCK) => {
+            let why = "is in use by another mount or command";
+            Err(Error::new(Kind::Exists, path.display(), why))
+        }
+        Err(error) => Err(Error::os(name.display(), error)),
+    }
+}
+
+/// Makes what an upper folder has; what says that it is one comes last.
+fn furnish(path: &Path, store: &str) -> std::io::Result<()> {
+    for name in [KEYS, PENDING] {
+        fs::create_dir_all(path.join(name))?;
+    }
+    fs::write(path.join(README_NAME), README)?;
+    let identity = json!({ "zarrfs": FORM, "store": store });
+    let arriving = path.join("zarrfs.json.new");
+    fs::write(&arriving, format!("{identity:#}\n"))?;
+    File::open(&arriving)?.sync_all()?;
+    fs::rename(arriving, path.join(IDENTITY))
+}
+
+/// Returns the store whose changes a folder holds.
+pub(super) fn belongs_to(path: &Path) -> Result<String> {
+    let name = path.join(IDENTITY);
+    let text = fs::read_to_string(&name).map_err(|error| Error::os(name.display(), error))?;
+    let value: Value =
+        serde_json::from_str(&text).map_err(|error| Error::corrupt(name.display(), error))?;
+    if value.get("zarrfs").and_then(Value::as_u64) != Some(FORM) {
+        let why = format!("expected a folder of changes of form {FORM}");
+        return Err(Error::unsupported(name.display(), why));
+    }
+    match value.get("store").and_then(Value::as_str) {
+        Some(store) => Ok(store.to_string()),
+        None => Err(Error::corrupt(
+            name.display(),
+            "expected the name of a store",
+        )),
+    }
+}
+
+/// Returns an error of the kernel about a key.
+pub(super) fn failed(key: &Key, error: Errno) -> Error {
+    match error {
+        Errno::PERM => Error::new(Kind::NotPermitted, key, "is not permitted"),
+        error => Error::os(key, error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_belongs_to_one_store_and_one_process() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("upper");
+        let open = Upper::open(&path, Some("s3://a/b")).unwrap();
+        let second = Upper::open(&path, Some("s3://a/b")).err().unwrap();
+        assert_eq!(second.kind(), Kind::Exists);
+        drop(open);
+        let other = Upper::open(&path, Some("s3://a/c")).err().unwrap();
+        assert_eq!(other.kind(), Kind::Invalid);
+        assert!(other.to_string().contains("s3://a/b"), "{other}");
+        Upper::open(&path, None).unwrap();
+        assert!(path.join("README").exists());
+    }
+
+    #[test]
+    fn a_folder_of_something_else_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("mine"), "").unwrap();
+        let error = Upper::open(folder.path(), Some("x")).err().unwrap();
+        assert_eq!(error.kind(), Kind::NotEmpty);
+        let error = Upper::open(&folder.path().join("none"), None).err();
+        assert!(error.is_some());
+    }
+}
