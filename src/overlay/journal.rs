@@ -34,6 +34,8 @@ pub(super) enum Record {
         version: Option<Version>,
         same: bool,
     },
+    /// What the upper folder has of a key is in the store now, under this version.
+    Sent { key: Key, version: Version },
     /// A key is as in the store again.
     Let(Key),
     /// The store's key and what lies below it are hidden, or stand for those of another key.
@@ -194,11 +196,19 @@ fn key_of(value: Option<&Value>) -> Option<Key> {
     Key::new(bytes).ok()
 }
 
+fn version_of(value: &Value) -> Option<Version> {
+    let digits = u64::from_str_radix(value.as_str()?, 16);
+    Some(Version(digits.ok()?))
+}
+
 fn to_json(record: &Record) -> Value {
     match record {
         Record::Held { key, version, same } => {
             let version = version.map(|version| format!("{:016x}", version.0));
             json!({"held": spelled(key), "version": version, "same": same})
+        }
+        Record::Sent { key, version } => {
+            json!({"sent": spelled(key), "version": format!("{:016x}", version.0)})
         }
         Record::Let(key) => json!({"let": spelled(key)}),
         Record::White { key, of } => {
@@ -223,9 +233,13 @@ fn from_json(value: &Value) -> Option<Record> {
             key: key()?,
             version: match members.get("version")? {
                 Value::Null => None,
-                version => Some(Version(u64::from_str_radix(version.as_str()?, 16).ok()?)),
+                version => Some(version_of(version)?),
             },
             same: members.get("same")?.as_bool()?,
+        },
+        "sent" => Record::Sent {
+            key: key()?,
+            version: version_of(members.get("version")?)?,
         },
         "let" => Record::Let(key()?),
         "white" => Record::White {
@@ -264,6 +278,10 @@ mod tests {
                 key: key(b"b"),
                 version: None,
                 same: false,
+            },
+            Record::Sent {
+                key: key(b"b"),
+                version: Version(5),
             },
             Record::Let(key(b"b")),
             Record::White {

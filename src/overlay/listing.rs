@@ -67,7 +67,7 @@ impl Shared {
     }
 
     /// Returns the names and kinds that the upper folder has in a directory.
-    fn upper_names(&self, prefix: &Key) -> Result<Vec<(Vec<u8>, EntryKind)>> {
+    pub(super) fn upper_names(&self, prefix: &Key) -> Result<Vec<(Vec<u8>, EntryKind)>> {
         use rustix::fs::OFlags;
         let fd = match self
             .upper

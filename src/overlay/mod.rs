@@ -34,6 +34,9 @@ use crate::store::tree::Change;
 use crate::store::tree::Time;
 
 mod attributes;
+pub mod changes;
+pub mod commit;
+mod discard;
 mod journal;
 mod listing;
 mod live;
@@ -73,6 +76,8 @@ struct Shared {
     files: Local,
     config: OverlayConfig,
     names: Mutex<()>,
+    /// One commit at a time.
+    committing: Mutex<()>,
     state: Mutex<State>,
     epoch: AtomicU64,
 }
@@ -128,6 +133,7 @@ impl Overlay {
             files,
             config,
             names: Mutex::default(),
+            committing: Mutex::default(),
             state: Mutex::new(State {
                 records,
                 journal,

@@ -20,6 +20,8 @@ pub struct Held {
     pub version: Option<Version>,
     /// The upper folder's content is still the store's: only attributes were changed.
     pub same: bool,
+    /// It was committed: the upper folder need not have it any more.
+    pub sent: bool,
 }
 
 /// All that the records say.
@@ -36,8 +38,23 @@ impl Records {
     pub(super) fn apply(&mut self, record: Record) {
         match record {
             Record::Held { key, version, same } => {
-                let held = self.held.entry(key).or_insert(Held { version, same });
+                let sent = false;
+                let new = Held {
+                    version,
+                    same,
+                    sent,
+                };
+                let held = self.held.entry(key).or_insert(new);
                 held.same &= same;
+                held.sent &= same;
+            }
+            Record::Sent { key, version } => {
+                let held = Held {
+                    version: Some(version),
+                    same: true,
+                    sent: true,
+                };
+                self.held.insert(key, held);
             }
             Record::Let(key) => {
                 self.held.remove(&key);
@@ -61,10 +78,12 @@ impl Records {
 
     /// Returns the records that say the same as all that were taken in.
     pub(super) fn summary(&self) -> Vec<Record> {
-        let held = self.held.iter().map(|(key, held)| Record::Held {
-            key: key.clone(),
-            version: held.version,
-            same: held.same,
+        let held = self.held.iter().map(|(key, held)| {
+            let (key, version, same) = (key.clone(), held.version, held.same);
+            match (held.sent, version) {
+                (true, Some(version)) => Record::Sent { key, version },
+                _ => Record::Held { key, version, same },
+            }
         });
         let white = self.white.iter().map(|(key, of)| Record::White {
             key: key.clone(),

@@ -238,6 +238,7 @@ impl Shared {
         if let Some(live) = self.live(to) {
             live.lose_name();
         }
+        lock(&self.state).live.remove(to);
         let moved = self.all_live(from);
         self.list_again(moved, from, to);
         self.written(to);

@@ -1,0 +1,194 @@
+//! What the upper folder would change in the store: keys to put, keys to erase, and what no key can hold.
+//!
+//! Only what is whole counts: files that are being written are left for later. Nothing is changed here.
+
+use std::collections::BTreeMap;
+use std::collections::HashSet;
+
+use rustix::fs::FileType;
+
+use super::Held;
+use super::Overlay;
+use super::Shared;
+use super::lock;
+use super::records::joined;
+use crate::error::Kind;
+use crate::error::Result;
+use crate::store::EntryKind;
+use crate::store::Key;
+use crate::store::Store;
+use crate::store::Version;
+
+/// What happens to a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// It gets the upper folder's content, of so many bytes.
+    Put(u64),
+    /// It gets what the store has under another key.
+    Copy(Key),
+    /// It is removed.
+    Erase,
+}
+
+/// A key that changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The key.
+    pub key: Key,
+    /// What happens to it.
+    pub what: What,
+    /// What the store held when it was first changed; unknown if that was never seen.
+    pub held: Option<Option<Version>>,
+}
+
+impl Change {
+    /// Whether the store did not have the key.
+    pub fn is_new(&self) -> bool {
+        self.held == Some(None)
+    }
+}
+
+/// Everything that the upper folder has for the store.
+#[derive(Clone, Debug, Default)]
+pub struct Changes {
+    /// Keys, in order.
+    pub keys: Vec<Change>,
+    /// What stays in the upper folder, and why.
+    pub kept: Vec<(Key, &'static str)>,
+}
+
+impl Overlay {
+    /// Returns what differs from the store. Names of the store are listed where something was renamed or whole
+    /// folders were removed; `Unsupported` if the store cannot do that.
+    pub fn changes(&self) -> Result<Changes> {
+        let mut found = Changes::default();
+        let mut keys: BTreeMap<Key, Change> = BTreeMap::new();
+        self.0
+            .upper_changes(&Key::root(), &mut keys, &mut found.kept)?;
+        for (at, of) in lock(&self.0.state).records.whiteouts(&Key::root()) {
+            self.0.hidden_changes(&at, &mut keys)?;
+            if let Some(of) = of {
+                self.0.moved_changes(&at, &of, &mut keys)?;
+            }
+        }
+        found.keys = keys.into_values().collect();
+        Ok(found)
+    }
+}
+
+impl Shared {
+    pub(super) fn known(&self, key: &Key) -> Option<Held> {
+        lock(&self.state).records.held(key)
+    }
+
+    /// Adds the files that the upper folder has in a folder and below.
+    fn upper_changes(
+        &self,
+        folder: &Key,
+        keys: &mut BTreeMap<Key, Change>,
+        kept: &mut Vec<(Key, &'static str)>,
+    ) -> Result<()> {
+        let names = self.upper_names(folder)?;
+        if names.is_empty() && !folder.is_root() && self.find_lower(folder)?.is_none() {
+            kept.push((folder.clone(), "an empty folder"));
+        }
+        for (name, kind) in names {
+            let key = folder.child(&name)?;
+            match kind {
+                EntryKind::Directory => self.upper_changes(&key, keys, kept)?,
+                EntryKind::Link => kept.push((key, "a symbolic link")),
+                EntryKind::Pipe | EntryKind::Socket => kept.push((key, "a pipe or socket")),
+                EntryKind::File => {
+                    let known = self.known(&key);
+                    let is_born = lock(&self.state).records.is_born(&key);
+                    match known {
+                        _ if is_born => kept.push((key, "a file that is being written")),
+                        Some(held) if held.sent => {}
+                        Some(held) if held.same => kept.push((key, "owner, mode or times")),
+                        known => {
+                            if let Some(change) = self.put(key, known)? {
+                                keys.insert(change.key.clone(), change);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&self, key: Key, known: Option<Held>) -> Result<Option<Change>> {
+        let Some(stat) = self.upper.stat(&key)? else {
+            return Ok(None);
+        };
+        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        Ok(is_file.then(|| Change {
+            key,
+            what: What::Put(u64::try_from(stat.st_size).unwrap_or(0)),
+            held: known.map(|held| held.version),
+        }))
+    }
+
+    /// Adds the store's keys that a whiteout hides.
+    fn hidden_changes(&self, at: &Key, keys: &mut BTreeMap<Key, Change>) -> Result<()> {
+        for key in stored_below(&*self.lower, at)? {
+            let shown = self.lower_key(&key);
+            if shown.is_some() || keys.contains_key(&key) || self.upper.stat(&key)?.is_some() {
+                continue;
+            }
+            let held = self.known(&key).map(|held| held.version);
+            let what = What::Erase;
+            keys.insert(key.clone(), Change { key, what, held });
+        }
+        Ok(())
+    }
+
+    /// Adds the keys that show what the store has under others.
+    fn moved_changes(&self, at: &Key, of: &Key, keys: &mut BTreeMap<Key, Change>) -> Result<()> {
+        for from in stored_below(&*self.lower, of)? {
+            let Some(rest) = from.below(of) else { continue };
+            let key = joined(at, &rest);
+            if self.lower_key(&key).as_ref() != Some(&from) || self.upper.stat(&key)?.is_some() {
+                continue;
+            }
+            let held = match self.known(&key) {
+                Some(held) => held.version,
+                None => self.lower.version(&key)?,
+            };
+            let change = Change {
+                key: key.clone(),
+                what: What::Copy(from),
+                held: Some(held),
+            };
+            keys.insert(key, change);
+        }
+        Ok(())
+    }
+}
+
+/// Returns the keys of all objects at and below a prefix of a store.
+pub(super) fn stored_below(store: &dyn Store, prefix: &Key) -> Result<Vec<Key>> {
+    let mut objects = Vec::new();
+    match store.head(prefix)? {
+        None => return Ok(objects),
+        Some(meta) if meta.kind != EntryKind::Directory => return Ok(vec![prefix.clone()]),
+        Some(_) => {}
+    }
+    let mut folders = vec![prefix.clone()];
+    let mut seen = HashSet::new();
+    while let Some(folder) = folders.pop() {
+        let mut names = match store.list(&folder) {
+            Err(error) if matches!(error.kind(), Kind::NotFound | Kind::NotADirectory) => continue,
+            names => names?,
+        };
+        while let Some(name) = names.next()? {
+            let key = folder.child(&name.name)?;
+            match name.kind {
+                EntryKind::Directory if seen.insert(key.clone()) => folders.push(key),
+                EntryKind::File => objects.push(key),
+                _ => {}
+            }
+        }
+    }
+    Ok(objects)
+}

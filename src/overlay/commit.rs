@@ -1,0 +1,382 @@
+//! Commit: brings the upper folder's changes into the store, or says with whom they are in conflict.
+//!
+//! Every key is looked at before any is changed. Chunks come before the metadata that names them, removals last;
+//! each change is made on the condition that the store still holds what it held. A commit that was cut is run
+//! again: what the store has already is seen by its content, not done twice and not taken for somebody else's.
+
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
+use std::thread;
+
+use rustix::fs::AtFlags;
+use rustix::fs::OFlags;
+
+use super::Overlay;
+use super::Shared;
+use super::changes::Change;
+use super::changes::Changes;
+use super::changes::What;
+use super::changes::stored_below;
+use super::journal::Record;
+use super::lock;
+use super::upper::failed;
+use crate::error::Error;
+use crate::error::Kind;
+use crate::error::Result;
+use crate::store::Body;
+use crate::store::Condition;
+use crate::store::Key;
+use crate::store::Reader;
+use crate::store::Stamp;
+
+/// How to commit.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CommitConfig {
+    /// Only look for conflicts.
+    pub dry_run: bool,
+    /// Overwrite what others changed.
+    pub force: bool,
+}
+
+/// What a commit did, or would do.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// Keys that were put.
+    pub put: u64,
+    /// Bytes of those.
+    pub bytes: u64,
+    /// Keys that were removed.
+    pub erased: u64,
+    /// Keys that somebody else changed, and what was found. If there are any, nothing was changed.
+    pub conflicts: Vec<(Key, String)>,
+    /// What stays in the upper folder, and why.
+    pub kept: Vec<(Key, &'static str)>,
+}
+
+/// Takes how many keys are done, and how many there are.
+pub type Progress<'a> = dyn Fn(usize, usize) + Sync + 'a;
+
+/// How many keys are looked at or put at a time.
+const SIDE_BY_SIDE: usize = 16;
+
+/// A change and what the store holds now.
+struct Step {
+    change: Change,
+    now: Option<Stamp>,
+    /// The store has it already.
+    is_done: bool,
+}
+
+impl Overlay {
+    /// Brings all changes into the store.
+    pub fn commit(&self, config: CommitConfig, progress: &Progress) -> Result<Outcome> {
+        let _one = lock(&self.0.committing);
+        if !config.dry_run {
+            self.0.fetch_moved()?;
+        }
+        let Changes { keys, kept } = self.changes()?;
+        let mut outcome = Outcome {
+            kept,
+            ..Outcome::default()
+        };
+        let looked = side_by_side(keys, &|change| self.0.look(change));
+        let mut steps = Vec::new();
+        for step in looked {
+            let step = step?;
+            match self.0.conflict(&step).filter(|_| !config.force) {
+                Some(why) => outcome.conflicts.push((step.change.key.clone(), why)),
+                None => steps.push(step),
+            }
+        }
+        count(&mut outcome, &steps);
+        if config.dry_run || !outcome.conflicts.is_empty() {
+            return Ok(outcome);
+        }
+        self.0.carry_out(steps, config.force, progress)?;
+        self.0.clean()?;
+        Ok(outcome)
+    }
+}
+
+fn count(outcome: &mut Outcome, steps: &[Step]) {
+    for step in steps {
+        match step.change.what {
+            What::Put(size) => {
+                outcome.put += 1;
+                outcome.bytes += size;
+            }
+            What::Copy(_) => outcome.put += 1,
+            What::Erase => outcome.erased += 1,
+        }
+    }
+}
+
+/// Does the same with each of many things, several at a time, in their order.
+fn side_by_side<T: Send, R: Send>(things: Vec<T>, work: &(dyn Fn(T) -> R + Sync)) -> Vec<R> {
+    let count = things.len();
+    let queue = Mutex::new(things.into_iter().enumerate());
+    let done = Mutex::new(Vec::with_capacity(count));
+    thread::scope(|scope| {
+        for _ in 0..SIDE_BY_SIDE.min(count) {
+            scope.spawn(|| {
+                loop {
+                    let next = lock(&queue).next();
+                    let Some((place, thing)) = next else { return };
+                    let result = work(thing);
+                    lock(&done).push((place, result));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().unwrap_or_else(|done| done.into_inner());
+    done.sort_by_key(|(place, _)| *place);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
+/// When a key is changed: chunks first, then metadata from the leaves up, then what was consolidated of it.
+fn phase(key: &Key) -> (u8, usize) {
+    let depth = usize::MAX - key.names().count();
+    match key.name() {
+        b".zmetadata" => (2, depth),
+        b"zarr.json" | b".zarray" | b".zgroup" | b".zattrs" | b"attributes.json" => (1, depth),
+        name if name.ends_with(b".array.json") || name.ends_with(b".group.json") => (1, depth),
+        name if name.ends_with(b".array") || name.ends_with(b".group") => (1, depth),
+        _ => (0, 0),
+    }
+}
+
+impl Shared {
+    /// Brings what was renamed in the store into the upper folder.
+    fn fetch_moved(self: &Arc<Self>) -> Result<()> {
+        let changes = Overlay(self.clone()).changes()?;
+        let moved = changes
+            .keys
+            .into_iter()
+            .filter_map(|change| match change.what {
+                What::Copy(from) => Some((change.key, from)),
+                _ => None,
+            });
+        let fetch = |(key, from)| self.fetch(&key, &from);
+        let done = side_by_side(moved.collect(), &fetch);
+        done.into_iter().collect()
+    }
+
+    fn fetch(self: &Arc<Self>, key: &Key, from: &Key) -> Result<()> {
+        let live = self.open_live(key)?;
+        let version = Reader::meta(&*live)?.version;
+        let _names = lock(&self.names);
+        let mut records: Vec<Record> = self.hold(key, false)?.into_iter().collect();
+        if self.known(from).is_none() && self.lower_key(from).as_ref() != Some(from) {
+            records.push(Record::Held {
+                key: from.clone(),
+                version: Some(version),
+                same: false,
+            });
+        }
+        self.note(records)?;
+        self.copy_up(key)
+    }
+
+    fn known_version(&self, key: &Key) -> Option<super::Held> {
+        lock(&self.state).records.held(key)
+    }
+
+    /// Looks at what the store holds of a key now.
+    fn look(&self, change: Change) -> Result<Step> {
+        let now = self.lower.stamp(&change.key)?;
+        let expected = change.held == Some(now.as_ref().map(|stamp| stamp.version));
+        let is_done = match (&change.what, &now) {
+            (What::Erase, None) => true,
+            (What::Put(size), Some(_)) if !expected => self.has_already(&change.key, *size)?,
+            _ => false,
+        };
+        Ok(Step {
+            change,
+            now,
+            is_done,
+        })
+    }
+
+    /// Whether the store has the very bytes that the upper folder has.
+    fn has_already(&self, key: &Key, size: u64) -> Result<bool> {
+        let stored = match self.lower.open(key) {
+            Err(error) if error.kind() == Kind::NotFound => return Ok(false),
+            stored => stored?,
+        };
+        if stored.meta()?.size != size {
+            return Ok(false);
+        }
+        let file = self.upper_file(key)?;
+        let mut at = 0;
+        loop {
+            let theirs = stored.read_at(at, PIECE)?;
+            let mut own = vec![0; theirs.len()];
+            let read = file.read_exact_at(&mut own, at);
+            if read.is_err() || own != theirs {
+                return Ok(false);
+            }
+            if theirs.is_empty() {
+                return Ok(at == size);
+            }
+            at += theirs.len() as u64;
+        }
+    }
+
+    fn upper_file(&self, key: &Key) -> Result<std::fs::File> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let fd = self.upper.open_key(key, flags);
+        Ok(std::fs::File::from(fd.map_err(|error| failed(key, error))?))
+    }
+
+    /// Says what somebody else did to a key since it was first changed here.
+    fn conflict(&self, step: &Step) -> Option<String> {
+        if step.is_done {
+            return None;
+        }
+        let now = step.now.as_ref().map(|stamp| stamp.version);
+        let why = match (step.change.held, now) {
+            (Some(held), now) if held == now => return None,
+            (None | Some(None), None) => return None,
+            (None, Some(_)) => "is in the store, which was not seen before",
+            (Some(None), Some(_)) => "was made by somebody else",
+            (Some(Some(_)), None) => "was removed by somebody else",
+            (Some(Some(_)), Some(_)) => "was changed by somebody else",
+        };
+        Some(why.to_string())
+    }
+
+    /// Makes the changes, phase by phase.
+    fn carry_out(&self, steps: Vec<Step>, force: bool, progress: &Progress) -> Result<()> {
+        let total = steps.len();
+        let done = AtomicUsize::new(0);
+        let (mut puts, erases): (Vec<Step>, Vec<Step>) = steps
+            .into_iter()
+            .partition(|step| step.change.what != What::Erase);
+        puts.sort_by_key(|step| phase(&step.change.key));
+        let mut phases: Vec<Vec<Step>> = Vec::new();
+        let mut last = None;
+        for step in puts {
+            let now = phase(&step.change.key);
+            if last.replace(now) != Some(now) {
+                phases.push(Vec::new());
+            }
+            if let Some(phase) = phases.last_mut() {
+                phase.push(step);
+            }
+        }
+        // What names the removed comes before it, so that nothing names what is gone.
+        let (documents, chunks): (Vec<Step>, Vec<Step>) = erases
+            .into_iter()
+            .partition(|step| phase(&step.change.key).0 > 0);
+        phases.extend([documents, chunks]);
+        for phase in phases {
+            let step = |step: Step| {
+                self.take(&step, force)?;
+                progress(done.fetch_add(1, Ordering::Relaxed) + 1, total);
+                Ok(())
+            };
+            let results: Vec<Result<()>> = side_by_side(phase, &step);
+            results.into_iter().collect::<Result<()>>()?;
+        }
+        Ok(())
+    }
+
+    fn take(&self, step: &Step, force: bool) -> Result<()> {
+        let key = &step.change.key;
+        let condition = match (&step.now, force) {
+            (_, true) => Condition::Any,
+            (None, _) => Condition::Absent,
+            (Some(stamp), _) => Condition::Held(stamp.text.clone()),
+        };
+        if step.change.what == What::Erase {
+            if !step.is_done {
+                self.lower.erase(key, &condition)?;
+            }
+            return self.note(vec![Record::Let(key.clone())]);
+        }
+        let writes = self.writes(key);
+        let file = self.upper_file(key)?;
+        let length = file
+            .metadata()
+            .map_err(|error| Error::os(key, error))?
+            .len();
+        let stamp = match (step.is_done, step.now.clone()) {
+            (true, Some(stamp)) => stamp,
+            _ => self.lower.put(key, Body::File(&file, length), &condition)?,
+        };
+        let version = stamp.version;
+        let _names = lock(&self.names);
+        let key = key.clone();
+        match self.writes(&key) == writes && self.live(&key).is_none_or(|live| !live.is_pending()) {
+            true => self.note(vec![Record::Sent { key, version }]),
+            // It was written meanwhile: the next commit starts from what the store has now.
+            false => self.note(vec![
+                Record::Let(key.clone()),
+                Record::Held {
+                    key,
+                    version: Some(version),
+                    same: false,
+                },
+            ]),
+        }
+    }
+
+    /// Removes from the upper folder what the store has by now.
+    fn clean(&self) -> Result<()> {
+        let _names = lock(&self.names);
+        self.show_what_is_gone()?;
+        let all = lock(&self.state).records.all_held(&Key::root());
+        for (key, held) in all {
+            if held.sent && self.lower_key(&key).as_ref() == Some(&key) {
+                self.drop_sent(&key)?;
+            }
+        }
+        self.changed();
+        let mut state = lock(&self.state);
+        let summary = state.records.summary();
+        state.journal.rewrite(&summary)
+    }
+
+    /// Drops whiteouts that hide nothing any more.
+    fn show_what_is_gone(&self) -> Result<()> {
+        let whiteouts = lock(&self.state).records.whiteouts(&Key::root());
+        let mut shown = Vec::new();
+        for (at, _) in whiteouts.iter().rev() {
+            let mut hides = false;
+            for key in stored_below(&*self.lower, at)? {
+                let sent = self.known(&key).is_some_and(|held| held.sent);
+                hides |= !sent;
+            }
+            if !hides {
+                self.lower.erase_folder(at)?;
+                shown.push(Record::Show(at.clone()));
+            }
+        }
+        self.note(shown)
+    }
+
+    fn drop_sent(&self, key: &Key) -> Result<()> {
+        self.note(vec![Record::Let(key.clone())])?;
+        if self.upper.stat(key)?.is_some() {
+            self.remove_native(key, AtFlags::empty())?;
+        }
+        self.written(key);
+        // Folders that the store has by now have nothing left to say.
+        let mut at = key.parent();
+        while let Some(folder) = at.filter(|folder| !folder.is_root()) {
+            if self.find_lower(&folder)?.is_none()
+                || self.remove_native(&folder, AtFlags::REMOVEDIR).is_err()
+            {
+                break;
+            }
+            at = folder.parent();
+        }
+        Ok(())
+    }
+}
+
+/// How much is compared at a time, in bytes.
+const PIECE: usize = 1 << 20;
