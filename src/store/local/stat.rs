@@ -1,7 +1,7 @@
 //! What the kernel says of a file, as a store says it: kind, size, time and version.
 //!
 //! The version is made of device, inode, size and both times of change: it changes with every write that the
-//! clock of the file system can tell from the one before.
+//! clock of the file system can tell from the one before. The stamp leaves out what a change of the mode alters.
 
 use std::hash::DefaultHasher;
 use std::hash::Hash;
@@ -15,6 +15,7 @@ use rustix::fs::Stat;
 
 use crate::store::EntryKind;
 use crate::store::Meta;
+use crate::store::Stamp;
 use crate::store::Version;
 
 pub(super) fn size_of(stat: &Stat) -> u64 {
@@ -32,6 +33,16 @@ pub(super) fn version_of(stat: &Stat) -> Version {
     )
         .hash(&mut hasher);
     Version(hasher.finish())
+}
+
+/// Returns the stamp of a file: its size, the time of its last write, and its inode.
+pub(super) fn stamp_of(stat: &Stat) -> Stamp {
+    let (size, inode) = (size_of(stat), stat.st_ino);
+    let (seconds, nanoseconds) = (stat.st_mtime, stat.st_mtime_nsec);
+    Stamp {
+        text: format!("size {size}, mtime {seconds}.{nanoseconds:09}, inode {inode}"),
+        version: version_of(stat),
+    }
 }
 
 /// Returns what is known of a file or directory; nothing for pipes, sockets and devices.
