@@ -31,6 +31,7 @@ use super::subject::Listed;
 use super::subject::Objects;
 use super::subject::Subject;
 use super::subject::Writer;
+use super::subject::Writes;
 
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 
@@ -46,6 +47,8 @@ const PLAIN: Kind = Kind {
     both: true,
     listed: Listed::All,
     many: 1200,
+    writes: Writes::No,
+    takes_big: false,
     variable: None,
     holding: seaweedfs,
 };
