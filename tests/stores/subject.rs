@@ -238,6 +238,11 @@ impl Kind {
         names
     }
 
+    /// Whether its server has folders of its own below the keys, which stay for a while when they are empty.
+    pub(crate) fn keeps_folders(&self) -> bool {
+        self.variable == Some("ZARRFS_TEST_S3")
+    }
+
     /// Whether it has listings; says so if not.
     pub(crate) fn lists(&self) -> bool {
         let lists = self.listed != Listed::None;
