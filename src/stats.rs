@@ -77,6 +77,12 @@ counters! {
     store_head_requests,
     /// Requests to the store for names.
     store_list_requests,
+    /// Objects given to the store.
+    store_put_requests,
+    /// Bytes of those that it took.
+    store_put_bytes,
+    /// Requests to the store to remove an object.
+    store_erase_requests,
     /// Requests on the wire, also those that were repeated.
     http_requests,
     /// Time spent waiting for the store.

@@ -21,6 +21,8 @@ mod servers;
 mod subject;
 #[path = "stores/threads.rs"]
 mod threads;
+#[path = "stores/writes.rs"]
+mod writes;
 // Not all of it is used here.
 #[allow(dead_code)]
 #[path = "zip/writer.rs"]
@@ -81,6 +83,22 @@ macro_rules! conforms {
                     keys_that_could_leave_the_store_are_refused;
                 threads:
                     many_threads_read_at_once;
+                writes:
+                    what_is_put_is_there
+                    a_file_is_put_as_bytes_are
+                    what_must_be_absent_is_not_replaced
+                    only_what_is_held_is_replaced
+                    what_is_erased_is_gone
+                    folders_go_when_they_are_empty
+                    odd_names_can_be_put
+                    a_folder_is_not_replaced
+                    an_open_listing_outlasts_puts
+                    an_open_object_is_not_mixed_with_what_is_put
+                    a_store_tells_whether_it_holds_to_conditions
+                    changes_are_counted
+                    of_many_who_put_what_is_absent_one_wins
+                    no_conditional_put_is_lost
+                    a_big_object_is_put_whole;
             }
         }
     };

@@ -1,7 +1,8 @@
 //! A store whose documents are known from consolidated metadata, for the nodes below the group that had them.
 //!
 //! Lists only what the consolidated metadata name; a key that they do not name is asked of the store below. It
-//! is put beneath a group after that group's own documents were read, so it never overrules those.
+//! is put beneath a group after that group's own documents were read, so it never overrules those. Changes go to the
+//! store below; what is consolidated stays as it was read until the group is read anew.
 
 use std::collections::BTreeMap;
 use std::hash::DefaultHasher;
@@ -16,14 +17,18 @@ use std::time::SystemTime;
 use crate::dialect::consolidated::Documents;
 use crate::error::Error;
 use crate::error::Result;
+use crate::store::Body;
 use crate::store::ByteRange;
+use crate::store::Condition;
 use crate::store::EntryKind;
 use crate::store::Key;
 use crate::store::Listing;
 use crate::store::Meta;
 use crate::store::Object;
 use crate::store::Reader;
+use crate::store::Stamp;
 use crate::store::Store;
+use crate::store::Tree;
 use crate::store::Version;
 use crate::store::Walk;
 use crate::store::listing::Names;
@@ -195,6 +200,34 @@ impl Store for Consolidated {
 
     fn freshness(&self) -> Duration {
         self.inner.freshness()
+    }
+
+    fn epoch(&self) -> u64 {
+        self.inner.epoch()
+    }
+
+    fn stamp(&self, key: &Key) -> Result<Option<Stamp>> {
+        self.inner.stamp(key)
+    }
+
+    fn put(&self, key: &Key, body: Body<'_>, condition: &Condition) -> Result<Stamp> {
+        self.inner.put(key, body, condition)
+    }
+
+    fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
+        self.inner.erase(key, condition)
+    }
+
+    fn erase_folder(&self, prefix: &Key) -> Result<()> {
+        self.inner.erase_folder(prefix)
+    }
+
+    fn honours_conditions(&self) -> Result<bool> {
+        self.inner.honours_conditions()
+    }
+
+    fn tree(&self) -> Option<Arc<dyn Tree>> {
+        self.inner.tree()
     }
 
     fn folder(&self) -> Option<&Path> {

@@ -5,6 +5,8 @@
 //! not hold is `Changed`, and nothing was changed.
 
 use std::fs::File;
+use std::io::ErrorKind;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use crate::error::Error;
@@ -67,15 +69,24 @@ impl Body<'_> {
 
     /// Returns all of it in memory.
     pub fn read(&self) -> Result<Vec<u8>> {
+        self.part(0..self.len())
+    }
+
+    /// Returns a part of it that is there.
+    pub fn part(&self, part: Range<u64>) -> Result<Vec<u8>> {
+        let place = |place| usize::try_from(place).map_err(|error| Error::too_large("", error));
+        let short = || Error::invalid("", "is shorter than was promised");
         match self {
-            Body::Bytes(bytes) => Ok(bytes.to_vec()),
-            Body::File(file, length) => {
-                let length =
-                    usize::try_from(*length).map_err(|error| Error::too_large("", error))?;
-                let mut bytes = vec![0; length];
-                file.read_exact_at(&mut bytes, 0)
-                    .map_err(|error| Error::os("", error))?;
-                Ok(bytes)
+            Body::Bytes(bytes) => {
+                let part = bytes.get(place(part.start)?..place(part.end)?);
+                part.map(<[u8]>::to_vec).ok_or_else(short)
+            }
+            Body::File(file, _) => {
+                let mut bytes = vec![0; place(part.end.saturating_sub(part.start))?];
+                match file.read_exact_at(&mut bytes, part.start) {
+                    Err(error) if error.kind() == ErrorKind::UnexpectedEof => Err(short()),
+                    read => read.map(|()| bytes).map_err(|error| Error::os("", error)),
+                }
             }
         }
     }

@@ -8,13 +8,17 @@ use std::time::Instant;
 
 use crate::error::Result;
 use crate::stats::Stats;
+use crate::store::Body;
 use crate::store::ByteRange;
+use crate::store::Condition;
 use crate::store::Key;
 use crate::store::Listing;
 use crate::store::Meta;
 use crate::store::Object;
 use crate::store::Reader;
+use crate::store::Stamp;
 use crate::store::Store;
+use crate::store::Tree;
 use crate::store::Version;
 use crate::store::Walk;
 
@@ -120,6 +124,39 @@ impl Store for Counting {
 
     fn freshness(&self) -> Duration {
         self.inner.freshness()
+    }
+
+    fn epoch(&self) -> u64 {
+        self.inner.epoch()
+    }
+
+    fn stamp(&self, key: &Key) -> Result<Option<Stamp>> {
+        self.stats.store_head_requests.add(1);
+        timed(&self.stats, || self.inner.stamp(key))
+    }
+
+    fn put(&self, key: &Key, body: Body<'_>, condition: &Condition) -> Result<Stamp> {
+        self.stats.store_put_requests.add(1);
+        let stamp = timed(&self.stats, || self.inner.put(key, body, condition))?;
+        self.stats.store_put_bytes.add(body.len());
+        Ok(stamp)
+    }
+
+    fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
+        self.stats.store_erase_requests.add(1);
+        timed(&self.stats, || self.inner.erase(key, condition))
+    }
+
+    fn erase_folder(&self, prefix: &Key) -> Result<()> {
+        timed(&self.stats, || self.inner.erase_folder(prefix))
+    }
+
+    fn honours_conditions(&self) -> Result<bool> {
+        timed(&self.stats, || self.inner.honours_conditions())
+    }
+
+    fn tree(&self) -> Option<Arc<dyn Tree>> {
+        self.inner.tree()
     }
 
     fn folder(&self) -> Option<&Path> {

@@ -191,6 +191,9 @@ impl Store for Memory {
     }
 
     fn put(&self, key: &Key, body: Body<'_>, condition: &Condition) -> Result<Stamp> {
+        if key.is_root() {
+            return Err(Error::new(Kind::IsADirectory, key, "is a directory"));
+        }
         let bytes = body.read().map_err(|error| error.about(key))?;
         let mut objects = self.lock();
         objects.check(key, condition)?;

@@ -11,7 +11,7 @@ use crate::subject::Kind;
 use crate::subject::key;
 
 /// Returns names that somebody has to get wrong: each byte, and bytes that mean something elsewhere.
-fn odd_names() -> Vec<Vec<u8>> {
+pub(crate) fn odd_names() -> Vec<Vec<u8>> {
     let bytes = (1..=255u8).filter(|byte| *byte != b'/');
     let mut names: Vec<Vec<u8>> = bytes.map(|byte| vec![byte, b'x', byte]).collect();
     let telling: [&[u8]; 14] = [
@@ -37,12 +37,7 @@ fn odd_names() -> Vec<Vec<u8>> {
 }
 
 pub(crate) fn any_byte_can_stand_in_a_name(kind: &Kind) {
-    let mut names = odd_names();
-    if !kind.any_bytes {
-        println!("only names in UTF-8: {}", kind.name);
-        names.retain(|name| std::str::from_utf8(name).is_ok());
-    }
-    names.retain(|name| !name.iter().any(|byte| kind.no_bytes.contains(byte)));
+    let names = kind.names();
     let keys: Vec<Vec<u8>> = names
         .iter()
         .map(|name| [b"d/", name.as_slice()].concat())

@@ -25,6 +25,7 @@ use super::subject::Listed;
 use super::subject::Objects;
 use super::subject::Subject;
 use super::subject::Writer;
+use super::subject::Writes;
 
 const PLAIN: Kind = Kind {
     name: "a web server",
@@ -34,6 +35,8 @@ const PLAIN: Kind = Kind {
     both: false,
     listed: Listed::All,
     many: 1200,
+    writes: Writes::No,
+    takes_big: false,
     variable: None,
     holding: webdav,
 };

@@ -46,10 +46,27 @@ pub(crate) struct Kind {
     pub(crate) listed: Listed,
     /// How many names a long listing has.
     pub(crate) many: usize,
+    /// How it is changed.
+    pub(crate) writes: Writes,
+    /// Whether objects of many megabytes are put there.
+    pub(crate) takes_big: bool,
     /// The variable that says where its server is, if it has one.
     pub(crate) variable: Option<&'static str>,
     /// Makes a store that holds these objects and nothing else.
     pub(crate) holding: fn(Objects) -> Subject,
+}
+
+/// How a store is changed through itself.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Writes {
+    /// Not at all, and it says so.
+    No,
+    /// What a condition asks for is looked at just before.
+    Looking,
+    /// The same, but alone among all zarrfs.
+    Alone,
+    /// In one step with what a condition asks for.
+    Conditionally,
 }
 
 /// Which names a listing has.
@@ -86,6 +103,8 @@ pub(crate) const LOCAL: Kind = Kind {
     both: false,
     listed: Listed::All,
     many: 1200,
+    writes: Writes::Alone,
+    takes_big: true,
     variable: None,
     holding: |objects| local(objects, false),
 };
@@ -104,6 +123,8 @@ pub(crate) const MEMORY: Kind = Kind {
     both: true,
     listed: Listed::All,
     many: 1200,
+    writes: Writes::Conditionally,
+    takes_big: true,
     variable: None,
     holding: memory,
 };
@@ -152,6 +173,7 @@ pub(crate) const ZIP: Kind = Kind {
     // On another system it would be a separator.
     no_bytes: b"\\",
     both: false,
+    writes: Writes::No,
     holding: |objects| zipped::holding(objects, |name, bytes| Entry::new(name, bytes), ""),
     ..MEMORY
 };
@@ -203,6 +225,22 @@ impl Kind {
             Some(_) => times / 40,
             None => times,
         }
+    }
+
+    /// Returns names that somebody has to get wrong, as far as the kind has such.
+    pub(crate) fn names(&self) -> Vec<Vec<u8>> {
+        let mut names = crate::names::odd_names();
+        if !self.any_bytes {
+            println!("only names in UTF-8: {}", self.name);
+            names.retain(|name| std::str::from_utf8(name).is_ok());
+        }
+        names.retain(|name| !name.iter().any(|byte| self.no_bytes.contains(byte)));
+        names
+    }
+
+    /// Whether its server has folders of its own below the keys, which stay for a while when they are empty.
+    pub(crate) fn keeps_folders(&self) -> bool {
+        self.variable == Some("ZARRFS_TEST_S3")
     }
 
     /// Whether it has listings; says so if not.

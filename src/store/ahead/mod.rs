@@ -28,14 +28,18 @@ use self::trail::Trail;
 use crate::error::Error;
 use crate::error::Result;
 use crate::pool::Pool;
+use crate::store::Body;
 use crate::store::ByteRange;
+use crate::store::Condition;
 use crate::store::EntryKind;
 use crate::store::Key;
 use crate::store::Listing;
 use crate::store::Meta;
 use crate::store::Object;
 use crate::store::Reader;
+use crate::store::Stamp;
 use crate::store::Store;
+use crate::store::Tree;
 use crate::store::Version;
 use crate::store::Walk;
 
@@ -107,6 +111,16 @@ impl Ahead {
 }
 
 impl Shared {
+    /// Makes a change, and drops what was fetched of the key and what is known of its directory.
+    fn change<T>(&self, key: &Key, change: impl FnOnce() -> Result<T>) -> Result<T> {
+        let done = change();
+        self.stock.forget(key);
+        if let Some(directory) = key.parent() {
+            self.trails().pop(&directory);
+        }
+        done
+    }
+
     fn trails(&self) -> MutexGuard<'_, LruCache<Key, Trail>> {
         self.trails.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -364,6 +378,37 @@ impl Store for Ahead {
 
     fn freshness(&self) -> Duration {
         self.shared.inner.freshness()
+    }
+
+    fn epoch(&self) -> u64 {
+        self.shared.inner.epoch()
+    }
+
+    fn stamp(&self, key: &Key) -> Result<Option<Stamp>> {
+        self.shared.inner.stamp(key)
+    }
+
+    fn put(&self, key: &Key, body: Body<'_>, condition: &Condition) -> Result<Stamp> {
+        let put = || self.shared.inner.put(key, body, condition);
+        self.shared.change(key, put)
+    }
+
+    fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
+        let erase = || self.shared.inner.erase(key, condition);
+        self.shared.change(key, erase)
+    }
+
+    fn erase_folder(&self, prefix: &Key) -> Result<()> {
+        let erase = || self.shared.inner.erase_folder(prefix);
+        self.shared.change(prefix, erase)
+    }
+
+    fn honours_conditions(&self) -> Result<bool> {
+        self.shared.inner.honours_conditions()
+    }
+
+    fn tree(&self) -> Option<Arc<dyn Tree>> {
+        self.shared.inner.tree()
     }
 
     fn folder(&self) -> Option<&Path> {

@@ -125,6 +125,17 @@ impl Stock {
         self.lock().pieces.pop(piece)
     }
 
+    /// Drops all pieces of an object.
+    pub(super) fn forget(&self, key: &Key) {
+        let mut state = self.lock();
+        let pieces = state.pieces.iter().map(|(piece, _)| piece);
+        let pieces: Vec<Piece> = pieces.filter(|piece| piece.0 == *key).cloned().collect();
+        let dropped: Vec<_> = pieces.iter().map(|piece| state.pieces.pop(piece)).collect();
+        // Dropping them gives room back, which takes the lock.
+        drop(state);
+        drop(dropped);
+    }
+
     /// Begins a piece of `bytes` that is not there; nothing if it is, or if there is no room.
     pub(super) fn begin(
         self: &Arc<Stock>,

@@ -96,7 +96,8 @@ impl Facts {
     }
 }
 
-fn seconds() -> u64 {
+/// Returns the time now, in seconds since 1970.
+pub(super) fn seconds() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0, |since| since.as_secs())
 }

@@ -3,7 +3,8 @@
 //! Objects and ranges are kept as they were asked for, never more: who reads shards and archives asks for the
 //! same ranges again, and a block around each would fetch and hold what nobody reads. A kept range is given out
 //! only under the version that the store says the key has, or said no longer ago than its answers stay true;
-//! who does not know it asks for the version, not for the bytes. `shelf` holds the size, `entry` the checksums.
+//! who does not know it asks for the version, not for the bytes; what was asked for before a change through this
+//! store says nothing after it. `shelf` holds the size, `entry` the checksums.
 
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -18,7 +19,9 @@ use lru::LruCache;
 
 use self::reader::DiskReader;
 use crate::error::Result;
+use crate::store::Body;
 use crate::store::ByteRange;
+use crate::store::Condition;
 use crate::store::EntryKind;
 use crate::store::Key;
 use crate::store::Listing;
@@ -26,7 +29,9 @@ use crate::store::Meta;
 use crate::store::Object;
 use crate::store::Reader;
 use crate::store::RemoteConfig;
+use crate::store::Stamp;
 use crate::store::Store;
+use crate::store::Tree;
 use crate::store::Version;
 use crate::store::Walk;
 
@@ -49,8 +54,23 @@ const SAID: NonZeroUsize = NonZeroUsize::new(1 << 14).unwrap();
 pub struct Disk {
     inner: Arc<dyn Store>,
     drawer: Arc<Drawer>,
-    /// What the store said, and until when that is true.
-    said: Mutex<LruCache<Key, (Option<Version>, Instant)>>,
+    said: Mutex<Said>,
+}
+
+/// What the store said.
+struct Said {
+    /// Versions, and until when they are true.
+    versions: LruCache<Key, (Option<Version>, Instant)>,
+    /// Changes made through this store, and when the last was made, in seconds since 1970.
+    changes: u64,
+    changed: u64,
+}
+
+/// When a question was asked: after how many changes, and in seconds since 1970.
+#[derive(Clone, Copy)]
+struct Asked {
+    changes: u64,
+    at: u64,
 }
 
 impl Disk {
@@ -59,27 +79,75 @@ impl Disk {
         Disk {
             inner,
             drawer: Arc::new(drawer),
-            said: Mutex::new(LruCache::new(SAID)),
+            said: Mutex::new(Said {
+                versions: LruCache::new(SAID),
+                changes: 0,
+                changed: 0,
+            }),
         }
     }
 
-    fn said(&self) -> MutexGuard<'_, LruCache<Key, (Option<Version>, Instant)>> {
+    fn said(&self) -> MutexGuard<'_, Said> {
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, key: &Key, version: Option<Version>) {
-        let until = Instant::now().checked_add(self.inner.freshness());
-        if let Some(until) = until {
-            self.said().put(key.clone(), (version, until));
+    fn asked(&self) -> Asked {
+        Asked {
+            changes: self.said().changes,
+            at: entry::seconds(),
         }
+    }
+
+    /// Notes an answer, unless something was changed since it was asked for; returns whether it did.
+    fn note(&self, key: &Key, version: Option<Version>, asked: Asked) -> bool {
+        let until = Instant::now().checked_add(self.inner.freshness());
+        let mut said = self.said();
+        if said.changes != asked.changes {
+            return false;
+        }
+        if let Some(until) = until {
+            said.versions.put(key.clone(), (version, until));
+        }
+        true
+    }
+
+    /// Makes a change; what was said before is no longer true, whether it succeeds or not. `version` says which
+    /// content the key has then.
+    fn change<T>(
+        &self,
+        key: &Key,
+        change: impl FnOnce() -> Result<T>,
+        version: impl FnOnce(&T) -> Option<Version>,
+    ) -> Result<T> {
+        let done = change();
+        let now = Instant::now();
+        // Where that is not known, the next one asks.
+        let (version, until) = match &done {
+            Ok(done) => (
+                version(done),
+                now.checked_add(self.inner.freshness()).unwrap_or(now),
+            ),
+            Err(_) => (None, now),
+        };
+        let mut said = self.said();
+        said.changes += 1;
+        said.changed = entry::seconds();
+        said.versions.put(key.clone(), (version, until));
+        drop(said);
+        self.drawer.forget(&Label::whole(key));
+        done
     }
 
     /// Returns the version that the key has, of which bytes with these facts are kept.
     fn current(&self, key: &Key, facts: &Facts) -> Result<Option<Version>> {
-        let said = self.said().get(key).copied();
+        let (said, changed) = {
+            let mut said = self.said();
+            (said.versions.get(key).copied(), said.changed)
+        };
+        let is_true = facts.asked > changed && facts.is_fresh(self.inner.freshness());
         match said {
             Some((version, until)) if Instant::now() < until => return Ok(version),
-            None if facts.is_fresh(self.inner.freshness()) => return Ok(Some(facts.version)),
+            None if is_true => return Ok(Some(facts.version)),
             _ => {}
         }
         self.version(key)
@@ -113,12 +181,16 @@ impl Disk {
     }
 
     /// Keeps what the store answered.
-    fn keep(&self, key: &Key, label: &Label, answer: Option<&Object>) {
+    fn keep(&self, key: &Key, label: &Label, answer: Option<&Object>, asked: Asked) {
         self.drawer.stats().disk_miss_requests.add(1);
-        self.note(key, answer.map(|object| object.version));
+        let is_true = self.note(key, answer.map(|object| object.version), asked);
         match answer {
-            Some(object) if !object.bytes.is_empty() => {
-                let facts = Facts::now(object.version, object.size);
+            Some(object) if is_true && !object.bytes.is_empty() => {
+                let facts = Facts {
+                    version: object.version,
+                    size: object.size,
+                    asked: asked.at,
+                };
                 self.drawer.put(label, &facts, &object.bytes);
             }
             _ => {}
@@ -141,8 +213,9 @@ impl Store for Disk {
         if let Some(object) = self.kept(key, &label, Cut::All(limit))? {
             return Ok(Some(object));
         }
+        let asked = self.asked();
         let answer = self.inner.get(key, limit)?;
-        self.keep(key, &label, answer.as_ref());
+        self.keep(key, &label, answer.as_ref(), asked);
         Ok(answer)
     }
 
@@ -154,22 +227,25 @@ impl Store for Disk {
         if let Some(object) = self.kept(key, &Label::whole(key), Cut::Part(&range))? {
             return Ok(Some(object));
         }
+        let asked = self.asked();
         let answer = self.inner.get_range(key, range)?;
-        self.keep(key, &label, answer.as_ref());
+        self.keep(key, &label, answer.as_ref(), asked);
         Ok(answer)
     }
 
     fn head(&self, key: &Key) -> Result<Option<Meta>> {
+        let asked = self.asked();
         let meta = self.inner.head(key)?;
         if let Some(meta) = meta.filter(|meta| meta.kind == EntryKind::File) {
-            self.note(key, Some(meta.version));
+            self.note(key, Some(meta.version), asked);
         }
         Ok(meta)
     }
 
     fn version(&self, key: &Key) -> Result<Option<Version>> {
+        let asked = self.asked();
         let version = self.inner.version(key)?;
-        self.note(key, version);
+        self.note(key, version, asked);
         Ok(version)
     }
 
@@ -207,6 +283,41 @@ impl Store for Disk {
 
     fn freshness(&self) -> Duration {
         self.inner.freshness()
+    }
+
+    fn epoch(&self) -> u64 {
+        // A change is counted here once it is noted, below as soon as it is made.
+        let below = self.inner.epoch();
+        below.wrapping_add(self.said().changes)
+    }
+
+    fn stamp(&self, key: &Key) -> Result<Option<Stamp>> {
+        let asked = self.asked();
+        let stamp = self.inner.stamp(key)?;
+        self.note(key, stamp.as_ref().map(|stamp| stamp.version), asked);
+        Ok(stamp)
+    }
+
+    fn put(&self, key: &Key, body: Body<'_>, condition: &Condition) -> Result<Stamp> {
+        let put = || self.inner.put(key, body, condition);
+        self.change(key, put, |stamp| Some(stamp.version))
+    }
+
+    fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
+        let erase = || self.inner.erase(key, condition);
+        self.change(key, erase, |_| None)
+    }
+
+    fn erase_folder(&self, prefix: &Key) -> Result<()> {
+        self.inner.erase_folder(prefix)
+    }
+
+    fn honours_conditions(&self) -> Result<bool> {
+        self.inner.honours_conditions()
+    }
+
+    fn tree(&self) -> Option<Arc<dyn Tree>> {
+        self.inner.tree()
     }
 
     fn folder(&self) -> Option<&Path> {

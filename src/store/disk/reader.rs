@@ -55,13 +55,13 @@ impl Reader for DiskReader {
             return Ok(bytes);
         }
         stats.disk_miss_requests.add(1);
+        let asked = Facts::now(meta.version, meta.size);
         let bytes = self.inner.read_at(offset, len)?;
         let is_whole = bytes.len() as u64 == end - offset;
         // What was read may be of a content that came in between.
         if is_whole && self.inner.meta()?.version == meta.version {
-            let facts = Facts::now(meta.version, meta.size);
             self.drawer
-                .put(&Label::range(&self.key, &range), &facts, &bytes);
+                .put(&Label::range(&self.key, &range), &asked, &bytes);
         }
         Ok(bytes)
     }

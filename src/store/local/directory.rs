@@ -74,6 +74,11 @@ impl Directory {
         if self.follow_symlinks {
             return rustix::fs::openat(&self.fd, relative(key), safe(flags), Mode::empty());
         }
+        self.open_inside(key, flags)
+    }
+
+    /// Opens what lies under a key, following links that end inside the store only.
+    pub(super) fn open_inside(&self, key: &Key, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         match self.open_beneath(relative(key), flags) {
             Err(Errno::XDEV) => self.open_absolute_link(key, flags),
             answer => answer,
@@ -126,8 +131,29 @@ impl Directory {
         }
     }
 
+    /// Returns what names the content of a key: its file, or a link that leads to none; nothing if there is
+    /// nothing, or a directory.
+    pub(super) fn content(&self, key: &Key) -> Result<Option<Stat>> {
+        let found = match self.open(key, OFlags::PATH) {
+            Ok(fd) => Some(rustix::fs::fstat(fd).map_err(|error| failed(key, error))?),
+            Err(error) if is_missing(error) || matches!(error, Errno::XDEV | Errno::LOOP) => {
+                self.stat_link(key)?
+            }
+            Err(error) => return Err(failed(key, error)),
+        };
+        let Some(stat) = found else { return Ok(None) };
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile | FileType::Symlink => Ok(Some(stat)),
+            FileType::Directory => Ok(None),
+            _ => Err(Error::corrupt(
+                key,
+                "neither a regular file nor a directory",
+            )),
+        }
+    }
+
     /// Returns what a key is, links not followed.
-    fn stat_link(&self, key: &Key) -> Result<Option<Stat>> {
+    pub(super) fn stat_link(&self, key: &Key) -> Result<Option<Stat>> {
         let Some(parent) = key.parent() else {
             return rustix::fs::fstat(&self.fd)
                 .map(Some)

@@ -1,4 +1,5 @@
-//! A directory read as a stream of `getdents` pages, whose cursors are the file system's own.
+//! A directory read as a stream of `getdents` pages, whose cursors are the file system's own. Files on their way in
+//! are no names of the store.
 
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
@@ -14,6 +15,7 @@ use crate::store::EntryKind;
 use crate::store::Key;
 use crate::store::Listing;
 use crate::store::Name;
+use crate::store::local::arrival;
 use crate::store::local::directory::Directory;
 use crate::store::local::directory::failed;
 
@@ -47,6 +49,7 @@ impl OpenDirectory {
             let name = entry.file_name().to_bytes();
             if name != b"."
                 && name != b".."
+                && !arrival::is_name(name)
                 && let Some(kind) = self.kind_of(name, entry.file_type())
             {
                 self.page.push_back(Name {

@@ -1,11 +1,14 @@
 //! A directory of this machine as a store.
 //!
 //! Names are raw bytes. Nothing but regular files and directories is ever read. `directory` resolves keys and
-//! holds that none leads outside, `reader` reads what is open, `listing` lists, `stat` says what is there.
+//! holds that none leads outside, `reader` reads what is open, `listing` lists, `stat` says what is there, `writer`
+//! changes it.
 
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustix::fs::OFlags;
@@ -14,13 +17,16 @@ use rustix::io::Errno;
 use crate::error::Error;
 use crate::error::Kind;
 use crate::error::Result;
+use crate::store::Body;
 use crate::store::ByteRange;
+use crate::store::Condition;
 use crate::store::EntryKind;
 use crate::store::Key;
 use crate::store::Listing;
 use crate::store::Meta;
 use crate::store::Object;
 use crate::store::Reader;
+use crate::store::Stamp;
 use crate::store::Store;
 use crate::store::StoreConfig;
 use crate::store::local::directory::Directory;
@@ -32,10 +38,12 @@ use crate::store::local::stat::modified;
 use crate::store::local::stat::size_of;
 use crate::store::local::stat::version_of;
 
+mod arrival;
 mod directory;
 mod listing;
 mod reader;
 mod stat;
+mod writer;
 
 /// For how long an answer about a local file is taken for true.
 const FRESH: Duration = Duration::from_secs(1);
@@ -47,6 +55,7 @@ const MOST_READS: usize = 4;
 #[derive(Clone)]
 pub struct Local {
     directory: Arc<Directory>,
+    changes: Arc<AtomicU64>,
 }
 
 impl Local {
@@ -55,7 +64,14 @@ impl Local {
         let directory = Directory::new(path, config.follow_symlinks)?;
         Ok(Local {
             directory: Arc::new(directory),
+            changes: Arc::default(),
         })
+    }
+
+    /// Counts a change, also one that failed: how much of it was done nobody knows.
+    fn changed<T>(&self, done: Result<T>) -> Result<T> {
+        self.changes.fetch_add(1, Ordering::Release);
+        done
     }
 
     /// Reads the part of an object that `span` chooses by its size: of one content, or `Changed`.
@@ -143,6 +159,33 @@ impl Store for Local {
 
     fn freshness(&self) -> Duration {
         FRESH
+    }
+
+    fn epoch(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    fn stamp(&self, key: &Key) -> Result<Option<Stamp>> {
+        writer::stamp(&self.directory, key)
+    }
+
+    /// Puts a file; it has the mode of the one that it replaces. Durable when this returns.
+    fn put(&self, key: &Key, body: Body<'_>, condition: &Condition) -> Result<Stamp> {
+        self.changed(writer::put(&self.directory, key, body, condition))
+    }
+
+    fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
+        self.changed(writer::erase(&self.directory, key, condition))
+    }
+
+    fn erase_folder(&self, prefix: &Key) -> Result<()> {
+        self.changed(writer::erase_folder(&self.directory, prefix))
+    }
+
+    /// No: the kernel holds to it that a key is absent; what a key holds is looked at just before, where other
+    /// programs may come between.
+    fn honours_conditions(&self) -> Result<bool> {
+        Ok(false)
     }
 
     fn folder(&self) -> Option<&Path> {

@@ -2,6 +2,8 @@
 //!
 //! The version is made of inode, size and both times of change: it changes with every write that the
 //! clock of the file system can tell from the one before.
+//!
+//! The stamp leaves out what a change of the mode alters.
 
 use std::time::Duration;
 use std::time::SystemTime;
@@ -12,6 +14,7 @@ use rustix::fs::Stat;
 
 use crate::store::EntryKind;
 use crate::store::Meta;
+use crate::store::Stamp;
 use crate::store::Version;
 
 pub(super) fn size_of(stat: &Stat) -> u64 {
@@ -29,6 +32,16 @@ pub(super) fn version_of(stat: &Stat) -> Version {
     ];
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     Version::of(&bytes)
+}
+
+/// Returns the stamp of a file: its size, the time of its last write, and its inode.
+pub(super) fn stamp_of(stat: &Stat) -> Stamp {
+    let (size, inode) = (size_of(stat), stat.st_ino);
+    let (seconds, nanoseconds) = (stat.st_mtime, stat.st_mtime_nsec);
+    Stamp {
+        text: format!("size {size}, mtime {seconds}.{nanoseconds:09}, inode {inode}"),
+        version: version_of(stat),
+    }
 }
 
 /// Returns what is known of a file or directory; nothing for pipes, sockets and devices.

@@ -94,6 +94,12 @@ impl Facts {
         head.filter(Told::is_fresh)
     }
 
+    /// Whether a key is known to be a prefix of others.
+    pub(super) fn knows_folder(&self, key: &Key) -> bool {
+        let head = self.head(key).and_then(|head| head.what);
+        head.is_some_and(|meta| meta.kind == EntryKind::Directory)
+    }
+
     /// Returns what is known of an object.
     pub(super) fn object(&self, key: &Key) -> Option<Told<State>> {
         let mut facts = lock(&self.0);

@@ -60,6 +60,13 @@ impl Folders {
         let _forgotten = lock(&self.by_key).pop(key);
     }
 
+    /// Whether the folder that holds this one is remembered with it.
+    pub(super) fn knows_folder(&self, key: &Key) -> bool {
+        let above = key.parent().and_then(|parent| self.get(&parent));
+        let place = above.and_then(|folder| folder.look(key.name()));
+        matches!(place, Some(Place::Entry(entry)) if entry.kind == EntryKind::Directory)
+    }
+
     /// Makes room after `grown` has got a name.
     pub(super) fn trim(&self, grown: &Arc<Folder>) {
         if self.total.load(Ordering::Relaxed) <= self.most {

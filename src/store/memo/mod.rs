@@ -2,7 +2,8 @@
 //!
 //! Answers count for `--metadata-ttl`: kinds, sizes and versions, small documents, the names of directories, and
 //! that something is missing. Errors are never remembered. Everything is bounded. What this holds of a key is
-//! forgotten when a reader finds it changed; nothing else is ever invalidated but by time.
+//! forgotten when it is changed through this store (`changes`), or when a reader finds it changed; nothing else is
+//! ever invalidated but by time.
 
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -12,23 +13,29 @@ use std::sync::MutexGuard;
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use self::changes::Way;
 use self::reader::Watched;
 use self::shared::Shared;
 use self::shown::Shown;
 use crate::error::Error;
 use crate::error::Kind;
 use crate::error::Result;
+use crate::store::Body;
 use crate::store::ByteRange;
+use crate::store::Condition;
 use crate::store::EntryKind;
 use crate::store::Key;
 use crate::store::Listing;
 use crate::store::Meta;
 use crate::store::Object;
 use crate::store::Reader;
+use crate::store::Stamp;
 use crate::store::Store;
+use crate::store::Tree;
 use crate::store::Version;
 use crate::store::Walk;
 
+mod changes;
 mod course;
 mod documents;
 mod facts;
@@ -127,8 +134,9 @@ impl Store for Memo {
         if self.shared.is_missing(key) {
             return Ok(None);
         }
+        let asked = self.shared.changes.asked();
         let found = self.shared.inner.get_range(key, range)?;
-        self.shared.note_object(key, found.as_ref());
+        self.shared.note_object(key, found.as_ref(), asked);
         Ok(found)
     }
 
@@ -190,6 +198,47 @@ impl Store for Memo {
 
     fn freshness(&self) -> Duration {
         self.shared.inner.freshness()
+    }
+
+    fn epoch(&self) -> u64 {
+        // A change is counted here once it is forgotten, below as soon as it is made.
+        let below = self.shared.inner.epoch();
+        below.wrapping_add(self.shared.changes.count())
+    }
+
+    fn stamp(&self, key: &Key) -> Result<Option<Stamp>> {
+        let stamp = self.shared.inner.stamp(key)?;
+        let version = stamp.as_ref().map(|stamp| stamp.version);
+        let known = self.shared.object_now(key);
+        if known.is_some_and(|known| known.what.version() != version) {
+            self.shared.forget(key);
+        }
+        Ok(stamp)
+    }
+
+    fn put(&self, key: &Key, body: Body<'_>, condition: &Condition) -> Result<Stamp> {
+        let put = || self.shared.inner.put(key, body, condition);
+        self.shared.change(key, Way::Put, put)
+    }
+
+    fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
+        let erase = || self.shared.inner.erase(key, condition);
+        self.shared.change(key, Way::Erased, erase)
+    }
+
+    fn erase_folder(&self, prefix: &Key) -> Result<()> {
+        let erase = || self.shared.inner.erase_folder(prefix);
+        self.shared.change(prefix, Way::Erased, erase)
+    }
+
+    fn honours_conditions(&self) -> Result<bool> {
+        // A listing that was read meanwhile may have the key of the trial.
+        let try_out = || self.shared.inner.honours_conditions();
+        self.shared.change(&Key::root(), Way::Put, try_out)
+    }
+
+    fn tree(&self) -> Option<Arc<dyn Tree>> {
+        self.shared.inner.tree()
     }
 
     fn folder(&self) -> Option<&Path> {

@@ -1,7 +1,7 @@
 //! Questions about single keys: answered from what is known, asked once where it is not.
 //!
 //! Of two answers about one key the younger counts, whether it came from the key itself or from the listing of
-//! its directory.
+//! its directory. What was asked before a change is not remembered after it (`changes`).
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -9,6 +9,8 @@ use std::time::Duration;
 use std::time::Instant;
 
 use super::MemoConfig;
+use super::changes::Asked;
+use super::changes::Changes;
 use super::course::Courses;
 use super::documents::Documents;
 use super::facts::Facts;
@@ -40,15 +42,17 @@ const WAITING: usize = 4;
 pub(super) struct Shared {
     pub(super) inner: Arc<dyn Store>,
     pub(super) ttl: Duration,
-    facts: Facts,
-    documents: Documents,
+    pub(super) facts: Facts,
+    pub(super) documents: Documents,
     pub(super) folders: Folders,
     courses: Courses,
-    heads: Flights<Key, Option<Meta>>,
-    versions: Flights<Key, Option<Version>>,
-    objects: Flights<Key, Option<Arc<Object>>>,
-    opens: Flights<Key, Meta>,
-    pub(super) lists: Flights<Key, Arc<Folder>>,
+    /// Questions are those of a key at a time between two changes.
+    heads: Flights<(Key, u64), Option<Meta>>,
+    versions: Flights<(Key, u64), Option<Version>>,
+    objects: Flights<(Key, u64), Option<Arc<Object>>>,
+    opens: Flights<(Key, u64), Meta>,
+    pub(super) lists: Flights<(Key, u64), Arc<Folder>>,
+    pub(super) changes: Changes,
     pub(super) trails: Mutex<Vec<Arc<Trail>>>,
     pub(super) listed: Mutex<Listed>,
     pool: Pool,
@@ -76,6 +80,7 @@ impl Shared {
             objects: Flights::default(),
             opens: Flights::default(),
             lists: Flights::default(),
+            changes: Changes::default(),
             trails: Mutex::default(),
             listed: Mutex::new(Listed::default()),
             pool: Pool::new("zarrfs-ahead", ahead, ahead.saturating_mul(WAITING)),
@@ -101,7 +106,7 @@ impl Shared {
     }
 
     /// Returns what is known of an object.
-    fn object_now(&self, key: &Key) -> Option<Told<State>> {
+    pub(super) fn object_now(&self, key: &Key) -> Option<Told<State>> {
         let of_folder = self.folders.look(key).and_then(|place| {
             let what = match place.what {
                 Place::Missing => State::Missing,
@@ -124,14 +129,14 @@ impl Shared {
         if let Some(known) = self.head_now(key) {
             return Ok(known);
         }
-        self.heads.fly(key, || {
+        let asked = self.changes.asked();
+        self.heads.fly(&(key.clone(), asked.changes), || {
             // It may have come between the look and the flight.
             if let Some(known) = self.head_now(key) {
                 return Ok(known);
             }
-            let asked = Instant::now();
             let head = self.inner.head(key)?;
-            self.facts.note_head(key, self.told(head, asked));
+            self.note_head(key, head, asked);
             Ok(head)
         })
     }
@@ -141,14 +146,14 @@ impl Shared {
         if let Some(known) = self.object_now(key) {
             return Ok(known.what.version());
         }
-        self.versions.fly(key, || {
+        let asked = self.changes.asked();
+        self.versions.fly(&(key.clone(), asked.changes), || {
             if let Some(known) = self.object_now(key) {
                 return Ok(known.what.version());
             }
-            let asked = Instant::now();
             let version = self.inner.version(key)?;
             let state = version.map_or(State::Missing, State::Version);
-            self.facts.note_object(key, self.told(state, asked));
+            self.note_state(key, state, asked);
             Ok(version)
         })
     }
@@ -159,11 +164,12 @@ impl Shared {
             return within(key, known, limit);
         }
         let mut is_mine = false;
-        let found = self.objects.fly(key, || {
+        let asked = self.changes.asked();
+        let found = self.objects.fly(&(key.clone(), asked.changes), || {
             is_mine = true;
             match self.document_now(key) {
                 Some(known) => Ok(known),
-                None => self.fetch(key, limit),
+                None => self.fetch(key, limit, asked),
             }
         });
         match found {
@@ -175,16 +181,16 @@ impl Shared {
         }
     }
 
-    fn fetch(&self, key: &Key, limit: u64) -> Result<Option<Arc<Object>>> {
-        let asked = Instant::now();
+    fn fetch(&self, key: &Key, limit: u64, asked: Asked) -> Result<Option<Arc<Object>>> {
         let found = self.inner.get(key, limit)?.map(Arc::new);
-        self.note_object(key, found.as_deref());
+        self.note_object(key, found.as_deref(), asked);
         if let Some(object) = &found
             && is_document(key)
             && !self.ttl.is_zero()
         {
-            let document = self.told(object.clone(), asked);
-            self.documents.put(key, document);
+            let document = self.told(object.clone(), asked.at);
+            self.changes
+                .unless_changed(asked, || self.documents.put(key, document));
         }
         Ok(found)
     }
@@ -205,7 +211,7 @@ impl Shared {
     }
 
     /// Notes what an answer with bytes says of an object.
-    pub(super) fn note_object(&self, key: &Key, found: Option<&Object>) {
+    pub(super) fn note_object(&self, key: &Key, found: Option<&Object>, asked: Asked) {
         let state = match found {
             None => State::Missing,
             Some(object) => match object.modified {
@@ -219,13 +225,21 @@ impl Shared {
                 }),
             },
         };
-        let told = self.told(state, Instant::now());
-        self.facts.note_object(key, told);
+        let now = Instant::now();
+        self.note_state(key, state, Asked { at: now, ..asked });
     }
 
-    /// Notes that nothing is there, neither an object nor a prefix.
-    pub(super) fn note_missing(&self, key: &Key, asked: Instant) {
-        self.facts.note_head(key, self.told(None, asked));
+    fn note_state(&self, key: &Key, state: State, asked: Asked) {
+        let told = self.told(state, asked.at);
+        self.changes
+            .unless_changed(asked, || self.facts.note_object(key, told));
+    }
+
+    /// Notes what is there; nothing if there is neither an object nor a prefix.
+    pub(super) fn note_head(&self, key: &Key, head: Option<Meta>, asked: Asked) {
+        let told = self.told(head, asked.at);
+        self.changes
+            .unless_changed(asked, || self.facts.note_head(key, told));
     }
 
     /// Answers `open`.
@@ -236,19 +250,17 @@ impl Shared {
             Some(State::Version(_)) | None => {}
         }
         let mut mine = None;
-        let meta = self.opens.fly(key, || {
-            let asked = Instant::now();
+        let asked = self.changes.asked();
+        let meta = self.opens.fly(&(key.clone(), asked.changes), || {
             let reader = match self.inner.open(key) {
                 Err(error) if error.kind() == Kind::NotFound => {
-                    self.facts
-                        .note_object(key, self.told(State::Missing, asked));
+                    self.note_state(key, State::Missing, asked);
                     return Err(error);
                 }
                 answer => answer?,
             };
             let meta = reader.meta()?;
-            let told = self.told(State::Object(meta), asked);
-            self.facts.note_object(key, told);
+            self.note_state(key, State::Object(meta), asked);
             mine = Some(reader);
             Ok(meta)
         })?;

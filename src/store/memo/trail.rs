@@ -139,6 +139,11 @@ impl Trail {
         }
     }
 
+    /// Whether it was ended.
+    pub(super) fn has_ended(&self) -> bool {
+        lock(&self.state).ended
+    }
+
     /// Ends the trail, and the wait of everybody on it.
     pub(super) fn end(&self) {
         lock(&self.state).ended = true;

@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use lru::LruCache;
 
+use super::changes::Asked;
 use super::folder::Folder;
 use super::gather::Disorder;
 use super::gather::Gather;
@@ -74,7 +75,7 @@ impl Listed {
     }
 
     /// Notes that walks below a directory do not help.
-    fn bar(&mut self, above: &Key) {
+    pub(super) fn bar(&mut self, above: &Key) {
         self.barred.put(above.clone(), Instant::now());
     }
 }
@@ -99,9 +100,11 @@ impl Shared {
                 return Ok(folder);
             }
         }
-        self.lists.fly(prefix, || match self.known(prefix) {
+        let asked = self.changes.asked();
+        let question = (prefix.clone(), asked.changes);
+        self.lists.fly(&question, || match self.known(prefix) {
             Some(folder) => Ok(folder),
-            None => self.begin(prefix),
+            None => self.begin(prefix, asked),
         })
     }
 
@@ -115,19 +118,19 @@ impl Shared {
     }
 
     /// Begins to list a directory.
-    fn begin(&self, prefix: &Key) -> Result<Arc<Folder>> {
-        let asked = Instant::now();
+    fn begin(&self, prefix: &Key, asked: Asked) -> Result<Arc<Folder>> {
         let listing = match self.inner.list(prefix) {
             Err(error) if error.kind() == Kind::NotFound => {
-                self.note_missing(prefix, asked);
+                self.note_head(prefix, None, asked);
                 return Err(error);
             }
             answer => answer?,
         };
-        let until = self.told((), asked).until;
+        let until = self.told((), asked.at).until;
         let total = self.folders.total();
         let folder = Arc::new(Folder::growing(prefix.clone(), until, listing, total));
-        self.folders.put(folder.clone());
+        self.changes
+            .unless_changed(asked, || self.folders.put(folder.clone()));
         Ok(folder)
     }
 
@@ -159,7 +162,7 @@ impl Shared {
         Some(trail)
     }
 
-    fn end(&self, trail: &Arc<Trail>) {
+    pub(super) fn end(&self, trail: &Arc<Trail>) {
         trail.end();
         lock(&self.trails).retain(|other| !Arc::ptr_eq(other, trail));
     }
@@ -168,8 +171,14 @@ impl Shared {
     fn remember(&self, found: Gathered, step: Step) {
         let until = self.told((), found.asked).until;
         let total = self.folders.total();
+        let trail = step.trail.clone();
         let folder = Folder::complete(found.prefix, until, found.names, Some(step), total);
-        self.folders.put(Arc::new(folder));
+        self.changes.between(|| {
+            // A change of what lies there ends the walk.
+            if !trail.has_ended() {
+                self.folders.put(Arc::new(folder));
+            }
+        });
     }
 }
 

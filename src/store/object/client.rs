@@ -15,6 +15,7 @@ use object_store::GetResult;
 use object_store::ObjectMeta;
 use object_store::ObjectStore;
 use object_store::list::PaginatedListStore;
+use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use tokio::sync::Semaphore;
 
@@ -37,6 +38,8 @@ pub(super) struct Client {
     pub(super) objects: Arc<dyn ObjectStore>,
     /// Names page by page.
     pub(super) pages: Arc<dyn PaginatedListStore>,
+    /// Objects in parts.
+    pub(super) parts: Arc<dyn MultipartStore>,
     /// How long an answer, or a piece of one, may take.
     pub(super) limit: Duration,
     pub(super) permits: Semaphore,

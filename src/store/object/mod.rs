@@ -23,11 +23,15 @@ use self::listing::Pages;
 use self::listing::Wanted;
 use self::reader::RemoteReader;
 use self::walk::AllBelow;
+use self::writer::Lazy;
+use self::writer::Target;
 use crate::error::Error;
 use crate::error::Kind;
 use crate::error::Result;
 use crate::stats::Stats;
+use crate::store::Body;
 use crate::store::ByteRange;
+use crate::store::Condition;
 use crate::store::EntryKind;
 use crate::store::Key;
 use crate::store::Listing;
@@ -35,6 +39,7 @@ use crate::store::Meta;
 use crate::store::Object;
 use crate::store::Reader;
 use crate::store::RemoteConfig;
+use crate::store::Stamp;
 use crate::store::Store;
 use crate::store::Version;
 use crate::store::Walk;
@@ -52,8 +57,11 @@ mod profile;
 mod reader;
 mod runtime;
 mod settings;
+mod settle;
+mod upload;
 mod walk;
 mod web;
+mod writer;
 
 /// How often a request of a mount that has begun is repeated.
 const RETRIES: usize = 10;
@@ -137,6 +145,7 @@ pub struct Remote {
     client: Arc<Client>,
     /// Without a slash at either end.
     prefix: String,
+    writer: Lazy,
     lists: bool,
     /// Whether keys are listed in order: those of S3's directory buckets are not.
     is_ordered: bool,
@@ -185,16 +194,18 @@ impl Remote {
         (most, limit): (usize, Duration),
     ) -> Result<Remote> {
         let retry = settings::retries(most, limit);
-        let (objects, pages) = settings::client(address, config, connector, retry)?;
+        let clients = settings::client(address, config, connector, retry)?;
         Ok(Remote {
             client: Arc::new(Client {
-                objects,
-                pages,
+                objects: clients.objects,
+                pages: clients.pages,
+                parts: clients.parts,
                 limit,
                 permits: Semaphore::new(config.concurrency.max(1)),
                 suffixes: address.kind != address::Kind::Azure,
             }),
             prefix: address.prefix.clone(),
+            writer: Lazy::new(address, config, connector),
             lists: true,
             is_ordered: !address.bucket.ends_with("--x-s3"),
             freshness: config.metadata_ttl,
@@ -241,6 +252,21 @@ impl Remote {
             return None;
         }
         Path::parse(self.name(key)?).ok()
+    }
+
+    /// Returns a key as an object that can be changed; `Invalid` or `IsADirectory` if no object can have its name.
+    fn target<'a>(&self, key: &'a Key) -> Result<Target<'a>> {
+        if key.is_root() {
+            return Err(Error::new(Kind::IsADirectory, key, "is a directory"));
+        }
+        let why = "cannot be the name of an object: only UTF-8 without control characters";
+        let path = self.path(key).ok_or_else(|| Error::invalid(key, why))?;
+        Ok(Target { key, path })
+    }
+
+    /// Returns a key on which it can be tried what the server does with conditions.
+    fn trial(&self) -> Result<Key> {
+        Key::new(writer::trial_name())
     }
 
     /// Returns what is known of an object; nothing if there is none.
@@ -445,5 +471,41 @@ impl Store for Remote {
 
     fn freshness(&self) -> Duration {
         self.freshness
+    }
+
+    fn epoch(&self) -> u64 {
+        self.writer.changes()
+    }
+
+    /// The ETag as it stands in a condition, and Google's generation.
+    fn stamp(&self, key: &Key) -> Result<Option<Stamp>> {
+        match self.target(key) {
+            Ok(target) => self.writer.get(&self.client)?.stamp(&target),
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn put(&self, key: &Key, body: Body<'_>, condition: &Condition) -> Result<Stamp> {
+        let (target, name) = (self.target(key)?, self.trial()?);
+        let trial = self.target(&name)?;
+        let writer = self.writer.get(&self.client)?;
+        self.writer
+            .changed(writer.put(&target, &trial, body, condition))
+    }
+
+    /// Removes an object. What the condition asks for is looked at just before, also where a put is refused in
+    /// one step: there are no requests to remove that have a condition.
+    fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
+        let Ok(target) = self.target(key) else {
+            return condition.check(key, None);
+        };
+        let writer = self.writer.get(&self.client)?;
+        self.writer.changed(writer.erase(&target, condition))
+    }
+
+    /// Whether the server refuses a put whose condition does not hold.
+    fn honours_conditions(&self) -> Result<bool> {
+        let name = self.trial()?;
+        self.writer.get(&self.client)?.honours(&self.target(&name)?)
     }
 }

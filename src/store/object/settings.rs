@@ -18,6 +18,7 @@ use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::gcp::GoogleConfigKey as GoogleKey;
 use object_store::list::PaginatedListStore;
+use object_store::multipart::MultipartStore;
 
 use super::address::Address;
 use super::address::Kind;
@@ -28,8 +29,25 @@ use crate::error::Error;
 use crate::error::Result;
 use crate::store::RemoteConfig;
 
-/// The two faces of a client.
-pub(super) type Clients = (Arc<dyn ObjectStore>, Arc<dyn PaginatedListStore>);
+/// The faces of a client.
+pub(super) struct Clients {
+    pub(super) objects: Arc<dyn ObjectStore>,
+    /// Names page by page.
+    pub(super) pages: Arc<dyn PaginatedListStore>,
+    /// Objects in parts.
+    pub(super) parts: Arc<dyn MultipartStore>,
+}
+
+impl Clients {
+    fn of<T: ObjectStore + PaginatedListStore + MultipartStore>(store: T) -> Clients {
+        let store = Arc::new(store);
+        Clients {
+            objects: store.clone(),
+            pages: store.clone(),
+            parts: store,
+        }
+    }
+}
 
 /// How often and how long a request is repeated.
 pub(super) fn retries(most: usize, limit: Duration) -> RetryConfig {
@@ -106,7 +124,10 @@ fn s3(
     connector: &Connector,
     retry: RetryConfig,
 ) -> Result<Clients> {
-    let mut builder = AmazonS3Builder::from_env().with_bucket_name(&address.bucket);
+    // An object is removed by itself: not all servers do it in bulk, and those that do hide what went wrong.
+    let mut builder = AmazonS3Builder::from_env()
+        .with_bucket_name(&address.bucket)
+        .with_disable_bulk_delete(true);
     for (key, value) in common(config) {
         builder = builder.with_config(S3Key::Client(key), value);
     }
@@ -156,8 +177,7 @@ fn s3(
         .with_http_connector(connector.clone())
         .build()
         .map_err(|fault| unusable(address, &fault))?;
-    let store = Arc::new(store);
-    Ok((store.clone(), store))
+    Ok(Clients::of(store))
 }
 
 fn google(
@@ -198,8 +218,7 @@ fn google(
         .with_http_connector(connector.clone())
         .build()
         .map_err(|fault| unusable(address, &fault))?;
-    let store = Arc::new(store);
-    Ok((store.clone(), store))
+    Ok(Clients::of(store))
 }
 
 /// Whether Google's own program has left credentials where its libraries look for them.
@@ -258,6 +277,5 @@ fn azure(
         .with_http_connector(connector.clone())
         .build()
         .map_err(|fault| unusable(address, &fault))?;
-    let store = Arc::new(store);
-    Ok((store.clone(), store))
+    Ok(Clients::of(store))
 }

@@ -14,13 +14,16 @@ use crate::error::Error;
 use crate::error::Kind;
 use crate::error::Result;
 use crate::error::printable;
+use crate::store::Body;
 use crate::store::ByteRange;
+use crate::store::Condition;
 use crate::store::Key;
 use crate::store::Listing;
 use crate::store::Meta;
 use crate::store::Name;
 use crate::store::Object;
 use crate::store::Reader;
+use crate::store::Stamp;
 use crate::store::Store;
 
 mod archive;
@@ -213,6 +216,30 @@ impl Store for Zip {
     fn freshness(&self) -> Duration {
         self.current.base().freshness()
     }
+
+    /// Names an entry by its checksum, length and time: an archive that was written anew may hold the same.
+    fn stamp(&self, key: &Key) -> Result<Option<Stamp>> {
+        self.of_file(key, |archive, _, entry| {
+            let (size, crc, modified) = (entry.size, entry.crc, entry.modified);
+            Ok(Stamp {
+                text: format!("size {size}, crc32 {crc:08x}, time {modified}"),
+                version: archive.version_of(entry),
+            })
+        })
+    }
+
+    fn put(&self, key: &Key, _body: Body<'_>, _condition: &Condition) -> Result<Stamp> {
+        Err(read_only(key))
+    }
+
+    fn erase(&self, key: &Key, _condition: &Condition) -> Result<()> {
+        Err(read_only(key))
+    }
+}
+
+fn read_only(key: &Key) -> Error {
+    let why = "lies in a zip archive, which is only read: unpack it, or write to another store";
+    Error::new(Kind::ReadOnly, key, why)
 }
 
 fn object(archive: &Archive, entry: &Entry, bytes: Vec<u8>) -> Object {

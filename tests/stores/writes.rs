@@ -1,0 +1,460 @@
+//! Changes: what is put is there, whole and at once; a condition that does not hold changes nothing.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
+
+use zarrfs::error::Kind as Fault;
+use zarrfs::store::Body;
+use zarrfs::store::ByteRange;
+use zarrfs::store::Condition;
+use zarrfs::store::EntryKind;
+use zarrfs::store::Key;
+use zarrfs::store::Stamp;
+use zarrfs::store::Store;
+
+use crate::listings::names;
+use crate::subject::Kind;
+use crate::subject::Subject;
+use crate::subject::Writes;
+use crate::subject::key;
+use crate::subject::pattern;
+
+/// Returns a store that takes changes; where there is none, that it says so.
+fn writable(kind: &Kind, objects: &[(&[u8], &[u8])]) -> Option<Subject> {
+    let subject = (kind.holding)(objects);
+    if kind.writes != Writes::No {
+        return Some(subject);
+    }
+    let refused = [Fault::ReadOnly, Fault::Denied];
+    let body = Body::Bytes(b"new");
+    let error = subject
+        .store
+        .put(&key("refused"), body, &Condition::Any)
+        .unwrap_err();
+    assert!(refused.contains(&error.kind()), "{error}");
+    assert!(error.to_string().contains("refused"), "{error}");
+    for (name, bytes) in objects {
+        let asked = key(name);
+        let error = subject.store.erase(&asked, &Condition::Any).unwrap_err();
+        assert!(refused.contains(&error.kind()), "{error}");
+        let there = subject.store.get(&asked, u64::MAX).unwrap().unwrap();
+        assert_eq!(there.bytes, *bytes);
+        // What was there can be told from what will be there, also where nothing is put.
+        assert_stamp(&*subject.store, &asked);
+    }
+    None
+}
+
+fn put(store: &dyn Store, name: impl AsRef<[u8]>, bytes: &[u8]) -> Stamp {
+    let name = key(name);
+    store
+        .put(&name, Body::Bytes(bytes), &Condition::Any)
+        .unwrap()
+}
+
+/// The stamp of a key names the content that every other answer tells of.
+fn assert_stamp(store: &dyn Store, asked: &Key) -> Stamp {
+    let stamp = store.stamp(asked).unwrap().unwrap();
+    let version = stamp.version;
+    assert_eq!(store.stamp(asked).unwrap().unwrap(), stamp);
+    assert_eq!(store.head(asked).unwrap().unwrap().version, version);
+    let object = store.get(asked, u64::MAX).unwrap().unwrap();
+    assert_eq!(object.version, version);
+    let reader = store.open(asked).unwrap();
+    assert_eq!(reader.meta().unwrap().version, version);
+    stamp
+}
+
+/// The key holds these bytes, whoever asks in whatever way.
+fn assert_holds(store: &dyn Store, asked: &Key, bytes: &[u8]) {
+    let size = bytes.len() as u64;
+    let object = store.get(asked, u64::MAX).unwrap().unwrap();
+    assert!(object.bytes == bytes, "{asked}");
+    assert_eq!(object.size, size);
+    let meta = store.head(asked).unwrap().unwrap();
+    assert_eq!((meta.kind, meta.size), (EntryKind::File, size));
+    let part = store.get_range(asked, ByteRange::Suffix(3)).unwrap();
+    assert_eq!(part.unwrap().bytes, bytes[bytes.len().saturating_sub(3)..]);
+    let reader = store.open(asked).unwrap();
+    assert!(reader.read_at(0, bytes.len() + 1).unwrap() == bytes);
+    let parent = String::from_utf8(asked.parent().unwrap().as_bytes().to_vec()).unwrap();
+    let listed = names(store, &parent);
+    assert_eq!(listed.get(asked.name()), Some(&EntryKind::File), "{asked}");
+}
+
+fn assert_missing(store: &dyn Store, asked: &Key) {
+    assert!(store.get(asked, 100).unwrap().is_none());
+    let part = store.get_range(asked, ByteRange::Span(0..1));
+    assert!(part.unwrap().is_none());
+    assert_eq!(store.head(asked).unwrap(), None);
+    assert_eq!(store.stamp(asked).unwrap(), None);
+    assert_eq!(store.open(asked).err().unwrap().kind(), Fault::NotFound);
+}
+
+pub(crate) fn what_is_put_is_there(kind: &Kind) {
+    let Some(subject) = writable(kind, &[(b"a/old", b"old")]) else {
+        return;
+    };
+    let store = &*subject.store;
+    let large = pattern(300_001);
+    let objects: [(&str, &[u8]); 6] = [
+        ("top", b"1"),
+        ("a/new", b"22"),
+        ("a/old", b"replaced"),
+        ("made/on/the/way", &large),
+        ("a/empty", b""),
+        ("made/on/this", b"333"),
+    ];
+    for (name, bytes) in objects {
+        // That it is not there, or is another, may be remembered.
+        let asked = key(name);
+        let before = store.get(&asked, 100).unwrap();
+        assert_eq!(before.is_some(), name == "a/old");
+        assert_eq!(store.head(&asked).unwrap().is_some(), name == "a/old");
+        let _ = asked.parent().map(|parent| store.list(&parent));
+        let stamp = put(store, name, bytes);
+        assert_holds(store, &asked, bytes);
+        assert_eq!(assert_stamp(store, &asked), stamp);
+    }
+    for (name, bytes) in objects {
+        assert_holds(store, &key(name), bytes);
+    }
+    let listed: Vec<Vec<u8>> = names(store, "").into_keys().collect();
+    assert_eq!(listed, [b"a".to_vec(), b"made".to_vec(), b"top".to_vec()]);
+    assert_eq!(names(store, "made/on").len(), 2);
+    assert_eq!(names(store, "a").len(), 3);
+}
+
+/// Of a file only the promised beginning is put.
+pub(crate) fn a_file_is_put_as_bytes_are(kind: &Kind) {
+    let Some(subject) = writable(kind, &[(b"a", b"1")]) else {
+        return;
+    };
+    let bytes = pattern(2_500_000);
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(&bytes).unwrap();
+    let store = &*subject.store;
+    for length in [bytes.len(), 70_000, 1, 0] {
+        let body = Body::File(&file, length as u64);
+        store.put(&key("b/c"), body, &Condition::Any).unwrap();
+        assert_holds(store, &key("b/c"), &bytes[..length]);
+    }
+    let body = Body::File(&file, bytes.len() as u64 + 1);
+    assert!(store.put(&key("b/c"), body, &Condition::Any).is_err());
+    assert_holds(store, &key("b/c"), b"");
+}
+
+pub(crate) fn what_must_be_absent_is_not_replaced(kind: &Kind) {
+    let Some(subject) = writable(kind, &[(b"a/b", b"old")]) else {
+        return;
+    };
+    let store = &*subject.store;
+    let before = assert_stamp(store, &key("a/b"));
+    let body = Body::Bytes(b"new");
+    let refused = store.put(&key("a/b"), body, &Condition::Absent);
+    assert_eq!(refused.unwrap_err().kind(), Fault::Changed);
+    let refused = store.erase(&key("a/b"), &Condition::Absent);
+    assert_eq!(refused.unwrap_err().kind(), Fault::Changed);
+    assert_holds(store, &key("a/b"), b"old");
+    assert_eq!(assert_stamp(store, &key("a/b")), before);
+    let stamp = store.put(&key("a/c"), body, &Condition::Absent).unwrap();
+    assert_holds(store, &key("a/c"), b"new");
+    assert_eq!(assert_stamp(store, &key("a/c")), stamp);
+    let refused = store.put(&key("a/c"), body, &Condition::Absent);
+    assert_eq!(refused.unwrap_err().kind(), Fault::Changed);
+}
+
+pub(crate) fn only_what_is_held_is_replaced(kind: &Kind) {
+    let Some(subject) = writable(kind, &[(b"a/b", b"old"), (b"a/c", b"other")]) else {
+        return;
+    };
+    let (store, asked) = (&*subject.store, key("a/b"));
+    let held = assert_stamp(store, &asked);
+    let body = Body::Bytes(b"newer");
+    for wrong in [
+        assert_stamp(store, &key("a/c")).text,
+        "\"0\"".to_string(),
+        String::new(),
+    ] {
+        let refused = store.put(&asked, body, &Condition::Held(wrong));
+        assert_eq!(refused.unwrap_err().kind(), Fault::Changed);
+        assert_holds(store, &asked, b"old");
+    }
+    let missing = store.put(&key("a/d"), body, &Condition::Held(held.text.clone()));
+    assert_eq!(missing.unwrap_err().kind(), Fault::Changed);
+    assert_missing(store, &key("a/d"));
+    let now = store
+        .put(&asked, body, &Condition::Held(held.text.clone()))
+        .unwrap();
+    assert_ne!(now.text, held.text);
+    assert_holds(store, &asked, b"newer");
+    assert_eq!(assert_stamp(store, &asked), now);
+    let late = store.put(&asked, Body::Bytes(b"late"), &Condition::Held(held.text));
+    assert_eq!(late.unwrap_err().kind(), Fault::Changed);
+    assert_holds(store, &asked, b"newer");
+}
+
+pub(crate) fn what_is_erased_is_gone(kind: &Kind) {
+    let objects: [(&[u8], &[u8]); 3] = [(b"a/b", b"1"), (b"a/c", b"2"), (b"d/e/f", b"3")];
+    let Some(subject) = writable(kind, &objects) else {
+        return;
+    };
+    let store = &*subject.store;
+    let (one, other) = (assert_stamp(store, &key("a/b")), key("a/c"));
+    assert_eq!(names(store, "a").len(), 2);
+    let refused = store.erase(&other, &Condition::Held(one.text.clone()));
+    assert_eq!(refused.unwrap_err().kind(), Fault::Changed);
+    assert_holds(store, &other, b"2");
+    store
+        .erase(&key("a/b"), &Condition::Held(one.text.clone()))
+        .unwrap();
+    assert_missing(store, &key("a/b"));
+    assert_eq!(names(store, "a").len(), 1);
+    store.erase(&other, &Condition::Any).unwrap();
+    assert_missing(store, &other);
+    // It is gone already, or never was.
+    for condition in [Condition::Any, Condition::Absent] {
+        store.erase(&other, &condition).unwrap();
+        store.erase(&key("never/was"), &condition).unwrap();
+    }
+    let stamp = put(store, &b"a/b"[..], b"again");
+    assert_holds(store, &key("a/b"), b"again");
+    assert_eq!(assert_stamp(store, &key("a/b")), stamp);
+}
+
+pub(crate) fn folders_go_when_they_are_empty(kind: &Kind) {
+    let Some(subject) = writable(kind, &[(b"a/b/c", b"1"), (b"d", b"2")]) else {
+        return;
+    };
+    let store = &*subject.store;
+    for folder in ["a/b", "a", "", "never/was", "d"] {
+        store.erase_folder(&key(folder)).unwrap();
+    }
+    assert_holds(store, &key("a/b/c"), b"1");
+    assert_holds(store, &key("d"), b"2");
+    store.erase(&key("a/b/c"), &Condition::Any).unwrap();
+    for folder in ["a/b", "a"] {
+        store.erase_folder(&key(folder)).unwrap();
+        let head = store.head(&key(folder)).unwrap();
+        assert!(head.is_none() || kind.keeps_folders(), "{folder}");
+    }
+    let left = if kind.keeps_folders() { 2 } else { 1 };
+    assert!(names(store, "").len() <= left);
+    put(store, "a/b/c", b"again");
+    assert_holds(store, &key("a/b/c"), b"again");
+}
+
+pub(crate) fn odd_names_can_be_put(kind: &Kind) {
+    let Some(subject) = writable(kind, &[(b"stand/in", b"1")]) else {
+        return;
+    };
+    let (store, held) = (&*subject.store, kind.names());
+    let mut expected = BTreeMap::new();
+    for name in held {
+        let asked = [b"d/", name.as_slice()].concat();
+        put(store, &asked, &name);
+        expected.insert(name, EntryKind::File);
+    }
+    assert_eq!(names(store, "d"), expected);
+    for name in expected.into_keys() {
+        let asked = key([b"d/", name.as_slice()].concat());
+        let object = store.get(&asked, 1000).unwrap().unwrap();
+        assert_eq!(object.bytes, name);
+        store.erase(&asked, &Condition::Any).unwrap();
+        assert_missing(store, &asked);
+    }
+}
+
+/// What no key can be is refused, and nothing is put elsewhere.
+pub(crate) fn a_folder_is_not_replaced(kind: &Kind) {
+    let Some(subject) = writable(kind, &[(b"a/b", b"1")]) else {
+        return;
+    };
+    let store = &*subject.store;
+    assert!(
+        store
+            .put(&Key::root(), Body::Bytes(b"x"), &Condition::Any)
+            .is_err()
+    );
+    if !kind.both {
+        for name in ["a", "a/b/c", "a/b/c/d"] {
+            let refused = store.put(&key(name), Body::Bytes(b"x"), &Condition::Any);
+            // SeaweedFS takes what it does not show.
+            assert!(refused.is_err() || kind.keeps_folders(), "{name}");
+        }
+    }
+    assert_holds(store, &key("a/b"), b"1");
+    assert_eq!(names(store, "").len(), 1);
+}
+
+pub(crate) fn an_open_listing_outlasts_puts(kind: &Kind) {
+    let held: Vec<String> = (0..40).map(|number| format!("d/{number:02}")).collect();
+    let objects: Vec<(&[u8], &[u8])> = held
+        .iter()
+        .map(|name| (name.as_bytes(), &b"1"[..]))
+        .collect();
+    let Some(subject) = writable(kind, &objects) else {
+        return;
+    };
+    let store = &*subject.store;
+    let mut listing = store.list(&key("d")).unwrap();
+    let mut seen: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
+    let mut count = 0;
+    while let Some(name) = listing.next().unwrap() {
+        *seen.entry(name.name).or_default() += 1;
+        if count < 10 {
+            put(store, format!("d/{}", 50 + count), b"2");
+            put(store, format!("d/{:02}", 3 * count), b"3");
+        }
+        count += 1;
+    }
+    for name in held {
+        let name = name.strip_prefix("d/").unwrap().as_bytes();
+        assert_eq!(seen.get(name), Some(&1), "{name:?}");
+    }
+    assert_eq!(names(store, "d").len(), 50);
+}
+
+/// A reader that was open before shows the old content, or says that it is gone.
+pub(crate) fn an_open_object_is_not_mixed_with_what_is_put(kind: &Kind) {
+    let old = pattern(50_000);
+    let Some(subject) = writable(kind, &[(b"a/b", &old)]) else {
+        return;
+    };
+    let store = &*subject.store;
+    let reader = store.open(&key("a/b")).unwrap();
+    assert_eq!(reader.read_at(0, 10).unwrap(), old[..10]);
+    put(store, "a/b", &vec![0xee; 50_000]);
+    match reader.read_at(20_000, 1000) {
+        Ok(bytes) => assert_eq!(bytes, old[20_000..21_000]),
+        Err(error) => assert_eq!(error.kind(), Fault::Changed),
+    }
+    assert_holds(store, &key("a/b"), &[0xee; 50_000]);
+}
+
+pub(crate) fn a_store_tells_whether_it_holds_to_conditions(kind: &Kind) {
+    let Some(subject) = writable(kind, &[(b"a", b"1")]) else {
+        return;
+    };
+    let store = &*subject.store;
+    assert_eq!(names(store, "").len(), 1);
+    for _ in 0..2 {
+        let honours = store.honours_conditions().unwrap();
+        assert_eq!(honours, kind.writes == Writes::Conditionally);
+    }
+    assert_eq!(names(store, "").len(), 1, "the trial has left something");
+}
+
+pub(crate) fn changes_are_counted(kind: &Kind) {
+    let Some(subject) = writable(kind, &[(b"a/b", b"1")]) else {
+        return;
+    };
+    let store = &*subject.store;
+    if store.freshness().is_zero() {
+        return println!("skipped: no answer of {} stays true", kind.name);
+    }
+    let start = store.epoch();
+    put(store, "a/c", b"2");
+    let put = store.epoch();
+    store.erase(&key("a/b"), &Condition::Any).unwrap();
+    assert!(start < put && put < store.epoch());
+}
+
+const THREADS: usize = 8;
+
+pub(crate) fn of_many_who_put_what_is_absent_one_wins(kind: &Kind) {
+    let Some(subject) = writable(kind, &[(b"a/b", b"1")]) else {
+        return;
+    };
+    if kind.writes == Writes::Looking {
+        return println!("skipped: {} looks just before", kind.name);
+    }
+    let store = &*subject.store;
+    for round in 0..kind.fewer(400).clamp(3, 100) {
+        let asked = key(format!("new/{round}"));
+        let tries = std::thread::scope(|scope| {
+            let tries: Vec<_> = (0..THREADS)
+                .map(|thread| {
+                    let asked = &asked;
+                    scope.spawn(move || {
+                        let body = [thread as u8; 1000];
+                        let done = store.put(asked, Body::Bytes(&body), &Condition::Absent);
+                        done.map(|_| body)
+                    })
+                })
+                .collect();
+            let tries = tries.into_iter().map(|thread| thread.join().unwrap());
+            tries.collect::<Vec<_>>()
+        });
+        let (won, lost): (Vec<_>, Vec<_>) = tries.into_iter().partition(Result::is_ok);
+        assert_eq!(won.len(), 1, "{asked}");
+        assert_holds(store, &asked, won[0].as_ref().unwrap());
+        for error in lost {
+            assert_eq!(error.unwrap_err().kind(), Fault::Changed);
+        }
+    }
+}
+
+/// Many count in one object, each by what it has read: no step is lost.
+pub(crate) fn no_conditional_put_is_lost(kind: &Kind) {
+    let Some(subject) = writable(kind, &[(b"a/count", b"0")]) else {
+        return;
+    };
+    if kind.writes == Writes::Looking {
+        return println!("skipped: {} looks just before", kind.name);
+    }
+    let (store, asked) = (&*subject.store, key("a/count"));
+    let steps = kind.fewer(400).clamp(3, 20);
+    let count = || -> u64 {
+        let bytes = store.get(&asked, 100).unwrap().unwrap().bytes;
+        String::from_utf8(bytes).unwrap().parse().unwrap()
+    };
+    let step = || {
+        loop {
+            let held = store.stamp(&asked).unwrap().unwrap();
+            let next = (count() + 1).to_string();
+            match store.put(
+                &asked,
+                Body::Bytes(next.as_bytes()),
+                &Condition::Held(held.text),
+            ) {
+                Ok(_) => return,
+                Err(error) => assert_eq!(error.kind(), Fault::Changed, "{error}"),
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| (0..steps).for_each(|_| step()));
+        }
+    });
+    assert_eq!(count(), 4 * steps as u64);
+}
+
+/// Longer than what goes in one request, by one byte that has to come last.
+pub(crate) fn a_big_object_is_put_whole(kind: &Kind) {
+    if !kind.takes_big {
+        return println!("skipped: another kind of {} does it", kind.name);
+    }
+    let Some(subject) = writable(kind, &[(b"a", b"1")]) else {
+        return;
+    };
+    let store = &*subject.store;
+    let bytes = pattern((40 << 20) + 1);
+    let mut file: File = tempfile::tempfile().unwrap();
+    file.write_all(&bytes).unwrap();
+    let body = Body::File(&file, bytes.len() as u64);
+    let first = store.put(&key("b/big"), body, &Condition::Absent).unwrap();
+    assert_holds(store, &key("b/big"), &bytes);
+    assert_eq!(assert_stamp(store, &key("b/big")), first);
+    let again = store.put(&key("b/big"), body, &Condition::Absent);
+    assert_eq!(again.unwrap_err().kind(), Fault::Changed);
+    let wrong = Condition::Held("\"0\"".to_string());
+    let refused = store.put(&key("b/big"), body, &wrong).unwrap_err();
+    assert_eq!(refused.kind(), Fault::Changed);
+    let half = &bytes[..30 << 20];
+    let held = Condition::Held(first.text);
+    store.put(&key("b/big"), Body::Bytes(half), &held).unwrap();
+    assert_holds(store, &key("b/big"), half);
+}
