@@ -105,7 +105,7 @@ impl OpenArray {
         now: Instant,
     ) -> Option<Chunk> {
         let stored = self.stored_number(decoder, piece);
-        match self.generations.of(stored, now) {
+        match self.generations.of(stored, now, self.epoch()) {
             Generation::Known(None) => Some(Chunk::Fill),
             Generation::Known(Some(version)) => self.cached(piece, version).map(Chunk::Data),
             _ => None,
@@ -120,7 +120,9 @@ impl OpenArray {
     /// Returns a piece, fetched and decoded if need be.
     pub(super) fn piece(&self, decoder: &Decoder, piece: ChunkIndex) -> Result<Chunk> {
         let place = self.place(decoder, piece);
-        let mut generation = self.generations.of(place.stored, Instant::now());
+        let mut generation = self
+            .generations
+            .of(place.stored, Instant::now(), self.epoch());
         if generation == Generation::Stale {
             generation = Generation::Known(self.ask_generation(decoder, place.stored)?);
         }
@@ -135,9 +137,39 @@ impl OpenArray {
                     return Ok(Chunk::Data(decoded));
                 }
                 self.forget_other(piece, version);
-                self.load(decoder, piece, &place, Some(version))
+                let chunk = self.load(decoder, piece, &place, Some(version))?;
+                self.settle(decoder, piece, &place, chunk)
             }
             Generation::Unknown | Generation::Stale => self.load(decoder, piece, &place, None),
+        }
+    }
+
+    /// Returns what was loaded, or loads it again: a flight that was joined may have begun before the last change.
+    fn settle(
+        &self,
+        decoder: &Decoder,
+        piece: ChunkIndex,
+        place: &Place,
+        chunk: Chunk,
+    ) -> Result<Chunk> {
+        let loaded = match &chunk {
+            Chunk::Data(decoded) => Some(decoded.version),
+            Chunk::Fill => None,
+        };
+        match self
+            .generations
+            .of(place.stored, Instant::now(), self.epoch())
+        {
+            Generation::Known(known) if known == loaded => return Ok(chunk),
+            _ => {}
+        }
+        match self.ask_generation(decoder, place.stored)? {
+            known if known == loaded => Ok(chunk),
+            None => Ok(Chunk::Fill),
+            Some(version) => {
+                self.forget_other(piece, version);
+                self.load(decoder, piece, place, Some(version))
+            }
         }
     }
 
@@ -161,6 +193,7 @@ impl OpenArray {
     /// Asks the store which version a stored chunk has; nothing if it is missing.
     pub(super) fn ask_generation(&self, decoder: &Decoder, stored: u64) -> Result<Option<Version>> {
         let indices = decoder.stored.indices(ChunkIndex(stored));
+        let epoch = self.epoch();
         let mut version = None;
         for key in self.keys(&indices)? {
             version = self.hierarchy.store().version(&key)?;
@@ -168,7 +201,7 @@ impl OpenArray {
                 break;
             }
         }
-        self.generations.note(stored, version);
+        self.generations.note(stored, version, epoch);
         Ok(version)
     }
 
@@ -285,6 +318,7 @@ impl OpenArray {
         let decoded = pipeline.chunk_bytes() as u64;
         let usual = decoded + decoded / 8 + (64 << 10);
         let mut room = self.reserve(pipeline, usual, deadline)?;
+        let epoch = self.epoch();
         for key in self.keys(&place.indices)? {
             let object = match self.hierarchy.store().get(&key, usual) {
                 Err(error) if error.kind() == Kind::TooLarge => {
@@ -296,12 +330,13 @@ impl OpenArray {
                 answer => answer?,
             };
             if let Some(object) = object {
-                self.generations.note(place.stored, Some(object.version));
+                self.generations
+                    .note(place.stored, Some(object.version), epoch);
                 let decoded = self.decode(pipeline, (&key, object.version), object.bytes, room);
                 return decoded.map(Some);
             }
         }
-        self.generations.note(place.stored, None);
+        self.generations.note(place.stored, None, epoch);
         Ok(None)
     }
 

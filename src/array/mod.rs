@@ -237,6 +237,11 @@ impl OpenArray {
             && row.saturating_mul(self.element as u64) >= run
     }
 
+    /// Returns a number that grows with each change made through the store.
+    fn epoch(&self) -> u64 {
+        self.hierarchy.store().epoch()
+    }
+
     fn lengths(&self) -> MutexGuard<'_, HashMap<String, (u64, u64)>> {
         self.lengths.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -251,7 +256,7 @@ impl OpenArray {
         let Ok(decoder) = self.decoder() else {
             return Ok(None);
         };
-        let Some(stale) = self.generations.stale() else {
+        let Some(stale) = self.generations.stale(self.epoch()) else {
             return Ok(None);
         };
         for number in stale {

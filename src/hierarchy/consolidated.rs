@@ -16,14 +16,18 @@ use std::time::SystemTime;
 use crate::dialect::consolidated::Documents;
 use crate::error::Error;
 use crate::error::Result;
+use crate::store::Body;
 use crate::store::ByteRange;
+use crate::store::Condition;
 use crate::store::EntryKind;
 use crate::store::Key;
 use crate::store::Listing;
 use crate::store::Meta;
 use crate::store::Object;
 use crate::store::Reader;
+use crate::store::Stamp;
 use crate::store::Store;
+use crate::store::Tree;
 use crate::store::Version;
 use crate::store::Walk;
 use crate::store::listing::Names;
@@ -195,6 +199,35 @@ impl Store for Consolidated {
 
     fn freshness(&self) -> Duration {
         self.inner.freshness()
+    }
+
+    fn epoch(&self) -> u64 {
+        self.inner.epoch()
+    }
+
+    fn stamp(&self, key: &Key) -> Result<Option<Stamp>> {
+        self.inner.stamp(key)
+    }
+
+    fn put(&self, key: &Key, body: Body<'_>, condition: &Condition) -> Result<Stamp> {
+        self.inner.put(key, body, condition)
+    }
+
+    fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
+        self.inner.erase(key, condition)
+    }
+
+    fn erase_folder(&self, prefix: &Key) -> Result<()> {
+        self.inner.erase_folder(prefix)
+    }
+
+    fn honours_conditions(&self) -> Result<bool> {
+        self.inner.honours_conditions()
+    }
+
+    /// What documents there are says the tree of the store below.
+    fn tree(&self) -> Option<Arc<dyn Tree>> {
+        self.inner.tree()
     }
 
     fn folder(&self) -> Option<&Path> {
