@@ -182,9 +182,31 @@ struct Landing<'a, K: Hash + Eq + Clone, V: Clone> {
     flight: Arc<Flight<V>>,
 }
 
+impl<K: Hash + Eq + Clone, V: Clone> Landing<'_, K, V> {
+    /// Keeps the value and lets nobody join the flight any more: who asks from now on may know more than it did.
+    fn keep(&self, loaded: &Result<V>) {
+        let mut state = self.end();
+        let replaced = match loaded {
+            Ok(value) => state.values.put(self.key.clone(), value.clone()),
+            Err(_) => None,
+        };
+        drop(state);
+        drop(replaced);
+    }
+
+    fn end(&self) -> MutexGuard<'_, State<K, V>> {
+        let mut state = lock(&self.cache.state);
+        let is_this = |flight: &Arc<Flight<V>>| Arc::ptr_eq(flight, &self.flight);
+        if state.flights.get(&self.key).is_some_and(is_this) {
+            state.flights.remove(&self.key);
+        }
+        state
+    }
+}
+
 impl<K: Hash + Eq + Clone, V: Clone> Drop for Landing<'_, K, V> {
     fn drop(&mut self) {
-        lock(&self.cache.state).flights.remove(&self.key);
+        drop(self.end());
         let mut landed = lock(&self.flight.landed);
         if landed.is_none() {
             *landed = Some(Err(Error::new(
@@ -284,10 +306,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
             flight,
         };
         let loaded = loader();
-        if let Ok(value) = &loaded {
-            let replaced = lock(&self.state).values.put(key.clone(), value.clone());
-            drop(replaced);
-        }
+        landing.keep(&loaded);
         landing.flight.land(loaded.clone());
         loaded
     }

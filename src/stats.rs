@@ -119,6 +119,8 @@ counters! {
     decoded_bytes,
     /// Time spent in decoding.
     decode_nanoseconds,
+    /// Chunks encoded and stored.
+    encoded_chunks,
     /// Chunks that are not stored and read as the fill value.
     missing_chunks,
     /// Chunks requested before anybody read them.

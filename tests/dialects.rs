@@ -17,3 +17,5 @@ mod hostile;
 mod layouts;
 #[path = "dialects/shelf.rs"]
 mod shelf;
+#[path = "dialects/written.rs"]
+mod written;

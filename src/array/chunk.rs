@@ -47,6 +47,9 @@ pub struct Decoded {
     _room: Permit,
 }
 
+/// The version of what is not stored yet: no store is asked for it.
+const PENDING: Version = Version(0);
+
 impl Drop for Decoded {
     fn drop(&mut self) {
         buffer::give(std::mem::take(&mut self.bytes));
@@ -57,6 +60,30 @@ impl Decoded {
     /// Returns the elements.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// Builds a piece that was written and is not stored yet.
+    pub(super) fn pending(bytes: Vec<u8>, room: Permit) -> Decoded {
+        Decoded {
+            bytes,
+            version: PENDING,
+            origin: None,
+            is_on_disk: false,
+            _room: room,
+        }
+    }
+
+    /// Returns the same piece, to be written and not stored yet.
+    pub(super) fn into_pending(mut self) -> Decoded {
+        self.version = PENDING;
+        self.origin = None;
+        self.is_on_disk = false;
+        self
+    }
+
+    /// Returns the elements, to be changed.
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
     }
 
     /// Returns of which content it is.
@@ -80,7 +107,7 @@ pub(super) struct Place {
     /// Number of the stored chunk.
     pub(super) stored: u64,
     /// Its indices.
-    indices: Coordinates,
+    pub(super) indices: Coordinates,
     /// With sharding: for each level, the number of the inner chunk in its shard.
     pub(super) inner: Vec<usize>,
 }
@@ -104,12 +131,29 @@ impl OpenArray {
         piece: ChunkIndex,
         now: Instant,
     ) -> Option<Chunk> {
+        if let Some(written) = self.written(decoder, piece) {
+            return Some(Chunk::Data(written));
+        }
         let stored = self.stored_number(decoder, piece);
-        match self.generations.of(stored, now) {
+        match self.generations.of(stored, now, self.epoch()) {
             Generation::Known(None) => Some(Chunk::Fill),
             Generation::Known(Some(version)) => self.cached(piece, version).map(Chunk::Data),
             _ => None,
         }
+    }
+
+    /// Returns a piece that was written and is not stored yet.
+    pub(super) fn written(&self, decoder: &Decoder, piece: ChunkIndex) -> Option<Arc<Decoded>> {
+        if self.pending.is_empty() {
+            return None;
+        }
+        let place = self.place(decoder, piece);
+        self.pending.find(&place.indices, &place.inner)
+    }
+
+    /// Forgets a piece that is in memory.
+    pub(super) fn forget(&self, piece: ChunkIndex) {
+        self.engine.cache.forget(&(self.id, 0, piece.0));
     }
 
     /// Whether a piece is in memory or on its way.
@@ -119,8 +163,13 @@ impl OpenArray {
 
     /// Returns a piece, fetched and decoded if need be.
     pub(super) fn piece(&self, decoder: &Decoder, piece: ChunkIndex) -> Result<Chunk> {
+        if let Some(written) = self.written(decoder, piece) {
+            return Ok(Chunk::Data(written));
+        }
         let place = self.place(decoder, piece);
-        let mut generation = self.generations.of(place.stored, Instant::now());
+        let mut generation = self
+            .generations
+            .of(place.stored, Instant::now(), self.epoch());
         if generation == Generation::Stale {
             generation = Generation::Known(self.ask_generation(decoder, place.stored)?);
         }
@@ -135,9 +184,39 @@ impl OpenArray {
                     return Ok(Chunk::Data(decoded));
                 }
                 self.forget_other(piece, version);
-                self.load(decoder, piece, &place, Some(version))
+                let chunk = self.load(decoder, piece, &place, Some(version))?;
+                self.settle(decoder, piece, &place, chunk)
             }
             Generation::Unknown | Generation::Stale => self.load(decoder, piece, &place, None),
+        }
+    }
+
+    /// Returns what was loaded, or loads it again: a flight that was joined may have begun before the last change.
+    fn settle(
+        &self,
+        decoder: &Decoder,
+        piece: ChunkIndex,
+        place: &Place,
+        chunk: Chunk,
+    ) -> Result<Chunk> {
+        let loaded = match &chunk {
+            Chunk::Data(decoded) => Some(decoded.version),
+            Chunk::Fill => None,
+        };
+        match self
+            .generations
+            .of(place.stored, Instant::now(), self.epoch())
+        {
+            Generation::Known(known) if known == loaded => return Ok(chunk),
+            _ => {}
+        }
+        match self.ask_generation(decoder, place.stored)? {
+            known if known == loaded => Ok(chunk),
+            None => Ok(Chunk::Fill),
+            Some(version) => {
+                self.forget_other(piece, version);
+                self.load(decoder, piece, place, Some(version))
+            }
         }
     }
 
@@ -161,6 +240,7 @@ impl OpenArray {
     /// Asks the store which version a stored chunk has; nothing if it is missing.
     pub(super) fn ask_generation(&self, decoder: &Decoder, stored: u64) -> Result<Option<Version>> {
         let indices = decoder.stored.indices(ChunkIndex(stored));
+        let epoch = self.epoch();
         let mut version = None;
         for key in self.keys(&indices)? {
             version = self.hierarchy.store().version(&key)?;
@@ -168,7 +248,7 @@ impl OpenArray {
                 break;
             }
         }
-        self.generations.note(stored, version);
+        self.generations.note(stored, version, epoch);
         Ok(version)
     }
 
@@ -188,7 +268,7 @@ impl OpenArray {
         }
     }
 
-    fn place(&self, decoder: &Decoder, piece: ChunkIndex) -> Place {
+    pub(super) fn place(&self, decoder: &Decoder, piece: ChunkIndex) -> Place {
         let mut indices = decoder.pieces.indices(piece);
         let levels = decoder.pipeline.shards();
         let mut inner = Vec::with_capacity(levels.len());
@@ -285,6 +365,7 @@ impl OpenArray {
         let decoded = pipeline.chunk_bytes() as u64;
         let usual = decoded + decoded / 8 + (64 << 10);
         let mut room = self.reserve(pipeline, usual, deadline)?;
+        let epoch = self.epoch();
         for key in self.keys(&place.indices)? {
             let object = match self.hierarchy.store().get(&key, usual) {
                 Err(error) if error.kind() == Kind::TooLarge => {
@@ -296,12 +377,13 @@ impl OpenArray {
                 answer => answer?,
             };
             if let Some(object) = object {
-                self.generations.note(place.stored, Some(object.version));
+                self.generations
+                    .note(place.stored, Some(object.version), epoch);
                 let decoded = self.decode(pipeline, (&key, object.version), object.bytes, room);
                 return decoded.map(Some);
             }
         }
-        self.generations.note(place.stored, None);
+        self.generations.note(place.stored, None, epoch);
         Ok(None)
     }
 

@@ -77,10 +77,11 @@ const LEAST_RUN: u64 = 256;
 const MOST_PARTS: u64 = 1 << 14;
 
 /// A piece under a read and what of it is wanted.
-struct Part {
-    piece: ChunkIndex,
-    start: Coordinates,
-    part: Region,
+pub(super) struct Part {
+    pub(super) piece: ChunkIndex,
+    /// The piece's first element.
+    pub(super) start: Coordinates,
+    pub(super) part: Region,
 }
 
 impl Flat {
@@ -182,7 +183,7 @@ impl Flat {
     }
 
     /// Returns how many bytes never have more than `MOST_PARTS` under them, or few more.
-    fn span(&self, decoder: &Decoder) -> u64 {
+    pub(super) fn span(&self, decoder: &Decoder) -> u64 {
         let row = match decoder.pieces.is_regular() {
             true => decoder.pieces.chunk_shape().last().copied().unwrap_or(1),
             false => 1,
@@ -191,7 +192,7 @@ impl Flat {
     }
 
     /// Returns the pieces under a range, in order of their first byte in each box.
-    fn parts(&self, decoder: &Decoder, range: &Range<u64>) -> Vec<Part> {
+    pub(super) fn parts(&self, decoder: &Decoder, range: &Range<u64>) -> Vec<Part> {
         let mut parts = Vec::new();
         for mut part in boxes(&self.region.shape, self.elements(range)) {
             for (start, &offset) in part.start.iter_mut().zip(&self.region.start) {
@@ -242,6 +243,10 @@ impl Flat {
     /// Puts a range together out of uncompressed chunks without keeping them: the kernel has them already.
     fn read_direct(&self, decoder: &Decoder, range: &Range<u64>, parts: &[Part]) -> Result<Span> {
         self.put_together(decoder, range, parts, |part, runs, out| {
+            if let Some(written) = self.array.written(decoder, part.piece) {
+                runs.copy(written.bytes(), out);
+                return Ok(());
+            }
             let length = decoder.pipeline_of(part.piece)?.chunk_bytes();
             let read = |stored: &Stored| stored.scatter(runs, length, out);
             let found = self.array.read_stored(decoder, part.piece.0, read)?;

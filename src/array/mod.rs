@@ -1,7 +1,8 @@
 //! An array opened: its metadata, how its chunks decode, and what of them is in memory.
 //!
 //! `decoder` knows how, `chunk` and `shard` load and decode one piece, `flat` puts chunks together into
-//! ranges of a flat file, `generation` knows which content of a stored key is the current one. An array that
+//! ranges of a flat file, `generation` knows which content of a stored key is the current one. `write` puts
+//! ranges of a flat file into pieces, `pending` holds those until `flush` has encoded them. An array that
 //! cannot be decoded is opened all the same; its reads say why.
 
 use std::collections::HashMap;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
+use std::sync::Weak;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -22,6 +24,8 @@ use crate::array::chunk::Cached;
 use crate::array::decoder::Decoder;
 use crate::array::generation::Generations;
 use crate::array::opened::Opened;
+use crate::array::pending::Backlog;
+use crate::array::pending::Pending;
 use crate::array::spill::Origin;
 use crate::array::spill::Spill;
 use crate::cache::Budget;
@@ -42,11 +46,14 @@ mod ahead;
 pub mod chunk;
 mod decoder;
 pub mod flat;
+mod flush;
 pub mod generation;
 mod opened;
+mod pending;
 pub mod ragged;
 mod shard;
 mod spill;
+mod write;
 
 /// Limits of decoding.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +66,8 @@ pub struct Limits {
     pub timeout: Duration,
     /// How many chunks may be fetched at a time; 0 for a store on this machine, which the cores alone limit.
     pub fetches: usize,
+    /// Whether chunks are written although their codecs lose something each time that they encode.
+    pub lossy: bool,
 }
 
 /// What all arrays of a mount share: memory, threads, counters.
@@ -68,9 +77,14 @@ pub struct Engine {
     spill: Option<Arc<Spill>>,
     /// Decodes what will be read next on the other cores.
     decoders: Pool,
+    /// How many threads encode at a time.
+    encoders: usize,
     stats: Arc<Stats>,
     limits: Limits,
     last_id: AtomicU64,
+    /// What was written and is not stored yet, and the arrays that have it.
+    backlog: Arc<Backlog>,
+    writers: Mutex<Vec<Weak<OpenArray>>>,
 }
 
 /// Chunks waiting to be decoded ahead; more are not asked for.
@@ -96,15 +110,22 @@ impl Engine {
             },
             spill,
             decoders: Pool::new("decode", cores.max(limits.fetches), MOST_AHEAD),
+            encoders: cores.max(limits.fetches),
             stats,
             limits,
             last_id: AtomicU64::new(0),
+            backlog: Arc::default(),
+            writers: Mutex::default(),
         })
     }
 
     /// Returns the counters.
     pub fn stats(&self) -> &Arc<Stats> {
         &self.stats
+    }
+
+    fn writers(&self) -> MutexGuard<'_, Vec<Weak<OpenArray>>> {
+        self.writers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn deadline(&self) -> Instant {
@@ -117,6 +138,8 @@ pub struct Arrays {
     hierarchy: Arc<Hierarchy>,
     engine: Arc<Engine>,
     open: Mutex<LruCache<Key, Arc<OpenArray>>>,
+    /// What was written to arrays and is not stored yet; stays where it is while an array's metadata change.
+    pending: Mutex<HashMap<Key, Arc<Pending>>>,
 }
 
 /// How many arrays stay open though nobody reads them.
@@ -129,7 +152,25 @@ impl Arrays {
             hierarchy,
             engine,
             open: Mutex::new(LruCache::new(STAY_OPEN)),
+            pending: Mutex::default(),
         }
+    }
+
+    /// Returns what is pending of an array, whoever wrote it.
+    fn pending(&self, found: &Found) -> Result<Arc<Pending>> {
+        let array = array_of(found)?;
+        let mut all = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pending) = all.get(&found.path)
+            && pending.fits(array)
+        {
+            return Ok(pending.clone());
+        }
+        if all.len() >= 2 * STAY_OPEN.get() {
+            all.retain(|_, pending| Arc::strong_count(pending) > 1 || !pending.is_empty());
+        }
+        let pending = Arc::new(Pending::new(array, self.engine.backlog.clone()));
+        all.insert(found.path.clone(), pending.clone());
+        Ok(pending)
     }
 
     /// Opens an array that was found. As long as its metadata do not change it is the same one each time.
@@ -142,12 +183,18 @@ impl Arrays {
         }
         let array = Arc::new(OpenArray::new(
             found.clone(),
+            self.pending(found)?,
             self.hierarchy.clone(),
             self.engine.clone(),
         )?);
         open.put(found.path.clone(), array.clone());
         Ok(array)
     }
+}
+
+fn array_of(found: &Found) -> Result<&Array> {
+    let array = found.array();
+    array.ok_or_else(|| Error::invalid(&found.path, "is not an array"))
 }
 
 /// An array, ready to be read.
@@ -163,6 +210,8 @@ pub struct OpenArray {
     origin: Option<Arc<Origin>>,
     generations: Generations,
     opened: Opened,
+    /// What was written and is not stored yet.
+    pending: Arc<Pending>,
     /// Lengths of files that are known only once they were read, and of which content.
     lengths: Mutex<HashMap<String, (u64, u64)>>,
     hierarchy: Arc<Hierarchy>,
@@ -170,11 +219,13 @@ pub struct OpenArray {
 }
 
 impl OpenArray {
-    fn new(found: Arc<Found>, hierarchy: Arc<Hierarchy>, engine: Arc<Engine>) -> Result<OpenArray> {
-        let array = found
-            .array()
-            .ok_or_else(|| Error::invalid(&found.path, "is not an array"))?
-            .clone();
+    fn new(
+        found: Arc<Found>,
+        pending: Arc<Pending>,
+        hierarchy: Arc<Hierarchy>,
+        engine: Arc<Engine>,
+    ) -> Result<OpenArray> {
+        let array = array_of(&found)?.clone();
         let stored = Grid::of(&array).map_err(|error| error.about(&found.path));
         let decoder = stored.as_ref().map_err(Error::clone).and_then(|stored| {
             let decoder = Decoder::new(&array, stored, &engine.limits);
@@ -195,6 +246,7 @@ impl OpenArray {
             stored,
             decoder,
             opened: Opened::default(),
+            pending,
             lengths: Mutex::default(),
             generations: Generations::new(hierarchy.store().freshness()),
             found,
@@ -237,6 +289,11 @@ impl OpenArray {
             && row.saturating_mul(self.element as u64) >= run
     }
 
+    /// Returns a number that grows with each change made through the store.
+    fn epoch(&self) -> u64 {
+        self.hierarchy.store().epoch()
+    }
+
     fn lengths(&self) -> MutexGuard<'_, HashMap<String, (u64, u64)>> {
         self.lengths.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -251,7 +308,7 @@ impl OpenArray {
         let Ok(decoder) = self.decoder() else {
             return Ok(None);
         };
-        let Some(stale) = self.generations.stale() else {
+        let Some(stale) = self.generations.stale(self.epoch()) else {
             return Ok(None);
         };
         for number in stale {
@@ -262,24 +319,47 @@ impl OpenArray {
 
     /// Like `content`, by what is known already.
     pub fn content_now(&self) -> u64 {
-        self.found.version.wrapping_add(self.generations.changes())
+        let changes = self.generations.changes();
+        let written = self.pending.changes();
+        self.found
+            .version
+            .wrapping_add(changes)
+            .wrapping_add(written)
+    }
+
+    /// Whether a node is this array as far as its files are concerned: attributes may have changed.
+    fn is_same(&self, found: &Found) -> bool {
+        let is_like =
+            |array: &Array| array.shape == self.array.shape && array.is_stored_like(&self.array);
+        found.version == self.found.version || found.array().is_some_and(is_like)
     }
 
     /// Says `Changed` if the metadata are no longer those that the array was opened with.
     fn check_metadata(&self) -> Result<()> {
         match self.hierarchy.node(&self.found.path)? {
-            Some(found) if found.version == self.found.version => Ok(()),
-            _ => Err(Error::new(
-                Kind::Changed,
-                &self.found.path,
-                "the metadata changed while a file was open",
-            )),
+            Some(found) if self.is_same(&found) => Ok(()),
+            _ => Err(self.changed()),
         }
+    }
+
+    /// Says `Changed` if stored chunks mean something else by now; the shape may be another.
+    fn check_chunks_hold(&self) -> Result<()> {
+        let found = self.hierarchy.node(&self.found.path)?;
+        let array = found.as_deref().and_then(Found::array);
+        match array {
+            Some(array) if array.is_stored_like(&self.array) => Ok(()),
+            _ => Err(self.changed()),
+        }
+    }
+
+    fn changed(&self) -> Error {
+        let why = "the metadata changed while a file was open";
+        Error::new(Kind::Changed, &self.found.path, why)
     }
 
     /// Whether the metadata are known to be those that the array was opened with, without asking.
     fn metadata_hold(&self) -> bool {
         let known = self.hierarchy.node_now(&self.found.path);
-        matches!(known, Some(Some(found)) if found.version == self.found.version)
+        matches!(known, Some(Some(found)) if self.is_same(&found))
     }
 }

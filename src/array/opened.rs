@@ -61,7 +61,7 @@ impl Opened {
 impl OpenArray {
     /// Returns a stored chunk, open and current; nothing if it is missing.
     fn stored(&self, decoder: &Decoder, number: u64) -> Result<Option<Arc<Stored>>> {
-        let version = match self.generations.of(number, Instant::now()) {
+        let version = match self.generations.of(number, Instant::now(), self.epoch()) {
             Generation::Known(version) => version,
             Generation::Stale => self.ask_generation(decoder, number)?,
             Generation::Unknown => return self.open_stored(decoder, number),
@@ -97,6 +97,7 @@ impl OpenArray {
 
     fn open_stored(&self, decoder: &Decoder, number: u64) -> Result<Option<Arc<Stored>>> {
         let indices = decoder.stored.indices(ChunkIndex(number));
+        let epoch = self.epoch();
         for key in self.keys(&indices)? {
             let reader = match self.hierarchy.store().open(&key) {
                 Ok(reader) => reader,
@@ -104,12 +105,12 @@ impl OpenArray {
                 Err(error) => return Err(error),
             };
             let meta = reader.meta()?;
-            self.generations.note(number, Some(meta.version));
+            self.generations.note(number, Some(meta.version), epoch);
             let stored = Arc::new(Stored { key, meta, reader });
             self.opened.put(number, stored.clone());
             return Ok(Some(stored));
         }
-        self.generations.note(number, None);
+        self.generations.note(number, None, epoch);
         Ok(None)
     }
 }

@@ -56,6 +56,7 @@ mod reshape;
 mod rounding;
 mod scale_offset;
 mod shard_index;
+mod shard_rebuild;
 mod shard_records;
 mod shard_rows;
 mod sharding;
@@ -89,6 +90,7 @@ use zfp_absent as zfp;
 
 pub use shard_index::ShardIndex;
 pub use shard_index::ShardLevel;
+pub use shard_rebuild::InnerChunks;
 
 /// Makes a codec out of its configuration and its place in the chain.
 type Build = fn(Members<'_>, &Place<'_>) -> Result<Codec>;
@@ -251,6 +253,14 @@ impl Pipeline {
     /// Encodes one piece of exactly `chunk_bytes()` bytes (core specification, "Encoding procedure").
     pub fn encode(&self, decoded: &[u8]) -> Result<Vec<u8>> {
         Ok(self.chain.encode(Cow::Borrowed(decoded))?.into_owned())
+    }
+
+    /// Makes a stored chunk with sharding anew, some of its pieces replaced; `old` is what was stored before.
+    /// Pieces that are not replaced keep their exact bytes.
+    ///
+    /// Fails with `Corrupt` if the old chunk is no shard.
+    pub fn rebuild_shard(&self, old: Option<&[u8]>, replaced: &InnerChunks) -> Result<Vec<u8>> {
+        shard_rebuild::rebuild(&self.shards, old, replaced)
     }
 }
 

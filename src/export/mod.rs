@@ -1,7 +1,7 @@
 //! Virtual files of a box of an array: some header bytes, then the flat bytes. The table of formats.
 //!
 //! A format is pure: it says for which arrays it exists and what its header is; of elements without a fixed
-//! length it makes a whole file when that is opened. To add one: a file and a line in `FORMATS`.
+//! length it makes a whole file when that is opened. What is written behind a header are elements as they are. To add one: a file and a line in `FORMATS`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use crate::array::ragged::Held;
 use crate::array::ragged::Records;
 use crate::buffer::Buffer;
 use crate::error::Error;
+use crate::error::Kind;
 use crate::error::Result;
 use crate::grid::Region;
 use crate::model::Array;
@@ -191,6 +192,32 @@ impl Export {
             out.extend_from_slice(&self.body.read(0..end - header)?);
         }
         Ok(Span::Own(out.into()))
+    }
+
+    /// Says why nothing can be written to the file, if that is so: what `OpenArray::check_writable` says.
+    pub fn check_writable(&self) -> Result<()> {
+        self.array.check_writable()
+    }
+
+    /// Writes bytes at an offset into the array. `Invalid` if that would change the header, `TooLarge` beyond
+    /// the end, which no write moves.
+    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.check_writable()?;
+        let Body::Flat(flat) = &self.body else {
+            let why = "is made of all elements together, and so is not written";
+            return Err(Error::new(Kind::ReadOnly, &self.array.found().path, why));
+        };
+        let header = self.header.len() as u64;
+        let in_header = header.saturating_sub(offset).min(bytes.len() as u64);
+        let (head, elements) = bytes.split_at(in_header as usize);
+        if !head.is_empty() && head != self.header_part(offset, offset + in_header) {
+            let why = "the header says what the array is, and only its metadata change that";
+            return Err(Error::invalid(&self.array.found().path, why));
+        }
+        if elements.is_empty() {
+            return Ok(());
+        }
+        flat.write(offset.saturating_sub(header), elements)
     }
 
     fn header_part(&self, start: u64, end: u64) -> Vec<u8> {

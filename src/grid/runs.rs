@@ -103,6 +103,20 @@ impl Runs {
         }
     }
 
+    /// Copies of every run what `from` has of it, which is the first buffer less its first `skipped` bytes, and
+    /// may end before that does.
+    pub fn copy_part(&self, from: &[u8], skipped: usize, to: &mut [u8]) {
+        let given = skipped..skipped + from.len();
+        self.each(|a, b| {
+            let start = a.max(given.start);
+            let end = (a + self.length).min(given.end);
+            if start < end {
+                to[b + start - a..b + end - a]
+                    .copy_from_slice(&from[start - skipped..end - skipped]);
+            }
+        });
+    }
+
     /// Fills every run of the second buffer with an element.
     pub fn fill(&self, element: &[u8], to: &mut [u8]) {
         if element.iter().all(|&byte| byte == 0) {

@@ -226,6 +226,7 @@ impl Store for Consolidated {
         self.inner.honours_conditions()
     }
 
+    /// What documents there are says the tree of the store below.
     fn tree(&self) -> Option<Arc<dyn Tree>> {
         self.inner.tree()
     }

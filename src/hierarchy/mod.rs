@@ -2,8 +2,8 @@
 //!
 //! Nodes are found from the root down: each tells its children by which rule they are found, so that an entry
 //! point governs what lies below it. A node is remembered for as long as the store says that answers stay
-//! true; after that its documents are read again, and a node whose documents did not change keeps its
-//! identity.
+//! true, and nothing was changed through it; after that its documents are read again, and a node whose
+//! documents did not change keeps its identity.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -104,6 +104,7 @@ pub struct Hierarchy {
 struct Remembered {
     found: Option<Arc<Found>>,
     until: Instant,
+    epoch: u64,
 }
 
 impl Hierarchy {
@@ -135,7 +136,8 @@ impl Hierarchy {
     pub fn node_now(&self, path: &Key) -> Option<Option<Arc<Found>>> {
         let mut nodes = self.lock();
         let known = nodes.get(path)?;
-        (known.until > Instant::now()).then(|| known.found.clone())
+        let holds = known.until > Instant::now() && known.epoch == self.store.epoch();
+        holds.then(|| known.found.clone())
     }
 
     /// Returns the node at a path; nothing if there is none. A directory without documents is a group.
@@ -178,6 +180,7 @@ impl Hierarchy {
             return Ok(known);
         }
         let until = Instant::now() + self.store.freshness();
+        let epoch = self.store.epoch();
         let old = self.lock().peek(path).and_then(|old| old.found.clone());
         let found = self.read(path, ground, old.as_deref())?.map(Arc::new);
         let found = match (found, old) {
@@ -187,6 +190,7 @@ impl Hierarchy {
         let remembered = Remembered {
             found: found.clone(),
             until,
+            epoch,
         };
         self.lock().put(path.clone(), remembered);
         Ok(found)

@@ -178,6 +178,19 @@ impl Array {
         bytes_of(&self.shape, self.element_size()?)
     }
 
+    /// Whether stored chunks of both arrays mean the same, whatever shapes and attributes these have.
+    pub fn is_stored_like(&self, other: &Array) -> bool {
+        self.data_type == other.data_type
+            // Of chunks that differ, which is the longest one depends on the shape.
+            && (self.chunk_shape == other.chunk_shape || !self.chunk_edges.is_empty())
+            && self.chunk_edges == other.chunk_edges
+            && self.codecs == other.codecs
+            && self.keys == other.keys
+            && self.fill_value.bytes == other.fill_value.bytes
+            && self.undecodable == other.undecodable
+            && self.shape.len() == other.shape.len()
+    }
+
     /// Returns the length of an element in bytes.
     ///
     /// Fails with `Unsupported` for elements without a fixed length, `TooLarge` above `MAX_ELEMENT`.

@@ -166,6 +166,7 @@ pub fn open_faces(config: &FacesConfig, stats: &Arc<Stats>) -> Result<Faces> {
             true => 0,
             false => config.store.remote.concurrency,
         },
+        lossy: false,
     };
     let engine = Engine::spilling(limits, stats.clone(), spill);
     let arrays = Arrays::new(hierarchy.clone(), engine);

@@ -99,6 +99,7 @@ pub fn views_of(store: Arc<dyn Store>, timeout: Duration) -> Views {
         max_chunk: 16 << 20,
         timeout,
         fetches: 0,
+        lossy: false,
     };
     let hierarchy = Arc::new(Hierarchy::new(store.clone()));
     let arrays = Arrays::new(hierarchy.clone(), Engine::new(limits, stats.clone()));

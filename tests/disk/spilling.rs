@@ -52,6 +52,7 @@ fn view(memory: &Memory, folder: Option<&Path>) -> (Arc<dyn View>, Arc<Stats>) {
         max_chunk: 16 << 20,
         timeout: Duration::from_secs(60),
         fetches: 0,
+        lossy: false,
     };
     let store: Arc<dyn Store> = Arc::new(memory.clone());
     let hierarchy = Arc::new(Hierarchy::new(store));

@@ -1,0 +1,182 @@
+//! Flushing: pending chunks are encoded and put under their keys.
+//!
+//! A chunk that cannot be encoded or put stays pending, and is tried again the next time. Of a shard only what
+//! was written is encoded. The fill value is stored like any other content.
+
+use std::borrow::Cow;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
+
+use crate::array::OpenArray;
+use crate::array::decoder::Decoder;
+use crate::array::pending::Pieces;
+use crate::cache::Permit;
+use crate::codec::InnerChunks;
+use crate::codec::Pipeline;
+use crate::error::Error;
+use crate::error::Kind;
+use crate::error::Result;
+use crate::grid::ChunkIndex;
+use crate::grid::Coordinates;
+use crate::store::Body;
+use crate::store::Condition;
+use crate::store::Key;
+
+impl OpenArray {
+    /// Stores all that was written to the array, through whatever handle. Says the first error; what could not
+    /// be stored stays as it was written. `Changed` if by now the metadata mean something else.
+    pub fn flush(&self) -> Result<()> {
+        let chunks = self.pending.chunks();
+        if chunks.is_empty() {
+            return Ok(());
+        }
+        self.check_chunks_hold()?;
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mut first = Ok(());
+            while let Some(chunk) = chunks.get(next.fetch_add(1, Ordering::Relaxed)) {
+                first = first.and(self.flush_chunk(chunk));
+            }
+            first
+        };
+        let threads = self.engine.encoders.min(chunks.len());
+        std::thread::scope(|scope| {
+            let start = |_| {
+                let thread = std::thread::Builder::new().name("encode".to_string());
+                // Without another thread this one does it all.
+                thread.spawn_scoped(scope, work).ok()
+            };
+            let others: Vec<_> = (1..threads).filter_map(start).collect();
+            let mut outcome = work();
+            for other in others {
+                let ended = || Error::unavailable(&self.found.path, "a thread that encodes ended");
+                outcome = outcome.and(other.join().unwrap_or_else(|_| Err(ended())));
+            }
+            outcome
+        })
+    }
+
+    /// Drops what was written to a stored chunk, and removes it from the store.
+    pub fn erase_chunk(&self, chunk: ChunkIndex) -> Result<()> {
+        let indices = self.stored_grid()?.indices(chunk);
+        let turn = self.pending.turn(&indices);
+        for key in self.keys(&indices)? {
+            self.hierarchy.store().erase(&key, &Condition::Any)?;
+        }
+        self.pending.remove(&indices);
+        self.pending.note_change();
+        drop(turn);
+        Ok(())
+    }
+
+    /// Drops all that was written and is not stored.
+    pub fn discard(&self) {
+        for chunk in self.pending.chunks() {
+            let _turn = self.pending.turn(&chunk);
+            self.pending.remove(&chunk);
+        }
+    }
+
+    /// Stores what was written to one chunk.
+    pub(super) fn flush_chunk(&self, chunk: &Coordinates) -> Result<()> {
+        let _turn = self.pending.turn(chunk);
+        let Some(pieces) = self.pending.pieces(chunk) else {
+            return Ok(());
+        };
+        let decoder = self.decoder()?;
+        // An array that became smaller has no place for it.
+        let stored = match decoder.stored.index(chunk) {
+            Some(number) => self.put_chunk(decoder, number, chunk, &pieces),
+            None => Ok(()),
+        };
+        match &stored {
+            Ok(()) => self.pending.remove(chunk),
+            Err(_) => self.pending.note_failure(chunk),
+        }
+        stored
+    }
+
+    fn put_chunk(
+        &self,
+        decoder: &Decoder,
+        number: ChunkIndex,
+        indices: &Coordinates,
+        pieces: &Pieces,
+    ) -> Result<()> {
+        let pipeline = decoder.pipeline_of(number)?;
+        let key = self.key_of(indices)?;
+        let (bytes, _room) = self
+            .encoded(&pipeline, &key, pieces)
+            .map_err(|error| error.about(&key))?;
+        let epoch = self.epoch();
+        let stamp = self
+            .hierarchy
+            .store()
+            .put(&key, Body::Bytes(&bytes), &Condition::Any)?;
+        self.generations.note_put(number.0, stamp.version, epoch);
+        self.engine.stats.encoded_chunks.add(1);
+        Ok(())
+    }
+
+    /// Returns the key that a chunk has, or is to have.
+    fn key_of(&self, indices: &[u64]) -> Result<Key> {
+        let keys = self.keys(indices)?;
+        if keys.len() > 1 {
+            for key in &keys {
+                if self.hierarchy.store().version(key)?.is_some() {
+                    return Ok(key.clone());
+                }
+            }
+        }
+        let none = || Error::unsupported(&self.found.path, "its chunks have no keys");
+        keys.into_iter().next().ok_or_else(none)
+    }
+
+    /// Encodes the pieces of a chunk, in room of the budget.
+    fn encoded<'a>(
+        &self,
+        pipeline: &Pipeline,
+        key: &Key,
+        pieces: &'a Pieces,
+    ) -> Result<(Cow<'a, [u8]>, Permit)> {
+        let length = pieces.len() as u64 * pipeline.chunk_bytes() as u64;
+        let deadline = self.engine.deadline();
+        let room = |bytes| self.engine.cache.reserve(bytes, deadline);
+        if pipeline.shards().is_empty() {
+            let piece = pieces.values().next().ok_or_else(nothing)?;
+            if pipeline.is_identity() {
+                return Ok((Cow::Borrowed(piece.bytes()), room(0)?));
+            }
+            let room = room(length + length / 8)?;
+            return Ok((Cow::Owned(pipeline.encode(piece.bytes())?), room));
+        }
+        let mut inner = InnerChunks::new();
+        let _inner_room = room(length + length / 8)?;
+        for (place, piece) in pieces {
+            inner.insert(place.clone(), pipeline.encode(piece.bytes())?);
+        }
+        let added: u64 = inner.values().map(|bytes| bytes.len() as u64).sum();
+        let index: u64 = pipeline
+            .shards()
+            .iter()
+            .map(|level| level.index_bytes() as u64)
+            .sum();
+        let store = self.hierarchy.store();
+        loop {
+            let size = store.head(key)?.map_or(0, |meta| meta.size);
+            let room = room(size.saturating_mul(2).saturating_add(added + index))?;
+            let old = match store.get(key, size) {
+                // It has become longer meanwhile.
+                Err(error) if error.kind() == Kind::TooLarge => continue,
+                answer => answer?,
+            };
+            let old = old.as_ref().map(|object| object.bytes.as_slice());
+            let shard = pipeline.rebuild_shard(old, &inner)?;
+            return Ok((Cow::Owned(shard), room));
+        }
+    }
+}
+
+fn nothing() -> Error {
+    Error::invalid("", "no piece of the chunk was written")
+}

@@ -1,0 +1,484 @@
+//! Any write through any file of an array is the same write to a plain buffer, before it is stored and after.
+
+use std::sync::Arc;
+use std::sync::Barrier;
+use std::sync::atomic::Ordering;
+
+use proptest::prelude::*;
+use serde_json::json;
+use zarrfs::error::Kind;
+use zarrfs::export::Export;
+use zarrfs::store::Key;
+use zarrfs::store::Store;
+use zarrfs::store::memory::Memory;
+
+use crate::case::Case;
+use crate::case::cases;
+use crate::common::sample::Form;
+use crate::common::sample::Sample;
+use crate::shelf::key;
+use crate::stand::Full;
+use crate::stand::Stand;
+use crate::stand::all;
+use crate::stand::limits;
+use crate::written;
+
+/// One thing that a program does.
+#[derive(Clone, Debug)]
+enum Step {
+    /// Writes bytes made of a seed somewhere into the raw file or the one with a header.
+    Write(bool, u64, u64, u8),
+    /// Writes a whole chunk.
+    Chunk(u64, u8),
+    Flush,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let write = (any::<bool>(), any::<u64>(), 1u64..200, any::<u8>());
+    let step = prop_oneof![
+        6 => write.prop_map(|(npy, at, length, seed)| Step::Write(npy, at, length, seed)),
+        2 => (any::<u64>(), any::<u8>()).prop_map(|(chunk, seed)| Step::Chunk(chunk, seed)),
+        2 => Just(Step::Flush),
+    ];
+    prop::collection::vec(step, 1..20)
+}
+
+fn noise(length: usize, seed: u8) -> Vec<u8> {
+    (0..length)
+        .map(|n| (n as u8).wrapping_mul(31).wrapping_add(seed))
+        .collect()
+}
+
+/// The files of an array, and what they should hold.
+struct Subject {
+    stand: Stand,
+    raw: Export,
+    npy: Export,
+    expected: Vec<u8>,
+}
+
+impl Subject {
+    fn new(memory: &Memory, path: &str, budget: u64) -> Subject {
+        let stand = Stand::new(Arc::new(memory.clone()), limits(budget));
+        let (raw, npy) = (stand.file(path, "raw"), stand.file(path, "npy"));
+        let expected = all(&raw);
+        Subject {
+            stand,
+            raw,
+            npy,
+            expected,
+        }
+    }
+
+    fn header(&self) -> u64 {
+        self.npy.len() - self.raw.len()
+    }
+
+    fn write(&mut self, is_npy: bool, at: u64, length: u64, seed: u8) {
+        let size = self.raw.len();
+        let at = at % (size + 1);
+        let bytes = noise(length.min(size - at) as usize, seed);
+        match is_npy {
+            true => self.npy.write_at(self.header() + at, &bytes).unwrap(),
+            false => self.raw.write_at(at, &bytes).unwrap(),
+        }
+        let place = at as usize..at as usize + bytes.len();
+        self.expected[place].copy_from_slice(&bytes);
+    }
+
+    /// Writes a chunk whole through its own file, and looks what that did to the array.
+    fn write_chunk(&mut self, chunk: u64, seed: u8) {
+        let array = self.raw.array().clone();
+        let grid = array.stored_grid().unwrap().clone();
+        let indices = grid.indices(zarrfs::grid::ChunkIndex(chunk % grid.len()));
+        let file = self.stand.chunk("a", &indices);
+        let bytes = noise(file.len() as usize, seed);
+        file.write_at(0, &bytes).unwrap();
+        assert_eq!(all(&file), bytes);
+        let region = grid.region(&indices);
+        let (from, to) = (
+            zarrfs::grid::Layout {
+                start: &region.start,
+                shape: &region.shape,
+                skipped: 0,
+            },
+            zarrfs::grid::Layout {
+                start: &vec![0; region.start.len()],
+                shape: &array.array().shape,
+                skipped: 0,
+            },
+        );
+        let size = array.array().element_size().unwrap();
+        zarrfs::grid::Runs::new(&region, from, to, size).copy(&bytes, &mut self.expected);
+    }
+
+    fn step(&mut self, step: &Step) {
+        match *step {
+            Step::Write(is_npy, at, length, seed) => self.write(is_npy, at, length, seed),
+            Step::Chunk(chunk, seed) => self.write_chunk(chunk, seed),
+            Step::Flush => self.raw.array().flush().unwrap(),
+        }
+        assert_eq!(all(&self.raw), self.expected);
+        assert_eq!(all(&self.npy)[self.header() as usize..], self.expected);
+        if let Some(now) = self.raw.read_now(0, self.expected.len()) {
+            assert_eq!(&now[..], self.expected);
+        }
+    }
+}
+
+fn check(case: &Case, steps: &[Step], budget: u64) {
+    let memory = case.store();
+    let mut subject = Subject::new(&memory, "a", budget);
+    steps.iter().for_each(|step| subject.step(step));
+    subject.raw.array().flush().unwrap();
+    assert_eq!(all(&subject.raw), subject.expected);
+    assert_eq!(Stand::of(&memory).read("a"), subject.expected);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
+
+    #[test]
+    fn any_write_is_a_write_to_a_buffer(case in cases(), steps in steps()) {
+        check(&case, &steps, 64 << 20);
+    }
+
+    #[test]
+    fn memory_that_is_short_only_stores_sooner(case in cases(), steps in steps()) {
+        // Room for three of the largest chunks, and little beside.
+        check(&case, &steps, 3 * 8 * 32 * 32 * 32 + 400_000);
+    }
+}
+
+#[test]
+fn every_dialect_is_written_in_its_own_form() {
+    let all_stores = written::STORES
+        .iter()
+        .map(|(dialect, variant, store)| (format!("{dialect} {variant}"), store()))
+        .chain([
+            ("sharded2020".to_string(), written::sharded2020()),
+            ("n5".to_string(), written::n5()),
+        ]);
+    for (name, memory) in all_stores {
+        let mut subject = Subject::new(&memory, "a/b", 64 << 20);
+        let before: Vec<String> = keys(&memory);
+        // Two bytes of one element, one and a half elements over an edge of chunks, and one that was not stored.
+        subject.write(false, 0, 2, 1);
+        subject.write(true, 9, 3, 2);
+        subject.write(false, 4, 2, 3);
+        subject.raw.array().flush().unwrap();
+        assert_eq!(Stand::of(&memory).read("a/b"), subject.expected, "{name}");
+        let after = keys(&memory);
+        let added: Vec<&String> = after.iter().filter(|key| !before.contains(key)).collect();
+        let most = if name == "sharded2020" { 0 } else { 1 };
+        assert_eq!(added.len(), most, "{name}: {added:?}");
+        let is_like = |key: &String| before.iter().any(|known| known.len() == key.len());
+        assert!(added.iter().all(|key| is_like(key)), "{name}: {added:?}");
+    }
+}
+
+fn keys(memory: &Memory) -> Vec<String> {
+    fn walk(memory: &Memory, prefix: &Key, found: &mut Vec<String>) {
+        let mut listing = memory.list(prefix).unwrap();
+        while let Some(name) = listing.next().unwrap() {
+            let key = prefix.child(&name.name).unwrap();
+            match name.kind {
+                zarrfs::store::EntryKind::Directory => walk(memory, &key, found),
+                _ => found.push(key.to_string()),
+            }
+        }
+    }
+    let mut found = Vec::new();
+    walk(memory, &Key::root(), &mut found);
+    found
+}
+
+fn sample(form: Form) -> (Memory, Sample) {
+    let memory = Memory::default();
+    let sample = Sample::new(&[20, 24], &[8, 8], form);
+    sample.put(&memory, "a");
+    (memory, sample)
+}
+
+fn stored(memory: &Memory, name: &str) -> Option<Vec<u8>> {
+    let object = memory.get(&key(name), 1 << 20).unwrap();
+    object.map(|object| object.bytes)
+}
+
+#[test]
+fn a_chunk_that_is_written_whole_is_not_read() {
+    let (memory, _) = sample(Form::Packed);
+    memory.set(key("a/c/0/1"), b"no chunk".to_vec());
+    let stand = Stand::of(&memory);
+    let chunk = stand.chunk("a", &[0, 1]);
+    assert_eq!(chunk.read_at(0, 1).err().unwrap().kind(), Kind::Corrupt);
+    // In part it cannot be written, since nobody knows the rest.
+    assert_eq!(chunk.write_at(0, &[1]).unwrap_err().kind(), Kind::Corrupt);
+    chunk.write_at(0, &[5; 128]).unwrap();
+    chunk.array().flush().unwrap();
+    assert_eq!(all(&Stand::of(&memory).chunk("a", &[0, 1])), [5; 128]);
+}
+
+#[test]
+fn only_what_was_written_is_stored() {
+    let (memory, _) = sample(Form::Packed);
+    let before: Vec<_> = ["a/c/0/0", "a/c/0/1"]
+        .map(|name| stored(&memory, name))
+        .into();
+    let stand = Stand::of(&memory);
+    let file = stand.file("a", "raw");
+    file.write_at(16, &[1, 2]).unwrap();
+    assert_eq!(stored(&memory, "a/c/0/1"), before[1]);
+    file.array().flush().unwrap();
+    assert_eq!(stored(&memory, "a/c/0/0"), before[0]);
+    assert_ne!(stored(&memory, "a/c/0/1"), before[1]);
+    assert_eq!(stand.stats.encoded_chunks.get(), 1);
+    // What is stored is not stored twice.
+    file.array().flush().unwrap();
+    assert_eq!(stand.stats.encoded_chunks.get(), 1);
+}
+
+#[test]
+fn inner_chunks_that_are_not_written_keep_their_bytes() {
+    let (memory, sample) = sample(Form::Sharded(vec![4, 4]));
+    let before = stored(&memory, "a/c/0/0").unwrap();
+    let stand = Stand::of(&memory);
+    let file = stand.file("a", "raw");
+    file.write_at(0, &[9; 4]).unwrap();
+    file.array().flush().unwrap();
+    let after = stored(&memory, "a/c/0/0").unwrap();
+    let inner = |shard: &[u8], n: usize| {
+        let index = &shard[shard.len() - 4 - 64..][n * 16..][..16];
+        let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap()) as usize;
+        shard[number(&index[..8])..][..number(&index[8..])].to_vec()
+    };
+    assert_ne!(inner(&after, 0), inner(&before, 0));
+    for n in 1..4 {
+        assert_eq!(inner(&after, n), inner(&before, n));
+    }
+    let mut expected = sample.whole();
+    expected[..4].fill(9);
+    assert_eq!(Stand::of(&memory).read("a"), expected);
+    assert_eq!(stand.stats.decoded_chunks.get(), 1);
+}
+
+#[test]
+fn padding_at_the_edge_stays_as_it_was() {
+    let (memory, _) = sample(Form::Plain);
+    let mut chunk = stored(&memory, "a/c/2/0").unwrap();
+    // Rows beyond the array.
+    chunk[64..].fill(0x77);
+    memory.set(key("a/c/2/0"), chunk);
+    memory.erase(&key("a/c/2/1"));
+    let stand = Stand::of(&memory);
+    let file = stand.file("a", "raw");
+    let row = 16 * 48;
+    file.write_at(row, &[1]).unwrap();
+    file.write_at(row + 16, &[1]).unwrap();
+    file.array().flush().unwrap();
+    assert!(
+        stored(&memory, "a/c/2/0").unwrap()[64..]
+            .iter()
+            .all(|&byte| byte == 0x77)
+    );
+    assert!(
+        stored(&memory, "a/c/2/1").unwrap()[1..]
+            .iter()
+            .all(|&byte| byte == 0xff)
+    );
+}
+
+#[test]
+fn errors_of_the_store_stay_with_the_chunk() {
+    let store = Arc::new(Full::default());
+    let sample = Sample::new(&[4], &[2], Form::Packed);
+    sample.put(&store.memory, "a");
+    let stand = Stand::new(store.clone(), limits(64 << 20));
+    let file = stand.file("a", "raw");
+    file.write_at(2, &[1, 2, 3, 4]).unwrap();
+    store.is_full.store(true, Ordering::SeqCst);
+    for _ in 0..2 {
+        let error = file.array().flush().unwrap_err();
+        assert_eq!(error.kind(), Kind::NoSpace);
+        assert!(error.to_string().contains("a/c/"), "{error}");
+    }
+    let mut expected = sample.whole();
+    expected[2..6].copy_from_slice(&[1, 2, 3, 4]);
+    assert_eq!(all(&file), expected);
+    // Another handle knows it too, though the first one is gone.
+    drop(file);
+    store.is_full.store(false, Ordering::SeqCst);
+    let again = stand.file("a", "raw");
+    assert_eq!(all(&again), expected);
+    again.array().flush().unwrap();
+    assert_eq!(Stand::of(&store.memory).read("a"), expected);
+}
+
+#[test]
+fn what_cannot_be_stored_does_not_fill_the_memory() {
+    let store = Arc::new(Full::default());
+    Sample::new(&[1 << 20], &[1 << 15], Form::Packed).put(&store.memory, "a");
+    let stand = Stand::new(store.clone(), limits(1 << 20));
+    let file = stand.file("a", "raw");
+    store.is_full.store(true, Ordering::SeqCst);
+    let written = (0..32).map(|chunk| file.write_at(chunk << 16, &[1; 1 << 16]));
+    let errors: Vec<_> = written.filter_map(Result::err).collect();
+    assert!(!errors.is_empty() && errors.len() < 32);
+    assert!(errors.iter().all(|error| error.kind() == Kind::NoSpace));
+    assert!(stand.stats.memory_peak_bytes.get() <= 1 << 20);
+    store.is_full.store(false, Ordering::SeqCst);
+    file.array().flush().unwrap();
+}
+
+#[test]
+fn writers_of_one_chunk_lose_nothing() {
+    for form in [Form::Packed, Form::Sharded(vec![16])] {
+        let memory = Memory::default();
+        Sample::new(&[64], &[64], form).put(&memory, "a");
+        let stand = Stand::of(&memory);
+        let start = Barrier::new(4);
+        std::thread::scope(|scope| {
+            for writer in 0..4u64 {
+                let (stand, start) = (&stand, &start);
+                scope.spawn(move || {
+                    let file = stand.file("a", "raw");
+                    start.wait();
+                    // Every fourth byte, so that all share each element.
+                    for round in 0..8u8 {
+                        for at in (writer..128).step_by(4) {
+                            file.write_at(at, &[round ^ at as u8]).unwrap();
+                        }
+                        file.array().flush().unwrap();
+                    }
+                });
+            }
+        });
+        let expected: Vec<u8> = (0..128).map(|at| 7 ^ at).collect();
+        assert_eq!(stand.read("a"), expected);
+        assert_eq!(Stand::of(&memory).read("a"), expected);
+    }
+}
+
+#[test]
+fn readers_beside_a_writer_never_see_what_was_before() {
+    for form in [Form::Packed, Form::Sharded(vec![8])] {
+        let memory = Memory::default();
+        Sample::new(&[256], &[32], form).put(&memory, "a");
+        let stand = Stand::of(&memory);
+        let file = stand.file("a", "raw");
+        let is_done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let file = stand.file("a", "raw");
+                    while !is_done.load(Ordering::SeqCst) {
+                        all(&file);
+                    }
+                });
+            }
+            for round in 0..200u8 {
+                file.write_at(0, &[round; 512]).unwrap();
+                file.array().flush().unwrap();
+                let read = all(&file);
+                is_done.fetch_or(read != [round; 512], Ordering::SeqCst);
+                assert_eq!(read, [round; 512]);
+            }
+            is_done.store(true, Ordering::SeqCst);
+        });
+    }
+}
+
+#[test]
+fn no_write_moves_the_end_or_the_header() {
+    let (memory, sample) = sample(Form::Packed);
+    let stand = Stand::of(&memory);
+    let (raw, npy) = (stand.file("a", "raw"), stand.file("a", "npy"));
+    for at in [raw.len(), raw.len() - 1, u64::MAX - 1] {
+        assert_eq!(
+            raw.write_at(at, &[1, 2]).unwrap_err().kind(),
+            Kind::TooLarge
+        );
+    }
+    let header = (npy.len() - raw.len()) as usize;
+    let mut whole = all(&npy);
+    whole[header] = 1;
+    npy.write_at(0, &whole).unwrap();
+    assert_eq!(all(&npy), whole);
+    whole[20] ^= 1;
+    assert_eq!(npy.write_at(0, &whole).unwrap_err().kind(), Kind::Invalid);
+    assert_eq!(npy.write_at(20, &[1]).unwrap_err().kind(), Kind::Invalid);
+    raw.array().discard();
+    assert_eq!(stand.read("a"), sample.whole());
+}
+
+#[test]
+fn what_encoding_would_spoil_is_not_written() {
+    let array = |data_type: &str, codecs: serde_json::Value| {
+        let memory = Memory::default();
+        let document = json!({
+            "zarr_format": 3, "node_type": "array", "shape": [4], "data_type": data_type,
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4]}},
+            "chunk_key_encoding": {"name": "default"}, "fill_value": 0, "codecs": codecs,
+        });
+        memory.set(key("a/zarr.json"), document.to_string().into_bytes());
+        memory
+    };
+    let round = json!({"name": "numcodecs.bitround", "configuration": {"keepbits": 3}});
+    let lossy = array(
+        "float32",
+        json!([round, {"name": "bytes", "configuration": {"endian": "little"}}]),
+    );
+    let stand = Stand::of(&lossy);
+    let error = stand.file("a", "raw").write_at(0, &[1]).unwrap_err();
+    assert_eq!(error.kind(), Kind::ReadOnly);
+    assert!(error.to_string().contains("--lossy"), "{error}");
+    let mut allowed = limits(64 << 20);
+    allowed.lossy = true;
+    let stand = Stand::new(Arc::new(lossy), allowed);
+    stand.file("a", "raw").write_at(0, &[1]).unwrap();
+
+    let text = Stand::of(&array("string", json!(["vlen-utf8"])));
+    let error = text.file("a", "raw").write_at(0, &[0]).unwrap_err();
+    assert_eq!(error.kind(), Kind::ReadOnly);
+    let unknown = Stand::of(&array("uint8", json!(["bytes", "nobody-knows"])));
+    let error = unknown.file("a", "raw").write_at(0, &[0]).unwrap_err();
+    assert_eq!(error.kind(), Kind::Unsupported);
+}
+
+#[test]
+fn what_is_pending_survives_new_attributes_and_a_new_shape() {
+    let (memory, sample) = sample(Form::Packed);
+    let stand = Stand::of(&memory);
+    let file = stand.file("a", "raw");
+    file.write_at(0, &[1, 2]).unwrap();
+    let mut metadata = sample.metadata();
+    metadata["attributes"] = json!({"unit": "2"});
+    memory.set(key("a/zarr.json"), metadata.to_string().into_bytes());
+    // The old handle goes on, and a new one sees what it wrote.
+    file.write_at(2, &[3, 4]).unwrap();
+    assert_eq!(stand.read("a")[..4], [1, 2, 3, 4]);
+    metadata["shape"] = json!([40, 24]);
+    memory.set(key("a/zarr.json"), metadata.to_string().into_bytes());
+    let error = file.write_at(0, &[9]).unwrap_err();
+    assert_eq!(error.kind(), Kind::Changed);
+    assert_eq!(stand.read("a")[..4], [1, 2, 3, 4]);
+    file.array().flush().unwrap();
+    assert_eq!(Stand::of(&memory).read("a")[..4], [1, 2, 3, 4]);
+}
+
+#[test]
+fn an_erased_chunk_is_the_fill_value() {
+    let (memory, _) = sample(Form::Packed);
+    let stand = Stand::of(&memory);
+    let chunk = stand.chunk("a", &[0, 0]);
+    chunk.write_at(0, &[1]).unwrap();
+    let before = chunk.array().content_now();
+    chunk
+        .array()
+        .erase_chunk(zarrfs::grid::ChunkIndex(0))
+        .unwrap();
+    assert_ne!(chunk.array().content_now(), before);
+    assert_eq!(all(&chunk), [0xff; 128]);
+    chunk.array().flush().unwrap();
+    assert_eq!(stored(&memory, "a/c/0/0"), None);
+}

@@ -1,0 +1,102 @@
+//! Arrays of every shape that chunks and shards may have, nothing of them stored yet.
+
+use proptest::prelude::*;
+use serde_json::Value;
+use serde_json::json;
+use zarrfs::store::Key;
+use zarrfs::store::memory::Memory;
+
+#[derive(Clone, Debug)]
+pub struct Case {
+    pub shape: Vec<u64>,
+    pub chunk: Vec<u64>,
+    /// Inner chunks along each dimension of a shard, and of the shards that lie in it: none, one or two levels.
+    pub inner: Vec<Vec<u64>>,
+    /// Whether the last chunk along each dimension is longer than the others.
+    pub uneven: bool,
+    pub data_type: &'static str,
+    pub big: bool,
+    pub compressed: bool,
+    pub index_at_start: bool,
+}
+
+pub fn cases() -> impl Strategy<Value = Case> {
+    let types = prop::sample::select(vec!["uint8", "int16", "float64", "r24"]);
+    (0usize..=3).prop_flat_map(move |rank| {
+        let lengths = move |most| prop::collection::vec(1u64..most, rank);
+        (
+            lengths(9),
+            lengths(4),
+            prop::collection::vec(lengths(3), 0..3),
+            types.clone(),
+            any::<[bool; 4]>(),
+        )
+            .prop_map(|(shape, chunk, inner, data_type, flags)| {
+                let [uneven, big, compressed, index_at_start] = flags;
+                Case {
+                    shape,
+                    chunk,
+                    inner,
+                    uneven,
+                    data_type,
+                    big,
+                    compressed,
+                    index_at_start,
+                }
+            })
+    })
+}
+
+impl Case {
+    fn codecs(&self) -> (Vec<u64>, Value) {
+        let endian = if self.big { "big" } else { "little" };
+        let bytes = |endian| json!({"name": "bytes", "configuration": {"endian": endian}});
+        let mut codecs = json!([bytes(endian)]);
+        if self.compressed {
+            let zstd = json!({"name": "zstd", "configuration": {"level": 1, "checksum": true}});
+            codecs = json!([bytes(endian), zstd, "crc32c"]);
+        }
+        let mut chunk = self.chunk.clone();
+        let location = if self.index_at_start { "start" } else { "end" };
+        for counts in &self.inner {
+            codecs = json!([{"name": "sharding_indexed", "configuration": {
+                "chunk_shape": chunk, "codecs": codecs, "index_location": location,
+                "index_codecs": [bytes("little"), "crc32c"],
+            }}]);
+            let both = chunk.iter_mut().zip(counts);
+            both.for_each(|(chunk, count)| *chunk *= count);
+        }
+        (chunk, codecs)
+    }
+
+    fn grid(&self, chunk: &[u64]) -> Value {
+        if !self.uneven || self.shape.is_empty() {
+            return json!({"name": "regular", "configuration": {"chunk_shape": chunk}});
+        }
+        let axes = self.shape.iter().zip(chunk);
+        let axes = axes.map(|(length, chunk)| json!([chunk, [2 * chunk, length.div_ceil(*chunk)]]));
+        let shapes: Vec<Value> = axes.collect();
+        let configuration = json!({"kind": "inline", "chunk_shapes": shapes});
+        json!({"name": "rectilinear", "configuration": configuration})
+    }
+
+    pub fn metadata(&self) -> Value {
+        let (chunk, codecs) = self.codecs();
+        let fill = match self.data_type {
+            "r24" => json!([1, 2, 3]),
+            _ => json!(7),
+        };
+        json!({
+            "zarr_format": 3, "node_type": "array", "shape": self.shape, "data_type": self.data_type,
+            "chunk_grid": self.grid(&chunk), "chunk_key_encoding": {"name": "default"},
+            "fill_value": fill, "codecs": codecs, "attributes": {},
+        })
+    }
+
+    pub fn store(&self) -> Memory {
+        let memory = Memory::default();
+        let document = self.metadata().to_string().into_bytes();
+        memory.set(Key::new("a/zarr.json").unwrap(), document);
+        memory
+    }
+}

@@ -1,0 +1,138 @@
+//! A store with its arrays open for writing, and errors that come when they are asked for.
+#![allow(dead_code)]
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use zarrfs::array::Arrays;
+use zarrfs::array::Engine;
+use zarrfs::array::Limits;
+use zarrfs::array::OpenArray;
+use zarrfs::error::Error;
+use zarrfs::error::Kind;
+use zarrfs::error::Result;
+use zarrfs::export::Export;
+use zarrfs::export::format;
+use zarrfs::grid::Region;
+use zarrfs::hierarchy::Hierarchy;
+use zarrfs::stats::Stats;
+use zarrfs::store::Body;
+use zarrfs::store::ByteRange;
+use zarrfs::store::Condition;
+use zarrfs::store::Key;
+use zarrfs::store::Listing;
+use zarrfs::store::Meta;
+use zarrfs::store::Object;
+use zarrfs::store::Reader;
+use zarrfs::store::Stamp;
+use zarrfs::store::Store;
+use zarrfs::store::memory::Memory;
+
+pub fn limits(memory: u64) -> Limits {
+    Limits {
+        memory,
+        max_chunk: 16 << 20,
+        timeout: Duration::from_secs(20),
+        fetches: 0,
+        lossy: false,
+    }
+}
+
+/// The arrays of a store.
+pub struct Stand {
+    pub hierarchy: Arc<Hierarchy>,
+    pub arrays: Arrays,
+    pub stats: Arc<Stats>,
+}
+
+impl Stand {
+    pub fn new(store: Arc<dyn Store>, limits: Limits) -> Stand {
+        let stats = Arc::new(Stats::default());
+        let hierarchy = Arc::new(Hierarchy::new(store));
+        let engine = Engine::new(limits, stats.clone());
+        let arrays = Arrays::new(hierarchy.clone(), engine);
+        Stand {
+            hierarchy,
+            arrays,
+            stats,
+        }
+    }
+
+    pub fn of(memory: &Memory) -> Stand {
+        Stand::new(Arc::new(memory.clone()), limits(64 << 20))
+    }
+
+    pub fn array(&self, path: &str) -> Arc<OpenArray> {
+        let found = self.hierarchy.node(&Key::new(path).unwrap()).unwrap();
+        self.arrays.open(&found.unwrap()).unwrap()
+    }
+
+    /// Opens a file of the whole array.
+    pub fn file(&self, path: &str, extension: &str) -> Export {
+        let array = self.array(path);
+        let region = Region::whole(&array.array().shape);
+        Export::open(&array, format(extension).unwrap(), region).unwrap()
+    }
+
+    /// Opens the raw file of a chunk.
+    pub fn chunk(&self, path: &str, indices: &[u64]) -> Export {
+        let array = self.array(path);
+        let region = array.stored_grid().unwrap().region(indices);
+        Export::open(&array, format("raw").unwrap(), region).unwrap()
+    }
+
+    pub fn read(&self, path: &str) -> Vec<u8> {
+        all(&self.file(path, "raw"))
+    }
+}
+
+/// Returns all bytes of a file.
+pub fn all(file: &Export) -> Vec<u8> {
+    file.read_at(0, file.len() as usize).unwrap().to_vec()
+}
+
+/// A store that takes no object while it is told so.
+#[derive(Default)]
+pub struct Full {
+    pub memory: Memory,
+    pub is_full: AtomicBool,
+}
+
+impl Store for Full {
+    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+        self.memory.get(key, limit)
+    }
+
+    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
+        self.memory.get_range(key, range)
+    }
+
+    fn head(&self, key: &Key) -> Result<Option<Meta>> {
+        self.memory.head(key)
+    }
+
+    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
+        self.memory.open(key)
+    }
+
+    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+        self.memory.list(prefix)
+    }
+
+    fn freshness(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn put(&self, key: &Key, body: Body<'_>, condition: &Condition) -> Result<Stamp> {
+        match self.is_full.load(Ordering::SeqCst) {
+            true => Err(Error::new(Kind::NoSpace, key, "no room")),
+            false => self.memory.put(key, body, condition),
+        }
+    }
+
+    fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
+        Store::erase(&self.memory, key, condition)
+    }
+}
