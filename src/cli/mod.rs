@@ -17,17 +17,20 @@ use crate::dialect::Choice;
 use crate::view::faces::Face;
 
 mod background;
+mod changes;
 mod log_target;
 mod mount;
 mod notify;
 mod options;
 mod plan;
+mod progress;
 mod remote;
 mod report;
 mod run;
 mod secrets;
 mod umount;
 mod units;
+mod upper_socket;
 mod usage;
 
 pub use run::run;
@@ -59,6 +62,24 @@ pub enum Command {
     ///
     /// The directory is free at once, also when programs still use the mount or its daemon is gone.
     Umount(UmountArgs),
+    /// Say how much a mount with --cow has changed
+    ///
+    /// Counts the keys that were put and removed, and names what stays in the upper folder because no key can hold
+    /// it: links, pipes, empty folders, owners and modes.
+    Status(StatusArgs),
+    /// List what a mount with --cow has changed
+    ///
+    /// A line for each key: 'A' for one that is new, 'M' for one with another content, 'D' for one that was removed.
+    /// The exit status is 1 if there are any.
+    Diff(DiffArgs),
+    /// Bring what was changed into the store
+    ///
+    /// Chunks come before the metadata that name them, removals last. If somebody else changed one of the keys
+    /// meanwhile, nothing is done, those keys are listed, and the exit status is 1. A commit that was cut is ended
+    /// by running it again.
+    Commit(CommitArgs),
+    /// Throw away what was changed
+    Discard(DiscardArgs),
 }
 
 const OPTIONS: &str = "\
@@ -151,6 +172,71 @@ pub struct MountArgs {
 pub struct UmountArgs {
     /// The mountpoint
     pub dir: PathBuf,
+}
+
+/// Which changes a command is about.
+#[derive(Args, Debug)]
+pub struct PlaceArgs {
+    /// The mountpoint of a mount with --cow, or its upper folder
+    pub place: PathBuf,
+    /// The store, where the upper folder does not say all of its URL
+    #[arg(long, value_name = "STORE")]
+    pub store: Option<String>,
+    /// How a store on the network is reached, if it is not mounted
+    #[command(flatten)]
+    pub remote: RemoteArgs,
+}
+
+/// Arguments of `zarrfs status`.
+#[derive(Args, Debug)]
+pub struct StatusArgs {
+    /// Which changes
+    #[command(flatten)]
+    pub place: PlaceArgs,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `zarrfs diff`.
+#[derive(Args, Debug)]
+pub struct DiffArgs {
+    /// Which changes
+    #[command(flatten)]
+    pub place: PlaceArgs,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `zarrfs commit`.
+#[derive(Args, Debug)]
+pub struct CommitArgs {
+    /// Which changes
+    #[command(flatten)]
+    pub place: PlaceArgs,
+    /// Only say what would be done, and what is in conflict
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Overwrite what others changed meanwhile
+    #[arg(long)]
+    pub force: bool,
+    /// Write the store with all changes to this new one instead; changes stay where they are
+    #[arg(long, value_name = "URL", conflicts_with_all = ["dry_run", "force"])]
+    pub to: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `zarrfs discard`.
+#[derive(Args, Debug)]
+pub struct DiscardArgs {
+    /// Which changes
+    #[command(flatten)]
+    pub place: PlaceArgs,
+    /// Only what was changed at this path in the store and below
+    pub path: Option<String>,
 }
 
 /// Arguments of `mount.zarrfs`, as mount(8) calls it, and of `zarrfs STORE DIR -o OPTIONS`.

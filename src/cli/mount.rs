@@ -15,6 +15,7 @@ use super::notify;
 use super::plan::Plan;
 use super::report;
 use super::report::Manner;
+use super::upper_socket;
 use crate::error::Error;
 use crate::error::Result;
 use crate::fuse::mount;
@@ -71,6 +72,9 @@ fn serve(plan: &Plan, parent: Option<&Parent>) -> Result<()> {
     let targets = targets(plan)?;
     if plan.fake {
         return Ok(());
+    }
+    if let Some(overlay) = faces.overlay() {
+        upper_socket::serve(overlay.clone())?;
     }
     let mut server = Server::new()?;
     for target in &targets {

@@ -7,6 +7,9 @@ use std::process::ExitCode;
 use crate::error::Error;
 use crate::error::Kind;
 
+/// The answer is no: there are changes, or conflicts.
+pub(super) const NO: u8 = 1;
+
 /// A command was used wrongly or failed.
 pub(super) const FAILED: u8 = 2;
 

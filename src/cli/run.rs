@@ -11,6 +11,7 @@ use clap::Parser;
 use super::Cli;
 use super::Command;
 use super::HelperArgs;
+use super::changes;
 use super::mount;
 use super::plan::Plan;
 use super::report;
@@ -33,6 +34,19 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => report::fail(report::FAILED, error),
         },
+        Command::Status(args) => ended(changes::status(&args)),
+        Command::Diff(args) => ended(changes::diff(&args)),
+        Command::Commit(args) => ended(changes::commit(&args)),
+        Command::Discard(args) => ended(changes::discard(&args)),
+    }
+}
+
+/// Returns the exit status of a command that says whether the answer is yes.
+fn ended(answer: crate::error::Result<bool>) -> ExitCode {
+    match answer {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(report::NO),
+        Err(error) => report::fail(report::FAILED, error),
     }
 }
 

@@ -61,24 +61,34 @@ impl Overlay {
     /// Returns what differs from the store. Names of the store are listed where something was renamed or whole
     /// folders were removed; `Unsupported` if the store cannot do that.
     pub fn changes(&self) -> Result<Changes> {
-        let mut found = Changes::default();
-        let mut keys: BTreeMap<Key, Change> = BTreeMap::new();
-        self.0
-            .upper_changes(&Key::root(), &mut keys, &mut found.kept)?;
-        for (at, of) in lock(&self.0.state).records.whiteouts(&Key::root()) {
-            self.0.hidden_changes(&at, &mut keys)?;
-            if let Some(of) = of {
-                self.0.moved_changes(&at, &of, &mut keys)?;
-            }
-        }
-        found.keys = keys.into_values().collect();
-        Ok(found)
+        self.0.changes_at(&[Key::root()])
     }
 }
 
 impl Shared {
     pub(super) fn known(&self, key: &Key) -> Option<Held> {
         lock(&self.state).records.held(key)
+    }
+
+    /// Returns what differs from the store at these paths and below.
+    pub(super) fn changes_at(&self, paths: &[Key]) -> Result<Changes> {
+        let mut found = Changes::default();
+        let mut keys: BTreeMap<Key, Change> = BTreeMap::new();
+        for path in paths {
+            if let Some(stat) = self.upper.stat(path)? {
+                let kind = self.meta(path, &stat).kind;
+                self.upper_change(path.clone(), kind, &mut keys, &mut found.kept)?;
+            }
+            let whiteouts = lock(&self.state).records.whiteouts(path);
+            for (at, of) in whiteouts {
+                self.hidden_changes(&at, &mut keys)?;
+                if let Some(of) = of {
+                    self.moved_changes(&at, &of, &mut keys)?;
+                }
+            }
+        }
+        found.keys = keys.into_values().collect();
+        Ok(found)
     }
 
     /// Adds the files that the upper folder has in a folder and below.
@@ -93,23 +103,33 @@ impl Shared {
             kept.push((folder.clone(), "an empty folder"));
         }
         for (name, kind) in names {
-            let key = folder.child(&name)?;
-            match kind {
-                EntryKind::Directory => self.upper_changes(&key, keys, kept)?,
-                EntryKind::Link => kept.push((key, "a symbolic link")),
-                EntryKind::Pipe | EntryKind::Socket => kept.push((key, "a pipe or socket")),
-                EntryKind::File => {
-                    let known = self.known(&key);
-                    let is_born = lock(&self.state).records.is_born(&key);
-                    match known {
-                        _ if is_born => kept.push((key, "a file that is being written")),
-                        Some(held) if held.sent => {}
-                        Some(held) if held.same => kept.push((key, "owner, mode or times")),
-                        known => {
-                            if let Some(change) = self.put(key, known)? {
-                                keys.insert(change.key.clone(), change);
-                            }
-                        }
+            self.upper_change(folder.child(&name)?, kind, keys, kept)?;
+        }
+        Ok(())
+    }
+
+    /// Adds what the upper folder has of a key.
+    fn upper_change(
+        &self,
+        key: Key,
+        kind: EntryKind,
+        keys: &mut BTreeMap<Key, Change>,
+        kept: &mut Vec<(Key, &'static str)>,
+    ) -> Result<()> {
+        match kind {
+            EntryKind::Directory => return self.upper_changes(&key, keys, kept),
+            EntryKind::Link => kept.push((key, "a symbolic link")),
+            EntryKind::Pipe | EntryKind::Socket => kept.push((key, "a pipe or socket")),
+            EntryKind::File => {
+                let known = self.known(&key);
+                let is_born = lock(&self.state).records.is_born(&key);
+                match known {
+                    _ if is_born => kept.push((key, "a file that is being written")),
+                    Some(held) if held.sent => {}
+                    Some(held) if held.same => kept.push((key, "owner, mode or times")),
+                    known => {
+                        let change = self.put(key, known)?;
+                        keys.extend(change.map(|change| (change.key.clone(), change)));
                     }
                 }
             }

@@ -31,6 +31,7 @@ use crate::store::Condition;
 use crate::store::Key;
 use crate::store::Reader;
 use crate::store::Stamp;
+use crate::store::Version;
 
 /// How to commit.
 #[derive(Clone, Copy, Debug, Default)]
@@ -73,20 +74,32 @@ struct Step {
 impl Overlay {
     /// Brings all changes into the store.
     pub fn commit(&self, config: CommitConfig, progress: &Progress) -> Result<Outcome> {
-        let _one = lock(&self.0.committing);
+        self.0.commit(&[Key::root()], config, progress)
+    }
+}
+
+impl Shared {
+    /// Brings the changes at these paths and below into the store.
+    pub(super) fn commit(
+        self: &Arc<Self>,
+        paths: &[Key],
+        config: CommitConfig,
+        progress: &Progress,
+    ) -> Result<Outcome> {
+        let _one = lock(&self.committing);
         if !config.dry_run {
-            self.0.fetch_moved()?;
+            self.fetch_moved(paths)?;
         }
-        let Changes { keys, kept } = self.changes()?;
+        let Changes { keys, kept } = self.changes_at(paths)?;
         let mut outcome = Outcome {
             kept,
             ..Outcome::default()
         };
-        let looked = side_by_side(keys, &|change| self.0.look(change));
+        let looked = side_by_side(keys, &|change| self.look(change));
         let mut steps = Vec::new();
         for step in looked {
             let step = step?;
-            match self.0.conflict(&step).filter(|_| !config.force) {
+            match self.conflict(&step).filter(|_| !config.force) {
                 Some(why) => outcome.conflicts.push((step.change.key.clone(), why)),
                 None => steps.push(step),
             }
@@ -95,8 +108,8 @@ impl Overlay {
         if config.dry_run || !outcome.conflicts.is_empty() {
             return Ok(outcome);
         }
-        self.0.carry_out(steps, config.force, progress)?;
-        self.0.clean()?;
+        self.carry_out(steps, config.force, progress)?;
+        self.clean(paths)?;
         Ok(outcome)
     }
 }
@@ -115,7 +128,10 @@ fn count(outcome: &mut Outcome, steps: &[Step]) {
 }
 
 /// Does the same with each of many things, several at a time, in their order.
-fn side_by_side<T: Send, R: Send>(things: Vec<T>, work: &(dyn Fn(T) -> R + Sync)) -> Vec<R> {
+pub(super) fn side_by_side<T: Send, R: Send>(
+    things: Vec<T>,
+    work: &(dyn Fn(T) -> R + Sync),
+) -> Vec<R> {
     let count = things.len();
     let queue = Mutex::new(things.into_iter().enumerate());
     let done = Mutex::new(Vec::with_capacity(count));
@@ -137,7 +153,7 @@ fn side_by_side<T: Send, R: Send>(things: Vec<T>, work: &(dyn Fn(T) -> R + Sync)
 }
 
 /// When a key is changed: chunks first, then metadata from the leaves up, then what was consolidated of it.
-fn phase(key: &Key) -> (u8, usize) {
+pub(super) fn phase(key: &Key) -> (u8, usize) {
     let depth = usize::MAX - key.names().count();
     match key.name() {
         b".zmetadata" => (2, depth),
@@ -150,8 +166,8 @@ fn phase(key: &Key) -> (u8, usize) {
 
 impl Shared {
     /// Brings what was renamed in the store into the upper folder.
-    fn fetch_moved(self: &Arc<Self>) -> Result<()> {
-        let changes = Overlay(self.clone()).changes()?;
+    fn fetch_moved(self: &Arc<Self>, paths: &[Key]) -> Result<()> {
+        let changes = self.changes_at(paths)?;
         let moved = changes
             .keys
             .into_iter()
@@ -178,10 +194,6 @@ impl Shared {
         }
         self.note(records)?;
         self.copy_up(key)
-    }
-
-    fn known_version(&self, key: &Key) -> Option<super::Held> {
-        lock(&self.state).records.held(key)
     }
 
     /// Looks at what the store holds of a key now.
@@ -325,30 +337,34 @@ impl Shared {
     }
 
     /// Removes from the upper folder what the store has by now.
-    fn clean(&self) -> Result<()> {
+    fn clean(&self, paths: &[Key]) -> Result<()> {
         let _names = lock(&self.names);
-        self.show_what_is_gone()?;
-        let all = lock(&self.state).records.all_held(&Key::root());
-        for (key, held) in all {
-            if held.sent && self.lower_key(&key).as_ref() == Some(&key) {
-                self.drop_sent(&key)?;
+        for path in paths {
+            self.show_what_is_gone(path)?;
+            let all = lock(&self.state).records.all_held(path);
+            for (key, held) in all {
+                if held.sent && self.lower_key(&key).as_ref() == Some(&key) {
+                    self.drop_sent(&key, held.version)?;
+                }
             }
         }
         self.changed();
         let mut state = lock(&self.state);
         let summary = state.records.summary();
-        state.journal.rewrite(&summary)
+        match state.journal.is_long_for(summary.len()) {
+            true => state.journal.rewrite(&summary),
+            false => Ok(()),
+        }
     }
 
-    /// Drops whiteouts that hide nothing any more.
-    fn show_what_is_gone(&self) -> Result<()> {
-        let whiteouts = lock(&self.state).records.whiteouts(&Key::root());
+    /// Drops whiteouts at a path and below that hide nothing any more.
+    fn show_what_is_gone(&self, path: &Key) -> Result<()> {
+        let whiteouts = lock(&self.state).records.whiteouts(path);
         let mut shown = Vec::new();
         for (at, _) in whiteouts.iter().rev() {
             let mut hides = false;
             for key in stored_below(&*self.lower, at)? {
-                let sent = self.known(&key).is_some_and(|held| held.sent);
-                hides |= !sent;
+                hides |= !self.known(&key).is_some_and(|held| held.sent);
             }
             if !hides {
                 self.lower.erase_folder(at)?;
@@ -358,7 +374,10 @@ impl Shared {
         self.note(shown)
     }
 
-    fn drop_sent(&self, key: &Key) -> Result<()> {
+    fn drop_sent(&self, key: &Key, version: Option<Version>) -> Result<()> {
+        if let Some(live) = self.live(key) {
+            live.was_sent(version);
+        }
         self.note(vec![Record::Let(key.clone())])?;
         if self.upper.stat(key)?.is_some() {
             self.remove_native(key, AtFlags::empty())?;

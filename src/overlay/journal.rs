@@ -109,9 +109,9 @@ impl Journal {
         self.file.try_clone()
     }
 
-    /// Returns the length in bytes.
-    pub(super) fn length(&self) -> u64 {
-        self.length
+    /// Whether it is much longer than so many records would be.
+    pub(super) fn is_long_for(&self, records: usize) -> bool {
+        self.length > (1 << 20) + 1024 * records as u64
     }
 
     /// Puts a journal of these records in the place of this one.

@@ -177,6 +177,11 @@ impl Live {
         self.body().key = None;
     }
 
+    /// Says that the store has its content now, under this version.
+    pub(super) fn was_sent(&self, version: Option<Version>) {
+        self.body().held = version;
+    }
+
     /// Gives it another key.
     pub(super) fn set_key(&self, key: Key) {
         self.body().key = Some(key);
@@ -190,7 +195,10 @@ impl Live {
         if let Source::Upper(file) = &body.source {
             let stat = rustix::fs::fstat(file).map_err(Error::from)?;
             let size = u64::try_from(stat.st_blocks).unwrap_or(0) * 512;
-            if stat.st_nlink != 1 || body.key.is_none() || (!empty && size > MOST_COPIED) {
+            // One that has a key and no name was committed and is in the upper folder no more.
+            let is_there = stat.st_nlink > 0;
+            if stat.st_nlink > 1 || body.key.is_none() || (is_there && !empty && size > MOST_COPIED)
+            {
                 return Ok(());
             }
         }

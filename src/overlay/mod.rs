@@ -36,6 +36,7 @@ use crate::store::tree::Time;
 mod attributes;
 pub mod changes;
 pub mod commit;
+pub mod copy;
 mod discard;
 mod journal;
 mod listing;
@@ -54,6 +55,7 @@ use upper::Upper;
 use upper::failed;
 
 pub use records::Held;
+pub use upper::belongs_to;
 
 /// How an overlay is opened.
 #[derive(Clone, Debug)]
@@ -103,9 +105,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A journal is written anew when it is opened beyond this length, in bytes.
-const LONG_JOURNAL: u64 = 1 << 20;
-
 impl Overlay {
     /// Opens the upper folder at `path` over a store that is shown as `name`; what was cut is put in order.
     ///
@@ -123,8 +122,9 @@ impl Overlay {
             records.apply(record);
         }
         recover(&upper, &mut journal, &mut records)?;
-        if journal.length() > LONG_JOURNAL {
-            journal.rewrite(&records.summary())?;
+        let summary = records.summary();
+        if journal.is_long_for(summary.len()) {
+            journal.rewrite(&summary)?;
         }
         let files = Local::open(&upper.keys(), &StoreConfig::default())?;
         Ok(Overlay(Arc::new(Shared {
@@ -142,6 +142,11 @@ impl Overlay {
             }),
             epoch: AtomicU64::new(1),
         })))
+    }
+
+    /// Returns the store below, which is not changed before a commit.
+    pub fn lower(&self) -> &Arc<dyn Store> {
+        &self.0.lower
     }
 
     /// Returns where the upper folder is.
@@ -162,6 +167,13 @@ fn recover(upper: &Upper, journal: &mut Journal, records: &mut Records) -> Resul
         upper.rescue_key(&key)?;
         journal.append(&[Record::Whole(key.clone())])?;
         records.apply(Record::Whole(key));
+    }
+    // What was about to be changed and was not is as in the store.
+    for (key, _) in records.all_held(&Key::root()) {
+        if records.lower(&key).as_ref() == Some(&key) && upper.stat(&key)?.is_none() {
+            journal.append(&[Record::Let(key.clone())])?;
+            records.apply(Record::Let(key));
+        }
     }
     Ok(())
 }

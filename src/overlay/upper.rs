@@ -295,7 +295,7 @@ fn furnish(path: &Path, store: &str) -> std::io::Result<()> {
 }
 
 /// Returns the store whose changes a folder holds.
-pub(super) fn belongs_to(path: &Path) -> Result<String> {
+pub fn belongs_to(path: &Path) -> Result<String> {
     let name = path.join(IDENTITY);
     let text = fs::read_to_string(&name).map_err(|error| Error::os(name.display(), error))?;
     let value: Value =
@@ -311,6 +311,13 @@ pub(super) fn belongs_to(path: &Path) -> Result<String> {
             "expected the name of a store",
         )),
     }
+}
+
+/// Makes a file without a name, which is gone when it is closed.
+pub(super) fn nameless() -> std::io::Result<File> {
+    let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+    let mode = Mode::RUSR | Mode::WUSR;
+    Ok(rustix::fs::open(std::env::temp_dir(), flags, mode)?.into())
 }
 
 /// Returns an error of the kernel about a key.

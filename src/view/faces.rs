@@ -97,6 +97,7 @@ pub struct FacesConfig {
 /// The views of a store.
 pub struct Faces {
     store: Arc<dyn Store>,
+    overlay: Option<Overlay>,
     stored: Arc<dyn View>,
     files: Arc<dyn View>,
     control: Arc<Control>,
@@ -110,6 +111,11 @@ impl Faces {
             Face::Files => &self.files,
         };
         Arc::new(WithControl::new(view.clone(), self.control.clone()))
+    }
+
+    /// Returns what keeps the changes, if the store can be changed.
+    pub fn overlay(&self) -> Option<&Overlay> {
+        self.overlay.as_ref()
     }
 
     /// Returns the store below.
@@ -142,8 +148,12 @@ pub fn open_faces(config: &FacesConfig, stats: &Arc<Stats>) -> Result<Faces> {
             return Err(Error::invalid(name, "is not a store: expected a directory"));
         }
     }
-    let store: Arc<dyn Store> = match &config.overlay {
-        Some((path, overlay)) => Arc::new(Overlay::open(path, store, &name, overlay.clone())?),
+    let overlay = match &config.overlay {
+        Some((path, how)) => Some(Overlay::open(path, store.clone(), &name, how.clone())?),
+        None => None,
+    };
+    let store: Arc<dyn Store> = match &overlay {
+        Some(overlay) => Arc::new(overlay.clone()),
         None => store,
     };
     let hierarchy = Arc::new(Hierarchy::configured(
@@ -181,6 +191,7 @@ pub fn open_faces(config: &FacesConfig, stats: &Arc<Stats>) -> Result<Faces> {
     let control = Arc::new(Control::new(views, stats.clone(), mount));
     Ok(Faces {
         store,
+        overlay,
         stored,
         files,
         control,

@@ -1,0 +1,55 @@
+//! How far a command is: a bar on stderr, on a terminal, of what takes longer than a second.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::Duration;
+use std::time::Instant;
+
+use indicatif::ProgressBar;
+use indicatif::ProgressStyle;
+
+/// What is done sooner needs no bar.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A bar that shows itself when it is needed.
+pub(super) struct Progress {
+    started: Instant,
+    bar: Mutex<Option<ProgressBar>>,
+}
+
+impl Progress {
+    pub(super) fn new() -> Progress {
+        Progress {
+            started: Instant::now(),
+            bar: Mutex::new(None),
+        }
+    }
+
+    /// Says that `done` of `total` keys are done.
+    pub(super) fn show(&self, done: usize, total: usize) {
+        let mut bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner);
+        if bar.is_none() && self.started.elapsed() > PATIENCE {
+            *bar = Some(new_bar(total));
+        }
+        if let Some(bar) = &*bar {
+            bar.set_position(done as u64);
+        }
+    }
+}
+
+/// Makes a bar; indicatif shows none where stderr is no terminal.
+fn new_bar(total: usize) -> ProgressBar {
+    let bar = ProgressBar::new(total as u64);
+    let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} keys {eta}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        let bar = self.bar.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bar) = bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+}
