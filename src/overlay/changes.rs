@@ -151,12 +151,22 @@ impl Shared {
 
     /// Adds the store's keys that a whiteout hides.
     fn hidden_changes(&self, at: &Key, keys: &mut BTreeMap<Key, Change>) -> Result<()> {
+        let whiteouts = lock(&self.state).records.whiteouts(&Key::root());
+        let is_moved = |key: &Key| {
+            let mut places = whiteouts.iter().filter_map(|(_, of)| of.as_ref());
+            places.any(|of| key.below(of).is_some())
+        };
         for key in stored_below(&*self.lower, at)? {
             let shown = self.lower_key(&key);
             if shown.is_some() || keys.contains_key(&key) || self.upper.stat(&key)?.is_some() {
                 continue;
             }
-            let held = self.known(&key).map(|held| held.version);
+            let held = match self.known(&key) {
+                Some(held) => Some(held.version),
+                // What it holds now shows under its new name.
+                None if is_moved(&key) => Some(self.lower.version(&key)?),
+                None => None,
+            };
             let what = What::Erase;
             keys.insert(key.clone(), Change { key, what, held });
         }

@@ -22,6 +22,7 @@ use crate::error::Kind;
 use crate::error::Result;
 use crate::store::EntryKind;
 use crate::store::Key;
+use crate::store::Meta;
 use crate::store::tree::Onto;
 use std::sync::Arc;
 
@@ -147,7 +148,9 @@ impl Shared {
     fn held_by_rename(&self, from: &Key, to: &Key, native: bool) -> Result<Vec<Record>> {
         let mut records = Vec::new();
         for key in [from, to] {
-            if self.find_lower(key)?.is_some() || (native && key == to) {
+            let stored = self.find_lower(key)?;
+            let is_file = |(_, meta): &(Key, Meta)| meta.kind != EntryKind::Directory;
+            if stored.map_or(native && key == to, |stored| is_file(&stored)) {
                 records.extend(self.hold_file(key)?);
             }
         }
