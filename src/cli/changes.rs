@@ -254,6 +254,7 @@ fn open(args: &PlaceArgs, upper: &Path) -> Result<Overlay> {
     let config = OverlayConfig {
         uid: process::geteuid().as_raw(),
         gid: process::getegid().as_raw(),
+        through: false,
     };
     Overlay::open(upper, store, &store::shown(&source), config)
 }

@@ -84,11 +84,11 @@ pub enum Command {
 
 const OPTIONS: &str = "\
 Options of -o: view, files, cow, memory, max_chunk, timeout, formats, dialect, log, uid, gid, umask, option, endpoint, \
-region, metadata_ttl, concurrency, cache_dir and cache_size (each with =VALUE), allow_other, follow_symlinks, consolidated, no_fallback, \
+region, metadata_ttl, concurrency, cache_dir and cache_size (each with =VALUE), allow_other, write_through, follow_symlinks, consolidated, no_fallback, \
 anon and immutable as above; fsname=NAME, the source that the table of mounts shows; \
 readahead=SIZE, how far the kernel reads ahead (1M; only root can set it); nonempty, mount over what DIR \
 holds; ro, noexec, noatime, sync, dirsync; verbose. Options of fstab that concern others (auto, user, nofail, \
-_netdev, x-...) and rw, suid, dev are accepted and ignored: a mount is ro without cow, and always nosuid and nodev. A comma \
+_netdev, x-...) and rw, suid, dev are accepted and ignored: a mount is ro without cow or write_through, and always nosuid and nodev. A comma \
 in a value is written \\,";
 
 /// Arguments of `zarrfs mount`.
@@ -143,6 +143,10 @@ pub struct MountArgs {
     /// Put every change into the folder UPPER, which is made if need be; the store itself stays as it is
     #[arg(long, value_name = "UPPER")]
     pub cow: Option<PathBuf>,
+    /// Write each file to the store when it is closed or synced; what the store does not take is kept in UPPER
+    /// [default: a folder in ~/.local/state/zarrfs]
+    #[arg(long)]
+    pub write_through: bool,
     /// Follow symbolic links that leave the store
     #[arg(long)]
     pub follow_symlinks: bool,

@@ -52,7 +52,7 @@ const IGNORED: [&str; 34] = [
     "comment",
 ];
 
-const KNOWN: [&str; 34] = [
+const KNOWN: [&str; 35] = [
     "allow_other",
     "anon",
     "cache_dir",
@@ -87,6 +87,7 @@ const KNOWN: [&str; 34] = [
     "umask",
     "verbose",
     "view",
+    "write_through",
 ];
 
 /// Splits `a,b=c` at its commas; `\,` is a comma within a value and `\\` a backslash.
@@ -150,6 +151,7 @@ fn apply_switch(plan: &mut Plan, name: &str) -> Result<()> {
         "allow_other" => plan.allow_other = true,
         "nonempty" => plan.nonempty = true,
         "follow_symlinks" => plan.store.follow_symlinks = true,
+        "write_through" => plan.set_write_through()?,
         "consolidated" => plan.hierarchy.consolidated = true,
         "no_fallback" => plan.hierarchy.settings.fallback = false,
         "verbose" => plan.verbose += 1,

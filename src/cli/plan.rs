@@ -59,6 +59,7 @@ pub(super) struct Plan {
     pub(super) formats: Vec<String>,
     pub(super) store: StoreConfig,
     pub(super) cow: Option<PathBuf>,
+    pub(super) write_through: bool,
     pub(super) hierarchy: HierarchyConfig,
     pub(super) log: Option<PathBuf>,
     pub(super) verbose: u8,
@@ -95,6 +96,9 @@ impl Plan {
         };
         if let Some(upper) = &args.cow {
             plan.set_cow(upper)?;
+        }
+        if args.write_through {
+            plan.set_write_through()?;
         }
         plan.uid = args.uid.unwrap_or(plan.uid);
         plan.gid = args.gid.unwrap_or(plan.gid);
@@ -149,6 +153,7 @@ impl Plan {
             formats: DEFAULT_FORMATS.map(str::to_string).to_vec(),
             store: StoreConfig::default(),
             cow: None,
+            write_through: false,
             hierarchy: HierarchyConfig::default(),
             log: None,
             verbose: 0,
@@ -193,11 +198,22 @@ impl Plan {
         Ok(())
     }
 
+    /// Has changes go to the store at once, by way of a folder.
+    pub(super) fn set_write_through(&mut self) -> Result<()> {
+        self.write_through = true;
+        self.flags.read_only = false;
+        if self.cow.is_none() {
+            self.cow = Some(state_folder(&self.shown_source())?);
+        }
+        Ok(())
+    }
+
     /// Returns how changes are kept, if they are.
     fn overlay(&self) -> Option<(PathBuf, OverlayConfig)> {
         let config = OverlayConfig {
             uid: self.uid,
             gid: self.gid,
+            through: self.write_through,
         };
         self.cow.clone().map(|upper| (upper, config))
     }
@@ -226,6 +242,7 @@ impl Plan {
             ("memory", units::show_size(self.memory)),
             ("max_chunk", units::show_size(self.max_chunk)),
             ("cow", self.shown_cow()),
+            ("write_through", self.write_through.to_string()),
             ("timeout", units::show_duration(self.timeout)),
             ("formats", self.formats.join(",")),
             ("follow_symlinks", self.store.follow_symlinks.to_string()),
@@ -246,6 +263,22 @@ impl Plan {
             .map(|(name, value)| (name.to_string(), value))
             .collect()
     }
+}
+
+/// Returns the folder by way of which changes of a store go to it.
+fn state_folder(source: &str) -> Result<PathBuf> {
+    let state = match std::env::var_os("XDG_STATE_HOME") {
+        Some(state) if !state.is_empty() => PathBuf::from(state),
+        _ => match std::env::home_dir() {
+            Some(home) => home.join(".local/state"),
+            None => {
+                let why = "there is no home directory to keep changes in; name a folder by --cow";
+                return Err(Error::invalid("--write-through", why));
+            }
+        },
+    };
+    let name = format!("{:016x}", store::Version::of(source.as_bytes()).0);
+    Ok(state.join("zarrfs").join(name))
 }
 
 /// Returns the path from the root on; links stay as they are.

@@ -68,12 +68,14 @@ impl Session {
         let changes = announce_changes(&vfs, session.notifier()).map_err(failed)?;
         // The loops must not keep the mount: it is undone when the session is dropped.
         let served = place.as_ref().map(Arc::downgrade);
+        let written = vfs.clone();
         let serve = move || {
             match (session.run(), served.and_then(|place| place.upgrade())) {
                 (Err(error), _) => log::error!("the session ended: {error}"),
                 (Ok(()), Some(place)) => place.set_gone(),
                 (Ok(()), None) => {}
             }
+            written.flush_all();
             changes.end();
             ended();
         };

@@ -290,6 +290,13 @@ impl Live {
         }
     }
 
+    fn pass_on(&self) -> Result<()> {
+        match self.key() {
+            Some(key) => self.shared.pass_on(&[key]),
+            None => Ok(()),
+        }
+    }
+
     fn resize(&self, size: u64) -> Result<()> {
         let mut body = self.body();
         let file = self.writable(&mut body, size == 0)?;
@@ -430,8 +437,10 @@ impl TreeFile for Live {
             return Ok(());
         }
         drop(body);
-        let _names = lock(&self.shared.names);
-        self.settle()
+        let names = lock(&self.shared.names);
+        self.settle()?;
+        drop(names);
+        self.pass_on()
     }
 
     fn sync(&self) -> Result<()> {

@@ -45,6 +45,7 @@ mod names;
 mod records;
 mod rename;
 mod stored;
+mod through;
 mod upper;
 
 use journal::Journal;
@@ -64,6 +65,8 @@ pub struct OverlayConfig {
     pub uid: u32,
     /// Group of those.
     pub gid: u32,
+    /// Each change goes to the store at once: a file's when it is flushed, that of a name when it is made.
+    pub through: bool,
 }
 
 /// A store that can be changed, over one that is not touched; clones are the same overlay.

@@ -149,7 +149,7 @@ impl Tree for Overlay {
             // Fetched before the names are locked.
             self.0.open_live(from)?.native(true)?;
         }
-        let _names = lock(&self.0.names);
+        let names = lock(&self.0.names);
         self.0.check_free(to)?;
         for live in self.0.all_live(from) {
             live.settle()?;
@@ -166,24 +166,27 @@ impl Tree for Overlay {
             return Err(failed(to, error));
         }
         self.0.written(to);
-        Ok(())
+        drop(names);
+        self.0.pass_on(&[to.clone()])
     }
 
     fn unlink(&self, path: &Key) -> Result<()> {
         self.0.find_lower(path)?;
-        let _names = lock(&self.0.names);
+        let names = lock(&self.0.names);
         match self.0.find(path)? {
             None => Err(Error::not_found(path)),
             Some(found) if self.0.kind(path, &found) == EntryKind::Directory => {
                 Err(wrong_kind(path, true))
             }
             Some(_) => self.0.remove_name(path),
-        }
+        }?;
+        drop(names);
+        self.0.pass_on(&[path.clone()])
     }
 
     fn remove_folder(&self, path: &Key) -> Result<()> {
         self.0.find_lower(path)?;
-        let _names = lock(&self.0.names);
+        let names = lock(&self.0.names);
         match self.0.find(path)? {
             None => return Err(Error::not_found(path)),
             Some(found) if self.0.kind(path, &found) != EntryKind::Directory => {
@@ -203,15 +206,18 @@ impl Tree for Overlay {
             self.0.remove_native(path, AtFlags::REMOVEDIR)?;
         }
         self.0.changed();
-        Ok(())
+        drop(names);
+        self.0.pass_on(&[path.clone()])
     }
 
     fn rename(&self, from: &Key, to: &Key, onto: Onto) -> Result<()> {
         // Asked before the names are locked.
         self.0.find_lower(from)?;
         self.0.find_lower(to)?;
-        let _names = lock(&self.0.names);
-        self.0.rename(from, to, onto)
+        let names = lock(&self.0.names);
+        self.0.rename(from, to, onto)?;
+        drop(names);
+        self.0.pass_on(&[to.clone(), from.clone()])
     }
 
     fn sync_folder(&self, path: &Key) -> Result<()> {

@@ -154,20 +154,23 @@ impl Store for Overlay {
     }
 
     fn put(&self, key: &Key, body: Body<'_>, condition: &Condition) -> Result<Stamp> {
-        let _names = lock(&self.0.names);
+        let names = lock(&self.0.names);
         condition.check(key, self.stamp(key)?.as_ref())?;
         self.0.replace(key, body)?;
+        drop(names);
+        self.0.pass_on(std::slice::from_ref(key))?;
         let stamp = self.stamp(key)?;
         stamp.ok_or_else(|| Error::not_found(key))
     }
 
     fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
-        let _names = lock(&self.0.names);
+        let names = lock(&self.0.names);
         condition.check(key, self.stamp(key)?.as_ref())?;
-        match self.0.find(key)? {
-            Some(_) => self.0.remove_name(key),
-            None => Ok(()),
+        if self.0.find(key)?.is_some() {
+            self.0.remove_name(key)?;
         }
+        drop(names);
+        self.0.pass_on(std::slice::from_ref(key))
     }
 
     fn erase_folder(&self, prefix: &Key) -> Result<()> {

@@ -387,6 +387,18 @@ impl Vfs {
         ))
     }
 
+    /// Keeps what was written to all files that are open: the mount is gone, and nobody closes them any more.
+    pub fn flush_all(&self) {
+        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        let open: Vec<_> = files.values().cloned().collect();
+        drop(files);
+        for open in open {
+            if let Some(Err(error)) = open.written.as_ref().map(|file| file.flush()) {
+                log::error!("{}: what was written is not kept: {error}", open.path);
+            }
+        }
+    }
+
     /// Closes a file; what was written to it was flushed before, or is now.
     pub fn release(&self, fh: Fh) {
         let file = self

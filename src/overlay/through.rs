@@ -1,0 +1,33 @@
+//! Write-through: what was changed goes to the store at once, and the store's error is the change's.
+//!
+//! It goes by way of the upper folder like any other change: what the store did not take stays there, is tried again
+//! with the next change of that key, and `status` names it. Nothing is lost by a store that cannot be reached.
+
+use std::sync::Arc;
+
+use super::Shared;
+use super::commit::CommitConfig;
+use crate::error::Error;
+use crate::error::Kind;
+use crate::error::Result;
+use crate::store::Key;
+
+impl Shared {
+    /// Brings what was changed at these paths into the store, if that is to be at once.
+    pub(super) fn pass_on(self: &Arc<Self>, paths: &[Key]) -> Result<()> {
+        if !self.config.through {
+            return Ok(());
+        }
+        let outcome = self.commit(paths, CommitConfig::default(), &|_, _| {})?;
+        match outcome.conflicts.into_iter().next() {
+            None => Ok(()),
+            Some((key, why)) => {
+                let why = format!(
+                    "{why}; the change is kept in {}",
+                    self.upper.path().display()
+                );
+                Err(Error::new(Kind::Changed, key, why))
+            }
+        }
+    }
+}
