@@ -3,7 +3,6 @@
 //! Only what is whole counts: files that are being written are left for later. Nothing is changed here.
 
 use std::collections::BTreeMap;
-use std::collections::HashSet;
 
 use rustix::fs::FileType;
 
@@ -198,15 +197,23 @@ impl Shared {
 
 /// Returns the keys of all objects at and below a prefix of a store.
 pub(super) fn stored_below(store: &dyn Store, prefix: &Key) -> Result<Vec<Key>> {
+    Ok(walk(store, prefix)?.0)
+}
+
+/// Returns the objects at and below a prefix of a store, and its folders, outer ones first.
+pub(super) fn walk(store: &dyn Store, prefix: &Key) -> Result<(Vec<Key>, Vec<Key>)> {
     let mut objects = Vec::new();
     match store.head(prefix)? {
-        None => return Ok(objects),
-        Some(meta) if meta.kind != EntryKind::Directory => return Ok(vec![prefix.clone()]),
+        None => return Ok((objects, Vec::new())),
+        Some(meta) if meta.kind != EntryKind::Directory => {
+            return Ok((vec![prefix.clone()], Vec::new()));
+        }
         Some(_) => {}
     }
     let mut folders = vec![prefix.clone()];
-    let mut seen = HashSet::new();
-    while let Some(folder) = folders.pop() {
+    let mut place = 0;
+    while let Some(folder) = folders.get(place).cloned() {
+        place += 1;
         let mut names = match store.list(&folder) {
             Err(error) if matches!(error.kind(), Kind::NotFound | Kind::NotADirectory) => continue,
             names => names?,
@@ -214,11 +221,11 @@ pub(super) fn stored_below(store: &dyn Store, prefix: &Key) -> Result<Vec<Key>> 
         while let Some(name) = names.next()? {
             let key = folder.child(&name.name)?;
             match name.kind {
-                EntryKind::Directory if seen.insert(key.clone()) => folders.push(key),
+                EntryKind::Directory => folders.push(key),
                 EntryKind::File => objects.push(key),
                 _ => {}
             }
         }
     }
-    Ok(objects)
+    Ok((objects, folders))
 }

@@ -19,7 +19,7 @@ use super::Shared;
 use super::changes::Change;
 use super::changes::Changes;
 use super::changes::What;
-use super::changes::stored_below;
+use super::changes::walk;
 use super::journal::Record;
 use super::lock;
 use super::upper::failed;
@@ -362,12 +362,12 @@ impl Shared {
         let whiteouts = lock(&self.state).records.whiteouts(path);
         let mut shown = Vec::new();
         for (at, _) in whiteouts.iter().rev() {
-            let mut hides = false;
-            for key in stored_below(&*self.lower, at)? {
-                hides |= !self.known(&key).is_some_and(|held| held.sent);
-            }
-            if !hides {
-                self.lower.erase_folder(at)?;
+            let (objects, folders) = walk(&*self.lower, at)?;
+            let is_sent = |key: &Key| self.known(key).is_some_and(|held| held.sent);
+            if objects.iter().all(is_sent) {
+                for folder in folders.iter().rev() {
+                    self.lower.erase_folder(folder)?;
+                }
                 shown.push(Record::Show(at.clone()));
             }
         }
