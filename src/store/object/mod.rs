@@ -24,7 +24,6 @@ use self::listing::Wanted;
 use self::reader::RemoteReader;
 use self::walk::AllBelow;
 use self::writer::Lazy;
-use self::writer::Target;
 use crate::error::Error;
 use crate::error::Kind;
 use crate::error::Result;
@@ -52,6 +51,8 @@ mod fault;
 mod faulty;
 mod known;
 mod listing;
+#[cfg(test)]
+mod lossy;
 mod names;
 mod profile;
 mod reader;

@@ -228,9 +228,12 @@ impl Writer {
         let bytes = body.read().map_err(|error| error.about(target.key))?;
         let payload = PutPayload::from(bytes);
         if *condition == Condition::Any {
-            let request = self.client.objects.put(&target.path, payload);
-            let answer = self.client.ask(target.key, request)?;
-            return self.stamp_of_answer(target, &answer);
+            let attempt = || {
+                let request = self.client.objects.put(&target.path, payload.clone());
+                let answer = self.client.ask(target.key, request)?;
+                self.stamp_of_answer(target, &answer)
+            };
+            return settle::put(&self.at(target), body, (condition, false), attempt);
         }
         // A trial that is refused tells nothing: then both is done.
         let honours = self.honours(trial).ok();
@@ -300,7 +303,7 @@ impl Writer {
         };
         let wrong = UpdateVersion {
             e_tag: Some("\"0123456789abcdef0123456789abcdef\"".to_string()),
-            version: Some("1".to_string()),
+            version: Some(i64::MAX.to_string()),
         };
         for mode in [PutMode::Create, PutMode::Update(wrong)] {
             match put("2", mode) {

@@ -146,8 +146,11 @@ impl Site {
             request = request.header(*name, value.map_err(|_| unaskable(question.key))?);
         }
         if let Some(payload) = &question.payload {
-            let request = request.header("content-type", "application/octet-stream");
-            let request = request.body(HttpRequestBody::from(payload.clone()));
+            let request = request
+                .header("content-type", "application/octet-stream")
+                // Not every server takes a body whose length it is not told.
+                .header("content-length", payload.content_length())
+                .body(HttpRequestBody::from(payload.clone()));
             return request.map_err(|_| unaskable(question.key));
         }
         if question.body.is_empty() {
