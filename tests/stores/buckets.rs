@@ -89,8 +89,6 @@ pub(crate) const AZURITE: Kind = Kind {
 
 pub(crate) const FAKE_GCS: Kind = Kind {
     name: "gs, fake-gcs-server",
-    // It refuses what object_store puts: `src/store/object/faulty.rs` has a server of its own for that.
-    writes: Writes::No,
     variable: Some("ZARRFS_TEST_GCS"),
     holding: fake_gcs,
     ..PLAIN

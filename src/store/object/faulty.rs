@@ -1,11 +1,13 @@
-//! A bucket in memory behind a network that fails: what comes out is right, or an error in time.
+//! A bucket in memory behind a network that fails: what comes out is right, or an error in time. What goes in is in
+//! `lossy`.
 //!
-//! The server is a function of the request; faults come by the number of the request, so that a run is the same
+//! The server is a function of the requests; faults come by the number of the request, so that a run is the same
 //! each time.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
+use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,7 +15,8 @@ use std::time::Instant;
 
 use futures_util::stream;
 use http::Response;
-use http::StatusCode;
+use http::request::Parts;
+use http_body_util::BodyExt;
 use http_body_util::StreamBody;
 use hyper::body::Frame;
 use object_store::ClientOptions;
@@ -38,7 +41,7 @@ use crate::store::Store;
 
 /// What goes wrong with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
+pub(super) enum Fault {
     None,
     Status(u16),
     Refused,
@@ -48,14 +51,23 @@ enum Fault {
     Short,
     /// No answer, ever.
     Silence,
+    /// It is carried out, and the connection breaks off before the answer.
+    Lost,
+    /// It is carried out, and the answer is this status.
+    Denied(u16),
+    /// It is carried out, somebody else replaces the object, and the connection breaks off.
+    Overtaken,
 }
+
+/// When something goes wrong: by the number of the request and its method.
+pub(super) type Plan = Arc<dyn Fn(usize, &str) -> Fault + Send + Sync>;
 
 /// A server of objects that fails by plan.
 #[derive(Clone)]
-struct Server {
-    objects: Arc<BTreeMap<String, Vec<u8>>>,
-    plan: fn(usize) -> Fault,
-    asked: Arc<AtomicUsize>,
+pub(super) struct Server {
+    pub(super) shelf: Arc<Mutex<Shelf>>,
+    pub(super) plan: Plan,
+    pub(super) asked: Arc<AtomicUsize>,
 }
 
 impl std::fmt::Debug for Server {
@@ -77,58 +89,170 @@ fn failed(kind: HttpErrorKind) -> HttpError {
 #[async_trait::async_trait]
 impl HttpService for Server {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let fault = (self.plan)(self.asked.fetch_add(1, Ordering::SeqCst));
+        let number = self.asked.fetch_add(1, Ordering::SeqCst);
+        let fault = (self.plan)(number, request.method().as_str());
         match fault {
             Fault::Refused => return Err(failed(HttpErrorKind::Connect)),
             Fault::Silence => std::future::pending().await,
-            Fault::Status(status) => {
-                let text = "<Error><Code>SlowDown</Code></Error>".to_string();
-                let answer = Response::builder().status(status);
-                return Ok(answer.body(HttpResponseBody::from(text)).unwrap());
-            }
-            Fault::None | Fault::Cut | Fault::Short => {}
+            Fault::Status(status) => return Ok(slow_down(status)),
+            _ => {}
         }
-        let query = request.uri().query().unwrap_or_default();
-        Ok(match query.contains("list-type=2") {
-            true => body(Response::builder(), self.names().into_bytes(), fault),
-            false => self.object(&request, fault),
-        })
+        let (head, sent) = request.into_parts();
+        let sent = sent.collect().await?.to_bytes();
+        let mut shelf = self.shelf.lock().unwrap();
+        let answer = shelf.answer(&head, &sent, fault);
+        match fault {
+            Fault::Lost => Err(failed(HttpErrorKind::Interrupted)),
+            Fault::Overtaken => {
+                let name = name_of(&head).to_string();
+                shelf.keep(&name, b"somebody else's".to_vec());
+                Err(failed(HttpErrorKind::Interrupted))
+            }
+            Fault::Denied(status) => Ok(slow_down(status)),
+            _ => Ok(answer),
+        }
     }
 }
 
-impl Server {
+fn slow_down(status: u16) -> HttpResponse {
+    let text = "<Error><Code>SlowDown</Code></Error>".to_string();
+    let answer = Response::builder().status(status);
+    answer.body(HttpResponseBody::from(text)).unwrap()
+}
+
+/// Makes an answer without a body.
+pub(super) fn bare(status: u16) -> HttpResponse {
+    let answer = Response::builder().status(status);
+    answer.body(HttpResponseBody::from(String::new())).unwrap()
+}
+
+pub(super) fn name_of(head: &Parts) -> &str {
+    head.uri.path().trim_start_matches("/bucket/")
+}
+
+fn header<'a>(head: &'a Parts, name: &str) -> Option<&'a str> {
+    Some(head.headers.get(name)?.to_str().unwrap())
+}
+
+/// Objects and their numbers, and uploads in parts.
+#[derive(Default)]
+pub(super) struct Shelf {
+    pub(super) objects: BTreeMap<String, (Vec<u8>, u64)>,
+    pub(super) uploads: BTreeMap<String, BTreeMap<usize, Vec<u8>>>,
+    /// Conditions of a put are not looked at.
+    pub(super) is_careless: bool,
+    pub(super) changes: u64,
+}
+
+impl Shelf {
+    /// Puts an object.
+    pub(super) fn keep(&mut self, name: &str, bytes: Vec<u8>) {
+        self.changes += 1;
+        self.objects.insert(name.to_string(), (bytes, self.changes));
+    }
+
+    fn answer(&mut self, head: &Parts, sent: &[u8], fault: Fault) -> HttpResponse {
+        let query = head.uri.query().unwrap_or_default();
+        match head.method.as_str() {
+            "GET" if query.contains("list-type=2") => {
+                body(Response::builder(), self.names().into_bytes(), fault)
+            }
+            "GET" | "HEAD" => self.object(head, fault),
+            _ if query.contains("upload") => self.upload(head, sent),
+            "PUT" => match self.holds(head) {
+                true => self.taken(name_of(head), sent.to_vec()),
+                false => bare(412),
+            },
+            _ => {
+                self.objects.remove(name_of(head));
+                bare(204)
+            }
+        }
+    }
+
+    /// Whether the condition of a put holds.
+    fn holds(&self, head: &Parts) -> bool {
+        let number = self.objects.get(name_of(head)).map(|(_, number)| *number);
+        let tag = number.map(|number| format!("\"{number}\""));
+        let generation = number.unwrap_or_default().to_string();
+        self.is_careless
+            || header(head, "if-none-match").is_none_or(|_| tag.is_none())
+                && header(head, "if-match").is_none_or(|wanted| tag.as_deref() == Some(wanted))
+                && header(head, "x-goog-if-generation-match").is_none_or(|held| held == generation)
+    }
+
+    fn taken(&mut self, name: &str, bytes: Vec<u8>) -> HttpResponse {
+        self.keep(name, bytes);
+        let number = self.changes;
+        let answer = Response::builder()
+            .header("etag", format!("\"{number}\""))
+            .header("x-goog-generation", number);
+        let xml = format!(
+            "<CompleteMultipartUploadResult><ETag>&quot;{number}&quot;</ETag></CompleteMultipartUploadResult>"
+        );
+        answer.body(HttpResponseBody::from(xml)).unwrap()
+    }
+
+    /// Answers what is about an upload in parts, which is named by the object.
+    fn upload(&mut self, head: &Parts, sent: &[u8]) -> HttpResponse {
+        let (name, query) = (name_of(head).to_string(), head.uri.query().unwrap());
+        let part = query
+            .split('&')
+            .find_map(|part| part.strip_prefix("partNumber="));
+        match (head.method.as_str(), part) {
+            ("PUT", Some(number)) => {
+                let Some(parts) = self.uploads.get_mut(&name) else {
+                    return bare(404);
+                };
+                parts.insert(number.parse().unwrap(), sent.to_vec());
+                let answer = Response::builder().header("etag", format!("\"part {number}\""));
+                answer.body(HttpResponseBody::from(String::new())).unwrap()
+            }
+            ("POST", _) if query.contains("uploadId") => match self.uploads.remove(&name) {
+                Some(parts) => self.taken(&name, parts.into_values().flatten().collect()),
+                None => bare(404),
+            },
+            ("POST", _) => {
+                self.uploads.insert(name, BTreeMap::new());
+                let xml = "<InitiateMultipartUploadResult><UploadId>1</UploadId></InitiateMultipartUploadResult>";
+                let xml = HttpResponseBody::from(xml.to_string());
+                Response::builder().body(xml).unwrap()
+            }
+            _ => {
+                self.uploads.remove(&name);
+                bare(204)
+            }
+        }
+    }
+
     /// Answers a listing of the whole bucket.
     fn names(&self) -> String {
         let mut xml = "<ListBucketResult><IsTruncated>false</IsTruncated>".to_string();
-        for (name, bytes) in self.objects.iter() {
+        for (name, (bytes, number)) in self.objects.iter() {
             let size = bytes.len();
             write!(
                 xml,
                 "<Contents><Key>{name}</Key><Size>{size}</Size>\
-                 <LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>\"{name}\"</ETag></Contents>"
+                 <LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>\"{number}\"</ETag></Contents>"
             )
             .unwrap();
         }
         xml + "</ListBucketResult>"
     }
 
-    fn object(&self, request: &HttpRequest, fault: Fault) -> HttpResponse {
-        let name = request.uri().path().trim_start_matches("/bucket/");
-        let Some(bytes) = self.objects.get(name) else {
-            let answer = Response::builder().status(StatusCode::NOT_FOUND);
-            return answer.body(HttpResponseBody::from(String::new())).unwrap();
+    fn object(&self, head: &Parts, fault: Fault) -> HttpResponse {
+        let Some((bytes, number)) = self.objects.get(name_of(head)) else {
+            return bare(404);
         };
         let answer = Response::builder()
-            .header("etag", format!("\"{name}\""))
+            .header("etag", format!("\"{number}\""))
+            .header("x-goog-generation", *number)
             .header("last-modified", "Thu, 01 Jan 2026 00:00:00 GMT");
-        if request.method() == "HEAD" {
+        if head.method == "HEAD" {
             let answer = answer.header("content-length", bytes.len());
             return answer.body(HttpResponseBody::from(String::new())).unwrap();
         }
-        let range = request
-            .headers()
-            .get("range")
-            .map(|range| range.to_str().unwrap());
+        let range = header(head, "range");
         let Some((start, end)) =
             range.and_then(|range| range.strip_prefix("bytes=")?.split_once('-'))
         else {
@@ -170,25 +294,37 @@ fn content(number: usize) -> Vec<u8> {
 
 const COUNT: usize = 40;
 
-/// Opens a bucket whose requests fail by plan.
-fn bucket(plan: fn(usize) -> Fault, timeout: Duration) -> (Remote, Arc<Stats>) {
-    let objects = (0..COUNT).map(|number| (format!("o{number:02}"), content(number)));
-    let server = Server {
-        objects: Arc::new(objects.collect()),
-        plan,
-        asked: Arc::default(),
-    };
+/// Opens a bucket on a server.
+pub(super) fn open(
+    kind: address::Kind,
+    server: &Server,
+    timeout: Duration,
+) -> (Remote, Arc<Stats>) {
     let config = RemoteConfig {
         anonymous: true,
         endpoint: Some("http://server.invalid".to_string()),
         timeout,
         ..RemoteConfig::default()
     };
-    let address = address::read(address::Kind::S3, "//bucket", "s3://bucket").unwrap();
+    let address = address::read(kind, "//bucket", "bucket").unwrap();
     let stats = Arc::new(Stats::default());
-    let connector = Connector::over(Arc::new(server), stats.clone());
+    let connector = Connector::over(Arc::new(server.clone()), stats.clone());
     let remote = Remote::build(&address, &config, &connector, (10, timeout)).unwrap();
     (remote, stats)
+}
+
+/// Opens a bucket whose requests fail by plan.
+fn bucket(plan: fn(usize) -> Fault, timeout: Duration) -> (Remote, Arc<Stats>) {
+    let mut shelf = Shelf::default();
+    for number in 0..COUNT {
+        shelf.keep(&format!("o{number:02}"), content(number));
+    }
+    let server = Server {
+        shelf: Arc::new(Mutex::new(shelf)),
+        plan: Arc::new(move |number, _| plan(number)),
+        asked: Arc::default(),
+    };
+    open(address::Kind::S3, &server, timeout)
 }
 
 fn key(number: usize) -> Key {

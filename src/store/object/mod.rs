@@ -24,7 +24,6 @@ use self::listing::Wanted;
 use self::reader::RemoteReader;
 use self::walk::AllBelow;
 use self::writer::Lazy;
-use self::writer::Target;
 use crate::error::Error;
 use crate::error::Kind;
 use crate::error::Result;
@@ -52,6 +51,8 @@ mod fault;
 mod faulty;
 mod known;
 mod listing;
+#[cfg(test)]
+mod lossy;
 mod names;
 mod profile;
 mod reader;
@@ -252,21 +253,6 @@ impl Remote {
             return None;
         }
         Path::parse(self.name(key)?).ok()
-    }
-
-    /// Returns a key as an object that can be changed; `Invalid` or `IsADirectory` if no object can have its name.
-    fn target<'a>(&self, key: &'a Key) -> Result<Target<'a>> {
-        if key.is_root() {
-            return Err(Error::new(Kind::IsADirectory, key, "is a directory"));
-        }
-        let why = "cannot be the name of an object: only UTF-8 without control characters";
-        let path = self.path(key).ok_or_else(|| Error::invalid(key, why))?;
-        Ok(Target { key, path })
-    }
-
-    /// Returns a key on which it can be tried what the server does with conditions.
-    fn trial(&self) -> Result<Key> {
-        Key::new(writer::trial_name())
     }
 
     /// Returns what is known of an object; nothing if there is none.

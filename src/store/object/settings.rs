@@ -211,7 +211,10 @@ fn google(
         || has(GoogleKey::BearerToken)
         || has_gcloud_file();
     if config.anonymous || !known {
-        builder = builder.with_skip_signature(true);
+        // object_store signs every change all the same, and would ask a metadata address for what with.
+        builder = builder
+            .with_skip_signature(true)
+            .with_config(GoogleKey::BearerToken, "anonymous");
     }
     let store = builder
         .with_retry(retry)

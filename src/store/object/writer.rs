@@ -23,6 +23,7 @@ use object_store::PutResult;
 use object_store::UpdateVersion;
 use object_store::path::Path;
 
+use super::Remote;
 use super::address;
 use super::address::Address;
 use super::client::Client;
@@ -103,6 +104,23 @@ impl Lazy {
     /// Returns how many changes there were.
     pub(super) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
+    }
+}
+
+impl Remote {
+    /// Returns a key as an object that can be changed; `Invalid` or `IsADirectory` if no object can have its name.
+    pub(super) fn target<'a>(&self, key: &'a Key) -> Result<Target<'a>> {
+        if key.is_root() {
+            return Err(Error::new(Kind::IsADirectory, key, "is a directory"));
+        }
+        let why = "cannot be the name of an object: only UTF-8 without control characters";
+        let path = self.path(key).ok_or_else(|| Error::invalid(key, why))?;
+        Ok(Target { key, path })
+    }
+
+    /// Returns a key on which it can be tried what the server does with conditions.
+    pub(super) fn trial(&self) -> Result<Key> {
+        Key::new(trial_name())
     }
 }
 
@@ -210,9 +228,12 @@ impl Writer {
         let bytes = body.read().map_err(|error| error.about(target.key))?;
         let payload = PutPayload::from(bytes);
         if *condition == Condition::Any {
-            let request = self.client.objects.put(&target.path, payload);
-            let answer = self.client.ask(target.key, request)?;
-            return self.stamp_of_answer(target, &answer);
+            let attempt = || {
+                let request = self.client.objects.put(&target.path, payload.clone());
+                let answer = self.client.ask(target.key, request)?;
+                self.stamp_of_answer(target, &answer)
+            };
+            return settle::put(&self.at(target), body, (condition, false), attempt);
         }
         // A trial that is refused tells nothing: then both is done.
         let honours = self.honours(trial).ok();
@@ -282,7 +303,7 @@ impl Writer {
         };
         let wrong = UpdateVersion {
             e_tag: Some("\"0123456789abcdef0123456789abcdef\"".to_string()),
-            version: Some("1".to_string()),
+            version: Some(i64::MAX.to_string()),
         };
         for mode in [PutMode::Create, PutMode::Update(wrong)] {
             match put("2", mode) {
