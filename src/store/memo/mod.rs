@@ -31,6 +31,7 @@ use crate::store::Walk;
 
 mod course;
 mod documents;
+mod excursion;
 mod facts;
 mod flights;
 mod folder;

@@ -11,6 +11,7 @@ use std::time::Instant;
 use super::MemoConfig;
 use super::course::Courses;
 use super::documents::Documents;
+use super::excursion::Neighbours;
 use super::facts::Facts;
 use super::facts::State;
 use super::facts::Told;
@@ -51,7 +52,10 @@ pub(super) struct Shared {
     pub(super) lists: Flights<Key, Arc<Folder>>,
     pub(super) trails: Mutex<Vec<Arc<Trail>>>,
     pub(super) listed: Mutex<Listed>,
-    pool: Pool,
+    pub(super) neighbours: Mutex<Neighbours>,
+    /// How many requests are made ahead at a time.
+    pub(super) window: usize,
+    pub(super) pool: Pool,
 }
 
 /// Whether an object is a document, which is small and read again, and not a chunk.
@@ -77,7 +81,9 @@ impl Shared {
             opens: Flights::default(),
             lists: Flights::default(),
             trails: Mutex::default(),
-            listed: Mutex::new(Listed::default()),
+            listed: Mutex::default(),
+            neighbours: Mutex::default(),
+            window: ahead,
             pool: Pool::new("zarrfs-ahead", ahead, ahead.saturating_mul(WAITING)),
         }
     }
