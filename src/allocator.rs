@@ -8,9 +8,10 @@
 
 use std::mem::MaybeUninit;
 
-/// Blocks from this length on are the kernel's again when they are freed, in bytes.
+/// Blocks from this length on are the kernel's again when they are freed, in bytes. The HTTP client takes a new
+/// block of up to 408 KiB for each piece of an answer: were those the kernel's, each page would be a fault each time.
 #[cfg(target_env = "gnu")]
-const LARGE: libc::c_int = 256 << 10;
+const LARGE: libc::c_int = 512 << 10;
 
 /// Arenas for smaller blocks; each may hold what it once had.
 #[cfg(target_env = "gnu")]

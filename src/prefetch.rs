@@ -88,10 +88,18 @@ const MOST_STEPS: u32 = 4096;
 /// How many equal steps are a pattern.
 const LIKE_STEPS: u32 = 3;
 
+/// How far to read ahead of a reader in order, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Reach {
+    /// As soon as there is reason to: what any read costs is not much more with as much again.
+    pub least: u64,
+    /// Once much has been read; never more, whatever `least` says.
+    pub most: u64,
+}
+
 impl Pattern {
-    /// Notes a read and returns what to read ahead now. `most` is the longest distance, in bytes, between a reader
-    /// in order and what is read ahead.
-    pub fn note(&self, offset: u64, len: u64, most: u64) -> Ahead {
+    /// Notes a read and returns what to read ahead now.
+    pub fn note(&self, offset: u64, len: u64, reach: Reach) -> Ahead {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let end = offset.saturating_add(len);
         let expected = seen.end.saturating_sub(SLACK)..=seen.end.saturating_add(SLACK);
@@ -102,7 +110,7 @@ impl Pattern {
             seen.beyond.clear();
             return seen.steps_ahead(len);
         }
-        match seen.range_ahead(end, len, most) {
+        match seen.range_ahead(end, len, reach) {
             range if range.is_empty() => Ahead::NOTHING,
             range => Ahead::Range(range),
         }
@@ -157,17 +165,16 @@ impl Seen {
         }
     }
 
-    fn range_ahead(&mut self, end: u64, len: u64, most: u64) -> Range<u64> {
-        let seen = self;
+    fn range_ahead(&mut self, end: u64, len: u64, reach: Reach) -> Range<u64> {
+        let (seen, most) = (self, reach.most);
         seen.streak = seen.streak.saturating_add(len);
         seen.end = seen.end.max(end);
         seen.length = len;
         if seen.streak < PROOF {
             return end..end;
         }
-        let far = seen
-            .end
-            .saturating_add(most.min(seen.streak.saturating_mul(4)));
+        let earned = seen.streak.saturating_mul(4).max(reach.least);
+        let far = seen.end.saturating_add(most.min(earned));
         let near = seen.asked.max(seen.end);
         // Small steps cost more than they bring: wait until a quarter of the way is free.
         if far.saturating_sub(near) * 4 < most.min(far - seen.end) {
@@ -184,12 +191,34 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
+    /// Up to so many MiB.
+    fn up_to(most: u64) -> Reach {
+        let most = most * MIB;
+        Reach { least: 0, most }
+    }
+
+    #[test]
+    fn what_is_wanted_at_once_is_asked_for_after_the_proof() {
+        let pattern = Pattern::default();
+        let reach = |most| Reach {
+            least: 32 * MIB,
+            most,
+        };
+        let first = pattern.note(0, PROOF - 1, reach(64 * MIB));
+        assert_eq!(first, Ahead::NOTHING);
+        let next = pattern.note(PROOF - 1, 1, reach(64 * MIB));
+        assert_eq!(next, Ahead::Range(PROOF..PROOF + 32 * MIB));
+        let pattern = Pattern::default();
+        let bounded = pattern.note(0, PROOF, reach(4 * MIB));
+        assert_eq!(bounded, Ahead::Range(PROOF..PROOF + 4 * MIB));
+    }
+
     #[test]
     fn reading_in_order_runs_ahead_and_never_asks_twice() {
         let pattern = Pattern::default();
         let mut asked = 0;
         for step in 0..64 {
-            let range = pattern.note(step * MIB, MIB, 16 * MIB);
+            let range = pattern.note(step * MIB, MIB, up_to(16));
             if let Ahead::Range(range) = range
                 && !range.is_empty()
             {
@@ -205,19 +234,19 @@ mod tests {
     fn requests_of_the_kernel_out_of_order_are_in_order() {
         let pattern = Pattern::default();
         for step in [0, 2, 1, 3, 5, 4] {
-            pattern.note(step * MIB, MIB, 64 * MIB);
+            pattern.note(step * MIB, MIB, up_to(64));
         }
-        assert_ne!(pattern.note(6 * MIB, MIB, 64 * MIB), Ahead::NOTHING);
+        assert_ne!(pattern.note(6 * MIB, MIB, up_to(64)), Ahead::NOTHING);
     }
 
     #[test]
     fn who_reads_in_order_has_the_rest_to_read() {
         let pattern = Pattern::default();
         assert_eq!(pattern.rest(), None);
-        pattern.note(0, 4096, 0);
+        pattern.note(0, 4096, up_to(0));
         assert_eq!(pattern.rest(), Some(0));
         for step in 0..16 {
-            pattern.note(step * MIB, MIB, 0);
+            pattern.note(step * MIB, MIB, up_to(0));
         }
         assert_eq!(pattern.rest(), Some(16 * MIB - SLACK), "none was answered");
         for step in [13, 15] {
@@ -228,7 +257,7 @@ mod tests {
         assert_eq!(pattern.rest(), Some(14 * MIB));
         pattern.note_answer(14 * MIB..15 * MIB);
         assert_eq!(pattern.rest(), Some(16 * MIB));
-        pattern.note(900 * MIB, 4096, 0);
+        pattern.note(900 * MIB, 4096, up_to(0));
         assert_eq!(pattern.rest(), None);
     }
 
@@ -236,7 +265,7 @@ mod tests {
     fn random_reads_ask_for_nothing() {
         let pattern = Pattern::default();
         for step in [90, 10, 70, 30, 50] {
-            let ahead = pattern.note(step * step * 100 * MIB, 4096, 16 * MIB);
+            let ahead = pattern.note(step * step * 100 * MIB, 4096, up_to(16));
             assert_eq!(ahead, Ahead::NOTHING);
         }
     }
@@ -246,13 +275,13 @@ mod tests {
         let pattern = Pattern::default();
         let mut ahead = Ahead::NOTHING;
         for step in 1..=4 {
-            ahead = pattern.note(step * 100 * MIB, 4096, 16 * MIB);
+            ahead = pattern.note(step * 100 * MIB, 4096, up_to(16));
         }
         let next: Vec<_> = ahead.ranges(700 * MIB + 5).collect();
         let read = |start: u64| start..(start + 4096).min(700 * MIB + 5);
         assert_eq!(next, [500, 600, 700].map(|place| read(place * MIB)));
         for step in [30, 20, 10] {
-            ahead = pattern.note(step * 10 * MIB, 4096, 16 * MIB);
+            ahead = pattern.note(step * 10 * MIB, 4096, up_to(16));
         }
         assert_eq!(ahead.ranges(u64::MAX).collect::<Vec<_>>(), [read(0)]);
     }

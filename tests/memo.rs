@@ -297,9 +297,41 @@ fn a_tree_is_walked_with_few_requests() {
         let walked = tree(&memo, &Key::root());
         let asked = fake.asked();
         // 1,728 objects in 160 directories.
-        assert!(asked.len() <= 18 + 8, "{order:?}: {asked:?}");
+        assert!(asked.len() <= 12 + 8, "{order:?}: {asked:?}");
         assert_eq!(walked, tree(&fake.memory, &Key::root()));
     }
+}
+
+#[test]
+fn small_folders_are_walked_with_few_requests() {
+    let keys = grid(9);
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let fake = Fake::holding(&keys, Order::Bytes);
+    let memo = fake.memo(LONG);
+    let walked = tree(&memo, &Key::root());
+    let asked = fake.asked();
+    // 729 objects, 81 in each folder.
+    assert!(asked.len() <= 5 + 8, "{asked:?}");
+    assert_eq!(walked, tree(&fake.memory, &Key::root()));
+}
+
+#[test]
+fn folders_that_come_next_are_under_way_together() {
+    let keys = grid(12);
+    let keys: Vec<&str> = keys.iter().map(|key| &key[2..]).collect();
+    let fake = Fake::holding(&keys, Order::Bytes);
+    let memo = fake.memo(LONG);
+    // The last one is complete when all of `c/0` has come.
+    for folder in ["c", "c/0", "c/0/0", "c/0/9"] {
+        assert!(!names(&memo, &key(folder)).is_empty());
+    }
+    let mut asked = fake.asked();
+    asked.retain(|what| *what != "list c/0");
+    assert_eq!(asked, ["list c", "page c/0/0/0"]);
+    let asked = together(&fake, || drop(names(&memo, &key("c/1"))));
+    assert_eq!(asked.len(), 11, "{asked:?}");
+    assert_eq!(names(&memo, &key("c/11/11")).len(), 12);
+    assert_eq!(fake.count(), 0);
 }
 
 #[test]

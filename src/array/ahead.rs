@@ -10,6 +10,7 @@ use crate::array::flat::Flat;
 use crate::grid::ChunkIndex;
 use crate::grid::boxes;
 use crate::prefetch::Ahead;
+use crate::prefetch::Reach;
 
 /// Decoded bytes that are worth a hand-over to another thread.
 const BATCH: usize = 256 << 10;
@@ -64,12 +65,12 @@ impl Flat {
 
     /// Notes that a range is to be read; returns what its reader will want next.
     pub(super) fn note_read(&self, decoder: &Decoder, range: &Range<u64>) -> Ahead {
-        let most = self.most_ahead(decoder);
+        let reach = self.reach(decoder);
         let length = range.end - range.start;
-        let ahead = self.pattern.note(range.start, length, most);
+        let ahead = self.pattern.note(range.start, length, reach);
         self.note_rest();
         match ahead {
-            Ahead::Steps { .. } if most == 0 => Ahead::NOTHING,
+            Ahead::Steps { .. } if reach.most == 0 => Ahead::NOTHING,
             ahead => ahead,
         }
     }
@@ -136,9 +137,10 @@ impl Flat {
         pieces
     }
 
-    /// Returns how far to read ahead, in bytes: one row of chunks along the first axis, so that the next row
-    /// decodes while this one is read; never so much that both do not fit the memory.
-    fn most_ahead(&self, decoder: &Decoder) -> u64 {
+    /// Returns how far to read ahead: one row of chunks along the first axis, so that the next row decodes while
+    /// this one is read; over a network as much again, since requests for the row after that one have to be under
+    /// way when this one's last chunk is waited for. Never so much that it does not fit the memory.
+    fn reach(&self, decoder: &Decoder) -> Reach {
         let quarter = self.array.engine.limits.memory / 4;
         let chunk = decoder.pieces.chunk_shape().first().copied().unwrap_or(1);
         let row = match self.region.shape.first() {
@@ -146,10 +148,20 @@ impl Flat {
             None => 0,
         };
         if row > quarter {
-            return 0;
+            return Reach { least: 0, most: 0 };
         }
-        let fetches = self.array.engine.limits.fetches as u64;
-        let side_by_side = fetches.saturating_mul(decoder.pipeline.chunk_bytes() as u64);
-        row.max(LEAST_AHEAD).max(side_by_side).min(quarter)
+        let most = match self.array.engine.limits.fetches as u64 {
+            0 => row.max(LEAST_AHEAD),
+            fetches => {
+                let at_once = fetches.saturating_mul(decoder.pipeline.chunk_bytes() as u64);
+                row.saturating_add(row.max(at_once)).max(LEAST_AHEAD)
+            }
+        };
+        let least = match self.array.engine.limits.fetches {
+            0 => 0,
+            _ => row,
+        };
+        let most = most.min(quarter);
+        Reach { least, most }
     }
 }

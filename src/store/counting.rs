@@ -175,6 +175,10 @@ impl Walk for CountingWalk {
     fn next(&mut self) -> Result<Option<Vec<(Key, Meta)>>> {
         timed(&self.stats, || self.inner.next())
     }
+
+    fn has_ended(&self) -> bool {
+        self.inner.has_ended()
+    }
 }
 
 struct CountingReader {

@@ -271,6 +271,8 @@ pub trait Listing: Send {
 pub trait Walk: Send {
     /// Returns the next objects as the store gives them, with their whole keys, or nothing after the last page.
     fn next(&mut self) -> Result<Option<Vec<(Key, Meta)>>>;
+    /// Whether the last page has come; asks nobody.
+    fn has_ended(&self) -> bool;
 }
 
 /// An object kept open: what it held when it was opened stays readable though the key is replaced or erased, or

@@ -49,7 +49,7 @@ pub struct Fake {
     pub fails: Arc<AtomicBool>,
 }
 
-pub const PAGE: usize = 100;
+pub const PAGE: usize = 150;
 
 pub const LONG: Duration = Duration::from_secs(1000);
 
@@ -261,5 +261,9 @@ impl Walk for Steps {
         self.fake.note("page", &self.keys[0].0)?;
         let rest = self.keys.split_off(self.keys.len().min(PAGE));
         Ok(Some(std::mem::replace(&mut self.keys, rest)))
+    }
+
+    fn has_ended(&self) -> bool {
+        self.keys.is_empty()
     }
 }

@@ -43,6 +43,7 @@ use crate::store::Tree;
 use crate::store::Version;
 use crate::store::Walk;
 
+mod onward;
 mod reader;
 mod stock;
 mod trail;
@@ -199,56 +200,6 @@ impl Shared {
             self.pool
                 .submit(move || shared.go_on(&directory, order, beyond, size));
         }
-    }
-
-    /// Goes on with the directory after one that comes to its end.
-    fn go_on(
-        self: &Arc<Shared>,
-        directory: &Key,
-        order: trail::Order,
-        beyond: usize,
-        size: Option<u64>,
-    ) {
-        let Some(sibling) = self.sibling(directory, order) else {
-            return;
-        };
-        if self
-            .trails()
-            .peek(&sibling)
-            .is_some_and(|trail| trail.names.is_some())
-        {
-            return;
-        }
-        let Ok(names) = self.names(&sibling) else {
-            return;
-        };
-        let places = 0..beyond.min(names.len());
-        let trail = Trail::following(names.clone(), places.end);
-        self.trails().put(sibling.clone(), trail);
-        let next = Next {
-            order,
-            places,
-            beyond: 0,
-        };
-        self.fetch_next(&sibling, &names, &next, size);
-    }
-
-    /// Returns the directory that comes after another in an order.
-    fn sibling(&self, directory: &Key, order: trail::Order) -> Option<Key> {
-        let parent = directory.parent()?;
-        let mut listing = self.inner.list(&parent).ok()?;
-        let mut names = Vec::new();
-        while let Some(name) = listing.next().ok()?
-            && names.len() < MOST_NAMES
-        {
-            if name.kind == EntryKind::Directory {
-                names.push((name.name, None));
-            }
-        }
-        let names = Names::new(names);
-        let place = names.place(order, directory.name())?;
-        let (name, _) = names.at(order, place + 1)?;
-        parent.child(name).ok()
     }
 
     /// Has a piece of an object fetched, unless it is there or there is no room for it.

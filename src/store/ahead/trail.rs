@@ -6,6 +6,8 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+use crate::store::Key;
+
 /// A name and the length of its object, if that is known.
 pub(super) type Sized = (Vec<u8>, Option<u64>);
 
@@ -116,6 +118,8 @@ pub(super) struct Trail {
     given: usize,
     /// Names that were seen before the directory was listed.
     before: Vec<Vec<u8>>,
+    /// The directory that comes after this one in an order, if there is one; once that was looked up.
+    pub(super) onward: Option<(Order, Option<Key>)>,
 }
 
 /// How well an order fits.
@@ -157,17 +161,23 @@ pub(super) struct Next {
 }
 
 impl Trail {
-    /// Returns the trail of somebody who comes from another directory in this order.
-    pub(super) fn following(names: Arc<Names>, given: usize) -> Trail {
+    /// Returns the trail of somebody who comes from another directory.
+    pub(super) fn following(names: Arc<Names>) -> Trail {
         Trail {
             names: Some(names),
             steps: [Steps {
                 streak: PROOF,
                 ..Steps::default()
             }; 2],
-            given,
-            before: Vec::new(),
+            ..Trail::default()
         }
+    }
+
+    /// Returns the places before `end` that were not given out yet.
+    pub(super) fn give(&mut self, end: usize) -> std::ops::Range<usize> {
+        let start = self.given.min(end);
+        self.given = self.given.max(end);
+        start..end
     }
 
     /// Gives the trail the names of its directory.

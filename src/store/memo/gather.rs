@@ -129,6 +129,13 @@ impl Gather {
         open.next();
         open.rev().filter_map(finished).collect()
     }
+
+    /// The same where all keys of the top came: it is complete as well, unless there are none.
+    pub(super) fn end_with_top(self) -> Vec<Gathered> {
+        let has_names = |folder: &Gathered| !folder.names.is_empty();
+        let open = self.open.into_iter().rev().filter(has_names);
+        open.filter_map(finished).collect()
+    }
 }
 
 /// Makes an object a directory, since keys lie below it. One without bytes may be the marker of the folder.
@@ -254,6 +261,22 @@ mod tests {
     fn folders_are_told_once_they_are_passed() {
         let (tree, early) = gathered(&keys(&["a/1", "a/2", "b/1", "c"]), 1).unwrap();
         assert_eq!((tree.len(), early), (2, 2));
+    }
+
+    #[test]
+    fn a_top_of_which_all_came_is_complete() {
+        let top = || Gather::new(Key::new("a").unwrap());
+        assert!(top().end_with_top().is_empty(), "perhaps an object");
+        let mut gather = top();
+        for key in keys(&["a/1", "a/b/2"]) {
+            gather.take(key, meta(1), Instant::now()).unwrap();
+        }
+        let told: Vec<Key> = gather
+            .end_with_top()
+            .into_iter()
+            .map(|folder| folder.prefix)
+            .collect();
+        assert_eq!(told, keys(&["a/b", "a"]));
     }
 
     #[test]

@@ -38,6 +38,7 @@ use crate::store::Walk;
 mod changes;
 mod course;
 mod documents;
+mod excursion;
 mod facts;
 mod flights;
 mod folder;

@@ -13,6 +13,7 @@ use super::changes::Asked;
 use super::changes::Changes;
 use super::course::Courses;
 use super::documents::Documents;
+use super::excursion::Neighbours;
 use super::facts::Facts;
 use super::facts::State;
 use super::facts::Told;
@@ -55,7 +56,10 @@ pub(super) struct Shared {
     pub(super) changes: Changes,
     pub(super) trails: Mutex<Vec<Arc<Trail>>>,
     pub(super) listed: Mutex<Listed>,
-    pool: Pool,
+    pub(super) neighbours: Mutex<Neighbours>,
+    /// How many requests are made ahead at a time.
+    pub(super) window: usize,
+    pub(super) pool: Pool,
 }
 
 /// Whether an object is a document, which is small and read again, and not a chunk.
@@ -82,7 +86,9 @@ impl Shared {
             lists: Flights::default(),
             changes: Changes::default(),
             trails: Mutex::default(),
-            listed: Mutex::new(Listed::default()),
+            listed: Mutex::default(),
+            neighbours: Mutex::default(),
+            window: ahead,
             pool: Pool::new("zarrfs-ahead", ahead, ahead.saturating_mul(WAITING)),
         }
     }

@@ -24,7 +24,8 @@ const MOST_KEYS: u64 = 100_000;
 /// How many pages a reader waits for a folder before he lists it himself.
 const WORTHWHILE: u64 = 2;
 
-/// A walk over the folders below `prefix`, from `from` on.
+/// A walk over the folders below `prefix`, from `from` on; where that is the prefix, an excursion: one page of what
+/// that folder holds, itself included.
 pub(super) struct Trail {
     pub(super) prefix: Key,
     from: Key,
@@ -69,11 +70,16 @@ impl Trail {
         }
     }
 
+    /// Whether this is a look into one folder.
+    pub(super) fn is_excursion(&self) -> bool {
+        self.from == self.prefix
+    }
+
     /// Whether the walk may still come to a folder.
     pub(super) fn leads_to(&self, folder: &Key) -> bool {
         let lies_below = folder
             .below(&self.prefix)
-            .is_some_and(|rest| !rest.is_root());
+            .is_some_and(|rest| !rest.is_root() || self.is_excursion());
         let state = lock(&self.state);
         lies_below && !state.ended && *folder >= self.from && !state.has_passed(folder)
     }
@@ -125,6 +131,9 @@ impl Trail {
     /// Waits until the walk may read another page; false if it should end.
     pub(super) fn may_go_on(&self) -> bool {
         let mut state = lock(&self.state);
+        if self.is_excursion() {
+            return !state.ended && state.pages == 0;
+        }
         loop {
             let idle = state.last_followed.elapsed();
             if state.ended || idle >= PATIENCE || state.keys >= MOST_KEYS {
@@ -188,6 +197,16 @@ mod tests {
         assert!(trail.leads_to(&key("a/c.d")), "in the order of names");
         trail.end();
         assert!(!trail.leads_to(&key("a/d")));
+    }
+
+    #[test]
+    fn an_excursion_has_its_own_folder_and_one_page() {
+        let trail = Trail::new(key("a/b"), key("a/b"));
+        assert!(trail.leads_to(&key("a/b")) && trail.leads_to(&key("a/b/c")));
+        assert!(!trail.leads_to(&key("a/c")) && !trail.leads_to(&key("a")));
+        assert!(trail.may_go_on());
+        trail.note_page(9, key("a/b/c"), false);
+        assert!(!trail.may_go_on());
     }
 
     #[test]

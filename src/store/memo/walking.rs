@@ -44,6 +44,16 @@ pub(super) struct Listed {
 /// For how long no walk is tried again.
 const BARRED: Duration = Duration::from_secs(300);
 
+/// What was listed before a directory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Before {
+    /// Another one beside it.
+    Sibling,
+    /// The one above, after the one above that; and none beside it.
+    Parents,
+    Other,
+}
+
 impl Default for Listed {
     fn default() -> Listed {
         let most = const { NonZeroUsize::new(1 << 10).unwrap() };
@@ -56,22 +66,32 @@ impl Default for Listed {
 }
 
 impl Listed {
-    /// Notes a directory; returns whether another one beside it was listed a short while ago, and a walk may help.
-    fn note(&mut self, directory: &Key) -> bool {
+    /// Notes a directory; returns what was listed before it, a short while ago, if a walk may help.
+    fn note(&mut self, directory: &Key) -> Before {
         let Some(parent) = directory.parent() else {
-            return false;
+            return Before::Other;
         };
         let now = Instant::now();
-        let is_barred = self
-            .barred
-            .get(&parent)
-            .is_some_and(|since| now.duration_since(*since) < BARRED);
-        let before = self.last.put(parent, (directory.clone(), now));
-        !is_barred
-            && !self.has_no_order
-            && before.is_some_and(|(other, then)| {
-                other != *directory && now.duration_since(then) < TOGETHER
-            })
+        let is_recent = |then: Instant| now.duration_since(then) < TOGETHER;
+        let is_barred = |since: &Instant| now.duration_since(*since) < BARRED;
+        let is_barred = self.barred.get(&parent).is_some_and(is_barred);
+        let before = self.last.put(parent.clone(), (directory.clone(), now));
+        if is_barred || self.has_no_order {
+            return Before::Other;
+        }
+        if let Some((other, then)) = before
+            && is_recent(then)
+        {
+            return match other == *directory {
+                true => Before::Other,
+                false => Before::Sibling,
+            };
+        }
+        let above = parent.parent().and_then(|above| self.last.get(&above));
+        match above {
+            Some((other, then)) if *other == parent && is_recent(*then) => Before::Parents,
+            _ => Before::Other,
+        }
     }
 
     /// Notes that walks below a directory do not help.
@@ -83,13 +103,20 @@ impl Listed {
 impl Shared {
     /// Returns a directory, known or just begun.
     pub(super) fn folder(self: &Arc<Self>, prefix: &Key) -> Result<Arc<Folder>> {
+        self.look_beside(prefix);
         if let Some(folder) = self.known(prefix) {
             return Ok(folder);
         }
-        let has_sibling = lock(&self.listed).note(prefix);
-        let trail = self
-            .trail_to(prefix)
-            .or_else(|| has_sibling.then(|| self.set_out(prefix)).flatten());
+        let before = lock(&self.listed).note(prefix);
+        let trail = self.trail_to(prefix).or_else(|| match before {
+            Before::Sibling => self.set_out(prefix),
+            Before::Parents => {
+                // The listing goes on beside it.
+                self.look_into(prefix.clone());
+                None
+            }
+            Before::Other => None,
+        });
         if let Some(trail) = trail {
             if !trail.await_folder(prefix) && !trail.is_deep_in(prefix) {
                 // Where folders are larger than that, a walk is no faster than their listings.
@@ -143,7 +170,8 @@ impl Shared {
     fn set_out(self: &Arc<Self>, directory: &Key) -> Option<Arc<Trail>> {
         let top = directory.parent()?;
         let mut trails = lock(&self.trails);
-        if trails.len() >= MOST_WALKS {
+        let walks = trails.iter().filter(|trail| !trail.is_excursion());
+        if walks.count() >= MOST_WALKS {
             return None;
         }
         let trail = Arc::new(Trail::new(top.clone(), directory.clone()));
@@ -153,7 +181,9 @@ impl Shared {
         let started = walk.is_some_and(|walk| {
             let (memory, trail) = (Arc::downgrade(self), trail.clone());
             let thread = thread::Builder::new().name("zarrfs-walk".to_string());
-            thread.spawn(move || run(&memory, &trail, walk)).is_ok()
+            thread
+                .spawn(move || run(&memory, &trail, Some(walk)))
+                .is_ok()
         });
         if !started {
             self.end(&trail);
@@ -182,9 +212,11 @@ impl Shared {
     }
 }
 
-/// Walks to the end, or until nobody follows; then whoever waits lists for himself.
-fn run(memory: &Weak<Shared>, trail: &Arc<Trail>, walk: Box<dyn Walk>) {
+/// Walks to the end, or until nobody follows; then whoever waits lists for himself. Without a walk he does so at
+/// once.
+pub(super) fn run(memory: &Weak<Shared>, trail: &Arc<Trail>, walk: Option<Box<dyn Walk>>) {
     let ended = Ended { memory, trail };
+    let Some(walk) = walk else { return };
     let mut steps = Steps {
         memory,
         trail,
@@ -231,22 +263,35 @@ type Ordered<T> = std::result::Result<T, Disorder>;
 
 impl Steps<'_> {
     fn go(&mut self, mut walk: Box<dyn Walk>) -> Ordered<()> {
-        while self.trail.may_go_on() {
+        while !walk.has_ended() {
+            if !self.trail.may_go_on() {
+                self.note_excursion(None);
+                return Ok(());
+            }
             let asked = Instant::now();
             match walk.next() {
-                Ok(Some(page)) => self.take(page, asked)?,
-                Ok(None) => {
-                    let gather = std::mem::replace(&mut self.gather, Gather::new(Key::root()));
-                    self.tell(gather.end());
-                    return Ok(());
-                }
+                Ok(page) => self.take(page.unwrap_or_default(), asked)?,
                 Err(error) => {
                     log::debug!("{}: a walk ended: {error}", self.trail.prefix);
                     return Ok(());
                 }
             }
         }
+        let gather = std::mem::replace(&mut self.gather, Gather::new(Key::root()));
+        self.tell(match self.trail.is_excursion() {
+            true => gather.end_with_top(),
+            false => gather.end(),
+        });
+        self.note_excursion(Some(self.keys));
         Ok(())
+    }
+
+    fn note_excursion(&self, keys: Option<u64>) {
+        if self.trail.is_excursion()
+            && let Some(shared) = self.memory.upgrade()
+        {
+            shared.note_excursion(&self.trail.prefix, keys);
+        }
     }
 
     /// Takes a page; nothing of it is told unless all of it is in order.

@@ -24,6 +24,7 @@ use super::runtime::Said;
 use super::runtime::heard;
 use super::runtime::note;
 use super::runtime::wait;
+use super::runtime::wait_beside;
 use crate::buffer;
 use crate::error::Error;
 use crate::error::Kind;
@@ -109,16 +110,17 @@ impl Client {
     /// Fetches an object, or the part of it that the options say; nothing if it is missing, `TooLarge` if the
     /// answer has more than `limit` bytes.
     pub(super) fn fetch(
-        &self,
+        self: &Arc<Self>,
         subject: &dyn Display,
         path: &Path,
         options: GetOptions,
         limit: u64,
     ) -> Result<Option<Object>> {
         // The limit of the whole is far: what counts is that pieces keep coming.
-        let (done, said) = wait(self.limit.saturating_mul(LONGEST_BODY), async {
-            let _permit = self.permits.acquire().await;
-            self.collect(path, options, limit).await
+        let (client, path) = (self.clone(), path.clone());
+        let (done, said) = wait_beside(self.limit.saturating_mul(LONGEST_BODY), async move {
+            let _permit = client.permits.acquire().await;
+            client.collect(&path, options, limit).await
         })?;
         let body = match done {
             Some(Ok(body)) => body?,

@@ -50,19 +50,37 @@ pub(super) async fn heard<T>(work: impl Future<Output = T>) -> (T, Said) {
 /// Runs work and waits for it, at most `limit`; returns its result, if there was one in time, and what was said
 /// last. Must not be called from asynchronous code.
 pub(super) fn wait<T>(limit: Duration, work: impl Future<Output = T>) -> Result<(Option<T>, Said)> {
+    Ok(runtime()?.block_on(timed(limit, work)))
+}
+
+/// Like `wait`, for work of many steps: it runs in the runtime's own threads, and who waits is woken once, not
+/// for each piece of an answer.
+pub(super) fn wait_beside<T: Send + 'static>(
+    limit: Duration,
+    work: impl Future<Output = T> + Send + 'static,
+) -> Result<(Option<T>, Said)> {
+    let runtime = runtime()?;
+    let done = runtime.block_on(runtime.spawn(timed(limit, work)));
+    done.map_err(|error| Error::unavailable("", format!("a request ended early: {error}")))
+}
+
+async fn timed<T>(limit: Duration, work: impl Future<Output = T>) -> (Option<T>, Said) {
+    let timed = async {
+        let done = tokio::time::timeout(limit, work).await.ok();
+        (done, SAID.with(RefCell::take))
+    };
+    SAID.scope(RefCell::default(), timed).await
+}
+
+fn runtime() -> Result<&'static Runtime> {
     let runtime = RUNTIME.get_or_init(|| {
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(THREADS).thread_name("network");
         builder.enable_all().build()
     });
-    let runtime = runtime
+    runtime
         .as_ref()
-        .map_err(|error| Error::unavailable("", format!("no threads for the network: {error}")))?;
-    let timed = async {
-        let done = tokio::time::timeout(limit, work).await.ok();
-        (done, SAID.with(RefCell::take))
-    };
-    Ok(runtime.block_on(SAID.scope(RefCell::default(), timed)))
+        .map_err(|error| Error::unavailable("", format!("no threads for the network: {error}")))
 }
 
 #[cfg(test)]
@@ -76,14 +94,31 @@ mod tests {
     }
 
     #[test]
+    fn no_work_beside_outlasts_its_limit() {
+        let (done, _) =
+            wait_beside(Duration::from_millis(10), std::future::pending::<()>()).unwrap();
+        assert!(done.is_none());
+    }
+
+    #[test]
+    fn a_panic_beside_is_an_error() {
+        let done = wait_beside(Duration::from_secs(5), async { panic!("on purpose") });
+        assert!(done.map(|(done, _): (Option<()>, Said)| done).is_err());
+    }
+
+    #[test]
     fn what_was_said_is_told() {
-        let work = async {
+        let work = || async {
             note(Said {
                 status: Some(503),
                 region: None,
             });
         };
-        let (done, said) = wait(Duration::from_secs(5), work).unwrap();
-        assert_eq!((done, said.status), (Some(()), Some(503)));
+        for (done, said) in [
+            wait(Duration::from_secs(5), work()).unwrap(),
+            wait_beside(Duration::from_secs(5), work()).unwrap(),
+        ] {
+            assert_eq!((done, said.status), (Some(()), Some(503)));
+        }
     }
 }

@@ -61,4 +61,8 @@ impl Walk for AllBelow {
         });
         Ok(Some(objects.collect()))
     }
+
+    fn has_ended(&self) -> bool {
+        self.next.is_none()
+    }
 }
