@@ -8,6 +8,8 @@ mod arrays;
 mod case;
 #[path = "writing/epochs.rs"]
 mod epochs;
+#[path = "writing/files.rs"]
+mod files;
 #[path = "dialects/shelf.rs"]
 #[allow(dead_code)]
 mod shelf;

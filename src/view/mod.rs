@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::store::EntryKind;
 use crate::store::Key;
 use crate::store::Listing;
+use crate::store::Tree;
 
 pub mod control;
 pub mod faces;
@@ -79,4 +80,9 @@ pub trait View: Send + Sync {
     fn open(&self, path: &Key) -> Result<Opened>;
     /// Returns where a link points.
     fn read_link(&self, path: &Key) -> Result<Vec<u8>>;
+    /// Returns who changes what lies at a path, and under which path it knows that; nothing if nobody does.
+    fn tree(&self, path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
+        let _ = path;
+        Ok(None)
+    }
 }
