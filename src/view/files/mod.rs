@@ -5,6 +5,7 @@
 //! group wins over a file of the group's own. Sizes are known without decoding.
 
 use std::sync::Arc;
+use std::sync::PoisonError;
 use std::time::Duration;
 use std::time::SystemTime;
 
@@ -38,10 +39,14 @@ use crate::view::files::editing::Editing;
 use crate::view::files::listings::ChunkListing;
 use crate::view::files::listings::GroupListing;
 use crate::view::files::place::Place;
+use crate::view::files::session::Session;
 
+mod documents;
 mod editing;
 mod listings;
+mod nodes;
 mod place;
+mod session;
 mod writing;
 
 /// A hierarchy as directories and decoded files; clones are the same view.
@@ -53,6 +58,7 @@ pub struct Files {
     root_name: Arc<[u8]>,
     /// The formats that are listed; every other one resolves by name.
     listed: Arc<[&'static Format]>,
+    session: Arc<Session>,
 }
 
 const METADATA: &[u8] = b"zarr.json";
@@ -72,6 +78,7 @@ impl Files {
             arrays: Arc::new(arrays),
             root_name: root_name.as_bytes().into(),
             listed: listed.into(),
+            session: Arc::default(),
         }
     }
 
@@ -151,6 +158,30 @@ impl Files {
         })
     }
 
+    /// Returns what `stat` shows of a file that only this session has.
+    fn scratch_attr(&self, path: &Key) -> Option<Attr> {
+        let bytes = self.session.scratch(path)?;
+        let size = bytes.lock().unwrap_or_else(PoisonError::into_inner).len() as u64;
+        Some(Attr {
+            kind: EntryKind::File,
+            size,
+            stored: size,
+            modified: SystemTime::now(),
+            fresh: Duration::ZERO,
+        })
+    }
+
+    fn open_scratch(&self, path: &Key) -> Result<Opened> {
+        let bytes = self.session.scratch(path);
+        let bytes = bytes.ok_or_else(|| Error::not_found(path))?;
+        let bytes = bytes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Ok(Opened {
+            file: Arc::new(Text { bytes, version: 0 }),
+            version: None,
+            direct: true,
+        })
+    }
+
     fn list_node(&self, found: &Arc<Found>) -> Result<Box<dyn Listing>> {
         match found.node()? {
             Node::Group(_) => Ok(Box::new(GroupListing::new(&self.hierarchy, found)?)),
@@ -226,12 +257,17 @@ fn document(found: &Found, name: &[u8]) -> Result<Vec<u8>> {
 
 impl View for Files {
     fn lookup(&self, path: &Key) -> Result<Option<Attr>> {
-        let place = self.resolve(path)?;
-        place.map(|place| self.attr(&place)).transpose()
+        match self.resolve(path)? {
+            Some(place) => self.attr(&place).map(Some),
+            None => Ok(self.scratch_attr(path)),
+        }
     }
 
     fn lookup_now(&self, path: &Key) -> Option<Option<Attr>> {
         let place = self.resolve_now(path).ok()?;
+        if place.is_none() {
+            return Some(self.scratch_attr(path));
+        }
         if matches!(&place, Some(Place::Decoded(found, ..)) if is_ragged(found)) {
             return None;
         }
@@ -251,7 +287,7 @@ impl View for Files {
 
     fn open(&self, path: &Key) -> Result<Opened> {
         match self.resolve(path)? {
-            None => Err(Error::not_found(path)),
+            None => self.open_scratch(path),
             Some(Place::Node(_) | Place::Chunks(_)) => {
                 Err(Error::new(Kind::IsADirectory, path, "is a directory"))
             }
