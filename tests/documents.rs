@@ -245,6 +245,7 @@ fn every_file_of_a_mount_is_named() {
         hierarchy: zarrfs::hierarchy::HierarchyConfig::default(),
         store: zarrfs::store::StoreConfig::default(),
         overlay: None,
+        lossy: false,
         options: Vec::new(),
     };
     let faces = open_faces(&config, &Arc::default()).unwrap();

@@ -6,8 +6,14 @@ mod common;
 mod arrays;
 #[path = "writing/case.rs"]
 mod case;
+#[path = "writing/documents.rs"]
+mod documents;
 #[path = "writing/epochs.rs"]
 mod epochs;
+#[path = "writing/files.rs"]
+mod files;
+#[path = "writing/nodes.rs"]
+mod nodes;
 #[path = "dialects/shelf.rs"]
 #[allow(dead_code)]
 mod shelf;

@@ -173,6 +173,30 @@ impl Arrays {
         Ok(pending)
     }
 
+    /// Stores all that was written to the arrays at a path and below it.
+    pub fn flush_below(&self, path: &Key) -> Result<()> {
+        let mut outcome = Ok(());
+        for array in self.written_below(path) {
+            outcome = outcome.and(array.flush());
+        }
+        outcome
+    }
+
+    /// Drops all that was written to the arrays at a path and below it, and is not stored.
+    pub fn discard_below(&self, path: &Key) {
+        for array in self.written_below(path) {
+            array.discard();
+        }
+    }
+
+    fn written_below(&self, path: &Key) -> Vec<Arc<OpenArray>> {
+        let writers = self.engine.writers();
+        let writers = writers.iter().filter_map(Weak::upgrade);
+        writers
+            .filter(|array| array.found.path.below(path).is_some())
+            .collect()
+    }
+
     /// Opens an array that was found. As long as its metadata do not change it is the same one each time.
     pub fn open(&self, found: &Arc<Found>) -> Result<Arc<OpenArray>> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);

@@ -84,7 +84,7 @@ pub enum Command {
 
 const OPTIONS: &str = "\
 Options of -o: view, files, cow, memory, max_chunk, timeout, formats, dialect, log, uid, gid, umask, option, endpoint, \
-region, metadata_ttl, concurrency, cache_dir and cache_size (each with =VALUE), allow_other, write_through, follow_symlinks, consolidated, no_fallback, \
+region, metadata_ttl, concurrency, cache_dir and cache_size (each with =VALUE), allow_other, write_through, lossy, follow_symlinks, consolidated, no_fallback, \
 anon and immutable as above; fsname=NAME, the source that the table of mounts shows; \
 readahead=SIZE, how far the kernel reads ahead (1M; only root can set it); nonempty, mount over what DIR \
 holds; ro, noexec, noatime, sync, dirsync; verbose. Options of fstab that concern others (auto, user, nofail, \
@@ -147,6 +147,9 @@ pub struct MountArgs {
     /// [default: a folder in ~/.local/state/zarrfs]
     #[arg(long)]
     pub write_through: bool,
+    /// Let decoded files be written also where the codecs lose something each time that they encode
+    #[arg(long)]
+    pub lossy: bool,
     /// Follow symbolic links that leave the store
     #[arg(long)]
     pub follow_symlinks: bool,

@@ -52,7 +52,7 @@ const IGNORED: [&str; 34] = [
     "comment",
 ];
 
-const KNOWN: [&str; 35] = [
+const KNOWN: [&str; 36] = [
     "allow_other",
     "anon",
     "cache_dir",
@@ -70,6 +70,7 @@ const KNOWN: [&str; 35] = [
     "gid",
     "immutable",
     "log",
+    "lossy",
     "max_chunk",
     "memory",
     "metadata_ttl",
@@ -151,6 +152,7 @@ fn apply_switch(plan: &mut Plan, name: &str) -> Result<()> {
         "allow_other" => plan.allow_other = true,
         "nonempty" => plan.nonempty = true,
         "follow_symlinks" => plan.store.follow_symlinks = true,
+        "lossy" => plan.lossy = true,
         "write_through" => plan.set_write_through()?,
         "consolidated" => plan.hierarchy.consolidated = true,
         "no_fallback" => plan.hierarchy.settings.fallback = false,

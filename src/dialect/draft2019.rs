@@ -12,6 +12,7 @@ use crate::dialect::draft_array;
 use crate::dialect::draft_array::Place;
 use crate::dialect::draft_array::Ways;
 use crate::dialect::draft_codecs;
+use crate::dialect::draft_writing;
 use crate::dialect::entry::Draft;
 use crate::dialect::entry::Layout;
 use crate::dialect::entry_point;
@@ -28,6 +29,8 @@ pub const DRAFT: Draft = Draft {
     layout,
     array,
     group,
+    new_array: draft_writing::array2019,
+    new_group: draft_writing::group2019,
 };
 
 /// Draft of 2019, "Storage keys".

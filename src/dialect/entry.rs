@@ -7,15 +7,21 @@
 use serde_json::Map;
 use serde_json::Value;
 
+use crate::dialect::Document;
+use crate::dialect::Documents;
+use crate::dialect::Edit;
 use crate::dialect::Parsed;
 use crate::dialect::Settings;
 use crate::dialect::draft_array::Place;
 use crate::dialect::draft_array::check_extensions;
 use crate::dialect::draft2019;
+use crate::dialect::edit;
 use crate::dialect::entry_point;
+use crate::dialect::json;
 use crate::error::Error;
 use crate::error::Kind;
 use crate::error::Result;
+use crate::model::Array;
 use crate::model::Group;
 use crate::model::Node;
 use crate::store::Key;
@@ -30,6 +36,10 @@ pub struct Draft {
     pub(super) array: fn(&Place, &Map<String, Value>, Settings) -> Result<Parsed>,
     /// Reads the document of a group.
     pub(super) group: fn(&Map<String, Value>) -> Result<Group>,
+    /// Returns the members of a new array's document; `Unsupported` if the draft cannot express it.
+    pub(super) new_array: fn(&Array) -> Result<Map<String, Value>>,
+    /// Returns the members of a new group's document.
+    pub(super) new_group: fn() -> Value,
 }
 
 /// Where a draft's documents and chunks lie, counted from the entry point's folder.
@@ -186,6 +196,43 @@ impl Entry {
                 warning: None,
             }),
         }
+    }
+
+    /// Returns the document of a new node. `Unsupported` if the draft cannot express the array, `NameTooLong` if
+    /// no document can have such a name.
+    pub fn new_document(&self, path: &Key, node: &Node) -> Result<(Key, Vec<u8>)> {
+        let (shape, attributes) = match node {
+            Node::Array(array) => (Shape::Array, &array.attributes),
+            Node::Group(group) => (Shape::Group, &group.attributes),
+        };
+        let mut members = match node {
+            Node::Array(array) => Value::Object((self.draft.new_array)(array)?),
+            Node::Group(_) => (self.draft.new_group)(),
+        };
+        members["attributes"] = Value::Object(attributes.clone());
+        let mut keys = self.documents(path)?.into_iter();
+        let key = keys.find(|(of, _)| *of == shape).map(|(_, key)| key);
+        let key = key
+            .ok_or_else(|| Error::new(Kind::NameTooLong, path, "no document can have this name"))?;
+        Ok((key, json::render(&members)))
+    }
+
+    /// Returns the document of a node changed.
+    pub fn edit(&self, document: &Document, edit: &Edit) -> Result<Documents> {
+        edit.without_names(self.draft.name)?;
+        edit::in_one(document, edit)
+    }
+
+    /// Returns the folder of the entry point.
+    pub fn top(&self) -> &Key {
+        &self.top
+    }
+
+    /// Returns the folder of an array's chunks, and of those of the nodes below a group.
+    pub fn data(&self, path: &Key) -> Result<Key> {
+        let mut chunks = self.chunks(path)?;
+        chunks.pop();
+        Key::new(chunks)
     }
 
     /// Returns what the keys of an array's chunks begin with, its last slash included.

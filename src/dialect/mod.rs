@@ -10,33 +10,40 @@ use serde_json::Value;
 
 use crate::error::Error;
 use crate::error::Result;
+use crate::model::Array;
 use crate::model::Node;
 use crate::store::Key;
 
 mod draft_array;
 mod draft_codecs;
 mod draft_type;
+mod draft_writing;
 
 pub mod choice;
 pub mod consolidated;
 pub mod draft2019;
 pub mod draft2020;
 pub mod draft2022;
+pub mod edit;
 pub mod entry;
 pub mod entry_point;
 pub mod fill;
 pub mod fill_json;
 pub mod json;
 pub mod n5;
+mod n5_writing;
 mod stored_order;
 pub mod typestr;
 pub mod v2;
 mod v2_codecs;
+mod v2_writing;
 pub mod v3;
 mod v3_grid;
 pub mod v3_type;
 
 pub use crate::dialect::choice::Choice;
+pub use crate::dialect::consolidated::Documents;
+pub use crate::dialect::edit::Edit;
 
 /// A plain dialect, decided node by node: where its documents are and how they read.
 pub struct Dialect {
@@ -47,6 +54,12 @@ pub struct Dialect {
     pub documents: fn(&Key) -> Result<Vec<Key>>,
     /// Reads the documents, in the order of their keys; nothing if they describe no node.
     pub parse: fn(&Key, &[Document]) -> Result<Option<Node>>,
+    /// Returns the documents that change with a node, given all that describe it.
+    pub edit: fn(&[Document], &Edit) -> Result<Documents>,
+    /// Returns the documents of a new group.
+    pub group: fn(&Key, &Map<String, Value>) -> Result<Documents>,
+    /// Returns the documents of a new array; `Unsupported` if the dialect cannot express it.
+    pub array: fn(&Key, &Array) -> Result<Documents>,
 }
 
 /// A document that may be missing.

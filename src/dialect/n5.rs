@@ -10,9 +10,14 @@ use serde_json::json;
 
 use crate::dialect::Dialect;
 use crate::dialect::Document;
+use crate::dialect::Documents;
+use crate::dialect::Edit;
 use crate::dialect::check_shapes;
+use crate::dialect::edit;
 use crate::dialect::fill;
+use crate::dialect::json;
 use crate::dialect::lengths;
+use crate::dialect::n5_writing;
 use crate::dialect::typestr::Typed;
 use crate::error::Error;
 use crate::error::Result;
@@ -29,6 +34,9 @@ pub const DIALECT: Dialect = Dialect {
     name: "n5",
     documents,
     parse,
+    edit,
+    group: new_group,
+    array: n5_writing::array,
 };
 
 /// N5 within a container: every `attributes.json` is a node's.
@@ -37,7 +45,7 @@ pub const WITHIN: Dialect = Dialect {
     ..DIALECT
 };
 
-const DOCUMENT: &[u8] = b"attributes.json";
+pub(super) const DOCUMENT: &[u8] = b"attributes.json";
 
 /// Members of a dataset that are not the user's.
 const DATASET: [&str; 5] = [
@@ -75,6 +83,46 @@ fn parse_within(path: &Key, documents: &[Document]) -> Result<Option<Node>> {
         None => Ok(None),
         Some(members) if members.contains_key("dimensions") => dataset(path, document, members),
         Some(members) => Ok(Some(group(members))),
+    }
+}
+
+/// The user's attributes stand among the dataset's own.
+fn edit(documents: &[Document], edit: &Edit) -> Result<Documents> {
+    edit.without_names(DIALECT.name)?;
+    let document = edit::first_of(documents)?;
+    let mut members = edit::members_of(document)?;
+    if let Some(attributes) = &edit.attributes {
+        check_own(attributes)?;
+        members.retain(|name, _| is_own(name) || attributes.contains_key(name));
+        for (name, value) in attributes {
+            members.insert(name.clone(), value.clone());
+        }
+    }
+    if let Some(shape) = &edit.shape {
+        members.insert("dimensions".to_string(), json!(shape));
+    }
+    Ok(edit::rendered(document, members))
+}
+
+/// Returns the document of a new group: that of the root says `n5`, which nobody else may.
+fn new_group(path: &Key, attributes: &Map<String, Value>) -> Result<Documents> {
+    check_own(attributes)?;
+    let text = json::render(&Value::Object(attributes.clone()));
+    Ok(vec![(path.child(DOCUMENT)?, text)])
+}
+
+fn is_own(name: &str) -> bool {
+    DATASET.contains(&name) || name == "n5"
+}
+
+/// Refuses attributes that have the names of N5's own.
+pub(super) fn check_own(attributes: &Map<String, Value>) -> Result<()> {
+    match attributes.keys().find(|name| is_own(name)) {
+        None => Ok(()),
+        Some(name) => Err(Error::invalid(
+            name,
+            "is a member of N5's own, and no attribute may have its name",
+        )),
     }
 }
 
@@ -122,7 +170,7 @@ fn array(path: &Key, members: Map<String, Value>) -> Result<Array> {
 }
 
 fn user_attributes(mut members: Map<String, Value>) -> Map<String, Value> {
-    members.retain(|name, _| !DATASET.contains(&name.as_str()) && name != "n5");
+    members.retain(|name, _| !is_own(name));
     members
 }
 

@@ -10,12 +10,16 @@ use serde_json::json;
 
 use crate::dialect::Dialect;
 use crate::dialect::Document;
+use crate::dialect::Documents;
+use crate::dialect::Edit;
 use crate::dialect::check_shapes;
+use crate::dialect::edit;
 use crate::dialect::fill;
 use crate::dialect::lengths;
 use crate::dialect::typestr;
 use crate::dialect::typestr::Typed;
 use crate::dialect::v2_codecs;
+use crate::dialect::v2_writing;
 use crate::error::Error;
 use crate::error::Result;
 use crate::model::Array;
@@ -30,6 +34,9 @@ pub const DIALECT: Dialect = Dialect {
     name: "v2",
     documents,
     parse,
+    edit,
+    group,
+    array: v2_writing::array,
 };
 
 fn documents(path: &Key) -> Result<Vec<Key>> {
@@ -54,6 +61,31 @@ fn parse(path: &Key, documents: &[Document]) -> Result<Option<Node>> {
         }))),
         None => Ok(None),
     }
+}
+
+/// Attributes have a document of their own.
+fn edit(documents: &[Document], edit: &Edit) -> Result<Documents> {
+    edit.without_names(DIALECT.name)?;
+    let [zarray, _, zattrs] = documents else {
+        return Ok(Vec::new());
+    };
+    let mut edited = Vec::new();
+    if let Some(shape) = &edit.shape {
+        let mut members = edit::members_of(zarray)?;
+        members.insert("shape".to_string(), json!(shape));
+        edited.extend(edit::rendered(zarray, members));
+    }
+    if let Some(attributes) = &edit.attributes
+        && (!attributes.is_empty() || zattrs.bytes.is_some())
+    {
+        edited.extend(edit::rendered(zattrs, attributes.clone()));
+    }
+    Ok(edited)
+}
+
+fn group(path: &Key, attributes: &Map<String, Value>) -> Result<Documents> {
+    let document = json!({ "zarr_format": 2 });
+    v2_writing::documents(path, ".zgroup", &document, attributes)
 }
 
 /// Reads the members of `.zarray` (v2 specification, "Metadata").

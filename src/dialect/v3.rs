@@ -9,7 +9,11 @@ use serde_json::json;
 
 use crate::dialect::Dialect;
 use crate::dialect::Document;
+use crate::dialect::Documents;
+use crate::dialect::Edit;
+use crate::dialect::edit;
 use crate::dialect::fill;
+use crate::dialect::json;
 use crate::dialect::lengths;
 use crate::dialect::typestr::Typed;
 use crate::dialect::v3_grid;
@@ -28,6 +32,9 @@ pub const DIALECT: Dialect = Dialect {
     name: "v3",
     documents,
     parse,
+    edit,
+    group: new_group,
+    array: new_array,
 };
 
 /// The name of the metadata document.
@@ -49,8 +56,28 @@ fn parse(path: &Key, documents: &[Document]) -> Result<Option<Node>> {
         .map_err(|error| error.about(&document.key))
 }
 
+fn edit(documents: &[Document], edit: &Edit) -> Result<Documents> {
+    edit::in_one(edit::first_of(documents)?, edit)
+}
+
+fn new_group(path: &Key, attributes: &Map<String, Value>) -> Result<Documents> {
+    let group = Group {
+        attributes: attributes.clone(),
+    };
+    new_node(path, &Node::Group(group))
+}
+
+fn new_array(path: &Key, array: &Array) -> Result<Documents> {
+    new_node(path, &Node::Array(Box::new(array.clone())))
+}
+
+fn new_node(path: &Key, node: &Node) -> Result<Documents> {
+    let key = path.child(DOCUMENT.as_bytes())?;
+    Ok(vec![(key, json::render(&render(node)))])
+}
+
 /// Reads the members of `zarr.json`.
-fn node(path: &Key, members: &Map<String, Value>) -> Result<Node> {
+pub fn node(path: &Key, members: &Map<String, Value>) -> Result<Node> {
     if members.get("zarr_format").and_then(Value::as_u64) != Some(3) {
         let found = members.get("zarr_format").unwrap_or(&Value::Null);
         return Err(Error::unsupported(

@@ -32,7 +32,10 @@ use crate::store::Store;
 mod children;
 mod consolidated;
 mod detect;
+mod edit;
 mod ground;
+mod moving;
+mod publish;
 mod read;
 
 /// The longest metadata document that is read, 64 MiB.

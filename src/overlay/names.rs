@@ -37,6 +37,10 @@ use crate::store::tree::Tree;
 use crate::store::tree::TreeFile;
 
 impl Tree for Overlay {
+    fn identity(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+
     fn stat(&self, path: &Key) -> Result<Option<Stat>> {
         // What is being written is longer than what has the key.
         if let Some(live) = self.0.live(path).filter(|live| live.is_pending()) {

@@ -142,6 +142,8 @@ pub trait TreeFile: Send + Sync {
 
 /// A tree of files that can be changed.
 pub trait Tree: Send + Sync {
+    /// Tells trees apart: nothing is renamed from one to another.
+    fn identity(&self) -> usize;
     /// Returns what a path is; nothing if there is nothing.
     fn stat(&self, path: &Key) -> Result<Option<Stat>>;
     /// Makes a regular file and opens it; `Exists` if there is something.

@@ -125,10 +125,12 @@ impl Vfs {
     /// Keeps what was written to an open file over the death of this process.
     pub fn flush(&self, fh: Fh) -> Result<()> {
         let open = self.file(fh)?;
-        match &open.written {
-            Some(file) => file.flush().map_err(|error| error.about(&open.path)),
-            None => Ok(()),
-        }
+        let Some(file) = &open.written else {
+            return Ok(());
+        };
+        file.flush().map_err(|error| error.about(&open.path))?;
+        self.drop_pages();
+        Ok(())
     }
 
     /// Keeps what was written to an open file over a loss of power.
@@ -210,6 +212,7 @@ impl Vfs {
         let path = self.child(parent, name)?;
         let (tree, at) = self.tree(&path)?;
         tree.unlink(&at)?;
+        self.drop_pages();
         self.inodes.unlink(parent, name);
         Ok(())
     }
@@ -219,6 +222,7 @@ impl Vfs {
         let path = self.child(parent, name)?;
         let (tree, at) = self.tree(&path)?;
         tree.remove_folder(&at)?;
+        self.drop_pages();
         self.inodes.unlink(parent, name);
         Ok(())
     }
@@ -230,6 +234,7 @@ impl Vfs {
         check_same(&new, &tree, &other)?;
         let same = onto != Onto::Exchange && is_same_file(&tree, &old, &at)?;
         tree.rename(&old, &at, onto)?;
+        self.drop_pages();
         if !same {
             self.inodes.rename(from, to, onto == Onto::Exchange);
         }
@@ -295,8 +300,7 @@ impl Vfs {
 }
 
 fn check_same(path: &Key, tree: &Arc<dyn Tree>, other: &Arc<dyn Tree>) -> Result<()> {
-    let addresses = (Arc::as_ptr(tree).cast::<()>(), Arc::as_ptr(other).cast());
-    match addresses.0 == addresses.1 {
+    match tree.identity() == other.identity() {
         true => Ok(()),
         false => Err(Error::new(Kind::CrossDevice, path, "is in another view")),
     }

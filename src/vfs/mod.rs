@@ -187,7 +187,19 @@ impl Vfs {
             Some(posix) => self.inodes.look_up_linked(parent, name, posix.identity),
             None => self.inodes.look_up(parent, name, attr.kind),
         };
+        let attr = self.fresh(attr);
         Entry { ino, attr }
+    }
+
+    /// Where files can be changed, through whatever view, the kernel asks each time.
+    fn fresh(&self, attr: Attr) -> Attr {
+        match self.config.writable {
+            true => Attr {
+                fresh: Duration::ZERO,
+                ..attr
+            },
+            false => attr,
+        }
     }
 
     /// Returns what `lookup` would, if memory knows it.
@@ -230,8 +242,9 @@ impl Vfs {
     /// Returns what was found of an inode, or what somebody who has it open still reads: the kernel asks for
     /// attributes before it hands pages to a reader, and fails the read where there are none.
     fn attr_or_open(&self, ino: Ino, path: Key, attr: Option<Attr>) -> Result<Attr> {
-        let open = || self.open_attr(ino);
-        attr.or_else(open).ok_or_else(|| Error::not_found(path))
+        let attr = attr.or_else(|| self.open_attr(ino));
+        let attr = attr.map(|attr| self.fresh(attr));
+        attr.ok_or_else(|| Error::not_found(path))
     }
 
     /// Returns what `stat` shows of an inode that somebody has open.
@@ -367,6 +380,18 @@ impl Vfs {
     fn tell(&self, ino: Ino, news: News) {
         if let Some(notify) = self.notify.get() {
             notify(ino, news);
+        }
+    }
+
+    /// Has the kernel drop its pages of what is open for reading: they may be made of what was changed.
+    fn drop_pages(&self) {
+        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        let open = files.values();
+        let made = open.filter(|open| open.version.is_some() && open.file.version().is_some());
+        let inodes: Vec<Ino> = made.map(|open| open.ino).collect();
+        drop(files);
+        for ino in inodes {
+            self.tell(ino, News::Content);
         }
     }
 

@@ -247,6 +247,7 @@ mod tests {
             hierarchy: crate::hierarchy::HierarchyConfig::default(),
             store: crate::store::StoreConfig::default(),
             overlay: None,
+            lossy: false,
             options: Vec::new(),
         };
         let faces = open_faces(&config, &Arc::default()).unwrap();

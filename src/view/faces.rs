@@ -88,6 +88,8 @@ pub struct FacesConfig {
     pub store: StoreConfig,
     /// The folder that changes go to, if the store can be changed.
     pub overlay: Option<(PathBuf, OverlayConfig)>,
+    /// Write chunks although their codecs lose something each time that they encode.
+    pub lossy: bool,
     /// How nodes are found and read.
     pub hierarchy: HierarchyConfig,
     /// Options in force, as `mount.json` shows them; no secrets.
@@ -176,13 +178,13 @@ pub fn open_faces(config: &FacesConfig, stats: &Arc<Stats>) -> Result<Faces> {
             true => 0,
             false => config.store.remote.concurrency,
         },
-        lossy: false,
+        lossy: config.lossy,
     };
     let engine = Engine::spilling(limits, stats.clone(), spill);
-    let arrays = Arrays::new(hierarchy.clone(), engine);
+    let arrays = Arc::new(Arrays::new(hierarchy.clone(), engine));
     let shown = read_ahead(&store, ahead, config);
     let stored: Arc<dyn View> = match store.lists() {
-        true => Arc::new(Stored::new(shown)),
+        true => Arc::new(Stored::new(shown).written_by(arrays.clone())),
         false => Arc::new(Unlisted::new(shown, hierarchy.clone())),
     };
     let files: Arc<dyn View> = Arc::new(Files::new(hierarchy, arrays, &root_name(&name), listed));
@@ -299,6 +301,7 @@ mod tests {
             hierarchy: HierarchyConfig::default(),
             store: StoreConfig::default(),
             overlay: None,
+            lossy: false,
             options: Vec::new(),
         };
         let text = String::from_utf8(mount_json(&config, false)).unwrap();

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::array::Arrays;
 use crate::error::Error;
 use crate::error::Kind;
 use crate::error::Result;
@@ -29,13 +30,36 @@ pub struct Stored {
     store: Arc<dyn Store>,
     /// The store as files that can be changed, if it is one.
     tree: Option<Arc<dyn Tree>>,
+    /// The arrays whose decoded files may have been written: their chunks are stored before anybody looks.
+    arrays: Option<Arc<Arrays>>,
 }
 
 impl Stored {
     /// Builds the view of a store.
     pub fn new(store: Arc<dyn Store>) -> Stored {
         let tree = store.tree();
-        Stored { store, tree }
+        Stored {
+            store,
+            tree,
+            arrays: None,
+        }
+    }
+
+    /// Shows what was written to these arrays, too.
+    pub fn written_by(mut self, arrays: Arc<Arrays>) -> Stored {
+        self.arrays = Some(arrays);
+        self
+    }
+
+    /// Stores what was written to decoded files, if there is anything; who wrote it hears of errors.
+    fn settle(&self) {
+        let flushed = self
+            .arrays
+            .as_ref()
+            .map(|arrays| arrays.flush_below(&Key::root()));
+        if let Some(Err(error)) = flushed {
+            log::debug!("what was written to decoded files is not stored yet: {error}");
+        }
     }
 
     /// Opens the object that `path` names inside the directory of its own name, if there is one.
@@ -73,6 +97,7 @@ pub(crate) fn attr_of(meta: &Meta, fresh: Duration) -> Attr {
 
 impl View for Stored {
     fn lookup(&self, path: &Key) -> Result<Option<Attr>> {
+        self.settle();
         if let Some(tree) = &self.tree
             && let Some(stat) = tree.stat(path)?
         {
@@ -99,10 +124,12 @@ impl View for Stored {
     }
 
     fn list(&self, path: &Key) -> Result<Box<dyn Listing>> {
+        self.settle();
         self.store.list(path)
     }
 
     fn open(&self, path: &Key) -> Result<Opened> {
+        self.settle();
         if let Some(tree) = &self.tree
             && let Some(stat) = tree.stat(path)?
             && stat.meta.kind == EntryKind::File
@@ -140,6 +167,7 @@ impl View for Stored {
     }
 
     fn tree(&self, path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
+        self.settle();
         let tree = self.tree.clone();
         Ok(tree.map(|tree| (tree, path.clone())))
     }

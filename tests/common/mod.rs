@@ -80,6 +80,7 @@ pub fn open_with(source: &Path, memory: u64) -> Result<(Faces, Arc<Stats>)> {
         hierarchy: zarrfs::hierarchy::HierarchyConfig::default(),
         store: zarrfs::store::StoreConfig::default(),
         overlay: None,
+        lossy: false,
         options: Vec::new(),
     };
     Ok((open_faces(&config, &stats)?, stats))

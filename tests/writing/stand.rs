@@ -14,6 +14,7 @@ use zarrfs::error::Error;
 use zarrfs::error::Kind;
 use zarrfs::error::Result;
 use zarrfs::export::Export;
+use zarrfs::export::FORMATS;
 use zarrfs::export::format;
 use zarrfs::grid::Region;
 use zarrfs::hierarchy::Hierarchy;
@@ -28,7 +29,11 @@ use zarrfs::store::Object;
 use zarrfs::store::Reader;
 use zarrfs::store::Stamp;
 use zarrfs::store::Store;
+use zarrfs::store::Tree;
 use zarrfs::store::memory::Memory;
+use zarrfs::store::tree::Maker;
+use zarrfs::view::View;
+use zarrfs::view::files::Files;
 
 pub fn limits(memory: u64) -> Limits {
     Limits {
@@ -87,6 +92,22 @@ impl Stand {
         all(&self.file(path, "raw"))
     }
 }
+
+/// Returns the files view of a store, and the tree that changes it.
+pub fn tree(store: Arc<dyn Store>) -> (Arc<dyn View>, Arc<dyn Tree>) {
+    let stand = Stand::new(store, limits(64 << 20));
+    let files = Files::new(stand.hierarchy, stand.arrays, "sample", FORMATS.to_vec());
+    let (tree, path) = files.tree(&Key::root()).unwrap().unwrap();
+    assert!(path.is_root());
+    (Arc::new(files), tree)
+}
+
+/// Who makes files in tests.
+pub const MAKER: Maker = Maker {
+    uid: 0,
+    gid: 0,
+    mode: 0o644,
+};
 
 /// Returns all bytes of a file.
 pub fn all(file: &Export) -> Vec<u8> {

@@ -5,6 +5,7 @@
 //! group wins over a file of the group's own. Sizes are known without decoding.
 
 use std::sync::Arc;
+use std::sync::PoisonError;
 use std::time::Duration;
 use std::time::SystemTime;
 
@@ -18,7 +19,6 @@ use crate::error::Error;
 use crate::error::Kind;
 use crate::error::Result;
 use crate::export::Export;
-use crate::export::FORMATS;
 use crate::export::Format;
 use crate::grid::ChunkIndex;
 use crate::grid::Region;
@@ -28,139 +28,57 @@ use crate::model::Node;
 use crate::store::EntryKind;
 use crate::store::Key;
 use crate::store::Listing;
+use crate::store::Tree;
 use crate::store::listing::Names;
 use crate::view::Attr;
 use crate::view::Bytes;
 use crate::view::File;
 use crate::view::Opened;
 use crate::view::View;
+use crate::view::files::editing::Editing;
 use crate::view::files::listings::ChunkListing;
 use crate::view::files::listings::GroupListing;
+use crate::view::files::place::Place;
+use crate::view::files::session::Session;
 
+mod documents;
+mod editing;
 mod listings;
+mod nodes;
+mod place;
+mod session;
+mod writing;
 
-/// A hierarchy as directories and decoded files.
+/// A hierarchy as directories and decoded files; clones are the same view.
+#[derive(Clone)]
 pub struct Files {
     hierarchy: Arc<Hierarchy>,
-    arrays: Arrays,
+    arrays: Arc<Arrays>,
     /// The name of the root's own files.
-    root_name: Vec<u8>,
+    root_name: Arc<[u8]>,
     /// The formats that are listed; every other one resolves by name.
-    listed: Vec<&'static Format>,
+    listed: Arc<[&'static Format]>,
+    session: Arc<Session>,
 }
 
 const METADATA: &[u8] = b"zarr.json";
 const ATTRIBUTES: &[u8] = b"attributes.json";
 const CHUNKS: &[u8] = b"chunks";
 
-/// What a path means.
-enum Place {
-    /// A node's directory.
-    Node(Arc<Found>),
-    /// A document made from a node's metadata.
-    Document(Arc<Found>, Vec<u8>),
-    /// The directory of an array's chunks.
-    Chunks(Arc<Found>),
-    /// A decoded file: the whole array or one chunk of it.
-    Decoded(Arc<Found>, &'static Format, Option<ChunkIndex>),
-}
-
 impl Files {
     /// Builds the view; `root_name` names the root's own files.
     pub fn new(
         hierarchy: Arc<Hierarchy>,
-        arrays: Arrays,
+        arrays: impl Into<Arc<Arrays>>,
         root_name: &str,
         listed: Vec<&'static Format>,
     ) -> Files {
         Files {
             hierarchy,
-            arrays,
-            root_name: root_name.as_bytes().to_vec(),
-            listed,
-        }
-    }
-
-    /// Finds what a path means, from the root down; nothing if it means nothing.
-    fn resolve(&self, path: &Key) -> Result<Option<Place>> {
-        self.resolve_by(path, |parent, name| match parent {
-            None => self.hierarchy.root(),
-            Some(parent) => self.hierarchy.child(parent, name),
-        })
-    }
-
-    /// Like `resolve`, by nodes that are known; an error if one is not.
-    fn resolve_now(&self, path: &Key) -> Result<Option<Place>> {
-        self.resolve_by(path, |parent, name| {
-            let path = parent.map_or_else(|| Ok(Key::root()), |parent| parent.path.child(name))?;
-            let known = self.hierarchy.node_now(&path);
-            known.ok_or_else(|| Error::new(Kind::Unavailable, path, "is not known yet"))
-        })
-    }
-
-    fn resolve_by(
-        &self,
-        path: &Key,
-        node_at: impl Fn(Option<&Found>, &[u8]) -> Result<Option<Arc<Found>>>,
-    ) -> Result<Option<Place>> {
-        let Some(mut node) = node_at(None, b"")? else {
-            return Ok(None);
-        };
-        let names: Vec<&[u8]> = path.names().collect();
-        let mut rest = names.as_slice();
-        while let Some((name, after)) = rest.split_first() {
-            if !matches!(node.node()?, Node::Group(_)) {
-                return self.within_array(node, rest);
-            }
-            match node_at(Some(&node), name)? {
-                Some(child) => node = child,
-                None => return Ok(group_file(node, rest)),
-            }
-            rest = after;
-        }
-        Ok(Some(Place::Node(node)))
-    }
-
-    /// Finds what `rest` means in an array's directory.
-    fn within_array(&self, found: Arc<Found>, rest: &[&[u8]]) -> Result<Option<Place>> {
-        Ok(match *rest {
-            [name @ (METADATA | ATTRIBUTES)] => Some(Place::Document(found, name.to_vec())),
-            [CHUNKS] => Some(Place::Chunks(found)),
-            [name] => {
-                let format = name.strip_prefix(self.name_of(&found)).and_then(format_of);
-                let fits = |format: &&Format| found.array().is_some_and(|array| format.fits(array));
-                let format = format.filter(fits);
-                format.map(|format| Place::Decoded(found, format, None))
-            }
-            [CHUNKS, name] => self.chunk_file(found, name)?,
-            _ => None,
-        })
-    }
-
-    /// Finds `0.3.1.npy`: the indices of a chunk that is in the grid, and a format.
-    fn chunk_file(&self, found: Arc<Found>, name: &[u8]) -> Result<Option<Place>> {
-        let Some(dot) = name.iter().rposition(|&byte| byte == b'.') else {
-            return Ok(None);
-        };
-        let (indices, extension) = name.split_at(dot);
-        let Some(format) = format_of(extension) else {
-            return Ok(None);
-        };
-        let array = self.arrays.open(&found)?;
-        let (true, Ok(grid)) = (format.fits(array.array()), array.stored_grid()) else {
-            return Ok(None);
-        };
-        let chunk =
-            parse_indices(indices, grid.counts().len()).and_then(|indices| grid.index(&indices));
-        Ok(chunk.map(|chunk| Place::Decoded(found, format, Some(chunk))))
-    }
-
-    /// Returns the name that a node's own files derive from.
-    fn name_of<'a>(&'a self, found: &'a Found) -> &'a [u8] {
-        if found.path.is_root() {
-            &self.root_name
-        } else {
-            found.path.name()
+            arrays: arrays.into(),
+            root_name: root_name.as_bytes().into(),
+            listed: listed.into(),
+            session: Arc::default(),
         }
     }
 
@@ -241,6 +159,36 @@ impl Files {
         })
     }
 
+    /// Tells this view from others.
+    fn identity(&self) -> usize {
+        Arc::as_ptr(&self.session).addr()
+    }
+
+    /// Returns what `stat` shows of a file that only this session has.
+    fn scratch_attr(&self, path: &Key) -> Option<Attr> {
+        let bytes = self.session.scratch(path)?;
+        let size = bytes.lock().unwrap_or_else(PoisonError::into_inner).len() as u64;
+        Some(Attr {
+            kind: EntryKind::File,
+            size,
+            stored: size,
+            modified: SystemTime::now(),
+            fresh: Duration::ZERO,
+            posix: None,
+        })
+    }
+
+    fn open_scratch(&self, path: &Key) -> Result<Opened> {
+        let bytes = self.session.scratch(path);
+        let bytes = bytes.ok_or_else(|| Error::not_found(path))?;
+        let bytes = bytes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Ok(Opened {
+            file: Arc::new(Text { bytes, version: 0 }),
+            version: None,
+            direct: true,
+        })
+    }
+
     fn list_node(&self, found: &Arc<Found>) -> Result<Box<dyn Listing>> {
         match found.node()? {
             Node::Group(_) => Ok(Box::new(GroupListing::new(&self.hierarchy, found)?)),
@@ -264,7 +212,7 @@ impl Files {
     fn list_chunks(&self, found: &Arc<Found>) -> Result<Box<dyn Listing>> {
         let array = self.arrays.open(found)?;
         let grid = array.stored_grid()?.clone();
-        let mut formats = self.listed.clone();
+        let mut formats = self.listed.to_vec();
         formats.retain(|format| format.is_listed(array.array()));
         Ok(Box::new(ChunkListing::new(grid, formats)))
     }
@@ -286,37 +234,6 @@ fn is_ragged(found: &Found) -> bool {
     found
         .array()
         .is_some_and(|array| array.data_type.is_variable())
-}
-
-/// Finds a file of a group's own.
-fn group_file(found: Arc<Found>, rest: &[&[u8]]) -> Option<Place> {
-    match *rest {
-        [name @ (METADATA | ATTRIBUTES)] => Some(Place::Document(found, name.to_vec())),
-        _ => None,
-    }
-}
-
-/// Returns the format that `.npy` names.
-fn format_of(extension: &[u8]) -> Option<&'static Format> {
-    let extension = std::str::from_utf8(extension.strip_prefix(b".")?).ok()?;
-    FORMATS
-        .iter()
-        .find(|format| format.extension == extension)
-        .copied()
-}
-
-/// Reads `0.3.1`; the only spelling of an index is the shortest. A 0-dimensional array's chunk is `0`.
-fn parse_indices(text: &[u8], rank: usize) -> Option<Vec<u64>> {
-    let text = std::str::from_utf8(text).ok()?;
-    if rank == 0 {
-        return (text == "0").then(Vec::new);
-    }
-    text.split('.')
-        .map(|digits| {
-            let number: u64 = digits.parse().ok()?;
-            (number.to_string() == digits).then_some(number)
-        })
-        .collect()
 }
 
 /// Takes 0 for the length of a file that has to be decoded to know it; opening it says what is wrong.
@@ -347,12 +264,17 @@ fn document(found: &Found, name: &[u8]) -> Result<Vec<u8>> {
 
 impl View for Files {
     fn lookup(&self, path: &Key) -> Result<Option<Attr>> {
-        let place = self.resolve(path)?;
-        place.map(|place| self.attr(&place)).transpose()
+        match self.resolve(path)? {
+            Some(place) => self.attr(&place).map(Some),
+            None => Ok(self.scratch_attr(path)),
+        }
     }
 
     fn lookup_now(&self, path: &Key) -> Option<Option<Attr>> {
         let place = self.resolve_now(path).ok()?;
+        if place.is_none() {
+            return Some(self.scratch_attr(path));
+        }
         if matches!(&place, Some(Place::Decoded(found, ..)) if is_ragged(found)) {
             return None;
         }
@@ -372,7 +294,7 @@ impl View for Files {
 
     fn open(&self, path: &Key) -> Result<Opened> {
         match self.resolve(path)? {
-            None => Err(Error::not_found(path)),
+            None => self.open_scratch(path),
             Some(Place::Node(_) | Place::Chunks(_)) => {
                 Err(Error::new(Kind::IsADirectory, path, "is a directory"))
             }
@@ -400,6 +322,10 @@ impl View for Files {
 
     fn read_link(&self, path: &Key) -> Result<Vec<u8>> {
         Err(Error::invalid(path, "not a symbolic link"))
+    }
+
+    fn tree(&self, path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
+        Ok(Some((Arc::new(Editing::new(self.clone())), path.clone())))
     }
 }
 

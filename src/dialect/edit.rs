@@ -1,0 +1,177 @@
+//! Changes of documents: attributes, shapes and names of dimensions in the places that a dialect has for them.
+//!
+//! Every other member stays where it is and as it is. Whether the changed documents still mean the same array
+//! is for whoever asked to check, by reading them.
+
+use serde_json::Map;
+use serde_json::Value;
+use serde_json::json;
+
+use crate::dialect::Document;
+use crate::dialect::consolidated::Documents;
+use crate::dialect::json;
+use crate::error::Error;
+use crate::error::Result;
+
+/// What is to be changed of a node; what is nothing stays.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Edit {
+    /// The user's attributes.
+    pub attributes: Option<Map<String, Value>>,
+    /// Elements along each dimension.
+    pub shape: Option<Vec<u64>>,
+    /// Names of dimensions; empty for none.
+    pub dimension_names: Option<Vec<Option<String>>>,
+}
+
+impl Edit {
+    /// Changes attributes alone.
+    pub fn of_attributes(attributes: Map<String, Value>) -> Edit {
+        Edit {
+            attributes: Some(attributes),
+            ..Edit::default()
+        }
+    }
+
+    /// Refuses names of dimensions where a dialect has no place for them.
+    pub(super) fn without_names(&self, dialect: &str) -> Result<()> {
+        match &self.dimension_names {
+            None => Ok(()),
+            Some(_) => Err(Error::unsupported(
+                "dimension_names",
+                format!("{dialect} has no place for them"),
+            )),
+        }
+    }
+}
+
+/// Returns the members of a document that is there.
+pub(super) fn members_of(document: &Document) -> Result<Map<String, Value>> {
+    let missing = || Error::not_found(&document.key);
+    document.object()?.ok_or_else(missing)
+}
+
+/// Returns a document with other members.
+pub(super) fn rendered(document: &Document, members: Map<String, Value>) -> Documents {
+    let text = json::render(&Value::Object(members));
+    vec![(document.key.clone(), text)]
+}
+
+/// Changes a document that has members `attributes` and `shape`, as those of final v3 and of the drafts.
+pub(super) fn in_one(document: &Document, edit: &Edit) -> Result<Documents> {
+    let mut members = members_of(document)?;
+    if let Some(attributes) = &edit.attributes {
+        set_attributes(&mut members, attributes);
+    }
+    if let Some(shape) = &edit.shape {
+        members.insert("shape".to_string(), json!(shape));
+    }
+    if let Some(names) = &edit.dimension_names {
+        match names.is_empty() {
+            true => drop(members.shift_remove("dimension_names")),
+            false => drop(members.insert("dimension_names".to_string(), json!(names))),
+        }
+    }
+    Ok(rendered(document, members))
+}
+
+/// A document without attributes gets none while there are none.
+fn set_attributes(members: &mut Map<String, Value>, attributes: &Map<String, Value>) {
+    if !attributes.is_empty() || members.contains_key("attributes") {
+        members.insert("attributes".to_string(), json!(attributes));
+    }
+}
+
+/// Finds the first document that is there.
+pub(super) fn first_of(documents: &[Document]) -> Result<&Document> {
+    let found = documents.iter().find(|document| document.bytes.is_some());
+    found.ok_or_else(|| Error::invalid("documents", "there are none to change"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dialect::Dialect;
+    use crate::dialect::n5;
+    use crate::dialect::v2;
+    use crate::dialect::v3;
+    use crate::store::Key;
+
+    fn document(key: &str, text: Option<&str>) -> Document {
+        Document {
+            key: Key::new(key).unwrap(),
+            bytes: text.map(|text| text.as_bytes().to_vec()),
+        }
+    }
+
+    fn edited(dialect: &Dialect, documents: &[Document], edit: &Edit) -> Vec<(String, String)> {
+        let text = |bytes: Vec<u8>| {
+            let value: Value = serde_json::from_slice(&bytes).unwrap();
+            value.to_string()
+        };
+        let edited = (dialect.edit)(documents, edit).unwrap();
+        let edited = edited.into_iter();
+        edited
+            .map(|(key, bytes)| (key.to_string(), text(bytes)))
+            .collect()
+    }
+
+    fn colour() -> Edit {
+        let attributes = json!({"colour": 1, "z": 2});
+        Edit::of_attributes(attributes.as_object().unwrap().clone())
+    }
+
+    #[test]
+    fn other_members_keep_their_place() {
+        let zarr = document(
+            "a/zarr.json",
+            Some(r#"{"z": 1, "attributes": {"x": 1}, "a": 2, "shape": [1]}"#),
+        );
+        let mut edit = colour();
+        edit.shape = Some(vec![5]);
+        assert_eq!(
+            edited(&v3::DIALECT, &[zarr], &edit),
+            [(
+                "a/zarr.json".into(),
+                r#"{"z":1,"attributes":{"colour":1,"z":2},"a":2,"shape":[5]}"#.into()
+            )]
+        );
+    }
+
+    #[test]
+    fn v2_has_attributes_beside_the_array() {
+        let documents = [
+            document("a/.zarray", Some(r#"{"zarr_format": 2, "shape": [1]}"#)),
+            document("a/.zgroup", None),
+            document("a/.zattrs", None),
+        ];
+        let attributes = ("a/.zattrs".to_string(), r#"{"colour":1,"z":2}"#.to_string());
+        assert_eq!(edited(&v2::DIALECT, &documents, &colour()), [attributes]);
+        let shape = Edit {
+            shape: Some(vec![7]),
+            ..Edit::default()
+        };
+        assert_eq!(
+            edited(&v2::DIALECT, &documents, &shape),
+            [(
+                "a/.zarray".into(),
+                r#"{"zarr_format":2,"shape":[7]}"#.into()
+            )]
+        );
+    }
+
+    #[test]
+    fn n5_has_attributes_among_its_own_members() {
+        let text = r#"{"dimensions": [1], "old": 1, "blockSize": [1], "z": 0, "dataType": "int8"}"#;
+        let attributes = document("a/attributes.json", Some(text));
+        let expected = r#"{"dimensions":[1],"blockSize":[1],"z":2,"dataType":"int8","colour":1}"#;
+        assert_eq!(
+            edited(&n5::DIALECT, &[attributes], &colour()),
+            [("a/attributes.json".into(), expected.into())]
+        );
+        let attributes = document("a/attributes.json", Some(text));
+        let members = json!({"dimensions": [3]});
+        let edit = Edit::of_attributes(members.as_object().unwrap().clone());
+        assert!((n5::DIALECT.edit)(&[attributes], &edit).is_err());
+    }
+}

@@ -1,0 +1,236 @@
+//! Nodes erased and nodes given other names, with all that is below them, wherever their dialect keeps it.
+//!
+//! At a new place documents come last, the deepest ones first, so that no node is there before its chunks; at
+//! the old place they go first. After a cut there is the old node, or the new one and what is left of the old.
+
+use crate::dialect::v3;
+use crate::error::Error;
+use crate::error::Kind;
+use crate::error::Result;
+use crate::hierarchy::Found;
+use crate::hierarchy::Hierarchy;
+use crate::hierarchy::ground::Rule;
+use crate::hierarchy::publish::Changed;
+use crate::store::Body;
+use crate::store::Condition;
+use crate::store::EntryKind;
+use crate::store::Key;
+
+/// The longest object that is moved through memory, in bytes.
+const MOST_IN_MEMORY: u64 = 16 << 20;
+
+/// How much of a longer one is read at a time.
+const PIECE: usize = 4 << 20;
+
+/// Where a node and what is below it is stored: documents of its own, and folders.
+struct Home {
+    documents: Vec<Key>,
+    folders: Vec<Key>,
+}
+
+impl Hierarchy {
+    /// Erases a node and all that is stored below it.
+    pub fn erase_node(&self, found: &Found) -> Result<()> {
+        let home = self.home(found, &found.path)?;
+        let mut changes: Vec<Changed> = Vec::new();
+        for folder in &home.folders {
+            self.erase_below(folder, &mut changes)?;
+        }
+        for key in home.documents {
+            self.store.erase(&key, &Condition::Any)?;
+            changes.push((key, None));
+        }
+        self.copy(&changes)
+    }
+
+    /// Returns the key of something that is stored in a group and is no part of Zarr, if there is one: nobody
+    /// who sees nodes alone can mean to erase it.
+    pub fn foreign(&self, group: &Found) -> Result<Option<Key>> {
+        let own = self.described(group)?.map(|described| described.documents);
+        let own = own.unwrap_or_default();
+        let is_known =
+            |key: &Key| own.iter().any(|document| document.key == *key) || is_document(key.name());
+        for folder in self.home(group, &group.path)?.folders {
+            for (name, kind) in self.names(&folder)? {
+                let key = folder.child(&name)?;
+                if kind != EntryKind::Directory && !is_known(&key) {
+                    return Ok(Some(key));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Gives a node and all below it another path, where there is no node.
+    ///
+    /// Fails with `CrossDevice` if the nodes of both places are written in different ways.
+    pub fn move_node(&self, found: &Found, to: &Key) -> Result<()> {
+        let above = to
+            .parent()
+            .ok_or_else(|| Error::invalid(to, "is the root"))?;
+        let parent = self.node(&above)?.ok_or_else(|| Error::not_found(&above))?;
+        let is_alike = match (&found.ground.rule, &parent.ground.rule) {
+            (Rule::Plain(_), Rule::Plain(_)) => true,
+            (Rule::Draft(from), Rule::Draft(to)) => from.top() == to.top(),
+            _ => false,
+        };
+        if !is_alike || self.is_entered(found) {
+            let why = "the nodes of both places are not written in one way";
+            return Err(Error::new(Kind::CrossDevice, to, why));
+        }
+        let (old, new) = (self.home(found, &found.path)?, self.home(found, to)?);
+        let mut documents: Vec<(Key, Key)> = Vec::new();
+        for (old, new) in old.folders.iter().zip(&new.folders) {
+            self.copy_below(old, new, &mut documents)?;
+        }
+        documents.extend(old.documents.iter().cloned().zip(new.documents));
+        documents.sort_by_key(|(_, to)| std::cmp::Reverse(to.names().count()));
+        let mut changes: Vec<Changed> = Vec::new();
+        for (from, to) in &documents {
+            if let Some(bytes) = self.copy_key(from, to)? {
+                changes.push((to.clone(), Some(bytes)));
+            }
+        }
+        for (from, _) in documents.iter().rev() {
+            self.store.erase(from, &Condition::Any)?;
+            changes.push((from.clone(), None));
+        }
+        let mut rest = Vec::new();
+        for folder in &old.folders {
+            self.erase_below(folder, &mut rest)?;
+        }
+        self.copy(&changes)
+    }
+
+    /// Whether a node is the root of a draft's hierarchy.
+    fn is_entered(&self, found: &Found) -> bool {
+        matches!(&found.ground.rule, Rule::Draft(entry) if *entry.top() == found.path)
+    }
+
+    /// Returns where a node is stored, or would be at another path.
+    fn home(&self, found: &Found, path: &Key) -> Result<Home> {
+        match &found.ground.rule {
+            Rule::Draft(entry) if *entry.top() != found.path => {
+                let documents = entry.documents(path)?.into_iter();
+                Ok(Home {
+                    documents: documents.map(|(_, key)| key).collect(),
+                    folders: vec![entry.data(path)?, entry.folder(path)?],
+                })
+            }
+            _ => Ok(Home {
+                documents: Vec::new(),
+                folders: vec![path.clone()],
+            }),
+        }
+    }
+
+    /// Returns what a folder holds; nothing if it is missing.
+    fn names(&self, folder: &Key) -> Result<Vec<(Vec<u8>, EntryKind)>> {
+        let mut listing = match self.store.list(folder) {
+            Err(error) if matches!(error.kind(), Kind::NotFound | Kind::NotADirectory) => {
+                return Ok(Vec::new());
+            }
+            answer => answer?,
+        };
+        let mut names = Vec::new();
+        while let Some(name) = listing.next()? {
+            names.push((name.name, name.kind));
+        }
+        Ok(names)
+    }
+
+    /// Erases all that is stored in a folder, and the folder; documents are noted.
+    fn erase_below(&self, folder: &Key, documents: &mut Vec<Changed>) -> Result<()> {
+        for (name, kind) in self.names(folder)? {
+            let key = folder.child(&name)?;
+            if kind == EntryKind::Directory {
+                self.erase_below(&key, documents)?;
+                continue;
+            }
+            self.store.erase(&key, &Condition::Any)?;
+            if is_document(&name) {
+                documents.push((key, None));
+            }
+        }
+        self.store.erase_folder(folder)
+    }
+
+    /// Copies all that is stored in a folder but documents, which are noted with their new keys.
+    fn copy_below(&self, from: &Key, to: &Key, documents: &mut Vec<(Key, Key)>) -> Result<()> {
+        for (name, kind) in self.names(from)? {
+            let (old, new) = (from.child(&name)?, to.child(&name)?);
+            if kind == EntryKind::Directory {
+                self.copy_below(&old, &new, documents)?;
+            } else if is_document(&name) {
+                documents.push((old, new));
+            } else {
+                self.copy_key(&old, &new)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies an object; returns its bytes if they are few.
+    fn copy_key(&self, from: &Key, to: &Key) -> Result<Option<Vec<u8>>> {
+        match self.store.get(from, MOST_IN_MEMORY) {
+            Ok(None) => Ok(None),
+            Ok(Some(object)) => {
+                self.store
+                    .put(to, Body::Bytes(&object.bytes), &Condition::Any)?;
+                Ok(is_document(from.name()).then_some(object.bytes))
+            }
+            Err(error) if error.kind() == Kind::TooLarge => {
+                self.copy_long(from, to)?;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Copies a long object by way of a file without a name.
+    fn copy_long(&self, from: &Key, to: &Key) -> Result<()> {
+        use std::io::Write;
+        let reader = self.store.open(from)?;
+        let meta = reader.meta()?;
+        let mut file = nameless().map_err(|error| Error::os(from, error))?;
+        let mut length = 0;
+        while length < meta.size {
+            let bytes = reader.read_at(length, PIECE)?;
+            if bytes.is_empty() || reader.meta()?.version != meta.version {
+                return Err(Error::new(
+                    Kind::Changed,
+                    from,
+                    "changed while it was moved",
+                ));
+            }
+            file.write_all(&bytes)
+                .map_err(|error| Error::os(from, error))?;
+            length += bytes.len() as u64;
+        }
+        let body = Body::File(&file, length);
+        self.store.put(to, body, &Condition::Any).map(drop)
+    }
+}
+
+/// Opens a file that nobody else sees and that is gone when it is closed.
+fn nameless() -> std::io::Result<std::fs::File> {
+    use rustix::fs::Mode;
+    use rustix::fs::OFlags;
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let file = rustix::fs::open(std::env::temp_dir(), flags, Mode::RUSR | Mode::WUSR)?;
+    Ok(file.into())
+}
+
+/// Whether a name may be that of a document, in any dialect.
+fn is_document(name: &[u8]) -> bool {
+    const NAMES: [&[u8]; 6] = [
+        v3::DOCUMENT.as_bytes(),
+        b".zarray",
+        b".zgroup",
+        b".zattrs",
+        b".zmetadata",
+        b"attributes.json",
+    ];
+    let has = |word: &[u8]| name.windows(word.len()).any(|part| part == word);
+    NAMES.contains(&name) || has(b".array") || has(b".group")
+}

@@ -1,0 +1,318 @@
+//! `attributes.json` and `zarr.json` open for writing, and the files that programs rename onto them.
+//!
+//! What is written is collected and takes effect as a whole when the file is closed or synced: then it is read,
+//! and either all of it becomes what the dialect stores or nothing does.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::time::SystemTime;
+
+use serde_json::Map;
+use serde_json::Value;
+
+use crate::dialect::Edit;
+use crate::dialect::json;
+use crate::dialect::v3;
+use crate::error::Error;
+use crate::error::Kind;
+use crate::error::Result;
+use crate::grid::ChunkIndex;
+use crate::grid::Grid;
+use crate::hierarchy::Found;
+use crate::model::Array;
+use crate::model::Node;
+use crate::store::EntryKind;
+use crate::store::Key;
+use crate::store::Meta;
+use crate::store::Version;
+use crate::store::tree::Change;
+use crate::store::tree::Stat;
+use crate::store::tree::TreeFile;
+use crate::view::files::Files;
+use crate::view::files::METADATA;
+use crate::view::files::place::Place;
+use crate::view::files::session::Scratch;
+
+/// The longest document that is taken, in bytes.
+const MOST: u64 = 16 << 20;
+
+/// The most chunks that an array may lose at once.
+const MOST_LOST: u64 = 1 << 20;
+
+/// A document, or a file beside one.
+pub(super) struct DocumentFile {
+    files: Files,
+    path: Key,
+    bytes: Scratch,
+    /// Whether what was written is still to be stored.
+    is_dirty: Mutex<bool>,
+    /// Whether it is a document at all.
+    is_document: bool,
+}
+
+impl DocumentFile {
+    /// Opens a document that has these bytes.
+    pub(super) fn document(files: &Files, path: &Key, bytes: Vec<u8>) -> Arc<DocumentFile> {
+        DocumentFile::new(files, path, Arc::new(Mutex::new(bytes)), true)
+    }
+
+    /// Opens a file beside a document.
+    pub(super) fn scratch(files: &Files, path: &Key, bytes: Scratch) -> Arc<DocumentFile> {
+        DocumentFile::new(files, path, bytes, false)
+    }
+
+    fn new(files: &Files, path: &Key, bytes: Scratch, is_document: bool) -> Arc<DocumentFile> {
+        Arc::new(DocumentFile {
+            files: files.clone(),
+            path: path.clone(),
+            bytes,
+            is_dirty: Mutex::new(false),
+            is_document,
+        })
+    }
+
+    fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn dirty(&self) -> MutexGuard<'_, bool> {
+        self.is_dirty.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the document longer, with zeros, or shorter.
+    pub(super) fn resize(&self, length: u64) -> Result<()> {
+        let length = self.checked(length)?;
+        self.bytes().resize(length, 0);
+        *self.dirty() = true;
+        Ok(())
+    }
+
+    fn checked(&self, length: u64) -> Result<usize> {
+        match usize::try_from(length) {
+            Ok(short) if length <= MOST => Ok(short),
+            _ => {
+                let why = format!("a document has at most {MOST} bytes");
+                Err(Error::too_large(&self.path, why))
+            }
+        }
+    }
+}
+
+/// Returns what `stat` shows of bytes in memory.
+pub(super) fn stat_of(length: usize) -> Stat {
+    let meta = Meta {
+        kind: EntryKind::File,
+        size: length as u64,
+        stored: length as u64,
+        modified: SystemTime::now(),
+        version: Version(0),
+    };
+    Stat { meta, posix: None }
+}
+
+impl TreeFile for DocumentFile {
+    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let bytes = self.bytes();
+        let start = usize::try_from(offset).map_or(bytes.len(), |start| start.min(bytes.len()));
+        let end = start.saturating_add(len).min(bytes.len());
+        Ok(bytes.get(start..end).unwrap_or_default().to_vec())
+    }
+
+    fn write_at(&self, offset: u64, new: &[u8]) -> Result<()> {
+        let end = self.checked(offset.saturating_add(new.len() as u64))?;
+        let mut bytes = self.bytes();
+        if bytes.len() < end {
+            bytes.resize(end, 0);
+        }
+        bytes[end - new.len()..end].copy_from_slice(new);
+        drop(bytes);
+        *self.dirty() = true;
+        Ok(())
+    }
+
+    fn allocate(&self, mode: i32, (offset, length): (u64, u64)) -> Result<()> {
+        let end = offset.saturating_add(length);
+        match mode {
+            0 if end > self.bytes().len() as u64 => self.resize(end),
+            0 => Ok(()),
+            _ => Err(Error::unsupported(
+                &self.path,
+                format!("fallocate mode {mode}"),
+            )),
+        }
+    }
+
+    fn flush(&self) -> Result<()> {
+        let mut dirty = self.dirty();
+        if *dirty && self.is_document {
+            let bytes = self.bytes().clone();
+            self.files.save(&self.path, &bytes)?;
+        }
+        *dirty = false;
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.flush()
+    }
+
+    fn stat(&self) -> Result<Stat> {
+        Ok(stat_of(self.bytes().len()))
+    }
+
+    fn change(&self, change: &Change) -> Result<()> {
+        match change.size {
+            Some(size) => self.resize(size),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Files {
+    /// Stores the text of a document. `Invalid` if it does not parse or means something that cannot be; then
+    /// the old one stays.
+    pub(super) fn save(&self, path: &Key, text: &[u8]) -> Result<()> {
+        let Some(Place::Document(found, name)) = self.resolve(path)? else {
+            return Err(Error::not_found(path));
+        };
+        let invalid = |why: &dyn std::fmt::Display| Error::invalid(path, why);
+        let members = match json::parse(text).map_err(|error| invalid(&error))? {
+            Value::Object(members) => members,
+            _ => return Err(invalid(&"expected a JSON object")),
+        };
+        self.session.keep(&found.path);
+        match name.as_slice() {
+            METADATA => self.save_metadata(path, &found, &members),
+            _ => self.save_attributes(&found, members),
+        }
+    }
+
+    fn save_attributes(&self, found: &Found, attributes: Map<String, Value>) -> Result<()> {
+        let old = match found.node()? {
+            Node::Group(group) => &group.attributes,
+            Node::Array(array) => &array.attributes,
+        };
+        match *old == attributes {
+            true => Ok(()),
+            false => self.hierarchy.edit(found, &Edit::of_attributes(attributes)),
+        }
+    }
+
+    /// Stores metadata that are given as final v3, whatever the dialect.
+    fn save_metadata(
+        &self,
+        path: &Key,
+        found: &Arc<Found>,
+        members: &Map<String, Value>,
+    ) -> Result<()> {
+        let invalid = |why: &dyn std::fmt::Display| Error::invalid(path, why);
+        let new = v3::node(&found.path, members).map_err(|error| invalid(&error))?;
+        match (found.node()?, new) {
+            (Node::Group(_), Node::Group(group)) => self.save_attributes(found, group.attributes),
+            (Node::Array(old), Node::Array(new)) => self.save_array(path, found, (old, &new)),
+            (Node::Group(old), Node::Array(new)) => {
+                if !old.attributes.is_empty() || self.has_children(found)? {
+                    return Err(invalid(
+                        &"a group that holds something cannot become an array",
+                    ));
+                }
+                self.hierarchy.make_array(found, &new)
+            }
+            (Node::Array(_), Node::Group(_)) => {
+                Err(invalid(&"an array cannot become a group: remove it first"))
+            }
+        }
+    }
+
+    /// Changes what may change of an array: attributes, shape, names of dimensions.
+    fn save_array(
+        &self,
+        path: &Key,
+        found: &Arc<Found>,
+        (old, new): (&Array, &Array),
+    ) -> Result<()> {
+        if let Some(member) = changed_meaning(old, new) {
+            let why =
+                format!("with another {member} the chunks that are stored mean something else");
+            return Err(Error::invalid(path, why));
+        }
+        if new.shape.len() != old.shape.len() {
+            return Err(Error::invalid(
+                path,
+                "an array keeps its number of dimensions",
+            ));
+        }
+        let edit = Edit {
+            attributes: (old.attributes != new.attributes).then(|| new.attributes.clone()),
+            shape: (old.shape != new.shape).then(|| new.shape.clone()),
+            dimension_names: (old.dimension_names != new.dimension_names)
+                .then(|| new.dimension_names.clone()),
+        };
+        if edit == Edit::default() {
+            return Ok(());
+        }
+        let lost = self.lost_chunks(found, new)?;
+        if edit.shape.is_some() {
+            // What was written goes where it belongs as long as that is known.
+            self.arrays.flush_below(&found.path)?;
+        }
+        let array = self.arrays.open(found)?;
+        self.hierarchy.edit(found, &edit)?;
+        // What lies outside would come back if the array grew again.
+        lost.iter().try_for_each(|&chunk| array.erase_chunk(chunk))
+    }
+
+    /// Returns the chunks of an array that lie outside of it once it has another shape.
+    fn lost_chunks(&self, found: &Arc<Found>, new: &Array) -> Result<Vec<ChunkIndex>> {
+        let array = self.arrays.open(found)?;
+        let (Ok(old), Ok(new)) = (array.stored_grid(), Grid::of(new)) else {
+            return Ok(Vec::new());
+        };
+        let both = old.counts().iter().zip(new.counts());
+        if both.clone().all(|(old, new)| old <= new) {
+            return Ok(Vec::new());
+        }
+        let kept: u64 = both.map(|(old, new)| (*old).min(*new)).product();
+        if old.len().saturating_sub(kept) > MOST_LOST {
+            let why = format!("more than {MOST_LOST} chunks would be lost at once");
+            return Err(Error::invalid(&found.path, why));
+        }
+        let all = (0..old.len()).map(ChunkIndex);
+        Ok(all
+            .filter(|&chunk| new.index(&old.indices(chunk)).is_none())
+            .collect())
+    }
+
+    /// Whether a group has nodes below it.
+    pub(super) fn has_children(&self, found: &Arc<Found>) -> Result<bool> {
+        match self.hierarchy.children(found) {
+            Ok(mut children) => Ok(children.next()?.is_some()),
+            Err(error) if error.kind() == Kind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Returns the member by which the chunks of an array would mean something else.
+fn changed_meaning(old: &Array, new: &Array) -> Option<&'static str> {
+    // What a dialect spells otherwise than final v3 does is compared as it is shown.
+    let shown = |array: &Array| {
+        let mut array = array.clone();
+        array.shape.clear();
+        v3::render(&Node::Array(Box::new(array)))
+    };
+    let (old, new) = (shown(old), shown(new));
+    const MEMBERS: [&str; 6] = [
+        "data_type",
+        "chunk_grid",
+        "chunk_key_encoding",
+        "fill_value",
+        "codecs",
+        "storage_transformers",
+    ];
+    MEMBERS
+        .into_iter()
+        .find(|member| old.get(member) != new.get(member))
+}

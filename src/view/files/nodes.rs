@@ -1,0 +1,134 @@
+//! Nodes made, removed and renamed through the files view.
+//!
+//! `rm -r` removes every file of a node and then its directories, and so does this: a chunk that is removed is
+//! erased, any other file of a node's own is noted, and the directory of an array can be removed once all that
+//! its listing shows was removed. Nothing that the listing does not show is lost by that, but what belongs to
+//! the node itself.
+
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::error::Kind;
+use crate::error::Result;
+use crate::hierarchy::Found;
+use crate::model::Node;
+use crate::store::Key;
+use crate::store::tree::Onto;
+use crate::view::files::ATTRIBUTES;
+use crate::view::files::CHUNKS;
+use crate::view::files::Files;
+use crate::view::files::METADATA;
+use crate::view::files::place::Place;
+
+fn not_empty(path: &Key, why: &str) -> Error {
+    Error::new(Kind::NotEmpty, path, why)
+}
+
+impl Files {
+    /// Removes one of a node's own files.
+    pub(super) fn remove_file(&self, path: &Key, place: &Place) -> Result<()> {
+        let (found, chunk) = match place {
+            Place::Node(_) | Place::Chunks(_) => {
+                return Err(Error::new(Kind::IsADirectory, path, "is a directory"));
+            }
+            Place::Document(found, _) => (found, None),
+            Place::Decoded(found, _, chunk) => (found, *chunk),
+        };
+        let Some(chunk) = chunk else {
+            self.session.remove(&found.path, path.name());
+            return Ok(());
+        };
+        // Every format of a chunk is the same chunk.
+        self.arrays.open(found)?.erase_chunk(chunk)?;
+        self.session.remove_chunk(&found.path, chunk.0);
+        Ok(())
+    }
+
+    /// Removes the directory of an array's chunks, once all of them were removed.
+    pub(super) fn remove_chunks(&self, path: &Key, found: &Arc<Found>) -> Result<()> {
+        let array = self.arrays.open(found)?;
+        let is_listed = self
+            .listed
+            .iter()
+            .any(|format| format.is_listed(array.array()));
+        let count = match array.stored_grid() {
+            Ok(grid) if is_listed => grid.len(),
+            _ => 0,
+        };
+        if self.session.removed_chunks(&found.path) < count {
+            return Err(not_empty(path, "there are chunks in it"));
+        }
+        self.session.remove(&found.path, CHUNKS);
+        Ok(())
+    }
+
+    /// Removes a node: a group without children, or an array all of whose files were removed.
+    pub(super) fn remove_node(&self, found: &Arc<Found>) -> Result<()> {
+        let path = &found.path;
+        if path.is_root() {
+            return Err(Error::new(Kind::NotPermitted, path, "the root stays"));
+        }
+        let is_removed = |name: &[u8]| self.session.is_removed(path, name);
+        let documents = is_removed(METADATA) && is_removed(ATTRIBUTES);
+        match found.node() {
+            Ok(Node::Group(group)) => {
+                if self.has_children(found)? {
+                    return Err(not_empty(path, "there are nodes in it"));
+                }
+                if !group.attributes.is_empty() && !documents {
+                    return Err(not_empty(path, "it has attributes; remove its files first"));
+                }
+                if let Some(key) = self.hierarchy.foreign(found)? {
+                    let why = format!("{key} is no part of Zarr; the store view shows it");
+                    return Err(not_empty(path, &why));
+                }
+            }
+            Ok(Node::Array(array)) => {
+                let listed = self.listed.iter().filter(|format| format.is_listed(array));
+                let mut names = listed.map(|format| {
+                    [self.name_of(found), b".", format.extension.as_bytes()].concat()
+                });
+                // A name that is too long is not listed.
+                let all = names.all(|name| is_removed(&name) || path.child(&name).is_err());
+                if !(documents && all && is_removed(CHUNKS)) {
+                    return Err(not_empty(path, "it is an array; remove its files first"));
+                }
+            }
+            Err(error) => return Err(error),
+        }
+        self.arrays.discard_below(path);
+        self.hierarchy.erase_node(found)?;
+        self.session.forget_below(path);
+        Ok(())
+    }
+
+    /// Gives a node and all below it another path.
+    pub(super) fn rename_node(&self, found: &Arc<Found>, to: &Key, onto: Onto) -> Result<()> {
+        let from = &found.path;
+        if from.is_root() || to.below(from).is_some_and(|rest| !rest.is_root()) {
+            return Err(Error::invalid(to, "a node cannot be moved into itself"));
+        }
+        if from == to {
+            return Ok(());
+        }
+        if matches!(onto, Onto::Exchange) {
+            return Err(Error::invalid(to, "nodes cannot exchange their names"));
+        }
+        match self.resolve(to)? {
+            None => {}
+            Some(Place::Node(_)) if matches!(onto, Onto::Nothing) => {
+                return Err(Error::new(Kind::Exists, to, "is there already"));
+            }
+            Some(Place::Node(old)) => match old.node()? {
+                Node::Group(group) if group.attributes.is_empty() => self.remove_node(&old)?,
+                _ => return Err(not_empty(to, "there is a node that holds something")),
+            },
+            Some(_) => return Err(Error::new(Kind::NotADirectory, to, "is a file")),
+        }
+        self.arrays.flush_below(from)?;
+        self.hierarchy.move_node(found, to)?;
+        self.session.forget_below(from);
+        self.session.forget_below(to);
+        Ok(())
+    }
+}

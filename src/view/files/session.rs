@@ -1,0 +1,219 @@
+//! What this session knows of the files view beyond what is stored: files that programs make beside a document
+//! before they rename them onto it, and which of a node's files were removed.
+//!
+//! A node's own files are made from what is stored, so removing one alone changes nothing; the directory can be
+//! removed once all of them were. Chunks are the exception: a chunk that is removed is erased at once.
+
+use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+
+use crate::error::Error;
+use crate::error::Kind;
+use crate::error::Result;
+use crate::store::Key;
+
+/// The most files beside documents.
+const MOST_FILES: usize = 256;
+
+/// A file that only this session has.
+pub(super) type Scratch = Arc<Mutex<Vec<u8>>>;
+
+/// What was removed of a node.
+#[derive(Default)]
+struct Removed {
+    names: HashSet<Vec<u8>>,
+    chunks: Numbers,
+}
+
+/// A set of numbers, as ranges: removing a directory goes through it in order.
+#[derive(Default)]
+struct Numbers(BTreeMap<u64, u64>);
+
+impl Numbers {
+    fn insert(&mut self, number: u64) {
+        if self.contains(number) {
+            return;
+        }
+        let Range { mut start, mut end } = number..number + 1;
+        if let Some((&first, &last)) = self.0.range(..number).next_back()
+            && last == number
+        {
+            start = first;
+        }
+        if let Some(last) = self.0.remove(&end) {
+            end = last;
+        }
+        self.0.insert(start, end);
+    }
+
+    fn contains(&self, number: u64) -> bool {
+        let before = self.0.range(..=number).next_back();
+        before.is_some_and(|(_, &end)| number < end)
+    }
+
+    fn len(&self) -> u64 {
+        self.0.iter().map(|(start, end)| end - start).sum()
+    }
+}
+
+/// What all handles of a view share.
+#[derive(Default)]
+pub(super) struct Session {
+    scratch: Mutex<HashMap<Key, Scratch>>,
+    removed: Mutex<HashMap<Key, Removed>>,
+    /// Lengths that documents are to have when they are opened next.
+    truncated: Mutex<HashMap<Key, u64>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Session {
+    /// Returns a file that only this session has.
+    pub(super) fn scratch(&self, path: &Key) -> Option<Scratch> {
+        lock(&self.scratch).get(path).cloned()
+    }
+
+    /// Makes such a file, or empties it; `NoSpace` if there are too many.
+    pub(super) fn make_scratch(&self, path: &Key, bytes: Vec<u8>) -> Result<Scratch> {
+        let mut files = lock(&self.scratch);
+        if files.len() >= MOST_FILES && !files.contains_key(path) {
+            let why = format!("at most {MOST_FILES} files are kept beside documents");
+            return Err(Error::new(Kind::NoSpace, path, why));
+        }
+        let file = Arc::new(Mutex::new(bytes));
+        files.insert(path.clone(), file.clone());
+        Ok(file)
+    }
+
+    /// Takes such a file away.
+    pub(super) fn take_scratch(&self, path: &Key) -> Option<Scratch> {
+        lock(&self.scratch).remove(path)
+    }
+
+    /// Gives such a file another name.
+    pub(super) fn rename_scratch(&self, from: &Key, to: &Key) {
+        let mut files = lock(&self.scratch);
+        if let Some(file) = files.remove(from) {
+            files.insert(to.clone(), file);
+        }
+    }
+
+    /// Notes that a document is to have a length when it is opened next.
+    pub(super) fn truncate(&self, path: &Key, length: u64) {
+        let mut truncated = lock(&self.truncated);
+        if truncated.len() >= MOST_FILES {
+            truncated.clear();
+        }
+        truncated.insert(path.clone(), length);
+    }
+
+    /// Returns the length that a document is to have.
+    pub(super) fn take_truncated(&self, path: &Key) -> Option<u64> {
+        lock(&self.truncated).remove(path)
+    }
+
+    /// Notes that one of a node's files was removed.
+    pub(super) fn remove(&self, node: &Key, name: &[u8]) {
+        let mut removed = lock(&self.removed);
+        let removed = removed.entry(node.clone()).or_default();
+        removed.names.insert(name.to_vec());
+    }
+
+    /// Notes that a chunk of an array was removed; returns whether it had been already.
+    pub(super) fn remove_chunk(&self, node: &Key, chunk: u64) -> bool {
+        let mut removed = lock(&self.removed);
+        let chunks = &mut removed.entry(node.clone()).or_default().chunks;
+        let is_known = chunks.contains(chunk);
+        chunks.insert(chunk);
+        is_known
+    }
+
+    /// Whether one of a node's files was removed.
+    pub(super) fn is_removed(&self, node: &Key, name: &[u8]) -> bool {
+        let removed = lock(&self.removed);
+        let removed = removed.get(node);
+        removed.is_some_and(|removed| removed.names.contains(name))
+    }
+
+    /// Returns how many chunks of an array were removed.
+    pub(super) fn removed_chunks(&self, node: &Key) -> u64 {
+        let removed = lock(&self.removed);
+        removed.get(node).map_or(0, |removed| removed.chunks.len())
+    }
+
+    /// Forgets what was removed of a node: it is in use again, or is gone.
+    pub(super) fn keep(&self, node: &Key) {
+        lock(&self.removed).remove(node);
+    }
+
+    /// Forgets all that is known of the paths below a node that is gone.
+    pub(super) fn forget_below(&self, node: &Key) {
+        lock(&self.removed).retain(|path, _| path.below(node).is_none());
+        lock(&self.scratch).retain(|path, _| path.below(node).is_none());
+        lock(&self.truncated).retain(|path, _| path.below(node).is_none());
+    }
+}
+
+/// Whether a name is one that programs give a file that they write before it replaces another, or in which they
+/// keep what they replace.
+pub(super) fn is_temporary(name: &[u8]) -> bool {
+    let holds = |word: &[u8]| name.windows(word.len()).any(|part| part == word);
+    let starts = |words: &[&[u8]]| words.iter().any(|word| name.starts_with(word));
+    let ends = |words: &[&[u8]]| words.iter().any(|word| name.ends_with(word));
+    let is_number = name.iter().all(u8::is_ascii_digit);
+    holds(b"attributes.json")
+        || holds(b"zarr.json")
+        || starts(&[b"sed", b"tmp", b".tmp", b".nfs", b".fuse_hidden"])
+        || ends(&[
+            b"~",
+            b".tmp",
+            b".swp",
+            b".swx",
+            b".part",
+            b".partial",
+            b".bak",
+        ])
+        || is_number
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_in_order_are_one_range() {
+        let mut numbers = Numbers::default();
+        for number in [5, 1, 2, 0, 3, 3, 7, 6] {
+            numbers.insert(number);
+        }
+        assert_eq!(numbers.len(), 7);
+        assert_eq!(numbers.0.len(), 2);
+        assert!(numbers.contains(3) && !numbers.contains(4) && !numbers.contains(8));
+    }
+
+    #[test]
+    fn names_of_editors_are_temporary() {
+        for name in [
+            "sedAb12xY",
+            ".attributes.json.swp",
+            "4913",
+            "attributes.json~",
+            ".zarr.json.Ax3Fq1",
+            "zarr.json.8f3.partial",
+            "tmpk3x",
+        ] {
+            assert!(is_temporary(name.as_bytes()), "{name}");
+        }
+        for name in ["data.csv", "a.npy", "temp", "README"] {
+            assert!(!is_temporary(name.as_bytes()), "{name}");
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Decoded files open for writing: what is written goes to the chunks of the array.
+//!
+//! The length is the array's, so nothing makes such a file longer or shorter. Owner, mode and times are the
+//! mount's; setting them has no effect.
+
+use std::sync::Arc;
+
+use rustix::fs::FallocateFlags;
+
+use crate::error::Error;
+use crate::error::Result;
+use crate::export::Export;
+use crate::hierarchy::Found;
+use crate::store::EntryKind;
+use crate::store::Key;
+use crate::store::Meta;
+use crate::store::Version;
+use crate::store::tree::Change;
+use crate::store::tree::Stat;
+use crate::store::tree::TreeFile;
+
+/// A decoded file.
+pub(super) struct DecodedWriter {
+    pub(super) path: Key,
+    pub(super) found: Arc<Found>,
+    pub(super) export: Export,
+}
+
+/// Says why a decoded file cannot get another length.
+pub(super) fn check_length(path: &Key, length: u64, wanted: u64) -> Result<()> {
+    if length == wanted {
+        return Ok(());
+    }
+    let why = format!(
+        "has the {length} bytes of its array, which truncating to {wanted} would not change; \
+         write in place (dd conv=notrunc, mode r+), or change the shape in zarr.json"
+    );
+    Err(Error::invalid(path, why))
+}
+
+/// Returns what `stat` shows of a file of this length.
+pub(super) fn stat_of(found: &Found, size: u64, version: u64) -> Stat {
+    let meta = Meta {
+        kind: EntryKind::File,
+        size,
+        stored: size,
+        modified: found.modified,
+        version: Version(version),
+    };
+    Stat { meta, posix: None }
+}
+
+impl TreeFile for DecodedWriter {
+    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+        Ok(self.export.read_at(offset, len)?.to_vec())
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let written = self.export.write_at(offset, bytes);
+        written.map_err(|error| error.about(&self.path))
+    }
+
+    /// All of the file has its room.
+    fn allocate(&self, mode: i32, (offset, length): (u64, u64)) -> Result<()> {
+        let end = offset.saturating_add(length);
+        if mode & !(FallocateFlags::KEEP_SIZE.bits() as i32) != 0 {
+            return Err(Error::unsupported(
+                &self.path,
+                format!("fallocate mode {mode}"),
+            ));
+        }
+        match mode {
+            0 if end > self.export.len() => {
+                let why = format!("has {} bytes, as many as its array", self.export.len());
+                Err(Error::too_large(&self.path, why))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn flush(&self) -> Result<()> {
+        let flushed = self.export.array().flush();
+        flushed.map_err(|error| error.about(&self.path))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.flush()
+    }
+
+    fn stat(&self) -> Result<Stat> {
+        let version = self.export.array().content_now();
+        Ok(stat_of(&self.found, self.export.len(), version))
+    }
+
+    fn change(&self, change: &Change) -> Result<()> {
+        match change.size {
+            Some(size) => check_length(&self.path, self.export.len(), size),
+            None => Ok(()),
+        }
+    }
+}

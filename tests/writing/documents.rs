@@ -1,0 +1,373 @@
+//! Attributes and metadata, written through the files view into whatever the dialect has for them.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use serde_json::json;
+use zarrfs::error::Error;
+use zarrfs::error::Kind;
+use zarrfs::hierarchy::HierarchyConfig;
+use zarrfs::store::Store;
+use zarrfs::store::Tree;
+use zarrfs::store::memory::Memory;
+use zarrfs::store::tree::Onto;
+use zarrfs::view::View;
+
+use crate::common;
+use crate::common::sample::Form;
+use crate::common::sample::Sample;
+use crate::shelf;
+use crate::shelf::documents;
+use crate::shelf::key;
+use crate::stand::MAKER;
+use crate::stand::Stand;
+use crate::stand::tree;
+use crate::written;
+
+/// Returns every store that has an array at `a/b`.
+pub fn stores() -> Vec<(String, Memory)> {
+    let named = written::STORES.iter();
+    let named = named.map(|(dialect, variant, store)| (format!("{dialect} {variant}"), store()));
+    named
+        .chain([
+            ("sharded2020".to_string(), written::sharded2020()),
+            ("n5".to_string(), written::n5()),
+        ])
+        .collect()
+}
+
+/// Replaces a file as `open(path, "w")` does.
+pub fn write(tree: &Arc<dyn Tree>, path: &str, text: &str) -> Result<(), Error> {
+    let file = tree.open(&key(path), true)?;
+    // In two parts, as programs do.
+    let (head, tail) = text.as_bytes().split_at(text.len() / 2);
+    file.write_at(0, head)?;
+    file.write_at(head.len() as u64, tail)?;
+    assert_eq!(file.stat()?.meta.size, text.len() as u64);
+    file.flush()
+}
+
+pub fn read_json(view: &Arc<dyn View>, path: &str) -> Value {
+    serde_json::from_slice(&common::read(view, path).unwrap()).unwrap()
+}
+
+fn stored(memory: &Memory, name: &str) -> Value {
+    let object = memory.get(&key(name), 1 << 20).unwrap().unwrap();
+    serde_json::from_slice(&object.bytes).unwrap()
+}
+
+#[test]
+fn attributes_go_where_the_dialect_has_them() {
+    for (name, memory) in stores() {
+        let (view, tree) = tree(Arc::new(memory.clone()));
+        let content = common::read(&view, "a/b/b.raw").unwrap();
+        let attributes = json!({"z": [1, 2.5], "a": {"deep": "\u{e4}"}, "foo": null});
+        write(&tree, "a/b/attributes.json", &attributes.to_string()).unwrap();
+        let (fresh, _) = self::tree(Arc::new(memory));
+        for view in [&view, &fresh] {
+            assert_eq!(read_json(view, "a/b/attributes.json"), attributes, "{name}");
+            assert_eq!(common::read(view, "a/b/b.raw").unwrap(), content, "{name}");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_object_changes_nothing() {
+    for (name, memory) in stores() {
+        let (view, tree) = tree(Arc::new(memory.clone()));
+        let before = common::read(&view, "a/b/attributes.json").unwrap();
+        for wrong in ["", "{", "[1]", "7", "{\"a\": }", "\u{0}"] {
+            for path in ["a/b/attributes.json", "a/b/zarr.json"] {
+                let error = write(&tree, path, wrong).unwrap_err();
+                assert_eq!(error.kind(), Kind::Invalid, "{name}: {error}");
+            }
+        }
+        assert_eq!(
+            common::read(&view, "a/b/attributes.json").unwrap(),
+            before,
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn a_group_without_a_document_gets_one() {
+    for (name, memory) in stores() {
+        let (_, tree) = tree(Arc::new(memory.clone()));
+        write(&tree, "a/attributes.json", r#"{"of": "a group"}"#).unwrap();
+        let (fresh, _) = self::tree(Arc::new(memory));
+        assert_eq!(
+            read_json(&fresh, "a/attributes.json"),
+            json!({"of": "a group"}),
+            "{name}"
+        );
+        assert!(fresh.lookup(&key("a/b/b.raw")).unwrap().is_some(), "{name}");
+    }
+}
+
+#[test]
+fn every_other_member_stays() {
+    let memory = written::v3();
+    let before = stored(&memory, "a/b/zarr.json");
+    let (_, tree) = tree(Arc::new(memory.clone()));
+    write(&tree, "a/b/attributes.json", "{}").unwrap();
+    let after = stored(&memory, "a/b/zarr.json");
+    let names = |value: &Value| {
+        value
+            .as_object()
+            .unwrap()
+            .keys()
+            .cloned()
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names(&after), names(&before));
+    for (name, value) in after.as_object().unwrap() {
+        let expected = if name == "attributes" {
+            &json!({})
+        } else {
+            &before[name]
+        };
+        assert_eq!(value, expected);
+    }
+}
+
+#[test]
+fn attributes_that_are_metadata_cannot_spoil_chunks() {
+    // zarr-python keeps filters of drafts among the attributes, and N5 all of its own members.
+    let (_, n5) = tree(Arc::new(written::n5()));
+    for wrong in [r#"{"dimensions": [1, 1]}"#, r#"{"n5": "4.0.0"}"#] {
+        let error = write(&n5, "a/b/attributes.json", wrong).unwrap_err();
+        assert_eq!(error.kind(), Kind::Invalid, "{error}");
+    }
+    let (view, drafts) = tree(Arc::new(written::october2020()));
+    let content = common::read(&view, "a/b/b.raw").unwrap();
+    let filters = r#"{"filters": [{"id": "delta", "dtype": "<i2"}]}"#;
+    let error = write(&drafts, "a/b/attributes.json", filters).unwrap_err();
+    assert_eq!(error.kind(), Kind::Invalid, "{error}");
+    assert_eq!(common::read(&view, "a/b/b.raw").unwrap(), content);
+}
+
+#[test]
+fn metadata_change_in_shape_and_attributes_alone() {
+    for (name, memory) in stores() {
+        let (view, tree) = tree(Arc::new(memory.clone()));
+        let before = read_json(&view, "a/b/zarr.json");
+        let content = common::read(&view, "a/b/b.raw").unwrap();
+        let raw = tree.open(&key("a/b/b.raw"), false).unwrap();
+        raw.write_at(0, &[1, 2]).unwrap();
+        let mut grown = before.clone();
+        grown["shape"] = json!([4, 5]);
+        grown["attributes"] = json!({"is": "longer"});
+        write(&tree, "a/b/zarr.json", &grown.to_string()).unwrap();
+        let (fresh, _) = self::tree(Arc::new(memory.clone()));
+        assert_eq!(read_json(&fresh, "a/b/zarr.json"), grown, "{name}");
+        let longer = common::read(&fresh, "a/b/b.raw").unwrap();
+        assert_eq!(longer.len(), 40, "{name}");
+        assert_eq!(
+            (&longer[..2], &longer[2..30]),
+            (&[1, 2][..], &content[2..]),
+            "{name}"
+        );
+        for (member, value) in [
+            ("data_type", json!("uint16")),
+            ("fill_value", json!(12)),
+            (
+                "codecs",
+                json!([{"name": "bytes", "configuration": {"endian": "little"}}]),
+            ),
+            (
+                "chunk_grid",
+                json!({"name": "regular", "configuration": {"chunk_shape": [1, 5]}}),
+            ),
+            ("shape", json!([4, 5, 6])),
+            ("zarr_format", json!(2)),
+            ("node_type", json!("group")),
+        ] {
+            let mut wrong = grown.clone();
+            wrong[member] = value;
+            let error = write(&tree, "a/b/zarr.json", &wrong.to_string()).unwrap_err();
+            assert_eq!(error.kind(), Kind::Invalid, "{name} {member}: {error}");
+        }
+        assert_eq!(read_json(&view, "a/b/zarr.json"), grown, "{name}");
+    }
+}
+
+#[test]
+fn what_an_array_loses_does_not_come_back() {
+    let memory = Memory::default();
+    Sample::new(&[6, 6], &[2, 2], Form::Packed).put(&memory, "a");
+    let (view, tree) = tree(Arc::new(memory.clone()));
+    let whole = common::read(&view, "a/a.raw").unwrap();
+    let mut metadata = read_json(&view, "a/zarr.json");
+    for shape in [json!([2, 6]), json!([6, 6])] {
+        metadata["shape"] = shape;
+        write(&tree, "a/zarr.json", &metadata.to_string()).unwrap();
+    }
+    let after = common::read(&view, "a/a.raw").unwrap();
+    assert_eq!(after[..24], whole[..24]);
+    assert!(after[24..].iter().all(|&byte| byte == 0xff));
+}
+
+#[test]
+fn names_of_dimensions_change_where_there_is_a_place_for_them() {
+    for (memory, fits) in [(written::v3(), true), (written::draft2022(), false)] {
+        let (view, tree) = tree(Arc::new(memory));
+        let mut metadata = read_json(&view, "a/b/zarr.json");
+        metadata["dimension_names"] = json!(["y", "x"]);
+        let outcome = write(&tree, "a/b/zarr.json", &metadata.to_string());
+        match fits {
+            true => {
+                outcome.unwrap();
+                assert_eq!(
+                    read_json(&view, "a/b/zarr.json")["dimension_names"],
+                    json!(["y", "x"])
+                );
+            }
+            false => assert_eq!(outcome.unwrap_err().kind(), Kind::Unsupported),
+        }
+    }
+}
+
+#[test]
+fn programs_that_write_beside_and_rename_just_work() {
+    let memory = written::v2();
+    let (view, tree) = tree(Arc::new(memory.clone()));
+    let attributes = key("a/b/attributes.json");
+    for (number, name) in ["sedX1yZ2", ".attributes.json.Q3x8", "4913"]
+        .iter()
+        .enumerate()
+    {
+        let beside = key(&format!("a/b/{name}"));
+        let file = tree.create(&beside, &MAKER).unwrap();
+        file.write_at(0, format!("{{\"n\": {number}}}").as_bytes())
+            .unwrap();
+        file.flush().unwrap();
+        assert_eq!(view.lookup(&beside).unwrap().unwrap().size, 8);
+        assert_eq!(
+            common::read(&view, beside.to_string().as_str())
+                .unwrap()
+                .len(),
+            8
+        );
+        assert!(tree.create(&beside, &MAKER).is_err());
+        tree.rename(&beside, &attributes, Onto::Replace).unwrap();
+        assert!(view.lookup(&beside).unwrap().is_none());
+        assert_eq!(
+            read_json(&view, "a/b/attributes.json"),
+            json!({"n": number})
+        );
+    }
+    // vim puts the old one aside, and writes a new one.
+    tree.rename(&attributes, &key("a/b/attributes.json~"), Onto::Replace)
+        .unwrap();
+    assert_eq!(read_json(&view, "a/b/attributes.json~"), json!({"n": 2}));
+    write(&tree, "a/b/attributes.json", r#"{"n": 3}"#).unwrap();
+    tree.unlink(&key("a/b/attributes.json~")).unwrap();
+    assert!(view.lookup(&key("a/b/attributes.json~")).unwrap().is_none());
+    // What does not parse is not taken over, and is not lost.
+    let beside = key("a/b/attributes.json.tmp");
+    tree.create(&beside, &MAKER)
+        .unwrap()
+        .write_at(0, b"{")
+        .unwrap();
+    let error = tree
+        .rename(&beside, &attributes, Onto::Replace)
+        .unwrap_err();
+    assert_eq!(error.kind(), Kind::Invalid);
+    assert!(view.lookup(&beside).unwrap().is_some());
+    assert_eq!(read_json(&view, "a/b/attributes.json"), json!({"n": 3}));
+    let error = tree
+        .rename(&beside, &key("a/b/b.npy"), Onto::Replace)
+        .unwrap_err();
+    assert_eq!(error.kind(), Kind::NotPermitted);
+}
+
+#[test]
+fn a_document_is_read_back_as_it_is_written() {
+    let (_, tree) = tree(Arc::new(written::v2()));
+    let path = key("a/b/attributes.json");
+    let file = tree.open(&path, false).unwrap();
+    let before = file.read_at(0, 1000).unwrap();
+    assert!(before.starts_with(b"{"));
+    // Nothing written, nothing stored.
+    file.flush().unwrap();
+    let change = |size| zarrfs::store::tree::Change {
+        size: Some(size),
+        ..Default::default()
+    };
+    // Truncated by its name, as open(2) of old kernels does it.
+    tree.change(&path, &change(0)).unwrap();
+    let file = tree.open(&path, false).unwrap();
+    assert_eq!(file.stat().unwrap().meta.size, 0);
+    file.write_at(0, b"{\"a\":1}xx").unwrap();
+    assert_eq!(file.flush().unwrap_err().kind(), Kind::Invalid);
+    file.change(&change(7)).unwrap();
+    file.flush().unwrap();
+    let error = file.write_at(1 << 30, b" ").unwrap_err();
+    assert_eq!(error.kind(), Kind::TooLarge);
+}
+
+/// Returns a store with consolidated metadata, read as they say.
+fn consolidated(store: &Memory) -> Arc<zarrfs::hierarchy::Hierarchy> {
+    let config = HierarchyConfig {
+        consolidated: true,
+        ..HierarchyConfig::default()
+    };
+    shelf::configured(Arc::new(store.clone()), config)
+}
+
+#[test]
+fn consolidated_metadata_say_what_the_documents_say() {
+    let zarray = stored(&written::v2(), "a/b/.zarray");
+    let v2 = written::v2();
+    v2.set(key(".zgroup"), br#"{"zarr_format": 2}"#.to_vec());
+    let copies = json!({"zarr_consolidated_format": 1, "metadata": {
+        ".zgroup": {"zarr_format": 2}, "a/b/.zarray": zarray, "a/b/.zattrs": {"old": 1},
+    }});
+    v2.set(key(".zmetadata"), copies.to_string().into_bytes());
+    let v3 = written::v3();
+    let copies = json!({"zarr_format": 3, "node_type": "group", "consolidated_metadata": {
+        "kind": "inline", "must_understand": false, "metadata": {"a/b": stored(&v3, "a/b/zarr.json")},
+    }});
+    v3.set(key("zarr.json"), copies.to_string().into_bytes());
+    let draft = written::october2020();
+    let copies = json!({"zarr_consolidated_format": 1, "metadata": {
+        "meta/root/a/b.array.json": stored(&draft, "meta/root/a/b.array.json"),
+    }});
+    draft.set(
+        key("meta/root/consolidated/.zmetadata"),
+        copies.to_string().into_bytes(),
+    );
+    for memory in [v2, v3, draft] {
+        let (_, tree) = tree(Arc::new(memory.clone()));
+        write(&tree, "a/b/attributes.json", r#"{"new": 2}"#).unwrap();
+        tree.make_folder(&key("a/g"), &MAKER).unwrap();
+        let array = shelf::array(&consolidated(&memory), "a/b");
+        assert_eq!(Value::Object(array.attributes), json!({"new": 2}));
+        let children = shelf::children(&consolidated(&memory), "a");
+        assert_eq!(children, ["b", "g"]);
+        tree.rename(&key("a/b"), &key("a/c"), Onto::Replace)
+            .unwrap();
+        tree.remove_folder(&key("a/g")).unwrap();
+        assert_eq!(shelf::children(&consolidated(&memory), "a"), ["c"]);
+    }
+}
+
+#[test]
+fn a_broken_document_of_others_is_left_alone() {
+    let memory = documents(&[("zarr.json", json!({"zarr_format": 3, "node_type": "group"}))]);
+    memory.set(key(".zmetadata"), b"{ broken".to_vec());
+    let (_, tree) = tree(Arc::new(memory.clone()));
+    write(&tree, "attributes.json", r#"{"x": 1}"#).unwrap();
+    let object = memory.get(&key(".zmetadata"), 100).unwrap().unwrap();
+    assert_eq!(object.bytes, b"{ broken");
+    assert!(
+        Stand::of(&memory)
+            .hierarchy
+            .root()
+            .unwrap()
+            .unwrap()
+            .node()
+            .is_ok()
+    );
+}

@@ -1,0 +1,115 @@
+//! Decoded files of the files view, opened for writing through its tree.
+
+use std::sync::Arc;
+
+use zarrfs::error::Kind;
+use zarrfs::store::Tree;
+use zarrfs::store::memory::Memory;
+use zarrfs::store::tree::Change;
+use zarrfs::view::View;
+
+use crate::common;
+use crate::common::sample::Form;
+use crate::common::sample::Sample;
+use crate::shelf::key;
+use crate::stand::MAKER;
+use crate::stand::tree;
+
+fn stand() -> (Memory, Sample, Arc<dyn View>, Arc<dyn Tree>) {
+    let memory = Memory::default();
+    let sample = Sample::new(&[6, 5], &[4, 2], Form::Packed);
+    sample.put(&memory, "g/a");
+    let (view, tree) = tree(Arc::new(memory.clone()));
+    (memory, sample, view, tree)
+}
+
+fn sized(size: u64) -> Change {
+    Change {
+        size: Some(size),
+        ..Change::default()
+    }
+}
+
+#[test]
+fn a_write_is_seen_in_every_file_at_once() {
+    let (memory, sample, view, tree) = stand();
+    let mut expected = sample.whole();
+    let raw = tree.open(&key("g/a/a.raw"), false).unwrap();
+    let chunk = tree.open(&key("g/a/chunks/1.1.raw"), false).unwrap();
+    let reader = view.open(&key("g/a/a.raw")).unwrap();
+    let before = reader.file.version();
+    raw.write_at(0, &[1, 2, 3]).unwrap();
+    chunk.write_at(1, &[4, 5, 6]).unwrap();
+    expected[..3].copy_from_slice(&[1, 2, 3]);
+    // Element 0 of the chunk is [4, 2], its second byte, and element 1 [4, 3].
+    expected[2 * 22 + 1..2 * 22 + 4].copy_from_slice(&[4, 5, 6]);
+    assert_eq!(reader.file.read_at(0, 100).unwrap()[..], expected);
+    assert_ne!(reader.file.version(), before);
+    assert_eq!(common::read(&view, "g/a/a.raw").unwrap(), expected);
+    assert_eq!(
+        common::read(&view, "g/a/chunks/1.1.npy").unwrap()[129..132],
+        [4, 5, 6]
+    );
+    assert_eq!(raw.read_at(0, 100).unwrap(), expected);
+    // Either handle stores what both wrote.
+    chunk.flush().unwrap();
+    let (fresh, _) = self::tree(Arc::new(memory));
+    assert_eq!(common::read(&fresh, "g/a/a.raw").unwrap(), expected);
+}
+
+#[test]
+fn no_file_gets_another_length() {
+    let (_, sample, view, tree) = stand();
+    for path in ["g/a/a.raw", "g/a/a.npy", "g/a/chunks/0.0.raw"] {
+        let path = key(path);
+        let size = view.lookup(&path).unwrap().unwrap().size;
+        let error = tree.open(&path, true).err().unwrap();
+        assert_eq!(error.kind(), Kind::Invalid, "{error}");
+        assert!(error.to_string().contains("conv=notrunc"), "{error}");
+        let file = tree.open(&path, false).unwrap();
+        assert_eq!(file.stat().unwrap().meta.size, size);
+        for wrong in [0, size - 1, size + 1] {
+            assert_eq!(
+                file.change(&sized(wrong)).unwrap_err().kind(),
+                Kind::Invalid
+            );
+            let error = tree.change(&path, &sized(wrong)).unwrap_err();
+            assert_eq!(error.kind(), Kind::Invalid);
+        }
+        file.change(&sized(size)).unwrap();
+        tree.change(&path, &sized(size)).unwrap();
+        file.allocate(0, (0, size)).unwrap();
+        let beyond = file.allocate(0, (size, 1)).unwrap_err();
+        assert_eq!(beyond.kind(), Kind::TooLarge);
+        assert_eq!(
+            file.write_at(size, &[1]).unwrap_err().kind(),
+            Kind::TooLarge
+        );
+        tree.change(
+            &path,
+            &Change {
+                mode: Some(0o600),
+                ..Change::default()
+            },
+        )
+        .unwrap();
+    }
+    assert_eq!(common::read(&view, "g/a/a.raw").unwrap(), sample.whole());
+}
+
+#[test]
+fn other_places_say_why_not() {
+    let (_, _, _, tree) = stand();
+    let kind = |path: &str| tree.open(&key(path), false).err().unwrap().kind();
+    assert_eq!(kind("g/a"), Kind::IsADirectory);
+    assert_eq!(kind("g/a/chunks"), Kind::IsADirectory);
+    assert_eq!(kind("g/none"), Kind::NotFound);
+    assert_eq!(kind("g/a/chunks/9.9.raw"), Kind::NotFound);
+    let made = tree.create(&key("g/a/a.raw"), &MAKER).err().unwrap();
+    assert_eq!(made.kind(), Kind::Exists);
+    let made = tree.create(&key("g/data.csv"), &MAKER).err().unwrap();
+    assert_eq!(made.kind(), Kind::NotPermitted);
+    assert!(tree.room().unwrap().available > 0);
+    assert!(tree.stat(&key("g/a/a.raw")).unwrap().is_some());
+    assert!(tree.stat(&key("g/none")).unwrap().is_none());
+}
