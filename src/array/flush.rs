@@ -60,9 +60,11 @@ impl OpenArray {
     pub fn erase_chunk(&self, chunk: ChunkIndex) -> Result<()> {
         let indices = self.stored_grid()?.indices(chunk);
         let turn = self.pending.turn(&indices);
+        let epoch = self.epoch();
         for key in self.keys(&indices)? {
             self.hierarchy.store().erase(&key, &Condition::Any)?;
         }
+        self.generations.note(chunk.0, None, epoch);
         self.pending.remove(&indices);
         self.pending.note_change();
         drop(turn);
@@ -77,8 +79,19 @@ impl OpenArray {
         }
     }
 
+    /// Stores what was written to one chunk, if it still means the same.
+    pub(super) fn flush_alone(&self, chunk: &Coordinates) -> Result<()> {
+        match self.check_chunks_hold() {
+            Ok(()) => self.flush_chunk(chunk),
+            Err(error) => {
+                self.pending.note_failure(chunk);
+                Err(error)
+            }
+        }
+    }
+
     /// Stores what was written to one chunk.
-    pub(super) fn flush_chunk(&self, chunk: &Coordinates) -> Result<()> {
+    fn flush_chunk(&self, chunk: &Coordinates) -> Result<()> {
         let _turn = self.pending.turn(chunk);
         let Some(pieces) = self.pending.pieces(chunk) else {
             return Ok(());

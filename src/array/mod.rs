@@ -211,6 +211,9 @@ impl Arrays {
             self.hierarchy.clone(),
             self.engine.clone(),
         )?);
+        if !array.pending.is_empty() {
+            self.engine.note_writer(&array);
+        }
         open.put(found.path.clone(), array.clone());
         Ok(array)
     }

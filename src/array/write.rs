@@ -198,7 +198,7 @@ impl OpenArray {
 
 impl Engine {
     /// Remembers that an array has something pending.
-    fn note_writer(&self, array: &Arc<OpenArray>) {
+    pub(super) fn note_writer(&self, array: &Arc<OpenArray>) {
         let mut writers = self.writers();
         let is_known = |known: &Weak<OpenArray>| known.as_ptr() == Arc::as_ptr(array);
         if array.pending.is_empty() || !writers.iter().any(is_known) {
@@ -220,11 +220,11 @@ impl Engine {
                 break;
             };
             // The chunk remembers that it failed.
-            let _ = array.flush_chunk(&chunk);
+            let _ = array.flush_alone(&chunk);
         }
         while self.backlog.bytes() > share.saturating_mul(2) {
             match self.oldest(writer, kept, true) {
-                Some((array, chunk)) => array.flush_chunk(&chunk)?,
+                Some((array, chunk)) => array.flush_alone(&chunk)?,
                 None => break,
             }
         }

@@ -12,6 +12,8 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
+use std::time::Duration;
+use std::time::Instant;
 
 use crate::error::Error;
 use crate::error::Kind;
@@ -20,6 +22,9 @@ use crate::store::Key;
 
 /// The most files beside documents.
 const MOST_FILES: usize = 256;
+
+/// For how long the next to open a document is taken for who truncated it.
+const TRUNCATED: Duration = Duration::from_secs(5);
 
 /// A file that only this session has.
 pub(super) type Scratch = Arc<Mutex<Vec<u8>>>;
@@ -67,8 +72,8 @@ impl Numbers {
 pub(super) struct Session {
     scratch: Mutex<HashMap<Key, Scratch>>,
     removed: Mutex<HashMap<Key, Removed>>,
-    /// Lengths that documents are to have when they are opened next.
-    truncated: Mutex<HashMap<Key, u64>>,
+    /// Lengths that documents are to have when they are opened next, and when that was said.
+    truncated: Mutex<HashMap<Key, (u64, Instant)>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -112,12 +117,13 @@ impl Session {
         if truncated.len() >= MOST_FILES {
             truncated.clear();
         }
-        truncated.insert(path.clone(), length);
+        truncated.insert(path.clone(), (length, Instant::now()));
     }
 
     /// Returns the length that a document is to have.
     pub(super) fn take_truncated(&self, path: &Key) -> Option<u64> {
-        lock(&self.truncated).remove(path)
+        let (length, since) = lock(&self.truncated).remove(path)?;
+        (since.elapsed() < TRUNCATED).then_some(length)
     }
 
     /// Notes that one of a node's files was removed.
