@@ -37,7 +37,7 @@ fn sample(form: Form) -> Sample {
 }
 
 fn put(memory: &Memory, sample: &Sample) {
-    memory.put("zarr.json", GROUP.as_bytes());
+    Keys::put(memory, "zarr.json", GROUP.as_bytes());
     sample.put(memory, "a");
 }
 
