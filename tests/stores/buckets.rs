@@ -74,6 +74,8 @@ pub(crate) const SEAWEEDFS: Kind = Kind {
 
 pub(crate) const MOTO: Kind = Kind {
     name: "s3, moto",
+    // It has threads and no locks.
+    writes: Writes::Racing,
     variable: Some("ZARRFS_TEST_MOTO"),
     holding: moto,
     ..PLAIN
@@ -89,6 +91,8 @@ pub(crate) const AZURITE: Kind = Kind {
 
 pub(crate) const FAKE_GCS: Kind = Kind {
     name: "gs, fake-gcs-server",
+    // `src/store/object/lossy.rs` has a server of its own for that.
+    writes: Writes::Elsewhere,
     variable: Some("ZARRFS_TEST_GCS"),
     holding: fake_gcs,
     ..PLAIN

@@ -61,10 +61,14 @@ pub(crate) struct Kind {
 pub(crate) enum Writes {
     /// Not at all, and it says so.
     No,
+    /// Its server cannot do it, though others of the kind can.
+    Elsewhere,
     /// What a condition asks for is looked at just before.
     Looking,
     /// The same, but alone among all zarrfs.
     Alone,
+    /// The server looks, and somebody may come between that and the change.
+    Racing,
     /// In one step with what a condition asks for.
     Conditionally,
 }

@@ -22,6 +22,13 @@ use crate::subject::pattern;
 
 /// Returns a store that takes changes; where there is none, that it says so.
 fn writable(kind: &Kind, objects: &[(&[u8], &[u8])]) -> Option<Subject> {
+    if kind.writes == Writes::Elsewhere {
+        println!(
+            "skipped: {} takes nothing that object_store puts",
+            kind.name
+        );
+        return None;
+    }
     let subject = (kind.holding)(objects);
     if kind.writes != Writes::No {
         return Some(subject);
@@ -249,7 +256,15 @@ pub(crate) fn odd_names_can_be_put(kind: &Kind) {
     let Some(subject) = writable(kind, &[(b"stand/in", b"1")]) else {
         return;
     };
-    let (store, held) = (&*subject.store, kind.names());
+    let (store, mut held) = (&*subject.store, kind.names());
+    if kind.variable.is_some() {
+        // Each costs ten requests: of those that are one byte in another name, some.
+        let mut place = 0;
+        held.retain(|name| {
+            place += 1;
+            name.len() != 3 || name[0] != name[2] || place % 8 == 0
+        });
+    }
     let mut expected = BTreeMap::new();
     for name in held {
         let asked = [b"d/", name.as_slice()].concat();
@@ -341,7 +356,8 @@ pub(crate) fn a_store_tells_whether_it_holds_to_conditions(kind: &Kind) {
     assert_eq!(names(store, "").len(), 1);
     for _ in 0..2 {
         let honours = store.honours_conditions().unwrap();
-        assert_eq!(honours, kind.writes == Writes::Conditionally);
+        let expected = [Writes::Conditionally, Writes::Racing].contains(&kind.writes);
+        assert_eq!(honours, expected);
     }
     assert_eq!(names(store, "").len(), 1, "the trial has left something");
 }
@@ -367,7 +383,7 @@ pub(crate) fn of_many_who_put_what_is_absent_one_wins(kind: &Kind) {
     let Some(subject) = writable(kind, &[(b"a/b", b"1")]) else {
         return;
     };
-    if kind.writes == Writes::Looking {
+    if [Writes::Looking, Writes::Racing].contains(&kind.writes) {
         return println!("skipped: {} looks just before", kind.name);
     }
     let store = &*subject.store;
@@ -396,24 +412,25 @@ pub(crate) fn of_many_who_put_what_is_absent_one_wins(kind: &Kind) {
     }
 }
 
-/// Many count in one object, each by what it has read: no step is lost.
+/// Many count in one object, each by what it has read and under its own name: no step is lost.
 pub(crate) fn no_conditional_put_is_lost(kind: &Kind) {
-    let Some(subject) = writable(kind, &[(b"a/count", b"0")]) else {
+    let Some(subject) = writable(kind, &[(b"a/count", b"0 nobody")]) else {
         return;
     };
-    if kind.writes == Writes::Looking {
+    if [Writes::Looking, Writes::Racing].contains(&kind.writes) {
         return println!("skipped: {} looks just before", kind.name);
     }
     let (store, asked) = (&*subject.store, key("a/count"));
     let steps = kind.fewer(400).clamp(3, 20);
     let count = || -> u64 {
         let bytes = store.get(&asked, 100).unwrap().unwrap().bytes;
-        String::from_utf8(bytes).unwrap().parse().unwrap()
+        let text = String::from_utf8(bytes).unwrap();
+        text.split_once(' ').unwrap().0.parse().unwrap()
     };
-    let step = || {
+    let step = |thread: usize| {
         loop {
             let held = store.stamp(&asked).unwrap().unwrap();
-            let next = (count() + 1).to_string();
+            let next = format!("{} {thread}", count() + 1);
             match store.put(
                 &asked,
                 Body::Bytes(next.as_bytes()),
@@ -425,8 +442,9 @@ pub(crate) fn no_conditional_put_is_lost(kind: &Kind) {
         }
     };
     std::thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| (0..steps).for_each(|_| step()));
+        for thread in 0..4 {
+            let step = &step;
+            scope.spawn(move || (0..steps).for_each(|_| step(thread)));
         }
     });
     assert_eq!(count(), 4 * steps as u64);
