@@ -41,6 +41,8 @@ pub mod array;
 
 pub mod export;
 
+pub mod compare;
+
 pub mod view;
 
 pub mod vfs;

@@ -20,6 +20,7 @@ import random_reads
 import remote
 import table
 import warm
+import write
 
 PARTS = {
     "cold": cold.run,
@@ -29,8 +30,9 @@ PARTS = {
     "memory": memory.run,
     "list-stored": listing.stored,
     "remote": remote.run,
+    "write": write.run,
 }
-EXTRA = {"list-stored", "remote"}
+EXTRA = {"list-stored", "remote", "write"}
 
 
 def main():

@@ -17,6 +17,7 @@ use super::DiffArgs;
 use super::DiscardArgs;
 use super::PlaceArgs;
 use super::StatusArgs;
+use super::diff_arrays;
 use super::progress::Progress;
 use super::report;
 use super::units;
@@ -80,7 +81,15 @@ fn print_kept(answer: &Value) {
 
 /// Lists what was changed; returns whether nothing was.
 pub(super) fn diff(args: &DiffArgs) -> Result<bool> {
-    let answer = ask(&args.place, &json!({"command": "diff"}))?;
+    let command = if args.arrays { "diff-arrays" } else { "diff" };
+    let answer = ask(&args.place, &json!({"command": command}))?;
+    if args.arrays {
+        match args.json {
+            true => report::print(format_args!("{answer:#}")),
+            false => diff_arrays::print(&answer),
+        }
+        return Ok(answer["nodes"].as_array().is_none_or(Vec::is_empty));
+    }
     let keys = answer["keys"].as_array().cloned().unwrap_or_default();
     match args.json {
         true => report::print(format_args!("{answer:#}")),
@@ -157,6 +166,7 @@ pub(super) fn answer(
     match request["command"].as_str().unwrap_or_default() {
         "status" => status_of(overlay),
         "diff" => diff_of(overlay),
+        "diff-arrays" => diff_arrays::answer(overlay),
         "commit" => {
             let config = CommitConfig {
                 dry_run: is("dry_run"),

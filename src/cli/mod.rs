@@ -18,6 +18,7 @@ use crate::view::faces::Face;
 
 mod background;
 mod changes;
+mod diff_arrays;
 mod log_target;
 mod mount;
 mod notify;
@@ -70,7 +71,7 @@ pub enum Command {
     /// List what a mount with --cow has changed
     ///
     /// A line for each key: 'A' for one that is new, 'M' for one with another content, 'D' for one that was removed.
-    /// The exit status is 1 if there are any.
+    /// With --arrays nodes that were made, removed or changed: their attributes, metadata, and boxes of elements. The exit status is 1 if there are any.
     Diff(DiffArgs),
     /// Bring what was changed into the store
     ///
@@ -211,6 +212,9 @@ pub struct DiffArgs {
     /// Which changes
     #[command(flatten)]
     pub place: PlaceArgs,
+    /// Tell nodes, attributes and regions of arrays instead of keys
+    #[arg(long)]
+    pub arrays: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

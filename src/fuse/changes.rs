@@ -48,6 +48,10 @@ where
         self.queue
     }
 
+    fn is_limited(&self) -> bool {
+        self.queue == Queue::Names
+    }
+
     fn inode(&self) -> u64 {
         self.ino.0
     }

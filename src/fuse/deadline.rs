@@ -82,6 +82,26 @@ impl Deadlines {
         Ok(Deadlines { limit, owed })
     }
 
+    /// Takes a reply into a slot that is never due: for work that has limits of its own, step by step.
+    pub(super) fn begin_unlimited<R: Refuse>(
+        &self,
+        name: &'static str,
+        inode: u64,
+        reply: R,
+    ) -> Ticket<R> {
+        let slot = Arc::new(Slot {
+            name,
+            inode,
+            reply: Mutex::new(Some(reply)),
+        });
+        let mut replies = self.owed.lock();
+        let number = replies.next;
+        replies.next += 1;
+        drop(replies);
+        let owed = self.owed.clone();
+        Ticket { slot, number, owed }
+    }
+
     /// Takes a reply into a slot; `name` and `inode` are for the log.
     pub(super) fn begin<R: Refuse>(&self, name: &'static str, inode: u64, reply: R) -> Ticket<R> {
         let slot = Arc::new(Slot {

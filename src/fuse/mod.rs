@@ -115,7 +115,10 @@ impl Desk {
 
     fn postpone<R: Request>(&self, request: R, reply: R::Reply) {
         let (name, queue) = (request.name(), request.queue());
-        let ticket = self.deadlines.begin(name, request.inode(), reply);
+        let ticket = match request.is_limited() {
+            true => self.deadlines.begin(name, request.inode(), reply),
+            false => self.deadlines.begin_unlimited(name, request.inode(), reply),
+        };
         let office = self.office.clone();
         let job = move || {
             let result = guard(|| request.later(&office.vfs));

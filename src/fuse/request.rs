@@ -57,6 +57,12 @@ pub(super) trait Request: Send + 'static {
     fn queue(&self) -> Queue {
         Queue::Names
     }
+    /// Whether it is refused when it takes too long. What keeps a file may take as long as the file is; each of its
+    /// requests to the store has a limit.
+    fn is_limited(&self) -> bool {
+        true
+    }
+
     /// The inode that it is about, for the log.
     fn inode(&self) -> u64;
     /// Returns the answer if it is in memory; never waits.

@@ -24,6 +24,7 @@ use crate::view::Bytes;
 use crate::view::File;
 use crate::view::Opened;
 use crate::view::View;
+use crate::view::control::CONTROL;
 
 /// A store as a tree of files.
 pub struct Stored {
@@ -52,7 +53,11 @@ impl Stored {
     }
 
     /// Stores what was written to decoded files, if there is anything; who wrote it hears of errors.
-    fn settle(&self) {
+    fn settle(&self, path: &Key) {
+        // Whoever comes through the control directory goes to the decoded files themselves.
+        if path.names().next() == Some(CONTROL) {
+            return;
+        }
         let flushed = self
             .arrays
             .as_ref()
@@ -97,7 +102,7 @@ pub(crate) fn attr_of(meta: &Meta, fresh: Duration) -> Attr {
 
 impl View for Stored {
     fn lookup(&self, path: &Key) -> Result<Option<Attr>> {
-        self.settle();
+        self.settle(path);
         if let Some(tree) = &self.tree
             && let Some(stat) = tree.stat(path)?
         {
@@ -124,12 +129,12 @@ impl View for Stored {
     }
 
     fn list(&self, path: &Key) -> Result<Box<dyn Listing>> {
-        self.settle();
+        self.settle(path);
         self.store.list(path)
     }
 
     fn open(&self, path: &Key) -> Result<Opened> {
-        self.settle();
+        self.settle(path);
         if let Some(tree) = &self.tree
             && let Some(stat) = tree.stat(path)?
             && stat.meta.kind == EntryKind::File
@@ -167,7 +172,7 @@ impl View for Stored {
     }
 
     fn tree(&self, path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
-        self.settle();
+        self.settle(path);
         let tree = self.tree.clone();
         Ok(tree.map(|tree| (tree, path.clone())))
     }

@@ -1,0 +1,83 @@
+"""Writes through a mount with --cow: an array by zarr-python, beside a plain folder; a decoded file in place, beside
+zarr-python's own writes of the same chunks."""
+
+import shutil
+import time
+
+import numpy as np
+import zarr
+from zarr.codecs import ZstdCodec
+
+import arrays
+import peers
+import table
+
+MIB = 1 << 20
+
+# Chunks along each dimension of the array.
+GRID = (8, 8, 8)
+
+
+def run(arguments):
+    if arguments.size % GRID[0]:
+        raise SystemExit(f"--size has to be a multiple of {GRID[0]}")
+    shape = (arguments.size, *arrays.PLANE)
+    chunks = tuple(length // parts for length, parts in zip(shape, GRID))
+    data = np.round(np.random.default_rng(1).normal(size=shape) * 100).astype("f4")
+    folder = arrays.FOLDER / "write"
+    shutil.rmtree(folder, ignore_errors=True)
+    done = {"mount": [], "plain": [], "npy": [], "chunks": []}
+    for number in range(arguments.rounds):
+        place = folder / str(number)
+        plain, store = place / "plain", place / "store"
+        store.mkdir(parents=True)
+        done["plain"].append(write(plain / "a", data, chunks))
+        with peers.Ours(store, "--cow", place / "upper") as mount:
+            done["mount"].append(write(mount.path / "a", data, chunks))
+            done["chunks"].append(overwrite(plain / "a", data))
+            inside = mount.path / ".zarrfs/files/a/a.npy"
+            done["npy"].append(in_place(inside, data))
+            check(mount.path / "a", data)
+        shutil.rmtree(place)
+    return [
+        table.speeds("array by zarr-python", "plain folder", done["mount"], done["plain"], 1 / 1.3),
+        table.speeds(".npy in place", "zarr-python, chunks", done["npy"], done["chunks"], 0.5),
+    ]
+
+
+def timed(work, size):
+    start = time.perf_counter()
+    work()
+    return peers.Read(time.perf_counter() - start, size)
+
+
+def write(path, data, chunks):
+    def work():
+        array = zarr.create_array(
+            path, shape=data.shape, chunks=chunks, dtype=data.dtype, compressors=[ZstdCodec(level=1)]
+        )
+        array[:] = data
+
+    return timed(work, data.nbytes)
+
+
+def overwrite(path, data):
+    def work():
+        zarr.open_array(path, mode="r+")[:] = data + 1
+
+    return timed(work, data.nbytes)
+
+
+def in_place(path, data):
+    def work():
+        with open(path, "r+b", buffering=0) as file:
+            file.seek(file.seek(0, 2) - data.nbytes)
+            rest = memoryview((data + 1).tobytes())
+            while rest:
+                rest = rest[file.write(rest[: 4 * MIB]) :]
+
+    return timed(work, data.nbytes)
+
+
+def check(path, data):
+    assert (zarr.open_array(path, mode="r")[:] == data + 1).all()
