@@ -36,6 +36,7 @@ use crate::overlay::copy;
 use crate::stats::Stats;
 use crate::store;
 use crate::store::Key;
+use crate::store::RemoteConfig;
 use crate::store::Store;
 use crate::store::StoreConfig;
 
@@ -260,7 +261,7 @@ fn ask(args: &PlaceArgs, request: &Value) -> Result<Value> {
 fn open(args: &PlaceArgs, upper: &Path) -> Result<Overlay> {
     let name = overlay::belongs_to(upper)?;
     let source = args.store.clone().unwrap_or_else(|| name.clone());
-    let store = open_store(args, &source)?;
+    let store = open_store(args, &source, false)?;
     let config = OverlayConfig {
         uid: process::geteuid().as_raw(),
         gid: process::getegid().as_raw(),
@@ -269,9 +270,12 @@ fn open(args: &PlaceArgs, upper: &Path) -> Result<Overlay> {
     Overlay::open(upper, store, &store::shown(&source), config)
 }
 
-fn open_store(args: &PlaceArgs, source: &str) -> Result<Arc<dyn Store>> {
+fn open_store(args: &PlaceArgs, source: &str, is_new: bool) -> Result<Arc<dyn Store>> {
     let config = StoreConfig {
-        remote: args.remote.config(TIMEOUT)?,
+        remote: RemoteConfig {
+            may_be_empty: is_new,
+            ..args.remote.config(TIMEOUT)?
+        },
         ..StoreConfig::default()
     };
     store::open(source, &config, &Arc::new(Stats::default()))
@@ -284,11 +288,11 @@ fn copy_to(args: &PlaceArgs, to: &str) -> Result<Value> {
         std::fs::create_dir_all(&folder)
             .map_err(|error| Error::os(Path::new(&folder).display(), error))?;
     }
-    let target = open_store(args, to)?;
+    let target = open_store(args, to, true)?;
     let progress = Progress::new();
     let show = |done, total| progress.show(done, total);
     let from: Arc<dyn Store> = match mounted_keys(&args.place) {
-        Some(keys) => open_store(args, &keys.to_string_lossy())?,
+        Some(keys) => open_store(args, &keys.to_string_lossy(), false)?,
         None => Arc::new(open(args, &upper)?),
     };
     Ok(outcome_json(&copy::copy_all(&*from, &*target, &show)?))

@@ -57,6 +57,7 @@ impl RemoteArgs {
             cache_size: self.cache_size,
             options: self.settings.clone(),
             anonymous: self.anon,
+            may_be_empty: false,
             endpoint: self.endpoint.clone(),
             region: self.region.clone(),
             timeout,

@@ -429,6 +429,8 @@ pub struct RemoteConfig {
     pub options: Vec<(String, String)>,
     /// Ask without credentials.
     pub anonymous: bool,
+    /// A bucket or prefix without any key is a store, too: one that is about to be made.
+    pub may_be_empty: bool,
     /// Where the server is, if not where such stores are.
     pub endpoint: Option<String>,
     /// Region of the bucket.
@@ -450,6 +452,7 @@ impl Default for RemoteConfig {
         RemoteConfig {
             options: Vec::new(),
             anonymous: false,
+            may_be_empty: false,
             endpoint: None,
             region: None,
             timeout: Duration::from_secs(60),

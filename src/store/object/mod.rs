@@ -147,6 +147,8 @@ pub struct Remote {
     /// Without a slash at either end.
     prefix: String,
     writer: Lazy,
+    /// Whether nothing below the prefix is a store, too.
+    may_be_empty: bool,
     lists: bool,
     /// Whether keys are listed in order: those of S3's directory buckets are not.
     is_ordered: bool,
@@ -207,6 +209,7 @@ impl Remote {
             }),
             prefix: address.prefix.clone(),
             writer: Lazy::new(address, config, connector),
+            may_be_empty: config.may_be_empty,
             lists: true,
             is_ordered: !address.bucket.ends_with("--x-s3"),
             freshness: config.metadata_ttl,
@@ -219,6 +222,7 @@ impl Remote {
         let refused = match Pages::new(self.client.clone(), self.before(&root), root).has_names() {
             Ok(true) => return Ok(true),
             // Nothing lies below; an object of that very name is no store, but says more than that.
+            Ok(false) if self.may_be_empty => return Ok(true),
             Ok(false) => return Err(Error::not_found(shown)),
             Err(error) if error.kind() == Kind::Denied => error,
             Err(error) => return Err(Error::new(error.kind(), shown, error.detail())),
