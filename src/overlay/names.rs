@@ -171,7 +171,7 @@ impl Tree for Overlay {
         }
         self.0.written(to);
         drop(names);
-        self.0.pass_on(&[to.clone()])
+        self.0.pass_on(std::slice::from_ref(to))
     }
 
     fn unlink(&self, path: &Key) -> Result<()> {
@@ -185,7 +185,7 @@ impl Tree for Overlay {
             Some(_) => self.0.remove_name(path),
         }?;
         drop(names);
-        self.0.pass_on(&[path.clone()])
+        self.0.pass_on(std::slice::from_ref(path))
     }
 
     fn remove_folder(&self, path: &Key) -> Result<()> {
@@ -211,7 +211,7 @@ impl Tree for Overlay {
         }
         self.0.changed();
         drop(names);
-        self.0.pass_on(&[path.clone()])
+        self.0.pass_on(std::slice::from_ref(path))
     }
 
     fn rename(&self, from: &Key, to: &Key, onto: Onto) -> Result<()> {
