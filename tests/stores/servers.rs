@@ -45,6 +45,9 @@ pub(crate) const WEBDAV: Kind = Kind {
     name: "WebDAV, rclone",
     // It shows each as another letter.
     no_bytes: CONTROL,
+    // It does not hold to conditions.
+    writes: Writes::Looking,
+    takes_big: true,
     // A folder that it must not remember it reads again for each name in it.
     many: 200,
     variable: Some("ZARRFS_TEST_WEBDAV"),

@@ -254,21 +254,6 @@ impl Remote {
         Path::parse(self.name(key)?).ok()
     }
 
-    /// Returns a key as an object that can be changed; `Invalid` or `IsADirectory` if no object can have its name.
-    fn target<'a>(&self, key: &'a Key) -> Result<Target<'a>> {
-        if key.is_root() {
-            return Err(Error::new(Kind::IsADirectory, key, "is a directory"));
-        }
-        let why = "cannot be the name of an object: only UTF-8 without control characters";
-        let path = self.path(key).ok_or_else(|| Error::invalid(key, why))?;
-        Ok(Target { key, path })
-    }
-
-    /// Returns a key on which it can be tried what the server does with conditions.
-    fn trial(&self) -> Result<Key> {
-        Key::new(writer::trial_name())
-    }
-
     /// Returns what is known of an object; nothing if there is none.
     fn object(&self, key: &Key) -> Result<Option<Meta>> {
         let Some(path) = self.path(key) else {

@@ -23,6 +23,7 @@ use object_store::PutResult;
 use object_store::UpdateVersion;
 use object_store::path::Path;
 
+use super::Remote;
 use super::address;
 use super::address::Address;
 use super::client::Client;
@@ -103,6 +104,23 @@ impl Lazy {
     /// Returns how many changes there were.
     pub(super) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
+    }
+}
+
+impl Remote {
+    /// Returns a key as an object that can be changed; `Invalid` or `IsADirectory` if no object can have its name.
+    pub(super) fn target<'a>(&self, key: &'a Key) -> Result<Target<'a>> {
+        if key.is_root() {
+            return Err(Error::new(Kind::IsADirectory, key, "is a directory"));
+        }
+        let why = "cannot be the name of an object: only UTF-8 without control characters";
+        let path = self.path(key).ok_or_else(|| Error::invalid(key, why))?;
+        Ok(Target { key, path })
+    }
+
+    /// Returns a key on which it can be tried what the server does with conditions.
+    pub(super) fn trial(&self) -> Result<Key> {
+        Key::new(trial_name())
     }
 }
 

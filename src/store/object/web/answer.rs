@@ -109,6 +109,11 @@ impl Answer {
         Some((span.trim(), size.trim().parse().ok()))
     }
 
+    /// Returns the ETag as it is spelled.
+    pub(super) fn tag(&self) -> Option<String> {
+        self.text("etag").map(|tag| tag.trim().to_string())
+    }
+
     /// Returns when the object was changed.
     fn modified(&self) -> Option<SystemTime> {
         httpdate::parse_http_date(self.text("last-modified")?).ok()

@@ -6,7 +6,9 @@
 //! such servers (S3 without permission to list) say so of missing keys.
 
 use std::sync::Arc;
+use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::UNIX_EPOCH;
@@ -25,12 +27,15 @@ use self::site::refused;
 use crate::error::Error;
 use crate::error::Kind;
 use crate::error::Result;
+use crate::store::Body;
 use crate::store::ByteRange;
+use crate::store::Condition;
 use crate::store::Key;
 use crate::store::Listing;
 use crate::store::Meta;
 use crate::store::Object;
 use crate::store::Reader;
+use crate::store::Stamp;
 use crate::store::Store;
 use crate::store::Version;
 
@@ -42,6 +47,7 @@ mod page;
 mod place;
 mod reader;
 mod site;
+mod writer;
 
 /// How names are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +73,9 @@ pub(super) struct Web {
     /// Whether an index page was seen to have a name that begins with a dot.
     shows_hidden: AtomicBool,
     freshness: Duration,
+    /// Whether the server holds to conditions, once that was tried.
+    honours: Mutex<Option<bool>>,
+    changes: AtomicU64,
 }
 
 /// What lies under a key.
@@ -155,6 +164,11 @@ impl Web {
     }
 
     async fn described(&self, key: &Key) -> Result<Found> {
+        Ok(self.described_with_tag(key).await?.0)
+    }
+
+    /// Asks about the object of a key; returns its ETag as well.
+    async fn described_with_tag(&self, key: &Key) -> Result<(Found, Option<String>)> {
         if !self.refuses_heads.load(Ordering::Relaxed) {
             let answer = self.site.ask(&Question::head(key)).await?;
             let tells = match answer.status {
@@ -164,7 +178,8 @@ impl Web {
                 _ => true,
             };
             if tells {
-                return self.found(key, &answer, answer.length()).await;
+                let found = self.found(key, &answer, answer.length()).await?;
+                return Ok((found, answer.tag()));
             }
         }
         let answer = self
@@ -179,7 +194,7 @@ impl Web {
             416 => answer.size_beside_range(),
             _ => answer.length(),
         };
-        self.found(key, &answer, size).await
+        Ok((self.found(key, &answer, size).await?, answer.tag()))
     }
 
     /// Returns what an answer says lies there, an object of `size` bytes if it is one.
@@ -253,6 +268,12 @@ impl Web {
                 "the server refuses a range that is there",
             )),
         }
+    }
+
+    /// Counts a change, also one that failed: whether it was made is not known.
+    fn changed<T>(&self, done: Result<T>) -> Result<T> {
+        self.changes.fetch_add(1, Ordering::Release);
+        done
     }
 
     /// Whether a folder is there that no redirection has told.
@@ -428,5 +449,31 @@ impl Store for Web {
 
     fn freshness(&self) -> Duration {
         self.freshness
+    }
+
+    fn epoch(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    fn stamp(&self, key: &Key) -> Result<Option<Stamp>> {
+        self.stamp_now(key)
+    }
+
+    /// Puts an object in one request. `ReadOnly` where the server takes no changes.
+    fn put(&self, key: &Key, body: Body<'_>, condition: &Condition) -> Result<Stamp> {
+        self.changed(self.put_now(key, body, condition))
+    }
+
+    fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
+        self.changed(self.erase_now(key, condition))
+    }
+
+    /// Removes a folder in which nothing was seen just before: WebDAV has no other way.
+    fn erase_folder(&self, prefix: &Key) -> Result<()> {
+        self.changed(self.erase_folder_now(prefix))
+    }
+
+    fn honours_conditions(&self) -> Result<bool> {
+        self.honours()
     }
 }

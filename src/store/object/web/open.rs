@@ -4,7 +4,9 @@
 //! good enough if a document is there, or a folder; what is not is told in one sentence.
 
 use std::sync::Arc;
+use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 use futures_util::future::join_all;
@@ -108,6 +110,8 @@ impl Web {
             redirects: AtomicBool::new(false),
             shows_hidden: AtomicBool::new(false),
             freshness: config.metadata_ttl,
+            honours: Mutex::default(),
+            changes: AtomicU64::new(0),
         })
     }
 

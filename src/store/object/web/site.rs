@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use http::HeaderValue;
+use object_store::PutPayload;
 use object_store::client::HttpClient;
 use object_store::client::HttpError;
 use object_store::client::HttpErrorKind;
@@ -64,6 +65,10 @@ pub(super) struct Question<'a> {
     pub(super) header: Option<(&'static str, String)>,
     /// XML that says more; mostly empty.
     pub(super) body: &'static str,
+    /// An object that is put.
+    pub(super) payload: Option<PutPayload>,
+    /// Whether to ask once only, whatever comes of it.
+    pub(super) once: bool,
 }
 
 impl<'a> Question<'a> {
@@ -75,6 +80,8 @@ impl<'a> Question<'a> {
             as_folder: false,
             header: None,
             body: "",
+            payload: None,
+            once: false,
         }
     }
 
@@ -138,6 +145,11 @@ impl Site {
             let value = HeaderValue::from_str(value);
             request = request.header(*name, value.map_err(|_| unaskable(question.key))?);
         }
+        if let Some(payload) = &question.payload {
+            let request = request.header("content-type", "application/octet-stream");
+            let request = request.body(HttpRequestBody::from(payload.clone()));
+            return request.map_err(|_| unaskable(question.key));
+        }
         if question.body.is_empty() {
             let request = request.body(HttpRequestBody::empty());
             return request.map_err(|_| unaskable(question.key));
@@ -156,7 +168,8 @@ impl Site {
             let answer = tokio::time::timeout_at(deadline, request).await;
             let answer = answer.map_err(|_| self.late(question.key))?;
             let pause = pause(attempt);
-            let is_last = attempt >= self.repeats || Instant::now() + pause >= deadline;
+            let is_last =
+                question.once || attempt >= self.repeats || Instant::now() + pause >= deadline;
             match answer {
                 Ok(response) if is_last || !passes(response.status().as_u16()) => {
                     return Ok(Answer::new(response, &self.place, question.key));
