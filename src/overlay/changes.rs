@@ -3,6 +3,7 @@
 //! Only what is whole counts: files that are being written are left for later. Nothing is changed here.
 
 use std::collections::BTreeMap;
+use std::collections::HashSet;
 
 use rustix::fs::FileType;
 
@@ -150,14 +151,10 @@ impl Shared {
 
     /// Adds the store's keys that a whiteout hides.
     fn hidden_changes(&self, at: &Key, keys: &mut BTreeMap<Key, Change>) -> Result<()> {
-        let whiteouts = lock(&self.state).records.whiteouts(&Key::root());
-        let is_moved = |key: &Key| {
-            let mut places = whiteouts.iter().filter_map(|(_, of)| of.as_ref());
-            places.any(|of| key.below(of).is_some())
-        };
+        let moved = self.moved();
+        let is_moved = |key: &Key| moved.iter().any(|of| key.below(of).is_some());
         for key in stored_below(&*self.lower, at)? {
-            let shown = self.lower_key(&key);
-            if shown.is_some() || keys.contains_key(&key) || self.upper.stat(&key)?.is_some() {
+            if keys.contains_key(&key) || self.shows_file(&key)? {
                 continue;
             }
             let held = match self.known(&key) {
@@ -172,17 +169,47 @@ impl Shared {
         Ok(())
     }
 
+    /// Returns what of the store shows under another name.
+    fn moved(&self) -> Vec<Key> {
+        let whiteouts = lock(&self.state).records.whiteouts(&Key::root());
+        whiteouts.into_iter().filter_map(|(_, of)| of).collect()
+    }
+
+    /// Whether something that a key can hold is shown there.
+    fn shows_file(&self, key: &Key) -> Result<bool> {
+        if let Some(stat) = self.upper.stat(key)? {
+            return Ok(self.meta(key, &stat).kind == EntryKind::File);
+        }
+        match self.lower_key(key) {
+            None => Ok(false),
+            Some(lower) if lower == *key => Ok(true),
+            Some(lower) => {
+                let meta = self.lower.head(&lower)?;
+                Ok(meta.is_some_and(|meta| meta.kind == EntryKind::File))
+            }
+        }
+    }
+
     /// Adds the keys that show what the store has under others.
     fn moved_changes(&self, at: &Key, of: &Key, keys: &mut BTreeMap<Key, Change>) -> Result<()> {
+        let moved = self.moved();
+        let is_moved = |key: &Key| moved.iter().any(|of| key.below(of).is_some());
         for from in stored_below(&*self.lower, of)? {
             let Some(rest) = from.below(of) else { continue };
             let key = joined(at, &rest);
+            // It was renamed, and back.
+            if key == from {
+                continue;
+            }
             if self.lower_key(&key).as_ref() != Some(&from) || self.upper.stat(&key)?.is_some() {
                 continue;
             }
             let held = match self.known(&key) {
                 Some(held) => held.version,
-                None => self.lower.version(&key)?,
+                // What it holds now shows under its new name.
+                None if is_moved(&key) => self.lower.version(&key)?,
+                // There was nothing that would have been hidden.
+                None => None,
             };
             let change = Change {
                 key: key.clone(),
@@ -197,35 +224,40 @@ impl Shared {
 
 /// Returns the keys of all objects at and below a prefix of a store.
 pub(super) fn stored_below(store: &dyn Store, prefix: &Key) -> Result<Vec<Key>> {
-    Ok(walk(store, prefix)?.0)
+    match store.head(prefix)? {
+        Some(meta) if meta.kind != EntryKind::Directory => Ok(vec![prefix.clone()]),
+        _ => Ok(walk(store, prefix)?.0),
+    }
 }
 
-/// Returns the objects at and below a prefix of a store, and its folders, outer ones first.
-pub(super) fn walk(store: &dyn Store, prefix: &Key) -> Result<(Vec<Key>, Vec<Key>)> {
-    let mut objects = Vec::new();
-    match store.head(prefix)? {
-        None => return Ok((objects, Vec::new())),
-        Some(meta) if meta.kind != EntryKind::Directory => {
-            return Ok((vec![prefix.clone()], Vec::new()));
-        }
-        Some(_) => {}
-    }
-    let mut folders = vec![prefix.clone()];
-    let mut place = 0;
-    while let Some(folder) = folders.get(place).cloned() {
-        place += 1;
+/// Returns a folder of a store and all below it, each before those in it.
+pub(super) fn stored_folders(store: &dyn Store, prefix: &Key) -> Result<Vec<Key>> {
+    Ok(walk(store, prefix)?.1)
+}
+
+/// Returns the objects below a prefix, and the folders that they are in.
+fn walk(store: &dyn Store, prefix: &Key) -> Result<(Vec<Key>, Vec<Key>)> {
+    let (mut objects, mut seen) = (Vec::new(), Vec::new());
+    let mut folders = match store.head(prefix)? {
+        Some(meta) if meta.kind == EntryKind::Directory => vec![prefix.clone()],
+        _ => Vec::new(),
+    };
+    while let Some(folder) = folders.pop() {
         let mut names = match store.list(&folder) {
             Err(error) if matches!(error.kind(), Kind::NotFound | Kind::NotADirectory) => continue,
             names => names?,
         };
+        // A listing of a folder that changes may have a name twice.
+        let mut within = HashSet::new();
         while let Some(name) = names.next()? {
             let key = folder.child(&name.name)?;
             match name.kind {
-                EntryKind::Directory => folders.push(key),
+                EntryKind::Directory if within.insert(key.clone()) => folders.push(key),
                 EntryKind::File => objects.push(key),
                 _ => {}
             }
         }
+        seen.push(folder);
     }
-    Ok((objects, folders))
+    Ok((objects, seen))
 }

@@ -4,6 +4,7 @@
 //! each change is made on the condition that the store still holds what it held. A commit that was cut is run
 //! again: what the store has already is seen by its content, not done twice and not taken for somebody else's.
 
+use std::collections::HashSet;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -19,9 +20,11 @@ use super::Shared;
 use super::changes::Change;
 use super::changes::Changes;
 use super::changes::What;
-use super::changes::walk;
+use super::changes::stored_below;
+use super::changes::stored_folders;
 use super::journal::Record;
 use super::lock;
+use super::records::joined;
 use super::upper::failed;
 use crate::error::Error;
 use crate::error::Kind;
@@ -108,8 +111,10 @@ impl Shared {
         if config.dry_run || !outcome.conflicts.is_empty() {
             return Ok(outcome);
         }
-        self.carry_out(steps, config.force, progress)?;
-        self.clean(paths)?;
+        outcome.conflicts = self.carry_out(steps, config.force, progress)?;
+        if outcome.conflicts.is_empty() {
+            self.clean(paths)?;
+        }
         Ok(outcome)
     }
 }
@@ -177,21 +182,42 @@ impl Shared {
             });
         let fetch = |(key, from)| self.fetch(&key, &from);
         let done = side_by_side(moved.collect(), &fetch);
-        done.into_iter().collect()
+        done.into_iter().collect::<Result<()>>()?;
+        let _names = lock(&self.names);
+        for path in paths {
+            self.keep_moved_folders(path)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the folders that were renamed in the store in the upper folder: those without a key stay there.
+    fn keep_moved_folders(&self, path: &Key) -> Result<()> {
+        let whiteouts = lock(&self.state).records.whiteouts(path);
+        for (at, of) in whiteouts {
+            let Some(of) = of.filter(|of| *of != at) else {
+                continue;
+            };
+            for from in stored_folders(&*self.lower, &of)? {
+                let key = from.below(&of).map(|rest| joined(&at, &rest));
+                let Some(key) = key.filter(|key| self.lower_key(key).as_ref() == Some(&from))
+                else {
+                    continue;
+                };
+                if self.upper.stat(&key)?.is_none() {
+                    self.make_parents(&key)?;
+                    self.copy_folder(&key)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn fetch(self: &Arc<Self>, key: &Key, from: &Key) -> Result<()> {
         let live = self.open_live(key)?;
         let version = Reader::meta(&*live)?.version;
         let _names = lock(&self.names);
-        let mut records: Vec<Record> = self.hold(key, false)?.into_iter().collect();
-        if self.known(from).is_none() && self.lower_key(from).as_ref() != Some(from) {
-            records.push(Record::Held {
-                key: from.clone(),
-                version: Some(version),
-                same: false,
-            });
-        }
+        let mut records: Vec<Record> = self.hold(key)?.into_iter().collect();
+        records.extend(self.hold_moved(from, version));
         self.note(records)?;
         self.copy_up(key)
     }
@@ -260,13 +286,22 @@ impl Shared {
         Some(why.to_string())
     }
 
-    /// Makes the changes, phase by phase.
-    fn carry_out(&self, steps: Vec<Step>, force: bool, progress: &Progress) -> Result<()> {
+    /// Makes the changes, phase by phase; returns what somebody else changed since it was looked at.
+    fn carry_out(
+        &self,
+        steps: Vec<Step>,
+        force: bool,
+        progress: &Progress,
+    ) -> Result<Vec<(Key, String)>> {
         let total = steps.len();
         let done = AtomicUsize::new(0);
         let (mut puts, erases): (Vec<Step>, Vec<Step>) = steps
             .into_iter()
             .partition(|step| step.change.what != What::Erase);
+        let (erases, late) = self.make_way(&puts, erases, force)?;
+        if !late.is_empty() {
+            return Ok(late);
+        }
         puts.sort_by_key(|step| phase(&step.change.key));
         let mut phases: Vec<Vec<Step>> = Vec::new();
         let mut last = None;
@@ -285,13 +320,69 @@ impl Shared {
             .partition(|step| phase(&step.change.key).0 > 0);
         phases.extend([documents, chunks]);
         for phase in phases {
-            let step = |step: Step| {
-                self.take(&step, force)?;
+            let late = self.take_all(phase, force, &|| {
                 progress(done.fetch_add(1, Ordering::Relaxed) + 1, total);
-                Ok(())
-            };
-            let results: Vec<Result<()>> = side_by_side(phase, &step);
-            results.into_iter().collect::<Result<()>>()?;
+            })?;
+            if !late.is_empty() {
+                return Ok(late);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// Makes changes in any order; returns what somebody else changed since it was looked at.
+    fn take_all(
+        &self,
+        steps: Vec<Step>,
+        force: bool,
+        done: &(dyn Fn() + Sync),
+    ) -> Result<Vec<(Key, String)>> {
+        let take = |step: Step| {
+            let taken = self.take(&step, force);
+            done();
+            (step.change.key, taken)
+        };
+        let mut late = Vec::new();
+        for (key, taken) in side_by_side(steps, &take) {
+            match taken {
+                Err(error) if error.kind() == Kind::Changed => {
+                    late.push((key, "was changed by somebody else just now".to_string()));
+                }
+                taken => taken?,
+            }
+        }
+        Ok(late)
+    }
+
+    /// Removes first what stands where something is put: a file where a folder comes, and the other way round.
+    /// Returns what is left to remove, and what somebody else changed.
+    fn make_way(
+        &self,
+        puts: &[Step],
+        erases: Vec<Step>,
+        force: bool,
+    ) -> Result<(Vec<Step>, Vec<(Key, String)>)> {
+        let keys: HashSet<&Key> = puts.iter().map(|step| &step.change.key).collect();
+        let above = |key: &Key| std::iter::successors(key.parent(), Key::parent);
+        let folders: HashSet<Key> = keys.iter().flat_map(|key| above(key)).collect();
+        let stands = |step: &Step| {
+            let key = &step.change.key;
+            folders.contains(key) || above(key).any(|folder| keys.contains(&folder))
+        };
+        let (first, later) = erases.into_iter().partition(stands);
+        let late = self.take_all(first, force, &|| {})?;
+        for key in keys {
+            if self.lower_key(key).as_ref() != Some(key) {
+                self.erase_folders(key)?;
+            }
+        }
+        Ok((later, late))
+    }
+
+    /// Removes the store's folders at a path and below that hold nothing.
+    fn erase_folders(&self, at: &Key) -> Result<()> {
+        for folder in stored_folders(&*self.lower, at)?.iter().rev() {
+            self.lower.erase_folder(folder)?;
         }
         Ok(())
     }
@@ -362,12 +453,12 @@ impl Shared {
         let whiteouts = lock(&self.state).records.whiteouts(path);
         let mut shown = Vec::new();
         for (at, _) in whiteouts.iter().rev() {
-            let (objects, folders) = walk(&*self.lower, at)?;
-            let is_sent = |key: &Key| self.known(key).is_some_and(|held| held.sent);
-            if objects.iter().all(is_sent) {
-                for folder in folders.iter().rev() {
-                    self.lower.erase_folder(folder)?;
-                }
+            let mut hides = false;
+            for key in stored_below(&*self.lower, at)? {
+                hides |= !self.known(&key).is_some_and(|held| held.sent);
+            }
+            if !hides {
+                self.erase_folders(at)?;
                 shown.push(Record::Show(at.clone()));
             }
         }

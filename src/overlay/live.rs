@@ -50,8 +50,8 @@ struct Body {
     is_born: bool,
     /// Something was written since the last flush.
     is_dirty: bool,
-    /// What the store held when the file was opened.
-    held: Option<Version>,
+    /// Which key of the store it showed when it was opened, and what the store held there.
+    held: Option<(Key, Version)>,
 }
 
 #[derive(Clone)]
@@ -85,10 +85,16 @@ impl Shared {
             Some(Found::Lower(lower, meta)) => {
                 let reader = self.lower.open_known(&lower, &meta)?;
                 let held = reader.meta()?.version;
-                (Source::Lower(reader), Some(held))
+                (Source::Lower(reader), Some((lower, held)))
             }
         };
-        Ok(self.enlist(key, Live::new(self, key, source, held)))
+        let live = Live::new(self, key, source, held);
+        if lock(&self.state).records.is_born(key) {
+            // Whoever made it could not finish it.
+            let mut body = live.body();
+            (body.is_born, body.is_dirty) = (true, true);
+        }
+        Ok(self.enlist(key, live))
     }
 
     fn open_native(&self, key: &Key) -> Result<Source> {
@@ -144,7 +150,7 @@ impl Shared {
 }
 
 impl Live {
-    fn new(shared: &Arc<Shared>, key: &Key, source: Source, held: Option<Version>) -> Live {
+    fn new(shared: &Arc<Shared>, key: &Key, source: Source, held: Option<(Key, Version)>) -> Live {
         Live {
             shared: shared.clone(),
             body: Mutex::new(Body {
@@ -179,7 +185,8 @@ impl Live {
 
     /// Says that the store has its content now, under this version.
     pub(super) fn was_sent(&self, version: Option<Version>) {
-        self.body().held = version;
+        let mut body = self.body();
+        body.held = body.key.clone().zip(version);
     }
 
     /// Gives it another key.
@@ -264,21 +271,30 @@ impl Live {
         Ok(())
     }
 
-    /// Returns the record of what the store held, if something new is to be said.
-    fn held(&self, key: &Key, body: &Body) -> Result<Option<Record>> {
+    /// Returns the records of what the store held, as far as something new is to be said.
+    fn held(&self, key: &Key, body: &Body) -> Result<Vec<Record>> {
+        let mut records = Vec::new();
+        let mut same = !body.is_dirty;
+        let mut shown = None;
+        match &body.held {
+            Some((from, version)) if from == key => shown = Some(*version),
+            // What was renamed is another content for its new key, and the old one goes with it.
+            Some((from, version)) => {
+                same = false;
+                records.extend(self.shared.hold_moved(from, *version));
+            }
+            None => {}
+        }
         let known = lock(&self.shared.state).records.held(key);
-        let same = !body.is_dirty;
         let version = match known {
-            Some(known) if known.same == same || same => return Ok(None),
+            Some(known) if known.same == same || same => return Ok(records),
             Some(known) => known.version,
-            None if body.held.is_some() => body.held,
+            None if shown.is_some() => shown,
             None => self.shared.lower.version(key)?,
         };
-        Ok(Some(Record::Held {
-            key: key.clone(),
-            version,
-            same,
-        }))
+        let key = key.clone();
+        records.push(Record::Held { key, version, same });
+        Ok(records)
     }
 
     /// Gives what was written its key, if something was. The names must be locked.
@@ -312,7 +328,7 @@ impl Live {
                 // It is changed in place: that has to be known before.
                 if let Some(key) = body.key.clone() {
                     let held = self.held(&key, body)?;
-                    self.shared.note(held.into_iter().collect())?;
+                    self.shared.note(held)?;
                 }
             }
         }

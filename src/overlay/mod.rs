@@ -25,10 +25,12 @@ use rustix::fs::Stat as Native;
 use crate::error::Error;
 use crate::error::Kind;
 use crate::error::Result;
+use crate::store::EntryKind;
 use crate::store::Key;
 use crate::store::Meta;
 use crate::store::Store;
 use crate::store::StoreConfig;
+use crate::store::Version;
 use crate::store::local::Local;
 use crate::store::tree::Change;
 use crate::store::tree::Time;
@@ -246,17 +248,31 @@ impl Shared {
         lock(&self.state).live.get(key)?.upgrade()
     }
 
-    /// Returns the record of what the store held at a key, if there is none yet.
-    fn hold(&self, key: &Key, same: bool) -> Result<Option<Record>> {
-        if lock(&self.state).records.held(key).is_some() {
-            return Ok(None);
-        }
-        let version = self.lower.version(key)?;
+    /// Returns the record of what the store held at a key whose content is about to be another, if there is none
+    /// that says so.
+    fn hold(&self, key: &Key) -> Result<Option<Record>> {
+        let known = lock(&self.state).records.held(key);
+        let version = match known {
+            Some(known) if !known.same => return Ok(None),
+            Some(known) => known.version,
+            None => self.lower.version(key)?,
+        };
         Ok(Some(Record::Held {
             key: key.clone(),
             version,
-            same,
+            same: false,
         }))
+    }
+
+    /// Returns the record that the store held this under a key which now shows under another name.
+    fn hold_moved(&self, from: &Key, version: Version) -> Option<Record> {
+        let state = lock(&self.state);
+        let is_hidden = state.records.lower(from).as_ref() != Some(from);
+        (is_hidden && state.records.held(from).is_none()).then(|| Record::Held {
+            key: from.clone(),
+            version: Some(version),
+            same: false,
+        })
     }
 
     /// Makes the upper folder's folders above a key, with the attributes that they have in the store.
@@ -273,7 +289,14 @@ impl Shared {
 
     /// Makes a folder of the store in the upper folder.
     fn copy_folder(&self, key: &Key) -> Result<()> {
-        let modified = self.find_lower(key)?.map(|(_, meta)| meta.modified);
+        let stored = self.find_lower(key)?;
+        if stored
+            .as_ref()
+            .is_some_and(|(_, meta)| meta.kind != EntryKind::Directory)
+        {
+            return Err(wrong_kind(key, false));
+        }
+        let modified = stored.map(|(_, meta)| meta.modified);
         let made = || -> rustix::io::Result<()> {
             let (folder, name) = self.upper.parent(key)?;
             match rustix::fs::mkdirat(&folder, name, rustix::fs::Mode::from(0o755)) {

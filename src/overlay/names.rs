@@ -285,7 +285,7 @@ impl Overlay {
         if let Some(parent) = path.parent() {
             self.0.find_lower(&parent)?;
         }
-        self.0.hold(path, false)
+        self.0.hold(path)
     }
 
     /// Makes something that holds no bytes.

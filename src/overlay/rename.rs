@@ -77,8 +77,12 @@ impl Shared {
         // A folder or file of the upper folder may have been made by that.
         let native = self.upper.stat(from)?.is_some();
         self.make_parents(to)?;
-        let mut records = self.held_by_rename(from, to, native)?;
+        let mut records = self.held_by_rename(from, to)?;
         let moves = self.whiteouts_of_rename(from, to)?;
+        if lock(&self.state).records.is_born(to) {
+            // What was being written there has no name any more.
+            records.push(Record::Whole(to.clone()));
+        }
         let replaces = !native && self.upper.stat(to)?.is_some();
         let is_one_step = moves.is_empty() && !replaces;
         records.extend(moves);
@@ -107,10 +111,12 @@ impl Shared {
         (old, new): (&Found, Option<&Found>),
         onto: Onto,
     ) -> Result<bool> {
-        if from == to {
-            return Ok(onto != Onto::Nothing);
+        if from == to && onto != Onto::Nothing {
+            return Ok(true);
         }
-        if to.below(from).is_some() || (onto == Onto::Exchange && from.below(to).is_some()) {
+        if (from != to && to.below(from).is_some())
+            || (onto == Onto::Exchange && from.below(to).is_some())
+        {
             return Err(Error::invalid(to, "lies in what is renamed"));
         }
         let Some(new) = new else {
@@ -145,12 +151,13 @@ impl Shared {
     }
 
     /// Returns the records of what the store holds where files will be from now on.
-    fn held_by_rename(&self, from: &Key, to: &Key, native: bool) -> Result<Vec<Record>> {
+    fn held_by_rename(&self, from: &Key, to: &Key) -> Result<Vec<Record>> {
         let mut records = Vec::new();
+        let is_folder = self.is_folder_anywhere(from)?;
         for key in [from, to] {
             let stored = self.find_lower(key)?;
             let is_file = |(_, meta): &(Key, Meta)| meta.kind != EntryKind::Directory;
-            if stored.map_or(native && key == to, |stored| is_file(&stored)) {
+            if stored.map_or(!is_folder && key == to, |stored| is_file(&stored)) {
                 records.extend(self.hold_file(key)?);
             }
         }
@@ -169,7 +176,7 @@ impl Shared {
         let is_folder = |mode| FileType::from_raw_mode(mode) == FileType::Directory;
         match stat.is_some_and(|stat| is_folder(stat.st_mode)) {
             true => Ok(None),
-            false => self.hold(key, false),
+            false => self.hold(key),
         }
     }
 
@@ -210,7 +217,10 @@ impl Shared {
     /// Gives two files or folders of the upper folder each other's name.
     fn exchange(self: &Arc<Self>, from: &Key, to: &Key) -> Result<()> {
         for key in [from, to] {
-            if self.find_lower(key)?.is_some() && self.is_folder_anywhere(key)? {
+            let hides = lock(&self.state).records.whiteouts(key);
+            let holds = hides.iter().any(|(below, _)| below != key);
+            let is_stored = self.find_lower(key)?.is_some();
+            if (is_stored || holds) && self.is_folder_anywhere(key)? {
                 let why = "folders of the store cannot be exchanged";
                 return Err(Error::invalid(key, why));
             }
@@ -221,8 +231,15 @@ impl Shared {
                 live.settle()?;
             }
         }
-        let mut records = self.held_by_rename(from, to, true)?;
-        records.extend(self.held_by_rename(to, from, true)?);
+        let mut records = self.held_by_rename(from, to)?;
+        records.extend(self.held_by_rename(to, from)?);
+        for key in [from, to] {
+            if self.find_lower(key)?.is_some() {
+                // A folder may be there from now on.
+                let (key, of) = (key.clone(), None);
+                records.push(Record::White { key, of });
+            }
+        }
         self.note(records)?;
         rename_native(&self.upper, from, to, RenameFlags::EXCHANGE)
             .map_err(|error| failed(from, error))?;

@@ -8,6 +8,7 @@ use rustix::fs::FileType;
 
 use super::Found;
 use super::Overlay;
+use super::journal::Record;
 use super::listing;
 use super::lock;
 use super::upper::failed;
@@ -61,9 +62,10 @@ impl Overlay {
 
     /// Returns which key of the store has the object at `key`, if the store and not the upper folder has it.
     fn below(&self, key: &Key) -> Result<Option<Key>> {
-        match self.0.upper.stat(key)? {
-            Some(_) => Ok(None),
-            None => Ok(self.0.lower_key(key)),
+        let is_written = self.0.live(key).is_some_and(|live| live.is_pending());
+        match is_written || self.0.upper.stat(key)?.is_some() {
+            true => Ok(None),
+            false => Ok(self.0.lower_key(key)),
         }
     }
 }
@@ -235,9 +237,13 @@ impl super::Shared {
     }
 
     fn give_key(&self, key: &Key, pending: &str) -> Result<()> {
-        let held = self.hold(key, false)?;
+        let mut records: Vec<Record> = self.hold(key)?.into_iter().collect();
+        if lock(&self.state).records.is_born(key) {
+            // What was being written there has no name any more.
+            records.push(Record::Whole(key.clone()));
+        }
         self.make_parents(key)?;
-        self.note(held.into_iter().collect())?;
+        self.note(records)?;
         self.upper
             .publish(pending, key)
             .map_err(|error| failed(key, error))
@@ -245,11 +251,13 @@ impl super::Shared {
 
     /// Removes a file's name. The names must be locked.
     pub(super) fn remove_name(&self, key: &Key) -> Result<()> {
-        use super::journal::Record;
         let upper = self.upper.stat(key)?;
         let mut records = Vec::new();
-        if self.find_lower(key)?.is_some() {
-            records.extend(self.hold(key, false)?);
+        if let Some((stored, meta)) = self.find_lower(key)? {
+            records.extend(self.hold(key)?);
+            if stored != *key && upper.is_none() {
+                records.extend(self.hold_moved(&stored, meta.version));
+            }
             let (key, of) = (key.clone(), None);
             records.push(Record::White { key, of });
         }
@@ -268,7 +276,6 @@ impl super::Shared {
 
     /// Forgets a file that was made and is gone again: the store never had it.
     pub(super) fn forget_new(&self, key: &Key) -> Result<()> {
-        use super::journal::Record;
         let state = lock(&self.state);
         let mut records = Vec::new();
         if state.records.is_born(key) {

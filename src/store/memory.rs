@@ -162,6 +162,10 @@ impl Store for Memory {
         Ok(Some(describe(kind, size, version)))
     }
 
+    fn version(&self, key: &Key) -> Result<Option<Version>> {
+        Ok(self.find(key).map(|(_, version)| version))
+    }
+
     fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
         let (bytes, version) = self.find(key).ok_or_else(|| Error::not_found(key))?;
         Ok(Arc::new(OpenObject { bytes, version }))

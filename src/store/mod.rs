@@ -323,7 +323,9 @@ pub trait Store: Send + Sync {
 
     /// Returns the version of an object; nothing if the key is missing or is a prefix only.
     fn version(&self, key: &Key) -> Result<Option<Version>> {
-        Ok(self.head(key)?.map(|meta| meta.version))
+        let meta = self.head(key)?;
+        let object = meta.filter(|meta| meta.kind != EntryKind::Directory);
+        Ok(object.map(|meta| meta.version))
     }
 
     /// Opens an object for reading piece by piece; `NotFound` if it is missing.

@@ -1,0 +1,152 @@
+//! Commits where each call of the store fails once, in turn: run again, they end in the same store.
+
+use std::sync::Arc;
+
+use zarrfs::overlay::commit::CommitConfig;
+use zarrfs::overlay::commit::Outcome;
+
+use crate::hooked::Hooked;
+use crate::hooked::Trap;
+use crate::plain::Shown;
+use crate::plain::Tree;
+use crate::random::assert_same;
+use crate::stage::Lower;
+use crate::stage::Stage;
+use crate::stage::shown;
+use crate::steps::Step;
+
+const HELD: [(&str, &[u8]); 9] = [
+    ("changed/zarr.json", b"{}"),
+    ("changed/c/0", b"old"),
+    ("changed/c/1", b"stays"),
+    ("gone/zarr.json", b"{}"),
+    ("gone/c/0", b"1"),
+    ("moved/zarr.json", b"{}"),
+    ("moved/c/0", b"2"),
+    ("file", b"3"),
+    ("folder/x", b"4"),
+];
+
+/// Returns a stage with every kind of change.
+fn changed(lower: Lower, trap: &Arc<Trap>) -> Stage {
+    let plain = Stage::new(lower, &HELD);
+    let (folder, inner) = (crate::stage::folder(), plain.lower.clone());
+    let hook = trap.clone();
+    let mut stage = Stage::over(folder, Arc::new(Hooked { inner, hook }));
+    stage.keep(plain);
+    let path = |text: &str| text.to_string();
+    stage.write("changed/c/0", b"new");
+    stage.write("changed/zarr.json", b"{\"new\": 1}");
+    for step in [
+        Step::MakeFolder(path("made")),
+        Step::Unlink(path("gone/c/0")),
+        Step::RemoveFolder(path("gone/c")),
+        Step::Unlink(path("gone/zarr.json")),
+        Step::RemoveFolder(path("gone")),
+        Step::Rename(path("moved"), path("here")),
+        Step::Unlink(path("file")),
+        Step::MakeFolder(path("file")),
+        Step::Unlink(path("folder/x")),
+        Step::RemoveFolder(path("folder")),
+    ] {
+        stage.take(&step).unwrap();
+    }
+    for name in ["made/zarr.json", "made/0", "file/y", "folder", "here/c/1"] {
+        stage.write(name, name.as_bytes());
+    }
+    stage
+}
+
+fn commit(stage: &Stage) -> zarrfs::error::Result<Outcome> {
+    stage.overlay().commit(CommitConfig::default(), &|_, _| {})
+}
+
+fn files(tree: Tree) -> Tree {
+    let files = tree.into_iter();
+    files.filter(|(_, shown)| *shown != Shown::Folder).collect()
+}
+
+/// Has each call of a commit fail, and commits again; returns how many calls there were.
+fn each_call_fails(lower: Lower, is_late: bool, again: &dyn Fn(&mut Stage)) -> i64 {
+    for calls in 1.. {
+        let trap = Arc::new(Trap::new(is_late));
+        let mut stage = changed(lower, &trap);
+        let wanted = stage.shown();
+        trap.set(calls);
+        let first = commit(&stage);
+        let has_sprung = trap.has_sprung();
+        trap.set(i64::MAX);
+        assert_eq!(first.is_err(), has_sprung, "call {calls}: {first:?}");
+        assert_same(&stage.shown(), &wanted);
+        again(&mut stage);
+        assert_same(&stage.shown(), &wanted);
+        let second = commit(&stage).unwrap();
+        assert_eq!(second.conflicts, [], "call {calls}");
+        assert_same(&stage.shown(), &wanted);
+        assert_same(&files(shown(&*stage.lower, false)), &files(wanted));
+        assert_eq!(stage.overlay().changes().unwrap().keys, []);
+        if !has_sprung {
+            return calls;
+        }
+    }
+    0
+}
+
+#[test]
+fn a_commit_with_a_call_that_fails_is_run_again() {
+    for lower in [Lower::Memory, Lower::Local] {
+        assert!(each_call_fails(lower, false, &|_| {}) > 50);
+        each_call_fails(lower, false, &|stage| stage.remount());
+    }
+}
+
+#[test]
+fn a_commit_whose_answer_is_lost_is_run_again() {
+    for lower in [Lower::Memory, Lower::Local] {
+        assert!(each_call_fails(lower, true, &|_| {}) > 20);
+        each_call_fails(lower, true, &|stage| stage.remount());
+    }
+}
+
+/// Metadata comes after the chunks that it names, and goes before them.
+#[test]
+fn nothing_in_the_store_names_what_is_not_there() {
+    use std::sync::Mutex;
+    use zarrfs::store::Key;
+
+    #[derive(Default)]
+    struct Order(Mutex<Vec<String>>);
+    impl crate::hooked::Hook for Order {
+        fn before(&self, call: &str, key: &Key) -> zarrfs::error::Result<()> {
+            if ["put", "erase"].contains(&call) {
+                self.0.lock().unwrap().push(format!("{call} {key}"));
+            }
+            Ok(())
+        }
+    }
+    let plain = Stage::new(Lower::Memory, &HELD);
+    let (hook, inner) = (Arc::new(Order::default()), plain.lower.clone());
+    let lower = Hooked {
+        inner,
+        hook: hook.clone(),
+    };
+    let mut stage = Stage::over(crate::stage::folder(), Arc::new(lower));
+    let path = |text: &str| text.to_string();
+    stage
+        .take(&Step::Rename(path("gone"), path("made")))
+        .unwrap();
+    stage.write("made/c/5", b"5");
+    stage.write("zarr.json", b"{}");
+    commit(&stage).unwrap();
+    let order = hook.0.lock().unwrap().clone();
+    let place = |text: &str| order.iter().position(|found| found == text).unwrap();
+    for (before, after) in [
+        ("put made/c/0", "put made/zarr.json"),
+        ("put made/c/5", "put made/zarr.json"),
+        ("put made/zarr.json", "put zarr.json"),
+        ("put zarr.json", "erase gone/zarr.json"),
+        ("erase gone/zarr.json", "erase gone/c/0"),
+    ] {
+        assert!(place(before) < place(after), "{order:?}");
+    }
+}

@@ -1,0 +1,282 @@
+//! Somebody else writes to the store between a change and its commit: it is told, and theirs is kept.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+
+use zarrfs::error::Kind;
+use zarrfs::error::Result;
+use zarrfs::overlay::commit::CommitConfig;
+use zarrfs::overlay::commit::Outcome;
+use zarrfs::store::Body;
+use zarrfs::store::Condition;
+use zarrfs::store::Key;
+use zarrfs::store::Store;
+
+use crate::hooked::Hook;
+use crate::hooked::Hooked;
+use crate::plain::Shown;
+use crate::plain::Tree;
+use crate::random::assert_same;
+use crate::stage::Lower;
+use crate::stage::Stage;
+use crate::stage::key;
+use crate::stage::shown;
+use crate::steps::Step;
+
+const KINDS: [Lower; 2] = [Lower::Memory, Lower::Local];
+
+const HELD: [(&str, &[u8]); 5] = [
+    ("a/0", b"zero"),
+    ("a/1", b"one"),
+    ("b/0", b"bzero"),
+    ("b/1", b"bone"),
+    ("z", b"zet"),
+];
+
+fn path(text: &str) -> String {
+    text.to_string()
+}
+
+fn put(store: &dyn Store, at: &str, bytes: &[u8]) {
+    let body = Body::Bytes(bytes);
+    store.put(&key(at), body, &Condition::Any).unwrap();
+}
+
+fn erase(store: &dyn Store, at: &str) {
+    store.erase(&key(at), &Condition::Any).unwrap();
+}
+
+fn commit(stage: &Stage, force: bool) -> Result<Outcome> {
+    let config = CommitConfig {
+        force,
+        ..CommitConfig::default()
+    };
+    stage.overlay().commit(config, &|_, _| {})
+}
+
+fn conflicts(outcome: &Outcome) -> Vec<String> {
+    let conflicts = outcome.conflicts.iter();
+    conflicts.map(|(key, _)| key.to_string()).collect()
+}
+
+fn files(tree: Tree) -> Tree {
+    let files = tree.into_iter();
+    files.filter(|(_, shown)| *shown != Shown::Folder).collect()
+}
+
+/// Has `ours` and then `theirs` happen: the commit names `expected`, and leaves the store as it is; forced, the
+/// store becomes what the mount shows.
+fn clash(ours: &[Step], theirs: &dyn Fn(&dyn Store), expected: &[&str]) {
+    for kind in KINDS {
+        let mut stage = Stage::new(kind, &HELD);
+        for step in ours {
+            stage.take(step).unwrap();
+        }
+        stage.write("z", b"ours too");
+        stage.flush_all();
+        theirs(&*stage.lower);
+        let wanted = stage.shown();
+        let before = shown(&*stage.lower, false);
+        for dry_run in [true, false] {
+            let force = false;
+            let config = CommitConfig { dry_run, force };
+            let outcome = stage.overlay().commit(config, &|_, _| {}).unwrap();
+            assert_eq!(conflicts(&outcome), expected, "{kind:?}, {ours:?}");
+            if dry_run || !expected.is_empty() {
+                assert_same(&shown(&*stage.lower, false), &before);
+            }
+            assert_same(&stage.shown(), &wanted);
+        }
+        stage.remount();
+        assert_eq!(conflicts(&commit(&stage, false).unwrap()), expected);
+        assert_eq!(conflicts(&commit(&stage, true).unwrap()), [""; 0]);
+        assert_same(&files(stage.shown()), &files(wanted.clone()));
+        assert_same(&files(shown(&*stage.lower, false)), &files(wanted));
+        assert_eq!(stage.overlay().changes().unwrap().keys, []);
+    }
+}
+
+fn write(at: &str) -> [Step; 2] {
+    [Step::Open(path(at), 0, true), Step::Write(0, 0, 3, b'o')]
+}
+
+fn create(at: &str) -> [Step; 2] {
+    [Step::Create(path(at), 0), Step::Write(0, 0, 3, b'o')]
+}
+
+#[test]
+fn a_key_that_somebody_changed() {
+    let theirs = |store: &dyn Store| put(store, "a/0", b"theirs");
+    clash(&write("a/0"), &theirs, &["a/0"]);
+    clash(&[Step::Unlink(path("a/0"))], &theirs, &["a/0"]);
+    clash(&[Step::Rename(path("a/1"), path("a/0"))], &theirs, &["a/0"]);
+    let over = [Step::Unlink(path("a/0")), create("a/0")[0].clone()];
+    clash(&over, &theirs, &["a/0"]);
+}
+
+#[test]
+fn a_key_that_somebody_removed() {
+    clash(&write("a/0"), &|store| erase(store, "a/0"), &["a/0"]);
+}
+
+#[test]
+fn a_key_that_somebody_made() {
+    let theirs = |store: &dyn Store| put(store, "a/2", b"theirs");
+    clash(&create("a/2"), &theirs, &["a/2"]);
+    clash(&[Step::Rename(path("b/0"), path("a/2"))], &theirs, &["a/2"]);
+    clash(&[Step::Link(path("b/0"), path("a/2"))], &theirs, &["a/2"]);
+}
+
+#[test]
+fn a_key_that_somebody_made_in_a_folder_that_is_removed_here() {
+    let removed = [
+        Step::Unlink(path("a/0")),
+        Step::Unlink(path("a/1")),
+        Step::RemoveFolder(path("a")),
+    ];
+    let theirs = |store: &dyn Store| put(store, "a/new", b"theirs");
+    clash(&removed, &theirs, &["a/new"]);
+    let changed = |store: &dyn Store| put(store, "a/1", b"theirs");
+    clash(&removed, &changed, &["a/1"]);
+}
+
+#[test]
+fn a_key_that_somebody_changed_where_it_was_renamed_from() {
+    let rename = Step::Rename(path("a"), path("new"));
+    let theirs = |store: &dyn Store| put(store, "a/1", b"theirs");
+    let [open, write] = write("new/1");
+    clash(&[rename.clone(), open, write], &theirs, &["a/1"]);
+    clash(
+        &[rename.clone(), Step::Unlink(path("new/1"))],
+        &theirs,
+        &["a/1"],
+    );
+    let [open, write] = self::write("a/1");
+    clash(&[open, write, rename], &theirs, &["a/1"]);
+    let file = Step::Rename(path("a/1"), path("new"));
+    let [open, write] = self::write("new");
+    clash(&[file, open, write], &theirs, &["a/1"]);
+}
+
+/// What they did to a folder that was only renamed here shows under its new name.
+#[test]
+fn what_somebody_writes_to_a_renamed_folder_is_renamed_too() {
+    for kind in KINDS {
+        let mut stage = Stage::new(kind, &HELD);
+        stage.take(&Step::Rename(path("a"), path("new"))).unwrap();
+        put(&*stage.lower, "a/1", b"theirs");
+        put(&*stage.lower, "a/2", b"theirs too");
+        let wanted = files(stage.shown());
+        assert_eq!(wanted["new/1"], Shown::File(b"theirs".to_vec()));
+        assert_eq!(wanted["new/2"], Shown::File(b"theirs too".to_vec()));
+        assert_eq!(conflicts(&commit(&stage, false).unwrap()), [""; 0]);
+        assert_same(&files(shown(&*stage.lower, false)), &wanted);
+    }
+}
+
+#[test]
+fn what_somebody_did_alike_is_no_conflict() {
+    clash(&create("a/2"), &|store| put(store, "a/2", b"ooo"), &[]);
+    clash(&write("a/0"), &|store| put(store, "a/0", b"ooo"), &[]);
+    clash(
+        &[Step::Unlink(path("a/0"))],
+        &|store| erase(store, "a/0"),
+        &[],
+    );
+    clash(
+        &write("a/0"),
+        &|store| put(store, "a/1", b"another key"),
+        &[],
+    );
+}
+
+/// Somebody who writes just before a call, once.
+struct Meddler {
+    store: Arc<dyn Store>,
+    call: &'static str,
+    key: &'static str,
+    /// What is written; nothing to erase.
+    bytes: Option<&'static [u8]>,
+    is_done: Mutex<bool>,
+}
+
+impl Hook for Meddler {
+    fn before(&self, call: &str, at: &Key) -> Result<()> {
+        let mut is_done = self.is_done.lock().unwrap();
+        if !*is_done && call == self.call && *at == key(self.key) {
+            *is_done = true;
+            match self.bytes {
+                Some(bytes) => put(&*self.store, self.key, bytes),
+                None => erase(&*self.store, self.key),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Between the look and the change: a commit says so, whatever it has done by then, and the next one too.
+fn race(ours: &[Step], call: &'static str, key: &'static str, bytes: Option<&'static [u8]>) {
+    for kind in KINDS {
+        let plain = Stage::new(kind, &HELD);
+        let meddler = Meddler {
+            store: plain.lower.clone(),
+            call,
+            key,
+            bytes,
+            is_done: Mutex::new(false),
+        };
+        let meddler = Arc::new(meddler);
+        let (inner, hook) = (plain.lower.clone(), meddler.clone());
+        let mut stage = Stage::over(crate::stage::folder(), Arc::new(Hooked { inner, hook }));
+        for step in ours {
+            stage.take(step).unwrap();
+        }
+        stage.flush_all();
+        stage.open = Default::default();
+        let wanted = files(stage.shown());
+        let outcome = commit(&stage, false).unwrap();
+        assert!(*meddler.is_done.lock().unwrap(), "nobody has asked");
+        assert_eq!(conflicts(&outcome), [key], "{kind:?}, {ours:?}");
+        let held = plain.lower.get(&self::key(key), 100).unwrap();
+        assert_eq!(held.map(|held| held.bytes), bytes.map(<[u8]>::to_vec));
+        assert_same(&files(stage.shown()), &wanted);
+        stage.remount();
+        assert_eq!(conflicts(&commit(&stage, false).unwrap()), [key]);
+        assert_same(&files(stage.shown()), &wanted);
+        assert_eq!(conflicts(&commit(&stage, true).unwrap()), [""; 0]);
+        assert_same(&files(shown(&*plain.lower, false)), &wanted);
+    }
+}
+
+#[test]
+fn a_change_between_the_look_and_the_put() {
+    race(&write("a/0"), "put", "a/0", Some(b"theirs"));
+    race(&write("a/0"), "put", "a/0", None);
+    race(&create("a/2"), "put", "a/2", Some(b"theirs"));
+    let rename = [Step::Rename(path("b"), path("a/b"))];
+    race(&rename, "put", "a/b/0", Some(b"theirs"));
+}
+
+#[test]
+fn a_change_between_the_look_and_the_removal() {
+    race(
+        &[Step::Unlink(path("a/0"))],
+        "erase",
+        "a/0",
+        Some(b"theirs"),
+    );
+    let rename = [Step::Rename(path("a"), path("b/a"))];
+    race(&rename, "erase", "a/1", Some(b"theirs"));
+}
+
+#[test]
+fn nobody_is_asked_of_what_nothing_was_changed_in() {
+    let stage = Stage::new(Lower::Memory, &HELD);
+    let nothing = commit(&stage, false).unwrap();
+    assert_eq!(
+        (nothing.put, nothing.erased, conflicts(&nothing).len()),
+        (0, 0, 0)
+    );
+    let nothing = stage.overlay().discard(&key("a")).unwrap_err();
+    assert_eq!(nothing.kind(), Kind::NotFound);
+}

@@ -1,0 +1,188 @@
+//! A store where something happens at each call: a call fails, or somebody else writes just before it.
+
+use std::io::IoSliceMut;
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use zarrfs::error::Error;
+use zarrfs::error::Kind;
+use zarrfs::error::Result;
+use zarrfs::store::Body;
+use zarrfs::store::ByteRange;
+use zarrfs::store::Condition;
+use zarrfs::store::Key;
+use zarrfs::store::Listing;
+use zarrfs::store::Meta;
+use zarrfs::store::Name;
+use zarrfs::store::Object;
+use zarrfs::store::Reader;
+use zarrfs::store::Stamp;
+use zarrfs::store::Store;
+
+/// What happens before a call, and after it was done.
+pub(crate) trait Hook: Send + Sync {
+    fn before(&self, call: &str, key: &Key) -> Result<()>;
+    fn after(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+pub(crate) struct Hooked {
+    pub(crate) inner: Arc<dyn Store>,
+    pub(crate) hook: Arc<dyn Hook>,
+}
+
+impl Hooked {
+    fn call<T>(&self, call: &str, key: &Key, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.hook.before(call, key)?;
+        let done = work()?;
+        self.hook.after()?;
+        Ok(done)
+    }
+}
+
+impl Store for Hooked {
+    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+        self.call("get", key, || self.inner.get(key, limit))
+    }
+
+    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
+        self.call("get_range", key, || self.inner.get_range(key, range))
+    }
+
+    fn head(&self, key: &Key) -> Result<Option<Meta>> {
+        self.call("head", key, || self.inner.head(key))
+    }
+
+    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
+        let inner = self.call("open", key, || self.inner.open(key))?;
+        let (hook, key) = (self.hook.clone(), key.clone());
+        Ok(Arc::new(Open { inner, hook, key }))
+    }
+
+    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+        let inner = self.call("list", prefix, || self.inner.list(prefix))?;
+        let (hook, key) = (self.hook.clone(), prefix.clone());
+        Ok(Box::new(Names { inner, hook, key }))
+    }
+
+    fn freshness(&self) -> Duration {
+        self.inner.freshness()
+    }
+
+    fn epoch(&self) -> u64 {
+        self.inner.epoch()
+    }
+
+    fn stamp(&self, key: &Key) -> Result<Option<Stamp>> {
+        self.call("stamp", key, || self.inner.stamp(key))
+    }
+
+    fn put(&self, key: &Key, body: Body<'_>, condition: &Condition) -> Result<Stamp> {
+        self.call("put", key, || self.inner.put(key, body, condition))
+    }
+
+    fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
+        self.call("erase", key, || self.inner.erase(key, condition))
+    }
+
+    fn erase_folder(&self, prefix: &Key) -> Result<()> {
+        self.call("erase_folder", prefix, || self.inner.erase_folder(prefix))
+    }
+
+    fn honours_conditions(&self) -> Result<bool> {
+        let call = || self.inner.honours_conditions();
+        self.call("honours_conditions", &Key::root(), call)
+    }
+}
+
+struct Open {
+    inner: Arc<dyn Reader>,
+    hook: Arc<dyn Hook>,
+    key: Key,
+}
+
+impl Reader for Open {
+    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+        self.hook.before("read_at", &self.key)?;
+        self.inner.read_at(offset, len)
+    }
+
+    fn read_scattered(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<usize> {
+        self.hook.before("read_scattered", &self.key)?;
+        self.inner.read_scattered(offset, parts)
+    }
+
+    fn meta(&self) -> Result<Meta> {
+        self.hook.before("meta", &self.key)?;
+        self.inner.meta()
+    }
+}
+
+struct Names {
+    inner: Box<dyn Listing>,
+    hook: Arc<dyn Hook>,
+    key: Key,
+}
+
+impl Listing for Names {
+    fn next(&mut self) -> Result<Option<Name>> {
+        self.hook.before("next", &self.key)?;
+        self.inner.next()
+    }
+
+    fn seek(&mut self, cursor: u64) -> Result<()> {
+        self.hook.before("seek", &self.key)?;
+        self.inner.seek(cursor)
+    }
+}
+
+/// Fails one call: the n-th after it was set, before it is done or after.
+#[derive(Default)]
+pub(crate) struct Trap {
+    left: AtomicI64,
+    is_late: bool,
+}
+
+impl Trap {
+    /// Returns a trap for calls that are not done, or for those that are done and whose answer is lost.
+    pub(crate) fn new(is_late: bool) -> Trap {
+        let left = AtomicI64::new(i64::MAX);
+        Trap { left, is_late }
+    }
+
+    /// Has the n-th call from now on fail, counted from 1.
+    pub(crate) fn set(&self, calls: i64) {
+        self.left.store(calls, SeqCst);
+    }
+
+    /// Whether the call that was to fail has come.
+    pub(crate) fn has_sprung(&self) -> bool {
+        self.left.load(SeqCst) <= 0
+    }
+
+    fn count(&self) -> Result<()> {
+        match self.left.fetch_sub(1, SeqCst) {
+            1 => Err(Error::new(Kind::Unavailable, "a call", "made to fail")),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Hook for Trap {
+    fn before(&self, _call: &str, _key: &Key) -> Result<()> {
+        match self.is_late {
+            true => Ok(()),
+            false => self.count(),
+        }
+    }
+
+    fn after(&self) -> Result<()> {
+        match self.is_late {
+            true => self.count(),
+            false => Ok(()),
+        }
+    }
+}

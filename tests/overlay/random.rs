@@ -1,0 +1,284 @@
+//! Random steps, on an overlay and on a plain directory: after each one both show the same.
+
+use std::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
+
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::Config;
+use proptest::test_runner::RngAlgorithm;
+use proptest::test_runner::TestRng;
+use proptest::test_runner::TestRunner;
+use zarrfs::overlay::commit::CommitConfig;
+use zarrfs::store::Key;
+
+use crate::plain::Plain;
+use crate::plain::Shown;
+use crate::plain::Tree;
+use crate::stage::Lower;
+use crate::stage::Stage;
+use crate::stage::is_own_refusal;
+use crate::stage::key;
+use crate::stage::shown;
+use crate::steps;
+use crate::steps::Held;
+use crate::steps::Step;
+use crate::steps::first_bytes;
+
+/// Steps between two remounts, and in all of a run.
+const TURN: usize = 100;
+const STEPS: usize = 250;
+/// Runs over each kind of store; $ZARRFS_TEST_RUNS has more, $ZARRFS_TEST_SEED others.
+const RUNS: u32 = 40;
+
+fn number_of(variable: &str, default: u32) -> u32 {
+    let value = std::env::var(variable).ok();
+    value.map_or(default, |value| value.parse().unwrap())
+}
+
+/// Has each of many random runs tried, the same ones each time; one that fails is shrunk, and told.
+pub(crate) fn run(runs: u32, step: impl Strategy<Value = Step>, test: &dyn Fn(&[Held], &[Step])) {
+    let mut seed = [0; 32];
+    seed[..4].copy_from_slice(&number_of("ZARRFS_TEST_SEED", 1).to_le_bytes());
+    let random = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
+    let mut runner = TestRunner::new_with_rng(Config::default(), random);
+    let strategy = (steps::held(), prop::collection::vec(step, STEPS / 2..STEPS));
+    for number in 0..number_of("ZARRFS_TEST_RUNS", runs) {
+        let (held, steps) = strategy.new_tree(&mut runner).unwrap().current();
+        let Some(mut why) = failure(test, &held, &steps) else {
+            continue;
+        };
+        let steps = shrunk(steps, &mut |steps: &[Step]| {
+            let found = failure(test, &held, steps);
+            found.map(|found| why = found).is_some()
+        });
+        let held = shrunk(held, &mut |held: &[Held]| {
+            failure(test, held, &steps).is_some()
+        });
+        panic!("run {number}: {why}\nover {held:?}\nafter {steps:#?}");
+    }
+}
+
+/// Returns what was wrong with a run, if something was.
+fn failure(test: &dyn Fn(&[Held], &[Step]), held: &[Held], steps: &[Step]) -> Option<String> {
+    let done = catch_unwind(AssertUnwindSafe(|| test(held, steps)));
+    let why = done.err()?;
+    let text = why.downcast_ref::<String>().cloned();
+    Some(text.unwrap_or_else(|| format!("{:?}", why.downcast_ref::<&str>())))
+}
+
+/// Returns what is left of a list when everything without which it fails as well is taken out.
+fn shrunk<T: Clone>(mut list: Vec<T>, fails: &mut dyn FnMut(&[T]) -> bool) -> Vec<T> {
+    let mut size = list.len() / 2;
+    while size > 0 {
+        let mut at = 0;
+        while at < list.len() {
+            let end = (at + size).min(list.len());
+            let less = [&list[..at], &list[end..]].concat();
+            match fails(&less) {
+                true => list = less,
+                false => at = end,
+            }
+        }
+        size /= 2;
+    }
+    list
+}
+
+/// An overlay and the directory that it has to be like.
+struct Pair {
+    kind: Lower,
+    stage: Stage,
+    model: Plain,
+}
+
+impl Pair {
+    fn new(kind: Lower, held: &[Held]) -> Pair {
+        let objects: Vec<(&str, Vec<u8>)> = held
+            .iter()
+            .map(|(path, size)| (path.as_str(), first_bytes(path, *size)))
+            .collect();
+        let objects: Vec<(&str, &[u8])> = objects
+            .iter()
+            .map(|(path, bytes)| (*path, bytes.as_slice()))
+            .collect();
+        let stage = Stage::new(kind, &objects);
+        let root = stage.folder.path().join("model");
+        std::fs::create_dir(&root).unwrap();
+        let model = Plain::new(&root);
+        model.become_like(&shown(&*stage.lower, false));
+        Pair { kind, stage, model }
+    }
+
+    /// Takes a step here and there, and compares.
+    fn take(&mut self, step: &Step) {
+        match step {
+            Step::Remount => {
+                self.stage.flush_all();
+                self.stage.remount();
+                self.model.open = Default::default();
+            }
+            Step::Commit(flushed) => self.commit(*flushed),
+            Step::Discard => {
+                let _ = self.stage.overlay().discard(&Key::root());
+                self.model.become_like(&shown(&*self.stage.lower, false));
+            }
+            Step::DiscardPath(path) => self.discard(path),
+            step => self.take_both(step),
+        }
+        self.compare();
+    }
+
+    fn take_both(&mut self, step: &Step) {
+        let has_folder = |path: &String| self.model.has_folder_for(path);
+        let can_be = match step {
+            Step::Create(path, _)
+            | Step::Open(path, ..)
+            | Step::ResizePath(path, _)
+            | Step::Unlink(path)
+            | Step::MakeFolder(path)
+            | Step::RemoveFolder(path)
+            | Step::Chmod(path, _)
+            | Step::Erase(path)
+            | Step::Symlink(path, _) => has_folder(path),
+            Step::Rename(from, to)
+            | Step::RenameNew(from, to)
+            | Step::Exchange(from, to)
+            | Step::Link(from, to) => has_folder(from) && has_folder(to),
+            Step::Put(path, ..) if !self.model.can_hold(path) => {
+                let refused = self.stage.take(step);
+                return assert!(refused.is_err(), "{step:?}");
+            }
+            _ => true,
+        };
+        if !can_be {
+            return;
+        }
+        let done = self.stage.take(step);
+        if done
+            .as_ref()
+            .is_err_and(|error| is_own_refusal(step, error))
+        {
+            return;
+        }
+        let expected = self.model.take(step);
+        assert_eq!(
+            done.is_ok(),
+            expected.is_ok(),
+            "{step:?}: {done:?}, not {expected:?}"
+        );
+    }
+
+    fn compare(&self) {
+        assert_same(&self.stage.shown(), &self.model.shown());
+        let (found, expected) = (self.stage.held_open(), self.model.held_open());
+        for (slot, (found, expected)) in found.into_iter().zip(expected).enumerate() {
+            let shown = |bytes: Option<Vec<u8>>| bytes.map(Shown::File);
+            assert_eq!(shown(found), shown(expected), "open as {slot}");
+        }
+    }
+
+    fn commit(&mut self, flushed: bool) {
+        for slot in self.model.part_links() {
+            self.stage.put_open(slot, None);
+        }
+        if flushed {
+            self.stage.flush_all();
+        }
+        let config = CommitConfig::default();
+        let outcome = self.stage.overlay().commit(config, &|_, _| {}).unwrap();
+        assert_eq!(outcome.conflicts, []);
+        self.forget_empty_folders();
+        if !flushed {
+            return;
+        }
+        let (stored, model) = (shown(&*self.stage.lower, false), self.model.shown());
+        let files = |tree: &Tree| -> Tree {
+            let files = tree
+                .iter()
+                .filter(|(_, shown)| matches!(shown, Shown::File(_)));
+            files
+                .map(|(path, shown)| (path.clone(), shown.clone()))
+                .collect()
+        };
+        assert_same(&files(&stored), &files(&model));
+        for (path, shown) in &stored {
+            assert_eq!(Some(shown), model.get(path), "{path} in the store");
+        }
+        let left = self.stage.overlay().changes().unwrap();
+        assert_eq!(left.keys, []);
+    }
+
+    /// A store of keys alone has no folders that hold nothing: those that it had are gone with their last key.
+    fn forget_empty_folders(&mut self) {
+        if self.kind == Lower::Local {
+            return;
+        }
+        let found = self.stage.shown();
+        let model = self.model.shown();
+        for (path, shown) in model.iter().rev() {
+            if *shown == Shown::Folder && !found.contains_key(path) {
+                // Only one that is empty can be removed.
+                std::fs::remove_dir(self.model.root.join(path)).unwrap();
+            }
+        }
+    }
+
+    /// What is discarded is as the store has it; all else is as it was.
+    fn discard(&mut self, path: &str) {
+        if self.stage.overlay().discard(&key(path)).is_err() {
+            return;
+        }
+        let below = |tree: &Tree, is_below: bool| -> Tree {
+            let is = |at: &str| at == path || at.starts_with(&format!("{path}/"));
+            let some = tree.iter().filter(|(at, _)| is(at) == is_below);
+            some.map(|(at, shown)| (at.clone(), shown.clone()))
+                .collect()
+        };
+        let (found, model) = (self.stage.shown(), self.model.shown());
+        assert_same(&below(&found, false), &below(&model, false));
+        self.model.become_like(&found);
+        // Everything got a new inode.
+        for slot in 0..self.model.open.len() {
+            self.model.open[slot] = None;
+            self.stage.put_open(slot, None);
+        }
+    }
+}
+
+/// Says in which path two trees differ.
+pub(crate) fn assert_same(found: &Tree, expected: &Tree) {
+    for (path, expected) in expected {
+        assert_eq!(found.get(path), Some(expected), "{path}");
+    }
+    for (path, found) in found {
+        assert_eq!(Some(found), expected.get(path), "{path}");
+    }
+}
+
+fn take_all(kind: Lower, held: &[Held], steps: &[Step]) {
+    let mut pair = Pair::new(kind, held);
+    pair.compare();
+    for (number, step) in steps.iter().enumerate() {
+        pair.take(step);
+        if number % TURN == TURN - 1 {
+            pair.take(&Step::Remount);
+        }
+    }
+    pair.take(&Step::Remount);
+    pair.take(&Step::Commit(true));
+}
+
+#[test]
+fn an_overlay_over_memory_is_a_directory() {
+    run(RUNS, steps::any_step(), &|held, steps| {
+        take_all(Lower::Memory, held, steps)
+    });
+}
+
+#[test]
+fn an_overlay_over_a_folder_is_a_directory() {
+    run(RUNS, steps::any_step(), &|held, steps| {
+        take_all(Lower::Local, held, steps)
+    });
+}

@@ -1,0 +1,325 @@
+//! An overlay over a store that takes the steps, without a mount.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tempfile::TempDir;
+use zarrfs::error::Error;
+use zarrfs::error::Kind;
+use zarrfs::error::Result;
+use zarrfs::overlay::Overlay;
+use zarrfs::overlay::OverlayConfig;
+use zarrfs::store::Body;
+use zarrfs::store::Condition;
+use zarrfs::store::EntryKind;
+use zarrfs::store::Key;
+use zarrfs::store::Store;
+use zarrfs::store::StoreConfig;
+use zarrfs::store::local::Local;
+use zarrfs::store::memory::Memory;
+use zarrfs::store::tree::Change;
+use zarrfs::store::tree::Maker;
+use zarrfs::store::tree::Onto;
+use zarrfs::store::tree::Tree as _;
+use zarrfs::store::tree::TreeFile;
+
+use crate::plain::Shown;
+use crate::plain::Tree;
+use crate::steps::SLOTS;
+use crate::steps::Step;
+
+pub(crate) const NAME: &str = "/the/store";
+
+pub(crate) const MAKER: Maker = Maker {
+    uid: 0,
+    gid: 0,
+    mode: 0o644,
+};
+
+/// Returns a new folder, in memory where there is such a place: steps sync.
+pub(crate) fn folder() -> TempDir {
+    let memory = tempfile::tempdir_in("/dev/shm");
+    memory.or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+pub(crate) fn key(text: &str) -> Key {
+    Key::new(text).unwrap()
+}
+
+/// Which store lies below.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Lower {
+    Memory,
+    Local,
+}
+
+/// A store below, an upper folder, and what is open.
+pub(crate) struct Stage {
+    pub(crate) folder: TempDir,
+    pub(crate) lower: Arc<dyn Store>,
+    overlay: Option<Overlay>,
+    /// Folders that live as long.
+    kept: Vec<TempDir>,
+    pub(crate) open: [Option<Arc<dyn TreeFile>>; SLOTS],
+}
+
+impl Stage {
+    /// Returns a stage whose store holds these objects.
+    pub(crate) fn new(lower: Lower, objects: &[(&str, &[u8])]) -> Stage {
+        let folder = folder();
+        let lower: Arc<dyn Store> = match lower {
+            Lower::Memory => Arc::new(Memory::default()),
+            Lower::Local => {
+                let path = folder.path().join("store");
+                std::fs::create_dir(&path).unwrap();
+                Arc::new(Local::open(&path, &StoreConfig::default()).unwrap())
+            }
+        };
+        for (name, bytes) in objects {
+            lower
+                .put(&key(name), Body::Bytes(bytes), &Condition::Any)
+                .unwrap();
+        }
+        Stage::over(folder, lower)
+    }
+
+    /// Returns a stage over a store; `folder` gets the upper folder.
+    pub(crate) fn over(folder: TempDir, lower: Arc<dyn Store>) -> Stage {
+        let mut stage = Stage {
+            folder,
+            lower,
+            overlay: None,
+            kept: Vec::new(),
+            open: Default::default(),
+        };
+        stage.remount();
+        stage
+    }
+
+    /// Has the folder of another stage live as long as this one.
+    pub(crate) fn keep(&mut self, other: Stage) {
+        self.kept.push(other.folder);
+    }
+
+    pub(crate) fn upper(&self) -> PathBuf {
+        self.folder.path().join("upper")
+    }
+
+    pub(crate) fn overlay(&self) -> &Overlay {
+        self.overlay.as_ref().unwrap()
+    }
+
+    /// Closes all, the overlay too, without a flush.
+    pub(crate) fn close(&mut self) {
+        self.open = Default::default();
+        self.overlay = None;
+    }
+
+    pub(crate) fn remount(&mut self) {
+        self.close();
+        let config = OverlayConfig {
+            uid: 0,
+            gid: 0,
+            through: false,
+        };
+        let overlay = Overlay::open(&self.upper(), self.lower.clone(), NAME, config);
+        self.overlay = Some(overlay.unwrap());
+    }
+
+    /// Writes a whole file, as programs do.
+    pub(crate) fn write(&self, path: &str, bytes: &[u8]) {
+        let (overlay, path) = (self.overlay(), key(path));
+        let file = match overlay.stat(&path).unwrap() {
+            Some(_) => zarrfs::store::Tree::open(overlay, &path, true).unwrap(),
+            None => overlay.create(&path, &MAKER).unwrap(),
+        };
+        file.write_at(0, bytes).unwrap();
+        file.flush().unwrap();
+    }
+
+    fn slot(&self, slot: usize) -> Result<&Arc<dyn TreeFile>> {
+        let file = self.open[slot].as_ref();
+        file.ok_or_else(|| Error::not_found("no file is open"))
+    }
+
+    pub(crate) fn flush_all(&self) {
+        for open in self.open.iter().flatten() {
+            open.flush().unwrap();
+        }
+    }
+
+    /// Takes a step.
+    pub(crate) fn take(&mut self, step: &Step) -> Result<()> {
+        let resized = |size| Change {
+            size: Some(size),
+            ..Change::default()
+        };
+        match step {
+            Step::Create(path, slot) => {
+                let file = self.overlay().create(&key(path), &MAKER)?;
+                self.put_open(*slot, Some(file));
+            }
+            Step::Open(path, slot, empty) => {
+                let file = zarrfs::store::Tree::open(self.overlay(), &key(path), *empty)?;
+                self.put_open(*slot, Some(file));
+            }
+            Step::Write(slot, at, length, byte) => {
+                let (file, bytes) = (self.slot(*slot)?, vec![*byte; *length]);
+                match file.write_now(*at, &bytes) {
+                    Some(done) => done?,
+                    None => file.write_at(*at, &bytes)?,
+                }
+            }
+            Step::Append(slot, length, byte) => {
+                let file = self.slot(*slot)?;
+                file.write_at(file.stat()?.meta.size, &vec![*byte; *length])?;
+            }
+            Step::Resize(slot, size) => self.slot(*slot)?.change(&resized(*size))?,
+            Step::ResizePath(path, size) => {
+                if self.kind(path)? != EntryKind::File {
+                    return Err(Error::invalid(path, "is no file"));
+                }
+                self.overlay().change(&key(path), &resized(*size))?;
+            }
+            Step::Flush(slot) | Step::Close(slot) if self.open[*slot].is_none() => {}
+            Step::Flush(slot) => self.slot(*slot)?.flush()?,
+            Step::Sync(slot) => self.slot(*slot)?.sync()?,
+            Step::Close(slot) => self.put_open(*slot, None),
+            _ => self.take_names(step)?,
+        }
+        Ok(())
+    }
+
+    /// Puts a file in the place of another one, which is closed as programs close files.
+    pub(crate) fn put_open(&mut self, slot: usize, file: Option<Arc<dyn TreeFile>>) {
+        if let Some(old) = std::mem::replace(&mut self.open[slot], file) {
+            old.flush().unwrap();
+        }
+    }
+
+    fn kind(&self, path: &str) -> Result<EntryKind> {
+        let stat = zarrfs::store::Tree::stat(self.overlay(), &key(path))?;
+        let stat = stat.ok_or_else(|| Error::not_found(path))?;
+        Ok(stat.meta.kind)
+    }
+
+    fn take_names(&mut self, step: &Step) -> Result<()> {
+        let overlay = self.overlay();
+        match step {
+            Step::Unlink(path) => overlay.unlink(&key(path)),
+            Step::MakeFolder(path) => overlay.make_folder(
+                &key(path),
+                &Maker {
+                    mode: 0o755,
+                    ..MAKER
+                },
+            ),
+            Step::RemoveFolder(path) => overlay.remove_folder(&key(path)),
+            Step::Rename(from, to) => overlay.rename(&key(from), &key(to), Onto::Replace),
+            Step::RenameNew(from, to) => overlay.rename(&key(from), &key(to), Onto::Nothing),
+            Step::Exchange(from, to) => overlay.rename(&key(from), &key(to), Onto::Exchange),
+            Step::Link(from, to) => overlay.link(&key(from), &key(to)),
+            Step::Symlink(at, to) => overlay.make_link(&key(at), to.as_bytes(), &MAKER),
+            Step::Chmod(path, mode) => {
+                if self.kind(path)? == EntryKind::Link {
+                    return Ok(());
+                }
+                let change = Change {
+                    mode: Some(*mode),
+                    ..Change::default()
+                };
+                overlay.change(&key(path), &change)?;
+                let posix = zarrfs::store::Tree::stat(overlay, &key(path))?
+                    .unwrap()
+                    .posix;
+                assert_eq!(posix.unwrap().mode & 0o7777, *mode, "mode of {path}");
+                Ok(())
+            }
+            Step::Put(path, length, byte) => {
+                let bytes = vec![*byte; *length];
+                let body = Body::Bytes(&bytes);
+                overlay.put(&key(path), body, &Condition::Any).map(|_| ())
+            }
+            Step::Erase(path) => match self.kind(path) {
+                Ok(EntryKind::Directory) => Err(Error::invalid(path, "is a folder")),
+                _ => overlay.erase(&key(path), &Condition::Any),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns all that the overlay shows, however it is asked.
+    pub(crate) fn shown(&self) -> Tree {
+        shown(self.overlay(), true)
+    }
+
+    /// Returns what open files hold.
+    pub(crate) fn held_open(&self) -> Vec<Option<Vec<u8>>> {
+        let read = |file: &Arc<dyn TreeFile>| {
+            let size = file.stat().unwrap().meta.size as usize;
+            let bytes = file.read_at(0, size + 10).unwrap();
+            assert_eq!(bytes.len(), size, "an open file's length");
+            bytes
+        };
+        self.open
+            .iter()
+            .map(|open| open.as_ref().map(read))
+            .collect()
+    }
+}
+
+/// Returns all that a store shows; `closely` if every way to ask has to agree.
+pub(crate) fn shown(store: &dyn Store, closely: bool) -> Tree {
+    let mut tree = Tree::new();
+    let mut folders = vec![Key::root()];
+    while let Some(folder) = folders.pop() {
+        let mut listing = store.list(&folder).unwrap();
+        while let Some(name) = listing.next().unwrap() {
+            let key = folder.child(&name.name).unwrap();
+            let shown = match name.kind {
+                EntryKind::Directory => {
+                    folders.push(key.clone());
+                    Shown::Folder
+                }
+                EntryKind::Link => Shown::Link(store.read_link(&key).unwrap()),
+                _ => Shown::File(content(store, &key)),
+            };
+            if closely {
+                let head = store.head(&key).unwrap();
+                assert_eq!(head.map(|meta| meta.kind), Some(name.kind), "{key}");
+            }
+            let path = String::from_utf8(key.as_bytes().to_vec()).unwrap();
+            assert!(tree.insert(path, shown).is_none(), "{key} is listed twice");
+        }
+    }
+    tree
+}
+
+fn content(store: &dyn Store, key: &Key) -> Vec<u8> {
+    let object = store.get(key, 1 << 20).unwrap();
+    let object = object.unwrap_or_else(|| panic!("{key} is listed and cannot be got"));
+    let reader = store.open(key).unwrap();
+    let meta = reader.meta().unwrap();
+    let bytes = reader.read_at(0, meta.size as usize + 10).unwrap();
+    assert_eq!(bytes.len() as u64, meta.size, "{key} opened");
+    let as_shown = Shown::File;
+    assert_eq!(
+        as_shown(object.bytes),
+        as_shown(bytes.clone()),
+        "{key} got and opened"
+    );
+    let head = store.head(key).unwrap().unwrap();
+    assert_eq!(
+        (head.size, head.version),
+        (object.size, object.version),
+        "{key} asked for and got"
+    );
+    bytes
+}
+
+/// Whether something is refused that is the overlay's to refuse, where a directory would do it.
+pub(crate) fn is_own_refusal(step: &Step, error: &Error) -> bool {
+    matches!(step, Step::Exchange(..))
+        && error.kind() == Kind::Invalid
+        && error.to_string().contains("cannot be exchanged")
+}

@@ -1,0 +1,134 @@
+//! Steps of the random test: what a program may do to a tree of files, made at random and shrunk by proptest.
+//!
+//! Few names, so that steps meet; a step that makes no sense where it comes is tried all the same, and has to be
+//! refused as a plain directory refuses it.
+
+use proptest::prelude::*;
+
+/// A path of at most three names.
+pub(crate) type Path = String;
+
+/// A file of the store before the first step, and its length.
+pub(crate) type Held = (Path, usize);
+
+/// How many files may be open at a time.
+pub(crate) const SLOTS: usize = 4;
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Step {
+    Create(Path, usize),
+    Open(Path, usize, bool),
+    Write(usize, u64, usize, u8),
+    Append(usize, usize, u8),
+    Resize(usize, u64),
+    ResizePath(Path, u64),
+    Flush(usize),
+    Sync(usize),
+    Close(usize),
+    Unlink(Path),
+    MakeFolder(Path),
+    RemoveFolder(Path),
+    Rename(Path, Path),
+    RenameNew(Path, Path),
+    Exchange(Path, Path),
+    Link(Path, Path),
+    Symlink(Path, Path),
+    Chmod(Path, u32),
+    /// What arrays and attributes do: a whole object, without a file that is open.
+    Put(Path, usize, u8),
+    Erase(Path),
+    /// The overlay is closed and opened again.
+    Remount,
+    /// All is flushed before, or not.
+    Commit(bool),
+    Discard,
+    DiscardPath(Path),
+}
+
+fn path() -> impl Strategy<Value = Path> {
+    let name = prop::sample::select(vec!["a", "b", "c"]);
+    let names = prop::collection::vec(name, 1..=3);
+    names.prop_map(|names| names.join("/"))
+}
+
+fn slot() -> impl Strategy<Value = usize> {
+    0..SLOTS
+}
+
+fn size() -> impl Strategy<Value = u64> {
+    prop_oneof![3 => 0u64..40, 1 => 4000u64..9000]
+}
+
+fn files() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (path(), slot()).prop_map(|(path, slot)| Step::Create(path, slot)),
+        4 => (path(), slot(), any::<bool>()).prop_map(|(path, slot, empty)| Step::Open(path, slot, empty)),
+        6 => (slot(), size(), 1usize..30, any::<u8>())
+            .prop_map(|(slot, at, length, byte)| Step::Write(slot, at, length, byte)),
+        2 => (slot(), 1usize..30, any::<u8>())
+            .prop_map(|(slot, length, byte)| Step::Append(slot, length, byte)),
+        1 => (slot(), size()).prop_map(|(slot, size)| Step::Resize(slot, size)),
+        1 => (path(), size()).prop_map(|(path, size)| Step::ResizePath(path, size)),
+        1 => slot().prop_map(Step::Flush),
+        1 => slot().prop_map(Step::Sync),
+        2 => slot().prop_map(Step::Close),
+    ]
+}
+
+fn names() -> impl Strategy<Value = Step> {
+    let two = || (path(), path());
+    prop_oneof![
+        3 => path().prop_map(Step::Unlink),
+        3 => path().prop_map(Step::MakeFolder),
+        2 => path().prop_map(Step::RemoveFolder),
+        8 => two().prop_map(|(from, to)| Step::Rename(from, to)),
+        1 => two().prop_map(|(from, to)| Step::RenameNew(from, to)),
+        1 => two().prop_map(|(from, to)| Step::Exchange(from, to)),
+        1 => two().prop_map(|(from, to)| Step::Link(from, to)),
+        1 => two().prop_map(|(at, target)| Step::Symlink(at, target)),
+        1 => (path(), 0u32..0o1000).prop_map(|(path, mode)| Step::Chmod(path, mode | 0o600)),
+    ]
+}
+
+fn stores() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        2 => (path(), 0usize..50, any::<u8>())
+            .prop_map(|(path, length, byte)| Step::Put(path, length, byte)),
+        1 => path().prop_map(Step::Erase),
+    ]
+}
+
+fn turns() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        2 => Just(Step::Remount),
+        3 => any::<bool>().prop_map(Step::Commit),
+        1 => Just(Step::Discard),
+        1 => path().prop_map(Step::DiscardPath),
+    ]
+}
+
+/// All steps.
+pub(crate) fn any_step() -> impl Strategy<Value = Step> {
+    prop_oneof![20 => files(), 20 => names(), 3 => stores(), 2 => turns()]
+}
+
+/// What a store holds before the first step: paths that do not lie in one another, and the sizes of the files.
+pub(crate) fn held() -> impl Strategy<Value = Vec<Held>> {
+    let some = prop::collection::btree_map(path(), 0usize..5000, 0..16);
+    some.prop_map(|some| {
+        let mut kept: Vec<Held> = Vec::new();
+        for (path, size) in some {
+            let is_below = |of: &Path| path.starts_with(&format!("{of}/"));
+            if !kept.iter().any(|(of, _)| is_below(of)) {
+                kept.push((path, size));
+            }
+        }
+        kept
+    })
+}
+
+/// Returns the bytes that a file of the store has before the first step.
+pub(crate) fn first_bytes(path: &str, size: usize) -> Vec<u8> {
+    let letters = path.bytes().chain([b'\n']).cycle();
+    letters.take(size).collect()
+}

@@ -1,0 +1,478 @@
+"""Mounts with --cow: programs write as to a directory of this machine, and the store gets exactly that, at a commit.
+
+The suites of ../shared run here in a size that CI has time for; scripts/suites runs all of them.
+"""
+
+import hashlib
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+import mounting
+from mounting import Daemon
+from mounting import zarrfs
+
+SUITES = mounting.ROOT.parent / "shared" / "suites"
+
+
+@pytest.fixture
+def store(tmp_path):
+    """Makes a store with one array of ten chunks, the last of them missing."""
+    path = tmp_path / "some.zarr"
+    root = zarr.create_group(path, zarr_format=3)
+    array = root.create_array("a", shape=(100,), chunks=(10,), dtype="<i4", compressors=None)
+    array[:90] = np.arange(90)
+    return path
+
+
+@pytest.fixture
+def upper(tmp_path):
+    return tmp_path / "upper"
+
+
+@pytest.fixture
+def cow(mounted, upper):
+    """Mounts a store with an upper folder."""
+    return lambda store, *options: mounted(store, "--cow", upper, *options)
+
+
+def tree(folder):
+    """Returns the digest of each file below a folder, by its path."""
+    files = [path for path in sorted(Path(folder).rglob("*")) if path.is_file()]
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files
+        if path.relative_to(folder).parts[0] != ".zarrfs"
+    }
+
+
+def run(*words, cwd=None):
+    done = subprocess.run(
+        list(map(str, words)), capture_output=True, text=True, cwd=cwd, timeout=120
+    )
+    assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def installed(name):
+    """Skips a test where a program is not installed."""
+    if not shutil.which(name):
+        pytest.skip(f"{name} is not installed")
+
+
+# What the commands say.
+
+
+def change_some(folder):
+    """Makes a change of each kind: two new keys, one changed, two removed, one moved."""
+    (folder / "new.txt").write_text("new")
+    (folder / "b").mkdir()
+    (folder / "b/c").write_text("four")
+    (folder / "a/c/0").write_bytes(b"\0" * 40)
+    (folder / "a/c/1").unlink()
+    (folder / "a/c/2").unlink()
+    (folder / "a/c/3").rename(folder / "a/c/9")
+
+
+STATUS = "{store}: 3 new, 1 changed, 3 removed, 47 to write\n"
+DIFF = """\
+M a/c/0
+D a/c/1
+D a/c/2
+D a/c/3
+A a/c/9
+A b/c
+A new.txt
+"""
+
+
+@pytest.mark.parametrize("live", [True, False], ids=["live", "unmounted"])
+def test_the_commands_say_what_was_changed(store, upper, live):
+    with mounting.Mount(store, "--cow", upper) as mount:
+        place = mount.path if live else upper
+        said = zarrfs("status", mount.path)
+        assert said.stdout == f"{store}: nothing to commit\n"
+        assert zarrfs("diff", mount.path).stdout == ""
+        change_some(mount.path)
+        (mount.path / "empty").mkdir()
+        wanted = tree(mount.path)
+        if live:
+            check_commands(store, place)
+    if not live:
+        check_commands(store, place)
+    del wanted["b/c"]
+    assert tree(store) == wanted
+    values = zarr.open_group(store, mode="r")["a"][...]
+    expected = np.concatenate(
+        [np.zeros(30), np.zeros(10), np.arange(40, 90), np.arange(30, 40)]
+    )
+    np.testing.assert_array_equal(values, expected)
+
+
+def check_commands(store, place):
+    before = tree(store)
+    kept = "1 stay in the upper folder:\n    empty: an empty folder\n"
+    assert zarrfs("status", place).stdout == STATUS.format(store=store) + kept
+    differs = zarrfs("diff", place, check=False)
+    assert (differs.returncode, differs.stdout, differs.stderr) == (1, DIFF, "")
+    dry = zarrfs("commit", "--dry-run", place).stdout
+    assert dry == "would do: 4 put (47), 3 removed\n" + kept
+    assert tree(store) == before
+    assert zarrfs("discard", place, "b").stdout == "1 changes discarded\n"
+    nothing = zarrfs("discard", place, "b/c", check=False)
+    assert nothing.returncode != 0 and "nothing was changed there" in nothing.stderr
+    again = zarrfs("diff", place, check=False).stdout
+    assert again == DIFF.replace("A b/c\n", "")
+    assert zarrfs("commit", place).stdout == "3 put (43), 3 removed\n" + kept
+    assert zarrfs("status", place).stdout == f"{store}: nothing to commit\n" + kept
+    assert zarrfs("diff", place).stdout == ""
+
+
+def test_a_conflict_is_named_and_forced(store, cow):
+    mount = cow(store)
+    (mount.path / "a/c/0").write_bytes(b"\1" * 40)
+    (mount.path / "a/c/1").write_bytes(b"\1" * 40)
+    (store / "a/c/0").write_bytes(b"\2" * 40)
+    before = tree(store)
+    refused = zarrfs("commit", mount.path, check=False)
+    assert refused.returncode == 1
+    assert refused.stdout == "a/c/0: was changed by somebody else\n"
+    assert "1 conflicts; nothing was overwritten (see --force)" in refused.stderr
+    assert tree(store) == before
+    done = zarrfs("commit", "--force", mount.path)
+    assert done.stdout == "2 put (80), 0 removed\n"
+    assert (store / "a/c/0").read_bytes() == (store / "a/c/1").read_bytes() == b"\1" * 40
+    assert zarrfs("diff", mount.path).stdout == ""
+
+
+def test_a_new_store_gets_everything(store, cow, upper, tmp_path):
+    before = tree(store)
+    with mounting.Mount(store, "--cow", upper) as mount:
+        change_some(mount.path)
+        wanted = tree(mount.path)
+        live = zarrfs("commit", mount.path, "--to", tmp_path / "live")
+        assert re.fullmatch(r"\d+ put \(\d+\w?\), 0 removed\n", live.stdout), live.stdout
+        again = zarrfs("commit", mount.path, "--to", tmp_path / "live")
+        assert again.returncode == 0
+    zarrfs("commit", upper, "--to", tmp_path / "unmounted")
+    assert tree(tmp_path / "live") == tree(tmp_path / "unmounted") == wanted
+    assert tree(store) == before
+    (tmp_path / "live/new.txt").write_text("another")
+    clash = zarrfs("commit", upper, "--to", tmp_path / "live", check=False)
+    assert clash.returncode == 1 and clash.stdout.startswith("new.txt: "), clash.stdout
+
+
+def test_what_is_not_committed_is_there_after_a_remount(store, upper):
+    with mounting.Mount(store, "--cow", upper) as mount:
+        change_some(mount.path)
+        os.symlink("new.txt", mount.path / "link")
+        (mount.path / "new.txt").chmod(0o600)
+        wanted = tree(mount.path)
+    with mounting.Mount(store, "--cow", upper) as mount:
+        assert tree(mount.path) == wanted
+        assert os.readlink(mount.path / "link") == "new.txt"
+        assert (mount.path / "new.txt").stat().st_mode & 0o7777 == 0o600
+        assert zarrfs("discard", mount.path).returncode == 0
+        assert tree(mount.path) == tree(store)
+        assert not (mount.path / "link").is_symlink()
+
+
+def test_an_upper_folder_has_one_mount_and_one_store(store, cow, upper, tmp_path):
+    cow(store)
+    second = tmp_path / "second"
+    second.mkdir()
+    refused = zarrfs("mount", store, second, "--cow", upper, check=False)
+    assert refused.returncode != 0 and "in use" in refused.stderr, refused.stderr
+    other = shutil.copytree(store, tmp_path / "other.zarr")
+    free = tmp_path / "free"
+    with mounting.Mount(store, "--cow", free):
+        pass
+    refused = zarrfs("mount", other, second, "--cow", free, check=False)
+    assert refused.returncode != 0 and str(store) in refused.stderr, refused.stderr
+    plain = zarrfs("status", store, check=False)
+    assert plain.returncode != 0 and "neither a mount with --cow" in plain.stderr
+
+
+# What programs do.
+
+
+def write_by_rename(path, text):
+    """Writes as editors do: to a temporary file that then gets the name."""
+    new = path.with_name(f".{path.name}.swp")
+    with open(new, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(new, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    os.fsync(folder)
+    os.close(folder)
+
+
+def test_editors_write_by_rename(store, cow):
+    mount = cow(store)
+    path = mount.path / "a/zarr.json"
+    for number in range(5):
+        text = path.read_text()
+        write_by_rename(path, text + " " * number)
+        assert path.read_text() == text + " " * number
+    with open(mount.path / "zarr.json", "a") as file:
+        file.write("\n")
+    assert zarrfs("diff", mount.path, check=False).stdout == "M a/zarr.json\nM zarr.json\n"
+    zarrfs("commit", mount.path)
+    assert tree(store) == tree(mount.path)
+
+
+def a_folder(path, count=60):
+    """Makes a folder with files and folders that have names and sizes of many kinds."""
+    for number in range(count):
+        file = path / f"d {number % 5}" / f"f-{number % 3}" / f"n{number}é.bin"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(random.Random(number).randbytes(number * 997 % 70_000))
+    return path
+
+
+def test_copies_are_whole(store, cow, tmp_path):
+    source, mount = a_folder(tmp_path / "source"), cow(store)
+    expected = tree(source)
+    run("cp", "-a", source, mount.path / "copy")
+    assert tree(mount.path / "copy") == expected
+    file = next(path for path in source.rglob("*") if path.is_file())
+    copied = mount.path / "copy" / file.relative_to(source)
+    assert int(copied.stat().st_mtime) == int(file.stat().st_mtime)
+    run("tar", "-C", source, "-cf", mount.path / "all.tar", ".")
+    (mount.path / "untarred").mkdir()
+    run("tar", "-C", mount.path / "untarred", "-xf", mount.path / "all.tar")
+    assert tree(mount.path / "untarred") == expected
+    run("mv", mount.path / "untarred", mount.path / "a/moved")
+    run("rm", "-r", mount.path / "copy")
+    zarrfs("commit", mount.path)
+    assert tree(store) == tree(mount.path)
+    assert tree(store / "a/moved") == expected
+
+
+def test_rsync_writes_and_updates(store, cow, tmp_path):
+    installed("rsync")
+    source, mount = a_folder(tmp_path / "source"), cow(store)
+    target = mount.path / "copy"
+    run("rsync", "-a", f"{source}/", target)
+    assert tree(target) == tree(source)
+    some = [path for path in source.rglob("*") if path.is_file()]
+    some[0].unlink()
+    some[1].write_bytes(b"x" * 100_000)
+    some[2].rename(some[2].with_name("renamed"))
+    for option in ("--inplace", "--delete"):
+        run("rsync", "-a", "--delete", "--checksum", option, f"{source}/", target)
+    assert tree(target) == tree(source)
+    assert run("rsync", "-ain", "--delete", f"{source}/", target) == ""
+
+
+def test_git_keeps_a_repository(store, cow):
+    installed("git")
+    mount = cow(store)
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x@y", "-C", mount.path]
+    run("git", "init", "-q", mount.path)
+    run(*git, "add", "-A", "--", "a", "zarr.json")
+    run(*git, "commit", "-q", "-m", "first")
+    (mount.path / "a/c/0").write_bytes(b"changed")
+    run(*git, "commit", "-q", "-a", "-m", "second")
+    run(*git, "checkout", "-q", "HEAD~1", "--", "a/c/0")
+    run(*git, "gc", "-q")
+    run(*git, "fsck", "--strict")
+    assert (mount.path / "a/c/0").read_bytes() == (store / "a/c/0").read_bytes()
+    zarrfs("commit", mount.path)
+    assert tree(store) == tree(mount.path)
+    run("git", "-C", store, "fsck", "--strict")
+
+
+def test_a_mapped_file_is_written(store, cow):
+    mount = cow(store)
+    for name, count in (("a/c/0", 10), ("big", 1 << 20)):
+        path = mount.path / name
+        if name == "big":
+            path.write_bytes(bytes(count * 4))
+        mapped = np.memmap(path, dtype="<i4", mode="r+", shape=(count,))
+        mapped[2:count:3] = 7
+        mapped.flush()
+        del mapped
+        found = np.fromfile(path, dtype="<i4")
+        assert len(found) == count and (found[2::3] == 7).all() and found[1] in (0, 1)
+    zarrfs("commit", mount.path)
+    assert tree(store) == tree(mount.path)
+    assert (zarr.open_group(store, mode="r")["a"][2:10:3] == 7).all()
+
+
+# Readers and writers of Zarr.
+
+
+@pytest.mark.parametrize("form", [2, 3])
+@pytest.mark.filterwarnings("ignore")
+def test_zarr_python_writes_arrays(form, tmp_path, cow, upper):
+    path, plain = tmp_path / "made.zarr", tmp_path / "plain.zarr"
+    zarr.create_group(path, zarr_format=form)
+    zarr.create_group(plain, zarr_format=form)
+    mount = cow(path)
+    for place in (mount.path, plain):
+        write_arrays(place, form)
+    assert tree(mount.path) == tree(plain)
+    zarrfs("commit", mount.path)
+    assert tree(path) == tree(plain)
+    for place in (mount.path, plain):
+        change_arrays(place)
+    assert tree(mount.path) == tree(plain)
+    zarrfs("commit", mount.path)
+    assert tree(path) == tree(plain)
+    assert zarrfs("diff", mount.path).stdout == ""
+
+
+def write_arrays(place, form):
+    root = zarr.open_group(place, mode="r+")
+    values = np.random.default_rng(5).normal(size=(50, 40)).astype("f4")
+    shards = {"shards": (20, 20)} if form == 3 else {}
+    array = root.create_array("g/a", shape=(50, 40), chunks=(10, 10), dtype="f4", **shards)
+    array[...] = values
+    array.attrs["unit"] = "K"
+    other = root.create_array("line", shape=(0,), chunks=(7,), dtype="i8")
+    other.append(np.arange(30))
+    zarr.consolidate_metadata(place)
+
+
+def change_arrays(place):
+    root = zarr.open_group(place, mode="r+", use_consolidated=False)
+    array = root["g/a"]
+    array[3:17, 5:33] = 9
+    array.resize((33, 40))
+    array.attrs.update(unit="C", more=[1, 2])
+    root["line"].append(np.arange(12))
+    root["line"].resize((20,))
+    root.create_group("h/i")
+    del root["g/a"].attrs["more"]
+    root.create_array("gone", shape=(4,), chunks=(2,), dtype="u1")[...] = 1
+    del root["gone"]
+    zarr.consolidate_metadata(place)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("form", [2, 3])
+def test_xarray_writes_in_every_mode(form, tmp_path, cow):
+    xarray = pytest.importorskip("xarray")
+    path = tmp_path / "made.zarr"
+    zarr.create_group(path, zarr_format=form)
+    mount, plain = cow(path), tmp_path / "plain.zarr"
+    values = np.arange(600.0).reshape(20, 30)
+    data = xarray.Dataset({"t": (("x", "y"), values)}, coords={"x": np.arange(20)})
+    for place in (mount.path / "x", plain):
+        data.to_zarr(place, mode="w", zarr_format=form, consolidated=True)
+        data.to_zarr(place, mode="w", zarr_format=form, consolidated=True)
+        extra = xarray.Dataset({"u": (("x",), np.arange(20))})
+        extra.to_zarr(place, mode="a")
+        region = {"x": slice(5, 9), "y": slice(0, 30)}
+        part = (data.isel(region) * 2).drop_vars("x")
+        part.to_zarr(place, region=region)
+        longer = xarray.merge([data, extra]).assign_coords(x=np.arange(20, 40))
+        longer.to_zarr(place, append_dim="x")
+    assert tree(mount.path / "x") == tree(plain)
+    zarrfs("commit", mount.path)
+    found = xarray.open_zarr(path / "x").load()
+    xarray.testing.assert_identical(found, xarray.open_zarr(plain).load())
+    assert found.sizes["x"] == 40
+
+
+@pytest.mark.parametrize("driver", ["zarr", "zarr3"])
+def test_tensorstore_writes(driver, tmp_path, cow):
+    tensorstore = pytest.importorskip("tensorstore")
+    path = tmp_path / "made.zarr"
+    zarr.create_group(path)
+    mount = cow(path)
+    spec = {"driver": driver, "kvstore": {"driver": "file", "path": f"{mount.path}/ts/"}}
+    array = tensorstore.open(
+        spec, create=True, dtype=tensorstore.uint16, shape=[64, 64]
+    ).result()
+    values = np.arange(4096, dtype="u2").reshape(64, 64)
+    array.write(values).result()
+    array[10:20, 10:20].write(np.uint16(5)).result()
+    values[10:20, 10:20] = 5
+    zarrfs("commit", mount.path)
+    np.testing.assert_array_equal(zarr.open_array(path / "ts", mode="r")[...], values)
+
+
+# Ready-made suites.
+
+
+@pytest.fixture
+def suites():
+    if not SUITES.is_dir():
+        assert not os.environ.get("CI"), f"CI is set, but {SUITES} is absent"
+        pytest.skip("../shared/suites is absent")
+    return SUITES
+
+
+def test_zarr_pythons_own_tests_pass(suites, store, cow, tmp_path):
+    """ZARRFS_TEST_EXAMPLES (10) and ZARRFS_TEST_STEPS (20) have the state machine run longer."""
+    pytest.importorskip("hypothesis")
+    pytest.importorskip("pytest_asyncio")
+    mount = cow(store)
+    environment = {
+        **os.environ,
+        "ZARR_MOUNT": str(mount.path),
+        "EXAMPLES": os.environ.get("ZARRFS_TEST_EXAMPLES", "10"),
+        "STEPS": os.environ.get("ZARRFS_TEST_STEPS", "20"),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c"]
+        + [str(suites / "pytest.ini"), str(suites / "test_zarr_on_mount.py")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+
+
+def test_programs_of_the_suites_work(suites, store, cow, tmp_path):
+    """ZARRFS_TEST_SUITES names others than the short ones (scripts/suites runs all)."""
+    wanted = os.environ.get("ZARRFS_TEST_SUITES", "misc tar rsync git sqlite").split()
+    for name in {"rsync": "rsync", "git": "git", "sqlite": "sqlite3"}.items():
+        if name[0] in wanted and not shutil.which(name[1]):
+            wanted.remove(name[0])
+    mount = cow(store)
+    done = subprocess.run(
+        [sys.executable, str(suites / "posix_suites.py"), str(mount.path), str(tmp_path)]
+        + wanted,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = re.findall(r"^suite (\w+) passed=(\d+) failed=0", done.stdout, re.M)
+    assert [name for name, _ in found] == wanted, done.stdout
+
+
+# A daemon that is killed.
+
+
+def test_what_was_closed_is_there_after_the_daemon_was_killed(store, upper):
+    with Daemon(store, "--cow", upper) as mount:
+        (mount.path / "a/c/0").write_bytes(b"closed")
+        os.rename(mount.path / "a", mount.path / "b")
+        held = open(mount.path / "b/c/1", "r+b")
+        held.write(b"not closed")
+        held.flush()
+        mount.process.kill()
+        mount.process.wait()
+        with pytest.raises(OSError):
+            held.close()
+    with Daemon(store, "--cow", upper) as mount:
+        assert (mount.path / "b/c/0").read_bytes() == b"closed"
+        assert (mount.path / "b/c/1").read_bytes() == (store / "a/c/1").read_bytes()
+        assert not (mount.path / "a").exists()
+        assert [path.read_bytes()[:10] for path in (upper / "rescued").iterdir()] == [
+            b"not closed"
+        ]
