@@ -48,7 +48,7 @@ def run(arguments):
 def timed(work, size):
     start = time.perf_counter()
     work()
-    return peers.Read(time.perf_counter() - start, size)
+    return peers.Read(time.perf_counter() - start, size, 0.0)
 
 
 def write(path, data, chunks):
