@@ -4,6 +4,7 @@ use rustix::fs::AtFlags;
 
 use super::Overlay;
 use super::Shared;
+use super::changes::stored_below;
 use super::journal::Record;
 use super::lock;
 use crate::error::Error;
@@ -18,24 +19,30 @@ impl Overlay {
     /// `NotFound` if nothing was changed there.
     pub fn discard(&self, path: &Key) -> Result<u64> {
         let _names = lock(&self.0.names);
-        for live in self.0.all_live(path) {
+        let state = lock(&self.0.state);
+        let held = state.records.all_held(path);
+        let white = state.records.whiteouts(path);
+        drop(state);
+        let open = self.0.all_live(path);
+        let pending = open.iter().filter(|live| live.is_pending()).count() as u64;
+        let is_there = !path.is_root() && self.0.upper.stat(path)?.is_some()
+            || !self.0.upper_names(path).unwrap_or_default().is_empty();
+        if held.is_empty() && white.is_empty() && pending == 0 && !is_there {
+            let why = "nothing was changed there";
+            return Err(Error::new(crate::error::Kind::NotFound, path, why));
+        }
+        let moved = self.0.hold_hidden(&white)?;
+        for live in open {
             if let Some(key) = live.key() {
                 lock(&self.0.state).live.remove(&key);
             }
             live.lose_name();
         }
-        let state = lock(&self.0.state);
-        let held = state.records.all_held(path);
-        let white = state.records.whiteouts(path);
-        drop(state);
-        let removed = self.0.remove_below(path)?;
-        if held.is_empty() && white.is_empty() && removed == 0 {
-            let why = "nothing was changed there";
-            return Err(Error::new(crate::error::Kind::NotFound, path, why));
-        }
+        let removed = self.0.remove_below(path)?.max(pending);
         let count = held.len().max(white.len()) as u64;
         let whole = held.iter().map(|(key, _)| Record::Whole(key.clone()));
-        let mut records: Vec<Record> = whole.collect();
+        let mut records: Vec<Record> = moved;
+        records.extend(whole);
         records.extend(held.into_iter().map(|(key, _)| Record::Let(key)));
         records.extend(white.into_iter().map(|(key, _)| Record::Show(key)));
         self.0.note(records)?;
@@ -45,7 +52,21 @@ impl Overlay {
 }
 
 impl Shared {
-    /// Removes what the upper folder has at a path and below; returns how many files that were.
+    /// Returns the records of what the store holds where something was renamed from: it stays removed.
+    fn hold_hidden(&self, white: &[(Key, Option<Key>)]) -> Result<Vec<Record>> {
+        let mut records = Vec::new();
+        for of in white.iter().filter_map(|(_, of)| of.as_ref()) {
+            for key in stored_below(&*self.lower, of)? {
+                if let Some(version) = self.lower.version(&key)? {
+                    records.extend(self.hold_moved(&key, version));
+                }
+            }
+        }
+        Ok(records)
+    }
+
+    /// Removes what the upper folder has at a path and below; returns how many files, or folders without any, that
+    /// were.
     fn remove_below(&self, path: &Key) -> Result<u64> {
         let Some(stat) = self.upper.stat(path)? else {
             return Ok(0);
@@ -59,9 +80,10 @@ impl Shared {
         for (name, _) in self.upper_names(path)? {
             removed += self.remove_below(&path.child(&name)?)?;
         }
-        if !path.is_root() {
-            self.remove_native(path, AtFlags::REMOVEDIR)?;
+        if path.is_root() {
+            return Ok(removed);
         }
-        Ok(removed)
+        self.remove_native(path, AtFlags::REMOVEDIR)?;
+        Ok(removed.max(1))
     }
 }

@@ -238,6 +238,10 @@ impl super::Shared {
 
     fn give_key(&self, key: &Key, pending: &str) -> Result<()> {
         let mut records: Vec<Record> = self.hold(key)?.into_iter().collect();
+        if self.upper.stat(key)?.is_none() && self.lower_key(key).as_ref() != Some(key) {
+            let stored = self.find_lower(key)?;
+            records.extend(stored.and_then(|(from, meta)| self.hold_moved(&from, meta.version)));
+        }
         if lock(&self.state).records.is_born(key) {
             // What was being written there has no name any more.
             records.push(Record::Whole(key.clone()));

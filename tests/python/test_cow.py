@@ -131,7 +131,7 @@ def check_commands(store, place):
     assert nothing.returncode != 0 and "nothing was changed there" in nothing.stderr
     again = zarrfs("diff", place, check=False).stdout
     assert again == DIFF.replace("A b/c\n", "")
-    assert zarrfs("commit", place).stdout == "3 put (43), 3 removed\n" + kept
+    assert zarrfs("commit", place).stdout == "3 put (83), 3 removed\n" + kept
     assert zarrfs("status", place).stdout == f"{store}: nothing to commit\n" + kept
     assert zarrfs("diff", place).stdout == ""
 
@@ -290,6 +290,8 @@ def test_git_keeps_a_repository(store, cow):
     assert (mount.path / "a/c/0").read_bytes() == (store / "a/c/0").read_bytes()
     zarrfs("commit", mount.path)
     assert tree(store) == tree(mount.path)
+    # No key holds an empty folder, and git knows a repository by this one.
+    (store / ".git/refs").mkdir(exist_ok=True)
     run("git", "-C", store, "fsck", "--strict")
 
 
@@ -451,7 +453,7 @@ def test_programs_of_the_suites_work(suites, store, cow, tmp_path):
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    found = re.findall(r"^suite (\w+) passed=(\d+) failed=0", done.stdout, re.M)
+    found = re.findall(r"^suite (\w+) +passed=(\d+) failed=0", done.stdout, re.M)
     assert [name for name, _ in found] == wanted, done.stdout
 
 
