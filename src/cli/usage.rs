@@ -54,7 +54,7 @@ mod tests {
         for (arguments, expected) in [
             (
                 "zarrfs",
-                "a command is missing: mount or umount; try 'zarrfs --help'",
+                "a command is missing: mount or umount or status or diff or commit or discard; try 'zarrfs --help'",
             ),
             (
                 "zarrfs mont a b",

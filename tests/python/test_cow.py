@@ -234,7 +234,7 @@ def test_editors_write_by_rename(store, cow):
 def a_folder(path, count=60):
     """Makes a folder with files and folders that have names and sizes of many kinds."""
     for number in range(count):
-        file = path / f"d {number % 5}" / f"f-{number % 3}" / f"n{number}é.bin"
+        file = path / f"d {number % 5}" / f"f-{number % 3}" / f"n{number}\u00e9.bin"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(random.Random(number).randbytes(number * 997 % 70_000))
     return path
