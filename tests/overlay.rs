@@ -7,6 +7,8 @@ mod commits;
 mod conflicts;
 #[path = "overlay/hooked.rs"]
 mod hooked;
+#[path = "overlay/mounted.rs"]
+mod mounted;
 #[path = "overlay/plain.rs"]
 mod plain;
 #[path = "overlay/random.rs"]
@@ -15,3 +17,5 @@ mod random;
 mod stage;
 #[path = "overlay/steps.rs"]
 mod steps;
+#[path = "overlay/uppers.rs"]
+mod uppers;

@@ -36,9 +36,13 @@ pub(super) fn meta_of(stat: &Stat, writes: u64) -> Meta {
         FileType::Socket => EntryKind::Socket,
         _ => EntryKind::File,
     };
+    let size = match kind {
+        EntryKind::Directory => 0,
+        _ => u64::try_from(stat.st_size).unwrap_or(0),
+    };
     Meta {
         kind,
-        size: u64::try_from(stat.st_size).unwrap_or(0),
+        size,
         stored: u64::try_from(stat.st_blocks)
             .unwrap_or(0)
             .saturating_mul(512),

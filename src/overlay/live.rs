@@ -354,7 +354,7 @@ impl Live {
         if change {
             let _names = lock(&self.shared.names);
             let mut body = self.body();
-            if matches!(body.source, Source::Lower(_)) {
+            if matches!(body.source, Source::Lower(_)) || is_committed(&body)? {
                 self.begin(&mut body, false)?;
                 self.publish(&mut body)?;
             }
@@ -487,9 +487,11 @@ impl TreeFile for Live {
                 if body.key.is_none() && body.pending.is_some() {
                     posix.links = 0;
                 }
+                // One that was committed has the attributes that all of the store's have.
+                let is_committed = body.key.is_some() && stat.st_nlink == 0;
                 Ok(Stat {
                     meta: attributes::meta_of(&stat, writes),
-                    posix: Some(posix),
+                    posix: (!is_committed).then_some(posix),
                 })
             }
         }
@@ -518,8 +520,22 @@ impl TreeFile for Live {
     }
 }
 
+/// Whether a file has a key that the upper folder has no more, since the store has it.
+fn is_committed(body: &Body) -> Result<bool> {
+    match &body.source {
+        Source::Upper(file) if body.key.is_some() => {
+            let stat = rustix::fs::fstat(file).map_err(Error::from)?;
+            Ok(stat.st_nlink == 0)
+        }
+        _ => Ok(false),
+    }
+}
+
 fn read_native(file: &File, offset: u64, len: usize) -> std::io::Result<Vec<u8>> {
-    let mut bytes = vec![0; len];
+    let size = file.metadata()?.len();
+    // The kernel takes no offset that no file can have.
+    let there = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
+    let mut bytes = vec![0; len.min(there)];
     let mut read = 0;
     while let Some(rest) = bytes.get_mut(read..).filter(|rest| !rest.is_empty()) {
         match file.read_at(rest, offset + read as u64) {

@@ -190,9 +190,9 @@ impl Shared {
         drop(state);
         let white = |key: Key, of| Record::White { key, of };
         let mut list: Vec<Record> = Vec::new();
-        let is_folder = self.is_upper_folder(from)?;
+        let is_other = self.is_no_file_of_upper(from)?;
         let moves = lower.is_some() || below_from.iter().any(|(key, _)| key != from);
-        if moves || (is_folder && (hides || !below_to.is_empty())) {
+        if moves || (is_other && (hides || !below_to.is_empty())) {
             list.extend(below_to.into_iter().map(|(key, _)| Record::Show(key)));
             list.push(white(to.clone(), lower.clone()));
         }
@@ -209,9 +209,11 @@ impl Shared {
         Ok(list)
     }
 
-    fn is_upper_folder(&self, key: &Key) -> Result<bool> {
+    /// Whether the upper folder has something there that takes the place of a key without being one.
+    fn is_no_file_of_upper(&self, key: &Key) -> Result<bool> {
         let stat = self.upper.stat(key)?;
-        Ok(stat.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory))
+        let is_file = |mode| FileType::from_raw_mode(mode) == FileType::RegularFile;
+        Ok(stat.is_some_and(|stat| !is_file(stat.st_mode)))
     }
 
     /// Gives two files or folders of the upper folder each other's name.

@@ -207,6 +207,13 @@ impl Plain {
         }
     }
 
+    /// Whether a file has more than one name.
+    pub(crate) fn has_links(&self) -> bool {
+        let shown = self.shown();
+        let mut files = shown.iter().filter(|(_, shown)| **shown != Shown::Folder);
+        files.any(|(path, _)| fs::symlink_metadata(self.at(path)).unwrap().nlink() > 1)
+    }
+
     /// Makes a file of its own of each name of a file; returns which were open and are closed now.
     pub(crate) fn part_links(&mut self) -> Vec<usize> {
         let has_more = |file: &File| file.metadata().unwrap().nlink() > 1;

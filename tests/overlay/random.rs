@@ -120,8 +120,9 @@ impl Pair {
             }
             Step::Commit(flushed) => self.commit(*flushed),
             Step::Discard => {
-                let _ = self.stage.overlay().discard(&Key::root());
-                self.model.become_like(&shown(&*self.stage.lower, false));
+                if self.stage.overlay().discard(&Key::root()).is_ok() {
+                    self.model.become_like(&shown(&*self.stage.lower, false));
+                }
             }
             Step::DiscardPath(path) => self.discard(path),
             step => self.take_both(step),
@@ -226,7 +227,8 @@ impl Pair {
 
     /// What is discarded is as the store has it; all else is as it was.
     fn discard(&mut self, path: &str) {
-        if self.stage.overlay().discard(&key(path)).is_err() {
+        // The model is made anew, and every name gets a file of its own.
+        if self.model.has_links() || self.stage.overlay().discard(&key(path)).is_err() {
             return;
         }
         let below = |tree: &Tree, is_below: bool| -> Tree {

@@ -1,5 +1,6 @@
 //! An overlay over a store that takes the steps, without a mount.
 
+use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -44,6 +45,24 @@ pub(crate) fn folder() -> TempDir {
 
 pub(crate) fn key(text: &str) -> Key {
     Key::new(text).unwrap()
+}
+
+/// Opens an overlay. A process that another test has just started may still hold the lock of one that was closed.
+pub(crate) fn opened(upper: &Path, lower: &Arc<dyn Store>, name: &str) -> Result<Overlay> {
+    let config = OverlayConfig {
+        uid: 0,
+        gid: 0,
+        through: false,
+    };
+    for _ in 0..500 {
+        match Overlay::open(upper, lower.clone(), name, config.clone()) {
+            Err(error) if error.kind() == Kind::Exists => {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            opened => return opened,
+        }
+    }
+    Overlay::open(upper, lower.clone(), name, config)
 }
 
 /// Which store lies below.
@@ -117,12 +136,7 @@ impl Stage {
 
     pub(crate) fn remount(&mut self) {
         self.close();
-        let config = OverlayConfig {
-            uid: 0,
-            gid: 0,
-            through: false,
-        };
-        let overlay = Overlay::open(&self.upper(), self.lower.clone(), NAME, config);
+        let overlay = opened(&self.upper(), &self.lower, NAME);
         self.overlay = Some(overlay.unwrap());
     }
 

@@ -107,6 +107,11 @@ fn turns() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// Steps that any directory knows.
+pub(crate) fn of_programs() -> impl Strategy<Value = Step> {
+    prop_oneof![files(), names()]
+}
+
 /// All steps.
 pub(crate) fn any_step() -> impl Strategy<Value = Step> {
     prop_oneof![20 => files(), 20 => names(), 3 => stores(), 2 => turns()]

@@ -10,7 +10,11 @@ use std::thread;
 use std::time::Duration;
 
 use tempfile::TempDir;
+use zarrfs::overlay::Overlay;
+use zarrfs::overlay::OverlayConfig;
 use zarrfs::stats::Stats;
+use zarrfs::store::Body;
+use zarrfs::store::Condition;
 use zarrfs::store::Key;
 use zarrfs::store::Store;
 use zarrfs::store::StoreConfig;
@@ -200,6 +204,33 @@ pub(crate) const ZIP_FOLDER: Kind = Kind {
     ..ZIP
 };
 
+/// A store with an upper folder that holds every object.
+pub(crate) const OVERLAY_UPPER: Kind = Kind {
+    name: "overlay, all in its upper folder",
+    changes: false,
+    both: false,
+    writes: Writes::Alone,
+    holding: |objects| overlaid(objects, |_| true, memory(&[])),
+    ..MEMORY
+};
+
+/// One whose upper folder holds nothing.
+pub(crate) const OVERLAY_LOWER: Kind = Kind {
+    name: "overlay, all in the store",
+    holding: |objects| overlaid(objects, |_| false, memory(objects)),
+    ..OVERLAY_UPPER
+};
+
+/// One over a folder, which has every other object.
+pub(crate) const OVERLAY_HALF: Kind = Kind {
+    name: "overlay, half in a folder",
+    holding: |objects| {
+        let stored: Vec<_> = objects.iter().step_by(2).copied().collect();
+        overlaid(objects, |place| place % 2 == 1, local(&stored, false))
+    },
+    ..OVERLAY_UPPER
+};
+
 pub(crate) fn key(bytes: impl AsRef<[u8]>) -> Key {
     Key::new(bytes.as_ref()).unwrap()
 }
@@ -285,6 +316,26 @@ impl Subject {
     pub(crate) fn writer(&self) -> &dyn Writer {
         self.writer.as_deref().unwrap()
     }
+}
+
+/// Puts an upper folder over a store, and those objects in it whose place is named.
+fn overlaid(objects: Objects, is_upper: fn(usize) -> bool, lower: Subject) -> Subject {
+    let folder = tempfile::tempdir().unwrap();
+    let config = OverlayConfig {
+        uid: 0,
+        gid: 0,
+        through: false,
+    };
+    let overlay = Overlay::open(&folder.path().join("upper"), lower.store, "x", config).unwrap();
+    for (place, (name, bytes)) in objects.iter().enumerate() {
+        if is_upper(place) {
+            let body = Body::Bytes(bytes);
+            overlay.put(&key(name), body, &Condition::Any).unwrap();
+        }
+    }
+    let store = Arc::new(overlay);
+    let below = lower.writer.unwrap();
+    Subject::new(store, Box::new(Beside(below, folder)))
 }
 
 fn counted(subject: Subject) -> Subject {

@@ -1,0 +1,146 @@
+//! The same steps through the kernel: a mount with --cow is a plain directory to programs.
+
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::plain::Plain;
+use crate::plain::Shown;
+use crate::plain::Tree;
+use crate::random::assert_same;
+use crate::random::run;
+use crate::stage::folder;
+use crate::steps;
+use crate::steps::Held;
+use crate::steps::Step;
+use crate::steps::first_bytes;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_zarrfs");
+const TURN: usize = 100;
+const RUNS: u32 = 8;
+
+/// A store, its mount, and the directory that it has to be like.
+struct Mounted {
+    folder: TempDir,
+    mount: Plain,
+    model: Plain,
+}
+
+impl Mounted {
+    fn new(held: &[Held]) -> Mounted {
+        let folder = folder();
+        let place = |name: &str| folder.path().join(name);
+        for name in ["store", "mount", "model"] {
+            std::fs::create_dir(place(name)).unwrap();
+        }
+        let store = Plain::new(&place("store"));
+        let mut tree = Tree::new();
+        for (path, size) in held {
+            tree.insert(path.clone(), Shown::File(first_bytes(path, *size)));
+        }
+        store.become_like(&tree);
+        let (mount, model) = (Plain::new(&place("mount")), Plain::new(&place("model")));
+        model.become_like(&tree);
+        let mounted = Mounted {
+            folder,
+            mount,
+            model,
+        };
+        mounted.mount();
+        mounted
+    }
+
+    fn place(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn mount(&self) {
+        let [store, mount, upper] = ["store", "mount", "upper"].map(|name| self.place(name));
+        let arguments: [&Path; 5] = ["mount".as_ref(), &store, &mount, "--cow".as_ref(), &upper];
+        zarrfs(&arguments);
+    }
+
+    fn remount(&mut self) {
+        self.mount.open = Default::default();
+        self.model.open = Default::default();
+        zarrfs(&["umount".as_ref(), &self.place("mount")]);
+        self.mount();
+    }
+
+    fn take(&mut self, step: &Step) {
+        let done = self.mount.take(step);
+        // Folders of the store cannot be exchanged, which says EINVAL.
+        let is_refused = |error: &std::io::Error| error.raw_os_error() == Some(libc::EINVAL);
+        if matches!(step, Step::Exchange(..)) && done.as_ref().is_err_and(is_refused) {
+            return;
+        }
+        let expected = self.model.take(step);
+        let number = |done: &std::io::Result<()>| {
+            let error = done.as_ref().err();
+            error.map(|error| (error.raw_os_error(), error.kind()))
+        };
+        assert_eq!(number(&done), number(&expected), "{step:?}");
+    }
+
+    fn compare(&self) {
+        assert_same(&self.mount.shown(), &self.model.shown());
+        let (found, expected) = (self.mount.held_open(), self.model.held_open());
+        for (slot, (found, expected)) in found.into_iter().zip(expected).enumerate() {
+            let shown = |bytes: Option<Vec<u8>>| bytes.map(Shown::File);
+            assert_eq!(shown(found), shown(expected), "open as {slot}");
+        }
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        self.mount.open = Default::default();
+        let mut command = Command::new("umount");
+        command.arg("-l").arg(self.place("mount"));
+        // It may not be mounted any more.
+        let _ = command.output();
+    }
+}
+
+fn zarrfs(arguments: &[&Path]) {
+    let done = Command::new(PROGRAM).args(arguments).output().unwrap();
+    assert!(done.status.success(), "{arguments:?}: {done:?}");
+}
+
+fn take_all(held: &[Held], steps: &[Step]) {
+    let mut mounted = Mounted::new(held);
+    for (number, step) in steps.iter().enumerate() {
+        mounted.take(step);
+        mounted.compare();
+        if number % TURN == TURN - 1 {
+            mounted.remount();
+            mounted.compare();
+        }
+    }
+    mounted.mount.open = Default::default();
+    mounted.model.open = Default::default();
+    zarrfs(&["commit".as_ref(), &mounted.place("mount")]);
+    let files = |tree: Tree| -> Tree {
+        let files = tree.into_iter();
+        files
+            .filter(|(_, shown)| matches!(shown, Shown::File(_)))
+            .collect()
+    };
+    let stored = files(Plain::new(&mounted.place("store")).shown());
+    assert_same(&stored, &files(mounted.model.shown()));
+    mounted.compare();
+}
+
+#[test]
+fn a_mount_is_a_directory() {
+    if !rustix::process::geteuid().is_root() || std::fs::File::open("/dev/fuse").is_err() {
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "this test needs root and /dev/fuse"
+        );
+        return println!("skipped: needs root and /dev/fuse");
+    }
+    run(RUNS, steps::of_programs(), &take_all);
+}

@@ -1,0 +1,98 @@
+//! The upper folder itself: it has one owner and one store, and one that was damaged is refused or shows an exact
+//! earlier state.
+
+use std::fs;
+
+use zarrfs::error::Kind;
+use zarrfs::overlay::Overlay;
+use zarrfs::overlay::OverlayConfig;
+use zarrfs::store::Key;
+
+use crate::plain::Tree;
+use crate::stage::Lower;
+use crate::stage::NAME;
+use crate::stage::Stage;
+use crate::stage::opened;
+use crate::stage::shown;
+use crate::steps::Step;
+
+const CONFIG: OverlayConfig = OverlayConfig {
+    uid: 0,
+    gid: 0,
+    through: false,
+};
+
+#[test]
+fn an_upper_folder_has_one_owner_and_one_store() {
+    let mut stage = Stage::new(Lower::Memory, &[("a", b"1")]);
+    stage.write("a", b"2");
+    let open = |name: &str| Overlay::open(&stage.upper(), stage.lower.clone(), name, CONFIG);
+    assert_eq!(open(NAME).err().unwrap().kind(), Kind::Exists);
+    stage.close();
+    let open = |name: &str| opened(&stage.upper(), &stage.lower, name);
+    let other = open("/another/store").err().unwrap();
+    assert_eq!(other.kind(), Kind::Invalid);
+    assert!(other.to_string().contains(NAME), "{other}");
+    open(NAME).unwrap();
+    fs::write(stage.upper().join("zarrfs.json"), "{\"zarrfs\": 2}").unwrap();
+    assert_eq!(open(NAME).err().unwrap().kind(), Kind::Unsupported);
+}
+
+/// Copies a folder of files, folders and links.
+fn copied(from: &std::path::Path, to: &std::path::Path) {
+    let mut command = std::process::Command::new("cp");
+    let done = command.arg("-a").arg(from).arg(to).status().unwrap();
+    assert!(done.success());
+}
+
+/// The journal is cut at each place, or one of its bytes is changed.
+#[test]
+fn a_journal_that_was_damaged_is_refused_or_shows_an_earlier_state() {
+    let mut stage = Stage::new(Lower::Memory, &[("a/x", b"1"), ("b", b"2"), ("c", b"3")]);
+    let path = |text: &str| text.to_string();
+    stage.take(&Step::Unlink(path("b"))).unwrap();
+    stage.take(&Step::Rename(path("a"), path("d"))).unwrap();
+    stage.take(&Step::Unlink(path("c"))).unwrap();
+    stage.close();
+    let (upper, copy) = (stage.upper(), stage.folder.path().join("copy"));
+    let journal = fs::read(upper.join("journal")).unwrap();
+    // What was shown after each line.
+    let ends = (0..=journal.len()).filter(|&end| end == 0 || journal[end - 1] == b'\n');
+    let mut earlier: Vec<Tree> = Vec::new();
+    let look = |bytes: &[u8]| -> Option<Tree> {
+        let _ = fs::remove_dir_all(&copy);
+        copied(&upper, &copy);
+        fs::write(copy.join("journal"), bytes).unwrap();
+        let overlay = opened(&copy, &stage.lower, NAME);
+        match overlay {
+            Ok(overlay) => Some(shown(&overlay, true)),
+            Err(error) => {
+                assert_eq!(error.kind(), Kind::Corrupt, "{error}");
+                None
+            }
+        }
+    };
+    for end in ends {
+        earlier.push(look(&journal[..end]).unwrap());
+    }
+    for at in (0..journal.len()).step_by(3) {
+        let cut = look(&journal[..at]).expect("a line that was cut did not happen");
+        assert!(earlier.contains(&cut), "cut at {at}");
+        let mut bytes = journal.clone();
+        bytes[at] ^= 1;
+        if let Some(found) = look(&bytes) {
+            assert!(earlier.contains(&found), "byte {at}");
+        }
+    }
+    assert_eq!(
+        stage
+            .lower
+            .list(&Key::root())
+            .unwrap()
+            .next()
+            .unwrap()
+            .unwrap()
+            .name,
+        b"a"
+    );
+}
