@@ -63,6 +63,9 @@ pub struct Outcome {
 /// Takes how many keys are done, and how many there are.
 pub type Progress<'a> = dyn Fn(usize, usize) + Sync + 'a;
 
+/// Keys that somebody else changed, and what was found.
+type Conflicts = Vec<(Key, String)>;
+
 /// How many keys are looked at or put at a time.
 const SIDE_BY_SIDE: usize = 16;
 
@@ -361,7 +364,7 @@ impl Shared {
         puts: &[Step],
         erases: Vec<Step>,
         force: bool,
-    ) -> Result<(Vec<Step>, Vec<(Key, String)>)> {
+    ) -> Result<(Vec<Step>, Conflicts)> {
         let keys: HashSet<&Key> = puts.iter().map(|step| &step.change.key).collect();
         let above = |key: &Key| std::iter::successors(key.parent(), Key::parent);
         let folders: HashSet<Key> = keys.iter().flat_map(|key| above(key)).collect();
