@@ -1,6 +1,10 @@
 //! The requests that change something, and those about what only changing mounts keep: what each asks of the vfs
 //! and how its answer is put.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use fuser::Errno;
 use fuser::FileHandle;
 use fuser::Generation;
 use fuser::ReplyAttr;
@@ -11,6 +15,7 @@ use fuser::ReplyStatfs;
 use fuser::ReplyWrite;
 use fuser::ReplyXattr;
 
+use super::Desk;
 use super::attr;
 use super::request::Queue;
 use super::request::Request;
@@ -18,9 +23,11 @@ use crate::error::Result;
 use crate::store::tree::Change;
 use crate::store::tree::Maker;
 use crate::store::tree::Room;
+use crate::store::tree::Setting;
 use crate::vfs::Entry;
 use crate::vfs::Fh;
 use crate::vfs::Ino;
+use crate::vfs::Node;
 use crate::vfs::Opened;
 use crate::vfs::Vfs;
 use crate::view::Attr;
@@ -280,4 +287,84 @@ impl Request for StatFs {
             room.block,
         );
     }
+}
+
+impl Desk {
+    pub(super) fn change(
+        &self,
+        name: &'static str,
+        ino: Ino,
+        reply: ReplyEmpty,
+        work: impl Fn(&Vfs) -> Result<()> + Send + 'static,
+    ) {
+        let queue = Queue::Names;
+        let request = Plain {
+            name,
+            ino,
+            queue,
+            work,
+        };
+        self.op(request, reply);
+    }
+
+    /// Like `change`, for what may take as long as the content is.
+    pub(super) fn keep(
+        &self,
+        name: &'static str,
+        ino: Ino,
+        reply: ReplyEmpty,
+        work: impl Fn(&Vfs) -> Result<()> + Send + 'static,
+    ) {
+        let queue = Queue::Reads;
+        let request = Plain {
+            name,
+            ino,
+            queue,
+            work,
+        };
+        self.op(request, reply);
+    }
+
+    pub(super) fn make(
+        &self,
+        name: &'static str,
+        parent: Ino,
+        new: &OsStr,
+        node: Node,
+        maker: Maker,
+        reply: ReplyEntry,
+    ) {
+        let new = new.as_bytes().to_vec();
+        let request = Make {
+            name,
+            parent,
+            work: move |vfs: &Vfs| vfs.make(parent, &new, &node, &maker),
+        };
+        self.op(request, reply);
+    }
+
+    pub(super) fn set_attribute(
+        &self,
+        ino: Ino,
+        name: &OsStr,
+        value: Option<Vec<u8>>,
+        setting: Setting,
+        reply: ReplyEmpty,
+    ) {
+        if self.is_writable() && (name == CAPABILITY || !is_kept(name)) {
+            return reply.error(Errno::EOPNOTSUPP);
+        }
+        let name = name.as_bytes().to_vec();
+        self.change("setxattr", ino, reply, move |vfs| {
+            vfs.set_attribute(ino, &name, value.as_deref(), setting)
+        });
+    }
+}
+
+/// What a program may do beyond its owner: nothing on a mount that is `nosuid`.
+pub(super) const CAPABILITY: &str = "security.capability";
+
+/// Whether an extended attribute is kept; access lists would not be held to.
+pub(super) fn is_kept(name: &OsStr) -> bool {
+    !name.as_bytes().starts_with(b"system.")
 }

@@ -36,10 +36,10 @@ use fuser::WriteFlags;
 use super::Desk;
 use super::attr::LARGEST_REQUEST;
 use super::changes;
+use super::changes::CAPABILITY;
+use super::changes::is_kept;
 use super::request;
-use super::request::Queue;
 use crate::error::Kind;
-use crate::error::Result;
 use crate::store::tree::Change;
 use crate::store::tree::Maker;
 use crate::store::tree::Onto;
@@ -262,7 +262,7 @@ impl Filesystem for Desk {
     ) {
         self.make(
             "mknod",
-            parent,
+            ino(parent),
             name,
             Node::Special,
             maker(req, mode),
@@ -279,7 +279,14 @@ impl Filesystem for Desk {
         _umask: u32,
         reply: ReplyEntry,
     ) {
-        self.make("mkdir", parent, name, Node::Folder, maker(req, mode), reply);
+        self.make(
+            "mkdir",
+            ino(parent),
+            name,
+            Node::Folder,
+            maker(req, mode),
+            reply,
+        );
     }
 
     fn symlink(
@@ -291,7 +298,14 @@ impl Filesystem for Desk {
         reply: ReplyEntry,
     ) {
         let node = Node::Link(target.as_os_str().as_bytes().to_vec());
-        self.make("symlink", parent, link_name, node, maker(req, 0o777), reply);
+        self.make(
+            "symlink",
+            ino(parent),
+            link_name,
+            node,
+            maker(req, 0o777),
+            reply,
+        );
     }
 
     fn unlink(&self, _req: &fuser::Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -492,86 +506,6 @@ impl Filesystem for Desk {
     fn removexattr(&self, _req: &fuser::Request, inode: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         self.set_attribute(ino(inode), name, None, Setting::Any, reply);
     }
-}
-
-impl Desk {
-    fn change(
-        &self,
-        name: &'static str,
-        ino: Ino,
-        reply: ReplyEmpty,
-        work: impl Fn(&Vfs) -> Result<()> + Send + 'static,
-    ) {
-        let queue = Queue::Names;
-        let request = changes::Plain {
-            name,
-            ino,
-            queue,
-            work,
-        };
-        self.op(request, reply);
-    }
-
-    /// Like `change`, for what may take as long as the content is.
-    fn keep(
-        &self,
-        name: &'static str,
-        ino: Ino,
-        reply: ReplyEmpty,
-        work: impl Fn(&Vfs) -> Result<()> + Send + 'static,
-    ) {
-        let queue = Queue::Reads;
-        let request = changes::Plain {
-            name,
-            ino,
-            queue,
-            work,
-        };
-        self.op(request, reply);
-    }
-
-    fn make(
-        &self,
-        name: &'static str,
-        parent: INodeNo,
-        new: &OsStr,
-        node: Node,
-        maker: Maker,
-        reply: ReplyEntry,
-    ) {
-        let (parent, new) = (ino(parent), new.as_bytes().to_vec());
-        let request = changes::Make {
-            name,
-            parent,
-            work: move |vfs: &Vfs| vfs.make(parent, &new, &node, &maker),
-        };
-        self.op(request, reply);
-    }
-
-    fn set_attribute(
-        &self,
-        ino: Ino,
-        name: &OsStr,
-        value: Option<Vec<u8>>,
-        setting: Setting,
-        reply: ReplyEmpty,
-    ) {
-        if self.is_writable() && (name == CAPABILITY || !is_kept(name)) {
-            return reply.error(Errno::EOPNOTSUPP);
-        }
-        let name = name.as_bytes().to_vec();
-        self.change("setxattr", ino, reply, move |vfs| {
-            vfs.set_attribute(ino, &name, value.as_deref(), setting)
-        });
-    }
-}
-
-/// What a program may do beyond its owner: nothing on a mount that is `nosuid`.
-const CAPABILITY: &str = "security.capability";
-
-/// Whether an extended attribute is kept; access lists would not be held to.
-fn is_kept(name: &OsStr) -> bool {
-    !name.as_bytes().starts_with(b"system.")
 }
 
 fn maker(req: &fuser::Request, mode: u32) -> Maker {

@@ -12,20 +12,15 @@ use std::sync::Mutex;
 use std::sync::MutexGuard;
 
 use rustix::fs::FallocateFlags;
-use rustix::fs::OFlags;
-use rustix::fs::SeekFrom;
-use rustix::io::Errno;
 
-use super::Found;
 use super::Shared;
 use super::attributes;
+use super::content;
 use super::journal::Record;
 use super::lock;
 use super::upper::failed;
-use super::wrong_kind;
 use crate::error::Error;
 use crate::error::Result;
-use crate::store::EntryKind;
 use crate::store::Key;
 use crate::store::Meta;
 use crate::store::Reader;
@@ -40,22 +35,22 @@ pub(super) struct Live {
     body: Mutex<Body>,
 }
 
-struct Body {
+pub(super) struct Body {
     /// Nothing once the file has no name any more.
     key: Option<Key>,
     source: Source,
     /// The file's name in `pending`, if its content is not under its key yet.
     pending: Option<String>,
     /// It was made and is not marked as whole.
-    is_born: bool,
+    pub(super) is_born: bool,
     /// Something was written since the last flush.
-    is_dirty: bool,
+    pub(super) is_dirty: bool,
     /// Which key of the store it showed when it was opened, and what the store held there.
     held: Option<(Key, Version)>,
 }
 
 #[derive(Clone)]
-enum Source {
+pub(super) enum Source {
     Lower(Arc<dyn Reader>),
     Upper(Arc<File>),
 }
@@ -63,94 +58,13 @@ enum Source {
 /// Files that take more than this are changed in place, in bytes on disk.
 const MOST_COPIED: u64 = 256 << 20;
 
-/// How much is copied at a time, in bytes.
-const PIECE: usize = 1 << 20;
-
-impl Shared {
-    /// Opens the file of a key; `NotFound` if there is none, `IsADirectory` if it is one.
-    pub(super) fn open_live(self: &Arc<Shared>, key: &Key) -> Result<Arc<Live>> {
-        if let Some(live) = self.live(key) {
-            return Ok(live);
-        }
-        let (source, held) = match self.find(key)? {
-            None => return Err(Error::not_found(key)),
-            Some(Found::Upper(stat)) => match self.meta(key, &stat).kind {
-                EntryKind::Directory => return Err(wrong_kind(key, true)),
-                EntryKind::File => (self.open_native(key)?, None),
-                _ => return Err(Error::invalid(key, "is no regular file")),
-            },
-            Some(Found::Lower(_, meta)) if meta.kind == EntryKind::Directory => {
-                return Err(wrong_kind(key, true));
-            }
-            Some(Found::Lower(lower, meta)) => {
-                let reader = self.lower.open_known(&lower, &meta)?;
-                let held = reader.meta()?.version;
-                (Source::Lower(reader), Some((lower, held)))
-            }
-        };
-        let live = Live::new(self, key, source, held);
-        if lock(&self.state).records.is_born(key) {
-            // Whoever made it could not finish it.
-            let mut body = live.body();
-            (body.is_born, body.is_dirty) = (true, true);
-        }
-        Ok(self.enlist(key, live))
-    }
-
-    fn open_native(&self, key: &Key) -> Result<Source> {
-        let safe = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let opened = match self.upper.open_key(key, OFlags::RDWR | safe) {
-            // One that nobody may write, and that this program does not own.
-            Err(Errno::ACCESS) => self.upper.open_key(key, OFlags::RDONLY | safe),
-            opened => opened,
-        };
-        let fd = opened.map_err(|error| failed(key, error))?;
-        Ok(Source::Upper(Arc::new(File::from(fd))))
-    }
-
-    /// Enters a file among those that are open, unless somebody else was faster.
-    fn enlist(&self, key: &Key, live: Live) -> Arc<Live> {
-        let live = Arc::new(live);
-        let mut state = lock(&self.state);
-        if let Some(other) = state.live.get(key).and_then(|other| other.upgrade()) {
-            drop(state);
-            return other;
-        }
-        state.live.insert(key.clone(), Arc::downgrade(&live));
-        live
-    }
-
-    /// Enters a file that was just made under a key.
-    pub(super) fn enlist_born(self: &Arc<Shared>, key: &Key, file: File) -> Arc<Live> {
-        let live = Live::new(self, key, Source::Upper(Arc::new(file)), None);
-        let mut body = lock(&live.body);
-        (body.is_born, body.is_dirty) = (true, true);
-        drop(body);
-        let live = Arc::new(live);
-        let mut state = lock(&self.state);
-        state.live.insert(key.clone(), Arc::downgrade(&live));
-        live
-    }
-
-    /// Returns the open files at and below a key.
-    pub(super) fn all_live(&self, prefix: &Key) -> Vec<Arc<Live>> {
-        let state = lock(&self.state);
-        let below = state.live.iter();
-        let below = below.filter(|(key, _)| key.below(prefix).is_some());
-        below.filter_map(|(_, live)| live.upgrade()).collect()
-    }
-
-    /// Brings a file of the store into the upper folder. The names must be locked.
-    pub(super) fn copy_up(self: &Arc<Shared>, key: &Key) -> Result<()> {
-        let live = self.open_live(key)?;
-        let mut body = live.body();
-        live.begin(&mut body, false)?;
-        live.publish(&mut body)
-    }
-}
-
 impl Live {
-    fn new(shared: &Arc<Shared>, key: &Key, source: Source, held: Option<(Key, Version)>) -> Live {
+    pub(super) fn new(
+        shared: &Arc<Shared>,
+        key: &Key,
+        source: Source,
+        held: Option<(Key, Version)>,
+    ) -> Live {
         Live {
             shared: shared.clone(),
             body: Mutex::new(Body {
@@ -164,7 +78,7 @@ impl Live {
         }
     }
 
-    fn body(&self) -> MutexGuard<'_, Body> {
+    pub(super) fn body(&self) -> MutexGuard<'_, Body> {
         lock(&self.body)
     }
 
@@ -195,7 +109,7 @@ impl Live {
     }
 
     /// Makes a file that can be written: a copy of what is there, or an empty one.
-    fn begin(&self, body: &mut Body, empty: bool) -> Result<()> {
+    pub(super) fn begin(&self, body: &mut Body, empty: bool) -> Result<()> {
         if body.pending.is_some() || body.is_born {
             return Ok(());
         }
@@ -229,13 +143,13 @@ impl Live {
         match &body.source {
             Source::Upper(from) => {
                 if !empty {
-                    copy_data(from, to).map_err(|error| Error::os("", error))?;
+                    content::copy_data(from, to).map_err(|error| Error::os("", error))?;
                 }
-                copy_attributes(from, to).map_err(Error::from)
+                content::copy_attributes(from, to).map_err(Error::from)
             }
             Source::Lower(reader) => {
                 if !empty {
-                    copy_stored(&**reader, to)?;
+                    content::copy_stored(&**reader, to)?;
                 }
                 let meta = reader.meta()?;
                 let change = self.shared.first_change(0o644, Some(meta.modified));
@@ -245,7 +159,7 @@ impl Live {
     }
 
     /// Gives a pending file its key. The names must be locked.
-    fn publish(&self, body: &mut Body) -> Result<()> {
+    pub(super) fn publish(&self, body: &mut Body) -> Result<()> {
         let Some(key) = body.key.clone() else {
             return Ok(());
         };
@@ -391,9 +305,8 @@ impl Reader for Live {
     fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
         match self.source() {
             Source::Lower(reader) => reader.read_at(offset, len),
-            Source::Upper(file) => {
-                read_native(&file, offset, len).map_err(|error| self.about(&self.body(), error))
-            }
+            Source::Upper(file) => content::read_native(&file, offset, len)
+                .map_err(|error| self.about(&self.body(), error)),
         }
     }
 
@@ -529,84 +442,4 @@ fn is_committed(body: &Body) -> Result<bool> {
         }
         _ => Ok(false),
     }
-}
-
-fn read_native(file: &File, offset: u64, len: usize) -> std::io::Result<Vec<u8>> {
-    let size = file.metadata()?.len();
-    // The kernel takes no offset that no file can have.
-    let there = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
-    let mut bytes = vec![0; len.min(there)];
-    let mut read = 0;
-    while let Some(rest) = bytes.get_mut(read..).filter(|rest| !rest.is_empty()) {
-        match file.read_at(rest, offset + read as u64) {
-            Ok(0) => break,
-            Ok(more) => read += more,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    bytes.truncate(read);
-    Ok(bytes)
-}
-
-/// Copies what a file holds; its holes stay holes.
-fn copy_data(from: &File, to: &File) -> std::io::Result<()> {
-    let size = from.metadata()?.len();
-    to.set_len(size)?;
-    let mut at = 0;
-    while at < size {
-        let start = match rustix::fs::seek(from, SeekFrom::Data(at)) {
-            Err(Errno::NXIO) => return Ok(()),
-            start => start?,
-        };
-        let end = rustix::fs::seek(from, SeekFrom::Hole(start))?.min(size);
-        at = start;
-        while at < end {
-            let piece = usize::try_from(end - at).unwrap_or(PIECE).min(PIECE);
-            let bytes = read_native(from, at, piece)?;
-            if bytes.is_empty() {
-                return Ok(());
-            }
-            to.write_all_at(&bytes, at)?;
-            at += bytes.len() as u64;
-        }
-    }
-    Ok(())
-}
-
-/// Copies an object of the store: all of one content.
-fn copy_stored(reader: &dyn Reader, to: &File) -> Result<()> {
-    let mut at = 0;
-    loop {
-        let bytes = reader.read_at(at, PIECE)?;
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        to.write_all_at(&bytes, at)
-            .map_err(|error| Error::os("", error))?;
-        at += bytes.len() as u64;
-    }
-}
-
-fn copy_attributes(from: &File, to: &File) -> rustix::io::Result<()> {
-    let stat = rustix::fs::fstat(from)?;
-    let posix = attributes::posix_of(&stat);
-    let root = rustix::process::geteuid().is_root();
-    let change = Change {
-        mode: Some(posix.mode),
-        uid: root.then_some(posix.uid),
-        gid: root.then_some(posix.gid),
-        ..Change::default()
-    };
-    attributes::set_open(to, &change)?;
-    for name in super::names::attribute_names(from)? {
-        let value = super::names::attribute(from, &name)?;
-        rustix::fs::fsetxattr(
-            to,
-            name.as_slice(),
-            &value.unwrap_or_default(),
-            rustix::fs::XattrFlags::empty(),
-        )?;
-    }
-    Ok(())
 }

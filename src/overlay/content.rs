@@ -1,0 +1,115 @@
+//! Contents and attributes of the upper folder's files, read and copied.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
+
+use super::attributes;
+use crate::error::Error;
+use crate::error::Kind;
+use crate::error::Result;
+use crate::store::Reader;
+use crate::store::tree::Change;
+
+/// How much is copied at a time, in bytes.
+const PIECE: usize = 1 << 20;
+
+/// Returns up to `len` bytes at `offset`; fewer only at the end.
+pub(super) fn read_native(file: &File, offset: u64, len: usize) -> std::io::Result<Vec<u8>> {
+    let size = file.metadata()?.len();
+    // The kernel takes no offset that no file can have.
+    let there = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
+    let mut bytes = vec![0; len.min(there)];
+    let mut read = 0;
+    while let Some(rest) = bytes.get_mut(read..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, offset + read as u64) {
+            Ok(0) => break,
+            Ok(more) => read += more,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.truncate(read);
+    Ok(bytes)
+}
+
+/// Copies what a file holds; its holes stay holes.
+pub(super) fn copy_data(from: &File, to: &File) -> std::io::Result<()> {
+    let size = from.metadata()?.len();
+    to.set_len(size)?;
+    let mut at = 0;
+    while at < size {
+        let start = match rustix::fs::seek(from, SeekFrom::Data(at)) {
+            Err(Errno::NXIO) => return Ok(()),
+            start => start?,
+        };
+        let end = rustix::fs::seek(from, SeekFrom::Hole(start))?.min(size);
+        at = start;
+        while at < end {
+            let piece = usize::try_from(end - at).unwrap_or(PIECE).min(PIECE);
+            let bytes = read_native(from, at, piece)?;
+            if bytes.is_empty() {
+                return Ok(());
+            }
+            to.write_all_at(&bytes, at)?;
+            at += bytes.len() as u64;
+        }
+    }
+    Ok(())
+}
+
+/// Copies an object of the store: all of one content, or `Changed` is said.
+pub(super) fn copy_stored(reader: &dyn Reader, to: &File) -> Result<()> {
+    for _ in 0..MOST_COPIES {
+        let version = reader.meta()?.version;
+        let length = copy_once(reader, to)?;
+        if reader.meta()?.version == version {
+            return to.set_len(length).map_err(|error| Error::os("", error));
+        }
+    }
+    let why = "is written each time it is read";
+    Err(Error::new(Kind::Changed, "", why))
+}
+
+/// How often an object is copied that is written meanwhile.
+const MOST_COPIES: usize = 4;
+
+/// Copies what a reader gives; returns how many bytes that were.
+fn copy_once(reader: &dyn Reader, to: &File) -> Result<u64> {
+    let mut at = 0;
+    loop {
+        let bytes = reader.read_at(at, PIECE)?;
+        if bytes.is_empty() {
+            return Ok(at);
+        }
+        to.write_all_at(&bytes, at)
+            .map_err(|error| Error::os("", error))?;
+        at += bytes.len() as u64;
+    }
+}
+
+/// Gives a file owner, mode and extended attributes of another.
+pub(super) fn copy_attributes(from: &File, to: &File) -> rustix::io::Result<()> {
+    let stat = rustix::fs::fstat(from)?;
+    let posix = attributes::posix_of(&stat);
+    let root = rustix::process::geteuid().is_root();
+    let change = Change {
+        mode: Some(posix.mode),
+        uid: root.then_some(posix.uid),
+        gid: root.then_some(posix.gid),
+        ..Change::default()
+    };
+    attributes::set_open(to, &change)?;
+    for name in super::names::attribute_names(from)? {
+        let value = super::names::attribute(from, &name)?;
+        rustix::fs::fsetxattr(
+            to,
+            name.as_slice(),
+            &value.unwrap_or_default(),
+            rustix::fs::XattrFlags::empty(),
+        )?;
+    }
+    Ok(())
+}
