@@ -274,10 +274,10 @@ pub struct HelperArgs {
     /// Check everything but mount nothing
     #[arg(short = 'f')]
     pub fake: bool,
-    /// Accepted and ignored: mounts cannot be written
+    /// Accepted and ignored: what can be written is
     #[arg(short = 'w')]
     pub writable: bool,
-    /// Mount read-only, as always
+    /// Mount read-only, also with cow or write_through
     #[arg(short = 'r')]
     pub read_only: bool,
     /// The type, ignored

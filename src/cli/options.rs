@@ -144,7 +144,7 @@ fn apply_switch(plan: &mut Plan, name: &str) -> Result<()> {
         return Ok(());
     }
     match name {
-        "ro" => plan.flags.read_only = true,
+        "ro" => plan.read_only = true,
         "noexec" => plan.flags.noexec = true,
         "noatime" => plan.flags.noatime = true,
         "sync" => plan.flags.sync = true,

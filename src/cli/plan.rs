@@ -61,6 +61,8 @@ pub(super) struct Plan {
     pub(super) cow: Option<PathBuf>,
     pub(super) write_through: bool,
     pub(super) lossy: bool,
+    /// Nothing is to be written, though it could be.
+    pub(super) read_only: bool,
     pub(super) hierarchy: HierarchyConfig,
     pub(super) log: Option<PathBuf>,
     pub(super) verbose: u8,
@@ -114,6 +116,7 @@ impl Plan {
         let mut plan = Plan::plain(&args.store, &args.dir)?;
         plan.verbose = args.verbose;
         plan.fake = args.fake;
+        plan.read_only = args.read_only;
         plan.take_options(&args.options, args.sloppy)?;
         Ok(plan)
     }
@@ -122,6 +125,7 @@ impl Plan {
         for (name, value) in texts.iter().flat_map(|text| options::split(text)) {
             options::apply(self, &name, value.as_deref(), sloppy)?;
         }
+        self.flags.read_only = self.read_only || self.cow.is_none();
         Ok(())
     }
 
@@ -157,6 +161,7 @@ impl Plan {
             cow: None,
             write_through: false,
             lossy: false,
+            read_only: false,
             hierarchy: HierarchyConfig::default(),
             log: None,
             verbose: 0,
@@ -195,17 +200,15 @@ impl Plan {
         }
     }
 
-    /// Has changes go to a folder, unless the mount is to be read-only all the same.
+    /// Has changes go to a folder.
     pub(super) fn set_cow(&mut self, upper: &Path) -> Result<()> {
         self.cow = Some(absolute(upper)?);
-        self.flags.read_only = false;
         Ok(())
     }
 
     /// Has changes go to the store at once, by way of a folder.
     pub(super) fn set_write_through(&mut self) -> Result<()> {
         self.write_through = true;
-        self.flags.read_only = false;
         if self.cow.is_none() {
             self.cow = Some(state_folder(&self.shown_source())?);
         }
