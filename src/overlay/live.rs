@@ -38,7 +38,7 @@ pub(super) struct Live {
 pub(super) struct Body {
     /// Nothing once the file has no name any more.
     key: Option<Key>,
-    source: Source,
+    pub(super) source: Source,
     /// The file's name in `pending`, if its content is not under its key yet.
     pending: Option<String>,
     /// It was made and is not marked as whole.

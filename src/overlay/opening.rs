@@ -14,39 +14,83 @@ use super::lock;
 use super::upper::failed;
 use super::wrong_kind;
 use crate::error::Error;
+use crate::error::Kind;
 use crate::error::Result;
 use crate::store::EntryKind;
 use crate::store::Key;
 
+/// How often a file is opened that is replaced meanwhile.
+const MOST_OPENINGS: usize = 64;
+
 impl Shared {
     /// Opens the file of a key; `NotFound` if there is none, `IsADirectory` if it is one.
     pub(super) fn open_live(self: &Arc<Shared>, key: &Key) -> Result<Arc<Live>> {
-        if let Some(live) = self.live(key) {
-            return Ok(live);
+        for _ in 0..MOST_OPENINGS {
+            if let Some(live) = self.live(key) {
+                return Ok(live);
+            }
+            let (live, lower) = self.found_live(key)?;
+            let live = Arc::new(live);
+            if lock(&self.state).records.is_born(key) {
+                // Whoever made it could not finish it.
+                let mut body = live.body();
+                (body.is_born, body.is_dirty) = (true, true);
+            }
+            if let Some(other) = self.enlist(key, &live) {
+                return Ok(other);
+            }
+            // Whoever replaces the file from now on finds it listed; whoever did before is seen here.
+            if self.is_current(key, &live, lower.as_ref())? {
+                return Ok(live);
+            }
+            self.strike(key, &live);
         }
-        let (source, held) = match self.find(key)? {
-            None => return Err(Error::not_found(key)),
+        let why = "is replaced each time it is opened";
+        Err(Error::new(Kind::Changed, key, why))
+    }
+
+    /// Opens what a key is now; returns under which key the store has it, if the store and not the upper folder has.
+    fn found_live(self: &Arc<Shared>, key: &Key) -> Result<(Live, Option<Key>)> {
+        match self.find(key)? {
+            None => Err(Error::not_found(key)),
             Some(Found::Upper(stat)) => match self.meta(key, &stat).kind {
-                EntryKind::Directory => return Err(wrong_kind(key, true)),
-                EntryKind::File => (self.open_native(key)?, None),
-                _ => return Err(Error::invalid(key, "is no regular file")),
+                EntryKind::Directory => Err(wrong_kind(key, true)),
+                EntryKind::File => Ok((Live::new(self, key, self.open_native(key)?, None), None)),
+                _ => Err(Error::invalid(key, "is no regular file")),
             },
             Some(Found::Lower(_, meta)) if meta.kind == EntryKind::Directory => {
-                return Err(wrong_kind(key, true));
+                Err(wrong_kind(key, true))
             }
             Some(Found::Lower(lower, meta)) => {
                 let reader = self.lower.open_known(&lower, &meta)?;
                 let held = reader.meta()?.version;
-                (Source::Lower(reader), Some((lower, held)))
+                let (source, at) = (Source::Lower(reader), lower.clone());
+                Ok((Live::new(self, key, source, Some((lower, held))), Some(at)))
             }
-        };
-        let live = Live::new(self, key, source, held);
-        if lock(&self.state).records.is_born(key) {
-            // Whoever made it could not finish it.
-            let mut body = live.body();
-            (body.is_born, body.is_dirty) = (true, true);
         }
-        Ok(self.enlist(key, live))
+    }
+
+    /// Whether an open file is still what its key is.
+    fn is_current(&self, key: &Key, live: &Live, lower: Option<&Key>) -> Result<bool> {
+        let upper = self.upper.stat(key)?;
+        match (&live.body().source, upper) {
+            (Source::Upper(file), Some(stat)) => {
+                let own = rustix::fs::fstat(file).map_err(|error| failed(key, error))?;
+                Ok((own.st_dev, own.st_ino) == (stat.st_dev, stat.st_ino))
+            }
+            (Source::Lower(_), None) => Ok(self.lower_key(key).as_ref() == lower),
+            _ => Ok(false),
+        }
+    }
+
+    /// Takes a file out of those that are open under a key.
+    fn strike(&self, key: &Key, live: &Arc<Live>) {
+        live.lose_name();
+        let mut state = lock(&self.state);
+        let listed = state.live.get(key);
+        if listed.is_some_and(|listed| std::ptr::eq(listed.as_ptr(), Arc::as_ptr(live))) {
+            state.live.remove(key);
+        }
     }
 
     fn open_native(&self, key: &Key) -> Result<Source> {
@@ -60,16 +104,14 @@ impl Shared {
         Ok(Source::Upper(Arc::new(File::from(fd))))
     }
 
-    /// Enters a file among those that are open, unless somebody else was faster.
-    fn enlist(&self, key: &Key, live: Live) -> Arc<Live> {
-        let live = Arc::new(live);
+    /// Enters a file among those that are open, unless somebody else was faster: returns theirs.
+    fn enlist(&self, key: &Key, live: &Arc<Live>) -> Option<Arc<Live>> {
         let mut state = lock(&self.state);
         if let Some(other) = state.live.get(key).and_then(|other| other.upgrade()) {
-            drop(state);
-            return other;
+            return Some(other);
         }
-        state.live.insert(key.clone(), Arc::downgrade(&live));
-        live
+        state.live.insert(key.clone(), Arc::downgrade(live));
+        None
     }
 
     /// Enters a file that was just made under a key.
