@@ -6,6 +6,7 @@
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use rustix::process;
@@ -23,6 +24,7 @@ use super::report;
 use super::units;
 use super::upper_socket;
 use crate::error::Error;
+use crate::error::Kind;
 use crate::error::Result;
 use crate::error::printable;
 use crate::overlay;
@@ -39,6 +41,10 @@ use crate::store::Key;
 use crate::store::RemoteConfig;
 use crate::store::Store;
 use crate::store::StoreConfig;
+
+/// How often, and how far apart, a folder is looked at that is in use.
+const LOOKS: usize = 40;
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// How long a request to the store may take.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -267,7 +273,15 @@ fn open(args: &PlaceArgs, upper: &Path) -> Result<Overlay> {
         gid: process::getegid().as_raw(),
         through: false,
     };
-    Overlay::open(upper, store, &store::shown(&source), config)
+    let name = store::shown(&source);
+    // A mount that was unmounted a moment ago has it for a little longer.
+    for _ in 0..LOOKS {
+        match Overlay::open(upper, store.clone(), &name, config.clone()) {
+            Err(error) if error.kind() == Kind::Exists => thread::sleep(PAUSE),
+            opened => return opened,
+        }
+    }
+    Overlay::open(upper, store, &name, config)
 }
 
 fn open_store(args: &PlaceArgs, source: &str, is_new: bool) -> Result<Arc<dyn Store>> {

@@ -102,12 +102,18 @@ pub(super) fn ask(
     };
     send(&stream, request).map_err(failed)?;
     let mut lines = BufReader::new(&stream);
+    let mut is_heard = false;
     loop {
         let mut line = String::new();
         (&mut lines)
             .take(LONGEST)
             .read_line(&mut line)
             .map_err(failed)?;
+        if line.is_empty() && !is_heard {
+            // It was unmounted a moment ago.
+            return Ok(None);
+        }
+        is_heard = true;
         if line.is_empty() {
             let why =
                 "the mount ended before it answered; what was begun goes on with the next commit";

@@ -32,7 +32,6 @@ use crate::error::Result;
 use crate::store::Body;
 use crate::store::Condition;
 use crate::store::Key;
-use crate::store::Reader;
 use crate::store::Stamp;
 use crate::store::Version;
 
@@ -217,10 +216,13 @@ impl Shared {
 
     fn fetch(self: &Arc<Self>, key: &Key, from: &Key) -> Result<()> {
         let live = self.open_live(key)?;
-        let version = Reader::meta(&*live)?.version;
+        let version = match live.shown_version(from) {
+            Some(version) => Some(version),
+            None => self.lower.version(from)?,
+        };
         let _names = lock(&self.names);
         let mut records: Vec<Record> = self.hold(key)?.into_iter().collect();
-        records.extend(self.hold_moved(from, version));
+        records.extend(version.and_then(|version| self.hold_moved(from, version)));
         self.note(records)?;
         self.copy_up(key)
     }

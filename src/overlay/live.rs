@@ -97,6 +97,14 @@ impl Live {
         self.body().key = None;
     }
 
+    /// Returns the version that a key of the store had when this file showed it, if it did.
+    pub(super) fn shown_version(&self, from: &Key) -> Option<Version> {
+        let body = self.body();
+        let held = body.held.as_ref();
+        held.filter(|(key, _)| key == from)
+            .map(|(_, version)| *version)
+    }
+
     /// Says that the store has its content now, under this version.
     pub(super) fn was_sent(&self, version: Option<Version>) {
         let mut body = self.body();

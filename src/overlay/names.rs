@@ -159,7 +159,10 @@ impl Tree for Overlay {
             live.settle()?;
         }
         self.0.make_parents(to)?;
-        self.0.note(held.into_iter().collect())?;
+        let mut records: Vec<Record> = held.into_iter().collect();
+        // What is written under one name changes the other one too.
+        records.extend(self.0.hold(from)?);
+        self.0.note(records)?;
         let linked = (|| {
             let (old, old_name) = self.0.upper.parent(from)?;
             let (new, new_name) = self.0.upper.parent(to)?;

@@ -60,7 +60,12 @@ impl Records {
                 self.held.remove(&key);
             }
             Record::White { key, of } => {
-                self.white.insert(key, of);
+                self.white.remove(&key);
+                // What was renamed back is where it was.
+                let is_back = of.as_ref() == Some(&key) && self.lower(&key) == of;
+                if !is_back {
+                    self.white.insert(key, of);
+                }
             }
             Record::Show(key) => {
                 self.white.remove(&key);
