@@ -290,14 +290,10 @@ impl Request for StatFs {
 }
 
 impl Desk {
-    pub(super) fn change(
-        &self,
-        name: &'static str,
-        ino: Ino,
-        reply: ReplyEmpty,
-        work: impl Fn(&Vfs) -> Result<()> + Send + 'static,
-    ) {
-        let queue = Queue::Names;
+    fn plain<W>(&self, name: &'static str, ino: Ino, queue: Queue, work: W, reply: ReplyEmpty)
+    where
+        W: Fn(&Vfs) -> Result<()> + Send + 'static,
+    {
         let request = Plain {
             name,
             ino,
@@ -305,6 +301,17 @@ impl Desk {
             work,
         };
         self.op(request, reply);
+    }
+
+    /// Makes a change of names or attributes.
+    pub(super) fn change(
+        &self,
+        name: &'static str,
+        ino: Ino,
+        reply: ReplyEmpty,
+        work: impl Fn(&Vfs) -> Result<()> + Send + 'static,
+    ) {
+        self.plain(name, ino, Queue::Names, work, reply);
     }
 
     /// Like `change`, for what may take as long as the content is.
@@ -315,14 +322,7 @@ impl Desk {
         reply: ReplyEmpty,
         work: impl Fn(&Vfs) -> Result<()> + Send + 'static,
     ) {
-        let queue = Queue::Reads;
-        let request = Plain {
-            name,
-            ino,
-            queue,
-            work,
-        };
-        self.op(request, reply);
+        self.plain(name, ino, Queue::Reads, work, reply);
     }
 
     pub(super) fn make(

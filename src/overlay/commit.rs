@@ -5,7 +5,6 @@
 //! again: what the store has already is seen by its content, not done twice and not taken for somebody else's.
 
 use std::collections::HashSet;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
@@ -22,6 +21,7 @@ use super::changes::Changes;
 use super::changes::What;
 use super::changes::stored_below;
 use super::changes::stored_folders;
+use super::content;
 use super::journal::Record;
 use super::lock;
 use super::records::joined;
@@ -33,6 +33,7 @@ use crate::store::Body;
 use crate::store::Condition;
 use crate::store::Key;
 use crate::store::Stamp;
+use crate::store::Store;
 use crate::store::Version;
 
 /// How to commit.
@@ -54,7 +55,7 @@ pub struct Outcome {
     /// Keys that were removed.
     pub erased: u64,
     /// Keys that somebody else changed, and what was found. If there are any, nothing was changed.
-    pub conflicts: Vec<(Key, String)>,
+    pub conflicts: Conflicts,
     /// What stays in the upper folder, and why.
     pub kept: Vec<(Key, &'static str)>,
 }
@@ -63,7 +64,7 @@ pub struct Outcome {
 pub type Progress<'a> = dyn Fn(usize, usize) + Sync + 'a;
 
 /// Keys that somebody else changed, and what was found.
-type Conflicts = Vec<(Key, String)>;
+pub type Conflicts = Vec<(Key, String)>;
 
 /// How many keys are looked at or put at a time.
 const SIDE_BY_SIDE: usize = 16;
@@ -233,7 +234,7 @@ impl Shared {
         let expected = change.held == Some(now.as_ref().map(|stamp| stamp.version));
         let is_done = match (&change.what, &now) {
             (What::Erase, None) => true,
-            (What::Put(size), Some(_)) if !expected => self.has_already(&change.key, *size)?,
+            (What::Put(_), Some(_)) if !expected => self.has_already(&change.key)?,
             _ => false,
         };
         Ok(Step {
@@ -244,27 +245,10 @@ impl Shared {
     }
 
     /// Whether the store has the very bytes that the upper folder has.
-    fn has_already(&self, key: &Key, size: u64) -> Result<bool> {
-        let stored = match self.lower.open(key) {
-            Err(error) if error.kind() == Kind::NotFound => return Ok(false),
-            stored => stored?,
-        };
-        if stored.meta()?.size != size {
-            return Ok(false);
-        }
-        let file = self.upper_file(key)?;
-        let mut at = 0;
-        loop {
-            let theirs = stored.read_at(at, PIECE)?;
-            let mut own = vec![0; theirs.len()];
-            let read = file.read_exact_at(&mut own, at);
-            if read.is_err() || own != theirs {
-                return Ok(false);
-            }
-            if theirs.is_empty() {
-                return Ok(at == size);
-            }
-            at += theirs.len() as u64;
+    fn has_already(&self, key: &Key) -> Result<bool> {
+        match self.lower.open(key) {
+            Err(error) if error.kind() == Kind::NotFound => Ok(false),
+            stored => content::is_same(&*stored?, &*Store::open(&self.files, key)?),
         }
     }
 
@@ -292,12 +276,7 @@ impl Shared {
     }
 
     /// Makes the changes, phase by phase; returns what somebody else changed since it was looked at.
-    fn carry_out(
-        &self,
-        steps: Vec<Step>,
-        force: bool,
-        progress: &Progress,
-    ) -> Result<Vec<(Key, String)>> {
+    fn carry_out(&self, steps: Vec<Step>, force: bool, progress: &Progress) -> Result<Conflicts> {
         let total = steps.len();
         let done = AtomicUsize::new(0);
         let (mut puts, erases): (Vec<Step>, Vec<Step>) = steps
@@ -341,7 +320,7 @@ impl Shared {
         steps: Vec<Step>,
         force: bool,
         done: &(dyn Fn() + Sync),
-    ) -> Result<Vec<(Key, String)>> {
+    ) -> Result<Conflicts> {
         let take = |step: Step| {
             let taken = self.take(&step, force);
             done();
@@ -492,6 +471,3 @@ impl Shared {
         Ok(())
     }
 }
-
-/// How much is compared at a time, in bytes.
-const PIECE: usize = 1 << 20;

@@ -113,3 +113,21 @@ pub(super) fn copy_attributes(from: &File, to: &File) -> rustix::io::Result<()> 
     }
     Ok(())
 }
+
+/// Whether two objects hold the same bytes.
+pub(super) fn is_same(one: &dyn Reader, other: &dyn Reader) -> Result<bool> {
+    if one.meta()?.size != other.meta()?.size {
+        return Ok(false);
+    }
+    let mut at = 0;
+    loop {
+        let (ours, theirs) = (one.read_at(at, PIECE)?, other.read_at(at, PIECE)?);
+        if ours != theirs {
+            return Ok(false);
+        }
+        if ours.is_empty() {
+            return Ok(true);
+        }
+        at += ours.len() as u64;
+    }
+}

@@ -9,6 +9,7 @@ use super::commit::Outcome;
 use super::commit::Progress;
 use super::commit::phase;
 use super::commit::side_by_side;
+use super::content;
 use crate::error::Kind;
 use crate::error::Result;
 use crate::store::Body;
@@ -58,10 +59,12 @@ fn copy_key(from: &dyn Store, to: &dyn Store, key: &Key) -> Result<u64> {
     let reader = from.open(key)?;
     let size = reader.meta()?.size;
     let put = |body: Body<'_>| match to.put(key, body, &Condition::Absent) {
-        Err(error) if error.kind() == Kind::Changed => match is_same(&*reader, to, key)? {
-            true => Ok(()),
-            false => Err(error),
-        },
+        Err(error) if error.kind() == Kind::Changed => {
+            match content::is_same(&*reader, &*to.open(key)?)? {
+                true => Ok(()),
+                false => Err(error),
+            }
+        }
         done => done.map(|_| ()),
     };
     match usize::try_from(size) {
@@ -87,23 +90,5 @@ fn spooled(reader: &dyn Reader) -> Result<std::fs::File> {
         }
         file.write_all(&bytes).map_err(failed)?;
         at += bytes.len() as u64;
-    }
-}
-
-fn is_same(reader: &dyn Reader, to: &dyn Store, key: &Key) -> Result<bool> {
-    let other = to.open(key)?;
-    if other.meta()?.size != reader.meta()?.size {
-        return Ok(false);
-    }
-    let mut at = 0;
-    loop {
-        let (ours, theirs) = (reader.read_at(at, PIECE)?, other.read_at(at, PIECE)?);
-        if ours != theirs {
-            return Ok(false);
-        }
-        if ours.is_empty() {
-            return Ok(true);
-        }
-        at += ours.len() as u64;
     }
 }

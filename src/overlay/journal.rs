@@ -304,6 +304,15 @@ mod tests {
         ]
     }
 
+    /// Writes each of `some` as a line; returns the bytes.
+    fn written(path: &Path) -> Vec<u8> {
+        let (mut journal, _) = Journal::open(path).unwrap();
+        for record in some() {
+            journal.append(&[record]).unwrap();
+        }
+        std::fs::read(path).unwrap()
+    }
+
     #[test]
     fn what_is_appended_is_read_again() {
         let folder = tempfile::tempdir().unwrap();
@@ -323,11 +332,7 @@ mod tests {
     fn a_cut_leaves_the_lines_before_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal");
-        let (mut journal, _) = Journal::open(&path).unwrap();
-        for record in some() {
-            journal.append(&[record]).unwrap();
-        }
-        let whole = std::fs::read(&path).unwrap();
+        let whole = written(&path);
         for cut in 0..whole.len() {
             std::fs::write(&path, &whole[..cut]).unwrap();
             let (mut journal, found) = Journal::open(&path).unwrap();
@@ -343,11 +348,7 @@ mod tests {
     fn a_byte_that_changed_is_seen() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal");
-        let (mut journal, _) = Journal::open(&path).unwrap();
-        for record in some() {
-            journal.append(&[record]).unwrap();
-        }
-        let whole = std::fs::read(&path).unwrap();
+        let whole = written(&path);
         for at in 0..whole.len() {
             let mut bytes = whole.clone();
             bytes[at] ^= 1;

@@ -308,7 +308,8 @@ impl Overlay {
 }
 
 impl Shared {
-    fn kind(&self, key: &Key, found: &Found) -> EntryKind {
+    /// Returns what kind of thing was found.
+    pub(super) fn kind(&self, key: &Key, found: &Found) -> EntryKind {
         match found {
             Found::Upper(stat) => self.meta(key, stat).kind,
             Found::Lower(_, meta) => meta.kind,

@@ -210,14 +210,10 @@ fn stamp_of(meta: &Meta) -> Stamp {
 impl super::Shared {
     /// Puts an object in the place of what has a key. The names must be locked.
     fn replace(self: &Arc<Self>, key: &Key, body: Body<'_>) -> Result<()> {
-        if let Some(found) = self.find(key)? {
-            let kind = match &found {
-                Found::Upper(stat) => self.meta(key, stat).kind,
-                Found::Lower(_, meta) => meta.kind,
-            };
-            if kind == EntryKind::Directory {
-                return Err(super::wrong_kind(key, true));
-            }
+        if let Some(found) = self.find(key)?
+            && self.kind(key, &found) == EntryKind::Directory
+        {
+            return Err(super::wrong_kind(key, true));
         }
         let (name, file) = self.upper.begin(key).map_err(|error| failed(key, error))?;
         let filled = self.fill_object(key, body, &file);

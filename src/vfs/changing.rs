@@ -21,8 +21,7 @@ use crate::store::tree::Room;
 use crate::store::tree::Setting;
 use crate::store::tree::TreeFile;
 use crate::view::Attr;
-use crate::view::Bytes;
-use crate::view::File;
+use crate::view::stored::ChangingFile;
 use crate::view::stored::attr_of_stat;
 
 /// Something new in a directory.
@@ -82,7 +81,7 @@ impl Vfs {
         let open = OpenFile {
             ino,
             path,
-            file: Arc::new(Written(file.clone())),
+            file: Arc::new(ChangingFile(file.clone())),
             version: None,
             written: Some(file),
         };
@@ -317,26 +316,4 @@ fn is_same_file(tree: &Arc<dyn Tree>, from: &Key, to: &Key) -> Result<bool> {
     };
     let from = identity(from)?;
     Ok(from.is_some() && from == identity(to)?)
-}
-
-/// A file open for writing, as readers have it.
-struct Written(Arc<dyn TreeFile>);
-
-impl File for Written {
-    fn read_now(&self, _offset: u64, _len: usize) -> Option<Bytes> {
-        None
-    }
-
-    fn read_at(&self, offset: u64, len: usize) -> Result<Bytes> {
-        let bytes = self.0.read_at(offset, len)?;
-        Ok(Bytes::Own(bytes.into()))
-    }
-
-    fn version(&self) -> Option<u64> {
-        None
-    }
-
-    fn attr(&self) -> Option<Attr> {
-        Some(attr_of_stat(&self.0.stat().ok()?))
-    }
 }

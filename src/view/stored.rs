@@ -142,7 +142,7 @@ impl View for Stored {
             let file = tree.open(path, false)?;
             let version = file.stat()?.meta.version.0;
             return Ok(Opened {
-                file: Arc::new(ChangingFile { file }),
+                file: Arc::new(ChangingFile(file)),
                 version: Some(version),
                 direct: false,
             });
@@ -186,10 +186,8 @@ pub(crate) fn attr_of_stat(stat: &Stat) -> Attr {
     }
 }
 
-/// A file that others may write while it is read.
-struct ChangingFile {
-    file: Arc<dyn TreeFile>,
-}
+/// A file that may be written while it is read.
+pub(crate) struct ChangingFile(pub(crate) Arc<dyn TreeFile>);
 
 impl File for ChangingFile {
     fn read_now(&self, _offset: u64, _len: usize) -> Option<Bytes> {
@@ -197,7 +195,7 @@ impl File for ChangingFile {
     }
 
     fn read_at(&self, offset: u64, len: usize) -> Result<Bytes> {
-        let bytes = self.file.read_at(offset, len)?;
+        let bytes = self.0.read_at(offset, len)?;
         Ok(Bytes::Own(bytes.into()))
     }
 
@@ -207,7 +205,7 @@ impl File for ChangingFile {
     }
 
     fn attr(&self) -> Option<Attr> {
-        Some(attr_of_stat(&self.file.stat().ok()?))
+        Some(attr_of_stat(&self.0.stat().ok()?))
     }
 }
 
