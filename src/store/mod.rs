@@ -4,11 +4,9 @@
 //! of the object, so that what is cached above can tell whether it is still true. Nothing here knows what
 //! a group or an array is.
 
-use std::fmt;
 use std::io::IoSliceMut;
 use std::ops::Range;
 use std::path::Path;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use std::time::SystemTime;
@@ -17,144 +15,35 @@ use std::time::UNIX_EPOCH;
 use twox_hash::XxHash64;
 
 use crate::error::Error;
-use crate::error::Kind;
 use crate::error::Result;
-use crate::error::printable;
-use crate::stats::Stats;
-use crate::store::location::scheme;
 
 pub mod ahead;
 pub mod change;
 pub mod counting;
 pub mod disk;
+mod key;
 pub mod listing;
 pub mod local;
 mod location;
 pub mod memo;
 pub mod memory;
 pub mod object;
+mod opening;
 pub mod tree;
 pub mod zip;
 
 pub use change::Body;
 pub use change::Condition;
 pub use change::Stamp;
+pub use key::Key;
 pub use location::local_folder;
 pub use location::local_place;
 pub use location::shown;
+pub use opening::RemoteConfig;
+pub use opening::StoreConfig;
+pub use opening::open;
+pub use opening::open_shelf;
 pub use tree::Tree;
-
-/// The name of an object: components joined by `/`, none of them empty, `.`, `..`, longer than 255 bytes or
-/// with a NUL in it. The empty key is the store itself. Bytes need not be UTF-8.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-pub struct Key(Vec<u8>);
-
-impl Key {
-    /// The store itself.
-    pub fn root() -> Key {
-        Key::default()
-    }
-
-    /// Checks and takes a key; `Invalid` if a component could not be a name.
-    pub fn new(bytes: impl Into<Vec<u8>>) -> Result<Key> {
-        let bytes = bytes.into();
-        if !bytes.is_empty() {
-            for name in bytes.split(|&b| b == b'/') {
-                check_name(name)?;
-            }
-        }
-        Ok(Key(bytes))
-    }
-
-    /// Returns the key of `name` inside this one; `NameTooLong` or `Invalid` if it could not be a name.
-    pub fn child(&self, name: &[u8]) -> Result<Key> {
-        check_name(name)?;
-        if name.contains(&b'/') {
-            return Err(Error::invalid(Key(name.to_vec()), "a name holds no slash"));
-        }
-        let mut bytes = Vec::with_capacity(self.0.len() + 1 + name.len());
-        bytes.extend_from_slice(&self.0);
-        if !bytes.is_empty() {
-            bytes.push(b'/');
-        }
-        bytes.extend_from_slice(name);
-        Ok(Key(bytes))
-    }
-
-    /// Returns the key that holds this one; nothing for the root.
-    pub fn parent(&self) -> Option<Key> {
-        if self.is_root() {
-            return None;
-        }
-        let end = self.0.iter().rposition(|&b| b == b'/').unwrap_or(0);
-        Some(Key(self.0.get(..end).unwrap_or_default().to_vec()))
-    }
-
-    /// Returns the last component; empty for the root.
-    pub fn name(&self) -> &[u8] {
-        self.0.rsplit(|&b| b == b'/').next().unwrap_or_default()
-    }
-
-    /// Returns the components.
-    pub fn names(&self) -> impl Iterator<Item = &[u8]> {
-        self.0.split(|&b| b == b'/').filter(|name| !name.is_empty())
-    }
-
-    /// Returns the rest of this key below `prefix`, or nothing if it does not lie there.
-    pub fn below(&self, prefix: &Key) -> Option<Key> {
-        if prefix.is_root() {
-            return Some(self.clone());
-        }
-        match self.0.strip_prefix(prefix.0.as_slice())? {
-            [] => Some(Key::root()),
-            [b'/', rest @ ..] => Some(Key(rest.to_vec())),
-            _ => None,
-        }
-    }
-
-    /// Whether this is the store itself.
-    pub fn is_root(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Returns the bytes.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_root() {
-            return f.write_str("/");
-        }
-        f.write_str(&printable(&String::from_utf8_lossy(&self.0)))
-    }
-}
-
-impl fmt::Debug for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", String::from_utf8_lossy(&self.0))
-    }
-}
-
-/// The longest name that the kernel takes.
-const MAX_NAME: usize = 255;
-
-fn check_name(name: &[u8]) -> Result<()> {
-    let shown = || printable(&String::from_utf8_lossy(name));
-    if name.len() > MAX_NAME {
-        return Err(Error::new(
-            Kind::NameTooLong,
-            shown(),
-            "a name has at most 255 bytes",
-        ));
-    }
-    if name.is_empty() || name == b"." || name == b".." || name.contains(&0) {
-        return Err(Error::invalid(format!("'{}'", shown()), "cannot be a name"));
-    }
-    Ok(())
-}
 
 /// Tells one content of a key from another: made of the ETag, or of inode, size and times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -410,199 +299,5 @@ pub trait Store: Send + Sync {
     /// Returns the folder on this machine that the store is, if it is one.
     fn folder(&self) -> Option<&Path> {
         None
-    }
-}
-
-/// How to open a store.
-#[derive(Clone, Debug, Default)]
-pub struct StoreConfig {
-    /// Follow symbolic links of a local store even when they leave it.
-    pub follow_symlinks: bool,
-    /// How stores on the network are reached.
-    pub remote: RemoteConfig,
-    /// Where bytes of stores on the network are kept.
-    pub shelf: Option<Arc<disk::Shelf>>,
-}
-
-/// How to reach a store on the network.
-#[derive(Clone)]
-pub struct RemoteConfig {
-    /// Names and values as the store's own programs have them; some are secrets.
-    pub options: Vec<(String, String)>,
-    /// Ask without credentials.
-    pub anonymous: bool,
-    /// A bucket or prefix without any key is a store, too: one that is about to be made.
-    pub may_be_empty: bool,
-    /// Where the server is, if not where such stores are.
-    pub endpoint: Option<String>,
-    /// Region of the bucket.
-    pub region: Option<String>,
-    /// How long an answer, or a piece of one, may take.
-    pub timeout: Duration,
-    /// The most requests at a time.
-    pub concurrency: usize,
-    /// For how long an answer is taken for true.
-    pub metadata_ttl: Duration,
-    /// The folder that keeps what was read, if there is one.
-    pub cache_dir: Option<PathBuf>,
-    /// The most bytes that it takes.
-    pub cache_size: u64,
-}
-
-impl Default for RemoteConfig {
-    fn default() -> RemoteConfig {
-        RemoteConfig {
-            options: Vec::new(),
-            anonymous: false,
-            may_be_empty: false,
-            endpoint: None,
-            region: None,
-            timeout: Duration::from_secs(60),
-            concurrency: 32,
-            metadata_ttl: Duration::from_secs(60),
-            cache_dir: None,
-            cache_size: 10 << 30,
-        }
-    }
-}
-
-impl fmt::Debug for RemoteConfig {
-    /// Names of options, without their values.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<_> = self.options.iter().map(|(name, _)| name).collect();
-        f.debug_struct("RemoteConfig")
-            .field("options", &names)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Opens the store at a path or URL; `Unsupported` for a scheme that is not there, `NotFound` or `Denied` as
-/// the store says.
-///
-/// A file on the way down a path, and a name ending in `.zip` in a URL, is a zip archive; what follows it is a
-/// folder in the archive. What is read of the archive is counted, not what is made of it.
-pub fn open(location: &str, config: &StoreConfig, stats: &Arc<Stats>) -> Result<Arc<dyn Store>> {
-    let name = shown(location);
-    let Some(path) = local_folder(location) else {
-        return match zip::place::in_url(location).map_err(|error| error.about(&name))? {
-            Some(place) => {
-                let base = open_remote(&place.folder, Some(&place.archive), config, stats)?;
-                let zip = zip::Zip::open(base, &place.archive, &place.inner, &name)?;
-                Ok(Arc::new(zip))
-            }
-            None => open_remote(location, None, config, stats),
-        };
-    };
-    match zip::place::in_path(Path::new(&path)).map_err(|error| error.about(&name))? {
-        Some(place) => {
-            let base = counted(Arc::new(local::Local::open(&place.folder, config)?), stats);
-            match zip::Zip::open(base, &place.archive, &place.inner, &name) {
-                Err(error) if error.kind() == Kind::Corrupt && !place.is_named_zip() => {
-                    let text = "expected a directory or a zip archive";
-                    Err(Error::new(Kind::NotADirectory, name, text))
-                }
-                zip => Ok(Arc::new(zip?)),
-            }
-        }
-        None => {
-            let local = local::Local::open(Path::new(&path), config)?;
-            Ok(counted(Arc::new(local), stats))
-        }
-    }
-}
-
-fn counted(store: Arc<dyn Store>, stats: &Arc<Stats>) -> Arc<dyn Store> {
-    Arc::new(counting::Counting::new(store, stats.clone()))
-}
-
-/// Opens the folder that keeps what is read of a store, if one was asked for; `NotADirectory` or `Denied` if it
-/// is not ours. A store on this machine has none.
-pub fn open_shelf(
-    location: &str,
-    remote: &RemoteConfig,
-    stats: &Arc<Stats>,
-) -> Result<Option<Arc<disk::Shelf>>> {
-    match (&remote.cache_dir, local_folder(location)) {
-        (None, _) => Ok(None),
-        (Some(path), None) => disk::Shelf::open(path, remote.cache_size, stats).map(Some),
-        (Some(_), Some(_)) => {
-            log::warn!("the store is on this machine: --cache-dir is not used");
-            Ok(None)
-        }
-    }
-}
-
-/// Keeps what is read of a store on disk, if there is a place for it.
-fn kept(store: Arc<dyn Store>, location: &str, config: &StoreConfig) -> Arc<dyn Store> {
-    let Some(shelf) = &config.shelf else {
-        return store;
-    };
-    let identity = disk::identity(&shown(location), &config.remote);
-    let drawer = disk::Drawer::open(shelf, &identity);
-    Arc::new(disk::Disk::new(store, drawer))
-}
-
-/// Opens a store that is not on this machine: counted, and what is far away kept on disk and remembered. Of an
-/// archive, `only` is what counts in it.
-fn open_remote(
-    location: &str,
-    only: Option<&Key>,
-    config: &StoreConfig,
-    stats: &Arc<Stats>,
-) -> Result<Arc<dyn Store>> {
-    match scheme(location) {
-        Some(("memory", _)) => Ok(counted(Arc::new(memory::Memory::default()), stats)),
-        Some((scheme, rest)) if object::has(scheme) => {
-            let shown = &shown(location);
-            let place = object::Place {
-                scheme,
-                rest,
-                shown,
-                only,
-            };
-            let store = object::open(place, &config.remote, stats)?;
-            let store = kept(counted(store, stats), location, config);
-            let memo = memo::MemoConfig {
-                ttl: config.remote.metadata_ttl,
-                concurrency: config.remote.concurrency,
-                ..memo::MemoConfig::default()
-            };
-            let memo = memo::Memo::new(store, &memo);
-            memo.look_around();
-            Ok(Arc::new(memo))
-        }
-        Some((scheme, _)) => Err(Error::unsupported(
-            shown(location),
-            format!("stores of kind {scheme}: are not supported"),
-        )),
-        None => Err(Error::invalid(shown(location), "expected a URL")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_that_could_leave_the_store_are_refused() {
-        for bad in ["..", "a/../b", "a//b", "/a", "a/", ".", "a\0"] {
-            assert!(Key::new(bad).is_err(), "{bad:?}");
-        }
-        assert_eq!(
-            Key::new("x".repeat(256)).unwrap_err().kind(),
-            Kind::NameTooLong
-        );
-    }
-
-    #[test]
-    fn keys_take_any_other_bytes() {
-        let key = Key::new(b"a/\xff\n \\".to_vec()).unwrap();
-        assert_eq!(key.name(), b"\xff\n \\");
-        assert_eq!(key.parent(), Some(Key::new("a").unwrap()));
-        assert_eq!(
-            key.below(&Key::new("a").unwrap()).unwrap().as_bytes(),
-            b"\xff\n \\"
-        );
-        assert_eq!(Key::new("ab").unwrap().below(&Key::new("a").unwrap()), None);
     }
 }

@@ -1,0 +1,148 @@
+//! The name of an object: components that the kernel takes as names, so that no key leads out of its store.
+
+use std::fmt;
+
+use crate::error::Error;
+use crate::error::Kind;
+use crate::error::Result;
+use crate::error::printable;
+
+/// The name of an object: components joined by `/`, none of them empty, `.`, `..`, longer than 255 bytes or
+/// with a NUL in it. The empty key is the store itself. Bytes need not be UTF-8.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Key(Vec<u8>);
+
+impl Key {
+    /// The store itself.
+    pub fn root() -> Key {
+        Key::default()
+    }
+
+    /// Checks and takes a key; `Invalid` if a component could not be a name.
+    pub fn new(bytes: impl Into<Vec<u8>>) -> Result<Key> {
+        let bytes = bytes.into();
+        if !bytes.is_empty() {
+            for name in bytes.split(|&b| b == b'/') {
+                check_name(name)?;
+            }
+        }
+        Ok(Key(bytes))
+    }
+
+    /// Returns the key of `name` inside this one; `NameTooLong` or `Invalid` if it could not be a name.
+    pub fn child(&self, name: &[u8]) -> Result<Key> {
+        check_name(name)?;
+        if name.contains(&b'/') {
+            return Err(Error::invalid(Key(name.to_vec()), "a name holds no slash"));
+        }
+        let mut bytes = Vec::with_capacity(self.0.len() + 1 + name.len());
+        bytes.extend_from_slice(&self.0);
+        if !bytes.is_empty() {
+            bytes.push(b'/');
+        }
+        bytes.extend_from_slice(name);
+        Ok(Key(bytes))
+    }
+
+    /// Returns the key that holds this one; nothing for the root.
+    pub fn parent(&self) -> Option<Key> {
+        if self.is_root() {
+            return None;
+        }
+        let end = self.0.iter().rposition(|&b| b == b'/').unwrap_or(0);
+        Some(Key(self.0.get(..end).unwrap_or_default().to_vec()))
+    }
+
+    /// Returns the last component; empty for the root.
+    pub fn name(&self) -> &[u8] {
+        self.0.rsplit(|&b| b == b'/').next().unwrap_or_default()
+    }
+
+    /// Returns the components.
+    pub fn names(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.split(|&b| b == b'/').filter(|name| !name.is_empty())
+    }
+
+    /// Returns the rest of this key below `prefix`, or nothing if it does not lie there.
+    pub fn below(&self, prefix: &Key) -> Option<Key> {
+        if prefix.is_root() {
+            return Some(self.clone());
+        }
+        match self.0.strip_prefix(prefix.0.as_slice())? {
+            [] => Some(Key::root()),
+            [b'/', rest @ ..] => Some(Key(rest.to_vec())),
+            _ => None,
+        }
+    }
+
+    /// Whether this is the store itself.
+    pub fn is_root(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_root() {
+            return f.write_str("/");
+        }
+        f.write_str(&printable(&String::from_utf8_lossy(&self.0)))
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", String::from_utf8_lossy(&self.0))
+    }
+}
+
+/// The longest name that the kernel takes.
+const MAX_NAME: usize = 255;
+
+fn check_name(name: &[u8]) -> Result<()> {
+    let shown = || printable(&String::from_utf8_lossy(name));
+    if name.len() > MAX_NAME {
+        return Err(Error::new(
+            Kind::NameTooLong,
+            shown(),
+            "a name has at most 255 bytes",
+        ));
+    }
+    if name.is_empty() || name == b"." || name == b".." || name.contains(&0) {
+        return Err(Error::invalid(format!("'{}'", shown()), "cannot be a name"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_could_leave_the_store_are_refused() {
+        for bad in ["..", "a/../b", "a//b", "/a", "a/", ".", "a\0"] {
+            assert!(Key::new(bad).is_err(), "{bad:?}");
+        }
+        assert_eq!(
+            Key::new("x".repeat(256)).unwrap_err().kind(),
+            Kind::NameTooLong
+        );
+    }
+
+    #[test]
+    fn keys_take_any_other_bytes() {
+        let key = Key::new(b"a/\xff\n \\".to_vec()).unwrap();
+        assert_eq!(key.name(), b"\xff\n \\");
+        assert_eq!(key.parent(), Some(Key::new("a").unwrap()));
+        assert_eq!(
+            key.below(&Key::new("a").unwrap()).unwrap().as_bytes(),
+            b"\xff\n \\"
+        );
+        assert_eq!(Key::new("ab").unwrap().below(&Key::new("a").unwrap()), None);
+    }
+}
