@@ -1,10 +1,14 @@
 //! The overlay (`zarrfs mount --cow`): that it is a directory to programs, that the store gets exactly what was
 //! changed, and that nothing is lost on the way.
 
+mod common;
+
 #[path = "overlay/commits.rs"]
 mod commits;
 #[path = "overlay/conflicts.rs"]
 mod conflicts;
+#[path = "overlay/full.rs"]
+mod full;
 #[path = "overlay/hooked.rs"]
 mod hooked;
 #[path = "overlay/mounted.rs"]

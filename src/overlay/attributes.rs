@@ -16,6 +16,7 @@ use rustix::fs::Timestamps;
 use rustix::fs::UTIME_NOW;
 use rustix::fs::UTIME_OMIT;
 use rustix::fs::Uid;
+use rustix::io::Errno;
 
 use crate::store::EntryKind;
 use crate::store::Meta;
@@ -163,6 +164,37 @@ fn spec_of(time: SystemTime) -> Timespec {
         }
     }
 }
+
+/// Returns an extended attribute of a file.
+pub(super) fn attribute(file: impl AsFd, name: &[u8]) -> rustix::io::Result<Option<Vec<u8>>> {
+    let mut value = vec![0; LONGEST_ATTRIBUTE];
+    match rustix::fs::fgetxattr(file, name, value.as_mut_slice()) {
+        Ok(length) => {
+            value.truncate(length);
+            Ok(Some(value))
+        }
+        Err(Errno::NODATA | Errno::NOTSUP) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns the names of a file's extended attributes.
+pub(super) fn attribute_names(file: impl AsFd) -> rustix::io::Result<Vec<Vec<u8>>> {
+    let mut names = vec![0; LONGEST_ATTRIBUTE];
+    let length = match rustix::fs::flistxattr(file, names.as_mut_slice()) {
+        Err(Errno::NOTSUP) => 0,
+        length => length?,
+    };
+    names.truncate(length);
+    let names = names.split(|&byte| byte == 0);
+    Ok(names
+        .filter(|name| !name.is_empty())
+        .map(<[u8]>::to_vec)
+        .collect())
+}
+
+/// The most bytes that an extended attribute, and all their names, may have (`xattr(7)`).
+const LONGEST_ATTRIBUTE: usize = 64 << 10;
 
 #[cfg(test)]
 mod tests {

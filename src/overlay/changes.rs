@@ -122,8 +122,12 @@ impl Shared {
             EntryKind::Pipe | EntryKind::Socket => kept.push((key, "a pipe or socket")),
             EntryKind::File => {
                 let known = self.known(&key);
-                let is_born = lock(&self.state).records.is_born(&key);
+                let state = lock(&self.state);
+                let (is_born, is_torn) =
+                    (state.records.is_born(&key), state.torn.contains_key(&key));
+                drop(state);
                 match known {
+                    _ if is_torn => kept.push((key, "a file that could not be written whole")),
                     _ if is_born => kept.push((key, "a file that is being written")),
                     Some(held) if held.sent => {}
                     Some(held) if held.same => kept.push((key, "owner, mode or times")),

@@ -102,8 +102,8 @@ pub(super) fn copy_attributes(from: &File, to: &File) -> rustix::io::Result<()> 
         ..Change::default()
     };
     attributes::set_open(to, &change)?;
-    for name in super::names::attribute_names(from)? {
-        let value = super::names::attribute(from, &name)?;
+    for name in attributes::attribute_names(from)? {
+        let value = attributes::attribute(from, &name)?;
         rustix::fs::fsetxattr(
             to,
             name.as_slice(),

@@ -16,6 +16,8 @@ use percent_encoding::AsciiSet;
 use percent_encoding::NON_ALPHANUMERIC;
 use percent_encoding::percent_decode_str;
 use percent_encoding::percent_encode;
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
 use serde_json::Value;
 use serde_json::json;
 
@@ -57,7 +59,12 @@ pub(super) struct Journal {
     file: File,
     path: PathBuf,
     length: u64,
+    /// Up to where there is room for certain, in bytes.
+    reserved: u64,
 }
+
+/// How much room is kept for records to come, in bytes: some hundreds of removals.
+const ROOM: u64 = 64 << 10;
 
 /// The longest journal that is read, in bytes.
 const LONGEST: u64 = 4 << 30;
@@ -88,6 +95,7 @@ impl Journal {
             file,
             path: path.to_path_buf(),
             length: length as u64,
+            reserved: 0,
         };
         Ok((journal, records))
     }
@@ -95,13 +103,28 @@ impl Journal {
     /// Appends records that happen together. When there is no room the journal is as before.
     pub(super) fn append(&mut self, records: &[Record]) -> Result<()> {
         let line = line_of(records);
+        self.reserve(line.len() as u64);
         if let Err(error) = self.file.write_all_at(&line, self.length) {
             // A line that is cut is ignored when the journal is read.
             let _ = self.file.set_len(self.length);
+            self.reserved = 0;
             return Err(Error::os(self.path.display(), error));
         }
         self.length += line.len() as u64;
         Ok(())
+    }
+
+    /// Keeps room ahead, so that something can be removed when there is no room for anything else.
+    fn reserve(&mut self, more: u64) {
+        let end = self.length + more;
+        if end + ROOM / 2 <= self.reserved {
+            return;
+        }
+        let (flags, length) = (FallocateFlags::KEEP_SIZE, end - self.length + ROOM);
+        match rustix::fs::fallocate(&self.file, flags, self.length, length) {
+            Err(Errno::NOSPC | Errno::DQUOT) => {}
+            _ => self.reserved = end + ROOM,
+        }
     }
 
     /// Returns the file, to be synced without a lock.
@@ -132,7 +155,7 @@ impl Journal {
         file.write_all_at(&bytes, 0).map_err(failed)?;
         file.sync_all().map_err(failed)?;
         std::fs::rename(&arriving, &self.path).map_err(failed)?;
-        (self.file, self.length) = (file, bytes.len() as u64);
+        (self.file, self.length, self.reserved) = (file, bytes.len() as u64, 0);
         Ok(())
     }
 }

@@ -2,49 +2,45 @@
 //!
 //! What is written first goes into a pending file, a copy of what was there, and gets its key in one step when it
 //! is flushed: until then a cut leaves the old content. A file that was just made lies at its key at once, marked
-//! as not whole. Files with several names, and very large ones, are changed in place.
+//! as not whole. Files with several names, and very large ones, are changed in place. Reading and writing is
+//! `handle`'s.
 
 use std::fs::File;
-use std::io::IoSliceMut;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
-
-use rustix::fs::FallocateFlags;
 
 use super::Shared;
 use super::attributes;
 use super::content;
 use super::journal::Record;
 use super::lock;
+use super::torn::Torn;
 use super::upper::failed;
 use crate::error::Error;
 use crate::error::Result;
 use crate::store::Key;
-use crate::store::Meta;
 use crate::store::Reader;
 use crate::store::Version;
-use crate::store::tree::Change;
-use crate::store::tree::Stat;
-use crate::store::tree::TreeFile;
 
 /// A file of the overlay that is open.
 pub(super) struct Live {
-    shared: Arc<Shared>,
-    body: Mutex<Body>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) body: Mutex<Body>,
 }
 
 pub(super) struct Body {
     /// Nothing once the file has no name any more.
-    key: Option<Key>,
+    pub(super) key: Option<Key>,
     pub(super) source: Source,
     /// The file's name in `pending`, if its content is not under its key yet.
-    pending: Option<String>,
+    pub(super) pending: Option<String>,
     /// It was made and is not marked as whole.
     pub(super) is_born: bool,
     /// Something was written since the last flush.
     pub(super) is_dirty: bool,
+    /// What could not be written of it.
+    pub(super) torn: Option<Torn>,
     /// Which key of the store it showed when it was opened, and what the store held there.
     held: Option<(Key, Version)>,
 }
@@ -73,6 +69,7 @@ impl Live {
                 pending: None,
                 is_born: false,
                 is_dirty: false,
+                torn: None,
                 held,
             }),
         }
@@ -171,6 +168,9 @@ impl Live {
         let Some(key) = body.key.clone() else {
             return Ok(());
         };
+        if let Some(torn) = body.missing() {
+            return Err(torn.error(&key));
+        }
         let mut records = Vec::new();
         if body.is_dirty || body.pending.is_some() {
             records.extend(self.held(&key, body)?);
@@ -194,7 +194,7 @@ impl Live {
     }
 
     /// Returns the records of what the store held, as far as something new is to be said.
-    fn held(&self, key: &Key, body: &Body) -> Result<Vec<Record>> {
+    pub(super) fn held(&self, key: &Key, body: &Body) -> Result<Vec<Record>> {
         let mut records = Vec::new();
         let mut same = !body.is_dirty;
         let mut shown = None;
@@ -219,55 +219,25 @@ impl Live {
         Ok(records)
     }
 
-    /// Gives what was written its key, if something was. The names must be locked.
+    /// Gives what was written its key, if something was and nothing of it is missing. The names must be locked.
     pub(super) fn settle(&self) -> Result<()> {
         let mut body = self.body();
-        match body.is_dirty || body.pending.is_some() {
+        match (body.is_dirty || body.pending.is_some()) && body.missing().is_none() {
             true => self.publish(&mut body),
             false => Ok(()),
         }
     }
 
-    fn pass_on(&self) -> Result<()> {
-        match self.key() {
-            Some(key) => self.shared.pass_on(&[key]),
+    /// Says `NoSpace`, or why else, if something could not be written that keeps the file from its key.
+    pub(super) fn check_whole(&self) -> Result<()> {
+        let body = self.body();
+        match body.missing() {
+            Some(torn) => Err(torn.error(&body.key.clone().unwrap_or_default())),
             None => Ok(()),
         }
     }
 
-    fn resize(&self, size: u64) -> Result<()> {
-        let mut body = self.body();
-        let file = self.writable(&mut body, size == 0)?;
-        file.set_len(size).map_err(|error| self.about(&body, error))
-    }
-
-    /// Returns the file to write to, marked as written.
-    fn writable(&self, body: &mut Body, empty: bool) -> Result<Arc<File>> {
-        self.begin(body, empty)?;
-        if !body.is_dirty {
-            body.is_dirty = true;
-            if body.pending.is_none() && !body.is_born {
-                // It is changed in place: that has to be known before.
-                if let Some(key) = body.key.clone() {
-                    let held = self.held(&key, body)?;
-                    self.shared.note(held)?;
-                }
-            }
-        }
-        if let Some(key) = &body.key {
-            self.shared.written(key);
-        }
-        match &body.source {
-            Source::Upper(file) => Ok(file.clone()),
-            Source::Lower(_) => Err(Error::read_only(body.key.clone().unwrap_or_default())),
-        }
-    }
-
-    fn about(&self, body: &Body, error: std::io::Error) -> Error {
-        Error::os(body.key.clone().unwrap_or_default(), error)
-    }
-
-    fn source(&self) -> Source {
+    pub(super) fn source(&self) -> Source {
         self.body().source.clone()
     }
 
@@ -288,13 +258,29 @@ impl Live {
     }
 }
 
+impl Body {
+    /// Returns what is missing of a content that has no key yet; what is changed in place is there as it is.
+    fn missing(&self) -> Option<&Torn> {
+        let waits = self.pending.is_some() || self.is_born;
+        self.torn.as_ref().filter(|_| waits)
+    }
+}
+
 impl Drop for Live {
     fn drop(&mut self) {
         let body = self.body.get_mut().unwrap_or_else(|body| body.into_inner());
         if let Some(name) = &body.pending {
-            match body.is_dirty && body.key.is_some() {
-                true => log::error!("pending/{name}: could not be given its key, and stays there"),
-                false => self.shared.upper.drop_pending(name),
+            let upper = &self.shared.upper;
+            match (&body.key, &body.torn) {
+                (Some(key), Some(torn)) => {
+                    log::warn!("{}; its content is as before", torn.error(key));
+                    upper.drop_pending(name);
+                    self.shared.written(key);
+                }
+                (Some(_), None) if body.is_dirty => {
+                    log::error!("pending/{name}: could not be given its key, and stays there");
+                }
+                _ => upper.drop_pending(name),
             }
         }
         let Some(key) = &body.key else { return };
@@ -306,138 +292,6 @@ impl Drop for Live {
         {
             state.live.remove(key);
         }
-    }
-}
-
-impl Reader for Live {
-    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
-        match self.source() {
-            Source::Lower(reader) => reader.read_at(offset, len),
-            Source::Upper(file) => content::read_native(&file, offset, len)
-                .map_err(|error| self.about(&self.body(), error)),
-        }
-    }
-
-    fn read_scattered(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<usize> {
-        if let Source::Lower(reader) = self.source() {
-            return reader.read_scattered(offset, parts);
-        }
-        let wanted = parts.iter().map(|part| part.len()).sum();
-        let bytes = Reader::read_at(self, offset, wanted)?;
-        crate::store::deal_out(&bytes, parts);
-        Ok(bytes.len())
-    }
-
-    fn meta(&self) -> Result<Meta> {
-        Ok(TreeFile::stat(self)?.meta)
-    }
-}
-
-impl TreeFile for Live {
-    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
-        Reader::read_at(self, offset, len)
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        let mut body = self.body();
-        let file = self.writable(&mut body, false)?;
-        file.write_all_at(bytes, offset)
-            .map_err(|error| self.about(&body, error))
-    }
-
-    fn write_now(&self, offset: u64, bytes: &[u8]) -> Option<Result<()>> {
-        let mut body = self.body.try_lock().ok()?;
-        // The first write may have to copy what was there.
-        let is_ready = body.is_dirty && (body.pending.is_some() || body.is_born);
-        if !is_ready {
-            return None;
-        }
-        let file = match self.writable(&mut body, false) {
-            Ok(file) => file,
-            Err(error) => return Some(Err(error)),
-        };
-        let done = file.write_all_at(bytes, offset);
-        Some(done.map_err(|error| self.about(&body, error)))
-    }
-
-    fn allocate(&self, mode: i32, range: (u64, u64)) -> Result<()> {
-        let mut body = self.body();
-        let file = self.writable(&mut body, false)?;
-        let flags = FallocateFlags::from_bits_retain(mode as u32);
-        rustix::fs::fallocate(&*file, flags, range.0, range.1)
-            .map_err(|error| self.about(&body, error.into()))
-    }
-
-    fn flush(&self) -> Result<()> {
-        let body = self.body();
-        if !body.is_dirty && body.pending.is_none() {
-            return Ok(());
-        }
-        drop(body);
-        let names = lock(&self.shared.names);
-        self.settle()?;
-        drop(names);
-        self.pass_on()
-    }
-
-    fn sync(&self) -> Result<()> {
-        let Source::Upper(file) = self.source() else {
-            return Ok(());
-        };
-        let synced = file.sync_all();
-        synced.map_err(|error| self.about(&self.body(), error))?;
-        TreeFile::flush(self)?;
-        let key = self.body().key.clone();
-        match key.and_then(|key| key.parent()) {
-            Some(folder) => self.shared.sync_folder(&folder),
-            None => Ok(()),
-        }
-    }
-
-    fn stat(&self) -> Result<Stat> {
-        let body = self.body();
-        match &body.source {
-            Source::Lower(reader) => Ok(Stat {
-                meta: reader.meta()?,
-                posix: None,
-            }),
-            Source::Upper(file) => {
-                let stat = rustix::fs::fstat(file).map_err(Error::from)?;
-                let writes = body.key.as_ref().map_or(0, |key| self.shared.writes(key));
-                let mut posix = attributes::posix_of(&stat);
-                if body.key.is_none() && body.pending.is_some() {
-                    posix.links = 0;
-                }
-                // One that was committed has the attributes that all of the store's have.
-                let is_committed = body.key.is_some() && stat.st_nlink == 0;
-                Ok(Stat {
-                    meta: attributes::meta_of(&stat, writes),
-                    posix: (!is_committed).then_some(posix),
-                })
-            }
-        }
-    }
-
-    fn change(&self, change: &Change) -> Result<()> {
-        if let Some(size) = change.size {
-            self.resize(size)?;
-        }
-        let rest = Change {
-            size: None,
-            ..*change
-        };
-        if rest == Change::default() {
-            return Ok(());
-        }
-        let Some(file) = self.native(true)? else {
-            return Err(Error::read_only(
-                self.body().key.clone().unwrap_or_default(),
-            ));
-        };
-        let key = self.body().key.clone().unwrap_or_default();
-        attributes::set_open(&*file, &rest).map_err(|error| failed(&key, error))?;
-        self.shared.changed();
-        Ok(())
     }
 }
 

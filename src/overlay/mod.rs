@@ -37,25 +37,33 @@ use crate::store::tree::Time;
 
 mod attributes;
 pub mod changes;
+mod clean;
 pub mod commit;
 mod content;
 pub mod copy;
 mod discard;
+mod fetch;
+mod handle;
 mod journal;
 mod listing;
 mod live;
+mod making;
 mod names;
 mod opening;
+mod plan;
 mod records;
 mod rename;
+mod side_by_side;
 mod stored;
 mod through;
+mod torn;
 mod upper;
 
 use journal::Journal;
 use journal::Record;
 use live::Live;
 use records::Records;
+use torn::Torn;
 use upper::Upper;
 use upper::failed;
 
@@ -95,6 +103,8 @@ struct State {
     records: Records,
     journal: Journal,
     live: HashMap<Key, Weak<Live>>,
+    /// What is missing of files that were made.
+    torn: HashMap<Key, Torn>,
     /// Counts writes to keys: the clock does not tell all of them apart.
     writes: HashMap<Key, u64>,
 }
@@ -145,6 +155,7 @@ impl Overlay {
                 records,
                 journal,
                 live: HashMap::new(),
+                torn: HashMap::new(),
                 writes: HashMap::new(),
             }),
             epoch: AtomicU64::new(1),
@@ -170,7 +181,7 @@ fn recover(upper: &Upper, journal: &mut Journal, records: &mut Records) -> Resul
         records.apply(Record::Moved);
     }
     upper.rescue_pending()?;
-    for key in records.unborn() {
+    for key in records.born_below(&Key::root()) {
         upper.rescue_key(&key)?;
         journal.append(&[Record::Whole(key.clone())])?;
         records.apply(Record::Whole(key));
@@ -194,6 +205,9 @@ impl Shared {
         let mut state = lock(&self.state);
         state.journal.append(&list)?;
         for record in list {
+            if let Record::Whole(key) = &record {
+                state.torn.remove(key);
+            }
             state.records.apply(record);
         }
         Ok(())

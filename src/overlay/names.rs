@@ -1,9 +1,6 @@
 //! The overlay as a tree of files that programs change: each operation is done in the upper folder, after the
 //! journal says what the store's part of it is.
 
-use std::fs::File;
-use std::os::fd::AsFd;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::fs::AtFlags;
@@ -158,6 +155,7 @@ impl Tree for Overlay {
         for live in self.0.all_live(from) {
             live.settle()?;
         }
+        self.0.check_whole(from)?;
         self.0.make_parents(to)?;
         let mut records: Vec<Record> = held.into_iter().collect();
         // What is written under one name changes the other one too.
@@ -234,14 +232,14 @@ impl Tree for Overlay {
     fn attribute(&self, path: &Key, name: &[u8]) -> Result<Option<Vec<u8>>> {
         match self.0.native(path, false)? {
             None => Ok(None),
-            Some(file) => attribute(&file, name).map_err(|error| failed(path, error)),
+            Some(file) => attributes::attribute(&file, name).map_err(|error| failed(path, error)),
         }
     }
 
     fn attributes(&self, path: &Key) -> Result<Vec<Vec<u8>>> {
         match self.0.native(path, false)? {
             None => Ok(Vec::new()),
-            Some(file) => attribute_names(&file).map_err(|error| failed(path, error)),
+            Some(file) => attributes::attribute_names(&file).map_err(|error| failed(path, error)),
         }
     }
 
@@ -280,56 +278,12 @@ impl Tree for Overlay {
     }
 }
 
-impl Overlay {
-    /// Checks that a name is free, and returns the record of what the store holds there, before anything is
-    /// locked: the store may be far away.
-    fn prepare(&self, path: &Key) -> Result<Option<Record>> {
-        self.0.check_free(path)?;
-        if let Some(parent) = path.parent() {
-            self.0.find_lower(&parent)?;
-        }
-        self.0.hold(path)
-    }
-
-    /// Makes something that holds no bytes.
-    fn make(
-        &self,
-        path: &Key,
-        native: impl FnOnce(&Shared) -> rustix::io::Result<()>,
-    ) -> Result<()> {
-        self.0.check_free(path)?;
-        let _names = lock(&self.0.names);
-        self.0.check_free(path)?;
-        self.0.make_parents(path)?;
-        native(&self.0).map_err(|error| failed(path, error))?;
-        self.0.changed();
-        Ok(())
-    }
-}
-
 impl Shared {
     /// Returns what kind of thing was found.
     pub(super) fn kind(&self, key: &Key, found: &Found) -> EntryKind {
         match found {
             Found::Upper(stat) => self.meta(key, stat).kind,
             Found::Lower(_, meta) => meta.kind,
-        }
-    }
-
-    /// Says `Exists` if something has the name already, `NotFound` if its folder is not there.
-    fn check_free(&self, key: &Key) -> Result<()> {
-        if self.find(key)?.is_some() {
-            return Err(Error::new(Kind::Exists, key, "is there already"));
-        }
-        let parent = key.parent().unwrap_or_default();
-        match self.find(&parent)? {
-            // Who asked has seen the folder, which the store cannot tell.
-            None if !self.lower.lists() => Ok(()),
-            None => Err(Error::not_found(&parent)),
-            Some(found) if self.kind(&parent, &found) != EntryKind::Directory => {
-                Err(wrong_kind(&parent, false))
-            }
-            Some(_) => Ok(()),
         }
     }
 
@@ -341,89 +295,6 @@ impl Shared {
                 let name = String::from_utf8_lossy(&name.name).into_owned();
                 let why = format!("still holds {name}");
                 Err(Error::new(Kind::NotEmpty, key, why))
-            }
-        }
-    }
-
-    fn make_file(&self, key: &Key, maker: &Maker) -> rustix::io::Result<File> {
-        let (folder, name) = self.upper.parent(key)?;
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(&folder, name, flags, Mode::from(0o600))?;
-        let change = self.made_by(&folder, maker, false)?;
-        attributes::set_open(&fd, &change)?;
-        Ok(File::from(fd))
-    }
-
-    /// Returns owner and mode of something new: in a folder with the set-group-ID bit, its group.
-    fn made_by(
-        &self,
-        folder: &OwnedFd,
-        maker: &Maker,
-        is_folder: bool,
-    ) -> rustix::io::Result<Change> {
-        let parent = rustix::fs::fstat(folder)?;
-        let mut mode = maker.mode & attributes::PERMISSIONS;
-        let inherits = parent.st_mode & libc::S_ISGID != 0;
-        if inherits && is_folder {
-            mode |= libc::S_ISGID;
-        }
-        let root = rustix::process::geteuid().is_root();
-        Ok(Change {
-            mode: Some(mode),
-            uid: root.then_some(maker.uid),
-            gid: root.then_some(if inherits { parent.st_gid } else { maker.gid }),
-            ..Change::default()
-        })
-    }
-
-    /// Sets attributes of a folder, link, pipe or socket.
-    fn change_named(&self, key: &Key, found: &Found, change: &Change) -> Result<()> {
-        if change.size.is_some() {
-            let is_folder = self.kind(key, found) == EntryKind::Directory;
-            return Err(match is_folder {
-                true => wrong_kind(key, true),
-                false => Error::invalid(key, "has no length that can be set"),
-            });
-        }
-        let _names = lock(&self.names);
-        if let Found::Lower(_, meta) = found {
-            match meta.kind {
-                EntryKind::Directory => {
-                    self.make_parents(key)?;
-                    self.copy_folder(key)?;
-                }
-                _ => return Err(Error::read_only(key)),
-            }
-        }
-        let (folder, name) = self.upper.parent(key).map_err(|error| failed(key, error))?;
-        attributes::set_named(&folder, name, change).map_err(|error| failed(key, error))?;
-        self.changed();
-        Ok(())
-    }
-
-    /// Returns the upper folder's file or folder of a key, brought there if it is about to be changed.
-    fn native(self: &Arc<Self>, key: &Key, change: bool) -> Result<Option<Arc<File>>> {
-        let Some(found) = self.find(key)? else {
-            return Err(Error::not_found(key));
-        };
-        match (self.kind(key, &found), &found) {
-            (EntryKind::File, _) => self.open_live(key)?.native(change),
-            (EntryKind::Directory, Found::Lower(..)) if !change => Ok(None),
-            (EntryKind::Directory, _) => {
-                if let Found::Lower(..) = found {
-                    let _names = lock(&self.names);
-                    self.make_parents(key)?;
-                    self.copy_folder(key)?;
-                }
-                let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-                let fd = self.upper.open_key(key, flags);
-                let fd = fd.map_err(|error| failed(key, error))?;
-                Ok(Some(Arc::new(File::from(fd))))
-            }
-            (_, _) if !change => Ok(None),
-            (_, _) => {
-                let why = "links, pipes and sockets have no extended attributes";
-                Err(Error::new(Kind::NotPermitted, key, why))
             }
         }
     }
@@ -440,34 +311,3 @@ impl Shared {
         }
     }
 }
-
-/// Returns an extended attribute of a file.
-pub(super) fn attribute(file: impl AsFd, name: &[u8]) -> rustix::io::Result<Option<Vec<u8>>> {
-    let mut value = vec![0; LONGEST_ATTRIBUTE];
-    match rustix::fs::fgetxattr(file, name, value.as_mut_slice()) {
-        Ok(length) => {
-            value.truncate(length);
-            Ok(Some(value))
-        }
-        Err(Errno::NODATA | Errno::NOTSUP) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// Returns the names of a file's extended attributes.
-pub(super) fn attribute_names(file: impl AsFd) -> rustix::io::Result<Vec<Vec<u8>>> {
-    let mut names = vec![0; LONGEST_ATTRIBUTE];
-    let length = match rustix::fs::flistxattr(file, names.as_mut_slice()) {
-        Err(Errno::NOTSUP) => 0,
-        length => length?,
-    };
-    names.truncate(length);
-    let names = names.split(|&byte| byte == 0);
-    Ok(names
-        .filter(|name| !name.is_empty())
-        .map(<[u8]>::to_vec)
-        .collect())
-}
-
-/// The most bytes that an extended attribute, and all their names, may have (`xattr(7)`).
-const LONGEST_ATTRIBUTE: usize = 64 << 10;

@@ -31,11 +31,14 @@ impl Shared {
             }
             let (live, lower) = self.found_live(key)?;
             let live = Arc::new(live);
-            if lock(&self.state).records.is_born(key) {
+            let state = lock(&self.state);
+            if state.records.is_born(key) {
                 // Whoever made it could not finish it.
                 let mut body = live.body();
                 (body.is_born, body.is_dirty) = (true, true);
+                body.torn = state.torn.get(key).cloned();
             }
+            drop(state);
             if let Some(other) = self.enlist(key, &live) {
                 return Ok(other);
             }

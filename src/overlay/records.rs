@@ -144,9 +144,10 @@ impl Records {
         below.map(|(key, held)| (key.clone(), *held)).collect()
     }
 
-    /// Returns the keys of files that were not whole when the last record was written.
-    pub(super) fn unborn(&self) -> Vec<Key> {
-        self.born.iter().cloned().collect()
+    /// Returns the files at a prefix and below that are not whole.
+    pub(super) fn born_below(&self, prefix: &Key) -> Vec<Key> {
+        let below = self.born.iter().filter(|key| key.below(prefix).is_some());
+        below.cloned().collect()
     }
 
     /// Whether a file is not whole yet.
@@ -236,7 +237,10 @@ mod tests {
             again.apply(record);
         }
         assert_eq!(format!("{:?}", again.white), format!("{:?}", records.white));
-        assert_eq!(again.unborn(), records.unborn());
+        assert_eq!(
+            again.born_below(&Key::root()),
+            records.born_below(&Key::root())
+        );
         assert_eq!(again.held(&key("h")), records.held(&key("h")));
     }
 }

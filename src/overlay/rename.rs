@@ -83,6 +83,9 @@ impl Shared {
             // What was being written there has no name any more.
             records.push(Record::Whole(to.clone()));
         }
+        let born = lock(&self.state).records.born_below(from);
+        let renamed = |key: &Key| key.below(from).map(|rest| joined(to, &rest));
+        records.extend(born.iter().filter_map(renamed).map(Record::Born));
         let replaces = !native && self.upper.stat(to)?.is_some();
         let is_one_step = moves.is_empty() && !replaces;
         records.extend(moves);
@@ -98,6 +101,8 @@ impl Shared {
         if !is_one_step {
             self.note(vec![Record::Moved])?;
         }
+        self.follow_torn(from, to);
+        self.note(born.into_iter().map(Record::Whole).collect())?;
         self.forget_new_below(from)?;
         self.follow(from, to);
         Ok(())
@@ -232,6 +237,7 @@ impl Shared {
             for live in self.all_live(key) {
                 live.settle()?;
             }
+            self.check_whole(key)?;
         }
         let mut records = self.held_by_rename(from, to)?;
         records.extend(self.held_by_rename(to, from)?);
@@ -253,6 +259,29 @@ impl Shared {
 
     fn is_folder_anywhere(&self, key: &Key) -> Result<bool> {
         Ok(self.find(key)?.is_some_and(|found| self.is_folder(&found)))
+    }
+
+    /// Says `NoSpace`, or why else, if something at a key or below could not be written whole.
+    pub(super) fn check_whole(&self, key: &Key) -> Result<()> {
+        for live in self.all_live(key) {
+            live.check_whole()?;
+        }
+        let state = lock(&self.state);
+        let mut torn = state.torn.iter();
+        match torn.find(|(torn, _)| torn.below(key).is_some()) {
+            Some((at, torn)) => Err(torn.error(at)),
+            None => Ok(()),
+        }
+    }
+
+    /// Has what is missing of files follow a rename.
+    fn follow_torn(&self, from: &Key, to: &Key) {
+        let torn = &mut lock(&self.state).torn;
+        let all = torn.drain().map(|(key, missing)| match key.below(from) {
+            Some(rest) => (joined(to, &rest), missing),
+            None => (key, missing),
+        });
+        *torn = all.collect();
     }
 
     /// Has what is open follow a rename; what was at `to` has no name any more.

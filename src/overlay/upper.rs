@@ -58,7 +58,7 @@ This folder holds changes of a Zarr store that are not in the store yet.
     keys/         every key that was written, as a file under its name
     journal       what was deleted or renamed, and what the store held before
     pending/      files that are being written at this moment
-    rescued/      files that were being written when zarrfs was killed
+    rescued/      files that were not whole when zarrfs ended
 
 `zarrfs status`, `diff`, `commit` and `discard` work on this folder. Look at
 everything; change it by them, or through the mount.

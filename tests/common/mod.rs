@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub)]
 
 pub mod sample;
+pub mod tmpfs;
 
 use std::path::Path;
 use std::path::PathBuf;

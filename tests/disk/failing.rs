@@ -4,7 +4,6 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::fs::chown;
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use zarrfs::stats::Stats;
 use zarrfs::store::disk::Shelf;
 use zarrfs::store::memory::Memory;
 
+use crate::common::tmpfs::Tmpfs;
 use crate::place::Mounted;
 use crate::place::bytes_of;
 use crate::place::key;
@@ -36,51 +36,15 @@ fn read_all(mount: &Mounted) {
     }
 }
 
-/// A file system in memory, until it is dropped.
-struct Tmpfs(tempfile::TempDir);
-
-impl Tmpfs {
-    /// Mounts one of `size` bytes; nothing, after saying so, for who may not.
-    fn new(size: u64) -> Option<Tmpfs> {
-        let place = tempfile::tempdir().unwrap();
-        if !rustix::process::geteuid().is_root() {
-            println!("skipped: only root mounts a tmpfs");
-            return None;
-        }
-        let options = format!("size={size},mode=700");
-        assert!(mount(
-            &["-t", "tmpfs", "-o", &options, "tmpfs"],
-            place.path()
-        ));
-        Some(Tmpfs(place))
-    }
-}
-
-impl Drop for Tmpfs {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
-    }
-}
-
-fn mount(arguments: &[&str], place: &Path) -> bool {
-    let mut command = Command::new("mount");
-    command
-        .args(arguments)
-        .arg(place)
-        .status()
-        .unwrap()
-        .success()
-}
-
 #[test]
 fn a_full_disk_ends_the_cache_and_no_read() {
     let Some(disk) = Tmpfs::new(1 << 20) else {
         return;
     };
-    let mount = mounted(&memory(), disk.0.path(), 64 << 20, LONG);
+    let mount = mounted(&memory(), disk.path(), 64 << 20, LONG);
     read_all(&mount);
     assert!(mount.stats.disk_written_bytes.get() > 0);
-    assert!(!disk.0.path().join("arriving").exists());
+    assert!(!disk.path().join("arriving").exists());
 }
 
 #[test]
@@ -88,12 +52,12 @@ fn a_cache_that_cannot_be_written_is_no_cache() {
     let Some(disk) = Tmpfs::new(16 << 20) else {
         return;
     };
-    let before = mounted(&memory(), disk.0.path(), 64 << 20, LONG);
+    let before = mounted(&memory(), disk.path(), 64 << 20, LONG);
     before.get("1");
     // The lock keeps the file system writable as long as it is open.
     drop(before);
-    assert!(mount(&["-o", "remount,ro"], disk.0.path()));
-    let after = mounted(&memory(), disk.0.path(), 64 << 20, LONG);
+    assert!(disk.mount(&["-o", "remount,ro"]));
+    let after = mounted(&memory(), disk.path(), 64 << 20, LONG);
     read_all(&after);
     assert_eq!(after.stats.disk_written_bytes.get(), 0);
 }

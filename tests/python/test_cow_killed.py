@@ -264,6 +264,10 @@ def test_a_full_upper_folder_is_enospc_and_nothing_else(tmp_path, small):
                 file.write(b"change")
         assert full.value.errno == errno.ENOSPC
         assert tree(mount.path) == before
+        with pytest.raises(OSError) as full:
+            (mount.path / "a/0/0").write_bytes(b"x" * (6 << 20))
+        assert full.value.errno == errno.ENOSPC
+        assert tree(mount.path) == before
         (mount.path / "filler").unlink()
         del before["filler"]
         assert tree(mount.path) == before

@@ -1,0 +1,73 @@
+//! After a commit: the upper folder lets go of what the store has by now.
+
+use rustix::fs::AtFlags;
+
+use super::Shared;
+use super::changes::stored_below;
+use super::journal::Record;
+use super::lock;
+use crate::error::Result;
+use crate::store::Key;
+use crate::store::Version;
+
+impl Shared {
+    /// Removes from the upper folder what the store has by now.
+    pub(super) fn clean(&self, paths: &[Key]) -> Result<()> {
+        let _names = lock(&self.names);
+        for path in paths {
+            self.show_what_is_gone(path)?;
+            let all = lock(&self.state).records.all_held(path);
+            for (key, held) in all {
+                if held.sent && self.lower_key(&key).as_ref() == Some(&key) {
+                    self.drop_sent(&key, held.version)?;
+                }
+            }
+        }
+        self.changed();
+        let mut state = lock(&self.state);
+        let summary = state.records.summary();
+        match state.journal.is_long_for(summary.len()) {
+            true => state.journal.rewrite(&summary),
+            false => Ok(()),
+        }
+    }
+
+    /// Drops whiteouts at a path and below that hide nothing any more.
+    fn show_what_is_gone(&self, path: &Key) -> Result<()> {
+        let whiteouts = lock(&self.state).records.whiteouts(path);
+        let mut shown = Vec::new();
+        for (at, _) in whiteouts.iter().rev() {
+            let mut hides = false;
+            for key in stored_below(&*self.lower, at)? {
+                hides |= !self.known(&key).is_some_and(|held| held.sent);
+            }
+            if !hides {
+                self.erase_folders(at)?;
+                shown.push(Record::Show(at.clone()));
+            }
+        }
+        self.note(shown)
+    }
+
+    fn drop_sent(&self, key: &Key, version: Option<Version>) -> Result<()> {
+        if let Some(live) = self.live(key) {
+            live.was_sent(version);
+        }
+        self.note(vec![Record::Let(key.clone())])?;
+        if self.upper.stat(key)?.is_some() {
+            self.remove_native(key, AtFlags::empty())?;
+        }
+        self.written(key);
+        // Folders that the store has by now have nothing left to say.
+        let mut at = key.parent();
+        while let Some(folder) = at.filter(|folder| !folder.is_root()) {
+            if self.find_lower(&folder)?.is_none()
+                || self.remove_native(&folder, AtFlags::REMOVEDIR).is_err()
+            {
+                break;
+            }
+            at = folder.parent();
+        }
+        Ok(())
+    }
+}

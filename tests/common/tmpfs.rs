@@ -1,0 +1,39 @@
+//! A small file system in memory, to be full.
+
+use std::path::Path;
+use std::process::Command;
+
+/// A file system in memory, until it is dropped.
+pub struct Tmpfs(tempfile::TempDir);
+
+impl Tmpfs {
+    /// Mounts one of `size` bytes; nothing, after saying so, for who may not.
+    pub fn new(size: u64) -> Option<Tmpfs> {
+        let place = tempfile::tempdir().unwrap();
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: only root mounts a tmpfs");
+            return None;
+        }
+        let made = Tmpfs(place);
+        let options = format!("size={size},mode=700");
+        assert!(made.mount(&["-t", "tmpfs", "-o", &options, "tmpfs"]));
+        Some(made)
+    }
+
+    /// Mounts with these arguments there; returns whether that was done.
+    pub fn mount(&self, arguments: &[&str]) -> bool {
+        let mut command = Command::new("mount");
+        let done = command.args(arguments).arg(self.path()).status();
+        done.unwrap().success()
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.path()).status();
+    }
+}

@@ -1,0 +1,217 @@
+//! An upper folder without room: the writer hears of it, no key ever gets a part of a content, and what makes room
+//! works.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use zarrfs::error::Kind;
+use zarrfs::overlay::Overlay;
+use zarrfs::overlay::commit::CommitConfig;
+use zarrfs::store::Body;
+use zarrfs::store::Condition;
+use zarrfs::store::Store;
+use zarrfs::store::Tree as _;
+use zarrfs::store::memory::Memory;
+use zarrfs::store::tree::Change;
+use zarrfs::store::tree::Onto;
+use zarrfs::store::tree::TreeFile;
+
+use crate::common::tmpfs::Tmpfs;
+use crate::plain::Shown;
+use crate::stage::MAKER;
+use crate::stage::NAME;
+use crate::stage::key;
+use crate::stage::opened;
+use crate::stage::shown;
+
+const MIB: u64 = 1 << 20;
+
+/// An overlay whose upper folder has room for four megabytes, over a store with one small object.
+struct Small {
+    overlay: Option<Overlay>,
+    lower: Arc<dyn Store>,
+    disk: Tmpfs,
+}
+
+impl Small {
+    fn new() -> Option<Small> {
+        let disk = Tmpfs::new(4 * MIB)?;
+        let lower: Arc<dyn Store> = Arc::new(Memory::default());
+        let old = Body::Bytes(b"old");
+        lower.put(&key("a"), old, &Condition::Any).unwrap();
+        let mut small = Small {
+            overlay: None,
+            lower,
+            disk,
+        };
+        small.remount();
+        Some(small)
+    }
+
+    fn remount(&mut self) {
+        self.overlay = None;
+        self.overlay = Some(opened(&self.disk.path().join("upper"), &self.lower, NAME).unwrap());
+    }
+
+    fn overlay(&self) -> &Overlay {
+        self.overlay.as_ref().unwrap()
+    }
+
+    fn create(&self, name: &str) -> Arc<dyn TreeFile> {
+        self.overlay().create(&key(name), &MAKER).unwrap()
+    }
+
+    fn open(&self, name: &str, truncate: bool) -> Arc<dyn TreeFile> {
+        zarrfs::store::Tree::open(self.overlay(), &key(name), truncate).unwrap()
+    }
+
+    /// Takes all room, until the file is removed.
+    fn fill(&self) -> PathBuf {
+        let path = self.disk.path().join("filler");
+        let filler = fs::File::create(&path).unwrap();
+        let mut size = 4 * MIB;
+        while size > 0 {
+            let range = (filler.metadata().unwrap().len(), size);
+            let flags = rustix::fs::FallocateFlags::empty();
+            if rustix::fs::fallocate(&filler, flags, range.0, range.1).is_err() {
+                size /= 2;
+            }
+        }
+        path
+    }
+
+    /// Commits, and returns what the store holds then.
+    fn committed(&self, name: &str) -> Option<Vec<u8>> {
+        let done = self.overlay().commit(CommitConfig::default(), &|_, _| {});
+        assert!(done.unwrap().conflicts.is_empty());
+        let stored = self.lower.open(&key(name)).ok()?;
+        Some(stored.read_at(0, usize::MAX >> 1).unwrap())
+    }
+}
+
+/// Writes until there is no room; returns how much was written, in bytes.
+fn write_too_much(file: &dyn TreeFile) -> u64 {
+    for piece in 0.. {
+        if let Err(error) = file.write_at(piece * MIB / 4, &vec![7; MIB as usize / 4]) {
+            assert_eq!(error.kind(), Kind::NoSpace);
+            return piece * MIB / 4;
+        }
+    }
+    unreachable!("there is always room");
+}
+
+fn no_room(file: &dyn TreeFile) {
+    let error = file.flush().unwrap_err();
+    assert_eq!(error.kind(), Kind::NoSpace, "{error}");
+    assert!(error.to_string().contains("not whole"), "{error}");
+}
+
+#[test]
+fn a_content_that_was_not_written_whole_leaves_the_old_one() {
+    let Some(small) = Small::new() else { return };
+    let file = small.open("a", true);
+    write_too_much(&*file);
+    no_room(&*file);
+    drop(file);
+    let tree = shown(small.overlay(), true);
+    assert_eq!(tree["a"], Shown::File(b"old".to_vec()));
+    assert_eq!(small.committed("a").unwrap(), b"old");
+}
+
+#[test]
+fn a_new_file_that_is_not_whole_shows_and_is_not_committed() {
+    let Some(mut small) = Small::new() else {
+        return;
+    };
+    let file = small.create("new");
+    let written = write_too_much(&*file);
+    no_room(&*file);
+    drop(file);
+    assert_eq!(small.committed("new"), None);
+    // Nor after it was opened again, or renamed.
+    let again = small.open("new", false);
+    no_room(&*again);
+    let size = again.stat().unwrap().meta.size;
+    assert!(size >= written, "{size}");
+    drop(again);
+    let (overlay, other) = (small.overlay(), key("other"));
+    overlay.rename(&key("new"), &other, Onto::Replace).unwrap();
+    let refused = overlay.link(&other, &key("second")).unwrap_err();
+    assert_eq!(refused.kind(), Kind::NoSpace);
+    assert_eq!(small.committed("other"), None);
+    no_room(&*small.open("other", false));
+    let kept = small.overlay().changes().unwrap().kept;
+    assert!(kept[0].1.contains("could not be written whole"), "{kept:?}");
+    // The next who opens the folder of changes finds it beside the keys.
+    small.remount();
+    assert_eq!(small.overlay().stat(&key("other")).unwrap(), None);
+    let rescued = small.disk.path().join("upper/rescued/other~0");
+    assert_eq!(rescued.metadata().unwrap().len(), size);
+}
+
+#[test]
+fn what_is_written_after_all_is_committed() {
+    let Some(small) = Small::new() else { return };
+    for name in ["a", "new"] {
+        let file = match name {
+            "a" => small.open(name, true),
+            _ => small.create(name),
+        };
+        file.write_at(0, b"begun").unwrap();
+        let filler = small.fill();
+        let end = write_too_much(&*file);
+        no_room(&*file);
+        fs::remove_file(filler).unwrap();
+        no_room(&*file);
+        file.write_at(end, &vec![7; MIB as usize / 4]).unwrap();
+        file.flush().unwrap();
+        drop(file);
+        let stored = small.committed(name).unwrap();
+        assert_eq!(stored.len() as u64, end + MIB / 4, "{name}");
+        assert!(stored.iter().skip(5).all(|&byte| byte == 7), "{name}");
+    }
+}
+
+#[test]
+fn a_file_that_is_emptied_is_whole_again() {
+    let Some(small) = Small::new() else { return };
+    let file = small.create("new");
+    write_too_much(&*file);
+    let size = Some(0);
+    let empty = Change {
+        size,
+        ..Change::default()
+    };
+    file.change(&empty).unwrap();
+    file.write_at(0, b"short").unwrap();
+    file.flush().unwrap();
+    drop(file);
+    assert_eq!(small.committed("new").unwrap(), b"short");
+}
+
+#[test]
+fn names_can_be_removed_when_there_is_no_room() {
+    let Some(small) = Small::new() else { return };
+    for number in 0..200 {
+        let name = format!("b/{number}");
+        let some = Body::Bytes(b"some");
+        small.lower.put(&key(&name), some, &Condition::Any).unwrap();
+    }
+    small.create("new").flush().unwrap();
+    let filler = small.fill();
+    for number in 0..200 {
+        small
+            .overlay()
+            .unlink(&key(&format!("b/{number}")))
+            .unwrap();
+    }
+    small.overlay().unlink(&key("new")).unwrap();
+    small
+        .overlay()
+        .rename(&key("a"), &key("c"), Onto::Replace)
+        .unwrap();
+    fs::remove_file(filler).unwrap();
+    assert_eq!(small.committed("b/7"), None);
+    assert_eq!(small.committed("c").unwrap(), b"old");
+}
