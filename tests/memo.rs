@@ -388,16 +388,34 @@ fn documents_asked_for_ahead_are_under_way_together() {
 
 #[test]
 fn the_top_of_a_store_is_listed_before_somebody_asks() {
-    let fake = Fake::holding(&["a/zarr.json", "zarr.json"], Order::None);
+    let fake = Fake::holding(&["a/0", "b/0", "zarr.json"], Order::None);
     let memo = fake.memo(LONG);
     memo.look_around();
     assert_eq!(fake.asked(), ["list /"]);
     assert!(memo.get(&key(".zarray"), 9).unwrap().is_none());
     assert_eq!(memo.head_now(&key(".zarrfs")), Some(None));
-    assert_eq!(names(&memo, &Key::root()).len(), 2);
+    assert_eq!(names(&memo, &Key::root()).len(), 3);
     assert_eq!(fake.count(), 0);
     fake.memo(Duration::ZERO).look_around();
     assert_eq!(fake.count(), 0);
+}
+
+#[test]
+fn a_directory_that_is_alone_is_listed_ahead() {
+    let fake = Fake::holding(&["c/0/0", "c/1/0", "zarr.json"], Order::None);
+    let memo = fake.memo(LONG);
+    memo.look_around();
+    // It is listed by a thread of its own, or by who asks first.
+    assert_eq!(names(&memo, &key("c")).len(), 2);
+    while fake.count() < 2 {
+        thread::yield_now();
+    }
+    assert_eq!(fake.asked(), ["list /", "list c"]);
+    let fake = Fake::holding(&["a/0", "b/0"], Order::None);
+    let memo = fake.memo(LONG);
+    memo.look_around();
+    assert_eq!(names(&memo, &key("b")).len(), 1);
+    assert_eq!(fake.asked(), ["list /", "list b"]);
 }
 
 proptest! {

@@ -35,6 +35,7 @@ use crate::store::Tree;
 use crate::store::Version;
 use crate::store::Walk;
 
+mod around;
 mod changes;
 mod course;
 mod documents;
@@ -49,9 +50,6 @@ mod shared;
 mod shown;
 mod trail;
 mod walking;
-
-/// How many names are looked at before anybody asks: fewer than a page has, so that it is one request.
-const AROUND: usize = 1000;
 
 /// How much is remembered, and for how long.
 #[derive(Clone, Copy, Debug)]
@@ -93,20 +91,6 @@ impl Memo {
     pub fn new(inner: Arc<dyn Store>, config: &MemoConfig) -> Memo {
         Memo {
             shared: Arc::new(Shared::new(inner, config)),
-        }
-    }
-
-    /// Lists the top of the store once, so far as a page goes: it tells which documents are there, and what is not.
-    pub fn look_around(&self) {
-        if self.shared.ttl.is_zero() {
-            return;
-        }
-        // What is wrong with it is said to those who ask for it.
-        let Ok(mut listing) = self.list(&Key::root()) else {
-            return;
-        };
-        for _ in 0..AROUND {
-            let Ok(Some(_)) = listing.next() else { return };
         }
     }
 
