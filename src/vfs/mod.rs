@@ -126,6 +126,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// How long the kernel may believe what it knows of a directory where everything can be changed: for a path it asks
+/// what each name is, and then who may pass, and a program goes the same way again at once.
+const WALK: Duration = Duration::from_millis(1);
+
 /// How long the kernel may take a missing name for missing.
 const MISSING: Duration = Duration::from_secs(1);
 
@@ -191,15 +195,14 @@ impl Vfs {
         Entry { ino, attr }
     }
 
-    /// Where files can be changed, through whatever view, the kernel asks each time.
+    /// Where files can be changed, through whatever view, the kernel asks each time; once a walk for directories.
     fn fresh(&self, attr: Attr) -> Attr {
-        match self.config.writable {
-            true => Attr {
-                fresh: Duration::ZERO,
-                ..attr
-            },
-            false => attr,
-        }
+        let fresh = match attr.kind {
+            _ if !self.config.writable => attr.fresh,
+            EntryKind::Directory => WALK,
+            _ => Duration::ZERO,
+        };
+        Attr { fresh, ..attr }
     }
 
     /// Returns what `lookup` would, if memory knows it.
