@@ -202,14 +202,7 @@ fn pairs(list: &[(Key, &'static str)]) -> Value {
 fn status_of(overlay: &Overlay) -> Result<Value> {
     let changes = overlay.changes()?;
     let count = |is: &dyn Fn(&Change) -> bool| changes.keys.iter().filter(|key| is(key)).count();
-    let bytes: u64 = changes
-        .keys
-        .iter()
-        .map(|change| match change.what {
-            What::Put(size) => size,
-            _ => 0,
-        })
-        .sum();
+    let bytes: u64 = changes.keys.iter().map(Change::bytes).sum();
     Ok(json!({
         "store": overlay::belongs_to(overlay.path())?,
         "upper": overlay.path().display().to_string(),

@@ -3,20 +3,18 @@
 //! Only what is whole counts: files that are being written are left for later. Nothing is changed here.
 
 use std::collections::BTreeMap;
-use std::collections::HashSet;
 
 use rustix::fs::FileType;
 
 use super::Held;
 use super::Overlay;
 use super::Shared;
+use super::below::stored_below;
 use super::lock;
 use super::records::joined;
-use crate::error::Kind;
 use crate::error::Result;
 use crate::store::EntryKind;
 use crate::store::Key;
-use crate::store::Store;
 use crate::store::Version;
 
 /// What happens to a key.
@@ -25,7 +23,12 @@ pub enum What {
     /// It gets the upper folder's content, of so many bytes.
     Put(u64),
     /// It gets what the store has under another key.
-    Copy(Key),
+    Copy {
+        /// The other key.
+        from: Key,
+        /// The content's length in bytes.
+        size: u64,
+    },
     /// It is removed.
     Erase,
 }
@@ -45,6 +48,14 @@ impl Change {
     /// Whether the store did not have the key.
     pub fn is_new(&self) -> bool {
         self.held == Some(None)
+    }
+
+    /// How many bytes are written.
+    pub fn bytes(&self) -> u64 {
+        match self.what {
+            What::Put(size) | What::Copy { size, .. } => size,
+            What::Erase => 0,
+        }
     }
 }
 
@@ -157,7 +168,7 @@ impl Shared {
     fn hidden_changes(&self, at: &Key, keys: &mut BTreeMap<Key, Change>) -> Result<()> {
         let moved = self.moved();
         let is_moved = |key: &Key| moved.iter().any(|of| key.below(of).is_some());
-        for key in stored_below(&*self.lower, at)? {
+        for (key, _) in stored_below(&*self.lower, at)? {
             if keys.contains_key(&key) || self.shows_file(&key)? {
                 continue;
             }
@@ -198,7 +209,7 @@ impl Shared {
     fn moved_changes(&self, at: &Key, of: &Key, keys: &mut BTreeMap<Key, Change>) -> Result<()> {
         let moved = self.moved();
         let is_moved = |key: &Key| moved.iter().any(|of| key.below(of).is_some());
-        for from in stored_below(&*self.lower, of)? {
+        for (from, meta) in stored_below(&*self.lower, of)? {
             let Some(rest) = from.below(of) else { continue };
             let key = joined(at, &rest);
             // It was renamed, and back.
@@ -215,53 +226,13 @@ impl Shared {
                 // There was nothing that would have been hidden.
                 None => None,
             };
-            let change = Change {
-                key: key.clone(),
-                what: What::Copy(from),
-                held: Some(held),
+            let size = match meta {
+                Some(meta) => meta.size,
+                None => self.lower.head(&from)?.map_or(0, |meta| meta.size),
             };
-            keys.insert(key, change);
+            let (what, held) = (What::Copy { from, size }, Some(held));
+            keys.insert(key.clone(), Change { key, what, held });
         }
         Ok(())
     }
-}
-
-/// Returns the keys of all objects at and below a prefix of a store.
-pub(super) fn stored_below(store: &dyn Store, prefix: &Key) -> Result<Vec<Key>> {
-    match store.head(prefix)? {
-        Some(meta) if meta.kind != EntryKind::Directory => Ok(vec![prefix.clone()]),
-        _ => Ok(walk(store, prefix)?.0),
-    }
-}
-
-/// Returns a folder of a store and all below it, each before those in it.
-pub(super) fn stored_folders(store: &dyn Store, prefix: &Key) -> Result<Vec<Key>> {
-    Ok(walk(store, prefix)?.1)
-}
-
-/// Returns the objects below a prefix, and the folders that they are in.
-fn walk(store: &dyn Store, prefix: &Key) -> Result<(Vec<Key>, Vec<Key>)> {
-    let (mut objects, mut seen) = (Vec::new(), Vec::new());
-    let mut folders = match store.head(prefix)? {
-        Some(meta) if meta.kind == EntryKind::Directory => vec![prefix.clone()],
-        _ => Vec::new(),
-    };
-    while let Some(folder) = folders.pop() {
-        let mut names = match store.list(&folder) {
-            Err(error) if matches!(error.kind(), Kind::NotFound | Kind::NotADirectory) => continue,
-            names => names?,
-        };
-        // A listing of a folder that changes may have a name twice.
-        let mut within = HashSet::new();
-        while let Some(name) = names.next()? {
-            let key = folder.child(&name.name)?;
-            match name.kind {
-                EntryKind::Directory if within.insert(key.clone()) => folders.push(key),
-                EntryKind::File => objects.push(key),
-                _ => {}
-            }
-        }
-        seen.push(folder);
-    }
-    Ok((objects, seen))
 }

@@ -3,7 +3,7 @@
 use rustix::fs::AtFlags;
 
 use super::Shared;
-use super::changes::stored_below;
+use super::below::stored_below;
 use super::journal::Record;
 use super::lock;
 use crate::error::Result;
@@ -38,7 +38,7 @@ impl Shared {
         let mut shown = Vec::new();
         for (at, _) in whiteouts.iter().rev() {
             let mut hides = false;
-            for key in stored_below(&*self.lower, at)? {
+            for (key, _) in stored_below(&*self.lower, at)? {
                 hides |= !self.known(&key).is_some_and(|held| held.sent);
             }
             if !hides {

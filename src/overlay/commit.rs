@@ -13,9 +13,9 @@ use rustix::fs::OFlags;
 
 use super::Overlay;
 use super::Shared;
+use super::below::stored_folders;
 use super::changes::Changes;
 use super::changes::What;
-use super::changes::stored_folders;
 use super::journal::Record;
 use super::lock;
 use super::plan::Step;
@@ -106,13 +106,10 @@ impl Shared {
 
 fn count(outcome: &mut Outcome, steps: &[Step]) {
     for step in steps {
+        outcome.bytes += step.change.bytes();
         match step.change.what {
-            What::Put(size) => {
-                outcome.put += 1;
-                outcome.bytes += size;
-            }
-            What::Copy(_) => outcome.put += 1,
             What::Erase => outcome.erased += 1,
+            _ => outcome.put += 1,
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 
-use super::changes::stored_below;
+use super::below::stored_below;
 use super::commit::Outcome;
 use super::commit::Progress;
 use super::content;
@@ -23,7 +23,8 @@ const PIECE: usize = 16 << 20;
 
 /// Copies every key of a store into one that is empty, or that a copy which was cut has left.
 pub fn copy_all(from: &dyn Store, to: &dyn Store, progress: &Progress) -> Result<Outcome> {
-    let mut keys = stored_below(from, &Key::root())?;
+    let stored = stored_below(from, &Key::root())?;
+    let mut keys: Vec<Key> = stored.into_iter().map(|(key, _)| key).collect();
     keys.sort_by_key(phase);
     let total = keys.len();
     let done = AtomicUsize::new(0);

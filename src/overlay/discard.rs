@@ -4,7 +4,7 @@ use rustix::fs::AtFlags;
 
 use super::Overlay;
 use super::Shared;
-use super::changes::stored_below;
+use super::below::stored_below;
 use super::journal::Record;
 use super::lock;
 use crate::error::Error;
@@ -56,7 +56,7 @@ impl Shared {
     fn hold_hidden(&self, white: &[(Key, Option<Key>)]) -> Result<Vec<Record>> {
         let mut records = Vec::new();
         for of in white.iter().filter_map(|(_, of)| of.as_ref()) {
-            for key in stored_below(&*self.lower, of)? {
+            for (key, _) in stored_below(&*self.lower, of)? {
                 if let Some(version) = self.lower.version(&key)? {
                     records.extend(self.hold_moved(&key, version));
                 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::Shared;
+use super::below::stored_folders;
 use super::changes::What;
-use super::changes::stored_folders;
 use super::journal::Record;
 use super::lock;
 use super::records::joined;
@@ -20,7 +20,7 @@ impl Shared {
             .keys
             .into_iter()
             .filter_map(|change| match change.what {
-                What::Copy(from) => Some((change.key, from)),
+                What::Copy { from, .. } => Some((change.key, from)),
                 _ => None,
             });
         let fetch = |(key, from)| self.fetch(&key, &from);

@@ -36,6 +36,7 @@ use crate::store::tree::Change;
 use crate::store::tree::Time;
 
 mod attributes;
+mod below;
 pub mod changes;
 mod clean;
 pub mod commit;

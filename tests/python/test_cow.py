@@ -82,7 +82,7 @@ def change_some(folder):
     (folder / "a/c/3").rename(folder / "a/c/9")
 
 
-STATUS = "{store}: 3 new, 1 changed, 3 removed, 47 to write\n"
+STATUS = "{store}: 3 new, 1 changed, 3 removed, 87 to write\n"
 DIFF = """\
 M a/c/0
 D a/c/1
@@ -124,7 +124,7 @@ def check_commands(store, place):
     differs = zarrfs("diff", place, check=False)
     assert (differs.returncode, differs.stdout, differs.stderr) == (1, DIFF, "")
     dry = zarrfs("commit", "--dry-run", place).stdout
-    assert dry == "would do: 4 put (47), 3 removed\n" + kept
+    assert dry == "would do: 4 put (87), 3 removed\n" + kept
     assert tree(store) == before
     assert zarrfs("discard", place, "b").stdout == "1 changes discarded\n"
     nothing = zarrfs("discard", place, "b/c", check=False)
