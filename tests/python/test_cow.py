@@ -1,6 +1,6 @@
 """Mounts with --cow: programs write as to a directory of this machine, and the store gets exactly that, at a commit.
 
-The suites of ../shared run here in a size that CI has time for; scripts/suites runs all of them.
+The suites of ../shared are in test_cow_suites.
 """
 
 import hashlib
@@ -9,7 +9,6 @@ import random
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +18,6 @@ import zarr
 import mounting
 from mounting import Daemon
 from mounting import zarrfs
-
-SUITES = mounting.ROOT.parent / "shared" / "suites"
 
 
 @pytest.fixture
@@ -404,57 +401,6 @@ def test_tensorstore_writes(driver, tmp_path, cow):
     values[10:20, 10:20] = 5
     zarrfs("commit", mount.path)
     np.testing.assert_array_equal(zarr.open_array(path / "ts", mode="r")[...], values)
-
-
-# Ready-made suites.
-
-
-@pytest.fixture
-def suites():
-    if not SUITES.is_dir():
-        assert not os.environ.get("CI"), f"CI is set, but {SUITES} is absent"
-        pytest.skip("../shared/suites is absent")
-    return SUITES
-
-
-def test_zarr_pythons_own_tests_pass(suites, store, cow, tmp_path):
-    """ZARRFS_TEST_EXAMPLES (10) and ZARRFS_TEST_STEPS (20) have the state machine run longer."""
-    pytest.importorskip("hypothesis")
-    pytest.importorskip("pytest_asyncio")
-    mount = cow(store)
-    environment = {
-        **os.environ,
-        "ZARR_MOUNT": str(mount.path),
-        "EXAMPLES": os.environ.get("ZARRFS_TEST_EXAMPLES", "10"),
-        "STEPS": os.environ.get("ZARRFS_TEST_STEPS", "20"),
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c"]
-        + [str(suites / "pytest.ini"), str(suites / "test_zarr_on_mount.py")],
-        env=environment,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
-
-
-def test_programs_of_the_suites_work(suites, store, cow, tmp_path):
-    """ZARRFS_TEST_SUITES names others than the short ones (scripts/suites runs all)."""
-    wanted = os.environ.get("ZARRFS_TEST_SUITES", "misc tar rsync git sqlite").split()
-    for name in {"rsync": "rsync", "git": "git", "sqlite": "sqlite3"}.items():
-        if name[0] in wanted and not shutil.which(name[1]):
-            wanted.remove(name[0])
-    mount = cow(store)
-    done = subprocess.run(
-        [sys.executable, str(suites / "posix_suites.py"), str(mount.path), str(tmp_path)]
-        + wanted,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = re.findall(r"^suite (\w+) +passed=(\d+) failed=0", done.stdout, re.M)
-    assert [name for name, _ in found] == wanted, done.stdout
 
 
 # A daemon that is killed.

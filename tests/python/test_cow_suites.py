@@ -1,0 +1,103 @@
+"""Suites of ../shared on mounts with --cow, in a size that CI has time for; scripts/suites runs all of them."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import mounting
+from test_cow import cow, store, upper  # noqa: F401
+
+SUITES = mounting.ROOT.parent / "shared" / "suites"
+PROGRAMS = mounting.ROOT / ".suites" / "bin"
+
+# How often, and with how many operations, fsx runs.
+FSX_SEEDS, FSX_OPERATIONS = 3, 800
+
+
+@pytest.fixture
+def suites():
+    if not SUITES.is_dir():
+        assert not os.environ.get("CI"), f"CI is set, but {SUITES} is absent"
+        pytest.skip("../shared/suites is absent")
+    return SUITES
+
+
+def test_zarr_pythons_own_tests_pass(suites, store, cow, tmp_path):
+    """ZARRFS_TEST_EXAMPLES (10) and ZARRFS_TEST_STEPS (20) have the state machine run longer."""
+    pytest.importorskip("hypothesis")
+    pytest.importorskip("pytest_asyncio")
+    mount = cow(store)
+    environment = {
+        **os.environ,
+        "ZARR_MOUNT": str(mount.path),
+        "EXAMPLES": os.environ.get("ZARRFS_TEST_EXAMPLES", "10"),
+        "STEPS": os.environ.get("ZARRFS_TEST_STEPS", "20"),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c"]
+        + [str(suites / "pytest.ini"), str(suites / "test_zarr_on_mount.py")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+
+
+def test_programs_of_the_suites_work(suites, store, cow, tmp_path):
+    """ZARRFS_TEST_SUITES names others than the short ones (scripts/suites runs all)."""
+    wanted = os.environ.get("ZARRFS_TEST_SUITES", "misc tar rsync git sqlite").split()
+    for name in {"rsync": "rsync", "git": "git", "sqlite": "sqlite3"}.items():
+        if name[0] in wanted and not shutil.which(name[1]):
+            wanted.remove(name[0])
+    mount = cow(store)
+    done = subprocess.run(
+        [sys.executable, str(suites / "posix_suites.py"), str(mount.path), str(tmp_path)]
+        + wanted,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = re.findall(r"^suite (\w+) +passed=(\d+) failed=0", done.stdout, re.M)
+    assert [name for name, _ in found] == wanted, done.stdout
+
+
+def program(name):
+    """Returns where a suite of the Rust registry is; skips the test where `scripts/setup suites` was not run."""
+    path = shutil.which(name, path=f"{PROGRAMS}:{os.environ['PATH']}")
+    if path is None or os.geteuid() != 0:
+        assert not os.environ.get("CI"), f"CI is set, but {name} is not installed, or nobody is root"
+        pytest.skip(f"{name} is not installed, or needs root")
+    return path
+
+
+def test_pjdfstest_passes_but_for_devices(suites, store, cow, tmp_path):
+    program("pjdfstest")
+    mount = cow(store, "--allow-other")
+    # The user that the suite makes has to come by.
+    os.chmod(mount.path.parent, 0o755)
+    environment = {**os.environ, "PATH": f"{PROGRAMS}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        [sys.executable, str(suites / "posix_suites.py"), mount.path, tmp_path, "pjdfstest"],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert "without device nodes: 267 ok 0 failed" in done.stdout, done.stdout + done.stderr
+
+
+def test_fsx_finds_nothing(suites, store, cow, tmp_path):
+    fsx = program("fsx")
+    mount = cow(store)
+    for seed in range(FSX_SEEDS):
+        done = subprocess.run(
+            [fsx, "-q", "-f", suites / "fsx.toml", "-N", str(FSX_OPERATIONS), "-S", str(seed)]
+            + ["-P", tmp_path, mount.path / "fsx"],
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, f"seed {seed}: {done.stdout}{done.stderr}"
