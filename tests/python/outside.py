@@ -5,7 +5,6 @@ import shutil
 import tempfile
 from pathlib import Path
 
-import mounting
 import places
 from servers import azurite, rclone, seaweedfs
 
@@ -61,12 +60,6 @@ class Outside:
         if self.folder is not None:
             return (self.folder / key).unlink()
         return rclone.rclone(self.remote, "deletefile", f"{self.root}/{key}")
-
-    def zarrfs(self, command, upper, *words, check=True):
-        """Runs a command on an upper folder that is not mounted."""
-        keys = places.environment(self.place.keys)
-        options = [*self.place.options, *words]
-        return mounting.zarrfs(command, upper, *options, check=check, environment=keys)
 
 
 def content(folder):

@@ -235,12 +235,6 @@ def test_the_files_view_writes_through(place, through, tmp_path):
 # What the store refuses.
 
 
-def change_all(folder):
-    """Changes a key, makes one, and has a file of another name."""
-    (folder / "a/0").write_bytes(b"changed")
-    (folder / "a/new").write_bytes(b"new")
-
-
 @pytest.mark.parametrize("status, kind", [(403, errno.EACCES), (500, errno.EIO)])
 def test_what_a_server_refuses_is_the_error_of_close_and_tried_again(status, kind, through):
     place = places.S3()
