@@ -14,8 +14,9 @@ class WebDav(Server):
         return rclone.program()
 
     def arguments(self):
-        # What changes in the folder is seen at once.
-        fresh = ["--dir-cache-time", "0", "--poll-interval", "0"]
+        # What changes in the folder is seen at once. With no time at all rclone forgets a folder again and again,
+        # and hardly answers any more.
+        fresh = ["--dir-cache-time", "1ms", "--poll-interval", "0"]
         return ["serve", "webdav", *fresh, "--addr", f"127.0.0.1:{self.port}", self.data]
 
     def variables(self):
