@@ -56,7 +56,7 @@ impl Region {
     }
 
     /// Returns the elements that lie in both boxes.
-    fn overlap(&self, other: &Region) -> Region {
+    pub fn overlap(&self, other: &Region) -> Region {
         let mut both = self.clone();
         for axis in 0..self.shape.len() {
             let start = self.start[axis].max(other.start[axis]);

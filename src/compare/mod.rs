@@ -3,7 +3,6 @@
 //! The states are given as hierarchies. Elements are compared where stored chunks were changed and nowhere else; what
 //! does not decode is said and not compared. Which keys changed is the overlay's to tell.
 
-use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,14 +14,15 @@ use serde_json::json;
 use crate::array::Arrays;
 use crate::dialect::v3;
 use crate::error::Result;
-use crate::export;
-use crate::export::Export;
-use crate::grid::Region;
 use crate::hierarchy::Found;
 use crate::hierarchy::Hierarchy;
-use crate::model::Array;
 use crate::model::Node;
 use crate::store::Key;
+
+mod regions;
+
+use regions::Difference;
+use regions::changed_regions;
 
 /// One state of a store.
 pub struct State {
@@ -31,20 +31,6 @@ pub struct State {
     /// Its arrays.
     pub arrays: Arrays,
 }
-
-/// Elements that differ.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Difference {
-    /// The smallest box around them: its first element, and the one after its last, along each dimension.
-    pub start: Vec<u64>,
-    /// See `start`.
-    pub stop: Vec<u64>,
-    /// How many they are.
-    pub count: u64,
-}
-
-/// The most chunks of an array that are looked through for those that changed.
-const MOST_CHUNKS: u64 = 1 << 22;
 
 /// Returns what differs, a JSON object a node: `path`, `change` (`created`, `deleted`, `changed`), and for what
 /// changed `attributes` and `metadata` as lists of members, and `regions`.
@@ -203,7 +189,8 @@ fn regions(
     keys: &HashSet<Key>,
 ) {
     let mut list = Vec::new();
-    let found = changed_boxes((before, old), (after, new), keys, &mut list);
+    let arrays = (|| Ok((before.arrays.open(old)?, after.arrays.open(new)?)))();
+    let found = arrays.and_then(|(old, new)| changed_regions(&old, &new, keys, &mut list));
     if let Err(error) = found {
         members.insert("error".to_string(), json!(error.to_string()));
     }
@@ -213,96 +200,9 @@ fn regions(
     add(members, "regions", list.collect());
 }
 
-fn changed_boxes(
-    (before, old): (&State, &Arc<Found>),
-    (after, new): (&State, &Arc<Found>),
-    keys: &HashSet<Key>,
-    list: &mut Vec<Difference>,
-) -> Result<()> {
-    let (old, new) = (before.arrays.open(old)?, after.arrays.open(new)?);
-    let array = new.array();
-    let grid = new.stored_grid()?;
-    let by_key = chunk_numbers(array, grid.len(), |number| {
-        grid.indices(crate::grid::ChunkIndex(number)).to_vec()
-    });
-    let changed = keys.iter().filter_map(|key| by_key.get(key));
-    let changed: BTreeSet<u64> = changed.copied().collect();
-    let raw = export::format("raw")?;
-    for number in changed {
-        let region = grid.region(&grid.indices(crate::grid::ChunkIndex(number)));
-        let read = |array: &Arc<crate::array::OpenArray>| -> Result<Vec<u8>> {
-            let export = Export::open(array, raw, region.clone())?;
-            let length = usize::try_from(export.len()).unwrap_or(usize::MAX);
-            Ok(export.read_at(0, length)?.to_vec())
-        };
-        let (first, second) = (read(&old)?, read(&new)?);
-        list.extend(difference(&region, &first, &second));
-    }
-    Ok(())
-}
-
-/// Returns the numbers of an array's stored chunks by the keys that they may have.
-fn chunk_numbers(
-    array: &Array,
-    count: u64,
-    indices: impl Fn(u64) -> Vec<u64>,
-) -> BTreeMap<Key, u64> {
-    let mut numbers = BTreeMap::new();
-    for number in 0..count.min(MOST_CHUNKS) {
-        for key in array.keys.candidates(&indices(number)) {
-            numbers.extend(Key::new(key).ok().map(|key| (key, number)));
-        }
-    }
-    numbers
-}
-
-/// Returns where two contents of a box differ, if they do; both are in C order.
-fn difference(region: &Region, before: &[u8], after: &[u8]) -> Option<Difference> {
-    let elements: u64 = region.shape.iter().product();
-    let size = usize::try_from(after.len() as u64 / elements.max(1))
-        .unwrap_or(1)
-        .max(1);
-    let mut found: Option<Difference> = None;
-    let mut at: Vec<u64> = region.start.to_vec();
-    let pairs = before.chunks(size).zip(after.chunks(size));
-    for (old, new) in pairs {
-        if old != new {
-            let all = found.get_or_insert_with(|| Difference {
-                start: at.clone(),
-                stop: at.clone(),
-                count: 0,
-            });
-            all.count += 1;
-            for (axis, &index) in at.iter().enumerate() {
-                all.start[axis] = all.start[axis].min(index);
-                all.stop[axis] = all.stop[axis].max(index + 1);
-            }
-        }
-        region.step(&mut at);
-    }
-    found
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_smallest_box_is_found() {
-        let region = Region {
-            start: [10, 20].as_slice().into(),
-            shape: [2, 3].as_slice().into(),
-        };
-        let before = [0u8; 12];
-        assert_eq!(difference(&region, &before, &before), None);
-        let mut after = before;
-        (after[2], after[11]) = (1, 1);
-        let found = difference(&region, &before, &after).unwrap();
-        assert_eq!(
-            (found.start, found.stop, found.count),
-            (vec![10, 21], vec![12, 23], 2)
-        );
-    }
 
     #[test]
     fn members_that_differ_are_named() {
