@@ -100,21 +100,24 @@ pub(super) fn ask(
         Err(error) if is_nobody(&error) => return Ok(None),
         Err(error) => return Err(failed(error)),
     };
-    send(&stream, request).map_err(failed)?;
+    match send(&stream, request) {
+        Err(error) if is_gone(&error) => return Ok(None),
+        sent => sent.map_err(failed)?,
+    }
     let mut lines = BufReader::new(&stream);
     let mut is_heard = false;
     loop {
         let mut line = String::new();
-        (&mut lines)
-            .take(LONGEST)
-            .read_line(&mut line)
-            .map_err(failed)?;
+        match (&mut lines).take(LONGEST).read_line(&mut line) {
+            Err(error) if is_gone(&error) => {}
+            read => drop(read.map_err(failed)?),
+        }
         if line.is_empty() && !is_heard {
             // It was unmounted a moment ago.
             return Ok(None);
         }
         is_heard = true;
-        if line.is_empty() {
+        if !line.ends_with('\n') {
             let why =
                 "the mount ended before it answered; what was begun goes on with the next commit";
             return Err(Error::unavailable(upper.display(), why));
@@ -130,6 +133,13 @@ pub(super) fn ask(
         let number = |name| value.get(name).and_then(Value::as_u64).unwrap_or(0) as usize;
         progress(number("done"), number("total"));
     }
+}
+
+/// Whether the mount has ended.
+fn is_gone(error: &io::Error) -> bool {
+    use io::ErrorKind::BrokenPipe;
+    use io::ErrorKind::ConnectionReset;
+    matches!(error.kind(), BrokenPipe | ConnectionReset)
 }
 
 /// Whether no mount listens.
