@@ -189,6 +189,11 @@ impl Arrays {
         }
     }
 
+    /// Whether something may have been written that is not stored.
+    pub fn are_written(&self) -> bool {
+        !self.written_below(&Key::root()).is_empty()
+    }
+
     fn written_below(&self, path: &Key) -> Vec<Arc<OpenArray>> {
         let writers = self.engine.writers();
         let writers = writers.iter().filter_map(Weak::upgrade);

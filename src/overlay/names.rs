@@ -7,6 +7,7 @@ use rustix::fs::AtFlags;
 use rustix::fs::FileType;
 use rustix::fs::Mode;
 use rustix::fs::OFlags;
+use rustix::fs::Stat as Native;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
@@ -45,11 +46,17 @@ impl Tree for Overlay {
         }
         Ok(self.0.find(path)?.map(|found| match found {
             Found::Lower(_, meta) => Stat { meta, posix: None },
-            Found::Upper(stat) => Stat {
-                meta: self.0.meta(path, &stat),
-                posix: Some(attributes::posix_of(&stat)),
-            },
+            Found::Upper(stat) => self.0.upper_stat(path, &stat),
         }))
+    }
+
+    fn stat_now(&self, path: &Key) -> Option<Stat> {
+        // Who writes it may be waiting for the store.
+        if self.0.live(path).is_some() {
+            return None;
+        }
+        let stat = self.0.upper.stat(path).ok()??;
+        Some(self.0.upper_stat(path, &stat))
     }
 
     fn create(&self, path: &Key, maker: &Maker) -> Result<Arc<dyn TreeFile>> {
@@ -279,6 +286,13 @@ impl Tree for Overlay {
 }
 
 impl Shared {
+    fn upper_stat(&self, path: &Key, stat: &Native) -> Stat {
+        Stat {
+            meta: self.meta(path, stat),
+            posix: Some(attributes::posix_of(stat)),
+        }
+    }
+
     /// Returns what kind of thing was found.
     pub(super) fn kind(&self, key: &Key, found: &Found) -> EntryKind {
         match found {

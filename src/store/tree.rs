@@ -146,6 +146,10 @@ pub trait Tree: Send + Sync {
     fn identity(&self) -> usize;
     /// Returns what a path is; nothing if there is nothing.
     fn stat(&self, path: &Key) -> Result<Option<Stat>>;
+    /// Returns what a path is if that waits for nothing but a disk of this machine; nothing if it may have to.
+    fn stat_now(&self, _path: &Key) -> Option<Stat> {
+        None
+    }
     /// Makes a regular file and opens it; `Exists` if there is something.
     fn create(&self, path: &Key, maker: &Maker) -> Result<Arc<dyn TreeFile>>;
     /// Opens a regular file for writing, and empties it first if asked to.

@@ -67,6 +67,18 @@ impl Stored {
         }
     }
 
+    /// Returns what a path of a tree is, unless what was written to decoded files has to be stored before.
+    fn stat_now(&self, tree: &dyn Tree, path: &Key) -> Option<Attr> {
+        let is_written = self
+            .arrays
+            .as_ref()
+            .is_some_and(|arrays| arrays.are_written());
+        match is_written {
+            true => None,
+            false => tree.stat_now(path).map(|stat| attr_of_stat(&stat)),
+        }
+    }
+
     /// Opens the object that `path` names inside the directory of its own name, if there is one.
     fn hidden(&self, path: &Key) -> Result<Option<Arc<dyn Reader>>> {
         let Some(key) = path.parent().filter(|_| path.name() == OBJECT) else {
@@ -120,6 +132,9 @@ impl View for Stored {
     }
 
     fn lookup_now(&self, path: &Key) -> Option<Option<Attr>> {
+        if let Some(tree) = &self.tree {
+            return self.stat_now(&**tree, path).map(Some);
+        }
         let fresh = self.store.freshness();
         match self.store.head_now(path)? {
             Some(meta) => Some(Some(attr_of(&meta, fresh))),
