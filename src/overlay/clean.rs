@@ -58,7 +58,11 @@ impl Shared {
             self.remove_native(key, AtFlags::empty())?;
         }
         self.written(key);
-        // Folders that the store has by now have nothing left to say.
+        self.drop_folders(key)
+    }
+
+    /// Drops the empty folders above a key that the store has by now: they have nothing left to say.
+    pub(super) fn drop_folders(&self, key: &Key) -> Result<()> {
         let mut at = key.parent();
         while let Some(folder) = at.filter(|folder| !folder.is_root()) {
             if self.find_lower(&folder)?.is_none()

@@ -26,11 +26,13 @@ use crate::store::tree::Stat;
 use crate::store::tree::TreeFile;
 
 impl Live {
+    /// Brings it into the store, if that is to be at once; until that is done each flush tries again.
     fn pass_on(&self) -> Result<()> {
-        match self.key() {
-            Some(key) => self.shared.pass_on(&[key]),
-            None => Ok(()),
-        }
+        let Some(key) = self.key() else { return Ok(()) };
+        self.body().is_unsent = true;
+        self.shared.pass_on(&[key])?;
+        self.body().is_unsent = false;
+        Ok(())
     }
 
     fn resize(&self, size: u64) -> Result<()> {
@@ -164,7 +166,7 @@ impl TreeFile for Live {
 
     fn flush(&self) -> Result<()> {
         let body = self.body();
-        if !body.is_dirty && body.pending.is_none() {
+        if !body.is_dirty && body.pending.is_none() && !body.is_unsent {
             return Ok(());
         }
         drop(body);

@@ -39,6 +39,8 @@ pub(super) struct Body {
     pub(super) is_born: bool,
     /// Something was written since the last flush.
     pub(super) is_dirty: bool,
+    /// The store did not take it when it should have.
+    pub(super) is_unsent: bool,
     /// What could not be written of it.
     pub(super) torn: Option<Torn>,
     /// Which key of the store it showed when it was opened, and what the store held there.
@@ -69,6 +71,7 @@ impl Live {
                 pending: None,
                 is_born: false,
                 is_dirty: false,
+                is_unsent: false,
                 torn: None,
                 held,
             }),

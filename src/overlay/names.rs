@@ -192,8 +192,9 @@ impl Tree for Overlay {
             }
             Some(_) => self.0.remove_name(path),
         }?;
+        self.0.keep_folder(path)?;
         drop(names);
-        self.0.pass_on(std::slice::from_ref(path))
+        self.0.pass_on_removed(std::slice::from_ref(path))
     }
 
     fn remove_folder(&self, path: &Key) -> Result<()> {
@@ -217,9 +218,10 @@ impl Tree for Overlay {
         if self.0.upper.stat(path)?.is_some() {
             self.0.remove_native(path, AtFlags::REMOVEDIR)?;
         }
+        self.0.keep_folder(path)?;
         self.0.changed();
         drop(names);
-        self.0.pass_on(std::slice::from_ref(path))
+        self.0.pass_on_removed(std::slice::from_ref(path))
     }
 
     fn rename(&self, from: &Key, to: &Key, onto: Onto) -> Result<()> {
@@ -228,8 +230,9 @@ impl Tree for Overlay {
         self.0.find_lower(to)?;
         let names = lock(&self.0.names);
         self.0.rename(from, to, onto)?;
+        self.0.keep_folder(from)?;
         drop(names);
-        self.0.pass_on(&[to.clone(), from.clone()])
+        self.0.pass_on_removed(&[to.clone(), from.clone()])
     }
 
     fn sync_folder(&self, path: &Key) -> Result<()> {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::Shared;
 use super::commit::CommitConfig;
+use super::lock;
 use crate::error::Error;
 use crate::error::Kind;
 use crate::error::Result;
@@ -29,5 +30,26 @@ impl Shared {
                 Err(Error::new(Kind::Changed, key, why))
             }
         }
+    }
+
+    /// Makes sure that the folder of a name outlives it, where the store has folders only as parts of keys. The
+    /// names must be locked.
+    pub(super) fn keep_folder(&self, path: &Key) -> Result<()> {
+        match self.config.through {
+            true => self.make_parents(path),
+            false => Ok(()),
+        }
+    }
+
+    /// Like `pass_on`, for names that were removed: their folders stay, here or in the store.
+    pub(super) fn pass_on_removed(self: &Arc<Self>, paths: &[Key]) -> Result<()> {
+        self.pass_on(paths)?;
+        if self.config.through {
+            let _names = lock(&self.names);
+            for path in paths {
+                self.drop_folders(path)?;
+            }
+        }
+        Ok(())
     }
 }
