@@ -1,5 +1,6 @@
 //! What was renamed in the store, fetched before a commit: from then on it is like anything else that was written.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::Shared;
@@ -9,12 +10,17 @@ use super::journal::Record;
 use super::lock;
 use super::records::joined;
 use super::side_by_side::side_by_side;
+use crate::error::Kind;
 use crate::error::Result;
 use crate::store::Key;
+
+/// A name, and the store's key that shows there.
+type Moved = (Key, Key);
 
 impl Shared {
     /// Brings what was renamed in the store into the upper folder.
     pub(super) fn fetch_moved(self: &Arc<Self>, paths: &[Key]) -> Result<()> {
+        let before: Vec<Moved> = paths.iter().flat_map(|path| self.moved_to(path)).collect();
         let changes = self.changes_at(paths)?;
         let moved = changes
             .keys
@@ -30,16 +36,28 @@ impl Shared {
         for path in paths {
             self.keep_moved_folders(path)?;
         }
-        Ok(())
+        // What the store has under the old names from now on is something else. What was renamed meanwhile was not
+        // fetched.
+        let now: HashSet<Moved> = paths.iter().flat_map(|path| self.moved_to(path)).collect();
+        let fetched = before.into_iter().filter(|moved| now.contains(moved));
+        self.note(
+            fetched
+                .map(|(key, _)| Record::White { key, of: None })
+                .collect(),
+        )
+    }
+
+    /// Returns the names at a path and below that show what the store has under others.
+    fn moved_to(&self, path: &Key) -> Vec<Moved> {
+        let whiteouts = lock(&self.state).records.whiteouts(path);
+        let moved = whiteouts.into_iter();
+        let moved = moved.filter_map(|(at, of)| of.map(|of| (at, of)));
+        moved.filter(|(at, of)| at != of).collect()
     }
 
     /// Makes the folders that were renamed in the store in the upper folder: those without a key stay there.
     fn keep_moved_folders(&self, path: &Key) -> Result<()> {
-        let whiteouts = lock(&self.state).records.whiteouts(path);
-        for (at, of) in whiteouts {
-            let Some(of) = of.filter(|of| *of != at) else {
-                continue;
-            };
+        for (at, of) in self.moved_to(path) {
             for from in stored_folders(&*self.lower, &of)? {
                 let key = from.below(&of).map(|rest| joined(&at, &rest));
                 let Some(key) = key.filter(|key| self.lower_key(key).as_ref() == Some(&from))
@@ -56,7 +74,11 @@ impl Shared {
     }
 
     fn fetch(self: &Arc<Self>, key: &Key, from: &Key) -> Result<()> {
-        let live = self.open_live(key)?;
+        let live = match self.open_live(key) {
+            // It was removed or renamed meanwhile.
+            Err(error) if error.kind() == Kind::NotFound => return Ok(()),
+            live => live?,
+        };
         let version = match live.shown_version(from) {
             Some(version) => Some(version),
             None => self.lower.version(from)?,
