@@ -162,6 +162,13 @@ impl Shared {
         for key in [from, to] {
             let stored = self.find_lower(key)?;
             let is_file = |(_, meta): &(Key, Meta)| meta.kind != EntryKind::Directory;
+            if key == to && self.upper.stat(to)?.is_none() {
+                // What the store shows there under another name goes.
+                let hidden = stored
+                    .as_ref()
+                    .filter(|stored| is_file(stored) && stored.0 != *to);
+                records.extend(hidden.and_then(|(from, meta)| self.hold_moved(from, meta.version)));
+            }
             if stored.map_or(!is_folder && key == to, |stored| is_file(&stored)) {
                 records.extend(self.hold_file(key)?);
             }
