@@ -2,6 +2,7 @@
 //!
 //! At a new place documents come last, the deepest ones first, so that no node is there before its chunks; at
 //! the old place they go first. After a cut there is the old node, or the new one and what is left of the old.
+//! Where the store is a tree, and the node one folder of it, that is renamed.
 
 use crate::dialect::v3;
 use crate::error::Error;
@@ -9,12 +10,15 @@ use crate::error::Kind;
 use crate::error::Result;
 use crate::hierarchy::Found;
 use crate::hierarchy::Hierarchy;
+use crate::hierarchy::MAX_DOCUMENT;
 use crate::hierarchy::ground::Rule;
 use crate::hierarchy::publish::Changed;
 use crate::store::Body;
 use crate::store::Condition;
 use crate::store::EntryKind;
 use crate::store::Key;
+use crate::store::Tree;
+use crate::store::tree::Onto;
 
 /// The longest object that is moved through memory, in bytes.
 const MOST_IN_MEMORY: u64 = 16 << 20;
@@ -79,6 +83,14 @@ impl Hierarchy {
             return Err(Error::new(Kind::CrossDevice, to, why));
         }
         let (old, new) = (self.home(found, &found.path)?, self.home(found, to)?);
+        if let (Some(tree), [from], [to], []) = (
+            self.store.tree(),
+            old.folders.as_slice(),
+            new.folders.as_slice(),
+            old.documents.as_slice(),
+        ) {
+            return self.rename_folder(&*tree, from, to);
+        }
         let mut documents: Vec<(Key, Key)> = Vec::new();
         for (old, new) in old.folders.iter().zip(&new.folders) {
             self.copy_below(old, new, &mut documents)?;
@@ -100,6 +112,36 @@ impl Hierarchy {
             self.erase_below(folder, &mut rest)?;
         }
         self.copy(&changes)
+    }
+
+    /// Gives the folder of a node another name, in one step.
+    fn rename_folder(&self, tree: &dyn Tree, from: &Key, to: &Key) -> Result<()> {
+        let mut documents = Vec::new();
+        self.documents_below(from, &mut documents)?;
+        let mut changes: Vec<Changed> = Vec::new();
+        for old in documents {
+            let rest = old.below(from).unwrap_or_default();
+            let new = rest
+                .names()
+                .try_fold(to.clone(), |key, name| key.child(name))?;
+            let object = self.store.get(&old, MAX_DOCUMENT)?;
+            changes.push((new, object.map(|object| object.bytes)));
+            changes.push((old, None));
+        }
+        tree.rename(from, to, Onto::Nothing)?;
+        self.copy(&changes)
+    }
+
+    fn documents_below(&self, folder: &Key, documents: &mut Vec<Key>) -> Result<()> {
+        for (name, kind) in self.names(folder)? {
+            let key = folder.child(&name)?;
+            if kind == EntryKind::Directory {
+                self.documents_below(&key, documents)?;
+            } else if is_document(&name) {
+                documents.push(key);
+            }
+        }
+        Ok(())
     }
 
     /// Whether a node is the root of a draft's hierarchy.
