@@ -30,6 +30,7 @@ use crate::hierarchy::publish::Changed;
 use crate::model::Array;
 use crate::model::Group;
 use crate::model::Node;
+use crate::store::EntryKind;
 use crate::store::Key;
 
 /// How many nodes in a group are looked at to learn in what form a new one is to be.
@@ -94,6 +95,11 @@ impl Hierarchy {
         let parent = self.parent_of(path)?;
         if self.child(&parent, path.name())?.is_some() {
             return Err(Error::new(Kind::Exists, path, "is there already"));
+        }
+        let stored = self.store.head(path)?;
+        if stored.is_some_and(|meta| meta.kind != EntryKind::Directory) {
+            let why = "is there already, and no node: the store view shows it";
+            return Err(Error::new(Kind::Exists, path, why));
         }
         let above = self.implied_above(&parent)?;
         self.write_group(path, Map::new(), above)
