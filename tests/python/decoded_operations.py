@@ -171,9 +171,6 @@ class DecodedNodes(DecodedArrays):
     def make_group(self):
         path = self.pick([self.node_name(), self.pick(self.form.nodes(self.model)) or "g"])
         nodes = self.form.nodes(self.model)
-        if path not in nodes and self.hides(path) and not self.is_described(os.path.dirname(path)):
-            # PUT ASIDE: what is refused leaves documents of the groups above.
-            raise Again
         self.note("make group", path)
         error = attempt(os.mkdir, self.subject.files / path)
         if path in nodes:
@@ -191,13 +188,6 @@ class DecodedNodes(DecodedArrays):
 
     def is_described(self, path):
         return (self.model / self.form.document(path, "group")).exists()
-
-    def has_empty_folders(self, path):
-        """Whether there are some beside those of chunks."""
-        if self.form.name[0] != "v":
-            return False
-        found = [Path(place) for place, names, files in os.walk(self.model / path) if not names + files]
-        return any(place.name[0] not in "c0123456789" for place in found)
 
     def make_array(self):
         nodes = self.form.nodes(self.model)
@@ -275,9 +265,6 @@ class DecodedNodes(DecodedArrays):
         old = self.pick(path for path in nodes if path)
         new = self.pick([self.node_name(), self.node_name(), self.pick(nodes)])
         if not new:
-            raise Again
-        if self.has_empty_folders(old):
-            # PUT ASIDE: empty folders do not move.
             raise Again
         self.note("mv node", old, new)
         error = attempt(os.rename, self.subject.files / old, self.subject.files / new)
