@@ -1,9 +1,7 @@
-//! Inode numbers: computed for files whose names are made of numbers, from a table for the rest.
+//! Inode numbers: computed for files whose names are made of numbers (`computed`), from a table for the rest.
 //!
-//! A chunk's name (`0.3.1`, `c.4`, `0.3.1.npy`) is written into its number beside the number of its
-//! directory, so that a directory of a million chunks costs nothing here. Other names have an entry with the
-//! kernel's lookup count and go when it is zero; their numbers are hashes of directory and name, so that a
-//! listing can say them without holding anything.
+//! A name of the table has an entry with the kernel's lookup count and goes when it is zero; its number is a hash
+//! of directory and name, so that a listing can say it without holding anything.
 
 use std::collections::HashMap;
 use std::hash::DefaultHasher;
@@ -18,6 +16,10 @@ use crate::error::Kind;
 use crate::error::Result;
 use crate::store::EntryKind;
 use crate::store::Key;
+use crate::vfs::computed::COMPUTED;
+use crate::vfs::computed::code_of;
+use crate::vfs::computed::computed_name;
+use crate::vfs::computed::number_of;
 
 /// An inode number; 1 is the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,26 +29,6 @@ impl Ino {
     /// The root of the mount.
     pub const ROOT: Ino = Ino(1);
 }
-
-/// Set in numbers that are computed.
-const COMPUTED: u64 = 1 << 63;
-/// Bits of a computed number that hold the name.
-const NAME_BITS: u32 = 43;
-/// Bits of those that hold the indices.
-const INDEX_BITS: u32 = 37;
-/// The most indices of a name that is written into a number.
-const MOST_INDICES: usize = 6;
-/// What a name may have around its indices; the place in this list is written into the number.
-const FRAMES: [(&str, &str); 8] = [
-    ("", ""),
-    ("c", ""),
-    ("c.", ""),
-    ("", ".npy"),
-    ("", ".raw"),
-    ("", ".npy.tmp"),
-    ("", ".partial"),
-    ("", ".json"),
-];
 
 /// The inodes that the kernel knows.
 pub struct Inodes {
@@ -108,7 +90,7 @@ impl State {
         }
         let code = code_of(name)?;
         let directory = self.directory(parent)?;
-        (directory < 1 << (63 - NAME_BITS)).then_some(Ino(COMPUTED | directory << NAME_BITS | code))
+        number_of(directory, code).map(Ino)
     }
 
     /// Returns the entry of a number, made if there is none, with this name among its names.
@@ -136,6 +118,25 @@ impl State {
             parent.children = parent.children.saturating_sub(1);
         }
         Some(ino)
+    }
+
+    /// Parts a name from the others of its entry if it is that of another file by now.
+    fn part(&mut self, parent: Ino, name: &[u8], identity: Option<u64>) {
+        let known = self.by_name.get(&(parent.0, Box::from(name)));
+        let entry = known.and_then(|ino| self.entries.get(ino));
+        if entry.is_some_and(|entry| entry.names.len() > 1 && entry.identity != identity) {
+            self.take(parent, name);
+        }
+    }
+
+    /// Takes all names of an entry but one: the file has that one only.
+    fn keep_one(&mut self, ino: u64, parent: Ino, name: &[u8]) {
+        let names = self.entries.get(&ino).map(|entry| entry.names.clone());
+        for (other, old) in names.unwrap_or_default() {
+            if (other, &*old) != (parent.0, name) {
+                self.take(Ino(other), &old);
+            }
+        }
     }
 
     /// Drops an entry that nobody knows any more, and those above it that only it held.
@@ -236,22 +237,29 @@ impl Inodes {
         computed.unwrap_or_else(|| Ino(state.number(parent, name)))
     }
 
-    /// Returns the number of a name and counts a lookup of the kernel.
-    pub fn look_up(&self, parent: Ino, name: &[u8], kind: EntryKind) -> Ino {
+    /// Returns the number of a name and counts a lookup of the kernel; `identity` tells its file from others, if
+    /// something does.
+    pub fn look_up(&self, parent: Ino, name: &[u8], kind: EntryKind, identity: Option<u64>) -> Ino {
         let mut state = self.lock();
         if self.computes
             && let Some(ino) = state.computed(parent, name, kind)
         {
             return ino;
         }
+        state.part(parent, name, identity);
         let ino = state.number(parent, name);
-        state.enter(ino, parent, name).lookups += 1;
+        let entry = state.enter(ino, parent, name);
+        entry.lookups += 1;
+        if entry.names.len() > 1 {
+            state.keep_one(ino, parent, name);
+        }
         Ino(ino)
     }
 
     /// The same for a file that may have several names: all of them have one number.
     pub fn look_up_linked(&self, parent: Ino, name: &[u8], identity: u64) -> Ino {
         let mut state = self.lock();
+        state.part(parent, name, Some(identity));
         let known = state.by_name.get(&(parent.0, Box::from(name))).copied();
         let ino = known
             .or_else(|| state.by_identity.get(&identity).copied())
@@ -343,90 +351,28 @@ fn gone(ino: Ino) -> Error {
     )
 }
 
-/// Returns a name that is made of numbers as `NAME_BITS` bits, if it fits.
-fn code_of(name: &[u8]) -> Option<u64> {
-    let name = std::str::from_utf8(name).ok()?;
-    let (before, rest) = name.split_at(name.find(|c: char| c.is_ascii_digit())?);
-    let end = rest
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(rest.len());
-    let middle = rest[..end].trim_end_matches('.');
-    let frame = FRAMES
-        .iter()
-        .position(|frame| *frame == (before, &rest[middle.len()..]))?;
-    let indices: Option<Vec<u64>> = middle.split('.').map(shortest).collect();
-    let indices = indices.filter(|indices| indices.len() <= MOST_INDICES)?;
-    let bits = INDEX_BITS / indices.len() as u32;
-    let mut code = 0;
-    for index in &indices {
-        if *index >= 1 << bits {
-            return None;
-        }
-        code = code << bits | index;
-    }
-    Some(((frame as u64) << 3 | indices.len() as u64) << INDEX_BITS | code)
-}
-
-/// Reads a number in its only, shortest spelling.
-fn shortest(digits: &str) -> Option<u64> {
-    let number: u64 = digits.parse().ok()?;
-    (number.to_string() == digits).then_some(number)
-}
-
-/// Returns the directory's number and the name that a computed number holds.
-fn computed_name(ino: u64) -> Option<(u64, String)> {
-    if ino & COMPUTED == 0 {
-        return None;
-    }
-    let parent = (ino & !COMPUTED) >> NAME_BITS;
-    let code = ino & ((1 << NAME_BITS) - 1);
-    let head = code >> INDEX_BITS;
-    let (before, after) = FRAMES.get((head >> 3) as usize)?;
-    let count = (head & 7) as u32;
-    let bits = INDEX_BITS.checked_div(count)?;
-    let indices: Vec<String> = (0..count)
-        .rev()
-        .map(|place| (code >> (place * bits) & ((1 << bits) - 1)).to_string())
-        .collect();
-    Some((parent, format!("{before}{}{after}", indices.join("."))))
-}
-
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
-
-    proptest! {
-        #[test]
-        fn computed_numbers_hold_their_names(
-            indices in prop::collection::vec(0u64..70, 1..7),
-            frame in 0usize..FRAMES.len(),
-        ) {
-            let numbers: Vec<_> = indices.iter().map(u64::to_string).collect();
-            let name = format!("{}{}{}", FRAMES[frame].0, numbers.join("."), FRAMES[frame].1);
-            match code_of(name.as_bytes()) {
-                Some(code) => prop_assert_eq!(computed_name(COMPUTED | 5 << NAME_BITS | code), Some((5, name))),
-                None => prop_assert!(indices.iter().any(|&index| index >= 1 << (37 / indices.len() as u32))),
-            }
-        }
-    }
 
     #[test]
     fn listings_and_lookups_agree() {
         let inodes = Inodes::default();
         for name in [&b"a"[..], b"0.1", b"zarr.json", b"\xff"] {
             let listed = inodes.peek(Ino::ROOT, name, EntryKind::File);
-            assert_eq!(inodes.look_up(Ino::ROOT, name, EntryKind::File), listed);
+            assert_eq!(
+                inodes.look_up(Ino::ROOT, name, EntryKind::File, None),
+                listed
+            );
         }
     }
 
     #[test]
     fn a_million_chunks_need_no_entry() {
         let inodes = Inodes::default();
-        let directory = inodes.look_up(Ino::ROOT, b"array", EntryKind::Directory);
+        let directory = inodes.look_up(Ino::ROOT, b"array", EntryKind::Directory, None);
         for name in ["999999", "0.1023.1023", "c.7", "c0", "12.npy", "1.2.3.raw"] {
-            let ino = inodes.look_up(directory, name.as_bytes(), EntryKind::File);
+            let ino = inodes.look_up(directory, name.as_bytes(), EntryKind::File, None);
             assert_eq!(
                 inodes.path(ino).unwrap(),
                 Key::new(format!("array/{name}")).unwrap()
@@ -449,7 +395,7 @@ mod tests {
             "1.npyx",
         ]
         .iter()
-        .map(|name| inodes.look_up(Ino::ROOT, name.as_bytes(), EntryKind::File))
+        .map(|name| inodes.look_up(Ino::ROOT, name.as_bytes(), EntryKind::File, None))
         .collect();
         for (place, ino) in numbers.iter().enumerate() {
             assert!(!numbers[..place].contains(ino));
@@ -460,9 +406,9 @@ mod tests {
     #[test]
     fn directories_named_by_numbers_lead_upwards() {
         let inodes = Inodes::default();
-        let outer = inodes.look_up(Ino::ROOT, b"0", EntryKind::Directory);
-        let inner = inodes.look_up(outer, b"c.1", EntryKind::Directory);
-        let file = inodes.look_up(inner, b"2", EntryKind::File);
+        let outer = inodes.look_up(Ino::ROOT, b"0", EntryKind::Directory, None);
+        let inner = inodes.look_up(outer, b"c.1", EntryKind::Directory, None);
+        let file = inodes.look_up(inner, b"2", EntryKind::File, None);
         assert_eq!(inodes.path(file).unwrap().as_bytes(), b"0/c.1/2");
         assert_eq!(inodes.peek(outer, b"c.1", EntryKind::Directory), inner);
     }
@@ -470,13 +416,13 @@ mod tests {
     #[test]
     fn renamed_folders_take_what_is_in_them_along() {
         let inodes = Inodes::new(false);
-        let folder = inodes.look_up(Ino::ROOT, b"a", EntryKind::Directory);
-        let file = inodes.look_up(folder, b"0.1", EntryKind::File);
-        let other = inodes.look_up(Ino::ROOT, b"b", EntryKind::Directory);
+        let folder = inodes.look_up(Ino::ROOT, b"a", EntryKind::Directory, None);
+        let file = inodes.look_up(folder, b"0.1", EntryKind::File, None);
+        let other = inodes.look_up(Ino::ROOT, b"b", EntryKind::Directory, None);
         inodes.rename((Ino::ROOT, b"a"), (Ino::ROOT, b"b"), false);
         assert_eq!(inodes.path(file).unwrap().as_bytes(), b"b/0.1");
         assert_eq!(inodes.path(other).unwrap_err().kind(), Kind::NotFound);
-        let third = inodes.look_up(Ino::ROOT, b"c", EntryKind::Directory);
+        let third = inodes.look_up(Ino::ROOT, b"c", EntryKind::Directory, None);
         inodes.rename((Ino::ROOT, b"b"), (Ino::ROOT, b"c"), true);
         assert_eq!(inodes.path(file).unwrap().as_bytes(), b"c/0.1");
         assert_eq!(inodes.path(third).unwrap().as_bytes(), b"b");
@@ -495,16 +441,54 @@ mod tests {
         assert_eq!(inodes.path(first).unwrap().as_bytes(), b"b");
         inodes.unlink(Ino::ROOT, b"b");
         assert_eq!(inodes.path(first).unwrap_err().kind(), Kind::NotFound);
-        assert_ne!(inodes.look_up(Ino::ROOT, b"a", EntryKind::File), first);
+        assert_ne!(
+            inodes.look_up(Ino::ROOT, b"a", EntryKind::File, None),
+            first
+        );
         inodes.forget(first, 2);
         assert_eq!(inodes.len(), 2);
     }
 
     #[test]
+    fn names_that_are_linked_no_more_part() {
+        let file = |inodes: &Inodes, name: &[u8], identity| {
+            inodes.look_up(Ino::ROOT, name, EntryKind::File, identity)
+        };
+        let path = |inodes: &Inodes, ino| inodes.path(ino).unwrap().as_bytes().to_vec();
+        let linked = || {
+            let inodes = Inodes::new(false);
+            let both = inodes.look_up_linked(Ino::ROOT, b"a", 7);
+            assert_eq!(inodes.look_up_linked(Ino::ROOT, b"b", 7), both);
+            (inodes, both)
+        };
+        // Both are files of the store now.
+        let (inodes, _) = linked();
+        let (first, second) = (file(&inodes, b"a", None), file(&inodes, b"b", None));
+        assert_ne!(first, second);
+        assert_eq!(
+            (path(&inodes, first), path(&inodes, second)),
+            (b"a".to_vec(), b"b".to_vec())
+        );
+        // One is another file, and the other one what it was.
+        let (inodes, both) = linked();
+        assert_ne!(file(&inodes, b"a", Some(8)), both);
+        assert_eq!(file(&inodes, b"b", Some(7)), both);
+        assert_eq!(path(&inodes, both), b"b");
+        // One is gone, and nobody said so.
+        let (inodes, both) = linked();
+        assert_eq!(file(&inodes, b"b", Some(7)), both);
+        assert_eq!(path(&inodes, both), b"b");
+        // One is linked to another file.
+        let (inodes, both) = linked();
+        assert_ne!(inodes.look_up_linked(Ino::ROOT, b"a", 9), both);
+        assert_eq!(inodes.look_up_linked(Ino::ROOT, b"b", 7), both);
+    }
+
+    #[test]
     fn forgotten_entries_go_with_their_parents() {
         let inodes = Inodes::default();
-        let outer = inodes.look_up(Ino::ROOT, b"a", EntryKind::Directory);
-        let inner = inodes.look_up(outer, b"b", EntryKind::File);
+        let outer = inodes.look_up(Ino::ROOT, b"a", EntryKind::Directory, None);
+        let inner = inodes.look_up(outer, b"b", EntryKind::File, None);
         inodes.forget(outer, 1);
         assert_eq!(inodes.path(inner).unwrap().as_bytes(), b"a/b");
         inodes.forget(inner, 1);

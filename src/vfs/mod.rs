@@ -30,6 +30,7 @@ use crate::view::Bytes;
 use crate::view::View;
 
 mod changing;
+mod computed;
 pub mod inode;
 
 pub use crate::vfs::changing::Node;
@@ -189,7 +190,10 @@ impl Vfs {
         let is_linked = |posix: &Posix| posix.links > 1 && attr.kind != EntryKind::Directory;
         let ino = match attr.posix.filter(is_linked) {
             Some(posix) => self.inodes.look_up_linked(parent, name, posix.identity),
-            None => self.inodes.look_up(parent, name, attr.kind),
+            None => {
+                let identity = attr.posix.map(|posix| posix.identity);
+                self.inodes.look_up(parent, name, attr.kind, identity)
+            }
         };
         let attr = self.fresh(attr);
         Entry { ino, attr }
