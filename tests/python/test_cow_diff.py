@@ -22,6 +22,14 @@ KINDS = {
 }
 
 
+# Each kind, and each way to ask, where both need not meet.
+BY_TURNS = pytest.mark.parametrize(
+    "kind, changed",
+    [("v2", "live"), ("v3", "unmounted"), ("sharded", "live"), ("sharded", "unmounted")],
+    indirect=True,
+)
+
+
 @pytest.fixture(params=KINDS)
 def kind(request):
     return KINDS[request.param]
@@ -106,8 +114,8 @@ def test_regions_are_the_elements_that_differ(seed, kind, changed, tmp_path):
     random = np.random.default_rng(seed)
     group = make_group(tmp_path / "some.zarr", kind)
     for name in ("whole", "sparse", "same"):
-        shape = tuple(int(n) for n in random.integers(8, 40, 2 + seed % 2))
-        chunks = tuple(int(n) for n in random.integers(3, 9, len(shape)))
+        shape = tuple(int(n) for n in random.integers(8, (40, 15)[seed], 2 + seed))
+        chunks = tuple(int(n) for n in random.integers(3, (9, 6)[seed], len(shape)))
         array = make_array(group, name, shape, chunks, kind, dtype="<i2", fill_value=1)
         if name != "sparse":
             array[...] = random.integers(0, 9, shape)
@@ -164,6 +172,7 @@ def test_chunks_that_come_and_go_are_regions(kind, changed, tmp_path):
     assert list(said) == ["a"]
 
 
+@BY_TURNS
 @pytest.mark.parametrize("shape", [(17, 20), (41, 37), (33, 9)])
 def test_a_resized_array_is_compared_where_it_was(shape, kind, changed, tmp_path):
     group = make_group(tmp_path / "some.zarr", kind)
@@ -185,9 +194,9 @@ def test_a_resized_array_is_compared_where_it_was(shape, kind, changed, tmp_path
     assert "error" not in said
     assert said["metadata"] == [{"name": "shape", "before": [30, 20], "after": list(shape)}]
     both = tuple(slice(0, min(pair)) for pair in zip(before.shape, shape))
-    # What only one of them has stands in the metadata.
+    # What came or went with the shape is told by the shape.
     wanted = expected_regions(before[both], after[0][both], stored_box(array))
-    assert sorted(regions(said)) == sorted(wanted)
+    assert regions(said) == wanted != []
 
 
 def test_texts_are_compared(changed, tmp_path):
@@ -266,6 +275,7 @@ def test_nodes_attributes_and_metadata_are_told(kind, changed, tmp_path):
         assert line in text, text
 
 
+@BY_TURNS
 def test_a_group_takes_the_place_of_an_array(kind, changed, tmp_path):
     group = make_group(tmp_path / "some.zarr", kind)
     make_array(group, "a", (4,), (2,), kind, dtype="u1")[...] = 1
@@ -290,7 +300,7 @@ def test_a_group_takes_the_place_of_an_array(kind, changed, tmp_path):
 # Keys.
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed, changed", [(0, "live"), (1, "unmounted"), (2, "live")], indirect=["changed"])
 def test_diff_and_status_are_what_two_folders_differ_in(seed, changed, tmp_path):
     random = np.random.default_rng(seed)
     store = tmp_path / "store"
@@ -299,7 +309,7 @@ def test_diff_and_status_are_what_two_folders_differ_in(seed, changed, tmp_path)
     plain = shutil.copytree(store, tmp_path / "plain")
 
     def change(mount):
-        for _ in range(60):
+        for _ in range(40):
             seed = int(random.integers(1 << 30))
             for folder in (plain, mount.path):
                 change_one(folder, np.random.default_rng(seed))
