@@ -96,7 +96,10 @@ impl Hierarchy {
         if self.child(&parent, path.name())?.is_some() {
             return Err(Error::new(Kind::Exists, path, "is there already"));
         }
-        let stored = self.store.head(path)?;
+        let stored = match &parent.ground.rule {
+            Rule::Plain(_) => self.store.head(path)?,
+            Rule::Draft(_) | Rule::Closed => None,
+        };
         if stored.is_some_and(|meta| meta.kind != EntryKind::Directory) {
             let why = "is there already, and no node: the store view shows it";
             return Err(Error::new(Kind::Exists, path, why));
