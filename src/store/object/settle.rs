@@ -68,21 +68,27 @@ fn may_be_made(error: &Error) -> bool {
     error.kind() == Kind::Unavailable
 }
 
-/// Puts an object, each attempt being one request. With `looks` the key is looked at before each.
+/// How often a server may refuse a condition that holds before it is not asked to any more.
+const MOST_REFUSALS: usize = 2;
+
+/// Puts an object, each attempt being one request. With `looks` the key is looked at before each. An attempt is
+/// told whether to ask the server for the condition: one that takes a folder for an object never finds that nothing
+/// is there, and the key has just been looked at.
 pub(super) fn put(
     spot: &dyn Spot,
     body: Body<'_>,
     (condition, looks): (&Condition, bool),
-    attempt: impl Fn() -> Result<Stamp>,
+    attempt: impl Fn(bool) -> Result<Stamp>,
 ) -> Result<Stamp> {
     let mut attempts = Attempts::new(spot.limit());
     let mut was_lost = false;
+    let mut refusals = 0;
     loop {
         if looks {
             let found = spot.look()?.map(|(stamp, _)| stamp);
             condition.check(spot.key(), found.as_ref())?;
         }
-        let error = match attempt() {
+        let error = match attempt(refusals < MOST_REFUSALS) {
             Ok(stamp) => return Ok(stamp),
             Err(error) => error,
         };
@@ -91,6 +97,7 @@ pub(super) fn put(
             return Err(error);
         }
         was_lost |= !is_refusal;
+        refusals += usize::from(is_refusal && *condition == Condition::Absent);
         let found = spot.look().map_err(|_| error.clone())?;
         if let Some((stamp, meta)) = &found
             && was_lost

@@ -121,7 +121,7 @@ impl Writer {
         (body, sent): (Body<'_>, Vec<PartId>),
         condition: &Condition,
     ) -> Result<Stamp> {
-        let attempt = || {
+        let attempt = |_| {
             let parts = &self.once.parts;
             let request = parts.complete_multipart(&target.path, upload, sent.clone());
             match self.client.ask(target.key, request) {

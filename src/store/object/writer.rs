@@ -228,7 +228,7 @@ impl Writer {
         let bytes = body.read().map_err(|error| error.about(target.key))?;
         let payload = PutPayload::from(bytes);
         if *condition == Condition::Any {
-            let attempt = || {
+            let attempt = |_| {
                 let request = self.client.objects.put(&target.path, payload.clone());
                 let answer = self.client.ask(target.key, request)?;
                 self.stamp_of_answer(target, &answer)
@@ -240,9 +240,14 @@ impl Writer {
         let mode = self.mode(condition).filter(|_| honours != Some(false));
         let looks = honours != Some(true) || mode.is_none();
         let mode = mode.unwrap_or(PutMode::Overwrite);
-        let attempt = || {
+        let attempt = |asks| {
             let objects = &self.once.objects;
-            let request = objects.put_opts(&target.path, payload.clone(), mode.clone().into());
+            let mode = if asks {
+                mode.clone()
+            } else {
+                PutMode::Overwrite
+            };
+            let request = objects.put_opts(&target.path, payload.clone(), mode.into());
             let answer = self.client.ask(target.key, request)?;
             self.stamp_of_answer(target, &answer)
         };

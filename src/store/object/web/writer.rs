@@ -139,7 +139,7 @@ impl Web {
         };
         let header = header(condition).filter(|_| honours != Some(false));
         let looks = *condition != Condition::Any && (honours != Some(true) || header.is_none());
-        settle::put(&At { web: self, key }, body, (condition, looks), || {
+        settle::put(&At { web: self, key }, body, (condition, looks), |_| {
             self.send(key, &payload, body, header.as_ref())
         })
     }
