@@ -33,6 +33,17 @@ pub enum What {
     Erase,
 }
 
+/// What the store held under a key before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Before {
+    /// That was never seen.
+    Unseen,
+    /// This, when the key was first changed; nothing if it was missing.
+    Held(Option<Version>),
+    /// Whatever it is, it shows under another name.
+    Moved,
+}
+
 /// A key that changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
@@ -40,14 +51,14 @@ pub struct Change {
     pub key: Key,
     /// What happens to it.
     pub what: What,
-    /// What the store held when it was first changed; unknown if that was never seen.
-    pub held: Option<Option<Version>>,
+    /// What the store held there.
+    pub before: Before,
 }
 
 impl Change {
     /// Whether the store did not have the key.
     pub fn is_new(&self) -> bool {
-        self.held == Some(None)
+        self.before == Before::Held(None)
     }
 
     /// How many bytes are written.
@@ -160,7 +171,7 @@ impl Shared {
         Ok(is_file.then(|| Change {
             key,
             what: What::Put(u64::try_from(stat.st_size).unwrap_or(0)),
-            held: known.map(|held| held.version),
+            before: known.map_or(Before::Unseen, |held| Before::Held(held.version)),
         }))
     }
 
@@ -172,14 +183,13 @@ impl Shared {
             if keys.contains_key(&key) || self.shows_file(&key)? {
                 continue;
             }
-            let held = match self.known(&key) {
-                Some(held) => Some(held.version),
-                // What it holds now shows under its new name.
-                None if is_moved(&key) => Some(self.lower.version(&key)?),
-                None => None,
+            let before = match self.known(&key) {
+                Some(held) => Before::Held(held.version),
+                None if is_moved(&key) => Before::Moved,
+                None => Before::Unseen,
             };
             let what = What::Erase;
-            keys.insert(key.clone(), Change { key, what, held });
+            keys.insert(key.clone(), Change { key, what, before });
         }
         Ok(())
     }
@@ -219,19 +229,18 @@ impl Shared {
             if self.lower_key(&key).as_ref() != Some(&from) || self.upper.stat(&key)?.is_some() {
                 continue;
             }
-            let held = match self.known(&key) {
-                Some(held) => held.version,
-                // What it holds now shows under its new name.
-                None if is_moved(&key) => self.lower.version(&key)?,
+            let before = match self.known(&key) {
+                Some(held) => Before::Held(held.version),
+                None if is_moved(&key) => Before::Moved,
                 // There was nothing that would have been hidden.
-                None => None,
+                None => Before::Held(None),
             };
             let size = match meta {
                 Some(meta) => meta.size,
                 None => self.lower.head(&from)?.map_or(0, |meta| meta.size),
             };
-            let (what, held) = (What::Copy { from, size }, Some(held));
-            keys.insert(key.clone(), Change { key, what, held });
+            let what = What::Copy { from, size };
+            keys.insert(key.clone(), Change { key, what, before });
         }
         Ok(())
     }

@@ -4,6 +4,7 @@
 //! cut, from the content.
 
 use super::Shared;
+use super::changes::Before;
 use super::changes::Change;
 use super::changes::What;
 use super::content;
@@ -60,7 +61,7 @@ impl Shared {
     /// Looks at what the store holds of a key now.
     pub(super) fn look(&self, change: Change) -> Result<Step> {
         let now = self.lower.stamp(&change.key)?;
-        let expected = change.held == Some(now.as_ref().map(|stamp| stamp.version));
+        let expected = change.before == Before::Held(now.as_ref().map(|stamp| stamp.version));
         let is_done = match (&change.what, &now) {
             (What::Erase, None) => true,
             (What::Put(_), Some(_)) if !expected => self.has_already(&change.key)?,
@@ -87,13 +88,13 @@ impl Shared {
             return None;
         }
         let now = step.now.as_ref().map(|stamp| stamp.version);
-        let why = match (step.change.held, now) {
-            (Some(held), now) if held == now => return None,
-            (None | Some(None), None) => return None,
-            (None, Some(_)) => "is in the store, which was not seen before",
-            (Some(None), Some(_)) => "was made by somebody else",
-            (Some(Some(_)), None) => "was removed by somebody else",
-            (Some(Some(_)), Some(_)) => "was changed by somebody else",
+        let why = match (step.change.before, now) {
+            (Before::Moved, _) | (Before::Unseen, None) => return None,
+            (Before::Held(held), now) if held == now => return None,
+            (Before::Unseen, Some(_)) => "is in the store, which was not seen before",
+            (Before::Held(None), _) => "was made by somebody else",
+            (Before::Held(Some(_)), None) => "was removed by somebody else",
+            (Before::Held(Some(_)), Some(_)) => "was changed by somebody else",
         };
         Some(why.to_string())
     }
