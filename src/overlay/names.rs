@@ -306,13 +306,29 @@ impl Shared {
 
     /// Says `NotEmpty` for a folder that shows a name.
     pub(super) fn check_empty(self: &Arc<Self>, key: &Key) -> Result<()> {
-        match listing::open(self, key)?.next()? {
-            None => Ok(()),
-            Some(name) => {
+        let mut names = listing::open(self, key)?;
+        while let Some(name) = names.next()? {
+            if self.holds(&key.child(&name.name)?)? {
                 let name = String::from_utf8_lossy(&name.name).into_owned();
                 let why = format!("still holds {name}");
-                Err(Error::new(Kind::NotEmpty, key, why))
+                return Err(Error::new(Kind::NotEmpty, key, why));
             }
+        }
+        Ok(())
+    }
+
+    /// Whether something is there that a listing shows. Some buckets list folders for a while after their last key
+    /// was erased, which only a write-through does before the folder is removed.
+    fn holds(self: &Arc<Self>, key: &Key) -> Result<bool> {
+        let may_linger = self.config.through && self.lower.folder().is_none();
+        match self.find(key)? {
+            Some(Found::Lower(_, meta)) if may_linger && meta.kind == EntryKind::Directory => {
+                match listing::open(self, key) {
+                    Err(error) if error.kind() == Kind::NotFound => Ok(false),
+                    names => Ok(names?.next()?.is_some()),
+                }
+            }
+            found => Ok(found.is_some()),
         }
     }
 

@@ -44,7 +44,8 @@ impl Shared {
     /// Like `pass_on`, for names that were removed: their folders stay, here or in the store.
     pub(super) fn pass_on_removed(self: &Arc<Self>, paths: &[Key]) -> Result<()> {
         self.pass_on(paths)?;
-        if self.config.through {
+        // A bucket that has them now may have them no more in a moment.
+        if self.config.through && self.lower.folder().is_some() {
             let _names = lock(&self.names);
             for path in paths {
                 self.drop_folders(path)?;

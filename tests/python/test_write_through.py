@@ -246,10 +246,11 @@ def test_what_a_server_refuses_is_the_error_of_close_and_tried_again(status, kin
         refused(kind, (mount.path / "a/0").write_bytes, b"changed")
         refused(kind, (mount.path / "a/new").write_bytes, b"new")
         refused(kind, (mount.path / "a/2").unlink)
-        with open(mount.path / "a/1", "r+b") as file:
-            file.write(b"ONE")
-            file.flush()
-            refused(kind, os.fsync, file.fileno())
+        file = open(mount.path / "a/1", "r+b")
+        file.write(b"ONE")
+        file.flush()
+        refused(kind, os.fsync, file.fileno())
+        refused(kind, file.close)
         assert outside.content() == before
         assert (mount.path / "a/0").read_bytes() == b"changed"
         differs = zarrfs("diff", mount.path, check=False).stdout
