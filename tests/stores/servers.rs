@@ -161,13 +161,21 @@ impl Writer for Folder {
         let arriving = self.0.with_extension("arriving");
         Folder::write(&arriving, bytes);
         fs::rename(arriving, path).unwrap();
+        wait_until_seen();
     }
 
     fn overwrite(&self, key: &Key, bytes: &[u8]) {
         Folder::write(&self.path(key), bytes);
+        wait_until_seen();
     }
 
     fn erase(&self, key: &Key) {
         fs::remove_file(self.path(key)).unwrap();
+        wait_until_seen();
     }
+}
+
+/// Waits until no server remembers what a folder held: rclone does for a millisecond.
+fn wait_until_seen() {
+    std::thread::sleep(std::time::Duration::from_millis(20));
 }
