@@ -22,6 +22,10 @@ const WORTHWHILE: u64 = 125;
 /// How many keys may be known before somebody comes to them.
 const LEAD: u64 = 16_000;
 
+/// How many folders are looked into at a time: a server has more work with a page of names than with an object, and
+/// more pages at a time come no sooner.
+const ABREAST: usize = 8;
+
 /// How many parents are remembered.
 const MOST: NonZeroUsize = NonZeroUsize::new(1 << 10).unwrap();
 
@@ -79,7 +83,8 @@ impl Shared {
         }) else {
             return;
         };
-        let next = lock(&self.neighbours).advance(&parent, place, self.window);
+        let window = self.window.min(ABREAST);
+        let next = lock(&self.neighbours).advance(&parent, place, window);
         for name in above.directories(next.start, next.end) {
             if let Ok(folder) = parent.child(&name)
                 && self.folders.get(&folder).is_none()
