@@ -66,7 +66,7 @@ pub enum Command {
     /// Say how much a mount with --cow has changed
     ///
     /// Counts the keys that were put and removed, and names what stays in the upper folder because no key can hold
-    /// it: links, pipes, empty folders, owners and modes.
+    /// it: symbolic links, pipes, empty folders, owners and modes.
     Status(StatusArgs),
     /// List what a mount with --cow has changed
     ///
