@@ -329,9 +329,16 @@ fn folders_that_come_next_are_under_way_together() {
     asked.retain(|what| *what != "list c/0");
     assert_eq!(asked, ["list c", "page c/0/0/0"]);
     let asked = together(&fake, || drop(names(&memo, &key("c/1"))));
-    assert_eq!(asked.len(), 11, "{asked:?}");
-    assert_eq!(names(&memo, &key("c/11/11")).len(), 12);
-    assert_eq!(fake.count(), 0);
+    assert_eq!(asked.len(), 9, "it and eight ahead: {asked:?}");
+    // Names are in the order of their bytes; the last ones are asked for when somebody comes closer.
+    assert_eq!(names(&memo, &key("c/2")).len(), 12);
+    while fake.count() < 2 {
+        thread::yield_now();
+    }
+    let mut asked = fake.asked();
+    asked.sort();
+    assert_eq!(asked, ["page c/8/0/0", "page c/9/0/0"]);
+    assert_eq!(names(&memo, &key("c/9/11")).len(), 12);
 }
 
 #[test]
