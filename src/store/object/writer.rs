@@ -4,8 +4,9 @@
 //! put together a big object, for which object_store has no conditions, the key is looked at just before. `settle`
 //! repeats what may be repeated; only what has no condition is left to the client to repeat.
 
-use std::hash::BuildHasher;
-use std::hash::RandomState;
+use std::hash::DefaultHasher;
+use std::hash::Hash;
+use std::hash::Hasher;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::OnceLock;
@@ -361,8 +362,13 @@ impl Spot for At<'_> {
     }
 }
 
-/// Returns a name that no other trial has.
+/// Returns a name that no other user or machine tries with: what a trial that was killed has left, the next one
+/// removes.
 pub(super) fn trial_name() -> String {
-    let chance = RandomState::new().hash_one(std::process::id());
-    format!(".zarrfs-trial-{chance:016x}")
+    let mut hasher = DefaultHasher::new();
+    // Two machines without a name would only think less of the server.
+    let machine = std::fs::read("/proc/sys/kernel/hostname").unwrap_or_default();
+    machine.hash(&mut hasher);
+    rustix::process::geteuid().as_raw().hash(&mut hasher);
+    format!(".zarrfs-trial-{:016x}", hasher.finish())
 }
