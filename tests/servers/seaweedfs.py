@@ -1,6 +1,7 @@
 """SeaweedFS, the S3 server that tests trust most: `weed mini`, which is all of its parts in one process."""
 
 import json
+from pathlib import Path
 
 from servers import rclone
 from servers.ports import free_port
@@ -62,6 +63,14 @@ class SeaweedFS(Server):
 
     def variables(self):
         return {"ZARRFS_TEST_S3": self.url}
+
+    def stop(self):
+        super().stop()
+        # It leaves a socket of each part and of the part's gRPC, whose port is 10,000 above.
+        for port in (self.port, *self.parts.values()):
+            for number in (port, port + 10_000):
+                for socket in Path("/tmp").glob(f"seaweedfs-*-{number}.sock"):
+                    socket.unlink(missing_ok=True)
 
 
 def remote(endpoint):
