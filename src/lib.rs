@@ -14,10 +14,7 @@ pub mod error;
 pub mod spelling;
 pub mod stats;
 
-pub mod pool;
-
-pub mod allocator;
-pub mod buffer;
+pub mod sync;
 
 pub mod model;
 
@@ -33,10 +30,6 @@ pub mod codec;
 
 pub mod hierarchy;
 
-pub mod cache;
-
-pub mod prefetch;
-
 pub mod array;
 
 pub mod export;
@@ -46,6 +39,8 @@ pub mod compare;
 pub mod view;
 
 pub mod vfs;
+
+pub mod mount;
 
 pub mod fuse;
 

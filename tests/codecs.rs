@@ -20,20 +20,16 @@ mod speed;
 
 use std::time::Instant;
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use zarrfs::codec::Pipeline;
 use zarrfs::error::Kind;
 
-use case::Case;
-use case::Dice;
-use case::codec;
+use case::{Case, Dice, codec};
 
 /// Limits the address space of this process; the largest chunk of these tests is far below.
 fn limit_memory() {
-    use rustix::process::Resource;
-    use rustix::process::Rlimit;
+    use rustix::process::{Resource, Rlimit};
     let limit = Rlimit {
         current: Some(3 << 30),
         maximum: Some(3 << 30),

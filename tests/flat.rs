@@ -5,19 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 use zarrfs::codec::Pipeline;
 use zarrfs::dialect::v3;
-use zarrfs::grid::Grid;
-use zarrfs::grid::Layout;
-use zarrfs::grid::Region;
-use zarrfs::grid::Runs;
+use zarrfs::grid::{Grid, Layout, Region, Runs};
 use zarrfs::hierarchy::Hierarchy;
-use zarrfs::model::Array;
-use zarrfs::model::Node;
+use zarrfs::model::{Array, Node};
 use zarrfs::store::Key;
-use zarrfs::store::memory::Memory;
+use zarrfs::store::backend::memory::MemoryStore;
 
 /// An array and which of its chunks are stored.
 #[derive(Clone, Debug)]
@@ -134,7 +129,7 @@ fn metadata(case: &Case) -> Value {
 
 /// Reads metadata as the hierarchy would.
 fn model(metadata: &Value) -> Array {
-    let memory = Memory::default();
+    let memory = MemoryStore::default();
     memory.set(
         Key::new(v3::DOCUMENT).unwrap(),
         metadata.to_string().into_bytes(),

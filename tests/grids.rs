@@ -6,14 +6,11 @@ mod common;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 use zarrfs::error::Kind;
 use zarrfs::store::Key;
-use zarrfs::view::Face;
-use zarrfs::view::View;
-use zarrs::array::Array;
-use zarrs::array::ArraySubset;
+use zarrfs::view::{View, ViewKind};
+use zarrs::array::{Array, ArraySubset};
 use zarrs::filesystem::FilesystemStore;
 
 /// Returns metadata of an array of `int32` with a rectilinear grid.
@@ -188,7 +185,7 @@ fn explore(metadata: &Value) -> Result<(), zarrfs::error::Error> {
     let folder = tempfile::tempdir().unwrap();
     put(folder.path(), metadata);
     let (faces, stats) = common::open_with(folder.path(), 64 << 20)?;
-    let view = faces.face(Face::Files);
+    let view = faces.view(ViewKind::Files);
     let mut chunks = view.list(&Key::new("a/chunks")?)?;
     chunks.next()?;
     let size = view.lookup(&Key::new("a/a.raw")?)?.unwrap().size;

@@ -4,16 +4,12 @@ mod common;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use serde_json::Value;
-use serde_json::json;
-use zarrfs::error::Error;
-use zarrfs::error::Kind;
+use serde_json::{Value, json};
+use zarrfs::error::{Error, Kind};
 use zarrfs::store::Key;
-use zarrfs::view::Face;
-use zarrfs::view::View;
+use zarrfs::view::{View, ViewKind};
 
 /// Array metadata of final v3 that read well.
 fn sound() -> Value {
@@ -91,8 +87,8 @@ fn survive(store: &Path) -> Option<Error> {
         Ok(opened) => opened,
         Err(error) => return Some(error),
     };
-    let files = explore(&faces.face(Face::Files), &Key::root(), 0);
-    let stored = explore(&faces.face(Face::Store), &Key::root(), 0);
+    let files = explore(&faces.view(ViewKind::Files), &Key::root(), 0);
+    let stored = explore(&faces.view(ViewKind::Store), &Key::root(), 0);
     assert!(
         start.elapsed() < Duration::from_secs(10),
         "{} took {:?}",
@@ -325,7 +321,7 @@ fn links_and_pipes_lead_nowhere() {
     )
     .unwrap();
     let (faces, _) = common::open(folder.path()).unwrap();
-    let (files, stored) = (faces.face(Face::Files), faces.face(Face::Store));
+    let (files, stored) = (faces.view(ViewKind::Files), faces.view(ViewKind::Store));
     let error = common::read(&files, "a/a.raw").unwrap_err();
     assert!(error.to_string().contains("leaves the store"), "{error}");
     for path in ["a/c/0/0", "away/secret", "away", "loop", "broken", "pipe"] {
@@ -362,7 +358,7 @@ fn any_bytes_can_be_a_name() {
         std::fs::write(folder.path().join(std::ffi::OsStr::from_bytes(name)), name).unwrap();
     }
     let (faces, _) = common::open(folder.path()).unwrap();
-    let stored = faces.face(Face::Store);
+    let stored = faces.view(ViewKind::Store);
     for name in odd {
         let key = Key::new(name).unwrap();
         assert_eq!(

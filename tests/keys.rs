@@ -4,17 +4,15 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
-use serde_json::json;
-use zarrfs::error::Kind;
-use zarrfs::error::Result;
+use serde_json::{Value, json};
+use zarrfs::error::{Kind, Result};
 use zarrfs::store::Key;
-use zarrfs::store::memory::Memory;
+use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::view::View;
 
 /// Returns the files view of a store that holds metadata and one chunk of the bytes 1 to 4.
 fn store(document: &str, metadata: &Value, chunk: &str) -> Arc<dyn View> {
-    let memory = Memory::default();
+    let memory = MemoryStore::default();
     let set = |key: &str, bytes: Vec<u8>| memory.set(Key::new(key).unwrap(), bytes);
     set("zarr.json", common::sample::GROUP.into());
     set(document, metadata.to_string().into_bytes());

@@ -1,6 +1,5 @@
 //! Imports point one way: a module may use only those that stand above it in `lib.rs`, and its own folder.
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Returns the modules in the order of `lib.rs`.
 fn order(src: &Path) -> Vec<String> {

@@ -15,22 +15,10 @@ use std::time::UNIX_EPOCH;
 use zarrfs::error::Kind;
 use zarrfs::stats::Stats;
 use zarrfs::store;
-use zarrfs::store::ByteRange;
-use zarrfs::store::EntryKind;
-use zarrfs::store::Key;
-use zarrfs::store::Store;
-use zarrfs::store::StoreConfig;
+use zarrfs::store::{ByteRange, EntryKind, Key, Store, StoreConfig};
 
-use stage::LIMIT;
-use stage::content;
-use stage::get;
-use stage::key;
-use stage::names;
-use stage::open;
-use stage::open_inside;
-use stage::zip;
-use writer::Archive;
-use writer::Entry;
+use stage::{LIMIT, content, get, key, names, open, open_inside, zip};
+use writer::{Archive, Entry};
 
 #[test]
 fn stored_and_deflated_entries_are_read() {

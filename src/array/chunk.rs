@@ -7,29 +7,23 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use rustix::time::ClockId;
-use rustix::time::clock_gettime;
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::array::OpenArray;
-use crate::array::decoder::Decoder;
-use crate::array::decoder::leave;
-use crate::array::generation::Generation;
-use crate::array::shard::Index;
-use crate::array::spill::Origin;
-use crate::buffer;
-use crate::cache::Permit;
+use crate::array::decoder::{Decoder, leave};
+use crate::array::shard::CachedShardIndex;
+use crate::array::spill::SpillKey;
+use crate::array::versions::Generation;
 use crate::codec::Pipeline;
-use crate::error::Error;
-use crate::error::Kind;
-use crate::error::Result;
-use crate::grid::ChunkIndex;
-use crate::grid::Coordinates;
-use crate::store::Key;
-use crate::store::Version;
+use crate::error::{Error, Kind, Result};
+use crate::grid::{ChunkIndex, Coordinates};
+use crate::store::{Key, Version};
+use crate::sync::buffer;
+use crate::sync::cache::Reservation;
 
 /// A decoded piece.
 #[derive(Clone)]
-pub enum Chunk {
+pub enum Piece {
     /// Its elements, C order, little-endian.
     Data(Arc<Decoded>),
     /// Not stored: every element is the fill value.
@@ -41,10 +35,10 @@ pub struct Decoded {
     bytes: Vec<u8>,
     version: Version,
     /// Of what array it is, if it may go to disk.
-    pub(super) origin: Option<Arc<Origin>>,
+    pub(super) origin: Option<Arc<SpillKey>>,
     /// Whether it came from there.
     pub(super) is_on_disk: bool,
-    _room: Permit,
+    _room: Reservation,
 }
 
 /// The version of what is not stored yet: no store is asked for it.
@@ -63,7 +57,7 @@ impl Decoded {
     }
 
     /// Builds a piece that was written and is not stored yet.
-    pub(super) fn pending(bytes: Vec<u8>, room: Permit) -> Decoded {
+    pub(super) fn pending(bytes: Vec<u8>, room: Reservation) -> Decoded {
         Decoded {
             bytes,
             version: PENDING,
@@ -96,14 +90,14 @@ impl Decoded {
 #[derive(Clone)]
 pub(crate) enum Cached {
     Chunk(Arc<Decoded>),
-    Index(Arc<Index>),
+    Index(Arc<CachedShardIndex>),
 }
 
 /// An array, a depth (0: pieces; n: indexes of the n-th level of shards), a number in that grid.
 pub(crate) type CacheKey = (u64, u8, u64);
 
 /// Where a piece is stored.
-pub(super) struct Place {
+pub(super) struct PieceLocation {
     /// Number of the stored chunk.
     pub(super) stored: u64,
     /// Its indices.
@@ -117,7 +111,7 @@ pub(super) struct Load<'a> {
     pub(super) decoder: &'a Decoder,
     /// Decodes the stored chunk.
     pub(super) pipeline: Arc<Pipeline>,
-    pub(super) place: &'a Place,
+    pub(super) place: &'a PieceLocation,
     /// The version that the stored chunk has, if that is known.
     known: Option<Version>,
     pub(super) deadline: Instant,
@@ -130,14 +124,14 @@ impl OpenArray {
         decoder: &Decoder,
         piece: ChunkIndex,
         now: Instant,
-    ) -> Option<Chunk> {
+    ) -> Option<Piece> {
         if let Some(written) = self.written(decoder, piece) {
-            return Some(Chunk::Data(written));
+            return Some(Piece::Data(written));
         }
         let stored = self.stored_number(decoder, piece);
         match self.generations.of(stored, now, self.epoch()) {
-            Generation::Known(None) => Some(Chunk::Fill),
-            Generation::Known(Some(version)) => self.cached(piece, version).map(Chunk::Data),
+            Generation::Known(None) => Some(Piece::Fill),
+            Generation::Known(Some(version)) => self.cached(piece, version).map(Piece::Data),
             _ => None,
         }
     }
@@ -162,9 +156,9 @@ impl OpenArray {
     }
 
     /// Returns a piece, fetched and decoded if need be.
-    pub(super) fn piece(&self, decoder: &Decoder, piece: ChunkIndex) -> Result<Chunk> {
+    pub(super) fn piece(&self, decoder: &Decoder, piece: ChunkIndex) -> Result<Piece> {
         if let Some(written) = self.written(decoder, piece) {
-            return Ok(Chunk::Data(written));
+            return Ok(Piece::Data(written));
         }
         let place = self.place(decoder, piece);
         let mut generation = self
@@ -176,12 +170,12 @@ impl OpenArray {
         match generation {
             Generation::Known(None) => {
                 self.engine.stats.missing_chunks.add(1);
-                Ok(Chunk::Fill)
+                Ok(Piece::Fill)
             }
             Generation::Known(Some(version)) => {
                 if let Some(decoded) = self.cached(piece, version) {
                     self.engine.stats.cache_hit_chunks.add(1);
-                    return Ok(Chunk::Data(decoded));
+                    return Ok(Piece::Data(decoded));
                 }
                 self.forget_other(piece, version);
                 let chunk = self.load(decoder, piece, &place, Some(version))?;
@@ -196,12 +190,12 @@ impl OpenArray {
         &self,
         decoder: &Decoder,
         piece: ChunkIndex,
-        place: &Place,
-        chunk: Chunk,
-    ) -> Result<Chunk> {
+        place: &PieceLocation,
+        chunk: Piece,
+    ) -> Result<Piece> {
         let loaded = match &chunk {
-            Chunk::Data(decoded) => Some(decoded.version),
-            Chunk::Fill => None,
+            Piece::Data(decoded) => Some(decoded.version),
+            Piece::Fill => None,
         };
         match self
             .generations
@@ -212,7 +206,7 @@ impl OpenArray {
         }
         match self.ask_generation(decoder, place.stored)? {
             known if known == loaded => Ok(chunk),
-            None => Ok(Chunk::Fill),
+            None => Ok(Piece::Fill),
             Some(version) => {
                 self.forget_other(piece, version);
                 self.load(decoder, piece, place, Some(version))
@@ -268,7 +262,7 @@ impl OpenArray {
         }
     }
 
-    pub(super) fn place(&self, decoder: &Decoder, piece: ChunkIndex) -> Place {
+    pub(super) fn place(&self, decoder: &Decoder, piece: ChunkIndex) -> PieceLocation {
         let mut indices = decoder.pieces.indices(piece);
         let levels = decoder.pipeline.shards();
         let mut inner = Vec::with_capacity(levels.len());
@@ -283,7 +277,7 @@ impl OpenArray {
             .stored
             .index(&indices)
             .map_or(u64::MAX, |index| index.0);
-        Place {
+        PieceLocation {
             stored,
             indices,
             inner,
@@ -294,9 +288,9 @@ impl OpenArray {
         &self,
         decoder: &Decoder,
         piece: ChunkIndex,
-        place: &Place,
+        place: &PieceLocation,
         known: Option<Version>,
-    ) -> Result<Chunk> {
+    ) -> Result<Piece> {
         self.engine.stats.cache_miss_chunks.add(1);
         let deadline = self.engine.deadline();
         let loaded = self
@@ -320,10 +314,10 @@ impl OpenArray {
                     .ok_or_else(missing)
             });
         match loaded {
-            Ok(Cached::Chunk(decoded)) => Ok(Chunk::Data(decoded)),
+            Ok(Cached::Chunk(decoded)) => Ok(Piece::Data(decoded)),
             Err(error) if is_missing(&error) => {
                 self.engine.stats.missing_chunks.add(1);
-                Ok(Chunk::Fill)
+                Ok(Piece::Fill)
             }
             Err(error) => Err(error),
             Ok(Cached::Index(_)) => Err(Error::corrupt(
@@ -393,7 +387,7 @@ impl OpenArray {
         pipeline: &Pipeline,
         encoded: u64,
         deadline: Instant,
-    ) -> Result<Permit> {
+    ) -> Result<Reservation> {
         // The bytes of an uncompressed chunk are the chunk.
         let decoded = if pipeline.is_identity() {
             0
@@ -427,7 +421,7 @@ impl OpenArray {
         pipeline: &Pipeline,
         (key, version): (&Key, Version),
         encoded: Vec<u8>,
-        mut room: Permit,
+        mut room: Reservation,
     ) -> Result<Decoded> {
         let start = cpu_nanoseconds();
         let bytes = pipeline.decode(encoded).map_err(|error| error.about(key))?;

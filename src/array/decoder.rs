@@ -4,24 +4,18 @@
 //! pipelines are built when a chunk is decoded, and the ones used last are kept. What all have in common
 //! (levels of sharding, the shape of inner chunks, whether anything is encoded) is asked of the largest.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::borrow::Cow;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
 
 use lru::LruCache;
 use serde_json::Map;
 
 use crate::array::Limits;
-use crate::codec::Pipeline;
-use crate::codec::ShardLevel;
-use crate::error::Error;
-use crate::error::Kind;
-use crate::error::Result;
-use crate::grid::ChunkIndex;
-use crate::grid::Grid;
+use crate::codec::{Pipeline, ShardLevel};
+use crate::error::{Error, Kind, Result};
+use crate::grid::{ChunkIndex, Grid};
 use crate::model::Array;
 
 /// How many pipelines of a rectilinear grid are kept.
@@ -138,7 +132,7 @@ impl Shapes {
     }
 
     fn kept(&self) -> MutexGuard<'_, LruCache<Vec<u64>, Arc<Pipeline>>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock()
     }
 
     fn pipeline(&self, shape: Cow<'_, [u64]>) -> Result<Arc<Pipeline>> {

@@ -4,23 +4,16 @@
 //! was written is encoded. The fill value is stored like any other content.
 
 use std::borrow::Cow;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::array::OpenArray;
 use crate::array::decoder::Decoder;
-use crate::array::pending::Pieces;
-use crate::cache::Permit;
-use crate::codec::InnerChunks;
-use crate::codec::Pipeline;
-use crate::error::Error;
-use crate::error::Kind;
-use crate::error::Result;
-use crate::grid::ChunkIndex;
-use crate::grid::Coordinates;
-use crate::store::Body;
-use crate::store::Condition;
-use crate::store::Key;
+use crate::array::dirty_chunks::Pieces;
+use crate::codec::{InnerChunks, Pipeline};
+use crate::error::{Error, Kind, Result};
+use crate::grid::{ChunkIndex, Coordinates};
+use crate::store::{Condition, Key, PutBody};
+use crate::sync::cache::Reservation;
 
 impl OpenArray {
     /// Stores all that was written to the array, through whatever handle. Says the first error; what could not
@@ -125,7 +118,7 @@ impl OpenArray {
         let stamp = self
             .hierarchy
             .store()
-            .put(&key, Body::Bytes(&bytes), &Condition::Any)?;
+            .put(&key, PutBody::Bytes(&bytes), &Condition::Any)?;
         self.generations.note_put(number.0, stamp.version, epoch);
         self.engine.stats.encoded_chunks.add(1);
         Ok(())
@@ -151,7 +144,7 @@ impl OpenArray {
         pipeline: &Pipeline,
         key: &Key,
         pieces: &'a Pieces,
-    ) -> Result<(Cow<'a, [u8]>, Permit)> {
+    ) -> Result<(Cow<'a, [u8]>, Reservation)> {
         let length = pieces.len() as u64 * pipeline.chunk_bytes() as u64;
         let deadline = self.engine.deadline();
         let room = |bytes| self.engine.cache.reserve(bytes, deadline);

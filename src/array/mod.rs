@@ -5,54 +5,43 @@
 //! ranges of a flat file into pieces, `pending` holds those until `flush` has encoded them. An array that
 //! cannot be decoded is opened all the same; its reads say why.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
-use std::sync::Weak;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use lru::LruCache;
 
-use crate::array::chunk::CacheKey;
-use crate::array::chunk::Cached;
+use crate::array::chunk::{CacheKey, Cached};
 use crate::array::decoder::Decoder;
-use crate::array::generation::Generations;
-use crate::array::opened::Opened;
-use crate::array::pending::Backlog;
-use crate::array::pending::Pending;
-use crate::array::spill::Origin;
-use crate::array::spill::Spill;
-use crate::cache::Budget;
-use crate::cache::Cache;
-use crate::error::Error;
-use crate::error::Kind;
-use crate::error::Result;
+use crate::array::dirty_chunks::{DirtyBytes, DirtyChunks};
+use crate::array::readers::ReaderCache;
+use crate::array::spill::{Spill, SpillKey};
+use crate::array::versions::ChunkVersions;
+use crate::error::{Error, Kind, Result};
 use crate::grid::Grid;
-use crate::hierarchy::Found;
-use crate::hierarchy::Hierarchy;
+use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::model::Array;
-use crate::pool::Pool;
 use crate::stats::Stats;
 use crate::store::Key;
-use crate::store::disk::Drawer;
+use crate::store::layer::disk_cache::CacheNamespace;
+use crate::sync::cache::{Cache, MemoryBudget};
+use crate::sync::pool::Pool;
 
-mod ahead;
+pub mod access_pattern;
 pub mod chunk;
 mod decoder;
-pub mod flat;
+mod dirty_chunks;
+pub mod flat_file;
 mod flush;
-pub mod generation;
-mod opened;
-mod pending;
+mod prefetch;
 pub mod ragged;
+mod readers;
 mod shard;
 mod spill;
+pub mod versions;
 mod write;
 
 /// Limits of decoding.
@@ -83,7 +72,7 @@ pub struct Engine {
     limits: Limits,
     last_id: AtomicU64,
     /// What was written and is not stored yet, and the arrays that have it.
-    backlog: Arc<Backlog>,
+    backlog: Arc<DirtyBytes>,
     writers: Mutex<Vec<Weak<OpenArray>>>,
 }
 
@@ -98,9 +87,13 @@ impl Engine {
     }
 
     /// Like `new`; decoded pieces that memory has no room for while they are read go to `drawer`.
-    pub fn spilling(limits: Limits, stats: Arc<Stats>, drawer: Option<Drawer>) -> Arc<Engine> {
+    pub fn spilling(
+        limits: Limits,
+        stats: Arc<Stats>,
+        drawer: Option<CacheNamespace>,
+    ) -> Arc<Engine> {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
-        let budget = Budget::new(limits.memory, stats.clone());
+        let budget = MemoryBudget::new(limits.memory, stats.clone());
         let spill = drawer.map(|drawer| Arc::new(Spill(drawer)));
         let cache = Cache::new(budget, stats.clone());
         Arc::new(Engine {
@@ -125,7 +118,7 @@ impl Engine {
     }
 
     fn writers(&self) -> MutexGuard<'_, Vec<Weak<OpenArray>>> {
-        self.writers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.writers.lock()
     }
 
     fn deadline(&self) -> Instant {
@@ -139,7 +132,7 @@ pub struct Arrays {
     engine: Arc<Engine>,
     open: Mutex<LruCache<Key, Arc<OpenArray>>>,
     /// What was written to arrays and is not stored yet; stays where it is while an array's metadata change.
-    pending: Mutex<HashMap<Key, Arc<Pending>>>,
+    pending: Mutex<HashMap<Key, Arc<DirtyChunks>>>,
 }
 
 /// How many arrays stay open though nobody reads them.
@@ -157,9 +150,9 @@ impl Arrays {
     }
 
     /// Returns what is pending of an array, whoever wrote it.
-    fn pending(&self, found: &Found) -> Result<Arc<Pending>> {
+    fn pending(&self, found: &NodeEntry) -> Result<Arc<DirtyChunks>> {
         let array = array_of(found)?;
-        let mut all = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.pending.lock();
         if let Some(pending) = all.get(&found.path)
             && pending.fits(array)
         {
@@ -168,7 +161,7 @@ impl Arrays {
         if all.len() >= 2 * STAY_OPEN.get() {
             all.retain(|_, pending| Arc::strong_count(pending) > 1 || !pending.is_empty());
         }
-        let pending = Arc::new(Pending::new(array, self.engine.backlog.clone()));
+        let pending = Arc::new(DirtyChunks::new(array, self.engine.backlog.clone()));
         all.insert(found.path.clone(), pending.clone());
         Ok(pending)
     }
@@ -203,8 +196,8 @@ impl Arrays {
     }
 
     /// Opens an array that was found. As long as its metadata do not change it is the same one each time.
-    pub fn open(&self, found: &Arc<Found>) -> Result<Arc<OpenArray>> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn open(&self, found: &Arc<NodeEntry>) -> Result<Arc<OpenArray>> {
+        let mut open = self.open.lock();
         if let Some(array) = open.get(&found.path)
             && array.found.version == found.version
         {
@@ -224,7 +217,7 @@ impl Arrays {
     }
 }
 
-fn array_of(found: &Found) -> Result<&Array> {
+fn array_of(found: &NodeEntry) -> Result<&Array> {
     let array = found.array();
     array.ok_or_else(|| Error::invalid(&found.path, "is not an array"))
 }
@@ -232,18 +225,18 @@ fn array_of(found: &Found) -> Result<&Array> {
 /// An array, ready to be read.
 pub struct OpenArray {
     id: u64,
-    found: Arc<Found>,
+    found: Arc<NodeEntry>,
     array: Array,
     /// Bytes of an element; 0 if that is not known.
     element: usize,
     stored: Result<Grid>,
     decoder: Result<Decoder>,
     /// Of what the pieces are that may go to disk; nothing if none do.
-    origin: Option<Arc<Origin>>,
-    generations: Generations,
-    opened: Opened,
+    origin: Option<Arc<SpillKey>>,
+    generations: ChunkVersions,
+    opened: ReaderCache,
     /// What was written and is not stored yet.
-    pending: Arc<Pending>,
+    pending: Arc<DirtyChunks>,
     /// Lengths of files that are known only once they were read, and of which content.
     lengths: Mutex<HashMap<String, (u64, u64)>>,
     hierarchy: Arc<Hierarchy>,
@@ -252,8 +245,8 @@ pub struct OpenArray {
 
 impl OpenArray {
     fn new(
-        found: Arc<Found>,
-        pending: Arc<Pending>,
+        found: Arc<NodeEntry>,
+        pending: Arc<DirtyChunks>,
         hierarchy: Arc<Hierarchy>,
         engine: Arc<Engine>,
     ) -> Result<OpenArray> {
@@ -269,7 +262,7 @@ impl OpenArray {
             let (path, metadata) = (found.path.clone(), found.version);
             // The bytes of an uncompressed chunk are on disk as they were stored.
             let is_same = decoder.pipeline.is_identity() && decoder.pipeline.shards().is_empty();
-            (!is_same).then(|| Origin::new(path, metadata, element, decoder.pieces.clone()))
+            (!is_same).then(|| SpillKey::new(path, metadata, element, decoder.pieces.clone()))
         });
         Ok(OpenArray {
             origin,
@@ -277,10 +270,10 @@ impl OpenArray {
             element: array.element_size().unwrap_or(0),
             stored,
             decoder,
-            opened: Opened::default(),
+            opened: ReaderCache::default(),
             pending,
             lengths: Mutex::default(),
-            generations: Generations::new(hierarchy.store().freshness()),
+            generations: ChunkVersions::new(hierarchy.store().freshness()),
             found,
             array,
             hierarchy,
@@ -294,7 +287,7 @@ impl OpenArray {
     }
 
     /// Returns where and when the array was found.
-    pub fn found(&self) -> &Arc<Found> {
+    pub fn found(&self) -> &Arc<NodeEntry> {
         &self.found
     }
 
@@ -327,7 +320,7 @@ impl OpenArray {
     }
 
     fn lengths(&self) -> MutexGuard<'_, HashMap<String, (u64, u64)>> {
-        self.lengths.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lengths.lock()
     }
 
     fn decoder(&self) -> Result<&Decoder> {
@@ -360,7 +353,7 @@ impl OpenArray {
     }
 
     /// Whether a node is this array as far as its files are concerned: attributes may have changed.
-    fn is_same(&self, found: &Found) -> bool {
+    fn is_same(&self, found: &NodeEntry) -> bool {
         let is_like =
             |array: &Array| array.shape == self.array.shape && array.is_stored_like(&self.array);
         found.version == self.found.version || found.array().is_some_and(is_like)
@@ -377,7 +370,7 @@ impl OpenArray {
     /// Says `Changed` if stored chunks mean something else by now; the shape may be another.
     fn check_chunks_hold(&self) -> Result<()> {
         let found = self.hierarchy.node(&self.found.path)?;
-        let array = found.as_deref().and_then(Found::array);
+        let array = found.as_deref().and_then(NodeEntry::array);
         match array {
             Some(array) if array.is_stored_like(&self.array) => Ok(()),
             _ => Err(self.changed()),

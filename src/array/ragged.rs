@@ -7,27 +7,24 @@
 use std::ops::Deref;
 
 use crate::array::OpenArray;
-use crate::array::chunk::Chunk;
+use crate::array::chunk::Piece;
 use crate::array::decoder::Decoder;
-use crate::cache::Permit;
-use crate::error::Error;
-use crate::error::Result;
-use crate::grid::ChunkIndex;
-use crate::grid::Region;
-use crate::model::DataType;
-use crate::model::bytes_of;
+use crate::error::{Error, Result};
+use crate::grid::{ChunkIndex, Region};
+use crate::model::{DataType, bytes_of};
+use crate::sync::cache::Reservation;
 
 /// Bytes of the count before an element.
 const COUNT: usize = 4;
 
 /// Elements in C order, each a count (u32, little-endian) and its bytes.
-pub struct Records {
+pub struct RaggedElements {
     data_type: DataType,
-    bytes: Held,
+    bytes: ReservedBytes,
     len: usize,
 }
 
-impl Records {
+impl RaggedElements {
     /// Returns the type of the elements.
     pub fn data_type(&self) -> &DataType {
         &self.data_type
@@ -49,7 +46,7 @@ impl Records {
     }
 
     /// Returns the elements with their counts, without a copy.
-    pub fn into_bytes(self) -> Held {
+    pub fn into_bytes(self) -> ReservedBytes {
         self.bytes
     }
 
@@ -73,7 +70,7 @@ fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 /// A piece whose elements are taken in order.
 struct Cursor {
     piece: ChunkIndex,
-    chunk: Chunk,
+    chunk: Piece,
     /// How many elements were passed, and their bytes.
     passed: usize,
     at: usize,
@@ -83,7 +80,7 @@ impl Cursor {
     /// Returns the element at a place of the piece with its count, or nothing if that is the fill value.
     /// Places must ascend.
     fn element(&mut self, place: usize) -> Option<Result<&[u8]>> {
-        let Chunk::Data(decoded) = &self.chunk else {
+        let Piece::Data(decoded) = &self.chunk else {
             return None;
         };
         let mut rest = decoded.bytes().get(self.at..).unwrap_or_default();
@@ -103,12 +100,12 @@ impl Cursor {
 }
 
 /// Bytes and the room in the budget that they take.
-pub struct Held {
+pub struct ReservedBytes {
     bytes: Vec<u8>,
-    _room: Vec<Permit>,
+    _room: Vec<Reservation>,
 }
 
-impl Deref for Held {
+impl Deref for ReservedBytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -120,7 +117,7 @@ impl Deref for Held {
 pub struct Growing<'a> {
     array: &'a OpenArray,
     bytes: Vec<u8>,
-    room: Vec<Permit>,
+    room: Vec<Reservation>,
     /// Bytes that are held meanwhile for what is put together.
     held: u64,
     limit: u64,
@@ -164,8 +161,8 @@ impl Growing<'_> {
     }
 
     /// Returns what was put together.
-    pub fn finish(self) -> Held {
-        Held {
+    pub fn finish(self) -> ReservedBytes {
+        ReservedBytes {
             bytes: self.bytes,
             _room: self.room,
         }
@@ -175,7 +172,7 @@ impl Growing<'_> {
 impl OpenArray {
     /// Reads a box; `TooLarge` if its elements and a row of its chunks need more than half of the budget,
     /// `Corrupt` if a chunk does not have as many elements as it should.
-    pub fn records(&self, region: &Region) -> Result<Records> {
+    pub fn records(&self, region: &Region) -> Result<RaggedElements> {
         let decoder = self.decoder()?;
         self.check_metadata()?;
         let mut growing = self.growing();
@@ -187,7 +184,7 @@ impl OpenArray {
         for slab in slabs(region, decoder) {
             self.add_slab(decoder, &slab, &mut growing)?;
         }
-        Ok(Records {
+        Ok(RaggedElements {
             data_type: self.array.data_type.clone(),
             bytes: growing.finish(),
             len,
@@ -206,7 +203,7 @@ impl OpenArray {
     }
 
     /// Takes room in the budget for what is held of this array.
-    fn room(&self, bytes: u64) -> Result<Permit> {
+    fn room(&self, bytes: u64) -> Result<Reservation> {
         let room = self.engine.cache.reserve(bytes, self.engine.deadline());
         room.map_err(|error| error.about(&self.found.path))
     }
@@ -262,8 +259,8 @@ impl OpenArray {
     }
 
     /// Checks that a piece has its elements; returns its bytes.
-    fn check_count(&self, decoder: &Decoder, piece: ChunkIndex, chunk: &Chunk) -> Result<u64> {
-        let Chunk::Data(decoded) = chunk else {
+    fn check_count(&self, decoder: &Decoder, piece: ChunkIndex, chunk: &Piece) -> Result<u64> {
+        let Piece::Data(decoded) = chunk else {
             return Ok(0);
         };
         let expected: u64 = decoder.pieces.shape_of(piece).iter().product();

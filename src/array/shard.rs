@@ -7,27 +7,23 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::array::OpenArray;
-use crate::array::chunk::Cached;
-use crate::array::chunk::Decoded;
-use crate::array::chunk::Load;
-use crate::array::opened::Stored;
-use crate::cache::Permit;
-use crate::codec::ShardIndex;
-use crate::codec::ShardLevel;
-use crate::error::Error;
-use crate::error::Result;
+use crate::array::chunk::{Cached, Decoded, Load};
+use crate::array::readers::StoredChunk;
+use crate::codec::{ShardIndex, ShardLevel};
+use crate::error::{Error, Result};
 use crate::store::Version;
+use crate::sync::cache::Reservation;
 
 /// The index of a shard.
-pub(crate) struct Index {
+pub(crate) struct CachedShardIndex {
     entries: ShardIndex,
     version: Version,
-    _room: Permit,
+    _room: Reservation,
 }
 
 /// A range of a stored object that is a shard.
 struct Shard<'a> {
-    stored: &'a Stored,
+    stored: &'a StoredChunk,
     start: u64,
     length: u64,
 }
@@ -55,7 +51,7 @@ impl OpenArray {
         Ok(read?.flatten())
     }
 
-    fn inner_of(&self, load: &Load, stored: &Stored) -> Result<Option<Decoded>> {
+    fn inner_of(&self, load: &Load, stored: &StoredChunk) -> Result<Option<Decoded>> {
         let mut shard = Shard {
             stored,
             start: 0,
@@ -96,7 +92,7 @@ impl OpenArray {
         number: u64,
         shard: &Shard,
         deadline: Instant,
-    ) -> Result<Arc<Index>> {
+    ) -> Result<Arc<CachedShardIndex>> {
         let key = (self.id, depth, number);
         if let Some(Cached::Index(index)) = self.engine.cache.get(&key) {
             if index.version == shard.stored.meta.version {
@@ -119,7 +115,12 @@ impl OpenArray {
         }
     }
 
-    fn load_index(&self, level: &ShardLevel, shard: &Shard, deadline: Instant) -> Result<Index> {
+    fn load_index(
+        &self,
+        level: &ShardLevel,
+        shard: &Shard,
+        deadline: Instant,
+    ) -> Result<CachedShardIndex> {
         let length = level.index_bytes() as u64;
         if length > shard.length {
             shard.stored.check_unchanged()?;
@@ -143,7 +144,7 @@ impl OpenArray {
         let entries = level.decode_index(&bytes, shard.length);
         let entries = entries.map_err(|error| error.about(key))?;
         room.shrink(entries.memory() as u64);
-        Ok(Index {
+        Ok(CachedShardIndex {
             entries,
             version: shard.stored.meta.version,
             _room: room,

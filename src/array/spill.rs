@@ -4,53 +4,44 @@
 //! the cache lets it go, and comes back from there instead of being decoded again; only for the content and
 //! the metadata that it was decoded with. What nobody will read again is dropped.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crate::array::chunk::CacheKey;
-use crate::array::chunk::Cached;
-use crate::cache::Cache;
-use crate::grid::ChunkIndex;
-use crate::grid::Grid;
-use crate::grid::Region;
-use crate::store::Key;
-use crate::store::Version;
-use crate::store::disk::Drawer;
-use crate::store::disk::Facts;
-use crate::store::disk::Label;
+use crate::array::chunk::{CacheKey, Cached};
+use crate::grid::{ChunkIndex, Grid, Region};
+use crate::store::layer::disk_cache::{CacheNamespace, EntryHeader, EntryKey};
+use crate::store::{Key, Version};
+use crate::sync::cache::Cache;
 
 /// A reader that has not read for so long is no longer reading.
 const READING: Duration = Duration::from_secs(60);
 
 /// The place on disk for the pieces of one store's arrays.
-pub(super) struct Spill(pub(super) Drawer);
+pub(super) struct Spill(pub(super) CacheNamespace);
 
 /// One array, as far as its pieces on disk are concerned.
-pub(super) struct Origin {
+pub(super) struct SpillKey {
     path: Key,
     /// Version of the metadata.
     metadata: u64,
     element: u64,
     pieces: Grid,
-    readers: Mutex<HashMap<usize, Progress>>,
+    readers: Mutex<HashMap<usize, ReaderProgress>>,
 }
 
 /// How far somebody came who reads a box in order.
-struct Progress {
+struct ReaderProgress {
     region: Region,
     /// Where the bytes begin that are still to be read.
     rest: u64,
     since: Instant,
 }
 
-impl Origin {
-    pub(super) fn new(path: Key, metadata: u64, element: usize, pieces: Grid) -> Arc<Origin> {
-        Arc::new(Origin {
+impl SpillKey {
+    pub(super) fn new(path: Key, metadata: u64, element: usize, pieces: Grid) -> Arc<SpillKey> {
+        Arc::new(SpillKey {
             path,
             metadata,
             element: element as u64,
@@ -59,8 +50,8 @@ impl Origin {
         })
     }
 
-    fn readers(&self) -> MutexGuard<'_, HashMap<usize, Progress>> {
-        self.readers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn readers(&self) -> MutexGuard<'_, HashMap<usize, ReaderProgress>> {
+        self.readers.lock()
     }
 
     /// Notes that of the box `region` the bytes from `rest` on are still to be read; nothing if its reader
@@ -74,7 +65,7 @@ impl Origin {
                 progress.since = Instant::now();
             }
             (Some(rest), None) => {
-                let progress = Progress {
+                let progress = ReaderProgress {
                     region: region.clone(),
                     rest,
                     since: Instant::now(),
@@ -106,8 +97,8 @@ impl Origin {
         })
     }
 
-    fn label(&self, piece: u64) -> Label {
-        Label::decoded(&self.path, piece, self.metadata)
+    fn label(&self, piece: u64) -> EntryKey {
+        EntryKey::decoded(&self.path, piece, self.metadata)
     }
 }
 
@@ -142,21 +133,21 @@ impl Spill {
             return;
         }
         let bytes = decoded.bytes();
-        let facts = Facts::now(decoded.version(), bytes.len() as u64);
+        let facts = EntryHeader::now(decoded.version(), bytes.len() as u64);
         if self.0.put(&label, &facts, bytes) {
             self.0.stats().spill_written_chunks.add(1);
         }
     }
 
     /// Whether there is something of a piece here.
-    pub(super) fn has(&self, origin: &Origin, piece: u64) -> bool {
+    pub(super) fn has(&self, origin: &SpillKey, piece: u64) -> bool {
         self.0.has(&origin.label(piece))
     }
 
     /// Returns the bytes of a piece of this content, if they are here and `length` many.
     pub(super) fn find(
         &self,
-        origin: &Origin,
+        origin: &SpillKey,
         piece: u64,
         (version, length): (Version, usize),
     ) -> Option<Vec<u8>> {
@@ -203,7 +194,7 @@ mod tests {
     #[test]
     fn what_lies_behind_a_reader_is_not_wanted() {
         let pieces = Grid::new(&[8, 8], &[4, 4]).unwrap();
-        let origin = Origin::new(Key::root(), 1, 1, pieces);
+        let origin = SpillKey::new(Key::root(), 1, 1, pieces);
         let whole = region(&[0, 0], &[8, 8]);
         assert!(!origin.is_wanted(ChunkIndex(0)), "nobody reads");
         origin.note(1, &whole, Some(28));

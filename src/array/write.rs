@@ -5,25 +5,15 @@
 //! than their share of the memory, what nobody has written for the longest time is stored at once.
 
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
-use crate::array::Engine;
-use crate::array::OpenArray;
-use crate::array::chunk::Chunk;
-use crate::array::chunk::Decoded;
-use crate::array::chunk::Place;
+use crate::array::chunk::{Decoded, Piece, PieceLocation};
 use crate::array::decoder::Decoder;
-use crate::array::flat::Flat;
-use crate::array::flat::Part;
-use crate::cache::Permit;
-use crate::error::Error;
-use crate::error::Kind;
-use crate::error::Result;
-use crate::grid::ChunkIndex;
-use crate::grid::Coordinates;
-use crate::grid::Layout;
-use crate::grid::Runs;
+use crate::array::flat_file::{FlatFile, Part};
+use crate::array::{Engine, OpenArray};
+use crate::error::{Error, Kind, Result};
+use crate::grid::{ChunkIndex, Coordinates, Layout, Runs};
+use crate::sync::cache::Reservation;
 
 /// What part of the memory pieces that are not stored yet may hold: one in so many.
 const SHARE: u64 = 4;
@@ -35,7 +25,7 @@ const COPIES: u64 = 3;
 /// Bytes that a piece takes beside its own.
 const OVERHEAD: u64 = 256;
 
-impl Flat {
+impl FlatFile {
     /// Writes bytes at an offset. `TooLarge` beyond the end, which no write moves; what the array cannot take
     /// is said as `OpenArray::check_writable` does. What was written before an error stays.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
@@ -140,7 +130,7 @@ impl OpenArray {
             true => None,
             false => Some(self.editable(decoder, piece, &place, is_whole)?),
         };
-        let Place { indices, inner, .. } = place;
+        let PieceLocation { indices, inner, .. } = place;
         if let Some(mut fresh) = fresh {
             edit(fresh.bytes_mut());
             self.engine.note_writer(self);
@@ -155,19 +145,19 @@ impl OpenArray {
         &self,
         decoder: &Decoder,
         piece: ChunkIndex,
-        place: &Place,
+        place: &PieceLocation,
         is_whole: bool,
     ) -> Result<Decoded> {
         let pending = self.pending.find(&place.indices, &place.inner);
         let current = match pending {
-            Some(pending) => Chunk::Data(pending),
-            None if is_whole => Chunk::Fill,
+            Some(pending) => Piece::Data(pending),
+            None if is_whole => Piece::Fill,
             None => self.piece(decoder, piece)?,
         };
         let pipeline = decoder.pipeline_of(ChunkIndex(place.stored))?;
         let length = pipeline.chunk_bytes();
         match current {
-            Chunk::Data(current) => {
+            Piece::Data(current) => {
                 self.forget(piece);
                 match Arc::try_unwrap(current) {
                     Ok(piece) => Ok(piece.into_pending()),
@@ -177,7 +167,7 @@ impl OpenArray {
                     )),
                 }
             }
-            Chunk::Fill => {
+            Piece::Fill => {
                 let room = self.room_for(length)?;
                 let fill = &self.array.fill_value.bytes;
                 let bytes = match fill.iter().all(|&byte| byte == 0) {
@@ -189,7 +179,7 @@ impl OpenArray {
         }
     }
 
-    fn room_for(&self, length: usize) -> Result<Permit> {
+    fn room_for(&self, length: usize) -> Result<Reservation> {
         let room = length as u64 + OVERHEAD;
         let room = self.engine.cache.reserve(room, self.engine.deadline());
         room.map_err(|error| error.about(&self.found.path))

@@ -9,35 +9,23 @@ use std::fmt;
 use std::fs;
 use std::fs::File;
 use std::io;
-use std::io::PipeReader;
-use std::io::Read;
-use std::io::Write;
+use std::io::{PipeReader, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::Child;
-use std::process::Command;
-use std::process::Stdio;
+use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use rustix::event;
-use rustix::event::PollFd;
-use rustix::event::PollFlags;
-use rustix::process;
-use rustix::stdio;
+use rustix::event::{PollFd, PollFlags};
 use rustix::time::Timespec;
+use rustix::{event, process, stdio};
 
 use super::mount;
-use super::plan::Plan;
-use crate::error::Error;
-use crate::error::Kind;
-use crate::error::Result;
-use crate::error::printable;
-use crate::fuse::mountinfo;
-use crate::fuse::mountinfo::Mounted;
-use crate::fuse::mountpoint;
+use super::plan::MountPlan;
+use crate::error::{Error, Kind, Result, printable};
+use crate::fuse::mount::mountinfo::Mounted;
+use crate::fuse::mount::{mountinfo, mountpoint};
 
 const MARK: &str = "ZARRFS_PARENT";
 const READY: &str = "ready";
@@ -65,7 +53,7 @@ impl From<Error> for Failure {
 }
 
 /// Starts the daemon; returns when the mount answers.
-pub(super) fn start(plan: &Plan) -> std::result::Result<(), Failure> {
+pub(super) fn start(plan: &MountPlan) -> std::result::Result<(), Failure> {
     let (reader, mut child) = spawn()?;
     let limit = plan.timeout + START;
     let said = match hear(reader, limit) {
@@ -158,7 +146,7 @@ fn read_failure(said: &str) -> Failure {
 }
 
 /// Checks that a mount of ours is there and answers.
-fn check_answers(plan: &Plan) -> Result<()> {
+fn check_answers(plan: &MountPlan) -> Result<()> {
     if mount::descriptor(&plan.dir).is_some() {
         return Ok(());
     }

@@ -3,44 +3,27 @@
 //! On a mount the daemon does the work, so that nothing is torn; where none runs, the command opens the upper folder
 //! itself. Both answer in the same JSON.
 
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use rustix::process;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::CommitArgs;
-use super::DiffArgs;
-use super::DiscardArgs;
-use super::PlaceArgs;
-use super::StatusArgs;
-use super::diff_arrays;
-use super::progress::Progress;
-use super::report;
-use super::units;
-use super::upper_socket;
-use crate::error::Error;
-use crate::error::Kind;
-use crate::error::Result;
-use crate::error::printable;
+use super::progress::CommitProgress;
+use super::{
+    CommitArgs, DiffArgs, DiscardArgs, PlaceArgs, StatusArgs, diff_arrays, report, units,
+    upper_socket,
+};
+use crate::error::{Error, Kind, Result, printable};
 use crate::overlay;
-use crate::overlay::Overlay;
-use crate::overlay::OverlayConfig;
-use crate::overlay::changes::Change;
-use crate::overlay::changes::What;
-use crate::overlay::commit::CommitConfig;
-use crate::overlay::commit::Outcome;
-use crate::overlay::copy;
+use crate::overlay::changes::{ChangedKey, What};
+use crate::overlay::commit::{CommitConfig, Outcome, copy};
+use crate::overlay::{Overlay, OverlayConfig};
 use crate::stats::Stats;
 use crate::store;
-use crate::store::Key;
-use crate::store::RemoteConfig;
-use crate::store::Store;
-use crate::store::StoreConfig;
+use crate::store::{Key, RemoteConfig, Store, StoreConfig};
 
 /// How often, and how far apart, a folder is looked at that is in use.
 const LOOKS: usize = 40;
@@ -201,8 +184,9 @@ fn pairs(list: &[(Key, &'static str)]) -> Value {
 
 fn status_of(overlay: &Overlay) -> Result<Value> {
     let changes = overlay.changes()?;
-    let count = |is: &dyn Fn(&Change) -> bool| changes.keys.iter().filter(|key| is(key)).count();
-    let bytes: u64 = changes.keys.iter().map(Change::bytes).sum();
+    let count =
+        |is: &dyn Fn(&ChangedKey) -> bool| changes.keys.iter().filter(|key| is(key)).count();
+    let bytes: u64 = changes.keys.iter().map(ChangedKey::bytes).sum();
     Ok(json!({
         "store": overlay::belongs_to(overlay.path())?,
         "upper": overlay.path().display().to_string(),
@@ -248,7 +232,7 @@ fn outcome_json(outcome: &Outcome) -> Value {
 /// Has a request answered: by the mount that has the upper folder open, or here.
 fn ask(args: &PlaceArgs, request: &Value) -> Result<Value> {
     let upper = upper_of(&args.place)?;
-    let progress = Progress::new();
+    let progress = CommitProgress::new();
     let show = |done, total| progress.show(done, total);
     match upper_socket::ask(&upper, request, &show)? {
         Some(answer) => Ok(answer),
@@ -296,7 +280,7 @@ fn copy_to(args: &PlaceArgs, to: &str) -> Result<Value> {
             .map_err(|error| Error::os(Path::new(&folder).display(), error))?;
     }
     let target = open_store(args, to, true)?;
-    let progress = Progress::new();
+    let progress = CommitProgress::new();
     let show = |done, total| progress.show(done, total);
     let from: Arc<dyn Store> = match mounted_keys(&args.place) {
         Some(keys) => open_store(args, &keys.to_string_lossy(), false)?,

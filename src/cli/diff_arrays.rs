@@ -4,22 +4,17 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::report;
-use crate::array::Arrays;
-use crate::array::Engine;
-use crate::array::Limits;
+use crate::array::{Arrays, Engine, Limits};
 use crate::compare;
-use crate::compare::State;
-use crate::error::Result;
-use crate::error::printable;
+use crate::compare::HierarchyState;
+use crate::error::{Result, printable};
 use crate::hierarchy::Hierarchy;
 use crate::overlay::Overlay;
 use crate::stats::Stats;
-use crate::store::Key;
-use crate::store::Store;
+use crate::store::{Key, Store};
 
 /// What comparing may hold in memory, beside what a mount holds, in bytes.
 const MEMORY: u64 = 1 << 30;
@@ -40,7 +35,7 @@ pub(super) fn answer(overlay: &Overlay) -> Result<Value> {
     Ok(json!({"nodes": compare::compare(&before, &after, &keys)?}))
 }
 
-fn state(store: Arc<dyn Store>) -> State {
+fn state(store: Arc<dyn Store>) -> HierarchyState {
     let hierarchy = Arc::new(Hierarchy::new(store));
     let limits = Limits {
         memory: MEMORY / 2,
@@ -50,7 +45,7 @@ fn state(store: Arc<dyn Store>) -> State {
         lossy: false,
     };
     let engine = Engine::new(limits, Arc::new(Stats::default()));
-    State {
+    HierarchyState {
         arrays: Arrays::new(hierarchy.clone(), engine),
         hierarchy,
     }

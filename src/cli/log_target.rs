@@ -7,13 +7,10 @@ use std::os::unix::net::UnixDatagram;
 use std::panic;
 use std::path::Path;
 
-use env_logger::Builder;
-use env_logger::Target;
-use log::Level;
-use log::LevelFilter;
+use env_logger::{Builder, Target};
+use log::{Level, LevelFilter};
 
-use crate::error::Error;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 const SYSLOG: &str = "/dev/log";
 

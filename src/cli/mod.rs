@@ -6,15 +6,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::ArgAction;
-use clap::Args;
-use clap::CommandFactory;
-use clap::Parser;
-use clap::Subcommand;
+use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
 
 use self::remote::RemoteArgs;
 use crate::dialect::Choice;
-use crate::view::faces::Face;
+use crate::mount::open::ViewKind;
 
 mod background;
 mod changes;
@@ -102,7 +98,7 @@ pub struct MountArgs {
     pub dir: PathBuf,
     /// What DIR holds: the keys as stored ('store'), or arrays as flat files ('files')
     #[arg(long, value_name = "NAME", default_value = "store")]
-    pub view: Face,
+    pub view: ViewKind,
     /// Mount the files view here as well, from the same process and cache
     #[arg(long, value_name = "DIR2")]
     pub files: Option<PathBuf>,

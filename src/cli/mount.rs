@@ -3,36 +3,27 @@
 //! The store is opened and the mountpoints are checked before anything is mounted, so what is wrong is said
 //! on the terminal and not as EIO. Without `-f` the program starts itself again for all this (`background`).
 
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use super::background;
 use super::background::Parent;
-use super::log_target;
-use super::notify;
-use super::plan::Plan;
-use super::report;
-use super::report::Manner;
-use super::upper_socket;
-use crate::error::Error;
-use crate::error::Result;
+use super::plan::MountPlan;
+use super::report::ExitPolicy;
+use super::{background, log_target, notify, report, upper_socket};
+use crate::error::{Error, Result};
 use crate::fuse::mount;
-use crate::fuse::mount::Connection;
-use crate::fuse::mount::MountRequest;
-use crate::fuse::mountpoint;
-use crate::fuse::serve::Server;
-use crate::fuse::session::Settings;
+use crate::fuse::mount::{Connection, MountRequest, mountpoint};
+use crate::fuse::serve::MountServer;
+use crate::fuse::session::SessionSettings;
+use crate::mount::open;
+use crate::mount::open::{ViewKind, Views};
 use crate::stats::Stats;
 use crate::store;
 use crate::vfs::Vfs;
-use crate::view::faces;
-use crate::view::faces::Face;
-use crate::view::faces::Faces;
 
 /// Mounts as planned; returns when the mount answers, or in the foreground when it has ended.
-pub(super) fn mount(plan: &Plan, manner: Manner) -> ExitCode {
+pub(super) fn mount(plan: &MountPlan, manner: ExitPolicy) -> ExitCode {
     if let Some(parent) = Parent::find() {
         return match serve(plan, Some(&parent)) {
             Ok(()) => ExitCode::SUCCESS,
@@ -58,17 +49,17 @@ pub(super) fn mount(plan: &Plan, manner: Manner) -> ExitCode {
 }
 
 /// One directory to mount, and what it shows.
-struct Target {
-    face: Face,
+struct MountTarget {
+    face: ViewKind,
     dir: PathBuf,
     descriptor: Option<i32>,
 }
 
-fn serve(plan: &Plan, parent: Option<&Parent>) -> Result<()> {
+fn serve(plan: &MountPlan, parent: Option<&Parent>) -> Result<()> {
     log_target::start(plan.log.as_deref(), parent.is_none(), plan.verbose)?;
     let stats = Arc::new(Stats::default());
     check_folders(plan)?;
-    let faces = faces::open_faces(&plan.faces(), &stats)?;
+    let faces = open::open_views(&plan.faces(), &stats)?;
     let targets = targets(plan)?;
     if plan.fake {
         return Ok(());
@@ -76,7 +67,7 @@ fn serve(plan: &Plan, parent: Option<&Parent>) -> Result<()> {
     if let Some(overlay) = faces.overlay() {
         upper_socket::serve(overlay.clone())?;
     }
-    let mut server = Server::new()?;
+    let mut server = MountServer::new()?;
     for target in &targets {
         serve_target(plan, target, &faces, &stats, &mut server)?;
     }
@@ -86,7 +77,7 @@ fn serve(plan: &Plan, parent: Option<&Parent>) -> Result<()> {
 }
 
 /// Refuses a cache or an upper folder that a mount would hide, or that would be part of what is mounted.
-fn check_folders(plan: &Plan) -> Result<()> {
+fn check_folders(plan: &MountPlan) -> Result<()> {
     let place = store::local_place(&plan.source);
     let mounts = [Some(&plan.dir), plan.files.as_ref()];
     let cache = plan.store.remote.cache_dir.as_ref();
@@ -102,11 +93,11 @@ fn check_folders(plan: &Plan) -> Result<()> {
 }
 
 /// Returns what is to be mounted where, all of it checked.
-fn targets(plan: &Plan) -> Result<Vec<Target>> {
+fn targets(plan: &MountPlan) -> Result<Vec<MountTarget>> {
     let place = store::local_place(&plan.source);
     let mut targets = vec![target(plan, plan.view, &plan.dir, place.as_deref())?];
     if let Some(files) = &plan.files {
-        let second = target(plan, Face::Files, files, place.as_deref())?;
+        let second = target(plan, ViewKind::Files, files, place.as_deref())?;
         for first in &targets {
             mountpoint::check_apart(&first.dir, &second.dir)?;
         }
@@ -115,13 +106,18 @@ fn targets(plan: &Plan) -> Result<Vec<Target>> {
     Ok(targets)
 }
 
-fn target(plan: &Plan, face: Face, dir: &Path, place: Option<&Path>) -> Result<Target> {
+fn target(
+    plan: &MountPlan,
+    face: ViewKind,
+    dir: &Path,
+    place: Option<&Path>,
+) -> Result<MountTarget> {
     let descriptor = descriptor(dir);
     let dir = match descriptor {
         Some(_) => dir.to_path_buf(),
         None => mountpoint::prepare(dir, place, plan.nonempty)?,
     };
-    Ok(Target {
+    Ok(MountTarget {
         face,
         dir,
         descriptor,
@@ -134,22 +130,22 @@ pub(super) fn descriptor(dir: &Path) -> Option<i32> {
 }
 
 fn serve_target(
-    plan: &Plan,
-    target: &Target,
-    faces: &Faces,
+    plan: &MountPlan,
+    target: &MountTarget,
+    faces: &Views,
     stats: &Arc<Stats>,
-    server: &mut Server,
+    server: &mut MountServer,
 ) -> Result<()> {
-    let vfs = Vfs::new(faces.face(target.face), plan.owner(), stats.clone());
+    let vfs = Vfs::new(faces.view(target.face), plan.owner(), stats.clone());
     let connection = connect(plan, target)?;
-    let settings = Settings {
+    let settings = SessionSettings {
         timeout: plan.timeout,
         readahead: plan.readahead,
     };
     server.serve(connection, Arc::new(vfs), stats, settings)
 }
 
-fn connect(plan: &Plan, target: &Target) -> Result<Connection> {
+fn connect(plan: &MountPlan, target: &MountTarget) -> Result<Connection> {
     if let Some(number) = target.descriptor {
         return mount::take_over(number);
     }
@@ -162,7 +158,7 @@ fn connect(plan: &Plan, target: &Target) -> Result<Connection> {
 }
 
 /// Says that the mount is there: to the parent, to systemd, or to the person in front of it.
-fn announce(plan: &Plan, parent: Option<&Parent>) -> Result<()> {
+fn announce(plan: &MountPlan, parent: Option<&Parent>) -> Result<()> {
     match parent {
         Some(parent) => {
             std::env::set_current_dir("/").map_err(|error| Error::os("/", error))?;

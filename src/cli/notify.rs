@@ -4,8 +4,7 @@ use std::env;
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::SocketAddr;
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
 
 /// Sends `state` if somebody asked for it; a failure is logged, since the mount works without.

@@ -6,12 +6,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::plan;
-use super::plan::Plan;
-use super::remote;
-use super::units;
-use crate::error::Error;
-use crate::error::Result;
+use super::plan::MountPlan;
+use super::{plan, remote, units};
+use crate::error::{Error, Result};
 use crate::spelling::nearest;
 
 /// Options that mean nothing here: they are mount(8)'s and systemd's own, or always or never in force.
@@ -120,7 +117,12 @@ fn name_and_value(option: &str) -> (String, Option<String>) {
 }
 
 /// Changes the plan by one option; `Invalid` if it is not known (unless `sloppy`) or its value makes no sense.
-pub(super) fn apply(plan: &mut Plan, name: &str, value: Option<&str>, sloppy: bool) -> Result<()> {
+pub(super) fn apply(
+    plan: &mut MountPlan,
+    name: &str,
+    value: Option<&str>,
+    sloppy: bool,
+) -> Result<()> {
     if is_ignored(name) {
         return Ok(());
     }
@@ -139,7 +141,7 @@ fn is_ignored(name: &str) -> bool {
     IGNORED.contains(&name) || name.starts_with("x-") || name.starts_with("X-")
 }
 
-fn apply_switch(plan: &mut Plan, name: &str) -> Result<()> {
+fn apply_switch(plan: &mut MountPlan, name: &str) -> Result<()> {
     if remote::apply_switch(&mut plan.store.remote, name) {
         return Ok(());
     }
@@ -167,7 +169,7 @@ fn apply_switch(plan: &mut Plan, name: &str) -> Result<()> {
     Ok(())
 }
 
-fn apply_value(plan: &mut Plan, name: &str, value: &str) -> Result<()> {
+fn apply_value(plan: &mut MountPlan, name: &str, value: &str) -> Result<()> {
     if remote::apply_value(&mut plan.store.remote, name, value)? {
         return Ok(());
     }
@@ -191,7 +193,7 @@ fn apply_value(plan: &mut Plan, name: &str, value: &str) -> Result<()> {
     Ok(())
 }
 
-fn set_timeout(plan: &mut Plan, timeout: Duration) {
+fn set_timeout(plan: &mut MountPlan, timeout: Duration) {
     plan.timeout = timeout;
     plan.store.remote.timeout = timeout;
 }
@@ -216,10 +218,10 @@ mod tests {
 
     use super::super::HelperArgs;
     use super::*;
-    use crate::view::faces::Face;
+    use crate::mount::open::ViewKind;
 
-    fn plan(options: &str) -> Result<Plan> {
-        Plan::of_helper(&HelperArgs::parse_from([
+    fn plan(options: &str) -> Result<MountPlan> {
+        MountPlan::of_helper(&HelperArgs::parse_from([
             "mount.zarrfs",
             "a.zarr",
             "/mnt",
@@ -250,7 +252,7 @@ mod tests {
         let plan = plan.unwrap();
         assert!(plan.allow_other && plan.flags.noexec && plan.flags.read_only);
         assert_eq!((plan.uid, plan.umask), (7, 0o027));
-        assert_eq!(plan.view, Face::Files);
+        assert_eq!(plan.view, ViewKind::Files);
     }
 
     #[test]

@@ -4,28 +4,21 @@
 //! absolute from here on, since the daemon leaves its folder. Nothing is opened here.
 
 use std::fs;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process;
 
-use super::HelperArgs;
-use super::MountArgs;
-use super::options;
-use super::remote;
-use super::units;
-use crate::dialect::Settings;
-use crate::error::Error;
-use crate::error::Result;
+use super::{HelperArgs, MountArgs, options, remote, units};
+use crate::dialect::DialectSettings;
+use crate::error::{Error, Result};
 use crate::fuse::mount::Flags;
 use crate::hierarchy::HierarchyConfig;
+use crate::mount::open::{ViewKind, ViewsConfig};
 use crate::overlay::OverlayConfig;
 use crate::store;
 use crate::store::StoreConfig;
 use crate::vfs::VfsConfig;
-use crate::view::faces::Face;
-use crate::view::faces::FacesConfig;
 
 /// How far the kernel reads ahead, in bytes: a mapped file read at random costs this much per page fault.
 const READAHEAD: u64 = 1 << 20;
@@ -39,10 +32,10 @@ const MOST_MEMORY: u64 = 4 << 30;
 
 /// Everything that a mount needs to know.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
+pub(super) struct MountPlan {
     pub(super) source: String,
     pub(super) dir: PathBuf,
-    pub(super) view: Face,
+    pub(super) view: ViewKind,
     pub(super) files: Option<PathBuf>,
     pub(super) foreground: bool,
     pub(super) fake: bool,
@@ -69,10 +62,10 @@ pub(super) struct Plan {
     pub(super) readahead: u64,
 }
 
-impl Plan {
+impl MountPlan {
     /// Returns the plan of `zarrfs mount`; `Invalid` for an option that makes no sense.
-    pub(super) fn of_command(args: &MountArgs) -> Result<Plan> {
-        let mut plan = Plan {
+    pub(super) fn of_command(args: &MountArgs) -> Result<MountPlan> {
+        let mut plan = MountPlan {
             view: args.view,
             files: args.files.as_deref().map(absolute).transpose()?,
             foreground: args.foreground,
@@ -89,14 +82,14 @@ impl Plan {
             hierarchy: HierarchyConfig {
                 dialect: args.dialect,
                 consolidated: args.consolidated,
-                settings: Settings {
+                settings: DialectSettings {
                     fallback: !args.no_fallback,
                 },
             },
             lossy: args.lossy,
             log: args.log.as_deref().map(absolute).transpose()?,
             verbose: args.verbose,
-            ..Plan::plain(&args.store, &args.dir)?
+            ..MountPlan::plain(&args.store, &args.dir)?
         };
         if let Some(upper) = &args.cow {
             plan.set_cow(upper)?;
@@ -112,8 +105,8 @@ impl Plan {
     }
 
     /// Returns the plan of `mount.zarrfs`; `Invalid` for an option that makes no sense.
-    pub(super) fn of_helper(args: &HelperArgs) -> Result<Plan> {
-        let mut plan = Plan::plain(&args.store, &args.dir)?;
+    pub(super) fn of_helper(args: &HelperArgs) -> Result<MountPlan> {
+        let mut plan = MountPlan::plain(&args.store, &args.dir)?;
         plan.verbose = args.verbose;
         plan.fake = args.fake;
         plan.read_only = args.read_only;
@@ -130,16 +123,16 @@ impl Plan {
     }
 
     /// Returns the plan of a mount without any options.
-    fn plain(store: &str, dir: &Path) -> Result<Plan> {
+    fn plain(store: &str, dir: &Path) -> Result<MountPlan> {
         let source = match store::local_folder(store) {
             // A relative path must survive that the daemon leaves its folder.
             Some(folder) => absolute(Path::new(&folder))?.to_string_lossy().into_owned(),
             None => store.to_string(),
         };
-        Ok(Plan {
+        Ok(MountPlan {
             source,
             dir: absolute(dir)?,
-            view: Face::Store,
+            view: ViewKind::Store,
             files: None,
             foreground: false,
             fake: false,
@@ -175,8 +168,8 @@ impl Plan {
     }
 
     /// Returns what the view layer needs.
-    pub(super) fn faces(&self) -> FacesConfig {
-        FacesConfig {
+    pub(super) fn faces(&self) -> ViewsConfig {
+        ViewsConfig {
             source: self.source.clone(),
             formats: self.formats.clone(),
             memory: self.memory,

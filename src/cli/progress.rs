@@ -1,25 +1,22 @@
 //! How far a command is: a bar on stderr, on a terminal, of what takes longer than a second.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::time::Duration;
-use std::time::Instant;
+use parking_lot::Mutex;
+use std::time::{Duration, Instant};
 
-use indicatif::ProgressBar;
-use indicatif::ProgressStyle;
+use indicatif::{ProgressBar, ProgressStyle};
 
 /// What is done sooner needs no bar.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A bar that shows itself when it is needed.
-pub(super) struct Progress {
+pub(super) struct CommitProgress {
     started: Instant,
     bar: Mutex<Option<ProgressBar>>,
 }
 
-impl Progress {
-    pub(super) fn new() -> Progress {
-        Progress {
+impl CommitProgress {
+    pub(super) fn new() -> CommitProgress {
+        CommitProgress {
             started: Instant::now(),
             bar: Mutex::new(None),
         }
@@ -27,7 +24,7 @@ impl Progress {
 
     /// Says that `done` of `total` keys are done.
     pub(super) fn show(&self, done: usize, total: usize) {
-        let mut bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bar = self.bar.lock();
         if bar.is_none() && self.started.elapsed() > PATIENCE {
             *bar = Some(new_bar(total));
         }
@@ -45,9 +42,9 @@ fn new_bar(total: usize) -> ProgressBar {
     bar
 }
 
-impl Drop for Progress {
+impl Drop for CommitProgress {
     fn drop(&mut self) {
-        let bar = self.bar.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let bar = self.bar.get_mut();
         if let Some(bar) = bar.take() {
             bar.finish_and_clear();
         }

@@ -1,16 +1,12 @@
 //! The options of stores on the network: their definitions, and what they mean.
 
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::ArgAction;
-use clap::Args;
+use clap::{ArgAction, Args};
 
-use super::plan;
-use super::units;
-use crate::error::Error;
-use crate::error::Result;
+use super::{plan, units};
+use crate::error::{Error, Result};
 use crate::store::RemoteConfig;
 
 /// How a store on the network is reached.

@@ -4,8 +4,7 @@ use std::io;
 use std::io::Write;
 use std::process::ExitCode;
 
-use crate::error::Error;
-use crate::error::Kind;
+use crate::error::{Error, Kind};
 
 /// The answer is no: there are changes, or conflicts.
 pub(super) const NO: u8 = 1;
@@ -20,29 +19,29 @@ const MOUNT_FAILED: u8 = 32;
 
 /// Whose exit statuses are in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Manner {
+pub(super) enum ExitPolicy {
     /// `zarrfs mount`: 2 for any error.
     Command,
     /// `mount.zarrfs`: those of mount(8).
     Helper,
 }
 
-impl Manner {
+impl ExitPolicy {
     /// Returns the exit status for an error while mounting.
     pub(super) fn status(self, error: &Error) -> u8 {
         match (self, error.kind()) {
-            (Manner::Command, _) => FAILED,
-            (Manner::Helper, Kind::Invalid | Kind::Denied) => USAGE,
-            (Manner::Helper, Kind::NoSpace | Kind::Interrupted) => SYSTEM,
-            (Manner::Helper, _) => MOUNT_FAILED,
+            (ExitPolicy::Command, _) => FAILED,
+            (ExitPolicy::Helper, Kind::Invalid | Kind::Denied) => USAGE,
+            (ExitPolicy::Helper, Kind::NoSpace | Kind::Interrupted) => SYSTEM,
+            (ExitPolicy::Helper, _) => MOUNT_FAILED,
         }
     }
 
     /// Returns the exit status for arguments that do not parse.
     pub(super) fn usage(self) -> u8 {
         match self {
-            Manner::Command => FAILED,
-            Manner::Helper => USAGE,
+            ExitPolicy::Command => FAILED,
+            ExitPolicy::Helper => USAGE,
         }
     }
 }

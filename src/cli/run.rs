@@ -1,23 +1,14 @@
 //! Picks what to do from the name the program was called by and its arguments.
 
-use std::ffi::OsStr;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::CommandFactory;
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
-use super::Cli;
-use super::Command;
-use super::HelperArgs;
-use super::changes;
-use super::mount;
-use super::plan::Plan;
-use super::report;
-use super::report::Manner;
-use super::umount;
-use super::usage;
+use super::plan::MountPlan;
+use super::report::ExitPolicy;
+use super::{Cli, Command, HelperArgs, changes, mount, report, umount, usage};
 
 /// Runs the program; `args` begin with its own name.
 pub fn run(args: Vec<OsString>) -> ExitCode {
@@ -26,10 +17,10 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
     }
     let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
-        Err(error) => return explain(&error, &Cli::command(), &args, Manner::Command),
+        Err(error) => return explain(&error, &Cli::command(), &args, ExitPolicy::Command),
     };
     match cli.command {
-        Command::Mount(args) => start(Plan::of_command(&args), Manner::Command),
+        Command::Mount(args) => start(MountPlan::of_command(&args), ExitPolicy::Command),
         Command::Umount(args) => match umount::umount(&args.dir) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => report::fail(report::FAILED, error),
@@ -52,12 +43,12 @@ fn ended(answer: crate::error::Result<bool>) -> ExitCode {
 
 fn run_helper(args: Vec<OsString>) -> ExitCode {
     match HelperArgs::try_parse_from(&args) {
-        Ok(args) => start(Plan::of_helper(&args), Manner::Helper),
-        Err(error) => explain(&error, &HelperArgs::command(), &args, Manner::Helper),
+        Ok(args) => start(MountPlan::of_helper(&args), ExitPolicy::Helper),
+        Err(error) => explain(&error, &HelperArgs::command(), &args, ExitPolicy::Helper),
     }
 }
 
-fn start(plan: crate::error::Result<Plan>, manner: Manner) -> ExitCode {
+fn start(plan: crate::error::Result<MountPlan>, manner: ExitPolicy) -> ExitCode {
     match plan {
         Ok(plan) => mount::mount(&plan, manner),
         Err(error) => report::fail(manner.usage(), error),
@@ -69,7 +60,7 @@ fn explain(
     error: &clap::Error,
     command: &clap::Command,
     args: &[OsString],
-    manner: Manner,
+    manner: ExitPolicy,
 ) -> ExitCode {
     if error.exit_code() != 0 {
         return report::fail(manner.usage(), usage::line(error, command, args));

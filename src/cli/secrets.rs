@@ -4,18 +4,15 @@
 //! the real arguments on in a file in memory that only this user can open. The daemon inherits both.
 
 use std::env;
-use std::ffi::OsStr;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::Write;
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use rustix::fs::MemfdFlags;
-use rustix::fs::memfd_create;
+use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::background::own_program;
 use crate::store;

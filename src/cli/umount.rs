@@ -5,16 +5,12 @@
 
 use std::path::Path;
 use std::thread;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crate::error::Error;
-use crate::error::Kind;
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::fuse::mount;
-use crate::fuse::mountinfo;
-use crate::fuse::mountinfo::Device;
-use crate::fuse::mountpoint;
+use crate::fuse::mount::mountinfo::Device;
+use crate::fuse::mount::{mountinfo, mountpoint};
 
 /// How long to wait for the mount and its daemon to end.
 const PATIENCE: Duration = Duration::from_secs(3);

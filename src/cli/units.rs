@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use crate::error::Error;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Reads `256M`, `1GiB` or a number of bytes; the letters are powers of 1024.
 pub(super) fn size(text: &str) -> Result<u64> {

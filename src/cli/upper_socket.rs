@@ -6,23 +6,16 @@
 
 use std::fs;
 use std::io;
-use std::io::BufRead;
-use std::io::BufReader;
-use std::io::Read;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::net::UnixListener;
-use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::path::PathBuf;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 use std::thread;
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::changes;
-use crate::error::Error;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::overlay::Overlay;
 
 const NAME: &str = "socket";
@@ -137,14 +130,12 @@ pub(super) fn ask(
 
 /// Whether the mount has ended.
 fn is_gone(error: &io::Error) -> bool {
-    use io::ErrorKind::BrokenPipe;
-    use io::ErrorKind::ConnectionReset;
+    use io::ErrorKind::{BrokenPipe, ConnectionReset};
     matches!(error.kind(), BrokenPipe | ConnectionReset)
 }
 
 /// Whether no mount listens.
 fn is_nobody(error: &io::Error) -> bool {
-    use io::ErrorKind::ConnectionRefused;
-    use io::ErrorKind::NotFound;
+    use io::ErrorKind::{ConnectionRefused, NotFound};
     matches!(error.kind(), ConnectionRefused | NotFound)
 }

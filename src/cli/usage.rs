@@ -2,9 +2,8 @@
 
 use std::ffi::OsString;
 
-use clap::Command;
-use clap::Error;
 use clap::error::ErrorKind;
+use clap::{Command, Error};
 
 use crate::error::printable;
 
@@ -36,12 +35,10 @@ pub(super) fn line(error: &Error, command: &Command, args: &[OsString]) -> Strin
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-    use clap::Parser;
+    use clap::{CommandFactory, Parser};
 
     use super::*;
-    use crate::cli::Cli;
-    use crate::cli::HelperArgs;
+    use crate::cli::{Cli, HelperArgs};
 
     fn said(arguments: &str) -> String {
         let args: Vec<OsString> = arguments.split(' ').map(OsString::from).collect();

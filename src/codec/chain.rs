@@ -4,21 +4,15 @@
 //! metadata can say it, below a stated cap; anything else is `Corrupt`. What a codec does to the bytes is
 //! its own file's business; which pieces of a shard are fetched is decided in `mod.rs`.
 
-use crate::error::Error;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::CodecSpec;
 
 use super::CODECS;
-use super::bytes;
 use super::config::Members;
-use super::kind::ArrayToArray;
-use super::kind::ArrayToBytes;
-use super::kind::BytesToBytes;
-use super::kind::Codec;
-use super::kind::Data;
-use super::kind::Form;
-use super::kind::Length;
-use super::kind::Place;
+use super::kind::{
+    ArrayToArray, ArrayToBytes, BytesToBytes, ChainPosition, Codec, Data, Form, Length,
+};
+use super::order::bytes;
 
 /// The most codecs in one chain.
 pub(super) const MAX_CODECS: usize = 64;
@@ -28,7 +22,7 @@ pub(super) const MAX_DEPTH: usize = 8;
 
 /// A codec and the number of bytes its decoding has to give.
 #[derive(Debug)]
-struct Step<C: ?Sized> {
+struct ChainStep<C: ?Sized> {
     name: String,
     decoded: Length,
     codec: Box<C>,
@@ -37,9 +31,9 @@ struct Step<C: ?Sized> {
 /// Codecs in the order of encoding.
 #[derive(Debug)]
 pub(super) struct Chain {
-    filters: Vec<Step<dyn ArrayToArray>>,
-    serializer: Step<dyn ArrayToBytes>,
-    compressors: Vec<Step<dyn BytesToBytes>>,
+    filters: Vec<ChainStep<dyn ArrayToArray>>,
+    serializer: ChainStep<dyn ArrayToBytes>,
+    compressors: Vec<ChainStep<dyn BytesToBytes>>,
     encoded: Length,
 }
 
@@ -55,7 +49,7 @@ impl Chain {
             let limits = format!("more than {MAX_CODECS} codecs or {MAX_DEPTH} levels");
             return Err(Error::too_large("codecs", limits));
         }
-        let mut builder = Builder::new(form.clone(), max_chunk, depth)?;
+        let mut builder = ChainBuilder::new(form.clone(), max_chunk, depth)?;
         for spec in specs {
             builder.add(spec)?;
         }
@@ -126,7 +120,7 @@ impl Chain {
 }
 
 /// Builds one codec; `Unsupported` if nothing has its name.
-pub(super) fn build_codec(spec: &CodecSpec, place: &Place<'_>) -> Result<Codec> {
+pub(super) fn build_codec(spec: &CodecSpec, place: &ChainPosition<'_>) -> Result<Codec> {
     let found = CODECS.iter().find(|(name, _)| *name == spec.name);
     let (_, build) = found
         .ok_or_else(|| Error::unsupported("codecs", format!("codec {} is not known", spec.name)))?;
@@ -134,22 +128,22 @@ pub(super) fn build_codec(spec: &CodecSpec, place: &Place<'_>) -> Result<Codec> 
 }
 
 /// A chain that is being built.
-struct Builder {
+struct ChainBuilder {
     form: Form,
     max_chunk: u64,
     depth: usize,
     /// No intermediate whose length the metadata leave open may exceed this.
     cap: usize,
-    filters: Vec<Step<dyn ArrayToArray>>,
-    serializer: Option<Step<dyn ArrayToBytes>>,
-    compressors: Vec<Step<dyn BytesToBytes>>,
+    filters: Vec<ChainStep<dyn ArrayToArray>>,
+    serializer: Option<ChainStep<dyn ArrayToBytes>>,
+    compressors: Vec<ChainStep<dyn BytesToBytes>>,
     length: Length,
 }
 
-impl Builder {
-    fn new(form: Form, max_chunk: u64, depth: usize) -> Result<Builder> {
+impl ChainBuilder {
+    fn new(form: Form, max_chunk: u64, depth: usize) -> Result<ChainBuilder> {
         let length = form.length(max_chunk)?;
-        Ok(Builder {
+        Ok(ChainBuilder {
             cap: cap(length.most()),
             form,
             max_chunk,
@@ -164,7 +158,7 @@ impl Builder {
     fn add(&mut self, spec: &CodecSpec) -> Result<()> {
         let elements = self.compressors.is_empty() && matches!(self.length, Length::Exact(_));
         let stride = if elements { self.form.element()? } else { 1 };
-        let place = Place {
+        let place = ChainPosition {
             form: &self.form,
             stride,
             after_bytes: self.serializer.is_some() || !self.compressors.is_empty(),
@@ -175,17 +169,17 @@ impl Builder {
         let name = spec.name.clone();
         let decoded = self.length;
         match codec {
-            Codec::ArrayToArray(codec) => self.add_filter(Step {
+            Codec::ArrayToArray(codec) => self.add_filter(ChainStep {
                 name,
                 decoded,
                 codec,
             }),
-            Codec::ArrayToBytes(codec) => self.add_serializer(Step {
+            Codec::ArrayToBytes(codec) => self.add_serializer(ChainStep {
                 name,
                 decoded,
                 codec,
             }),
-            Codec::BytesToBytes(codec) => self.add_compressor(Step {
+            Codec::BytesToBytes(codec) => self.add_compressor(ChainStep {
                 name,
                 decoded,
                 codec,
@@ -193,7 +187,7 @@ impl Builder {
         }
     }
 
-    fn add_filter(&mut self, step: Step<dyn ArrayToArray>) -> Result<()> {
+    fn add_filter(&mut self, step: ChainStep<dyn ArrayToArray>) -> Result<()> {
         if self.serializer.is_some() || !self.compressors.is_empty() {
             return Err(misplaced(&step.name, "an array -> array codec after bytes"));
         }
@@ -204,7 +198,7 @@ impl Builder {
         Ok(())
     }
 
-    fn add_serializer(&mut self, step: Step<dyn ArrayToBytes>) -> Result<()> {
+    fn add_serializer(&mut self, step: ChainStep<dyn ArrayToBytes>) -> Result<()> {
         if self.serializer.is_some() || !self.compressors.is_empty() {
             return Err(misplaced(&step.name, "a second array -> bytes codec"));
         }
@@ -217,7 +211,7 @@ impl Builder {
         Ok(())
     }
 
-    fn add_compressor(&mut self, step: Step<dyn BytesToBytes>) -> Result<()> {
+    fn add_compressor(&mut self, step: ChainStep<dyn BytesToBytes>) -> Result<()> {
         self.length = self.clamp(step.codec.encoded_length(self.length));
         self.compressors.push(step);
         Ok(())
@@ -236,7 +230,7 @@ impl Builder {
             Some(step) => step,
             None => {
                 let decoded = self.form.length(self.max_chunk)?;
-                Step {
+                ChainStep {
                     name: "bytes".to_string(),
                     decoded,
                     codec: bytes::little(&self.form, self.max_chunk)?,

@@ -5,18 +5,11 @@
 
 use std::borrow::Cow;
 
-use crate::error::Error;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
-use super::chain::MAX_CODECS;
-use super::chain::MAX_DEPTH;
-use super::chain::build_codec;
+use super::chain::{MAX_CODECS, MAX_DEPTH, build_codec};
 use super::config::Members;
-use super::kind::BytesToBytes;
-use super::kind::Codec;
-use super::kind::Data;
-use super::kind::Length;
-use super::kind::Place;
+use super::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 
 const NAME: &str = "conditional";
 
@@ -28,13 +21,13 @@ struct Conditional {
 }
 
 /// Reads the configuration (codec `conditional`, "Codec Configuration").
-pub(super) fn build(members: Members<'_>, place: &Place<'_>) -> Result<Codec> {
+pub(super) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
     let specs = members.codecs("codecs")?;
     if specs.len() > MAX_CODECS || place.depth >= MAX_DEPTH {
         let limits = format!("more than {MAX_CODECS} codecs or {MAX_DEPTH} levels");
         return Err(Error::too_large("codecs", limits));
     }
-    let place = Place {
+    let place = ChainPosition {
         depth: place.depth + 1,
         after_bytes: true,
         ..*place
@@ -130,12 +123,9 @@ impl BytesToBytes for Conditional {
 #[cfg(test)]
 mod tests {
     use crate::codec::Pipeline;
-    use crate::codec::tests::pipeline;
-    use crate::codec::tests::sample;
-    use crate::error::Kind;
-    use crate::error::Result;
-    use serde_json::Value;
-    use serde_json::json;
+    use crate::codec::tests::{pipeline, sample};
+    use crate::error::{Kind, Result};
+    use serde_json::{Value, json};
 
     fn conditional(configuration: Value) -> Result<Pipeline> {
         let codec = json!({ "name": "conditional", "configuration": configuration });

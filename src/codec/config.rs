@@ -6,23 +6,21 @@
 
 use std::ops::RangeInclusive;
 
-use serde_json::Map;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use crate::error::Error;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::CodecSpec;
 
 /// The configuration of one codec.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Members<'a> {
+pub(crate) struct Members<'a> {
     codec: &'a str,
     members: &'a Map<String, Value>,
 }
 
 impl<'a> Members<'a> {
     /// Takes the configuration out of `spec`.
-    pub(super) fn of(spec: &'a CodecSpec) -> Members<'a> {
+    pub(crate) fn of(spec: &'a CodecSpec) -> Members<'a> {
         Members {
             codec: &spec.name,
             members: &spec.configuration,
@@ -30,12 +28,12 @@ impl<'a> Members<'a> {
     }
 
     /// Returns a member; `null` is as good as none, since writers put it for "default".
-    pub(super) fn get(&self, name: &str) -> Option<&'a Value> {
+    pub(crate) fn get(&self, name: &str) -> Option<&'a Value> {
         self.members.get(name).filter(|value| !value.is_null())
     }
 
     /// Checks that there are no members but these, where a specification reserves all others.
-    pub(super) fn only(&self, known: &[&str]) -> Result<()> {
+    pub(crate) fn only(&self, known: &[&str]) -> Result<()> {
         match self
             .members
             .keys()
@@ -47,7 +45,7 @@ impl<'a> Members<'a> {
     }
 
     /// Returns an integer within `range`.
-    pub(super) fn integer(&self, name: &str, range: RangeInclusive<i64>) -> Result<Option<i64>> {
+    pub(crate) fn integer(&self, name: &str, range: RangeInclusive<i64>) -> Result<Option<i64>> {
         let Some(value) = self.get(name) else {
             return Ok(None);
         };
@@ -58,13 +56,13 @@ impl<'a> Members<'a> {
 
     /// Returns the nearest level in `range`: writers differ in what they allow, and no level matters to
     /// whoever decodes.
-    pub(super) fn level(&self, name: &str, range: RangeInclusive<i64>) -> Result<Option<i64>> {
+    pub(crate) fn level(&self, name: &str, range: RangeInclusive<i64>) -> Result<Option<i64>> {
         let level = self.integer(name, i64::MIN..=i64::MAX)?;
         Ok(level.map(|level| level.clamp(*range.start(), *range.end())))
     }
 
     /// Returns true or false.
-    pub(super) fn boolean(&self, name: &str) -> Result<Option<bool>> {
+    pub(crate) fn boolean(&self, name: &str) -> Result<Option<bool>> {
         let Some(value) = self.get(name) else {
             return Ok(None);
         };
@@ -75,7 +73,7 @@ impl<'a> Members<'a> {
     }
 
     /// Returns one of the words of `allowed`.
-    pub(super) fn word(
+    pub(crate) fn word(
         &self,
         name: &str,
         allowed: &[&'static str],
@@ -92,7 +90,7 @@ impl<'a> Members<'a> {
     }
 
     /// Returns a list of integers that must be there.
-    pub(super) fn integers(&self, name: &str) -> Result<Vec<u64>> {
+    pub(crate) fn integers(&self, name: &str) -> Result<Vec<u64>> {
         let list = self.get(name).and_then(Value::as_array);
         let numbers: Option<Vec<u64>> =
             list.and_then(|list| list.iter().map(Value::as_u64).collect());
@@ -101,14 +99,14 @@ impl<'a> Members<'a> {
 
     /// Returns a list of codecs that must be there (core specification, "codecs"); a bare name stands for
     /// a codec without configuration.
-    pub(super) fn codecs(&self, name: &str) -> Result<Vec<CodecSpec>> {
+    pub(crate) fn codecs(&self, name: &str) -> Result<Vec<CodecSpec>> {
         let list = self.get(name).and_then(Value::as_array);
         let codecs: Option<Vec<CodecSpec>> = list.and_then(|list| list.iter().map(codec).collect());
         codecs.ok_or_else(|| self.wrong(name, "a list of codecs"))
     }
 
     /// Builds the error for a member that is not what it should be.
-    pub(super) fn wrong(&self, name: &str, expected: impl std::fmt::Display) -> Error {
+    pub(crate) fn wrong(&self, name: &str, expected: impl std::fmt::Display) -> Error {
         let found = self.members.get(name).map_or("nothing".to_string(), brief);
         let member = format!("codec {}: configuration.{name}", self.codec);
         Error::corrupt(member, format!("expected {expected}, found {found}"))

@@ -7,32 +7,30 @@
 use std::borrow::Cow;
 use std::fmt::Debug;
 
-use crate::error::Error;
-use crate::error::Result;
-use crate::model::DataType;
-use crate::model::bytes_of;
+use crate::error::{Error, Result};
+use crate::model::{DataType, bytes_of};
 
 /// Bytes between two codecs: borrowed as long as no codec had to change them.
-pub(super) type Data<'a> = Cow<'a, [u8]>;
+pub(crate) type Data<'a> = Cow<'a, [u8]>;
 
 /// An array as one codec hands it to the next; its bytes are in C order, little-endian. An element without a
 /// fixed length is a count of its bytes (u32, little-endian) and the bytes.
 #[derive(Clone, Debug)]
-pub(super) struct Form {
+pub(crate) struct Form {
     /// The type of an element.
-    pub(super) data_type: DataType,
+    pub(crate) data_type: DataType,
     /// Elements along each dimension.
-    pub(super) shape: Vec<u64>,
+    pub(crate) shape: Vec<u64>,
     /// What elements that are not stored read as.
-    pub(super) fill: Vec<u8>,
+    pub(crate) fill: Vec<u8>,
 }
 
 /// Bytes of the count before an element without a fixed length.
-pub(super) const COUNT: usize = 4;
+pub(crate) const COUNT: usize = 4;
 
 impl Form {
     /// Returns the length of an element in bytes.
-    pub(super) fn element(&self) -> Result<usize> {
+    pub(crate) fn element(&self) -> Result<usize> {
         let name = &self.data_type;
         self.data_type.size().ok_or_else(|| {
             let why = if name.is_variable() {
@@ -46,7 +44,7 @@ impl Form {
 
     /// Returns how many bytes all elements have, at most `most`; elements without a fixed length have four
     /// bytes at least. `TooLarge` if there is no room for them.
-    pub(super) fn length(&self, most: u64) -> Result<Length> {
+    pub(crate) fn length(&self, most: u64) -> Result<Length> {
         if !self.data_type.is_variable() {
             return Ok(Length::Exact(self.bytes(most)?));
         }
@@ -59,7 +57,7 @@ impl Form {
     }
 
     /// Returns the bytes of all elements; `TooLarge` above `most`.
-    pub(super) fn bytes(&self, most: u64) -> Result<usize> {
+    pub(crate) fn bytes(&self, most: u64) -> Result<usize> {
         let bytes = bytes_of(&self.shape, self.element()?)?;
         let fits = usize::try_from(bytes).ok().filter(|_| bytes <= most);
         fits.ok_or_else(|| {
@@ -73,7 +71,7 @@ impl Form {
 
 /// How many bytes a step has to give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Length {
+pub(crate) enum Length {
     /// Exactly that many.
     Exact(usize),
     /// Not known in advance, but never more.
@@ -82,14 +80,14 @@ pub(super) enum Length {
 
 impl Length {
     /// Returns the most bytes there may be.
-    pub(super) fn most(self) -> usize {
+    pub(crate) fn most(self) -> usize {
         match self {
             Length::Exact(bytes) | Length::AtMost(bytes) => bytes,
         }
     }
 
     /// Returns the length after `bytes` more.
-    pub(super) fn plus(self, bytes: usize) -> Length {
+    pub(crate) fn plus(self, bytes: usize) -> Length {
         match self {
             Length::Exact(length) => Length::Exact(length.saturating_add(bytes)),
             Length::AtMost(length) => Length::AtMost(length.saturating_add(bytes)),
@@ -98,7 +96,7 @@ impl Length {
 
     /// Returns the most that a compressor is taken to make of this many bytes. Looser than any encoder's
     /// own bound, since writers split streams and pad them.
-    pub(super) fn compressed(self) -> Length {
+    pub(crate) fn compressed(self) -> Length {
         const SLACK: usize = 1 << 10;
         Length::AtMost(
             self.most()
@@ -108,7 +106,7 @@ impl Length {
     }
 
     /// Checks what `codec` gave.
-    pub(super) fn check(self, codec: &str, found: usize) -> Result<()> {
+    pub(crate) fn check(self, codec: &str, found: usize) -> Result<()> {
         match self {
             Length::Exact(bytes) if found != bytes => Err(Error::corrupt(
                 codec,
@@ -124,7 +122,7 @@ impl Length {
 }
 
 /// An `array -> array` codec (core specification, "Codecs"). It may change shape and data type.
-pub(super) trait ArrayToArray: Debug + Send + Sync {
+pub(crate) trait ArrayToArray: Debug + Send + Sync {
     /// Returns the array as it stands after encoding, which is what the next codec works on.
     fn encoded_form(&self) -> &Form;
 
@@ -144,7 +142,7 @@ pub(super) trait ArrayToArray: Debug + Send + Sync {
 }
 
 /// An `array -> bytes` codec (core specification, "Codecs").
-pub(super) trait ArrayToBytes: Debug + Send + Sync {
+pub(crate) trait ArrayToBytes: Debug + Send + Sync {
     /// Returns how many bytes encoding gives.
     fn encoded_length(&self) -> Length;
 
@@ -164,7 +162,7 @@ pub(super) trait ArrayToBytes: Debug + Send + Sync {
 }
 
 /// A `bytes -> bytes` codec (core specification, "Codecs").
-pub(super) trait BytesToBytes: Debug + Send + Sync {
+pub(crate) trait BytesToBytes: Debug + Send + Sync {
     /// Returns how many bytes encoding gives.
     fn encoded_length(&self, decoded: Length) -> Length;
 
@@ -181,22 +179,22 @@ pub(super) trait BytesToBytes: Debug + Send + Sync {
 }
 
 /// A codec of one of the three kinds.
-pub(super) enum Codec {
+pub(crate) enum Codec {
     ArrayToArray(Box<dyn ArrayToArray>),
     ArrayToBytes(Box<dyn ArrayToBytes>),
     BytesToBytes(Box<dyn BytesToBytes>),
 }
 
 /// Where in a chain a codec stands, for its constructor.
-pub(super) struct Place<'a> {
+pub(crate) struct ChainPosition<'a> {
     /// The array as the codecs before have left it.
-    pub(super) form: &'a Form,
+    pub(crate) form: &'a Form,
     /// The length of an element if the bytes still are elements, else 1.
-    pub(super) stride: usize,
+    pub(crate) stride: usize,
     /// Whether the codecs before have left bytes, no longer an array.
-    pub(super) after_bytes: bool,
+    pub(crate) after_bytes: bool,
     /// The most decoded bytes of a chunk.
-    pub(super) max_chunk: u64,
+    pub(crate) max_chunk: u64,
     /// How many chains lie around this one.
-    pub(super) depth: usize,
+    pub(crate) depth: usize,
 }

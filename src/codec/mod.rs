@@ -7,163 +7,110 @@
 
 use std::borrow::Cow;
 
-use crate::buffer;
-use crate::error::Error;
-use crate::error::Result;
-use crate::model::Array;
-use crate::model::CodecSpec;
+use crate::error::{Error, Result};
+use crate::model::{Array, CodecSpec};
+use crate::sync::buffer;
 
-mod astype;
-mod base64;
-mod bitround;
-mod blosc;
-mod blosc_frame;
-mod bytes;
-mod bz2;
-mod cast_value;
-mod categorize;
 mod chain;
 mod checksum;
+mod compress;
 mod conditional;
 mod config;
-mod deflate;
-mod delta;
-mod element;
-mod fixed_scale_offset;
-mod fletcher;
-mod json_text;
 mod kind;
-mod lookup3;
-mod lz4;
-mod lz4_java;
-mod lzma;
-mod lzma_filters;
-mod message_pack;
-mod message_pack_writer;
-mod n5_default;
-mod number;
 mod numeric;
-mod object_element;
-mod object_list;
-mod objects;
-mod packbits;
-mod packed_truth;
-mod pcodec;
-mod permute;
-mod quantize;
+mod object;
+mod order;
 mod records;
-mod reshape;
-mod rounding;
-mod scale_offset;
-mod shard_index;
-mod shard_rebuild;
-mod shard_records;
-mod shard_rows;
-mod sharding;
-mod shuffle;
-mod streams;
-mod transpose;
-mod vlen;
+mod shard;
 #[cfg(feature = "zfp")]
 mod zfp;
 #[cfg(not(feature = "zfp"))]
 mod zfp_absent;
-#[cfg(feature = "zfp")]
-mod zfp_field;
-#[cfg(feature = "zfp")]
-mod zfp_mode;
-#[cfg(feature = "zfp")]
-mod zfp_numbers;
-#[cfg(feature = "zfp")]
-mod zfp_stream;
-mod zstd;
 
-use chain::Chain;
-use chain::MAX_DEPTH;
+use chain::{Chain, MAX_DEPTH};
 use config::Members;
-use kind::Codec;
-use kind::Form;
-use kind::Length;
-use kind::Place;
+use kind::{ChainPosition, Codec, Form, Length};
 #[cfg(not(feature = "zfp"))]
 use zfp_absent as zfp;
 
-pub use shard_index::ShardIndex;
-pub use shard_index::ShardLevel;
-pub use shard_rebuild::InnerChunks;
+pub use shard::index::{ShardIndex, ShardLevel};
+pub use shard::rebuild::InnerChunks;
 
 /// Makes a codec out of its configuration and its place in the chain.
-type Build = fn(Members<'_>, &Place<'_>) -> Result<Codec>;
+type Build = fn(Members<'_>, &ChainPosition<'_>) -> Result<Codec>;
 
 /// Every codec there is, by each of its names.
 const CODECS: &[(&str, Build)] = &[
     ("adler32", checksum::adler32),
-    ("astype", astype::build),
-    ("base64", base64::build),
-    ("bitround", bitround::build),
-    ("blosc", blosc::build),
-    ("bytes", bytes::build),
-    ("bz2", bz2::build),
-    ("bzip2", bz2::build),
-    ("cast_value", cast_value::build),
+    ("astype", numeric::astype::build),
+    ("base64", compress::base64::build),
+    ("bitround", numeric::bitround::build),
+    ("blosc", compress::blosc::build),
+    ("bytes", order::bytes::build),
+    ("bz2", compress::bz2::build),
+    ("bzip2", compress::bz2::build),
+    ("cast_value", numeric::cast_value::build),
     ("conditional", conditional::build),
     ("crc32", checksum::crc32),
     ("crc32c", checksum::crc32c),
-    ("delta", delta::build),
-    ("endian", bytes::build),
-    ("fixedscaleoffset", fixed_scale_offset::build),
+    ("delta", numeric::delta::build),
+    ("endian", order::bytes::build),
+    ("fixedscaleoffset", numeric::fixed_scale_offset::build),
     ("fletcher32", checksum::fletcher),
-    ("gzip", deflate::gzip),
+    ("gzip", compress::deflate::gzip),
     ("jenkins_lookup3", checksum::jenkins_lookup3),
-    ("lz4", lz4::frame),
-    ("lzma", lzma::build),
-    ("n5.lz4", lz4_java::build),
-    ("n5_default", n5_default::build),
+    ("lz4", compress::lz4::frame),
+    ("lzma", compress::lzma::build),
+    ("n5.lz4", compress::lz4_java::build),
+    ("n5_default", compress::n5_default::build),
     ("numcodecs.adler32", checksum::adler32),
-    ("numcodecs.astype", astype::build),
-    ("numcodecs.base64", base64::build),
-    ("numcodecs.bitround", bitround::build),
-    ("numcodecs.blosc", blosc::build),
-    ("numcodecs.bz2", bz2::build),
-    ("numcodecs.categorize", categorize::build),
+    ("numcodecs.astype", numeric::astype::build),
+    ("numcodecs.base64", compress::base64::build),
+    ("numcodecs.bitround", numeric::bitround::build),
+    ("numcodecs.blosc", compress::blosc::build),
+    ("numcodecs.bz2", compress::bz2::build),
+    ("numcodecs.categorize", object::categorize::build),
     ("numcodecs.crc32", checksum::crc32),
     ("numcodecs.crc32c", checksum::crc32c),
-    ("numcodecs.delta", delta::build),
-    ("numcodecs.fixedscaleoffset", fixed_scale_offset::build),
+    ("numcodecs.delta", numeric::delta::build),
+    (
+        "numcodecs.fixedscaleoffset",
+        numeric::fixed_scale_offset::build,
+    ),
     ("numcodecs.fletcher32", checksum::fletcher),
-    ("numcodecs.gzip", deflate::gzip),
+    ("numcodecs.gzip", compress::deflate::gzip),
     ("numcodecs.jenkins_lookup3", checksum::jenkins_lookup3),
-    ("numcodecs.json", objects::json),
-    ("numcodecs.json2", objects::json),
-    ("numcodecs.lz4", lz4::block),
-    ("numcodecs.lzma", lzma::build),
-    ("numcodecs.msgpack", objects::message_pack),
-    ("numcodecs.msgpack2", objects::message_pack),
-    ("numcodecs.packbits", packed_truth::build),
-    ("numcodecs.pcodec", pcodec::build),
-    ("numcodecs.quantize", quantize::build),
-    ("numcodecs.shuffle", shuffle::build),
-    ("numcodecs.vlen-array", vlen::array),
-    ("numcodecs.vlen-bytes", vlen::bytes),
-    ("numcodecs.vlen-utf8", vlen::utf8),
+    ("numcodecs.json", object::json),
+    ("numcodecs.json2", object::json),
+    ("numcodecs.lz4", compress::lz4::block),
+    ("numcodecs.lzma", compress::lzma::build),
+    ("numcodecs.msgpack", object::message_pack),
+    ("numcodecs.msgpack2", object::message_pack),
+    ("numcodecs.packbits", numeric::packed_truth::build),
+    ("numcodecs.pcodec", compress::pcodec::build),
+    ("numcodecs.quantize", numeric::quantize::build),
+    ("numcodecs.shuffle", compress::shuffle::build),
+    ("numcodecs.vlen-array", object::vlen::array),
+    ("numcodecs.vlen-bytes", object::vlen::bytes),
+    ("numcodecs.vlen-utf8", object::vlen::utf8),
     ("numcodecs.zfpy", zfp::zfpy),
-    ("numcodecs.zlib", deflate::zlib),
-    ("numcodecs.zstd", zstd::build),
-    ("packbits", packbits::build),
-    ("quantize", quantize::build),
-    ("reshape", reshape::build),
-    ("scale_offset", scale_offset::build),
-    ("sharding_indexed", sharding::build),
-    ("shuffle", shuffle::build),
-    ("transpose", transpose::build),
-    ("vlen-array", vlen::array),
-    ("vlen-bytes", vlen::bytes),
-    ("vlen-utf8", vlen::utf8),
-    ("xz", lzma::build),
+    ("numcodecs.zlib", compress::deflate::zlib),
+    ("numcodecs.zstd", compress::zstd::build),
+    ("packbits", numeric::packbits::build),
+    ("quantize", numeric::quantize::build),
+    ("reshape", order::reshape::build),
+    ("scale_offset", numeric::scale_offset::build),
+    ("sharding_indexed", shard::build),
+    ("shuffle", compress::shuffle::build),
+    ("transpose", order::transpose::build),
+    ("vlen-array", object::vlen::array),
+    ("vlen-bytes", object::vlen::bytes),
+    ("vlen-utf8", object::vlen::utf8),
+    ("xz", compress::lzma::build),
     ("zfp", zfp::build),
     ("zfpy", zfp::zfpy),
-    ("zlib", deflate::zlib),
-    ("zstd", zstd::build),
+    ("zlib", compress::deflate::zlib),
+    ("zstd", compress::zstd::build),
 ];
 
 /// The codecs of an array, ready for use.
@@ -260,7 +207,7 @@ impl Pipeline {
     ///
     /// Fails with `Corrupt` if the old chunk is no shard.
     pub fn rebuild_shard(&self, old: Option<&[u8]>, replaced: &InnerChunks) -> Result<Vec<u8>> {
-        shard_rebuild::rebuild(&self.shards, old, replaced)
+        shard::rebuild::rebuild(&self.shards, old, replaced)
     }
 }
 
@@ -294,7 +241,7 @@ fn form_of(array: &Array) -> Result<Form> {
 /// Returns the sharding codec if there is no other; then inner chunks can be fetched one by one.
 fn only_sharding(codecs: &[CodecSpec]) -> Option<&CodecSpec> {
     match codecs {
-        [codec] if codec.name == shard_index::NAME => Some(codec),
+        [codec] if codec.name == shard::index::NAME => Some(codec),
         _ => None,
     }
 }
@@ -303,12 +250,8 @@ fn only_sharding(codecs: &[CodecSpec]) -> Option<&CodecSpec> {
 mod tests {
     use super::*;
     use crate::error::Kind;
-    use crate::model::DataType;
-    use crate::model::FillValue;
-    use crate::model::KeyScheme;
-    use serde_json::Map;
-    use serde_json::Value;
-    use serde_json::json;
+    use crate::model::{DataType, FillValue, KeyScheme};
+    use serde_json::{Map, Value, json};
 
     const MAX_CHUNK: u64 = 1 << 27;
 

@@ -3,8 +3,7 @@
 //! What is cut short ends the chunk; whether there are as many elements as there should be is checked by
 //! whoever knows how many that is.
 
-use crate::error::Error;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 use super::kind::COUNT;
 

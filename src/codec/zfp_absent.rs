@@ -2,21 +2,19 @@
 //!
 //! The names are known so that a person hears what to do. The codecs themselves are in `zfp.rs`.
 
-use crate::error::Error;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 use super::config::Members;
-use super::kind::Codec;
-use super::kind::Place;
+use super::kind::{ChainPosition, Codec};
 
 /// Says that there is no codec `zfp`, and how to have it.
-pub(super) fn build(_members: Members<'_>, _place: &Place<'_>) -> Result<Codec> {
+pub(super) fn build(_members: Members<'_>, _place: &ChainPosition<'_>) -> Result<Codec> {
     let why = "codec zfp: this program is built without the zfp library, which `cargo install --features zfp` adds";
     Err(Error::unsupported("codecs", why))
 }
 
 /// The same of `zfpy`.
-pub(super) fn zfpy(members: Members<'_>, place: &Place<'_>) -> Result<Codec> {
+pub(super) fn zfpy(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
     build(members, place)
 }
 

@@ -3,29 +3,24 @@
 //! The states are given as hierarchies. Elements are compared where stored chunks were changed and nowhere else; what
 //! does not decode is said and not compared. Which keys changed is the overlay's to tell.
 
-use std::collections::BTreeSet;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-use serde_json::Map;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use crate::array::Arrays;
 use crate::dialect::v3;
 use crate::error::Result;
-use crate::hierarchy::Found;
-use crate::hierarchy::Hierarchy;
+use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::model::Node;
 use crate::store::Key;
 
 mod regions;
 
-use regions::Difference;
-use regions::changed_regions;
+use regions::{Difference, changed_regions};
 
 /// One state of a store.
-pub struct State {
+pub struct HierarchyState {
     /// Its nodes.
     pub hierarchy: Arc<Hierarchy>,
     /// Its arrays.
@@ -34,7 +29,11 @@ pub struct State {
 
 /// Returns what differs, a JSON object a node: `path`, `change` (`created`, `deleted`, `changed`), and for what
 /// changed `attributes` and `metadata` as lists of members, and `regions`.
-pub fn compare(before: &State, after: &State, keys: &HashSet<Key>) -> Result<Vec<Value>> {
+pub fn compare(
+    before: &HierarchyState,
+    after: &HierarchyState,
+    keys: &HashSet<Key>,
+) -> Result<Vec<Value>> {
     let mut list = Vec::new();
     let roots = (before.hierarchy.root()?, after.hierarchy.root()?);
     let mut open = vec![(Key::root(), roots.0, roots.1)];
@@ -46,13 +45,13 @@ pub fn compare(before: &State, after: &State, keys: &HashSet<Key>) -> Result<Vec
     Ok(list)
 }
 
-type Pair = (Key, Option<Arc<Found>>, Option<Arc<Found>>);
+type Pair = (Key, Option<Arc<NodeEntry>>, Option<Arc<NodeEntry>>);
 
 /// Returns the children that a node has in either state.
 fn union(
-    before: &State,
-    after: &State,
-    (old, new): (Option<&Arc<Found>>, Option<&Arc<Found>>),
+    before: &HierarchyState,
+    after: &HierarchyState,
+    (old, new): (Option<&Arc<NodeEntry>>, Option<&Arc<NodeEntry>>),
 ) -> Result<Vec<Pair>> {
     let mut names = BTreeSet::new();
     for (state, found) in [(before, old), (after, new)] {
@@ -64,7 +63,7 @@ fn union(
             names.insert(name.name);
         }
     }
-    let child = |state: &State, found: Option<&Arc<Found>>, name: &[u8]| match found {
+    let child = |state: &HierarchyState, found: Option<&Arc<NodeEntry>>, name: &[u8]| match found {
         Some(found) => state.hierarchy.child(found, name),
         None => Ok(None),
     };
@@ -86,13 +85,13 @@ fn union(
 
 /// Returns what differs of one node, if something does.
 fn node(
-    before: &State,
-    after: &State,
-    (path, old, new): (&Key, Option<Arc<Found>>, Option<Arc<Found>>),
+    before: &HierarchyState,
+    after: &HierarchyState,
+    (path, old, new): (&Key, Option<Arc<NodeEntry>>, Option<Arc<NodeEntry>>),
     keys: &HashSet<Key>,
 ) -> Option<Value> {
     let shown = String::from_utf8_lossy(path.as_bytes()).into_owned();
-    let kind = |found: &Found| match found.node() {
+    let kind = |found: &NodeEntry| match found.node() {
         Ok(Node::Group(_)) => "group",
         Ok(Node::Array(_)) => "array",
         Err(_) => "broken node",
@@ -184,8 +183,8 @@ fn differing(before: &Map<String, Value>, after: &Map<String, Value>) -> Vec<Val
 /// Adds the regions of an array whose elements differ, a box a stored chunk.
 fn regions(
     members: &mut Map<String, Value>,
-    (before, old): (&State, &Arc<Found>),
-    (after, new): (&State, &Arc<Found>),
+    (before, old): (&HierarchyState, &Arc<NodeEntry>),
+    (after, new): (&HierarchyState, &Arc<NodeEntry>),
     keys: &HashSet<Key>,
 ) {
     let mut list = Vec::new();

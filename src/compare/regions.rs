@@ -2,17 +2,14 @@
 //!
 //! Elements are compared that both states have; those that only one has stand in the metadata.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use crate::array::OpenArray;
 use crate::error::Result;
 use crate::export;
 use crate::export::Export;
-use crate::grid::ChunkIndex;
-use crate::grid::Region;
+use crate::grid::{ChunkIndex, Region};
 use crate::model::Array;
 use crate::store::Key;
 

@@ -3,16 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::dialect::Dialect;
-use crate::dialect::draft2019;
-use crate::dialect::draft2020;
-use crate::dialect::draft2022;
-use crate::dialect::entry::Draft;
-use crate::dialect::n5;
-use crate::dialect::v2;
-use crate::dialect::v3;
-use crate::error::Error;
-use crate::error::Result;
+use crate::dialect::draft::entry::Draft;
+use crate::dialect::draft::{draft2019, draft2020, draft2022};
+use crate::dialect::{Dialect, n5, v2, v3};
+use crate::error::{Error, Result};
 
 /// The names that can be chosen.
 pub const NAMES: [&str; 6] = ["v2", "v3", "draft2019", "draft2020", "draft2022", "n5"];

@@ -3,17 +3,14 @@
 //! Gives keys and documents as they would be stored; what cannot be a key is left out. Whether they are to be
 //! believed is for the hierarchy to say.
 
-use serde_json::Map;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use crate::dialect::json;
-use crate::dialect::v3;
-use crate::error::Error;
-use crate::error::Result;
+use crate::dialect::{json, v3};
+use crate::error::{Error, Result};
 use crate::store::Key;
 
 /// Keys and what is stored under them.
-pub type Documents = Vec<(Key, Vec<u8>)>;
+pub type DocumentMap = Vec<(Key, Vec<u8>)>;
 
 /// The document of v2 and of zarr-python's experimental v3.
 pub const DOCUMENT: &[u8] = b".zmetadata";
@@ -24,7 +21,7 @@ pub const MEMBER: &str = "consolidated_metadata";
 /// Reads `.zmetadata`: keys, counted from the folder of the hierarchy, and their documents.
 ///
 /// Fails with `Corrupt` if it is not what zarr-python writes as format 1.
-pub fn listed(bytes: &[u8]) -> Result<Documents> {
+pub fn listed(bytes: &[u8]) -> Result<DocumentMap> {
     let document = json::parse(bytes)?;
     let format = document.get("zarr_consolidated_format");
     if format.and_then(Value::as_u64) != Some(1) {
@@ -45,7 +42,7 @@ pub fn listed(bytes: &[u8]) -> Result<Documents> {
 /// Nothing if it is null.
 ///
 /// Fails with `Unsupported` for another kind than inline.
-pub fn inline(member: &Value) -> Result<Option<Documents>> {
+pub fn inline(member: &Value) -> Result<Option<DocumentMap>> {
     if member.is_null() {
         return Ok(None);
     }
@@ -84,7 +81,7 @@ mod tests {
 
     use super::*;
 
-    fn keys(documents: Documents) -> Vec<Vec<u8>> {
+    fn keys(documents: DocumentMap) -> Vec<Vec<u8>> {
         documents
             .iter()
             .map(|(key, _)| key.as_bytes().to_vec())

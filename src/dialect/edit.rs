@@ -3,15 +3,11 @@
 //! Every other member stays where it is and as it is. Whether the changed documents still mean the same array
 //! is for whoever asked to check, by reading them.
 
-use serde_json::Map;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
-use crate::dialect::Document;
-use crate::dialect::consolidated::Documents;
-use crate::dialect::json;
-use crate::error::Error;
-use crate::error::Result;
+use crate::dialect::consolidated::DocumentMap;
+use crate::dialect::{Document, json};
+use crate::error::{Error, Result};
 
 /// What is to be changed of a node; what is nothing stays.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -52,13 +48,13 @@ pub(super) fn members_of(document: &Document) -> Result<Map<String, Value>> {
 }
 
 /// Returns a document with other members.
-pub(super) fn rendered(document: &Document, members: Map<String, Value>) -> Documents {
+pub(super) fn rendered(document: &Document, members: Map<String, Value>) -> DocumentMap {
     let text = json::render(&Value::Object(members));
     vec![(document.key.clone(), text)]
 }
 
 /// Changes a document that has members `attributes` and `shape`, as those of final v3 and of the drafts.
-pub(super) fn in_one(document: &Document, edit: &Edit) -> Result<Documents> {
+pub(super) fn in_one(document: &Document, edit: &Edit) -> Result<DocumentMap> {
     let mut members = members_of(document)?;
     if let Some(attributes) = &edit.attributes {
         set_attributes(&mut members, attributes);
@@ -91,10 +87,7 @@ pub(super) fn first_of(documents: &[Document]) -> Result<&Document> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dialect::Dialect;
-    use crate::dialect::n5;
-    use crate::dialect::v2;
-    use crate::dialect::v3;
+    use crate::dialect::{Dialect, n5, v2, v3};
     use crate::store::Key;
 
     fn document(key: &str, text: Option<&str>) -> Document {

@@ -8,17 +8,12 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use half::f16;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::dialect::fill_json;
 use crate::dialect::typestr::Typed;
-use crate::error::Error;
-use crate::error::Result;
-use crate::model::DataType;
-use crate::model::Field;
-use crate::model::FillValue;
-use crate::model::Number as SmallNumber;
+use crate::error::{Error, Result};
+use crate::model::{DataType, Field, FillValue, NumberType as SmallNumber};
 
 /// Reads a fill value; `Corrupt` if it does not fit the data type.
 pub fn parse(data_type: &DataType, value: &Value) -> Result<FillValue> {

@@ -5,12 +5,9 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use half::f16;
-use serde_json::Number;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Number, Value, json};
 
-use crate::model::DataType;
-use crate::model::Number as SmallNumber;
+use crate::model::{DataType, NumberType as SmallNumber};
 
 /// Returns the value as final v3 writes it.
 pub fn value(data_type: &DataType, bytes: &[u8]) -> Value {

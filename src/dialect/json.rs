@@ -5,8 +5,7 @@
 
 use serde_json::Value;
 
-use crate::error::Error;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Parses a document; `Corrupt` with line and column if it is not JSON.
 pub fn parse(bytes: &[u8]) -> Result<Value> {

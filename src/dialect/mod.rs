@@ -5,44 +5,26 @@
 //! A draft is decided by the entry point of a hierarchy and governs all that lies below it (`entry`): a file
 //! with a `DRAFT` and a line in `entry_point`.
 
-use serde_json::Map;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use crate::error::Error;
-use crate::error::Result;
-use crate::model::Array;
-use crate::model::Node;
+use crate::error::{Error, Result};
+use crate::model::{Array, Node};
 use crate::store::Key;
-
-mod draft_array;
-mod draft_codecs;
-mod draft_type;
-mod draft_writing;
 
 pub mod choice;
 pub mod consolidated;
-pub mod draft2019;
-pub mod draft2020;
-pub mod draft2022;
+pub mod draft;
 pub mod edit;
-pub mod entry;
-pub mod entry_point;
 pub mod fill;
 pub mod fill_json;
 pub mod json;
 pub mod n5;
-mod n5_writing;
-mod stored_order;
 pub mod typestr;
 pub mod v2;
-mod v2_codecs;
-mod v2_writing;
 pub mod v3;
-mod v3_grid;
-pub mod v3_type;
 
 pub use crate::dialect::choice::Choice;
-pub use crate::dialect::consolidated::Documents;
+pub use crate::dialect::consolidated::DocumentMap;
 pub use crate::dialect::edit::Edit;
 
 /// A plain dialect, decided node by node: where its documents are and how they read.
@@ -55,11 +37,11 @@ pub struct Dialect {
     /// Reads the documents, in the order of their keys; nothing if they describe no node.
     pub parse: fn(&Key, &[Document]) -> Result<Option<Node>>,
     /// Returns the documents that change with a node, given all that describe it.
-    pub edit: fn(&[Document], &Edit) -> Result<Documents>,
+    pub edit: fn(&[Document], &Edit) -> Result<DocumentMap>,
     /// Returns the documents of a new group.
-    pub group: fn(&Key, &Map<String, Value>) -> Result<Documents>,
+    pub group: fn(&Key, &Map<String, Value>) -> Result<DocumentMap>,
     /// Returns the documents of a new array; `Unsupported` if the dialect cannot express it.
-    pub array: fn(&Key, &Array) -> Result<Documents>,
+    pub array: fn(&Key, &Array) -> Result<DocumentMap>,
 }
 
 /// A document that may be missing.
@@ -88,14 +70,14 @@ pub fn tried_below(
 
 /// What the reader of a store may decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct DialectSettings {
     /// Whether a data type that is not known may be read as the fallback that its metadata name.
     pub fallback: bool,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings { fallback: true }
+impl Default for DialectSettings {
+    fn default() -> DialectSettings {
+        DialectSettings { fallback: true }
     }
 }
 

@@ -4,16 +4,10 @@
 //! stays `Unknown`; only what numpy could not have written is an error. Byte order is no part of the model's
 //! types, so it comes out beside the type and becomes the codec `bytes`.
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::error::Error;
-use crate::error::Result;
-use crate::model::CodecSpec;
-use crate::model::DataType;
-use crate::model::Field;
-use crate::model::MAX_ELEMENT;
-use crate::model::TimeUnit;
+use crate::error::{Error, Result};
+use crate::model::{CodecSpec, DataType, Field, MAX_ELEMENT, TimeUnit};
 
 /// A type and how its bytes were written.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,8 +3,7 @@
 //! Little-endian always, since decoded elements are. Numbers that numpy lacks are shown as what their bytes
 //! can be read as; elements without a fixed length have no such name.
 
-use crate::model::DataType;
-use crate::model::Field;
+use crate::model::{DataType, Field};
 
 /// Returns the value of `descr` as Python reads it, quotes included.
 pub fn of(data_type: &DataType) -> Option<String> {

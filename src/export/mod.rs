@@ -7,17 +7,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::array::OpenArray;
-use crate::array::flat::Flat;
-use crate::array::flat::Span;
-use crate::array::ragged::Growing;
-use crate::array::ragged::Held;
-use crate::array::ragged::Records;
-use crate::buffer::Buffer;
-use crate::error::Error;
-use crate::error::Kind;
-use crate::error::Result;
+use crate::array::flat_file::{FlatFile, ReadSpan};
+use crate::array::ragged::{Growing, RaggedElements, ReservedBytes};
+use crate::error::{Error, Kind, Result};
 use crate::grid::Region;
 use crate::model::Array;
+use crate::sync::buffer::Buffer;
 
 pub mod descr;
 pub mod npy;
@@ -30,14 +25,14 @@ pub struct Format {
     pub extension: &'static str,
     /// Returns the bytes before the elements of a box of that shape; nothing if the format cannot hold
     /// such elements. A format without it is for elements without a fixed length alone.
-    pub header: Option<Header>,
+    pub header: Option<HeaderFn>,
     /// Makes a whole file of a box of elements without a fixed length.
     pub ragged: Ragged,
     /// Whether a directory shows such a file before anybody asked for it.
     pub lists_ragged: bool,
 }
 
-type Header = fn(&Array, &[u64]) -> Option<Vec<u8>>;
+type HeaderFn = fn(&Array, &[u64]) -> Option<Vec<u8>>;
 
 /// How a file is made of all elements of a box of a shape.
 #[derive(Clone, Copy)]
@@ -45,7 +40,7 @@ pub enum Ragged {
     /// It is the elements with their counts.
     Records,
     /// It is put together out of them.
-    Made(fn(&Records, &[u64], &mut Growing<'_>) -> Result<()>),
+    Made(fn(&RaggedElements, &[u64], &mut Growing<'_>) -> Result<()>),
 }
 
 impl Format {
@@ -80,40 +75,42 @@ pub fn format(extension: &str) -> Result<&'static Format> {
 pub struct Export {
     array: Arc<OpenArray>,
     header: Vec<u8>,
-    body: Body,
+    body: FileBody,
 }
 
 /// What comes after the header.
-enum Body {
+enum FileBody {
     /// Elements of one length, put together where somebody reads.
-    Flat(Box<Flat>),
+    Flat(Box<FlatFile>),
     /// A file made when it was opened.
-    Whole(Held),
+    Whole(ReservedBytes),
 }
 
-impl Body {
+impl FileBody {
     fn len(&self) -> u64 {
         match self {
-            Body::Flat(flat) => flat.len(),
-            Body::Whole(bytes) => bytes.len() as u64,
+            FileBody::Flat(flat) => flat.len(),
+            FileBody::Whole(bytes) => bytes.len() as u64,
         }
     }
 
     /// Returns bytes that memory has; the range must lie in the body.
-    fn read_now(&self, range: Range<u64>) -> Option<Span> {
+    fn read_now(&self, range: Range<u64>) -> Option<ReadSpan> {
         match self {
-            Body::Flat(flat) => flat.read_now(range),
-            Body::Whole(bytes) => {
+            FileBody::Flat(flat) => flat.read_now(range),
+            FileBody::Whole(bytes) => {
                 let part = bytes.get(range.start as usize..range.end as usize);
-                Some(Span::Own(part.unwrap_or_default().to_vec().into()))
+                Some(ReadSpan::Own(part.unwrap_or_default().to_vec().into()))
             }
         }
     }
 
-    fn read(&self, range: Range<u64>) -> Result<Span> {
+    fn read(&self, range: Range<u64>) -> Result<ReadSpan> {
         match self {
-            Body::Flat(flat) => flat.read(range),
-            Body::Whole(_) => Ok(self.read_now(range).unwrap_or(Span::Own(Buffer::default()))),
+            FileBody::Flat(flat) => flat.read(range),
+            FileBody::Whole(_) => Ok(self
+                .read_now(range)
+                .unwrap_or(ReadSpan::Own(Buffer::default()))),
         }
     }
 }
@@ -138,8 +135,8 @@ impl Export {
                 .header
                 .and_then(|make| make(described, &region.shape));
             let header = header.ok_or_else(cannot_hold)?;
-            let flat = Flat::new(array.clone(), region)?;
-            (header, Body::Flat(Box::new(flat)))
+            let flat = FlatFile::new(array.clone(), region)?;
+            (header, FileBody::Flat(Box::new(flat)))
         };
         Ok(Export {
             array: array.clone(),
@@ -164,25 +161,25 @@ impl Export {
     }
 
     /// Returns the bytes at `offset` if memory has them.
-    pub fn read_now(&self, offset: u64, len: usize) -> Option<Span> {
+    pub fn read_now(&self, offset: u64, len: usize) -> Option<ReadSpan> {
         let end = offset.saturating_add(len as u64).min(self.len());
         let header = self.header.len() as u64;
         if offset >= end {
-            return Some(Span::Own(Buffer::default()));
+            return Some(ReadSpan::Own(Buffer::default()));
         }
         match offset.checked_sub(header) {
             Some(start) => self.body.read_now(start..end - header),
-            None if end <= header => Some(Span::Own(self.header_part(offset, end).into())),
+            None if end <= header => Some(ReadSpan::Own(self.header_part(offset, end).into())),
             None => None,
         }
     }
 
     /// Returns the bytes at `offset`, fewer than `len` only at the end.
-    pub fn read_at(&self, offset: u64, len: usize) -> Result<Span> {
+    pub fn read_at(&self, offset: u64, len: usize) -> Result<ReadSpan> {
         let end = offset.saturating_add(len as u64).min(self.len());
         let header = self.header.len() as u64;
         if offset >= end {
-            return Ok(Span::Own(Buffer::default()));
+            return Ok(ReadSpan::Own(Buffer::default()));
         }
         if let Some(start) = offset.checked_sub(header) {
             return self.body.read(start..end - header);
@@ -191,7 +188,7 @@ impl Export {
         if end > header {
             out.extend_from_slice(&self.body.read(0..end - header)?);
         }
-        Ok(Span::Own(out.into()))
+        Ok(ReadSpan::Own(out.into()))
     }
 
     /// Says why nothing can be written to the file, if that is so: what `OpenArray::check_writable` says.
@@ -203,7 +200,7 @@ impl Export {
     /// the end, which no write moves.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.check_writable()?;
-        let Body::Flat(flat) = &self.body else {
+        let FileBody::Flat(flat) = &self.body else {
             let why = "is made of all elements together, and so is not written";
             return Err(Error::new(Kind::ReadOnly, &self.array.found().path, why));
         };
@@ -229,12 +226,12 @@ impl Export {
 }
 
 /// Reads all elements of a box and makes a file of them.
-fn whole(array: &OpenArray, ragged: Ragged, region: &Region) -> Result<Body> {
+fn whole(array: &OpenArray, ragged: Ragged, region: &Region) -> Result<FileBody> {
     let records = array.records(region)?;
     let Ragged::Made(make) = ragged else {
-        return Ok(Body::Whole(records.into_bytes()));
+        return Ok(FileBody::Whole(records.into_bytes()));
     };
     let mut out = array.growing();
     make(&records, &region.shape, &mut out).map_err(|error| error.about(&array.found().path))?;
-    Ok(Body::Whole(out.finish()))
+    Ok(FileBody::Whole(out.finish()))
 }

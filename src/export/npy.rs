@@ -2,15 +2,10 @@
 //!
 //! Elements without a fixed length become numpy's types of fixed width, as wide as the longest.
 
-use crate::array::ragged::Growing;
-use crate::array::ragged::Records;
-use crate::error::Error;
-use crate::error::Result;
-use crate::export::Format;
-use crate::export::Ragged;
-use crate::export::descr;
-use crate::model::DataType;
-use crate::model::MAX_ELEMENT;
+use crate::array::ragged::{Growing, RaggedElements};
+use crate::error::{Error, Result};
+use crate::export::{Format, Ragged, descr};
+use crate::model::{DataType, MAX_ELEMENT};
 
 /// Elements in C order behind a header that `numpy.load` maps.
 pub const FORMAT: Format = Format {
@@ -46,7 +41,7 @@ fn header(descr: &str, shape: &[u64]) -> Option<Vec<u8>> {
 }
 
 /// Builds a whole file of elements as wide as the longest: `S` of bytes, `U` of text.
-fn ragged(records: &Records, shape: &[u64], out: &mut Growing<'_>) -> Result<()> {
+fn ragged(records: &RaggedElements, shape: &[u64], out: &mut Growing<'_>) -> Result<()> {
     let is_text = !matches!(records.data_type(), DataType::Bytes | DataType::List(_));
     let width = |element: &[u8]| match is_text {
         true => String::from_utf8_lossy(element).chars().count(),

@@ -1,7 +1,6 @@
 //! `.raw`: the elements and nothing else.
 
-use crate::export::Format;
-use crate::export::Ragged;
+use crate::export::{Format, Ragged};
 
 /// Elements in C order, little-endian, without a header; those without a fixed length each as a count of
 /// bytes (u32, little-endian) and the bytes.

@@ -2,12 +2,10 @@
 
 use serde_json::Value;
 
-use crate::array::ragged::Growing;
-use crate::array::ragged::Records;
+use crate::array::ragged::{Growing, RaggedElements};
 use crate::dialect::fill_json;
 use crate::error::Result;
-use crate::export::Format;
-use crate::export::Ragged;
+use crate::export::{Format, Ragged};
 use crate::model::DataType;
 
 /// One element a line in C order: text as a JSON string, bytes as a string if they are UTF-8 and as a list of
@@ -19,7 +17,7 @@ pub const FORMAT: Format = Format {
     lists_ragged: true,
 };
 
-fn ragged(records: &Records, _shape: &[u64], out: &mut Growing<'_>) -> Result<()> {
+fn ragged(records: &RaggedElements, _shape: &[u64], out: &mut Growing<'_>) -> Result<()> {
     for record in records.iter() {
         out.push(line(records.data_type(), record).as_bytes())?;
         out.push(b"\n")?;

@@ -4,43 +4,27 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use fuser::Errno;
-use fuser::FileHandle;
-use fuser::Generation;
-use fuser::ReplyAttr;
-use fuser::ReplyCreate;
-use fuser::ReplyEmpty;
-use fuser::ReplyEntry;
-use fuser::ReplyStatfs;
-use fuser::ReplyWrite;
-use fuser::ReplyXattr;
+use fuser::{
+    Errno, FileHandle, Generation, ReplyAttr, ReplyCreate, ReplyEmpty, ReplyEntry, ReplyStatfs,
+    ReplyWrite, ReplyXattr,
+};
 
-use super::Desk;
-use super::attr;
-use super::request::Queue;
-use super::request::Request;
+use super::request::{Request, RequestPool};
+use super::{FuseAdapter, convert};
 use crate::error::Result;
-use crate::store::tree::Change;
-use crate::store::tree::Maker;
-use crate::store::tree::Room;
-use crate::store::tree::Setting;
-use crate::vfs::Entry;
-use crate::vfs::Fh;
-use crate::vfs::Ino;
-use crate::vfs::Node;
-use crate::vfs::Opened;
-use crate::vfs::Vfs;
+use crate::store::tree::{AttrChange, Credentials, FreeSpace, Setting};
+use crate::vfs::{Entry, Fh, Ino, NewNode, OpenReply, Vfs};
 use crate::view::Attr;
 
 /// A change whose only answer is that it was made.
-pub(super) struct Plain<W> {
+pub(super) struct UnitRequest<W> {
     pub(super) name: &'static str,
     pub(super) ino: Ino,
-    pub(super) queue: Queue,
+    pub(super) queue: RequestPool,
     pub(super) work: W,
 }
 
-impl<W> Request for Plain<W>
+impl<W> Request for UnitRequest<W>
 where
     W: Fn(&Vfs) -> Result<()> + Send + 'static,
 {
@@ -51,12 +35,12 @@ where
         self.name
     }
 
-    fn queue(&self) -> Queue {
+    fn queue(&self) -> RequestPool {
         self.queue
     }
 
     fn is_limited(&self) -> bool {
-        self.queue == Queue::Names
+        self.queue == RequestPool::Names
     }
 
     fn inode(&self) -> u64 {
@@ -73,13 +57,13 @@ where
 }
 
 /// A change that makes something with a name.
-pub(super) struct Make<W> {
+pub(super) struct EntryRequest<W> {
     pub(super) name: &'static str,
     pub(super) parent: Ino,
     pub(super) work: W,
 }
 
-impl<W> Request for Make<W>
+impl<W> Request for EntryRequest<W>
 where
     W: Fn(&Vfs) -> Result<Entry> + Send + 'static,
 {
@@ -100,7 +84,7 @@ where
 
     fn answer(self, found: Entry, reply: ReplyEntry, vfs: &Vfs) {
         let Entry { ino, attr } = found;
-        let shown = attr::file_attr(ino, &attr, vfs.config());
+        let shown = convert::file_attr(ino, &attr, vfs.config());
         reply.entry(&attr.fresh, &shown, Generation(0));
     }
 
@@ -112,12 +96,12 @@ where
 pub(super) struct Create {
     pub(super) parent: Ino,
     pub(super) name: Vec<u8>,
-    pub(super) maker: Maker,
+    pub(super) maker: Credentials,
 }
 
 impl Request for Create {
     type Reply = ReplyCreate;
-    type Found = (Entry, Opened);
+    type Found = (Entry, OpenReply);
 
     fn name(&self) -> &'static str {
         "create"
@@ -127,21 +111,21 @@ impl Request for Create {
         self.parent.0
     }
 
-    fn later(&self, vfs: &Vfs) -> Result<(Entry, Opened)> {
+    fn later(&self, vfs: &Vfs) -> Result<(Entry, OpenReply)> {
         vfs.create(self.parent, &self.name, &self.maker)
     }
 
-    fn answer(self, (entry, opened): (Entry, Opened), reply: ReplyCreate, vfs: &Vfs) {
+    fn answer(self, (entry, opened): (Entry, OpenReply), reply: ReplyCreate, vfs: &Vfs) {
         reply.created(
             &entry.attr.fresh,
-            &attr::file_attr(entry.ino, &entry.attr, vfs.config()),
+            &convert::file_attr(entry.ino, &entry.attr, vfs.config()),
             Generation(0),
             FileHandle(opened.fh.0),
-            attr::open_flags(&opened),
+            convert::open_flags(&opened),
         );
     }
 
-    fn discard(self, (entry, opened): (Entry, Opened), vfs: &Vfs) {
+    fn discard(self, (entry, opened): (Entry, OpenReply), vfs: &Vfs) {
         vfs.release(opened.fh);
         vfs.forget(entry.ino, 1);
     }
@@ -150,7 +134,7 @@ impl Request for Create {
 pub(super) struct SetAttr {
     pub(super) ino: Ino,
     pub(super) fh: Option<Fh>,
-    pub(super) change: Change,
+    pub(super) change: AttrChange,
 }
 
 impl Request for SetAttr {
@@ -170,7 +154,7 @@ impl Request for SetAttr {
     }
 
     fn answer(self, found: Attr, reply: ReplyAttr, vfs: &Vfs) {
-        let shown = attr::file_attr(self.ino, &found, vfs.config());
+        let shown = convert::file_attr(self.ino, &found, vfs.config());
         reply.attr(&found.fresh, &shown);
     }
 }
@@ -190,8 +174,8 @@ impl Request for Write {
         "write"
     }
 
-    fn queue(&self) -> Queue {
-        Queue::Reads
+    fn queue(&self) -> RequestPool {
+        RequestPool::Reads
     }
 
     fn inode(&self) -> u64 {
@@ -209,14 +193,14 @@ impl Request for Write {
 }
 
 /// The value of an extended attribute, or the names of all.
-pub(super) struct Extended<W> {
+pub(super) struct XattrRequest<W> {
     pub(super) ino: Ino,
     /// How long an answer may be; 0 asks for its length.
     pub(super) size: u32,
     pub(super) work: W,
 }
 
-impl<W> Request for Extended<W>
+impl<W> Request for XattrRequest<W>
 where
     W: Fn(&Vfs) -> Result<Vec<u8>> + Send + 'static,
 {
@@ -248,7 +232,7 @@ where
 pub(super) struct StatFs;
 
 /// What `df` shows of a mount that cannot be written: a petabyte in blocks of a page, none of it free.
-const READ_ONLY: Room = Room {
+const READ_ONLY: FreeSpace = FreeSpace {
     block: 4096,
     blocks: 1 << 38,
     free: 0,
@@ -261,7 +245,7 @@ const LONGEST_NAME: u32 = 255;
 
 impl Request for StatFs {
     type Reply = ReplyStatfs;
-    type Found = Room;
+    type Found = FreeSpace;
 
     fn name(&self) -> &'static str {
         "statfs"
@@ -271,11 +255,11 @@ impl Request for StatFs {
         Ino::ROOT.0
     }
 
-    fn later(&self, vfs: &Vfs) -> Result<Room> {
+    fn later(&self, vfs: &Vfs) -> Result<FreeSpace> {
         Ok(vfs.room()?.unwrap_or(READ_ONLY))
     }
 
-    fn answer(self, room: Room, reply: ReplyStatfs, _vfs: &Vfs) {
+    fn answer(self, room: FreeSpace, reply: ReplyStatfs, _vfs: &Vfs) {
         reply.statfs(
             room.blocks,
             room.free,
@@ -289,12 +273,12 @@ impl Request for StatFs {
     }
 }
 
-impl Desk {
-    fn plain<W>(&self, name: &'static str, ino: Ino, queue: Queue, work: W, reply: ReplyEmpty)
+impl FuseAdapter {
+    fn plain<W>(&self, name: &'static str, ino: Ino, queue: RequestPool, work: W, reply: ReplyEmpty)
     where
         W: Fn(&Vfs) -> Result<()> + Send + 'static,
     {
-        let request = Plain {
+        let request = UnitRequest {
             name,
             ino,
             queue,
@@ -311,7 +295,7 @@ impl Desk {
         reply: ReplyEmpty,
         work: impl Fn(&Vfs) -> Result<()> + Send + 'static,
     ) {
-        self.plain(name, ino, Queue::Names, work, reply);
+        self.plain(name, ino, RequestPool::Names, work, reply);
     }
 
     /// Like `change`, for what may take as long as the content is.
@@ -322,7 +306,7 @@ impl Desk {
         reply: ReplyEmpty,
         work: impl Fn(&Vfs) -> Result<()> + Send + 'static,
     ) {
-        self.plain(name, ino, Queue::Reads, work, reply);
+        self.plain(name, ino, RequestPool::Reads, work, reply);
     }
 
     pub(super) fn make(
@@ -330,12 +314,12 @@ impl Desk {
         name: &'static str,
         parent: Ino,
         new: &OsStr,
-        node: Node,
-        maker: Maker,
+        node: NewNode,
+        maker: Credentials,
         reply: ReplyEntry,
     ) {
         let new = new.as_bytes().to_vec();
-        let request = Make {
+        let request = EntryRequest {
             name,
             parent,
             work: move |vfs: &Vfs| vfs.make(parent, &new, &node, &maker),

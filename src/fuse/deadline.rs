@@ -5,22 +5,18 @@
 //! ordered map per request; the watcher sleeps until the oldest one is due, and for good when there is none.
 //! A job that is late goes on: ending it is the store's business.
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::Condvar;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
 use std::thread;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::error::Kind;
 use crate::stats::Stats;
 
 /// A reply that can say no.
-pub(super) trait Refuse: Send + 'static {
+pub(super) trait ReplyError: Send + 'static {
     /// Answers with an errno.
     fn refuse(self, errno: i32);
 }
@@ -28,10 +24,10 @@ pub(super) trait Refuse: Send + 'static {
 /// The replies that are still owed, and when they are due.
 pub(super) struct Deadlines {
     limit: Duration,
-    owed: Arc<Owed>,
+    owed: Arc<PendingReplies>,
 }
 
-struct Owed {
+struct PendingReplies {
     replies: Mutex<Replies>,
     wake: Condvar,
     stats: Arc<Stats>,
@@ -54,23 +50,23 @@ trait Expire: Send + Sync {
     fn describe(&self) -> String;
 }
 
-struct Slot<R> {
+struct PendingReply<R> {
     name: &'static str,
     inode: u64,
     reply: Mutex<Option<R>>,
 }
 
 /// The right to answer one request, unless time runs out first. Dropped unused, it refuses with EIO.
-pub(super) struct Ticket<R: Refuse> {
-    slot: Arc<Slot<R>>,
+pub(super) struct ReplyGuard<R: ReplyError> {
+    slot: Arc<PendingReply<R>>,
     number: u64,
-    owed: Arc<Owed>,
+    owed: Arc<PendingReplies>,
 }
 
 impl Deadlines {
     /// Starts the watcher; every reply is due `limit` after it was handed in.
     pub(super) fn new(limit: Duration, stats: Arc<Stats>) -> io::Result<Deadlines> {
-        let owed = Arc::new(Owed {
+        let owed = Arc::new(PendingReplies {
             replies: Mutex::default(),
             wake: Condvar::new(),
             stats,
@@ -83,13 +79,13 @@ impl Deadlines {
     }
 
     /// Takes a reply into a slot that is never due: for work that has limits of its own, step by step.
-    pub(super) fn begin_unlimited<R: Refuse>(
+    pub(super) fn begin_unlimited<R: ReplyError>(
         &self,
         name: &'static str,
         inode: u64,
         reply: R,
-    ) -> Ticket<R> {
-        let slot = Arc::new(Slot {
+    ) -> ReplyGuard<R> {
+        let slot = Arc::new(PendingReply {
             name,
             inode,
             reply: Mutex::new(Some(reply)),
@@ -99,12 +95,17 @@ impl Deadlines {
         replies.next += 1;
         drop(replies);
         let owed = self.owed.clone();
-        Ticket { slot, number, owed }
+        ReplyGuard { slot, number, owed }
     }
 
     /// Takes a reply into a slot; `name` and `inode` are for the log.
-    pub(super) fn begin<R: Refuse>(&self, name: &'static str, inode: u64, reply: R) -> Ticket<R> {
-        let slot = Arc::new(Slot {
+    pub(super) fn begin<R: ReplyError>(
+        &self,
+        name: &'static str,
+        inode: u64,
+        reply: R,
+    ) -> ReplyGuard<R> {
+        let slot = Arc::new(PendingReply {
             name,
             inode,
             reply: Mutex::new(Some(reply)),
@@ -119,7 +120,7 @@ impl Deadlines {
             self.owed.wake.notify_one();
         }
         drop(replies);
-        Ticket {
+        ReplyGuard {
             slot,
             number,
             owed: self.owed.clone(),
@@ -134,9 +135,9 @@ impl Drop for Deadlines {
     }
 }
 
-impl Owed {
+impl PendingReplies {
     fn lock(&self) -> MutexGuard<'_, Replies> {
-        self.replies.lock().unwrap_or_else(PoisonError::into_inner)
+        self.replies.lock()
     }
 
     fn watch(&self, limit: Duration) {
@@ -170,25 +171,18 @@ impl Owed {
             }
             if replies.due.is_empty() && quiet {
                 replies.asleep = true;
-                replies = self
-                    .wake
-                    .wait(replies)
-                    .unwrap_or_else(PoisonError::into_inner);
+                self.wake.wait(&mut replies);
                 replies.asleep = false;
                 quiet = false;
                 continue;
             }
             quiet = replies.due.is_empty();
-            replies = self
-                .wake
-                .wait_timeout(replies, wait)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            self.wake.wait_for(&mut replies, wait);
         }
     }
 }
 
-impl<R: Refuse> Expire for Slot<R> {
+impl<R: ReplyError> Expire for PendingReply<R> {
     fn expire(&self) -> bool {
         let reply = self.take();
         let owed = reply.is_some();
@@ -203,23 +197,20 @@ impl<R: Refuse> Expire for Slot<R> {
     }
 }
 
-impl<R> Slot<R> {
+impl<R> PendingReply<R> {
     fn take(&self) -> Option<R> {
-        self.reply
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
+        self.reply.lock().take()
     }
 }
 
-impl<R: Refuse> Ticket<R> {
+impl<R: ReplyError> ReplyGuard<R> {
     /// Returns the reply, or nothing if time has run out.
     pub(super) fn take(&self) -> Option<R> {
         self.slot.take()
     }
 }
 
-impl<R: Refuse> Drop for Ticket<R> {
+impl<R: ReplyError> Drop for ReplyGuard<R> {
     fn drop(&mut self) {
         self.owed.lock().due.remove(&self.number);
         self.slot.expire();
@@ -234,7 +225,7 @@ mod tests {
 
     struct Heard(mpsc::Sender<i32>);
 
-    impl Refuse for Heard {
+    impl ReplyError for Heard {
         fn refuse(self, errno: i32) {
             self.0.send(errno).unwrap();
         }

@@ -2,42 +2,32 @@
 //!
 //! An event loop answers at once what is in memory and never waits; every other request takes its reply to
 //! a bounded pool, one for names and one for contents, and is refused with EIO when its time is up. One
-//! function, `Desk::op`, catches panics, maps errors to errno, counts and logs them. fuser's types stay in
+//! function, `FuseAdapter::op`, catches panics, maps errors to errno, counts and logs them. fuser's types stay in
 //! this folder; mounting and unmounting are our own (`mount`), fuser's lose unmounts.
 
-mod attr;
+mod adapter;
 mod changes;
+mod convert;
 mod deadline;
-mod filesystem;
-mod fusermount;
 pub mod mount;
-pub mod mountinfo;
-pub mod mountpoint;
 mod request;
 pub mod serve;
 pub mod session;
 
 use std::io;
-use std::panic::AssertUnwindSafe;
-use std::panic::catch_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use fuser::ReplyWrite;
 
-use deadline::Deadlines;
-use deadline::Refuse;
-use request::Queue;
-use request::Request;
+use deadline::{Deadlines, ReplyError};
+use request::{Request, RequestPool};
 
-use crate::error::Error;
-use crate::error::Kind;
-use crate::error::Result;
-use crate::pool::Pool;
+use crate::error::{Error, Kind, Result};
 use crate::stats::Stats;
-use crate::vfs::Fh;
-use crate::vfs::Ino;
-use crate::vfs::Vfs;
+use crate::sync::pool::Pool;
+use crate::vfs::{Fh, Ino, Vfs};
 
 /// Threads that wait for names and attributes, and for contents.
 const NAME_THREADS: usize = 16;
@@ -48,25 +38,29 @@ const READ_THREADS: usize = 64;
 const MOST_WAITING: usize = 16 << 10;
 
 /// Where the kernel's requests are handed in.
-pub(crate) struct Desk {
-    office: Arc<Office>,
+pub(crate) struct FuseAdapter {
+    office: Arc<RequestContext>,
     names: Pool,
     reads: Pool,
     deadlines: Deadlines,
 }
 
 /// What a job needs after the event loop has let go of it.
-struct Office {
+struct RequestContext {
     vfs: Arc<Vfs>,
     stats: Arc<Stats>,
 }
 
-impl Desk {
+impl FuseAdapter {
     /// Builds the desk of one mount; a request that waits longer than `timeout` is refused with EIO.
-    pub(crate) fn new(vfs: Arc<Vfs>, stats: Arc<Stats>, timeout: Duration) -> io::Result<Desk> {
-        Ok(Desk {
+    pub(crate) fn new(
+        vfs: Arc<Vfs>,
+        stats: Arc<Stats>,
+        timeout: Duration,
+    ) -> io::Result<FuseAdapter> {
+        Ok(FuseAdapter {
             deadlines: Deadlines::new(timeout, stats.clone())?,
-            office: Arc::new(Office { vfs, stats }),
+            office: Arc::new(RequestContext { vfs, stats }),
             names: Pool::new("zarrfs-names", NAME_THREADS, MOST_WAITING),
             reads: Pool::new("zarrfs-reads", READ_THREADS, MOST_WAITING),
         })
@@ -129,8 +123,8 @@ impl Desk {
             }
         };
         let queue = match queue {
-            Queue::Names => &self.names,
-            Queue::Reads => &self.reads,
+            RequestPool::Names => &self.names,
+            RequestPool::Reads => &self.reads,
         };
         if !queue.submit(job) {
             log::error!("{name}: more than {MOST_WAITING} requests wait for the store; refused");
@@ -138,7 +132,7 @@ impl Desk {
     }
 }
 
-impl Office {
+impl RequestContext {
     fn conclude<R: Request>(&self, request: R, result: Result<R::Found>, reply: R::Reply) {
         let name = request.name();
         match result {

@@ -7,37 +7,21 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::time::SystemTime;
 
-use fuser::Errno;
-use fuser::FileHandle;
-use fuser::FopenFlags;
-use fuser::Generation;
-use fuser::INodeNo;
-use fuser::ReplyAttr;
-use fuser::ReplyCreate;
-use fuser::ReplyData;
-use fuser::ReplyDirectory;
-use fuser::ReplyEmpty;
-use fuser::ReplyEntry;
-use fuser::ReplyOpen;
-use fuser::ReplyStatfs;
-use fuser::ReplyWrite;
-use fuser::ReplyXattr;
+use fuser::{
+    Errno, FileHandle, FopenFlags, Generation, INodeNo, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+};
 
-use super::attr;
-use super::deadline::Refuse;
+use super::convert;
+use super::deadline::ReplyError;
 use crate::error::Result;
 use crate::store::EntryKind;
-use crate::vfs::Entry;
-use crate::vfs::Fh;
-use crate::vfs::Ino;
-use crate::vfs::Opened;
-use crate::vfs::Vfs;
-use crate::view::Attr;
-use crate::view::Bytes;
+use crate::vfs::{Entry, Fh, Ino, OpenReply, Vfs};
+use crate::view::{Attr, ReadBytes};
 
 /// Which pool a request waits in.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Queue {
+pub(super) enum RequestPool {
     /// Names and attributes.
     Names,
     /// Contents.
@@ -47,15 +31,15 @@ pub(super) enum Queue {
 /// A request that may have to wait.
 pub(super) trait Request: Send + 'static {
     /// The reply that it owes.
-    type Reply: Refuse;
+    type Reply: ReplyError;
     /// What it found.
     type Found;
 
     /// What the log calls it.
     fn name(&self) -> &'static str;
     /// Where it waits.
-    fn queue(&self) -> Queue {
-        Queue::Names
+    fn queue(&self) -> RequestPool {
+        RequestPool::Names
     }
     /// Whether it is refused when it takes too long. What keeps a file may take as long as the file is; each of its
     /// requests to the store has a limit.
@@ -110,7 +94,7 @@ impl Request for Lookup {
         let Entry { ino, attr } = found.unwrap_or_else(|| nothing(vfs));
         reply.entry(
             &attr.fresh,
-            &attr::file_attr(ino, &attr, vfs.config()),
+            &convert::file_attr(ino, &attr, vfs.config()),
             Generation(0),
         );
     }
@@ -162,7 +146,7 @@ impl Request for GetAttr {
     fn answer(self, found: Attr, reply: ReplyAttr, vfs: &Vfs) {
         reply.attr(
             &found.fresh,
-            &attr::file_attr(self.ino, &found, vfs.config()),
+            &convert::file_attr(self.ino, &found, vfs.config()),
         );
     }
 }
@@ -192,15 +176,15 @@ impl Request for ReadLink {
     }
 }
 
-pub(super) struct Open {
+pub(super) struct OpenRequest {
     pub(super) ino: Ino,
     /// For writing, too; the content is thrown away if this is true.
     pub(super) writes: Option<bool>,
 }
 
-impl Request for Open {
+impl Request for OpenRequest {
     type Reply = ReplyOpen;
-    type Found = Opened;
+    type Found = OpenReply;
 
     fn name(&self) -> &'static str {
         "open"
@@ -210,18 +194,18 @@ impl Request for Open {
         self.ino.0
     }
 
-    fn later(&self, vfs: &Vfs) -> Result<Opened> {
+    fn later(&self, vfs: &Vfs) -> Result<OpenReply> {
         match self.writes {
             Some(truncate) => vfs.open_for_writing(self.ino, truncate),
             None => vfs.open(self.ino),
         }
     }
 
-    fn answer(self, found: Opened, reply: ReplyOpen, _vfs: &Vfs) {
-        reply.opened(FileHandle(found.fh.0), attr::open_flags(&found));
+    fn answer(self, found: OpenReply, reply: ReplyOpen, _vfs: &Vfs) {
+        reply.opened(FileHandle(found.fh.0), convert::open_flags(&found));
     }
 
-    fn discard(self, found: Opened, vfs: &Vfs) {
+    fn discard(self, found: OpenReply, vfs: &Vfs) {
         vfs.release(found.fh);
     }
 }
@@ -235,29 +219,29 @@ pub(super) struct Read {
 
 impl Request for Read {
     type Reply = ReplyData;
-    type Found = Bytes;
+    type Found = ReadBytes;
 
     fn name(&self) -> &'static str {
         "read"
     }
 
-    fn queue(&self) -> Queue {
-        Queue::Reads
+    fn queue(&self) -> RequestPool {
+        RequestPool::Reads
     }
 
     fn inode(&self) -> u64 {
         self.ino.0
     }
 
-    fn now(&self, vfs: &Vfs) -> Option<Result<Bytes>> {
+    fn now(&self, vfs: &Vfs) -> Option<Result<ReadBytes>> {
         vfs.read_now(self.fh, self.offset, self.len)
     }
 
-    fn later(&self, vfs: &Vfs) -> Result<Bytes> {
+    fn later(&self, vfs: &Vfs) -> Result<ReadBytes> {
         vfs.read(self.fh, self.offset, self.len)
     }
 
-    fn answer(self, found: Bytes, reply: ReplyData, _vfs: &Vfs) {
+    fn answer(self, found: ReadBytes, reply: ReplyData, _vfs: &Vfs) {
         reply.data(&found);
     }
 }
@@ -293,7 +277,7 @@ impl Request for OpenDir {
 
 /// Names of one directory, packed: the reply itself must stay in its slot while the listing goes on.
 #[derive(Default)]
-pub(super) struct Names {
+pub(super) struct DirBuffer {
     entries: Vec<(Ino, u64, EntryKind, usize)>,
     bytes: Vec<u8>,
     /// Of the reply that they will make.
@@ -304,7 +288,7 @@ pub(super) struct Names {
 const DIRECTORY_REPLY: usize = 32 << 10;
 const DIRECTORY_ENTRY: usize = 24;
 
-impl Names {
+impl DirBuffer {
     /// Takes one name, or returns false if there is no room for it.
     fn push(&mut self, ino: Ino, cursor: u64, kind: EntryKind, name: &[u8]) -> bool {
         let length = (DIRECTORY_ENTRY + name.len()).next_multiple_of(8);
@@ -322,7 +306,7 @@ impl Names {
         for &(ino, cursor, kind, end) in &self.entries {
             let name = std::ffi::OsStr::from_bytes(self.bytes.get(start..end).unwrap_or_default());
             // Full: the kernel asks for the rest by the cursor of the last name that went in.
-            if reply.add(INodeNo(ino.0), cursor, attr::file_type(kind), name) {
+            if reply.add(INodeNo(ino.0), cursor, convert::file_type(kind), name) {
                 break;
             }
             start = end;
@@ -346,7 +330,7 @@ pub(super) struct ReadDir {
 
 impl Request for ReadDir {
     type Reply = ReplyDirectory;
-    type Found = Names;
+    type Found = DirBuffer;
 
     fn name(&self) -> &'static str {
         "readdir"
@@ -356,8 +340,8 @@ impl Request for ReadDir {
         self.ino.0
     }
 
-    fn later(&self, vfs: &Vfs) -> Result<Names> {
-        let mut names = Names::default();
+    fn later(&self, vfs: &Vfs) -> Result<DirBuffer> {
+        let mut names = DirBuffer::default();
         if self.cursor == 0 {
             names.push(self.ino, AFTER_DOTS, EntryKind::Directory, b".");
             names.push(UNKNOWN, AFTER_DOTS, EntryKind::Directory, b"..");
@@ -372,14 +356,14 @@ impl Request for ReadDir {
         Ok(names)
     }
 
-    fn answer(self, found: Names, reply: ReplyDirectory, _vfs: &Vfs) {
+    fn answer(self, found: DirBuffer, reply: ReplyDirectory, _vfs: &Vfs) {
         found.send(reply);
     }
 }
 
 macro_rules! refuse {
     ($($reply:ty),+) => {
-        $(impl Refuse for $reply {
+        $(impl ReplyError for $reply {
             fn refuse(self, errno: i32) {
                 self.error(Errno::from_i32(errno));
             }

@@ -4,25 +4,17 @@
 //! still use them; a second signal ends the process at once. The network is never waited for.
 
 use std::io;
-use std::sync::Arc;
-use std::sync::mpsc;
-use std::sync::mpsc::Receiver;
-use std::sync::mpsc::RecvTimeoutError;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use signal_hook::consts::SIGHUP;
-use signal_hook::consts::SIGINT;
-use signal_hook::consts::SIGTERM;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::mount::Connection;
-use super::session::Session;
-use super::session::Settings;
-use crate::error::Error;
-use crate::error::Result;
+use super::session::{MountSession, SessionSettings};
+use crate::error::{Error, Result};
 use crate::stats::Stats;
 use crate::vfs::Vfs;
 
@@ -38,15 +30,15 @@ enum Event {
 }
 
 /// The mounts of this process.
-pub struct Server {
-    sessions: Vec<Session>,
+pub struct MountServer {
+    sessions: Vec<MountSession>,
     sender: Sender<Event>,
     events: Receiver<Event>,
 }
 
-impl Server {
+impl MountServer {
     /// Starts to listen for SIGINT, SIGTERM and SIGHUP; from here on they end no process by themselves.
-    pub fn new() -> Result<Server> {
+    pub fn new() -> Result<MountServer> {
         let (sender, events) = mpsc::channel();
         let signals = sender.clone();
         let listen = || -> io::Result<()> {
@@ -61,7 +53,7 @@ impl Server {
             Ok(())
         };
         listen().map_err(|error| Error::os("listening for signals", error))?;
-        Ok(Server {
+        Ok(MountServer {
             sessions: Vec::new(),
             sender,
             events,
@@ -74,14 +66,14 @@ impl Server {
         connection: Connection,
         vfs: Arc<Vfs>,
         stats: &Arc<Stats>,
-        settings: Settings,
+        settings: SessionSettings,
     ) -> Result<()> {
         let sender = self.sender.clone();
         let ended = move || {
             // The receiver is gone only when the process is about to be.
             let _ = sender.send(Event::Ended);
         };
-        self.sessions.push(Session::start(
+        self.sessions.push(MountSession::start(
             connection,
             vfs,
             stats.clone(),

@@ -3,38 +3,27 @@
 //! The kernel is told of new content from a thread of its own, never from a handler: it may wait for a page
 //! that a read in flight holds. A session ends when its mount is gone, whoever unmounted it.
 
+use parking_lot::Mutex;
 use std::fs;
 use std::fs::OpenOptions;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::sync::mpsc;
-use std::sync::mpsc::Receiver;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Receiver, Sender};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use fuser::Config;
-use fuser::INodeNo;
-use fuser::Notifier;
-use fuser::SessionACL;
+use fuser::{Config, INodeNo, Notifier, SessionACL};
 use rustix::process;
 
-use super::Desk;
-use super::mount;
-use super::mount::Connection;
-use super::mount::Place;
-use super::mountinfo::Device;
-use crate::error::Error;
-use crate::error::Result;
+use super::mount::mountinfo::Device;
+use super::mount::{Connection, MountedDir};
+use super::{FuseAdapter, mount};
+use crate::error::{Error, Result};
 use crate::stats::Stats;
-use crate::vfs::Ino;
-use crate::vfs::News;
-use crate::vfs::Vfs;
+use crate::vfs::{Ino, Invalidation, Vfs};
 
 /// How a mount is served.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct SessionSettings {
     /// How long a request may wait before it is refused.
     pub timeout: Duration,
     /// How many bytes the kernel reads ahead; only root can set it.
@@ -43,23 +32,23 @@ pub struct Settings {
 
 /// A mount that is being served.
 #[derive(Debug)]
-pub struct Session {
-    place: Option<Arc<Place>>,
+pub struct MountSession {
+    place: Option<Arc<MountedDir>>,
 }
 
-impl Session {
+impl MountSession {
     /// Answers the kernel's greeting and starts the event loops; `ended` is called when the mount is gone.
     pub fn start(
         connection: Connection,
         vfs: Arc<Vfs>,
         stats: Arc<Stats>,
-        settings: Settings,
+        settings: SessionSettings,
         ended: impl FnOnce() + Send + 'static,
-    ) -> Result<Session> {
+    ) -> Result<MountSession> {
         let Connection { device, place } = connection;
         let place = place.map(Arc::new);
         let failed = |error: std::io::Error| Error::os("starting the session", error);
-        let desk = Desk::new(vfs.clone(), stats, settings.timeout).map_err(failed)?;
+        let desk = FuseAdapter::new(vfs.clone(), stats, settings.timeout).map_err(failed)?;
         let session =
             fuser::Session::from_fd(desk, device, SessionACL::All, config()).map_err(failed)?;
         if let Some(place) = &place {
@@ -83,12 +72,12 @@ impl Session {
             .name("zarrfs-session".to_string())
             .spawn(serve)
             .map_err(failed)?;
-        Ok(Session { place })
+        Ok(MountSession { place })
     }
 
     /// Detaches the mount; the loops end once no program uses it any more.
     pub fn unmount(&self) -> Result<()> {
-        self.place.as_deref().map_or(Ok(()), Place::unmount)
+        self.place.as_deref().map_or(Ok(()), MountedDir::unmount)
     }
 }
 
@@ -119,13 +108,13 @@ fn raise_readahead(device: Device, bytes: u64) {
 }
 
 /// Starts the thread that tells the kernel; it ends when the sender is taken out.
-fn announce_changes(vfs: &Vfs, notifier: Notifier) -> std::io::Result<Changes> {
+fn announce_changes(vfs: &Vfs, notifier: Notifier) -> std::io::Result<InvalidationQueue> {
     let (sender, received) = mpsc::channel();
-    let changes = Changes(Arc::new(Mutex::new(Some(sender))));
+    let changes = InvalidationQueue(Arc::new(Mutex::new(Some(sender))));
     let (noted, at_once) = (changes.clone(), notifier.clone());
     vfs.on_change(Box::new(move |ino, news| match news {
-        News::Content => noted.note(ino),
-        News::Length => forget_length(&at_once, ino),
+        Invalidation::Content => noted.note(ino),
+        Invalidation::Length => forget_length(&at_once, ino),
     }));
     let announce = move || announce(&received, &notifier);
     thread::Builder::new()
@@ -136,18 +125,18 @@ fn announce_changes(vfs: &Vfs, notifier: Notifier) -> std::io::Result<Changes> {
 
 /// Where changed inodes are noted while the session lasts; the vfs may outlive it.
 #[derive(Clone)]
-struct Changes(Arc<Mutex<Option<Sender<Ino>>>>);
+struct InvalidationQueue(Arc<Mutex<Option<Sender<Ino>>>>);
 
-impl Changes {
+impl InvalidationQueue {
     fn note(&self, ino: Ino) {
-        if let Some(sender) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(sender) = &*self.0.lock() {
             // The receiver is gone only when its thread failed to start.
             let _ = sender.send(ino);
         }
     }
 
     fn end(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.0.lock().take();
     }
 }
 

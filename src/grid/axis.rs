@@ -6,10 +6,8 @@
 use std::slice;
 use std::sync::Arc;
 
-use crate::error::Error;
-use crate::error::Result;
-use crate::model::EdgeRun;
-use crate::model::Edges;
+use crate::error::{Error, Result};
+use crate::model::{EdgeRun, Edges};
 
 /// The chunks of a rectilinear grid along one dimension.
 #[derive(Clone, Debug)]

@@ -6,8 +6,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::Coordinates;
-use super::Region;
+use super::{Coordinates, Region};
 
 /// Cuts a range of elements of a C-order sequence of the given shape into boxes: at most 2 * rank - 1,
 /// in order. The range must lie inside.

@@ -8,8 +8,7 @@ use std::borrow::Cow;
 
 use smallvec::SmallVec;
 
-use crate::error::Error;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::Array;
 
 mod axis;
@@ -18,8 +17,7 @@ mod runs;
 
 pub use axis::Axis;
 pub use boxes::boxes;
-pub use runs::Layout;
-pub use runs::Runs;
+pub use runs::{Layout, Runs};
 
 /// A place or lengths, one number a dimension; few dimensions need no memory of their own, since every read
 /// of a file computes several of them.

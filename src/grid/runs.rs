@@ -6,9 +6,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::Coordinates;
-use super::Region;
-use super::step;
+use super::{Coordinates, Region, step};
 
 /// A C-order buffer of a box of elements.
 #[derive(Clone, Copy)]

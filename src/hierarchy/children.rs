@@ -6,26 +6,20 @@
 
 use std::sync::Arc;
 
-use crate::dialect::entry::Entry;
-use crate::error::Error;
-use crate::error::Kind;
-use crate::error::Result;
-use crate::hierarchy::Found;
-use crate::hierarchy::Hierarchy;
+use crate::dialect::draft::entry::EntryPoint;
+use crate::error::{Error, Kind, Result};
 use crate::hierarchy::ground::Rule;
+use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::model::Node;
-use crate::store::EntryKind;
-use crate::store::Key;
-use crate::store::Listing;
-use crate::store::Name;
-use crate::store::listing::Names;
+use crate::store::listing::NameList;
+use crate::store::{EntryKind, Key, Listing, Name};
 
 impl Hierarchy {
     /// Lists the children of a group, as directories, in the order of the store.
     ///
     /// Fails with `NotADirectory` for an array, `Unsupported` if the store cannot list and there are no
     /// consolidated metadata, the fault of its documents for a broken node.
-    pub fn children(self: &Arc<Self>, found: &Arc<Found>) -> Result<Box<dyn Listing>> {
+    pub fn children(self: &Arc<Self>, found: &Arc<NodeEntry>) -> Result<Box<dyn Listing>> {
         if let Node::Array(_) = found.node()? {
             let why = "an array has no children";
             return Err(Error::new(Kind::NotADirectory, &found.path, why));
@@ -43,7 +37,7 @@ impl Hierarchy {
             Ok(stored) => stored,
             // A group that a document describes needs no key below it.
             Err(error) if error.kind() == Kind::NotFound && found.version != 0 => {
-                Box::new(Names::new([]))
+                Box::new(NameList::new([]))
             }
             Err(error) => return Err(error),
         };
@@ -57,12 +51,12 @@ impl Hierarchy {
 
     /// Lists the children of a group as far as anybody knows them: as `children` does, or, where the store cannot
     /// list and there are no consolidated metadata, those that were asked for by name and are remembered.
-    pub fn known_children(self: &Arc<Self>, found: &Arc<Found>) -> Result<Box<dyn Listing>> {
+    pub fn known_children(self: &Arc<Self>, found: &Arc<NodeEntry>) -> Result<Box<dyn Listing>> {
         match self.children(found) {
             Err(error) if error.kind() == Kind::Unsupported && !found.ground.store.lists() => {
                 let names = self.remembered_below(&found.path);
                 let names = names.into_iter().map(|name| (name, EntryKind::Directory));
-                Ok(Box::new(Names::new(names)))
+                Ok(Box::new(NameList::new(names)))
             }
             answer => answer,
         }
@@ -85,7 +79,7 @@ struct Children {
     stored: Box<dyn Listing>,
     folder: Key,
     hierarchy: Arc<Hierarchy>,
-    found: Arc<Found>,
+    found: Arc<NodeEntry>,
 }
 
 impl Children {
@@ -106,7 +100,7 @@ impl Children {
     }
 
     /// The same where documents and folders stand beside each other.
-    fn drafted(&self, entry: &Entry, name: &Name) -> Result<Option<Vec<u8>>> {
+    fn drafted(&self, entry: &EntryPoint, name: &Name) -> Result<Option<Vec<u8>>> {
         let child = match name.kind {
             EntryKind::Directory => Some(name.name.as_slice()),
             EntryKind::File | EntryKind::Link => entry.child(&name.name),

@@ -5,33 +5,19 @@
 //! store below; what is consolidated stays as it was read until the group is read anew.
 
 use std::collections::BTreeMap;
-use std::hash::DefaultHasher;
-use std::hash::Hash;
-use std::hash::Hasher;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use crate::dialect::consolidated::Documents;
-use crate::error::Error;
-use crate::error::Result;
-use crate::store::Body;
-use crate::store::ByteRange;
-use crate::store::Condition;
-use crate::store::EntryKind;
-use crate::store::Key;
-use crate::store::Listing;
-use crate::store::Meta;
-use crate::store::Object;
-use crate::store::Reader;
-use crate::store::Stamp;
-use crate::store::Store;
-use crate::store::Tree;
-use crate::store::Version;
-use crate::store::Walk;
-use crate::store::listing::Names;
+use crate::dialect::consolidated::DocumentMap;
+use crate::error::{Error, Result};
+use crate::store::listing::NameList;
+use crate::store::{
+    ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Object, PutBody,
+    Reader, Store, Tree, Version,
+};
 
 /// A store over a store.
 pub(super) struct Consolidated {
@@ -45,7 +31,7 @@ impl Consolidated {
     pub(super) fn new(
         inner: Arc<dyn Store>,
         top: &Key,
-        documents: Documents,
+        documents: DocumentMap,
         modified: SystemTime,
     ) -> Consolidated {
         let within = |key: Key| match top.is_root() {
@@ -170,10 +156,10 @@ impl Store for Consolidated {
         if names.is_empty() {
             return Err(Error::not_found(prefix));
         }
-        Ok(Box::new(Names::new(names)))
+        Ok(Box::new(NameList::new(names)))
     }
 
-    fn walk(&self, _prefix: &Key, _from: &Key) -> Result<Option<Box<dyn Walk>>> {
+    fn walk(&self, _prefix: &Key, _from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
         Ok(None)
     }
 
@@ -206,11 +192,11 @@ impl Store for Consolidated {
         self.inner.epoch()
     }
 
-    fn stamp(&self, key: &Key) -> Result<Option<Stamp>> {
+    fn stamp(&self, key: &Key) -> Result<Option<ETag>> {
         self.inner.stamp(key)
     }
 
-    fn put(&self, key: &Key, body: Body<'_>, condition: &Condition) -> Result<Stamp> {
+    fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
         self.inner.put(key, body, condition)
     }
 
@@ -239,7 +225,7 @@ impl Store for Consolidated {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::memory::Memory;
+    use crate::store::backend::memory::MemoryStore;
 
     #[test]
     fn each_name_is_listed_once() {
@@ -253,7 +239,7 @@ mod tests {
         ];
         let documents = keys.map(|key| (Key::new(key).unwrap(), b"{}".to_vec()));
         let store = Consolidated::new(
-            Arc::new(Memory::default()),
+            Arc::new(MemoryStore::default()),
             &Key::new("top").unwrap(),
             documents.into(),
             SystemTime::UNIX_EPOCH,

@@ -4,13 +4,10 @@
 //! has the URI of the specification in it. Names alone decide nothing, and the search is short.
 
 use crate::dialect::Document;
-use crate::dialect::entry_point;
-use crate::error::Kind;
-use crate::error::Result;
+use crate::dialect::draft::entry_point;
+use crate::error::{Kind, Result};
 use crate::hierarchy::MAX_DOCUMENT;
-use crate::store::EntryKind;
-use crate::store::Key;
-use crate::store::Store;
+use crate::store::{EntryKind, Key, Store};
 
 /// How many names are looked at, and how many documents are read, before `meta` is an ordinary folder.
 const MOST_NAMES: usize = 1024;

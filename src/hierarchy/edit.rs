@@ -5,65 +5,51 @@
 
 use std::sync::Arc;
 
-use serde_json::Map;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use crate::dialect::Choice;
-use crate::dialect::Dialect;
-use crate::dialect::Document;
-use crate::dialect::Documents;
-use crate::dialect::Edit;
-use crate::dialect::entry::Entry;
-use crate::dialect::entry::Shape;
-use crate::dialect::n5;
+use crate::dialect::draft::entry::{DocumentRole, EntryPoint};
 use crate::dialect::typestr::Typed;
-use crate::dialect::v2;
-use crate::dialect::v3;
-use crate::error::Error;
-use crate::error::Kind;
-use crate::error::Result;
-use crate::hierarchy::Found;
-use crate::hierarchy::Hierarchy;
-use crate::hierarchy::MAX_DOCUMENT;
+use crate::dialect::{Choice, Dialect, Document, DocumentMap, Edit, n5, v2, v3};
+use crate::error::{Error, Kind, Result};
 use crate::hierarchy::ground::Rule;
 use crate::hierarchy::publish::Changed;
-use crate::model::Array;
-use crate::model::Group;
-use crate::model::Node;
-use crate::store::EntryKind;
-use crate::store::Key;
+use crate::hierarchy::{Hierarchy, MAX_DOCUMENT, NodeEntry};
+use crate::model::{Array, Group, Node};
+use crate::store::{EntryKind, Key};
 
 /// How many nodes in a group are looked at to learn in what form a new one is to be.
 const MOST_CHILDREN: usize = 16;
 
 /// In what form the documents of a node are.
 #[derive(Clone)]
-pub(super) enum Way {
+pub(super) enum DocumentFormat {
     Plain(&'static Dialect),
-    Draft(Arc<Entry>),
+    Draft(Arc<EntryPoint>),
 }
 
-impl Way {
+impl DocumentFormat {
     fn name(&self) -> &'static str {
         match self {
-            Way::Plain(dialect) => dialect.name,
-            Way::Draft(entry) => entry.name(),
+            DocumentFormat::Plain(dialect) => dialect.name,
+            DocumentFormat::Draft(entry) => entry.name(),
         }
     }
 
     /// Returns the documents of a new node.
-    fn documents(&self, path: &Key, node: &Node) -> Result<Documents> {
+    fn documents(&self, path: &Key, node: &Node) -> Result<DocumentMap> {
         match (self, node) {
-            (Way::Plain(dialect), Node::Group(group)) => (dialect.group)(path, &group.attributes),
-            (Way::Plain(dialect), Node::Array(array)) => (dialect.array)(path, array),
-            (Way::Draft(entry), node) => Ok(vec![entry.new_document(path, node)?]),
+            (DocumentFormat::Plain(dialect), Node::Group(group)) => {
+                (dialect.group)(path, &group.attributes)
+            }
+            (DocumentFormat::Plain(dialect), Node::Array(array)) => (dialect.array)(path, array),
+            (DocumentFormat::Draft(entry), node) => Ok(vec![entry.new_document(path, node)?]),
         }
     }
 }
 
 /// The documents that describe a node.
 pub(super) struct Described {
-    way: Way,
+    way: DocumentFormat,
     pub(super) documents: Vec<Document>,
 }
 
@@ -72,14 +58,14 @@ impl Hierarchy {
     ///
     /// Fails with `Invalid` if the dialect could not read that as it is meant, or the chunks that are stored
     /// would mean something else; `Unsupported` for what the dialect has no place for.
-    pub fn edit(self: &Arc<Self>, found: &Found, edit: &Edit) -> Result<()> {
+    pub fn edit(self: &Arc<Self>, found: &NodeEntry, edit: &Edit) -> Result<()> {
         let Some(described) = self.described(found)? else {
             let attributes = edit.attributes.clone().unwrap_or_default();
             return self.write_group(&found.path, attributes, Vec::new());
         };
         let edited = match &described.way {
-            Way::Plain(dialect) => (dialect.edit)(&described.documents, edit)?,
-            Way::Draft(entry) => match described.documents.first() {
+            DocumentFormat::Plain(dialect) => (dialect.edit)(&described.documents, edit)?,
+            DocumentFormat::Draft(entry) => match described.documents.first() {
                 Some(document) => entry.edit(document, edit)?,
                 None => Vec::new(),
             },
@@ -111,7 +97,7 @@ impl Hierarchy {
     /// Makes an array out of a group that holds nothing, in the dialect of its place.
     ///
     /// Fails with `Unsupported` if that dialect cannot express it, and says what.
-    pub fn make_array(self: &Arc<Self>, group: &Arc<Found>, array: &Array) -> Result<()> {
+    pub fn make_array(self: &Arc<Self>, group: &Arc<NodeEntry>, array: &Array) -> Result<()> {
         let path = &group.path;
         let way = self.way_of(group)?;
         let wanted = wanted(array, &way);
@@ -136,7 +122,7 @@ impl Hierarchy {
     }
 
     /// Returns the node that a path would be a child of.
-    fn parent_of(&self, path: &Key) -> Result<Arc<Found>> {
+    fn parent_of(&self, path: &Key) -> Result<Arc<NodeEntry>> {
         let above = path.parent();
         let above = above.ok_or_else(|| Error::new(Kind::Exists, path, "is the root"))?;
         let parent = self.node(&above)?.ok_or_else(|| Error::not_found(&above))?;
@@ -147,7 +133,7 @@ impl Hierarchy {
     }
 
     /// Returns the groups from a path upwards that no document describes, if there is one above that has.
-    fn implied_above(&self, from: &Arc<Found>) -> Result<Vec<Key>> {
+    fn implied_above(&self, from: &Arc<NodeEntry>) -> Result<Vec<Key>> {
         if !matches!(from.ground.rule, Rule::Plain(_)) {
             return Ok(Vec::new());
         }
@@ -178,7 +164,7 @@ impl Hierarchy {
             None => self.parent_of(path)?,
         };
         let way = self.way_of(&nearest)?;
-        let mut documents = Documents::new();
+        let mut documents = DocumentMap::new();
         for path in above {
             documents.extend(way.documents(&path, &Node::Group(Group::default()))?);
         }
@@ -194,7 +180,7 @@ impl Hierarchy {
     }
 
     /// Returns the documents of a node as the store has them; nothing for a group that none describes.
-    pub(super) fn described(&self, found: &Found) -> Result<Option<Described>> {
+    pub(super) fn described(&self, found: &NodeEntry) -> Result<Option<Described>> {
         let path = &found.path;
         match &found.ground.rule {
             Rule::Plain(dialects) => {
@@ -204,7 +190,7 @@ impl Hierarchy {
                         .map(|key| self.stored(key))
                         .collect::<Result<Vec<_>>>()?;
                     if matches!((dialect.parse)(path, &documents), Ok(Some(_))) {
-                        let way = Way::Plain(dialect);
+                        let way = DocumentFormat::Plain(dialect);
                         return Ok(Some(Described { way, documents }));
                     }
                 }
@@ -213,7 +199,7 @@ impl Hierarchy {
                 for (_, key) in entry.documents(path)? {
                     let document = self.stored(key)?;
                     if document.bytes.is_some() {
-                        let way = Way::Draft(entry.clone());
+                        let way = DocumentFormat::Draft(entry.clone());
                         let documents = vec![document];
                         return Ok(Some(Described { way, documents }));
                     }
@@ -239,9 +225,9 @@ impl Hierarchy {
     }
 
     /// Returns the form of a node's documents; where it has none, of those of a node in it, or of the next one above.
-    fn way_of(self: &Arc<Self>, found: &Arc<Found>) -> Result<Way> {
+    fn way_of(self: &Arc<Self>, found: &Arc<NodeEntry>) -> Result<DocumentFormat> {
         if let Rule::Draft(entry) = &found.ground.rule {
-            return Ok(Way::Draft(entry.clone()));
+            return Ok(DocumentFormat::Draft(entry.clone()));
         }
         if let Some(described) = self.described(found)? {
             return Ok(described.way);
@@ -255,14 +241,14 @@ impl Hierarchy {
                 None => Err(Error::not_found(&path)),
             },
             None => Ok(match self.config.dialect {
-                Some(Choice::Plain([first, ..])) => Way::Plain(first),
-                _ => Way::Plain(&v3::DIALECT),
+                Some(Choice::Plain([first, ..])) => DocumentFormat::Plain(first),
+                _ => DocumentFormat::Plain(&v3::DIALECT),
             }),
         }
     }
 
     /// Returns the form of the documents of the first nodes in a group, if they have some.
-    fn way_within(self: &Arc<Self>, group: &Arc<Found>) -> Result<Option<Way>> {
+    fn way_within(self: &Arc<Self>, group: &Arc<NodeEntry>) -> Result<Option<DocumentFormat>> {
         let Ok(mut children) = self.children(group) else {
             return Ok(None);
         };
@@ -279,7 +265,7 @@ impl Hierarchy {
     }
 
     /// Reads new documents as if they were stored; `Corrupt` if they describe no node.
-    fn read_back(&self, way: &Way, path: &Key, new: &Documents) -> Result<Node> {
+    fn read_back(&self, way: &DocumentFormat, path: &Key, new: &DocumentMap) -> Result<Node> {
         let bytes_of = |key: &Key| {
             let found = new.iter().find(|(new, _)| new == key);
             found.map(|(_, bytes)| bytes.clone())
@@ -289,21 +275,21 @@ impl Hierarchy {
             key,
         };
         match way {
-            Way::Plain(dialect) => {
+            DocumentFormat::Plain(dialect) => {
                 let keys = (dialect.documents)(path)?.into_iter();
                 self.parsed(way, path, &keys.map(document).collect::<Vec<_>>())
             }
-            Way::Draft(_) => {
+            DocumentFormat::Draft(_) => {
                 let documents = new.iter().map(|(key, _)| document(key.clone()));
                 self.parsed(way, path, &documents.collect::<Vec<_>>())
             }
         }
     }
 
-    fn parsed(&self, way: &Way, path: &Key, documents: &[Document]) -> Result<Node> {
+    fn parsed(&self, way: &DocumentFormat, path: &Key, documents: &[Document]) -> Result<Node> {
         let none = || Error::corrupt(path, "the documents describe no node");
         match way {
-            Way::Plain(dialect) => {
+            DocumentFormat::Plain(dialect) => {
                 // Within an N5 container every document of that name is a node's.
                 let is_n5 = dialect.name == n5::DIALECT.name;
                 let parse = if is_n5 {
@@ -313,12 +299,12 @@ impl Hierarchy {
                 };
                 parse(path, documents)?.ok_or_else(none)
             }
-            Way::Draft(entry) => {
+            DocumentFormat::Draft(entry) => {
                 let document = documents.first().ok_or_else(none)?;
                 let members = document.object()?.ok_or_else(none)?;
                 let mut shapes = entry.documents(path)?.into_iter();
                 let shape = shapes.find(|(_, key)| *key == document.key);
-                let shape = shape.map_or(Shape::Group, |(shape, _)| shape);
+                let shape = shape.map_or(DocumentRole::Group, |(shape, _)| shape);
                 Ok(entry
                     .parse(path, shape, &members, self.config.settings)?
                     .node)
@@ -329,9 +315,9 @@ impl Hierarchy {
     /// Reads what a change would make of a node, and refuses what is not the node with this change.
     fn check_edit(
         &self,
-        found: &Found,
+        found: &NodeEntry,
         described: &Described,
-        edited: &Documents,
+        edited: &DocumentMap,
         edit: &Edit,
     ) -> Result<()> {
         let path = &found.path;
@@ -370,17 +356,17 @@ impl Hierarchy {
     }
 }
 
-fn unlike(way: &Way) -> String {
+fn unlike(way: &DocumentFormat) -> String {
     format!("{} would read something else than was written", way.name())
 }
 
-fn puts(documents: Documents) -> Vec<Changed> {
+fn puts(documents: DocumentMap) -> Vec<Changed> {
     let documents = documents.into_iter();
     documents.map(|(key, bytes)| (key, Some(bytes))).collect()
 }
 
 /// Returns an array as its dialect spells what final v3 leaves open.
-fn wanted(array: &Array, way: &Way) -> Array {
+fn wanted(array: &Array, way: &DocumentFormat) -> Array {
     let mut wanted = array.clone();
     for codec in &mut wanted.codecs {
         if codec.name == "bytes" {
@@ -397,7 +383,7 @@ fn wanted(array: &Array, way: &Way) -> Array {
 }
 
 /// Returns the first member of an array that was read other than it is wanted.
-fn difference(way: &Way, wanted: &Array, read: &Node) -> Option<String> {
+fn difference(way: &DocumentFormat, wanted: &Array, read: &Node) -> Option<String> {
     let Node::Array(read) = read else {
         return Some("kind of node".to_string());
     };

@@ -1,14 +1,11 @@
 //! What a node tells its children: by which rule they are found, and in which store.
 
-use std::hash::DefaultHasher;
-use std::hash::Hash;
-use std::hash::Hasher;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use crate::dialect::Dialect;
-use crate::dialect::entry::Entry;
-use crate::store::Store;
-use crate::store::Version;
+use crate::dialect::draft::entry::EntryPoint;
+use crate::store::{Store, Version};
 
 /// How nodes are found.
 #[derive(Clone)]
@@ -16,14 +13,14 @@ pub(super) enum Rule {
     /// Each by its own documents, in the first of these dialects that has some.
     Plain(&'static [&'static Dialect]),
     /// Where an entry point says.
-    Draft(Arc<Entry>),
+    Draft(Arc<EntryPoint>),
     /// Not at all: the entry point above does not read.
     Closed,
 }
 
 /// The ground that the children of a node stand on.
 #[derive(Clone)]
-pub(super) struct Ground {
+pub(super) struct ChildScope {
     pub(super) rule: Rule,
     /// Where documents are read: the store, or consolidated metadata over it.
     pub(super) store: Arc<dyn Store>,
@@ -33,7 +30,7 @@ pub(super) struct Ground {
     pub(super) version: u64,
 }
 
-impl Ground {
+impl ChildScope {
     /// Returns the version of a group that no document describes.
     pub(super) fn implied_version(&self) -> u64 {
         match self.consolidated {

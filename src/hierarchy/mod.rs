@@ -5,29 +5,20 @@
 //! true, and nothing was changed through it; after that its documents are read again, and a node whose
 //! documents did not change keeps its identity.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashSet;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
-use std::time::Instant;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use lru::LruCache;
 
-use crate::dialect::Choice;
-use crate::dialect::DIALECTS;
-use crate::dialect::Settings;
-use crate::error::Error;
-use crate::error::Result;
-use crate::hierarchy::ground::Ground;
-use crate::hierarchy::ground::Rule;
-use crate::model::Array;
-use crate::model::Node;
-use crate::store::Key;
-use crate::store::Store;
+use crate::dialect::{Choice, DIALECTS, DialectSettings};
+use crate::error::{Error, Result};
+use crate::hierarchy::ground::{ChildScope, Rule};
+use crate::model::{Array, Node};
+use crate::store::{Key, Store};
 
 mod children;
 mod consolidated;
@@ -48,7 +39,7 @@ const REMEMBERED: NonZeroUsize = NonZeroUsize::new(1 << 16).unwrap();
 const MOST_WARNINGS: usize = 256;
 
 /// A node where it was found.
-pub struct Found {
+pub struct NodeEntry {
     /// Its path.
     pub path: Key,
     /// What its documents say, or what is wrong with them.
@@ -57,10 +48,10 @@ pub struct Found {
     pub version: u64,
     /// When the documents were last changed.
     pub modified: SystemTime,
-    ground: Ground,
+    ground: ChildScope,
 }
 
-impl fmt::Debug for Found {
+impl fmt::Debug for NodeEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Found")
             .field("path", &self.path)
@@ -69,7 +60,7 @@ impl fmt::Debug for Found {
     }
 }
 
-impl Found {
+impl NodeEntry {
     /// Returns the array that this is; nothing if it is a group.
     pub fn array(&self) -> Option<&Array> {
         match &self.node {
@@ -92,7 +83,7 @@ pub struct HierarchyConfig {
     /// Use consolidated metadata although the store can list.
     pub consolidated: bool,
     /// What the dialects may decide.
-    pub settings: Settings,
+    pub settings: DialectSettings,
 }
 
 /// The nodes of a store.
@@ -105,7 +96,7 @@ pub struct Hierarchy {
 
 #[derive(Clone)]
 struct Remembered {
-    found: Option<Arc<Found>>,
+    found: Option<Arc<NodeEntry>>,
     until: Instant,
     epoch: u64,
 }
@@ -132,11 +123,11 @@ impl Hierarchy {
     }
 
     fn lock(&self) -> MutexGuard<'_, LruCache<Key, Remembered>> {
-        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.nodes.lock()
     }
 
     /// Returns the node at a path if that is known without asking the store.
-    pub fn node_now(&self, path: &Key) -> Option<Option<Arc<Found>>> {
+    pub fn node_now(&self, path: &Key) -> Option<Option<Arc<NodeEntry>>> {
         let mut nodes = self.lock();
         let known = nodes.get(path)?;
         let holds = known.until > Instant::now() && known.epoch == self.store.epoch();
@@ -144,7 +135,7 @@ impl Hierarchy {
     }
 
     /// Returns the node at a path; nothing if there is none. A directory without documents is a group.
-    pub fn node(&self, path: &Key) -> Result<Option<Arc<Found>>> {
+    pub fn node(&self, path: &Key) -> Result<Option<Arc<NodeEntry>>> {
         let mut found = self.root()?;
         for name in path.names() {
             found = match found {
@@ -156,12 +147,12 @@ impl Hierarchy {
     }
 
     /// Returns the root node.
-    pub fn root(&self) -> Result<Option<Arc<Found>>> {
+    pub fn root(&self) -> Result<Option<Arc<NodeEntry>>> {
         let dialects = match self.config.dialect {
             Some(Choice::Plain(dialects)) => dialects,
             Some(Choice::Draft(_)) | None => DIALECTS,
         };
-        let ground = Ground {
+        let ground = ChildScope {
             rule: Rule::Plain(dialects),
             store: self.store.clone(),
             consolidated: None,
@@ -171,14 +162,14 @@ impl Hierarchy {
     }
 
     /// Returns the child of a node by its name; nothing if there is none, as in every array.
-    pub fn child(&self, parent: &Found, name: &[u8]) -> Result<Option<Arc<Found>>> {
+    pub fn child(&self, parent: &NodeEntry, name: &[u8]) -> Result<Option<Arc<NodeEntry>>> {
         if parent.array().is_some() {
             return Ok(None);
         }
         self.remembered(&parent.path.child(name)?, &parent.ground)
     }
 
-    fn remembered(&self, path: &Key, ground: &Ground) -> Result<Option<Arc<Found>>> {
+    fn remembered(&self, path: &Key, ground: &ChildScope) -> Result<Option<Arc<NodeEntry>>> {
         if let Some(known) = self.node_now(path) {
             return Ok(known);
         }
@@ -202,7 +193,7 @@ impl Hierarchy {
     /// Logs what a person should know of how a node was read, each thing once.
     fn warn(&self, path: &Key, warning: Option<String>) {
         let Some(warning) = warning else { return };
-        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut warned = self.warned.lock();
         if warned.len() < MOST_WARNINGS && warned.insert(warning.clone()) {
             log::warn!("{path}: {warning}");
         }
@@ -212,10 +203,10 @@ impl Hierarchy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::memory::Memory;
+    use crate::store::backend::memory::MemoryStore;
 
     fn with(documents: &[(&str, &str)]) -> Hierarchy {
-        let memory = Memory::default();
+        let memory = MemoryStore::default();
         for (key, text) in documents {
             memory.set(Key::new(*key).unwrap(), text.as_bytes().to_vec());
         }
@@ -270,7 +261,7 @@ mod tests {
             let found = hierarchy.node(&Key::new(path).unwrap()).unwrap().unwrap();
             assert!(found.array().is_some());
         }
-        assert_eq!(hierarchy.warned.lock().unwrap().len(), 1);
+        assert_eq!(hierarchy.warned.lock().len(), 1);
     }
 
     #[test]

@@ -5,20 +5,12 @@
 //! Where the store is a tree, and the node one folder of it, that is renamed.
 
 use crate::dialect::v3;
-use crate::error::Error;
-use crate::error::Kind;
-use crate::error::Result;
-use crate::hierarchy::Found;
-use crate::hierarchy::Hierarchy;
-use crate::hierarchy::MAX_DOCUMENT;
+use crate::error::{Error, Kind, Result};
 use crate::hierarchy::ground::Rule;
 use crate::hierarchy::publish::Changed;
-use crate::store::Body;
-use crate::store::Condition;
-use crate::store::EntryKind;
-use crate::store::Key;
-use crate::store::Tree;
-use crate::store::tree::Onto;
+use crate::hierarchy::{Hierarchy, MAX_DOCUMENT, NodeEntry};
+use crate::store::tree::RenameMode;
+use crate::store::{Condition, EntryKind, Key, PutBody, Tree};
 
 /// The longest object that is moved through memory, in bytes.
 const MOST_IN_MEMORY: u64 = 16 << 20;
@@ -34,7 +26,7 @@ struct Home {
 
 impl Hierarchy {
     /// Erases a node and all that is stored below it.
-    pub fn erase_node(&self, found: &Found) -> Result<()> {
+    pub fn erase_node(&self, found: &NodeEntry) -> Result<()> {
         let home = self.home(found, &found.path)?;
         let mut changes: Vec<Changed> = Vec::new();
         for folder in &home.folders {
@@ -49,7 +41,7 @@ impl Hierarchy {
 
     /// Returns the key of something that is stored in a group and is no part of Zarr, if there is one: nobody
     /// who sees nodes alone can mean to erase it.
-    pub fn foreign(&self, group: &Found) -> Result<Option<Key>> {
+    pub fn foreign(&self, group: &NodeEntry) -> Result<Option<Key>> {
         let own = self.described(group)?.map(|described| described.documents);
         let own = own.unwrap_or_default();
         let is_known =
@@ -68,7 +60,7 @@ impl Hierarchy {
     /// Gives a node and all below it another path, where there is no node.
     ///
     /// Fails with `CrossDevice` if the nodes of both places are written in different ways.
-    pub fn move_node(&self, found: &Found, to: &Key) -> Result<()> {
+    pub fn move_node(&self, found: &NodeEntry, to: &Key) -> Result<()> {
         let above = to
             .parent()
             .ok_or_else(|| Error::invalid(to, "is the root"))?;
@@ -128,7 +120,7 @@ impl Hierarchy {
             changes.push((new, object.map(|object| object.bytes)));
             changes.push((old, None));
         }
-        tree.rename(from, to, Onto::Nothing)?;
+        tree.rename(from, to, RenameMode::Nothing)?;
         self.copy(&changes)
     }
 
@@ -145,12 +137,12 @@ impl Hierarchy {
     }
 
     /// Whether a node is the root of a draft's hierarchy.
-    fn is_entered(&self, found: &Found) -> bool {
+    fn is_entered(&self, found: &NodeEntry) -> bool {
         matches!(&found.ground.rule, Rule::Draft(entry) if *entry.top() == found.path)
     }
 
     /// Returns where a node is stored, or would be at another path.
-    fn home(&self, found: &Found, path: &Key) -> Result<Home> {
+    fn home(&self, found: &NodeEntry, path: &Key) -> Result<Home> {
         match &found.ground.rule {
             Rule::Draft(entry) if *entry.top() != found.path => {
                 let documents = entry.documents(path)?.into_iter();
@@ -218,7 +210,7 @@ impl Hierarchy {
             Ok(None) => Ok(None),
             Ok(Some(object)) => {
                 self.store
-                    .put(to, Body::Bytes(&object.bytes), &Condition::Any)?;
+                    .put(to, PutBody::Bytes(&object.bytes), &Condition::Any)?;
                 Ok(is_document(from.name()).then_some(object.bytes))
             }
             Err(error) if error.kind() == Kind::TooLarge => {
@@ -249,15 +241,14 @@ impl Hierarchy {
                 .map_err(|error| Error::os(from, error))?;
             length += bytes.len() as u64;
         }
-        let body = Body::File(&file, length);
+        let body = PutBody::File(&file, length);
         self.store.put(to, body, &Condition::Any).map(drop)
     }
 }
 
 /// Opens a file that nobody else sees and that is gone when it is closed.
 fn nameless() -> std::io::Result<std::fs::File> {
-    use rustix::fs::Mode;
-    use rustix::fs::OFlags;
+    use rustix::fs::{Mode, OFlags};
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let file = rustix::fs::open(std::env::temp_dir(), flags, Mode::RUSR | Mode::WUSR)?;
     Ok(file.into())

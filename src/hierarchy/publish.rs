@@ -3,20 +3,12 @@
 //! A copy that is not what was copied would lie to programs that read nothing else, so it changes with its
 //! original. Consolidated metadata that do not read are left alone.
 
-use serde_json::Map;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use crate::dialect::Document;
-use crate::dialect::consolidated;
-use crate::dialect::json;
-use crate::dialect::v3;
-use crate::error::Kind;
-use crate::error::Result;
-use crate::hierarchy::Hierarchy;
-use crate::hierarchy::MAX_DOCUMENT;
-use crate::store::Body;
-use crate::store::Condition;
-use crate::store::Key;
+use crate::dialect::{Document, consolidated, json, v3};
+use crate::error::{Kind, Result};
+use crate::hierarchy::{Hierarchy, MAX_DOCUMENT};
+use crate::store::{Condition, Key, PutBody};
 
 /// A document and what is to be under its key; nothing erases it.
 pub(super) type Changed = (Key, Option<Vec<u8>>);
@@ -34,7 +26,7 @@ impl Hierarchy {
     }
 
     fn put(&self, key: &Key, bytes: &[u8]) -> Result<()> {
-        let put = self.store.put(key, Body::Bytes(bytes), &Condition::Any);
+        let put = self.store.put(key, PutBody::Bytes(bytes), &Condition::Any);
         put.map(drop)
     }
 

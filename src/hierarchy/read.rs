@@ -2,38 +2,19 @@
 //!
 //! A document that does not read makes a broken node, which is still there; only a failed store is an error.
 
-use std::hash::DefaultHasher;
-use std::hash::Hash;
-use std::hash::Hasher;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::dialect::Choice;
-use crate::dialect::Dialect;
-use crate::dialect::Document;
-use crate::dialect::consolidated;
-use crate::dialect::entry;
-use crate::dialect::entry::Draft;
-use crate::dialect::entry::Entry;
-use crate::dialect::entry_point;
-use crate::dialect::tried_below;
-use crate::dialect::v3;
-use crate::error::Kind;
-use crate::error::Result;
-use crate::hierarchy::Found;
-use crate::hierarchy::Hierarchy;
-use crate::hierarchy::MAX_DOCUMENT;
-use crate::hierarchy::consolidated::Consolidated;
-use crate::hierarchy::consolidated::version_of;
-use crate::hierarchy::detect;
-use crate::hierarchy::ground::Ground;
-use crate::hierarchy::ground::Rule;
-use crate::model::Group;
-use crate::model::Node;
-use crate::store::EntryKind;
-use crate::store::Key;
-use crate::store::Meta;
-use crate::store::Version;
+use crate::dialect::draft::entry::{Draft, EntryPoint};
+use crate::dialect::draft::{entry, entry_point};
+use crate::dialect::{Choice, Dialect, Document, consolidated, tried_below, v3};
+use crate::error::{Kind, Result};
+use crate::hierarchy::consolidated::{Consolidated, version_of};
+use crate::hierarchy::ground::{ChildScope, Rule};
+use crate::hierarchy::{Hierarchy, MAX_DOCUMENT, NodeEntry, detect};
+use crate::model::{Group, Node};
+use crate::store::{EntryKind, Key, Meta, Version};
 
 /// What an entry point has and other documents have not, so that most need not be read twice; and how long an
 /// entry point is at most.
@@ -41,9 +22,9 @@ const SIGN: &[u8] = b"\"metadata_encoding\"";
 const MAX_ENTRY: usize = 1 << 20;
 
 /// One reading of a node: the documents that were asked for, and what they came to.
-struct Reading<'a> {
+struct NodeReading<'a> {
     path: &'a Key,
-    ground: Ground,
+    ground: ChildScope,
     versions: DefaultHasher,
     newest: Option<SystemTime>,
     /// Whether no document describes the node.
@@ -52,7 +33,7 @@ struct Reading<'a> {
     kept: Option<Document>,
 }
 
-impl Reading<'_> {
+impl NodeReading<'_> {
     /// Reads a document. One whose name is too long is not there.
     fn document(&mut self, key: &Key) -> Result<Document> {
         if let Some(kept) = self.kept.take_if(|kept| kept.key == *key) {
@@ -77,7 +58,7 @@ impl Reading<'_> {
     }
 
     /// Returns what was found in the documents that were read.
-    fn found(self, node: Result<Node>) -> Found {
+    fn found(self, node: Result<Node>) -> NodeEntry {
         let version = match self.is_implied {
             true => self.ground.implied_version(),
             false => {
@@ -89,7 +70,7 @@ impl Reading<'_> {
                 versions.finish()
             }
         };
-        Found {
+        NodeEntry {
             path: self.path.clone(),
             node,
             version,
@@ -104,10 +85,10 @@ impl Hierarchy {
     pub(super) fn read(
         &self,
         path: &Key,
-        ground: &Ground,
-        old: Option<&Found>,
-    ) -> Result<Option<Found>> {
-        let mut reading = Reading {
+        ground: &ChildScope,
+        old: Option<&NodeEntry>,
+    ) -> Result<Option<NodeEntry>> {
+        let mut reading = NodeReading {
             path,
             ground: ground.clone(),
             versions: DefaultHasher::new(),
@@ -143,7 +124,7 @@ impl Hierarchy {
     }
 
     /// Whether a path is a link that may not or cannot be followed: then nobody knows of a node behind it.
-    fn leads_nowhere(&self, path: &Key, ground: &Ground) -> Result<bool> {
+    fn leads_nowhere(&self, path: &Key, ground: &ChildScope) -> Result<bool> {
         let is_path = matches!(ground.rule, Rule::Plain(_));
         let is_link = |meta: Meta| meta.kind == EntryKind::Link;
         Ok(
@@ -156,7 +137,7 @@ impl Hierarchy {
     /// Reads a node by its own documents, or the entry point of a draft.
     fn plain(
         &self,
-        reading: &mut Reading<'_>,
+        reading: &mut NodeReading<'_>,
         dialects: &'static [&'static Dialect],
     ) -> Result<Option<Result<Node>>> {
         if reading.path.is_root() {
@@ -202,7 +183,7 @@ impl Hierarchy {
     }
 
     /// Reads the root of a draft's hierarchy if `zarr.json` is an entry point.
-    fn entered(&self, reading: &mut Reading<'_>) -> Result<Option<Result<Node>>> {
+    fn entered(&self, reading: &mut NodeReading<'_>) -> Result<Option<Result<Node>>> {
         let key = reading.path.child(v3::DOCUMENT.as_bytes())?;
         let document = reading.document(&key)?;
         let bytes = document.bytes.as_deref().unwrap_or_default();
@@ -219,7 +200,7 @@ impl Hierarchy {
         };
         let entry = match entry_point::draft_of(&members) {
             Ok(None) => return Ok(None),
-            Ok(Some(draft)) => Entry::new(draft, reading.path, Some(&members)),
+            Ok(Some(draft)) => EntryPoint::new(draft, reading.path, Some(&members)),
             Err(error) => Err(error),
         };
         match entry {
@@ -234,14 +215,14 @@ impl Hierarchy {
     /// Reads the root of a draft that a person has chosen; the entry point may be missing.
     fn chosen(
         &self,
-        reading: &mut Reading<'_>,
+        reading: &mut NodeReading<'_>,
         draft: &'static Draft,
     ) -> Result<Option<Result<Node>>> {
         let key = reading.path.child(v3::DOCUMENT.as_bytes())?;
         let document = reading.document(&key)?;
         let entry = document
             .object()
-            .and_then(|members| Entry::new(draft, reading.path, members.as_ref()));
+            .and_then(|members| EntryPoint::new(draft, reading.path, members.as_ref()));
         match entry {
             Ok(entry) => {
                 let version = version_of(document.bytes.as_deref().unwrap_or_default());
@@ -257,8 +238,8 @@ impl Hierarchy {
     /// Reads the root node of a draft's hierarchy, which is a group if no document says more.
     fn draft_root(
         &self,
-        reading: &mut Reading<'_>,
-        entry: Entry,
+        reading: &mut NodeReading<'_>,
+        entry: EntryPoint,
         version: u64,
     ) -> Result<Option<Result<Node>>> {
         let entry = Arc::new(entry);
@@ -272,7 +253,11 @@ impl Hierarchy {
 
     /// Reads a node where an entry point says it is: array first, then group (drafts, "Determine if a node
     /// exists").
-    fn drafted(&self, reading: &mut Reading<'_>, entry: &Entry) -> Result<Option<Result<Node>>> {
+    fn drafted(
+        &self,
+        reading: &mut NodeReading<'_>,
+        entry: &EntryPoint,
+    ) -> Result<Option<Result<Node>>> {
         for (shape, key) in entry.documents(reading.path)? {
             let document = reading.document(&key)?;
             let members = match document.object() {
@@ -294,7 +279,7 @@ impl Hierarchy {
     }
 
     /// Reads a directory without documents: a group that nobody wrote down, or the root of a hierarchy of 2019.
-    fn without_document(&self, reading: &mut Reading<'_>) -> Result<Option<Result<Node>>> {
+    fn without_document(&self, reading: &mut NodeReading<'_>) -> Result<Option<Result<Node>>> {
         let folder = match &reading.ground.rule {
             Rule::Plain(_) => reading.path.clone(),
             Rule::Draft(entry) => entry.folder(reading.path)?,
@@ -320,7 +305,7 @@ impl Hierarchy {
     }
 
     /// Puts consolidated metadata under a group's children, where they are wanted and there are some.
-    fn consolidate(&self, reading: &mut Reading<'_>, old: Option<&Found>) -> Result<()> {
+    fn consolidate(&self, reading: &mut NodeReading<'_>, old: Option<&NodeEntry>) -> Result<()> {
         if !self.config.consolidated && self.store.lists() {
             return Ok(());
         }
@@ -348,7 +333,10 @@ impl Hierarchy {
     }
 
     /// Finds the document that holds consolidated metadata: final v3 has them in the group's own.
-    fn consolidated_document(&self, reading: &mut Reading<'_>) -> Result<Option<(Key, Vec<u8>)>> {
+    fn consolidated_document(
+        &self,
+        reading: &mut NodeReading<'_>,
+    ) -> Result<Option<(Key, Vec<u8>)>> {
         let key = match &reading.ground.rule {
             Rule::Draft(entry) => entry.consolidated()?,
             Rule::Closed => None,
@@ -369,7 +357,7 @@ impl Hierarchy {
 
     fn put_under(
         &self,
-        reading: &mut Reading<'_>,
+        reading: &mut NodeReading<'_>,
         documents: Vec<(Key, Vec<u8>)>,
         version: Version,
     ) {
@@ -381,7 +369,7 @@ impl Hierarchy {
 }
 
 /// Reads consolidated metadata out of the document that holds them.
-fn documents_in(key: &Key, bytes: &[u8]) -> Result<Option<consolidated::Documents>> {
+fn documents_in(key: &Key, bytes: &[u8]) -> Result<Option<consolidated::DocumentMap>> {
     if key.name() == consolidated::DOCUMENT {
         return consolidated::listed(bytes).map(Some);
     }

@@ -7,7 +7,7 @@
 use std::fmt;
 
 use crate::model::MAX_ELEMENT;
-use crate::model::numbers::Number;
+use crate::model::numbers::NumberType;
 
 /// The type of an element. Widths are in bytes.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,7 +23,7 @@ pub enum DataType {
     /// Two floats, real and imaginary, 8 or 16 bytes together.
     Complex(usize),
     /// A number that numpy has no type for.
-    Small(&'static Number),
+    Small(&'static NumberType),
     /// `r*`: that many bytes without a meaning.
     Raw(usize),
     /// A moment, signed 8 bytes since 1970; the smallest number is no time.
@@ -114,7 +114,7 @@ impl DataType {
             "complex128" | "complex_float64" => DataType::Complex(16),
             "string" => DataType::Text,
             "bytes" | "variable_length_bytes" => DataType::Bytes,
-            other => match (Number::named(other), raw_bits(other)) {
+            other => match (NumberType::named(other), raw_bits(other)) {
                 (Some(number), _) => DataType::Small(number),
                 (None, Some(width)) => DataType::Raw(width),
                 (None, None) => DataType::Unknown(other.to_string()),

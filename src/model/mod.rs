@@ -3,21 +3,15 @@
 //! Plain data in the words of final v3. A dialect fills it in; everything further down differs only by
 //! what stands here, never by asking which dialect it was.
 
-use serde_json::Map;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
-use crate::error::Error;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 mod data_type;
 mod numbers;
 
-pub use data_type::DataType;
-pub use data_type::Field;
-pub use data_type::TimeUnit;
-pub use data_type::Words;
-pub use numbers::Number;
+pub use data_type::{DataType, Field, TimeUnit, Words};
+pub use numbers::NumberType;
 
 /// A group or an array.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,8 +3,7 @@
 //! An element of fewer than eight bits takes a byte. What a code means is needed only for fill values, so a
 //! value is found by trying all codes; nothing here is on the way of a read.
 
-use half::bf16;
-use half::f16;
+use half::{bf16, f16};
 
 /// How the bits of such a number are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +50,7 @@ pub enum Special {
 
 /// A number type by its v3 name.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Number {
+pub struct NumberType {
     /// The name in v3.
     pub name: &'static str,
     /// Bytes of an element.
@@ -64,8 +63,8 @@ pub struct Number {
     pub npy: &'static str,
 }
 
-const fn byte(name: &'static str, coding: Coding, npy: &'static str) -> Number {
-    Number {
+const fn byte(name: &'static str, coding: Coding, npy: &'static str) -> NumberType {
+    NumberType {
         name,
         size: 1,
         word: 1,
@@ -94,7 +93,7 @@ const POWERS: Coding = Coding::Float(Float {
 });
 
 /// Every such type.
-const NUMBERS: &[Number] = &[
+const NUMBERS: &[NumberType] = &[
     byte("int2", Coding::Signed(2), "|i1"),
     byte("int4", Coding::Signed(4), "|i1"),
     byte("uint2", Coding::Unsigned(2), "|u1"),
@@ -122,21 +121,21 @@ const NUMBERS: &[Number] = &[
         "|V1",
     ),
     byte("float8_e8m0fnu", POWERS, "|V1"),
-    Number {
+    NumberType {
         name: "bfloat16",
         size: 2,
         word: 2,
         coding: Coding::Brain,
         npy: "|V2",
     },
-    Number {
+    NumberType {
         name: "complex_bfloat16",
         size: 4,
         word: 2,
         coding: Coding::Brain,
         npy: "|V4",
     },
-    Number {
+    NumberType {
         name: "complex_float16",
         size: 4,
         word: 2,
@@ -145,9 +144,9 @@ const NUMBERS: &[Number] = &[
     },
 ];
 
-impl Number {
+impl NumberType {
     /// Returns the type of a v3 name.
-    pub fn named(name: &str) -> Option<&'static Number> {
+    pub fn named(name: &str) -> Option<&'static NumberType> {
         NUMBERS.iter().find(|number| number.name == name)
     }
 
@@ -254,7 +253,7 @@ mod tests {
     use super::*;
 
     fn code(name: &str, value: f64) -> u8 {
-        Number::named(name).unwrap().code(value).unwrap()[0]
+        NumberType::named(name).unwrap().code(value).unwrap()[0]
     }
 
     #[test]
@@ -293,7 +292,7 @@ mod tests {
             ("uint4", -1.0),
             ("int4", 0.5),
         ] {
-            assert_eq!(Number::named(name).unwrap().code(value), None, "{name}");
+            assert_eq!(NumberType::named(name).unwrap().code(value), None, "{name}");
         }
     }
 }

@@ -2,28 +2,15 @@
 
 use std::ffi::OsStr;
 use std::os::fd::AsFd;
-use std::time::Duration;
-use std::time::SystemTime;
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::AtFlags;
-use rustix::fs::FileType;
-use rustix::fs::Gid;
-use rustix::fs::Mode;
-use rustix::fs::Stat;
-use rustix::fs::Timespec;
-use rustix::fs::Timestamps;
-use rustix::fs::UTIME_NOW;
-use rustix::fs::UTIME_OMIT;
-use rustix::fs::Uid;
+use rustix::fs::{
+    AtFlags, FileType, Gid, Mode, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid,
+};
 use rustix::io::Errno;
 
-use crate::store::EntryKind;
-use crate::store::Meta;
-use crate::store::Version;
-use crate::store::tree::Change;
-use crate::store::tree::Posix;
-use crate::store::tree::Time;
+use crate::store::tree::{AttrChange, Posix, Time};
+use crate::store::{EntryKind, Meta, Version};
 
 /// Bits of a mode that are permissions.
 pub(super) const PERMISSIONS: u32 = 0o7777;
@@ -88,7 +75,7 @@ fn time_of(seconds: i64, nanoseconds: u64) -> SystemTime {
 }
 
 /// Sets owner, mode and times of an open file.
-pub(super) fn set_open(file: impl AsFd, change: &Change) -> rustix::io::Result<()> {
+pub(super) fn set_open(file: impl AsFd, change: &AttrChange) -> rustix::io::Result<()> {
     let (uid, gid) = owner_of(change);
     if uid.is_some() || gid.is_some() {
         rustix::fs::fchown(&file, uid, gid)?;
@@ -106,7 +93,7 @@ pub(super) fn set_open(file: impl AsFd, change: &Change) -> rustix::io::Result<(
 pub(super) fn set_named(
     folder: impl AsFd,
     name: &OsStr,
-    change: &Change,
+    change: &AttrChange,
 ) -> rustix::io::Result<()> {
     let (uid, gid) = owner_of(change);
     if uid.is_some() || gid.is_some() {
@@ -126,11 +113,11 @@ pub(super) fn set_named(
     Ok(())
 }
 
-fn owner_of(change: &Change) -> (Option<Uid>, Option<Gid>) {
+fn owner_of(change: &AttrChange) -> (Option<Uid>, Option<Gid>) {
     (change.uid.map(Uid::from_raw), change.gid.map(Gid::from_raw))
 }
 
-fn times_of(change: &Change) -> Option<Timestamps> {
+fn times_of(change: &AttrChange) -> Option<Timestamps> {
     (change.accessed.is_some() || change.modified.is_some()).then(|| Timestamps {
         last_access: timespec(change.accessed),
         last_modification: timespec(change.modified),

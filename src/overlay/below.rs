@@ -2,18 +2,14 @@
 
 use std::collections::HashSet;
 
-use crate::error::Kind;
-use crate::error::Result;
-use crate::store::EntryKind;
-use crate::store::Key;
-use crate::store::Meta;
-use crate::store::Store;
+use crate::error::{Kind, Result};
+use crate::store::{EntryKind, Key, Meta, Store};
 
 /// The key of an object, and what the listing tells of it.
-type Object = (Key, Option<Meta>);
+type ListedObject = (Key, Option<Meta>);
 
 /// Returns the keys of all objects at and below a prefix of a store, and what a listing tells of each.
-pub(super) fn stored_below(store: &dyn Store, prefix: &Key) -> Result<Vec<Object>> {
+pub(super) fn stored_below(store: &dyn Store, prefix: &Key) -> Result<Vec<ListedObject>> {
     match store.head(prefix)? {
         Some(meta) if meta.kind != EntryKind::Directory => Ok(vec![(prefix.clone(), Some(meta))]),
         _ => Ok(walk(store, prefix)?.0),
@@ -26,7 +22,7 @@ pub(super) fn stored_folders(store: &dyn Store, prefix: &Key) -> Result<Vec<Key>
 }
 
 /// Returns the objects below a prefix, and the folders that they are in.
-fn walk(store: &dyn Store, prefix: &Key) -> Result<(Vec<Object>, Vec<Key>)> {
+fn walk(store: &dyn Store, prefix: &Key) -> Result<(Vec<ListedObject>, Vec<Key>)> {
     let (mut objects, mut seen) = (Vec::new(), Vec::new());
     let mut folders = match store.head(prefix)? {
         Some(meta) if meta.kind == EntryKind::Directory => vec![prefix.clone()],

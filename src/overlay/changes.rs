@@ -6,16 +6,11 @@ use std::collections::BTreeMap;
 
 use rustix::fs::FileType;
 
-use super::Held;
-use super::Overlay;
-use super::Shared;
 use super::below::stored_below;
-use super::lock;
 use super::records::joined;
+use super::{BaseVersion, Overlay, Shared};
 use crate::error::Result;
-use crate::store::EntryKind;
-use crate::store::Key;
-use crate::store::Version;
+use crate::store::{EntryKind, Key, Version};
 
 /// What happens to a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +30,7 @@ pub enum What {
 
 /// What the store held under a key before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Before {
+pub enum BaseState {
     /// That was never seen.
     Unseen,
     /// This, when the key was first changed; nothing if it was missing.
@@ -46,19 +41,19 @@ pub enum Before {
 
 /// A key that changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct ChangedKey {
     /// The key.
     pub key: Key,
     /// What happens to it.
     pub what: What,
     /// What the store held there.
-    pub before: Before,
+    pub before: BaseState,
 }
 
-impl Change {
+impl ChangedKey {
     /// Whether the store did not have the key.
     pub fn is_new(&self) -> bool {
-        self.before == Before::Held(None)
+        self.before == BaseState::Held(None)
     }
 
     /// How many bytes are written.
@@ -72,9 +67,9 @@ impl Change {
 
 /// Everything that the upper folder has for the store.
 #[derive(Clone, Debug, Default)]
-pub struct Changes {
+pub struct ChangeSet {
     /// Keys, in order.
-    pub keys: Vec<Change>,
+    pub keys: Vec<ChangedKey>,
     /// What stays in the upper folder, and why.
     pub kept: Vec<(Key, &'static str)>,
 }
@@ -82,26 +77,26 @@ pub struct Changes {
 impl Overlay {
     /// Returns what differs from the store. Names of the store are listed where something was renamed or whole
     /// folders were removed; `Unsupported` if the store cannot do that.
-    pub fn changes(&self) -> Result<Changes> {
+    pub fn changes(&self) -> Result<ChangeSet> {
         self.0.changes_at(&[Key::root()])
     }
 }
 
 impl Shared {
-    pub(super) fn known(&self, key: &Key) -> Option<Held> {
-        lock(&self.state).records.held(key)
+    pub(super) fn known(&self, key: &Key) -> Option<BaseVersion> {
+        self.state.lock().records.held(key)
     }
 
     /// Returns what differs from the store at these paths and below.
-    pub(super) fn changes_at(&self, paths: &[Key]) -> Result<Changes> {
-        let mut found = Changes::default();
-        let mut keys: BTreeMap<Key, Change> = BTreeMap::new();
+    pub(super) fn changes_at(&self, paths: &[Key]) -> Result<ChangeSet> {
+        let mut found = ChangeSet::default();
+        let mut keys: BTreeMap<Key, ChangedKey> = BTreeMap::new();
         for path in paths {
             if let Some(stat) = self.upper.stat(path)? {
                 let kind = self.meta(path, &stat).kind;
                 self.upper_change(path.clone(), kind, &mut keys, &mut found.kept)?;
             }
-            let whiteouts = lock(&self.state).records.whiteouts(path);
+            let whiteouts = self.state.lock().records.whiteouts(path);
             for (at, of) in whiteouts {
                 self.hidden_changes(&at, &mut keys)?;
                 if let Some(of) = of {
@@ -117,7 +112,7 @@ impl Shared {
     fn upper_changes(
         &self,
         folder: &Key,
-        keys: &mut BTreeMap<Key, Change>,
+        keys: &mut BTreeMap<Key, ChangedKey>,
         kept: &mut Vec<(Key, &'static str)>,
     ) -> Result<()> {
         let names = self.upper_names(folder)?;
@@ -135,7 +130,7 @@ impl Shared {
         &self,
         key: Key,
         kind: EntryKind,
-        keys: &mut BTreeMap<Key, Change>,
+        keys: &mut BTreeMap<Key, ChangedKey>,
         kept: &mut Vec<(Key, &'static str)>,
     ) -> Result<()> {
         match kind {
@@ -144,7 +139,7 @@ impl Shared {
             EntryKind::Pipe | EntryKind::Socket => kept.push((key, "a pipe or socket")),
             EntryKind::File => {
                 let known = self.known(&key);
-                let state = lock(&self.state);
+                let state = self.state.lock();
                 let (is_born, is_torn) =
                     (state.records.is_born(&key), state.torn.contains_key(&key));
                 drop(state);
@@ -163,20 +158,20 @@ impl Shared {
         Ok(())
     }
 
-    fn put(&self, key: Key, known: Option<Held>) -> Result<Option<Change>> {
+    fn put(&self, key: Key, known: Option<BaseVersion>) -> Result<Option<ChangedKey>> {
         let Some(stat) = self.upper.stat(&key)? else {
             return Ok(None);
         };
         let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        Ok(is_file.then(|| Change {
+        Ok(is_file.then(|| ChangedKey {
             key,
             what: What::Put(u64::try_from(stat.st_size).unwrap_or(0)),
-            before: known.map_or(Before::Unseen, |held| Before::Held(held.version)),
+            before: known.map_or(BaseState::Unseen, |held| BaseState::Held(held.version)),
         }))
     }
 
     /// Adds the store's keys that a whiteout hides.
-    fn hidden_changes(&self, at: &Key, keys: &mut BTreeMap<Key, Change>) -> Result<()> {
+    fn hidden_changes(&self, at: &Key, keys: &mut BTreeMap<Key, ChangedKey>) -> Result<()> {
         let moved = self.moved();
         let is_moved = |key: &Key| moved.iter().any(|of| key.below(of).is_some());
         for (key, _) in stored_below(&*self.lower, at)? {
@@ -184,19 +179,19 @@ impl Shared {
                 continue;
             }
             let before = match self.known(&key) {
-                Some(held) => Before::Held(held.version),
-                None if is_moved(&key) => Before::Moved,
-                None => Before::Unseen,
+                Some(held) => BaseState::Held(held.version),
+                None if is_moved(&key) => BaseState::Moved,
+                None => BaseState::Unseen,
             };
             let what = What::Erase;
-            keys.insert(key.clone(), Change { key, what, before });
+            keys.insert(key.clone(), ChangedKey { key, what, before });
         }
         Ok(())
     }
 
     /// Returns what of the store shows under another name.
     fn moved(&self) -> Vec<Key> {
-        let whiteouts = lock(&self.state).records.whiteouts(&Key::root());
+        let whiteouts = self.state.lock().records.whiteouts(&Key::root());
         whiteouts.into_iter().filter_map(|(_, of)| of).collect()
     }
 
@@ -216,7 +211,12 @@ impl Shared {
     }
 
     /// Adds the keys that show what the store has under others.
-    fn moved_changes(&self, at: &Key, of: &Key, keys: &mut BTreeMap<Key, Change>) -> Result<()> {
+    fn moved_changes(
+        &self,
+        at: &Key,
+        of: &Key,
+        keys: &mut BTreeMap<Key, ChangedKey>,
+    ) -> Result<()> {
         let moved = self.moved();
         let is_moved = |key: &Key| moved.iter().any(|of| key.below(of).is_some());
         for (from, meta) in stored_below(&*self.lower, of)? {
@@ -230,17 +230,17 @@ impl Shared {
                 continue;
             }
             let before = match self.known(&key) {
-                Some(held) => Before::Held(held.version),
-                None if is_moved(&key) => Before::Moved,
+                Some(held) => BaseState::Held(held.version),
+                None if is_moved(&key) => BaseState::Moved,
                 // There was nothing that would have been hidden.
-                None => Before::Held(None),
+                None => BaseState::Held(None),
             };
             let size = match meta {
                 Some(meta) => meta.size,
                 None => self.lower.head(&from)?.map_or(0, |meta| meta.size),
             };
             let what = What::Copy { from, size };
-            keys.insert(key.clone(), Change { key, what, before });
+            keys.insert(key.clone(), ChangedKey { key, what, before });
         }
         Ok(())
     }

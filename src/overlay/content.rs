@@ -7,11 +7,9 @@ use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
 use super::attributes;
-use crate::error::Error;
-use crate::error::Kind;
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::store::Reader;
-use crate::store::tree::Change;
+use crate::store::tree::AttrChange;
 
 /// How much is copied at a time, in bytes.
 const PIECE: usize = 1 << 20;
@@ -95,11 +93,11 @@ pub(super) fn copy_attributes(from: &File, to: &File) -> rustix::io::Result<()> 
     let stat = rustix::fs::fstat(from)?;
     let posix = attributes::posix_of(&stat);
     let root = rustix::process::geteuid().is_root();
-    let change = Change {
+    let change = AttrChange {
         mode: Some(posix.mode),
         uid: root.then_some(posix.uid),
         gid: root.then_some(posix.gid),
-        ..Change::default()
+        ..AttrChange::default()
     };
     attributes::set_open(to, &change)?;
     for name in attributes::attribute_names(from)? {

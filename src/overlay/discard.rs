@@ -2,15 +2,11 @@
 
 use rustix::fs::AtFlags;
 
-use super::Overlay;
-use super::Shared;
 use super::below::stored_below;
-use super::journal::Record;
-use super::lock;
-use crate::error::Error;
-use crate::error::Result;
-use crate::store::EntryKind;
-use crate::store::Key;
+use super::journal::JournalRecord;
+use super::{Overlay, Shared};
+use crate::error::{Error, Result};
+use crate::store::{EntryKind, Key};
 
 impl Overlay {
     /// Throws away what was changed at a path and below; returns how many keys that were. What is open keeps its
@@ -18,8 +14,8 @@ impl Overlay {
     ///
     /// `NotFound` if nothing was changed there.
     pub fn discard(&self, path: &Key) -> Result<u64> {
-        let _names = lock(&self.0.names);
-        let state = lock(&self.0.state);
+        let _names = self.0.names.lock();
+        let state = self.0.state.lock();
         let held = state.records.all_held(path);
         let white = state.records.whiteouts(path);
         drop(state);
@@ -34,17 +30,19 @@ impl Overlay {
         let moved = self.0.hold_hidden(&white)?;
         for live in open {
             if let Some(key) = live.key() {
-                lock(&self.0.state).live.remove(&key);
+                self.0.state.lock().live.remove(&key);
             }
             live.lose_name();
         }
         let removed = self.0.remove_below(path)?.max(pending);
         let count = held.len().max(white.len()) as u64;
-        let whole = held.iter().map(|(key, _)| Record::Whole(key.clone()));
-        let mut records: Vec<Record> = moved;
+        let whole = held
+            .iter()
+            .map(|(key, _)| JournalRecord::Whole(key.clone()));
+        let mut records: Vec<JournalRecord> = moved;
         records.extend(whole);
-        records.extend(held.into_iter().map(|(key, _)| Record::Let(key)));
-        records.extend(white.into_iter().map(|(key, _)| Record::Show(key)));
+        records.extend(held.into_iter().map(|(key, _)| JournalRecord::Let(key)));
+        records.extend(white.into_iter().map(|(key, _)| JournalRecord::Show(key)));
         self.0.note(records)?;
         self.0.changed();
         Ok(count.max(removed))
@@ -53,7 +51,7 @@ impl Overlay {
 
 impl Shared {
     /// Returns the records of what the store holds where something was renamed from: it stays removed.
-    fn hold_hidden(&self, white: &[(Key, Option<Key>)]) -> Result<Vec<Record>> {
+    fn hold_hidden(&self, white: &[(Key, Option<Key>)]) -> Result<Vec<JournalRecord>> {
         let mut records = Vec::new();
         for of in white.iter().filter_map(|(_, of)| of.as_ref()) {
             for (key, _) in stored_below(&*self.lower, of)? {

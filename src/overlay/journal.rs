@@ -4,31 +4,23 @@
 //! what it stood for did not happen. A line in the middle that does not check is an error, never skipped. What
 //! the records mean together is `records`' business.
 
-use std::fs::File;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::io::Read;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use percent_encoding::AsciiSet;
-use percent_encoding::NON_ALPHANUMERIC;
-use percent_encoding::percent_decode_str;
-use percent_encoding::percent_encode;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::error::Error;
-use crate::error::Result;
-use crate::store::Key;
-use crate::store::Version;
+use crate::error::{Error, Result};
+use crate::store::{Key, Version};
 
 /// One change that is written down.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Record {
+pub(super) enum JournalRecord {
     /// What the store held when a key was first changed; nothing if the key was missing. `same` while the content
     /// that the upper folder has is still the store's.
     Held {
@@ -72,7 +64,7 @@ const LONGEST: u64 = 4 << 30;
 impl Journal {
     /// Opens the journal at `path`, made if there is none, and returns the records in it; `Corrupt` if it is
     /// damaged. What was cut off at the end is removed.
-    pub(super) fn open(path: &Path) -> Result<(Journal, Vec<Record>)> {
+    pub(super) fn open(path: &Path) -> Result<(Journal, Vec<JournalRecord>)> {
         let failed = |error| Error::os(path.display(), error);
         let mut file = OpenOptions::new()
             .read(true)
@@ -101,7 +93,7 @@ impl Journal {
     }
 
     /// Appends records that happen together. When there is no room the journal is as before.
-    pub(super) fn append(&mut self, records: &[Record]) -> Result<()> {
+    pub(super) fn append(&mut self, records: &[JournalRecord]) -> Result<()> {
         let line = line_of(records);
         self.reserve(line.len() as u64);
         if let Err(error) = self.file.write_all_at(&line, self.length) {
@@ -138,7 +130,7 @@ impl Journal {
     }
 
     /// Puts a journal of these records in the place of this one.
-    pub(super) fn rewrite(&mut self, records: &[Record]) -> Result<()> {
+    pub(super) fn rewrite(&mut self, records: &[JournalRecord]) -> Result<()> {
         let failed = |error| Error::os(self.path.display(), error);
         let arriving = self.path.with_extension("new");
         let bytes: Vec<u8> = records
@@ -163,7 +155,7 @@ impl Journal {
 /// Digits of a checksum, and the blank after it.
 const SUM: usize = 9;
 
-fn line_of(records: &[Record]) -> Vec<u8> {
+fn line_of(records: &[JournalRecord]) -> Vec<u8> {
     let list: Vec<Value> = records.iter().map(to_json).collect();
     let text = Value::Array(list).to_string();
     let sum = crc32c::crc32c(text.as_bytes());
@@ -171,7 +163,7 @@ fn line_of(records: &[Record]) -> Vec<u8> {
 }
 
 /// Reads whole lines; returns the records and how many bytes they took.
-fn read_lines(bytes: &[u8]) -> Result<(Vec<Record>, usize)> {
+fn read_lines(bytes: &[u8]) -> Result<(Vec<JournalRecord>, usize)> {
     let mut records = Vec::new();
     let mut length = 0;
     for (number, line) in bytes.split_inclusive(|&byte| byte == b'\n').enumerate() {
@@ -188,7 +180,7 @@ fn read_lines(bytes: &[u8]) -> Result<(Vec<Record>, usize)> {
     Ok((records, length))
 }
 
-fn read_line(line: &[u8]) -> Option<Vec<Record>> {
+fn read_line(line: &[u8]) -> Option<Vec<JournalRecord>> {
     let line = std::str::from_utf8(line.strip_suffix(b"\n")?).ok()?;
     let (sum, text) = line.split_at_checked(SUM)?;
     let sum = u32::from_str_radix(sum.strip_suffix(' ')?, 16).ok()?;
@@ -224,35 +216,35 @@ fn version_of(value: &Value) -> Option<Version> {
     Some(Version(digits.ok()?))
 }
 
-fn to_json(record: &Record) -> Value {
+fn to_json(record: &JournalRecord) -> Value {
     match record {
-        Record::Held { key, version, same } => {
+        JournalRecord::Held { key, version, same } => {
             let version = version.map(|version| format!("{:016x}", version.0));
             json!({"held": spelled(key), "version": version, "same": same})
         }
-        Record::Sent { key, version } => {
+        JournalRecord::Sent { key, version } => {
             json!({"sent": spelled(key), "version": format!("{:016x}", version.0)})
         }
-        Record::Let(key) => json!({"let": spelled(key)}),
-        Record::White { key, of } => {
+        JournalRecord::Let(key) => json!({"let": spelled(key)}),
+        JournalRecord::White { key, of } => {
             json!({"white": spelled(key), "of": of.as_ref().map(spelled)})
         }
-        Record::Show(key) => json!({"show": spelled(key)}),
-        Record::Born(key) => json!({"born": spelled(key)}),
-        Record::Whole(key) => json!({"whole": spelled(key)}),
-        Record::Move { from, to, native } => {
+        JournalRecord::Show(key) => json!({"show": spelled(key)}),
+        JournalRecord::Born(key) => json!({"born": spelled(key)}),
+        JournalRecord::Whole(key) => json!({"whole": spelled(key)}),
+        JournalRecord::Move { from, to, native } => {
             json!({"move": spelled(from), "to": spelled(to), "native": native})
         }
-        Record::Moved => json!({"moved": true}),
+        JournalRecord::Moved => json!({"moved": true}),
     }
 }
 
-fn from_json(value: &Value) -> Option<Record> {
+fn from_json(value: &Value) -> Option<JournalRecord> {
     let members = value.as_object()?;
     let (name, first) = members.iter().next()?;
     let key = || key_of(Some(first));
     Some(match name.as_str() {
-        "held" => Record::Held {
+        "held" => JournalRecord::Held {
             key: key()?,
             version: match members.get("version")? {
                 Value::Null => None,
@@ -260,27 +252,27 @@ fn from_json(value: &Value) -> Option<Record> {
             },
             same: members.get("same")?.as_bool()?,
         },
-        "sent" => Record::Sent {
+        "sent" => JournalRecord::Sent {
             key: key()?,
             version: version_of(members.get("version")?)?,
         },
-        "let" => Record::Let(key()?),
-        "white" => Record::White {
+        "let" => JournalRecord::Let(key()?),
+        "white" => JournalRecord::White {
             key: key()?,
             of: match members.get("of")? {
                 Value::Null => None,
                 of => Some(key_of(Some(of))?),
             },
         },
-        "show" => Record::Show(key()?),
-        "born" => Record::Born(key()?),
-        "whole" => Record::Whole(key()?),
-        "move" => Record::Move {
+        "show" => JournalRecord::Show(key()?),
+        "born" => JournalRecord::Born(key()?),
+        "whole" => JournalRecord::Whole(key()?),
+        "move" => JournalRecord::Move {
             from: key()?,
             to: key_of(members.get("to"))?,
             native: members.get("native")?.as_bool()?,
         },
-        "moved" => Record::Moved,
+        "moved" => JournalRecord::Moved,
         _ => return None,
     })
 }
@@ -289,41 +281,41 @@ fn from_json(value: &Value) -> Option<Record> {
 mod tests {
     use super::*;
 
-    fn some() -> Vec<Record> {
+    fn some() -> Vec<JournalRecord> {
         let key = |bytes: &[u8]| Key::new(bytes).unwrap();
         vec![
-            Record::Held {
+            JournalRecord::Held {
                 key: key(b"a/\xff %\n\"b"),
                 version: Some(Version(u64::MAX)),
                 same: true,
             },
-            Record::Held {
+            JournalRecord::Held {
                 key: key(b"b"),
                 version: None,
                 same: false,
             },
-            Record::Sent {
+            JournalRecord::Sent {
                 key: key(b"b"),
                 version: Version(5),
             },
-            Record::Let(key(b"b")),
-            Record::White {
+            JournalRecord::Let(key(b"b")),
+            JournalRecord::White {
                 key: key(b"c/0/1"),
                 of: Some(Key::root()),
             },
-            Record::White {
+            JournalRecord::White {
                 key: key(b"c"),
                 of: None,
             },
-            Record::Show(key(b"c")),
-            Record::Born(key(b"d")),
-            Record::Whole(key(b"d")),
-            Record::Move {
+            JournalRecord::Show(key(b"c")),
+            JournalRecord::Born(key(b"d")),
+            JournalRecord::Whole(key(b"d")),
+            JournalRecord::Move {
                 from: key(b"e"),
                 to: key(b"f"),
                 native: true,
             },
-            Record::Moved,
+            JournalRecord::Moved,
         ]
     }
 
@@ -361,9 +353,9 @@ mod tests {
             let (mut journal, found) = Journal::open(&path).unwrap();
             let lines = whole[..cut].iter().filter(|&&byte| byte == b'\n').count();
             assert_eq!(found, some()[..lines]);
-            journal.append(&[Record::Moved]).unwrap();
+            journal.append(&[JournalRecord::Moved]).unwrap();
             let (_, found) = Journal::open(&path).unwrap();
-            assert_eq!(found.last(), Some(&Record::Moved));
+            assert_eq!(found.last(), Some(&JournalRecord::Moved));
         }
     }
 

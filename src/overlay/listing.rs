@@ -9,30 +9,22 @@ use std::sync::Arc;
 
 use rustix::fs::FileType;
 
-use super::Found;
-use super::Shared;
-use super::lock;
 use super::upper::failed;
-use super::wrong_kind;
-use crate::error::Error;
-use crate::error::Kind;
-use crate::error::Result;
-use crate::store::EntryKind;
-use crate::store::Key;
-use crate::store::Listing;
-use crate::store::Name;
+use super::{Resolved, Shared, wrong_kind};
+use crate::error::{Error, Kind, Result};
+use crate::store::{EntryKind, Key, Listing, Name};
 
 /// Opens the listing of a directory.
 pub(super) fn open(shared: &Arc<Shared>, prefix: &Key) -> Result<Box<dyn Listing>> {
     let has_upper = match shared.find(prefix)? {
         None => return Err(Error::not_found(prefix)),
-        Some(Found::Lower(_, meta)) => {
+        Some(Resolved::Lower(_, meta)) => {
             if meta.kind != EntryKind::Directory {
                 return Err(wrong_kind(prefix, false));
             }
             false
         }
-        Some(Found::Upper(stat)) => {
+        Some(Resolved::Upper(stat)) => {
             if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
                 return Err(wrong_kind(prefix, false));
             }
@@ -58,7 +50,7 @@ pub(super) fn open(shared: &Arc<Shared>, prefix: &Key) -> Result<Box<dyn Listing
 impl Shared {
     /// Whether everything that the store has in a directory is shown under its own name, and nothing beside it.
     fn shows_all(&self, prefix: &Key) -> bool {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         let records = &state.records;
         records.hides_nothing() || {
             let below = records.whiteouts(prefix);
@@ -140,7 +132,7 @@ impl Merged {
     /// Returns the names of the store that were given another key in this directory, and hides those that stand
     /// under a whiteout.
     fn moved_here(&mut self) -> Result<Vec<(Vec<u8>, EntryKind)>> {
-        let whiteouts = lock(&self.shared.state).records.whiteouts(&self.prefix);
+        let whiteouts = self.shared.state.lock().records.whiteouts(&self.prefix);
         let mut moved = Vec::new();
         for (key, of) in whiteouts {
             if key.parent().as_ref() != Some(&self.prefix) {

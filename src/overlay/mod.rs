@@ -8,67 +8,41 @@
 //! Locks are taken in this order: `names` (one change of names at a time), a file's own, `state`. None is held
 //! while the store is asked, but for a file's own while its content is copied up.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
-use std::sync::Weak;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::SystemTime;
 
-use rustix::fs::AtFlags;
-use rustix::fs::Stat as Native;
+use rustix::fs::{AtFlags, Stat as Native};
 
-use crate::error::Error;
-use crate::error::Kind;
-use crate::error::Result;
-use crate::store::EntryKind;
-use crate::store::Key;
-use crate::store::Meta;
-use crate::store::Store;
-use crate::store::StoreConfig;
-use crate::store::Version;
-use crate::store::local::Local;
-use crate::store::tree::Change;
-use crate::store::tree::Time;
+use crate::error::{Error, Kind, Result};
+use crate::store::backend::local::LocalStore;
+use crate::store::tree::{AttrChange, Time};
+use crate::store::{EntryKind, Key, Meta, Store, StoreConfig, Version};
 
 mod attributes;
 mod below;
 pub mod changes;
-mod clean;
 pub mod commit;
 mod content;
-pub mod copy;
 mod discard;
-mod fetch;
-mod handle;
 mod journal;
 mod listing;
-mod live;
-mod making;
-mod names;
-mod opening;
-mod plan;
+mod namespace;
+mod open_file;
 mod records;
-mod rename;
-mod side_by_side;
-mod stored;
-mod through;
-mod torn;
+mod store;
 mod upper;
 
-use journal::Journal;
-use journal::Record;
-use live::Live;
+use journal::{Journal, JournalRecord};
+use open_file::OpenFile;
+use open_file::failed_writes::FailedWrites;
 use records::Records;
-use torn::Torn;
-use upper::Upper;
-use upper::failed;
+use upper::{Upper, failed};
 
-pub use records::Held;
+pub use records::BaseVersion;
 pub use upper::belongs_to;
 
 /// How an overlay is opened.
@@ -91,27 +65,27 @@ struct Shared {
     lower: Arc<dyn Store>,
     upper: Upper,
     /// The upper folder's files by their keys, for readers.
-    files: Local,
+    files: LocalStore,
     config: OverlayConfig,
     names: Mutex<()>,
     /// One commit at a time.
     committing: Mutex<()>,
-    state: Mutex<State>,
+    state: Mutex<OverlayState>,
     epoch: AtomicU64,
 }
 
-struct State {
+struct OverlayState {
     records: Records,
     journal: Journal,
-    live: HashMap<Key, Weak<Live>>,
+    live: HashMap<Key, Weak<OpenFile>>,
     /// What is missing of files that were made.
-    torn: HashMap<Key, Torn>,
+    torn: HashMap<Key, FailedWrites>,
     /// Counts writes to keys: the clock does not tell all of them apart.
     writes: HashMap<Key, u64>,
 }
 
 /// What a key is.
-enum Found {
+enum Resolved {
     /// The upper folder has it.
     Upper(Native),
     /// The store has it, under this key.
@@ -119,9 +93,6 @@ enum Found {
 }
 
 /// Returns what a lock guards; a panic elsewhere leaves it whole, since changes of it are single steps.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl Overlay {
     /// Opens the upper folder at `path` over a store that is shown as `name`; what was cut is put in order.
@@ -144,7 +115,7 @@ impl Overlay {
         if journal.is_long_for(summary.len()) {
             journal.rewrite(&summary)?;
         }
-        let files = Local::open(&upper.keys(), &StoreConfig::default())?;
+        let files = LocalStore::open(&upper.keys(), &StoreConfig::default())?;
         Ok(Overlay(Arc::new(Shared {
             lower,
             upper,
@@ -152,7 +123,7 @@ impl Overlay {
             config,
             names: Mutex::default(),
             committing: Mutex::default(),
-            state: Mutex::new(State {
+            state: Mutex::new(OverlayState {
                 records,
                 journal,
                 live: HashMap::new(),
@@ -177,21 +148,21 @@ impl Overlay {
 /// Ends what was begun when the program was killed: renames are done, files that were not whole put aside.
 fn recover(upper: &Upper, journal: &mut Journal, records: &mut Records) -> Result<()> {
     if let Some((from, to, native)) = records.moving() {
-        rename::finish(upper, &from, &to, native)?;
-        journal.append(&[Record::Moved])?;
-        records.apply(Record::Moved);
+        namespace::rename::finish(upper, &from, &to, native)?;
+        journal.append(&[JournalRecord::Moved])?;
+        records.apply(JournalRecord::Moved);
     }
     upper.rescue_pending()?;
     for key in records.born_below(&Key::root()) {
         upper.rescue_key(&key)?;
-        journal.append(&[Record::Whole(key.clone())])?;
-        records.apply(Record::Whole(key));
+        journal.append(&[JournalRecord::Whole(key.clone())])?;
+        records.apply(JournalRecord::Whole(key));
     }
     // What was about to be changed and was not is as in the store.
     for (key, _) in records.all_held(&Key::root()) {
         if records.lower(&key).as_ref() == Some(&key) && upper.stat(&key)?.is_none() {
-            journal.append(&[Record::Let(key.clone())])?;
-            records.apply(Record::Let(key));
+            journal.append(&[JournalRecord::Let(key.clone())])?;
+            records.apply(JournalRecord::Let(key));
         }
     }
     Ok(())
@@ -199,14 +170,14 @@ fn recover(upper: &Upper, journal: &mut Journal, records: &mut Records) -> Resul
 
 impl Shared {
     /// Writes records down, then holds to them.
-    fn note(&self, list: Vec<Record>) -> Result<()> {
+    fn note(&self, list: Vec<JournalRecord>) -> Result<()> {
         if list.is_empty() {
             return Ok(());
         }
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.journal.append(&list)?;
         for record in list {
-            if let Record::Whole(key) = &record {
+            if let JournalRecord::Whole(key) = &record {
                 state.torn.remove(key);
             }
             state.records.apply(record);
@@ -221,17 +192,17 @@ impl Shared {
 
     /// Says that a key's content changed.
     fn written(&self, key: &Key) {
-        *lock(&self.state).writes.entry(key.clone()).or_default() += 1;
+        *self.state.lock().writes.entry(key.clone()).or_default() += 1;
         self.changed();
     }
 
     fn writes(&self, key: &Key) -> u64 {
-        lock(&self.state).writes.get(key).copied().unwrap_or(0)
+        self.state.lock().writes.get(key).copied().unwrap_or(0)
     }
 
     /// Returns which key of the store stands at `key`.
     fn lower_key(&self, key: &Key) -> Option<Key> {
-        lock(&self.state).records.lower(key)
+        self.state.lock().records.lower(key)
     }
 
     /// Returns what the store has at a key that nothing hides.
@@ -244,37 +215,37 @@ impl Shared {
     }
 
     /// Returns what a key is; nothing if there is nothing.
-    fn find(&self, key: &Key) -> Result<Option<Found>> {
+    fn find(&self, key: &Key) -> Result<Option<Resolved>> {
         // What is renamed meanwhile may be in neither place when it is looked for.
         for _ in 0..MOST_LOOKS {
             let epoch = self.epoch.load(Ordering::Acquire);
             if let Some(stat) = self.upper.stat(key)? {
-                return Ok(Some(Found::Upper(stat)));
+                return Ok(Some(Resolved::Upper(stat)));
             }
             let found = self.find_lower(key)?;
             if self.epoch.load(Ordering::Acquire) == epoch {
-                return Ok(found.map(|(lower, meta)| Found::Lower(lower, meta)));
+                return Ok(found.map(|(lower, meta)| Resolved::Lower(lower, meta)));
             }
         }
         let found = self.find_lower(key)?;
-        Ok(found.map(|(lower, meta)| Found::Lower(lower, meta)))
+        Ok(found.map(|(lower, meta)| Resolved::Lower(lower, meta)))
     }
 
     /// Returns the file of a key that is open, if it is.
-    fn live(&self, key: &Key) -> Option<Arc<Live>> {
-        lock(&self.state).live.get(key)?.upgrade()
+    fn live(&self, key: &Key) -> Option<Arc<OpenFile>> {
+        self.state.lock().live.get(key)?.upgrade()
     }
 
     /// Returns the record of what the store held at a key whose content is about to be another, if there is none
     /// that says so.
-    fn hold(&self, key: &Key) -> Result<Option<Record>> {
-        let known = lock(&self.state).records.held(key);
+    fn hold(&self, key: &Key) -> Result<Option<JournalRecord>> {
+        let known = self.state.lock().records.held(key);
         let version = match known {
             Some(known) if !known.same => return Ok(None),
             Some(known) => known.version,
             None => self.lower.version(key)?,
         };
-        Ok(Some(Record::Held {
+        Ok(Some(JournalRecord::Held {
             key: key.clone(),
             version,
             same: false,
@@ -282,10 +253,10 @@ impl Shared {
     }
 
     /// Returns the record that the store held this under a key which now shows under another name.
-    fn hold_moved(&self, from: &Key, version: Version) -> Option<Record> {
-        let state = lock(&self.state);
+    fn hold_moved(&self, from: &Key, version: Version) -> Option<JournalRecord> {
+        let state = self.state.lock();
         let is_hidden = state.records.lower(from).as_ref() != Some(from);
-        (is_hidden && state.records.held(from).is_none()).then(|| Record::Held {
+        (is_hidden && state.records.held(from).is_none()).then(|| JournalRecord::Held {
             key: from.clone(),
             version: Some(version),
             same: false,
@@ -326,16 +297,16 @@ impl Shared {
     }
 
     /// Returns the attributes that something of the store gets in the upper folder.
-    fn first_change(&self, mode: u32, modified: Option<SystemTime>) -> Change {
+    fn first_change(&self, mode: u32, modified: Option<SystemTime>) -> AttrChange {
         let modified = modified.map(Time::At);
         let is_root = rustix::process::geteuid().is_root();
-        Change {
+        AttrChange {
             mode: Some(mode),
             uid: is_root.then_some(self.config.uid),
             gid: is_root.then_some(self.config.gid),
             accessed: modified,
             modified,
-            ..Change::default()
+            ..AttrChange::default()
         }
     }
 

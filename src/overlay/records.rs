@@ -4,18 +4,15 @@
 //! A whiteout hides the store's key and all below it, or has another prefix of the store stand there instead
 //! (something that was renamed). What the upper folder itself has is shown in any case.
 
-use std::collections::BTreeMap;
-use std::collections::HashMap;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound;
 
-use crate::overlay::journal::Record;
-use crate::store::Key;
-use crate::store::Version;
+use crate::overlay::journal::JournalRecord;
+use crate::store::{Key, Version};
 
 /// What is known of a key that was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct BaseVersion {
     /// What the store held when it was first changed; nothing if the key was missing.
     pub version: Option<Version>,
     /// The upper folder's content is still the store's: only attributes were changed.
@@ -27,7 +24,7 @@ pub struct Held {
 /// All that the records say.
 #[derive(Debug, Default)]
 pub(super) struct Records {
-    held: HashMap<Key, Held>,
+    held: HashMap<Key, BaseVersion>,
     white: BTreeMap<Key, Option<Key>>,
     born: HashSet<Key>,
     moving: Option<(Key, Key, bool)>,
@@ -35,11 +32,11 @@ pub(super) struct Records {
 
 impl Records {
     /// Takes one record in.
-    pub(super) fn apply(&mut self, record: Record) {
+    pub(super) fn apply(&mut self, record: JournalRecord) {
         match record {
-            Record::Held { key, version, same } => {
+            JournalRecord::Held { key, version, same } => {
                 let sent = false;
-                let new = Held {
+                let new = BaseVersion {
                     version,
                     same,
                     sent,
@@ -48,18 +45,18 @@ impl Records {
                 held.same &= same;
                 held.sent &= same;
             }
-            Record::Sent { key, version } => {
-                let held = Held {
+            JournalRecord::Sent { key, version } => {
+                let held = BaseVersion {
                     version: Some(version),
                     same: true,
                     sent: true,
                 };
                 self.held.insert(key, held);
             }
-            Record::Let(key) => {
+            JournalRecord::Let(key) => {
                 self.held.remove(&key);
             }
-            Record::White { key, of } => {
+            JournalRecord::White { key, of } => {
                 self.white.remove(&key);
                 // What was renamed back is where it was.
                 let is_back = of.as_ref() == Some(&key) && self.lower(&key) == of;
@@ -67,36 +64,36 @@ impl Records {
                     self.white.insert(key, of);
                 }
             }
-            Record::Show(key) => {
+            JournalRecord::Show(key) => {
                 self.white.remove(&key);
             }
-            Record::Born(key) => {
+            JournalRecord::Born(key) => {
                 self.born.insert(key);
             }
-            Record::Whole(key) => {
+            JournalRecord::Whole(key) => {
                 self.born.remove(&key);
             }
-            Record::Move { from, to, native } => self.moving = Some((from, to, native)),
-            Record::Moved => self.moving = None,
+            JournalRecord::Move { from, to, native } => self.moving = Some((from, to, native)),
+            JournalRecord::Moved => self.moving = None,
         }
     }
 
     /// Returns the records that say the same as all that were taken in.
-    pub(super) fn summary(&self) -> Vec<Record> {
+    pub(super) fn summary(&self) -> Vec<JournalRecord> {
         let held = self.held.iter().map(|(key, held)| {
             let (key, version, same) = (key.clone(), held.version, held.same);
             match (held.sent, version) {
-                (true, Some(version)) => Record::Sent { key, version },
-                _ => Record::Held { key, version, same },
+                (true, Some(version)) => JournalRecord::Sent { key, version },
+                _ => JournalRecord::Held { key, version, same },
             }
         });
-        let white = self.white.iter().map(|(key, of)| Record::White {
+        let white = self.white.iter().map(|(key, of)| JournalRecord::White {
             key: key.clone(),
             of: of.clone(),
         });
-        let born = self.born.iter().cloned().map(Record::Born);
+        let born = self.born.iter().cloned().map(JournalRecord::Born);
         let moving = self.moving.iter().cloned();
-        let moving = moving.map(|(from, to, native)| Record::Move { from, to, native });
+        let moving = moving.map(|(from, to, native)| JournalRecord::Move { from, to, native });
         held.chain(white).chain(born).chain(moving).collect()
     }
 
@@ -133,12 +130,12 @@ impl Records {
     }
 
     /// Returns what is known of a key that was changed.
-    pub(super) fn held(&self, key: &Key) -> Option<Held> {
+    pub(super) fn held(&self, key: &Key) -> Option<BaseVersion> {
         self.held.get(key).copied()
     }
 
     /// Returns all keys that were changed at and below a prefix.
-    pub(super) fn all_held(&self, prefix: &Key) -> Vec<(Key, Held)> {
+    pub(super) fn all_held(&self, prefix: &Key) -> Vec<(Key, BaseVersion)> {
         let below = self.held.iter();
         let below = below.filter(|(key, _)| key.below(prefix).is_some());
         below.map(|(key, held)| (key.clone(), *held)).collect()
@@ -178,8 +175,8 @@ mod tests {
         Key::new(text).unwrap()
     }
 
-    fn white(at: &str, of: Option<&str>) -> Record {
-        Record::White {
+    fn white(at: &str, of: Option<&str>) -> JournalRecord {
+        JournalRecord::White {
             key: key(at),
             of: of.map(key),
         }
@@ -210,7 +207,7 @@ mod tests {
         let mut records = Records::default();
         for (version, same) in [(Some(Version(1)), true), (None, false)] {
             let key = key("a");
-            records.apply(Record::Held { key, version, same });
+            records.apply(JournalRecord::Held { key, version, same });
         }
         let held = records.held(&key("a")).unwrap();
         assert_eq!((held.version, held.same), (Some(Version(1)), false));
@@ -222,9 +219,9 @@ mod tests {
         for record in [
             white("a", None),
             white("b", Some("c")),
-            Record::Show(key("a")),
-            Record::Born(key("n")),
-            Record::Held {
+            JournalRecord::Show(key("a")),
+            JournalRecord::Born(key("n")),
+            JournalRecord::Held {
                 key: key("h"),
                 version: None,
                 same: true,

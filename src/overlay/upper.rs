@@ -7,28 +7,17 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::fs::File;
-use std::os::fd::AsFd;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
-use std::path::PathBuf;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::AtFlags;
-use rustix::fs::FlockOperation;
-use rustix::fs::Mode;
-use rustix::fs::OFlags;
-use rustix::fs::ResolveFlags;
-use rustix::fs::Stat;
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::error::Error;
-use crate::error::Kind;
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::store::Key;
 
 /// An upper folder, open and locked.

@@ -2,10 +2,7 @@
 
 use std::fmt;
 
-use crate::error::Error;
-use crate::error::Kind;
-use crate::error::Result;
-use crate::error::printable;
+use crate::error::{Error, Kind, Result, printable};
 
 /// The name of an object: components joined by `/`, none of them empty, `.`, `..`, longer than 255 bytes or
 /// with a NUL in it. The empty key is the store itself. Bytes need not be UTF-8.

@@ -1,30 +1,27 @@
 //! A listing of names that are all known at once, for small directories.
 
 use crate::error::Result;
-use crate::store::EntryKind;
-use crate::store::Listing;
-use crate::store::Meta;
-use crate::store::Name;
+use crate::store::{EntryKind, Listing, Meta, Name};
 
 /// Known names in a fixed order; each one's cursor is its place, counted from 1.
-pub struct Names {
+pub struct NameList {
     names: Vec<Name>,
     place: usize,
 }
 
-impl Names {
+impl NameList {
     /// Builds a listing of files and directories in the given order.
-    pub fn new(names: impl IntoIterator<Item = (Vec<u8>, EntryKind)>) -> Names {
+    pub fn new(names: impl IntoIterator<Item = (Vec<u8>, EntryKind)>) -> NameList {
         let plain = names.into_iter();
-        Names::described(plain.map(|(name, kind)| (name, kind, None)))
+        NameList::described(plain.map(|(name, kind)| (name, kind, None)))
     }
 
     /// The same with what `head` would say, where that is known.
     pub(in crate::store) fn described(
         names: impl IntoIterator<Item = (Vec<u8>, EntryKind, Option<Meta>)>,
-    ) -> Names {
+    ) -> NameList {
         let numbered = names.into_iter().zip(1..);
-        Names {
+        NameList {
             names: numbered
                 .map(|((name, kind, meta), cursor)| Name {
                     name,
@@ -38,7 +35,7 @@ impl Names {
     }
 }
 
-impl Listing for Names {
+impl Listing for NameList {
     fn next(&mut self) -> Result<Option<Name>> {
         let name = self.names.get(self.place).cloned();
         self.place += usize::from(name.is_some());

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use crate::store::zip;
+use crate::store::backend::zip;
 
 /// Returns the name of a store as others may see it: without the user, password and query of a URL.
 pub fn shown(location: &str) -> String {
@@ -28,7 +28,7 @@ fn redact(url: &str) -> String {
 /// Returns what of this machine a store stands on, if it does: its folder, or the file that is its archive.
 pub fn local_place(location: &str) -> Option<PathBuf> {
     let path = PathBuf::from(local_folder(location)?);
-    match zip::place::in_path(&path) {
+    match zip::location::in_path(&path) {
         Ok(Some(place)) => Some(
             place
                 .folder

@@ -8,41 +8,25 @@ use std::io::IoSliceMut;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
-use std::time::SystemTime;
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use twox_hash::XxHash64;
 
-use crate::error::Error;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
-pub mod ahead;
-pub mod change;
-pub mod counting;
-pub mod disk;
+pub mod backend;
+pub mod condition;
 mod key;
+pub mod layer;
 pub mod listing;
-pub mod local;
 mod location;
-pub mod memo;
-pub mod memory;
-pub mod object;
-mod opening;
+mod stack;
 pub mod tree;
-pub mod zip;
 
-pub use change::Body;
-pub use change::Condition;
-pub use change::Stamp;
+pub use condition::{Condition, ETag, PutBody};
 pub use key::Key;
-pub use location::local_folder;
-pub use location::local_place;
-pub use location::shown;
-pub use opening::RemoteConfig;
-pub use opening::StoreConfig;
-pub use opening::open;
-pub use opening::open_shelf;
+pub use location::{local_folder, local_place, shown};
+pub use stack::{RemoteConfig, StoreConfig, open, open_shelf};
 pub use tree::Tree;
 
 /// Tells one content of a key from another: made of the ETag, or of inode, size and times.
@@ -157,7 +141,7 @@ pub trait Listing: Send {
 }
 
 /// All objects under a prefix, whatever folder they are in, page by page.
-pub trait Walk: Send {
+pub trait FlatListing: Send {
     /// Returns the next objects as the store gives them, with their whole keys, or nothing after the last page.
     fn next(&mut self) -> Result<Option<Vec<(Key, Meta)>>>;
     /// Whether the last page has come; asks nobody.
@@ -232,7 +216,7 @@ pub trait Store: Send + Sync {
 
     /// Begins to read the names of all objects below a prefix, from the folder `from` on, or from one before it;
     /// nothing if that costs more than to list each folder.
-    fn walk(&self, _prefix: &Key, _from: &Key) -> Result<Option<Box<dyn Walk>>> {
+    fn walk(&self, _prefix: &Key, _from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
         Ok(None)
     }
 
@@ -265,13 +249,13 @@ pub trait Store: Send + Sync {
     }
 
     /// Names the content that a key holds; nothing if it is missing or is a prefix only. Asks the store itself.
-    fn stamp(&self, key: &Key) -> Result<Option<Stamp>> {
+    fn stamp(&self, key: &Key) -> Result<Option<ETag>> {
         Err(Error::read_only(key))
     }
 
     /// Puts an object under a key if the condition holds (`Changed` if not): whole or not at all. Returns the
     /// stamp of what is there now.
-    fn put(&self, key: &Key, _body: Body<'_>, _condition: &Condition) -> Result<Stamp> {
+    fn put(&self, key: &Key, _body: PutBody<'_>, _condition: &Condition) -> Result<ETag> {
         Err(Error::read_only(key))
     }
 

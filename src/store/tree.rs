@@ -7,10 +7,8 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::error::Error;
-use crate::error::Result;
-use crate::store::Key;
-use crate::store::Meta;
+use crate::error::{Error, Result};
+use crate::store::{Key, Meta};
 
 /// What `stat` shows of a file beside its length and content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +40,7 @@ pub struct Stat {
 
 /// Who makes something new, and how it may be used.
 #[derive(Clone, Copy, Debug)]
-pub struct Maker {
+pub struct Credentials {
     /// Owner.
     pub uid: u32,
     /// Group.
@@ -62,7 +60,7 @@ pub enum Time {
 
 /// Attributes to be set; what is nothing stays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Change {
+pub struct AttrChange {
     /// Permission bits.
     pub mode: Option<u32>,
     /// Owner.
@@ -79,7 +77,7 @@ pub struct Change {
 
 /// What a rename does with what has the new name already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Onto {
+pub enum RenameMode {
     /// It is replaced: a file by a file, an empty directory by a directory.
     Replace,
     /// `Exists` is said.
@@ -101,7 +99,7 @@ pub enum Setting {
 
 /// How much there is room for, as `statfs` shows it.
 #[derive(Clone, Copy, Debug)]
-pub struct Room {
+pub struct FreeSpace {
     /// Bytes of a block.
     pub block: u32,
     /// Blocks in all.
@@ -137,7 +135,7 @@ pub trait TreeFile: Send + Sync {
     /// Returns what `stat` shows now, also if the file has no name any more.
     fn stat(&self) -> Result<Stat>;
     /// Sets attributes.
-    fn change(&self, change: &Change) -> Result<()>;
+    fn change(&self, change: &AttrChange) -> Result<()>;
 }
 
 /// A tree of files that can be changed.
@@ -151,25 +149,25 @@ pub trait Tree: Send + Sync {
         None
     }
     /// Makes a regular file and opens it; `Exists` if there is something.
-    fn create(&self, path: &Key, maker: &Maker) -> Result<Arc<dyn TreeFile>>;
+    fn create(&self, path: &Key, maker: &Credentials) -> Result<Arc<dyn TreeFile>>;
     /// Opens a regular file for writing, and empties it first if asked to.
     fn open(&self, path: &Key, truncate: bool) -> Result<Arc<dyn TreeFile>>;
     /// Sets attributes, also of directories; links are not followed.
-    fn change(&self, path: &Key, change: &Change) -> Result<()>;
+    fn change(&self, path: &Key, change: &AttrChange) -> Result<()>;
     /// Makes an empty directory.
-    fn make_folder(&self, path: &Key, maker: &Maker) -> Result<()>;
+    fn make_folder(&self, path: &Key, maker: &Credentials) -> Result<()>;
     /// Removes a name of a file.
     fn unlink(&self, path: &Key) -> Result<()>;
     /// Removes an empty directory; `NotEmpty` if it is not.
     fn remove_folder(&self, path: &Key) -> Result<()>;
     /// Gives what is at `from` the name `to`.
-    fn rename(&self, from: &Key, to: &Key, onto: Onto) -> Result<()>;
+    fn rename(&self, from: &Key, to: &Key, onto: RenameMode) -> Result<()>;
     /// Makes a symbolic link that points at `target`.
-    fn make_link(&self, path: &Key, _target: &[u8], _maker: &Maker) -> Result<()> {
+    fn make_link(&self, path: &Key, _target: &[u8], _maker: &Credentials) -> Result<()> {
         Err(not_here(path, "symbolic links"))
     }
     /// Makes a pipe, a socket or an empty file.
-    fn make_node(&self, path: &Key, _maker: &Maker) -> Result<()> {
+    fn make_node(&self, path: &Key, _maker: &Credentials) -> Result<()> {
         Err(not_here(path, "pipes and sockets"))
     }
     /// Gives the file at `from` one more name.
@@ -203,7 +201,7 @@ pub trait Tree: Send + Sync {
         Err(not_here(path, "extended attributes"))
     }
     /// Returns how much there is room for.
-    fn room(&self) -> Result<Room>;
+    fn room(&self) -> Result<FreeSpace>;
 }
 
 fn not_here(path: &Key, what: &str) -> Error {

@@ -3,30 +3,16 @@
 
 use std::sync::Arc;
 
-use super::Entry;
-use super::Fh;
-use super::Ino;
-use super::OpenFile;
-use super::Opened;
-use super::Vfs;
-use crate::error::Error;
-use crate::error::Kind;
-use crate::error::Result;
-use crate::store::Key;
-use crate::store::Tree;
-use crate::store::tree::Change;
-use crate::store::tree::Maker;
-use crate::store::tree::Onto;
-use crate::store::tree::Room;
-use crate::store::tree::Setting;
-use crate::store::tree::TreeFile;
+use super::{Entry, Fh, FileHandle, Ino, OpenReply, Vfs};
+use crate::error::{Error, Kind, Result};
+use crate::store::tree::{AttrChange, Credentials, FreeSpace, RenameMode, Setting, TreeFile};
+use crate::store::{Key, Tree};
 use crate::view::Attr;
-use crate::view::stored::ChangingFile;
-use crate::view::stored::attr_of_stat;
+use crate::view::store::{ChangingFile, attr_of_stat};
 
 /// Something new in a directory.
 #[derive(Clone, Debug)]
-pub enum Node {
+pub enum NewNode {
     /// A directory.
     Folder,
     /// A symbolic link, and where it points.
@@ -57,7 +43,12 @@ impl Vfs {
     }
 
     /// Makes a regular file and opens it; `Exists` if there is something.
-    pub fn create(&self, parent: Ino, name: &[u8], maker: &Maker) -> Result<(Entry, Opened)> {
+    pub fn create(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        maker: &Credentials,
+    ) -> Result<(Entry, OpenReply)> {
         let path = self.child(parent, name)?;
         let (tree, at) = self.tree(&path)?;
         let file = tree.create(&at, maker)?;
@@ -68,7 +59,7 @@ impl Vfs {
     }
 
     /// Opens a file for writing, and empties it first if asked to.
-    pub fn open_for_writing(&self, ino: Ino, truncate: bool) -> Result<Opened> {
+    pub fn open_for_writing(&self, ino: Ino, truncate: bool) -> Result<OpenReply> {
         self.stats.open_requests.add(1);
         let path = self.inodes.path(ino)?;
         let (tree, at) = self.tree(&path)?;
@@ -76,9 +67,9 @@ impl Vfs {
         Ok(self.enter_written(ino, path, file))
     }
 
-    fn enter_written(&self, ino: Ino, path: Key, file: Arc<dyn TreeFile>) -> Opened {
+    fn enter_written(&self, ino: Ino, path: Key, file: Arc<dyn TreeFile>) -> OpenReply {
         let fh = self.new_handle();
-        let open = OpenFile {
+        let open = FileHandle {
             ino,
             path,
             file: Arc::new(ChangingFile(file.clone())),
@@ -86,7 +77,7 @@ impl Vfs {
             written: Some(file),
         };
         self.enter(fh, Arc::new(open));
-        Opened {
+        OpenReply {
             fh,
             keep_cache: self.keep_cache(ino, None),
             direct: false,
@@ -147,7 +138,7 @@ impl Vfs {
     }
 
     /// Sets attributes of an inode, by the handle through which it is asked if there is one.
-    pub fn set_attributes(&self, ino: Ino, fh: Option<Fh>, change: &Change) -> Result<Attr> {
+    pub fn set_attributes(&self, ino: Ino, fh: Option<Fh>, change: &AttrChange) -> Result<Attr> {
         let of_handle = fh.and_then(|fh| self.written(fh).ok());
         let of_path = || {
             let path = self.inodes.path(ino)?;
@@ -178,13 +169,19 @@ impl Vfs {
     }
 
     /// Makes something that is no regular file.
-    pub fn make(&self, parent: Ino, name: &[u8], node: &Node, maker: &Maker) -> Result<Entry> {
+    pub fn make(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        node: &NewNode,
+        maker: &Credentials,
+    ) -> Result<Entry> {
         let path = self.child(parent, name)?;
         let (tree, at) = self.tree(&path)?;
         match node {
-            Node::Folder => tree.make_folder(&at, maker)?,
-            Node::Link(target) => tree.make_link(&at, target, maker)?,
-            Node::Special => tree.make_node(&at, maker)?,
+            NewNode::Folder => tree.make_folder(&at, maker)?,
+            NewNode::Link(target) => tree.make_link(&at, target, maker)?,
+            NewNode::Special => tree.make_node(&at, maker)?,
         }
         self.inodes.unlink(parent, name);
         self.made(parent, name, &path)
@@ -227,15 +224,15 @@ impl Vfs {
     }
 
     /// Gives something another name; names are directory and name.
-    pub fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), onto: Onto) -> Result<()> {
+    pub fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), onto: RenameMode) -> Result<()> {
         let (old, new) = (self.child(from.0, from.1)?, self.child(to.0, to.1)?);
         let ((tree, old), (other, at)) = (self.tree(&old)?, self.tree(&new)?);
         check_same(&new, &tree, &other)?;
-        let same = onto != Onto::Exchange && is_same_file(&tree, &old, &at)?;
+        let same = onto != RenameMode::Exchange && is_same_file(&tree, &old, &at)?;
         tree.rename(&old, &at, onto)?;
         self.drop_pages();
         if !same {
-            self.inodes.rename(from, to, onto == Onto::Exchange);
+            self.inodes.rename(from, to, onto == RenameMode::Exchange);
         }
         Ok(())
     }
@@ -290,7 +287,7 @@ impl Vfs {
     }
 
     /// Returns how much there is room for; nothing where nothing can be written.
-    pub fn room(&self) -> Result<Option<Room>> {
+    pub fn room(&self) -> Result<Option<FreeSpace>> {
         match self.view.tree(&Key::root())? {
             Some((tree, _)) if self.config.writable => tree.room().map(Some),
             _ => Ok(None),

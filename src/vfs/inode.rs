@@ -3,23 +3,13 @@
 //! A name of the table has an entry with the kernel's lookup count and goes when it is zero; its number is a hash
 //! of directory and name, so that a listing can say it without holding anything.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::hash::DefaultHasher;
-use std::hash::Hash;
-use std::hash::Hasher;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
-use crate::error::Error;
-use crate::error::Kind;
-use crate::error::Result;
-use crate::store::EntryKind;
-use crate::store::Key;
-use crate::vfs::computed::COMPUTED;
-use crate::vfs::computed::code_of;
-use crate::vfs::computed::computed_name;
-use crate::vfs::computed::number_of;
+use crate::error::{Error, Kind, Result};
+use crate::store::{EntryKind, Key};
+use crate::vfs::computed::{COMPUTED, code_of, computed_name, number_of};
 
 /// An inode number; 1 is the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,14 +22,14 @@ impl Ino {
 
 /// The inodes that the kernel knows.
 pub struct Inodes {
-    state: Mutex<State>,
+    state: Mutex<InodeTable>,
     /// Numbers of names that are made of numbers are computed: not where files get other names.
     computes: bool,
 }
 
 #[derive(Default)]
-struct State {
-    entries: HashMap<u64, Entry>,
+struct InodeTable {
+    entries: HashMap<u64, InodeEntry>,
     by_name: HashMap<(u64, Box<[u8]>), u64>,
     /// Files that have several names, by what tells them apart below.
     by_identity: HashMap<u64, u64>,
@@ -48,7 +38,7 @@ struct State {
     last_directory: u64,
 }
 
-struct Entry {
+struct InodeEntry {
     /// Directory and name, several for a file with hard links; none once the last was removed.
     names: Vec<(u64, Box<[u8]>)>,
     identity: Option<u64>,
@@ -59,9 +49,9 @@ struct Entry {
     directory: u64,
 }
 
-impl Entry {
-    fn new() -> Entry {
-        Entry {
+impl InodeEntry {
+    fn new() -> InodeEntry {
+        InodeEntry {
             names: Vec::new(),
             identity: None,
             lookups: 0,
@@ -71,7 +61,7 @@ impl Entry {
     }
 }
 
-impl State {
+impl InodeTable {
     /// Returns the small number of a directory, given to it now if need be.
     fn directory(&mut self, ino: Ino) -> Option<u64> {
         let entry = self.entries.get_mut(&ino.0)?;
@@ -94,13 +84,13 @@ impl State {
     }
 
     /// Returns the entry of a number, made if there is none, with this name among its names.
-    fn enter(&mut self, ino: u64, parent: Ino, name: &[u8]) -> &mut Entry {
+    fn enter(&mut self, ino: u64, parent: Ino, name: &[u8]) -> &mut InodeEntry {
         let key = (parent.0, Box::from(name));
         let is_new = self.by_name.insert(key.clone(), ino) != Some(ino);
         if is_new && let Some(parent) = self.entries.get_mut(&parent.0) {
             parent.children += 1;
         }
-        let entry = self.entries.entry(ino).or_insert_with(Entry::new);
+        let entry = self.entries.entry(ino).or_insert_with(InodeEntry::new);
         if is_new {
             entry.names.push(key);
         }
@@ -143,7 +133,7 @@ impl State {
     fn prune(&mut self, ino: u64) {
         let mut open = vec![ino];
         while let Some(at) = open.pop() {
-            let is_idle = |entry: &Entry| entry.lookups + entry.children == 0;
+            let is_idle = |entry: &InodeEntry| entry.lookups + entry.children == 0;
             if at == Ino::ROOT.0 || !self.entries.get(&at).is_some_and(is_idle) {
                 continue;
             }
@@ -192,10 +182,10 @@ impl Default for Inodes {
 impl Inodes {
     /// Builds a table with the root in it; `computes` where no file ever gets another name.
     pub fn new(computes: bool) -> Inodes {
-        let mut state = State::default();
-        let root = Entry {
+        let mut state = InodeTable::default();
+        let root = InodeEntry {
             lookups: 1,
-            ..Entry::new()
+            ..InodeEntry::new()
         };
         state.entries.insert(Ino::ROOT.0, root);
         Inodes {
@@ -204,8 +194,8 @@ impl Inodes {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, InodeTable> {
+        self.state.lock()
     }
 
     /// Returns the path of an inode; `Changed` if the kernel asks for one it has given back.

@@ -3,37 +3,24 @@
 //! Knows no FUSE type and no store. `*_now` answer out of memory and never wait; the others may. A handle
 //! holds what it was opened on, and its content's version: when that changes, whoever asked is told.
 
+use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::OnceLock;
-use std::sync::PoisonError;
-use std::sync::RwLock;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::error::Error;
-use crate::error::Kind;
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::stats::Stats;
-use crate::store::EntryKind;
-use crate::store::Key;
-use crate::store::Listing;
-use crate::store::Name;
-use crate::store::tree::Posix;
-use crate::store::tree::TreeFile;
+use crate::store::tree::{Posix, TreeFile};
+use crate::store::{EntryKind, Key, Listing, Name};
 use crate::vfs::inode::Inodes;
-use crate::view::Attr;
-use crate::view::Bytes;
-use crate::view::View;
+use crate::view::{Attr, ReadBytes, View};
 
 mod changing;
 mod computed;
 pub mod inode;
 
-pub use crate::vfs::changing::Node;
+pub use crate::vfs::changing::NewNode;
 pub use crate::vfs::inode::Ino;
 
 /// A handle of an open file or directory.
@@ -64,7 +51,7 @@ pub struct Entry {
 
 /// A file that was opened.
 #[derive(Clone, Copy, Debug)]
-pub struct Opened {
+pub struct OpenReply {
     /// Its handle.
     pub fh: Fh,
     /// Whether the pages that the kernel has are still true.
@@ -76,11 +63,11 @@ pub struct Opened {
 }
 
 /// Takes inode, cursor, kind and name of a directory's entry; returns false if it has no room for it.
-pub type Sink<'a> = dyn FnMut(Ino, u64, EntryKind, &[u8]) -> bool + 'a;
+pub type DirSink<'a> = dyn FnMut(Ino, u64, EntryKind, &[u8]) -> bool + 'a;
 
 /// What the kernel has to hear of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum News {
+pub enum Invalidation {
     /// Its length may have changed: said before the answer to an open.
     Length,
     /// Its content changed: never said while a read is being answered, whose pages the kernel may wait for.
@@ -88,7 +75,7 @@ pub enum News {
 }
 
 /// Takes what the kernel has to hear.
-type Notify = Box<dyn Fn(Ino, News) + Send + Sync>;
+type Notify = Box<dyn Fn(Ino, Invalidation) + Send + Sync>;
 
 /// A mounted view.
 pub struct Vfs {
@@ -96,15 +83,15 @@ pub struct Vfs {
     config: VfsConfig,
     stats: Arc<Stats>,
     inodes: Inodes,
-    files: RwLock<HashMap<Fh, Arc<OpenFile>>>,
-    directories: Mutex<HashMap<Fh, Arc<Mutex<OpenDirectory>>>>,
+    files: RwLock<HashMap<Fh, Arc<FileHandle>>>,
+    directories: Mutex<HashMap<Fh, Arc<Mutex<DirHandle>>>>,
     last_handle: AtomicU64,
     /// The content that the kernel's pages of an inode are of.
     cached: Mutex<HashMap<Ino, u64>>,
     notify: OnceLock<Notify>,
 }
 
-struct OpenFile {
+struct FileHandle {
     ino: Ino,
     path: Key,
     file: Arc<dyn crate::view::File>,
@@ -113,7 +100,7 @@ struct OpenFile {
     written: Option<Arc<dyn TreeFile>>,
 }
 
-struct OpenDirectory {
+struct DirHandle {
     ino: Ino,
     path: Key,
     listing: Box<dyn Listing>,
@@ -121,10 +108,6 @@ struct OpenDirectory {
     cursor: u64,
     /// A name that did not fit the last answer.
     kept: Option<Name>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// How long the kernel may believe what it knows of a directory where everything can be changed: for a path it asks
@@ -260,8 +243,8 @@ impl Vfs {
     }
 
     /// Returns an open file of an inode.
-    fn open_file(&self, ino: Ino, fits: impl Fn(&OpenFile) -> bool) -> Option<Arc<OpenFile>> {
-        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+    fn open_file(&self, ino: Ino, fits: impl Fn(&FileHandle) -> bool) -> Option<Arc<FileHandle>> {
+        let files = self.files.read();
         let open = files.values().find(|open| open.ino == ino && fits(open));
         open.cloned()
     }
@@ -269,7 +252,7 @@ impl Vfs {
     /// Takes back lookups that the kernel forgets.
     pub fn forget(&self, ino: Ino, count: u64) {
         self.inodes.forget(ino, count);
-        lock(&self.cached).remove(&ino);
+        self.cached.lock().remove(&ino);
     }
 
     /// Returns where a link points.
@@ -282,17 +265,17 @@ impl Vfs {
     }
 
     /// Opens a file.
-    pub fn open(&self, ino: Ino) -> Result<Opened> {
+    pub fn open(&self, ino: Ino) -> Result<OpenReply> {
         self.stats.open_requests.add(1);
         let path = self.inodes.path(ino)?;
         let opened = self.view.open(&path)?;
         let keep_cache = self.keep_cache(ino, opened.version);
         if !keep_cache {
             // The kernel may believe a length from before; it would cut the content off there.
-            self.tell(ino, News::Length);
+            self.tell(ino, Invalidation::Length);
         }
         let fh = self.new_handle();
-        let file = Arc::new(OpenFile {
+        let file = Arc::new(FileHandle {
             ino,
             path,
             file: opened.file,
@@ -300,7 +283,7 @@ impl Vfs {
             written: None,
         });
         self.enter(fh, file);
-        Ok(Opened {
+        Ok(OpenReply {
             fh,
             keep_cache,
             direct: opened.direct,
@@ -308,14 +291,14 @@ impl Vfs {
         })
     }
 
-    fn enter(&self, fh: Fh, file: Arc<OpenFile>) {
-        let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
+    fn enter(&self, fh: Fh, file: Arc<FileHandle>) {
+        let mut files = self.files.write();
         files.insert(fh, file);
     }
 
     /// Whether the kernel's pages of an inode are of this content; from now on they are.
     fn keep_cache(&self, ino: Ino, version: Option<u64>) -> bool {
-        let mut cached = lock(&self.cached);
+        let mut cached = self.cached.lock();
         let Some(version) = version else {
             cached.remove(&ino);
             return false;
@@ -326,8 +309,8 @@ impl Vfs {
         cached.insert(ino, version) == Some(version)
     }
 
-    fn file(&self, fh: Fh) -> Result<Arc<OpenFile>> {
-        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+    fn file(&self, fh: Fh) -> Result<Arc<FileHandle>> {
+        let files = self.files.read();
         files
             .get(&fh)
             .cloned()
@@ -335,7 +318,7 @@ impl Vfs {
     }
 
     /// Returns bytes of an open file if memory has them.
-    pub fn read_now(&self, fh: Fh, offset: u64, len: usize) -> Option<Result<Bytes>> {
+    pub fn read_now(&self, fh: Fh, offset: u64, len: usize) -> Option<Result<ReadBytes>> {
         let open = match self.file(fh) {
             Ok(open) => open,
             Err(error) => return Some(Err(error)),
@@ -350,7 +333,7 @@ impl Vfs {
     }
 
     /// Returns bytes of an open file, fewer than `len` only at its end.
-    pub fn read(&self, fh: Fh, offset: u64, len: usize) -> Result<Bytes> {
+    pub fn read(&self, fh: Fh, offset: u64, len: usize) -> Result<ReadBytes> {
         let open = self.file(fh)?;
         let bytes = open
             .file
@@ -363,28 +346,28 @@ impl Vfs {
         Ok(bytes)
     }
 
-    fn count_read(&self, bytes: &Bytes) {
+    fn count_read(&self, bytes: &ReadBytes) {
         self.stats.read_requests.add(1);
         self.stats.read_bytes.add(bytes.len() as u64);
     }
 
     /// Tells the session when the content is no longer the one that was opened.
-    fn tell_change(&self, open: &OpenFile) {
+    fn tell_change(&self, open: &FileHandle) {
         let now = open.file.version();
         if open.version.is_none()
             || now.is_none()
             || now == open.version
-            || lock(&self.cached).get(&open.ino) == now.as_ref()
+            || self.cached.lock().get(&open.ino) == now.as_ref()
         {
             return;
         }
         if let Some(now) = now {
-            lock(&self.cached).insert(open.ino, now);
+            self.cached.lock().insert(open.ino, now);
         }
-        self.tell(open.ino, News::Content);
+        self.tell(open.ino, Invalidation::Content);
     }
 
-    fn tell(&self, ino: Ino, news: News) {
+    fn tell(&self, ino: Ino, news: Invalidation) {
         if let Some(notify) = self.notify.get() {
             notify(ino, news);
         }
@@ -392,20 +375,20 @@ impl Vfs {
 
     /// Has the kernel drop its pages of what is open for reading: they may be made of what was changed.
     fn drop_pages(&self) {
-        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        let files = self.files.read();
         let open = files.values();
         let made = open.filter(|open| open.version.is_some() && open.file.version().is_some());
         let inodes: Vec<Ino> = made.map(|open| open.ino).collect();
         drop(files);
         for ino in inodes {
-            self.tell(ino, News::Content);
+            self.tell(ino, Invalidation::Content);
         }
     }
 
     /// Says `Changed` to who reads a content that others have seen replaced: the kernel's pages of an inode
     /// belong to all handles, so old bytes must not come into them again.
-    fn check_current(&self, open: &OpenFile) -> Result<()> {
-        let (Some(version), Some(&cached)) = (open.version, lock(&self.cached).get(&open.ino))
+    fn check_current(&self, open: &FileHandle) -> Result<()> {
+        let (Some(version), Some(&cached)) = (open.version, self.cached.lock().get(&open.ino))
         else {
             return Ok(());
         };
@@ -421,7 +404,7 @@ impl Vfs {
 
     /// Keeps what was written to all files that are open: the mount is gone, and nobody closes them any more.
     pub fn flush_all(&self) {
-        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        let files = self.files.read();
         let open: Vec<_> = files.values().cloned().collect();
         drop(files);
         for open in open {
@@ -433,11 +416,7 @@ impl Vfs {
 
     /// Closes a file; what was written to it was flushed before, or is now.
     pub fn release(&self, fh: Fh) {
-        let file = self
-            .files
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&fh);
+        let file = self.files.write().remove(&fh);
         let written = file.as_ref().and_then(|open| open.written.as_ref());
         if let Some(Err(error)) = written.map(|file| file.flush()) {
             log::error!("what was written is not kept: {error}");
@@ -449,24 +428,26 @@ impl Vfs {
         let path = self.inodes.path(ino)?;
         let listing = self.view.list(&path)?;
         let fh = self.new_handle();
-        let open = OpenDirectory {
+        let open = DirHandle {
             ino,
             path,
             listing,
             cursor: 0,
             kept: None,
         };
-        lock(&self.directories).insert(fh, Arc::new(Mutex::new(open)));
+        self.directories
+            .lock()
+            .insert(fh, Arc::new(Mutex::new(open)));
         Ok(fh)
     }
 
     /// Calls `sink` with inode, cursor, kind and name of what comes after `cursor`, until it returns false:
     /// that name was not taken and comes again.
-    pub fn readdir(&self, fh: Fh, cursor: u64, sink: &mut Sink) -> Result<()> {
+    pub fn readdir(&self, fh: Fh, cursor: u64, sink: &mut DirSink) -> Result<()> {
         self.stats.readdir_requests.add(1);
-        let open = lock(&self.directories).get(&fh).cloned();
+        let open = self.directories.lock().get(&fh).cloned();
         let open = open.ok_or_else(|| Error::invalid("handle", "is not open"))?;
-        let mut open = lock(&open);
+        let mut open = open.lock();
         if open.cursor != cursor {
             open.listing.seek(cursor)?;
             open.kept = None;
@@ -492,7 +473,7 @@ impl Vfs {
 
     /// Closes a directory.
     pub fn releasedir(&self, fh: Fh) {
-        let open = lock(&self.directories).remove(&fh);
+        let open = self.directories.lock().remove(&fh);
         drop(open);
     }
 }

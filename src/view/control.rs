@@ -4,26 +4,15 @@
 //! it. It holds every view, the counters and the options in force. A key of that name in the store wins.
 
 use std::sync::Arc;
-use std::time::Duration;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use crate::buffer::Buffer;
-use crate::error::Error;
-use crate::error::Kind;
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::stats::Stats;
-use crate::store::EntryKind;
-use crate::store::Key;
-use crate::store::Listing;
-use crate::store::Tree;
-use crate::store::listing::Names;
-use crate::view::Attr;
-use crate::view::Bytes;
-use crate::view::File;
-use crate::view::Opened;
-use crate::view::View;
-use crate::view::files::Text;
-use crate::view::files::directory_attr;
+use crate::store::listing::NameList;
+use crate::store::{EntryKind, Key, Listing, Tree};
+use crate::sync::buffer::Buffer;
+use crate::view::files::{TextFile, directory_attr};
+use crate::view::{Attr, File, OpenedFile, ReadBytes, View};
 
 /// The name of the control directory.
 pub const CONTROL: &[u8] = b".zarrfs";
@@ -64,7 +53,7 @@ impl Control {
             b"stats.json" => Some(Arc::new(Counters {
                 stats: self.stats.clone(),
             })),
-            b"mount.json" => Some(Arc::new(Text {
+            b"mount.json" => Some(Arc::new(TextFile {
                 bytes: self.mount.clone(),
                 version: 0,
             })),
@@ -72,13 +61,13 @@ impl Control {
         }
     }
 
-    fn names(&self) -> Names {
+    fn names(&self) -> NameList {
         let views = self
             .views
             .iter()
             .map(|(name, _)| (name.as_bytes().to_vec(), EntryKind::Directory));
         let files = [b"stats.json", b"mount.json"].map(|name| (name.to_vec(), EntryKind::File));
-        Names::new(views.chain(files))
+        NameList::new(views.chain(files))
     }
 
     fn attr(&self, kind: EntryKind, size: u64) -> Attr {
@@ -99,18 +88,18 @@ struct Counters {
 }
 
 impl File for Counters {
-    fn read_now(&self, offset: u64, len: usize) -> Option<Bytes> {
-        Text {
+    fn read_now(&self, offset: u64, len: usize) -> Option<ReadBytes> {
+        TextFile {
             bytes: self.stats.to_json().into_bytes(),
             version: 0,
         }
         .read_now(offset, len)
     }
 
-    fn read_at(&self, offset: u64, len: usize) -> Result<Bytes> {
+    fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes> {
         Ok(self
             .read_now(offset, len)
-            .unwrap_or(Bytes::Own(Buffer::default())))
+            .unwrap_or(ReadBytes::Own(Buffer::default())))
     }
 
     fn version(&self) -> Option<u64> {
@@ -119,23 +108,23 @@ impl File for Counters {
 }
 
 /// A view with the control directory in its root.
-pub struct WithControl {
+pub struct ControlDirView {
     view: Arc<dyn View>,
     control: Arc<Control>,
 }
 
 /// Where a path leads.
-enum Target<'a> {
+enum ControlTarget<'a> {
     View(&'a Arc<dyn View>, Key),
     Control,
     File(Arc<dyn File>),
     Nothing,
 }
 
-impl WithControl {
+impl ControlDirView {
     /// Puts a control directory into a view.
-    pub fn new(view: Arc<dyn View>, control: Arc<Control>) -> WithControl {
-        WithControl { view, control }
+    pub fn new(view: Arc<dyn View>, control: Arc<Control>) -> ControlDirView {
+        ControlDirView { view, control }
     }
 
     /// Whether the view itself has something of that name. A root that does not read has nothing: what is
@@ -145,38 +134,41 @@ impl WithControl {
         Ok(matches!(found, Ok(Some(_))))
     }
 
-    fn target(&self, path: &Key) -> Result<Target<'_>> {
+    fn target(&self, path: &Key) -> Result<ControlTarget<'_>> {
         let mut names = path.names();
         if names.next() != Some(CONTROL) || self.is_taken()? {
-            return Ok(Target::View(&self.view, path.clone()));
+            return Ok(ControlTarget::View(&self.view, path.clone()));
         }
         let Some(name) = names.next() else {
-            return Ok(Target::Control);
+            return Ok(ControlTarget::Control);
         };
         if let Some(view) = self.control.view(name) {
             let top = Key::root().child(CONTROL)?.child(name)?;
-            return Ok(Target::View(view, path.below(&top).unwrap_or_default()));
+            return Ok(ControlTarget::View(
+                view,
+                path.below(&top).unwrap_or_default(),
+            ));
         }
         match (self.control.file(name), names.next()) {
-            (Some(file), None) => Ok(Target::File(file)),
-            _ => Ok(Target::Nothing),
+            (Some(file), None) => Ok(ControlTarget::File(file)),
+            _ => Ok(ControlTarget::Nothing),
         }
     }
 }
 
-impl View for WithControl {
+impl View for ControlDirView {
     fn lookup(&self, path: &Key) -> Result<Option<Attr>> {
         match self.target(path)? {
-            Target::View(view, path) => view.lookup(&path),
-            Target::Control => Ok(Some(directory_attr(
+            ControlTarget::View(view, path) => view.lookup(&path),
+            ControlTarget::Control => Ok(Some(directory_attr(
                 self.control.started,
                 Duration::from_secs(1),
             ))),
-            Target::File(file) => {
+            ControlTarget::File(file) => {
                 let size = file.read_at(0, usize::MAX)?.len() as u64;
                 Ok(Some(self.control.attr(EntryKind::File, size)))
             }
-            Target::Nothing => Ok(None),
+            ControlTarget::Nothing => Ok(None),
         }
     }
 
@@ -189,37 +181,39 @@ impl View for WithControl {
 
     fn list(&self, path: &Key) -> Result<Box<dyn Listing>> {
         match self.target(path)? {
-            Target::View(view, path) => view.list(&path),
-            Target::Control => Ok(Box::new(self.control.names())),
-            Target::File(_) => Err(Error::new(Kind::NotADirectory, path, "is not a directory")),
-            Target::Nothing => Err(Error::not_found(path)),
+            ControlTarget::View(view, path) => view.list(&path),
+            ControlTarget::Control => Ok(Box::new(self.control.names())),
+            ControlTarget::File(_) => {
+                Err(Error::new(Kind::NotADirectory, path, "is not a directory"))
+            }
+            ControlTarget::Nothing => Err(Error::not_found(path)),
         }
     }
 
-    fn open(&self, path: &Key) -> Result<Opened> {
+    fn open(&self, path: &Key) -> Result<OpenedFile> {
         match self.target(path)? {
-            Target::View(view, path) => view.open(&path),
-            Target::Control => Err(Error::new(Kind::IsADirectory, path, "is a directory")),
+            ControlTarget::View(view, path) => view.open(&path),
+            ControlTarget::Control => Err(Error::new(Kind::IsADirectory, path, "is a directory")),
             // The numbers change by themselves, so nobody may keep them.
-            Target::File(file) => Ok(Opened {
+            ControlTarget::File(file) => Ok(OpenedFile {
                 file,
                 version: None,
                 direct: true,
             }),
-            Target::Nothing => Err(Error::not_found(path)),
+            ControlTarget::Nothing => Err(Error::not_found(path)),
         }
     }
 
     fn read_link(&self, path: &Key) -> Result<Vec<u8>> {
         match self.target(path)? {
-            Target::View(view, path) => view.read_link(&path),
+            ControlTarget::View(view, path) => view.read_link(&path),
             _ => Err(Error::invalid(path, "not a symbolic link")),
         }
     }
 
     fn tree(&self, path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
         match self.target(path)? {
-            Target::View(view, path) => view.tree(&path),
+            ControlTarget::View(view, path) => view.tree(&path),
             _ => Ok(None),
         }
     }
@@ -230,15 +224,13 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::view::Face;
-    use crate::view::FacesConfig;
-    use crate::view::open_faces;
+    use crate::view::{ViewKind, ViewsConfig, open_views};
 
     #[test]
     fn a_root_that_does_not_read_hides_nothing() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("zarr.json"), "{").unwrap();
-        let config = FacesConfig {
+        let config = ViewsConfig {
             source: folder.path().display().to_string(),
             formats: Vec::new(),
             memory: 1 << 20,
@@ -250,8 +242,8 @@ mod tests {
             lossy: false,
             options: Vec::new(),
         };
-        let faces = open_faces(&config, &Arc::default()).unwrap();
-        let view = faces.face(Face::Files);
+        let faces = open_views(&config, &Arc::default()).unwrap();
+        let view = faces.view(ViewKind::Files);
         let found = |path: &str| view.lookup(&Key::new(path).unwrap());
         assert!(found("a").is_err());
         for path in [".zarrfs", ".zarrfs/stats.json", ".zarrfs/store/zarr.json"] {

@@ -4,30 +4,22 @@
 //! and permissions are the `vfs`'s business. Views never learn whether there is an overlay below.
 
 use std::sync::Arc;
-use std::time::Duration;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use crate::array::flat::Span;
+use crate::array::flat_file::ReadSpan;
 use crate::error::Result;
-use crate::store::EntryKind;
-use crate::store::Key;
-use crate::store::Listing;
-use crate::store::Tree;
 use crate::store::tree::Posix;
+use crate::store::{EntryKind, Key, Listing, Tree};
 
 pub mod control;
-pub mod faces;
 pub mod files;
-pub mod stored;
+pub mod store;
 pub mod unlisted;
 
-pub use crate::view::faces::Face;
-pub use crate::view::faces::Faces;
-pub use crate::view::faces::FacesConfig;
-pub use crate::view::faces::open_faces;
+pub use crate::mount::open::{ViewKind, Views, ViewsConfig, open_views};
 
 /// Bytes of an answer.
-pub type Bytes = Span;
+pub type ReadBytes = ReadSpan;
 
 /// What `stat` shows of a path, before owner and mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +39,7 @@ pub struct Attr {
 }
 
 /// A file that was opened.
-pub struct Opened {
+pub struct OpenedFile {
     /// Its content.
     pub file: Arc<dyn File>,
     /// Tells this content from another: the kernel keeps its pages while this number stays the same.
@@ -60,9 +52,9 @@ pub struct Opened {
 /// The content of an open file.
 pub trait File: Send + Sync {
     /// Returns the bytes if memory holds them: never waits, never decodes.
-    fn read_now(&self, offset: u64, len: usize) -> Option<Bytes>;
+    fn read_now(&self, offset: u64, len: usize) -> Option<ReadBytes>;
     /// Returns the bytes at `offset`, fewer than `len` only at the end.
-    fn read_at(&self, offset: u64, len: usize) -> Result<Bytes>;
+    fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes>;
     /// Tells the content now from the one that was opened, by what is known without waiting.
     fn version(&self) -> Option<u64>;
     /// Returns what `stat` shows of a content that stays readable though its path is gone.
@@ -80,7 +72,7 @@ pub trait View: Send + Sync {
     /// Opens a directory; names come without `.` and `..`.
     fn list(&self, path: &Key) -> Result<Box<dyn Listing>>;
     /// Opens a file.
-    fn open(&self, path: &Key) -> Result<Opened>;
+    fn open(&self, path: &Key) -> Result<OpenedFile>;
     /// Returns where a link points.
     fn read_link(&self, path: &Key) -> Result<Vec<u8>>;
     /// Returns who changes what lies at a path, and under which path it is known there; nothing where nothing can

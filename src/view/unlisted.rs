@@ -7,26 +7,15 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::error::Error;
-use crate::error::Kind;
-use crate::error::Result;
-use crate::grid::ChunkIndex;
-use crate::grid::Grid;
-use crate::hierarchy::Found;
-use crate::hierarchy::Hierarchy;
+use crate::error::{Error, Kind, Result};
+use crate::grid::{ChunkIndex, Grid};
+use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::model::Array;
-use crate::store::EntryKind;
-use crate::store::Key;
-use crate::store::Listing;
-use crate::store::Name;
-use crate::store::Store;
-use crate::store::Tree;
-use crate::store::listing::Names;
-use crate::view::Attr;
-use crate::view::Opened;
-use crate::view::View;
+use crate::store::listing::NameList;
+use crate::store::{EntryKind, Key, Listing, Name, Store, Tree};
 use crate::view::files::directory_attr;
-use crate::view::stored::Stored;
+use crate::view::store::StoreView;
+use crate::view::{Attr, OpenedFile, View};
 
 /// Documents that a node may have.
 const DOCUMENTS: [&[u8]; 6] = [
@@ -39,15 +28,15 @@ const DOCUMENTS: [&[u8]; 6] = [
 ];
 
 /// A store without listings as a tree of files.
-pub struct Unlisted {
-    stored: Stored,
+pub struct UnlistedView {
+    stored: StoreView,
     store: Arc<dyn Store>,
     hierarchy: Arc<Hierarchy>,
 }
 
 /// What a directory is that the metadata know.
-enum Folder {
-    Node(Arc<Found>),
+enum KnownDir {
+    Node(Arc<NodeEntry>),
     /// On the way to chunks of an array.
     Chunks(Level),
 }
@@ -64,24 +53,24 @@ enum Level {
     Scalars(Vec<Vec<u8>>),
 }
 
-impl Unlisted {
+impl UnlistedView {
     /// Builds the view of a store, whose nodes are those of `hierarchy`.
-    pub fn new(store: Arc<dyn Store>, hierarchy: Arc<Hierarchy>) -> Unlisted {
-        Unlisted {
-            stored: Stored::new(store.clone()),
+    pub fn new(store: Arc<dyn Store>, hierarchy: Arc<Hierarchy>) -> UnlistedView {
+        UnlistedView {
+            stored: StoreView::new(store.clone()),
             store,
             hierarchy,
         }
     }
 
     /// Finds the directory that the metadata have at a path.
-    fn folder(&self, path: &Key) -> Result<Option<Folder>> {
+    fn folder(&self, path: &Key) -> Result<Option<KnownDir>> {
         let Some(mut node) = self.hierarchy.root()? else {
             return Ok(None);
         };
         for name in path.names() {
             if let Some(array) = node.array() {
-                return Ok(level(array, path)?.map(Folder::Chunks));
+                return Ok(level(array, path)?.map(KnownDir::Chunks));
             }
             if DOCUMENTS.contains(&name) {
                 return Ok(None);
@@ -91,7 +80,7 @@ impl Unlisted {
                 None => return Ok(None),
             }
         }
-        Ok(Some(Folder::Node(node)))
+        Ok(Some(KnownDir::Node(node)))
     }
 
     /// Returns the names in a node's directory before those of its chunks or children.
@@ -106,15 +95,15 @@ impl Unlisted {
         Ok(names)
     }
 
-    fn list_node(&self, found: &Arc<Found>) -> Result<Box<dyn Listing>> {
+    fn list_node(&self, found: &Arc<NodeEntry>) -> Result<Box<dyn Listing>> {
         let documents = self.documents(&found.path)?;
         let rest: Box<dyn Listing> = match found.array() {
             Some(array) => match level(array, &found.path)? {
                 Some(level) => level.listing(),
-                None => Box::new(Names::new([])),
+                None => Box::new(NameList::new([])),
             },
             // A node that does not read has its documents all the same.
-            None if found.node.is_err() => Box::new(Names::new([])),
+            None if found.node.is_err() => Box::new(NameList::new([])),
             None => self.hierarchy.known_children(found)?,
         };
         Ok(Box::new(After {
@@ -125,15 +114,15 @@ impl Unlisted {
     }
 }
 
-impl View for Unlisted {
+impl View for UnlistedView {
     fn lookup(&self, path: &Key) -> Result<Option<Attr>> {
         if let Some(attr) = self.stored.lookup(path)? {
             return Ok(Some(attr));
         }
         let fresh = self.store.freshness();
         Ok(match self.folder(path)? {
-            Some(Folder::Node(found)) => Some(directory_attr(found.modified, fresh)),
-            Some(Folder::Chunks(_)) => Some(directory_attr(SystemTime::UNIX_EPOCH, fresh)),
+            Some(KnownDir::Node(found)) => Some(directory_attr(found.modified, fresh)),
+            Some(KnownDir::Chunks(_)) => Some(directory_attr(SystemTime::UNIX_EPOCH, fresh)),
             None => None,
         })
     }
@@ -144,8 +133,8 @@ impl View for Unlisted {
 
     fn list(&self, path: &Key) -> Result<Box<dyn Listing>> {
         match self.folder(path)? {
-            Some(Folder::Node(found)) => self.list_node(&found),
-            Some(Folder::Chunks(level)) => Ok(level.listing()),
+            Some(KnownDir::Node(found)) => self.list_node(&found),
+            Some(KnownDir::Chunks(level)) => Ok(level.listing()),
             None => match self.store.head(path)? {
                 Some(meta) if meta.kind == EntryKind::Directory => {
                     let why =
@@ -162,7 +151,7 @@ impl View for Unlisted {
         }
     }
 
-    fn open(&self, path: &Key) -> Result<Opened> {
+    fn open(&self, path: &Key) -> Result<OpenedFile> {
         self.stored.open(path)
     }
 
@@ -244,10 +233,10 @@ fn first(key: &[u8]) -> Vec<u8> {
 impl Level {
     fn listing(self) -> Box<dyn Listing> {
         match self {
-            Level::Stem(name) => Box::new(Names::new([(name, EntryKind::Directory)])),
+            Level::Stem(name) => Box::new(NameList::new([(name, EntryKind::Directory)])),
             Level::Scalars(names) => {
                 let files = names.into_iter().map(|name| (name, EntryKind::File));
-                Box::new(Names::new(files))
+                Box::new(NameList::new(files))
             }
             level => Box::new(Counted { level, place: 0 }),
         }
@@ -349,7 +338,7 @@ impl Listing for After {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::memory::Memory;
+    use crate::store::backend::memory::MemoryStore;
 
     fn names(level: Level) -> Vec<String> {
         let mut listing = level.listing();
@@ -367,7 +356,7 @@ mod tests {
 
     /// Returns an array at `a` by the members of its document that differ.
     fn array(document: &str, text: &str) -> Array {
-        let memory = Memory::default();
+        let memory = MemoryStore::default();
         memory.set(Key::new(format!("a/{document}")).unwrap(), text.into());
         let hierarchy = Hierarchy::new(Arc::new(memory));
         let found = hierarchy.node(&Key::new("a").unwrap()).unwrap().unwrap();

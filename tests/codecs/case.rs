@@ -1,16 +1,10 @@
 //! Random chunks and random codecs for them.
 
-use serde_json::Map;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use zarrfs::codec::Pipeline;
 use zarrfs::error::Result;
-use zarrfs::model::Array;
-use zarrfs::model::CodecSpec;
-use zarrfs::model::DataType;
-use zarrfs::model::FillValue;
-use zarrfs::model::KeyScheme;
+use zarrfs::model::{Array, CodecSpec, DataType, FillValue, KeyScheme};
 
 pub const MAX_CHUNK: u64 = 64 << 20;
 pub const ROUNDS: u64 = 200;

@@ -7,21 +7,13 @@
 use std::num::NonZeroU64;
 use std::ops::Range;
 
-use serde_json::Value;
-use serde_json::json;
-use zarrs::array::ArrayBytes;
-use zarrs::array::ArrayToBytesCodecTraits;
-use zarrs::array::CodecChain;
-use zarrs::array::CodecOptions;
+use serde_json::{Value, json};
+use zarrs::array::{ArrayBytes, ArrayToBytesCodecTraits, CodecChain, CodecOptions};
 use zarrs::metadata::v3::MetadataV3;
 
 use zarrfs::codec::Pipeline;
 
-use crate::case::Case;
-use crate::case::Dice;
-use crate::case::ROUNDS;
-use crate::case::TYPES;
-use crate::case::codec;
+use crate::case::{Case, Dice, ROUNDS, TYPES, codec};
 
 /// The other implementation.
 pub struct Zarrs {

@@ -3,16 +3,10 @@
 //! Lossless codecs are compared by what decodes; of lossy ones the encoded bytes have to be equal too. The
 //! others are compared with numcodecs in `tests/python/test_numcodecs.py`.
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::case::Case;
-use crate::case::Dice;
-use crate::case::TYPES;
-use crate::case::codec;
-use crate::peer::compare;
-use crate::peer::compare_among;
-use crate::peer::for_each_case;
+use crate::case::{Case, Dice, TYPES, codec};
+use crate::peer::{compare, compare_among, for_each_case};
 
 /// Both encode the same numbers to the same bytes, and decode these to the same numbers.
 pub fn agree(

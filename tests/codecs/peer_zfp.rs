@@ -1,15 +1,11 @@
 //! Codecs `zfp` and `zfpy` against zarrs, both ways, and damaged streams of them (feature `zfp`).
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::case::Case;
-use crate::case::Dice;
-use crate::case::codec;
+use crate::case::{Case, Dice, codec};
 use crate::limit_memory;
 use crate::mutate;
-use crate::peer::compare_among;
-use crate::peer::for_each_case;
+use crate::peer::{compare_among, for_each_case};
 use crate::peer_numbers::agree;
 use crate::survive;
 

@@ -4,8 +4,7 @@ use std::time::Instant;
 
 use serde_json::json;
 
-use crate::case::Case;
-use crate::case::codec;
+use crate::case::{Case, codec};
 use crate::peer::Zarrs;
 
 /// `cargo test --release --test codecs speed -- --ignored --nocapture`.

@@ -4,30 +4,22 @@
 pub mod sample;
 pub mod tmpfs;
 
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use zarrfs::array::Arrays;
-use zarrfs::array::Engine;
-use zarrfs::array::Limits;
+use zarrfs::array::{Arrays, Engine, Limits};
 use zarrfs::error::Result;
 use zarrfs::export::FORMATS;
 use zarrfs::hierarchy::Hierarchy;
+use zarrfs::mount::open::{ViewKind, Views, ViewsConfig, open_views};
 use zarrfs::stats::Stats;
-use zarrfs::store::Key;
-use zarrfs::store::Store;
+use zarrfs::store::{Key, Store};
 use zarrfs::view::View;
-use zarrfs::view::control::Control;
-use zarrfs::view::control::WithControl;
-use zarrfs::view::faces::Face;
-use zarrfs::view::faces::Faces;
-use zarrfs::view::faces::FacesConfig;
-use zarrfs::view::faces::open_faces;
-use zarrfs::view::files::Files;
-use zarrfs::view::stored::Stored;
+use zarrfs::view::control::{Control, ControlDirView};
+use zarrfs::view::files::FilesView;
+use zarrfs::view::store::StoreView;
 
 /// Returns a folder that only the project's own machines have; without it the test says so and is skipped,
 /// but where `CI` is set it fails.
@@ -65,14 +57,14 @@ pub fn unpack_corpus(corpus: &Path, into: &Path) {
 }
 
 /// Opens the views of a store with small limits.
-pub fn open(source: &Path) -> Result<(Faces, Arc<Stats>)> {
+pub fn open(source: &Path) -> Result<(Views, Arc<Stats>)> {
     open_with(source, 256 << 20)
 }
 
 /// Opens the views of a store with a memory budget.
-pub fn open_with(source: &Path, memory: u64) -> Result<(Faces, Arc<Stats>)> {
+pub fn open_with(source: &Path, memory: u64) -> Result<(Views, Arc<Stats>)> {
     let stats = Arc::new(Stats::default());
-    let config = FacesConfig {
+    let config = ViewsConfig {
         source: source.to_string_lossy().into_owned(),
         formats: vec!["npy".to_string(), "raw".to_string()],
         memory,
@@ -84,17 +76,17 @@ pub fn open_with(source: &Path, memory: u64) -> Result<(Faces, Arc<Stats>)> {
         lossy: false,
         options: Vec::new(),
     };
-    Ok((open_faces(&config, &stats)?, stats))
+    Ok((open_views(&config, &stats)?, stats))
 }
 
 /// Both views of a store that has no path, over one cache; arrays of the root are named `sample`.
-pub struct Views {
+pub struct BothViews {
     pub stored: Arc<dyn View>,
     pub files: Arc<dyn View>,
 }
 
 /// Builds the views of any store; a read that waits for somebody else's ends after `timeout`.
-pub fn views_of(store: Arc<dyn Store>, timeout: Duration) -> Views {
+pub fn views_of(store: Arc<dyn Store>, timeout: Duration) -> BothViews {
     let stats = Arc::new(Stats::default());
     let limits = Limits {
         memory: 64 << 20,
@@ -105,19 +97,24 @@ pub fn views_of(store: Arc<dyn Store>, timeout: Duration) -> Views {
     };
     let hierarchy = Arc::new(Hierarchy::new(store.clone()));
     let arrays = Arrays::new(hierarchy.clone(), Engine::new(limits, stats.clone()));
-    let files: Arc<dyn View> = Arc::new(Files::new(hierarchy, arrays, "sample", FORMATS.to_vec()));
-    let stored: Arc<dyn View> = Arc::new(Stored::new(store));
+    let files: Arc<dyn View> = Arc::new(FilesView::new(
+        hierarchy,
+        arrays,
+        "sample",
+        FORMATS.to_vec(),
+    ));
+    let stored: Arc<dyn View> = Arc::new(StoreView::new(store));
     let views = vec![("store", stored.clone()), ("files", files.clone())];
     let control = Arc::new(Control::new(views, stats, b"{}\n".to_vec()));
-    Views {
-        stored: Arc::new(WithControl::new(stored, control.clone())),
-        files: Arc::new(WithControl::new(files, control)),
+    BothViews {
+        stored: Arc::new(ControlDirView::new(stored, control.clone())),
+        files: Arc::new(ControlDirView::new(files, control)),
     }
 }
 
 /// Returns the files view of a store.
 pub fn files(source: &Path) -> Arc<dyn View> {
-    open(source).unwrap().0.face(Face::Files)
+    open(source).unwrap().0.view(ViewKind::Files)
 }
 
 /// Reads a whole file of a view, piece by piece.

@@ -3,17 +3,16 @@
 
 use std::path::Path;
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 use zarrfs::store::Key;
-use zarrfs::store::memory::Memory;
+use zarrfs::store::backend::memory::MemoryStore;
 
 /// Where the keys of a sample go.
 pub trait Keys {
     fn put(&self, key: &str, bytes: &[u8]);
 }
 
-impl Keys for Memory {
+impl Keys for MemoryStore {
     fn put(&self, key: &str, bytes: &[u8]) {
         self.set(Key::new(key).unwrap(), bytes.to_vec());
     }

@@ -2,23 +2,14 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
-use serde_json::json;
-use zarrfs::hierarchy::Hierarchy;
-use zarrfs::hierarchy::HierarchyConfig;
+use serde_json::{Value, json};
+use zarrfs::hierarchy::{Hierarchy, HierarchyConfig};
 use zarrfs::store::Store;
-use zarrfs::store::memory::Memory;
+use zarrfs::store::backend::memory::MemoryStore;
 
-use crate::shelf::CORE_2020;
-use crate::shelf::Mute;
-use crate::shelf::array;
-use crate::shelf::children;
-use crate::shelf::configured;
-use crate::shelf::documents;
-use crate::shelf::found;
-use crate::shelf::group;
-use crate::shelf::hierarchy;
-use crate::shelf::key;
+use crate::shelf::{
+    CORE_2020, Mute, array, children, configured, documents, found, group, hierarchy, key,
+};
 
 fn zarray(length: u64) -> Value {
     json!({
@@ -43,7 +34,7 @@ fn draft_array(length: u64) -> Value {
 }
 
 /// Stores whose consolidated metadata say 7 where the documents say 5, and which name `gone` but not `new`.
-fn v2() -> Memory {
+fn v2() -> MemoryStore {
     documents(&[
         (".zgroup", json!({"zarr_format": 2})),
         (".zattrs", json!({"is": "stored"})),
@@ -59,7 +50,7 @@ fn v2() -> Memory {
     ])
 }
 
-fn v3() -> Memory {
+fn v3() -> MemoryStore {
     documents(&[
         (
             "zarr.json",
@@ -75,7 +66,7 @@ fn v3() -> Memory {
     ])
 }
 
-fn draft2020() -> Memory {
+fn draft2020() -> MemoryStore {
     documents(&[
         (
             "zarr.json",
@@ -103,7 +94,7 @@ fn draft2020() -> Memory {
     ])
 }
 
-fn wanted(store: &Memory) -> Arc<Hierarchy> {
+fn wanted(store: &MemoryStore) -> Arc<Hierarchy> {
     let config = HierarchyConfig {
         consolidated: true,
         ..HierarchyConfig::default()
@@ -111,11 +102,11 @@ fn wanted(store: &Memory) -> Arc<Hierarchy> {
     configured(Arc::new(store.clone()), config)
 }
 
-fn mute(store: &Memory) -> Arc<Hierarchy> {
+fn mute(store: &MemoryStore) -> Arc<Hierarchy> {
     configured(Arc::new(Mute(store.clone())), HierarchyConfig::default())
 }
 
-fn shown(store: &Memory) {
+fn shown(store: &MemoryStore) {
     for hierarchy in [wanted(store), mute(store)] {
         assert_eq!(children(&hierarchy, ""), ["g", "gone"]);
         assert_eq!(children(&hierarchy, "g"), ["a"]);
@@ -187,7 +178,7 @@ fn they_are_read_again_when_they_change() {
 
 #[test]
 fn a_store_in_a_folder_has_its_own() {
-    let store = Memory::default();
+    let store = MemoryStore::default();
     for name in [".zgroup", ".zmetadata", "g/a/.zarray", "new/.zarray"] {
         let bytes = v2().get(&key(name), 1 << 20).unwrap().unwrap().bytes;
         store.set(key(&format!("x/y/{name}")), bytes);

@@ -3,24 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 use zarrfs::codec::Pipeline;
 use zarrfs::hierarchy::Hierarchy;
 use zarrfs::model::Array;
-use zarrfs::store::memory::Memory;
+use zarrfs::store::backend::memory::MemoryStore;
 
 use crate::common;
-use crate::shelf::array;
-use crate::shelf::hierarchy;
-use crate::written::CHUNK;
-use crate::written::FILL;
-use crate::written::STORES;
-use crate::written::n5;
-use crate::written::october2020;
-use crate::written::sharded2020;
-use crate::written::v3;
-use crate::written::whole;
+use crate::shelf::{array, hierarchy};
+use crate::written::{CHUNK, FILL, STORES, n5, october2020, sharded2020, v3, whole};
 
 /// Returns the array with what may differ made equal.
 fn comparable(mut array: Array, other: &Array) -> Array {
@@ -29,7 +20,7 @@ fn comparable(mut array: Array, other: &Array) -> Array {
     array
 }
 
-fn decoded(store: &Memory) -> Vec<u8> {
+fn decoded(store: &MemoryStore) -> Vec<u8> {
     let views = common::views_of(Arc::new(store.clone()), Duration::from_secs(20));
     common::read(&views.files, "a/b/b.raw").unwrap()
 }

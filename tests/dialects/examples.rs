@@ -3,25 +3,16 @@
 //! Where a text is wrong the test says how: documents with a comma too many are no JSON and are read here with
 //! the comma taken out, as they are meant.
 
-use serde_json::Map;
-use serde_json::Value;
-use serde_json::json;
-use zarrfs::dialect::entry::Entry;
-use zarrfs::dialect::entry_point;
+use serde_json::{Map, Value, json};
+use zarrfs::dialect::draft::entry::EntryPoint;
+use zarrfs::dialect::draft::entry_point;
 use zarrfs::dialect::typestr;
 use zarrfs::hierarchy::Hierarchy;
-use zarrfs::model::Array;
-use zarrfs::model::DataType;
+use zarrfs::model::{Array, DataType};
 use zarrfs::store::Key;
 
 use crate::common;
-use crate::shelf::CORE_2020;
-use crate::shelf::array;
-use crate::shelf::documents;
-use crate::shelf::fault;
-use crate::shelf::group;
-use crate::shelf::hierarchy;
-use crate::shelf::key;
+use crate::shelf::{CORE_2020, array, documents, fault, group, hierarchy, key};
 
 /// Returns a text of the specification; nothing on machines that have none.
 fn seed(name: &str) -> Option<String> {
@@ -107,7 +98,7 @@ fn is_the_array_of_dates(array: &Array) {
 fn is_an_entry_point(members: &Value, name: &str) {
     let members = members.as_object().unwrap();
     let draft = entry_point::draft_of(members).unwrap().unwrap();
-    let entry = Entry::new(draft, &Key::root(), Some(members)).unwrap();
+    let entry = EntryPoint::new(draft, &Key::root(), Some(members)).unwrap();
     assert_eq!(entry.name(), name);
 }
 

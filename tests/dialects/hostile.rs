@@ -4,18 +4,11 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::sync::Arc;
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 use zarrfs::error::Kind;
 
 use crate::common;
-use crate::shelf::CORE_2020;
-use crate::shelf::CORE_2022;
-use crate::shelf::children;
-use crate::shelf::documents;
-use crate::shelf::fault;
-use crate::shelf::hierarchy;
-use crate::shelf::key;
+use crate::shelf::{CORE_2020, CORE_2022, children, documents, fault, hierarchy, key};
 
 fn entry(suffix: &str) -> Value {
     json!({"zarr_format": CORE_2020, "metadata_encoding": CORE_2020, "metadata_key_suffix": suffix})
@@ -138,7 +131,8 @@ fn a_folder_called_meta_is_searched_briefly() {
         store.set(key(&format!("meta/x{number}/y.array.json")), b"{}".to_vec());
     }
     let counted = Arc::new(zarrfs::stats::Stats::default());
-    let counting = zarrfs::store::counting::Counting::new(Arc::new(store), counted.clone());
+    let counting =
+        zarrfs::store::layer::counting::CountingStore::new(Arc::new(store), counted.clone());
     let hierarchy = Arc::new(zarrfs::hierarchy::Hierarchy::new(Arc::new(counting)));
     assert_eq!(children(&hierarchy, ""), ["meta"]);
     let asked: u64 = counted

@@ -2,24 +2,15 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
-use serde_json::json;
-use zarrfs::dialect::Settings;
+use serde_json::{Value, json};
+use zarrfs::dialect::DialectSettings;
 use zarrfs::hierarchy::HierarchyConfig;
 use zarrfs::model::DataType;
 
-use crate::shelf::CORE_2019;
-use crate::shelf::CORE_2020;
-use crate::shelf::CORE_2022;
-use crate::shelf::array;
-use crate::shelf::children;
-use crate::shelf::configured;
-use crate::shelf::documents;
-use crate::shelf::fault;
-use crate::shelf::found;
-use crate::shelf::group;
-use crate::shelf::hierarchy;
-use crate::shelf::key;
+use crate::shelf::{
+    CORE_2019, CORE_2020, CORE_2022, array, children, configured, documents, fault, found, group,
+    hierarchy, key,
+};
 
 fn entry2020() -> Value {
     json!({"zarr_format": CORE_2020, "metadata_encoding": CORE_2020, "metadata_key_suffix": ".json"})
@@ -314,7 +305,7 @@ fn fallbacks_are_used_unless_they_are_not_wanted() {
     let store = documents(&[("zarr.json", entry2022()), ("meta/a.array.json", document)]);
     assert_eq!(array(&hierarchy(&store), "a").data_type, DataType::Raw(4));
     let config = HierarchyConfig {
-        settings: Settings { fallback: false },
+        settings: DialectSettings { fallback: false },
         ..HierarchyConfig::default()
     };
     let refused = array(&configured(Arc::new(store), config), "a");

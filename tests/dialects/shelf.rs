@@ -4,20 +4,10 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use zarrfs::error::Result;
-use zarrfs::hierarchy::Found;
-use zarrfs::hierarchy::Hierarchy;
-use zarrfs::hierarchy::HierarchyConfig;
-use zarrfs::model::Array;
-use zarrfs::model::Node;
-use zarrfs::store::ByteRange;
-use zarrfs::store::EntryKind;
-use zarrfs::store::Key;
-use zarrfs::store::Listing;
-use zarrfs::store::Meta;
-use zarrfs::store::Object;
-use zarrfs::store::Reader;
-use zarrfs::store::Store;
-use zarrfs::store::memory::Memory;
+use zarrfs::hierarchy::{Hierarchy, HierarchyConfig, NodeEntry};
+use zarrfs::model::{Array, Node};
+use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs::store::{ByteRange, EntryKind, Key, Listing, Meta, Object, Reader, Store};
 
 pub const CORE_2020: &str = "https://purl.org/zarr/spec/protocol/core/3.0";
 pub const CORE_2022: &str = "https://purl.org/zarr/spec/core/3.0";
@@ -28,8 +18,8 @@ pub fn key(text: &str) -> Key {
 }
 
 /// Returns a store of documents.
-pub fn documents(documents: &[(&str, Value)]) -> Memory {
-    let memory = Memory::default();
+pub fn documents(documents: &[(&str, Value)]) -> MemoryStore {
+    let memory = MemoryStore::default();
     for (path, document) in documents {
         memory.set(key(path), document.to_string().into_bytes());
     }
@@ -37,7 +27,7 @@ pub fn documents(documents: &[(&str, Value)]) -> Memory {
 }
 
 /// Returns the hierarchy of a store.
-pub fn hierarchy(store: &Memory) -> Arc<Hierarchy> {
+pub fn hierarchy(store: &MemoryStore) -> Arc<Hierarchy> {
     Arc::new(Hierarchy::new(Arc::new(store.clone())))
 }
 
@@ -45,7 +35,7 @@ pub fn configured(store: Arc<dyn Store>, config: HierarchyConfig) -> Arc<Hierarc
     Arc::new(Hierarchy::configured(store, config))
 }
 
-pub fn found(hierarchy: &Hierarchy, path: &str) -> Arc<Found> {
+pub fn found(hierarchy: &Hierarchy, path: &str) -> Arc<NodeEntry> {
     let found = hierarchy.node(&key(path)).unwrap();
     found.unwrap_or_else(|| panic!("no node at '{path}'"))
 }
@@ -89,7 +79,7 @@ pub fn children(hierarchy: &Arc<Hierarchy>, path: &str) -> Vec<String> {
 }
 
 /// A store that cannot list and knows no prefixes, as plain web servers are.
-pub struct Mute(pub Memory);
+pub struct Mute(pub MemoryStore);
 
 impl Store for Mute {
     fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {

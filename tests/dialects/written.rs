@@ -5,15 +5,10 @@ use std::io::Write;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use serde_json::Value;
-use serde_json::json;
-use zarrfs::store::memory::Memory;
+use serde_json::{Value, json};
+use zarrfs::store::backend::memory::MemoryStore;
 
-use crate::shelf::CORE_2019;
-use crate::shelf::CORE_2020;
-use crate::shelf::CORE_2022;
-use crate::shelf::documents;
-use crate::shelf::key;
+use crate::shelf::{CORE_2019, CORE_2020, CORE_2022, documents, key};
 
 /// The array: big-endian, in F order, gzipped, ragged, one chunk missing.
 pub const SHAPE: [usize; 2] = [3, 5];
@@ -58,7 +53,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Stores each chunk under the key that `name` gives.
-fn write(store: &Memory, name: impl Fn([usize; 2]) -> String) {
+fn write(store: &MemoryStore, name: impl Fn([usize; 2]) -> String) {
     for chunk in chunks() {
         store.set(key(&name(chunk)), gzip(&plain(chunk, CHUNK)));
     }
@@ -68,7 +63,7 @@ fn attributes() -> Value {
     json!({"foo": 42, "bar": ["apples"]})
 }
 
-pub fn v2() -> Memory {
+pub fn v2() -> MemoryStore {
     let store = documents(&[
         ("a/b/.zattrs", attributes()),
         (
@@ -83,7 +78,7 @@ pub fn v2() -> Memory {
     store
 }
 
-pub fn v3() -> Memory {
+pub fn v3() -> MemoryStore {
     let store = documents(&[(
         "a/b/zarr.json",
         json!({
@@ -101,7 +96,7 @@ pub fn v3() -> Memory {
     store
 }
 
-pub fn draft2019() -> Memory {
+pub fn draft2019() -> MemoryStore {
     let store = documents(&[(
         "meta/a/b.array.json",
         json!({
@@ -138,7 +133,7 @@ fn slashed() -> Value {
     json!({"type": "regular", "chunk_shape": CHUNK, "separator": "/"})
 }
 
-pub fn october2020() -> Memory {
+pub fn october2020() -> MemoryStore {
     let entry = json!({"zarr_format": CORE_2020, "metadata_encoding": CORE_2020, "metadata_key_suffix": ".json"});
     let store = documents(&[
         ("zarr.json", entry),
@@ -150,7 +145,7 @@ pub fn october2020() -> Memory {
     store
 }
 
-pub fn july2020() -> Memory {
+pub fn july2020() -> MemoryStore {
     let entry = json!({"zarr_format": CORE_2020, "metadata_encoding": "application/json"});
     let store = documents(&[
         ("zarr.json", entry),
@@ -160,7 +155,7 @@ pub fn july2020() -> Memory {
     store
 }
 
-pub fn september2020() -> Memory {
+pub fn september2020() -> MemoryStore {
     let entry = json!({"zarr_format": CORE_2020, "metadata_encoding": CORE_2020});
     let store = documents(&[
         ("zarr.json", entry),
@@ -172,7 +167,7 @@ pub fn september2020() -> Memory {
     store
 }
 
-pub fn hybrid2020() -> Memory {
+pub fn hybrid2020() -> MemoryStore {
     let entry = json!({"zarr_format": CORE_2022, "metadata_encoding": CORE_2022, "metadata_key_suffix": ".data"});
     let dotted = json!({"type": "regular", "chunk_shape": CHUNK, "separator": "."});
     let store = documents(&[
@@ -185,7 +180,7 @@ pub fn hybrid2020() -> Memory {
     store
 }
 
-pub fn draft2022() -> Memory {
+pub fn draft2022() -> MemoryStore {
     let entry = json!({
         "zarr_format": CORE_2022, "extensions": [],
         "metadata_encoding": {"type": "json", "metadata_key_suffix": ".json"},
@@ -210,7 +205,7 @@ pub fn draft2022() -> Memory {
 }
 
 /// The same chunks in one object, their places at its end and no checksum (zarr-python 2.14, acquire-zarr).
-pub fn sharded2020() -> Memory {
+pub fn sharded2020() -> MemoryStore {
     let store = october2020();
     let transformer = json!([{
         "extension": "https://purl.org/zarr/spec/storage_transformers/sharding/1.0", "type": "indexed",
@@ -244,7 +239,7 @@ pub fn sharded2020() -> Memory {
 }
 
 /// N5 cuts blocks off at the array's edge, and has zeros for what is missing.
-pub fn n5() -> Memory {
+pub fn n5() -> MemoryStore {
     let store = documents(&[
         ("attributes.json", json!({"n5": "2.5.1"})),
         (
@@ -266,7 +261,7 @@ pub fn n5() -> Memory {
 }
 
 /// A dialect, what the store is called, and what writes it.
-pub type Written = (&'static str, &'static str, fn() -> Memory);
+pub type Written = (&'static str, &'static str, fn() -> MemoryStore);
 
 pub const STORES: [Written; 8] = [
     ("v3", "", v3),

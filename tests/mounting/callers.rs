@@ -1,8 +1,7 @@
 //! Who else mounts and looks in: mount(8), fstab, systemd, ordinary users, other programs' descriptors.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -10,11 +9,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::stage::PROGRAM;
-use crate::stage::Stage;
-use crate::stage::end_of;
-use crate::stage::signal;
-use crate::stage::stderr;
+use crate::stage::{PROGRAM, Stage, end_of, signal, stderr};
 
 #[test]
 fn options_reach_the_kernel() {

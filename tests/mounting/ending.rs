@@ -2,15 +2,11 @@
 
 use std::fs;
 use std::process::Command;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::stage::Stage;
-use crate::stage::end_of;
-use crate::stage::signal;
-use crate::stage::soon;
+use crate::stage::{Stage, end_of, signal, soon};
 
 #[test]
 fn a_mount_answers_when_the_command_returns() {

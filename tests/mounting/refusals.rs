@@ -6,12 +6,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::stage::PROGRAM;
-use crate::stage::Stage;
-use crate::stage::end_of;
-use crate::stage::signal;
-use crate::stage::soon;
-use crate::stage::stderr;
+use crate::stage::{PROGRAM, Stage, end_of, signal, soon, stderr};
 
 #[test]
 fn mounts_of_others_are_left_alone() {

@@ -5,33 +5,18 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::Condvar;
-use std::sync::Mutex;
-use std::sync::mpsc;
+use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::thread;
-use std::time::Duration;
-use std::time::Instant;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
-use zarrfs::error::Error;
-use zarrfs::error::Result;
+use zarrfs::error::{Error, Result};
 use zarrfs::fuse::mount;
 use zarrfs::fuse::mount::MountRequest;
-use zarrfs::fuse::session::Session;
-use zarrfs::fuse::session::Settings;
+use zarrfs::fuse::session::{MountSession, SessionSettings};
 use zarrfs::stats::Stats;
-use zarrfs::store::EntryKind;
-use zarrfs::store::Key;
-use zarrfs::store::Listing;
-use zarrfs::store::Name;
-use zarrfs::vfs::Vfs;
-use zarrfs::vfs::VfsConfig;
-use zarrfs::view::Attr;
-use zarrfs::view::Bytes;
-use zarrfs::view::File;
-use zarrfs::view::Opened;
-use zarrfs::view::View;
+use zarrfs::store::{EntryKind, Key, Listing, Name};
+use zarrfs::vfs::{Vfs, VfsConfig};
+use zarrfs::view::{Attr, File, OpenedFile, ReadBytes, View};
 
 use crate::stage::Stage;
 
@@ -52,18 +37,18 @@ impl File for Content {
         Some(1)
     }
 
-    fn read_now(&self, _offset: u64, _len: usize) -> Option<Bytes> {
+    fn read_now(&self, _offset: u64, _len: usize) -> Option<ReadBytes> {
         None
     }
 
-    fn read_at(&self, offset: u64, len: usize) -> Result<Bytes> {
+    fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes> {
         if let Some(gate) = &self.gate {
             let open = gate.0.lock().unwrap();
             drop(gate.1.wait_while(open, |open| !*open).unwrap());
         }
         let end = SIZE.min(offset + len as u64);
         let bytes: Vec<u8> = (offset..end).map(|place| (place / 4096) as u8).collect();
-        Ok(Bytes::Own(bytes.into()))
+        Ok(ReadBytes::Own(bytes.into()))
     }
 }
 
@@ -124,9 +109,9 @@ impl View for Faulty {
         Ok(Box::new(Names(FILES.to_vec(), 0)))
     }
 
-    fn open(&self, path: &Key) -> Result<Opened> {
+    fn open(&self, path: &Key) -> Result<OpenedFile> {
         let gate = is_hanging(path).then(|| self.gate.clone());
-        Ok(Opened {
+        Ok(OpenedFile {
             file: Arc::new(Content { gate }),
             version: Some(1),
             direct: false,
@@ -140,7 +125,7 @@ impl View for Faulty {
 
 struct Served {
     dir: PathBuf,
-    session: Option<Session>,
+    session: Option<MountSession>,
     ended: mpsc::Receiver<()>,
     stats: Arc<Stats>,
     gate: Arc<(Mutex<bool>, Condvar)>,
@@ -166,12 +151,12 @@ fn serve(stage: &Stage, timeout: Duration) -> Served {
         ..MountRequest::default()
     });
     let (sender, ended) = mpsc::channel();
-    let settings = Settings {
+    let settings = SessionSettings {
         timeout,
         readahead: 1 << 20,
     };
     let end = move || sender.send(()).unwrap();
-    let session = Session::start(
+    let session = MountSession::start(
         connection.unwrap(),
         Arc::new(vfs),
         stats.clone(),

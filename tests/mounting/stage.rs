@@ -3,23 +3,16 @@
 use std::env;
 use std::ffi::OsStr;
 use std::fs;
-use std::path::Path;
-use std::path::PathBuf;
-use std::process::Child;
-use std::process::Command;
-use std::process::ExitStatus;
-use std::process::Output;
-use std::process::Stdio;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::process;
-use rustix::process::Pid;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
-use zarrfs::fuse::mountinfo;
-use zarrfs::fuse::mountinfo::Mounted;
+use zarrfs::fuse::mount::mountinfo;
+use zarrfs::fuse::mount::mountinfo::Mounted;
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_zarrfs");
 

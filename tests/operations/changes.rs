@@ -7,14 +7,9 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::common::sample::Form;
-use crate::common::sample::GROUP;
-use crate::common::sample::Keys;
-use crate::common::sample::Sample;
-use crate::place::Enter;
-use crate::place::Place;
-use crate::stand::Stand;
-use crate::stand::soon;
+use crate::common::sample::{Form, GROUP, Keys, Sample};
+use crate::place::{Enter, Place};
+use crate::stand::{Stand, soon};
 
 /// Bytes of each array of the store, and of one of its two chunks.
 const WHOLE: usize = 4096;

@@ -5,14 +5,9 @@ use std::thread;
 use rustix::io::Errno;
 use zarrfs::store::EntryKind;
 
-use crate::common::sample::Sample;
-use crate::common::sample::arrays;
-use crate::common::sample::places;
-use crate::place::Enter;
-use crate::place::OpenFile;
-use crate::place::Place;
-use crate::stand::Stand;
-use crate::stand::name;
+use crate::common::sample::{Sample, arrays, places};
+use crate::place::{Enter, OpenFile, Place};
+use crate::stand::{Stand, name};
 
 /// Numbers that look random and are the same in each run.
 pub(crate) struct Numbers(u64);

@@ -6,22 +6,15 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use zarrfs::store::Store;
-use zarrfs::store::memory::Memory;
+use zarrfs::store::backend::memory::MemoryStore;
 
-use crate::common::sample;
 use crate::common::sample::arrays;
-use crate::common::views_of;
-use crate::faulty::Faulty;
-use crate::faulty::Trap;
+use crate::common::{sample, views_of};
+use crate::faulty::{Faulty, Trap};
 use crate::in_process;
 use crate::mounted;
-use crate::place::Answer;
-use crate::place::Enter;
-use crate::place::Place;
-use crate::stand::PATIENT;
-use crate::stand::Stand;
-use crate::stand::local;
-use crate::stand::name;
+use crate::place::{Answer, Enter, Place};
+use crate::stand::{PATIENT, Stand, local, name};
 
 /// An operation and what came of it.
 type Step = (String, Answer<Vec<u8>>);
@@ -161,7 +154,7 @@ fn the_script_reads_what_is_there() {
 }
 
 fn memory() -> Arc<dyn Store> {
-    let memory = Memory::default();
+    let memory = MemoryStore::default();
     sample::put_store(&memory);
     Arc::new(memory)
 }

@@ -2,25 +2,13 @@
 
 use std::io::IoSliceMut;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::Condvar;
-use std::sync::Mutex;
-use std::sync::atomic::AtomicI64;
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicI64, AtomicUsize};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use zarrfs::error::Error;
-use zarrfs::error::Kind;
-use zarrfs::error::Result;
-use zarrfs::store::ByteRange;
-use zarrfs::store::Key;
-use zarrfs::store::Listing;
-use zarrfs::store::Meta;
-use zarrfs::store::Name;
-use zarrfs::store::Object;
-use zarrfs::store::Reader;
-use zarrfs::store::Store;
+use zarrfs::error::{Error, Kind, Result};
+use zarrfs::store::{ByteRange, Key, Listing, Meta, Name, Object, Reader, Store};
 
 /// What happens before each call of a store, of an open object and of a listing.
 pub(crate) trait Before: Send + Sync {

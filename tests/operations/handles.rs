@@ -6,11 +6,8 @@ use std::path::Path;
 use rustix::io::Errno;
 
 use crate::common::sample::arrays;
-use crate::place::Enter;
-use crate::place::Place;
-use crate::stand::Stand;
-use crate::stand::name;
-use crate::stand::soon;
+use crate::place::{Enter, Place};
+use crate::stand::{Stand, name, soon};
 
 /// Returns how many descriptors of this process lead below a folder; other tests have their own.
 fn descriptors(folder: &Path) -> usize {

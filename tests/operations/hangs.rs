@@ -3,28 +3,19 @@
 
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use zarrfs::fuse::mountinfo;
-use zarrfs::store::memory::Memory;
+use zarrfs::fuse::mount::mountinfo;
+use zarrfs::store::backend::memory::MemoryStore;
 
-use crate::common::Views;
-use crate::common::sample::Form;
-use crate::common::sample::Sample;
-use crate::common::sample::arrays;
-use crate::common::sample::put_store;
-use crate::common::views_of;
-use crate::faulty::Faulty;
-use crate::faulty::Gate;
+use crate::common::sample::{Form, Sample, arrays, put_store};
+use crate::common::{BothViews, views_of};
+use crate::faulty::{Faulty, Gate};
 use crate::in_process;
-use crate::mounted::Mounted;
-use crate::mounted::is_possible;
+use crate::mounted::{Mounted, is_possible};
 use crate::place::Place;
-use crate::stand::PATIENT;
-use crate::stand::name;
-use crate::stand::soon;
+use crate::stand::{PATIENT, name, soon};
 
 const EIO: Errno = Errno::IO;
 
@@ -37,8 +28,8 @@ const WAITING: usize = 12;
 
 /// Returns the views of the sample store and of the arrays `slow0`, ...; calls about some keys hang until the
 /// gate opens.
-fn hanging(holds: fn(&str) -> bool, timeout: Duration) -> (Views, Arc<Gate>) {
-    let memory = Memory::default();
+fn hanging(holds: fn(&str) -> bool, timeout: Duration) -> (BothViews, Arc<Gate>) {
+    let memory = MemoryStore::default();
     put_store(&memory);
     (0..WAITING).for_each(|number| slow().put(&memory, &format!("slow{number}")));
     let gate = Arc::new(Gate::new(holds));

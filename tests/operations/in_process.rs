@@ -5,18 +5,10 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use zarrfs::stats::Stats;
 use zarrfs::store::EntryKind;
-use zarrfs::vfs::Fh;
-use zarrfs::vfs::Ino;
-use zarrfs::vfs::Vfs;
-use zarrfs::vfs::VfsConfig;
-use zarrfs::view::Attr;
-use zarrfs::view::View;
+use zarrfs::vfs::{Fh, Ino, Vfs, VfsConfig};
+use zarrfs::view::{Attr, View};
 
-use crate::place::Answer;
-use crate::place::Listed;
-use crate::place::OpenFile;
-use crate::place::Place;
-use crate::place::Stat;
+use crate::place::{Answer, Listed, OpenFile, Place, Stat};
 
 struct InProcess {
     vfs: Vfs,

@@ -6,25 +6,17 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::CWD;
-use rustix::fs::FileType;
-use rustix::fs::Mode;
+use rustix::fs::{CWD, FileType, Mode};
 use zarrfs::store::EntryKind;
-use zarrfs::store::memory::Memory;
+use zarrfs::store::backend::memory::MemoryStore;
 
-use crate::common::sample::Form;
-use crate::common::sample::GROUP;
-use crate::common::sample::Keys;
-use crate::common::sample::Sample;
+use crate::common::sample::{Form, GROUP, Keys, Sample};
 use crate::common::views_of;
 use crate::content::Numbers;
 use crate::in_process;
 use crate::mounted;
-use crate::place::Enter;
-use crate::place::Listed;
-use crate::place::Place;
-use crate::stand::PATIENT;
-use crate::stand::Stand;
+use crate::place::{Enter, Listed, Place};
+use crate::stand::{PATIENT, Stand};
 
 fn join(folder: &str, name: &[u8]) -> String {
     let name = std::str::from_utf8(name).unwrap();
@@ -197,7 +189,7 @@ fn compare_large(place: &dyn Place, folder: &str, expected: &HashSet<String>) {
 }
 
 pub(crate) fn a_hundred_thousand_chunks_list_wholly(enter: &Enter) {
-    let memory = Memory::default();
+    let memory = MemoryStore::default();
     let sample = Sample::new(&[400, 250], &[1, 1], Form::Plain);
     memory.put("zarr.json", GROUP.as_bytes());
     memory.put("many/zarr.json", sample.metadata().to_string().as_bytes());

@@ -7,43 +7,27 @@ use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::FileExt;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::mpsc;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use rustix::fs::CWD;
-use rustix::fs::FileType;
-use rustix::fs::Mode;
-use rustix::fs::OFlags;
-use rustix::fs::RawDir;
-use rustix::fs::SeekFrom;
+use rustix::fs::{CWD, FileType, Mode, OFlags, RawDir, SeekFrom};
 use rustix::process;
 use tempfile::TempDir;
 use zarrfs::fuse::mount;
-use zarrfs::fuse::mount::Flags;
-use zarrfs::fuse::mount::MountRequest;
-use zarrfs::fuse::session::Session;
-use zarrfs::fuse::session::Settings;
+use zarrfs::fuse::mount::{Flags, MountRequest};
+use zarrfs::fuse::session::{MountSession, SessionSettings};
 use zarrfs::stats::Stats;
 use zarrfs::store::EntryKind;
-use zarrfs::vfs::Vfs;
-use zarrfs::vfs::VfsConfig;
+use zarrfs::vfs::{Vfs, VfsConfig};
 use zarrfs::view::View;
 
-use crate::place::Answer;
-use crate::place::Listed;
-use crate::place::OpenFile;
-use crate::place::Place;
-use crate::place::Stat;
+use crate::place::{Answer, Listed, OpenFile, Place, Stat};
 
 pub(crate) struct Mounted {
     folder: TempDir,
-    session: Option<Session>,
+    session: Option<MountSession>,
     ended: Mutex<mpsc::Receiver<()>>,
 }
 
@@ -86,13 +70,13 @@ impl Mounted {
             },
             ..MountRequest::default()
         });
-        let settings = Settings {
+        let settings = SessionSettings {
             timeout,
             readahead: 1 << 20,
         };
         let (sender, ended) = mpsc::channel();
         let end = move || sender.send(()).unwrap_or_default();
-        let session = Session::start(connection.unwrap(), vfs, stats, settings, end).unwrap();
+        let session = MountSession::start(connection.unwrap(), vfs, stats, settings, end).unwrap();
         Mounted {
             folder,
             session: Some(session),

@@ -7,12 +7,9 @@ use rustix::io::Errno;
 use serde_json::Value;
 use zarrfs::store::EntryKind;
 
-use crate::common::sample::GROUP;
-use crate::common::sample::arrays;
-use crate::place::Enter;
-use crate::place::Place;
-use crate::stand::Stand;
-use crate::stand::name;
+use crate::common::sample::{GROUP, arrays};
+use crate::place::{Enter, Place};
+use crate::stand::{Stand, name};
 
 fn json(place: &dyn Place, path: &str) -> Value {
     serde_json::from_slice(&place.read_whole(path).unwrap()).unwrap()

@@ -1,27 +1,22 @@
 //! The sample store in a folder of this machine, with its views.
 
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use zarrfs::store::Store;
-use zarrfs::store::StoreConfig;
-use zarrfs::store::local::Local;
+use zarrfs::store::backend::local::LocalStore;
+use zarrfs::store::{Store, StoreConfig};
 
-use crate::common::Views;
-use crate::common::sample;
-use crate::common::views_of;
+use crate::common::{BothViews, sample, views_of};
 
 /// How long a request may wait where nothing hangs on purpose.
 pub(crate) const PATIENT: Duration = Duration::from_secs(60);
 
 pub(crate) struct Stand {
     folder: TempDir,
-    pub(crate) views: Views,
+    pub(crate) views: BothViews,
 }
 
 impl Stand {
@@ -60,7 +55,7 @@ impl Stand {
 }
 
 pub(crate) fn local(folder: &Path) -> Arc<dyn Store> {
-    Arc::new(Local::open(folder, &StoreConfig::default()).unwrap())
+    Arc::new(LocalStore::open(folder, &StoreConfig::default()).unwrap())
 }
 
 /// Returns the name of an array, which its own files derive from.

@@ -2,15 +2,11 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
-use std::process::Output;
+use std::process::{Command, Output};
 
 use crate::common::sample::arrays;
-use crate::mounted::Mounted;
-use crate::mounted::is_possible;
-use crate::stand::PATIENT;
-use crate::stand::Stand;
-use crate::stand::name;
+use crate::mounted::{Mounted, is_possible};
+use crate::stand::{PATIENT, Stand, name};
 
 /// Runs a program in a folder; `more` are paths after its arguments.
 fn run(folder: &Path, command: &str, more: &[&Path]) -> Output {

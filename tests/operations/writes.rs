@@ -1,27 +1,16 @@
 //! Every way to change something on a mount of the kernel: EROFS, whether the kernel or the daemon says so.
 
 use std::fs;
-use std::fs::File;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::MetadataExt;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::fs::chown;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::time::SystemTime;
 
-use rustix::fs::CWD;
-use rustix::fs::FileType;
-use rustix::fs::Mode;
-use rustix::fs::XattrFlags;
+use rustix::fs::{CWD, FileType, Mode, XattrFlags};
 use rustix::io::Errno;
 
-use crate::mounted::Mounted;
-use crate::mounted::UMASK;
-use crate::mounted::errno;
-use crate::mounted::is_possible;
-use crate::stand::PATIENT;
-use crate::stand::Stand;
+use crate::mounted::{Mounted, UMASK, errno, is_possible};
+use crate::stand::{PATIENT, Stand};
 
 /// Tries to change files and directories; returns each way and its outcome.
 fn attempts(mount: &Mounted, folder: &str) -> Vec<(&'static str, io::Result<()>)> {

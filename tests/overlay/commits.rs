@@ -2,17 +2,12 @@
 
 use std::sync::Arc;
 
-use zarrfs::overlay::commit::CommitConfig;
-use zarrfs::overlay::commit::Outcome;
+use zarrfs::overlay::commit::{CommitConfig, Outcome};
 
-use crate::hooked::Hooked;
-use crate::hooked::Trap;
-use crate::plain::Shown;
-use crate::plain::Tree;
+use crate::hooked::{Hooked, Trap};
+use crate::plain::{Shown, Tree};
 use crate::random::assert_same;
-use crate::stage::Lower;
-use crate::stage::Stage;
-use crate::stage::shown;
+use crate::stage::{Lower, Stage, shown};
 use crate::steps::Step;
 
 const HELD: [(&str, &[u8]); 9] = [

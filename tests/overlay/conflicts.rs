@@ -1,26 +1,15 @@
 //! Somebody else writes to the store between a change and its commit: it is told, and theirs is kept.
 
-use std::sync::Arc;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
-use zarrfs::error::Kind;
-use zarrfs::error::Result;
-use zarrfs::overlay::commit::CommitConfig;
-use zarrfs::overlay::commit::Outcome;
-use zarrfs::store::Body;
-use zarrfs::store::Condition;
-use zarrfs::store::Key;
-use zarrfs::store::Store;
+use zarrfs::error::{Kind, Result};
+use zarrfs::overlay::commit::{CommitConfig, Outcome};
+use zarrfs::store::{Condition, Key, PutBody, Store};
 
-use crate::hooked::Hook;
-use crate::hooked::Hooked;
-use crate::plain::Shown;
-use crate::plain::Tree;
+use crate::hooked::{Hook, Hooked};
+use crate::plain::{Shown, Tree};
 use crate::random::assert_same;
-use crate::stage::Lower;
-use crate::stage::Stage;
-use crate::stage::key;
-use crate::stage::shown;
+use crate::stage::{Lower, Stage, key, shown};
 use crate::steps::Step;
 
 const KINDS: [Lower; 2] = [Lower::Memory, Lower::Local];
@@ -38,7 +27,7 @@ fn path(text: &str) -> String {
 }
 
 fn put(store: &dyn Store, at: &str, bytes: &[u8]) {
-    let body = Body::Bytes(bytes);
+    let body = PutBody::Bytes(bytes);
     store.put(&key(at), body, &Condition::Any).unwrap();
 }
 

@@ -8,22 +8,13 @@ use std::sync::Arc;
 use zarrfs::error::Kind;
 use zarrfs::overlay::Overlay;
 use zarrfs::overlay::commit::CommitConfig;
-use zarrfs::store::Body;
-use zarrfs::store::Condition;
-use zarrfs::store::Store;
-use zarrfs::store::Tree as _;
-use zarrfs::store::memory::Memory;
-use zarrfs::store::tree::Change;
-use zarrfs::store::tree::Onto;
-use zarrfs::store::tree::TreeFile;
+use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs::store::tree::{AttrChange, RenameMode, TreeFile};
+use zarrfs::store::{Condition, PutBody, Store, Tree as _};
 
 use crate::common::tmpfs::Tmpfs;
 use crate::plain::Shown;
-use crate::stage::MAKER;
-use crate::stage::NAME;
-use crate::stage::key;
-use crate::stage::opened;
-use crate::stage::shown;
+use crate::stage::{MAKER, NAME, key, opened, shown};
 
 const MIB: u64 = 1 << 20;
 
@@ -37,8 +28,8 @@ struct Small {
 impl Small {
     fn new() -> Option<Small> {
         let disk = Tmpfs::new(4 * MIB)?;
-        let lower: Arc<dyn Store> = Arc::new(Memory::default());
-        let old = Body::Bytes(b"old");
+        let lower: Arc<dyn Store> = Arc::new(MemoryStore::default());
+        let old = PutBody::Bytes(b"old");
         lower.put(&key("a"), old, &Condition::Any).unwrap();
         let mut small = Small {
             overlay: None,
@@ -136,7 +127,9 @@ fn a_new_file_that_is_not_whole_shows_and_is_not_committed() {
     assert!(size >= written, "{size}");
     drop(again);
     let (overlay, other) = (small.overlay(), key("other"));
-    overlay.rename(&key("new"), &other, Onto::Replace).unwrap();
+    overlay
+        .rename(&key("new"), &other, RenameMode::Replace)
+        .unwrap();
     let refused = overlay.link(&other, &key("second")).unwrap_err();
     assert_eq!(refused.kind(), Kind::NoSpace);
     assert_eq!(small.committed("other"), None);
@@ -179,9 +172,9 @@ fn a_file_that_is_emptied_is_whole_again() {
     let file = small.create("new");
     write_too_much(&*file);
     let size = Some(0);
-    let empty = Change {
+    let empty = AttrChange {
         size,
-        ..Change::default()
+        ..AttrChange::default()
     };
     file.change(&empty).unwrap();
     file.write_at(0, b"short").unwrap();
@@ -195,7 +188,7 @@ fn names_can_be_removed_when_there_is_no_room() {
     let Some(small) = Small::new() else { return };
     for number in 0..200 {
         let name = format!("b/{number}");
-        let some = Body::Bytes(b"some");
+        let some = PutBody::Bytes(b"some");
         small.lower.put(&key(&name), some, &Condition::Any).unwrap();
     }
     small.create("new").flush().unwrap();
@@ -209,7 +202,7 @@ fn names_can_be_removed_when_there_is_no_room() {
     small.overlay().unlink(&key("new")).unwrap();
     small
         .overlay()
-        .rename(&key("a"), &key("c"), Onto::Replace)
+        .rename(&key("a"), &key("c"), RenameMode::Replace)
         .unwrap();
     fs::remove_file(filler).unwrap();
     assert_eq!(small.committed("b/7"), None);

@@ -6,20 +6,10 @@ use std::sync::atomic::AtomicI64;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use zarrfs::error::Error;
-use zarrfs::error::Kind;
-use zarrfs::error::Result;
-use zarrfs::store::Body;
-use zarrfs::store::ByteRange;
-use zarrfs::store::Condition;
-use zarrfs::store::Key;
-use zarrfs::store::Listing;
-use zarrfs::store::Meta;
-use zarrfs::store::Name;
-use zarrfs::store::Object;
-use zarrfs::store::Reader;
-use zarrfs::store::Stamp;
-use zarrfs::store::Store;
+use zarrfs::error::{Error, Kind, Result};
+use zarrfs::store::{
+    ByteRange, Condition, ETag, Key, Listing, Meta, Name, Object, PutBody, Reader, Store,
+};
 
 /// What happens before a call, and after it was done.
 pub(crate) trait Hook: Send + Sync {
@@ -76,11 +66,11 @@ impl Store for Hooked {
         self.inner.epoch()
     }
 
-    fn stamp(&self, key: &Key) -> Result<Option<Stamp>> {
+    fn stamp(&self, key: &Key) -> Result<Option<ETag>> {
         self.call("stamp", key, || self.inner.stamp(key))
     }
 
-    fn put(&self, key: &Key, body: Body<'_>, condition: &Condition) -> Result<Stamp> {
+    fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
         self.call("put", key, || self.inner.put(key, body, condition))
     }
 

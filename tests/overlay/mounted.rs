@@ -1,21 +1,15 @@
 //! The same steps through the kernel: a mount with --cow is a plain directory to programs.
 
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::plain::Plain;
-use crate::plain::Shown;
-use crate::plain::Tree;
-use crate::random::assert_same;
-use crate::random::run;
+use crate::plain::{Plain, Shown, Tree};
+use crate::random::{assert_same, run};
 use crate::stage::folder;
 use crate::steps;
-use crate::steps::Held;
-use crate::steps::Step;
-use crate::steps::first_bytes;
+use crate::steps::{Held, Step, first_bytes};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_zarrfs");
 const TURN: usize = 100;

@@ -2,21 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::fs::File;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
-use std::os::unix::fs::MetadataExt;
-use std::os::unix::fs::OpenOptionsExt;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::path::PathBuf;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 
-use rustix::fs::CWD;
-use rustix::fs::RenameFlags;
+use rustix::fs::{CWD, RenameFlags};
 
-use crate::steps::SLOTS;
-use crate::steps::Step;
+use crate::steps::{SLOTS, Step};
 
 /// What lies under a path.
 #[derive(Clone, PartialEq, Eq)]

@@ -1,29 +1,17 @@
 //! Random steps, on an overlay and on a plain directory: after each one both show the same.
 
-use std::panic::AssertUnwindSafe;
-use std::panic::catch_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
-use proptest::test_runner::Config;
-use proptest::test_runner::RngAlgorithm;
-use proptest::test_runner::TestRng;
-use proptest::test_runner::TestRunner;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use zarrfs::overlay::commit::CommitConfig;
 use zarrfs::store::Key;
 
-use crate::plain::Plain;
-use crate::plain::Shown;
-use crate::plain::Tree;
-use crate::stage::Lower;
-use crate::stage::Stage;
-use crate::stage::is_own_refusal;
-use crate::stage::key;
-use crate::stage::shown;
+use crate::plain::{Plain, Shown, Tree};
+use crate::stage::{Lower, Stage, is_own_refusal, key, shown};
 use crate::steps;
-use crate::steps::Held;
-use crate::steps::Step;
-use crate::steps::first_bytes;
+use crate::steps::{Held, Step, first_bytes};
 
 /// Steps between two remounts, and in all of a run.
 const TURN: usize = 100;

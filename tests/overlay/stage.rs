@@ -1,37 +1,22 @@
 //! An overlay over a store that takes the steps, without a mount.
 
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tempfile::TempDir;
-use zarrfs::error::Error;
-use zarrfs::error::Kind;
-use zarrfs::error::Result;
-use zarrfs::overlay::Overlay;
-use zarrfs::overlay::OverlayConfig;
-use zarrfs::store::Body;
-use zarrfs::store::Condition;
-use zarrfs::store::EntryKind;
-use zarrfs::store::Key;
-use zarrfs::store::Store;
-use zarrfs::store::StoreConfig;
-use zarrfs::store::local::Local;
-use zarrfs::store::memory::Memory;
-use zarrfs::store::tree::Change;
-use zarrfs::store::tree::Maker;
-use zarrfs::store::tree::Onto;
-use zarrfs::store::tree::Tree as _;
-use zarrfs::store::tree::TreeFile;
+use zarrfs::error::{Error, Kind, Result};
+use zarrfs::overlay::{Overlay, OverlayConfig};
+use zarrfs::store::backend::local::LocalStore;
+use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs::store::tree::{AttrChange, Credentials, RenameMode, Tree as _, TreeFile};
+use zarrfs::store::{Condition, EntryKind, Key, PutBody, Store, StoreConfig};
 
-use crate::plain::Shown;
-use crate::plain::Tree;
-use crate::steps::SLOTS;
-use crate::steps::Step;
+use crate::plain::{Shown, Tree};
+use crate::steps::{SLOTS, Step};
 
 pub(crate) const NAME: &str = "/the/store";
 
-pub(crate) const MAKER: Maker = Maker {
+pub(crate) const MAKER: Credentials = Credentials {
     uid: 0,
     gid: 0,
     mode: 0o644,
@@ -87,16 +72,16 @@ impl Stage {
     pub(crate) fn new(lower: Lower, objects: &[(&str, &[u8])]) -> Stage {
         let folder = folder();
         let lower: Arc<dyn Store> = match lower {
-            Lower::Memory => Arc::new(Memory::default()),
+            Lower::Memory => Arc::new(MemoryStore::default()),
             Lower::Local => {
                 let path = folder.path().join("store");
                 std::fs::create_dir(&path).unwrap();
-                Arc::new(Local::open(&path, &StoreConfig::default()).unwrap())
+                Arc::new(LocalStore::open(&path, &StoreConfig::default()).unwrap())
             }
         };
         for (name, bytes) in objects {
             lower
-                .put(&key(name), Body::Bytes(bytes), &Condition::Any)
+                .put(&key(name), PutBody::Bytes(bytes), &Condition::Any)
                 .unwrap();
         }
         Stage::over(folder, lower)
@@ -164,9 +149,9 @@ impl Stage {
 
     /// Takes a step.
     pub(crate) fn take(&mut self, step: &Step) -> Result<()> {
-        let resized = |size| Change {
+        let resized = |size| AttrChange {
             size: Some(size),
-            ..Change::default()
+            ..AttrChange::default()
         };
         match step {
             Step::Create(path, slot) => {
@@ -223,24 +208,24 @@ impl Stage {
             Step::Unlink(path) => overlay.unlink(&key(path)),
             Step::MakeFolder(path) => overlay.make_folder(
                 &key(path),
-                &Maker {
+                &Credentials {
                     mode: 0o755,
                     ..MAKER
                 },
             ),
             Step::RemoveFolder(path) => overlay.remove_folder(&key(path)),
-            Step::Rename(from, to) => overlay.rename(&key(from), &key(to), Onto::Replace),
-            Step::RenameNew(from, to) => overlay.rename(&key(from), &key(to), Onto::Nothing),
-            Step::Exchange(from, to) => overlay.rename(&key(from), &key(to), Onto::Exchange),
+            Step::Rename(from, to) => overlay.rename(&key(from), &key(to), RenameMode::Replace),
+            Step::RenameNew(from, to) => overlay.rename(&key(from), &key(to), RenameMode::Nothing),
+            Step::Exchange(from, to) => overlay.rename(&key(from), &key(to), RenameMode::Exchange),
             Step::Link(from, to) => overlay.link(&key(from), &key(to)),
             Step::Symlink(at, to) => overlay.make_link(&key(at), to.as_bytes(), &MAKER),
             Step::Chmod(path, mode) => {
                 if self.kind(path)? == EntryKind::Link {
                     return Ok(());
                 }
-                let change = Change {
+                let change = AttrChange {
                     mode: Some(*mode),
-                    ..Change::default()
+                    ..AttrChange::default()
                 };
                 overlay.change(&key(path), &change)?;
                 let posix = zarrfs::store::Tree::stat(overlay, &key(path))?
@@ -251,7 +236,7 @@ impl Stage {
             }
             Step::Put(path, length, byte) => {
                 let bytes = vec![*byte; *length];
-                let body = Body::Bytes(&bytes);
+                let body = PutBody::Bytes(&bytes);
                 overlay.put(&key(path), body, &Condition::Any).map(|_| ())
             }
             Step::Erase(path) => match self.kind(path) {

@@ -4,16 +4,11 @@
 use std::fs;
 
 use zarrfs::error::Kind;
-use zarrfs::overlay::Overlay;
-use zarrfs::overlay::OverlayConfig;
+use zarrfs::overlay::{Overlay, OverlayConfig};
 use zarrfs::store::Key;
 
 use crate::plain::Tree;
-use crate::stage::Lower;
-use crate::stage::NAME;
-use crate::stage::Stage;
-use crate::stage::opened;
-use crate::stage::shown;
+use crate::stage::{Lower, NAME, Stage, opened, shown};
 use crate::steps::Step;
 
 const CONFIG: OverlayConfig = OverlayConfig {

@@ -8,8 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use zarrfs::codec::Pipeline;
-use zarrfs::dialect::Document;
-use zarrfs::dialect::v2;
+use zarrfs::dialect::{Document, v2};
 use zarrfs::model::Node;
 use zarrfs::store::Key;
 

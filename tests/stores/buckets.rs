@@ -4,34 +4,21 @@
 //! Where a server's variable is absent its cases are skipped, unless `CI` is set.
 
 use std::future::Future;
-use std::sync::Arc;
-use std::sync::LazyLock;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 
-use object_store::ClientOptions;
-use object_store::ObjectStore;
-use object_store::ObjectStoreExt;
 use object_store::aws::AmazonS3Builder;
 use object_store::azure::MicrosoftAzureBuilder;
-use object_store::client::HttpClient;
-use object_store::client::HttpConnector;
-use object_store::client::HttpRequest;
-use object_store::client::HttpRequestBody;
-use object_store::client::ReqwestConnector;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpRequest, HttpRequestBody, ReqwestConnector,
+};
 use object_store::path::Path;
+use object_store::{ClientOptions, ObjectStore, ObjectStoreExt};
 use tokio::runtime::Runtime;
 use zarrfs::stats::Stats;
-use zarrfs::store::Key;
-use zarrfs::store::RemoteConfig;
-use zarrfs::store::StoreConfig;
+use zarrfs::store::{Key, RemoteConfig, StoreConfig};
 
-use super::subject::Kind;
-use super::subject::Listed;
-use super::subject::Objects;
-use super::subject::Subject;
-use super::subject::Writer;
-use super::subject::Writes;
+use super::subject::{Kind, Listed, Objects, Subject, Writer, Writes};
 
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 
@@ -91,7 +78,7 @@ pub(crate) const AZURITE: Kind = Kind {
 
 pub(crate) const FAKE_GCS: Kind = Kind {
     name: "gs, fake-gcs-server",
-    // `src/store/object/lossy.rs` has a server of its own for that.
+    // `src/store/backend/bucket/lost_answers.rs` has a server of its own for that.
     writes: Writes::Elsewhere,
     variable: Some("ZARRFS_TEST_GCS"),
     holding: fake_gcs,

@@ -1,16 +1,11 @@
 //! Directories: every name once, with its kind, and from any cursor on.
 
-use std::collections::BTreeMap;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use zarrfs::error::Kind as Fault;
-use zarrfs::store::EntryKind;
-use zarrfs::store::Listing;
-use zarrfs::store::Name;
-use zarrfs::store::Store;
+use zarrfs::store::{EntryKind, Listing, Name, Store};
 
-use crate::subject::Kind;
-use crate::subject::key;
+use crate::subject::{Kind, key};
 
 /// Reads a listing to its end.
 fn rest(listing: &mut dyn Listing) -> Vec<Name> {
@@ -45,8 +40,7 @@ pub(crate) fn a_listing_has_each_name_once(kind: &Kind) {
     if !kind.lists() {
         return;
     }
-    use EntryKind::Directory;
-    use EntryKind::File;
+    use EntryKind::{Directory, File};
     let subject = (kind.holding)(&[
         (b"zarr.json", b"1"),
         (b".zattrs", b"2"),
@@ -72,8 +66,7 @@ pub(crate) fn names_that_begin_alike_are_apart(kind: &Kind) {
     if !kind.lists() {
         return;
     }
-    use EntryKind::Directory;
-    use EntryKind::File;
+    use EntryKind::{Directory, File};
     let subject = (kind.holding)(&[
         (b"a/x", b""),
         (b"a.b/y", b""),

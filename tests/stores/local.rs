@@ -6,21 +6,15 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::CWD;
-use rustix::fs::FileType;
-use rustix::fs::Mode;
+use rustix::fs::{CWD, FileType, Mode};
 use zarrfs::error::Kind as Fault;
 use zarrfs::stats::Stats;
-use zarrfs::store::ByteRange;
-use zarrfs::store::EntryKind;
-use zarrfs::store::Store;
-use zarrfs::store::StoreConfig;
-use zarrfs::store::counting::Counting;
-use zarrfs::store::local::Local;
+use zarrfs::store::backend::local::LocalStore;
+use zarrfs::store::layer::counting::CountingStore;
+use zarrfs::store::{ByteRange, EntryKind, Store, StoreConfig};
 
 use crate::listings;
-use crate::subject::MEMORY;
-use crate::subject::key;
+use crate::subject::{MEMORY, key};
 
 /// Makes a store with links inside it, out of it and to nowhere; beside it a secret.
 fn linked(folder: &Path) {
@@ -42,8 +36,8 @@ fn linked(folder: &Path) {
     rustix::fs::mknodat(CWD, pipe.as_c_str(), FileType::Fifo, Mode::RUSR, 0).unwrap();
 }
 
-fn open(folder: &Path, follow_symlinks: bool) -> Local {
-    Local::open(
+fn open(folder: &Path, follow_symlinks: bool) -> LocalStore {
+    LocalStore::open(
         &folder.join("store"),
         &StoreConfig {
             follow_symlinks,
@@ -126,7 +120,7 @@ fn circles_pipes_and_broken_links_harm_only_themselves() {
 fn what_is_asked_is_counted() {
     let subject = (MEMORY.holding)(&[(b"a/b", b"0123456789")]);
     let stats = Arc::new(Stats::default());
-    let store = Counting::new(subject.store, stats.clone());
+    let store = CountingStore::new(subject.store, stats.clone());
     store.get(&key("a/b"), 100).unwrap();
     store.get_range(&key("a/b"), ByteRange::Suffix(3)).unwrap();
     let reader = store.open(&key("a/b")).unwrap();

@@ -3,12 +3,10 @@
 use std::collections::BTreeSet;
 
 use zarrfs::error::Kind as Fault;
-use zarrfs::store::EntryKind;
-use zarrfs::store::Key;
+use zarrfs::store::{EntryKind, Key};
 
 use crate::listings;
-use crate::subject::Kind;
-use crate::subject::key;
+use crate::subject::{Kind, key};
 
 /// Returns names that somebody has to get wrong: each byte, and bytes that mean something elsewhere.
 pub(crate) fn odd_names() -> Vec<Vec<u8>> {

@@ -3,15 +3,10 @@
 use std::ops::Range;
 
 use zarrfs::error::Kind as Fault;
-use zarrfs::store::ByteRange;
-use zarrfs::store::EntryKind;
-use zarrfs::store::Key;
-use zarrfs::store::Store;
+use zarrfs::store::{ByteRange, EntryKind, Key, Store};
 
 use crate::listings::names;
-use crate::subject::Kind;
-use crate::subject::key;
-use crate::subject::pattern;
+use crate::subject::{Kind, key, pattern};
 
 /// Nobody would find an object at this key.
 fn assert_nothing(store: &dyn Store, missing: &Key) {
@@ -162,8 +157,7 @@ pub(crate) fn a_key_may_be_an_object_and_a_prefix(kind: &Kind) {
         assert_eq!(meta.size, name.len() as u64);
         version(store, &asked);
     }
-    use EntryKind::Directory;
-    use EntryKind::File;
+    use EntryKind::{Directory, File};
     for (prefix, expected) in [
         ("", vec![("a", Directory), ("a-", File), ("a0", File)]),
         ("a", vec![("b", Directory)]),

@@ -5,9 +5,7 @@ use std::io::IoSliceMut;
 use zarrfs::error::Kind as Fault;
 use zarrfs::store::Reader;
 
-use crate::subject::Kind;
-use crate::subject::key;
-use crate::subject::pattern;
+use crate::subject::{Kind, key, pattern};
 
 const FAR: [u64; 3] = [1 << 40, i64::MAX as u64, u64::MAX];
 

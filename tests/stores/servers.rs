@@ -6,26 +6,16 @@
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-use std::time::UNIX_EPOCH;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, UNIX_EPOCH};
 
 use zarrfs::stats::Stats;
-use zarrfs::store::Key;
-use zarrfs::store::RemoteConfig;
-use zarrfs::store::StoreConfig;
+use zarrfs::store::{Key, RemoteConfig, StoreConfig};
 
 use super::buckets::CONTROL;
-use super::subject::Kind;
-use super::subject::Listed;
-use super::subject::Objects;
-use super::subject::Subject;
-use super::subject::Writer;
-use super::subject::Writes;
+use super::subject::{Kind, Listed, Objects, Subject, Writer, Writes};
 
 const PLAIN: Kind = Kind {
     name: "a web server",

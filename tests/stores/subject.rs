@@ -3,31 +3,21 @@
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use zarrfs::overlay::Overlay;
-use zarrfs::overlay::OverlayConfig;
+use zarrfs::overlay::{Overlay, OverlayConfig};
 use zarrfs::stats::Stats;
-use zarrfs::store::Body;
-use zarrfs::store::Condition;
-use zarrfs::store::Key;
-use zarrfs::store::Store;
-use zarrfs::store::StoreConfig;
-use zarrfs::store::ahead::Ahead;
-use zarrfs::store::ahead::AheadConfig;
-use zarrfs::store::counting::Counting;
-use zarrfs::store::disk::Disk;
-use zarrfs::store::disk::Drawer;
-use zarrfs::store::disk::Shelf;
-use zarrfs::store::local::Local;
-use zarrfs::store::memo::Memo;
-use zarrfs::store::memo::MemoConfig;
-use zarrfs::store::memory::Memory;
+use zarrfs::store::backend::local::LocalStore;
+use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs::store::layer::counting::CountingStore;
+use zarrfs::store::layer::disk_cache::{CacheDir, CacheNamespace, DiskCache};
+use zarrfs::store::layer::metadata_cache::{MetadataCache, MetadataCacheConfig};
+use zarrfs::store::layer::readahead::{ReadaheadConfig, ReadaheadStore};
+use zarrfs::store::{Condition, Key, PutBody, Store, StoreConfig};
 
 use crate::writer::Entry;
 use crate::zipped;
@@ -329,7 +319,7 @@ fn overlaid(objects: Objects, is_upper: fn(usize) -> bool, lower: Subject) -> Su
     let overlay = Overlay::open(&folder.path().join("upper"), lower.store, "x", config).unwrap();
     for (place, (name, bytes)) in objects.iter().enumerate() {
         if is_upper(place) {
-            let body = Body::Bytes(bytes);
+            let body = PutBody::Bytes(bytes);
             overlay.put(&key(name), body, &Condition::Any).unwrap();
         }
     }
@@ -339,34 +329,40 @@ fn overlaid(objects: Objects, is_upper: fn(usize) -> bool, lower: Subject) -> Su
 }
 
 fn counted(subject: Subject) -> Subject {
-    let store = Arc::new(Counting::new(subject.store, Arc::new(Stats::default())));
+    let store = Arc::new(CountingStore::new(
+        subject.store,
+        Arc::new(Stats::default()),
+    ));
     Subject { store, ..subject }
 }
 
 fn ahead(subject: Subject) -> Subject {
-    let config = AheadConfig {
+    let config = ReadaheadConfig {
         memory: 1 << 20,
         concurrency: 4,
         timeout: Duration::from_secs(20),
     };
-    let store = Arc::new(Ahead::new(subject.store, config));
+    let store = Arc::new(ReadaheadStore::new(subject.store, config));
     Subject { store, ..subject }
 }
 
 fn remembered(subject: Subject, ttl: Duration) -> Subject {
-    let config = MemoConfig {
+    let config = MetadataCacheConfig {
         ttl,
         ..MemoConfig::default()
     };
-    let store = Arc::new(Memo::new(subject.store, &config));
+    let store = Arc::new(MetadataCache::new(subject.store, &config));
     Subject { store, ..subject }
 }
 
 /// Puts a cache on disk over a store.
 fn kept(subject: Subject) -> Subject {
     let folder = tempfile::tempdir().unwrap();
-    let shelf = Shelf::open(folder.path(), 64 << 20, &Arc::new(Stats::default())).unwrap();
-    let store = Arc::new(Disk::new(subject.store, Drawer::open(&shelf, "test")));
+    let shelf = CacheDir::open(folder.path(), 64 << 20, &Arc::new(Stats::default())).unwrap();
+    let store = Arc::new(DiskCache::new(
+        subject.store,
+        CacheNamespace::open(&shelf, "test"),
+    ));
     let writer: Option<Box<dyn Writer>> = match subject.writer {
         Some(writer) => Some(Box::new(Beside(writer, folder))),
         None => None,
@@ -392,7 +388,7 @@ impl Writer for Beside {
 }
 
 fn memory(objects: Objects) -> Subject {
-    let memory = Memory::default();
+    let memory = MemoryStore::default();
     for (name, bytes) in objects {
         memory.set(key(name), bytes.to_vec());
     }
@@ -402,7 +398,7 @@ fn memory(objects: Objects) -> Subject {
     }
 }
 
-impl Writer for Memory {
+impl Writer for MemoryStore {
     fn replace(&self, key: &Key, bytes: &[u8]) {
         self.set(key.clone(), bytes.to_vec());
     }
@@ -412,7 +408,7 @@ impl Writer for Memory {
     }
 
     fn erase(&self, key: &Key) {
-        Memory::erase(self, key);
+        MemoryStore::erase(self, key);
     }
 }
 
@@ -429,7 +425,7 @@ fn local(objects: Objects, follow_symlinks: bool) -> Subject {
         ..StoreConfig::default()
     };
     Subject {
-        store: Arc::new(Local::open(&folder.store(), &config).unwrap()),
+        store: Arc::new(LocalStore::open(&folder.store(), &config).unwrap()),
         writer: Some(Box::new(folder)),
     }
 }

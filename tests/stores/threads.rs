@@ -2,12 +2,10 @@
 
 use std::thread;
 
-use zarrfs::store::ByteRange;
-use zarrfs::store::Store;
+use zarrfs::store::{ByteRange, Store};
 
 use crate::listings;
-use crate::subject::Kind;
-use crate::subject::key;
+use crate::subject::{Kind, key};
 
 const THREADS: usize = 16;
 const OBJECTS: usize = 40;

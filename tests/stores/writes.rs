@@ -5,20 +5,10 @@ use std::fs::File;
 use std::io::Write;
 
 use zarrfs::error::Kind as Fault;
-use zarrfs::store::Body;
-use zarrfs::store::ByteRange;
-use zarrfs::store::Condition;
-use zarrfs::store::EntryKind;
-use zarrfs::store::Key;
-use zarrfs::store::Stamp;
-use zarrfs::store::Store;
+use zarrfs::store::{ByteRange, Condition, ETag, EntryKind, Key, PutBody, Store};
 
 use crate::listings::names;
-use crate::subject::Kind;
-use crate::subject::Subject;
-use crate::subject::Writes;
-use crate::subject::key;
-use crate::subject::pattern;
+use crate::subject::{Kind, Subject, Writes, key, pattern};
 
 /// Returns a store that takes changes; where there is none, that it says so.
 fn writable(kind: &Kind, objects: &[(&[u8], &[u8])]) -> Option<Subject> {
@@ -34,7 +24,7 @@ fn writable(kind: &Kind, objects: &[(&[u8], &[u8])]) -> Option<Subject> {
         return Some(subject);
     }
     let refused = [Fault::ReadOnly, Fault::Denied];
-    let body = Body::Bytes(b"new");
+    let body = PutBody::Bytes(b"new");
     let error = subject
         .store
         .put(&key("refused"), body, &Condition::Any)
@@ -53,15 +43,15 @@ fn writable(kind: &Kind, objects: &[(&[u8], &[u8])]) -> Option<Subject> {
     None
 }
 
-fn put(store: &dyn Store, name: impl AsRef<[u8]>, bytes: &[u8]) -> Stamp {
+fn put(store: &dyn Store, name: impl AsRef<[u8]>, bytes: &[u8]) -> ETag {
     let name = key(name);
     store
-        .put(&name, Body::Bytes(bytes), &Condition::Any)
+        .put(&name, PutBody::Bytes(bytes), &Condition::Any)
         .unwrap()
 }
 
 /// The stamp of a key names the content that every other answer tells of.
-fn assert_stamp(store: &dyn Store, asked: &Key) -> Stamp {
+fn assert_stamp(store: &dyn Store, asked: &Key) -> ETag {
     let stamp = store.stamp(asked).unwrap().unwrap();
     let version = stamp.version;
     assert_eq!(store.stamp(asked).unwrap().unwrap(), stamp);
@@ -143,11 +133,11 @@ pub(crate) fn a_file_is_put_as_bytes_are(kind: &Kind) {
     file.write_all(&bytes).unwrap();
     let store = &*subject.store;
     for length in [bytes.len(), 70_000, 1, 0] {
-        let body = Body::File(&file, length as u64);
+        let body = PutBody::File(&file, length as u64);
         store.put(&key("b/c"), body, &Condition::Any).unwrap();
         assert_holds(store, &key("b/c"), &bytes[..length]);
     }
-    let body = Body::File(&file, bytes.len() as u64 + 1);
+    let body = PutBody::File(&file, bytes.len() as u64 + 1);
     assert!(store.put(&key("b/c"), body, &Condition::Any).is_err());
     assert_holds(store, &key("b/c"), b"");
 }
@@ -158,7 +148,7 @@ pub(crate) fn what_must_be_absent_is_not_replaced(kind: &Kind) {
     };
     let store = &*subject.store;
     let before = assert_stamp(store, &key("a/b"));
-    let body = Body::Bytes(b"new");
+    let body = PutBody::Bytes(b"new");
     let refused = store.put(&key("a/b"), body, &Condition::Absent);
     assert_eq!(refused.unwrap_err().kind(), Fault::Changed);
     let refused = store.erase(&key("a/b"), &Condition::Absent);
@@ -178,7 +168,7 @@ pub(crate) fn only_what_is_held_is_replaced(kind: &Kind) {
     };
     let (store, asked) = (&*subject.store, key("a/b"));
     let held = assert_stamp(store, &asked);
-    let body = Body::Bytes(b"newer");
+    let body = PutBody::Bytes(b"newer");
     for wrong in [
         assert_stamp(store, &key("a/c")).text,
         "\"0\"".to_string(),
@@ -197,7 +187,7 @@ pub(crate) fn only_what_is_held_is_replaced(kind: &Kind) {
     assert_ne!(now.text, held.text);
     assert_holds(store, &asked, b"newer");
     assert_eq!(assert_stamp(store, &asked), now);
-    let late = store.put(&asked, Body::Bytes(b"late"), &Condition::Held(held.text));
+    let late = store.put(&asked, PutBody::Bytes(b"late"), &Condition::Held(held.text));
     assert_eq!(late.unwrap_err().kind(), Fault::Changed);
     assert_holds(store, &asked, b"newer");
 }
@@ -289,13 +279,13 @@ pub(crate) fn a_folder_is_not_replaced(kind: &Kind) {
     let store = &*subject.store;
     assert!(
         store
-            .put(&Key::root(), Body::Bytes(b"x"), &Condition::Any)
+            .put(&Key::root(), PutBody::Bytes(b"x"), &Condition::Any)
             .is_err()
     );
     // SeaweedFS takes what it does not show.
     if !kind.both && !kind.keeps_folders() {
         for name in ["a", "a/b/c", "a/b/c/d"] {
-            let refused = store.put(&key(name), Body::Bytes(b"x"), &Condition::Any);
+            let refused = store.put(&key(name), PutBody::Bytes(b"x"), &Condition::Any);
             assert!(refused.is_err(), "{name}");
         }
     }
@@ -395,7 +385,7 @@ pub(crate) fn of_many_who_put_what_is_absent_one_wins(kind: &Kind) {
                     let asked = &asked;
                     scope.spawn(move || {
                         let body = [thread as u8; 1000];
-                        let done = store.put(asked, Body::Bytes(&body), &Condition::Absent);
+                        let done = store.put(asked, PutBody::Bytes(&body), &Condition::Absent);
                         done.map(|_| body)
                     })
                 })
@@ -433,7 +423,7 @@ pub(crate) fn no_conditional_put_is_lost(kind: &Kind) {
             let next = format!("{} {thread}", count() + 1);
             match store.put(
                 &asked,
-                Body::Bytes(next.as_bytes()),
+                PutBody::Bytes(next.as_bytes()),
                 &Condition::Held(held.text),
             ) {
                 Ok(_) => return,
@@ -462,7 +452,7 @@ pub(crate) fn a_big_object_is_put_whole(kind: &Kind) {
     let bytes = pattern((40 << 20) + 1);
     let mut file: File = tempfile::tempfile().unwrap();
     file.write_all(&bytes).unwrap();
-    let body = Body::File(&file, bytes.len() as u64);
+    let body = PutBody::File(&file, bytes.len() as u64);
     let first = store.put(&key("b/big"), body, &Condition::Absent).unwrap();
     assert_holds(store, &key("b/big"), &bytes);
     assert_eq!(assert_stamp(store, &key("b/big")), first);
@@ -473,6 +463,8 @@ pub(crate) fn a_big_object_is_put_whole(kind: &Kind) {
     assert_eq!(refused.kind(), Fault::Changed);
     let half = &bytes[..30 << 20];
     let held = Condition::Held(first.text);
-    store.put(&key("b/big"), Body::Bytes(half), &held).unwrap();
+    store
+        .put(&key("b/big"), PutBody::Bytes(half), &held)
+        .unwrap();
     assert_holds(store, &key("b/big"), half);
 }

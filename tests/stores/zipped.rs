@@ -3,30 +3,17 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tempfile::TempDir;
 use zarrfs::error::Result;
-use zarrfs::store::ByteRange;
-use zarrfs::store::Key;
-use zarrfs::store::Listing;
-use zarrfs::store::Meta;
-use zarrfs::store::Object;
-use zarrfs::store::Reader;
-use zarrfs::store::Store;
-use zarrfs::store::StoreConfig;
-use zarrfs::store::local::Local;
-use zarrfs::store::zip::Zip;
+use zarrfs::store::backend::local::LocalStore;
+use zarrfs::store::backend::zip::ZipStore;
+use zarrfs::store::{ByteRange, Key, Listing, Meta, Object, Reader, Store, StoreConfig};
 
-use crate::subject::Objects;
-use crate::subject::Subject;
-use crate::subject::Writer;
-use crate::subject::key;
-use crate::subject::tick;
-use crate::writer::Archive;
-use crate::writer::Entry;
+use crate::subject::{Objects, Subject, Writer, key, tick};
+use crate::writer::{Archive, Entry};
 
 /// Makes an entry of a name and its bytes.
 type Pack = fn(&[u8], &[u8]) -> Entry;
@@ -43,8 +30,8 @@ pub(crate) fn holding(objects: Objects, pack: Pack, inner: &str) -> Subject {
         zipped.put(&key(name), bytes);
     }
     fs::write(zipped.folder.path().join(NAME), zipped.bytes()).unwrap();
-    let base = Local::open(zipped.folder.path(), &StoreConfig::default()).unwrap();
-    let zip = Zip::open(Arc::new(Watched(base)), &key(NAME), &key(inner), NAME).unwrap();
+    let base = LocalStore::open(zipped.folder.path(), &StoreConfig::default()).unwrap();
+    let zip = ZipStore::open(Arc::new(Watched(base)), &key(NAME), &key(inner), NAME).unwrap();
     Subject::new(Arc::new(zip), Box::new(zipped))
 }
 
@@ -111,7 +98,7 @@ impl Writer for Zipped {
 }
 
 /// A folder that is looked at whenever somebody asks, so that no test has to wait until it is.
-struct Watched(Local);
+struct Watched(LocalStore);
 
 impl Store for Watched {
     fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {

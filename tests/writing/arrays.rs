@@ -1,26 +1,19 @@
 //! Any write through any file of an array is the same write to a plain buffer, before it is stored and after.
 
-use std::sync::Arc;
-use std::sync::Barrier;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Barrier};
 
 use proptest::prelude::*;
 use serde_json::json;
 use zarrfs::error::Kind;
 use zarrfs::export::Export;
-use zarrfs::store::Key;
-use zarrfs::store::Store;
-use zarrfs::store::memory::Memory;
+use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs::store::{Key, Store};
 
-use crate::case::Case;
-use crate::case::cases;
-use crate::common::sample::Form;
-use crate::common::sample::Sample;
+use crate::case::{Case, cases};
+use crate::common::sample::{Form, Sample};
 use crate::shelf::key;
-use crate::stand::Full;
-use crate::stand::Stand;
-use crate::stand::all;
-use crate::stand::limits;
+use crate::stand::{Full, Stand, all, limits};
 use crate::written;
 
 /// One thing that a program does.
@@ -58,7 +51,7 @@ struct Subject {
 }
 
 impl Subject {
-    fn new(memory: &Memory, path: &str, budget: u64) -> Subject {
+    fn new(memory: &MemoryStore, path: &str, budget: u64) -> Subject {
         let stand = Stand::new(Arc::new(memory.clone()), limits(budget));
         let (raw, npy) = (stand.file(path, "raw"), stand.file(path, "npy"));
         let expected = all(&raw);
@@ -177,8 +170,8 @@ fn every_dialect_is_written_in_its_own_form() {
     }
 }
 
-fn keys(memory: &Memory) -> Vec<String> {
-    fn walk(memory: &Memory, prefix: &Key, found: &mut Vec<String>) {
+fn keys(memory: &MemoryStore) -> Vec<String> {
+    fn walk(memory: &MemoryStore, prefix: &Key, found: &mut Vec<String>) {
         let mut listing = memory.list(prefix).unwrap();
         while let Some(name) = listing.next().unwrap() {
             let key = prefix.child(&name.name).unwrap();
@@ -193,14 +186,14 @@ fn keys(memory: &Memory) -> Vec<String> {
     found
 }
 
-fn sample(form: Form) -> (Memory, Sample) {
-    let memory = Memory::default();
+fn sample(form: Form) -> (MemoryStore, Sample) {
+    let memory = MemoryStore::default();
     let sample = Sample::new(&[20, 24], &[8, 8], form);
     sample.put(&memory, "a");
     (memory, sample)
 }
 
-fn stored(memory: &Memory, name: &str) -> Option<Vec<u8>> {
+fn stored(memory: &MemoryStore, name: &str) -> Option<Vec<u8>> {
     let object = memory.get(&key(name), 1 << 20).unwrap();
     object.map(|object| object.bytes)
 }
@@ -333,7 +326,7 @@ fn what_cannot_be_stored_does_not_fill_the_memory() {
 #[test]
 fn writers_of_one_chunk_lose_nothing() {
     for form in [Form::Packed, Form::Sharded(vec![16])] {
-        let memory = Memory::default();
+        let memory = MemoryStore::default();
         Sample::new(&[64], &[64], form).put(&memory, "a");
         let stand = Stand::of(&memory);
         let start = Barrier::new(4);
@@ -362,7 +355,7 @@ fn writers_of_one_chunk_lose_nothing() {
 #[test]
 fn readers_beside_a_writer_never_see_what_was_before() {
     for form in [Form::Packed, Form::Sharded(vec![8])] {
-        let memory = Memory::default();
+        let memory = MemoryStore::default();
         Sample::new(&[256], &[32], form).put(&memory, "a");
         let stand = Stand::of(&memory);
         let file = stand.file("a", "raw");
@@ -414,7 +407,7 @@ fn no_write_moves_the_end_or_the_header() {
 #[test]
 fn what_encoding_would_spoil_is_not_written() {
     let array = |data_type: &str, codecs: serde_json::Value| {
-        let memory = Memory::default();
+        let memory = MemoryStore::default();
         let document = json!({
             "zarr_format": 3, "node_type": "array", "shape": [4], "data_type": data_type,
             "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4]}},

@@ -1,10 +1,9 @@
 //! Arrays of every shape that chunks and shards may have, nothing of them stored yet.
 
 use proptest::prelude::*;
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 use zarrfs::store::Key;
-use zarrfs::store::memory::Memory;
+use zarrfs::store::backend::memory::MemoryStore;
 
 #[derive(Clone, Debug)]
 pub struct Case {
@@ -93,8 +92,8 @@ impl Case {
         })
     }
 
-    pub fn store(&self) -> Memory {
-        let memory = Memory::default();
+    pub fn store(&self) -> MemoryStore {
+        let memory = MemoryStore::default();
         let document = self.metadata().to_string().into_bytes();
         memory.set(Key::new("a/zarr.json").unwrap(), document);
         memory

@@ -2,30 +2,23 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
-use serde_json::json;
-use zarrfs::error::Error;
-use zarrfs::error::Kind;
+use serde_json::{Value, json};
+use zarrfs::error::{Error, Kind};
 use zarrfs::hierarchy::HierarchyConfig;
-use zarrfs::store::Store;
-use zarrfs::store::Tree;
-use zarrfs::store::memory::Memory;
-use zarrfs::store::tree::Onto;
+use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs::store::tree::RenameMode;
+use zarrfs::store::{Store, Tree};
 use zarrfs::view::View;
 
 use crate::common;
-use crate::common::sample::Form;
-use crate::common::sample::Sample;
+use crate::common::sample::{Form, Sample};
 use crate::shelf;
-use crate::shelf::documents;
-use crate::shelf::key;
-use crate::stand::MAKER;
-use crate::stand::Stand;
-use crate::stand::tree;
+use crate::shelf::{documents, key};
+use crate::stand::{MAKER, Stand, tree};
 use crate::written;
 
 /// Returns every store that has an array at `a/b`.
-pub fn stores() -> Vec<(String, Memory)> {
+pub fn stores() -> Vec<(String, MemoryStore)> {
     let named = written::STORES.iter();
     let named = named.map(|(dialect, variant, store)| (format!("{dialect} {variant}"), store()));
     named
@@ -51,7 +44,7 @@ pub fn read_json(view: &Arc<dyn View>, path: &str) -> Value {
     serde_json::from_slice(&common::read(view, path).unwrap()).unwrap()
 }
 
-fn stored(memory: &Memory, name: &str) -> Value {
+fn stored(memory: &MemoryStore, name: &str) -> Value {
     let object = memory.get(&key(name), 1 << 20).unwrap().unwrap();
     serde_json::from_slice(&object.bytes).unwrap()
 }
@@ -194,7 +187,7 @@ fn metadata_change_in_shape_and_attributes_alone() {
 
 #[test]
 fn what_an_array_loses_does_not_come_back() {
-    let memory = Memory::default();
+    let memory = MemoryStore::default();
     Sample::new(&[6, 6], &[2, 2], Form::Packed).put(&memory, "a");
     let (view, tree) = tree(Arc::new(memory.clone()));
     let whole = common::read(&view, "a/a.raw").unwrap();
@@ -250,7 +243,8 @@ fn programs_that_write_beside_and_rename_just_work() {
             8
         );
         assert!(tree.create(&beside, &MAKER).is_err());
-        tree.rename(&beside, &attributes, Onto::Replace).unwrap();
+        tree.rename(&beside, &attributes, RenameMode::Replace)
+            .unwrap();
         assert!(view.lookup(&beside).unwrap().is_none());
         assert_eq!(
             read_json(&view, "a/b/attributes.json"),
@@ -258,8 +252,12 @@ fn programs_that_write_beside_and_rename_just_work() {
         );
     }
     // vim puts the old one aside, and writes a new one.
-    tree.rename(&attributes, &key("a/b/attributes.json~"), Onto::Replace)
-        .unwrap();
+    tree.rename(
+        &attributes,
+        &key("a/b/attributes.json~"),
+        RenameMode::Replace,
+    )
+    .unwrap();
     assert_eq!(read_json(&view, "a/b/attributes.json~"), json!({"n": 2}));
     write(&tree, "a/b/attributes.json", r#"{"n": 3}"#).unwrap();
     tree.unlink(&key("a/b/attributes.json~")).unwrap();
@@ -271,13 +269,13 @@ fn programs_that_write_beside_and_rename_just_work() {
         .write_at(0, b"{")
         .unwrap();
     let error = tree
-        .rename(&beside, &attributes, Onto::Replace)
+        .rename(&beside, &attributes, RenameMode::Replace)
         .unwrap_err();
     assert_eq!(error.kind(), Kind::Invalid);
     assert!(view.lookup(&beside).unwrap().is_some());
     assert_eq!(read_json(&view, "a/b/attributes.json"), json!({"n": 3}));
     let error = tree
-        .rename(&beside, &key("a/b/b.npy"), Onto::Replace)
+        .rename(&beside, &key("a/b/b.npy"), RenameMode::Replace)
         .unwrap_err();
     assert_eq!(error.kind(), Kind::NotPermitted);
 }
@@ -291,7 +289,7 @@ fn a_document_is_read_back_as_it_is_written() {
     assert!(before.starts_with(b"{"));
     // Nothing written, nothing stored.
     file.flush().unwrap();
-    let change = |size| zarrfs::store::tree::Change {
+    let change = |size| zarrfs::store::tree::AttrChange {
         size: Some(size),
         ..Default::default()
     };
@@ -308,7 +306,7 @@ fn a_document_is_read_back_as_it_is_written() {
 }
 
 /// Returns a store with consolidated metadata, read as they say.
-fn consolidated(store: &Memory) -> Arc<zarrfs::hierarchy::Hierarchy> {
+fn consolidated(store: &MemoryStore) -> Arc<zarrfs::hierarchy::Hierarchy> {
     let config = HierarchyConfig {
         consolidated: true,
         ..HierarchyConfig::default()
@@ -346,7 +344,7 @@ fn consolidated_metadata_say_what_the_documents_say() {
         assert_eq!(Value::Object(array.attributes), json!({"new": 2}));
         let children = shelf::children(&consolidated(&memory), "a");
         assert_eq!(children, ["b", "g"]);
-        tree.rename(&key("a/b"), &key("a/c"), Onto::Replace)
+        tree.rename(&key("a/b"), &key("a/c"), RenameMode::Replace)
             .unwrap();
         tree.remove_folder(&key("a/g")).unwrap();
         assert_eq!(shelf::children(&consolidated(&memory), "a"), ["c"]);

@@ -4,15 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use zarrfs::store::Body;
-use zarrfs::store::Condition;
-use zarrfs::store::Key;
-use zarrfs::store::Store;
+use zarrfs::store::{Condition, Key, PutBody, Store};
 use zarrfs::view::View;
 
 use crate::common;
-use crate::common::sample::Form;
-use crate::common::sample::Sample;
+use crate::common::sample::{Form, Sample};
 use crate::slow::Slow;
 
 fn key(text: &str) -> Key {
@@ -21,7 +17,7 @@ fn key(text: &str) -> Key {
 
 fn put(store: &dyn Store, name: &str, bytes: &[u8]) {
     store
-        .put(&key(name), Body::Bytes(bytes), &Condition::Any)
+        .put(&key(name), PutBody::Bytes(bytes), &Condition::Any)
         .unwrap();
 }
 

@@ -4,27 +4,25 @@ use std::sync::Arc;
 
 use zarrfs::error::Kind;
 use zarrfs::store::Tree;
-use zarrfs::store::memory::Memory;
-use zarrfs::store::tree::Change;
+use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs::store::tree::AttrChange;
 use zarrfs::view::View;
 
 use crate::common;
-use crate::common::sample::Form;
-use crate::common::sample::Sample;
+use crate::common::sample::{Form, Sample};
 use crate::shelf::key;
-use crate::stand::MAKER;
-use crate::stand::tree;
+use crate::stand::{MAKER, tree};
 
-fn stand() -> (Memory, Sample, Arc<dyn View>, Arc<dyn Tree>) {
-    let memory = Memory::default();
+fn stand() -> (MemoryStore, Sample, Arc<dyn View>, Arc<dyn Tree>) {
+    let memory = MemoryStore::default();
     let sample = Sample::new(&[6, 5], &[4, 2], Form::Packed);
     sample.put(&memory, "g/a");
     let (view, tree) = tree(Arc::new(memory.clone()));
     (memory, sample, view, tree)
 }
 
-fn sized(size: u64) -> Change {
-    Change {
+fn sized(size: u64) -> AttrChange {
+    AttrChange {
         size: Some(size),
         ..Change::default()
     }
@@ -87,7 +85,7 @@ fn no_file_gets_another_length() {
         );
         tree.change(
             &path,
-            &Change {
+            &AttrChange {
                 mode: Some(0o600),
                 ..Change::default()
             },

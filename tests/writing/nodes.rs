@@ -3,31 +3,23 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 use zarrfs::error::Kind;
-use zarrfs::store::EntryKind;
-use zarrfs::store::Key;
-use zarrfs::store::Store;
-use zarrfs::store::Tree;
-use zarrfs::store::memory::Memory;
-use zarrfs::store::tree::Onto;
+use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs::store::tree::RenameMode;
+use zarrfs::store::{EntryKind, Key, Store, Tree};
 use zarrfs::view::View;
 
 use crate::common;
-use crate::common::sample::Form;
-use crate::common::sample::Sample;
-use crate::documents::read_json;
-use crate::documents::stores;
-use crate::documents::write;
+use crate::common::sample::{Form, Sample};
+use crate::documents::{read_json, stores, write};
 use crate::shelf::key;
-use crate::stand::MAKER;
-use crate::stand::tree;
+use crate::stand::{MAKER, tree};
 use crate::written;
 
 /// Returns all keys and what is under them.
-fn everything(memory: &Memory) -> BTreeMap<String, Vec<u8>> {
-    fn walk(memory: &Memory, prefix: &Key, found: &mut BTreeMap<String, Vec<u8>>) {
+fn everything(memory: &MemoryStore) -> BTreeMap<String, Vec<u8>> {
+    fn walk(memory: &MemoryStore, prefix: &Key, found: &mut BTreeMap<String, Vec<u8>>) {
         let mut listing = memory.list(prefix).unwrap();
         while let Some(name) = listing.next().unwrap() {
             let key = prefix.child(&name.name).unwrap();
@@ -169,7 +161,7 @@ fn rm_r_removes_the_node_and_nothing_else() {
 
 #[test]
 fn removing_a_file_alone_loses_no_more_than_a_chunk() {
-    let memory = Memory::default();
+    let memory = MemoryStore::default();
     let sample = Sample::new(&[4], &[2], Form::Packed);
     sample.put(&memory, "a");
     let (view, tree) = tree(Arc::new(memory));
@@ -194,7 +186,7 @@ fn removing_a_file_alone_loses_no_more_than_a_chunk() {
 
 #[test]
 fn what_the_view_does_not_show_is_not_lost() {
-    let memory = Memory::default();
+    let memory = MemoryStore::default();
     memory.set(key("g/zarr.json"), common::sample::GROUP.into());
     memory.set(key("g/notes.txt"), b"mine".to_vec());
     let (_, tree) = tree(Arc::new(memory.clone()));
@@ -217,17 +209,17 @@ fn a_node_moves_with_all_that_is_below() {
         let content = common::read(&view, "a/b/b.raw").unwrap();
         let metadata = read_json(&view, "a/b/zarr.json");
         tree.make_folder(&key("a/g"), &MAKER).unwrap();
-        tree.rename(&key("a/b"), &key("a/g/c"), Onto::Nothing)
+        tree.rename(&key("a/b"), &key("a/g/c"), RenameMode::Nothing)
             .unwrap();
         is(
-            tree.rename(&key("a/g/c"), &key("a/g"), Onto::Nothing),
+            tree.rename(&key("a/g/c"), &key("a/g"), RenameMode::Nothing),
             Kind::Exists,
         );
         is(
-            tree.rename(&key("a/g"), &key("a/g/c/d"), Onto::Replace),
+            tree.rename(&key("a/g"), &key("a/g/c/d"), RenameMode::Replace),
             Kind::Invalid,
         );
-        tree.rename(&key("a/g"), &key("a/h"), Onto::Replace)
+        tree.rename(&key("a/g"), &key("a/h"), RenameMode::Replace)
             .unwrap();
         let (fresh, _) = self::tree(Arc::new(memory.clone()));
         for view in [&view, &fresh] {
@@ -247,7 +239,7 @@ fn a_node_moves_with_all_that_is_below() {
             "{left:?}"
         );
         // And back: the same bytes under the same keys.
-        tree.rename(&key("a/h/c"), &key("a/b"), Onto::Replace)
+        tree.rename(&key("a/h/c"), &key("a/b"), RenameMode::Replace)
             .unwrap();
         let back = everything(&memory);
         let mut differ = before
@@ -259,7 +251,7 @@ fn a_node_moves_with_all_that_is_below() {
 
 #[test]
 fn a_rename_never_replaces_what_holds_something() {
-    let memory = Memory::default();
+    let memory = MemoryStore::default();
     memory.set(
         key("zarr.json"),
         br#"{"zarr_format": 3, "node_type": "group"}"#.to_vec(),
@@ -270,32 +262,33 @@ fn a_rename_never_replaces_what_holds_something() {
     let (_, tree) = tree(Arc::new(memory.clone()));
     let before = everything(&memory);
     is(
-        tree.rename(&key("a"), &key("b"), Onto::Replace),
+        tree.rename(&key("a"), &key("b"), RenameMode::Replace),
         Kind::NotEmpty,
     );
     is(
-        tree.rename(&key("a"), &key("g"), Onto::Replace),
+        tree.rename(&key("a"), &key("g"), RenameMode::Replace),
         Kind::NotEmpty,
     );
     is(
-        tree.rename(&key("a"), &key("b"), Onto::Exchange),
+        tree.rename(&key("a"), &key("b"), RenameMode::Exchange),
         Kind::Invalid,
     );
     is(
-        tree.rename(&key("a/a.npy"), &key("a/x.npy"), Onto::Replace),
+        tree.rename(&key("a/a.npy"), &key("a/x.npy"), RenameMode::Replace),
         Kind::NotPermitted,
     );
     is(
-        tree.rename(&key("a/chunks"), &key("a/x"), Onto::Replace),
+        tree.rename(&key("a/chunks"), &key("a/x"), RenameMode::Replace),
         Kind::NotPermitted,
     );
     is(
-        tree.rename(&key("a"), &key("b/chunks"), Onto::Replace),
+        tree.rename(&key("a"), &key("b/chunks"), RenameMode::Replace),
         Kind::NotADirectory,
     );
     assert_eq!(everything(&memory), before);
     tree.make_folder(&key("e"), &MAKER).unwrap();
-    tree.rename(&key("a"), &key("e"), Onto::Replace).unwrap();
+    tree.rename(&key("a"), &key("e"), RenameMode::Replace)
+        .unwrap();
 }
 
 /// Metadata that all dialects but N5 can express alike.

@@ -1,34 +1,26 @@
 //! A store whose answers stay true for long, as those of stores on a network do, and which counts its changes.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use zarrfs::error::Result;
-use zarrfs::store::Body;
-use zarrfs::store::ByteRange;
-use zarrfs::store::Condition;
-use zarrfs::store::Key;
-use zarrfs::store::Listing;
-use zarrfs::store::Meta;
-use zarrfs::store::Object;
-use zarrfs::store::Reader;
-use zarrfs::store::Stamp;
-use zarrfs::store::Store;
-use zarrfs::store::memory::Memory;
+use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs::store::{
+    ByteRange, Condition, ETag, Key, Listing, Meta, Object, PutBody, Reader, Store,
+};
 
 /// Changes made through it are told by its epoch; those made in `memory` itself are not.
 #[derive(Default)]
 pub struct Slow {
-    pub memory: Memory,
+    pub memory: MemoryStore,
     pub changes: AtomicU64,
     /// How often it was asked for a version or an object.
     pub asked: AtomicU64,
 }
 
 impl Slow {
-    fn ask(&self) -> &Memory {
+    fn ask(&self) -> &MemoryStore {
         self.asked.fetch_add(1, Ordering::SeqCst);
         &self.memory
     }
@@ -63,11 +55,11 @@ impl Store for Slow {
         self.changes.load(Ordering::SeqCst)
     }
 
-    fn stamp(&self, key: &Key) -> Result<Option<Stamp>> {
+    fn stamp(&self, key: &Key) -> Result<Option<ETag>> {
         self.memory.stamp(key)
     }
 
-    fn put(&self, key: &Key, body: Body<'_>, condition: &Condition) -> Result<Stamp> {
+    fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
         let stamp = self.memory.put(key, body, condition);
         self.changes.fetch_add(1, Ordering::SeqCst);
         stamp

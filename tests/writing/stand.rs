@@ -2,38 +2,22 @@
 #![allow(dead_code)]
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use zarrfs::array::Arrays;
-use zarrfs::array::Engine;
-use zarrfs::array::Limits;
-use zarrfs::array::OpenArray;
-use zarrfs::error::Error;
-use zarrfs::error::Kind;
-use zarrfs::error::Result;
-use zarrfs::export::Export;
-use zarrfs::export::FORMATS;
-use zarrfs::export::format;
+use zarrfs::array::{Arrays, Engine, Limits, OpenArray};
+use zarrfs::error::{Error, Kind, Result};
+use zarrfs::export::{Export, FORMATS, format};
 use zarrfs::grid::Region;
 use zarrfs::hierarchy::Hierarchy;
 use zarrfs::stats::Stats;
-use zarrfs::store::Body;
-use zarrfs::store::ByteRange;
-use zarrfs::store::Condition;
-use zarrfs::store::Key;
-use zarrfs::store::Listing;
-use zarrfs::store::Meta;
-use zarrfs::store::Object;
-use zarrfs::store::Reader;
-use zarrfs::store::Stamp;
-use zarrfs::store::Store;
-use zarrfs::store::Tree;
-use zarrfs::store::memory::Memory;
-use zarrfs::store::tree::Maker;
+use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs::store::tree::Credentials;
+use zarrfs::store::{
+    ByteRange, Condition, ETag, Key, Listing, Meta, Object, PutBody, Reader, Store, Tree,
+};
 use zarrfs::view::View;
-use zarrfs::view::files::Files;
+use zarrfs::view::files::FilesView;
 
 pub fn limits(memory: u64) -> Limits {
     Limits {
@@ -65,7 +49,7 @@ impl Stand {
         }
     }
 
-    pub fn of(memory: &Memory) -> Stand {
+    pub fn of(memory: &MemoryStore) -> Stand {
         Stand::new(Arc::new(memory.clone()), limits(64 << 20))
     }
 
@@ -96,14 +80,14 @@ impl Stand {
 /// Returns the files view of a store, and the tree that changes it.
 pub fn tree(store: Arc<dyn Store>) -> (Arc<dyn View>, Arc<dyn Tree>) {
     let stand = Stand::new(store, limits(64 << 20));
-    let files = Files::new(stand.hierarchy, stand.arrays, "sample", FORMATS.to_vec());
+    let files = FilesView::new(stand.hierarchy, stand.arrays, "sample", FORMATS.to_vec());
     let (tree, path) = files.tree(&Key::root()).unwrap().unwrap();
     assert!(path.is_root());
     (Arc::new(files), tree)
 }
 
 /// Who makes files in tests.
-pub const MAKER: Maker = Maker {
+pub const MAKER: Credentials = Credentials {
     uid: 0,
     gid: 0,
     mode: 0o644,
@@ -117,7 +101,7 @@ pub fn all(file: &Export) -> Vec<u8> {
 /// A store that takes no object while it is told so.
 #[derive(Default)]
 pub struct Full {
-    pub memory: Memory,
+    pub memory: MemoryStore,
     pub is_full: AtomicBool,
 }
 
@@ -146,7 +130,7 @@ impl Store for Full {
         Duration::ZERO
     }
 
-    fn put(&self, key: &Key, body: Body<'_>, condition: &Condition) -> Result<Stamp> {
+    fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
         match self.is_full.load(Ordering::SeqCst) {
             true => Err(Error::new(Kind::NoSpace, key, "no room")),
             false => self.memory.put(key, body, condition),

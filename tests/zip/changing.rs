@@ -1,43 +1,29 @@
 //! What is asked of the store below an archive, and what happens when the archive changes there.
 
-use std::sync::Arc;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use zarrfs::error::Error;
-use zarrfs::error::Kind;
-use zarrfs::error::Result;
+use zarrfs::error::{Error, Kind, Result};
 use zarrfs::stats::Stats;
 use zarrfs::store;
-use zarrfs::store::ByteRange;
-use zarrfs::store::Key;
-use zarrfs::store::Listing;
-use zarrfs::store::Meta;
-use zarrfs::store::Object;
-use zarrfs::store::Reader;
-use zarrfs::store::Store;
-use zarrfs::store::StoreConfig;
-use zarrfs::store::memory::Memory;
-use zarrfs::store::zip::Zip;
+use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs::store::backend::zip::ZipStore;
+use zarrfs::store::{ByteRange, Key, Listing, Meta, Object, Reader, Store, StoreConfig};
 
-use crate::stage::content;
-use crate::stage::get;
-use crate::stage::key;
-use crate::stage::names;
-use crate::writer::Archive;
-use crate::writer::Entry;
+use crate::stage::{content, get, key, names};
+use crate::writer::{Archive, Entry};
 
 /// A store that says of itself what a test wants.
 #[derive(Clone)]
 struct Told {
-    memory: Memory,
+    memory: MemoryStore,
     fresh: Duration,
     log: Arc<Mutex<Vec<String>>>,
 }
 
 impl Told {
     fn new(fresh: Duration, bytes: Vec<u8>) -> Told {
-        let memory = Memory::default();
+        let memory = MemoryStore::default();
         memory.set(key("a.zip"), bytes);
         Told {
             memory,
@@ -46,8 +32,8 @@ impl Told {
         }
     }
 
-    fn zip(&self) -> Zip {
-        Zip::open(Arc::new(self.clone()), &key("a.zip"), &Key::root(), "told").unwrap()
+    fn zip(&self) -> ZipStore {
+        ZipStore::open(Arc::new(self.clone()), &key("a.zip"), &Key::root(), "told").unwrap()
     }
 
     fn note(&self, text: String) {

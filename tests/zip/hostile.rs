@@ -5,19 +5,11 @@ use std::sync::Arc;
 
 use zarrfs::error::Kind;
 use zarrfs::hierarchy::Hierarchy;
-use zarrfs::store::Key;
-use zarrfs::store::Store;
-use zarrfs::store::zip::Zip;
+use zarrfs::store::backend::zip::ZipStore;
+use zarrfs::store::{Key, Store};
 
-use crate::stage::LIMIT;
-use crate::stage::content;
-use crate::stage::get;
-use crate::stage::key;
-use crate::stage::names;
-use crate::stage::open;
-use crate::stage::zip;
-use crate::writer::Archive;
-use crate::writer::Entry;
+use crate::stage::{LIMIT, content, get, key, names, open, zip};
+use crate::writer::{Archive, Entry};
 
 fn fault(store: &dyn Store, path: &str) -> Kind {
     let error = store.get(&key(path), LIMIT).unwrap_err();
@@ -279,7 +271,7 @@ fn mutated_archives_are_read_or_refused() {
     assert!(refused > 1000, "{refused}");
 }
 
-fn walk(zip: &Zip, prefix: &str) {
+fn walk(zip: &ZipStore, prefix: &str) {
     for name in names(zip, prefix) {
         if let Some(folder) = name.strip_suffix('/')
             && let Ok(below) = Key::new(format!("{prefix}/{folder}").trim_start_matches('/'))

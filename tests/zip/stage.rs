@@ -3,14 +3,11 @@
 use std::sync::Arc;
 
 use zarrfs::error::Result;
-use zarrfs::store::EntryKind;
-use zarrfs::store::Key;
-use zarrfs::store::Store;
-use zarrfs::store::memory::Memory;
-use zarrfs::store::zip::Zip;
+use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs::store::backend::zip::ZipStore;
+use zarrfs::store::{EntryKind, Key, Store};
 
-use crate::writer::Archive;
-use crate::writer::Entry;
+use crate::writer::{Archive, Entry};
 
 pub(crate) const LIMIT: u64 = 64 << 20;
 
@@ -18,17 +15,17 @@ pub(crate) fn key(path: impl AsRef<[u8]>) -> Key {
     Key::new(path.as_ref()).unwrap()
 }
 
-pub(crate) fn open(bytes: Vec<u8>) -> Result<Zip> {
+pub(crate) fn open(bytes: Vec<u8>) -> Result<ZipStore> {
     open_inside(bytes, "")
 }
 
-pub(crate) fn open_inside(bytes: Vec<u8>, inner: &str) -> Result<Zip> {
-    let memory = Memory::default();
+pub(crate) fn open_inside(bytes: Vec<u8>, inner: &str) -> Result<ZipStore> {
+    let memory = MemoryStore::default();
     memory.set(key("a.zip"), bytes);
-    Zip::open(Arc::new(memory), &key("a.zip"), &key(inner), "mem/a.zip")
+    ZipStore::open(Arc::new(memory), &key("a.zip"), &key(inner), "mem/a.zip")
 }
 
-pub(crate) fn zip(entries: impl IntoIterator<Item = Entry>) -> Zip {
+pub(crate) fn zip(entries: impl IntoIterator<Item = Entry>) -> ZipStore {
     open(Archive::of(entries).bytes()).unwrap()
 }
 

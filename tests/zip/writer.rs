@@ -2,9 +2,8 @@
 
 use std::io::Write;
 
-use flate2::Compression;
-use flate2::Crc;
 use flate2::write::DeflateEncoder;
+use flate2::{Compression, Crc};
 
 /// An entry with every claim that its headers make; `Entry::new` makes them true.
 #[derive(Clone)]

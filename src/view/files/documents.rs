@@ -3,37 +3,22 @@
 //! What is written is collected and takes effect as a whole when the file is closed or synced: then it is read,
 //! and either all of it becomes what the dialect stores or nothing does.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
 use std::time::SystemTime;
 
-use serde_json::Map;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use crate::dialect::Edit;
-use crate::dialect::json;
-use crate::dialect::v3;
-use crate::error::Error;
-use crate::error::Kind;
-use crate::error::Result;
-use crate::grid::ChunkIndex;
-use crate::grid::Grid;
-use crate::hierarchy::Found;
-use crate::model::Array;
-use crate::model::Node;
-use crate::store::EntryKind;
-use crate::store::Key;
-use crate::store::Meta;
-use crate::store::Version;
-use crate::store::tree::Change;
-use crate::store::tree::Stat;
-use crate::store::tree::TreeFile;
-use crate::view::files::Files;
-use crate::view::files::METADATA;
-use crate::view::files::place::Place;
-use crate::view::files::session::Scratch;
+use crate::dialect::{Edit, json, v3};
+use crate::error::{Error, Kind, Result};
+use crate::grid::{ChunkIndex, Grid};
+use crate::hierarchy::NodeEntry;
+use crate::model::{Array, Node};
+use crate::store::tree::{AttrChange, Stat, TreeFile};
+use crate::store::{EntryKind, Key, Meta, Version};
+use crate::view::files::path_target::PathTarget;
+use crate::view::files::unstored::Scratch;
+use crate::view::files::{FilesView, METADATA};
 
 /// The longest document that is taken, in bytes.
 const MOST: u64 = 16 << 20;
@@ -43,7 +28,7 @@ const MOST_LOST: u64 = 1 << 20;
 
 /// A document, or a file beside one.
 pub(super) struct DocumentFile {
-    files: Files,
+    files: FilesView,
     path: Key,
     bytes: Scratch,
     /// Whether what was written is still to be stored.
@@ -54,16 +39,16 @@ pub(super) struct DocumentFile {
 
 impl DocumentFile {
     /// Opens a document that has these bytes.
-    pub(super) fn document(files: &Files, path: &Key, bytes: Vec<u8>) -> Arc<DocumentFile> {
+    pub(super) fn document(files: &FilesView, path: &Key, bytes: Vec<u8>) -> Arc<DocumentFile> {
         DocumentFile::new(files, path, Arc::new(Mutex::new(bytes)), true)
     }
 
     /// Opens a file beside a document.
-    pub(super) fn scratch(files: &Files, path: &Key, bytes: Scratch) -> Arc<DocumentFile> {
+    pub(super) fn scratch(files: &FilesView, path: &Key, bytes: Scratch) -> Arc<DocumentFile> {
         DocumentFile::new(files, path, bytes, false)
     }
 
-    fn new(files: &Files, path: &Key, bytes: Scratch, is_document: bool) -> Arc<DocumentFile> {
+    fn new(files: &FilesView, path: &Key, bytes: Scratch, is_document: bool) -> Arc<DocumentFile> {
         Arc::new(DocumentFile {
             files: files.clone(),
             path: path.clone(),
@@ -74,11 +59,11 @@ impl DocumentFile {
     }
 
     fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
-        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.bytes.lock()
     }
 
     fn dirty(&self) -> MutexGuard<'_, bool> {
-        self.is_dirty.lock().unwrap_or_else(PoisonError::into_inner)
+        self.is_dirty.lock()
     }
 
     /// Makes the document longer, with zeros, or shorter.
@@ -162,7 +147,7 @@ impl TreeFile for DocumentFile {
         Ok(stat_of(self.bytes().len()))
     }
 
-    fn change(&self, change: &Change) -> Result<()> {
+    fn change(&self, change: &AttrChange) -> Result<()> {
         match change.size {
             Some(size) => self.resize(size),
             None => Ok(()),
@@ -170,11 +155,11 @@ impl TreeFile for DocumentFile {
     }
 }
 
-impl Files {
+impl FilesView {
     /// Stores the text of a document. `Invalid` if it does not parse or means something that cannot be; then
     /// the old one stays.
     pub(super) fn save(&self, path: &Key, text: &[u8]) -> Result<()> {
-        let Some(Place::Document(found, name)) = self.resolve(path)? else {
+        let Some(PathTarget::Document(found, name)) = self.resolve(path)? else {
             return Err(Error::not_found(path));
         };
         let invalid = |why: &dyn std::fmt::Display| Error::invalid(path, why);
@@ -189,7 +174,7 @@ impl Files {
         }
     }
 
-    fn save_attributes(&self, found: &Found, attributes: Map<String, Value>) -> Result<()> {
+    fn save_attributes(&self, found: &NodeEntry, attributes: Map<String, Value>) -> Result<()> {
         let old = match found.node()? {
             Node::Group(group) => &group.attributes,
             Node::Array(array) => &array.attributes,
@@ -204,7 +189,7 @@ impl Files {
     fn save_metadata(
         &self,
         path: &Key,
-        found: &Arc<Found>,
+        found: &Arc<NodeEntry>,
         members: &Map<String, Value>,
     ) -> Result<()> {
         let invalid = |why: &dyn std::fmt::Display| Error::invalid(path, why);
@@ -230,7 +215,7 @@ impl Files {
     fn save_array(
         &self,
         path: &Key,
-        found: &Arc<Found>,
+        found: &Arc<NodeEntry>,
         (old, new): (&Array, &Array),
     ) -> Result<()> {
         if let Some(member) = changed_meaning(old, new) {
@@ -265,7 +250,7 @@ impl Files {
     }
 
     /// Returns the chunks of an array that lie outside of it once it has another shape.
-    fn lost_chunks(&self, found: &Arc<Found>, new: &Array) -> Result<Vec<ChunkIndex>> {
+    fn lost_chunks(&self, found: &Arc<NodeEntry>, new: &Array) -> Result<Vec<ChunkIndex>> {
         let array = self.arrays.open(found)?;
         let (Ok(old), Ok(new)) = (array.stored_grid(), Grid::of(new)) else {
             return Ok(Vec::new());
@@ -286,7 +271,7 @@ impl Files {
     }
 
     /// Whether a group has nodes below it.
-    pub(super) fn has_children(&self, found: &Arc<Found>) -> Result<bool> {
+    pub(super) fn has_children(&self, found: &Arc<NodeEntry>) -> Result<bool> {
         match self.hierarchy.children(found) {
             Ok(mut children) => Ok(children.next()?.is_some()),
             Err(error) if error.kind() == Kind::NotFound => Ok(false),

@@ -4,44 +4,31 @@
 //! `documents`, directories to `nodes`.
 
 use std::sync::Arc;
-use std::sync::PoisonError;
 
-use crate::error::Error;
-use crate::error::Kind;
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::export::Format;
 use crate::grid::ChunkIndex;
-use crate::hierarchy::Found;
-use crate::store::Key;
-use crate::store::Meta;
-use crate::store::Tree;
-use crate::store::Version;
-use crate::store::tree::Change;
-use crate::store::tree::Maker;
-use crate::store::tree::Onto;
-use crate::store::tree::Room;
-use crate::store::tree::Stat;
-use crate::store::tree::TreeFile;
+use crate::hierarchy::NodeEntry;
+use crate::store::tree::{AttrChange, Credentials, FreeSpace, RenameMode, Stat, TreeFile};
+use crate::store::{Key, Meta, Tree, Version};
 use crate::view::View;
-use crate::view::files::Files;
-use crate::view::files::document;
 use crate::view::files::documents::DocumentFile;
-use crate::view::files::place::Place;
-use crate::view::files::session::is_temporary;
-use crate::view::files::writing::DecodedWriter;
-use crate::view::files::writing::check_length;
+use crate::view::files::path_target::PathTarget;
+use crate::view::files::unstored::is_temporary;
+use crate::view::files::writing::{DecodedWriter, check_length};
+use crate::view::files::{FilesView, document};
 
 /// The files view, to be changed.
 pub(super) struct Editing {
-    files: Files,
+    files: FilesView,
 }
 
 impl Editing {
-    pub(super) fn new(files: Files) -> Editing {
+    pub(super) fn new(files: FilesView) -> Editing {
         Editing { files }
     }
 
-    fn place(&self, path: &Key) -> Result<Place> {
+    fn place(&self, path: &Key) -> Result<PathTarget> {
         let place = self.files.resolve(path)?;
         place.ok_or_else(|| Error::not_found(path))
     }
@@ -50,8 +37,8 @@ impl Editing {
     fn check_temporary(&self, path: &Key) -> Result<()> {
         let parent = path.parent().unwrap_or_default();
         match self.place(&parent)? {
-            Place::Node(_) if is_temporary(path.name()) => Ok(()),
-            Place::Node(_) | Place::Chunks(_) => Err(refused(
+            PathTarget::Node(_) if is_temporary(path.name()) => Ok(()),
+            PathTarget::Node(_) | PathTarget::Chunks(_) => Err(refused(
                 path,
                 "this view has the files of groups and arrays and no others; the store view takes any file",
             )),
@@ -62,7 +49,7 @@ impl Editing {
     fn open_document(
         &self,
         path: &Key,
-        (found, name): (&Found, &[u8]),
+        (found, name): (&NodeEntry, &[u8]),
         truncate: bool,
     ) -> Result<Arc<dyn TreeFile>> {
         let file = DocumentFile::document(&self.files, path, document(found, name)?);
@@ -74,19 +61,24 @@ impl Editing {
     }
 
     /// Gives a file beside a document another name, or makes it the document.
-    fn rename_scratch(&self, (from, bytes): (&Key, &[u8]), to: &Key, onto: Onto) -> Result<()> {
+    fn rename_scratch(
+        &self,
+        (from, bytes): (&Key, &[u8]),
+        to: &Key,
+        onto: RenameMode,
+    ) -> Result<()> {
         match self.files.resolve(to)? {
             None => {
                 self.check_temporary(to)?;
                 self.files.session.rename_scratch(from, to);
                 return Ok(());
             }
-            Some(Place::Document(..)) if matches!(onto, Onto::Replace) => {}
-            Some(Place::Document(..)) => {
+            Some(PathTarget::Document(..)) if matches!(onto, RenameMode::Replace) => {}
+            Some(PathTarget::Document(..)) => {
                 return Err(Error::new(Kind::Exists, to, "is there already"));
             }
-            Some(Place::Node(_) | Place::Chunks(_)) => return Err(is_directory(to)),
-            Some(Place::Decoded(..)) => {
+            Some(PathTarget::Node(_) | PathTarget::Chunks(_)) => return Err(is_directory(to)),
+            Some(PathTarget::Decoded(..)) => {
                 return Err(refused(to, "an array is written in place"));
             }
         }
@@ -98,7 +90,7 @@ impl Editing {
     fn open_decoded(
         &self,
         path: &Key,
-        (found, format, chunk): (Arc<Found>, &'static Format, Option<ChunkIndex>),
+        (found, format, chunk): (Arc<NodeEntry>, &'static Format, Option<ChunkIndex>),
         truncate: bool,
     ) -> Result<Arc<dyn TreeFile>> {
         let export = self.files.export(&found, format, chunk)?;
@@ -139,7 +131,7 @@ impl Tree for Editing {
         Ok(meta.map(|meta| Stat { meta, posix: None }))
     }
 
-    fn create(&self, path: &Key, _maker: &Maker) -> Result<Arc<dyn TreeFile>> {
+    fn create(&self, path: &Key, _maker: &Credentials) -> Result<Arc<dyn TreeFile>> {
         if self.files.lookup(path)?.is_some() {
             return Err(Error::new(Kind::Exists, path, "is there already"));
         }
@@ -157,9 +149,11 @@ impl Tree for Editing {
             return Ok(file);
         }
         match self.place(path)? {
-            Place::Node(_) | Place::Chunks(_) => Err(is_directory(path)),
-            Place::Document(found, name) => self.open_document(path, (&found, &name), truncate),
-            Place::Decoded(found, format, chunk) => {
+            PathTarget::Node(_) | PathTarget::Chunks(_) => Err(is_directory(path)),
+            PathTarget::Document(found, name) => {
+                self.open_document(path, (&found, &name), truncate)
+            }
+            PathTarget::Decoded(found, format, chunk) => {
                 self.files.session.keep(&found.path);
                 self.open_decoded(path, (found, format, chunk), truncate)
             }
@@ -167,7 +161,7 @@ impl Tree for Editing {
     }
 
     /// Owner, mode and times are the mount's: to set them is allowed and changes nothing.
-    fn change(&self, path: &Key, change: &Change) -> Result<()> {
+    fn change(&self, path: &Key, change: &AttrChange) -> Result<()> {
         if self.files.session.scratch(path).is_some() {
             return self.open(path, false)?.change(change);
         }
@@ -176,21 +170,21 @@ impl Tree for Editing {
             return Ok(());
         };
         match place {
-            Place::Node(_) | Place::Chunks(_) => Err(is_directory(path)),
-            Place::Document(found, name) => {
+            PathTarget::Node(_) | PathTarget::Chunks(_) => Err(is_directory(path)),
+            PathTarget::Document(found, name) => {
                 if size != document(&found, &name)?.len() as u64 {
                     self.files.session.truncate(path, size);
                 }
                 Ok(())
             }
-            Place::Decoded(found, format, chunk) => {
+            PathTarget::Decoded(found, format, chunk) => {
                 let length = self.files.export(&found, format, chunk)?.len();
                 check_length(path, length, size)
             }
         }
     }
 
-    fn make_folder(&self, path: &Key, _maker: &Maker) -> Result<()> {
+    fn make_folder(&self, path: &Key, _maker: &Credentials) -> Result<()> {
         if self.files.lookup(path)?.is_some() {
             return Err(Error::new(Kind::Exists, path, "is there already"));
         }
@@ -207,28 +201,28 @@ impl Tree for Editing {
 
     fn remove_folder(&self, path: &Key) -> Result<()> {
         match self.place(path)? {
-            Place::Node(found) => self.files.remove_node(&found),
-            Place::Chunks(found) => self.files.remove_chunks(path, &found),
-            Place::Document(..) | Place::Decoded(..) => {
+            PathTarget::Node(found) => self.files.remove_node(&found),
+            PathTarget::Chunks(found) => self.files.remove_chunks(path, &found),
+            PathTarget::Document(..) | PathTarget::Decoded(..) => {
                 Err(Error::new(Kind::NotADirectory, path, "is a file"))
             }
         }
     }
 
-    fn rename(&self, from: &Key, to: &Key, onto: Onto) -> Result<()> {
+    fn rename(&self, from: &Key, to: &Key, onto: RenameMode) -> Result<()> {
         if let Some(bytes) = self.files.session.scratch(from) {
-            let bytes = bytes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let bytes = bytes.lock().clone();
             return self.rename_scratch((from, &bytes), to, onto);
         }
         match self.place(from)? {
-            Place::Node(found) => self.files.rename_node(&found, to, onto),
+            PathTarget::Node(found) => self.files.rename_node(&found, to, onto),
             // Editors put what they replace aside.
-            Place::Document(found, name) if is_temporary(to.name()) => {
+            PathTarget::Document(found, name) if is_temporary(to.name()) => {
                 self.check_temporary(to)?;
                 let bytes = document(&found, &name)?;
                 self.files.session.make_scratch(to, bytes).map(drop)
             }
-            Place::Document(..) | Place::Chunks(_) | Place::Decoded(..) => {
+            PathTarget::Document(..) | PathTarget::Chunks(_) | PathTarget::Decoded(..) => {
                 let why = "has the name of its node; rename that";
                 Err(refused(from, why))
             }
@@ -236,9 +230,9 @@ impl Tree for Editing {
     }
 
     /// Nobody knows how much room a store has, so there is plenty.
-    fn room(&self) -> Result<Room> {
+    fn room(&self) -> Result<FreeSpace> {
         const PLENTY: u64 = 1 << 38;
-        Ok(Room {
+        Ok(FreeSpace {
             block: 4096,
             blocks: PLENTY,
             free: PLENTY,

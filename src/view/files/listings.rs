@@ -6,21 +6,16 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::export::Format;
-use crate::grid::ChunkIndex;
-use crate::grid::Grid;
-use crate::hierarchy::Found;
-use crate::hierarchy::Hierarchy;
-use crate::store::EntryKind;
-use crate::store::Listing;
-use crate::store::Name;
-use crate::view::files::ATTRIBUTES;
-use crate::view::files::METADATA;
+use crate::grid::{ChunkIndex, Grid};
+use crate::hierarchy::{Hierarchy, NodeEntry};
+use crate::store::{EntryKind, Listing, Name};
+use crate::view::files::{ATTRIBUTES, METADATA};
 
 /// A group's children, then its own two documents.
 pub(super) struct GroupListing {
     children: Box<dyn Listing>,
     hierarchy: Arc<Hierarchy>,
-    found: Arc<Found>,
+    found: Arc<NodeEntry>,
     own: usize,
 }
 
@@ -33,7 +28,7 @@ const OWN: [(&[u8], u64); 2] = [
 
 impl GroupListing {
     /// Opens the listing of a group.
-    pub(super) fn new(hierarchy: &Arc<Hierarchy>, found: &Arc<Found>) -> Result<GroupListing> {
+    pub(super) fn new(hierarchy: &Arc<Hierarchy>, found: &Arc<NodeEntry>) -> Result<GroupListing> {
         Ok(GroupListing {
             children: hierarchy.known_children(found)?,
             hierarchy: hierarchy.clone(),

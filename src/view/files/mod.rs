@@ -5,75 +5,59 @@
 //! group wins over a file of the group's own. Sizes are known without decoding.
 
 use std::sync::Arc;
-use std::sync::PoisonError;
-use std::time::Duration;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
 use crate::array::Arrays;
-use crate::buffer::Buffer;
-use crate::dialect::json;
-use crate::dialect::v3;
-use crate::error::Error;
-use crate::error::Kind;
-use crate::error::Result;
-use crate::export::Export;
-use crate::export::Format;
-use crate::grid::ChunkIndex;
-use crate::grid::Region;
-use crate::hierarchy::Found;
-use crate::hierarchy::Hierarchy;
+use crate::dialect::{json, v3};
+use crate::error::{Error, Kind, Result};
+use crate::export::{Export, Format};
+use crate::grid::{ChunkIndex, Region};
+use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::model::Node;
-use crate::store::EntryKind;
-use crate::store::Key;
-use crate::store::Listing;
-use crate::store::Tree;
-use crate::store::listing::Names;
-use crate::view::Attr;
-use crate::view::Bytes;
-use crate::view::File;
-use crate::view::Opened;
-use crate::view::View;
+use crate::store::listing::NameList;
+use crate::store::{EntryKind, Key, Listing, Tree};
+use crate::sync::buffer::Buffer;
 use crate::view::files::editing::Editing;
-use crate::view::files::listings::ChunkListing;
-use crate::view::files::listings::GroupListing;
-use crate::view::files::place::Place;
-use crate::view::files::session::Session;
+use crate::view::files::listings::{ChunkListing, GroupListing};
+use crate::view::files::path_target::PathTarget;
+use crate::view::files::unstored::UnstoredState;
+use crate::view::{Attr, File, OpenedFile, ReadBytes, View};
 
 mod documents;
 mod editing;
 mod listings;
 mod nodes;
-mod place;
-mod session;
+mod path_target;
+mod unstored;
 mod writing;
 
 /// A hierarchy as directories and decoded files; clones are the same view.
 #[derive(Clone)]
-pub struct Files {
+pub struct FilesView {
     hierarchy: Arc<Hierarchy>,
     arrays: Arc<Arrays>,
     /// The name of the root's own files.
     root_name: Arc<[u8]>,
     /// The formats that are listed; every other one resolves by name.
     listed: Arc<[&'static Format]>,
-    session: Arc<Session>,
+    session: Arc<UnstoredState>,
 }
 
 const METADATA: &[u8] = b"zarr.json";
 const ATTRIBUTES: &[u8] = b"attributes.json";
 const CHUNKS: &[u8] = b"chunks";
 
-impl Files {
+impl FilesView {
     /// Builds the view; `root_name` names the root's own files.
     pub fn new(
         hierarchy: Arc<Hierarchy>,
         arrays: impl Into<Arc<Arrays>>,
         root_name: &str,
         listed: Vec<&'static Format>,
-    ) -> Files {
-        Files {
+    ) -> FilesView {
+        FilesView {
             hierarchy,
             arrays: arrays.into(),
             root_name: root_name.as_bytes().into(),
@@ -84,7 +68,7 @@ impl Files {
 
     fn export(
         &self,
-        found: &Arc<Found>,
+        found: &Arc<NodeEntry>,
         format: &'static Format,
         chunk: Option<ChunkIndex>,
     ) -> Result<Export> {
@@ -107,7 +91,7 @@ impl Files {
     /// A small one is read for that, so that programs that copy by `stat` miss nothing.
     fn ragged_length(
         &self,
-        found: &Arc<Found>,
+        found: &Arc<NodeEntry>,
         format: &'static Format,
         chunk: Option<ChunkIndex>,
     ) -> Result<u64> {
@@ -128,20 +112,20 @@ impl Files {
     }
 
     /// Returns what `stat` shows.
-    fn attr(&self, place: &Place) -> Result<Attr> {
+    fn attr(&self, place: &PathTarget) -> Result<Attr> {
         let mut fresh = self.hierarchy.store().freshness();
         let (found, size) = match place {
-            Place::Node(found) | Place::Chunks(found) => {
+            PathTarget::Node(found) | PathTarget::Chunks(found) => {
                 return Ok(directory_attr(found.modified, fresh));
             }
-            Place::Document(found, name) => (found, document(found, name)?.len() as u64),
-            Place::Decoded(found, format, chunk) if is_ragged(found) => {
+            PathTarget::Document(found, name) => (found, document(found, name)?.len() as u64),
+            PathTarget::Decoded(found, format, chunk) if is_ragged(found) => {
                 let size = self.ragged_length(found, format, *chunk);
                 // The next reader may find another length.
                 fresh = Duration::ZERO;
                 (found, size.or_else(unmeasured)?)
             }
-            Place::Decoded(found, format, chunk) => {
+            PathTarget::Decoded(found, format, chunk) => {
                 let size = self
                     .export(found, format, *chunk)
                     .map(|export| export.len());
@@ -167,7 +151,7 @@ impl Files {
     /// Returns what `stat` shows of a file that only this session has.
     fn scratch_attr(&self, path: &Key) -> Option<Attr> {
         let bytes = self.session.scratch(path)?;
-        let size = bytes.lock().unwrap_or_else(PoisonError::into_inner).len() as u64;
+        let size = bytes.lock().len() as u64;
         Some(Attr {
             kind: EntryKind::File,
             size,
@@ -178,18 +162,18 @@ impl Files {
         })
     }
 
-    fn open_scratch(&self, path: &Key) -> Result<Opened> {
+    fn open_scratch(&self, path: &Key) -> Result<OpenedFile> {
         let bytes = self.session.scratch(path);
         let bytes = bytes.ok_or_else(|| Error::not_found(path))?;
-        let bytes = bytes.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Ok(Opened {
-            file: Arc::new(Text { bytes, version: 0 }),
+        let bytes = bytes.lock().clone();
+        Ok(OpenedFile {
+            file: Arc::new(TextFile { bytes, version: 0 }),
             version: None,
             direct: true,
         })
     }
 
-    fn list_node(&self, found: &Arc<Found>) -> Result<Box<dyn Listing>> {
+    fn list_node(&self, found: &Arc<NodeEntry>) -> Result<Box<dyn Listing>> {
         match found.node()? {
             Node::Group(_) => Ok(Box::new(GroupListing::new(&self.hierarchy, found)?)),
             Node::Array(array) => {
@@ -202,14 +186,14 @@ impl Files {
                 let decoded = decoded.filter(|(name, _)| found.path.child(name).is_ok());
                 let documents = [METADATA, ATTRIBUTES].map(|name| (name.to_vec(), EntryKind::File));
                 let chunks = [(CHUNKS.to_vec(), EntryKind::Directory)];
-                Ok(Box::new(Names::new(
+                Ok(Box::new(NameList::new(
                     documents.into_iter().chain(decoded).chain(chunks),
                 )))
             }
         }
     }
 
-    fn list_chunks(&self, found: &Arc<Found>) -> Result<Box<dyn Listing>> {
+    fn list_chunks(&self, found: &Arc<NodeEntry>) -> Result<Box<dyn Listing>> {
         let array = self.arrays.open(found)?;
         let grid = array.stored_grid()?.clone();
         let mut formats = self.listed.to_vec();
@@ -230,7 +214,7 @@ fn file_of(format: &Format, chunk: Option<ChunkIndex>) -> String {
 }
 
 /// Whether files of the node have to be read whole to know their lengths.
-fn is_ragged(found: &Found) -> bool {
+fn is_ragged(found: &NodeEntry) -> bool {
     found
         .array()
         .is_some_and(|array| array.data_type.is_variable())
@@ -252,7 +236,7 @@ fn unreadable(error: Error) -> Result<u64> {
     }
 }
 
-fn document(found: &Found, name: &[u8]) -> Result<Vec<u8>> {
+fn document(found: &NodeEntry, name: &[u8]) -> Result<Vec<u8>> {
     let node = found.node()?;
     let value = match (name, node) {
         (METADATA, node) => v3::render(node),
@@ -262,7 +246,7 @@ fn document(found: &Found, name: &[u8]) -> Result<Vec<u8>> {
     Ok(json::render(&value))
 }
 
-impl View for Files {
+impl View for FilesView {
     fn lookup(&self, path: &Key) -> Result<Option<Attr>> {
         match self.resolve(path)? {
             Some(place) => self.attr(&place).map(Some),
@@ -275,7 +259,7 @@ impl View for Files {
         if place.is_none() {
             return Some(self.scratch_attr(path));
         }
-        if matches!(&place, Some(Place::Decoded(found, ..)) if is_ragged(found)) {
+        if matches!(&place, Some(PathTarget::Decoded(found, ..)) if is_ragged(found)) {
             return None;
         }
         place.map(|place| self.attr(&place)).transpose().ok()
@@ -284,34 +268,34 @@ impl View for Files {
     fn list(&self, path: &Key) -> Result<Box<dyn Listing>> {
         match self.resolve(path)? {
             None => Err(Error::not_found(path)),
-            Some(Place::Node(found)) => self.list_node(&found),
-            Some(Place::Chunks(found)) => self.list_chunks(&found),
-            Some(Place::Document(..) | Place::Decoded(..)) => {
+            Some(PathTarget::Node(found)) => self.list_node(&found),
+            Some(PathTarget::Chunks(found)) => self.list_chunks(&found),
+            Some(PathTarget::Document(..) | PathTarget::Decoded(..)) => {
                 Err(Error::new(Kind::NotADirectory, path, "is not a directory"))
             }
         }
     }
 
-    fn open(&self, path: &Key) -> Result<Opened> {
+    fn open(&self, path: &Key) -> Result<OpenedFile> {
         match self.resolve(path)? {
             None => self.open_scratch(path),
-            Some(Place::Node(_) | Place::Chunks(_)) => {
+            Some(PathTarget::Node(_) | PathTarget::Chunks(_)) => {
                 Err(Error::new(Kind::IsADirectory, path, "is a directory"))
             }
-            Some(Place::Document(found, name)) => Ok(Opened {
-                file: Arc::new(Text {
+            Some(PathTarget::Document(found, name)) => Ok(OpenedFile {
+                file: Arc::new(TextFile {
                     bytes: document(&found, &name)?,
                     version: found.version,
                 }),
                 version: Some(found.version),
                 direct: false,
             }),
-            Some(Place::Decoded(found, format, chunk)) => {
+            Some(PathTarget::Decoded(found, format, chunk)) => {
                 let export = self.export(&found, format, chunk)?;
                 // An array that does not decode says so when it is opened, not byte by byte.
                 export.array().check_decodable()?;
                 let version = export.array().content()?;
-                Ok(Opened {
+                Ok(OpenedFile {
                     file: Arc::new(DecodedFile { export }),
                     version,
                     direct: false,
@@ -347,11 +331,11 @@ struct DecodedFile {
 }
 
 impl File for DecodedFile {
-    fn read_now(&self, offset: u64, len: usize) -> Option<Bytes> {
+    fn read_now(&self, offset: u64, len: usize) -> Option<ReadBytes> {
         self.export.read_now(offset, len)
     }
 
-    fn read_at(&self, offset: u64, len: usize) -> Result<Bytes> {
+    fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes> {
         self.export.read_at(offset, len)
     }
 
@@ -361,25 +345,25 @@ impl File for DecodedFile {
 }
 
 /// A file whose bytes are known when it is opened.
-pub(crate) struct Text {
+pub(crate) struct TextFile {
     pub(crate) bytes: Vec<u8>,
     pub(crate) version: u64,
 }
 
-impl File for Text {
-    fn read_now(&self, offset: u64, len: usize) -> Option<Bytes> {
+impl File for TextFile {
+    fn read_now(&self, offset: u64, len: usize) -> Option<ReadBytes> {
         let start = usize::try_from(offset)
             .unwrap_or(usize::MAX)
             .min(self.bytes.len());
         let end = start.saturating_add(len).min(self.bytes.len());
         let part = self.bytes.get(start..end).unwrap_or_default();
-        Some(Bytes::Own(part.to_vec().into()))
+        Some(ReadBytes::Own(part.to_vec().into()))
     }
 
-    fn read_at(&self, offset: u64, len: usize) -> Result<Bytes> {
+    fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes> {
         Ok(self
             .read_now(offset, len)
-            .unwrap_or(Bytes::Own(Buffer::default())))
+            .unwrap_or(ReadBytes::Own(Buffer::default())))
     }
 
     fn version(&self) -> Option<u64> {

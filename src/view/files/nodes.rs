@@ -7,32 +7,27 @@
 
 use std::sync::Arc;
 
-use crate::error::Error;
-use crate::error::Kind;
-use crate::error::Result;
-use crate::hierarchy::Found;
+use crate::error::{Error, Kind, Result};
+use crate::hierarchy::NodeEntry;
 use crate::model::Node;
 use crate::store::Key;
-use crate::store::tree::Onto;
-use crate::view::files::ATTRIBUTES;
-use crate::view::files::CHUNKS;
-use crate::view::files::Files;
-use crate::view::files::METADATA;
-use crate::view::files::place::Place;
+use crate::store::tree::RenameMode;
+use crate::view::files::path_target::PathTarget;
+use crate::view::files::{ATTRIBUTES, CHUNKS, FilesView, METADATA};
 
 fn not_empty(path: &Key, why: &str) -> Error {
     Error::new(Kind::NotEmpty, path, why)
 }
 
-impl Files {
+impl FilesView {
     /// Removes one of a node's own files.
-    pub(super) fn remove_file(&self, path: &Key, place: &Place) -> Result<()> {
+    pub(super) fn remove_file(&self, path: &Key, place: &PathTarget) -> Result<()> {
         let (found, chunk) = match place {
-            Place::Node(_) | Place::Chunks(_) => {
+            PathTarget::Node(_) | PathTarget::Chunks(_) => {
                 return Err(Error::new(Kind::IsADirectory, path, "is a directory"));
             }
-            Place::Document(found, _) => (found, None),
-            Place::Decoded(found, _, chunk) => (found, *chunk),
+            PathTarget::Document(found, _) => (found, None),
+            PathTarget::Decoded(found, _, chunk) => (found, *chunk),
         };
         let Some(chunk) = chunk else {
             self.session.remove(&found.path, path.name());
@@ -45,7 +40,7 @@ impl Files {
     }
 
     /// Removes the directory of an array's chunks, once all of them were removed.
-    pub(super) fn remove_chunks(&self, path: &Key, found: &Arc<Found>) -> Result<()> {
+    pub(super) fn remove_chunks(&self, path: &Key, found: &Arc<NodeEntry>) -> Result<()> {
         let array = self.arrays.open(found)?;
         let is_listed = self
             .listed
@@ -63,7 +58,7 @@ impl Files {
     }
 
     /// Removes a node: a group without children, or an array all of whose files were removed.
-    pub(super) fn remove_node(&self, found: &Arc<Found>) -> Result<()> {
+    pub(super) fn remove_node(&self, found: &Arc<NodeEntry>) -> Result<()> {
         let path = &found.path;
         if path.is_root() {
             return Err(Error::new(Kind::NotPermitted, path, "the root stays"));
@@ -103,7 +98,12 @@ impl Files {
     }
 
     /// Gives a node and all below it another path.
-    pub(super) fn rename_node(&self, found: &Arc<Found>, to: &Key, onto: Onto) -> Result<()> {
+    pub(super) fn rename_node(
+        &self,
+        found: &Arc<NodeEntry>,
+        to: &Key,
+        onto: RenameMode,
+    ) -> Result<()> {
         let from = &found.path;
         if from.is_root() || to.below(from).is_some_and(|rest| !rest.is_root()) {
             return Err(Error::invalid(to, "a node cannot be moved into itself"));
@@ -111,15 +111,15 @@ impl Files {
         if from == to {
             return Ok(());
         }
-        if matches!(onto, Onto::Exchange) {
+        if matches!(onto, RenameMode::Exchange) {
             return Err(Error::invalid(to, "nodes cannot exchange their names"));
         }
         match self.resolve(to)? {
             None => {}
-            Some(Place::Node(_)) if matches!(onto, Onto::Nothing) => {
+            Some(PathTarget::Node(_)) if matches!(onto, RenameMode::Nothing) => {
                 return Err(Error::new(Kind::Exists, to, "is there already"));
             }
-            Some(Place::Node(old)) => match old.node()? {
+            Some(PathTarget::Node(old)) => match old.node()? {
                 Node::Group(group) if group.attributes.is_empty() => self.remove_node(&old)?,
                 _ => return Err(not_empty(to, "there is a node that holds something")),
             },

@@ -7,22 +7,16 @@ use std::sync::Arc;
 
 use rustix::fs::FallocateFlags;
 
-use crate::error::Error;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::export::Export;
-use crate::hierarchy::Found;
-use crate::store::EntryKind;
-use crate::store::Key;
-use crate::store::Meta;
-use crate::store::Version;
-use crate::store::tree::Change;
-use crate::store::tree::Stat;
-use crate::store::tree::TreeFile;
+use crate::hierarchy::NodeEntry;
+use crate::store::tree::{AttrChange, Stat, TreeFile};
+use crate::store::{EntryKind, Key, Meta, Version};
 
 /// A decoded file.
 pub(super) struct DecodedWriter {
     pub(super) path: Key,
-    pub(super) found: Arc<Found>,
+    pub(super) found: Arc<NodeEntry>,
     pub(super) export: Export,
 }
 
@@ -39,7 +33,7 @@ pub(super) fn check_length(path: &Key, length: u64, wanted: u64) -> Result<()> {
 }
 
 /// Returns what `stat` shows of a file of this length.
-pub(super) fn stat_of(found: &Found, size: u64, version: u64) -> Stat {
+pub(super) fn stat_of(found: &NodeEntry, size: u64, version: u64) -> Stat {
     let meta = Meta {
         kind: EntryKind::File,
         size,
@@ -92,7 +86,7 @@ impl TreeFile for DecodedWriter {
         Ok(stat_of(&self.found, self.export.len(), version))
     }
 
-    fn change(&self, change: &Change) -> Result<()> {
+    fn change(&self, change: &AttrChange) -> Result<()> {
         match change.size {
             Some(size) => check_length(&self.path, self.export.len(), size),
             None => Ok(()),

@@ -1,0 +1,167 @@
+//! Stored chunks kept open: an array's shards and uncompressed chunks, read piece by piece.
+//!
+//! What is open is one content of a key: its index and its bytes belong together even if somebody replaces
+//! the key meanwhile. Where somebody overwrites it in place, that is noticed and it is opened again. The array's
+//! generations say whether that content is still the current one.
+
+use parking_lot::Mutex;
+use std::io::IoSliceMut;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Instant;
+
+use lru::LruCache;
+
+use crate::array::OpenArray;
+use crate::array::decoder::Decoder;
+use crate::array::versions::Generation;
+use crate::error::{Error, Kind, Result};
+use crate::grid::{ChunkIndex, Runs};
+use crate::store::{Key, Meta, Reader};
+
+/// How many stored chunks of an array stay open.
+const STAY_OPEN: NonZeroUsize = NonZeroUsize::new(64).unwrap();
+
+/// A stored chunk kept open.
+pub(super) struct StoredChunk {
+    pub(super) key: Key,
+    pub(super) meta: Meta,
+    pub(super) reader: Arc<dyn Reader>,
+}
+
+/// The stored chunks of an array that are open, by their number in the grid.
+pub(super) struct ReaderCache(Mutex<LruCache<u64, Arc<StoredChunk>>>);
+
+impl Default for ReaderCache {
+    fn default() -> ReaderCache {
+        ReaderCache(Mutex::new(LruCache::new(STAY_OPEN)))
+    }
+}
+
+impl ReaderCache {
+    fn get(&self, number: u64) -> Option<Arc<StoredChunk>> {
+        let mut open = self.0.lock();
+        open.get(&number).cloned()
+    }
+
+    fn put(&self, number: u64, stored: Arc<StoredChunk>) {
+        let mut open = self.0.lock();
+        let replaced = open.push(number, stored);
+        drop(open);
+        drop(replaced);
+    }
+}
+
+impl OpenArray {
+    /// Returns a stored chunk, open and current; nothing if it is missing.
+    fn stored(&self, decoder: &Decoder, number: u64) -> Result<Option<Arc<StoredChunk>>> {
+        let version = match self.generations.of(number, Instant::now(), self.epoch()) {
+            Generation::Known(version) => version,
+            Generation::Stale => self.ask_generation(decoder, number)?,
+            Generation::Unknown => return self.open_stored(decoder, number),
+        };
+        let Some(version) = version else {
+            return Ok(None);
+        };
+        match self.opened.get(number) {
+            Some(stored) if stored.meta.version == version => Ok(Some(stored)),
+            _ => self.open_stored(decoder, number),
+        }
+    }
+
+    /// Calls `read` with a stored chunk, and once more with what it holds by then each time that `read` says
+    /// `Changed`; nothing if the chunk is missing.
+    pub(super) fn read_stored<T>(
+        &self,
+        decoder: &Decoder,
+        number: u64,
+        mut read: impl FnMut(&StoredChunk) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let mut stored = self.stored(decoder, number)?;
+        for _ in 0..MOST_RELOADS {
+            let Some(open) = &stored else { return Ok(None) };
+            match read(open) {
+                Err(error) if error.kind() == Kind::Changed => {}
+                answer => return answer.map(Some),
+            }
+            stored = self.open_stored(decoder, number)?;
+        }
+        stored.map(|open| read(&open)).transpose()
+    }
+
+    fn open_stored(&self, decoder: &Decoder, number: u64) -> Result<Option<Arc<StoredChunk>>> {
+        let indices = decoder.stored.indices(ChunkIndex(number));
+        let epoch = self.epoch();
+        for key in self.keys(&indices)? {
+            let reader = match self.hierarchy.store().open(&key) {
+                Ok(reader) => reader,
+                Err(error) if error.kind() == Kind::NotFound => continue,
+                Err(error) => return Err(error),
+            };
+            let meta = reader.meta()?;
+            self.generations.note(number, Some(meta.version), epoch);
+            let stored = Arc::new(StoredChunk { key, meta, reader });
+            self.opened.put(number, stored.clone());
+            return Ok(Some(stored));
+        }
+        self.generations.note(number, None, epoch);
+        Ok(None)
+    }
+}
+
+/// How often a chunk is opened again because it changes while it is read.
+const MOST_RELOADS: usize = 3;
+
+/// The most pieces of memory that one system call fills.
+const MOST_PARTS: usize = 1024;
+
+impl StoredChunk {
+    /// Says `Changed` if the object may hold something else than when it was opened.
+    pub(super) fn check_unchanged(&self) -> Result<()> {
+        match self.reader.meta()?.version == self.meta.version {
+            true => Ok(()),
+            false => Err(self.changed()),
+        }
+    }
+
+    pub(super) fn changed(&self) -> Error {
+        Error::new(Kind::Changed, &self.key, "was written while it was read")
+    }
+
+    /// Reads runs of an uncompressed chunk of `length` bytes straight to their places in `out`.
+    pub(super) fn scatter(&self, runs: &Runs, length: usize, out: &mut [u8]) -> Result<()> {
+        if self.meta.size != length as u64 {
+            self.check_unchanged()?;
+            let found = format!("expected {length} bytes, found {}", self.meta.size);
+            return Err(Error::corrupt(&self.key, found));
+        }
+        let places = runs.places();
+        let size = runs.run_length();
+        let mut rest = out;
+        let mut consumed = 0;
+        let joined = |a: &(usize, usize), b: &(usize, usize)| a.0 + size == b.0;
+        for row in places.chunk_by(joined) {
+            for group in row.chunks(MOST_PARTS) {
+                let mut parts = Vec::with_capacity(group.len());
+                for &(_, to) in group {
+                    let (_, after) = rest.split_at_mut(to - consumed);
+                    let (part, after) = after.split_at_mut(size);
+                    parts.push(IoSliceMut::new(part));
+                    (rest, consumed) = (after, to + size);
+                }
+                self.fill(group[0].0 as u64, group.len() * size, &mut parts)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn fill(&self, offset: u64, length: usize, parts: &mut [IoSliceMut<'_>]) -> Result<()> {
+        let read = self.reader.read_scattered(offset, parts)?;
+        if read == length {
+            return Ok(());
+        }
+        self.check_unchanged()?;
+        let found = format!("expected {length} bytes at {offset}, found {read}");
+        Err(Error::corrupt(&self.key, found))
+    }
+}

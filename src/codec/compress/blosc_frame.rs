@@ -1,0 +1,247 @@
+//! The frame of c-blosc 1 (README_CHUNK_FORMAT.rst): its header, and blocks compressed with snappy.
+//!
+//! c-blosc is built without snappy, which would bring a C++ runtime; those blocks are walked here with the
+//! `snap` crate. Nothing is taken from a frame without a check against the bytes that are there. All other
+//! blocks are left to c-blosc (`blosc.rs`).
+
+use snap::raw::{Decoder, Encoder, max_compress_len};
+
+use crate::error::{Error, Result};
+
+use super::blosc::BloscShuffle;
+use super::shuffle;
+
+pub(super) const NAME: &str = "blosc";
+pub(super) const HEADER: usize = 16;
+
+const VERSION: u8 = 2;
+const BYTE_SHUFFLED: u8 = 0x01;
+const STORED: u8 = 0x02;
+const BIT_SHUFFLED: u8 = 0x04;
+const UNSPLIT: u8 = 0x10;
+const SNAPPY: u8 = 2;
+
+/// The first 16 bytes of a frame.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FrameHeader {
+    flags: u8,
+    typesize: usize,
+    blocksize: usize,
+    /// Decoded bytes.
+    pub(super) nbytes: usize,
+    /// Bytes of the frame, header included.
+    pub(super) cbytes: usize,
+}
+
+impl FrameHeader {
+    /// Reads the header and checks what does not depend on the blocks.
+    pub(super) fn read(frame: &[u8]) -> Result<FrameHeader> {
+        let wrong = |what: &str| Error::corrupt(NAME, what);
+        let (first, sizes) = frame
+            .split_first_chunk::<4>()
+            .ok_or_else(|| wrong("no header"))?;
+        let size = |n: usize| word(sizes, n * 4).ok_or_else(|| wrong("no header"));
+        let header = FrameHeader {
+            flags: first[2],
+            typesize: usize::from(first[3]),
+            nbytes: size(0)?,
+            blocksize: size(1)?,
+            cbytes: size(2)?,
+        };
+        if first[0] != VERSION {
+            return Err(wrong(&format!(
+                "expected format version {VERSION}, found {}",
+                first[0]
+            )));
+        }
+        if header.nbytes > 0
+            && (header.typesize == 0 || header.blocksize == 0 || header.blocksize > header.nbytes)
+        {
+            return Err(wrong("a header with impossible sizes"));
+        }
+        if header.cbytes < HEADER || header.cbytes > frame.len() {
+            return Err(wrong(&format!(
+                "expected {} bytes, found {}",
+                header.cbytes,
+                frame.len()
+            )));
+        }
+        Ok(header)
+    }
+
+    /// Returns whether there are blocks that c-blosc cannot decode.
+    pub(super) fn has_snappy_blocks(&self) -> bool {
+        self.flags & STORED == 0 && self.flags >> 5 == SNAPPY
+    }
+
+    /// Returns into how many streams a block is split; older versions split without saying so.
+    fn splits(&self, block: usize) -> usize {
+        const MAX_SPLITS: usize = 16;
+        const MIN_STREAM: usize = 128;
+        let splits = self.flags & UNSPLIT == 0
+            && self.typesize <= MAX_SPLITS
+            && self.blocksize / self.typesize >= MIN_STREAM
+            && block == self.blocksize;
+        if splits { self.typesize } else { 1 }
+    }
+
+    fn unshuffle(&self, block: &[u8], target: &mut [u8]) {
+        if self.flags & BYTE_SHUFFLED != 0 && self.typesize > 1 {
+            shuffle::unshuffle(self.typesize, block, target);
+        } else if self.flags & BIT_SHUFFLED != 0 && block.len() >= self.typesize {
+            shuffle::bit_unshuffle(self.typesize, block, target);
+        } else {
+            target.copy_from_slice(block);
+        }
+    }
+}
+
+/// Decodes a frame of snappy blocks into exactly `header.nbytes` bytes.
+pub(super) fn decode_snappy(frame: &[u8], header: &FrameHeader) -> Result<Vec<u8>> {
+    let broken = || Error::corrupt(NAME, "a block that does not decode");
+    let mut out = vec![0; header.nbytes];
+    let mut block = vec![0; header.blocksize.min(header.nbytes)];
+    for (n, target) in out.chunks_mut(header.blocksize.max(1)).enumerate() {
+        let start = word(frame, HEADER + n * 4).ok_or_else(broken)?;
+        let block = block.get_mut(..target.len()).ok_or_else(broken)?;
+        decode_block(frame, start, header.splits(target.len()), block).ok_or_else(broken)?;
+        header.unshuffle(block, target);
+    }
+    Ok(out)
+}
+
+/// Decodes the streams of one block; nothing if one of them does not give its share.
+fn decode_block(frame: &[u8], start: usize, splits: usize, block: &mut [u8]) -> Option<()> {
+    let share = block.len() / splits;
+    if share * splits != block.len() {
+        return None;
+    }
+    let mut place = start;
+    for target in block.chunks_exact_mut(share.max(1)) {
+        let length = word(frame, place)?;
+        place = place.checked_add(4)?;
+        let stream = frame.get(place..place.checked_add(length)?)?;
+        if length == share {
+            target.copy_from_slice(stream);
+        } else if Decoder::new().decompress(stream, target).ok()? != share {
+            return None;
+        }
+        place += length;
+    }
+    Some(())
+}
+
+/// Encodes a frame of snappy blocks, or of stored bytes where those are fewer.
+pub(super) fn encode_snappy(
+    decoded: &[u8],
+    typesize: usize,
+    shuffled: BloscShuffle,
+) -> Result<Vec<u8>> {
+    const BLOCK: usize = 256 << 10;
+    // Whole elements in eights, so that each full block can be bit-shuffled.
+    let unit = 8 * typesize;
+    let blocksize = (BLOCK / unit * unit).max(unit).min(decoded.len().max(1));
+    let count = decoded.len().div_ceil(blocksize);
+    let mut out = vec![0; HEADER + 4 * count];
+    let mut block = vec![0; blocksize];
+    for (n, source) in decoded.chunks(blocksize).enumerate() {
+        let start = u32::try_from(out.len()).map_err(|error| Error::too_large(NAME, error))?;
+        out[HEADER + 4 * n..][..4].copy_from_slice(&start.to_le_bytes());
+        let target = &mut block[..source.len()];
+        match shuffled {
+            BloscShuffle::Byte if typesize > 1 => shuffle::shuffle(typesize, source, target),
+            BloscShuffle::Bit if source.len() >= typesize => {
+                shuffle::bit_shuffle(typesize, source, target)
+            }
+            BloscShuffle::None | BloscShuffle::Byte | BloscShuffle::Bit => {
+                target.copy_from_slice(source)
+            }
+        }
+        append_stream(&mut out, target)?;
+    }
+    let mut flags = UNSPLIT | SNAPPY << 5 | shuffled.flag();
+    if out.len() >= decoded.len().saturating_add(HEADER) {
+        flags |= STORED;
+        out.truncate(HEADER);
+        out.extend_from_slice(decoded);
+    }
+    let sizes = [decoded.len(), blocksize, out.len()];
+    out[..4].copy_from_slice(&[VERSION, 1, flags, typesize as u8]);
+    for (field, size) in out[4..HEADER].as_chunks_mut::<4>().0.iter_mut().zip(sizes) {
+        *field = u32::try_from(size)
+            .map_err(|error| Error::too_large(NAME, error))?
+            .to_le_bytes();
+    }
+    Ok(out)
+}
+
+/// Appends the length of a stream and the stream; one as long as its block counts as stored.
+fn append_stream(out: &mut Vec<u8>, block: &[u8]) -> Result<()> {
+    let mut stream = vec![0; max_compress_len(block.len())];
+    let length = Encoder::new()
+        .compress(block, &mut stream)
+        .map_err(|error| Error::invalid(NAME, error))?;
+    stream.truncate(length);
+    let stream = if length < block.len() { &stream } else { block };
+    let length = u32::try_from(stream.len()).map_err(|error| Error::too_large(NAME, error))?;
+    out.extend_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(stream);
+    Ok(())
+}
+
+/// Reads a little-endian number of 32 bits.
+fn word(bytes: &[u8], place: usize) -> Option<usize> {
+    let word = bytes.get(place..)?.first_chunk::<4>()?;
+    usize::try_from(u32::from_le_bytes(*word)).ok()
+}
+
+impl BloscShuffle {
+    fn flag(self) -> u8 {
+        match self {
+            BloscShuffle::None => 0,
+            BloscShuffle::Byte => BYTE_SHUFFLED,
+            BloscShuffle::Bit => BIT_SHUFFLED,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::tests::sample;
+
+    #[test]
+    fn frames_of_any_size_come_back() {
+        for length in [0, 1, 100, 5000, 300_000, 600_001] {
+            for typesize in [1, 2, 7, 8, 255] {
+                for shuffled in [BloscShuffle::None, BloscShuffle::Byte, BloscShuffle::Bit] {
+                    let data = sample(length);
+                    let frame = encode_snappy(&data, typesize, shuffled).unwrap();
+                    let header = FrameHeader::read(&frame).unwrap();
+                    assert_eq!((header.nbytes, header.cbytes), (length, frame.len()));
+                    if header.has_snappy_blocks() {
+                        assert_eq!(decode_snappy(&frame, &header).unwrap(), data);
+                    } else {
+                        assert_eq!(frame[HEADER..], data);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn mutated_frames_never_panic() {
+        let frame = encode_snappy(&sample(5000), 4, BloscShuffle::Byte).unwrap();
+        for place in 0..64.min(frame.len()) {
+            for value in 0..=255 {
+                let mut frame = frame.clone();
+                frame[place] = value;
+                if let Ok(header) = FrameHeader::read(&frame)
+                    && header.nbytes <= 10_000
+                {
+                    let _ = decode_snappy(&frame, &header);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Codec `numcodecs.bz2` (`bzip2` of one draft's writer): bzip2 streams, one or several.
+//!
+//! Several streams are one chunk, and what is none is ignored (`streams.rs`).
+
+use std::borrow::Cow;
+
+use bzip2::{Action, Compress, Compression, Decompress, Status};
+
+use crate::error::{Error, Result};
+
+use super::streams::{StreamDecoder, decode_all};
+use crate::codec::config::Members;
+use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
+
+const NAME: &str = "bz2";
+
+/// The level, which only matters to encoding.
+#[derive(Debug)]
+struct Bz2 {
+    level: u32,
+}
+
+/// Reads the configuration: `level`, which one draft's writer calls `blockSize`.
+pub(crate) fn build(members: Members<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
+    let level = match members.level("level", 1..=9)? {
+        Some(level) => level,
+        None => members.level("blockSize", 1..=9)?.unwrap_or(1),
+    };
+    Ok(Codec::BytesToBytes(Box::new(Bz2 {
+        level: level as u32,
+    })))
+}
+
+impl StreamDecoder for Decompress {
+    fn advance(&mut self, input: &[u8], output: &mut Vec<u8>) -> Result<(usize, bool)> {
+        let before = self.total_in();
+        let status = self
+            .decompress_vec(input, output)
+            .map_err(|error| Error::corrupt(NAME, error))?;
+        let used = (self.total_in() - before) as usize;
+        Ok((used, matches!(status, Status::StreamEnd)))
+    }
+}
+
+impl BytesToBytes for Bz2 {
+    fn encoded_length(&self, decoded: Length) -> Length {
+        decoded.compressed()
+    }
+
+    fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
+        let open = || Ok(Decompress::new(false));
+        decode_all(NAME, &encoded, want.most(), open).map(Cow::Owned)
+    }
+
+    fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
+        let mut compressor = Compress::new(Compression::new(self.level), 0);
+        // The bound that the library states: one percent and 600 bytes.
+        let mut out = Vec::with_capacity(decoded.len() + decoded.len() / 100 + 601);
+        loop {
+            let used = compressor.total_in() as usize;
+            let input = decoded.get(used..).unwrap_or_default();
+            let status = compressor
+                .compress_vec(input, &mut out, Action::Finish)
+                .map_err(|error| Error::invalid(NAME, error))?;
+            if matches!(status, Status::StreamEnd) {
+                return Ok(Cow::Owned(out));
+            }
+            out.reserve(4096);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::codec::Pipeline;
+    use crate::codec::tests::{pipeline, sample};
+    use crate::error::Kind;
+    use serde_json::json;
+
+    fn bz2(length: u64, level: i64) -> Pipeline {
+        let codec = json!({ "name": "numcodecs.bz2", "configuration": { "level": level } });
+        pipeline("uint8", &[length], json!(["bytes", codec])).unwrap()
+    }
+
+    #[test]
+    fn levels_round_trip() {
+        let data = sample(300_000);
+        for level in [1, 5, 9] {
+            let pipeline = bz2(300_000, level);
+            assert!(pipeline.decode(pipeline.encode(&data).unwrap()).unwrap() == data);
+        }
+    }
+
+    #[test]
+    fn several_streams_are_one_chunk_and_other_bytes_are_ignored() {
+        let data = sample(3000);
+        let mut stream: Vec<u8> = data
+            .chunks(1000)
+            .flat_map(|part| bz2(1000, 1).encode(part).unwrap())
+            .collect();
+        assert_eq!(bz2(3000, 1).decode(stream.clone()).unwrap(), data);
+        assert_eq!(
+            bz2(1000, 1).decode(stream.clone()).unwrap_err().kind(),
+            Kind::Corrupt
+        );
+        stream.extend_from_slice(b"junk");
+        assert_eq!(bz2(3000, 1).decode(stream).unwrap(), data);
+    }
+
+    #[test]
+    fn broken_streams_are_corrupt() {
+        let encoded = bz2(1000, 1).encode(&sample(1000)).unwrap();
+        for end in 0..encoded.len() {
+            let error = bz2(1000, 1).decode(encoded[..end].to_vec()).unwrap_err();
+            assert_eq!(error.kind(), Kind::Corrupt);
+        }
+        for length in [999, 1001] {
+            let error = bz2(length, 1).decode(encoded.clone()).unwrap_err();
+            assert_eq!(error.kind(), Kind::Corrupt);
+        }
+    }
+}

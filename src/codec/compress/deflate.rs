@@ -1,0 +1,297 @@
+//! Codecs `gzip` and `numcodecs.zlib`: deflate in either wrapper.
+//!
+//! The usual case, one member of the promised length, goes to libdeflate in one call. What that does not
+//! settle (several members, padding, a length nobody has promised) goes through flate2 with an upper bound.
+//! As in the reference, zeros after a gzip member are padding and other bytes a fault, and whatever follows
+//! a zlib stream is ignored.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::io;
+use std::io::Read;
+
+use flate2::bufread::{GzDecoder, ZlibDecoder};
+use libdeflater::{CompressionLvl, Compressor, Decompressor, crc32};
+
+use crate::error::{Error, Result};
+use crate::sync::buffer;
+
+use crate::codec::config::Members;
+use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
+
+thread_local! {
+    static DECOMPRESSOR: RefCell<Decompressor> = RefCell::new(Decompressor::new());
+}
+
+/// What lies around the deflated bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Wrapper {
+    Gzip,
+    Zlib,
+}
+
+/// The wrapper to write, and the level to write with.
+#[derive(Debug)]
+struct Deflate {
+    wrapper: Wrapper,
+    level: i32,
+}
+
+/// Reads the configuration (codec `gzip`, "Configuration parameters").
+pub(crate) fn gzip(members: Members<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
+    build(members, Wrapper::Gzip)
+}
+
+/// Reads the configuration of `numcodecs.zlib`, which has the members of `gzip`.
+pub(crate) fn zlib(members: Members<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
+    build(members, Wrapper::Zlib)
+}
+
+/// Level -1, which N5 has brought along, is zlib's default, 6; none at all is numcodecs' default, 1.
+fn build(members: Members<'_>, wrapper: Wrapper) -> Result<Codec> {
+    let level = match members.level("level", -1..=9)? {
+        Some(-1) => 6,
+        Some(level) => level as i32,
+        None => 1,
+    };
+    Ok(Codec::BytesToBytes(Box::new(Deflate { wrapper, level })))
+}
+
+impl Deflate {
+    fn name(&self) -> &'static str {
+        match self.wrapper {
+            Wrapper::Gzip => "gzip",
+            Wrapper::Zlib => "zlib",
+        }
+    }
+
+    /// Returns the wrapper that is really there: z5py once wrote zlib streams and called them gzip, and what
+    /// begins as gzip does is no zlib stream.
+    fn found(&self, encoded: &[u8]) -> Wrapper {
+        match encoded {
+            [0x1f, 0x8b, ..] => Wrapper::Gzip,
+            [first, second, ..]
+                if first & 0x0f == 8 && u16::from_be_bytes([*first, *second]) % 31 == 0 =>
+            {
+                Wrapper::Zlib
+            }
+            _ => self.wrapper,
+        }
+    }
+}
+
+impl BytesToBytes for Deflate {
+    fn encoded_length(&self, decoded: Length) -> Length {
+        decoded.compressed()
+    }
+
+    fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
+        let wrapper = self.found(&encoded);
+        if let Length::Exact(length) = want
+            && let Some(decoded) = decode_exact(wrapper, &encoded, length)
+        {
+            return Ok(Cow::Owned(decoded));
+        }
+        let decoded = decode_bounded(wrapper, &encoded, want.most());
+        decoded.map(Cow::Owned).map_err(|error| {
+            let found = encoded.len();
+            Error::corrupt(
+                self.name(),
+                format!("{found} bytes do not decode to {}: {error}", want.most()),
+            )
+        })
+    }
+
+    fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
+        let level = CompressionLvl::new(self.level).unwrap_or_default();
+        let mut compressor = Compressor::new(level);
+        let mut out = match self.wrapper {
+            Wrapper::Gzip => vec![0; compressor.gzip_compress_bound(decoded.len())],
+            Wrapper::Zlib => vec![0; compressor.zlib_compress_bound(decoded.len())],
+        };
+        let length = match self.wrapper {
+            Wrapper::Gzip => compressor.gzip_compress(&decoded, &mut out),
+            Wrapper::Zlib => compressor.zlib_compress(&decoded, &mut out),
+        };
+        out.truncate(length.map_err(|error| Error::invalid(self.name(), error))?);
+        Ok(Cow::Owned(out))
+    }
+}
+
+/// Decodes one member that gives exactly that length, or returns nothing.
+fn decode_exact(wrapper: Wrapper, encoded: &[u8], length: usize) -> Option<Vec<u8>> {
+    let mut out = buffer::of_length(length);
+    let found = DECOMPRESSOR.with_borrow_mut(|decompressor| match wrapper {
+        Wrapper::Gzip => decompressor.gzip_decompress(encoded, &mut out),
+        Wrapper::Zlib => decompressor.zlib_decompress(encoded, &mut out),
+    });
+    let whole =
+        found == Ok(length) && (wrapper == Wrapper::Zlib || ends_with_trailer(encoded, &out));
+    whole.then_some(out)
+}
+
+/// Returns whether the last bytes of a gzip stream are the trailer of a member that holds `decoded` (RFC
+/// 1952, section 2.3.1); libdeflate does not say how much of its input it has used.
+fn ends_with_trailer(encoded: &[u8], decoded: &[u8]) -> bool {
+    let Some((_, trailer)) = encoded.split_last_chunk::<8>() else {
+        return false;
+    };
+    let [a, b, c, d, size @ ..] = *trailer;
+    // Last, since it goes through all the bytes.
+    u32::from_le_bytes(size) == decoded.len() as u32
+        && u32::from_le_bytes([a, b, c, d]) == crc32(decoded)
+}
+
+/// Decodes up to one byte more than `most`, which tells the caller that there is too much.
+fn decode_bounded(wrapper: Wrapper, encoded: &[u8], most: usize) -> io::Result<Vec<u8>> {
+    let limit = most as u64 + 1;
+    let mut out = Vec::new();
+    match wrapper {
+        Wrapper::Zlib => {
+            ZlibDecoder::new(encoded)
+                .take(limit)
+                .read_to_end(&mut out)?;
+        }
+        Wrapper::Gzip => {
+            let mut rest = encoded;
+            while !rest.is_empty() && out.len() <= most {
+                let mut member = GzDecoder::new(rest).take(limit - out.len() as u64);
+                member.read_to_end(&mut out)?;
+                rest = without_padding(member.into_inner().into_inner());
+            }
+        }
+    }
+    Ok(out)
+}
+
+fn without_padding(bytes: &[u8]) -> &[u8] {
+    let start = bytes
+        .iter()
+        .position(|&byte| byte != 0)
+        .unwrap_or(bytes.len());
+    bytes.get(start..).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::codec::Pipeline;
+    use crate::codec::tests::{pipeline, sample};
+    use crate::error::Kind;
+    use serde_json::json;
+
+    fn one(name: &str, length: u64) -> Pipeline {
+        pipeline("uint8", &[length], json!(["bytes", name])).unwrap()
+    }
+
+    #[test]
+    fn levels_round_trip_in_both_wrappers() {
+        let data = sample(5000);
+        for level in -1..=9 {
+            for name in ["gzip", "numcodecs.gzip", "zlib", "numcodecs.zlib"] {
+                let codec = json!({ "name": name, "configuration": { "level": level } });
+                let pipeline = pipeline("uint8", &[5000], json!(["bytes", codec])).unwrap();
+                assert_eq!(
+                    pipeline.decode(pipeline.encode(&data).unwrap()).unwrap(),
+                    data
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn several_members_and_padding_are_one_chunk() {
+        let data = sample(3000);
+        let mut stream = Vec::new();
+        for part in data.chunks(1000) {
+            stream.extend(one("gzip", 1000).encode(part).unwrap());
+            stream.extend_from_slice(&[0; 5]);
+        }
+        assert_eq!(one("gzip", 3000).decode(stream.clone()).unwrap(), data);
+        // The first member alone is no chunk, and neither are all of them for a smaller one.
+        assert_eq!(
+            one("gzip", 1000).decode(stream.clone()).unwrap_err().kind(),
+            Kind::Corrupt
+        );
+        stream.extend_from_slice(b"junk");
+        assert_eq!(
+            one("gzip", 3000).decode(stream).unwrap_err().kind(),
+            Kind::Corrupt
+        );
+    }
+
+    #[test]
+    fn a_second_member_as_long_as_the_first_does_not_pass_for_the_trailer() {
+        let mut stream = one("gzip", 1000).encode(&sample(1000)).unwrap();
+        stream.extend(one("gzip", 1000).encode(&[7; 1000]).unwrap());
+        assert_eq!(
+            one("gzip", 1000).decode(stream).unwrap_err().kind(),
+            Kind::Corrupt
+        );
+    }
+
+    #[test]
+    fn bytes_after_a_zlib_stream_are_ignored_as_the_reference_does() {
+        let data = sample(1000);
+        let mut stream = one("zlib", 1000).encode(&data).unwrap();
+        stream.extend_from_slice(b"junk");
+        assert_eq!(one("zlib", 1000).decode(stream).unwrap(), data);
+    }
+
+    #[test]
+    fn zlib_streams_under_the_name_gzip_decode() {
+        let data = sample(1000);
+        for level in [1, 6, 9] {
+            let codec = json!({ "name": "zlib", "configuration": { "level": level } });
+            let zlib = pipeline("uint8", &[1000], json!(["bytes", codec])).unwrap();
+            assert_eq!(
+                one("gzip", 1000)
+                    .decode(zlib.encode(&data).unwrap())
+                    .unwrap(),
+                data
+            );
+        }
+    }
+
+    #[test]
+    fn gzip_streams_under_the_name_zlib_decode() {
+        let data = sample(1000);
+        let encoded = one("gzip", 1000).encode(&data).unwrap();
+        assert_eq!(one("zlib", 1000).decode(encoded).unwrap(), data);
+    }
+
+    #[test]
+    fn lengths_that_nobody_promises_are_bounded() {
+        let data = sample(1000);
+        let double = pipeline("uint8", &[1000], json!(["bytes", "zlib", "gzip"])).unwrap();
+        assert_eq!(double.decode(double.encode(&data).unwrap()).unwrap(), data);
+        let bomb = one("gzip", 64 << 20).encode(&vec![0; 64 << 20]).unwrap();
+        assert_eq!(
+            double.decode(bomb.clone()).unwrap_err().kind(),
+            Kind::Corrupt
+        );
+        assert_eq!(
+            one("gzip", 1000).decode(bomb).unwrap_err().kind(),
+            Kind::Corrupt
+        );
+    }
+
+    #[test]
+    fn short_and_broken_streams_are_corrupt() {
+        let data = sample(1000);
+        for name in ["gzip", "zlib"] {
+            let encoded = one(name, 1000).encode(&data).unwrap();
+            for end in 0..encoded.len() {
+                let error = one(name, 1000).decode(encoded[..end].to_vec()).unwrap_err();
+                assert_eq!(error.kind(), Kind::Corrupt);
+            }
+            assert_eq!(
+                one(name, 1001).decode(encoded.clone()).unwrap_err().kind(),
+                Kind::Corrupt
+            );
+            assert_eq!(
+                one(name, 999).decode(encoded).unwrap_err().kind(),
+                Kind::Corrupt
+            );
+        }
+    }
+}

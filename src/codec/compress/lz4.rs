@@ -1,0 +1,179 @@
+//! Codec `lz4`: a block behind its length, as numcodecs writes it, or frames.
+//!
+//! Which of the two a chunk is, its first bytes say; `numcodecs.lz4` writes blocks, and `lz4` of the draft of
+//! 2020 frames (the writer was sci-rs). Nothing is allocated by what a frame claims, but for one block of it,
+//! 8 MiB at the most.
+
+use std::borrow::Cow;
+use std::io::{Read, Write};
+
+use lz4_flex::block::{compress_prepend_size, decompress_into};
+use lz4_flex::frame::{FrameDecoder, FrameEncoder};
+
+use crate::error::{Error, Result};
+use crate::sync::buffer;
+
+use crate::codec::config::Members;
+use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
+
+const NAME: &str = "lz4";
+
+/// The bytes that begin a frame (LZ4 frame format, "Magic Number").
+const MAGIC: [u8; 4] = 0x184d_2204_u32.to_le_bytes();
+
+/// The longest block that the format allows (`LZ4_MAX_INPUT_SIZE`).
+const LONGEST: usize = 0x7e00_0000;
+
+/// What is written around blocks.
+#[derive(Debug)]
+struct Lz4 {
+    frames: bool,
+}
+
+/// Builds `numcodecs.lz4`. Its `acceleration` trades size for speed and is of no meaning here.
+pub(crate) fn block(_: Members<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
+    Ok(Codec::BytesToBytes(Box::new(Lz4 { frames: false })))
+}
+
+/// Builds `lz4` as the draft of 2020 knew it.
+pub(crate) fn frame(_: Members<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
+    Ok(Codec::BytesToBytes(Box::new(Lz4 { frames: true })))
+}
+
+impl BytesToBytes for Lz4 {
+    fn encoded_length(&self, decoded: Length) -> Length {
+        decoded.compressed()
+    }
+
+    fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
+        // A block of as many bytes as the magic number says is told from a frame by its promised length.
+        let claimed = u32::from_le_bytes(MAGIC) as usize;
+        let decoded = if encoded.starts_with(&MAGIC) && want != Length::Exact(claimed) {
+            decode_frames(&encoded, want.most())
+        } else {
+            decode_block(&encoded, want)
+        };
+        decoded.map(Cow::Owned)
+    }
+
+    fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
+        if self.frames {
+            return encode_frame(&decoded).map(Cow::Owned);
+        }
+        if decoded.len() > LONGEST {
+            let most = format!("{} bytes exceed the {LONGEST} of a block", decoded.len());
+            return Err(Error::too_large(NAME, most));
+        }
+        Ok(Cow::Owned(compress_prepend_size(&decoded)))
+    }
+}
+
+/// Decodes one block, which has to give as many bytes as stand before it.
+fn decode_block(encoded: &[u8], want: Length) -> Result<Vec<u8>> {
+    let (length, block) = encoded
+        .split_first_chunk::<4>()
+        .ok_or_else(|| Error::corrupt(NAME, "no length of the block"))?;
+    let length = u32::from_le_bytes(*length) as usize;
+    want.check(NAME, length)?;
+    let mut out = buffer::of_length(length);
+    let found = decompress_into(block, &mut out).map_err(|error| Error::corrupt(NAME, error))?;
+    Length::Exact(length).check(NAME, found)?;
+    Ok(out)
+}
+
+/// Decodes frame after frame, up to one byte more than `most`, which tells the caller that there is too much.
+fn decode_frames(encoded: &[u8], most: usize) -> Result<Vec<u8>> {
+    let mut rest = encoded;
+    let mut out = buffer::with_capacity(most.saturating_add(1));
+    while !rest.is_empty() && out.len() <= most {
+        let left = (most - out.len()) as u64 + 1;
+        let mut frame = FrameDecoder::new(&mut rest).take(left);
+        frame
+            .read_to_end(&mut out)
+            .map_err(|error| Error::corrupt(NAME, error))?;
+    }
+    Ok(out)
+}
+
+fn encode_frame(decoded: &[u8]) -> Result<Vec<u8>> {
+    let mut encoder = FrameEncoder::new(Vec::new());
+    encoder
+        .write_all(decoded)
+        .map_err(|error| Error::invalid(NAME, error))?;
+    encoder
+        .finish()
+        .map_err(|error| Error::invalid(NAME, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::codec::Pipeline;
+    use crate::codec::tests::{pipeline, sample};
+    use crate::error::Kind;
+    use serde_json::json;
+
+    fn lz4(name: &str, length: u64) -> Pipeline {
+        pipeline("uint8", &[length], json!(["bytes", name])).unwrap()
+    }
+
+    #[test]
+    fn blocks_and_frames_are_read_under_both_names() {
+        let mut data = sample(100_000);
+        data[1000..].fill(7);
+        for written in ["lz4", "numcodecs.lz4"] {
+            let encoded = lz4(written, 100_000).encode(&data).unwrap();
+            assert!(encoded.len() < data.len());
+            for read in ["lz4", "numcodecs.lz4"] {
+                assert!(lz4(read, 100_000).decode(encoded.clone()).unwrap() == data);
+            }
+        }
+    }
+
+    #[test]
+    fn a_block_stands_behind_its_length() {
+        let encoded = lz4("numcodecs.lz4", 5).encode(b"zarrs").unwrap();
+        assert_eq!(encoded, b"\x05\0\0\0\x50zarrs");
+    }
+
+    #[test]
+    fn several_frames_are_one_chunk() {
+        let data = sample(3000);
+        let frames = data
+            .chunks(1000)
+            .map(|part| lz4("lz4", 1000).encode(part).unwrap());
+        let stream = frames.collect::<Vec<_>>().concat();
+        assert_eq!(lz4("lz4", 3000).decode(stream.clone()).unwrap(), data);
+        assert_eq!(
+            lz4("lz4", 1000).decode(stream).unwrap_err().kind(),
+            Kind::Corrupt
+        );
+    }
+
+    #[test]
+    fn short_and_broken_input_is_corrupt() {
+        for name in ["lz4", "numcodecs.lz4"] {
+            let encoded = lz4(name, 1000).encode(&sample(1000)).unwrap();
+            for end in 0..encoded.len() {
+                let decoded = lz4(name, 1000).decode(encoded[..end].to_vec());
+                // A frame may lack no more than its end mark.
+                assert!(
+                    decoded.is_err() || name == "lz4" && end + 4 >= encoded.len(),
+                    "{name} {end}"
+                );
+            }
+            for length in [999, 1001] {
+                let error = lz4(name, length).decode(encoded.clone()).unwrap_err();
+                assert_eq!(error.kind(), Kind::Corrupt);
+            }
+        }
+    }
+
+    #[test]
+    fn a_length_that_nobody_promised_is_refused_before_allocation() {
+        for length in [0_u32, 999, 1001, 0x7fff_ffff, u32::MAX] {
+            let stream = [length.to_le_bytes().as_slice(), &[0; 20]].concat();
+            let error = lz4("numcodecs.lz4", 1000).decode(stream).unwrap_err();
+            assert_eq!(error.kind(), Kind::Corrupt);
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Codec `numcodecs.lzma` (`xz` of one draft's writer): xz, `.lzma` and raw streams.
+//!
+//! xz and `.lzma` say themselves how they are decoded; a raw stream is decoded by the filters of the
+//! configuration (`lzma_filters.rs`). Several streams are one chunk, and what is none is ignored
+//! (`streams.rs`). A dictionary that a stream asks for is bounded; liblzma reports memory that is not there.
+
+use std::borrow::Cow;
+
+use liblzma::stream::{Action, Check, Filters, LzmaOptions, Status, Stream as Coder};
+
+use crate::error::{Error, Result};
+
+use super::lzma_filters::{Filter, filters};
+use super::streams::{StreamDecoder, decode_all};
+use crate::codec::config::Members;
+use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
+
+pub(super) const NAME: &str = "lzma";
+
+/// The memory that any preset takes to decode, four times over.
+const LEAST_MEMORY: u64 = 256 << 20;
+
+/// The levels of liblzma, `PRESET_EXTREME` among them.
+pub(super) const PRESETS: std::ops::RangeInclusive<i64> = 0..=(1 << 31 | 9);
+
+/// What lies around the compressed bytes, by the numbers of Python's `lzma`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Container {
+    Xz,
+    Alone,
+    Raw,
+}
+
+/// How to encode; only raw streams are decoded by it too.
+#[derive(Debug)]
+struct Lzma {
+    format: Container,
+    check: Check,
+    preset: u32,
+    filters: Vec<Filter>,
+}
+
+/// Reads the configuration: numbers as Python's `lzma` has them, and GDAL's `delta`, the distance of a delta
+/// filter.
+pub(crate) fn build(members: Members<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
+    let format = match members.integer("format", 0..=3)? {
+        // 0 is "any", which only decodes.
+        None | Some(0 | 1) => Container::Xz,
+        Some(2) => Container::Alone,
+        Some(_) => Container::Raw,
+    };
+    let preset = members.integer("preset", PRESETS)?.unwrap_or(6) as u32;
+    let filters = filters(members, preset)?;
+    if format == Container::Raw && filters.is_empty() {
+        return Err(members.wrong("filters", "a list of filters for a raw stream"));
+    }
+    Ok(Codec::BytesToBytes(Box::new(Lzma {
+        format,
+        check: check(members)?,
+        preset,
+        filters,
+    })))
+}
+
+/// Reads `check`; liblzma's default is CRC-64.
+fn check(members: Members<'_>) -> Result<Check> {
+    match members.integer("check", -1..=16)? {
+        Some(0) => Ok(Check::None),
+        Some(1) => Ok(Check::Crc32),
+        None | Some(-1 | 4) => Ok(Check::Crc64),
+        Some(10) => Ok(Check::Sha256),
+        Some(_) => Err(members.wrong("check", "-1, 0, 1, 4 or 10")),
+    }
+}
+
+impl Lzma {
+    fn decoder(&self, found: Container, most: usize) -> Result<Coder> {
+        let memory = LEAST_MEMORY.max(most as u64 * 2);
+        let coder = match found {
+            Container::Xz => Coder::new_stream_decoder(memory, 0),
+            Container::Alone => Coder::new_lzma_decoder(memory),
+            Container::Raw => Coder::new_raw_decoder(&self.liblzma_filters(Some(most))?),
+        };
+        coder.map_err(|error| Error::corrupt(NAME, error))
+    }
+
+    fn encoder(&self) -> Result<Coder> {
+        let coder = match self.format {
+            Container::Xz if self.filters.is_empty() => {
+                Coder::new_easy_encoder(self.preset, self.check)
+            }
+            Container::Xz => Coder::new_stream_encoder(&self.liblzma_filters(None)?, self.check),
+            Container::Alone => Coder::new_lzma_encoder(&self.lone_options()?),
+            Container::Raw => Coder::new_raw_encoder(&self.liblzma_filters(None)?),
+        };
+        coder.map_err(|error| Error::invalid(NAME, error))
+    }
+
+    /// Returns the chain of filters; a decoder's dictionary need not be longer than what is decoded.
+    fn liblzma_filters(&self, most: Option<usize>) -> Result<Filters> {
+        let mut chain = Filters::new();
+        for filter in &self.filters {
+            filter.add_to(&mut chain, most)?;
+        }
+        Ok(chain)
+    }
+
+    /// Returns the options of the only filter that `.lzma` has.
+    fn lone_options(&self) -> Result<LzmaOptions> {
+        match self.filters.as_slice() {
+            [filter] => filter.lzma_options(None),
+            _ => LzmaOptions::new_preset(self.preset).map_err(|error| Error::invalid(NAME, error)),
+        }
+    }
+
+    /// Returns the format that is really there: "any" may be `.lzma` too.
+    fn found(&self, encoded: &[u8]) -> Container {
+        match self.format {
+            Container::Xz if !encoded.starts_with(&[0xfd, b'7', b'z', b'X', b'Z', 0]) => {
+                Container::Alone
+            }
+            format => format,
+        }
+    }
+}
+
+impl StreamDecoder for Coder {
+    fn advance(&mut self, input: &[u8], output: &mut Vec<u8>) -> Result<(usize, bool)> {
+        let before = self.total_in();
+        let status = self
+            .process_vec(input, output, Action::Run)
+            .map_err(|error| Error::corrupt(NAME, error))?;
+        let used = (self.total_in() - before) as usize;
+        Ok((used, matches!(status, Status::StreamEnd)))
+    }
+}
+
+impl BytesToBytes for Lzma {
+    fn encoded_length(&self, decoded: Length) -> Length {
+        decoded.compressed()
+    }
+
+    fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
+        let most = want.most();
+        let format = self.found(&encoded);
+        let open = || self.decoder(format, most);
+        decode_all(NAME, &encoded, most, open).map(Cow::Owned)
+    }
+
+    fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
+        let mut coder = self.encoder()?;
+        let mut out = Vec::with_capacity(decoded.len() / 2 + 1024);
+        loop {
+            let used = coder.total_in() as usize;
+            let input = decoded.get(used..).unwrap_or_default();
+            let status = coder
+                .process_vec(input, &mut out, Action::Finish)
+                .map_err(|error| Error::invalid(NAME, error))?;
+            if matches!(status, Status::StreamEnd) {
+                return Ok(Cow::Owned(out));
+            }
+            out.reserve(decoded.len() / 2 + 1024);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::codec::Pipeline;
+    use crate::codec::tests::{pipeline, sample};
+    use crate::error::{Kind, Result};
+    use serde_json::{Value, json};
+
+    fn lzma(length: u64, configuration: Value) -> Result<Pipeline> {
+        let codec = json!({ "name": "numcodecs.lzma", "configuration": configuration });
+        pipeline("uint8", &[length], json!(["bytes", codec]))
+    }
+
+    fn configurations() -> Vec<Value> {
+        let delta = json!({ "id": 3, "dist": 4 });
+        let lzma1 =
+            json!({ "id": 0x4000_0000_0000_0001_u64, "preset": 1, "lc": 0, "lp": 2, "pb": 0 });
+        let lzma2 =
+            json!({ "id": 33, "dict_size": 8192, "mode": 1, "nice_len": 32, "mf": 4, "depth": 9 });
+        let x86 = json!({ "id": 4, "start_offset": 0 });
+        vec![
+            json!({}),
+            json!({ "format": 1, "check": 0, "preset": 0, "filters": null }),
+            json!({ "format": 1, "check": 10, "filters": [delta, lzma2] }),
+            json!({ "format": 1, "preset": 1, "delta": 2 }),
+            json!({ "format": 2, "preset": 1 }),
+            json!({ "format": 2, "filters": [lzma1] }),
+            json!({ "format": 3, "filters": [{ "id": 33, "preset": 1 }] }),
+            json!({ "format": 3, "filters": [delta, lzma2] }),
+            json!({ "format": 3, "filters": [x86, delta, lzma2] }),
+            json!({ "format": 3, "filters": [lzma1] }),
+        ]
+    }
+
+    #[test]
+    fn all_formats_and_filters_round_trip() {
+        let data = sample(100_000);
+        for configuration in configurations() {
+            let pipeline = lzma(100_000, configuration.clone()).unwrap();
+            let encoded = pipeline.encode(&data).unwrap();
+            assert!(encoded.len() < 60_000, "{configuration}");
+            assert!(pipeline.decode(encoded).unwrap() == data, "{configuration}");
+        }
+    }
+
+    #[test]
+    fn several_streams_are_one_chunk_and_other_bytes_are_ignored() {
+        let data = sample(3000);
+        for configuration in configurations() {
+            let one = lzma(1000, configuration.clone()).unwrap();
+            let all = lzma(3000, configuration.clone()).unwrap();
+            let streams = data.chunks(1000).map(|part| one.encode(part).unwrap());
+            let mut streams = streams.collect::<Vec<_>>().concat();
+            assert_eq!(
+                all.decode(streams.clone()).unwrap(),
+                data,
+                "{configuration}"
+            );
+            assert_eq!(
+                one.decode(streams.clone()).unwrap_err().kind(),
+                Kind::Corrupt
+            );
+            streams.extend_from_slice(&[0xff; 7]);
+            assert_eq!(all.decode(streams).unwrap(), data, "{configuration}");
+        }
+    }
+
+    #[test]
+    fn broken_streams_are_corrupt() {
+        for configuration in configurations() {
+            let pipeline = lzma(1000, configuration.clone()).unwrap();
+            let encoded = pipeline.encode(&sample(1000)).unwrap();
+            for end in 0..encoded.len() {
+                let error = pipeline.decode(encoded[..end].to_vec()).unwrap_err();
+                assert_eq!(error.kind(), Kind::Corrupt);
+            }
+            for length in [999, 1001] {
+                let other = lzma(length, configuration.clone()).unwrap();
+                let error = other.decode(encoded.clone()).unwrap_err();
+                assert_eq!(error.kind(), Kind::Corrupt, "{configuration}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_dictionary_of_gigabytes_is_refused() {
+        let pipeline = lzma(1000, json!({ "format": 2 })).unwrap();
+        let mut encoded = pipeline.encode(&sample(1000)).unwrap();
+        encoded[1..5].copy_from_slice(&0xf000_0000_u32.to_le_bytes());
+        assert_eq!(pipeline.decode(encoded).unwrap_err().kind(), Kind::Corrupt);
+    }
+
+    #[test]
+    fn faults_of_the_configuration_are_named() {
+        for (configuration, member) in [
+            (json!({ "format": 4 }), "format"),
+            (json!({ "format": 3 }), "filters"),
+            (json!({ "check": 7 }), "check"),
+            (json!({ "preset": "high" }), "preset"),
+            (json!({ "format": 3, "filters": [{ "id": 99 }] }), "filters"),
+            (
+                json!({ "format": 3, "filters": [{ "id": 3, "dist": 257 }] }),
+                "filters",
+            ),
+            (
+                json!({ "format": 3, "filters": [{ "id": 33, "lc": 5 }] }),
+                "filters",
+            ),
+            (json!({ "format": 3, "filters": [{ "id": 3 }] }), "filters"),
+            (json!({ "delta": 0 }), "delta"),
+        ] {
+            let error = lzma(10, configuration.clone()).unwrap_err();
+            assert_eq!(error.kind(), Kind::Corrupt, "{configuration}");
+            assert!(error.to_string().contains(member), "{error}");
+        }
+    }
+}

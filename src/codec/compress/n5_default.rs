@@ -1,0 +1,203 @@
+//! Codec `n5_default`: a block of N5, which says its own shape.
+//!
+//! The header (mode, number of dimensions, lengths) is big-endian; after it come the block's elements, coded
+//! by a chain of their own. At the edge of an array some writers store smaller blocks: what they lack reads
+//! as the fill value, what a block has beyond the chunk is cut off. Whole blocks are written.
+
+use std::borrow::Cow;
+
+use crate::error::{Error, Result};
+use crate::grid::{Layout, Region, Runs};
+use crate::model::CodecSpec;
+
+use crate::codec::chain::Chain;
+use crate::codec::config::Members;
+use crate::codec::kind::{ArrayToBytes, ChainPosition, Codec, Data, Form, Length};
+
+const NAME: &str = "n5_default";
+
+/// A chain for whole blocks, and what it takes to build one for others.
+#[derive(Debug)]
+struct N5Default {
+    form: Form,
+    bytes: usize,
+    codecs: Vec<CodecSpec>,
+    chain: Chain,
+    depth: usize,
+}
+
+/// Reads the configuration (codec `n5_default`, "Configuration parameters").
+pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
+    let codecs = members.codecs("codecs")?;
+    let form = place.form.clone();
+    let depth = place.depth + 1;
+    let chain = Chain::new(&codecs, &form, place.max_chunk, depth)?;
+    let short = |length: &u64| u32::try_from(*length).is_ok();
+    if form.shape.len() > usize::from(u16::MAX) || !form.shape.iter().all(short) {
+        let what = format!("a block of {:?} elements is none of N5", form.shape);
+        return Err(Error::unsupported("chunk_shape", what));
+    }
+    Ok(Codec::ArrayToBytes(Box::new(N5Default {
+        bytes: form.bytes(place.max_chunk)?,
+        form,
+        codecs,
+        chain,
+        depth,
+    })))
+}
+
+impl N5Default {
+    /// Returns the shape that a block has and its elements, still encoded.
+    fn split<'b>(&self, encoded: &'b [u8]) -> Result<(Vec<u64>, &'b [u8])> {
+        let wrong = |what: String| Error::corrupt(NAME, what);
+        let rank = self.form.shape.len();
+        let (header, elements) = encoded
+            .split_at_checked(4 + 4 * rank)
+            .ok_or_else(|| wrong(format!("{} bytes hold no header", encoded.len())))?;
+        let words = header.as_chunks::<2>().0;
+        let mode = u16::from_be_bytes(words[0]);
+        if mode != 0 {
+            return Err(wrong(format!("expected a block of mode 0, found {mode}")));
+        }
+        let found = u16::from_be_bytes(words[1]);
+        if usize::from(found) != rank {
+            return Err(wrong(format!("expected {rank} dimensions, found {found}")));
+        }
+        let lengths = header[4..].as_chunks::<4>().0.iter();
+        let shape: Vec<u64> = lengths
+            .map(|length| u32::from_be_bytes(*length).into())
+            .collect();
+        if shape.contains(&0) {
+            return Err(wrong(format!("a block of {shape:?} elements")));
+        }
+        Ok((shape, elements))
+    }
+
+    /// Decodes a block of another shape than the chunk's, and brings it to that shape.
+    fn decode_other(&self, shape: Vec<u64>, elements: &[u8]) -> Result<Vec<u8>> {
+        let form = Form {
+            shape,
+            ..self.form.clone()
+        };
+        // A block that is much longer than a chunk has not been written for this array.
+        let most = self.bytes.saturating_mul(2).saturating_add(1 << 20) as u64;
+        let corrupt = |error: Error| Error::corrupt(NAME, error);
+        form.bytes(most).map_err(corrupt)?;
+        let chain = Chain::new(&self.codecs, &form, most, self.depth).map_err(corrupt)?;
+        let block = chain.decode(Cow::Borrowed(elements))?;
+        let element = self.form.element()?;
+        let mut out = self.form.fill.repeat(self.bytes / element.max(1));
+        let mut part = Region::whole(&form.shape);
+        for (length, most) in part.shape.iter_mut().zip(&self.form.shape) {
+            *length = (*length).min(*most);
+        }
+        let layout = |shape| Layout {
+            start: &part.start,
+            shape,
+            skipped: 0,
+        };
+        Runs::new(
+            &part,
+            layout(&form.shape),
+            layout(&self.form.shape),
+            element,
+        )
+        .copy(&block, &mut out);
+        Ok(out)
+    }
+}
+
+impl ArrayToBytes for N5Default {
+    fn encoded_length(&self) -> Length {
+        let header = 4 + 4 * self.form.shape.len();
+        Length::AtMost(self.chain.encoded_length().most().saturating_add(header)).compressed()
+    }
+
+    fn is_identity(&self) -> bool {
+        false
+    }
+
+    fn decode<'a>(&self, encoded: Data<'a>) -> Result<Data<'a>> {
+        let (shape, elements) = self.split(&encoded)?;
+        if shape == self.form.shape {
+            let decoded = self.chain.decode(Cow::Borrowed(elements))?;
+            return Ok(Cow::Owned(decoded.into_owned()));
+        }
+        self.decode_other(shape, elements).map(Cow::Owned)
+    }
+
+    fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
+        let mut out = vec![0, 0];
+        out.extend_from_slice(&(self.form.shape.len() as u16).to_be_bytes());
+        for &length in &self.form.shape {
+            out.extend_from_slice(&(length as u32).to_be_bytes());
+        }
+        out.extend_from_slice(&self.chain.encode(decoded)?);
+        Ok(Cow::Owned(out))
+    }
+
+    fn is_lossy(&self) -> bool {
+        self.chain.is_lossy()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::codec::Pipeline;
+    use crate::codec::tests::pipeline;
+    use crate::error::Kind;
+    use serde_json::json;
+
+    fn block(shape: &[u64], compressor: Option<&str>) -> Pipeline {
+        let order: Vec<usize> = (0..shape.len()).rev().collect();
+        let mut codecs = vec![
+            json!({ "name": "transpose", "configuration": { "order": order } }),
+            json!({ "name": "bytes", "configuration": { "endian": "big" } }),
+        ];
+        codecs.extend(compressor.map(|name| json!(name)));
+        let n5 = json!({ "name": "n5_default", "configuration": { "codecs": codecs } });
+        pipeline("uint16", shape, json!([n5])).unwrap()
+    }
+
+    #[test]
+    fn a_whole_block_has_header_and_elements() {
+        let pipeline = block(&[2, 3], None);
+        let data: Vec<u8> = (1..=6_u16).flat_map(u16::to_le_bytes).collect();
+        let encoded = pipeline.encode(&data).unwrap();
+        let elements = [1_u16, 4, 2, 5, 3, 6].map(u16::to_be_bytes).concat();
+        assert_eq!(encoded[..12], [0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 3]);
+        assert_eq!(encoded[12..], elements);
+        assert_eq!(pipeline.decode(encoded).unwrap(), data);
+    }
+
+    #[test]
+    fn smaller_and_larger_blocks_are_brought_to_the_chunks_shape() {
+        let data: Vec<u8> = (1..=4_u16).flat_map(u16::to_le_bytes).collect();
+        for compressor in [None, Some("gzip"), Some("zstd")] {
+            let encoded = block(&[2, 2], compressor).encode(&data).unwrap();
+            let decoded = block(&[2, 3], compressor).decode(encoded.clone()).unwrap();
+            // The fill value of the tests is bytes of 3.
+            let expected = [1, 2, 0x0303, 3, 4, 0x0303_u16]
+                .map(u16::to_le_bytes)
+                .concat();
+            assert_eq!(decoded, expected);
+            let decoded = block(&[1, 3], compressor).decode(encoded).unwrap();
+            assert_eq!(decoded, [1, 2, 0x0303_u16].map(u16::to_le_bytes).concat());
+        }
+    }
+
+    #[test]
+    fn other_headers_are_corrupt() {
+        let pipeline = block(&[2, 3], None);
+        let whole = pipeline.encode(&[0; 12]).unwrap();
+        for end in 0..whole.len() {
+            let error = pipeline.decode(whole[..end].to_vec()).unwrap_err();
+            assert_eq!(error.kind(), Kind::Corrupt);
+        }
+        for (place, byte) in [(1, 1), (1, 2), (3, 3), (7, 0), (4, 255), (7, 3)] {
+            let mut other = whole.clone();
+            other[place] = byte;
+            assert_eq!(pipeline.decode(other).unwrap_err().kind(), Kind::Corrupt);
+        }
+    }
+}

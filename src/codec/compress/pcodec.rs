@@ -1,0 +1,252 @@
+//! Codec `pcodec`: numbers by pco, in its standalone format.
+//!
+//! Numbers are read into room for exactly as many as the chunk has, whatever the stream claims. An array
+//! that already is bytes cannot be coded, as numcodecs has it.
+
+use std::borrow::Cow;
+
+use half::f16;
+use pco::data_types::Number;
+use pco::{ChunkConfig, DeltaSpec, ModeSpec, PagingSpec, standalone};
+
+use crate::error::{Error, Result};
+use crate::model::DataType;
+
+use crate::codec::config::Members;
+use crate::codec::kind::{ArrayToBytes, ChainPosition, Codec, Data, Length};
+
+const NAME: &str = "pcodec";
+
+/// More bytes than pco needs beside the numbers of a page; each is a chunk of its own in this format.
+const PAGE: usize = 64;
+
+/// The two directions of one type of numbers.
+#[derive(Clone, Copy, Debug)]
+struct NumberCodec {
+    decode: fn(&[u8], usize) -> Result<Vec<u8>>,
+    encode: fn(&[u8], &ChunkConfig) -> Result<Vec<u8>>,
+}
+
+/// A stream of numbers.
+#[derive(Debug)]
+struct Pcodec {
+    numbers: NumberCodec,
+    count: usize,
+    bytes: usize,
+    config: ChunkConfig,
+    pages: usize,
+}
+
+/// Reads the configuration (numcodecs, `PCodec`).
+pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
+    let form = place.form;
+    let bytes = form.bytes(place.max_chunk)?;
+    let count = bytes / form.element()?.max(1);
+    let page = members.integer("equal_pages_up_to", 1..=1 << 24)?;
+    let page = page.map_or(1 << 18, |page| page as usize);
+    Ok(Codec::ArrayToBytes(Box::new(Pcodec {
+        numbers: numbers(&form.data_type)?,
+        count,
+        bytes,
+        config: config(members)?.with_paging_spec(PagingSpec::EqualPagesUpTo(page)),
+        pages: count.div_ceil(page),
+    })))
+}
+
+fn numbers(data_type: &DataType) -> Result<NumberCodec> {
+    macro_rules! of {
+        ($number:ty) => {
+            NumberCodec {
+                decode: |encoded, count| {
+                    let numbers = decode::<$number>(encoded, count)?;
+                    Ok(numbers
+                        .into_iter()
+                        .flat_map(<$number>::to_le_bytes)
+                        .collect())
+                },
+                encode: |decoded, config| {
+                    let (words, _) = decoded.as_chunks();
+                    let numbers: Vec<$number> = words
+                        .iter()
+                        .map(|word| <$number>::from_le_bytes(*word))
+                        .collect();
+                    standalone::simple_compress(&numbers, config)
+                        .map_err(|error| Error::invalid(NAME, error))
+                },
+            }
+        };
+    }
+    Ok(match data_type {
+        DataType::Int(1) => of!(i8),
+        DataType::Int(2) => of!(i16),
+        DataType::Int(4) => of!(i32),
+        DataType::Int(8) => of!(i64),
+        DataType::UInt(1) => of!(u8),
+        DataType::UInt(2) => of!(u16),
+        DataType::UInt(4) => of!(u32),
+        DataType::UInt(8) => of!(u64),
+        DataType::Float(2) => of!(f16),
+        DataType::Float(4) => of!(f32),
+        DataType::Float(8) => of!(f64),
+        other => {
+            let why = format!("{NAME} codes integers and floats, not {other}");
+            return Err(Error::unsupported("codecs", why));
+        }
+    })
+}
+
+/// Returns exactly `count` numbers.
+fn decode<T: Number + Default>(encoded: &[u8], count: usize) -> Result<Vec<T>> {
+    let mut numbers = vec![T::default(); count];
+    let progress = standalone::simple_decompress_into(encoded, &mut numbers)
+        .map_err(|error| Error::corrupt(NAME, error))?;
+    if progress.n_processed != count || !progress.finished {
+        let more = if progress.finished { "" } else { " or more" };
+        let found = format!(
+            "expected {count} numbers, found {}{more}",
+            progress.n_processed
+        );
+        return Err(Error::corrupt(NAME, found));
+    }
+    Ok(numbers)
+}
+
+fn config(members: Members<'_>) -> Result<ChunkConfig> {
+    let level = members.level("level", 0..=12)?.unwrap_or(8);
+    let order = members.integer("delta_encoding_order", 0..=7)?;
+    let specs = ["auto", "none", "try_consecutive", "try_lookback"];
+    let delta = match (members.word("delta_spec", &specs)?, order) {
+        (Some("none"), _) => DeltaSpec::NoOp,
+        (Some("try_lookback"), _) => DeltaSpec::TryLookback,
+        (Some("try_consecutive"), None) => DeltaSpec::TryConsecutive(1),
+        (_, Some(order)) => DeltaSpec::TryConsecutive(order as usize),
+        (_, None) => DeltaSpec::Auto,
+    };
+    let mode = match members.word("mode_spec", &["auto", "classic"])? {
+        Some("classic") => ModeSpec::Classic,
+        _ => ModeSpec::Auto,
+    };
+    members.word("paging_spec", &["equal_pages_up_to"])?;
+    Ok(ChunkConfig::default()
+        .with_compression_level(level as usize)
+        .with_delta_spec(delta)
+        .with_mode_spec(mode)
+        .with_enable_8_bit(true))
+}
+
+impl ArrayToBytes for Pcodec {
+    fn encoded_length(&self) -> Length {
+        let pages = self.pages.saturating_mul(PAGE);
+        Length::Exact(self.bytes).plus(pages).compressed()
+    }
+
+    fn is_identity(&self) -> bool {
+        false
+    }
+
+    fn decode<'a>(&self, encoded: Data<'a>) -> Result<Data<'a>> {
+        (self.numbers.decode)(&encoded, self.count).map(Cow::Owned)
+    }
+
+    fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
+        (self.numbers.encode)(&decoded, &self.config).map(Cow::Owned)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::codec::tests::{pipeline, sample};
+    use crate::error::Kind;
+
+    #[test]
+    fn numbers_of_every_type_come_back() {
+        for (data_type, width) in [
+            ("int8", 1),
+            ("uint8", 1),
+            ("int16", 2),
+            ("uint16", 2),
+            ("float16", 2),
+            ("int32", 4),
+            ("uint32", 4),
+            ("float32", 4),
+            ("int64", 8),
+            ("uint64", 8),
+            ("float64", 8),
+        ] {
+            for count in [1, 255, 256, 3000] {
+                let pipeline = pipeline(data_type, &[count], json!(["numcodecs.pcodec"])).unwrap();
+                let decoded = sample(count as usize * width);
+                let encoded = pipeline.encode(&decoded).unwrap();
+                assert_eq!(pipeline.decode(encoded).unwrap(), decoded, "{data_type}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_configuration_is_read() {
+        for configuration in [
+            json!({ "level": 0, "mode_spec": "classic", "delta_spec": "none" }),
+            json!({ "level": 12, "delta_spec": "try_lookback", "delta_encoding_order": null }),
+            json!({ "delta_spec": "try_consecutive", "delta_encoding_order": 3 }),
+            json!({ "delta_encoding_order": 0, "equal_pages_up_to": 300 }),
+        ] {
+            let codec = json!({ "name": "numcodecs.pcodec", "configuration": configuration });
+            let pipeline = pipeline("int32", &[1000], json!([codec])).unwrap();
+            let decoded = sample(4000);
+            let encoded = pipeline.encode(&decoded).unwrap();
+            assert_eq!(pipeline.decode(encoded).unwrap(), decoded);
+        }
+    }
+
+    #[test]
+    fn pages_of_one_number_may_be_compressed_again() {
+        let pages =
+            json!({ "name": "numcodecs.pcodec", "configuration": { "equal_pages_up_to": 1 } });
+        let pipeline = pipeline("int64", &[100_000], json!([pages, "numcodecs.zlib"])).unwrap();
+        let decoded = sample(800_000);
+        let encoded = pipeline.encode(&decoded).unwrap();
+        assert_eq!(pipeline.decode(encoded).unwrap(), decoded);
+    }
+
+    #[test]
+    fn another_number_of_numbers_or_another_type_is_corrupt() {
+        let of =
+            |data_type, count| pipeline(data_type, &[count], json!(["numcodecs.pcodec"])).unwrap();
+        let encoded = of("int32", 1000).encode(&sample(4000)).unwrap();
+        for other in [
+            of("int32", 999),
+            of("int32", 1),
+            of("int32", 1001),
+            of("int32", 1 << 20),
+            of("float32", 1000),
+            of("int64", 500),
+        ] {
+            let error = other.decode(encoded.clone()).unwrap_err();
+            assert_eq!(error.kind(), Kind::Corrupt);
+        }
+    }
+
+    #[test]
+    fn damaged_streams_are_decoded_or_refused() {
+        let pipeline = pipeline("int32", &[1000], json!(["numcodecs.pcodec"])).unwrap();
+        let encoded = pipeline.encode(&sample(4000)).unwrap();
+        for place in 0..encoded.len().min(400) {
+            for change in [0xff, 0x80, 1] {
+                let mut damaged = encoded.clone();
+                damaged[place] ^= change;
+                if let Ok(decoded) = pipeline.decode(damaged) {
+                    assert_eq!(decoded.len(), 4000);
+                }
+            }
+            assert!(pipeline.decode(encoded[..place].to_vec()).is_err());
+        }
+    }
+
+    #[test]
+    fn types_without_a_code_are_refused() {
+        let error = pipeline("complex64", &[4], json!(["numcodecs.pcodec"])).unwrap_err();
+        assert_eq!(error.kind(), Kind::Unsupported);
+    }
+}

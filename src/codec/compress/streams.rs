@@ -1,0 +1,60 @@
+//! Compressed streams one after the other, decoded into one buffer that cannot outgrow its promise.
+//!
+//! As in the reference (Python's `bz2` and `lzma`), bytes after a stream that are no stream themselves are
+//! ignored. What a stream is, is left to the codecs.
+
+use crate::error::{Error, Result};
+use crate::sync::buffer;
+
+/// A decoder of one stream.
+pub(super) trait StreamDecoder {
+    /// Decodes from `input` into the room that `output` has left, as far as both reach. Returns the bytes of
+    /// input that were used and whether the stream has ended.
+    fn advance(&mut self, input: &[u8], output: &mut Vec<u8>) -> Result<(usize, bool)>;
+}
+
+/// Decodes all streams of `encoded`, up to one byte more than `most`, which tells the caller that there is
+/// too much.
+pub(super) fn decode_all<S: StreamDecoder>(
+    codec: &str,
+    encoded: &[u8],
+    most: usize,
+    open: impl Fn() -> Result<S>,
+) -> Result<Vec<u8>> {
+    let mut out = buffer::with_capacity(most.saturating_add(1));
+    let mut rest = one_stream(codec, encoded, most, open()?, &mut out)?;
+    while !rest.is_empty() && out.len() <= most {
+        let whole = out.len();
+        match one_stream(codec, rest, most, open()?, &mut out) {
+            Ok(left) => rest = left,
+            Err(_) => {
+                out.truncate(whole);
+                break;
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// Decodes one stream and returns what follows it.
+fn one_stream<'a>(
+    codec: &str,
+    encoded: &'a [u8],
+    most: usize,
+    mut stream: impl StreamDecoder,
+    out: &mut Vec<u8>,
+) -> Result<&'a [u8]> {
+    let mut rest = encoded;
+    loop {
+        let before = out.len();
+        let (used, ended) = stream.advance(rest, out)?;
+        rest = rest.get(used..).unwrap_or_default();
+        if ended || out.len() > most {
+            return Ok(rest);
+        }
+        if used == 0 && out.len() == before {
+            let what = format!("{} bytes: the stream breaks off", encoded.len());
+            return Err(Error::corrupt(codec, what));
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Codec `numcodecs.astype`: each element cast to another type, as numpy casts.
+//!
+//! Lossless only where the encoded type holds every value of the decoded one.
+
+use serde_json::Value;
+
+use crate::error::{Error, Result};
+
+use super::element::cast_all;
+use super::number::{Dtype, Number};
+use super::{Kernel, Numeric, decoded_dtype};
+use crate::codec::config::Members;
+use crate::codec::kind::{ChainPosition, Codec};
+
+const NAME: &str = "astype";
+
+/// The types on both sides.
+#[derive(Debug)]
+struct AsType {
+    decoded: Number,
+    encoded: Number,
+}
+
+/// Reads the configuration: `encode_dtype` and `decode_dtype`.
+pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
+    let decoded = decoded_dtype(members, "decode_dtype", place)?;
+    let encoded = Dtype::member(members, "encode_dtype")?
+        .ok_or_else(|| members.wrong("encode_dtype", "a type as numpy names it"))?;
+    if decoded.parts != encoded.parts || names_dates(members) {
+        let what = "astype between complex and other numbers, or of dates";
+        return Err(Error::unsupported("codecs", what));
+    }
+    let cast = AsType {
+        decoded: decoded.number,
+        encoded: encoded.number,
+    };
+    Numeric::new(NAME, decoded, encoded, cast).at(place)
+}
+
+/// Returns whether a type is one of dates, whose units numpy would convert.
+fn names_dates(members: Members<'_>) -> bool {
+    ["encode_dtype", "decode_dtype"].iter().any(|name| {
+        let text = members
+            .get(name)
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        text.contains("M8") || text.contains("m8")
+    })
+}
+
+impl Kernel for AsType {
+    fn decode(&self, encoded: &[u8], decoded: &mut [u8]) -> Result<()> {
+        cast_all(self.encoded, encoded, self.decoded, decoded);
+        Ok(())
+    }
+
+    fn encode(&self, decoded: &[u8], encoded: &mut [u8]) -> Result<()> {
+        cast_all(self.decoded, decoded, self.encoded, encoded);
+        Ok(())
+    }
+
+    fn is_lossy(&self) -> bool {
+        !self.decoded.fits(self.encoded)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::codec::Pipeline;
+    use crate::codec::tests::pipeline;
+    use crate::error::Kind;
+    use serde_json::json;
+
+    fn astype(data_type: &str, encoded: &str) -> Pipeline {
+        let configuration = json!({ "encode_dtype": encoded });
+        let astype = json!({ "name": "numcodecs.astype", "configuration": configuration });
+        let big = json!({ "name": "bytes", "configuration": { "endian": "big" } });
+        pipeline(data_type, &[2], json!([astype, big])).unwrap()
+    }
+
+    #[test]
+    fn narrower_numbers_are_stored() {
+        let pipeline = astype("int32", "<i2");
+        let encoded = pipeline
+            .encode(&[1, 0, 0, 0, 0xfe, 0xff, 0xff, 0xff])
+            .unwrap();
+        assert_eq!(encoded, [0, 1, 0xff, 0xfe]);
+        assert_eq!(
+            pipeline.decode(encoded).unwrap(),
+            [1, 0, 0, 0, 0xfe, 0xff, 0xff, 0xff]
+        );
+        assert!(pipeline.is_lossy());
+        assert!(!astype("float32", "<f8").is_lossy());
+        assert!(astype("int32", "<f4").is_lossy());
+    }
+
+    #[test]
+    fn dates_are_refused() {
+        let members = json!({ "encode_dtype": "<M8[s]", "decode_dtype": "<M8[ns]" });
+        let astype = json!({ "name": "numcodecs.astype", "configuration": members });
+        let error = pipeline("int64", &[2], json!([astype])).unwrap_err();
+        assert_eq!(error.kind(), Kind::Unsupported);
+    }
+
+    #[test]
+    fn a_cast_needs_its_type() {
+        let error = pipeline("uint8", &[2], json!(["numcodecs.astype"])).unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupt);
+        assert!(error.to_string().contains("encode_dtype"), "{error}");
+    }
+}

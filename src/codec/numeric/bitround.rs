@@ -1,0 +1,159 @@
+//! Codec `bitround` (`numcodecs.bitround` as well): numbers with only so many significant bits.
+//!
+//! Floats keep `keepbits` bits of their mantissa, integers as many from their first set bit on; ties go to
+//! the even neighbour. Decoding changes nothing. NaN is left as it is, so that it stays NaN; an integer that
+//! rounding up would carry out of its type is rounded down.
+
+use crate::error::{Error, Result};
+
+use super::number::{Dtype, Number};
+use super::{Kernel, Numeric};
+use crate::codec::config::Members;
+use crate::codec::kind::{ChainPosition, Codec};
+
+const NAME: &str = "bitround";
+
+/// How many bits are kept of which numbers.
+#[derive(Debug)]
+struct BitRound {
+    number: Number,
+    keepbits: u32,
+}
+
+/// Reads the configuration (codec `bitround`, "Configuration parameters").
+pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
+    let dtype = Dtype::of(&place.form.data_type).filter(|dtype| dtype.number != Number::Bool);
+    let dtype = dtype.ok_or_else(|| {
+        let name = place.form.data_type.to_string();
+        Error::unsupported("codecs", format!("bitround of data type {name}"))
+    })?;
+    let most = match mantissa(dtype.number) {
+        Some((bits, _)) => i64::from(bits),
+        None => 64,
+    };
+    let keepbits = members
+        .integer("keepbits", 0..=most)?
+        .ok_or_else(|| members.wrong("keepbits", format!("an integer from 0 to {most}")))?;
+    let round = BitRound {
+        number: dtype.number,
+        keepbits: keepbits as u32,
+    };
+    Numeric::new(NAME, dtype, dtype, round).at(place)
+}
+
+/// Returns the bits of a float's mantissa and the pattern of its exponent, if it is one.
+fn mantissa(number: Number) -> Option<(u32, u64)> {
+    match number {
+        Number::F16 => Some((10, 0x7c00)),
+        Number::F32 => Some((23, 0x7f80_0000)),
+        Number::F64 => Some((52, 0x7ff0_0000_0000_0000)),
+        _ => None,
+    }
+}
+
+impl Kernel for BitRound {
+    fn decode(&self, encoded: &[u8], decoded: &mut [u8]) -> Result<()> {
+        decoded.copy_from_slice(encoded);
+        Ok(())
+    }
+
+    fn encode(&self, decoded: &[u8], encoded: &mut [u8]) -> Result<()> {
+        let width = self.number.width();
+        let elements = decoded
+            .chunks_exact(width)
+            .zip(encoded.chunks_exact_mut(width));
+        for (from, to) in elements {
+            let mut bits = [0; 8];
+            bits[..width].copy_from_slice(from);
+            let rounded = self.round(u64::from_le_bytes(bits));
+            to.copy_from_slice(&rounded.to_le_bytes()[..width]);
+        }
+        Ok(())
+    }
+
+    fn is_lossy(&self) -> bool {
+        mantissa(self.number).is_none_or(|(bits, _)| self.keepbits < bits)
+    }
+}
+
+impl BitRound {
+    fn round(&self, bits: u64) -> u64 {
+        let most = u64::MAX >> (64 - 8 * self.number.width());
+        let digits = match mantissa(self.number) {
+            Some((_, exponent)) if bits & exponent == exponent => return bits,
+            Some((digits, _)) => digits,
+            None => u64::BITS - bits.leading_zeros(),
+        };
+        let dropped = digits.saturating_sub(self.keepbits);
+        let Some(half) = dropped.checked_sub(1).map(|shift| 1_u64 << shift) else {
+            return bits;
+        };
+        let mask = u64::MAX.checked_shl(dropped).unwrap_or(0);
+        let odd = bits.checked_shr(dropped).unwrap_or(0) & 1;
+        let rounded = bits.saturating_add(half - 1 + odd);
+        // The sign of a float is above what may be carried; an integer has nothing above.
+        rounded.min(most) & mask
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::codec::Pipeline;
+    use crate::codec::tests::pipeline;
+    use crate::error::Kind;
+    use serde_json::json;
+
+    fn bitround(data_type: &str, length: u64, keepbits: u64) -> Pipeline {
+        let codec = json!({ "name": "bitround", "configuration": { "keepbits": keepbits } });
+        let little = json!({ "name": "bytes", "configuration": { "endian": "little" } });
+        pipeline(data_type, &[length], json!([codec, little])).unwrap()
+    }
+
+    #[test]
+    fn floats_lose_the_end_of_their_mantissa() {
+        let numbers = [0.0_f32, 1.234_567_9, -8.358_719, 98_765.43, f32::INFINITY];
+        let data: Vec<u8> = numbers.iter().flat_map(|n| n.to_le_bytes()).collect();
+        let rounded = bitround("float32", 5, 3).encode(&data).unwrap();
+        let rounded: Vec<f32> = rounded
+            .chunks(4)
+            .map(|n| f32::from_le_bytes(n.try_into().unwrap()))
+            .collect();
+        assert_eq!(rounded, [0.0, 1.25, -8.0, 98304.0, f32::INFINITY]);
+    }
+
+    #[test]
+    fn nan_stays_nan() {
+        for bits in [0x7f80_0001_u32, 0x7fff_ffff, 0xffff_ffff] {
+            let pipeline = bitround("float32", 1, 0);
+            let encoded = pipeline.encode(&bits.to_le_bytes()).unwrap();
+            assert_eq!(encoded, bits.to_le_bytes());
+        }
+    }
+
+    #[test]
+    fn integers_are_rounded_from_their_first_bit() {
+        let data = [0, 3, 7, 15, 17, 54, 89, 128, 255];
+        let pipeline = bitround("uint8", 9, 3);
+        let rounded = pipeline.encode(&data).unwrap();
+        assert_eq!(rounded, [0, 3, 7, 16, 16, 56, 96, 128, 224]);
+        assert_eq!(pipeline.decode(rounded.clone()).unwrap(), rounded);
+    }
+
+    #[test]
+    fn all_bits_kept_is_lossless_and_more_is_a_fault() {
+        assert!(!bitround("float32", 1, 23).is_lossy());
+        assert!(bitround("float32", 1, 22).is_lossy());
+        let codec = json!({ "name": "bitround", "configuration": { "keepbits": 24 } });
+        assert_eq!(
+            pipeline("float32", &[1], json!([codec]))
+                .unwrap_err()
+                .kind(),
+            Kind::Corrupt
+        );
+        let codec = json!({ "name": "bitround", "configuration": { "keepbits": 1 } });
+        assert_eq!(
+            pipeline("bool", &[1], json!([codec])).unwrap_err().kind(),
+            Kind::Unsupported
+        );
+    }
+}

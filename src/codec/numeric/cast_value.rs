@@ -1,0 +1,355 @@
+//! Codec `cast_value`: each number as the same number of another type.
+//!
+//! What the other type has not is rounded, and what lies beyond it clamped or wrapped if the configuration
+//! says so; anything else is a fault, never another number. Single numbers may be mapped by hand.
+
+use serde_json::Value;
+
+use crate::dialect::fill;
+use crate::error::{Error, Result};
+use crate::model::DataType;
+
+use super::element::{Element, Wide, with_element};
+use super::number::{Dtype, Number};
+use super::rounding::Rounding;
+use super::{Kernel, Numeric};
+use crate::codec::config::Members;
+use crate::codec::kind::{ChainPosition, Codec};
+
+const NAME: &str = "cast_value";
+
+/// What becomes of numbers beyond a type (codec `cast_value`, "out_of_range").
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Beyond {
+    Fault,
+    Clamp,
+    Wrap,
+}
+
+/// Numbers that are mapped by hand; the first match counts.
+type Map = Vec<(Wide, Wide)>;
+
+/// The cast, and the types on both sides.
+#[derive(Debug)]
+struct CastValue {
+    decoded: Number,
+    encoded: Number,
+    rounding: Rounding,
+    beyond: Beyond,
+    encode: Map,
+    decode: Map,
+}
+
+/// Reads the configuration (codec `cast_value`, "Configuration").
+pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
+    members.only(&["data_type", "rounding", "out_of_range", "scalar_map"])?;
+    let target = members.get("data_type").and_then(|value| {
+        let name = value.as_str().or_else(|| value.get("name")?.as_str());
+        name.map(DataType::from_v3)
+    });
+    let target = target.ok_or_else(|| members.wrong("data_type", "a data type"))?;
+    let source = &place.form.data_type;
+    let (decoded, encoded) = (real_number(NAME, source)?, real_number(NAME, &target)?);
+    let rounding = members.word("rounding", &Rounding::NAMES)?;
+    let beyond = match members.word("out_of_range", &["clamp", "wrap"])? {
+        None => Beyond::Fault,
+        Some("clamp") => Beyond::Clamp,
+        Some(_) if encoded.number.is_float() => {
+            return Err(members.wrong("out_of_range", "clamp, since floats do not wrap"));
+        }
+        Some(_) => Beyond::Wrap,
+    };
+    let cast = CastValue {
+        decoded: decoded.number,
+        encoded: encoded.number,
+        rounding: Rounding::from_name(rounding.unwrap_or_default()),
+        beyond,
+        encode: scalar_map(members, "encode", source, &target)?,
+        decode: scalar_map(members, "decode", &target, source)?,
+    };
+    cast.check_fill(&place.form.fill)?;
+    Numeric::new(NAME, decoded, encoded, cast).at(place)
+}
+
+/// Returns the type of plain integers or floats; `Unsupported` for all others, narrower numbers among them.
+pub(crate) fn real_number(codec: &str, data_type: &DataType) -> Result<Dtype> {
+    let dtype = match data_type {
+        DataType::Int(_) | DataType::UInt(_) | DataType::Float(_) => Dtype::of(data_type),
+        _ => None,
+    };
+    dtype.ok_or_else(|| {
+        let what = format!("{codec} of data type {data_type}");
+        Error::unsupported("codecs", what)
+    })
+}
+
+/// Reads one side of `scalar_map`: pairs of numbers, written as fill values of their types.
+fn scalar_map(members: Members<'_>, side: &str, from: &DataType, to: &DataType) -> Result<Map> {
+    let wrong = || members.wrong("scalar_map", "lists of pairs of numbers");
+    let Some(map) = members.get("scalar_map") else {
+        return Ok(Map::new());
+    };
+    let map = map.as_object().ok_or_else(wrong)?;
+    let Some(list) = map.get(side) else {
+        return Ok(Map::new());
+    };
+    let pair = |value: &Value| match value.as_array().map(Vec::as_slice) {
+        Some([input, output]) => Some((scalar(from, input)?, scalar(to, output)?)),
+        _ => None,
+    };
+    let list = list.as_array().ok_or_else(wrong)?;
+    list.iter()
+        .map(pair)
+        .collect::<Option<Map>>()
+        .ok_or_else(wrong)
+}
+
+/// Reads a number that is written as a fill value.
+pub(crate) fn scalar(data_type: &DataType, value: &Value) -> Option<Wide> {
+    let bytes = fill::parse(data_type, value).ok()?.bytes;
+    let number = Dtype::of(data_type)?.number;
+    (bytes.len() == number.width()).then(|| with_element!(number, T => T::read(&bytes).wide()))
+}
+
+impl CastValue {
+    /// Checks that the fill value survives there and back, as the specification demands.
+    fn check_fill(&self, fill: &[u8]) -> Result<()> {
+        let wide = |number: Number, bytes: &[u8]| with_element!(number, T => T::read(bytes).wide());
+        let mut encoded = vec![0; self.encoded.width()];
+        let mut back = vec![0; self.decoded.width()];
+        let cast = self.encode(fill, &mut encoded);
+        let cast = cast.and_then(|()| self.decode(&encoded, &mut back));
+        let (fill, back) = (wide(self.decoded, fill), wide(self.decoded, &back));
+        if cast.is_err() || !equal(fill, back) {
+            let what = format!("the fill value does not survive {NAME}");
+            return Err(Error::corrupt("codecs", what));
+        }
+        Ok(())
+    }
+
+    /// Returns the number that another type has for `number`, or nothing.
+    fn cast(&self, number: Wide, to: Number, map: &Map) -> Option<Wide> {
+        if let Some((_, output)) = map.iter().find(|(input, _)| equal(*input, number)) {
+            return Some(*output);
+        }
+        if !to.is_float() {
+            return self.integer(number, to);
+        }
+        let sign = match number {
+            Wide::Float(number) => number.signum(),
+            _ => 1.0,
+        };
+        let clamped = || (self.beyond == Beyond::Clamp).then_some(f64::INFINITY.copysign(sign));
+        let float = self.rounding.float(number, to).or_else(clamped);
+        float.map(Wide::Float)
+    }
+
+    fn integer(&self, number: Wide, to: Number) -> Option<Wide> {
+        let whole = match number {
+            Wide::Signed(_) | Wide::Unsigned(_) => number.as_whole(),
+            Wide::Float(number) if !number.is_finite() => return None,
+            // What i128 cannot hold ends at its bounds; modulo 2^64 that would be -1 or 0, and it is 0.
+            Wide::Float(number) => match self.rounding.whole(number) as i128 {
+                i128::MAX => i128::MAX - i128::from(u64::MAX),
+                whole => whole,
+            },
+        };
+        let (least, most) = bounds(to);
+        match self.beyond {
+            _ if (least..=most).contains(&whole) => {}
+            Beyond::Fault => return None,
+            Beyond::Clamp => return Some(Wide::whole(whole.clamp(least, most))),
+            Beyond::Wrap => return Some(Wide::whole(whole & i128::from(u64::MAX))),
+        }
+        Some(Wide::whole(whole))
+    }
+}
+
+/// Returns the smallest and the largest value of an integer type.
+pub(crate) fn bounds(number: Number) -> (i128, i128) {
+    let bits = 8 * number.width() as u32;
+    match number {
+        Number::I8 | Number::I16 | Number::I32 | Number::I64 => {
+            (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+        }
+        _ => (0, (1 << bits) - 1),
+    }
+}
+
+/// Returns whether two numbers of one type are equal; NaN is equal to NaN here.
+fn equal(one: Wide, other: Wide) -> bool {
+    match (one, other) {
+        (Wide::Float(one), Wide::Float(other)) => one == other || one.is_nan() && other.is_nan(),
+        _ => one == other,
+    }
+}
+
+impl Kernel for CastValue {
+    fn decode(&self, encoded: &[u8], decoded: &mut [u8]) -> Result<()> {
+        let cast = |wide| self.cast(wide, self.decoded, &self.decode);
+        let done = with_element!(self.encoded, From => with_element!(self.decoded, To => {
+            try_map::<From, To>(encoded, decoded, cast)
+        }));
+        done.map_err(|wide| Error::corrupt(NAME, format!("{wide} does not fit")))
+    }
+
+    fn encode(&self, decoded: &[u8], encoded: &mut [u8]) -> Result<()> {
+        let cast = |wide| self.cast(wide, self.encoded, &self.encode);
+        let done = with_element!(self.decoded, From => with_element!(self.encoded, To => {
+            try_map::<From, To>(decoded, encoded, cast)
+        }));
+        done.map_err(|wide| Error::invalid(NAME, format!("{wide} does not fit")))
+    }
+
+    fn is_lossy(&self) -> bool {
+        !self.decoded.fits(self.encoded) || !self.encode.is_empty()
+    }
+}
+
+/// Writes `change` of each element; fails with the first one for which there is none.
+pub(crate) fn try_map<From: Element, To: Element>(
+    source: &[u8],
+    target: &mut [u8],
+    change: impl Fn(Wide) -> Option<Wide>,
+) -> std::result::Result<(), Wide> {
+    let source = source.chunks_exact(From::WIDTH);
+    for (source, target) in source.zip(target.chunks_exact_mut(To::WIDTH)) {
+        let wide = From::read(source).wide();
+        To::cast(change(wide).ok_or(wide)?).write(target);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::codec::Pipeline;
+    use crate::codec::tests::pipeline;
+    use crate::error::{Kind, Result};
+    use serde_json::{Value, json};
+
+    fn cast(data_type: &str, configuration: Value) -> Result<Pipeline> {
+        let codec = json!({ "name": "cast_value", "configuration": configuration });
+        let little = json!({ "name": "bytes", "configuration": { "endian": "little" } });
+        pipeline(data_type, &[1], json!([codec, little]))
+    }
+
+    /// What a float64 becomes, or the kind of fault.
+    fn as_uint8(number: f64, configuration: Value) -> std::result::Result<Vec<u8>, Kind> {
+        let mut configuration = configuration;
+        configuration["data_type"] = json!("uint8");
+        // The fill value of the tests, bytes of 3, is 1.7e-287.
+        configuration["scalar_map"]["encode"] = json!([["0x0303030303030303", 77], ["NaN", 5]]);
+        configuration["scalar_map"]["decode"] = json!([[77, "0x0303030303030303"]]);
+        let pipeline = cast("float64", configuration).unwrap();
+        pipeline
+            .encode(&number.to_le_bytes())
+            .map_err(|error| error.kind())
+    }
+
+    #[test]
+    fn what_the_other_type_has_stays() {
+        assert_eq!(as_uint8(200.0, json!({})), Ok(vec![200]));
+        assert_eq!(as_uint8(f64::NAN, json!({})), Ok(vec![5]));
+    }
+
+    #[test]
+    fn fractions_are_rounded() {
+        for (rounding, expected) in [
+            ("nearest-even", 2),
+            ("nearest-away", 3),
+            ("towards-zero", 2),
+            ("towards-positive", 3),
+            ("towards-negative", 2),
+        ] {
+            assert_eq!(
+                as_uint8(2.5, json!({ "rounding": rounding })),
+                Ok(vec![expected])
+            );
+        }
+    }
+
+    #[test]
+    fn numbers_beyond_the_type() {
+        for (number, clamped, wrapped) in [
+            (300.0, 255, 44),
+            (-1.0, 0, 255),
+            (1e60, 255, 0),
+            (-1e60, 0, 0),
+        ] {
+            assert_eq!(as_uint8(number, json!({})), Err(Kind::Invalid));
+            assert_eq!(
+                as_uint8(number, json!({ "out_of_range": "clamp" })),
+                Ok(vec![clamped])
+            );
+            assert_eq!(
+                as_uint8(number, json!({ "out_of_range": "wrap" })),
+                Ok(vec![wrapped])
+            );
+        }
+        assert_eq!(
+            as_uint8(f64::INFINITY, json!({ "out_of_range": "clamp" })),
+            Err(Kind::Invalid)
+        );
+    }
+
+    #[test]
+    fn wrapping_is_that_of_the_specification() {
+        let pipeline = cast(
+            "int32",
+            json!({ "data_type": "int16", "out_of_range": "wrap" }),
+        );
+        // The fill value does not survive such a cast.
+        assert_eq!(pipeline.unwrap_err().kind(), Kind::Corrupt);
+        let pipeline = cast(
+            "uint8",
+            json!({ "data_type": "int8", "out_of_range": "wrap" }),
+        )
+        .unwrap();
+        assert_eq!(pipeline.encode(&[128]).unwrap(), [128]);
+        assert_eq!(pipeline.decode(vec![0x80]).unwrap(), [128]);
+    }
+
+    #[test]
+    fn what_decodes_to_no_number_is_corrupt() {
+        let pipeline = cast("uint8", json!({ "data_type": "float32" })).unwrap();
+        assert!(!pipeline.is_lossy());
+        assert_eq!(
+            pipeline.decode(7.0_f32.to_le_bytes().to_vec()).unwrap(),
+            [7]
+        );
+        for number in [256.0_f32, -1.0, f32::NAN] {
+            let error = pipeline.decode(number.to_le_bytes().to_vec()).unwrap_err();
+            assert_eq!(error.kind(), Kind::Corrupt);
+        }
+    }
+
+    #[test]
+    fn faults_of_the_configuration_are_named() {
+        for (configuration, member) in [
+            (json!({}), "data_type"),
+            (json!({ "data_type": "int8", "rounding": "up" }), "rounding"),
+            (
+                json!({ "data_type": "float32", "out_of_range": "wrap" }),
+                "out_of_range",
+            ),
+            (
+                json!({ "data_type": "int8", "scalar_map": { "encode": [[1]] } }),
+                "scalar_map",
+            ),
+            (json!({ "data_type": "int8", "scale": 1 }), "scale"),
+        ] {
+            let error = cast("uint8", configuration).unwrap_err();
+            assert_eq!(error.kind(), Kind::Corrupt);
+            assert!(error.to_string().contains(member), "{error}");
+        }
+        for (from, to) in [
+            ("bool", "int8"),
+            ("int8", "bool"),
+            ("int8", "int4"),
+            ("int8", "r8"),
+        ] {
+            let error = cast(from, json!({ "data_type": to })).unwrap_err();
+            assert_eq!(error.kind(), Kind::Unsupported, "{from} {to}");
+        }
+    }
+}

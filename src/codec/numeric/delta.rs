@@ -1,0 +1,177 @@
+//! Codec `numcodecs.delta`: each element as its difference to the one before, over the flattened chunk.
+//!
+//! Sums and differences are taken in the decoded type (`dtype`), as numpy does, and wrap for integers. So
+//! integers come back exactly; sums of floats are rounded. A difference that the encoded type (`astype`)
+//! cannot hold is refused on encoding, where numcodecs would lose it.
+
+use crate::error::{Error, Result};
+
+use super::element::{Element, Wide, with_element};
+use super::number::{Dtype, Number};
+use super::{Kernel, Numeric, decoded_dtype};
+use crate::codec::config::Members;
+use crate::codec::kind::{ChainPosition, Codec};
+
+const NAME: &str = "delta";
+
+/// The types of sums and of differences.
+#[derive(Debug)]
+struct Delta {
+    sums: Number,
+    differences: Number,
+    /// Numbers in an element; each is summed with its like.
+    parts: usize,
+}
+
+/// Reads the configuration: `dtype`, and `astype` where the encoded type is another one.
+pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
+    let decoded = decoded_dtype(members, "dtype", place)?;
+    let encoded = Dtype::member(members, "astype")?.unwrap_or(decoded);
+    if decoded.parts != encoded.parts {
+        let what = "delta between complex and other numbers";
+        return Err(Error::unsupported("codecs", what));
+    }
+    let delta = Delta {
+        sums: decoded.number,
+        differences: encoded.number,
+        parts: decoded.parts,
+    };
+    Numeric::new(NAME, decoded, encoded, delta).at(place)
+}
+
+impl Kernel for Delta {
+    fn decode(&self, encoded: &[u8], decoded: &mut [u8]) -> Result<()> {
+        with_element!(self.sums, Sum => with_element!(self.differences, Difference => {
+            sum::<Sum, Difference>(self.parts, encoded, decoded);
+        }));
+        Ok(())
+    }
+
+    fn encode(&self, decoded: &[u8], encoded: &mut [u8]) -> Result<()> {
+        let fits = with_element!(self.sums, Sum => with_element!(self.differences, Difference => {
+            differ::<Sum, Difference>(self.parts, decoded, encoded)
+        }));
+        let unfit = || Error::invalid(NAME, "a difference does not fit the encoded type");
+        fits.then_some(()).ok_or_else(unfit)
+    }
+
+    fn is_lossy(&self) -> bool {
+        let exact = |number: Number| !number.is_float() && number != Number::Bool;
+        !exact(self.sums) || !exact(self.differences)
+    }
+}
+
+fn sum<Sum: Element, Difference: Element>(parts: usize, encoded: &[u8], decoded: &mut [u8]) {
+    let mut sums = [None; 2];
+    let encoded = encoded.chunks_exact(Difference::WIDTH);
+    for (n, (from, to)) in encoded
+        .zip(decoded.chunks_exact_mut(Sum::WIDTH))
+        .enumerate()
+    {
+        let difference = Sum::cast(Difference::read(from).wide());
+        let slot = &mut sums[n % parts];
+        let sum = slot.map_or(difference, |sum: Sum| sum.plus(difference));
+        sum.write(to);
+        *slot = Some(sum);
+    }
+}
+
+/// Returns whether all differences fit; integers have to, floats are rounded.
+fn differ<Sum: Element, Difference: Element>(
+    parts: usize,
+    decoded: &[u8],
+    encoded: &mut [u8],
+) -> bool {
+    let mut last = [None; 2];
+    let mut fits = true;
+    let decoded = decoded.chunks_exact(Sum::WIDTH);
+    for (n, (from, to)) in decoded
+        .zip(encoded.chunks_exact_mut(Difference::WIDTH))
+        .enumerate()
+    {
+        let value = Sum::read(from);
+        let slot = &mut last[n % parts];
+        let difference = slot.map_or(value, |last: Sum| value.minus(last));
+        let cast = Difference::cast(difference.wide());
+        fits &=
+            !is_integer(difference.wide()) || Sum::cast(cast.wide()).wide() == difference.wide();
+        cast.write(to);
+        *slot = Some(value);
+    }
+    fits
+}
+
+fn is_integer(wide: Wide) -> bool {
+    !matches!(wide, Wide::Float(_))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::codec::Pipeline;
+    use crate::codec::tests::pipeline;
+    use crate::error::Kind;
+    use serde_json::{Value, json};
+
+    fn delta(data_type: &str, configuration: Value) -> Pipeline {
+        let delta = json!({ "name": "numcodecs.delta", "configuration": configuration });
+        let little = json!({ "name": "bytes", "configuration": { "endian": "little" } });
+        pipeline(data_type, &[2, 2], json!([delta, little])).unwrap()
+    }
+
+    #[test]
+    fn integers_wrap() {
+        let pipeline = delta("uint8", json!({ "dtype": "|u1" }));
+        assert_eq!(pipeline.encode(&[5, 3, 255, 0]).unwrap(), [5, 254, 252, 1]);
+        assert_eq!(
+            pipeline.decode(vec![5, 254, 252, 1]).unwrap(),
+            [5, 3, 255, 0]
+        );
+        assert!(!pipeline.is_lossy());
+    }
+
+    #[test]
+    fn differences_may_be_narrower_but_must_fit() {
+        let pipeline = delta("int16", json!({ "dtype": "<i2", "astype": "|i1" }));
+        let data: Vec<u8> = [100_i16, 102, -20, -21]
+            .iter()
+            .flat_map(|n| n.to_le_bytes())
+            .collect();
+        let encoded = pipeline.encode(&data).unwrap();
+        assert_eq!(encoded, [100, 2, 0x86, 0xff]);
+        assert_eq!(pipeline.decode(encoded).unwrap(), data);
+        let wide: Vec<u8> = [100_i16, 302, 0, 0]
+            .iter()
+            .flat_map(|n| n.to_le_bytes())
+            .collect();
+        assert_eq!(pipeline.encode(&wide).unwrap_err().kind(), Kind::Invalid);
+    }
+
+    #[test]
+    fn truth_is_summed_as_numpy_does() {
+        let pipeline = delta("bool", json!({ "dtype": "|b1" }));
+        assert_eq!(pipeline.encode(&[1, 1, 0, 1]).unwrap(), [1, 0, 1, 1]);
+        assert_eq!(pipeline.decode(vec![0, 1, 0, 1]).unwrap(), [0, 1, 1, 1]);
+        assert!(pipeline.is_lossy());
+    }
+
+    #[test]
+    fn after_bytes_the_stored_order_counts() {
+        let codecs =
+            json!(["bytes", { "name": "numcodecs.delta", "configuration": { "dtype": ">i2" } }]);
+        let pipeline = pipeline("uint8", &[4], codecs).unwrap();
+        assert_eq!(pipeline.decode(vec![1, 0, 0, 2]).unwrap(), [1, 0, 1, 2]);
+        assert_eq!(pipeline.encode(&[1, 0, 1, 2]).unwrap(), [1, 0, 0, 2]);
+    }
+
+    #[test]
+    fn what_is_no_number_is_refused() {
+        let codecs = json!([{ "name": "numcodecs.delta", "configuration": { "dtype": "<U4" } }]);
+        let error = pipeline("uint8", &[16], codecs).unwrap_err();
+        assert_eq!(error.kind(), Kind::Unsupported);
+        let odd = json!([{ "name": "numcodecs.delta", "configuration": { "dtype": "<i4" } }]);
+        assert_eq!(
+            pipeline("uint8", &[6], odd).unwrap_err().kind(),
+            Kind::Corrupt
+        );
+    }
+}

@@ -1,0 +1,331 @@
+//! Numbers as codecs calculate with them: reading, writing, casting, adding.
+//!
+//! Elements are little-endian here; whoever has others turns them round first. Casts and sums are those of
+//! numpy, since that is what the writers of such chunks ran: integers wrap, floats are rounded to the nearest,
+//! and a float that does not fit an integer becomes what x86-64 makes of it.
+
+use std::fmt;
+
+use half::f16;
+
+use super::number::Number;
+
+/// A number in a form that holds all numbers of its class.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Wide {
+    Signed(i64),
+    Unsigned(u64),
+    Float(f64),
+}
+
+impl Wide {
+    /// Takes a whole number for one of 64 bits, which it has to fit.
+    pub(crate) fn whole(number: i128) -> Wide {
+        i64::try_from(number).map_or(Wide::Unsigned(number as u64), Wide::Signed)
+    }
+
+    /// Returns the whole number; of a float, what is left of it without its fraction.
+    pub(crate) fn as_whole(self) -> i128 {
+        match self {
+            Wide::Signed(number) => i128::from(number),
+            Wide::Unsigned(number) => i128::from(number),
+            Wide::Float(number) => number as i128,
+        }
+    }
+
+    /// Returns the nearest float.
+    pub(crate) fn as_float(self) -> f64 {
+        match self {
+            Wide::Signed(number) => number as f64,
+            Wide::Unsigned(number) => number as f64,
+            Wide::Float(number) => number,
+        }
+    }
+}
+
+impl fmt::Display for Wide {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Wide::Signed(number) => number.fmt(f),
+            Wide::Unsigned(number) => number.fmt(f),
+            Wide::Float(number) => number.fmt(f),
+        }
+    }
+}
+
+/// A number of a fixed width.
+pub(crate) trait Element: Copy {
+    const WIDTH: usize;
+
+    /// Reads `WIDTH` bytes.
+    fn read(bytes: &[u8]) -> Self;
+
+    /// Writes `WIDTH` bytes.
+    fn write(self, bytes: &mut [u8]);
+
+    /// Returns the number in the widest form of its class.
+    fn wide(self) -> Wide;
+
+    /// Casts as numpy does.
+    fn cast(wide: Wide) -> Self;
+
+    /// Returns the sum.
+    fn plus(self, other: Self) -> Self;
+
+    /// Returns the difference.
+    fn minus(self, other: Self) -> Self;
+}
+
+/// One byte; everything but 0 is true. Sum and difference are those of numpy: or, exclusive or.
+#[derive(Clone, Copy)]
+pub(crate) struct Truth(bool);
+
+impl Element for Truth {
+    const WIDTH: usize = 1;
+
+    fn read(bytes: &[u8]) -> Truth {
+        Truth(bytes.first().is_some_and(|&byte| byte != 0))
+    }
+
+    fn write(self, bytes: &mut [u8]) {
+        bytes.fill(u8::from(self.0));
+    }
+
+    fn wide(self) -> Wide {
+        Wide::Unsigned(u64::from(self.0))
+    }
+
+    fn cast(wide: Wide) -> Truth {
+        Truth(match wide {
+            Wide::Signed(number) => number != 0,
+            Wide::Unsigned(number) => number != 0,
+            Wide::Float(number) => number != 0.0,
+        })
+    }
+
+    fn plus(self, other: Truth) -> Truth {
+        Truth(self.0 | other.0)
+    }
+
+    fn minus(self, other: Truth) -> Truth {
+        Truth(self.0 ^ other.0)
+    }
+}
+
+/// Says what numbers of a type are: their class, how they are cast, and what `+` and `-` do.
+macro_rules! number {
+    ($type:ty, $class:ident, $cast:expr, $plus:expr, $minus:expr) => {
+        impl Element for $type {
+            const WIDTH: usize = size_of::<$type>();
+
+            fn read(bytes: &[u8]) -> $type {
+                <$type>::from_le_bytes(bytes.try_into().unwrap_or_default())
+            }
+
+            fn write(self, bytes: &mut [u8]) {
+                bytes.copy_from_slice(&self.to_le_bytes());
+            }
+
+            fn wide(self) -> Wide {
+                Wide::$class(self.into())
+            }
+
+            fn cast(wide: Wide) -> $type {
+                let cast: fn(Wide) -> $type = $cast;
+                cast(wide)
+            }
+
+            fn plus(self, other: $type) -> $type {
+                let plus: fn($type, $type) -> $type = $plus;
+                plus(self, other)
+            }
+
+            fn minus(self, other: $type) -> $type {
+                let minus: fn($type, $type) -> $type = $minus;
+                minus(self, other)
+            }
+        }
+    };
+}
+
+/// The cast of plain types; floats go through `$truncate` first.
+macro_rules! cast {
+    ($type:ty, $truncate:expr) => {
+        |wide| match wide {
+            Wide::Signed(number) => number as $type,
+            Wide::Unsigned(number) => number as $type,
+            Wide::Float(number) => $truncate(number) as $type,
+        }
+    };
+}
+
+macro_rules! integer {
+    ($type:ty, $class:ident, $truncate:ident) => {
+        number!(
+            $type,
+            $class,
+            cast!($type, $truncate),
+            <$type>::wrapping_add,
+            <$type>::wrapping_sub
+        );
+    };
+}
+
+integer!(i8, Signed, to_i32);
+integer!(i16, Signed, to_i32);
+integer!(i32, Signed, to_i32);
+integer!(i64, Signed, to_i64);
+integer!(u8, Unsigned, to_i32);
+integer!(u16, Unsigned, to_i32);
+integer!(u32, Unsigned, to_u32);
+integer!(u64, Unsigned, to_u64);
+
+macro_rules! float {
+    ($type:ty) => {
+        number!(
+            $type,
+            Float,
+            cast!($type, std::convert::identity),
+            |one, other| one + other,
+            |one, other| one - other
+        );
+    };
+}
+
+float!(f32);
+float!(f64);
+
+number!(
+    f16,
+    Float,
+    |wide| f16::from_f32(match wide {
+        // numpy goes by float32 too.
+        Wide::Signed(number) => number as f32,
+        Wide::Unsigned(number) => number as f32,
+        Wide::Float(number) => odd_f32(number),
+    }),
+    |one, other| f16::from_f32(one.to_f32() + other.to_f32()),
+    |one, other| f16::from_f32(one.to_f32() - other.to_f32())
+);
+
+/// Rounds to the float32 with an odd last digit, so that rounding once more gives what rounding once would.
+fn odd_f32(number: f64) -> f32 {
+    let near = number as f32;
+    if f64::from(near) == number || !near.is_finite() {
+        return near;
+    }
+    let bits = near.to_bits();
+    let beyond = f64::from(near).abs() > number.abs();
+    f32::from_bits((bits - u32::from(beyond)) | 1)
+}
+
+/// Truncates as the processor does: what does not fit is the smallest number.
+fn to_i32(number: f64) -> i32 {
+    if number > -2_147_483_649.0 && number < 2_147_483_648.0 {
+        number as i32
+    } else {
+        i32::MIN
+    }
+}
+
+/// Truncates as the processor does: what does not fit is the smallest number.
+fn to_i64(number: f64) -> i64 {
+    if (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&number) {
+        number as i64
+    } else {
+        i64::MIN
+    }
+}
+
+/// Truncates by the signed conversion, as compilers do without an unsigned one.
+fn to_u32(number: f64) -> u32 {
+    const HALF: f64 = 2_147_483_648.0;
+    if number >= HALF {
+        (to_i32(number - HALF) as u32) ^ (1 << 31)
+    } else {
+        to_i32(number) as u32
+    }
+}
+
+/// Truncates by the signed conversion, as compilers do without an unsigned one.
+fn to_u64(number: f64) -> u64 {
+    const HALF: f64 = 9_223_372_036_854_775_808.0;
+    if number >= HALF {
+        (to_i64(number - HALF) as u64) ^ (1 << 63)
+    } else {
+        to_i64(number) as u64
+    }
+}
+
+/// Evaluates `$body` with `$element` as the type of `$number`.
+macro_rules! with_element {
+    ($number:expr, $element:ident => $body:expr) => {
+        $crate::codec::numeric::element::with_element!(
+            $number, $element => $body,
+            Bool: $crate::codec::numeric::element::Truth,
+            I8: i8, I16: i16, I32: i32, I64: i64, U8: u8, U16: u16, U32: u32, U64: u64,
+            F16: half::f16, F32: f32, F64: f64
+        )
+    };
+    ($number:expr, $element:ident => $body:expr, $($kind:ident: $type:ty),*) => {
+        match $number {
+            $($crate::codec::numeric::number::Number::$kind => {
+                type $element = $type;
+                $body
+            })*
+        }
+    };
+}
+
+pub(crate) use with_element;
+
+/// Casts all numbers of `source` into `target`, which has room for as many.
+pub(crate) fn cast_all(from: Number, source: &[u8], to: Number, target: &mut [u8]) {
+    if from == to && from != Number::Bool {
+        return target.copy_from_slice(source);
+    }
+    with_element!(from, From => with_element!(to, To => cast_each::<From, To>(source, target)));
+}
+
+fn cast_each<From: Element, To: Element>(source: &[u8], target: &mut [u8]) {
+    let source = source.chunks_exact(From::WIDTH);
+    for (source, target) in source.zip(target.chunks_exact_mut(To::WIDTH)) {
+        To::cast(From::read(source).wide()).write(target);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn casts_are_those_of_numpy() {
+        let cast = |from: f64, to: Number| {
+            let mut out = vec![0; to.width()];
+            cast_all(Number::F64, &from.to_le_bytes(), to, &mut out);
+            out.resize(8, 0);
+            u64::from_le_bytes(out.try_into().unwrap())
+        };
+        assert_eq!(cast(-1.5, Number::U8), 255);
+        assert_eq!(cast(300.7, Number::I8), 44);
+        assert_eq!(cast(f64::NAN, Number::I32), 1 << 31);
+        assert_eq!(cast(3e9, Number::U32), 3_000_000_000);
+        assert_eq!(cast(1.5e19, Number::U64), 15_000_000_000_000_000_000);
+        assert_eq!(cast(1e20, Number::U64), 0);
+        assert_eq!(cast(f64::NAN, Number::Bool), 1);
+    }
+
+    #[test]
+    fn float16_is_rounded_once() {
+        // Above the middle of two float16 by less than a float32 shows.
+        let number = 1.0 + 2.0_f64.powi(-11) + 2.0_f64.powi(-40);
+        assert_eq!(f16::cast(Wide::Float(number)).to_bits(), 0x3c01);
+        assert_eq!(f16::cast(Wide::Float(-number)).to_bits(), 0xbc01);
+        assert_eq!(
+            f16::cast(Wide::Float(1.0 + 2.0_f64.powi(-11))).to_bits(),
+            0x3c00
+        );
+        assert_eq!(f16::cast(Wide::Float(1e300)), f16::INFINITY);
+        assert!(f16::cast(Wide::Float(f64::NAN)).is_nan());
+    }
+}

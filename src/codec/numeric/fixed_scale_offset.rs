@@ -1,0 +1,190 @@
+//! Codec `numcodecs.fixedscaleoffset`: `(x - offset) * scale`, rounded to a whole number and cast.
+//!
+//! Arithmetic is that of numpy 2 with a number of JSON on the other side: floats keep their width; integers
+//! stay integers as long as the other number is one that their type holds, and become float64 otherwise.
+//! Division always gives floats. Rounding is to the nearest, ties to even.
+
+use half::f16;
+use serde_json::{Number as JsonNumber, Value};
+
+use crate::error::{Error, Result};
+
+use super::element::{Element, Wide, with_element};
+use super::number::{Dtype, Number};
+use super::{Kernel, Numeric, decoded_dtype};
+use crate::codec::config::Members;
+use crate::codec::kind::{ChainPosition, Codec};
+
+const NAME: &str = "fixedscaleoffset";
+
+/// The transformation and the types on both sides.
+#[derive(Debug)]
+struct FixedScaleOffset {
+    offset: JsonNumber,
+    scale: JsonNumber,
+    decoded: Number,
+    encoded: Number,
+}
+
+/// Reads the configuration: `offset`, `scale`, `dtype`, and `astype` where the encoded type is another one.
+pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
+    let decoded = decoded_dtype(members, "dtype", place)?;
+    let encoded = Dtype::member(members, "astype")?.unwrap_or(decoded);
+    if (decoded.parts, encoded.parts) != (1, 1) {
+        let what = "fixedscaleoffset of complex numbers";
+        return Err(Error::unsupported("codecs", what));
+    }
+    let transformation = FixedScaleOffset {
+        offset: number(members, "offset")?,
+        scale: number(members, "scale")?,
+        decoded: decoded.number,
+        encoded: encoded.number,
+    };
+    Numeric::new(NAME, decoded, encoded, transformation).at(place)
+}
+
+fn number(members: Members<'_>, name: &str) -> Result<JsonNumber> {
+    match members.get(name) {
+        Some(Value::Number(number)) => Ok(number.clone()),
+        _ => Err(members.wrong(name, "a number")),
+    }
+}
+
+fn float(number: &JsonNumber) -> f64 {
+    number.as_f64().unwrap_or(f64::NAN)
+}
+
+impl Kernel for FixedScaleOffset {
+    fn decode(&self, encoded: &[u8], decoded: &mut [u8]) -> Result<()> {
+        let round = rounding(self.encoded);
+        let (scale, offset) = (round(float(&self.scale)), round(float(&self.offset)));
+        let undo = |wide: Wide| Wide::Float(round(round(round(wide.as_float()) / scale) + offset));
+        with_element!(self.encoded, From => with_element!(self.decoded, To => {
+            map::<From, To>(encoded, decoded, undo)
+        }));
+        Ok(())
+    }
+
+    fn encode(&self, decoded: &[u8], encoded: &mut [u8]) -> Result<()> {
+        with_element!(self.decoded, From => with_element!(self.encoded, To => {
+            map::<From, To>(decoded, encoded, self.transformation::<From>())
+        }));
+        Ok(())
+    }
+
+    fn is_lossy(&self) -> bool {
+        true
+    }
+}
+
+impl FixedScaleOffset {
+    /// Returns what encoding does to an element before it is cast.
+    fn transformation<From: Element>(&self) -> impl Fn(Wide) -> Wide {
+        let round = rounding(self.decoded);
+        let (scale, offset) = (round(float(&self.scale)), round(float(&self.offset)));
+        let whole = |number: &JsonNumber| self.held::<From>(number);
+        let (whole_offset, whole_scale) = (whole(&self.offset), whole(&self.scale));
+        move |wide| {
+            let wide = match (wide, whole_offset) {
+                (Wide::Float(number), _) => Wide::Float(round(number - offset)),
+                (_, None) => Wide::Float(wide.as_float() - offset),
+                (_, Some(offset)) => From::cast(wide).minus(From::cast(offset)).wide(),
+            };
+            match (wide, whole_scale) {
+                (Wide::Float(number), _) => Wide::Float(round(number * scale).round_ties_even()),
+                (_, None) => Wide::Float((wide.as_float() * scale).round_ties_even()),
+                (_, Some(scale)) => From::cast(product(wide, scale)).wide(),
+            }
+        }
+    }
+
+    /// Returns a number that is an integer of the decoded type. Truth has no integers of its own.
+    fn held<From: Element>(&self, number: &JsonNumber) -> Option<Wide> {
+        let wide = number.as_i64().map(Wide::Signed);
+        let wide = wide.or_else(|| number.as_u64().map(Wide::Unsigned))?;
+        let held =
+            self.decoded != Number::Bool && From::cast(wide).wide().as_whole() == wide.as_whole();
+        held.then_some(wide)
+    }
+}
+
+/// Returns the product modulo 2^64, which is right for every narrower integer too.
+fn product(one: Wide, other: Wide) -> Wide {
+    Wide::Unsigned((one.as_whole() as u64).wrapping_mul(other.as_whole() as u64))
+}
+
+/// Returns how results are rounded when one side has the type `number`. Two roundings, to float64 and to a
+/// width of at most half as many digits, are as good as one for a sum, product or quotient.
+pub(crate) fn rounding(number: Number) -> fn(f64) -> f64 {
+    match number {
+        Number::F16 => |number| f64::from(f16::cast(Wide::Float(number)).to_f32()),
+        Number::F32 => |number| f64::from(number as f32),
+        _ => |number| number,
+    }
+}
+
+/// Writes `change` of each element, cast.
+pub(crate) fn map<From: Element, To: Element>(
+    source: &[u8],
+    target: &mut [u8],
+    change: impl Fn(Wide) -> Wide,
+) {
+    let source = source.chunks_exact(From::WIDTH);
+    for (source, target) in source.zip(target.chunks_exact_mut(To::WIDTH)) {
+        To::cast(change(From::read(source).wide())).write(target);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::codec::Pipeline;
+    use crate::codec::tests::pipeline;
+    use crate::error::Kind;
+    use serde_json::{Value, json};
+
+    fn scaled(data_type: &str, configuration: Value) -> Pipeline {
+        let codec = json!({ "name": "numcodecs.fixedscaleoffset", "configuration": configuration });
+        let little = json!({ "name": "bytes", "configuration": { "endian": "little" } });
+        pipeline(data_type, &[4], json!([codec, little])).unwrap()
+    }
+
+    #[test]
+    fn floats_become_whole_numbers() {
+        let pipeline = scaled(
+            "float64",
+            json!({ "offset": 1000, "scale": 10, "dtype": "<f8", "astype": "|u1" }),
+        );
+        let data: Vec<u8> = [1000.0_f64, 1000.11, 1000.25, 1001.0]
+            .iter()
+            .flat_map(|n| n.to_le_bytes())
+            .collect();
+        let encoded = pipeline.encode(&data).unwrap();
+        assert_eq!(encoded, [0, 1, 2, 10]);
+        let decoded = pipeline.decode(encoded).unwrap();
+        let decoded: Vec<f64> = decoded
+            .chunks(8)
+            .map(|n| f64::from_le_bytes(n.try_into().unwrap()))
+            .collect();
+        assert_eq!(decoded, [1000.0, 1000.1, 1000.2, 1001.0]);
+        assert!(pipeline.is_lossy());
+    }
+
+    #[test]
+    fn integers_wrap_and_are_divided_as_floats() {
+        let pipeline = scaled("uint8", json!({ "offset": 5, "scale": 2, "dtype": "|u1" }));
+        assert_eq!(
+            pipeline.encode(&[0, 1, 2, 100]).unwrap(),
+            [246, 248, 250, 190]
+        );
+        assert_eq!(pipeline.decode(vec![0, 1, 2, 100]).unwrap(), [5, 5, 6, 55]);
+    }
+
+    #[test]
+    fn numbers_have_to_be_given() {
+        let codec =
+            json!({ "name": "numcodecs.fixedscaleoffset", "configuration": { "offset": 1 } });
+        let error = pipeline("float32", &[4], json!([codec])).unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupt);
+        assert!(error.to_string().contains("scale"), "{error}");
+    }
+}

@@ -1,0 +1,217 @@
+//! Kinds of numbers, and types of elements as numpy names them.
+//!
+//! What can be done with numbers is in `element.rs`; which of them a codec takes is its own business.
+
+use crate::error::{Error, Result};
+use crate::model::DataType;
+
+use crate::codec::config::Members;
+
+/// A kind of number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Number {
+    Bool,
+    I8,
+    I16,
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    U64,
+    F16,
+    F32,
+    F64,
+}
+
+impl Number {
+    /// Returns the bytes of one number.
+    pub(crate) fn width(self) -> usize {
+        match self {
+            Number::Bool | Number::I8 | Number::U8 => 1,
+            Number::I16 | Number::U16 | Number::F16 => 2,
+            Number::I32 | Number::U32 | Number::F32 => 4,
+            Number::I64 | Number::U64 | Number::F64 => 8,
+        }
+    }
+
+    /// Returns whether there are fractions.
+    pub(crate) fn is_float(self) -> bool {
+        matches!(self, Number::F16 | Number::F32 | Number::F64)
+    }
+
+    /// Returns whether every value of `self` is one of `other` too.
+    pub(crate) fn fits(self, other: Number) -> bool {
+        let (signed, digits) = self.range();
+        let (other_signed, other_digits) = other.range();
+        let range = digits <= other_digits && (other_signed || !signed);
+        self == other || range && (other.is_float() || !self.is_float())
+    }
+
+    /// Returns whether there are negative values, and the digits that are kept exactly; truth has one.
+    fn range(self) -> (bool, u32) {
+        match self {
+            Number::Bool => (false, 1),
+            Number::I8 => (true, 7),
+            Number::I16 => (true, 15),
+            Number::I32 => (true, 31),
+            Number::I64 => (true, 63),
+            Number::U8 => (false, 8),
+            Number::U16 => (false, 16),
+            Number::U32 => (false, 32),
+            Number::U64 => (false, 64),
+            Number::F16 => (true, 11),
+            Number::F32 => (true, 24),
+            Number::F64 => (true, 53),
+        }
+    }
+
+    fn new(kind: char, width: usize) -> Option<Number> {
+        match (kind, width) {
+            ('b', 1) => Some(Number::Bool),
+            ('i', 1) => Some(Number::I8),
+            ('i', 2) => Some(Number::I16),
+            ('i', 4) => Some(Number::I32),
+            ('i', 8) => Some(Number::I64),
+            ('u', 1) => Some(Number::U8),
+            ('u', 2) => Some(Number::U16),
+            ('u', 4) => Some(Number::U32),
+            ('u', 8) => Some(Number::U64),
+            ('f', 2) => Some(Number::F16),
+            ('f', 4) => Some(Number::F32),
+            ('f', 8) => Some(Number::F64),
+            _ => None,
+        }
+    }
+}
+
+/// The type of an element that is one number, or two that stand for a complex one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Dtype {
+    pub(crate) number: Number,
+    /// 2 for complex numbers, else 1.
+    pub(crate) parts: usize,
+    /// Whether the bytes are stored with the most significant one first.
+    pub(crate) big: bool,
+}
+
+impl Dtype {
+    /// Returns the type of an array between codecs, or nothing if its elements are no numbers.
+    pub(crate) fn of(data_type: &DataType) -> Option<Dtype> {
+        let (kind, width, parts) = match data_type {
+            DataType::Bool => ('b', 1, 1),
+            DataType::Int(width) => ('i', *width, 1),
+            DataType::UInt(width) => ('u', *width, 1),
+            DataType::Float(width) => ('f', *width, 1),
+            DataType::Complex(width) => ('f', width / 2, 2),
+            DataType::DateTime(_) | DataType::TimeDelta(_) => ('i', 8, 1),
+            DataType::Small(number) => match number.narrow()? {
+                (_, true) => ('i', 1, 1),
+                (_, false) => ('u', 1, 1),
+            },
+            _ => return None,
+        };
+        let number = Number::new(kind, width)?;
+        Some(Dtype {
+            number,
+            parts,
+            big: false,
+        })
+    }
+
+    /// Reads a member that names a type as numpy does (`<i4`, `int32`, `|b1`).
+    ///
+    /// Fails with `Corrupt` if it is no text, with `Unsupported` if it names no number.
+    pub(crate) fn member(members: Members<'_>, name: &str) -> Result<Option<Dtype>> {
+        let Some(value) = members.get(name) else {
+            return Ok(None);
+        };
+        let wrong = || members.wrong(name, "a type as numpy names it");
+        let text = value.as_str().ok_or_else(wrong)?;
+        let unknown = || Error::unsupported("codecs", format!("{name} {text} is no number"));
+        Dtype::parse(text).map(Some).ok_or_else(unknown)
+    }
+
+    fn parse(text: &str) -> Option<Dtype> {
+        let plain = text.trim_start_matches(['<', '>', '|', '=']);
+        // Dates are whole numbers to calculate with, whatever their unit.
+        let plain = if plain.starts_with("M8") || plain.starts_with("m8") {
+            "i8"
+        } else {
+            plain
+        };
+        let digits = plain.find(|c: char| c.is_ascii_digit());
+        let (word, size) = match digits {
+            Some(start) => (plain.get(..start)?, plain.get(start..)?.parse().ok()?),
+            None => (plain, 0),
+        };
+        let (kind, width, parts) = match (word, size) {
+            ("bool" | "?", 0) => ('b', 1, 1),
+            ("int", bits) => ('i', bits / 8, 1),
+            ("uint", bits) => ('u', bits / 8, 1),
+            ("float", bits) => ('f', bits / 8, 1),
+            ("complex", bits) => ('f', bits / 16, 2),
+            ("c", bytes) => ('f', bytes / 2, 2),
+            ("b" | "i" | "u" | "f", bytes) if bytes > 0 => (word.chars().next()?, bytes, 1),
+            _ => return None,
+        };
+        Some(Dtype {
+            number: Number::new(kind, width)?,
+            parts,
+            big: text.starts_with('>'),
+        })
+    }
+
+    /// Returns the bytes of an element.
+    pub(crate) fn size(self) -> usize {
+        self.number.width() * self.parts
+    }
+
+    /// Returns the type as the model has it.
+    pub(crate) fn data_type(self) -> DataType {
+        let width = self.number.width();
+        match self.number {
+            _ if self.parts == 2 => DataType::Complex(width * 2),
+            Number::Bool => DataType::Bool,
+            Number::F16 | Number::F32 | Number::F64 => DataType::Float(width),
+            Number::I8 | Number::I16 | Number::I32 | Number::I64 => DataType::Int(width),
+            Number::U8 | Number::U16 | Number::U32 | Number::U64 => DataType::UInt(width),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_numpy_are_read() {
+        let dtype = |number, parts, big| Some(Dtype { number, parts, big });
+        for (text, expected) in [
+            ("<i4", dtype(Number::I32, 1, false)),
+            (">f8", dtype(Number::F64, 1, true)),
+            ("|b1", dtype(Number::Bool, 1, false)),
+            ("bool", dtype(Number::Bool, 1, false)),
+            ("uint16", dtype(Number::U16, 1, false)),
+            ("complex64", dtype(Number::F32, 2, false)),
+            (">c16", dtype(Number::F64, 2, true)),
+            ("f2", dtype(Number::F16, 1, false)),
+            ("<U4", None),
+            ("|O", None),
+            ("<M8[ns]", dtype(Number::I64, 1, false)),
+            (">m8[s]", dtype(Number::I64, 1, true)),
+            ("i3", None),
+            ("", None),
+        ] {
+            assert_eq!(Dtype::parse(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_fits_loses_nothing() {
+        assert!(Number::U8.fits(Number::I16) && Number::I16.fits(Number::F32));
+        assert!(Number::F16.fits(Number::F64) && Number::Bool.fits(Number::I8));
+        assert!(!Number::I8.fits(Number::U64) && !Number::I32.fits(Number::F32));
+        assert!(!Number::F16.fits(Number::I64) && !Number::U8.fits(Number::I8));
+    }
+}

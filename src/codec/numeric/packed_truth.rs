@@ -1,0 +1,135 @@
+//! Codec `numcodecs.packbits`: truth values as bits, the first in the highest bit of a byte.
+//!
+//! One byte in front says how many bits of the last byte are padding. It makes bytes of an array but stands
+//! among array codecs, so the encoded chunk is an array of `uint8`. The codec `packbits` of v3 is another
+//! one (`packbits.rs`).
+
+use std::borrow::Cow;
+
+use crate::error::{Error, Result};
+use crate::model::DataType;
+use crate::sync::buffer;
+
+use super::array_codec;
+use crate::codec::config::Members;
+use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
+
+const NAME: &str = "packbits";
+
+/// Eight bytes into one; there is nothing to configure.
+#[derive(Debug)]
+struct PackedTruth {
+    /// Whether there may be other bytes than 0 and 1.
+    lossy: bool,
+}
+
+/// Builds the codec; any byte but 0 is true.
+pub(crate) fn build(_: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
+    let lossy = place.after_bytes || place.form.data_type != DataType::Bool;
+    let codec = Box::new(PackedTruth { lossy });
+    if place.after_bytes {
+        return Ok(Codec::BytesToBytes(codec));
+    }
+    array_codec(codec, DataType::UInt(1), place)
+}
+
+fn packed(count: usize) -> usize {
+    count.div_ceil(8).saturating_add(1)
+}
+
+impl BytesToBytes for PackedTruth {
+    fn encoded_length(&self, decoded: Length) -> Length {
+        match decoded {
+            Length::Exact(count) => Length::Exact(packed(count)),
+            Length::AtMost(count) => Length::AtMost(packed(count)),
+        }
+    }
+
+    fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
+        let wrong = |what: String| Error::corrupt(NAME, what);
+        let (&padding, bits) = encoded
+            .split_first()
+            .ok_or_else(|| wrong("no bytes at all".to_string()))?;
+        let count = bits
+            .len()
+            .saturating_mul(8)
+            .checked_sub(usize::from(padding));
+        let count = count.ok_or_else(|| wrong(format!("{padding} bits of padding")))?;
+        want.check(NAME, count)?;
+        let mut decoded = buffer::of_length(count);
+        for (eight, byte) in decoded.chunks_mut(8).zip(bits) {
+            for (n, truth) in eight.iter_mut().enumerate() {
+                *truth = byte >> (7 - n) & 1;
+            }
+        }
+        Ok(Cow::Owned(decoded))
+    }
+
+    fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
+        let mut encoded = Vec::with_capacity(packed(decoded.len()));
+        encoded.push((decoded.len().next_multiple_of(8) - decoded.len()) as u8);
+        encoded.extend(decoded.chunks(8).map(|eight| {
+            let bits = eight.iter().enumerate();
+            bits.fold(0, |byte, (n, &truth)| {
+                byte | u8::from(truth != 0) << (7 - n)
+            })
+        }));
+        Ok(Cow::Owned(encoded))
+    }
+
+    fn is_lossy(&self) -> bool {
+        self.lossy
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::codec::tests::pipeline;
+    use crate::error::Kind;
+    use serde_json::json;
+
+    #[test]
+    fn the_example_of_numcodecs() {
+        for codecs in [
+            json!(["numcodecs.packbits", "bytes"]),
+            json!(["bytes", "numcodecs.packbits"]),
+        ] {
+            let pipeline = pipeline("bool", &[2, 2], codecs).unwrap();
+            assert_eq!(pipeline.encode(&[1, 0, 0, 1]).unwrap(), [4, 0x90]);
+            assert_eq!(pipeline.decode(vec![4, 0x90]).unwrap(), [1, 0, 0, 1]);
+        }
+    }
+
+    #[test]
+    fn what_is_no_truth_is_lost() {
+        let codecs = json!(["numcodecs.packbits", "bytes"]);
+        assert!(!pipeline("bool", &[4], codecs.clone()).unwrap().is_lossy());
+        let other = pipeline("uint8", &[4], codecs).unwrap();
+        assert!(other.is_lossy());
+        assert_eq!(
+            other.decode(other.encode(&[7, 0, 1, 0]).unwrap()).unwrap(),
+            [1, 0, 1, 0]
+        );
+    }
+
+    #[test]
+    fn all_counts_come_back() {
+        for count in 1..40 {
+            let pipeline =
+                pipeline("bool", &[count], json!(["numcodecs.packbits", "bytes"])).unwrap();
+            let data: Vec<u8> = (0..count).map(|n| u8::from(n % 3 == 0)).collect();
+            assert_eq!(
+                pipeline.decode(pipeline.encode(&data).unwrap()).unwrap(),
+                data
+            );
+        }
+    }
+
+    #[test]
+    fn another_count_is_corrupt() {
+        let pipeline = pipeline("bool", &[4], json!(["numcodecs.packbits", "bytes"])).unwrap();
+        for encoded in [vec![], vec![4], vec![3, 0], vec![200, 0], vec![4, 0, 0]] {
+            assert_eq!(pipeline.decode(encoded).unwrap_err().kind(), Kind::Corrupt);
+        }
+    }
+}

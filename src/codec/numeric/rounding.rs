@@ -1,0 +1,200 @@
+//! Rounding to whole numbers and to binary floats of any width, in each of the ways that `cast_value` names.
+//!
+//! Nothing is rounded twice: a number is taken apart into an integer and a power of two, and what does not
+//! fit is cut off once.
+
+use super::element::Wide;
+use super::number::Number;
+
+/// In which direction a number goes that cannot stay (codec `cast_value`, "rounding").
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Rounding {
+    NearestEven,
+    NearestAway,
+    TowardsZero,
+    TowardsPositive,
+    TowardsNegative,
+}
+
+/// A width of IEEE 754: digits of the mantissa, and the smallest and largest exponents of normal numbers.
+#[derive(Clone, Copy, Debug)]
+struct FloatFormat {
+    digits: i32,
+    least: i32,
+    most: i32,
+}
+
+impl FloatFormat {
+    fn of(number: Number) -> FloatFormat {
+        let (digits, least, most) = match number {
+            Number::F16 => (11, -14, 15),
+            Number::F32 => (24, -126, 127),
+            _ => (53, -1022, 1023),
+        };
+        FloatFormat {
+            digits,
+            least,
+            most,
+        }
+    }
+}
+
+impl Rounding {
+    pub(crate) const NAMES: [&'static str; 5] = [
+        "nearest-even",
+        "nearest-away",
+        "towards-zero",
+        "towards-positive",
+        "towards-negative",
+    ];
+
+    pub(crate) fn from_name(name: &str) -> Rounding {
+        match name {
+            "nearest-away" => Rounding::NearestAway,
+            "towards-zero" => Rounding::TowardsZero,
+            "towards-positive" => Rounding::TowardsPositive,
+            "towards-negative" => Rounding::TowardsNegative,
+            _ => Rounding::NearestEven,
+        }
+    }
+
+    /// Returns the whole number that a finite float becomes.
+    pub(crate) fn whole(self, number: f64) -> f64 {
+        match self {
+            Rounding::NearestEven => number.round_ties_even(),
+            Rounding::NearestAway => number.round(),
+            Rounding::TowardsZero => number.trunc(),
+            Rounding::TowardsPositive => number.ceil(),
+            Rounding::TowardsNegative => number.floor(),
+        }
+    }
+
+    /// Returns the float of type `to` that a number becomes, or nothing beyond the largest finite one.
+    pub(crate) fn float(self, number: Wide, to: Number) -> Option<f64> {
+        let (negative, mantissa, exponent) = match number {
+            Wide::Signed(number) => (number < 0, number.unsigned_abs(), 0),
+            Wide::Unsigned(number) => (false, number, 0),
+            Wide::Float(number) if !number.is_finite() => return Some(number),
+            Wide::Float(number) => taken_apart(number),
+        };
+        let format = FloatFormat::of(to);
+        let length = (u64::BITS - mantissa.leading_zeros()) as i32;
+        let last = (exponent + length - 1).max(format.least) - (format.digits - 1);
+        let (kept, last) = match last - exponent {
+            ..=0 => (u128::from(mantissa), exponent),
+            dropped => (self.cut(negative, u128::from(mantissa), dropped), last),
+        };
+        let length = (u128::BITS - kept.leading_zeros()) as i32;
+        let fits = kept == 0 || last + length - 1 <= format.most;
+        let number = scaled(kept as f64, last);
+        fits.then_some(if negative { -number } else { number })
+    }
+
+    /// Returns a mantissa without its last bits, rounded.
+    fn cut(self, negative: bool, mantissa: u128, dropped: i32) -> u128 {
+        // Beyond 127 bits all is dropped, and less than half is all there was.
+        let dropped = dropped.min(127);
+        let kept = mantissa >> dropped;
+        let rest = mantissa - (kept << dropped);
+        let half = 1 << (dropped - 1);
+        let up = match self {
+            Rounding::NearestEven => rest > half || rest == half && kept % 2 == 1,
+            Rounding::NearestAway => rest >= half,
+            Rounding::TowardsZero => false,
+            Rounding::TowardsPositive => rest > 0 && !negative,
+            Rounding::TowardsNegative => rest > 0 && negative,
+        };
+        kept + u128::from(up)
+    }
+}
+
+/// Returns sign, mantissa and exponent of a finite float, which is mantissa times two to the exponent.
+fn taken_apart(number: f64) -> (bool, u64, i32) {
+    let bits = number.to_bits();
+    let fraction = bits & ((1 << 52) - 1);
+    match (bits >> 52 & 0x7ff) as i32 {
+        0 => (number.is_sign_negative(), fraction, -1074),
+        exponent => (
+            number.is_sign_negative(),
+            fraction | 1 << 52,
+            exponent - 1075,
+        ),
+    }
+}
+
+/// Returns a number times two to the exponent; in two steps, since one power could be out of range.
+fn scaled(number: f64, exponent: i32) -> f64 {
+    let half = exponent / 2;
+    number * 2.0_f64.powi(half) * 2.0_f64.powi(exponent - half)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [Rounding; 5] = [
+        Rounding::NearestEven,
+        Rounding::NearestAway,
+        Rounding::TowardsZero,
+        Rounding::TowardsPositive,
+        Rounding::TowardsNegative,
+    ];
+
+    #[test]
+    fn nearest_even_is_what_the_processor_does() {
+        let mut bits = 0x9e37_79b9_7f4a_7c15_u64;
+        for _ in 0..100_000 {
+            bits ^= bits << 13;
+            bits ^= bits >> 7;
+            bits ^= bits << 17;
+            let number = f64::from_bits(bits);
+            let expected = number as f32;
+            if number.is_finite() && expected.is_finite() {
+                let found = Rounding::NearestEven.float(Wide::Float(number), Number::F32);
+                assert_eq!(found, Some(f64::from(expected)), "{number}");
+            }
+            let found = Rounding::NearestEven.float(Wide::Signed(bits as i64), Number::F32);
+            assert_eq!(found, Some(f64::from(bits as i64 as f32)));
+            let found = Rounding::NearestEven.float(Wide::Unsigned(bits), Number::F64);
+            assert_eq!(found, Some(bits as f64));
+        }
+    }
+
+    #[test]
+    fn each_direction_has_its_neighbour() {
+        // Half way between 2048 and 2050, the next float16.
+        let expected = [
+            [2048.0, 2050.0, 2048.0, 2050.0, 2048.0],
+            [-2048.0, -2050.0, -2048.0, -2048.0, -2050.0],
+        ];
+        for (number, expected) in [2049, -2049].into_iter().zip(expected) {
+            let found = ALL.map(|way| way.float(Wide::Signed(number), Number::F16));
+            assert_eq!(found, expected.map(Some), "{number}");
+        }
+        assert_eq!(
+            ALL.map(|way| way.whole(-2.5)),
+            [-2.0, -3.0, -2.0, -2.0, -3.0]
+        );
+    }
+
+    #[test]
+    fn the_ends_of_the_range() {
+        let float16 = |number: f64| ALL.map(|way| way.float(Wide::Float(number), Number::F16));
+        assert_eq!(float16(65504.0), [Some(65504.0); 5]);
+        assert_eq!(float16(65519.0)[0], Some(65504.0));
+        assert_eq!(float16(65520.0)[..3], [None, None, Some(65504.0)]);
+        assert_eq!(float16(65536.0), [None; 5]);
+        let least = 2.0_f64.powi(-24);
+        assert_eq!(
+            float16(least / 2.0),
+            [0.0, least, 0.0, least, 0.0].map(Some)
+        );
+        assert_eq!(float16(1e-300), [0.0, 0.0, 0.0, least, 0.0].map(Some));
+        assert!(float16(-1e-300)[0].unwrap().is_sign_negative());
+        let tiny = f64::from_bits(1);
+        assert_eq!(
+            Rounding::NearestEven.float(Wide::Float(tiny), Number::F64),
+            Some(tiny)
+        );
+    }
+}

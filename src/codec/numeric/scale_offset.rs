@@ -1,0 +1,224 @@
+//! Codec `scale_offset`: `(x - offset) * scale` in the arithmetic of the array's own type.
+//!
+//! A result that the type has not, on the way or at the end, is a fault and never another number. Integers
+//! come back exactly, floats are rounded.
+
+use crate::error::{Error, Result};
+
+use super::cast_value::{bounds, real_number, scalar, try_map};
+use super::element::{Wide, with_element};
+use super::fixed_scale_offset::rounding;
+use super::number::Number;
+use super::{Kernel, Numeric};
+use crate::codec::config::Members;
+use crate::codec::kind::{ChainPosition, Codec};
+
+const NAME: &str = "scale_offset";
+
+/// The transformation, of integers or of floats.
+#[derive(Debug)]
+enum Transformation {
+    Whole { offset: i128, scale: i128 },
+    Float { offset: f64, scale: f64 },
+}
+
+/// The transformation and the type it is calculated in.
+#[derive(Debug)]
+struct ScaleOffset {
+    number: Number,
+    transformation: Transformation,
+}
+
+/// Reads the configuration (codec `scale_offset`, "Configuration").
+pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
+    members.only(&["offset", "scale"])?;
+    let dtype = real_number(NAME, &place.form.data_type)?;
+    let number = |name: &str, default: i64| match members.get(name) {
+        None => Ok(Wide::Signed(default)),
+        Some(value) => scalar(&place.form.data_type, value)
+            .ok_or_else(|| members.wrong(name, "a value of the array's data type")),
+    };
+    let (offset, scale) = (number("offset", 0)?, number("scale", 1)?);
+    if scale.as_float() == 0.0 {
+        return Err(members.wrong("scale", "a number other than 0"));
+    }
+    let transformation = if dtype.number.is_float() {
+        let (offset, scale) = (offset.as_float(), scale.as_float());
+        Transformation::Float { offset, scale }
+    } else {
+        let (offset, scale) = (offset.as_whole(), scale.as_whole());
+        Transformation::Whole { offset, scale }
+    };
+    let codec = ScaleOffset {
+        number: dtype.number,
+        transformation,
+    };
+    let mut encoded = vec![0; dtype.size()];
+    codec
+        .encode(&place.form.fill, &mut encoded)
+        .map_err(|error| {
+            Error::corrupt(
+                "codecs",
+                format!("{NAME} of the fill value: {}", error.detail()),
+            )
+        })?;
+    Numeric::new(NAME, dtype, dtype, codec).at(place)
+}
+
+impl ScaleOffset {
+    /// Returns a whole number if the type has it.
+    fn whole(&self, number: i128) -> Option<i128> {
+        let (least, most) = bounds(self.number);
+        (least..=most).contains(&number).then_some(number)
+    }
+
+    /// Returns a float as the type has it; one that was finite has to stay so.
+    fn float(&self, number: f64, was_finite: bool) -> Option<f64> {
+        let number = rounding(self.number)(number);
+        (number.is_finite() || !was_finite).then_some(number)
+    }
+
+    fn decoded(&self, wide: Wide) -> Option<Wide> {
+        match self.transformation {
+            Transformation::Whole { offset, scale } => {
+                let number = wide.as_whole();
+                let exact = number % scale == 0;
+                let quotient = exact
+                    .then_some(number / scale)
+                    .and_then(|n| self.whole(n))?;
+                self.whole(quotient + offset).map(Wide::whole)
+            }
+            Transformation::Float { offset, scale } => {
+                let number = wide.as_float();
+                let quotient = self.float(number / scale, number.is_finite())?;
+                let sum = self.float(quotient + offset, number.is_finite())?;
+                Some(Wide::Float(sum))
+            }
+        }
+    }
+
+    fn encoded(&self, wide: Wide) -> Option<Wide> {
+        match self.transformation {
+            Transformation::Whole { offset, scale } => {
+                let difference = self.whole(wide.as_whole() - offset)?;
+                self.whole(difference * scale).map(Wide::whole)
+            }
+            Transformation::Float { offset, scale } => {
+                let number = wide.as_float();
+                let difference = self.float(number - offset, number.is_finite())?;
+                let product = self.float(difference * scale, number.is_finite())?;
+                Some(Wide::Float(product))
+            }
+        }
+    }
+}
+
+impl Kernel for ScaleOffset {
+    fn decode(&self, encoded: &[u8], decoded: &mut [u8]) -> Result<()> {
+        let done = with_element!(self.number, T => {
+            try_map::<T, T>(encoded, decoded, |wide| self.decoded(wide))
+        });
+        done.map_err(|wide| Error::corrupt(NAME, format!("{wide} does not fit")))
+    }
+
+    fn encode(&self, decoded: &[u8], encoded: &mut [u8]) -> Result<()> {
+        let done = with_element!(self.number, T => {
+            try_map::<T, T>(decoded, encoded, |wide| self.encoded(wide))
+        });
+        done.map_err(|wide| Error::invalid(NAME, format!("{wide} does not fit")))
+    }
+
+    fn is_lossy(&self) -> bool {
+        match self.transformation {
+            Transformation::Whole { .. } => false,
+            Transformation::Float { offset, scale } => offset != 0.0 || scale != 1.0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::codec::Pipeline;
+    use crate::codec::tests::pipeline;
+    use crate::error::{Kind, Result};
+    use serde_json::{Value, json};
+
+    fn scaled(data_type: &str, configuration: Value) -> Result<Pipeline> {
+        let codec = json!({ "name": "scale_offset", "configuration": configuration });
+        let little = json!({ "name": "bytes", "configuration": { "endian": "little" } });
+        pipeline(data_type, &[1], json!([codec, little]))
+    }
+
+    #[test]
+    fn floats_are_scaled_in_their_own_width() {
+        let pipeline = scaled("float32", json!({ "offset": 5, "scale": 0.1 })).unwrap();
+        let encoded = pipeline.encode(&15.5_f32.to_le_bytes()).unwrap();
+        assert_eq!(encoded, ((15.5_f32 - 5.0) * 0.1).to_le_bytes());
+        let decoded = pipeline.decode(encoded).unwrap();
+        assert_eq!(decoded, ((15.5_f32 - 5.0) * 0.1 / 0.1 + 5.0).to_le_bytes());
+        assert!(pipeline.is_lossy());
+    }
+
+    #[test]
+    fn integers_are_exact_or_refused() {
+        let pipeline = scaled("uint8", json!({ "offset": 3, "scale": 10 })).unwrap();
+        assert_eq!(pipeline.encode(&[28]).unwrap(), [250]);
+        assert_eq!(pipeline.decode(vec![250]).unwrap(), [28]);
+        assert!(!pipeline.is_lossy());
+        for number in [2, 29, 255] {
+            assert_eq!(
+                pipeline.encode(&[number]).unwrap_err().kind(),
+                Kind::Invalid
+            );
+        }
+        assert_eq!(
+            pipeline.decode(vec![251]).unwrap_err().kind(),
+            Kind::Corrupt
+        );
+    }
+
+    #[test]
+    fn with_cast_value_it_narrows_a_range() {
+        let codecs = json!([
+            { "name": "scale_offset", "configuration": { "offset": 600 } },
+            { "name": "cast_value", "configuration": { "data_type": "uint8" } },
+            "bytes"
+        ]);
+        let pipeline = pipeline("uint16", &[3], codecs).unwrap();
+        let data: Vec<u8> = [600_u16, 777, 855]
+            .iter()
+            .flat_map(|n| n.to_le_bytes())
+            .collect();
+        let encoded = pipeline.encode(&data).unwrap();
+        assert_eq!(encoded, [0, 177, 255]);
+        assert_eq!(pipeline.decode(encoded).unwrap(), data);
+    }
+
+    #[test]
+    fn faults_are_told() {
+        for configuration in [
+            json!({ "scale": 0 }),
+            json!({ "scale": "x" }),
+            json!({ "factor": 2 }),
+        ] {
+            assert_eq!(
+                scaled("int16", configuration).unwrap_err().kind(),
+                Kind::Corrupt
+            );
+        }
+        // The fill value, 771, becomes more than the type has.
+        assert_eq!(
+            scaled("uint16", json!({ "scale": 100 }))
+                .unwrap_err()
+                .kind(),
+            Kind::Corrupt
+        );
+        let pipeline = scaled("float32", json!({ "scale": 0.001 })).unwrap();
+        let error = pipeline
+            .decode(f32::MAX.to_le_bytes().to_vec())
+            .unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupt);
+        let infinite = f32::INFINITY.to_le_bytes().to_vec();
+        assert_eq!(pipeline.decode(infinite.clone()).unwrap(), infinite);
+    }
+}

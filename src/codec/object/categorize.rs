@@ -1,0 +1,263 @@
+//! Codec `categorize` of numcodecs: text as the number of its label, counted from 1.
+//!
+//! Any other number reads as empty text, and text without a label is written as 0. Labels may be long and
+//! many numbers name the same one, so the length of the text is counted before it is made.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use crate::dialect::typestr;
+use crate::error::{Error, Result};
+use crate::model::DataType;
+
+use crate::codec::config::Members;
+use crate::codec::kind::{ArrayToArray, ChainPosition, Codec, Data, Form};
+use crate::codec::records;
+
+const NAME: &str = "categorize";
+
+/// The labels and the two forms.
+#[derive(Debug)]
+struct Categorize {
+    decoded: Form,
+    encoded: Form,
+    /// What number 0, 1, ... reads as, in the form of an element.
+    elements: Vec<Vec<u8>>,
+    /// The number of each label; of equal ones the last, as in numcodecs.
+    numbers: HashMap<Vec<u8>, u64>,
+    /// Bytes of a number, and whether it has a sign.
+    width: usize,
+    signed: bool,
+    most: usize,
+}
+
+/// Reads the configuration (numcodecs, `Categorize`): `labels`, and `astype` of the numbers.
+pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
+    let labels = labels(members)?;
+    let astype = match members.get("astype") {
+        None => DataType::UInt(1),
+        Some(astype) => typestr::parse(astype)?.data_type,
+    };
+    let (width, signed) = match astype {
+        DataType::UInt(width) => (width, false),
+        DataType::Int(width) => (width, true),
+        _ => return Err(members.wrong("astype", "an integer type")),
+    };
+    let form = place.form;
+    if !matches!(form.data_type, DataType::Text | DataType::FixedText(_)) {
+        let why = format!("{NAME} reads as text, not as {}", form.data_type);
+        return Err(Error::unsupported("codecs", why));
+    }
+    let empty = std::iter::once("");
+    let texts = empty.chain(labels.iter().map(String::as_str));
+    let elements = texts.map(|text| element(&form.data_type, text)).collect();
+    let numbered = labels.iter().zip(1_u64..);
+    let numbers = numbered.map(|(label, n)| (element(&form.data_type, label), n));
+    Ok(Codec::ArrayToArray(Box::new(Categorize {
+        elements,
+        numbers: numbers.collect(),
+        encoded: Form {
+            data_type: astype,
+            shape: form.shape.clone(),
+            fill: vec![0; width],
+        },
+        most: form.length(place.max_chunk)?.most(),
+        decoded: form.clone(),
+        width,
+        signed,
+    })))
+}
+
+fn labels(members: Members<'_>) -> Result<Vec<String>> {
+    let list = members.get("labels").and_then(Value::as_array);
+    let labels: Option<Vec<String>> = list.and_then(|list| {
+        list.iter()
+            .map(|label| Some(label.as_str()?.to_string()))
+            .collect()
+    });
+    labels.ok_or_else(|| members.wrong("labels", "a list of text"))
+}
+
+/// Returns text as an element; numpy cuts what is longer than its type.
+fn element(data_type: &DataType, text: &str) -> Vec<u8> {
+    match data_type {
+        DataType::FixedText(length) => {
+            let letters = text.chars().take(*length);
+            let mut bytes: Vec<u8> = letters
+                .flat_map(|letter| u32::from(letter).to_le_bytes())
+                .collect();
+            bytes.resize(length.saturating_mul(4), 0);
+            bytes
+        }
+        _ => {
+            let count = u32::try_from(text.len()).unwrap_or(u32::MAX);
+            [&count.to_le_bytes(), text.as_bytes()].concat()
+        }
+    }
+}
+
+impl Categorize {
+    /// Returns what a number reads as.
+    fn element(&self, number: &[u8]) -> &[u8] {
+        let mut wide = [0; 8];
+        wide.iter_mut()
+            .zip(number)
+            .for_each(|(wide, byte)| *wide = *byte);
+        let unused = 64 - 8 * self.width as u32;
+        let number = u64::from_le_bytes(wide);
+        let is_negative = self.signed && ((number << unused) as i64) < 0;
+        let label = usize::try_from(number).ok().filter(|_| !is_negative);
+        let empty = self.elements.first().map(Vec::as_slice).unwrap_or_default();
+        label
+            .and_then(|label| self.elements.get(label))
+            .map_or(empty, Vec::as_slice)
+    }
+
+    /// Returns the bytes of a number; `Invalid` if it is too large for its type.
+    fn number(&self, label: u64) -> Result<Vec<u8>> {
+        let bits = 8 * self.width as u32 - u32::from(self.signed);
+        if bits < 64 && label >> bits != 0 {
+            let found = format!(
+                "label {label} has no number of type {}",
+                self.encoded.data_type
+            );
+            return Err(Error::invalid(NAME, found));
+        }
+        Ok(label.to_le_bytes().into_iter().take(self.width).collect())
+    }
+
+    /// Splits a decoded chunk into its elements.
+    fn split<'a>(&self, decoded: &'a [u8]) -> Result<Vec<&'a [u8]>> {
+        match self.decoded.data_type.size() {
+            Some(size) => Ok(decoded.chunks_exact(size).collect()),
+            None => records::split(decoded, self.decoded.shape.iter().product())
+                .map_err(|error| Error::invalid(NAME, error.detail())),
+        }
+    }
+}
+
+impl ArrayToArray for Categorize {
+    fn encoded_form(&self) -> &Form {
+        &self.encoded
+    }
+
+    fn is_identity(&self) -> bool {
+        false
+    }
+
+    fn decode<'a>(&self, encoded: Data<'a>) -> Result<Data<'a>> {
+        let numbers = encoded.chunks_exact(self.width);
+        let bytes = numbers.clone().fold(0_usize, |bytes, number| {
+            bytes.saturating_add(self.element(number).len())
+        });
+        if bytes > self.most {
+            let found = format!("labels of {bytes} bytes where {} may be", self.most);
+            return Err(Error::too_large(NAME, found));
+        }
+        let mut out = Vec::with_capacity(bytes);
+        numbers.for_each(|number| out.extend_from_slice(self.element(number)));
+        Ok(Cow::Owned(out))
+    }
+
+    fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
+        let mut out = Vec::new();
+        for part in self.split(&decoded)? {
+            out.extend(self.number(self.numbers.get(part).copied().unwrap_or(0))?);
+        }
+        Ok(Cow::Owned(out))
+    }
+
+    /// Text without a label is lost.
+    fn is_lossy(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::codec::Pipeline;
+    use crate::codec::tests::array;
+    use crate::error::{Kind, Result};
+    use crate::model::DataType;
+
+    fn categorize(data_type: DataType, configuration: Value) -> Result<Pipeline> {
+        let codec = json!({ "name": "numcodecs.categorize", "configuration": configuration });
+        let little = json!({ "name": "bytes", "configuration": { "endian": "little" } });
+        let mut array = array("uint8", &[4], json!([codec, little]));
+        array.fill_value.bytes = vec![0; data_type.size().unwrap_or(0)];
+        array.data_type = data_type;
+        Pipeline::new(&array, 1 << 20)
+    }
+
+    #[test]
+    fn numbers_become_labels() {
+        let labels = json!(["ab", "\u{e9}"]);
+        let decoded = b"\x02\0\0\0ab\x02\0\0\0\xc3\xa9\0\0\0\0\x02\0\0\0ab";
+        for (astype, stored) in [
+            ("|u1", &b"\x01\x02\0\x01"[..]),
+            ("<i2", b"\x01\0\x02\0\0\0\x01\0"),
+        ] {
+            let codec = categorize(
+                DataType::Text,
+                json!({ "labels": labels, "astype": astype }),
+            )
+            .unwrap();
+            assert_eq!(codec.decode(stored.to_vec()).unwrap(), decoded);
+            assert_eq!(codec.encode(decoded).unwrap(), stored);
+        }
+    }
+
+    #[test]
+    fn numbers_without_a_label_are_empty() {
+        let codec =
+            categorize(DataType::Text, json!({ "labels": ["a"], "astype": "|i1" })).unwrap();
+        let decoded = codec.decode(vec![0x7f, 0xff, 2, 1]).unwrap();
+        assert_eq!(decoded, b"\0\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0a");
+        let unknown = b"\x01\0\0\0b\x01\0\0\0a\0\0\0\0\0\0\0\0";
+        assert_eq!(codec.encode(unknown).unwrap(), [0, 1, 0, 0]);
+    }
+
+    #[test]
+    fn labels_are_cut_where_text_has_a_fixed_length() {
+        let codec = categorize(DataType::FixedText(2), json!({ "labels": ["abc"] })).unwrap();
+        let decoded = codec.decode(vec![1, 0, 0, 1]).unwrap();
+        assert_eq!(decoded[..8], *b"a\0\0\0b\0\0\0");
+        assert_eq!(decoded.len(), 32);
+        assert_eq!(codec.encode(&decoded).unwrap(), [1, 0, 0, 1]);
+    }
+
+    #[test]
+    fn labels_that_would_fill_memory_are_too_large() {
+        let long = "x".repeat(300_000);
+        let codec = categorize(DataType::Text, json!({ "labels": [long] })).unwrap();
+        assert_eq!(codec.decode(vec![1, 1, 1, 0]).unwrap().len(), 900_016);
+        assert_eq!(codec.decode(vec![1; 4]).unwrap_err().kind(), Kind::TooLarge);
+    }
+
+    #[test]
+    fn configurations_that_make_no_sense_are_refused() {
+        for configuration in [
+            json!({ "labels": "a" }),
+            json!({ "labels": [1] }),
+            json!({}),
+            json!({ "labels": [], "astype": "<f4" }),
+        ] {
+            let error = categorize(DataType::Text, configuration).unwrap_err();
+            assert_eq!(error.kind(), Kind::Corrupt);
+        }
+        let numbers = categorize(DataType::Int(4), json!({ "labels": [] })).unwrap_err();
+        assert_eq!(numbers.kind(), Kind::Unsupported);
+    }
+
+    #[test]
+    fn a_label_beyond_its_type_cannot_be_written() {
+        let labels: Vec<String> = (1..=300).map(|n| n.to_string()).collect();
+        let codec = categorize(DataType::Text, json!({ "labels": labels })).unwrap();
+        let decoded = b"\x03\0\0\x00300\0\0\0\0\0\0\0\0\0\0\0\0";
+        assert_eq!(codec.encode(decoded).unwrap_err().kind(), Kind::Invalid);
+    }
+}

@@ -1,0 +1,255 @@
+//! Lists of objects as JSON text.
+//!
+//! Read value by value, so that no tree is built of what a chunk holds; `NaN` and the infinities are numbers,
+//! as Python writes them. Which types and how many elements there may be is `object_list.rs`'s business.
+
+use jiter::{Jiter, JiterError, Peek};
+
+use crate::error::{Error, Result};
+
+use super::element::ObjectElement;
+use super::list;
+use super::list::{Elements, ObjectSink, rows_of, stored_shape};
+
+fn corrupt(error: impl std::fmt::Display) -> Error {
+    Error::corrupt("json", error)
+}
+
+impl From<JiterError> for Error {
+    fn from(error: JiterError) -> Error {
+        corrupt(error)
+    }
+}
+
+/// Whether text is a JSON value other than text.
+pub(super) fn is_value(text: &str) -> bool {
+    let mut json = Jiter::new(text.as_bytes()).with_allow_inf_nan();
+    let is_text = matches!(json.peek(), Ok(Peek::String) | Err(_));
+    !is_text && json.next_skip().is_ok() && json.finish().is_ok()
+}
+
+/// Reads a chunk.
+pub(super) fn read(encoded: &[u8], elements: &mut Elements<'_>) -> Result<()> {
+    let (shape, count) = trailer(encoded, elements)?;
+    let mut json = Jiter::new(encoded).with_allow_inf_nan();
+    let mut next = json.next_array()?;
+    let mut scratch = Vec::new();
+    let (rows, row) = rows_of(&shape, count)?;
+    for _ in 0..rows {
+        let peek = next.ok_or_else(|| corrupt("the chunk ends within the elements"))?;
+        nested(&mut json, peek, row, elements, &mut scratch)?;
+        next = json.array_step()?;
+    }
+    Ok(())
+}
+
+/// Reads what stands behind the elements, and returns the shape in which they are nested and how many values
+/// stand before.
+fn trailer(encoded: &[u8], elements: &Elements<'_>) -> Result<(Vec<u64>, u64)> {
+    let mut json = Jiter::new(encoded).with_allow_inf_nan();
+    let mut last: [&[u8]; 2] = [&[], &[]];
+    let mut values = 0_u64;
+    let mut next = json.next_array()?;
+    while let Some(peek) = next {
+        let start = json.current_index();
+        json.known_skip(peek)?;
+        values += 1;
+        last = [last[1], json.slice_to_current(start)];
+        next = json.array_step()?;
+    }
+    json.finish()?;
+    let text = |part: &[u8]| serde_json::from_slice::<String>(part);
+    let (dtype, shape, behind) = match text(last[1]) {
+        Ok(dtype) => (dtype, None, 1),
+        Err(_) => {
+            let expected = |error| corrupt(format!("the end is no type and shape: {error}"));
+            let shape = serde_json::from_slice(last[1]).map_err(expected)?;
+            (text(last[0]).map_err(expected)?, Some(shape), 2)
+        }
+    };
+    let shape = stored_shape(elements.form(), &dtype, shape)?;
+    Ok((shape, values - behind))
+}
+
+/// Reads elements that are nested as `shape` says.
+fn nested(
+    json: &mut Jiter<'_>,
+    peek: Peek,
+    shape: &[u64],
+    elements: &mut Elements<'_>,
+    scratch: &mut Vec<u8>,
+) -> Result<()> {
+    let Some((&rows, row)) = shape.split_first() else {
+        return element(json, peek, elements, scratch);
+    };
+    let wrong = || corrupt("elements are not nested as the shape says");
+    let mut next = match peek {
+        Peek::Array => json.known_array()?,
+        _ => return Err(wrong()),
+    };
+    for _ in 0..rows {
+        nested(json, next.ok_or_else(wrong)?, row, elements, scratch)?;
+        next = json.array_step()?;
+    }
+    next.map_or(Ok(()), |_| Err(wrong()))
+}
+
+fn element(
+    json: &mut Jiter<'_>,
+    peek: Peek,
+    elements: &mut Elements<'_>,
+    scratch: &mut Vec<u8>,
+) -> Result<()> {
+    if peek == Peek::String {
+        return elements.add(&ObjectElement::Text(json.known_str()?.into()));
+    }
+    scratch.clear();
+    copy(json, peek, elements, scratch, 0)?;
+    let text = std::str::from_utf8(scratch).map_err(corrupt)?;
+    elements.add(&ObjectElement::Json(text.into()))
+}
+
+/// Copies a value without the space between its parts.
+fn copy(
+    json: &mut Jiter<'_>,
+    peek: Peek,
+    elements: &Elements<'_>,
+    out: &mut Vec<u8>,
+    depth: usize,
+) -> Result<()> {
+    elements.check_value(out.len(), depth)?;
+    match peek {
+        Peek::Array => {
+            out.push(b'[');
+            let mut next = json.known_array()?;
+            while let Some(peek) = next {
+                copy(json, peek, elements, out, depth + 1)?;
+                next = json.array_step()?;
+                out.extend(next.map(|_| b','));
+            }
+            out.push(b']');
+        }
+        Peek::Object => {
+            out.push(b'{');
+            let mut key = json.known_object()?.map(str::to_string);
+            while let Some(name) = key {
+                push_text(out, &name)?;
+                out.push(b':');
+                let peek = json.peek()?;
+                copy(json, peek, elements, out, depth + 1)?;
+                key = json.next_key()?.map(str::to_string);
+                out.extend(key.as_ref().map(|_| b','));
+            }
+            out.push(b'}');
+        }
+        Peek::String => push_text(out, json.known_str()?)?,
+        Peek::Null | Peek::True | Peek::False => {
+            let start = json.current_index();
+            json.known_skip(peek)?;
+            out.extend_from_slice(json.slice_to_current(start));
+        }
+        number => out.extend_from_slice(json.known_number_bytes(number)?),
+    }
+    Ok(())
+}
+
+/// Appends text as a JSON string.
+pub(super) fn push_text(out: &mut Vec<u8>, text: &str) -> Result<()> {
+    serde_json::to_writer(out, text).map_err(corrupt)
+}
+
+/// Writes a chunk.
+pub(super) fn write(elements: &[ObjectElement<'_>], dtype: &str, shape: &[u64]) -> Result<Vec<u8>> {
+    let mut out = JsonWriter(Vec::new());
+    list::write(&mut out, elements, dtype, shape)?;
+    Ok(out.0)
+}
+
+/// JSON that is being written.
+struct JsonWriter(Vec<u8>);
+
+impl ObjectSink for JsonWriter {
+    fn begin(&mut self, _: u64) -> Result<()> {
+        self.0.push(b'[');
+        Ok(())
+    }
+
+    fn between(&mut self) {
+        self.0.push(b',');
+    }
+
+    fn end(&mut self) {
+        self.0.push(b']');
+    }
+
+    fn element(&mut self, element: &ObjectElement<'_>) -> Result<()> {
+        match element {
+            ObjectElement::Text(text) => self.text(text)?,
+            ObjectElement::Json(text) => self.0.extend_from_slice(text.as_bytes()),
+            ObjectElement::Bytes(_) => return Err(Error::invalid("json", "an element is no text")),
+        }
+        Ok(())
+    }
+
+    fn text(&mut self, text: &str) -> Result<()> {
+        push_text(&mut self.0, text)
+    }
+
+    fn length(&mut self, length: u64) -> Result<()> {
+        self.0.extend(length.to_string().bytes());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::codec::object::tests::{json2, records};
+    use crate::error::Kind;
+
+    #[test]
+    fn text_is_itself_and_the_rest_is_compact() {
+        let stored =
+            br#" [ "a\u00e9" , {"b": [1, 2.50, null ]} , NaN, "1", -Infinity, [], "|O", [6] ] "#;
+        let elements = [
+            "a\u{e9}",
+            r#"{"b":[1,2.50,null]}"#,
+            "NaN",
+            "1",
+            "-Infinity",
+            "[]",
+        ];
+        assert_eq!(
+            json2(&[6]).decode(stored.to_vec()).unwrap(),
+            records(&elements)
+        );
+    }
+
+    #[test]
+    fn lies_about_the_elements_are_corrupt() {
+        for text in [
+            "",
+            "[]",
+            "{}",
+            "7",
+            "[1,2]",
+            r#"["a","|O",[1]]"#,
+            r#"["a","b","|O",[3]]"#,
+            r#"["a","b","|O",[18446744073709551615,2]]"#,
+            r#"["a","b","|O",[-2]]"#,
+            r#"["a","b","|O","x",[2]]"#,
+            r#"["a","b",[2],"|O"]"#,
+            r#"["a","b","|O",[2]] 1"#,
+            r#"["a","b","|O",[2]"#,
+            r#"["a","b","|O",[1,2]]"#,
+            r#"["a","\ud800","|O",[2]]"#,
+            "[\"a\",\"\x01\",\"|O\",[2]]",
+        ] {
+            let error = json2(&[2]).decode(text.as_bytes().to_vec()).unwrap_err();
+            assert_eq!(error.kind(), Kind::Corrupt, "{text}: {error}");
+        }
+        let latin = json2(&[1])
+            .decode(b"[\"\xe9\",\"|O\",[1]]".to_vec())
+            .unwrap_err();
+        assert_eq!(latin.kind(), Kind::Corrupt);
+    }
+}

@@ -1,0 +1,260 @@
+//! The list around the elements: nested rank by rank, then the name of numpy's type, and the shape.
+//!
+//! What is read grows only as far as a chunk may, and no value nests deeper than `MAX_DEPTH`. How a list or an
+//! element is spelled is the notation's business.
+
+use serde_json::Value;
+
+use crate::dialect::typestr;
+use crate::error::{Error, Result};
+use crate::model::{DataType, MAX_RANK};
+
+use super::element::ObjectElement;
+use crate::codec::kind::{COUNT, Form};
+
+/// The deepest nesting of lists and maps in an element.
+pub(super) const MAX_DEPTH: usize = 100;
+
+/// Makes sense of what stands behind the elements: the type, and the shape unless an older writer left it out.
+///
+/// Returns the shape in which the elements are nested: not always the chunk's, of which only the number of
+/// elements has to be the same.
+pub(super) fn stored_shape(form: &Form, dtype: &str, shape: Option<Vec<u64>>) -> Result<Vec<u64>> {
+    let stored = typestr::parse(&Value::from(dtype))?.data_type;
+    if form.data_type.size().is_some()
+        && stored != form.data_type
+        && !matches!(stored, DataType::Unknown(_))
+    {
+        let found = format!("expected elements of {}, found {stored}", form.data_type);
+        return Err(Error::corrupt("chunk", found));
+    }
+    let Some(shape) = shape else {
+        return Ok(form.shape.clone());
+    };
+    let product = |shape: &[u64]| shape.iter().try_fold(1_u64, |all, &n| all.checked_mul(n));
+    if shape.len() > MAX_RANK || product(&shape) != product(&form.shape) {
+        let found = format!(
+            "expected as many elements as {:?}, found {shape:?}",
+            form.shape
+        );
+        return Err(Error::corrupt("chunk", found));
+    }
+    Ok(shape)
+}
+
+/// Returns how many values of the list are elements or rows of them, and the shape of each. A single element
+/// without dimensions is a list of one.
+pub(super) fn rows(shape: &[u64]) -> (u64, &[u64]) {
+    shape
+        .split_first()
+        .map_or((1, shape), |(&rows, row)| (rows, row))
+}
+
+/// The same for a list that is read, of which `found` values stand before the type.
+pub(super) fn rows_of(shape: &[u64], found: u64) -> Result<(u64, &[u64])> {
+    let (rows, row) = rows(shape);
+    match rows == found {
+        true => Ok((rows, row)),
+        false => Err(Error::corrupt(
+            "chunk",
+            format!("expected {rows} elements or rows of them, found {found}"),
+        )),
+    }
+}
+
+/// A notation that is being written.
+pub(super) trait ObjectSink {
+    /// Begins a list of so many values.
+    fn begin(&mut self, count: u64) -> Result<()>;
+
+    /// Stands between two values of a list.
+    fn between(&mut self);
+
+    /// Ends a list.
+    fn end(&mut self);
+
+    /// Writes an element.
+    fn element(&mut self, element: &ObjectElement<'_>) -> Result<()>;
+
+    /// Writes text.
+    fn text(&mut self, text: &str) -> Result<()>;
+
+    /// Writes a length.
+    fn length(&mut self, length: u64) -> Result<()>;
+}
+
+/// Writes a chunk of as many elements as its shape says.
+pub(super) fn write(
+    sink: &mut dyn ObjectSink,
+    elements: &[ObjectElement<'_>],
+    dtype: &str,
+    shape: &[u64],
+) -> Result<()> {
+    let (rows, row) = rows(shape);
+    let mut rest = elements.iter();
+    sink.begin(rows.saturating_add(2))?;
+    for _ in 0..rows {
+        write_nested(sink, &mut rest, row)?;
+        sink.between();
+    }
+    sink.text(dtype)?;
+    sink.between();
+    sink.begin(shape.len() as u64)?;
+    for (place, &length) in shape.iter().enumerate() {
+        if place > 0 {
+            sink.between();
+        }
+        sink.length(length)?;
+    }
+    sink.end();
+    sink.end();
+    Ok(())
+}
+
+fn write_nested(
+    sink: &mut dyn ObjectSink,
+    rest: &mut std::slice::Iter<'_, ObjectElement<'_>>,
+    shape: &[u64],
+) -> Result<()> {
+    let Some((&rows, row)) = shape.split_first() else {
+        let too_few = || Error::invalid("chunk", "too few elements");
+        return sink.element(rest.next().ok_or_else(too_few)?);
+    };
+    sink.begin(rows)?;
+    for place in 0..rows {
+        if place > 0 {
+            sink.between();
+        }
+        write_nested(sink, rest, row)?;
+    }
+    sink.end();
+    Ok(())
+}
+
+/// Elements that are being read.
+pub(super) struct Elements<'a> {
+    form: &'a Form,
+    out: Vec<u8>,
+    most: usize,
+}
+
+impl<'a> Elements<'a> {
+    /// Begins to read a chunk of at most `most` bytes.
+    pub(super) fn new(form: &'a Form, most: usize) -> Elements<'a> {
+        Elements {
+            form,
+            out: Vec::new(),
+            most,
+        }
+    }
+
+    /// Returns what was read.
+    pub(super) fn finish(self) -> Vec<u8> {
+        self.out
+    }
+
+    /// Returns the array that is being read.
+    pub(super) fn form(&self) -> &Form {
+        self.form
+    }
+
+    /// Says `TooLarge` if so many bytes of an element are too many.
+    fn check_room(&self, bytes: usize) -> Result<()> {
+        if self.out.len().saturating_add(bytes) <= self.most {
+            return Ok(());
+        }
+        let found = format!("elements of more than {} bytes", self.most);
+        Err(Error::too_large("chunk", found))
+    }
+
+    /// Says what is wrong with a value of an element of which `bytes` are there: too many, or it nests too deep.
+    pub(super) fn check_value(&self, bytes: usize, depth: usize) -> Result<()> {
+        self.check_room(bytes)?;
+        if depth <= MAX_DEPTH {
+            return Ok(());
+        }
+        let found = format!("a value nests deeper than {MAX_DEPTH}");
+        Err(Error::corrupt("chunk", found))
+    }
+
+    /// Appends an element; `TooLarge` if a chunk cannot have so much.
+    pub(super) fn add(&mut self, element: &ObjectElement<'_>) -> Result<()> {
+        if self.form.data_type.size().is_some() {
+            let fixed = element.fixed(&self.form.data_type);
+            self.out.extend(fixed.ok_or_else(|| self.misfit(element))?);
+            return self.check_room(0);
+        }
+        let bytes = element.bytes();
+        self.check_room(bytes.len().saturating_add(COUNT))?;
+        let count = u32::try_from(bytes.len()).map_err(|error| Error::too_large("chunk", error))?;
+        self.out.extend(count.to_le_bytes());
+        self.out.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn misfit(&self, element: &ObjectElement<'_>) -> Error {
+        let text: String = String::from_utf8_lossy(element.bytes())
+            .chars()
+            .take(40)
+            .collect();
+        Error::corrupt("chunk", format!("{text:?} is no {}", self.form.data_type))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::codec::object::tests::{json2, msgpack2, records};
+    use crate::error::Kind;
+
+    #[test]
+    fn chunks_of_older_writers_have_no_shape() {
+        let decoded = records(&["a", "2"]);
+        assert_eq!(
+            json2(&[2]).decode(br#"["a",2,"|O"]"#.to_vec()).unwrap(),
+            decoded
+        );
+        assert_eq!(
+            msgpack2(&[2])
+                .decode(b"\x93\xa1a\x02\xa2|O".to_vec())
+                .unwrap(),
+            decoded
+        );
+    }
+
+    #[test]
+    fn the_stored_shape_counts() {
+        let stored = br#"[["a","b"],["c","d"],["e","f"],"|O",[3,2]]"#;
+        let decoded = records(&["a", "b", "c", "d", "e", "f"]);
+        assert_eq!(json2(&[2, 3]).decode(stored.to_vec()).unwrap(), decoded);
+    }
+
+    #[test]
+    fn values_that_nest_deep_are_refused() {
+        let deep =
+            |depth: usize| format!("[{}{},\"|O\",[1]]", "[".repeat(depth), "]".repeat(depth));
+        assert!(json2(&[1]).decode(deep(100).into_bytes()).is_ok());
+        for depth in [102, 10_000, 1 << 20] {
+            assert!(json2(&[1]).decode(deep(depth).into_bytes()).is_err());
+            let lists = [&b"\x93"[..], &vec![0x91; depth], b"\xc0\xa2|O\x91\x01"].concat();
+            assert!(msgpack2(&[1]).decode(lists).is_err());
+        }
+    }
+
+    #[test]
+    fn no_element_outgrows_the_chunk() {
+        let long = format!("[\"{}\",\"|O\",[1]]", "x".repeat(1 << 17));
+        let error = json2(&[1]).decode(long.into_bytes()).unwrap_err();
+        assert_eq!(error.kind(), Kind::TooLarge);
+        // Each byte reads as five.
+        let nulls = [
+            &b"\x93\xdc\xff\xff"[..],
+            &vec![0xc0; 0xffff],
+            b"\xa2|O\x91\x01",
+        ]
+        .concat();
+        assert_eq!(
+            msgpack2(&[1]).decode(nulls).unwrap_err().kind(),
+            Kind::TooLarge
+        );
+    }
+}

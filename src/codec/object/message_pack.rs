@@ -1,0 +1,273 @@
+//! Lists of objects as MessagePack, read.
+//!
+//! Value by value from the bytes of a chunk, never by the counts that it claims: each value takes a byte at
+//! least. Which types and how many elements there may be is `object_list.rs`'s business; writing is
+//! `message_pack_writer.rs`.
+
+use rmp::Marker;
+use rmp::decode::RmpRead;
+
+use crate::error::{Error, Result};
+
+use super::element::ObjectElement;
+use super::json_text::push_text;
+use super::list::{Elements, rows_of, stored_shape};
+
+pub(super) const NAME: &str = "msgpack";
+
+fn corrupt(error: impl std::fmt::Display) -> Error {
+    Error::corrupt(NAME, error)
+}
+
+/// The start of a value: all of it, or how many values follow.
+enum Token<'a> {
+    Nil,
+    Truth(bool),
+    Unsigned(u64),
+    Signed(i64),
+    Float(f64),
+    Text(&'a [u8]),
+    Bytes(&'a [u8]),
+    List(usize),
+    Map(usize),
+}
+
+/// Takes the next token off.
+fn token<'a>(rest: &mut &'a [u8]) -> Result<Token<'a>> {
+    let marker = rmp::decode::read_marker(rest).map_err(|_| cut())?;
+    Ok(match marker {
+        Marker::Null => Token::Nil,
+        Marker::True => Token::Truth(true),
+        Marker::False => Token::Truth(false),
+        Marker::FixPos(number) => Token::Unsigned(number.into()),
+        Marker::FixNeg(number) => Token::Signed(number.into()),
+        Marker::U8 => Token::Unsigned(length(rest, 1)?),
+        Marker::U16 => Token::Unsigned(length(rest, 2)?),
+        Marker::U32 => Token::Unsigned(length(rest, 4)?),
+        Marker::U64 => Token::Unsigned(length(rest, 8)?),
+        Marker::I8 => Token::Signed(rest.read_data_i8().map_err(|_| cut())?.into()),
+        Marker::I16 => Token::Signed(rest.read_data_i16().map_err(|_| cut())?.into()),
+        Marker::I32 => Token::Signed(rest.read_data_i32().map_err(|_| cut())?.into()),
+        Marker::I64 => Token::Signed(rest.read_data_i64().map_err(|_| cut())?),
+        Marker::F32 => Token::Float(rest.read_data_f32().map_err(|_| cut())?.into()),
+        Marker::F64 => Token::Float(rest.read_data_f64().map_err(|_| cut())?),
+        Marker::FixStr(bytes) => Token::Text(take(rest, bytes.into())?),
+        Marker::Str8 => Token::Text(counted(rest, 1)?),
+        Marker::Str16 => Token::Text(counted(rest, 2)?),
+        Marker::Str32 => Token::Text(counted(rest, 4)?),
+        Marker::Bin8 => Token::Bytes(counted(rest, 1)?),
+        Marker::Bin16 => Token::Bytes(counted(rest, 2)?),
+        Marker::Bin32 => Token::Bytes(counted(rest, 4)?),
+        Marker::FixArray(count) => Token::List(count.into()),
+        Marker::Array16 => Token::List(length(rest, 2)? as usize),
+        Marker::Array32 => Token::List(length(rest, 4)? as usize),
+        Marker::FixMap(count) => Token::Map(count.into()),
+        Marker::Map16 => Token::Map(length(rest, 2)? as usize),
+        Marker::Map32 => Token::Map(length(rest, 4)? as usize),
+        other => {
+            let found = format!("a value of kind {other:?} has no form as JSON");
+            return Err(Error::unsupported(NAME, found));
+        }
+    })
+}
+
+fn cut() -> Error {
+    corrupt("the chunk ends within a value")
+}
+
+/// Reads a number of so many bytes, most significant first.
+fn length(rest: &mut &[u8], width: u64) -> Result<u64> {
+    let bytes = take(rest, width)?;
+    Ok(bytes
+        .iter()
+        .fold(0, |number, &byte| number << 8 | u64::from(byte)))
+}
+
+fn counted<'a>(rest: &mut &'a [u8], width: u64) -> Result<&'a [u8]> {
+    let bytes = length(rest, width)?;
+    take(rest, bytes)
+}
+
+fn take<'a>(rest: &mut &'a [u8], bytes: u64) -> Result<&'a [u8]> {
+    let bytes = usize::try_from(bytes).map_err(|_| cut())?;
+    let (taken, after) = rest.split_at_checked(bytes).ok_or_else(cut)?;
+    *rest = after;
+    Ok(taken)
+}
+
+/// Reads a chunk.
+pub(super) fn read(encoded: &[u8], elements: &mut Elements<'_>) -> Result<()> {
+    let mut rest = encoded;
+    let Token::List(values) = token(&mut rest)? else {
+        return Err(corrupt("expected a list"));
+    };
+    let (shape, behind) = trailer(rest, values, elements)?;
+    let (rows, row) = rows_of(&shape, (values - behind) as u64)?;
+    let mut scratch = Vec::new();
+    for _ in 0..rows {
+        nested(&mut rest, row, elements, &mut scratch)?;
+    }
+    Ok(())
+}
+
+/// Reads what stands behind the elements of a list of `values`, and returns the shape in which they are nested
+/// and how many values are none of them.
+fn trailer(mut rest: &[u8], values: usize, elements: &Elements<'_>) -> Result<(Vec<u64>, usize)> {
+    let mut last = [rest; 2];
+    for _ in 0..values {
+        last = [last[1], rest];
+        skip(&mut rest)?;
+    }
+    if !rest.is_empty() {
+        return Err(corrupt(format!("{} bytes after the list", rest.len())));
+    }
+    let [mut dtype, mut end] = last;
+    let (shape, behind) = match token(&mut end)? {
+        Token::Text(_) if values > 0 => (None, 1),
+        Token::List(rank) if values > 1 => {
+            let lengths = (0..rank).map(|_| match token(&mut end)? {
+                Token::Unsigned(length) => Ok(length),
+                _ => Err(corrupt("the shape is no list of lengths")),
+            });
+            (Some(lengths.collect::<Result<Vec<u64>>>()?), 2)
+        }
+        _ => return Err(corrupt("the end is no type and shape")),
+    };
+    if behind == 1 {
+        dtype = last[1];
+    }
+    let dtype = match token(&mut dtype)? {
+        Token::Text(text) => std::str::from_utf8(text).map_err(corrupt)?,
+        _ => return Err(corrupt("the end is no type and shape")),
+    };
+    Ok((stored_shape(elements.form(), dtype, shape)?, behind))
+}
+
+/// Passes over a value.
+fn skip(rest: &mut &[u8]) -> Result<()> {
+    let mut due = 1_usize;
+    while due > 0 {
+        let inside = match token(rest)? {
+            Token::List(count) => count,
+            Token::Map(count) => count.saturating_mul(2),
+            _ => 0,
+        };
+        due = (due - 1).saturating_add(inside);
+    }
+    Ok(())
+}
+
+/// Reads elements that are nested as `shape` says.
+fn nested(
+    rest: &mut &[u8],
+    shape: &[u64],
+    elements: &mut Elements<'_>,
+    scratch: &mut Vec<u8>,
+) -> Result<()> {
+    let Some((&rows, row)) = shape.split_first() else {
+        return element(rest, elements, scratch);
+    };
+    match token(rest)? {
+        Token::List(count) if count as u64 == rows => {}
+        _ => return Err(corrupt("elements are not nested as the shape says")),
+    }
+    (0..rows).try_for_each(|_| nested(rest, row, elements, scratch))
+}
+
+fn element(rest: &mut &[u8], elements: &mut Elements<'_>, scratch: &mut Vec<u8>) -> Result<()> {
+    scratch.clear();
+    match token(rest)? {
+        // Python's `raw` takes text for bytes, so it need not be UTF-8.
+        Token::Text(bytes) => match std::str::from_utf8(bytes) {
+            Ok(text) => elements.add(&ObjectElement::Text(text.into())),
+            Err(_) => elements.add(&ObjectElement::Bytes(bytes)),
+        },
+        Token::Bytes(bytes) => elements.add(&ObjectElement::Bytes(bytes)),
+        other => {
+            copy(other, rest, elements, scratch, 0)?;
+            let text = std::str::from_utf8(scratch).map_err(corrupt)?;
+            elements.add(&ObjectElement::Json(text.into()))
+        }
+    }
+}
+
+/// Copies a value as JSON.
+fn copy(
+    value: Token<'_>,
+    rest: &mut &[u8],
+    elements: &Elements<'_>,
+    out: &mut Vec<u8>,
+    depth: usize,
+) -> Result<()> {
+    elements.check_value(out.len(), depth)?;
+    match value {
+        Token::Nil => out.extend(b"null"),
+        Token::Truth(truth) => out.extend(truth.to_string().bytes()),
+        Token::Unsigned(number) => out.extend(number.to_string().bytes()),
+        Token::Signed(number) => out.extend(number.to_string().bytes()),
+        Token::Float(number) => out.extend(float(number).bytes()),
+        Token::Text(bytes) | Token::Bytes(bytes) => match std::str::from_utf8(bytes) {
+            Ok(text) => push_text(out, text)?,
+            Err(_) => serde_json::to_writer(out, bytes).map_err(corrupt)?,
+        },
+        Token::List(count) => {
+            out.push(b'[');
+            for n in 0..count {
+                out.extend((n > 0).then_some(b','));
+                copy(token(rest)?, rest, elements, out, depth + 1)?;
+            }
+            out.push(b']');
+        }
+        Token::Map(count) => {
+            out.push(b'{');
+            for n in 0..count {
+                out.extend((n > 0).then_some(b','));
+                let (Token::Text(key) | Token::Bytes(key)) = token(rest)? else {
+                    return Err(corrupt("a key of a map is no text"));
+                };
+                push_text(out, std::str::from_utf8(key).map_err(corrupt)?)?;
+                out.push(b':');
+                copy(token(rest)?, rest, elements, out, depth + 1)?;
+            }
+            out.push(b'}');
+        }
+    }
+    Ok(())
+}
+
+/// Returns a number as JSON has it, and Python's words for what JSON has not.
+fn float(number: f64) -> String {
+    match serde_json::Number::from_f64(number) {
+        Some(number) => number.to_string(),
+        None if number.is_nan() => "NaN".to_string(),
+        None if number > 0.0 => "Infinity".to_string(),
+        None => "-Infinity".to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::codec::object::tests::msgpack2;
+    use crate::error::Kind;
+
+    #[test]
+    fn lies_about_the_elements_are_corrupt() {
+        for bytes in [
+            &b""[..],
+            b"\x07",
+            b"\x90",
+            b"\xdd\xff\xff\xff\xff",
+            b"\x94\xa1a\xa1b\xa2|O\x91\x03",
+            b"\x94\xa1a\xa1b\xa2|O\x91\x02\x00",
+            b"\x94\xa1a\xdb\xff\xff\xff\xff\xa2|O\x91\x02",
+            b"\x94\xa1a\xdf\xff\xff\xff\xff\xa2|O\x91\x02",
+            b"\x94\xa1a\x81\x01\x02\xa2|O\x91\x02",
+            b"\x94\xa1a\xc1\xa2|O\x91\x02",
+            b"\x93\xa1a\xa2|O\x91\x02",
+        ] {
+            let error = msgpack2(&[2]).decode(bytes.to_vec()).unwrap_err();
+            let kinds = [Kind::Corrupt, Kind::Unsupported];
+            assert!(kinds.contains(&error.kind()), "{bytes:?}: {error}");
+        }
+    }
+}

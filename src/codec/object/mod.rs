@@ -1,0 +1,208 @@
+//! Codecs `json2` and `msgpack2` of numcodecs: an array as one list of its elements, rank by rank, then the
+//! name of numpy's type and the shape.
+//!
+//! The two notations are `json_text.rs` and `message_pack.rs`; what a list is stands in `object_list.rs`, what
+//! an element is in `object_element.rs`.
+
+use std::borrow::Cow;
+
+use crate::error::{Error, Result};
+use crate::model::DataType;
+
+use super::config::Members;
+use super::kind::{ArrayToBytes, COUNT, ChainPosition, Codec, Data, Form, Length};
+use super::records;
+use element::{ObjectElement, dtype_of};
+use list::Elements;
+
+pub(super) mod categorize;
+pub(super) mod element;
+pub(super) mod json_text;
+pub(super) mod list;
+pub(super) mod message_pack;
+pub(super) mod message_pack_writer;
+pub(super) mod vlen;
+
+/// How the list is written.
+#[derive(Clone, Copy, Debug)]
+enum Notation {
+    Json,
+    MessagePack,
+}
+
+/// A chunk as one list.
+#[derive(Debug)]
+struct ObjectCodec {
+    form: Form,
+    notation: Notation,
+    /// numpy's name of the type, in whose byte order numcodecs takes the elements for those of the array.
+    dtype: String,
+    decoded: Length,
+}
+
+/// Builds `json2`, of which `json` is a form without a shape (numcodecs, `JSON`).
+pub(super) fn json(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
+    // Both are read as UTF-8; other encodings occur in no store.
+    members.word("encoding", &["utf-8", "utf8", "UTF-8", "ascii"])?;
+    build(members, place, Notation::Json)
+}
+
+/// Builds `msgpack2`, of which `msgpack` is a form without a shape (numcodecs, `MsgPack`).
+pub(super) fn message_pack(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
+    build(members, place, Notation::MessagePack)
+}
+
+/// Reads `endian`, which the dialect adds: the byte order of the array's type.
+fn build(members: Members<'_>, place: &ChainPosition<'_>, notation: Notation) -> Result<Codec> {
+    let form = place.form.clone();
+    let dtype = dtype_of(&form.data_type)?;
+    let is_big = members.word("endian", &["little", "big"])? == Some("big");
+    let decoded = form.length(place.max_chunk)?;
+    Ok(Codec::ArrayToBytes(Box::new(ObjectCodec {
+        form,
+        notation,
+        dtype: if is_big {
+            dtype.replace('<', ">")
+        } else {
+            dtype
+        },
+        decoded,
+    })))
+}
+
+impl ObjectCodec {
+    /// Returns the elements of a decoded chunk, `Invalid` if they are not as many as they should be.
+    fn elements<'a>(&self, decoded: &'a [u8]) -> Result<Vec<ObjectElement<'a>>> {
+        let data_type = &self.form.data_type;
+        let element = |part| ObjectElement::of(data_type, part);
+        if let Some(size) = data_type.size() {
+            return Ok(decoded.chunks_exact(size).map(element).collect());
+        }
+        let parts = records::split(decoded, self.form.shape.iter().product())
+            .map_err(|error| Error::invalid("chunk", error.detail()))?;
+        let bytes = parts
+            .into_iter()
+            .map(|part| part.get(COUNT..).unwrap_or_default());
+        Ok(bytes.map(element).collect())
+    }
+}
+
+impl ArrayToBytes for ObjectCodec {
+    fn encoded_length(&self) -> Length {
+        // Escapes and digits may take several times the room of what they stand for.
+        Length::AtMost(self.decoded.most().saturating_mul(8)).compressed()
+    }
+
+    fn is_identity(&self) -> bool {
+        false
+    }
+
+    fn decode<'a>(&self, encoded: Data<'a>) -> Result<Data<'a>> {
+        let mut elements = Elements::new(&self.form, self.decoded.most());
+        match self.notation {
+            Notation::Json => json_text::read(&encoded, &mut elements)?,
+            Notation::MessagePack => message_pack::read(&encoded, &mut elements)?,
+        }
+        Ok(Cow::Owned(elements.finish()))
+    }
+
+    fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
+        let elements = self.elements(&decoded)?;
+        let encoded = match self.notation {
+            Notation::Json => json_text::write(&elements, &self.dtype, &self.form.shape),
+            Notation::MessagePack => {
+                message_pack_writer::write(&elements, &self.dtype, &self.form.shape)
+            }
+        };
+        encoded.map(Cow::Owned)
+    }
+
+    /// Text that looks like a number is written as one.
+    fn is_lossy(&self) -> bool {
+        self.form.data_type == DataType::Object
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::codec::Pipeline;
+    use crate::codec::tests::array;
+    use crate::error::{Kind, Result};
+    use crate::model::DataType;
+
+    pub(in crate::codec) const NOTATIONS: [&str; 2] = ["numcodecs.json2", "numcodecs.msgpack2"];
+
+    pub(in crate::codec) fn codec(
+        name: &str,
+        data_type: DataType,
+        shape: &[u64],
+    ) -> Result<Pipeline> {
+        let mut array = array("uint8", shape, json!([name]));
+        array.fill_value.bytes = vec![0; data_type.size().unwrap_or(0)];
+        array.data_type = data_type;
+        Pipeline::new(&array, 1 << 16)
+    }
+
+    pub(in crate::codec) fn json2(shape: &[u64]) -> Pipeline {
+        codec(NOTATIONS[0], DataType::Object, shape).unwrap()
+    }
+
+    pub(in crate::codec) fn msgpack2(shape: &[u64]) -> Pipeline {
+        codec(NOTATIONS[1], DataType::Object, shape).unwrap()
+    }
+
+    pub(in crate::codec) fn records(elements: &[&str]) -> Vec<u8> {
+        let record = |text: &&str| [&(text.len() as u32).to_le_bytes(), text.as_bytes()].concat();
+        elements.iter().flat_map(record).collect()
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let elements = [
+            "",
+            "\u{e9}\"\n",
+            r#"{"b":[1,-2.5,null,true]}"#,
+            "[[],{}]",
+            "NaN",
+            "-7",
+        ];
+        for name in NOTATIONS {
+            for shape in [&[6][..], &[2, 3], &[1, 6, 1]] {
+                let pipeline = codec(name, DataType::Object, shape).unwrap();
+                let encoded = pipeline.encode(&records(&elements)).unwrap();
+                assert_eq!(
+                    pipeline.decode(encoded).unwrap(),
+                    records(&elements),
+                    "{name}"
+                );
+            }
+            let scalar = codec(name, DataType::Object, &[]).unwrap();
+            let encoded = scalar.encode(&records(&["[1]"])).unwrap();
+            assert_eq!(scalar.decode(encoded).unwrap(), records(&["[1]"]), "{name}");
+        }
+    }
+
+    #[test]
+    fn types_that_no_list_holds_are_refused() {
+        for name in NOTATIONS {
+            let error = codec(name, DataType::Complex(8), &[2]).unwrap_err();
+            assert_eq!(error.kind(), Kind::Unsupported);
+        }
+        let other = br#"[1,2,"<f8",[2]]"#;
+        let numbers = codec(NOTATIONS[0], DataType::Int(4), &[2]).unwrap();
+        assert_eq!(
+            numbers.decode(other.to_vec()).unwrap_err().kind(),
+            Kind::Corrupt
+        );
+        for wrong in [
+            r#"[1,"2","<i4",[2]]"#,
+            r#"[1,null,"<i4",[2]]"#,
+            r#"[1,3e9,"<i4",[2]]"#,
+        ] {
+            let error = numbers.decode(wrong.as_bytes().to_vec()).unwrap_err();
+            assert_eq!(error.kind(), Kind::Corrupt, "{wrong}");
+        }
+    }
+}

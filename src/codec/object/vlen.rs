@@ -1,0 +1,260 @@
+//! Codecs `vlen-utf8`, `vlen-bytes` and numcodecs' `vlen-array`: a count of elements, then each element's
+//! length and bytes.
+//!
+//! That is nearly how elements without a fixed length are decoded, so they cost a check and a move. Writers
+//! also use these codecs for elements of fixed length; those are padded with zeros. Lists may be big-endian.
+
+use std::borrow::Cow;
+
+use crate::dialect::typestr;
+use crate::error::{Error, Result};
+use crate::model::DataType;
+
+use crate::codec::config::Members;
+use crate::codec::kind::{ArrayToBytes, COUNT, ChainPosition, Codec, Data, Form, Length};
+use crate::codec::order::bytes::swap_words;
+use crate::codec::records;
+
+/// What the bytes of an element must be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Content {
+    Text,
+    Any,
+}
+
+/// Elements one after the other with their lengths.
+#[derive(Debug)]
+struct Vlen {
+    form: Form,
+    count: usize,
+    content: Content,
+    /// Bytes of what is turned round in an element; 1 if nothing is.
+    turned: usize,
+    encoded: Length,
+}
+
+/// Builds `vlen-utf8` (extension codec `vlen-utf8`, "Format and algorithm").
+pub(crate) fn utf8(_members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
+    build(place, Content::Text, 1)
+}
+
+/// Builds `vlen-bytes` (extension codec `vlen-bytes`, "Format and algorithm").
+pub(crate) fn bytes(_members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
+    build(place, Content::Any, 1)
+}
+
+/// Builds `vlen-array`: elements are lists of numbers of type `dtype` (numcodecs, `VLenArray`).
+pub(crate) fn array(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
+    let wrong = || members.wrong("dtype", "a type of numbers");
+    let typed = typestr::parse(members.get("dtype").ok_or_else(wrong)?)?;
+    let word = typed.data_type.word();
+    build(place, Content::Any, if typed.is_big() { word } else { 1 })
+}
+
+fn build(place: &ChainPosition<'_>, content: Content, turned: usize) -> Result<Codec> {
+    let form = place.form.clone();
+    let decoded = form.length(place.max_chunk)?.most();
+    let count: u64 = form.shape.iter().product();
+    let count = usize::try_from(count).map_err(|error| Error::too_large("chunk_shape", error))?;
+    let counts = count.saturating_add(1).saturating_mul(COUNT);
+    Ok(Codec::ArrayToBytes(Box::new(Vlen {
+        form,
+        count,
+        content,
+        turned,
+        encoded: Length::AtMost(decoded.saturating_add(counts)),
+    })))
+}
+
+impl Vlen {
+    /// Checks every element and calls `each` with it.
+    fn each(&self, encoded: &[u8], mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let corrupt = |what: String| Error::corrupt("vlen", what);
+        let cut = || corrupt("the chunk ends within an element".to_string());
+        let (count, mut rest) = encoded.split_first_chunk::<COUNT>().ok_or_else(cut)?;
+        let count = u32::from_le_bytes(*count) as usize;
+        if count != self.count {
+            return Err(corrupt(format!(
+                "expected {} elements, found {count}",
+                self.count
+            )));
+        }
+        for _ in 0..count {
+            let (length, after) = rest.split_first_chunk::<COUNT>().ok_or_else(cut)?;
+            let length = u32::from_le_bytes(*length) as usize;
+            let (element, after) = after.split_at_checked(length).ok_or_else(cut)?;
+            if self.content == Content::Text && std::str::from_utf8(element).is_err() {
+                return Err(corrupt("an element is no UTF-8".to_string()));
+            }
+            each(element)?;
+            rest = after;
+        }
+        match rest.len() {
+            0 => Ok(()),
+            more => Err(corrupt(format!("{more} bytes after the last element"))),
+        }
+    }
+
+    /// Turns the numbers in elements without a fixed length round.
+    fn turn(&self, mut records: Vec<u8>) -> Vec<u8> {
+        let mut at = 0;
+        while self.turned > 1
+            && let Some(rest) = records.get_mut(at..)
+            && let Some((record, _)) = records::split_first(rest)
+        {
+            let length = record.len();
+            swap_words(&mut rest[COUNT..length], self.turned);
+            at += length;
+        }
+        records
+    }
+
+    /// Appends an element of fixed length.
+    fn pad(&self, element: &[u8], size: usize, out: &mut Vec<u8>) -> Result<()> {
+        let end = out.len() + size;
+        match &self.form.data_type {
+            DataType::FixedText(_) => {
+                let text = String::from_utf8_lossy(element);
+                out.extend(
+                    text.chars()
+                        .flat_map(|letter| u32::from(letter).to_le_bytes()),
+                );
+            }
+            _ => out.extend_from_slice(element),
+        }
+        if out.len() > end {
+            let found = format!("an element is longer than {}", self.form.data_type);
+            return Err(Error::corrupt("vlen", found));
+        }
+        out.resize(end, 0);
+        Ok(())
+    }
+
+    /// Returns the bytes of an element of fixed length less the zeros at its end.
+    fn unpad(&self, element: &[u8]) -> Vec<u8> {
+        if let DataType::FixedText(_) = self.form.data_type {
+            let points = element.as_chunks::<4>().0.iter();
+            let letters = points.map(|point| char::from_u32(u32::from_le_bytes(*point)));
+            let text: String = letters.map(|letter| letter.unwrap_or('\u{fffd}')).collect();
+            return text.trim_end_matches('\0').as_bytes().to_vec();
+        }
+        let length = element
+            .iter()
+            .rposition(|&byte| byte != 0)
+            .map_or(0, |last| last + 1);
+        element[..length].to_vec()
+    }
+}
+
+impl ArrayToBytes for Vlen {
+    fn encoded_length(&self) -> Length {
+        self.encoded
+    }
+
+    fn is_identity(&self) -> bool {
+        false
+    }
+
+    fn decode<'a>(&self, encoded: Data<'a>) -> Result<Data<'a>> {
+        let Some(size) = self.form.data_type.size() else {
+            self.each(&encoded, |_| Ok(()))?;
+            let mut records = encoded.into_owned();
+            records.drain(..COUNT);
+            return Ok(Cow::Owned(self.turn(records)));
+        };
+        let mut out = Vec::with_capacity(self.count.saturating_mul(size));
+        self.each(&encoded, |element| self.pad(element, size, &mut out))?;
+        Ok(Cow::Owned(out))
+    }
+
+    fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
+        let count = u32::try_from(self.count).map_err(|error| Error::too_large("chunk", error))?;
+        let mut out = count.to_le_bytes().to_vec();
+        match self.form.data_type.size() {
+            None => {
+                out.extend(self.turn(decoded.into_owned()));
+                self.each(&out, |_| Ok(()))
+                    .map_err(|error| Error::invalid("chunk", error.detail()))?;
+            }
+            Some(size) => {
+                for element in decoded.chunks_exact(size) {
+                    let element = self.unpad(element);
+                    out.extend((element.len() as u32).to_le_bytes());
+                    out.extend(element);
+                }
+            }
+        }
+        Ok(Cow::Owned(out))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::codec::Pipeline;
+    use crate::codec::tests::{array, pipeline};
+    use crate::error::Kind;
+    use crate::model::DataType;
+
+    const STORED: &[u8] = b"\x03\0\0\0\x02\0\0\0hi\0\0\0\0\x02\0\0\0\xc3\xa9";
+
+    #[test]
+    fn text_keeps_its_lengths() {
+        let pipeline = pipeline("string", &[3], json!(["vlen-utf8"])).unwrap();
+        let decoded = pipeline.decode(STORED.to_vec()).unwrap();
+        assert_eq!(decoded, &STORED[4..]);
+        assert_eq!(pipeline.encode(&decoded).unwrap(), STORED);
+    }
+
+    #[test]
+    fn elements_of_fixed_length_are_padded() {
+        for (data_type, codec, decoded) in [
+            (
+                DataType::FixedBytes(2),
+                "vlen-bytes",
+                &b"hi\0\0\xc3\xa9"[..],
+            ),
+            (
+                DataType::FixedText(2),
+                "vlen-utf8",
+                b"h\0\0\0i\0\0\0\0\0\0\0\0\0\0\0\xe9\0\0\0\0\0\0\0",
+            ),
+        ] {
+            let mut array = array("uint8", &[3], json!([codec]));
+            array.fill_value.bytes = vec![0; data_type.size().unwrap()];
+            array.data_type = data_type;
+            let pipeline = Pipeline::new(&array, 1 << 20).unwrap();
+            assert_eq!(pipeline.decode(STORED.to_vec()).unwrap(), decoded);
+            assert_eq!(pipeline.encode(decoded).unwrap(), STORED);
+        }
+    }
+
+    #[test]
+    fn lists_of_big_endian_numbers_are_turned_round() {
+        let codec = json!({ "name": "vlen-array", "configuration": { "dtype": ">i2" } });
+        let mut array = array("uint8", &[2], json!([codec]));
+        array.data_type = DataType::List(Box::new(DataType::Int(2)));
+        let pipeline = Pipeline::new(&array, 1 << 20).unwrap();
+        let stored = b"\x02\0\0\0\x04\0\0\0\0\x01\0\x02\x02\0\0\0\0\x03";
+        let decoded = b"\x04\0\0\0\x01\0\x02\0\x02\0\0\0\x03\0";
+        assert_eq!(pipeline.decode(stored.to_vec()).unwrap(), decoded);
+        assert_eq!(pipeline.encode(decoded).unwrap(), stored);
+    }
+
+    #[test]
+    fn chunks_that_lie_about_themselves_are_corrupt() {
+        let pipeline = pipeline("string", &[3], json!(["vlen-utf8"])).unwrap();
+        let mut long = STORED.to_vec();
+        long.push(0);
+        let mut huge = STORED.to_vec();
+        huge[4..8].fill(0xff);
+        let mut fewer = STORED.to_vec();
+        fewer[0] = 2;
+        let mut latin = STORED.to_vec();
+        *latin.last_mut().unwrap() = b'(';
+        for wrong in [long, huge, fewer, latin, STORED[..9].to_vec(), vec![]] {
+            assert_eq!(pipeline.decode(wrong).unwrap_err().kind(), Kind::Corrupt);
+        }
+    }
+}

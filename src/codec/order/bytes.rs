@@ -1,0 +1,253 @@
+//! Codec `bytes` (once `endian`): elements one after the other, in either byte order.
+//!
+//! Little-endian costs nothing, not even a copy; big-endian is turned round in place. Which parts of an
+//! element have an order is the data type's business (`DataType::words`). Numbers of fewer than eight bits
+//! are put right where a writer left the other bits as they were.
+
+use serde_json::Value;
+
+use crate::error::Result;
+use crate::model::{DataType, Words};
+
+use crate::codec::config::Members;
+use crate::codec::kind::{ArrayToBytes, ChainPosition, Codec, Data, Form, Length};
+
+/// Elements as they are, or turned round.
+#[derive(Debug)]
+struct ByteOrderCodec {
+    length: usize,
+    turn: Swap,
+    /// How many bits of a byte count, and whether the highest of them is a sign.
+    narrow: Option<(u32, bool)>,
+}
+
+/// What is turned round.
+#[derive(Debug, PartialEq)]
+enum Swap {
+    Nothing,
+    /// Words of so many bytes, one after the other.
+    Words(usize),
+    /// Words here and there in elements of so many bytes.
+    Fields(usize, Vec<Words>),
+}
+
+/// Reads the configuration (codec `bytes`, "Configuration parameters"; data type `structured`, "Missing endian
+/// configuration"). `mixed` is how v2 comes in where the fields of a structure differ: `big` has a truth for
+/// each of `DataType::words`.
+pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
+    let data_type = &place.form.data_type;
+    let words = data_type.words();
+    let big = match members.word("endian", &["little", "big", "mixed"])? {
+        Some("big") => vec![true; words.len()],
+        Some("mixed") => mixed(members, words.len())?,
+        Some(_) => vec![false; words.len()],
+        None if words.is_empty() || matches!(data_type, DataType::Struct(_)) => {
+            vec![false; words.len()]
+        }
+        None => {
+            let expected = format!("little or big for data type {data_type}");
+            return Err(members.wrong("endian", expected));
+        }
+    };
+    let turned = words.into_iter().zip(big).filter(|(_, big)| *big);
+    let turned: Vec<Words> = turned.map(|(words, _)| words).collect();
+    let turn = match turned.as_slice() {
+        [] => Swap::Nothing,
+        [words] if words.width * words.count == place.form.element()? => Swap::Words(words.width),
+        _ => Swap::Fields(place.form.element()?, turned),
+    };
+    Ok(Codec::ArrayToBytes(Box::new(ByteOrderCodec {
+        length: place.form.bytes(place.max_chunk)?,
+        turn,
+        narrow: narrow(data_type),
+    })))
+}
+
+fn mixed(members: Members<'_>, count: usize) -> Result<Vec<bool>> {
+    let list = members.get("big").and_then(Value::as_array);
+    let big: Option<Vec<bool>> = list.and_then(|list| list.iter().map(Value::as_bool).collect());
+    big.filter(|big| big.len() == count)
+        .ok_or_else(|| members.wrong("big", format!("{count} truths")))
+}
+
+fn narrow(data_type: &DataType) -> Option<(u32, bool)> {
+    match data_type {
+        DataType::Small(number) => number.narrow(),
+        _ => None,
+    }
+}
+
+/// Returns the codec for little-endian elements.
+pub(crate) fn little(form: &Form, max_chunk: u64) -> Result<Box<dyn ArrayToBytes>> {
+    Ok(Box::new(ByteOrderCodec {
+        length: form.bytes(max_chunk)?,
+        turn: Swap::Nothing,
+        narrow: narrow(&form.data_type),
+    }))
+}
+
+impl ByteOrderCodec {
+    fn turn<'a>(&self, mut data: Data<'a>) -> Data<'a> {
+        match &self.turn {
+            Swap::Nothing => {}
+            Swap::Words(width) => swap_words(data.to_mut(), *width),
+            Swap::Fields(element, words) => {
+                for element in data.to_mut().chunks_exact_mut(*element) {
+                    for words in words {
+                        let end = words.offset + words.width * words.count;
+                        swap_words(&mut element[words.offset..end], words.width);
+                    }
+                }
+            }
+        }
+        data
+    }
+}
+
+/// Clears the bits above the lowest `bits`, or fills them with the sign.
+fn put_right(data: &mut [u8], bits: u32, signed: bool) {
+    let unused = 8 - bits;
+    for byte in data {
+        *byte = match signed {
+            true => (((*byte << unused) as i8) >> unused) as u8,
+            false => (*byte << unused) >> unused,
+        };
+    }
+}
+
+impl ArrayToBytes for ByteOrderCodec {
+    fn encoded_length(&self) -> Length {
+        Length::Exact(self.length)
+    }
+
+    fn is_identity(&self) -> bool {
+        self.turn == Swap::Nothing && self.narrow.is_none()
+    }
+
+    fn decode<'a>(&self, encoded: Data<'a>) -> Result<Data<'a>> {
+        Length::Exact(self.length).check("bytes", encoded.len())?;
+        let mut decoded = self.turn(encoded);
+        if let Some((bits, signed)) = self.narrow {
+            put_right(decoded.to_mut(), bits, signed);
+        }
+        Ok(decoded)
+    }
+
+    fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
+        Ok(self.turn(decoded))
+    }
+}
+
+/// Turns each word of `width` bytes round. A rest shorter than a word is left as it is.
+pub(crate) fn swap_words(data: &mut [u8], width: usize) {
+    match width {
+        0 | 1 => {}
+        2 => swap_each::<2>(data),
+        4 => swap_each::<4>(data),
+        8 => swap_each::<8>(data),
+        _ => data.chunks_exact_mut(width).for_each(<[u8]>::reverse),
+    }
+}
+
+/// With the width known when compiled, this becomes byte-shuffle instructions.
+fn swap_each<const W: usize>(data: &mut [u8]) {
+    for word in data.as_chunks_mut::<W>().0 {
+        word.reverse();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::codec::tests::pipeline;
+    use crate::error::Kind;
+    use serde_json::json;
+
+    #[test]
+    fn big_endian_turns_each_word() {
+        let codecs = json!([{ "name": "bytes", "configuration": { "endian": "big" } }]);
+        let pipeline = pipeline("int32", &[2], codecs).unwrap();
+        assert!(!pipeline.is_identity());
+        assert_eq!(
+            pipeline.decode(vec![0, 0, 0, 1, 0, 0, 2, 0]).unwrap(),
+            [1, 0, 0, 0, 0, 2, 0, 0]
+        );
+        assert_eq!(
+            pipeline.encode(&[1, 0, 0, 0, 0, 2, 0, 0]).unwrap(),
+            [0, 0, 0, 1, 0, 0, 2, 0]
+        );
+    }
+
+    #[test]
+    fn complex_numbers_turn_by_halves_and_raw_not_at_all() {
+        let codecs = json!([{ "name": "bytes", "configuration": { "endian": "big" } }]);
+        let complex = pipeline("complex64", &[1], codecs.clone()).unwrap();
+        assert_eq!(
+            complex.decode(vec![1, 2, 3, 4, 5, 6, 7, 8]).unwrap(),
+            [4, 3, 2, 1, 8, 7, 6, 5]
+        );
+        let raw = pipeline("r24", &[1], codecs).unwrap();
+        assert!(raw.is_identity());
+        assert_eq!(raw.decode(vec![1, 2, 3]).unwrap(), [1, 2, 3]);
+    }
+
+    #[test]
+    fn structures_turn_field_by_field() {
+        use crate::codec::Pipeline;
+        use crate::codec::tests::array;
+        use crate::dialect::typestr;
+
+        let dtype = json!([["a", ">i2"], ["b", "|S1"], ["c", "<i2"], ["d", ">i2", [2]]]);
+        let typed = typestr::parse(&dtype).unwrap();
+        let codec = typed.bytes_codec();
+        let mut array = array("uint8", &[2], json!([codec.to_json()]));
+        array.data_type = typed.data_type;
+        array.fill_value.bytes = vec![0; 9];
+        let pipeline = Pipeline::new(&array, 1 << 20).unwrap();
+        let stored: Vec<u8> = (0..18).collect();
+        let decoded = pipeline.decode(stored.clone()).unwrap();
+        assert_eq!(decoded[..9], [1, 0, 2, 3, 4, 6, 5, 8, 7]);
+        assert_eq!(decoded[9..], [10, 9, 11, 12, 13, 15, 14, 17, 16]);
+        assert_eq!(pipeline.encode(&decoded).unwrap(), stored);
+    }
+
+    #[test]
+    fn narrow_numbers_lose_the_bits_that_do_not_count() {
+        let signed = pipeline("int4", &[3], json!(["bytes"])).unwrap();
+        assert_eq!(signed.decode(vec![0x78, 0xf7, 3]).unwrap(), [0xf8, 7, 3]);
+        let unsigned = pipeline("uint2", &[2], json!([])).unwrap();
+        assert_eq!(unsigned.decode(vec![0xff, 0x81]).unwrap(), [3, 1]);
+    }
+
+    #[test]
+    fn identity_keeps_the_allocation() {
+        let pipeline = pipeline("float64", &[4], json!([])).unwrap();
+        assert!(pipeline.is_identity());
+        let chunk = vec![7; 32];
+        let place = chunk.as_ptr();
+        let decoded = pipeline.decode(chunk).unwrap();
+        assert_eq!(decoded.as_ptr(), place);
+    }
+
+    #[test]
+    fn byte_order_may_be_absent_only_where_it_has_no_meaning() {
+        let codecs = json!([{ "name": "bytes" }]);
+        assert!(pipeline("uint8", &[4], codecs.clone()).is_ok());
+        let error = pipeline("uint16", &[4], codecs).unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupt);
+        assert!(
+            error.to_string().contains("configuration.endian"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn any_other_length_is_corrupt() {
+        let pipeline = pipeline("uint8", &[4], json!(["endian"])).unwrap();
+        for length in [0, 3, 5] {
+            assert_eq!(
+                pipeline.decode(vec![0; length]).unwrap_err().kind(),
+                Kind::Corrupt
+            );
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Codec `reshape`: the same elements in the same order, counted along other dimensions.
+//!
+//! No byte moves. What follows sees the other shape, which matters to `transpose` and to sharding.
+
+use serde_json::Value;
+
+use crate::error::Result;
+
+use crate::codec::config::Members;
+use crate::codec::kind::{ArrayToArray, ChainPosition, Codec, Data, Form};
+
+/// The array with its new shape.
+#[derive(Debug)]
+struct Reshape {
+    form: Form,
+}
+
+/// One dimension as it is configured (codec `reshape`, "shape").
+enum ReshapeDim {
+    Stated(u64),
+    /// The product of these dimensions of the input.
+    Product(Vec<usize>),
+    Rest,
+}
+
+/// Reads the configuration (codec `reshape`, "Configuration parameters").
+pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
+    let input = &place.form.shape;
+    let rank = input.len();
+    let wrong = || {
+        let expected =
+            format!("lengths, lists of the {rank} dimensions in order, and at most one -1");
+        members.wrong("shape", expected)
+    };
+    let list = members.get("shape").and_then(Value::as_array);
+    let lengths: Option<Vec<ReshapeDim>> = list.and_then(|list| list.iter().map(length).collect());
+    let lengths = lengths.ok_or_else(wrong)?;
+    let shape = shape(&lengths, input).ok_or_else(wrong)?;
+    let consistent = are_consistent(&lengths, input, &shape);
+    consistent.ok_or_else(|| {
+        let expected = format!("a shape of as many elements as {input:?}, dimension by dimension");
+        members.wrong("shape", expected)
+    })?;
+    let form = Form {
+        shape,
+        ..place.form.clone()
+    };
+    Ok(Codec::ArrayToArray(Box::new(Reshape { form })))
+}
+
+fn length(value: &Value) -> Option<ReshapeDim> {
+    match value {
+        Value::Array(list) => {
+            let dimension = |value: &Value| usize::try_from(value.as_u64()?).ok();
+            list.iter()
+                .map(dimension)
+                .collect::<Option<_>>()
+                .map(ReshapeDim::Product)
+        }
+        _ if value.as_i64() == Some(-1) => Some(ReshapeDim::Rest),
+        _ => value
+            .as_u64()
+            .filter(|&length| length > 0)
+            .map(ReshapeDim::Stated),
+    }
+}
+
+/// Returns the new shape; nothing if it cannot be told.
+fn shape(lengths: &[ReshapeDim], input: &[u64]) -> Option<Vec<u64>> {
+    let mut known = 1_u64;
+    let mut shape = Vec::with_capacity(lengths.len());
+    for length in lengths {
+        let length = match length {
+            ReshapeDim::Stated(length) => Some(*length),
+            ReshapeDim::Product(dimensions) => {
+                let lengths = dimensions
+                    .iter()
+                    .map(|&dimension| input.get(dimension).copied());
+                Some(product(&lengths.collect::<Option<Vec<u64>>>()?)?)
+            }
+            ReshapeDim::Rest => None,
+        };
+        known = known.checked_mul(length.unwrap_or(1))?;
+        shape.push(length);
+    }
+    let all = product(input)?;
+    let unknown = shape.iter().filter(|length| length.is_none()).count();
+    let rest = all.checked_div(known)?;
+    (unknown <= 1).then(|| {
+        shape
+            .into_iter()
+            .map(|length| length.unwrap_or(rest))
+            .collect()
+    })
+}
+
+fn product(lengths: &[u64]) -> Option<u64> {
+    lengths
+        .iter()
+        .try_fold(1_u64, |product, &length| product.checked_mul(length))
+}
+
+/// Checks that no element is lost, and that listed dimensions are those whose elements come to lie there.
+fn are_consistent(lengths: &[ReshapeDim], input: &[u64], shape: &[u64]) -> Option<()> {
+    let mut next = 0;
+    let mut consistent = product(shape) == product(input);
+    for (n, length) in lengths.iter().enumerate() {
+        let ReshapeDim::Product(dimensions) = length else {
+            continue;
+        };
+        for &dimension in dimensions {
+            consistent &= dimension >= next;
+            next = dimension + 1;
+        }
+        if let (Some(&first), Some(&last)) = (dimensions.first(), dimensions.last()) {
+            consistent &= product(&shape[..n]) == product(&input[..first]);
+            consistent &= product(&shape[n + 1..]) == product(&input[last + 1..]);
+        }
+    }
+    consistent.then_some(())
+}
+
+impl ArrayToArray for Reshape {
+    fn encoded_form(&self) -> &Form {
+        &self.form
+    }
+
+    fn is_identity(&self) -> bool {
+        true
+    }
+
+    fn decode<'a>(&self, encoded: Data<'a>) -> Result<Data<'a>> {
+        Ok(encoded)
+    }
+
+    fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
+        Ok(decoded)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::codec::Pipeline;
+    use crate::codec::tests::pipeline;
+    use crate::error::{Kind, Result};
+    use serde_json::{Value, json};
+
+    /// Reshapes, and then turns the new dimensions round, so that their lengths show.
+    fn reshaped(input: &[u64], shape: Value) -> Result<Pipeline> {
+        let rank = shape.as_array().map_or(0, Vec::len);
+        let order: Vec<usize> = (0..rank).rev().collect();
+        let reshape = json!({ "name": "reshape", "configuration": { "shape": shape } });
+        let transpose = json!({ "name": "transpose", "configuration": { "order": order } });
+        pipeline("uint8", input, json!([reshape, transpose, "bytes"]))
+    }
+
+    #[test]
+    fn lengths_lists_and_a_rest() {
+        let data: Vec<u8> = (0..12).collect();
+        let expected = [0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11];
+        for shape in [
+            json!([4, 3]),
+            json!([-1, 3]),
+            json!([[0, 1], 3]),
+            json!([[0, 1], [2]]),
+        ] {
+            let pipeline = reshaped(&[2, 2, 3], shape.clone()).unwrap();
+            assert_eq!(pipeline.encode(&data).unwrap(), expected, "{shape}");
+            assert_eq!(pipeline.decode(expected.to_vec()).unwrap(), data, "{shape}");
+        }
+    }
+
+    #[test]
+    fn no_byte_moves() {
+        let reshape = json!({ "name": "reshape", "configuration": { "shape": [-1] } });
+        let pipeline = pipeline("uint8", &[2, 3], json!([reshape, "bytes"])).unwrap();
+        assert!(pipeline.is_identity());
+    }
+
+    #[test]
+    fn shapes_that_make_no_sense_are_corrupt() {
+        for shape in [
+            json!(null),
+            json!([5]),
+            json!([-1, -1]),
+            json!([-1, 5]),
+            json!([0, 12]),
+            json!([[1], [0], [2]]),
+            json!([[2], 2, 2]),
+            json!([[0, 3], 3]),
+            json!([[0], [1]]),
+            json!([3, [0, 1]]),
+            json!([18_446_744_073_709_551_615_u64, 2]),
+        ] {
+            let error = reshaped(&[2, 2, 3], shape.clone()).unwrap_err();
+            assert_eq!(error.kind(), Kind::Corrupt, "{shape}");
+        }
+    }
+}

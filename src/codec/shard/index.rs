@@ -1,0 +1,328 @@
+//! A level of sharding: how a shard is divided, and where in it its inner chunks are.
+//!
+//! The index is checked as a whole (length, checksum) when it is decoded; each entry is checked against the
+//! shard's length when it is asked for, so that one bad entry costs one inner chunk. Nothing is read here:
+//! the caller fetches the index and the ranges it gives.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use crate::error::{Error, Result};
+use crate::model::{CodecSpec, DataType};
+
+use crate::codec::chain::Chain;
+use crate::codec::config::Members;
+use crate::codec::kind::{Form, Length};
+
+/// Final-v3 name of the codec.
+pub(crate) const NAME: &str = "sharding_indexed";
+
+/// Both numbers of an inner chunk that is not stored.
+const NOT_STORED: u64 = u64::MAX;
+
+/// Bytes of an entry: offset and length.
+const ENTRY: usize = 16;
+
+/// How a shard is divided into inner chunks (codec `sharding_indexed`, "Definitions").
+#[derive(Debug)]
+pub struct ShardLevel {
+    inner_shape: Vec<u64>,
+    chunks_per_shard: Vec<u64>,
+    count: usize,
+    index: Chain,
+    index_bytes: usize,
+    index_at_end: bool,
+}
+
+impl ShardLevel {
+    /// Reads the configuration for shards of `form` (codec `sharding_indexed`, "Configuration parameters").
+    pub(crate) fn new(
+        members: Members<'_>,
+        form: &Form,
+        max_chunk: u64,
+        depth: usize,
+    ) -> Result<ShardLevel> {
+        let inner_shape = members.integers("chunk_shape")?;
+        let chunks_per_shard = divide(&form.shape, &inner_shape).ok_or_else(|| {
+            members.wrong(
+                "chunk_shape",
+                format!("lengths that divide the shard's {:?}", form.shape),
+            )
+        })?;
+        let mut shape = chunks_per_shard.clone();
+        shape.push(2);
+        let entries = Form {
+            data_type: DataType::UInt(8),
+            shape,
+            fill: vec![0xff; 8],
+        };
+        let count = entries
+            .bytes(max_chunk)
+            .map_err(|error| error.about("shard index"))?
+            / ENTRY;
+        let index = Chain::new(
+            &members.codecs("index_codecs")?,
+            &entries,
+            max_chunk,
+            depth + 1,
+        )?;
+        let Length::Exact(index_bytes) = index.encoded_length() else {
+            return Err(members.wrong("index_codecs", "codecs that give a fixed length"));
+        };
+        let index_at_end = members.word("index_location", &["start", "end"])? != Some("start");
+        Ok(ShardLevel {
+            inner_shape,
+            chunks_per_shard,
+            count,
+            index,
+            index_bytes,
+            index_at_end,
+        })
+    }
+
+    /// Returns the chain of the inner chunks, in the order of encoding.
+    pub(crate) fn inner_codecs(members: Members<'_>) -> Result<Vec<CodecSpec>> {
+        members.codecs("codecs")
+    }
+
+    /// Returns the shape of a chunk of this level ("inner chunk shape").
+    pub fn inner_shape(&self) -> &[u64] {
+        &self.inner_shape
+    }
+
+    /// Returns how many inner chunks lie along each dimension ("chunks per shard").
+    pub fn chunks_per_shard(&self) -> &[u64] {
+        &self.chunks_per_shard
+    }
+
+    /// Returns how many inner chunks a shard has.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Returns the length of the encoded index.
+    pub fn index_bytes(&self) -> usize {
+        self.index_bytes
+    }
+
+    /// Returns whether the index is the end of the shard or its start (`index_location`).
+    pub fn index_at_end(&self) -> bool {
+        self.index_at_end
+    }
+
+    /// Decodes an index (codec `sharding_indexed`, "Binary shard format") of a shard of `shard_bytes`.
+    pub fn decode_index(&self, encoded: &[u8], shard_bytes: u64) -> Result<ShardIndex> {
+        let subject = "shard index";
+        Length::Exact(self.index_bytes).check(subject, encoded.len())?;
+        let entries = self
+            .index
+            .decode(Cow::Borrowed(encoded))
+            .map_err(|error| error.about(subject))?;
+        Ok(ShardIndex {
+            entries: entries.into_owned(),
+            shard_bytes,
+        })
+    }
+
+    /// Encodes an index whose entry `n` is the range of inner chunk `n`, as `ShardIndex::range` gives it.
+    pub fn encode_index(&self, ranges: &[Option<Range<u64>>]) -> Result<Vec<u8>> {
+        let mut entries = Vec::with_capacity(ranges.len().saturating_mul(ENTRY));
+        for range in ranges {
+            let (offset, length) = match range {
+                Some(range) => (range.start, range.end.saturating_sub(range.start)),
+                None => (NOT_STORED, NOT_STORED),
+            };
+            entries.extend_from_slice(&offset.to_le_bytes());
+            entries.extend_from_slice(&length.to_le_bytes());
+        }
+        Ok(self.index.encode(Cow::Owned(entries))?.into_owned())
+    }
+}
+
+/// Returns how often `inner` fits into `shard` along each dimension; nothing unless it does evenly.
+fn divide(shard: &[u64], inner: &[u64]) -> Option<Vec<u64>> {
+    if shard.len() != inner.len() {
+        return None;
+    }
+    let whole =
+        |(&shard, &inner): (&u64, &u64)| (inner > 0 && shard % inner == 0).then(|| shard / inner);
+    shard.iter().zip(inner).map(whole).collect()
+}
+
+/// The decoded index of one shard.
+#[derive(Clone, Debug)]
+pub struct ShardIndex {
+    /// Offset and length of each inner chunk, little-endian; kept as bytes to need no second copy.
+    entries: Vec<u8>,
+    shard_bytes: u64,
+}
+
+impl ShardIndex {
+    /// Returns where inner chunk `n` (in C order) lies, counted from the shard's start; nothing if it is not
+    /// stored and reads as the fill value (codec `sharding_indexed`, "Binary shard format").
+    ///
+    /// Fails with `Corrupt` if the entry leaves the shard, `Invalid` if there is no inner chunk `n`.
+    pub fn range(&self, n: usize) -> Result<Option<Range<u64>>> {
+        let subject = || format!("inner chunk {n}");
+        let (entries, _) = self.entries.as_chunks::<ENTRY>();
+        let none = || Error::invalid(subject(), format!("the shard has {}", entries.len()));
+        let entry = entries.get(n).ok_or_else(none)?;
+        let [offset, length] = halves(entry);
+        if offset == NOT_STORED && length == NOT_STORED {
+            return Ok(None);
+        }
+        let end = offset
+            .checked_add(length)
+            .filter(|&end| end <= self.shard_bytes);
+        let outside = || {
+            format!(
+                "offset {offset} and length {length} leave the shard of {} bytes",
+                self.shard_bytes
+            )
+        };
+        end.map(|end| Some(offset..end))
+            .ok_or_else(|| Error::corrupt(subject(), outside()))
+    }
+
+    /// Returns the bytes this index holds in memory.
+    pub fn memory(&self) -> usize {
+        self.entries.capacity() + size_of::<ShardIndex>()
+    }
+}
+
+fn halves(entry: &[u8; ENTRY]) -> [u64; 2] {
+    let both = u128::from_le_bytes(*entry);
+    [both as u64, (both >> 64) as u64]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+    use serde_json::{Value, json};
+
+    fn level(shape: &[u64], configuration: Value) -> Result<ShardLevel> {
+        let form = Form {
+            data_type: DataType::UInt(1),
+            shape: shape.to_vec(),
+            fill: vec![0],
+        };
+        ShardLevel::new(
+            Members::of(&CodecSpec::new(NAME, configuration)),
+            &form,
+            1 << 20,
+            0,
+        )
+    }
+
+    fn small(index_codecs: Value) -> Result<ShardLevel> {
+        level(
+            &[4, 6],
+            json!({ "chunk_shape": [2, 3], "codecs": ["bytes"], "index_codecs": index_codecs }),
+        )
+    }
+
+    fn little() -> Value {
+        json!({ "name": "bytes", "configuration": { "endian": "little" } })
+    }
+
+    #[test]
+    fn ranges_come_back_in_both_byte_orders() {
+        let ranges = [Some(0..10), None, Some(20..20), Some(90..100)];
+        for endian in ["little", "big"] {
+            let bytes = json!({ "name": "endian", "configuration": { "endian": endian } });
+            let level = small(json!([bytes, "crc32c"])).unwrap();
+            assert_eq!(level.chunks_per_shard(), [2, 2]);
+            assert_eq!(level.index_bytes(), 68);
+            assert!(level.index_at_end());
+            let encoded = level.encode_index(&ranges).unwrap();
+            let index = level.decode_index(&encoded, 100).unwrap();
+            for (n, range) in ranges.iter().enumerate() {
+                assert_eq!(index.range(n).unwrap(), *range);
+            }
+            assert_eq!(index.range(4).unwrap_err().kind(), Kind::Invalid);
+        }
+    }
+
+    #[test]
+    fn a_bad_entry_spoils_only_itself() {
+        let level = small(json!([little()])).unwrap();
+        let bad = [
+            [u64::MAX, 5],
+            [5, u64::MAX],
+            [u64::MAX - 1, 2],
+            [0, 101],
+            [101, 0],
+            [1 << 63, 1 << 63],
+        ];
+        for [offset, length] in bad {
+            let numbers = [offset, length, 0, 100, u64::MAX, u64::MAX, 100, 0];
+            let encoded: Vec<u8> = numbers.iter().flat_map(|n| n.to_le_bytes()).collect();
+            let index = level.decode_index(&encoded, 100).unwrap();
+            assert_eq!(index.range(0).unwrap_err().kind(), Kind::Corrupt);
+            assert_eq!(index.range(1).unwrap(), Some(0..100));
+            assert_eq!(index.range(2).unwrap(), None);
+            assert_eq!(index.range(3).unwrap(), Some(100..100));
+        }
+    }
+
+    #[test]
+    fn checksum_and_length_of_an_index_are_checked() {
+        let level = small(json!([little(), "crc32c"])).unwrap();
+        let mut encoded = level.encode_index(&[None, None, None, None]).unwrap();
+        assert_eq!(
+            level.decode_index(&encoded[1..], 100).unwrap_err().kind(),
+            Kind::Corrupt
+        );
+        encoded[3] ^= 1;
+        assert_eq!(
+            level.decode_index(&encoded, 100).unwrap_err().kind(),
+            Kind::Corrupt
+        );
+    }
+
+    #[test]
+    fn configurations_that_make_no_sense_are_corrupt() {
+        for shape in [
+            json!([2]),
+            json!([2, 4]),
+            json!([0, 3]),
+            json!([2, 3, 1]),
+            json!("x"),
+        ] {
+            let error = level(
+                &[4, 6],
+                json!({ "chunk_shape": shape, "index_codecs": [little()] }),
+            )
+            .unwrap_err();
+            assert_eq!(error.kind(), Kind::Corrupt);
+            assert!(error.to_string().contains("chunk_shape"), "{error}");
+        }
+        for codecs in [
+            json!([little(), "zstd"]),
+            json!([little(), little()]),
+            json!(null),
+        ] {
+            assert_eq!(small(codecs).unwrap_err().kind(), Kind::Corrupt);
+        }
+    }
+
+    #[test]
+    fn an_index_beyond_the_limit_is_too_large() {
+        let configuration = json!({ "chunk_shape": [1], "index_codecs": [little()] });
+        assert_eq!(
+            level(&[1 << 17], configuration).unwrap_err().kind(),
+            Kind::TooLarge
+        );
+    }
+
+    #[test]
+    fn a_shard_without_dimensions_has_one_inner_chunk() {
+        let level = level(
+            &[],
+            json!({ "chunk_shape": [], "index_codecs": [little()] }),
+        )
+        .unwrap();
+        assert_eq!((level.count(), level.index_bytes()), (1, 16));
+    }
+}

@@ -1,0 +1,335 @@
+//! Codecs `zfp` and `zfpy` (feature `zfp`): numbers by the zfp library, exactly or nearly.
+//!
+//! A stream gives exactly the chunk's numbers, or is `Corrupt`. `zfp` has its mode in the configuration;
+//! streams of `zfpy` have a header, which must be that of the chunk. Modes are read in `zfp_mode.rs`, numbers
+//! become those of zfp in `zfp_numbers.rs`, and the library is called in `zfp_stream.rs`.
+
+use std::borrow::Cow;
+
+use crate::error::{Error, Result};
+
+use super::config::Members;
+use super::kind::{ArrayToBytes, ChainPosition, Codec, Data, Length};
+use field::ZfpField;
+use mode::Mode;
+use numbers::NumberConversion;
+use stream::{NAME, decode, encode};
+
+mod field;
+mod mode;
+mod numbers;
+mod stream;
+
+/// A stream of numbers.
+#[derive(Debug)]
+struct Zfp {
+    numbers: NumberConversion,
+    field: ZfpField,
+    /// How to encode; of a stream without a header also how to decode.
+    mode: Mode,
+    has_header: bool,
+    /// The most bytes of a stream that is made.
+    most: usize,
+}
+
+/// Builds codec `zfp`.
+pub(super) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
+    codec(place, mode::zfp(members, rank(place))?, false)
+}
+
+/// Builds codec `zfpy` of numcodecs.
+pub(super) fn zfpy(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
+    codec(place, mode::zfpy(members, rank(place))?, true)
+}
+
+/// Returns how many dimensions zfp sees.
+fn rank(place: &ChainPosition<'_>) -> usize {
+    place.form.shape.len().max(1)
+}
+
+fn codec(place: &ChainPosition<'_>, mode: Mode, has_header: bool) -> Result<Codec> {
+    let form = place.form;
+    let count = form.bytes(place.max_chunk)? / form.element()?.max(1);
+    let numbers = NumberConversion::of(&form.data_type)
+        .filter(|numbers| !has_header || numbers.cast.is_none())
+        .ok_or_else(|| {
+            let other = &form.data_type;
+            let known = match has_header {
+                true => "numbers of 32 and 64 bits, no unsigned ones",
+                false => "integers and floats",
+            };
+            Error::unsupported("codecs", format!("{NAME} codes {known}, not {other}"))
+        })?;
+    let bytes = count.checked_mul(numbers.scalar.width());
+    let field = ZfpField {
+        scalar: numbers.scalar,
+        shape: dimensions(&form.shape)?,
+        bytes: bytes.ok_or_else(|| Error::too_large("chunk_shape", "too many numbers"))?,
+    };
+    let most = usize::try_from(place.max_chunk.saturating_mul(2)).unwrap_or(usize::MAX);
+    Ok(Codec::ArrayToBytes(Box::new(Zfp {
+        numbers,
+        field,
+        mode,
+        has_header,
+        most,
+    })))
+}
+
+/// Returns the lengths that zfp sees (codec `zfp`, "Supported Chunk Shapes").
+fn dimensions(shape: &[u64]) -> Result<Vec<usize>> {
+    if shape.len() > 4 {
+        let why = format!("{NAME} codes at most 4 dimensions, not {}", shape.len());
+        return Err(Error::unsupported("codecs", why));
+    }
+    if shape.is_empty() {
+        return Ok(vec![1]);
+    }
+    let lengths: std::result::Result<_, _> = shape.iter().map(|&n| usize::try_from(n)).collect();
+    lengths.map_err(|error| Error::too_large("chunk_shape", error))
+}
+
+impl ArrayToBytes for Zfp {
+    fn encoded_length(&self) -> Length {
+        // Other writers' headers may say another mode.
+        Length::Exact(self.field.most(self.mode)).compressed()
+    }
+
+    fn is_identity(&self) -> bool {
+        false
+    }
+
+    fn is_lossy(&self) -> bool {
+        self.mode != Mode::Reversible || self.numbers.clamps
+    }
+
+    fn decode<'a>(&self, encoded: Data<'a>) -> Result<Data<'a>> {
+        let mode = match self.mode {
+            Mode::Rate { rate, .. } => Mode::Rate {
+                rate,
+                dimensions: self.field.dimensions_at(rate, encoded.len()),
+            },
+            other => other,
+        };
+        let mode = (!self.has_header).then_some(mode);
+        let wide = decode(&self.field, mode, &encoded)?;
+        Ok(Cow::Owned(match self.numbers.cast {
+            Some((_, narrow)) => narrow(&wide),
+            None => wide,
+        }))
+    }
+
+    fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
+        let room = self.field.most(self.mode);
+        if room > self.most.max(1 << 16) {
+            let found = format!("a stream of up to {room} bytes exceeds {}", self.most);
+            return Err(Error::too_large(NAME, found));
+        }
+        let wide = match self.numbers.cast {
+            Some((widen, _)) => Cow::Owned(widen(&decoded)),
+            None => decoded,
+        };
+        encode(&self.field, self.mode, self.has_header, &wide).map(Cow::Owned)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::codec::Pipeline;
+    use crate::codec::tests::{pipeline, sample};
+    use crate::error::Kind;
+
+    /// What zfpy 1.0.1 makes of n/7 for n below 15, in 3 rows, and what it reads of that again.
+    const OF_ZFPY: [(&str, i64, f64, &str, &str); 3] = [
+        (
+            "tolerance",
+            4,
+            0.01,
+            "7a667005460000200000c0ca012da1211200014860201088c8400020c1401c02a300158004212a100048502010840800",
+            "0000403a00c0123e0060923e0060db3e0028123f0010373f00905b3f0008803f0048923f007ca43f00d8b63f0018c93f0058db3f0098ed3f00020040",
+        ),
+        (
+            "rate",
+            2,
+            8.0,
+            "7a667005460000200000f007012da1211200014860201088c84000200371088c0254001284a840002041814000000000",
+            "0000a03a0040133e00a0923e00a0db3e0020123f00f0363f00705b3f00f07f3f0038923f00b0a43f00c8b63f0008c93f0048db3f0088ed3f00080040",
+        ),
+        (
+            "precision",
+            3,
+            12.0,
+            "7a667005460000200000b080012da1211200014860201088c8400371088c0254001284a840002001",
+            "0000003a0080123e0040923e0040db3e0080133f00e0363f00605b3f00e07f3f0030923f0040a53f00d0b63f0010c93f0050db3f0090ed3f00c0ff3f",
+        ),
+    ];
+
+    fn bytes(hex: &str) -> Vec<u8> {
+        let pairs = hex.as_bytes().chunks(2);
+        pairs
+            .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
+            .collect()
+    }
+
+    fn zfpy(data_type: &str, shape: &[u64], configuration: Value) -> Pipeline {
+        let codec = json!({ "name": "numcodecs.zfpy", "configuration": configuration });
+        pipeline(data_type, shape, json!([codec])).unwrap()
+    }
+
+    fn zfp(data_type: &str, shape: &[u64], configuration: Value) -> crate::error::Result<Pipeline> {
+        let codec = json!({ "name": "zfp", "configuration": configuration });
+        pipeline(data_type, shape, json!([codec]))
+    }
+
+    #[test]
+    fn streams_are_those_of_zfpy() {
+        let numbers = Vec::from_iter((0..15_u8).flat_map(|n| (f32::from(n) / 7.0).to_le_bytes()));
+        for (member, mode, value, stream, decoded) in OF_ZFPY {
+            let value = if mode == 3 {
+                json!(value as i64)
+            } else {
+                json!(value)
+            };
+            let codec = zfpy("float32", &[3, 5], json!({ "mode": mode, member: value }));
+            assert_eq!(
+                codec.decode(bytes(stream)).unwrap(),
+                bytes(decoded),
+                "{member}"
+            );
+            assert!(codec.is_lossy());
+            assert_eq!(codec.encode(&numbers).unwrap(), bytes(stream), "{member}");
+        }
+    }
+
+    #[test]
+    fn streams_without_a_header_are_those_of_the_library() {
+        let codec = zfp("int32", &[10], json!({ "mode": "reversible" })).unwrap();
+        let stream = bytes("1f00000016f701000000ef03000080a90300000000000000");
+        let numbers = Vec::from_iter((-3..7_i32).flat_map(i32::to_le_bytes));
+        assert_eq!(codec.encode(&numbers).unwrap(), stream);
+        assert_eq!(codec.decode(stream).unwrap(), numbers);
+    }
+
+    #[test]
+    fn reversible_numbers_of_every_type_and_rank_come_back() {
+        for (data_type, width) in [
+            ("int8", 1),
+            ("uint8", 1),
+            ("int16", 2),
+            ("uint16", 2),
+            ("int32", 4),
+            ("int64", 8),
+            ("float32", 4),
+            ("float64", 8),
+        ] {
+            for shape in [
+                &[][..],
+                &[1],
+                &[301],
+                &[5, 9],
+                &[3, 4, 6],
+                &[2, 5, 3, 9],
+                &[9, 1, 1, 1],
+            ] {
+                let count: u64 = shape.iter().product();
+                let decoded = sample(count as usize * width);
+                let codec = zfp(data_type, shape, json!({ "mode": "reversible" })).unwrap();
+                assert!(!codec.is_lossy());
+                let encoded = codec.encode(&decoded).unwrap();
+                assert!(
+                    codec.decode(encoded).unwrap() == decoded,
+                    "{data_type} {shape:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn lossy_modes_stay_within_their_tolerance() {
+        let numbers = Vec::from_iter((0..1000).map(|n| f64::from(n * n % 911) / 7.0));
+        let decoded = Vec::from_iter(numbers.iter().flat_map(|n| n.to_le_bytes()));
+        for configuration in [
+            json!({ "mode": "fixed_accuracy", "tolerance": 0.25 }),
+            json!({ "mode": "fixed_rate", "rate": 40 }),
+            json!({ "mode": "fixed_precision", "precision": 40 }),
+            json!({ "mode": "expert", "minbits": 70, "maxbits": 16658, "maxprec": 64, "minexp": -4 }),
+        ] {
+            let codec = zfp("float64", &[10, 4, 25], configuration.clone()).unwrap();
+            let encoded = codec.encode(&decoded).unwrap();
+            let again = codec.decode(encoded).unwrap();
+            let (words, _) = again.as_chunks();
+            for (word, number) in words.iter().zip(&numbers) {
+                let difference = (f64::from_le_bytes(*word) - number).abs();
+                assert!(difference <= 0.25, "{configuration} {difference}");
+            }
+        }
+    }
+
+    #[test]
+    fn streams_of_other_chunks_are_corrupt() {
+        let stream = bytes(OF_ZFPY[0].3);
+        for (data_type, shape) in [
+            ("float32", &[5, 3][..]),
+            ("float32", &[15]),
+            ("float32", &[3, 5, 1]),
+            ("int32", &[3, 5]),
+            ("float64", &[3, 5]),
+        ] {
+            let error = zfpy(data_type, shape, json!({}))
+                .decode(stream.clone())
+                .unwrap_err();
+            assert_eq!(error.kind(), Kind::Corrupt, "{data_type} {shape:?}");
+        }
+    }
+
+    #[test]
+    fn damaged_streams_are_decoded_or_refused() {
+        let decoded = sample(4 * 7 * 9 * 8);
+        let with_header = zfpy("float64", &[4, 7, 9], json!({ "mode": 5 }));
+        let without = zfp("float64", &[4, 7, 9], json!({ "mode": "reversible" })).unwrap();
+        for codec in [with_header, without] {
+            let encoded = codec.encode(&decoded).unwrap();
+            for place in 0..encoded.len() {
+                for change in [0xff, 0x80, 1] {
+                    let mut damaged = encoded.clone();
+                    damaged[place] ^= change;
+                    match codec.decode(damaged) {
+                        Ok(again) => assert_eq!(again.len(), decoded.len()),
+                        Err(error) => assert_eq!(error.kind(), Kind::Corrupt),
+                    }
+                }
+                // The last word is partly padding.
+                let short = codec.decode(encoded[..place].to_vec());
+                assert!(short.is_err() || place + 8 > encoded.len(), "{place}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_zfp_cannot_do_is_refused() {
+        for (configuration, kind) in [
+            (json!({}), Kind::Corrupt),
+            (json!({ "mode": "fixed_rate" }), Kind::Corrupt),
+            (json!({ "mode": "fixed_rate", "rate": 1e9 }), Kind::Corrupt),
+            (json!({ "mode": "fixed_rate", "rate": 0 }), Kind::Corrupt),
+            (
+                json!({ "mode": "fixed_accuracy", "tolerance": -1 }),
+                Kind::Corrupt,
+            ),
+            (
+                json!({ "mode": "expert", "minbits": 40000, "maxbits": 50000, "maxprec": 64, "minexp": 0 }),
+                Kind::Corrupt,
+            ),
+        ] {
+            let error = zfp("float32", &[4], configuration.clone()).unwrap_err();
+            assert_eq!(error.kind(), kind, "{configuration}");
+        }
+        let reversible = json!({ "mode": "reversible" });
+        for (data_type, shape) in [("complex64", &[4][..]), ("float32", &[1, 1, 1, 1, 1])] {
+            let error = zfp(data_type, shape, reversible.clone()).unwrap_err();
+            assert_eq!(error.kind(), Kind::Unsupported);
+        }
+    }
+}

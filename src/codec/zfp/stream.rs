@@ -1,0 +1,303 @@
+//! Streams of the zfp library, which is called from here and from nowhere else.
+//!
+//! zfp checks no bound of a stream. So it reads a copy that has more zeros after its end than one block can
+//! take, and the place is checked after each block, before the next one is read. Modes are checked before zfp
+//! hears of them. What they are made of is `zfp_mode.rs`'s and `zfp_field.rs`'s.
+
+use std::ptr::NonNull;
+
+use zfp_sys::*;
+
+use crate::error::{Error, Result};
+
+use super::field::{SIDE, Scalar, ZfpField};
+use super::mode::{MAX_BITS, Mode};
+
+pub(super) const NAME: &str = "zfp";
+
+/// Zero bytes after a stream: a header of 148 bits, or a block of `MAX_BITS` at most and one word, are less.
+const PADDING: usize = 2 * MAX_BITS as usize / 8;
+
+/// The bytes of the largest block.
+const BLOCK: usize = 8 * SIDE * SIDE * SIDE * SIDE;
+
+fn code(scalar: Scalar) -> zfp_type {
+    match scalar {
+        Scalar::Int32 => zfp_type_zfp_type_int32,
+        Scalar::Int64 => zfp_type_zfp_type_int64,
+        Scalar::Float => zfp_type_zfp_type_float,
+        Scalar::Double => zfp_type_zfp_type_double,
+    }
+}
+
+/// Returns an array at `data` as zfp describes it.
+fn described(field: &ZfpField, data: *mut std::ffi::c_void) -> zfp_field {
+    let [nx, ny, nz, nw] = field.sides(0);
+    zfp_field {
+        type_: code(field.scalar),
+        nx,
+        ny,
+        nz,
+        nw,
+        sx: 0,
+        sy: 0,
+        sz: 0,
+        sw: 0,
+        data,
+    }
+}
+
+/// One block of any type, where zfp may write it.
+#[repr(align(8))]
+struct ZfpBlock([u8; BLOCK]);
+
+/// zfp's two handles over words that are kept as long as they are; freed when dropped.
+struct ZfpStream {
+    words: Vec<u64>,
+    bits: NonNull<bitstream>,
+    zfp: NonNull<zfp_stream>,
+}
+
+impl ZfpStream {
+    /// Opens a stream at the first of `words`.
+    fn open(mut words: Vec<u64>) -> Result<ZfpStream> {
+        let no_memory = || Error::too_large(NAME, "no memory for a stream");
+        let length = words.len() * size_of::<u64>();
+        // SAFETY: the words are valid for `length` bytes, aligned, and stay in place while the stream lives,
+        // since nothing changes the vector's length.
+        let bits = unsafe { stream_open(words.as_mut_ptr().cast(), length) };
+        let bits = NonNull::new(bits).ok_or_else(no_memory)?;
+        // SAFETY: `bits` is an open stream.
+        let zfp = NonNull::new(unsafe { zfp_stream_open(bits.as_ptr()) });
+        let Some(zfp) = zfp else {
+            // SAFETY: `bits` is open, and nothing else has it.
+            unsafe { stream_close(bits.as_ptr()) };
+            return Err(no_memory());
+        };
+        Ok(ZfpStream { words, bits, zfp })
+    }
+
+    /// Sets the mode, which was checked.
+    fn set_mode(&mut self, mode: Mode, field: &ZfpField) -> Result<()> {
+        let zfp = self.zfp.as_ptr();
+        // SAFETY: `zfp` is open; the rate is one whose bits fit their type, as `rate_bits` found.
+        let known = unsafe {
+            match mode {
+                Mode::Reversible => zfp_stream_set_reversible(zfp),
+                Mode::Rate { rate, dimensions } => {
+                    zfp_stream_set_rate(zfp, rate, code(field.scalar), dimensions as u32, 0);
+                }
+                Mode::Precision(precision) => {
+                    zfp_stream_set_precision(zfp, precision);
+                }
+                Mode::Accuracy(tolerance) => {
+                    zfp_stream_set_accuracy(zfp, tolerance);
+                }
+                Mode::Expert { .. } => {}
+            }
+            match mode {
+                Mode::Expert {
+                    minbits,
+                    maxbits,
+                    maxprec,
+                    minexp,
+                } => zfp_stream_set_params(zfp, minbits, maxbits, maxprec, minexp) != 0,
+                _ => true,
+            }
+        };
+        match known {
+            true => Ok(()),
+            false => Err(Error::corrupt(NAME, "parameters that zfp refuses")),
+        }
+    }
+
+    /// Reads a header, which sets the mode, and checks that it is that of `field`.
+    fn read_header(&mut self, field: &ZfpField) -> Result<()> {
+        let want = described(field, std::ptr::null_mut());
+        let mut found = want;
+        // SAFETY: both are valid; a header is shorter than the padding after the words.
+        let bits = unsafe { zfp_read_header(self.zfp.as_ptr(), &raw mut found, ZFP_HEADER_FULL) };
+        if bits == 0 {
+            return Err(Error::corrupt(NAME, "no header of a zfp stream"));
+        }
+        let facts = |field: &zfp_field| {
+            let sides = [field.nw, field.nz, field.ny, field.nx];
+            let shape = Vec::from_iter(sides.into_iter().filter(|side| *side != 0));
+            (field.type_, shape)
+        };
+        if facts(&want) == facts(&found) {
+            return Ok(());
+        }
+        let [(want, shape), (other, lengths)] = [facts(&want), facts(&found)];
+        let found = format!(
+            "expected numbers of zfp's type {want} and shape {shape:?}, found {other} and {lengths:?}"
+        );
+        Err(Error::corrupt(NAME, found))
+    }
+
+    /// Returns how many bits were read.
+    fn place(&self) -> u64 {
+        // SAFETY: the stream is open.
+        unsafe { stream_rtell(self.bits.as_ptr()) }
+    }
+
+    /// Reads the next block. The caller has seen that the place lies before the padding.
+    fn read_block(&mut self, scalar: Scalar, dimensions: usize, block: &mut ZfpBlock) {
+        use Scalar::{Double, Float, Int32, Int64};
+        let (zfp, to) = (self.zfp.as_ptr(), block.0.as_mut_ptr());
+        // SAFETY: the stream is open, and more words follow its place than a block takes in any mode that was
+        // let through. A block of at most 4^4 numbers of 8 bytes is written, for which there is room, aligned.
+        unsafe {
+            match (scalar, dimensions) {
+                (Int32, 1) => zfp_decode_block_int32_1(zfp, to.cast()),
+                (Int32, 2) => zfp_decode_block_int32_2(zfp, to.cast()),
+                (Int32, 3) => zfp_decode_block_int32_3(zfp, to.cast()),
+                (Int32, _) => zfp_decode_block_int32_4(zfp, to.cast()),
+                (Int64, 1) => zfp_decode_block_int64_1(zfp, to.cast()),
+                (Int64, 2) => zfp_decode_block_int64_2(zfp, to.cast()),
+                (Int64, 3) => zfp_decode_block_int64_3(zfp, to.cast()),
+                (Int64, _) => zfp_decode_block_int64_4(zfp, to.cast()),
+                (Float, 1) => zfp_decode_block_float_1(zfp, to.cast()),
+                (Float, 2) => zfp_decode_block_float_2(zfp, to.cast()),
+                (Float, 3) => zfp_decode_block_float_3(zfp, to.cast()),
+                (Float, _) => zfp_decode_block_float_4(zfp, to.cast()),
+                (Double, 1) => zfp_decode_block_double_1(zfp, to.cast()),
+                (Double, 2) => zfp_decode_block_double_2(zfp, to.cast()),
+                (Double, 3) => zfp_decode_block_double_3(zfp, to.cast()),
+                (Double, _) => zfp_decode_block_double_4(zfp, to.cast()),
+            }
+        };
+    }
+}
+
+impl Drop for ZfpStream {
+    fn drop(&mut self) {
+        // SAFETY: both are open, nothing else has them, and the words they lie on are dropped later.
+        unsafe {
+            zfp_stream_close(self.zfp.as_ptr());
+            stream_close(self.bits.as_ptr());
+        }
+    }
+}
+
+/// Decodes a stream into exactly `field.bytes`; without a mode it has a header that says it. Bytes after the
+/// last block are ignored, as the library does. `Corrupt` if the stream ends early or is another array's.
+pub(super) fn decode(field: &ZfpField, mode: Option<Mode>, encoded: &[u8]) -> Result<Vec<u8>> {
+    let padding = std::iter::repeat_n(0, PADDING / size_of::<u64>());
+    let mut stream = ZfpStream::open(Vec::from_iter(words(encoded).chain(padding)))?;
+    match mode {
+        Some(mode) => stream.set_mode(mode, field)?,
+        None => stream.read_header(field)?,
+    }
+    let end = 8 * encoded.len() as u64;
+    let sides = field.sides(1);
+    let [nx, ny, nz, nw] = sides;
+    let mut block = ZfpBlock([0; BLOCK]);
+    let mut decoded = vec![0; field.bytes];
+    for w in (0..nw).step_by(SIDE) {
+        for z in (0..nz).step_by(SIDE) {
+            for y in (0..ny).step_by(SIDE) {
+                for x in (0..nx).step_by(SIDE) {
+                    if stream.place() >= end {
+                        return Err(ended(end));
+                    }
+                    stream.read_block(field.scalar, field.shape.len(), &mut block);
+                    put(&block, [x, y, z, w], field, &mut decoded);
+                }
+            }
+        }
+    }
+    if stream.place() > end {
+        return Err(ended(end));
+    }
+    swap_big(&mut decoded, field.scalar.width());
+    Ok(decoded)
+}
+
+fn ended(end: u64) -> Error {
+    Error::corrupt(NAME, format!("the stream ends early, after {end} bits"))
+}
+
+/// Copies the rows of a block to their place, as far as they lie in the array.
+fn put(block: &ZfpBlock, at: [usize; 4], field: &ZfpField, decoded: &mut [u8]) {
+    let width = field.scalar.width();
+    let [nx, ny, nz, nw] = field.sides(1);
+    let [x, y, z, w] = at;
+    let row = SIDE.min(nx - x) * width;
+    for dw in 0..SIDE.min(nw - w) {
+        for dz in 0..SIDE.min(nz - z) {
+            for dy in 0..SIDE.min(ny - y) {
+                let from = ((dw * SIDE + dz) * SIDE + dy) * SIDE * width;
+                let to = ((((w + dw) * nz + z + dz) * ny + y + dy) * nx + x) * width;
+                decoded[to..to + row].copy_from_slice(&block.0[from..from + row]);
+            }
+        }
+    }
+}
+
+/// Encodes exactly `field.bytes`, with a header or without. `Invalid` if the header cannot say the shape.
+pub(super) fn encode(
+    field: &ZfpField,
+    mode: Mode,
+    header: bool,
+    decoded: &[u8],
+) -> Result<Vec<u8>> {
+    if decoded.len() != field.bytes {
+        let found = format!("expected {} bytes, found {}", field.bytes, decoded.len());
+        return Err(Error::invalid(NAME, found));
+    }
+    let mut numbers = decoded.to_vec();
+    swap_big(&mut numbers, field.scalar.width());
+    // Words, since zfp wants numbers aligned.
+    let (chunks, rest) = numbers.as_chunks();
+    let mut aligned: Vec<u64> = chunks
+        .iter()
+        .map(|word| u64::from_ne_bytes(*word))
+        .collect();
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    aligned.push(u64::from_ne_bytes(last));
+    let array = described(field, aligned.as_mut_ptr().cast());
+    let room = field.most(mode).saturating_add(PADDING) / size_of::<u64>();
+    let mut stream = ZfpStream::open(vec![0; room])?;
+    stream.set_mode(mode, field)?;
+    let zfp = stream.zfp.as_ptr();
+    // SAFETY: `array` describes `aligned`, which has that many numbers; the stream is open.
+    let most = unsafe { zfp_stream_maximum_size(zfp, &raw const array) };
+    if most == 0 || most > room * size_of::<u64>() {
+        let found = format!("a stream of up to {most} bytes, more than was expected");
+        return Err(Error::too_large(NAME, found));
+    }
+    // SAFETY: as before; there is room for all that zfp may write, header and blocks, as it says itself.
+    let written = unsafe {
+        if header && zfp_write_header(zfp, &raw const array, ZFP_HEADER_FULL) == 0 {
+            return Err(Error::invalid(
+                NAME,
+                "a shape or mode that no header can say",
+            ));
+        }
+        zfp_compress(zfp, &raw const array)
+    };
+    let bytes = stream.words.iter().take(written.div_ceil(8));
+    let encoded = Vec::from_iter(bytes.flat_map(|word| word.to_le_bytes()));
+    match encoded.is_empty() {
+        true => Err(Error::invalid(NAME, "zfp could not encode the chunk")),
+        false => Ok(encoded),
+    }
+}
+
+/// Returns the words of a stream, the last one filled up with zeros.
+fn words(encoded: &[u8]) -> impl Iterator<Item = u64> {
+    encoded.chunks(size_of::<u64>()).map(|bytes| {
+        let mut word = [0; size_of::<u64>()];
+        word[..bytes.len()].copy_from_slice(bytes);
+        u64::from_le_bytes(word)
+    })
+}
+
+/// Turns numbers of this machine into little-endian ones and back.
+fn swap_big(numbers: &mut [u8], width: usize) {
+    if cfg!(target_endian = "big") {
+        numbers.chunks_mut(width).for_each(<[u8]>::reverse);
+    }
+}

@@ -1,0 +1,320 @@
+//! Codecs of the drafts: URIs, bare words and numcodecs' configurations under their final-v3 names.
+//!
+//! What v3 does not know is `numcodecs.*`, as in v2. A URI that nobody explains stays the codec's name, so
+//! that whoever refuses it says which one it was.
+
+use serde_json::{Map, Value, json};
+
+use crate::dialect::typestr::Typed;
+use crate::error::{Error, Result};
+use crate::model::CodecSpec;
+
+/// Codecs that final v3 has by the same name and with the same configuration.
+const FINAL: [&str; 3] = ["bytes", "crc32c", "sharding_indexed"];
+
+/// Codecs that turn elements into elements; all others work on bytes.
+const ELEMENT_CODECS: [&str; 8] = [
+    "transpose",
+    "numcodecs.astype",
+    "numcodecs.bitround",
+    "numcodecs.categorize",
+    "numcodecs.delta",
+    "numcodecs.fixedscaleoffset",
+    "numcodecs.packbits",
+    "numcodecs.quantize",
+];
+
+/// Codecs that turn elements into bytes, each in its own way.
+const BYTES_CODECS: [&str; 11] = [
+    "bytes",
+    "sharding_indexed",
+    "vlen-bytes",
+    "vlen-utf8",
+    "numcodecs.json",
+    "numcodecs.json2",
+    "numcodecs.msgpack",
+    "numcodecs.msgpack2",
+    "numcodecs.pcodec",
+    "numcodecs.vlen-array",
+    "numcodecs.zfpy",
+];
+
+/// Those that write down the shape of what they are given, and so see no memory layout.
+const SHAPED_CODECS: [&str; 4] = [
+    "numcodecs.json",
+    "numcodecs.json2",
+    "numcodecs.msgpack",
+    "numcodecs.msgpack2",
+];
+
+/// Whether a codec turns elements into bytes, so that `bytes` has no place beside it.
+pub(super) fn makes_bytes(codec: &CodecSpec) -> bool {
+    BYTES_CODECS.contains(&codec.name.as_str())
+}
+
+/// Builds the chain of a chunk: memory layout, codecs on elements, byte order, codecs on bytes. Byte order
+/// stands before the first codec that works on bytes, unless a codec says where.
+pub(super) fn chain(
+    order: Option<CodecSpec>,
+    typed: &Typed,
+    steps: Vec<CodecSpec>,
+) -> Vec<CodecSpec> {
+    let is_shaped = |step: &CodecSpec| SHAPED_CODECS.contains(&step.name.as_str());
+    let works_on_bytes = |step: &CodecSpec| !ELEMENT_CODECS.contains(&step.name.as_str());
+    let order = order.filter(|_| !steps.first().is_some_and(is_shaped));
+    let mut chain: Vec<CodecSpec> = order.into_iter().collect();
+    let place = steps.iter().position(works_on_bytes).unwrap_or(steps.len());
+    let stated = steps.iter().any(makes_bytes);
+    for (number, step) in steps.into_iter().enumerate() {
+        if number == place && !stated {
+            chain.push(typed.bytes_codec());
+        }
+        chain.push(step);
+    }
+    if !stated && !chain.iter().any(makes_bytes) {
+        chain.push(typed.bytes_codec());
+    }
+    chain
+}
+
+/// Returns the transposition that F order is; nothing where C and F are the same.
+pub(super) fn reversed(rank: usize) -> Option<CodecSpec> {
+    let order: Vec<usize> = (0..rank).rev().collect();
+    (rank > 1).then(|| CodecSpec::new("transpose", json!({ "order": order })))
+}
+
+/// Returns a codec that a URI or a bare word names; nothing if it does nothing.
+pub(super) fn named(
+    identifier: &str,
+    configuration: Map<String, Value>,
+    typed: &Typed,
+    rank: usize,
+) -> Result<Option<CodecSpec>> {
+    let Some(name) = name_in(identifier) else {
+        return Ok(Some(CodecSpec {
+            name: identifier.to_string(),
+            configuration,
+        }));
+    };
+    match name {
+        // zarr-python 2.12 to 2.14 forgot the name of zstd.
+        "" => Ok(Some(numcodec("zstd", configuration, typed))),
+        "endian" => endian(&configuration, typed).map(Some),
+        "transpose" => transpose(configuration, rank),
+        name if FINAL.contains(&name) => Ok(Some(CodecSpec {
+            name: name.to_string(),
+            configuration,
+        })),
+        name if identifier.contains("://") => Ok(Some(numcodec(name, configuration, typed))),
+        name => Ok(Some(bare(name, configuration, typed))),
+    }
+}
+
+/// Returns the name in `https://purl.org/zarr/spec/codec/gzip/1.0`, or a bare word; nothing for the URIs of
+/// others.
+fn name_in(identifier: &str) -> Option<&str> {
+    let Some((_, rest)) = identifier.split_once("://") else {
+        return Some(identifier);
+    };
+    let rest = rest.strip_prefix("purl.org/zarr/spec/codec")?;
+    let rest = rest.strip_prefix('s').unwrap_or(rest).strip_prefix('/')?;
+    rest.split('/').next()
+}
+
+/// Returns a codec by the bare word that sci-rs/zarr has for it: other names and other formats than
+/// numcodecs'.
+fn bare(name: &str, configuration: Map<String, Value>, typed: &Typed) -> CodecSpec {
+    match name {
+        "bzip2" => CodecSpec::new("numcodecs.bz2", json!({ "level": 9 })),
+        // A frame, where numcodecs has a block with its length before it.
+        "lz4" => CodecSpec {
+            name: name.to_string(),
+            configuration,
+        },
+        "xz" => {
+            let preset = configuration.get("preset").cloned();
+            CodecSpec::new(
+                "numcodecs.lzma",
+                json!({ "format": 1, "check": -1, "preset": preset.unwrap_or(json!(6)), "filters": null }),
+            )
+        }
+        name => numcodec(name, configuration, typed),
+    }
+}
+
+/// Returns a codec of numcodecs under its final-v3 name.
+fn numcodec(id: &str, mut configuration: Map<String, Value>, typed: &Typed) -> CodecSpec {
+    match id {
+        "blosc" => shuffle_by_name(&mut configuration, typed.data_type.size().unwrap_or(1)),
+        "gzip"
+            if !matches!(
+                configuration.get("level").and_then(Value::as_i64),
+                Some(0..=9)
+            ) =>
+        {
+            configuration.insert("level".to_string(), json!(6));
+        }
+        _ => {}
+    }
+    let name = match id {
+        "blosc" | "gzip" | "vlen-bytes" | "vlen-utf8" | "zstd" => id.to_string(),
+        other => format!("numcodecs.{other}"),
+    };
+    CodecSpec {
+        name,
+        configuration,
+    }
+}
+
+/// Names blosc's shuffle as v3 does, which also wants the element's size; -1 leaves the choice to that.
+fn shuffle_by_name(configuration: &mut Map<String, Value>, size: usize) {
+    let shuffle = match configuration.get("shuffle") {
+        Some(Value::String(name)) => name.clone(),
+        other => match other.and_then(Value::as_i64) {
+            Some(0) => "noshuffle",
+            Some(2) => "bitshuffle",
+            Some(-1) if size == 1 => "bitshuffle",
+            _ => "shuffle",
+        }
+        .to_string(),
+    };
+    configuration.insert("shuffle".to_string(), json!(shuffle));
+    configuration.insert("typesize".to_string(), json!(size));
+    for (name, usual) in [
+        ("blocksize", json!(0)),
+        ("cname", json!("lz4")),
+        ("clevel", json!(5)),
+    ] {
+        configuration.entry(name).or_insert(usual);
+    }
+}
+
+/// Reads codec `endian` of 2022, which is `bytes` of final v3.
+fn endian(configuration: &Map<String, Value>, typed: &Typed) -> Result<CodecSpec> {
+    match configuration.get("endian").and_then(Value::as_str) {
+        Some(endian @ ("little" | "big")) => {
+            Ok(Typed::new(typed.data_type.clone(), endian == "big").bytes_codec())
+        }
+        found => Err(Error::corrupt(
+            "endian",
+            format!("expected little or big, found {found:?}"),
+        )),
+    }
+}
+
+/// Reads codec `transpose`, whose order may be a word.
+fn transpose(configuration: Map<String, Value>, rank: usize) -> Result<Option<CodecSpec>> {
+    match configuration.get("order").and_then(Value::as_str) {
+        Some("C") => Ok(None),
+        Some("F") => Ok(reversed(rank)),
+        Some(other) => Err(Error::corrupt(
+            "transpose",
+            format!("expected C, F or a list, found {other}"),
+        )),
+        None => Ok(Some(CodecSpec {
+            name: "transpose".to_string(),
+            configuration,
+        })),
+    }
+}
+
+/// Returns the filters that zarr-python's experimental v3 puts among the attributes: a list of numcodecs'
+/// configurations. A user's own attribute of that name is something else.
+pub(super) fn attribute_filters(members: &Map<String, Value>) -> &[Value] {
+    let filters = members
+        .get("attributes")
+        .and_then(|attributes| attributes.get("filters"))
+        .and_then(Value::as_array)
+        .map_or(&[][..], Vec::as_slice);
+    let is_codec = |filter: &Value| filter.get("id").is_some_and(Value::is_string);
+    if filters.iter().all(is_codec) {
+        filters
+    } else {
+        &[]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dialect::typestr;
+
+    fn typed(name: &str) -> Typed {
+        typestr::parse(&json!(name)).unwrap()
+    }
+
+    fn name(identifier: &str) -> String {
+        named(identifier, Map::new(), &typed("<f8"), 2)
+            .unwrap()
+            .unwrap()
+            .name
+    }
+
+    #[test]
+    fn every_form_of_an_identifier_is_read() {
+        for (identifier, expected) in [
+            ("https://purl.org/zarr/spec/codec/gzip/1.0", "gzip"),
+            ("http://purl.org/zarr/spec/codec/gzip", "gzip"),
+            ("https://purl.org/zarr/spec/codecs/blosc/1.0", "blosc"),
+            ("https://purl.org/zarr/spec/codec/lz4/1.0", "numcodecs.lz4"),
+            ("https://purl.org/zarr/spec/codec/", "zstd"),
+            ("bzip2", "numcodecs.bz2"),
+            ("xz", "numcodecs.lzma"),
+            ("lz4", "lz4"),
+            (
+                "https://example.org/codec/jpeg",
+                "https://example.org/codec/jpeg",
+            ),
+        ] {
+            assert_eq!(name(identifier), expected, "{identifier}");
+        }
+    }
+
+    #[test]
+    fn bytes_stand_before_what_works_on_bytes() {
+        let order = |steps: &[&str]| {
+            let steps = steps.iter().map(|name| CodecSpec::new(name, Value::Null));
+            let chain = chain(reversed(2), &typed(">i4"), steps.collect());
+            chain
+                .into_iter()
+                .map(|codec| codec.name)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(order(&[]), ["transpose", "bytes"]);
+        assert_eq!(
+            order(&["numcodecs.delta", "numcodecs.shuffle", "gzip"]),
+            [
+                "transpose",
+                "numcodecs.delta",
+                "bytes",
+                "numcodecs.shuffle",
+                "gzip"
+            ]
+        );
+        assert_eq!(
+            order(&["numcodecs.delta"]),
+            ["transpose", "numcodecs.delta", "bytes"]
+        );
+        assert_eq!(
+            order(&["numcodecs.json2", "zstd"]),
+            ["numcodecs.json2", "zstd"]
+        );
+        assert_eq!(order(&["bytes", "gzip"]), ["transpose", "bytes", "gzip"]);
+        assert_eq!(
+            order(&["vlen-utf8", "zstd"]),
+            ["transpose", "vlen-utf8", "zstd"]
+        );
+    }
+
+    #[test]
+    fn only_lists_of_codecs_are_filters() {
+        let filters = |value: Value| {
+            let members = json!({ "attributes": { "filters": value } });
+            attribute_filters(members.as_object().unwrap()).len()
+        };
+        assert_eq!(filters(json!([{"id": "delta", "dtype": "<i4"}])), 1);
+        assert_eq!(filters(json!(["red", "blue"])), 0);
+        assert_eq!(filters(json!("HEPA")), 0);
+        assert_eq!(filters(json!([{"id": "delta"}, {"id": 3}])), 0);
+    }
+}

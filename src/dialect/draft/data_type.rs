@@ -1,0 +1,280 @@
+//! Data types of the drafts: numpy's type strings, final-v3 names, and extensions with their fallbacks.
+//!
+//! An extension is known by its URI and its type together: real writers have placeholders for URIs, and a
+//! type that a stranger's URI explains is not ours to read. Fill values in hexadecimal and binary are turned
+//! into the forms that final v3 has.
+
+use serde_json::{Map, Value, json};
+
+use crate::dialect::draft::codec_uris::attribute_filters;
+use crate::dialect::typestr::Typed;
+use crate::dialect::v2::codecs;
+use crate::dialect::{DialectSettings, typestr};
+use crate::error::{Error, Result};
+use crate::model::DataType;
+
+/// A data type and what is to be said about it.
+#[derive(Debug)]
+pub(super) struct ResolvedType {
+    pub(super) typed: Typed,
+    /// That a fallback is used.
+    pub(super) warning: Option<String>,
+    /// Why elements cannot be read.
+    pub(super) undecodable: Option<String>,
+}
+
+impl ResolvedType {
+    fn known(typed: Typed) -> ResolvedType {
+        ResolvedType {
+            typed,
+            warning: None,
+            undecodable: None,
+        }
+    }
+
+    fn unknown(value: &Value, why: String) -> ResolvedType {
+        let spelled = value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_string);
+        ResolvedType {
+            undecodable: Some(format!("data_type: {why}")),
+            ..ResolvedType::known(Typed::little(DataType::Unknown(spelled)))
+        }
+    }
+}
+
+/// Reads `data_type` (drafts, "data_type").
+pub(super) fn read(
+    members: &Map<String, Value>,
+    settings: DialectSettings,
+) -> Result<ResolvedType> {
+    let value = members
+        .get("data_type")
+        .ok_or_else(|| Error::corrupt("data_type", "is missing"))?;
+    match value {
+        Value::String(name) => Ok(identified(value).map_or_else(
+            || ResolvedType::unknown(value, format!("{name} is not known")),
+            ResolvedType::known,
+        )),
+        Value::Object(extension) => extended(value, extension, members, settings),
+        other => Err(Error::corrupt(
+            "data_type",
+            format!("expected a name or an object, found {other}"),
+        )),
+    }
+}
+
+/// Reads a type of an extension, or its fallback.
+fn extended(
+    value: &Value,
+    extension: &Map<String, Value>,
+    members: &Map<String, Value>,
+    settings: DialectSettings,
+) -> Result<ResolvedType> {
+    let missing = |name: &str| Error::corrupt("data_type", format!("{name} is missing in {value}"));
+    let uri = extension
+        .get("extension")
+        .and_then(Value::as_str)
+        .ok_or_else(|| missing("extension"))?;
+    let of = extension.get("type").ok_or_else(|| missing("type"))?;
+    if is_ours(uri) {
+        let filters = attribute_filters(members);
+        if let Some(typed) = of_objects(of, filters)?.or_else(|| identified(of)) {
+            return Ok(ResolvedType {
+                undecodable: codecs::undecodable(filters, &typed.data_type),
+                ..ResolvedType::known(typed)
+            });
+        }
+    }
+    let why = format!("{of} of {uri} is not known");
+    let fallbacks = match extension.get("fallback") {
+        Some(Value::Array(list)) => list.as_slice(),
+        Some(one) => std::slice::from_ref(one),
+        None => &[],
+    };
+    let first = fallbacks
+        .iter()
+        .find_map(|fallback| Some((fallback, identified(fallback)?)));
+    match first {
+        Some((name, typed)) if settings.fallback => Ok(ResolvedType {
+            warning: Some(format!("data_type: {why}; its fallback {name} is read")),
+            ..ResolvedType::known(typed)
+        }),
+        Some((name, _)) => Ok(ResolvedType::unknown(
+            value,
+            format!("{why}, and its fallback {name} is not wanted (--no-fallback)"),
+        )),
+        None => Ok(ResolvedType::unknown(
+            value,
+            format!("{why} and has no fallback"),
+        )),
+    }
+}
+
+/// Reads the type of objects, which the filter knows that makes bytes of them.
+fn of_objects(of: &Value, filters: &[Value]) -> Result<Option<Typed>> {
+    if !matches!(of.as_str(), Some("|O" | "O")) {
+        return Ok(None);
+    }
+    Ok(match codecs::object_type(filters)? {
+        DataType::Unknown(_) => None,
+        known => Some(Typed::little(known)),
+    })
+}
+
+/// Whether an extension is one whose types are numpy's: those of the Zarr developers, and the placeholders
+/// that zarr-python writes (`TODO: unicode array protocol URL`).
+fn is_ours(uri: &str) -> bool {
+    let uri = uri
+        .trim_start_matches("https://")
+        .trim_start_matches("http://");
+    uri.starts_with("purl.org/zarr/spec/")
+        || uri.starts_with("zarr-specs.readthedocs.io/")
+        || (uri.starts_with("TODO: ") && uri.ends_with(" array protocol URL"))
+}
+
+/// Reads an identifier of a type: final-v3 name, `r*`, or numpy's, whose bar may be missing.
+fn identified(value: &Value) -> Option<Typed> {
+    if let Some(name) = value.as_str() {
+        match DataType::from_v3(name) {
+            DataType::Unknown(_) => {}
+            known => return Some(Typed::little(known)),
+        }
+    }
+    let typed = typestr::parse(value).ok()?;
+    (!matches!(typed.data_type, DataType::Unknown(_))).then_some(typed)
+}
+
+/// Turns a fill value in binary (`0b...`) or hexadecimal (`0x...`) into the form that final v3 has for the
+/// type; other values stay as they are. `Corrupt` unless there are as many digits as the type has bits.
+pub(super) fn fill_value(data_type: &DataType, value: &Value) -> Result<Value> {
+    let Some((text, radix_bits)) = digits(value) else {
+        return Ok(value.clone());
+    };
+    let width = match data_type {
+        DataType::Bool => 1,
+        DataType::Int(width)
+        | DataType::UInt(width)
+        | DataType::Float(width)
+        | DataType::Raw(width) => *width,
+        _ => return Ok(value.clone()),
+    };
+    let wrong = || {
+        Error::corrupt(
+            "fill_value",
+            format!("{value} has not the {} bits of {data_type}", width * 8),
+        )
+    };
+    let bytes = bytes_of(text, radix_bits)
+        .filter(|bytes| bytes.len() == width)
+        .ok_or_else(wrong)?;
+    let number = bytes
+        .iter()
+        .fold(0u64, |number, byte| number << 8 | u64::from(*byte));
+    let unused = 64 - 8 * width.min(8) as u32;
+    Ok(match data_type {
+        DataType::Int(_) => json!((number << unused) as i64 >> unused),
+        DataType::Float(_) => json!(format!("0x{number:0digits$x}", digits = width * 2)),
+        DataType::Raw(_) => json!(bytes),
+        _ => json!(number),
+    })
+}
+
+/// Returns the digits after `0x` or `0b` and how many bits each has.
+fn digits(value: &Value) -> Option<(&str, usize)> {
+    let text = value.as_str()?;
+    let hexadecimal = text.strip_prefix("0x").map(|digits| (digits, 4));
+    hexadecimal.or_else(|| text.strip_prefix("0b").map(|digits| (digits, 1)))
+}
+
+/// Reads digits of 1 or 4 bits, the most significant first, into bytes.
+fn bytes_of(digits: &str, bits: usize) -> Option<Vec<u8>> {
+    let whole = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    if !whole || !(digits.len() * bits).is_multiple_of(8) {
+        return None;
+    }
+    let texts = digits.as_bytes().chunks(8 / bits);
+    texts
+        .map(|text| u8::from_str_radix(std::str::from_utf8(text).ok()?, 1 << bits).ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn typed(value: Value, fallback: bool) -> ResolvedType {
+        let members = json!({ "data_type": value });
+        read(members.as_object().unwrap(), DialectSettings { fallback }).unwrap()
+    }
+
+    #[test]
+    fn every_spelling_of_a_type_is_read() {
+        for (value, data_type, is_big) in [
+            ("bool", DataType::Bool, false),
+            ("u1", DataType::UInt(1), false),
+            ("|u1", DataType::UInt(1), false),
+            (">f8", DataType::Float(8), true),
+            ("uint16", DataType::UInt(2), false),
+            ("r24", DataType::Raw(3), false),
+            ("<c8", DataType::Complex(8), false),
+        ] {
+            let found = typed(json!(value), false).typed;
+            assert_eq!(found, Typed::new(data_type, is_big), "{value}");
+        }
+        assert!(typed(json!("i3"), true).undecodable.is_some());
+    }
+
+    #[test]
+    fn the_first_fallback_that_is_known_is_read() {
+        let value =
+            json!({"extension": "http://x.org/t", "type": "ipv4", "fallback": ["ip", "r32"]});
+        let found = typed(value.clone(), true);
+        assert_eq!(found.typed.data_type, DataType::Raw(4));
+        let warning = found.warning.unwrap();
+        assert!(
+            warning.contains("http://x.org/t") && warning.contains("r32"),
+            "{warning}"
+        );
+        let refused = typed(value, false).undecodable.unwrap();
+        assert!(refused.contains("--no-fallback"), "{refused}");
+    }
+
+    #[test]
+    fn types_of_strangers_are_not_guessed() {
+        let value = json!({"extension": "http://x.org/t", "type": "<c8", "fallback": null});
+        assert!(typed(value, true).undecodable.is_some());
+        let uri = "https://zarr-specs.readthedocs.io/en/core-protocol-v3.0-dev/protocol/extensions/complex-dtypes/v1.0.html";
+        let value = json!({"extension": uri, "type": "<c8", "fallback": null});
+        assert_eq!(typed(value, true).typed.data_type, DataType::Complex(8));
+    }
+
+    #[test]
+    fn digits_of_fill_values_are_bits() {
+        for (data_type, digits, value) in [
+            (DataType::Int(4), "0x0000002a", json!(42)),
+            (DataType::Int(2), "0xffff", json!(-1)),
+            (DataType::UInt(1), "0b00000101", json!(5)),
+            (
+                DataType::Float(8),
+                "0x3ff8000000000000",
+                json!("0x3ff8000000000000"),
+            ),
+            (DataType::Float(2), "0b0011110000000000", json!("0x3c00")),
+            (DataType::Raw(3), "0x010203", json!([1, 2, 3])),
+            (DataType::Float(4), "NaN", json!("NaN")),
+        ] {
+            assert_eq!(
+                fill_value(&data_type, &json!(digits)).unwrap(),
+                value,
+                "{digits}"
+            );
+        }
+        for wrong in ["0x2a", "0xzzzzzzzz", "0x+0000001", "0b1", "0x"] {
+            assert!(
+                fill_value(&DataType::Int(4), &json!(wrong)).is_err(),
+                "{wrong}"
+            );
+        }
+    }
+}

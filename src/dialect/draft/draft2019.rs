@@ -1,0 +1,89 @@
+//! The draft of 2019: no entry point, `zarr_format` in each document, a list of `chunk_codecs`.
+//!
+//! What the text leaves open is read as the tree of its keys suggests: chunks of a root array lie in `data/`,
+//! the chunk of an array without dimensions is `0`, infinite fill values are words.
+
+use serde_json::{Map, Value};
+
+use crate::dialect::draft::array::{ChunkLocation, Ways};
+use crate::dialect::draft::entry::{Draft, DraftLayout};
+use crate::dialect::draft::{array, codec_uris, entry_point, writing};
+use crate::dialect::typestr::Typed;
+use crate::dialect::{DialectSettings, Parsed, lengths};
+use crate::error::{Error, Result};
+use crate::model::{CodecSpec, Group};
+
+/// The draft of 2019.
+pub(crate) const DRAFT: Draft = Draft {
+    name: "draft2019",
+    layout,
+    array,
+    group,
+    new_array: writing::array2019,
+    new_group: writing::group2019,
+};
+
+/// Draft of 2019, "Storage keys".
+fn layout(_members: Option<&Map<String, Value>>) -> Result<DraftLayout> {
+    Ok(DraftLayout {
+        meta: "meta",
+        root: &["root."],
+        suffixes: vec![".json".to_string()],
+        data: "data",
+        mark: "",
+        consolidated: None,
+    })
+}
+
+/// Reads an array (draft of 2019, "Array metadata"). Names that the text does not define are ignored.
+fn array(
+    place: &ChunkLocation,
+    members: &Map<String, Value>,
+    settings: DialectSettings,
+) -> Result<Parsed> {
+    entry_point::check_version(members)?;
+    let ways = Ways {
+        dialect: DRAFT.name,
+        separator: '.',
+        codecs,
+    };
+    array::read(&ways, place, members, settings)
+}
+
+/// Reads `chunk_codecs`; a codec's parameters stand beside its name.
+fn codecs(members: &Map<String, Value>, typed: &Typed) -> Result<Vec<CodecSpec>> {
+    let list = match members.get("chunk_codecs") {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(Value::Array(list)) => list,
+        Some(other) => {
+            return Err(Error::corrupt(
+                "chunk_codecs",
+                format!("expected a list, found {other}"),
+            ));
+        }
+    };
+    let rank = lengths(members, "shape")?.len();
+    let codec = |value: &Value| {
+        let wrong = || {
+            Error::corrupt(
+                "chunk_codecs",
+                format!("expected an object with a codec, found {value}"),
+            )
+        };
+        let mut configuration = value.as_object().ok_or_else(wrong)?.clone();
+        let identifier = configuration.shift_remove("codec").ok_or_else(wrong)?;
+        let identifier = identifier.as_str().ok_or_else(wrong)?;
+        codec_uris::named(identifier, configuration, typed, rank)
+    };
+    let codecs: Result<Vec<Option<CodecSpec>>> = list.iter().map(codec).collect();
+    Ok(codecs?.into_iter().flatten().collect())
+}
+
+/// Reads a group (draft of 2019, "Group metadata").
+fn group(members: &Map<String, Value>) -> Result<Group> {
+    entry_point::check_version(members)?;
+    array::check_extensions(members)?;
+    Ok(Group {
+        attributes: array::attributes(members)?,
+    })
+}

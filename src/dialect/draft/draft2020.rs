@@ -1,0 +1,146 @@
+//! The draft of October 2020, what zarrita wrote in July and September of that year, and the hybrid.
+//!
+//! The entry point says where things lie: `metadata_encoding` of July is a media type and keys have neither
+//! `root` nor `c`; September has no `metadata_key_suffix`, and then no suffix. Arrays have one `compressor`;
+//! filters of zarr-python stand in `attributes.filters`.
+
+use serde_json::{Map, Value};
+
+use crate::dialect::draft::array::{ChunkLocation, Ways};
+use crate::dialect::draft::entry::{Draft, DraftLayout};
+use crate::dialect::draft::{array, codec_uris, entry_point, writing};
+use crate::dialect::typestr::Typed;
+use crate::dialect::v2::codecs;
+use crate::dialect::{DialectSettings, Parsed, lengths};
+use crate::error::{Error, Result};
+use crate::model::{CodecSpec, Group};
+
+/// The draft of October 2020.
+pub(crate) const DRAFT: Draft = Draft {
+    name: "draft2020",
+    layout,
+    array,
+    group,
+    new_array: writing::array2020,
+    new_group: writing::group,
+};
+
+/// What July has for `metadata_encoding`.
+const MEDIA_TYPE: &str = "application/json";
+
+/// Reads the entry point (draft of 2020, "Entry point metadata" and "Storage keys").
+fn layout(members: Option<&Map<String, Value>>) -> Result<DraftLayout> {
+    let member = |name| members.and_then(|members: &Map<String, Value>| members.get(name));
+    let october = DraftLayout {
+        meta: "meta/root",
+        // xtensor-zarr writes the root as a node whose name is empty.
+        root: &["meta/root.", "meta/root/."],
+        suffixes: suffixes(member("metadata_key_suffix"))?,
+        data: "data/root",
+        mark: "c",
+        consolidated: Some("meta/root/consolidated/.zmetadata"),
+    };
+    match member("metadata_encoding").and_then(Value::as_str) {
+        None => Ok(october),
+        Some(MEDIA_TYPE) => Ok(DraftLayout {
+            data: "data",
+            mark: "",
+            ..october
+        }),
+        Some(uri) if uri.contains("purl.org/zarr/spec/") => Ok(october),
+        Some(other) => Err(Error::unsupported(
+            "metadata_encoding",
+            format!("{other} is not known"),
+        )),
+    }
+}
+
+/// The text says `.json` where the entry point says nothing, the writers that say nothing have no suffix.
+fn suffixes(stated: Option<&Value>) -> Result<Vec<String>> {
+    match stated {
+        None | Some(Value::Null) => Ok(vec![".json".to_string(), String::new()]),
+        Some(stated) => Ok(vec![entry_point::suffix(stated)?]),
+    }
+}
+
+/// Reads an array (draft of 2020, "Array metadata"). Names that the text does not define are ignored.
+fn array(
+    place: &ChunkLocation,
+    members: &Map<String, Value>,
+    settings: DialectSettings,
+) -> Result<Parsed> {
+    let ways = Ways {
+        dialect: DRAFT.name,
+        separator: if place.mark.is_empty() { '.' } else { '/' },
+        codecs,
+    };
+    array::read(&ways, place, members, settings)
+}
+
+fn codecs(members: &Map<String, Value>, typed: &Typed) -> Result<Vec<CodecSpec>> {
+    let mut codecs = codecs::filtered(codec_uris::attribute_filters(members), typed)?;
+    let compressor = match members.get("compressor") {
+        None | Some(Value::Null) => return Ok(codecs),
+        Some(compressor) => compressor,
+    };
+    let wrong = || {
+        Error::corrupt(
+            "compressor",
+            format!("expected an object with a codec, found {compressor}"),
+        )
+    };
+    let identifier = compressor.get("codec").and_then(Value::as_str);
+    let configuration = compressor.get("configuration").and_then(Value::as_object);
+    let rank = lengths(members, "shape")?.len();
+    let compressor = codec_uris::named(
+        identifier.ok_or_else(wrong)?,
+        configuration.cloned().unwrap_or_default(),
+        typed,
+        rank,
+    )?;
+    // A compressor of numbers takes them as they are.
+    if compressor.as_ref().is_some_and(codec_uris::makes_bytes) {
+        codecs.pop_if(|last| last.name == "bytes");
+    }
+    codecs.extend(compressor);
+    Ok(codecs)
+}
+
+/// Reads a group (draft of 2020, "Group metadata"): its attributes.
+fn group(members: &Map<String, Value>) -> Result<Group> {
+    Ok(Group {
+        attributes: array::attributes(members)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::dialect::typestr;
+
+    fn names(dtype: &str, filters: Value, compressor: Value) -> Vec<String> {
+        let members = json!({
+            "shape": [1], "compressor": compressor, "attributes": { "filters": filters },
+        });
+        let typed = typestr::parse(&json!(dtype)).unwrap();
+        let found = codecs(members.as_object().unwrap(), &typed).unwrap();
+        found.into_iter().map(|codec| codec.name).collect()
+    }
+
+    #[test]
+    fn filters_stand_before_the_compressor() {
+        let uri =
+            |name: &str| json!({ "codec": format!("https://purl.org/zarr/spec/codec/{name}/1.0") });
+        let filters =
+            json!([{ "id": "delta", "dtype": "<i4" }, { "id": "shuffle", "elementsize": 4 }]);
+        assert_eq!(
+            names("<i4", filters, uri("gzip")),
+            ["numcodecs.delta", "bytes", "numcodecs.shuffle", "gzip"]
+        );
+        assert_eq!(names("<i4", json!([]), uri("pcodec")), ["numcodecs.pcodec"]);
+        let text = json!([{ "id": "vlen-utf8" }]);
+        assert_eq!(names("|O", text, json!(null)), ["vlen-utf8"]);
+    }
+}

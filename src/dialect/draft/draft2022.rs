@@ -1,0 +1,172 @@
+//! The draft of May 2022: no `root` in keys, `metadata_encoding` an object, a list of codecs.
+//!
+//! The text contradicts itself on data types (a table of final names, examples with numpy's) and on null fill
+//! values (not permitted, yet in an example); both are read. Members that it does not define are refused, as
+//! it demands.
+
+use serde_json::{Map, Value};
+
+use crate::dialect::draft::array::{ChunkLocation, Ways};
+use crate::dialect::draft::entry::{Draft, DraftLayout};
+use crate::dialect::draft::{array, codec_uris, entry_point, writing};
+use crate::dialect::typestr::Typed;
+use crate::dialect::{DialectSettings, Parsed, lengths};
+use crate::error::{Error, Result};
+use crate::model::{CodecSpec, Group};
+
+/// The draft of May 2022.
+pub(crate) const DRAFT: Draft = Draft {
+    name: "draft2022",
+    layout,
+    array,
+    group,
+    new_array: writing::array2022,
+    new_group: writing::group,
+};
+
+const ENTRY_MEMBERS: [&str; 3] = ["zarr_format", "metadata_encoding", "extensions"];
+const GROUP_MEMBERS: [&str; 2] = ["attributes", "extensions"];
+const ARRAY_MEMBERS: [&str; 9] = [
+    "shape",
+    "data_type",
+    "chunk_grid",
+    "chunk_memory_layout",
+    "fill_value",
+    "extensions",
+    "attributes",
+    "codecs",
+    "storage_transformers",
+];
+
+/// Reads the entry point (draft of 2022, "metadata_encoding" and "Storage keys").
+fn layout(members: Option<&Map<String, Value>>) -> Result<DraftLayout> {
+    let suffix = match members {
+        None => ".json".to_string(),
+        Some(members) => {
+            array::refuse_others(members, &ENTRY_MEMBERS)?;
+            suffix(members.get("metadata_encoding"))?
+        }
+    };
+    Ok(DraftLayout {
+        meta: "meta",
+        root: &["meta/"],
+        suffixes: vec![suffix],
+        data: "data",
+        mark: "c",
+        consolidated: None,
+    })
+}
+
+fn suffix(encoding: Option<&Value>) -> Result<String> {
+    let Some(Value::Object(encoding)) = encoding else {
+        return Ok(".json".to_string());
+    };
+    match encoding.get("type").and_then(Value::as_str) {
+        Some("json") if !encoding.contains_key("extension") => {
+            let stated = encoding.get("metadata_key_suffix");
+            stated.map_or_else(|| Ok(".json".to_string()), entry_point::suffix)
+        }
+        found => {
+            let uri = encoding.get("extension").unwrap_or(&Value::Null);
+            let found = found.unwrap_or_default();
+            Err(Error::unsupported(
+                "metadata_encoding",
+                format!("expected type json, found '{found}' of {uri}"),
+            ))
+        }
+    }
+}
+
+/// Reads an array (draft of 2022, "Array metadata").
+fn array(
+    place: &ChunkLocation,
+    members: &Map<String, Value>,
+    settings: DialectSettings,
+) -> Result<Parsed> {
+    array::refuse_others(members, &ARRAY_MEMBERS)?;
+    let ways = Ways {
+        dialect: DRAFT.name,
+        separator: '/',
+        codecs,
+    };
+    array::read(&ways, place, members, settings)
+}
+
+/// Reads `codecs`; a missing list is an empty one.
+fn codecs(members: &Map<String, Value>, typed: &Typed) -> Result<Vec<CodecSpec>> {
+    let list = match members.get("codecs") {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(Value::Array(list)) => list,
+        Some(other) => {
+            return Err(Error::corrupt(
+                "codecs",
+                format!("expected a list, found {other}"),
+            ));
+        }
+    };
+    let rank = lengths(members, "shape")?.len();
+    let codec = |value: &Value| {
+        let wrong = || {
+            Error::corrupt(
+                "codecs",
+                format!("expected an object with a type, found {value}"),
+            )
+        };
+        let identifier = value
+            .get("type")
+            .and_then(Value::as_str)
+            .ok_or_else(wrong)?;
+        let configuration = value.get("configuration").and_then(Value::as_object);
+        let configuration = configuration.cloned().unwrap_or_default();
+        codec_uris::named(identifier, configuration, typed, rank)
+    };
+    let codecs: Result<Vec<Option<CodecSpec>>> = list.iter().map(codec).collect();
+    Ok(codecs?.into_iter().flatten().collect())
+}
+
+/// Reads a group (draft of 2022, "Group metadata").
+fn group(members: &Map<String, Value>) -> Result<Group> {
+    array::refuse_others(members, &GROUP_MEMBERS)?;
+    array::check_extensions(members)?;
+    Ok(Group {
+        attributes: array::attributes(members)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn other_encodings_are_refused() {
+        let read = |encoding: Value, other: &str| {
+            let mut members = Map::new();
+            members.insert("metadata_encoding".to_string(), encoding);
+            members.insert(other.to_string(), json!([]));
+            layout(Some(&members)).map_err(|error| error.to_string())
+        };
+        let json = json!({"type": "json", "metadata_key_suffix": ".x"});
+        let suffixes = read(json.clone(), "extensions").unwrap().suffixes;
+        assert_eq!(suffixes, [".x"]);
+        assert!(read(json, "novel").unwrap_err().contains("novel"));
+        let uri = "http://example.org/cbor";
+        let cbor = json!({"extension": uri, "type": "cbor", "metadata_key_suffix": ".cbor"});
+        assert!(read(cbor, "extensions").unwrap_err().contains(uri));
+    }
+
+    #[test]
+    fn codecs_without_a_type_are_faults() {
+        let typed = crate::dialect::typestr::parse(&json!("<i4")).unwrap();
+        for list in [
+            json!([{"configuration": {}}]),
+            json!(["gzip"]),
+            json!({}),
+            json!([{"type": 3}]),
+        ] {
+            let members = json!({"shape": [1], "codecs": list});
+            assert!(codecs(members.as_object().unwrap(), &typed).is_err());
+        }
+    }
+}

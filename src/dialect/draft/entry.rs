@@ -1,0 +1,386 @@
+//! Entries: where a draft keeps its documents and chunks, counted from the folder of its entry point.
+//!
+//! A draft keeps them in two trees beside each other (`meta/...`, `data/...`), so a node's path is no key. An
+//! `EntryPoint` turns paths into keys and back; no other module spells these keys. It does no I/O, and no key that
+//! it makes leaves the folder of the entry point. Which draft that belongs to is told in `entry_point.rs`.
+
+use serde_json::{Map, Value};
+
+use crate::dialect::draft::array::{ChunkLocation, check_extensions};
+use crate::dialect::draft::{draft2019, entry_point};
+use crate::dialect::{DialectSettings, Document, DocumentMap, Edit, Parsed, edit, json};
+use crate::error::{Error, Kind, Result};
+use crate::model::{Array, Group, Node};
+use crate::store::Key;
+
+/// A dialect that governs all that lies below its entry point.
+pub struct Draft {
+    /// The name that a person sees.
+    pub name: &'static str,
+    /// Says where things lie, by the members of the entry point if there is one.
+    pub(super) layout: fn(Option<&Map<String, Value>>) -> Result<DraftLayout>,
+    /// Reads the document of an array.
+    pub(super) array: fn(&ChunkLocation, &Map<String, Value>, DialectSettings) -> Result<Parsed>,
+    /// Reads the document of a group.
+    pub(super) group: fn(&Map<String, Value>) -> Result<Group>,
+    /// Returns the members of a new array's document; `Unsupported` if the draft cannot express it.
+    pub(super) new_array: fn(&Array) -> Result<Map<String, Value>>,
+    /// Returns the members of a new group's document.
+    pub(super) new_group: fn() -> Value,
+}
+
+/// Where a draft's documents and chunks lie, counted from the entry point's folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct DraftLayout {
+    /// The folder whose names are the children of the root node.
+    pub(super) meta: &'static str,
+    /// What the documents of the root node are called, before `array` or `group` and the suffix.
+    pub(super) root: &'static [&'static str],
+    /// What follows `.array` and `.group`; the first one counts most.
+    pub(super) suffixes: Vec<String>,
+    /// The folder of the root node's chunks; those of others are in folders below it.
+    pub(super) data: &'static str,
+    /// What stands before the first index of a chunk.
+    pub(super) mark: &'static str,
+    /// The document that holds all others.
+    pub(super) consolidated: Option<&'static str>,
+}
+
+/// What a document describes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DocumentRole {
+    /// `NAME.array.json`.
+    Array,
+    /// `NAME.group.json`.
+    Group,
+}
+
+impl DocumentRole {
+    fn word(self) -> &'static str {
+        match self {
+            DocumentRole::Array => "array",
+            DocumentRole::Group => "group",
+        }
+    }
+}
+
+/// The entry point of a draft's hierarchy.
+#[derive(Clone)]
+pub struct EntryPoint {
+    draft: &'static Draft,
+    top: Key,
+    layout: DraftLayout,
+}
+
+impl EntryPoint {
+    /// Reads the entry point of a draft's hierarchy in the folder `top`; without members everything is as the
+    /// draft has it by default.
+    ///
+    /// Fails with `Unsupported` for another version, another encoding, or an extension that must be
+    /// understood, whose URI it names.
+    pub fn new(
+        draft: &'static Draft,
+        top: &Key,
+        members: Option<&Map<String, Value>>,
+    ) -> Result<EntryPoint> {
+        if let Some(members) = members {
+            entry_point::check_version(members)?;
+            check_extensions(members)?;
+        }
+        Ok(EntryPoint {
+            draft,
+            top: top.clone(),
+            layout: (draft.layout)(members)?,
+        })
+    }
+
+    /// Returns the dialect's name.
+    pub fn name(&self) -> &'static str {
+        self.draft.name
+    }
+
+    /// Returns the keys that may hold the document of a node, the one that counts first.
+    pub fn documents(&self, path: &Key) -> Result<Vec<(DocumentRole, Key)>> {
+        let rest = self.rest(path)?;
+        let mut found = Vec::new();
+        for shape in [DocumentRole::Array, DocumentRole::Group] {
+            for stem in self.stems(&rest, shape) {
+                for suffix in &self.layout.suffixes {
+                    match self.key(&[&stem, suffix.as_bytes()]) {
+                        Ok(key) => found.push((shape, key)),
+                        // No store holds a document under such a name.
+                        Err(error) if error.kind() == Kind::NameTooLong => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Returns what the documents of a node are called, less the suffix.
+    fn stems(&self, rest: &Key, shape: DocumentRole) -> Vec<Vec<u8>> {
+        let word = shape.word().as_bytes();
+        if rest.is_root() {
+            let stem = |before: &&str| [before.as_bytes(), word].concat();
+            return self.layout.root.iter().map(stem).collect();
+        }
+        let meta = self.layout.meta.as_bytes();
+        vec![[meta, b"/", rest.as_bytes(), b".", word].concat()]
+    }
+
+    /// Returns the key of the folder that holds the documents of a node's children.
+    pub fn folder(&self, path: &Key) -> Result<Key> {
+        let rest = self.rest(path)?;
+        let meta = self.layout.meta.as_bytes();
+        if rest.is_root() {
+            return self.key(&[meta]);
+        }
+        self.key(&[meta, b"/", rest.as_bytes()])
+    }
+
+    /// Returns the key of consolidated metadata, which only the keys of 2020 have.
+    pub fn consolidated(&self) -> Result<Option<Key>> {
+        let key = self
+            .layout
+            .consolidated
+            .map(|key| self.key(&[key.as_bytes()]));
+        key.transpose()
+    }
+
+    /// Returns the name of the child that a document in a folder describes; nothing if it is no document, or
+    /// its name without suffix could be no node's.
+    pub fn child<'a>(&self, document: &'a [u8]) -> Option<&'a [u8]> {
+        let strip = |shape: DocumentRole| {
+            self.layout.suffixes.iter().find_map(|suffix| {
+                let end = [b".", shape.word().as_bytes(), suffix.as_bytes()].concat();
+                document.strip_suffix(end.as_slice())
+            })
+        };
+        let name = strip(DocumentRole::Array).or_else(|| strip(DocumentRole::Group))?;
+        Key::root().child(name).is_ok().then_some(name)
+    }
+
+    /// Reads the document of a node.
+    pub fn parse(
+        &self,
+        path: &Key,
+        shape: DocumentRole,
+        members: &Map<String, Value>,
+        settings: DialectSettings,
+    ) -> Result<Parsed> {
+        match shape {
+            DocumentRole::Array => {
+                let base = self.chunks(path)?;
+                let place = ChunkLocation {
+                    base,
+                    mark: self.layout.mark,
+                };
+                (self.draft.array)(&place, members, settings)
+            }
+            DocumentRole::Group => Ok(Parsed {
+                node: Node::Group((self.draft.group)(members)?),
+                warning: None,
+            }),
+        }
+    }
+
+    /// Returns the document of a new node. `Unsupported` if the draft cannot express the array, `NameTooLong` if
+    /// no document can have such a name.
+    pub fn new_document(&self, path: &Key, node: &Node) -> Result<(Key, Vec<u8>)> {
+        let (shape, attributes) = match node {
+            Node::Array(array) => (DocumentRole::Array, &array.attributes),
+            Node::Group(group) => (DocumentRole::Group, &group.attributes),
+        };
+        let mut members = match node {
+            Node::Array(array) => Value::Object((self.draft.new_array)(array)?),
+            Node::Group(_) => (self.draft.new_group)(),
+        };
+        members["attributes"] = Value::Object(attributes.clone());
+        let mut keys = self.documents(path)?.into_iter();
+        let key = keys.find(|(of, _)| *of == shape).map(|(_, key)| key);
+        let key = key
+            .ok_or_else(|| Error::new(Kind::NameTooLong, path, "no document can have this name"))?;
+        Ok((key, json::render(&members)))
+    }
+
+    /// Returns the document of a node changed.
+    pub fn edit(&self, document: &Document, edit: &Edit) -> Result<DocumentMap> {
+        edit.without_names(self.draft.name)?;
+        edit::in_one(document, edit)
+    }
+
+    /// Returns the folder of the entry point.
+    pub fn top(&self) -> &Key {
+        &self.top
+    }
+
+    /// Returns the folder of an array's chunks, and of those of the nodes below a group.
+    pub fn data(&self, path: &Key) -> Result<Key> {
+        let mut chunks = self.chunks(path)?;
+        chunks.pop();
+        Key::new(chunks)
+    }
+
+    /// Returns what the keys of an array's chunks begin with, its last slash included.
+    fn chunks(&self, path: &Key) -> Result<Vec<u8>> {
+        let rest = self.rest(path)?;
+        let data = self.layout.data.as_bytes();
+        let folder = if rest.is_root() {
+            self.key(&[data])?
+        } else {
+            self.key(&[data, b"/", rest.as_bytes()])?
+        };
+        Ok([folder.as_bytes(), b"/"].concat())
+    }
+
+    /// Returns a path as the hierarchy counts it.
+    fn rest(&self, path: &Key) -> Result<Key> {
+        let outside = || Error::invalid(path, format!("does not lie below {}", self.top));
+        path.below(&self.top).ok_or_else(outside)
+    }
+
+    /// Joins parts to a key within the folder of the entry point.
+    fn key(&self, parts: &[&[u8]]) -> Result<Key> {
+        let within = parts.concat();
+        if self.top.is_root() {
+            return Key::new(within);
+        }
+        Key::new([self.top.as_bytes(), b"/", &within].concat())
+    }
+}
+
+/// Returns the hierarchy of the draft of 2019 in the folder `top`.
+pub fn entry_2019(top: &Key) -> Result<EntryPoint> {
+    EntryPoint::new(&draft2019::DRAFT, top, None)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    pub(in crate::dialect) const URI: &str = "https://purl.org/zarr/spec/protocol/core/3.0";
+
+    pub(in crate::dialect) fn entry(top: &str, members: Value) -> Result<EntryPoint> {
+        let members = members.as_object().unwrap();
+        let draft = entry_point::draft_of(members)?.expect("an entry point");
+        EntryPoint::new(draft, &Key::new(top).unwrap(), Some(members))
+    }
+
+    fn keys(entry: &EntryPoint, path: &str) -> Vec<String> {
+        let documents = entry.documents(&Key::new(path).unwrap()).unwrap();
+        documents
+            .iter()
+            .map(|(_, key)| String::from_utf8_lossy(key.as_bytes()).into_owned())
+            .collect()
+    }
+
+    fn chunks(entry: &EntryPoint, path: &str) -> String {
+        let base = entry.chunks(&Key::new(path).unwrap()).unwrap();
+        String::from_utf8(base).unwrap() + entry.layout.mark
+    }
+
+    #[test]
+    fn october_2020_has_the_keys_of_its_tables() {
+        let members =
+            json!({"zarr_format": URI, "metadata_encoding": URI, "metadata_key_suffix": ".json"});
+        let entry = entry("", members).unwrap();
+        assert_eq!(
+            keys(&entry, "foo/bar"),
+            [
+                "meta/root/foo/bar.array.json",
+                "meta/root/foo/bar.group.json"
+            ]
+        );
+        let root = keys(&entry, "");
+        assert_eq!(
+            (root[0].as_str(), root[2].as_str()),
+            ("meta/root.array.json", "meta/root.group.json")
+        );
+        assert_eq!(chunks(&entry, "foo/baz"), "data/root/foo/baz/c");
+        assert_eq!(chunks(&entry, ""), "data/root/c");
+        assert_eq!(
+            entry.folder(&Key::new("foo").unwrap()).unwrap(),
+            Key::new("meta/root/foo").unwrap()
+        );
+    }
+
+    #[test]
+    fn may_2022_has_the_keys_of_its_tables() {
+        let encoding = json!({"type": "json", "metadata_key_suffix": ".json"});
+        let uri = "https://purl.org/zarr/spec/core/3.0";
+        let members = json!({"zarr_format": uri, "metadata_encoding": encoding, "extensions": []});
+        let entry = entry("x", members).unwrap();
+        assert_eq!(
+            keys(&entry, "x/foo/bar"),
+            ["x/meta/foo/bar.array.json", "x/meta/foo/bar.group.json"]
+        );
+        assert_eq!(
+            keys(&entry, "x"),
+            ["x/meta/array.json", "x/meta/group.json"]
+        );
+        assert_eq!(chunks(&entry, "x/foo/baz"), "x/data/foo/baz/c");
+        assert_eq!(chunks(&entry, "x"), "x/data/c");
+    }
+
+    #[test]
+    fn drafts_of_2019_have_no_entry_point() {
+        let entry = entry_2019(&Key::root()).unwrap();
+        assert_eq!(
+            keys(&entry, "foo/baz"),
+            ["meta/foo/baz.array.json", "meta/foo/baz.group.json"]
+        );
+        assert_eq!(keys(&entry, ""), ["root.array.json", "root.group.json"]);
+        assert_eq!(chunks(&entry, "foo/baz"), "data/foo/baz/");
+        assert_eq!(chunks(&entry, ""), "data/");
+    }
+
+    #[test]
+    fn july_and_september_2020_have_keys_of_their_own() {
+        let july = entry(
+            "",
+            json!({"zarr_format": URI, "metadata_encoding": "application/json"}),
+        )
+        .unwrap();
+        assert!(keys(&july, "foo").contains(&"meta/root/foo.array".to_string()));
+        assert!(keys(&july, "").contains(&"meta/root.array".to_string()));
+        assert_eq!(chunks(&july, "foo"), "data/foo/");
+        assert_eq!(chunks(&july, ""), "data/");
+        let september = entry("", json!({"zarr_format": URI, "metadata_encoding": URI})).unwrap();
+        assert!(keys(&september, "foo").contains(&"meta/root/foo.array".to_string()));
+        assert_eq!(chunks(&september, "foo"), "data/root/foo/c");
+    }
+
+    #[test]
+    fn names_of_documents_give_names_of_children() {
+        let entry = entry(
+            "",
+            json!({"zarr_format": URI, "metadata_encoding": URI, "metadata_key_suffix": ".json"}),
+        )
+        .unwrap();
+        for (document, child) in [
+            ("a.array.json", Some("a")),
+            ("a.group.json", Some("a")),
+            ("a.array.json.array.json", Some("a.array.json")),
+            ("g.group.array.json", Some("g.group")),
+            (".zmetadata", None),
+            (".group.json", None),
+            ("..array.json", None),
+            ("...group.json", None),
+            ("acquire.json", None),
+        ] {
+            let found = entry.child(document.as_bytes());
+            assert_eq!(found, child.map(str::as_bytes), "{document}");
+        }
+    }
+
+    #[test]
+    fn nothing_outside_the_entry_point_is_named() {
+        let entry = entry_2019(&Key::new("a").unwrap()).unwrap();
+        assert!(entry.documents(&Key::new("ab").unwrap()).is_err());
+        let long = Key::new([b"a/", vec![b'x'; 250].as_slice()].concat()).unwrap();
+        assert_eq!(entry.documents(&long).unwrap(), []);
+    }
+}

@@ -1,0 +1,348 @@
+//! N5: `attributes.json`, blocks with a header of their own.
+//!
+//! Axes stay in N5's order, so the first is the fastest: codec `n5_default` turns each block round, as the
+//! registry of extensions has it. A folder whose `attributes.json` describes no dataset is a group only where
+//! the root of a container says `n5`; elsewhere that name may mean anything.
+
+use serde_json::{Map, Value, json};
+
+use crate::dialect::typestr::Typed;
+use crate::dialect::{
+    Dialect, Document, DocumentMap, Edit, check_shapes, edit, fill, json, lengths,
+};
+use crate::error::{Error, Result};
+use crate::model::{Array, CodecSpec, DataType, Group, KeyScheme, Node};
+use crate::store::Key;
+
+pub(super) mod writing;
+
+/// N5 where nothing is known of the folders above: datasets, and roots that say `n5`.
+pub const DIALECT: Dialect = Dialect {
+    name: "n5",
+    documents,
+    parse,
+    edit,
+    group: new_group,
+    array: writing::array,
+};
+
+/// N5 within a container: every `attributes.json` is a node's.
+pub const WITHIN: Dialect = Dialect {
+    parse: parse_within,
+    ..DIALECT
+};
+
+pub(super) const DOCUMENT: &[u8] = b"attributes.json";
+
+/// Members of a dataset that are not the user's.
+const DATASET: [&str; 5] = [
+    "dimensions",
+    "blockSize",
+    "dataType",
+    "compression",
+    "compressionType",
+];
+
+fn documents(path: &Key) -> Result<Vec<Key>> {
+    Ok(vec![path.child(DOCUMENT)?])
+}
+
+fn parse(path: &Key, documents: &[Document]) -> Result<Option<Node>> {
+    let Some(document) = documents.first() else {
+        return Ok(None);
+    };
+    // What does not read may well be no document of N5.
+    let Ok(Some(members)) = document.object() else {
+        return Ok(None);
+    };
+    if is_dataset(&members) {
+        return dataset(path, document, members);
+    }
+    let is_root = members.get("n5").is_some_and(Value::is_string);
+    Ok(is_root.then(|| group(members)))
+}
+
+fn parse_within(path: &Key, documents: &[Document]) -> Result<Option<Node>> {
+    let Some(document) = documents.first() else {
+        return Ok(None);
+    };
+    match document.object()? {
+        None => Ok(None),
+        Some(members) if members.contains_key("dimensions") => dataset(path, document, members),
+        Some(members) => Ok(Some(group(members))),
+    }
+}
+
+/// The user's attributes stand among the dataset's own.
+fn edit(documents: &[Document], edit: &Edit) -> Result<DocumentMap> {
+    edit.without_names(DIALECT.name)?;
+    let document = edit::first_of(documents)?;
+    let mut members = edit::members_of(document)?;
+    if let Some(attributes) = &edit.attributes {
+        check_own(attributes)?;
+        members.retain(|name, _| is_own(name) || attributes.contains_key(name));
+        for (name, value) in attributes {
+            members.insert(name.clone(), value.clone());
+        }
+    }
+    if let Some(shape) = &edit.shape {
+        members.insert("dimensions".to_string(), json!(shape));
+    }
+    Ok(edit::rendered(document, members))
+}
+
+/// Returns the document of a new group: that of the root says `n5`, which nobody else may.
+fn new_group(path: &Key, attributes: &Map<String, Value>) -> Result<DocumentMap> {
+    check_own(attributes)?;
+    let text = json::render(&Value::Object(attributes.clone()));
+    Ok(vec![(path.child(DOCUMENT)?, text)])
+}
+
+fn is_own(name: &str) -> bool {
+    DATASET.contains(&name) || name == "n5"
+}
+
+/// Refuses attributes that have the names of N5's own.
+pub(super) fn check_own(attributes: &Map<String, Value>) -> Result<()> {
+    match attributes.keys().find(|name| is_own(name)) {
+        None => Ok(()),
+        Some(name) => Err(Error::invalid(
+            name,
+            "is a member of N5's own, and no attribute may have its name",
+        )),
+    }
+}
+
+/// Whether the members are those of a dataset and of nothing else that is likely.
+fn is_dataset(members: &Map<String, Value>) -> bool {
+    let has = |name: &str| members.contains_key(name);
+    has("dimensions")
+        && has("blockSize")
+        && has("dataType")
+        && (has("compression") || has("compressionType"))
+}
+
+fn group(mut attributes: Map<String, Value>) -> Node {
+    attributes.shift_remove("n5");
+    Node::Group(Group { attributes })
+}
+
+fn dataset(path: &Key, document: &Document, members: Map<String, Value>) -> Result<Option<Node>> {
+    let array = array(path, members).map_err(|error| error.about(&document.key))?;
+    Ok(Some(Node::Array(Box::new(array))))
+}
+
+/// Reads the members of a dataset. There is no fill value; blocks that are not stored are zeros.
+fn array(path: &Key, members: Map<String, Value>) -> Result<Array> {
+    let shape = lengths(&members, "dimensions")?;
+    let chunk_shape = lengths(&members, "blockSize")?;
+    check_shapes(&shape, &chunk_shape)?;
+    let data_type = match members.get("dataType").and_then(Value::as_str) {
+        Some(name) => DataType::from_v3(name),
+        None => return Err(Error::corrupt("dataType", "expected a name")),
+    };
+    Ok(Array {
+        dialect: DIALECT.name,
+        fill_value: fill::parse(&data_type, &Value::Null)?,
+        codecs: vec![block(&members, &data_type, shape.len())?],
+        keys: keys(path),
+        dimension_names: Vec::new(),
+        undecodable: None,
+        attributes: user_attributes(members),
+        shape,
+        chunk_shape,
+        chunk_edges: Vec::new(),
+        data_type,
+    })
+}
+
+fn user_attributes(mut members: Map<String, Value>) -> Map<String, Value> {
+    members.retain(|name, _| !is_own(name));
+    members
+}
+
+/// Builds codec `n5_default`: the header of a block, first axis fastest, big-endian, one compression.
+fn block(members: &Map<String, Value>, data_type: &DataType, rank: usize) -> Result<CodecSpec> {
+    let order: Vec<usize> = (0..rank).rev().collect();
+    let mut chain = vec![
+        CodecSpec::new("transpose", json!({ "order": order })),
+        Typed::new(data_type.clone(), true).bytes_codec(),
+    ];
+    chain.extend(compression(members, data_type)?);
+    let codecs: Vec<Value> = chain.iter().map(CodecSpec::to_json).collect();
+    Ok(CodecSpec::new("n5_default", json!({ "codecs": codecs })))
+}
+
+/// Reads `compression`, or `compressionType` of old containers.
+fn compression(members: &Map<String, Value>, data_type: &DataType) -> Result<Option<CodecSpec>> {
+    let (kind, settings) = match (members.get("compression"), members.get("compressionType")) {
+        (Some(Value::Object(settings)), _) => (settings.get("type"), settings.clone()),
+        (Some(kind @ Value::String(_)), _) | (None, Some(kind)) => (Some(kind), Map::new()),
+        _ => (None, Map::new()),
+    };
+    let kind = kind
+        .and_then(Value::as_str)
+        .ok_or_else(|| Error::corrupt("compression", "expected an object with a type"))?;
+    let level = |name: &str, range: std::ops::RangeInclusive<i64>, usual: i64| {
+        let stated = settings.get(name).and_then(Value::as_i64);
+        stated
+            .filter(|level| range.contains(level))
+            .unwrap_or(usual)
+    };
+    let is_zlib = settings.get("useZlib") == Some(&Value::Bool(true));
+    Ok(match kind {
+        "raw" => None,
+        "gzip" if is_zlib => Some(CodecSpec::new(
+            "numcodecs.zlib",
+            json!({ "level": level("level", 0..=9, 6) }),
+        )),
+        "gzip" => Some(CodecSpec::new(
+            "gzip",
+            json!({ "level": level("level", 0..=9, 6) }),
+        )),
+        "bzip2" => Some(CodecSpec::new(
+            "numcodecs.bz2",
+            json!({ "level": level("blockSize", 1..=9, 9) }),
+        )),
+        "xz" => Some(CodecSpec::new(
+            "numcodecs.lzma",
+            json!({ "format": 1, "check": -1, "preset": level("preset", 0..=9, 6), "filters": null }),
+        )),
+        "zstd" => Some(CodecSpec::new(
+            "zstd",
+            json!({ "level": level("level", -131_072..=22, 3), "checksum": false }),
+        )),
+        "blosc" => Some(blosc(&settings, data_type)),
+        // A framing of lz4-java that nobody else has.
+        "lz4" => Some(CodecSpec::new(
+            "n5.lz4",
+            json!({ "blockSize": level("blockSize", 64..=1 << 25, 1 << 16) }),
+        )),
+        other => Some(CodecSpec {
+            name: format!("n5.{other}"),
+            configuration: settings,
+        }),
+    })
+}
+
+fn blosc(settings: &Map<String, Value>, data_type: &DataType) -> CodecSpec {
+    let shuffle = match settings.get("shuffle").and_then(Value::as_i64) {
+        Some(0) => "noshuffle",
+        Some(2) => "bitshuffle",
+        _ => "shuffle",
+    };
+    let stated = |name: &str, usual: Value| settings.get(name).cloned().unwrap_or(usual);
+    CodecSpec::new(
+        "blosc",
+        json!({
+            "cname": stated("cname", json!("blosclz")),
+            "clevel": stated("clevel", json!(6)),
+            "shuffle": shuffle,
+            "typesize": data_type.size().unwrap_or(1),
+            "blocksize": stated("blocksize", json!(0)),
+        }),
+    )
+}
+
+/// Blocks lie in folders by their place in the grid: `path/3/0/1`.
+fn keys(path: &Key) -> KeyScheme {
+    let prefix = if path.is_root() {
+        Vec::new()
+    } else {
+        [path.as_bytes(), b"/"].concat()
+    };
+    KeyScheme {
+        scalar_keys: vec![[prefix.as_slice(), b"0"].concat()],
+        prefix,
+        separator: '/',
+        other_separator: None,
+        v3: json!({ "name": "v2", "configuration": { "separator": "/" } }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(dialect: &Dialect, text: &str) -> Result<Option<Node>> {
+        let document = Document {
+            key: Key::new("a/attributes.json").unwrap(),
+            bytes: Some(text.as_bytes().to_vec()),
+        };
+        (dialect.parse)(&Key::new("a").unwrap(), &[document])
+    }
+
+    const DATASET: &str = r#"{"dimensions": [10, 20], "blockSize": [4, 5], "dataType": "uint16",
+        "compression": {"type": "gzip", "level": -1, "useZlib": false}, "resolution": [1, 2]}"#;
+
+    #[test]
+    fn a_dataset_keeps_its_axes_and_turns_its_blocks() {
+        let Ok(Some(Node::Array(array))) = read(&DIALECT, DATASET) else {
+            panic!("no array")
+        };
+        assert_eq!((array.shape, array.chunk_shape), (vec![10, 20], vec![4, 5]));
+        assert_eq!(array.keys.candidates(&[2, 3]), [b"a/2/3"]);
+        assert_eq!(
+            Value::Object(array.attributes),
+            json!({"resolution": [1, 2]})
+        );
+        let codecs = &array.codecs[0].configuration["codecs"];
+        assert_eq!(codecs[0]["configuration"]["order"], json!([1, 0]));
+        assert_eq!(codecs[1]["configuration"]["endian"], "big");
+        assert_eq!(
+            codecs[2],
+            json!({"name": "gzip", "configuration": {"level": 6}})
+        );
+    }
+
+    #[test]
+    fn every_compression_is_a_codec() {
+        for (compression, name) in [
+            (r#"{"type": "lz4", "blockSize": 65536}"#, "n5.lz4"),
+            (r#"{"type": "lz4", "blockSize": 7}"#, "n5.lz4"),
+            (r#"{"type": "bzip2", "blockSize": 8}"#, "numcodecs.bz2"),
+            (r#"{"type": "xz", "preset": 6}"#, "numcodecs.lzma"),
+            (
+                r#"{"type": "gzip", "level": 1, "useZlib": true}"#,
+                "numcodecs.zlib",
+            ),
+            (r#"{"type": "zstd"}"#, "zstd"),
+            (r#"{"type": "jpeg"}"#, "n5.jpeg"),
+        ] {
+            let stated = r#"{"type": "gzip", "level": -1, "useZlib": false}"#;
+            let text = DATASET.replace(stated, compression);
+            let Ok(Some(Node::Array(array))) = read(&DIALECT, &text) else {
+                panic!("no array")
+            };
+            let codecs = &array.codecs[0].configuration["codecs"];
+            assert_eq!(codecs[2]["name"], name);
+        }
+    }
+
+    #[test]
+    fn other_attributes_are_no_node_outside_a_container() {
+        for text in [r#"{"colour": 1}"#, "[]", "{", r#"{"n5": 3}"#] {
+            assert_eq!(read(&DIALECT, text).unwrap(), None, "{text}");
+        }
+        let root = read(&DIALECT, r#"{"n5": "2.5.1", "by": "me"}"#).unwrap();
+        assert!(matches!(root, Some(Node::Group(group)) if group.attributes.len() == 1));
+        assert!(matches!(
+            read(&WITHIN, r#"{"colour": 1}"#),
+            Ok(Some(Node::Group(_)))
+        ));
+        assert!(read(&WITHIN, "{").is_err());
+    }
+
+    #[test]
+    fn faults_name_the_member() {
+        for (from, to, member) in [
+            ("[4, 5]", "[4, 0]", "chunk shape"),
+            ("[10, 20]", "[10]", "shape"),
+            ("\"uint16\"", "7", "dataType"),
+            ("\"gzip\"", "7", "compression"),
+        ] {
+            let error = read(&DIALECT, &DATASET.replace(from, to)).unwrap_err();
+            assert!(error.to_string().contains(member), "{error}");
+        }
+    }
+}

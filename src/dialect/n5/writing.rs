@@ -1,0 +1,104 @@
+//! New datasets of N5: one block codec, big-endian, the first dimension fastest, whatever order was asked for.
+//!
+//! The order of bytes and dimensions within a block is N5's own and no user's choice, so only the compression is
+//! taken from the codecs that are wanted.
+
+use serde_json::{Map, Value, json};
+
+use crate::dialect::json::render;
+use crate::dialect::v2::writing::V2Codecs;
+use crate::dialect::{DocumentMap, n5};
+use crate::error::{Error, Result};
+use crate::model::{Array, CodecSpec, DataType};
+use crate::store::Key;
+
+/// Returns the document of a new dataset (N5, "File-system specification").
+pub(super) fn array(path: &Key, array: &Array) -> Result<DocumentMap> {
+    if !array.chunk_edges.is_empty() {
+        return Err(lacks("chunk_grid", "chunks of different lengths"));
+    }
+    if !array.dimension_names.is_empty() {
+        return Err(lacks("dimension_names", "names of dimensions"));
+    }
+    if array.fill_value.bytes.iter().any(|&byte| byte != 0) {
+        return Err(lacks("fill_value", "fill value but zero"));
+    }
+    let name = match &array.data_type {
+        DataType::Int(_) | DataType::UInt(_) => array.data_type.to_string(),
+        DataType::Float(4 | 8) => array.data_type.to_string(),
+        other => return Err(lacks("data_type", &format!("type {other}"))),
+    };
+    n5::check_own(&array.attributes)?;
+    let mut document = json!({
+        "dimensions": array.shape,
+        "blockSize": array.chunk_shape,
+        "dataType": name,
+        "compression": compression(&array.codecs)?,
+    });
+    if let Value::Object(members) = &mut document {
+        members.extend(array.attributes.clone());
+    }
+    Ok(vec![(path.child(n5::DOCUMENT)?, render(&document))])
+}
+
+/// Returns the compression of a chain, which may stand in N5's own codec.
+fn compression(codecs: &[CodecSpec]) -> Result<Value> {
+    let inner = match codecs {
+        [codec] if codec.name == "n5_default" => inner(codec),
+        other => other.to_vec(),
+    };
+    let chain = V2Codecs::of(&inner)?;
+    if let Some(filter) = chain.filters.first() {
+        return Err(lacks(
+            "codecs",
+            &format!("codec {} before another", filter.name),
+        ));
+    }
+    let Some(codec) = chain.compressor else {
+        return Ok(json!({ "type": "raw" }));
+    };
+    let level = |usual: i64| {
+        codec
+            .configuration
+            .get("level")
+            .cloned()
+            .unwrap_or(json!(usual))
+    };
+    Ok(match codec.name.as_str() {
+        "gzip" => json!({ "type": "gzip", "level": level(6), "useZlib": false }),
+        "numcodecs.zlib" => json!({ "type": "gzip", "level": level(6), "useZlib": true }),
+        "zstd" => json!({ "type": "zstd", "level": level(3) }),
+        "numcodecs.bz2" => json!({ "type": "bzip2", "blockSize": level(9) }),
+        "n5.lz4" => with_type("lz4", &codec.configuration),
+        "blosc" => blosc(&codec.configuration),
+        other => return Err(lacks("codecs", &format!("codec {other}"))),
+    })
+}
+
+fn inner(codec: &CodecSpec) -> Vec<CodecSpec> {
+    let list = codec.configuration.get("codecs").and_then(Value::as_array);
+    let list = list.map(Vec::as_slice).unwrap_or_default().iter();
+    list.map(|codec| {
+        let name = codec.get("name").and_then(Value::as_str);
+        let configuration = codec.get("configuration").cloned();
+        CodecSpec::new(name.unwrap_or_default(), configuration.unwrap_or_default())
+    })
+    .collect()
+}
+
+fn blosc(configuration: &Map<String, Value>) -> Value {
+    let mut configuration = configuration.clone();
+    crate::dialect::v2::writing::unname_shuffle(&mut configuration);
+    with_type("blosc", &configuration)
+}
+
+fn with_type(name: &str, configuration: &Map<String, Value>) -> Value {
+    let mut members = Map::new();
+    members.insert("type".to_string(), json!(name));
+    members.extend(configuration.clone());
+    Value::Object(members)
+}
+
+fn lacks(member: &str, what: &str) -> Error {
+    Error::unsupported(member, format!("N5 has no {what}"))
+}

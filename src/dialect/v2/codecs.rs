@@ -1,0 +1,335 @@
+//! The codecs of v2: memory order, filters, byte order and compressor as codecs of final v3.
+//!
+//! Filters see bytes as they are stored, so each byte order comes before the first that would mind
+//! (`stored_order.rs`). Filters also say what the elements of object arrays are.
+
+use serde_json::{Map, Value, json};
+
+use crate::dialect::typestr;
+use crate::dialect::typestr::Typed;
+use crate::dialect::v2::stored_order::WordOrder;
+use crate::error::{Error, Result};
+use crate::model::{CodecSpec, DataType};
+
+/// numpy's type of Python objects.
+const OBJECTS: &str = "|O";
+
+/// Returns what the elements of an object array are, by the filter that makes bytes of them.
+pub(crate) fn object_type(filters: &[Value]) -> Result<DataType> {
+    for filter in filters {
+        match filter.get("id").and_then(Value::as_str).unwrap_or_default() {
+            "vlen-utf8" | "categorize" => return Ok(DataType::Text),
+            "vlen-bytes" => return Ok(DataType::Bytes),
+            "vlen-array" => {
+                let element = typestr::parse(filter.get("dtype").unwrap_or(&Value::Null))?;
+                return Ok(DataType::List(Box::new(element.data_type)));
+            }
+            "json2" | "msgpack2" | "msgpack" | "json" => return Ok(DataType::Object),
+            _ => {}
+        }
+    }
+    Ok(DataType::Unknown(OBJECTS.to_string()))
+}
+
+/// Says why the chunks of an array can never be decoded.
+pub(crate) fn undecodable(filters: &[Value], data_type: &DataType) -> Option<String> {
+    let ids: Vec<&str> = filters.iter().map(id_of).collect();
+    if ids.contains(&"pickle") {
+        let why = "unpickling runs whatever program the chunk holds, so it is never done";
+        return Some(format!("filter pickle: {why}"));
+    }
+    let objects = DataType::Unknown(OBJECTS.to_string());
+    (*data_type == objects).then(|| match ids.as_slice() {
+        [] => "objects without a filter that says what they are".to_string(),
+        ids => format!("filter {}: not known to make objects", ids.join(", ")),
+    })
+}
+
+/// Filters that work on bytes, not on elements: what follows them does too.
+const BYTE_FILTERS: [&str; 14] = [
+    "adler32",
+    "base64",
+    "blosc",
+    "bz2",
+    "crc32",
+    "crc32c",
+    "fletcher32",
+    "gzip",
+    "jenkins_lookup3",
+    "lz4",
+    "lzma",
+    "shuffle",
+    "zlib",
+    "zstd",
+];
+
+/// Filters that make bytes of elements themselves, whatever the byte order; some of them stand in the place of
+/// the compressor too.
+const OBJECT_FILTERS: [&str; 9] = [
+    "json",
+    "json2",
+    "msgpack",
+    "msgpack2",
+    "pcodec",
+    "vlen-array",
+    "vlen-bytes",
+    "vlen-utf8",
+    "zfpy",
+];
+
+/// Filters that write down the shape and the type of what they are given: they see no memory order, and what
+/// they give has the byte order that stands there.
+const SHAPED_FILTERS: [&str; 4] = ["json", "json2", "msgpack", "msgpack2"];
+
+/// Builds the chain: memory order, filters, byte order, compressor.
+pub(super) fn codecs(
+    members: &Map<String, Value>,
+    rank: usize,
+    typed: &Typed,
+) -> Result<Vec<CodecSpec>> {
+    let list = filters(members)?;
+    let first = list.first().map_or("", id_of);
+    let transposition = memory_order(members, rank)?;
+    let mut chain = Vec::new();
+    chain.extend(transposition.filter(|_| !SHAPED_FILTERS.contains(&first)));
+    chain.extend(filtered(list, typed)?);
+    let compressor = members.get("compressor").filter(|value| !value.is_null());
+    if let Some(compressor) = compressor {
+        // A compressor of numbers takes them as they are.
+        let takes_numbers = OBJECT_FILTERS.contains(&id_of(compressor));
+        chain.pop_if(|last| takes_numbers && last.name == "bytes");
+        chain.push(numcodec(compressor, &typed.data_type)?);
+    }
+    Ok(chain)
+}
+
+/// Returns filters and byte order, which comes before the first filter that works on bytes, or that takes
+/// elements for others than they are.
+pub(crate) fn filtered(filters: &[Value], typed: &Typed) -> Result<Vec<CodecSpec>> {
+    let data_type = &typed.data_type;
+    let mut chain = Vec::new();
+    let stored = WordOrder::new(data_type.word(), typed.is_big());
+    let bytes = |order: WordOrder| match order == stored {
+        true => typed.bytes_codec(),
+        false => order.bytes_codec(),
+    };
+    // The order of elements, as long as they are elements.
+    let mut order = Some(stored);
+    for filter in filters {
+        let mut codec = numcodec(filter, data_type)?;
+        let id = id_of(filter);
+        if SHAPED_FILTERS.contains(&id) && order.is_some_and(WordOrder::is_big) {
+            codec
+                .configuration
+                .insert("endian".to_string(), json!("big"));
+        }
+        if OBJECT_FILTERS.contains(&id) {
+            order = None;
+        }
+        if let Some(before) = order {
+            let after = before.after(id, &codec.configuration);
+            order = after.filter(|_| !BYTE_FILTERS.contains(&id));
+            chain.extend(order.is_none().then(|| bytes(before)));
+        }
+        chain.push(codec);
+    }
+    chain.extend(order.map(bytes));
+    Ok(chain)
+}
+
+/// Returns numcodecs' name of a codec; nothing if it has none.
+fn id_of(configuration: &Value) -> &str {
+    let id = configuration.get("id");
+    id.and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Reads `order`: F is a transposition.
+fn memory_order(members: &Map<String, Value>, rank: usize) -> Result<Option<CodecSpec>> {
+    match members.get("order").and_then(Value::as_str) {
+        Some("F") if rank > 1 => {
+            let order: Vec<usize> = (0..rank).rev().collect();
+            Ok(Some(CodecSpec::new("transpose", json!({ "order": order }))))
+        }
+        Some("C" | "F") | None => Ok(None),
+        Some(other) => Err(Error::corrupt(
+            "order",
+            format!("expected C or F, found {other}"),
+        )),
+    }
+}
+
+/// Reads `filters`, which may be null.
+pub(super) fn filters(members: &Map<String, Value>) -> Result<&[Value]> {
+    match members.get("filters") {
+        None | Some(Value::Null) => Ok(&[]),
+        Some(Value::Array(filters)) => Ok(filters),
+        Some(other) => Err(Error::corrupt(
+            "filters",
+            format!("expected a list or null, found {other}"),
+        )),
+    }
+}
+
+/// Returns a numcodecs configuration under its final-v3 name.
+fn numcodec(configuration: &Value, data_type: &DataType) -> Result<CodecSpec> {
+    let wrong = || {
+        Error::corrupt(
+            "codec",
+            format!("expected an object with an id, found {configuration}"),
+        )
+    };
+    let mut members = configuration.as_object().ok_or_else(wrong)?.clone();
+    let id = members.remove("id").ok_or_else(wrong)?;
+    let id = id.as_str().ok_or_else(wrong)?;
+    match id {
+        "blosc" => Ok(blosc(members, data_type)),
+        "zstd" | "gzip" | "vlen-utf8" | "vlen-bytes" => Ok(CodecSpec {
+            name: id.to_string(),
+            configuration: members,
+        }),
+        other => Ok(CodecSpec {
+            name: format!("numcodecs.{other}"),
+            configuration: members,
+        }),
+    }
+}
+
+/// Names blosc's shuffle as v3 does; -1 leaves the choice to the element size.
+fn blosc(mut members: Map<String, Value>, data_type: &DataType) -> CodecSpec {
+    let size = data_type.size().unwrap_or(1);
+    let shuffle = match members.get("shuffle").and_then(Value::as_i64) {
+        Some(0) => "noshuffle",
+        Some(2) => "bitshuffle",
+        Some(-1) if size == 1 => "bitshuffle",
+        _ => "shuffle",
+    };
+    members.insert("shuffle".to_string(), json!(shuffle));
+    members.insert("typesize".to_string(), json!(size));
+    members.entry("blocksize").or_insert(json!(0));
+    CodecSpec {
+        name: "blosc".to_string(),
+        configuration: members,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dialect::v2::tests::read;
+
+    #[test]
+    fn byte_order_is_that_of_the_last_filter() {
+        let chain = |dtype: &str, filters: Value| {
+            let array =
+                read(json!({ "dtype": dtype, "filters": filters, "fill_value": 0 })).unwrap();
+            let shown = |codec: &CodecSpec| match codec.configuration.get("endian") {
+                Some(endian) => format!("{} {}", codec.name, endian.as_str().unwrap()),
+                None => codec.name.clone(),
+            };
+            array.codecs[1..].iter().map(shown).collect::<Vec<_>>()
+        };
+        let cast = json!({ "id": "astype", "decode_dtype": "<f8", "encode_dtype": ">f4" });
+        let delta = json!({ "id": "delta", "dtype": "<f4" });
+        assert_eq!(
+            chain("<f8", json!([cast])),
+            ["numcodecs.astype", "bytes big", "blosc"]
+        );
+        assert_eq!(
+            chain("<f8", json!([cast, delta])),
+            ["numcodecs.astype", "bytes big", "numcodecs.delta", "blosc"]
+        );
+        assert_eq!(
+            chain(">f8", json!([{ "id": "base64" }, delta])),
+            ["bytes big", "numcodecs.base64", "numcodecs.delta", "blosc"]
+        );
+    }
+
+    #[test]
+    fn lists_name_the_type_in_the_byte_order_that_they_are_given() {
+        for (dtype, filters, endian) in [
+            (">i4", json!([{ "id": "json2" }]), Some("big")),
+            ("<i4", json!([{ "id": "msgpack2" }]), None),
+            (">u1", json!([{ "id": "json2" }]), None),
+            (
+                "<i4",
+                json!([{ "id": "delta", "dtype": "<i4", "astype": ">i2" }, { "id": "json2" }]),
+                Some("big"),
+            ),
+        ] {
+            let array = read(json!({ "dtype": dtype, "filters": filters, "fill_value": 0 }));
+            let codecs = array.unwrap().codecs;
+            let list = codecs.iter().rev().nth(1).unwrap();
+            let found = list.configuration.get("endian").and_then(Value::as_str);
+            assert_eq!(found, endian, "{dtype} {filters}");
+        }
+    }
+
+    #[test]
+    fn objects_are_what_their_filter_makes() {
+        let of = |filter: Value| {
+            let array =
+                read(json!({ "dtype": "|O", "fill_value": 0, "filters": [filter] })).unwrap();
+            let names: Vec<_> = array
+                .codecs
+                .iter()
+                .map(|codec| codec.name.clone())
+                .collect();
+            (array.data_type, names.join(" "))
+        };
+        assert_eq!(
+            of(json!({ "id": "vlen-utf8" })),
+            (DataType::Text, "transpose vlen-utf8 blosc".to_string())
+        );
+        let list = of(json!({ "id": "vlen-array", "dtype": "<i4" })).0;
+        assert_eq!(list, DataType::List(Box::new(DataType::Int(4))));
+        assert_eq!(
+            of(json!({ "id": "json2" })),
+            (DataType::Object, "numcodecs.json2 blosc".to_string())
+        );
+        let labels = json!({ "id": "categorize", "labels": ["a"], "dtype": "|O", "astype": ">u2" });
+        assert_eq!(
+            of(labels),
+            (
+                DataType::Text,
+                "transpose numcodecs.categorize bytes blosc".to_string()
+            )
+        );
+        let pickled = json!({ "dtype": "|O", "fill_value": 0, "filters": [{ "id": "pickle", "protocol": 4 }] });
+        assert!(
+            read(pickled)
+                .unwrap()
+                .undecodable
+                .unwrap()
+                .contains("pickle")
+        );
+    }
+
+    #[test]
+    fn objects_that_nothing_explains_do_not_decode() {
+        for (filters, word) in [
+            (json!([{ "id": "lzw" }, { "id": "crc32" }]), "lzw, crc32"),
+            (Value::Null, "without a filter"),
+        ] {
+            let array = json!({ "dtype": "|O", "fill_value": null, "filters": filters });
+            let why = read(array).unwrap().undecodable.unwrap();
+            assert!(why.contains(word), "{why}");
+        }
+    }
+
+    #[test]
+    fn codecs_of_numbers_replace_the_byte_order() {
+        let codec = json!({ "id": "pcodec", "level": 8 });
+        for changes in [
+            json!({ "filters": null, "compressor": codec }),
+            json!({ "filters": [codec], "compressor": null }),
+        ] {
+            let array = read(changes).unwrap();
+            let names: Vec<_> = array
+                .codecs
+                .iter()
+                .map(|codec| codec.name.as_str())
+                .collect();
+            assert_eq!(names, ["transpose", "numcodecs.pcodec"]);
+        }
+    }
+}

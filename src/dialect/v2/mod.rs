@@ -1,0 +1,233 @@
+//! v2: `.zarray`, `.zgroup`, `.zattrs`.
+//!
+//! Byte order, memory order, filters and compressor become codecs as final v3 names them (`v2_codecs.rs`).
+//! Chunks may lie nested although nothing says so (writers before `dimension_separator`), so both forms are
+//! tried then.
+
+use serde_json::{Map, Value, json};
+
+use crate::dialect::typestr::Typed;
+use crate::dialect::{
+    Dialect, Document, DocumentMap, Edit, check_shapes, edit, fill, lengths, typestr,
+};
+use crate::error::{Error, Result};
+use crate::model::{Array, DataType, Group, KeyScheme, Node};
+use crate::store::Key;
+
+pub(super) mod codecs;
+pub(super) mod stored_order;
+pub(super) mod writing;
+
+/// v2.
+pub const DIALECT: Dialect = Dialect {
+    name: "v2",
+    documents,
+    parse,
+    edit,
+    group,
+    array: writing::array,
+};
+
+fn documents(path: &Key) -> Result<Vec<Key>> {
+    [".zarray", ".zgroup", ".zattrs"]
+        .iter()
+        .map(|name| path.child(name.as_bytes()))
+        .collect()
+}
+
+fn parse(path: &Key, documents: &[Document]) -> Result<Option<Node>> {
+    let [zarray, zgroup, zattrs] = documents else {
+        return Ok(None);
+    };
+    if let Some(members) = zarray.object()? {
+        let attributes = zattrs.object()?.unwrap_or_default();
+        let array = array(path, &members, attributes).map_err(|error| error.about(&zarray.key))?;
+        return Ok(Some(Node::Array(Box::new(array))));
+    }
+    match zgroup.object()? {
+        Some(_) => Ok(Some(Node::Group(Group {
+            attributes: zattrs.object()?.unwrap_or_default(),
+        }))),
+        None => Ok(None),
+    }
+}
+
+/// Attributes have a document of their own.
+fn edit(documents: &[Document], edit: &Edit) -> Result<DocumentMap> {
+    edit.without_names(DIALECT.name)?;
+    let [zarray, _, zattrs] = documents else {
+        return Ok(Vec::new());
+    };
+    let mut edited = Vec::new();
+    if let Some(shape) = &edit.shape {
+        let mut members = edit::members_of(zarray)?;
+        members.insert("shape".to_string(), json!(shape));
+        edited.extend(edit::rendered(zarray, members));
+    }
+    if let Some(attributes) = &edit.attributes
+        && (!attributes.is_empty() || zattrs.bytes.is_some())
+    {
+        edited.extend(edit::rendered(zattrs, attributes.clone()));
+    }
+    Ok(edited)
+}
+
+fn group(path: &Key, attributes: &Map<String, Value>) -> Result<DocumentMap> {
+    let document = json!({ "zarr_format": 2 });
+    writing::documents(path, ".zgroup", &document, attributes)
+}
+
+/// Reads the members of `.zarray` (v2 specification, "Metadata").
+fn array(
+    path: &Key,
+    members: &Map<String, Value>,
+    attributes: Map<String, Value>,
+) -> Result<Array> {
+    if members.get("zarr_format").and_then(Value::as_u64) != Some(2) {
+        let found = members.get("zarr_format").unwrap_or(&Value::Null);
+        return Err(Error::unsupported(
+            "zarr_format",
+            format!("expected 2, found {found}"),
+        ));
+    }
+    let shape = lengths(members, "shape")?;
+    let chunk_shape = lengths(members, "chunks")?;
+    check_shapes(&shape, &chunk_shape)?;
+    let typed = data_type(members)?;
+    Ok(Array {
+        dialect: DIALECT.name,
+        fill_value: fill::parse_stored(&typed, members.get("fill_value").unwrap_or(&Value::Null))?,
+        codecs: codecs::codecs(members, shape.len(), &typed)?,
+        keys: keys(path, members)?,
+        dimension_names: dimension_names(&attributes, shape.len()),
+        attributes,
+        undecodable: codecs::undecodable(codecs::filters(members)?, &typed.data_type),
+        shape,
+        chunk_shape,
+        chunk_edges: Vec::new(),
+        data_type: typed.data_type,
+    })
+}
+
+/// Reads `dtype`; that of objects says nothing, so their codec does.
+fn data_type(members: &Map<String, Value>) -> Result<Typed> {
+    let dtype = members
+        .get("dtype")
+        .ok_or_else(|| Error::corrupt("dtype", "is missing"))?;
+    let is_nczarr = members
+        .keys()
+        .any(|name| name.eq_ignore_ascii_case("_nczarr_array"));
+    match dtype.as_str() {
+        Some("|O" | "O") => Ok(Typed::little(codecs::object_type(codecs::filters(
+            members,
+        )?)?)),
+        // netcdf-c says text where it writes one byte an element.
+        Some("<U1" | ">U1") if is_nczarr => Ok(Typed::little(DataType::FixedBytes(1))),
+        _ => typestr::parse(dtype),
+    }
+}
+
+fn keys(path: &Key, members: &Map<String, Value>) -> Result<KeyScheme> {
+    let (separator, other_separator) = match members.get("dimension_separator") {
+        None | Some(Value::Null) => ('.', Some('/')),
+        Some(Value::String(text)) if text == "." => ('.', None),
+        Some(Value::String(text)) if text == "/" => ('/', None),
+        Some(other) => {
+            return Err(Error::corrupt(
+                "dimension_separator",
+                format!("expected . or /, found {other}"),
+            ));
+        }
+    };
+    let prefix = if path.is_root() {
+        Vec::new()
+    } else {
+        [path.as_bytes(), b"/"].concat()
+    };
+    Ok(KeyScheme {
+        scalar_keys: vec![[prefix.as_slice(), b"0"].concat()],
+        prefix,
+        separator,
+        other_separator,
+        v3: json!({ "name": "v2", "configuration": { "separator": separator.to_string() } }),
+    })
+}
+
+/// Takes xarray's `_ARRAY_DIMENSIONS` for names if there are as many as dimensions.
+fn dimension_names(attributes: &Map<String, Value>, rank: usize) -> Vec<Option<String>> {
+    match attributes.get("_ARRAY_DIMENSIONS") {
+        Some(Value::Array(names)) if names.len() == rank => names
+            .iter()
+            .map(|name| name.as_str().map(str::to_string))
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(in crate::dialect) fn read(changes: Value) -> Result<Array> {
+        let mut document = json!({
+            "zarr_format": 2,
+            "shape": [10, 20],
+            "chunks": [5, 6],
+            "dtype": ">f8",
+            "compressor": { "id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1 },
+            "fill_value": "NaN",
+            "order": "F",
+            "filters": [{ "id": "delta", "dtype": ">f8" }],
+        });
+        for (name, value) in changes.as_object().unwrap() {
+            document[name] = value.clone();
+        }
+        array(
+            &Key::new("a").unwrap(),
+            document.as_object().unwrap(),
+            Map::new(),
+        )
+    }
+
+    #[test]
+    fn everything_becomes_a_codec_of_v3() {
+        let names: Vec<_> = read(json!({}))
+            .unwrap()
+            .codecs
+            .into_iter()
+            .map(|codec| codec.name)
+            .collect();
+        assert_eq!(names, ["transpose", "numcodecs.delta", "bytes", "blosc"]);
+    }
+
+    #[test]
+    fn chunks_without_a_stated_separator_may_be_nested() {
+        assert_eq!(
+            read(json!({})).unwrap().keys.candidates(&[1, 2]),
+            [b"a/1.2", b"a/1/2"]
+        );
+        let stated = read(json!({ "dimension_separator": "/" })).unwrap();
+        assert_eq!(stated.keys.candidates(&[1, 2]), [b"a/1/2"]);
+        assert_eq!(stated.keys.candidates(&[]), [b"a/0"]);
+    }
+
+    #[test]
+    fn types_that_are_not_known_are_kept() {
+        let array = read(json!({ "dtype": [["x", "|O"]], "fill_value": null })).unwrap();
+        assert!(matches!(array.data_type, DataType::Unknown(_)));
+    }
+
+    #[test]
+    fn faults_name_the_member() {
+        for changes in [
+            json!({ "chunks": [0, 1] }),
+            json!({ "order": "K" }),
+            json!({ "filters": 3 }),
+            json!({ "compressor": { "level": 1 } }),
+            json!({ "dimension_separator": "-" }),
+            json!({ "zarr_format": 4 }),
+        ] {
+            assert!(read(changes.clone()).is_err(), "{changes}");
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! New arrays as v2 writes them: final v3's codecs become memory order, byte order, filters and compressor.
+//!
+//! What comes out is meant to be read again and compared with what was wanted: a codec that v2 means otherwise
+//! is noticed there. Here only what has no place at all is refused.
+
+use serde_json::{Map, Value, json};
+
+use crate::dialect::json::render;
+use crate::dialect::{DocumentMap, typestr};
+use crate::error::{Error, Result};
+use crate::model::{Array, CodecSpec, DataType};
+use crate::store::Key;
+
+/// Returns a document in a folder, and the user's attributes beside it if there are some.
+pub(super) fn documents(
+    path: &Key,
+    name: &str,
+    document: &Value,
+    attributes: &Map<String, Value>,
+) -> Result<DocumentMap> {
+    let mut documents = vec![(path.child(name.as_bytes())?, render(document))];
+    if !attributes.is_empty() {
+        let text = render(&Value::Object(attributes.clone()));
+        // First, so that an array never is there without its attributes.
+        documents.insert(0, (path.child(b".zattrs")?, text));
+    }
+    Ok(documents)
+}
+
+/// Returns the documents of a new array (v2 specification, "Metadata").
+pub(super) fn array(path: &Key, array: &Array) -> Result<DocumentMap> {
+    if !array.chunk_edges.is_empty() {
+        return Err(lacks("chunk_grid", "chunks of different lengths"));
+    }
+    let chain = V2Codecs::of(&array.codecs)?;
+    let filters: Vec<Value> = chain
+        .filters
+        .iter()
+        .map(|codec| numcodec(codec))
+        .collect::<Result<_>>()?;
+    let mut document = json!({
+        "zarr_format": 2,
+        "shape": array.shape,
+        "chunks": array.chunk_shape,
+        "dtype": dtype(&array.data_type, chain.is_big)?,
+        "compressor": chain.compressor.map(numcodec).transpose()?,
+        "fill_value": array.fill_value.json,
+        "order": if chain.is_reversed { "F" } else { "C" },
+        "filters": if filters.is_empty() { Value::Null } else { json!(filters) },
+    });
+    if array.keys.separator == '/' {
+        document["dimension_separator"] = json!("/");
+    }
+    documents(path, ".zarray", &document, &attributes(array)?)
+}
+
+/// Returns the attributes; names of dimensions are one of them, as xarray has it.
+fn attributes(array: &Array) -> Result<Map<String, Value>> {
+    const NAMES: &str = "_ARRAY_DIMENSIONS";
+    let mut attributes = array.attributes.clone();
+    if !array.dimension_names.is_empty() && !attributes.contains_key(NAMES) {
+        if array.dimension_names.contains(&None) {
+            return Err(lacks(
+                "dimension_names",
+                "dimensions of which only some have names",
+            ));
+        }
+        attributes.insert(NAMES.to_string(), json!(array.dimension_names));
+    }
+    Ok(attributes)
+}
+
+/// numpy's type string; that of elements without a fixed length is that of objects.
+fn dtype(data_type: &DataType, is_big: bool) -> Result<Value> {
+    match data_type {
+        DataType::Text | DataType::Bytes => Ok(json!("|O")),
+        other => typestr::render(other, is_big)
+            .ok_or_else(|| lacks("data_type", &format!("type {other}"))),
+    }
+}
+
+/// The parts of v2 that a chain of codecs becomes.
+pub(crate) struct V2Codecs<'a> {
+    pub(crate) is_reversed: bool,
+    pub(crate) is_big: bool,
+    pub(crate) filters: Vec<&'a CodecSpec>,
+    pub(crate) compressor: Option<&'a CodecSpec>,
+}
+
+impl<'a> V2Codecs<'a> {
+    /// Splits a chain: the transposition, filters of elements, byte order, filters of bytes, a compressor.
+    pub(crate) fn of(codecs: &'a [CodecSpec]) -> Result<V2Codecs<'a>> {
+        let mut chain = V2Codecs {
+            is_reversed: false,
+            is_big: false,
+            filters: Vec::new(),
+            compressor: None,
+        };
+        for (place, codec) in codecs.iter().enumerate() {
+            match codec.name.as_str() {
+                "transpose" if place == 0 && is_reversal(codec) => chain.is_reversed = true,
+                "bytes" => {
+                    let endian = codec.configuration.get("endian");
+                    chain.is_big = endian.and_then(Value::as_str) == Some("big");
+                }
+                _ => chain.filters.push(codec),
+            }
+        }
+        let is_last = |last: &&CodecSpec| !is_filter(&last.name);
+        if chain.filters.last().is_some_and(is_last) {
+            chain.compressor = chain.filters.pop();
+        }
+        Ok(chain)
+    }
+}
+
+/// Whether a codec is a filter though it stands last.
+fn is_filter(name: &str) -> bool {
+    const FILTERS: [&str; 10] = [
+        "numcodecs.astype",
+        "numcodecs.bitround",
+        "numcodecs.delta",
+        "numcodecs.fixedscaleoffset",
+        "numcodecs.packbits",
+        "numcodecs.quantize",
+        "numcodecs.shuffle",
+        "numcodecs.fletcher32",
+        "vlen-bytes",
+        "vlen-utf8",
+    ];
+    FILTERS.contains(&name)
+}
+
+/// Whether a transposition turns the order of all dimensions around.
+fn is_reversal(codec: &CodecSpec) -> bool {
+    let order = codec.configuration.get("order").and_then(Value::as_array);
+    order.is_some_and(|order| {
+        let turned = (0..order.len() as u64).rev();
+        order.iter().map(Value::as_u64).eq(turned.map(Some))
+    })
+}
+
+/// Returns numcodecs' configuration of a codec.
+pub(crate) fn numcodec(codec: &CodecSpec) -> Result<Value> {
+    let id = match codec.name.as_str() {
+        "blosc" | "gzip" | "zstd" | "vlen-bytes" | "vlen-utf8" => codec.name.as_str(),
+        name => name
+            .strip_prefix("numcodecs.")
+            .ok_or_else(|| lacks("codecs", &format!("codec {name} at this place")))?,
+    };
+    let mut configuration = Map::new();
+    configuration.insert("id".to_string(), json!(id));
+    configuration.extend(codec.configuration.clone());
+    if id == "blosc" {
+        unname_shuffle(&mut configuration);
+    }
+    Ok(Value::Object(configuration))
+}
+
+/// Numbers blosc's shuffle; the size of an element is that of the type.
+pub(crate) fn unname_shuffle(configuration: &mut Map<String, Value>) {
+    let shuffle = match configuration.get("shuffle").and_then(Value::as_str) {
+        Some("noshuffle") => 0,
+        Some("bitshuffle") => 2,
+        _ => 1,
+    };
+    configuration.insert("shuffle".to_string(), json!(shuffle));
+    configuration.shift_remove("typesize");
+}
+
+fn lacks(member: &str, what: &str) -> Error {
+    Error::unsupported(member, format!("v2 has no {what}"))
+}

@@ -1,0 +1,389 @@
+//! Final v3 (core specification 3.1): `zarr.json`.
+//!
+//! Reads what real writers produce: codecs and encodings as bare words, no configuration, no codec at all.
+//! Members that are not known make a node unreadable unless they say `must_understand: false`.
+
+use serde_json::{Map, Value, json};
+
+use crate::dialect::typestr::Typed;
+use crate::dialect::{Dialect, Document, DocumentMap, Edit, edit, fill, json, lengths};
+use crate::error::{Error, Result};
+use crate::model::{Array, CodecSpec, Group, KeyScheme, Node};
+use crate::store::Key;
+
+pub(super) mod chunk_grid;
+pub(super) mod data_type;
+
+/// Final v3.
+pub const DIALECT: Dialect = Dialect {
+    name: "v3",
+    documents,
+    parse,
+    edit,
+    group: new_group,
+    array: new_array,
+};
+
+/// The name of the metadata document.
+pub const DOCUMENT: &str = "zarr.json";
+
+fn documents(path: &Key) -> Result<Vec<Key>> {
+    Ok(vec![path.child(DOCUMENT.as_bytes())?])
+}
+
+fn parse(path: &Key, documents: &[Document]) -> Result<Option<Node>> {
+    let Some(document) = documents.first() else {
+        return Ok(None);
+    };
+    let Some(members) = document.object()? else {
+        return Ok(None);
+    };
+    node(path, &members)
+        .map(Some)
+        .map_err(|error| error.about(&document.key))
+}
+
+fn edit(documents: &[Document], edit: &Edit) -> Result<DocumentMap> {
+    edit::in_one(edit::first_of(documents)?, edit)
+}
+
+fn new_group(path: &Key, attributes: &Map<String, Value>) -> Result<DocumentMap> {
+    let group = Group {
+        attributes: attributes.clone(),
+    };
+    new_node(path, &Node::Group(group))
+}
+
+fn new_array(path: &Key, array: &Array) -> Result<DocumentMap> {
+    new_node(path, &Node::Array(Box::new(array.clone())))
+}
+
+fn new_node(path: &Key, node: &Node) -> Result<DocumentMap> {
+    let key = path.child(DOCUMENT.as_bytes())?;
+    Ok(vec![(key, json::render(&render(node)))])
+}
+
+/// Reads the members of `zarr.json`.
+pub fn node(path: &Key, members: &Map<String, Value>) -> Result<Node> {
+    if members.get("zarr_format").and_then(Value::as_u64) != Some(3) {
+        let found = members.get("zarr_format").unwrap_or(&Value::Null);
+        return Err(Error::unsupported(
+            "zarr_format",
+            format!("expected 3, found {found}"),
+        ));
+    }
+    match members.get("node_type").and_then(Value::as_str) {
+        Some("group") => group(members).map(Node::Group),
+        Some("array") => Ok(Node::Array(Box::new(array(path, members)?))),
+        found => Err(Error::corrupt(
+            "node_type",
+            format!("expected group or array, found {found:?}"),
+        )),
+    }
+}
+
+const GROUP_MEMBERS: [&str; 4] = [
+    "zarr_format",
+    "node_type",
+    "attributes",
+    "consolidated_metadata",
+];
+const ARRAY_MEMBERS: [&str; 11] = [
+    "zarr_format",
+    "node_type",
+    "shape",
+    "data_type",
+    "chunk_grid",
+    "chunk_key_encoding",
+    "fill_value",
+    "codecs",
+    "attributes",
+    "dimension_names",
+    "storage_transformers",
+];
+
+fn group(members: &Map<String, Value>) -> Result<Group> {
+    match not_understood(members, &GROUP_MEMBERS) {
+        Some(why) => Err(Error::unsupported("", why)),
+        None => Ok(Group {
+            attributes: attributes(members),
+        }),
+    }
+}
+
+fn array(path: &Key, members: &Map<String, Value>) -> Result<Array> {
+    let shape = lengths(members, "shape")?;
+    let grid = chunk_grid(members, &shape)?;
+    let codecs = codecs(members.get("codecs"))?;
+    let data_type = members
+        .get("data_type")
+        .ok_or_else(|| Error::corrupt("data_type", "is missing"))
+        .and_then(data_type::parse)?;
+    let typed = Typed::new(data_type, codecs.iter().any(is_big_endian));
+    let fill_value = fill::parse_stored(&typed, members.get("fill_value").unwrap_or(&Value::Null))?;
+    Ok(Array {
+        dialect: DIALECT.name,
+        fill_value,
+        codecs,
+        keys: keys(path, members)?,
+        dimension_names: dimension_names(members, shape.len())?,
+        attributes: attributes(members),
+        undecodable: undecodable(members),
+        shape,
+        chunk_shape: grid.shape,
+        chunk_edges: grid.edges,
+        data_type: typed.data_type,
+    })
+}
+
+/// Whether a codec makes elements big-endian; their fill value is then spelt so too.
+fn is_big_endian(codec: &CodecSpec) -> bool {
+    let endian = codec.configuration.get("endian").and_then(Value::as_str);
+    ["bytes", "endian"].contains(&codec.name.as_str()) && endian == Some("big")
+}
+
+/// Says why the array's chunks cannot mean what they seem to.
+fn undecodable(members: &Map<String, Value>) -> Option<String> {
+    let other = || lost(members).or_else(|| not_understood(members, &ARRAY_MEMBERS));
+    match members.get("storage_transformers") {
+        None | Some(Value::Null) => other(),
+        Some(Value::Array(list)) if list.is_empty() => other(),
+        Some(found) => Some(format!("storage_transformers: {found} is not known")),
+    }
+}
+
+/// Returns a complaint about the first member that has to be understood and is not.
+fn not_understood(members: &Map<String, Value>, known: &[&str]) -> Option<String> {
+    let (name, _) = members.iter().find(|(name, value)| {
+        !known.contains(&name.as_str()) && value.get("must_understand") != Some(&Value::Bool(false))
+    })?;
+    Some(format!(
+        "{name}: an extension that is not known and has to be understood"
+    ))
+}
+
+/// Reads a `name` and `configuration`, or a name alone.
+fn named<'a>(value: &'a Value, member: &str) -> Result<(&'a str, Option<&'a Map<String, Value>>)> {
+    let name = value
+        .as_str()
+        .or_else(|| value.get("name").and_then(Value::as_str));
+    let name =
+        name.ok_or_else(|| Error::corrupt(member, format!("expected a name, found {value}")))?;
+    Ok((name, value.get("configuration").and_then(Value::as_object)))
+}
+
+fn chunk_grid(members: &Map<String, Value>, shape: &[u64]) -> Result<chunk_grid::ChunkGrid> {
+    let grid = members
+        .get("chunk_grid")
+        .ok_or_else(|| Error::corrupt("chunk_grid", "is missing"))?;
+    let (name, configuration) = named(grid, "chunk_grid")?;
+    chunk_grid::parse(name, configuration, shape)
+}
+
+/// Returns a complaint about chunks that lie nobody knows where.
+fn lost(members: &Map<String, Value>) -> Option<String> {
+    let encoding = members.get("chunk_key_encoding")?;
+    let (name, _) = named(encoding, "chunk_key_encoding").ok()?;
+    let known = ["default", "v2"].contains(&name);
+    (!known).then(|| format!("chunk_key_encoding: {name} is not known; expected default or v2"))
+}
+
+/// Reads `chunk_key_encoding`: `default` has `c` before the indices, `v2` has nothing. Of one that is not known
+/// no chunk is ever asked for (`lost`).
+fn keys(path: &Key, members: &Map<String, Value>) -> Result<KeyScheme> {
+    let default = json!("default");
+    let encoding = members.get("chunk_key_encoding").unwrap_or(&default);
+    let (name, configuration) = named(encoding, "chunk_key_encoding")?;
+    let (prefix, usual, scalar) = match name {
+        "default" => ("c", '/', Some("c")),
+        "v2" => ("", '.', Some("0")),
+        _ => ("", '/', None),
+    };
+    let separator = match scalar {
+        Some(_) => separator(configuration)?.unwrap_or(usual),
+        None => usual,
+    };
+    let prefix = match prefix {
+        "" => String::new(),
+        prefix => format!("{prefix}{separator}"),
+    };
+    let within = |name: &str| {
+        if path.is_root() {
+            name.into()
+        } else {
+            [path.as_bytes(), b"/", name.as_bytes()].concat()
+        }
+    };
+    Ok(KeyScheme {
+        prefix: within(&prefix),
+        separator,
+        other_separator: None,
+        scalar_keys: scalar.into_iter().map(within).collect(),
+        v3: match scalar {
+            Some(_) => {
+                json!({ "name": name, "configuration": { "separator": separator.to_string() } })
+            }
+            None => encoding.clone(),
+        },
+    })
+}
+
+/// Reads what stands between two indices, if that is said.
+fn separator(configuration: Option<&Map<String, Value>>) -> Result<Option<char>> {
+    match configuration.and_then(|members| members.get("separator")) {
+        None => Ok(None),
+        Some(Value::String(text)) if text == "." => Ok(Some('.')),
+        Some(Value::String(text)) if text == "/" => Ok(Some('/')),
+        Some(other) => Err(Error::corrupt(
+            "separator",
+            format!("expected . or /, found {other}"),
+        )),
+    }
+}
+
+fn codecs(value: Option<&Value>) -> Result<Vec<CodecSpec>> {
+    let wrong = || Error::corrupt("codecs", "expected a list of codecs");
+    let list = value.and_then(Value::as_array).ok_or_else(wrong)?;
+    list.iter()
+        .map(|codec| {
+            let (name, configuration) = named(codec, "codecs")?;
+            Ok(CodecSpec {
+                name: name.to_string(),
+                configuration: configuration.cloned().unwrap_or_default(),
+            })
+        })
+        .collect()
+}
+
+fn dimension_names(members: &Map<String, Value>, rank: usize) -> Result<Vec<Option<String>>> {
+    match members.get("dimension_names") {
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(Value::Array(names)) if names.len() == rank => Ok(names
+            .iter()
+            .map(|name| name.as_str().map(str::to_string))
+            .collect()),
+        Some(other) => Err(Error::corrupt(
+            "dimension_names",
+            format!("expected {rank} names, found {other}"),
+        )),
+    }
+}
+
+fn attributes(members: &Map<String, Value>) -> Map<String, Value> {
+    members
+        .get("attributes")
+        .and_then(Value::as_object)
+        .cloned()
+        .unwrap_or_default()
+}
+
+/// Returns the metadata of a node as final v3, whatever its dialect.
+pub fn render(node: &Node) -> Value {
+    match node {
+        Node::Group(group) => {
+            json!({ "zarr_format": 3, "node_type": "group", "attributes": group.attributes })
+        }
+        Node::Array(array) => render_array(array),
+    }
+}
+
+fn render_array(array: &Array) -> Value {
+    let codecs: Vec<Value> = array.codecs.iter().map(CodecSpec::to_json).collect();
+    let mut rendered = json!({
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": array.shape,
+        "data_type": data_type::render(&array.data_type),
+        "chunk_grid": chunk_grid::render(&array.chunk_shape, &array.chunk_edges),
+        "chunk_key_encoding": array.keys.v3,
+        "fill_value": array.fill_value.json,
+        "codecs": codecs,
+        "attributes": array.attributes,
+    });
+    if !array.dimension_names.is_empty() {
+        rendered["dimension_names"] = json!(array.dimension_names);
+    }
+    rendered["storage_transformers"] = json!([]);
+    rendered
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example() -> Value {
+        json!({
+            "zarr_format": 3,
+            "node_type": "array",
+            "shape": [10000, 1000],
+            "dimension_names": ["rows", null],
+            "data_type": "float64",
+            "chunk_grid": { "name": "regular", "configuration": { "chunk_shape": [1000, 100] } },
+            "chunk_key_encoding": { "name": "default", "configuration": { "separator": "/" } },
+            "codecs": [{ "name": "bytes", "configuration": { "endian": "little" } }],
+            "fill_value": "NaN",
+            "attributes": { "foo": 42 }
+        })
+    }
+
+    fn read(document: &Value) -> Result<Node> {
+        node(&Key::new("a/b").unwrap(), document.as_object().unwrap())
+    }
+
+    #[test]
+    fn the_example_of_the_specification_is_read() {
+        let Node::Array(array) = read(&example()).unwrap() else {
+            panic!("not an array")
+        };
+        assert_eq!(array.shape, [10000, 1000]);
+        assert_eq!(array.keys.candidates(&[1, 0]), [b"a/b/c/1/0"]);
+        assert_eq!(array.keys.candidates(&[]), [b"a/b/c"]);
+        assert_eq!(array.dimension_names, [Some("rows".to_string()), None]);
+        assert_eq!(
+            read(&render(&Node::Array(array.clone()))).unwrap(),
+            Node::Array(array)
+        );
+    }
+
+    #[test]
+    fn faults_name_the_member() {
+        for (member, wrong) in [
+            ("shape", json!([-1, 2])),
+            ("shape", json!([1])),
+            (
+                "chunk_grid",
+                json!({"name": "regular", "configuration": {"chunk_shape": [0, 1]}}),
+            ),
+            ("chunk_grid", json!({"name": "spiral"})),
+            ("fill_value", json!("x")),
+            ("codecs", json!({})),
+            ("dimension_names", json!(["a"])),
+            ("node_type", json!("chunk")),
+            (
+                "chunk_key_encoding",
+                json!({"name": "default", "configuration": {"separator": "-"}}),
+            ),
+        ] {
+            let mut document = example();
+            document[member] = wrong;
+            let error = read(&document).unwrap_err().to_string();
+            let named = [member, "separator", "chunk shape", "chunk_shape"]
+                .iter()
+                .any(|name| error.contains(name));
+            assert!(named, "{member}: {error}");
+        }
+    }
+
+    #[test]
+    fn extensions_that_must_be_understood_stop_decoding() {
+        let mut document = example();
+        document["novel"] = json!({ "must_understand": false });
+        assert!(
+            matches!(read(&document).unwrap(), Node::Array(array) if array.undecodable.is_none())
+        );
+        document["novel"] = json!({ "must_understand": true });
+        assert!(
+            matches!(read(&document).unwrap(), Node::Array(array) if array.undecodable.is_some())
+        );
+    }
+}

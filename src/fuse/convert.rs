@@ -1,0 +1,121 @@
+//! Attributes as the kernel wants them.
+//!
+//! Made from a view's attributes and the mount's owner and umask. A file that is not empty never has zero
+//! blocks, since tar and cp take that for a file that is all hole; directories have one link, which tells
+//! find that it must look at every name. Open flags and file types are here too: nothing but translation.
+
+use fuser::{FileAttr, FileType, FopenFlags, INodeNo};
+
+use crate::store::EntryKind;
+use crate::vfs::{Ino, OpenReply, VfsConfig};
+use crate::view::Attr;
+
+/// The largest request, in bytes; what cp and dd take as their buffer for files at least this long.
+pub(super) const LARGEST_REQUEST: u32 = 1 << 20;
+
+/// Bits of a mode that are no type.
+const PERMISSIONS: u32 = 0o7777;
+
+const PAGE: u32 = 4096;
+const BLOCK: u64 = 512;
+
+/// Returns the attributes of inode `ino`.
+pub(super) fn file_attr(ino: Ino, attr: &Attr, config: &VfsConfig) -> FileAttr {
+    let is_large = attr.size >= u64::from(LARGEST_REQUEST);
+    let kept = attr.posix;
+    let mode = kept.and_then(|posix| u16::try_from(posix.mode & PERMISSIONS).ok());
+    FileAttr {
+        ino: INodeNo(ino.0),
+        size: attr.size,
+        blocks: blocks(attr),
+        atime: kept.map_or(attr.modified, |posix| posix.accessed),
+        mtime: attr.modified,
+        ctime: kept.map_or(attr.modified, |posix| posix.changed),
+        crtime: attr.modified,
+        kind: file_type(attr.kind),
+        perm: mode.unwrap_or_else(|| permissions(attr.kind, config)),
+        nlink: kept.map_or(1, |posix| posix.links),
+        uid: kept.map_or(config.uid, |posix| posix.uid),
+        gid: kept.map_or(config.gid, |posix| posix.gid),
+        rdev: 0,
+        blksize: if is_large { LARGEST_REQUEST } else { PAGE },
+        flags: 0,
+    }
+}
+
+/// Returns the flags of an open file.
+pub(super) fn open_flags(opened: &OpenReply) -> FopenFlags {
+    let mut flags = FopenFlags::empty();
+    // There is nothing to flush in a file that cannot be written.
+    flags.set(FopenFlags::FOPEN_NOFLUSH, !opened.writes);
+    flags.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keep_cache);
+    flags.set(FopenFlags::FOPEN_DIRECT_IO, opened.direct);
+    flags
+}
+
+/// Returns the type that `readdir` and `stat` show.
+pub(super) fn file_type(kind: EntryKind) -> FileType {
+    match kind {
+        EntryKind::File => FileType::RegularFile,
+        EntryKind::Directory => FileType::Directory,
+        EntryKind::Link => FileType::Symlink,
+        EntryKind::Pipe => FileType::NamedPipe,
+        EntryKind::Socket => FileType::Socket,
+    }
+}
+
+fn blocks(attr: &Attr) -> u64 {
+    let least = u64::from(attr.size > 0);
+    attr.stored.div_ceil(BLOCK).max(least)
+}
+
+fn permissions(kind: EntryKind, config: &VfsConfig) -> u16 {
+    let writes: u32 = if config.writable { 0o200 } else { 0 };
+    let all: u32 = match kind {
+        EntryKind::File | EntryKind::Pipe | EntryKind::Socket => 0o444 | writes,
+        EntryKind::Directory => 0o555 | writes,
+        // Nobody looks at the mode of a link.
+        EntryKind::Link => return 0o777,
+    };
+    u16::try_from(all & !config.umask).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+
+    fn attr(size: u64, stored: u64) -> Attr {
+        let (kind, fresh) = (EntryKind::File, Duration::ZERO);
+        Attr {
+            kind,
+            size,
+            stored,
+            modified: SystemTime::UNIX_EPOCH,
+            fresh,
+            posix: None,
+        }
+    }
+
+    #[test]
+    fn files_with_content_have_blocks() {
+        assert_eq!(blocks(&attr(5, 0)), 1);
+        assert_eq!(blocks(&attr(0, 0)), 0);
+        assert_eq!(blocks(&attr(1 << 40, 1025)), 3);
+    }
+
+    #[test]
+    fn umask_takes_bits_away() {
+        let config = |umask, writable| VfsConfig {
+            uid: 0,
+            gid: 0,
+            umask,
+            writable,
+        };
+        let shown = |kind, umask, writable| permissions(kind, &config(umask, writable));
+        assert_eq!(shown(EntryKind::File, 0o027, false), 0o440);
+        assert_eq!(shown(EntryKind::Directory, 0o077, false), 0o500);
+        assert_eq!(shown(EntryKind::File, 0, true), 0o644);
+    }
+}

@@ -1,0 +1,171 @@
+//! Mounting as an ordinary user: the set-user-id program fusermount3 mounts and hands over the device.
+//!
+//! The device comes over a socket that is the program's standard input, so no descriptor has to be
+//! inherited by number. What the program says on stderr is passed on.
+
+use std::ffi::OsStr;
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::net;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
+};
+
+use super::MountRequest;
+use crate::error::{Error, Kind, Result};
+use crate::fuse::mount;
+
+const PROGRAM: &str = "fusermount3";
+
+/// systemd runs mounts with no PATH.
+const FOLDERS: [&str; 3] = ["/usr/bin", "/bin", "/usr/local/bin"];
+
+/// Mounts and returns the device; `Denied` with the program's own words if it refuses.
+pub(super) fn mount(request: &MountRequest) -> Result<OwnedFd> {
+    if !Path::new(mount::DEVICE).exists() {
+        return Err(mount::missing_device());
+    }
+    let program = find()?;
+    let (ours, theirs) = net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .map_err(|error| Error::os(PROGRAM, error))?;
+    let child = Command::new(&program)
+        .args([
+            OsStr::new("-o"),
+            OsStr::new(&options(request)),
+            OsStr::new("--"),
+            request.path.as_os_str(),
+        ])
+        .env("_FUSE_COMMFD", "0")
+        .stdin(Stdio::from(theirs))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| Error::os(program.display(), error))?;
+    let device = receive(&ours);
+    let end = child
+        .wait_with_output()
+        .map_err(|error| Error::os(PROGRAM, error))?;
+    let said = String::from_utf8_lossy(&end.stderr)
+        .trim()
+        .replace('\n', "; ");
+    match device {
+        Ok(Some(device)) if end.status.success() => {
+            if !said.is_empty() {
+                log::warn!("{said}");
+            }
+            Ok(device)
+        }
+        Err(error) => Err(Error::os(PROGRAM, error)),
+        _ => Err(Error::new(
+            Kind::Denied,
+            request.path.display(),
+            refusal(&said),
+        )),
+    }
+}
+
+/// Detaches the mount at `path`.
+pub(super) fn unmount(path: &Path) -> Result<()> {
+    let program = find()?;
+    let end = Command::new(&program)
+        .args([
+            OsStr::new("-u"),
+            OsStr::new("-z"),
+            OsStr::new("--"),
+            path.as_os_str(),
+        ])
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| Error::os(program.display(), error))?;
+    if end.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&end.stderr)
+        .trim()
+        .replace('\n', "; ");
+    Err(Error::new(Kind::Denied, path.display(), refusal(&said)))
+}
+
+fn refusal(said: &str) -> String {
+    if said.is_empty() {
+        return format!("{PROGRAM} refused without a word");
+    }
+    said.to_string()
+}
+
+fn find() -> Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain(FOLDERS.iter().map(PathBuf::from));
+    let mut places = folders
+        .filter(|folder| folder.is_absolute())
+        .map(|folder| folder.join(PROGRAM));
+    places.find(|place| place.is_file()).ok_or_else(|| {
+        let hint = "not found; only root mounts without it: install the Debian package fuse3";
+        Error::new(Kind::NotFound, PROGRAM, hint)
+    })
+}
+
+/// Returns the options; a comma or backslash in the source is escaped, or it would end the option.
+fn options(request: &MountRequest) -> String {
+    let source = request.source.replace('\\', "\\\\").replace(',', "\\,");
+    let mut options = format!("fsname={source},subtype=zarrfs,nosuid,nodev,default_permissions");
+    let flags = request.flags;
+    let wanted = [
+        ("ro", flags.read_only),
+        ("noexec", flags.noexec),
+        ("noatime", flags.noatime),
+        ("sync", flags.sync),
+        ("dirsync", flags.dirsync),
+        ("allow_other", request.allow_other),
+    ];
+    for (name, _) in wanted.iter().filter(|(_, is_wanted)| *is_wanted) {
+        options.push(',');
+        options.push_str(name);
+    }
+    options
+}
+
+/// Returns the descriptor that comes over `socket`, or nothing if it is closed first.
+fn receive(socket: &OwnedFd) -> rustix::io::Result<Option<OwnedFd>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    loop {
+        let mut data = [IoSliceMut::new(&mut byte)];
+        match net::recvmsg(socket, &mut data, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error),
+            Ok(_) => break,
+        }
+    }
+    let mut descriptors = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(rights) => Some(rights),
+        _ => None,
+    });
+    Ok(descriptors.next().and_then(|mut rights| rights.next()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_cannot_add_options() {
+        let request = MountRequest {
+            source: "s3://b/a,dev\\".to_string(),
+            ..MountRequest::default()
+        };
+        assert!(
+            options(&request).starts_with("fsname=s3://b/a\\,dev\\\\,subtype=zarrfs,nosuid,nodev")
+        );
+    }
+}

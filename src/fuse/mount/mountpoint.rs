@@ -1,0 +1,209 @@
+//! Which directories may become a mountpoint.
+//!
+//! Nothing here waits for a file system whose daemon is gone: such a mount of ours is detached first. A
+//! mountpoint inside its own store would make the daemon wait for itself, and so would a store below the
+//! mountpoint; both are refused, by path and by inode, so that bind mounts do not hide it.
+
+use std::fs;
+use std::fs::Metadata;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::mountinfo;
+use super::mountinfo::Mounted;
+use crate::error::{Error, Kind, Result};
+use crate::fuse::mount;
+
+/// Checks `dir` and returns its absolute path without symbolic links.
+///
+/// `store` is the folder that is mounted, or the archive, if it is one of this machine. `NotFound`, `NotADirectory`, `Exists` if a store is
+/// mounted there already, `NotEmpty` unless `nonempty`, `Invalid` if store and mountpoint contain each other.
+pub fn prepare(dir: &Path, store: Option<&Path>, nonempty: bool) -> Result<PathBuf> {
+    let path = resolve(dir)?;
+    clear_stale(&path)?;
+    let meta = fs::metadata(&path).map_err(|error| about(dir, error))?;
+    if !meta.is_dir() {
+        return Err(Error::new(
+            Kind::NotADirectory,
+            shown(dir),
+            "the mountpoint must be a directory",
+        ));
+    }
+    refuse_mounted(dir, &path)?;
+    if let Some(store) = store {
+        refuse_loops(dir, &path, store)?;
+    }
+    if !nonempty {
+        refuse_content(dir, &path)?;
+    }
+    Ok(path)
+}
+
+/// Checks that two mountpoints of one process are apart.
+pub fn check_apart(first: &Path, second: &Path) -> Result<()> {
+    if first.starts_with(second) || second.starts_with(first) {
+        return Err(Error::invalid(
+            shown(second),
+            format!("lies in or over the mountpoint {}", shown(first)),
+        ));
+    }
+    Ok(())
+}
+
+/// Checks that the folder that `option` names, which need not be there yet, does not lie in `dir`.
+pub fn check_outside((option, cache): (&str, &Path), dir: &Path, what: &str) -> Result<()> {
+    // What is wrong with the directory itself, others say.
+    let Ok(dir) = resolve(dir) else {
+        return Ok(());
+    };
+    // Links count as far as the path is there.
+    let there = cache.ancestors().find_map(|there| {
+        let resolved = fs::canonicalize(there).ok()?;
+        Some(resolved.join(cache.strip_prefix(there).ok()?))
+    });
+    if there.as_deref().unwrap_or(cache).starts_with(&dir) {
+        let text = format!("{option} lies in the {what} {}", shown(&dir));
+        return Err(Error::invalid(shown(cache), text));
+    }
+    Ok(())
+}
+
+/// Returns the path without symbolic links; also of a mount whose daemon is gone.
+pub fn resolve(dir: &Path) -> Result<PathBuf> {
+    let resolved = match fs::canonicalize(dir) {
+        Err(error) if is_stale(&error) => {
+            let absolute = std::path::absolute(dir).map_err(|error| about(dir, error))?;
+            match (absolute.parent(), absolute.file_name()) {
+                (Some(parent), Some(name)) => {
+                    fs::canonicalize(parent).map(|parent| parent.join(name))
+                }
+                _ => Ok(absolute),
+            }
+        }
+        resolved => resolved,
+    };
+    resolved.map_err(|error| about(dir, error))
+}
+
+/// Whether the error says that the daemon of a mount is gone.
+fn is_stale(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotConnected | io::ErrorKind::ConnectionAborted
+    )
+}
+
+/// Detaches mounts of ours at `path` whose daemon is gone.
+fn clear_stale(path: &Path) -> Result<()> {
+    while let Some(mounted) = mountinfo::top_at(path)?.filter(Mounted::is_ours) {
+        // Not stat: the kernel may still remember the attributes. A daemon answers this at once.
+        match rustix::fs::statfs(path).map_err(io::Error::from) {
+            Err(error) if is_stale(&error) => {
+                log::info!("{}: detaching a mount whose daemon is gone", shown(path));
+                mount::unmount_at(&mounted)?;
+            }
+            _ => break,
+        }
+    }
+    Ok(())
+}
+
+fn refuse_mounted(dir: &Path, path: &Path) -> Result<()> {
+    match mountinfo::top_at(path)?.filter(Mounted::is_ours) {
+        None => Ok(()),
+        Some(mounted) => {
+            let source = mounted.source.to_string_lossy();
+            let hint =
+                format!("{source} is mounted there already; unmount it with 'zarrfs umount'");
+            Err(Error::new(Kind::Exists, shown(dir), hint))
+        }
+    }
+}
+
+fn refuse_content(dir: &Path, path: &Path) -> Result<()> {
+    let mut names = fs::read_dir(path).map_err(|error| about(dir, error))?;
+    match names.next() {
+        None => Ok(()),
+        Some(_) => {
+            let hint = "the mountpoint is not empty; '-o nonempty' mounts over what is there";
+            Err(Error::new(Kind::NotEmpty, shown(dir), hint))
+        }
+    }
+}
+
+fn refuse_loops(dir: &Path, path: &Path, store: &Path) -> Result<()> {
+    let store = fs::canonicalize(store).map_err(|error| about(store, error))?;
+    if is_within(path, &store) {
+        return Err(Error::invalid(
+            shown(dir),
+            format!("lies inside the store {}", shown(&store)),
+        ));
+    }
+    if is_within(&store, path) {
+        return Err(Error::invalid(
+            shown(dir),
+            format!("would cover the store {}", shown(&store)),
+        ));
+    }
+    Ok(())
+}
+
+/// Whether `path` is `root` or lies below it.
+fn is_within(path: &Path, root: &Path) -> bool {
+    if path.starts_with(root) {
+        return true;
+    }
+    let Ok(root) = fs::metadata(root) else {
+        return false;
+    };
+    path.ancestors()
+        .any(|place| fs::metadata(place).is_ok_and(|meta| is_same(&meta, &root)))
+}
+
+fn is_same(one: &Metadata, other: &Metadata) -> bool {
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn about(path: &Path, error: io::Error) -> Error {
+    Error::os(shown(path), error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_that_cannot_be_mountpoints_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = folder.path().join("s.zarr");
+        let inside = store.join("a");
+        let free = folder.path().join("free");
+        fs::create_dir_all(&inside).unwrap();
+        fs::create_dir(&free).unwrap();
+        fs::write(folder.path().join("file"), "").unwrap();
+        let kind = |dir: &Path| prepare(dir, Some(&store), false).unwrap_err().kind();
+        assert_eq!(kind(&folder.path().join("none")), Kind::NotFound);
+        assert_eq!(kind(&folder.path().join("file")), Kind::NotADirectory);
+        assert_eq!(kind(&inside), Kind::Invalid);
+        assert_eq!(kind(&store), Kind::Invalid);
+        assert_eq!(kind(folder.path()), Kind::Invalid);
+        std::os::unix::fs::symlink(&inside, folder.path().join("link")).unwrap();
+        assert_eq!(kind(&folder.path().join("link")), Kind::Invalid);
+        assert!(prepare(&free, Some(&store), false).is_ok());
+        fs::write(free.join("x"), "").unwrap();
+        assert_eq!(kind(&free), Kind::NotEmpty);
+        assert!(prepare(&free, Some(&store), true).is_ok());
+    }
+
+    #[test]
+    fn two_mountpoints_lie_apart() {
+        assert!(check_apart(Path::new("/a"), Path::new("/ab")).is_ok());
+        assert!(check_apart(Path::new("/a"), Path::new("/a/b")).is_err());
+        assert!(check_apart(Path::new("/a/b"), Path::new("/a")).is_err());
+    }
+}

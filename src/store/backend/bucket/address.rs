@@ -1,0 +1,98 @@
+//! Which bucket a URL names, of which kind of store, and what of it is the store.
+//!
+//! Bucket and prefix are taken as they are written: an escape such as `%20` is part of the key, as for the
+//! programs of the clouds themselves.
+
+use crate::error::{Error, Result};
+
+/// A kind of store of objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CloudKind {
+    S3,
+    Google,
+    Azure,
+}
+
+/// A bucket, or container, and a prefix in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Address {
+    pub(super) kind: CloudKind,
+    pub(super) bucket: String,
+    /// The account that a URL of Azure's names.
+    pub(super) account: Option<String>,
+    /// Without a slash at either end.
+    pub(super) prefix: String,
+}
+
+/// The kinds by the scheme of their URLs.
+const SCHEMES: [(&str, CloudKind); 9] = [
+    ("s3", CloudKind::S3),
+    ("s3a", CloudKind::S3),
+    ("gs", CloudKind::Google),
+    ("gcs", CloudKind::Google),
+    ("az", CloudKind::Azure),
+    ("adl", CloudKind::Azure),
+    ("azure", CloudKind::Azure),
+    ("abfs", CloudKind::Azure),
+    ("abfss", CloudKind::Azure),
+];
+
+/// Returns the kind of store that a scheme names.
+pub(super) fn kind(scheme: &str) -> Option<CloudKind> {
+    SCHEMES
+        .iter()
+        .find(|(name, _)| *name == scheme)
+        .map(|(_, kind)| *kind)
+}
+
+/// Reads `//bucket/prefix`, which follows the scheme; `Invalid` without a bucket.
+pub(super) fn read(kind: CloudKind, rest: &str, shown: &str) -> Result<Address> {
+    let rest = rest.strip_prefix("//").unwrap_or(rest);
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (bucket, account) = match (kind, authority.split_once('@')) {
+        (CloudKind::Azure, Some((container, host))) => {
+            let account = host.split('.').next().unwrap_or_default();
+            (container, Some(account.to_string()))
+        }
+        _ => (authority, None),
+    };
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.$".contains(letter);
+    if bucket.is_empty() || !bucket.chars().all(is_plain) {
+        let example = match kind {
+            CloudKind::S3 => "s3://BUCKET/PREFIX",
+            CloudKind::Google => "gs://BUCKET/PREFIX",
+            CloudKind::Azure => "az://CONTAINER/PREFIX",
+        };
+        return Err(Error::invalid(shown, format!("expected {example}")));
+    }
+    Ok(Address {
+        kind,
+        bucket: bucket.to_string(),
+        account,
+        prefix: path.trim_matches('/').to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(url: &str) -> Result<Address> {
+        let (scheme, rest) = url.split_once(':').unwrap();
+        read(kind(scheme).unwrap(), rest, url)
+    }
+
+    #[test]
+    fn urls_name_buckets() {
+        let found = address("s3://bucket/a/b%20c.zarr/").unwrap();
+        assert_eq!(
+            (found.bucket.as_str(), found.prefix.as_str()),
+            ("bucket", "a/b%20c.zarr")
+        );
+        let found = address("abfss://box@account.dfs.core.windows.net/a").unwrap();
+        assert_eq!(found.account.as_deref(), Some("account"));
+        assert_eq!((found.bucket.as_str(), found.prefix.as_str()), ("box", "a"));
+        assert_eq!(address("gs://b").unwrap().prefix, "");
+        assert!(address("s3:///a").is_err() && address("s3://a:b@c/d").is_err());
+    }
+}

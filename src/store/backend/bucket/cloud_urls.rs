@@ -1,0 +1,155 @@
+//! Buckets behind plain HTTPS addresses: which of them are stores of objects that can do more than a web server.
+//!
+//! Only the clouds' own hosts are known. An address with a query is signed for what it names, so it stays one of
+//! the web.
+
+use percent_encoding::percent_decode_str;
+use url::Url;
+
+use super::address::{Address, CloudKind};
+
+/// Where S3's own hosts end.
+const S3: &str = "amazonaws.com";
+
+/// Returns the bucket, and its region if the host names that, behind a URL; nothing if that is no bucket.
+pub(super) fn bucket(url: &str) -> Option<(Address, Option<String>)> {
+    let url = Url::parse(url).ok()?;
+    let is_bare = url.query().is_none() && url.username().is_empty() && url.password().is_none();
+    if !is_bare || url.port().is_some() {
+        return None;
+    }
+    let path = percent_decode_str(url.path()).decode_utf8().ok()?;
+    let path = path.trim_matches('/');
+    let (first, rest) = path.split_once('/').unwrap_or((path, ""));
+    let host = url.host_str()?;
+    if host == "storage.googleapis.com" {
+        return Some((address(CloudKind::Google, first, rest)?, None));
+    }
+    if let Some(bucket) = host.strip_suffix(".storage.googleapis.com") {
+        return Some((address(CloudKind::Google, bucket, path)?, None));
+    }
+    if let Some(account) = host.strip_suffix(".blob.core.windows.net") {
+        let address = address(CloudKind::Azure, first, rest)?;
+        let account = Some(account.to_string());
+        return Some((Address { account, ..address }, None));
+    }
+    let front = host.strip_suffix(S3)?.strip_suffix('.')?;
+    let (bucket, region) = match front.rsplit_once("s3") {
+        Some(("", region)) => (None, region),
+        Some((bucket, region)) => (Some(bucket.strip_suffix('.')?), region),
+        None => return None,
+    };
+    let region = match region {
+        "" => None,
+        region => Some(region.strip_prefix(['.', '-'])?),
+    };
+    let is_plain = |region: &str| !region.contains('.') && region != "accelerate";
+    if !region.is_none_or(is_plain) {
+        return None;
+    }
+    let address = match bucket {
+        Some(bucket) => address(CloudKind::S3, bucket, path)?,
+        None => address(CloudKind::S3, first, rest)?,
+    };
+    Some((address, region.map(str::to_string)))
+}
+
+fn address(kind: CloudKind, bucket: &str, prefix: &str) -> Option<Address> {
+    (!bucket.is_empty()).then(|| Address {
+        kind,
+        bucket: bucket.to_string(),
+        account: None,
+        prefix: prefix.to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_of_the_clouds_name_buckets() {
+        for (url, kind, bucket_name, prefix, region) in [
+            (
+                "https://storage.googleapis.com/b/a/x%20y.zarr/",
+                CloudKind::Google,
+                "b",
+                "a/x y.zarr",
+                None,
+            ),
+            (
+                "https://b.storage.googleapis.com/a",
+                CloudKind::Google,
+                "b",
+                "a",
+                None,
+            ),
+            (
+                "https://b.s3.amazonaws.com/a.zarr",
+                CloudKind::S3,
+                "b",
+                "a.zarr",
+                None,
+            ),
+            (
+                "https://b.c.s3.eu-west-1.amazonaws.com/a",
+                CloudKind::S3,
+                "b.c",
+                "a",
+                Some("eu-west-1"),
+            ),
+            (
+                "https://s3.us-west-2.amazonaws.com/b/a",
+                CloudKind::S3,
+                "b",
+                "a",
+                Some("us-west-2"),
+            ),
+            (
+                "https://s3-us-west-2.amazonaws.com/b/a",
+                CloudKind::S3,
+                "b",
+                "a",
+                Some("us-west-2"),
+            ),
+            ("https://s3.amazonaws.com/b", CloudKind::S3, "b", "", None),
+            (
+                "https://account.blob.core.windows.net/c/x",
+                CloudKind::Azure,
+                "c",
+                "x",
+                None,
+            ),
+        ] {
+            let (found, at) = bucket(url).unwrap();
+            assert_eq!(found.kind, kind, "{url}");
+            assert_eq!(
+                (found.bucket.as_str(), found.prefix.as_str()),
+                (bucket_name, prefix)
+            );
+            assert_eq!(at.as_deref(), region, "{url}");
+        }
+        let azure = bucket("https://account.blob.core.windows.net/c/x")
+            .unwrap()
+            .0;
+        assert_eq!(azure.account.as_deref(), Some("account"));
+    }
+
+    #[test]
+    fn other_addresses_are_of_the_web() {
+        for url in [
+            "https://host/b/x",
+            "https://b.s3.amazonaws.com/a?X-Amz-Signature=x",
+            "https://me:pw@storage.googleapis.com/b",
+            "https://storage.googleapis.com:8443/b",
+            "https://storage.googleapis.com/",
+            "https://s3.amazonaws.com.evil.org/b",
+            "https://notamazonaws.com/b",
+            "https://s3.dualstack.us-west-2.amazonaws.com/b",
+            "https://b.s3-accelerate.amazonaws.com/b",
+            "not a URL",
+        ] {
+            assert!(bucket(url).is_none(), "{url}");
+        }
+    }
+}

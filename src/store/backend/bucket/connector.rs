@@ -1,0 +1,86 @@
+//! The HTTP client below every store client: it counts requests and listens to the answers.
+//!
+//! Each request on the wire is counted, also those that a client repeats on its own. Status and region are noted
+//! for whoever waits (`runtime`).
+
+use std::sync::Arc;
+
+use object_store::ClientOptions;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
+};
+
+use super::runtime::{LastResponse, note};
+use crate::stats::Stats;
+
+/// Where S3 says which region a bucket is in.
+const REGION: &str = "x-amz-bucket-region";
+
+/// Makes clients that count.
+#[derive(Clone)]
+pub(crate) struct Connector {
+    stats: Arc<Stats>,
+    below: Arc<dyn HttpConnector>,
+}
+
+impl Connector {
+    /// Builds a maker of clients on the network.
+    pub(crate) fn new(stats: Arc<Stats>) -> Connector {
+        Connector {
+            stats,
+            below: Arc::new(ReqwestConnector::default()),
+        }
+    }
+
+    /// Builds a maker of clients over others.
+    #[cfg(test)]
+    pub(super) fn over(below: Arc<dyn HttpConnector>, stats: Arc<Stats>) -> Connector {
+        Connector { stats, below }
+    }
+}
+
+impl std::fmt::Debug for Connector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Connector")
+    }
+}
+
+impl HttpConnector for Connector {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        Ok(HttpClient::new(Listener {
+            stats: self.stats.clone(),
+            below: self.below.connect(options)?,
+        }))
+    }
+}
+
+struct Listener {
+    stats: Arc<Stats>,
+    below: HttpClient,
+}
+
+impl std::fmt::Debug for Listener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Listener")
+    }
+}
+
+#[async_trait::async_trait]
+impl HttpService for Listener {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        self.stats.http_requests.add(1);
+        let answer = self.below.execute(request).await;
+        note(match &answer {
+            Ok(answer) => LastResponse {
+                status: Some(answer.status().as_u16()),
+                region: answer
+                    .headers()
+                    .get(REGION)
+                    .and_then(|value| value.to_str().ok())
+                    .map(str::to_string),
+            },
+            Err(_) => LastResponse::default(),
+        });
+        answer
+    }
+}

@@ -1,0 +1,155 @@
+//! What a client of object_store says went wrong, in our words.
+//!
+//! No URL, header or body is repeated, since they may hold secrets; of an answer the status and the server's
+//! error code are.
+
+use std::error::Error as _;
+use std::fmt::Display;
+
+use object_store::Error as Fault;
+
+use super::runtime::LastResponse;
+use crate::error::{Error, Kind};
+
+/// The longest text of a cause that is repeated, in letters.
+const LONGEST: usize = 200;
+
+/// Returns the error of a request about `subject`.
+pub(super) fn error(fault: &Fault, said: &LastResponse, subject: impl Display) -> Error {
+    let kind = kind(fault, said);
+    Error::new(kind, subject, describe(fault, said, kind))
+}
+
+/// Returns the error of a request that was not answered in time.
+pub(crate) fn late(subject: impl Display, seconds: f32) -> Error {
+    Error::unavailable(subject, format!("no answer within {seconds} s (--timeout)"))
+}
+
+fn kind(fault: &Fault, said: &LastResponse) -> Kind {
+    match (fault, said.status) {
+        (Fault::NotFound { .. }, _) => Kind::NotFound,
+        (Fault::PermissionDenied { .. } | Fault::Unauthenticated { .. }, _) => Kind::Denied,
+        (Fault::Precondition { .. }, _) => Kind::Changed,
+        (Fault::NotSupported { .. } | Fault::NotImplemented { .. }, _) => Kind::Unsupported,
+        (Fault::AlreadyExists { .. }, _) => Kind::Exists,
+        (Fault::InvalidPath { .. }, _) => Kind::Corrupt,
+        // Errors of listings have no kind of their own.
+        (_, Some(401 | 403)) => Kind::Denied,
+        (_, Some(404)) => Kind::NotFound,
+        (_, Some(412)) => Kind::Changed,
+        (_, Some(400 | 416)) => Kind::Invalid,
+        _ => Kind::Unavailable,
+    }
+}
+
+fn describe(fault: &Fault, said: &LastResponse, kind: Kind) -> String {
+    let code = code(fault);
+    if let (Some(300..=400), Some(region)) = (said.status, &said.region) {
+        return format!("the bucket is in region {region}: use --region {region}");
+    }
+    match (kind, said.status) {
+        (Kind::Corrupt, _) => format!(
+            "a listing holds a key that cannot be shown: {}",
+            cause(fault)
+        ),
+        (Kind::Denied, Some(status)) => format!("the server refused access ({status}{code})"),
+        (Kind::NotFound, _) => format!("no such object, bucket or container{}", bracketed(&code)),
+        (Kind::Changed, _) => "was changed while it was open".to_string(),
+        (_, Some(status)) if status >= 300 => format!("the server answered {status}{code}"),
+        _ => cause(fault),
+    }
+}
+
+fn bracketed(code: &str) -> String {
+    match code.trim() {
+        "" => String::new(),
+        code => format!(" ({code})"),
+    }
+}
+
+/// Returns the error code of an XML answer, after a space.
+fn code(fault: &Fault) -> String {
+    let text = chain(fault).last().cloned().unwrap_or_default();
+    let after = text.split_once("<Code>").map(|(_, after)| after);
+    let code = after.and_then(|after| after.split_once("</Code>"));
+    let plain =
+        |code: &&str| code.len() < 64 && code.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let code = code.map(|(code, _)| code).filter(plain);
+    code.map(|code| format!(" {code}")).unwrap_or_default()
+}
+
+/// Returns the innermost cause, which names no URL.
+fn cause(fault: &Fault) -> String {
+    innermost(fault)
+}
+
+/// Returns the text of the innermost cause of an error, up to where a URL stands in it.
+pub(crate) fn innermost(fault: &dyn std::error::Error) -> String {
+    let mut last = fault;
+    while let Some(source) = last.source() {
+        last = source;
+    }
+    let text = last.to_string();
+    let text = text.split("://").next().unwrap_or_default();
+    text.chars().take(LONGEST).collect()
+}
+
+/// Returns the texts of the error and its causes, outermost first.
+fn chain(fault: &Fault) -> Vec<String> {
+    let mut texts = vec![fault.to_string()];
+    let mut source = fault.source();
+    while let Some(error) = source {
+        texts.push(error.to_string());
+        source = error.source();
+    }
+    texts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn generic(text: &str) -> Fault {
+        Fault::Generic {
+            store: "S3",
+            source: text.to_string().into(),
+        }
+    }
+
+    fn said(status: u16) -> LastResponse {
+        LastResponse {
+            status: Some(status),
+            region: None,
+        }
+    }
+
+    #[test]
+    fn the_status_says_what_a_listing_does_not() {
+        let fault =
+            generic("status 403: <Error><Code>AccessDenied</Code><Message>no</Message></Error>");
+        let error = error(&fault, &said(403), "a");
+        assert_eq!(error.kind(), Kind::Denied);
+        assert_eq!(
+            error.to_string(),
+            "a: the server refused access (403 AccessDenied)"
+        );
+    }
+
+    #[test]
+    fn a_wrong_region_is_named() {
+        let mut said = said(301);
+        said.region = Some("eu-west-1".to_string());
+        let error = error(&generic("Received redirect without LOCATION"), &said, "b");
+        assert!(error.to_string().contains("--region eu-west-1"), "{error}");
+    }
+
+    #[test]
+    fn no_url_is_repeated() {
+        let fault = generic("error sending request for url https://me:secret@host/?sig=secret");
+        assert!(
+            !error(&fault, &LastResponse::default(), "a")
+                .to_string()
+                .contains("secret")
+        );
+    }
+}

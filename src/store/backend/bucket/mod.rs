@@ -1,0 +1,484 @@
+//! Buckets and containers: S3, Google Cloud Storage, Azure, by the object_store crate; `web` has what is plain
+//! HTTP. The only asynchronous code.
+//!
+//! An object is one key; a prefix of keys is a directory, also if an object has the same name. A key that is no
+//! UTF-8, or has control characters, cannot be asked for and is missing. What is asked is answered within the
+//! time limit or is an error; nothing is remembered here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::list::PaginatedListResult;
+use object_store::path::Path;
+use object_store::{GetOptions, GetRange, GetResult};
+use tokio::sync::Semaphore;
+
+use crate::error::{Error, Kind, Result};
+use crate::stats::Stats;
+use crate::store::{
+    ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Object, PutBody,
+    Reader, RemoteConfig, Store, Version,
+};
+use address::Address;
+use client::{Client, describe};
+use connector::Connector;
+use listing::{PageRange, Pages};
+use reader::BucketReader;
+use walk::BucketFlatListing;
+use writer::WriteClients;
+
+mod address;
+mod client;
+mod cloud_urls;
+pub(crate) mod connector;
+pub(crate) mod fault;
+#[cfg(test)]
+mod faulty_server;
+mod listing;
+#[cfg(test)]
+mod lost_answers;
+pub(crate) mod option_names;
+mod profile;
+mod reader;
+pub(crate) mod runtime;
+pub(crate) mod settings;
+mod upload;
+mod walk;
+pub(crate) mod write_retry;
+pub(crate) mod writer;
+
+/// How often a request of a mount that has begun is repeated.
+pub(crate) const RETRIES: usize = 10;
+
+/// How often and how long a store is asked that nobody has seen yet.
+pub(crate) const FIRST_RETRIES: usize = 1;
+pub(crate) const FIRST_LIMIT: Duration = Duration::from_secs(10);
+
+/// Documents of which one stands at the root of a store, as far as names tell.
+const DOCUMENTS: [&str; 5] = [
+    "zarr.json",
+    ".zgroup",
+    ".zarray",
+    ".zmetadata",
+    "attributes.json",
+];
+
+/// Whether there are stores of a scheme's kind here.
+pub(crate) fn has(scheme: &str) -> bool {
+    is_web(scheme) || address::kind(scheme).is_some()
+}
+
+/// Whether a scheme is that of the web.
+pub(super) fn is_web(scheme: &str) -> bool {
+    matches!(scheme, "http" | "https")
+}
+
+/// What is to be opened: a URL, what is said of it, and of an archive the object in it that counts.
+#[derive(Clone, Copy)]
+pub(crate) struct BucketLocation<'a> {
+    pub(crate) scheme: &'a str,
+    /// What follows the scheme and its colon.
+    pub(crate) rest: &'a str,
+    pub(crate) shown: &'a str,
+    pub(crate) only: Option<&'a Key>,
+}
+
+/// Opens a store on the network; `Denied`, `NotFound`, `Invalid` or `Unavailable` within seconds if that cannot be.
+pub(crate) fn open(
+    place: BucketLocation<'_>,
+    config: &RemoteConfig,
+    stats: &Arc<Stats>,
+) -> Result<Arc<dyn Store>> {
+    let BucketLocation {
+        scheme,
+        rest,
+        shown,
+        only,
+    } = place;
+    if !is_web(scheme) {
+        return Ok(Arc::new(BucketStore::open(
+            (scheme, rest),
+            shown,
+            config,
+            stats,
+        )?));
+    }
+    let url = format!("{scheme}:{rest}");
+    let behind = cloud_urls::bucket(&url).and_then(|(address, region)| {
+        let region = region.or_else(|| config.region.clone());
+        let config = RemoteConfig {
+            region,
+            ..config.clone()
+        };
+        BucketStore::open_address(&address, shown, &config, stats).ok()
+    });
+    // A bucket that does not let itself be read as one may still give out files.
+    match behind {
+        Some(bucket) => Ok(Arc::new(bucket)),
+        None => Ok(Arc::new(super::http::HttpStore::open(
+            &url,
+            (shown, only),
+            config,
+            stats,
+        )?)),
+    }
+}
+
+/// A prefix of a bucket.
+pub struct BucketStore {
+    client: Arc<Client>,
+    /// Without a slash at either end.
+    prefix: String,
+    writer: WriteClients,
+    /// Whether nothing below the prefix is a store, too.
+    may_be_empty: bool,
+    lists: bool,
+    /// Whether keys are listed in order: those of S3's directory buckets are not.
+    is_ordered: bool,
+    freshness: Duration,
+}
+
+impl BucketStore {
+    /// Opens `scheme:rest`, which is said of as `shown`. One request tells whether it is there and what may be
+    /// done; `Denied`, `NotFound`, `Invalid` or `Unavailable` within seconds if not.
+    pub fn open(
+        (scheme, rest): (&str, &str),
+        shown: &str,
+        config: &RemoteConfig,
+        stats: &Arc<Stats>,
+    ) -> Result<BucketStore> {
+        let kind = address::kind(scheme)
+            .ok_or_else(|| Error::unsupported(shown, format!("no stores of kind {scheme}:")))?;
+        let address = address::read(kind, rest, shown)?;
+        BucketStore::open_address(&address, shown, config, stats)
+    }
+
+    fn open_address(
+        address: &Address,
+        shown: &str,
+        config: &RemoteConfig,
+        stats: &Arc<Stats>,
+    ) -> Result<BucketStore> {
+        let connector = Connector::new(stats.clone());
+        let limit = config.timeout.min(FIRST_LIMIT);
+        let first = BucketStore::build(address, config, &connector, (FIRST_RETRIES, limit))?;
+        let lists = first.probe(shown).map_err(|error| match &config.endpoint {
+            Some(endpoint) if error.kind() == Kind::Unavailable => {
+                let server = crate::store::shown(endpoint);
+                Error::unavailable(shown, format!("{server}: {}", error.detail()))
+            }
+            _ => error,
+        })?;
+        let store = BucketStore::build(address, config, &connector, (RETRIES, config.timeout))?;
+        Ok(BucketStore { lists, ..store })
+    }
+
+    fn build(
+        address: &Address,
+        config: &RemoteConfig,
+        connector: &Connector,
+        (most, limit): (usize, Duration),
+    ) -> Result<BucketStore> {
+        let retry = settings::retries(most, limit);
+        let clients = settings::client(address, config, connector, retry)?;
+        Ok(BucketStore {
+            client: Arc::new(Client {
+                objects: clients.objects,
+                pages: clients.pages,
+                parts: clients.parts,
+                limit,
+                permits: Semaphore::new(config.concurrency.max(1)),
+                suffixes: address.kind != address::CloudKind::Azure,
+            }),
+            prefix: address.prefix.clone(),
+            writer: WriteClients::new(address, config, connector),
+            may_be_empty: config.may_be_empty,
+            lists: true,
+            is_ordered: !address.bucket.ends_with("--x-s3"),
+            freshness: config.metadata_ttl,
+        })
+    }
+
+    /// Asks whether there is anything; returns whether names can be listed.
+    fn probe(&self, shown: &str) -> Result<bool> {
+        let root = Key::root();
+        let refused = match Pages::new(self.client.clone(), self.before(&root), root).has_names() {
+            Ok(true) => return Ok(true),
+            // Nothing lies below; an object of that very name is no store, but says more than that.
+            Ok(false) if self.may_be_empty => return Ok(true),
+            Ok(false) => return Err(Error::not_found(shown)),
+            Err(error) if error.kind() == Kind::Denied => error,
+            Err(error) => return Err(Error::new(error.kind(), shown, error.detail())),
+        };
+        // Many a bucket lets everybody read and nobody list.
+        for name in DOCUMENTS {
+            if let Ok(Some(_)) = self.object(&Key::new(name)?) {
+                return Ok(false);
+            }
+        }
+        Err(Error::new(Kind::Denied, shown, refused.detail()))
+    }
+
+    /// Returns what the names of all keys below this one begin with.
+    fn before(&self, key: &Key) -> String {
+        let name = self.name(key).unwrap_or_default();
+        if name.is_empty() { name } else { name + "/" }
+    }
+
+    /// Returns the name of an object in the bucket; nothing if no object can have it.
+    fn name(&self, key: &Key) -> Option<String> {
+        let key = str::from_utf8(key.as_bytes()).ok()?;
+        Some(match (self.prefix.as_str(), key) {
+            (prefix, "") => prefix.to_string(),
+            ("", key) => key.to_string(),
+            (prefix, key) => format!("{prefix}/{key}"),
+        })
+    }
+
+    fn path(&self, key: &Key) -> Option<Path> {
+        if key.is_root() {
+            return None;
+        }
+        Path::parse(self.name(key)?).ok()
+    }
+
+    /// Returns what is known of an object; nothing if there is none.
+    fn object(&self, key: &Key) -> Result<Option<Meta>> {
+        let Some(path) = self.path(key) else {
+            return Ok(None);
+        };
+        let head = GetOptions::new().with_head(true);
+        let request = self.client.objects.get_opts(&path, head);
+        described(self.client.ask(key, request))
+    }
+
+    /// Whether keys lie below this one.
+    fn is_prefix(&self, key: &Key) -> Result<bool> {
+        if key.is_root() {
+            return Ok(true);
+        }
+        if !self.lists || self.name(key).is_none() {
+            return Ok(false);
+        }
+        let before = self.before(key);
+        let page = listing::page(&self.client, key, &one_name(&before), None)?;
+        Ok(has_names(&before, &page))
+    }
+
+    /// Asks for an object and for what lies below it side by side.
+    fn look(&self, key: &Key, path: &Path) -> Result<(Option<Meta>, bool)> {
+        let before = self.before(key);
+        let head = GetOptions::new().with_head(true);
+        let one = listing::options(&one_name(&before), None);
+        let (object, page) = self.client.ask_two(
+            key,
+            self.client.objects.get_opts(path, head),
+            self.client.pages.list_paginated(Some(&before), one),
+        )?;
+        let is_prefix = match page {
+            Ok(page) => has_names(&before, &page),
+            Err(error) if error.kind() == Kind::Unavailable => self.is_prefix(key)?,
+            Err(error) => return Err(error),
+        };
+        Ok((described(object)?, is_prefix))
+    }
+}
+
+impl BucketStore {
+    /// Fetches a range once the size is known: an empty one, or one past the end, is refused by some servers.
+    fn get_sized_range(&self, key: &Key, path: &Path, range: &ByteRange) -> Result<Option<Object>> {
+        let Some(meta) = self.object(key)? else {
+            return Ok(None);
+        };
+        let part = range.within(meta.size);
+        if part.is_empty() {
+            return Ok(Some(Object {
+                bytes: Vec::new(),
+                size: meta.size,
+                version: meta.version,
+                modified: Some(meta.modified),
+            }));
+        }
+        let options = GetOptions::new().with_range(Some(GetRange::Bounded(part)));
+        self.client.fetch(key, path, options, u64::MAX)
+    }
+}
+
+/// Takes an object that is not found for missing.
+fn described(answer: Result<GetResult>) -> Result<Option<Meta>> {
+    match answer {
+        Ok(answer) => Ok(Some(describe(&answer.meta, EntryKind::File))),
+        Err(error) if error.kind() == Kind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn one_name(before: &str) -> PageRange<'_> {
+    PageRange {
+        prefix: before,
+        delimiter: true,
+        after: None,
+        names: 1,
+    }
+}
+
+/// Whether a page tells that something lies below the prefix.
+fn has_names(before: &str, page: &PaginatedListResult) -> bool {
+    let below = |name: &str| name.len() > before.len();
+    let mut objects = page.result.objects.iter();
+    let mut prefixes = page.result.common_prefixes.iter();
+    objects.any(|object| below(object.location.as_ref()))
+        || prefixes.any(|prefix| below(prefix.as_ref()))
+        || page.page_token.is_some()
+}
+
+impl Store for BucketStore {
+    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+        match self.path(key) {
+            Some(path) => self.client.fetch(key, &path, GetOptions::new(), limit),
+            None => Ok(None),
+        }
+    }
+
+    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
+        let Some(path) = self.path(key) else {
+            return Ok(None);
+        };
+        let range_now = match &range {
+            ByteRange::Suffix(length) if *length > 0 && self.client.suffixes => {
+                Some(GetRange::Suffix(*length))
+            }
+            // Servers count in signed numbers.
+            ByteRange::Span(span) if !span.is_empty() && span.end <= i64::MAX as u64 => {
+                Some(GetRange::Bounded(span.clone()))
+            }
+            _ => None,
+        };
+        if range_now.is_some() {
+            let options = GetOptions::new().with_range(range_now);
+            match self.client.fetch(key, &path, options, u64::MAX) {
+                // There is no such byte, as in an empty object; servers say so in several ways.
+                Err(error) if matches!(error.kind(), Kind::Invalid | Kind::Unavailable) => {}
+                answer => return answer,
+            }
+        }
+        self.get_sized_range(key, &path, &range)
+    }
+
+    fn head(&self, key: &Key) -> Result<Option<Meta>> {
+        let (object, is_prefix) = match self.path(key) {
+            Some(path) if self.lists => self.look(key, &path)?,
+            _ => (self.object(key)?, self.is_prefix(key)?),
+        };
+        Ok(match (is_prefix, object) {
+            (true, Some(object)) => Some(Meta {
+                kind: EntryKind::Directory,
+                ..object
+            }),
+            (true, None) => Some(Meta::prefix()),
+            (false, object) => object,
+        })
+    }
+
+    fn version(&self, key: &Key) -> Result<Option<Version>> {
+        Ok(self.object(key)?.map(|meta| meta.version))
+    }
+
+    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
+        let meta = self.object(key)?.ok_or_else(|| Error::not_found(key))?;
+        self.open_known(key, &meta)
+    }
+
+    fn open_known(&self, key: &Key, meta: &Meta) -> Result<Arc<dyn Reader>> {
+        let path = self.path(key).ok_or_else(|| Error::not_found(key))?;
+        Ok(Arc::new(BucketReader {
+            client: self.client.clone(),
+            path,
+            key: key.clone(),
+            meta: *meta,
+        }))
+    }
+
+    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+        if !self.lists {
+            return Err(Error::unsupported(
+                prefix,
+                "this store does not tell its names",
+            ));
+        }
+        if self.name(prefix).is_none() {
+            return Err(Error::not_found(prefix));
+        }
+        let mut pages = Pages::new(self.client.clone(), self.before(prefix), prefix.clone());
+        if pages.has_names()? || prefix.is_root() {
+            return Ok(Box::new(pages));
+        }
+        match self.object(prefix)? {
+            Some(_) => Err(Error::new(
+                Kind::NotADirectory,
+                prefix,
+                "is an object, not a directory",
+            )),
+            None => Err(Error::not_found(prefix)),
+        }
+    }
+
+    fn walk(&self, prefix: &Key, from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
+        if !self.lists || !self.is_ordered || self.name(prefix).is_none() {
+            return Ok(None);
+        }
+        // What sorts right before the slash that all keys in the folder have.
+        let after = self.name(from).filter(|_| from != prefix);
+        Ok(Some(Box::new(BucketFlatListing {
+            client: self.client.clone(),
+            prefix: self.before(prefix),
+            key: prefix.clone(),
+            after: after.map(|name| name + "."),
+            next: Some(None),
+        })))
+    }
+
+    fn lists(&self) -> bool {
+        self.lists
+    }
+
+    fn freshness(&self) -> Duration {
+        self.freshness
+    }
+
+    fn epoch(&self) -> u64 {
+        self.writer.changes()
+    }
+
+    /// The ETag as it stands in a condition, and Google's generation.
+    fn stamp(&self, key: &Key) -> Result<Option<ETag>> {
+        match self.target(key) {
+            Ok(target) => self.writer.get(&self.client)?.stamp(&target),
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
+        let (target, name) = (self.target(key)?, self.trial()?);
+        let trial = self.target(&name)?;
+        let writer = self.writer.get(&self.client)?;
+        self.writer
+            .changed(writer.put(&target, &trial, body, condition))
+    }
+
+    /// Removes an object. What the condition asks for is looked at just before, also where a put is refused in
+    /// one step: there are no requests to remove that have a condition.
+    fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
+        let Ok(target) = self.target(key) else {
+            return condition.check(key, None);
+        };
+        let writer = self.writer.get(&self.client)?;
+        self.writer.changed(writer.erase(&target, condition))
+    }
+
+    /// Whether the server refuses a put whose condition does not hold.
+    fn honours_conditions(&self) -> Result<bool> {
+        let name = self.trial()?;
+        self.writer.get(&self.client)?.honours(&self.target(&name)?)
+    }
+}

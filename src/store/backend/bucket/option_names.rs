@@ -1,0 +1,160 @@
+//! The names of `--option`, by kind of store; what is not one is refused with the nearest that is.
+
+use super::address::CloudKind;
+use crate::error::{Error, Result};
+use crate::spelling::nearest;
+
+/// Options of every kind: how the HTTP client works.
+const CLIENT: [&str; 12] = [
+    "allow_http",
+    "allow_invalid_certificates",
+    "connect_timeout",
+    "disable_system_certificates",
+    "http1_only",
+    "pool_idle_timeout",
+    "pool_max_idle_per_host",
+    "proxy_ca_certificate",
+    "proxy_excludes",
+    "proxy_url",
+    "read_timeout",
+    "user_agent",
+];
+
+const S3: [&str; 19] = [
+    "access_key_id",
+    "bucket",
+    "container_credentials_full_uri",
+    "container_credentials_relative_uri",
+    "endpoint",
+    "imdsv1_fallback",
+    "metadata_endpoint",
+    "profile",
+    "region",
+    "request_payer",
+    "role_arn",
+    "role_session_name",
+    "s3_express",
+    "secret_access_key",
+    "session_token",
+    "skip_signature",
+    "sse_customer_key_base64",
+    "virtual_hosted_style_request",
+    "web_identity_token_file",
+];
+
+const GOOGLE: [&str; 6] = [
+    "application_credentials",
+    "base_url",
+    "bearer_token",
+    "service_account",
+    "service_account_key",
+    "skip_signature",
+];
+
+const AZURE: [&str; 18] = [
+    "account_key",
+    "account_name",
+    "authority_host",
+    "bearer_token",
+    "client_id",
+    "client_secret",
+    "credential_type",
+    "encryption_key",
+    "endpoint",
+    "federated_token_file",
+    "msi_endpoint",
+    "msi_resource_id",
+    "object_id",
+    "sas_token",
+    "skip_signature",
+    "tenant_id",
+    "use_azure_cli",
+    "use_emulator",
+];
+
+/// Prefixes that the names may have, as the environment variables do.
+const PREFIXES: [&str; 4] = ["aws_", "google_", "azure_storage_", "azure_"];
+
+/// Checks that an option's name is one of a kind's.
+pub(super) fn check(kind: CloudKind, name: &str) -> Result<()> {
+    let lower = name.to_ascii_lowercase();
+    let bare = PREFIXES
+        .iter()
+        .find_map(|prefix| lower.strip_prefix(prefix));
+    let bare = bare.unwrap_or(&lower);
+    match of(kind).any(|known| known == bare) {
+        true => Ok(()),
+        false => Err(unknown(kind, name)),
+    }
+}
+
+/// Checks that an option's name is one that every client has, which is all that those of the web have.
+pub(crate) fn check_client(name: &str) -> Result<()> {
+    match CLIENT.contains(&name.to_ascii_lowercase().as_str()) {
+        true => Ok(()),
+        false => Err(unknown_beside(name, &CLIENT)),
+    }
+}
+
+/// Returns the error of an option that is not known.
+pub(super) fn unknown(kind: CloudKind, name: &str) -> Error {
+    unknown_beside(name, &of(kind).collect::<Vec<_>>())
+}
+
+fn unknown_beside(name: &str, known: &[&'static str]) -> Error {
+    let hint = match nearest(name, known.iter().copied()) {
+        Some(known) => format!("did you mean '{known}'?"),
+        None => format!("known are {}", known.join(", ")),
+    };
+    Error::invalid(
+        format!("--option {name}"),
+        format!("no such option; {hint}"),
+    )
+}
+
+fn of(kind: CloudKind) -> impl Iterator<Item = &'static str> {
+    let own: &[&str] = match kind {
+        CloudKind::S3 => &S3,
+        CloudKind::Google => &GOOGLE,
+        CloudKind::Azure => &AZURE,
+    };
+    own.iter().chain(&CLIENT).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_name_is_told() {
+        assert!(
+            check(CloudKind::S3, "AWS_REGION").is_ok()
+                && check(CloudKind::Azure, "sas_token").is_ok()
+        );
+        let error = check(CloudKind::S3, "acess_key_id")
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("did you mean 'access_key_id'?"), "{error}");
+        let error = check(CloudKind::Google, "colour").unwrap_err().to_string();
+        assert!(
+            error.contains("known are application_credentials"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn every_name_is_one_of_the_clients() {
+        use object_store::aws::AmazonS3ConfigKey;
+        use object_store::azure::AzureConfigKey;
+        use object_store::gcp::GoogleConfigKey;
+        for name in of(CloudKind::S3).filter(|name| *name != "profile") {
+            assert!(name.parse::<AmazonS3ConfigKey>().is_ok(), "{name}");
+        }
+        for name in of(CloudKind::Google) {
+            assert!(name.parse::<GoogleConfigKey>().is_ok(), "{name}");
+        }
+        for name in of(CloudKind::Azure) {
+            assert!(name.parse::<AzureConfigKey>().is_ok(), "{name}");
+        }
+    }
+}

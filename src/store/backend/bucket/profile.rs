@@ -1,0 +1,145 @@
+//! Credentials and region of AWS profiles: `~/.aws/config`, `~/.aws/credentials`, SSO, other programs.
+//!
+//! Read where object_store finds no credentials of its own. What a profile says is asked again when it expires.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use aws_config::profile::{ProfileFileCredentialsProvider, ProfileFileRegionProvider};
+use aws_credential_types::provider::ProvideCredentials;
+use object_store::CredentialProvider;
+use object_store::aws::AwsCredential;
+use tokio::sync::Mutex;
+
+use super::runtime::wait;
+use crate::error::{Error, Kind, Result};
+
+/// How long a profile may take to say something: SSO asks a server.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Credentials are asked for again this long before they expire.
+const EARLY: Duration = Duration::from_secs(300);
+
+/// What a profile says.
+pub(super) struct Profile {
+    pub(super) credentials: Arc<ProfileCredentials>,
+    pub(super) region: Option<String>,
+}
+
+/// Reads a profile: the one named, or the one of the environment, or `default`. Nothing if none was asked for and
+/// none is there.
+pub(super) fn read(name: Option<&str>) -> Result<Option<Profile>> {
+    let wanted = name.map(str::to_string).or_else(|| variable("AWS_PROFILE"));
+    if wanted.is_none() && !has_files() {
+        return Ok(None);
+    }
+    let mut credentials = ProfileFileCredentialsProvider::builder();
+    let mut region = ProfileFileRegionProvider::builder();
+    if let Some(name) = &wanted {
+        credentials = credentials.profile_name(name);
+        region = region.profile_name(name);
+    }
+    let provider = Arc::new(ProfileCredentials {
+        provider: credentials.build(),
+        known: Mutex::default(),
+    });
+    let shown = wanted.as_deref().unwrap_or("default");
+    let (answer, _) = wait(LIMIT, async {
+        use aws_config::meta::region::ProvideRegion;
+        (provider.renewed().await, region.build().region().await)
+    })?;
+    match answer {
+        Some((Ok(_), region)) => Ok(Some(Profile {
+            credentials: provider,
+            region: region.map(|region| region.to_string()),
+        })),
+        Some((Err(error), _)) if wanted.is_some() => Err(Error::new(
+            Kind::Denied,
+            format!("AWS profile {shown}"),
+            error,
+        )),
+        Some((Err(error), _)) => {
+            log::info!("AWS profile {shown}: {error}");
+            Ok(None)
+        }
+        None => Err(Error::unavailable(
+            format!("AWS profile {shown}"),
+            format!("no credentials within {} s", LIMIT.as_secs()),
+        )),
+    }
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Whether AWS's own programs would find a file of profiles.
+fn has_files() -> bool {
+    let home = variable("HOME").map(PathBuf::from).unwrap_or_default();
+    [
+        ("AWS_CONFIG_FILE", ".aws/config"),
+        ("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials"),
+    ]
+    .iter()
+    .any(|(name, usual)| {
+        let path = variable(name).map_or_else(|| home.join(usual), PathBuf::from);
+        path.is_file()
+    })
+}
+
+/// The credentials of a profile, for object_store.
+pub(super) struct ProfileCredentials {
+    provider: ProfileFileCredentialsProvider,
+    known: Mutex<Option<(Arc<AwsCredential>, Option<SystemTime>)>>,
+}
+
+impl std::fmt::Debug for ProfileCredentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ProfileCredentials")
+    }
+}
+
+impl ProfileCredentials {
+    /// Returns the credentials, asked for again if they are about to expire; the text of an error has none.
+    async fn renewed(&self) -> std::result::Result<Arc<AwsCredential>, String> {
+        let mut known = self.known.lock().await;
+        if let Some((credential, expiry)) = &*known
+            && expiry.is_none_or(|expiry| SystemTime::now() + EARLY < expiry)
+        {
+            return Ok(credential.clone());
+        }
+        let found = self.provider.provide_credentials().await;
+        let found = found.map_err(|error| innermost(&error))?;
+        let credential = Arc::new(AwsCredential {
+            key_id: found.access_key_id().to_string(),
+            secret_key: found.secret_access_key().to_string(),
+            token: found.session_token().map(str::to_string),
+        });
+        *known = Some((credential.clone(), found.expiry()));
+        Ok(credential)
+    }
+}
+
+/// Returns the text of the first cause.
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut last = error;
+    while let Some(source) = last.source() {
+        last = source;
+    }
+    last.to_string()
+}
+
+#[async_trait::async_trait]
+impl CredentialProvider for ProfileCredentials {
+    type Credential = AwsCredential;
+
+    async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
+        self.renewed()
+            .await
+            .map_err(|text| object_store::Error::Unauthenticated {
+                path: String::new(),
+                source: text.into(),
+            })
+    }
+}

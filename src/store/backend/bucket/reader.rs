@@ -1,0 +1,56 @@
+//! An object of a bucket, read range by range.
+//!
+//! Every answer says which content it is of; one of another content is `Changed`, never mixed with the first.
+
+use std::sync::Arc;
+
+use object_store::path::Path;
+use object_store::{GetOptions, GetRange};
+
+use super::client::Client;
+use crate::error::{Error, Kind, Result};
+use crate::store::{Key, Meta, Reader};
+
+/// An object as it was when it was opened.
+pub(super) struct BucketReader {
+    pub(super) client: Arc<Client>,
+    pub(super) path: Path,
+    pub(super) key: Key,
+    pub(super) meta: Meta,
+}
+
+impl BucketReader {
+    fn changed(&self) -> Error {
+        Error::new(Kind::Changed, &self.key, "was changed while it was open")
+    }
+}
+
+impl Reader for BucketReader {
+    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let end = offset.saturating_add(len as u64).min(self.meta.size);
+        if offset >= end {
+            return Ok(Vec::new());
+        }
+        let options = GetOptions::new().with_range(Some(GetRange::Bounded(offset..end)));
+        let fetched = self
+            .client
+            .fetch(&self.key, &self.path, options, end - offset)?;
+        let object = fetched.ok_or_else(|| self.changed())?;
+        match object.version == self.meta.version {
+            true if object.bytes.len() as u64 == end - offset => Ok(object.bytes),
+            true => Err(Error::unavailable(
+                &self.key,
+                format!(
+                    "{} bytes came where {} are due",
+                    object.bytes.len(),
+                    end - offset
+                ),
+            )),
+            false => Err(self.changed()),
+        }
+    }
+
+    fn meta(&self) -> Result<Meta> {
+        Ok(self.meta)
+    }
+}

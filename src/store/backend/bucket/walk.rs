@@ -1,0 +1,63 @@
+//! All objects below a prefix, whatever folder they are in, page by page as the server gives them.
+//!
+//! A name that cannot be a key is left out, as in listings. Clients take the slash at the end of a folder's
+//! marker away, so an object of no bytes may be one: who reads this decides what it means.
+
+use std::sync::Arc;
+
+use super::client::{Client, describe};
+use super::listing;
+use super::listing::{PAGE, PageRange};
+use crate::error::Result;
+use crate::store::{EntryKind, FlatListing, Key, Meta};
+
+/// A walk under way.
+pub(super) struct BucketFlatListing {
+    pub(super) client: Arc<Client>,
+    /// What stands before each key, with a slash at the end unless it is empty.
+    pub(super) prefix: String,
+    /// The same as a key.
+    pub(super) key: Key,
+    /// After which name in the bucket it begins.
+    pub(super) after: Option<String>,
+    /// The token of the next page; nothing after the last.
+    pub(super) next: Option<Option<String>>,
+}
+
+impl BucketFlatListing {
+    /// Returns the key of an object; nothing for the prefix itself or for what cannot be a key.
+    fn key(&self, location: &str) -> Option<Key> {
+        let rest = location.strip_prefix(&self.prefix)?;
+        if rest.is_empty() {
+            return None;
+        }
+        let below = self.key.as_bytes();
+        let separator: &[u8] = if below.is_empty() { b"" } else { b"/" };
+        Key::new([below, separator, rest.as_bytes()].concat()).ok()
+    }
+}
+
+impl FlatListing for BucketFlatListing {
+    fn next(&mut self) -> Result<Option<Vec<(Key, Meta)>>> {
+        let Some(token) = self.next.clone() else {
+            return Ok(None);
+        };
+        let wanted = PageRange {
+            prefix: &self.prefix,
+            delimiter: false,
+            after: self.after.as_deref(),
+            names: PAGE,
+        };
+        let page = listing::page(&self.client, &self.key, &wanted, token)?;
+        self.next = page.page_token.map(Some);
+        let objects = page.result.objects.iter().filter_map(|object| {
+            let key = self.key(object.location.as_ref())?;
+            Some((key, describe(object, EntryKind::File)))
+        });
+        Ok(Some(objects.collect()))
+    }
+
+    fn has_ended(&self) -> bool {
+        self.next.is_none()
+    }
+}

@@ -1,0 +1,358 @@
+//! Changes of a bucket: one request an object, or several for a big one (`upload`), each with its condition.
+//!
+//! Where servers hold to conditions (tried once, `honours_conditions`) they are asked to; else, and to remove or to
+//! put together a big object, for which object_store has no conditions, the key is looked at just before. `settle`
+//! repeats what may be repeated; only what has no condition is left to the client to repeat.
+
+use parking_lot::Mutex;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use object_store::path::Path;
+use object_store::{
+    GetOptions, ObjectMeta, ObjectStoreExt, PutMode, PutPayload, PutResult, UpdateVersion,
+};
+
+use super::address::Address;
+use super::client::{Client, describe, version};
+use super::connector::Connector;
+use super::reader::BucketReader;
+use super::settings::Clients;
+use super::write_retry::RemoteKey;
+use super::{BucketStore, address, settings, write_retry};
+use crate::error::{Error, Kind, Result};
+use crate::store::{Condition, ETag, EntryKind, Key, Meta, PutBody, Reader, RemoteConfig, Version};
+
+/// The longest object that is put in one request, in bytes.
+const WHOLE: u64 = 16 << 20;
+
+/// What stands between an ETag and Google's number of a content.
+const GENERATION: &str = " generation ";
+
+/// A key, and its path in the bucket.
+pub(super) struct ObjectTarget<'a> {
+    pub(super) key: &'a Key,
+    pub(super) path: Path,
+}
+
+/// The writer of a bucket, built when something is changed.
+pub(super) struct WriteClients {
+    address: Address,
+    config: RemoteConfig,
+    connector: Connector,
+    made: OnceLock<Result<Writer>>,
+    changes: AtomicU64,
+}
+
+impl WriteClients {
+    pub(super) fn new(
+        address: &Address,
+        config: &RemoteConfig,
+        connector: &Connector,
+    ) -> WriteClients {
+        WriteClients {
+            address: address.clone(),
+            config: config.clone(),
+            connector: connector.clone(),
+            made: OnceLock::new(),
+            changes: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns the writer beside a client that reads.
+    pub(super) fn get(&self, client: &Arc<Client>) -> Result<&Writer> {
+        let made = self.made.get_or_init(|| {
+            let never = settings::retries(0, self.config.timeout);
+            let once = settings::client(&self.address, &self.config, &self.connector, never)?;
+            Ok(Writer {
+                client: client.clone(),
+                once,
+                kind: self.address.kind,
+                honours: Mutex::default(),
+            })
+        });
+        made.as_ref().map_err(Error::clone)
+    }
+
+    /// Counts a change, also one that failed: whether it was made is not known.
+    pub(super) fn changed<T>(&self, done: Result<T>) -> Result<T> {
+        self.changes.fetch_add(1, Ordering::Release);
+        done
+    }
+
+    /// Returns how many changes there were.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+}
+
+impl BucketStore {
+    /// Returns a key as an object that can be changed; `Invalid` or `IsADirectory` if no object can have its name.
+    pub(super) fn target<'a>(&self, key: &'a Key) -> Result<ObjectTarget<'a>> {
+        if key.is_root() {
+            return Err(Error::new(Kind::IsADirectory, key, "is a directory"));
+        }
+        let why = "cannot be the name of an object: only UTF-8 without control characters";
+        let path = self.path(key).ok_or_else(|| Error::invalid(key, why))?;
+        Ok(ObjectTarget { key, path })
+    }
+
+    /// Returns a key on which it can be tried what the server does with conditions.
+    pub(super) fn trial(&self) -> Result<Key> {
+        Key::new(trial_name())
+    }
+}
+
+/// Puts and removes.
+pub(super) struct Writer {
+    pub(super) client: Arc<Client>,
+    /// A client that repeats nothing.
+    pub(super) once: Clients,
+    kind: address::CloudKind,
+    /// Whether the server holds to conditions, once that was tried.
+    honours: Mutex<Option<bool>>,
+}
+
+impl Writer {
+    /// Names the content of an object; nothing if there is none.
+    pub(super) fn stamp(&self, target: &ObjectTarget<'_>) -> Result<Option<ETag>> {
+        Ok(self.look(target)?.map(|meta| self.stamp_of(&meta)))
+    }
+
+    /// Asks what is known of an object.
+    fn look(&self, target: &ObjectTarget<'_>) -> Result<Option<ObjectMeta>> {
+        let head = GetOptions::new().with_head(true);
+        let request = self.client.objects.get_opts(&target.path, head);
+        match self.client.ask(target.key, request) {
+            Ok(answer) => Ok(Some(answer.meta)),
+            Err(error) if error.kind() == Kind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn stamp_of(&self, meta: &ObjectMeta) -> ETag {
+        let tagged = self.text(meta.e_tag.as_deref(), meta.version.as_deref());
+        let (seconds, size) = (meta.last_modified.timestamp(), meta.size);
+        ETag {
+            text: tagged.unwrap_or_else(|| format!("modified {seconds}, size {size}")),
+            version: version(meta),
+        }
+    }
+
+    /// Returns the stamp of what an answer says was put; asks for it where the answer does not tell.
+    pub(super) fn stamp_of_answer(
+        &self,
+        target: &ObjectTarget<'_>,
+        answer: &PutResult,
+    ) -> Result<ETag> {
+        match (
+            &answer.e_tag,
+            self.text(answer.e_tag.as_deref(), answer.version.as_deref()),
+        ) {
+            (Some(tag), Some(text)) => Ok(ETag {
+                text,
+                version: Version::of(tag.trim_matches('"').as_bytes()),
+            }),
+            _ => self
+                .stamp(target)?
+                .ok_or_else(|| Error::new(Kind::Changed, target.key, "was removed once put")),
+        }
+    }
+
+    /// Returns the words of a stamp: the ETag as it stands in a condition, and Google's number; nothing without.
+    fn text(&self, tag: Option<&str>, version: Option<&str>) -> Option<String> {
+        let tag = tag?;
+        // Some servers quote it in one answer and not in the next.
+        let tag = match tag.ends_with('"') {
+            true => tag.to_string(),
+            false => format!("\"{tag}\""),
+        };
+        match (self.kind, version) {
+            (address::CloudKind::Google, Some(version)) => Some(tag + GENERATION + version),
+            (address::CloudKind::Google, None) => None,
+            _ => Some(tag),
+        }
+    }
+
+    /// Returns how a condition is said to a server; nothing if it cannot be.
+    fn mode(&self, condition: &Condition) -> Option<PutMode> {
+        match condition {
+            Condition::Any => None,
+            Condition::Absent => Some(PutMode::Create),
+            Condition::Held(text) => {
+                let (tag, version) = match text.split_once(GENERATION) {
+                    Some((tag, version)) => (tag, Some(version.to_string())),
+                    None => (text.as_str(), None),
+                };
+                let can = tag.ends_with('"')
+                    && version.is_some() == (self.kind == address::CloudKind::Google);
+                can.then(|| {
+                    PutMode::Update(UpdateVersion {
+                        e_tag: Some(tag.to_string()),
+                        version,
+                    })
+                })
+            }
+        }
+    }
+
+    /// Puts an object if the condition holds. `trial` is a key on which it may be tried whether the server holds
+    /// to conditions.
+    pub(super) fn put(
+        &self,
+        target: &ObjectTarget<'_>,
+        trial: &ObjectTarget<'_>,
+        body: PutBody<'_>,
+        condition: &Condition,
+    ) -> Result<ETag> {
+        if body.len() > WHOLE {
+            return self.put_parts(target, body, condition);
+        }
+        let bytes = body.read().map_err(|error| error.about(target.key))?;
+        let payload = PutPayload::from(bytes);
+        if *condition == Condition::Any {
+            let attempt = |_| {
+                let request = self.client.objects.put(&target.path, payload.clone());
+                let answer = self.client.ask(target.key, request)?;
+                self.stamp_of_answer(target, &answer)
+            };
+            return write_retry::put(&self.at(target), body, (condition, false), attempt);
+        }
+        // A trial that is refused tells nothing: then both is done.
+        let honours = self.honours(trial).ok();
+        let mode = self.mode(condition).filter(|_| honours != Some(false));
+        let looks = honours != Some(true) || mode.is_none();
+        let mode = mode.unwrap_or(PutMode::Overwrite);
+        let attempt = |asks| {
+            let objects = &self.once.objects;
+            let mode = if asks {
+                mode.clone()
+            } else {
+                PutMode::Overwrite
+            };
+            let request = objects.put_opts(&target.path, payload.clone(), mode.into());
+            let answer = self.client.ask(target.key, request)?;
+            self.stamp_of_answer(target, &answer)
+        };
+        write_retry::put(&self.at(target), body, (condition, looks), attempt)
+    }
+
+    /// Removes an object. A condition is looked at just before, since requests to remove have none here.
+    pub(super) fn erase(&self, target: &ObjectTarget<'_>, condition: &Condition) -> Result<()> {
+        write_retry::erase(&self.at(target), condition, false, || {
+            let request = self.once.objects.delete(&target.path);
+            self.client.ask(target.key, request)
+        })
+    }
+
+    pub(super) fn at<'a>(&'a self, target: &'a ObjectTarget<'a>) -> ObjectChange<'a> {
+        ObjectChange {
+            writer: self,
+            target,
+        }
+    }
+
+    /// Whether the server holds to conditions: of what is absent, and of what another or the same content is.
+    pub(super) fn honours(&self, trial: &ObjectTarget<'_>) -> Result<bool> {
+        // Who comes meanwhile waits for the answer.
+        let mut known = self.honours.lock();
+        if let Some(honours) = *known {
+            return Ok(honours);
+        }
+        let honours = self.try_conditions(trial);
+        let removed = self.erase(trial, &Condition::Any);
+        if let (Ok(_), Err(error)) = (&honours, removed) {
+            log::warn!("{error}: a trial of conditions is left there");
+        }
+        let honours = honours?;
+        if !honours {
+            log::warn!("the store does not hold to conditions: keys are looked at just before");
+        }
+        *known = Some(honours);
+        Ok(honours)
+    }
+
+    fn try_conditions(&self, trial: &ObjectTarget<'_>) -> Result<bool> {
+        let put = |body: &'static str, mode: PutMode| {
+            let request = self
+                .once
+                .objects
+                .put_opts(&trial.path, body.into(), mode.into());
+            self.client.ask(trial.key, request)
+        };
+        let is_refused =
+            |error: &Error| matches!(error.kind(), Kind::Changed | Kind::Exists | Kind::NotFound);
+        let first = match put("1", PutMode::Create) {
+            // Not even known.
+            Err(error) if matches!(error.kind(), Kind::Invalid | Kind::Unsupported) => {
+                return Ok(false);
+            }
+            first => self.stamp_of_answer(trial, &first?)?,
+        };
+        let wrong = UpdateVersion {
+            e_tag: Some("\"0123456789abcdef0123456789abcdef\"".to_string()),
+            version: Some(i64::MAX.to_string()),
+        };
+        for mode in [PutMode::Create, PutMode::Update(wrong)] {
+            match put("2", mode) {
+                Ok(_) => return Ok(false),
+                Err(error) if is_refused(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let Some(right) = self.mode(&Condition::Held(first.text)) else {
+            return Ok(false);
+        };
+        match put("3", right) {
+            Ok(_) => Ok(true),
+            Err(error) if is_refused(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// An object of a bucket that is changed.
+pub(super) struct ObjectChange<'a> {
+    writer: &'a Writer,
+    target: &'a ObjectTarget<'a>,
+}
+
+impl RemoteKey for ObjectChange<'_> {
+    fn key(&self) -> &Key {
+        self.target.key
+    }
+
+    fn limit(&self) -> Duration {
+        self.writer.client.limit
+    }
+
+    fn look(&self) -> Result<Option<(ETag, Meta)>> {
+        let found = self.writer.look(self.target)?;
+        Ok(found.map(|found| {
+            let stamp = self.writer.stamp_of(&found);
+            (stamp, describe(&found, EntryKind::File))
+        }))
+    }
+
+    fn reader(&self, meta: &Meta) -> Arc<dyn Reader> {
+        Arc::new(BucketReader {
+            client: self.writer.client.clone(),
+            path: self.target.path.clone(),
+            key: self.target.key.clone(),
+            meta: *meta,
+        })
+    }
+}
+
+/// Returns a name that no other user or machine tries with: what a trial that was killed has left, the next one
+/// removes.
+pub(crate) fn trial_name() -> String {
+    let mut hasher = DefaultHasher::new();
+    // Two machines without a name would only think less of the server.
+    let machine = std::fs::read("/proc/sys/kernel/hostname").unwrap_or_default();
+    machine.hash(&mut hasher);
+    rustix::process::geteuid().as_raw().hash(&mut hasher);
+    format!(".zarrfs-trial-{:016x}", hasher.finish())
+}

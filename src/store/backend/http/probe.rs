@@ -1,0 +1,177 @@
+//! What a place on the web is and can do, asked once when it is opened.
+//!
+//! Whether names can be listed is tried in silence: WebDAV, then an index page. A server that can neither is
+//! good enough if a document is there, or a folder; what is not is told in one sentence.
+
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Instant;
+
+use futures_util::future::join_all;
+use object_store::ClientOptions;
+use object_store::client::HttpConnector;
+use tokio::sync::Semaphore;
+
+use super::endpoint::{HttpEndpoint, RequestSpec};
+use super::response::{ResponseOrigin, refusal};
+use super::urls::UrlSpace;
+use super::{HttpStore, ListingMethod, ProbeResult, index_page, propfind, webdav};
+use crate::error::{Error, Kind, Result};
+use crate::stats::Stats;
+use crate::store::backend::bucket::connector::Connector;
+use crate::store::backend::bucket::{FIRST_LIMIT, FIRST_RETRIES, RETRIES, option_names, settings};
+use crate::store::{Key, RemoteConfig};
+
+/// Documents of which one stands at the root of a store, as far as names tell.
+pub(super) const DOCUMENTS: [&str; 6] = [
+    "zarr.json",
+    ".zgroup",
+    ".zarray",
+    ".zmetadata",
+    ".zattrs",
+    "attributes.json",
+];
+
+/// The longest answer about names that is read.
+pub(super) const LONGEST_LIST: u64 = 256 << 20;
+
+impl HttpStore {
+    /// Opens a folder on the web, said of as `shown`. Of an archive, `only` is the object that counts: the folder
+    /// around it need not be there.
+    ///
+    /// `Denied`, `NotFound`, `Invalid` or `Unavailable` within seconds if there is nothing to read.
+    pub(crate) fn open(
+        url: &str,
+        (shown, only): (&str, Option<&Key>),
+        config: &RemoteConfig,
+        stats: &Arc<Stats>,
+    ) -> Result<HttpStore> {
+        let mut web = HttpStore::build(UrlSpace::read(url, shown)?, config, stats)?;
+        let said_here = |error: Error| Error::new(error.kind(), shown, error.detail());
+        match only {
+            Some(key) => {
+                if let ProbeResult::Missing | ProbeResult::Folder =
+                    web.ask_object(key).map_err(said_here)?
+                {
+                    return Err(Error::not_found(shown));
+                }
+            }
+            None => web.probe(shown).map_err(said_here)?,
+        }
+        if let Some(site) = Arc::get_mut(&mut web.site) {
+            (site.repeats, site.limit) = (RETRIES, config.timeout);
+        }
+        Ok(web)
+    }
+
+    fn build(place: UrlSpace, config: &RemoteConfig, stats: &Arc<Stats>) -> Result<HttpStore> {
+        let mut options = ClientOptions::new().with_allow_http(place.is_plain());
+        for (key, value) in settings::common(config) {
+            options = options.with_config(key, value);
+        }
+        for (name, value) in &config.options {
+            option_names::check_client(name)?;
+            let key = name.to_ascii_lowercase().parse();
+            let key =
+                key.map_err(|_| Error::invalid(format!("--option {name}"), "no such option"))?;
+            options = options.with_config(key, value);
+        }
+        let connector = Connector::new(stats.clone());
+        // The text of the error may hold an option's value.
+        let http = connector.connect(&options).map_err(|_| {
+            Error::invalid("--option", "the HTTP client cannot work with these options")
+        })?;
+        let site = HttpEndpoint {
+            place,
+            http,
+            limit: config.timeout.min(FIRST_LIMIT),
+            repeats: FIRST_RETRIES,
+            permits: Semaphore::new(config.concurrency.max(1)),
+        };
+        Ok(HttpStore {
+            site: Arc::new(site),
+            shape: ListingMethod::Bare,
+            hides_missing: false,
+            refuses_heads: AtomicBool::new(false),
+            redirects: AtomicBool::new(false),
+            shows_hidden: AtomicBool::new(false),
+            freshness: config.metadata_ttl,
+            honours: Mutex::default(),
+            changes: AtomicU64::new(0),
+        })
+    }
+
+    /// Finds out how names can be listed, if they can.
+    fn probe(&mut self, shown: &str) -> Result<()> {
+        if self.speaks_dav()? {
+            self.shape = ListingMethod::Dav;
+            return Ok(());
+        }
+        let root = Key::root();
+        let question = RequestSpec {
+            as_folder: true,
+            header: Some(("accept", index_page::ACCEPTED.to_string())),
+            ..RequestSpec::get(&root)
+        };
+        let (answer, bytes) = self
+            .site
+            .wait(&shown, self.site.document(&question, LONGEST_LIST))?;
+        let names = index_page::names(&self.site.place, &root, answer.content_type(), &bytes);
+        if answer.status == 200 && matches!(names, Ok(Some(_))) {
+            self.shape = ListingMethod::Pages;
+            return Ok(());
+        }
+        self.probe_documents(answer.status, answer.origin)
+    }
+
+    /// Whether the server answers PROPFIND with XML. One name is asked for, since a root may have many.
+    fn speaks_dav(&self) -> Result<bool> {
+        let root = Key::root();
+        let question = propfind(&root, true, '0');
+        let started = Instant::now();
+        let asked = self.site.document(&question, LONGEST_LIST);
+        let (answer, bytes) = match self.site.wait(&root, asked) {
+            // Some firewalls cut off what they do not know; a server that does not answer at all is not asked twice.
+            Err(_) if started.elapsed() < self.site.limit / 2 => return Ok(false),
+            answer => answer?,
+        };
+        let resources = webdav::resources(&bytes);
+        Ok(answer.status == 207
+            && resources.is_ok_and(|found| found.iter().any(|one| one.is_folder)))
+    }
+
+    /// Looks for a document; `status` and `origin` are those of the folder's own answer.
+    fn probe_documents(&mut self, status: u16, origin: ResponseOrigin) -> Result<()> {
+        let keys: Vec<Key> = DOCUMENTS
+            .iter()
+            .map(|name| Key::new(*name))
+            .collect::<Result<_>>()?;
+        let answers = self.site.wait(&Key::root(), async {
+            let asked = keys.iter().map(|key| self.described(key));
+            Ok(join_all(asked).await)
+        })?;
+        let is_there = |answer: &Result<ProbeResult>| matches!(answer, Ok(ProbeResult::Object(_)));
+        let is_refused = |answer: &Result<ProbeResult>| matches!(answer, Err(error) if error.kind() == Kind::Denied);
+        let has_refused = answers.iter().any(is_refused);
+        if answers.iter().any(is_there) {
+            // So servers answer that do not tell a missing key from a secret one.
+            self.hides_missing = has_refused;
+            return Ok(());
+        }
+        if let Some(Err(error)) = answers.into_iter().find(Result::is_err) {
+            return Err(error);
+        }
+        match (status, origin) {
+            // A folder that may not be listed, and has no document.
+            (403, ResponseOrigin::Folder) => Ok(()),
+            (401 | 403 | 407, _) => Err(refusal(&Key::root(), status)),
+            (404 | 410, _) => Err(Error::not_found("")),
+            (200..=299, _) => {
+                let text = "no Zarr metadata there, and no list of names";
+                Err(Error::new(Kind::NotFound, "", text))
+            }
+            _ => Err(refusal(&Key::root(), status)),
+        }
+    }
+}

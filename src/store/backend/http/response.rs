@@ -1,0 +1,248 @@
+//! What the head of an answer says: whether there is an object, which content it is of, and which part of it.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use http::HeaderMap;
+use object_store::client::{HttpResponse, HttpResponseBody};
+use tower_http::follow_redirect::RequestUri;
+use url::Url;
+
+use super::index_page;
+use super::urls::{UrlSpace, too_long};
+use crate::error::{Error, Kind, Result};
+use crate::store::{EntryKind, Key, Meta, Version};
+
+/// From which URL an answer is, after all redirections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ResponseOrigin {
+    /// That of the key.
+    Object,
+    /// That of the key with a slash at the end: the key is a folder.
+    Folder,
+    /// Another one.
+    Elsewhere,
+}
+
+/// What an answer says of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ResponseKind {
+    /// The object is there.
+    There,
+    /// A page for people, which a server shows of a folder too.
+    Page,
+    /// A folder is there.
+    Folder,
+    Missing,
+    /// There is no such part of the object.
+    OutOfRange,
+}
+
+/// An answer whose body is still to come.
+pub(super) struct ResponseHead {
+    pub(super) status: u16,
+    pub(super) origin: ResponseOrigin,
+    pub(super) headers: HeaderMap,
+    pub(super) body: HttpResponseBody,
+}
+
+impl ResponseHead {
+    /// Takes an answer to a question about `key`.
+    pub(super) fn new(response: HttpResponse, place: &UrlSpace, key: &Key) -> ResponseHead {
+        let origin = match final_url(&response) {
+            Some(url) if !place.is_of(key, &url) => ResponseOrigin::Elsewhere,
+            Some(url) if url.path().ends_with('/') => ResponseOrigin::Folder,
+            Some(_) | None => ResponseOrigin::Object,
+        };
+        let (parts, body) = response.into_parts();
+        ResponseHead {
+            status: parts.status.as_u16(),
+            origin,
+            headers: parts.headers,
+            body,
+        }
+    }
+
+    fn text(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    /// Returns the type of the content; empty if it is not said.
+    pub(super) fn content_type(&self) -> &str {
+        self.text("content-type").unwrap_or_default()
+    }
+
+    /// Returns the length of the body, if it is said.
+    pub(super) fn length(&self) -> Option<u64> {
+        self.text("content-length")?.trim().parse().ok()
+    }
+
+    /// Returns where the part begins, where it ends and how long the whole is (RFC 9110, section 14.4).
+    pub(super) fn part(&self) -> Option<(u64, u64, u64)> {
+        let (span, size) = self.content_range()?;
+        let (first, last) = span.split_once('-')?;
+        let (first, last): (u64, u64) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        let (end, size) = (last.checked_add(1)?, size?);
+        (first < end && end <= size).then_some((first, end, size))
+    }
+
+    /// Whether the answer is a part that cannot be one, of an object whose length is told.
+    pub(super) fn is_of_no_part(&self) -> bool {
+        self.status == 206 && self.part().is_none() && self.size_beside_range().is_some()
+    }
+
+    /// Returns the length of the whole, as the refusal of a range tells it.
+    pub(super) fn size_beside_range(&self) -> Option<u64> {
+        self.content_range()?.1
+    }
+
+    fn content_range(&self) -> Option<(&str, Option<u64>)> {
+        let range = self.text("content-range")?.trim().strip_prefix("bytes")?;
+        let (span, size) = range.split_once('/')?;
+        Some((span.trim(), size.trim().parse().ok()))
+    }
+
+    /// Returns the ETag as it is spelled.
+    pub(super) fn tag(&self) -> Option<String> {
+        self.text("etag").map(|tag| tag.trim().to_string())
+    }
+
+    /// Returns when the object was changed.
+    fn modified(&self) -> Option<SystemTime> {
+        httpdate::parse_http_date(self.text("last-modified")?).ok()
+    }
+
+    /// Returns what is known of an object of `size` bytes.
+    pub(super) fn meta(&self, size: u64) -> Meta {
+        let modified = self.modified();
+        Meta {
+            kind: EntryKind::File,
+            size,
+            stored: size,
+            modified: modified.unwrap_or(UNIX_EPOCH),
+            version: version(self.text("etag"), modified, size),
+        }
+    }
+
+    /// Says what the answer means for `key`; `Denied`, `Unavailable` and others as the server refuses.
+    pub(super) fn standing(&self, key: &Key) -> Result<ResponseKind> {
+        match (self.origin, self.status) {
+            // Whatever the folder's own answer is.
+            (ResponseOrigin::Folder, 200..=299 | 401 | 403 | 404) => Ok(ResponseKind::Folder),
+            (_, 404 | 410) => Ok(ResponseKind::Missing),
+            // So WebDAV answers about a folder.
+            (_, 405) => Ok(ResponseKind::Missing),
+            (_, 416) => Ok(ResponseKind::OutOfRange),
+            (ResponseOrigin::Elsewhere, 200..=299) if index_page::is_html(self.content_type()) => {
+                let text = "the server sent to another page; is a password or a key needed?";
+                Err(Error::new(Kind::Denied, key, text))
+            }
+            (_, 200..=299) if index_page::is_html(self.content_type()) => Ok(ResponseKind::Page),
+            (_, 200..=299) => Ok(ResponseKind::There),
+            (_, status) => Err(refusal(key, status)),
+        }
+    }
+}
+
+/// Returns the error that a status means.
+pub(super) fn refusal(key: &Key, status: u16) -> Error {
+    let kind = match status {
+        401 | 403 | 407 => Kind::Denied,
+        404 | 410 => Kind::NotFound,
+        400 => Kind::Invalid,
+        412 => Kind::Changed,
+        414 => return too_long(key),
+        _ => Kind::Unavailable,
+    };
+    let text = match kind {
+        Kind::Denied => format!("the server refused access ({status})"),
+        _ => format!("the server answered {status}"),
+    };
+    Error::new(kind, key, text)
+}
+
+/// Returns which content an object is: by its ETag, or by time and size where it has none.
+pub(super) fn version(tag: Option<&str>, modified: Option<SystemTime>, size: u64) -> Version {
+    if let Some(tag) = tag {
+        // Some servers quote it, or call it weak, in one answer and not in the next.
+        let tag = tag.trim();
+        let tag = tag.strip_prefix("W/").unwrap_or(tag);
+        return Version::of(tag.trim_matches('"').as_bytes());
+    }
+    let since = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    Version::of(format!("{} {size}", since.unwrap_or_default().as_secs()).as_bytes())
+}
+
+/// Returns the URL that an answer came from in the end, as the client that follows redirections notes it; nothing
+/// if that is not known.
+fn final_url(response: &HttpResponse) -> Option<Url> {
+    let RequestUri(uri) = response.extensions().get()?;
+    Url::parse(&uri.to_string()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(status: u16, origin: ResponseOrigin, headers: &[(&str, &str)]) -> ResponseHead {
+        let mut response = http::Response::builder().status(status);
+        for (name, value) in headers {
+            response = response.header(*name, *value);
+        }
+        let body = String::new().into();
+        let place = UrlSpace::read("http://host/", "").unwrap();
+        let response = response.body(body).unwrap();
+        ResponseHead {
+            origin,
+            ..ResponseHead::new(response, &place, &Key::root())
+        }
+    }
+
+    #[test]
+    fn a_page_or_a_slash_is_no_object() {
+        let key = Key::new("a").unwrap();
+        let html = [("content-type", "Text/HTML; charset=utf-8")];
+        let standing = |status, origin, headers: &[(&str, &str)]| {
+            answer(status, origin, headers).standing(&key)
+        };
+        use ResponseOrigin::*;
+        assert_eq!(standing(200, Object, &[]).unwrap(), ResponseKind::There);
+        assert_eq!(standing(200, Object, &html).unwrap(), ResponseKind::Page);
+        assert_eq!(standing(200, Folder, &html).unwrap(), ResponseKind::Folder);
+        assert_eq!(standing(403, Folder, &html).unwrap(), ResponseKind::Folder);
+        assert_eq!(standing(404, Object, &html).unwrap(), ResponseKind::Missing);
+        let refused = |status, origin| standing(status, origin, &html).unwrap_err().kind();
+        assert_eq!(refused(200, Elsewhere), Kind::Denied);
+        assert_eq!(refused(403, Object), Kind::Denied);
+        assert_eq!(refused(503, Folder), Kind::Unavailable);
+    }
+
+    #[test]
+    fn parts_are_as_the_server_says_or_nothing() {
+        let part = |range| answer(206, ResponseOrigin::Object, &[("content-range", range)]).part();
+        assert_eq!(part("bytes 2-5/10"), Some((2, 6, 10)));
+        for bad in [
+            "bytes 2-5/*",
+            "bytes 5-2/10",
+            "bytes 2-10/10",
+            "2-5/10",
+            "bytes */10",
+        ] {
+            assert_eq!(part(bad), None, "{bad}");
+        }
+        assert_eq!(
+            part("bytes 0-18446744073709551615/18446744073709551615"),
+            None
+        );
+    }
+
+    #[test]
+    fn versions_are_tags_or_times() {
+        let time = UNIX_EPOCH.checked_add(std::time::Duration::from_secs(7));
+        assert_eq!(
+            version(Some("W/\"a\""), time, 1),
+            version(Some("a"), None, 2)
+        );
+        assert_ne!(version(None, time, 1), version(None, time, 2));
+        assert_ne!(version(None, time, 1), version(None, None, 1));
+    }
+}

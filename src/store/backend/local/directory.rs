@@ -1,0 +1,257 @@
+//! The directory that is a store: from keys to what the kernel has there.
+//!
+//! Every path is resolved beneath the directory by the kernel (`openat2`, RESOLVE_BENEATH), so no key and no
+//! link leads outside, and nothing is opened in a way that could block.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+
+use crate::error::{Error, Kind, Result};
+use crate::store::backend::local::stat::{link_meta, meta_of};
+use crate::store::{Key, Meta};
+
+/// The flags of everything that is opened for reading: never block, never become a controlling terminal.
+const SAFE: OFlags = OFlags::CLOEXEC
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY);
+
+/// Adds the flags that are safe; the kernel refuses most beside O_PATH, which opens nothing.
+fn safe(flags: OFlags) -> OFlags {
+    if flags.contains(OFlags::PATH) {
+        flags | OFlags::CLOEXEC
+    } else {
+        flags | SAFE
+    }
+}
+
+/// The directory that is a store.
+pub(super) struct StoreRoot {
+    fd: OwnedFd,
+    path: PathBuf,
+    follow_symlinks: bool,
+}
+
+impl StoreRoot {
+    /// Opens the directory at `path`.
+    pub(super) fn new(path: &Path, follow_symlinks: bool) -> Result<StoreRoot> {
+        let shown = path.display();
+        let path = path
+            .canonicalize()
+            .map_err(|error| Error::os(shown, error))?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | SAFE;
+        let fd = rustix::fs::open(&path, flags, Mode::empty())
+            .map_err(|error| Error::os(path.display(), error))?;
+        Ok(StoreRoot {
+            fd,
+            path,
+            follow_symlinks,
+        })
+    }
+
+    /// Returns where the directory is, links resolved.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens what lies under a key, following links as far as they may be followed.
+    pub(super) fn open(&self, key: &Key, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        if self.follow_symlinks {
+            return rustix::fs::openat(&self.fd, relative(key), safe(flags), Mode::empty());
+        }
+        self.open_inside(key, flags)
+    }
+
+    /// Opens what lies under a key, following links that end inside the store only.
+    pub(super) fn open_inside(&self, key: &Key, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        match self.open_beneath(relative(key), flags) {
+            Err(Errno::XDEV) => self.open_absolute_link(key, flags),
+            answer => answer,
+        }
+    }
+
+    fn open_beneath(&self, path: &OsStr, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        // The kernel answers EAGAIN when a rename elsewhere disturbs the walk of a `..`.
+        for _ in 0..16 {
+            match rustix::fs::openat2(&self.fd, path, safe(flags), Mode::empty(), resolve) {
+                Err(Errno::AGAIN) => {}
+                answer => return answer,
+            }
+        }
+        Err(Errno::AGAIN)
+    }
+
+    /// RESOLVE_BENEATH refuses every absolute link; one that ends inside the store is followed all the same.
+    fn open_absolute_link(&self, key: &Key, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        let target = self
+            .path
+            .join(relative(key))
+            .canonicalize()
+            .map_err(|_| Errno::XDEV)?;
+        let inside = target.strip_prefix(&self.path).map_err(|_| Errno::XDEV)?;
+        let inside = if inside.as_os_str().is_empty() {
+            OsStr::new(".")
+        } else {
+            inside.as_os_str()
+        };
+        self.open_beneath(inside, flags)
+    }
+
+    /// Opens a regular file; nothing if there is none, or what is there holds no bytes.
+    pub(super) fn open_file(&self, key: &Key) -> Result<Option<(OwnedFd, Stat)>> {
+        let fd = match self.open(key, OFlags::RDONLY) {
+            Ok(fd) => fd,
+            Err(error) if is_missing(error) => return Ok(None),
+            Err(error) => return Err(failed(key, error)),
+        };
+        let stat = rustix::fs::fstat(&fd).map_err(|error| failed(key, error))?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Ok(Some((fd, stat))),
+            FileType::Directory => Ok(None),
+            _ => Err(Error::corrupt(
+                key,
+                "neither a regular file nor a directory",
+            )),
+        }
+    }
+
+    /// Returns what names the content of a key: its file, or a link that leads to none; nothing if there is
+    /// nothing, or a directory.
+    pub(super) fn content(&self, key: &Key) -> Result<Option<Stat>> {
+        let found = match self.open(key, OFlags::PATH) {
+            Ok(fd) => Some(rustix::fs::fstat(fd).map_err(|error| failed(key, error))?),
+            Err(error) if is_missing(error) || matches!(error, Errno::XDEV | Errno::LOOP) => {
+                self.stat_link(key)?
+            }
+            Err(error) => return Err(failed(key, error)),
+        };
+        let Some(stat) = found else { return Ok(None) };
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile | FileType::Symlink => Ok(Some(stat)),
+            FileType::Directory => Ok(None),
+            _ => Err(Error::corrupt(
+                key,
+                "neither a regular file nor a directory",
+            )),
+        }
+    }
+
+    /// Returns what a key is, links not followed.
+    pub(super) fn stat_link(&self, key: &Key) -> Result<Option<Stat>> {
+        let Some(parent) = key.parent() else {
+            return rustix::fs::fstat(&self.fd)
+                .map(Some)
+                .map_err(|error| failed(key, error));
+        };
+        let parent = match self.open(&parent, OFlags::PATH | OFlags::DIRECTORY) {
+            Ok(fd) => fd,
+            Err(error) if is_missing(error) => return Ok(None),
+            Err(error) => return Err(failed(key, error)),
+        };
+        match rustix::fs::statat(
+            &parent,
+            OsStr::from_bytes(key.name()),
+            AtFlags::SYMLINK_NOFOLLOW,
+        ) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(error) if is_missing(error) => Ok(None),
+            Err(error) => Err(failed(key, error)),
+        }
+    }
+
+    /// Returns whether a link is shown as a link: the kernel will follow it inside the mount. One that is
+    /// absolute or leaves the store is shown as what it leads to, if it may be followed at all.
+    pub(super) fn shows_as_link(&self, key: &Key, target: &[u8]) -> bool {
+        !target.starts_with(b"/")
+            && !matches!(
+                self.open_beneath(relative(key), OFlags::PATH),
+                Err(Errno::XDEV)
+            )
+            && (stays_inside(key, target) || self.open_beneath(relative(key), OFlags::PATH).is_ok())
+    }
+
+    /// Returns where a link points.
+    pub(super) fn link_target(&self, key: &Key) -> Result<Vec<u8>> {
+        let parent = key.parent().unwrap_or_default();
+        let parent = self
+            .open(&parent, OFlags::PATH | OFlags::DIRECTORY)
+            .map_err(|error| failed(key, error))?;
+        let target = rustix::fs::readlinkat(&parent, OsStr::from_bytes(key.name()), Vec::new());
+        Ok(target.map_err(|error| failed(key, error))?.into_bytes())
+    }
+
+    /// Returns what is known of a key; a link that is shown as one is not followed.
+    pub(super) fn head(&self, key: &Key) -> Result<Option<Meta>> {
+        let Some(stat) = self.stat_link(key)? else {
+            return Ok(None);
+        };
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
+            return Ok(meta_of(&stat));
+        }
+        if self.shows_as_link(key, &self.link_target(key)?) {
+            return Ok(Some(link_meta(&stat)));
+        }
+        match self.open(key, OFlags::PATH) {
+            Ok(fd) => Ok(meta_of(
+                &rustix::fs::fstat(fd).map_err(|error| failed(key, error))?,
+            )),
+            Err(_) => Ok(Some(link_meta(&stat))),
+        }
+    }
+}
+
+fn relative(key: &Key) -> &OsStr {
+    if key.is_root() {
+        OsStr::new(".")
+    } else {
+        OsStr::from_bytes(key.as_bytes())
+    }
+}
+
+/// Whether a key is simply not there: also when a file stands where a directory would have to be.
+fn is_missing(error: Errno) -> bool {
+    matches!(error, Errno::NOENT | Errno::NOTDIR)
+}
+
+/// Returns an error of the kernel as the one that a caller sees.
+pub(super) fn failed(key: &Key, error: Errno) -> Error {
+    match error {
+        Errno::XDEV => Error::new(
+            Kind::Denied,
+            key,
+            "a symbolic link leaves the store (see --follow-symlinks)",
+        ),
+        Errno::LOOP => Error::corrupt(key, "symbolic links that lead in a circle"),
+        // A socket, or a pipe that nobody writes to.
+        Errno::NXIO => Error::corrupt(key, "neither a regular file nor a directory"),
+        error => Error::os(key, error),
+    }
+}
+
+/// Whether a link's target names something inside the store, by its text alone.
+fn stays_inside(key: &Key, target: &[u8]) -> bool {
+    let mut depth = key.names().count() as i64 - 1;
+    for name in target.split(|&b| b == b'/') {
+        match name {
+            b"" | b"." => {}
+            b".." => depth -= 1,
+            _ => depth += 1,
+        }
+        if depth < 0 {
+            return false;
+        }
+    }
+    true
+}
+
+impl From<Errno> for Error {
+    fn from(error: Errno) -> Error {
+        Error::os("", io::Error::from(error))
+    }
+}

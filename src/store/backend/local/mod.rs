@@ -1,0 +1,179 @@
+//! A directory of this machine as a store.
+//!
+//! Names are raw bytes. Nothing but regular files and directories is ever read. `directory` resolves keys and
+//! holds that none leads outside, `reader` reads what is open, `listing` lists, `stat` says what is there, `writer`
+//! changes it.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use crate::error::{Error, Kind, Result};
+use crate::store::backend::local::directory::{StoreRoot, failed};
+use crate::store::backend::local::listing::LocalListing;
+use crate::store::backend::local::reader::{LocalReader, read_span};
+use crate::store::backend::local::stat::{modified, size_of, version_of};
+use crate::store::{
+    ByteRange, Condition, ETag, EntryKind, Key, Listing, Meta, Object, PutBody, Reader, Store,
+    StoreConfig,
+};
+
+mod atomic_file;
+mod directory;
+mod listing;
+mod reader;
+mod stat;
+mod writer;
+
+/// For how long an answer about a local file is taken for true.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// How often an object is read that is overwritten meanwhile.
+const MOST_READS: usize = 4;
+
+/// A directory as a store.
+#[derive(Clone)]
+pub struct LocalStore {
+    directory: Arc<StoreRoot>,
+    changes: Arc<AtomicU64>,
+}
+
+impl LocalStore {
+    /// Opens the store in the directory at `path`.
+    pub fn open(path: &Path, config: &StoreConfig) -> Result<LocalStore> {
+        let directory = StoreRoot::new(path, config.follow_symlinks)?;
+        Ok(LocalStore {
+            directory: Arc::new(directory),
+            changes: Arc::default(),
+        })
+    }
+
+    /// Counts a change, also one that failed: how much of it was done nobody knows.
+    fn changed<T>(&self, done: Result<T>) -> Result<T> {
+        self.changes.fetch_add(1, Ordering::Release);
+        done
+    }
+
+    /// Reads the part of an object that `span` chooses by its size: of one content, or `Changed`.
+    fn object(
+        &self,
+        key: &Key,
+        span: impl Fn(u64) -> Result<Range<u64>>,
+    ) -> Result<Option<Object>> {
+        for _ in 0..MOST_READS {
+            let Some((fd, stat)) = self.directory.open_file(key)? else {
+                return Ok(None);
+            };
+            let (size, version) = (size_of(&stat), version_of(&stat));
+            let span = span(size)?;
+            let bytes = read_span(&fd, span.start, span.end - span.start)
+                .map_err(|error| failed(key, error))?;
+            let after = rustix::fs::fstat(&fd).map_err(|error| failed(key, error))?;
+            if version_of(&after) == version {
+                return Ok(Some(Object {
+                    bytes,
+                    size,
+                    version,
+                    modified: Some(modified(&stat)),
+                }));
+            }
+        }
+        let why = "is written each time it is read";
+        Err(Error::new(Kind::Changed, key, why))
+    }
+}
+
+impl Store for LocalStore {
+    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+        self.object(key, |size| match size > limit {
+            true => Err(Error::too_large(
+                key,
+                format!("{size} bytes, at most {limit} are read"),
+            )),
+            false => Ok(0..size),
+        })
+    }
+
+    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
+        self.object(key, |size| Ok(range.within(size)))
+    }
+
+    fn head(&self, key: &Key) -> Result<Option<Meta>> {
+        self.directory.head(key)
+    }
+
+    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
+        match self.directory.open_file(key)? {
+            Some((fd, _)) => Ok(Arc::new(LocalReader::new(fd, key))),
+            None if self
+                .head(key)?
+                .is_some_and(|meta| meta.kind == EntryKind::Directory) =>
+            {
+                Err(Error::new(Kind::IsADirectory, key, "is a directory"))
+            }
+            None => Err(Error::not_found(key)),
+        }
+    }
+
+    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let fd = match self.directory.open(prefix, flags) {
+            // Below a file there is nothing.
+            Err(Errno::NOTDIR) if self.head(prefix)?.is_none() => {
+                return Err(Error::not_found(prefix));
+            }
+            answer => answer.map_err(|error| failed(prefix, error))?,
+        };
+        let store = self.directory.clone();
+        Ok(Box::new(LocalListing::new(fd, prefix, store)))
+    }
+
+    fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
+        let target = self.directory.link_target(key)?;
+        if !self.directory.shows_as_link(key, &target) {
+            let why = "a symbolic link that leaves the store (see --follow-symlinks)";
+            return Err(Error::new(Kind::Denied, key, why));
+        }
+        Ok(target)
+    }
+
+    fn freshness(&self) -> Duration {
+        FRESH
+    }
+
+    fn epoch(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    fn stamp(&self, key: &Key) -> Result<Option<ETag>> {
+        writer::stamp(&self.directory, key)
+    }
+
+    /// Puts a file; it has the mode of the one that it replaces. Durable when this returns.
+    fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
+        self.changed(writer::put(&self.directory, key, body, condition))
+    }
+
+    fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
+        self.changed(writer::erase(&self.directory, key, condition))
+    }
+
+    fn erase_folder(&self, prefix: &Key) -> Result<()> {
+        self.changed(writer::erase_folder(&self.directory, prefix))
+    }
+
+    /// No: the kernel holds to it that a key is absent; what a key holds is looked at just before, where other
+    /// programs may come between.
+    fn honours_conditions(&self) -> Result<bool> {
+        Ok(false)
+    }
+
+    fn folder(&self) -> Option<&Path> {
+        Some(self.directory.path())
+    }
+}

@@ -1,0 +1,91 @@
+//! A file kept open, read by `pread`.
+
+use std::io::IoSliceMut;
+use std::os::fd::OwnedFd;
+
+use rustix::buffer::spare_capacity;
+use rustix::io::Errno;
+
+use crate::error::{Error, Result};
+use crate::store::backend::local::directory::failed;
+use crate::store::backend::local::stat::meta_of;
+use crate::store::{Key, Meta, Reader, deal_out};
+use crate::sync::buffer;
+
+/// A file kept open: what replaces it under the same key does not show here.
+pub(super) struct LocalReader {
+    fd: OwnedFd,
+    key: Key,
+}
+
+impl LocalReader {
+    pub(super) fn new(fd: OwnedFd, key: &Key) -> LocalReader {
+        LocalReader {
+            fd,
+            key: key.clone(),
+        }
+    }
+}
+
+impl Reader for LocalReader {
+    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+        read_span(&self.fd, offset, len as u64).map_err(|error| failed(&self.key, error))
+    }
+
+    fn read_scattered(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<usize> {
+        let wanted: usize = parts.iter().map(|part| part.len()).sum();
+        // The kernel refuses reads that would end beyond what it can count.
+        if offset.saturating_add(wanted as u64) > i64::MAX as u64 {
+            let bytes = self.read_at(offset, wanted)?;
+            deal_out(&bytes, parts);
+            return Ok(bytes.len());
+        }
+        fill_parts(&self.fd, offset, parts).map_err(|error| failed(&self.key, error))
+    }
+
+    fn meta(&self) -> Result<Meta> {
+        let stat = rustix::fs::fstat(&self.fd).map_err(|error| failed(&self.key, error))?;
+        meta_of(&stat).ok_or_else(|| Error::not_found(&self.key))
+    }
+}
+
+/// Reads `length` bytes, fewer only if the file ends before. No file reaches beyond what the kernel can count.
+pub(super) fn read_span(fd: &OwnedFd, offset: u64, length: u64) -> rustix::io::Result<Vec<u8>> {
+    let length = length.min((i64::MAX as u64).saturating_sub(offset));
+    let length = usize::try_from(length).map_err(|_| Errno::FBIG)?;
+    let mut bytes = buffer::with_capacity(length);
+    if bytes.capacity() < length {
+        return Err(Errno::NOMEM);
+    }
+    while bytes.len() < length {
+        let at = offset + bytes.len() as u64;
+        match rustix::io::pread(fd, spare_capacity(&mut bytes), at) {
+            Ok(0) => break,
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.truncate(length);
+    Ok(bytes)
+}
+
+/// Fills pieces of memory; returns how many bytes there were.
+fn fill_parts(
+    fd: &OwnedFd,
+    offset: u64,
+    mut parts: &mut [IoSliceMut<'_>],
+) -> rustix::io::Result<usize> {
+    let mut total = 0;
+    while !parts.is_empty() {
+        match rustix::io::preadv(fd, parts, offset + total as u64) {
+            Ok(0) => break,
+            Ok(read) => {
+                total += read;
+                IoSliceMut::advance_slices(&mut parts, read);
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(total)
+}

@@ -1,0 +1,296 @@
+//! Changes of a directory of this machine: an object is replaced, or comes, or goes, in one step.
+//!
+//! What a change says is done is on the disk, file and directory. Nothing is written through a link that leaves the
+//! store, `--follow-symlinks` or not; a link that has a key's name is replaced, not followed. That a key is absent
+//! is held to by the kernel; what it holds is looked at just before, alone among all zarrfs (`arrival`).
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
+use rustix::io::Errno;
+
+use crate::error::{Error, Kind, Result};
+use crate::store::backend::local::atomic_file;
+use crate::store::backend::local::atomic_file::AtomicFile;
+use crate::store::backend::local::directory::{StoreRoot, failed};
+use crate::store::backend::local::stat::stamp_of;
+use crate::store::{Condition, ETag, Key, PutBody};
+
+/// How often a folder is made that others remove meanwhile.
+const ATTEMPTS: usize = 16;
+
+/// What anybody may do in a new folder, less the umask.
+const EVERYBODY: Mode = Mode::from_raw_mode(0o777);
+
+/// How much is copied at once, in bytes.
+const PIECE: usize = 1 << 20;
+
+const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
+
+/// Names the content of a key.
+pub(super) fn stamp(directory: &StoreRoot, key: &Key) -> Result<Option<ETag>> {
+    Ok(directory.content(key)?.as_ref().map(stamp_of))
+}
+
+/// Puts an object under a key if the condition holds, the folders above it too if they are missing.
+pub(super) fn put(
+    directory: &StoreRoot,
+    key: &Key,
+    body: PutBody<'_>,
+    condition: &Condition,
+) -> Result<ETag> {
+    check_name(key)?;
+    condition.check(key, stamp(directory, key)?.as_ref())?;
+    for _ in 0..ATTEMPTS {
+        let folder = make_folder(directory, &parent(key))?;
+        let place = WriteTarget {
+            directory,
+            key,
+            folder: &folder,
+        };
+        match place.put(body, condition) {
+            // The folder was removed, being empty, before the file came.
+            Err(error) if error.kind() == Kind::NotFound => {}
+            done => return done,
+        }
+    }
+    Err(Error::unavailable(key, "its folder is removed each time"))
+}
+
+/// Removes an object if the condition holds.
+pub(super) fn erase(directory: &StoreRoot, key: &Key, condition: &Condition) -> Result<()> {
+    check_name(key)?;
+    let found = stamp(directory, key)?;
+    condition.check(key, found.as_ref())?;
+    if found.is_none() {
+        return Ok(());
+    }
+    let folder = directory
+        .open_inside(&parent(key), FOLDER)
+        .map_err(|error| refused(key, error))?;
+    let mut turn = AtomicFile::new(&folder, key.name()).map_err(|error| refused(key, error))?;
+    turn.take_turn().map_err(|error| refused(key, error))?;
+    condition.check(key, stamp(directory, key)?.as_ref())?;
+    match rustix::fs::unlinkat(&folder, key.name(), AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(error) => return Err(refused(key, error)),
+    }
+    turn.leave().map_err(|error| refused(key, error))?;
+    rustix::fs::fsync(&folder).map_err(|error| refused(key, error))
+}
+
+/// Removes a folder if it is empty, but for what files on their way have left.
+pub(super) fn erase_folder(directory: &StoreRoot, prefix: &Key) -> Result<()> {
+    let Some(parent) = prefix.parent() else {
+        return Ok(());
+    };
+    let folder = match directory.open_inside(&parent, FOLDER) {
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
+        folder => folder.map_err(|error| refused(prefix, error))?,
+    };
+    let remove = || rustix::fs::unlinkat(&folder, prefix.name(), AtFlags::REMOVEDIR);
+    let removed = match remove() {
+        Err(Errno::NOTEMPTY | Errno::EXIST) => {
+            let inside = directory.open_inside(prefix, FOLDER);
+            let inside = inside.map_err(|error| refused(prefix, error))?;
+            atomic_file::sweep(&inside).map_err(|error| Error::os(prefix, error))?;
+            remove()
+        }
+        removed => removed,
+    };
+    match removed {
+        Ok(()) => rustix::fs::fsync(&folder).map_err(|error| refused(prefix, error)),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::NOTEMPTY | Errno::EXIST) => Ok(()),
+        Err(error) => Err(refused(prefix, error)),
+    }
+}
+
+/// Refuses what no object can be.
+fn check_name(key: &Key) -> Result<()> {
+    if key.is_root() {
+        return Err(is_folder(key));
+    }
+    if key.names().any(atomic_file::is_name) {
+        let why = "names of this form are kept for files on their way";
+        return Err(Error::invalid(key, why));
+    }
+    Ok(())
+}
+
+fn is_folder(key: &Key) -> Error {
+    Error::new(Kind::IsADirectory, key, "is a directory")
+}
+
+fn parent(key: &Key) -> Key {
+    key.parent().unwrap_or_default()
+}
+
+/// Opens a folder, made if it is missing. Those that are new are on the disk.
+fn make_folder(directory: &StoreRoot, key: &Key) -> Result<OwnedFd> {
+    for _ in 0..ATTEMPTS {
+        match directory.open_inside(key, FOLDER) {
+            Err(Errno::NOENT) if !key.is_root() => {}
+            opened => return opened.map_err(|error| refused(key, error)),
+        }
+        let above = make_folder(directory, &parent(key))?;
+        match rustix::fs::mkdirat(&above, key.name(), EVERYBODY) {
+            Ok(()) => rustix::fs::fsync(&above).map_err(|error| refused(key, error))?,
+            Err(Errno::EXIST | Errno::NOENT) => {}
+            Err(error) => return Err(refused(key, error)),
+        }
+    }
+    Err(Error::unavailable(key, "is removed each time it is made"))
+}
+
+/// Where an object comes to.
+struct WriteTarget<'a> {
+    directory: &'a StoreRoot,
+    key: &'a Key,
+    folder: &'a OwnedFd,
+}
+
+impl WriteTarget<'_> {
+    fn put(&self, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
+        let failed = |error| refused(self.key, error);
+        let replaced = atomic_file::stat(self.folder, self.key.name()).map_err(failed)?;
+        self.check_kind(replaced.as_ref())?;
+        let mut arrival = AtomicFile::new(self.folder, self.key.name()).map_err(failed)?;
+        if let Some(replaced) = replaced.filter(is_file) {
+            keep_rights(arrival.file(), &replaced).map_err(failed)?;
+        }
+        write(arrival.file(), body).map_err(|error| error.about(self.key))?;
+        rustix::fs::fsync(arrival.file()).map_err(failed)?;
+        let may_be_new = match condition {
+            Condition::Any => replaced.is_none(),
+            Condition::Absent => true,
+            Condition::Held(_) => false,
+        };
+        self.land(&mut arrival, condition, may_be_new)?;
+        let stat = rustix::fs::fstat(arrival.file()).map_err(failed)?;
+        rustix::fs::fsync(self.folder).map_err(failed)?;
+        Ok(stamp_of(&stat))
+    }
+
+    fn check_kind(&self, found: Option<&Stat>) -> Result<()> {
+        let kind = found.map(|stat| FileType::from_raw_mode(stat.st_mode));
+        match kind {
+            Some(FileType::Directory) => Err(is_folder(self.key)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives a file that is written its name.
+    fn land(
+        &self,
+        arrival: &mut AtomicFile<'_>,
+        condition: &Condition,
+        may_be_new: bool,
+    ) -> Result<()> {
+        let failed = |error| refused(self.key, error);
+        if may_be_new {
+            match arrival.land_beside() {
+                Err(Errno::EXIST) => {
+                    let found = atomic_file::stat(self.folder, self.key.name()).map_err(failed)?;
+                    self.check_kind(found.as_ref())?;
+                    condition.check(self.key, found.as_ref().map(stamp_of).as_ref())?;
+                }
+                landed => return landed.map_err(failed),
+            }
+        }
+        arrival.take_turn().map_err(failed)?;
+        condition.check(self.key, stamp(self.directory, self.key)?.as_ref())?;
+        arrival.land().map_err(failed)
+    }
+}
+
+fn is_file(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+}
+
+/// Gives a file the owner, if that may be, and the mode of the one that it replaces.
+fn keep_rights(file: &OwnedFd, replaced: &Stat) -> rustix::io::Result<()> {
+    let ours = rustix::fs::fstat(file)?;
+    if (ours.st_uid, ours.st_gid) != (replaced.st_uid, replaced.st_gid) {
+        let (uid, gid) = (
+            Uid::from_raw(replaced.st_uid),
+            Gid::from_raw(replaced.st_gid),
+        );
+        match rustix::fs::fchown(file, Some(uid), Some(gid)) {
+            // Only some users, on some file systems, may.
+            Ok(()) | Err(Errno::PERM | Errno::INVAL | Errno::OPNOTSUPP) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    rustix::fs::fchmod(file, Mode::from_raw_mode(replaced.st_mode & 0o777))
+}
+
+fn write(to: &OwnedFd, body: PutBody<'_>) -> Result<()> {
+    match body {
+        PutBody::Bytes(bytes) => write_at(to, bytes, 0).map_err(|error| Error::os("", error)),
+        PutBody::File(from, length) => copy(to, from, length),
+    }
+}
+
+fn write_at(to: &OwnedFd, bytes: &[u8], offset: u64) -> rustix::io::Result<()> {
+    let mut written = 0;
+    while written < bytes.len() {
+        match rustix::io::pwrite(to, &bytes[written..], offset + written as u64) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(more) => written += more,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Copies the beginning of a file, in the kernel as far as that can.
+fn copy(to: &OwnedFd, from: &File, length: u64) -> Result<()> {
+    let (mut read, mut written) = (0, 0);
+    while written < length {
+        let most = usize::try_from(length - written).unwrap_or(usize::MAX);
+        let most = most.min(1 << 30);
+        match rustix::fs::copy_file_range(from, Some(&mut read), to, Some(&mut written), most) {
+            Ok(0) => break,
+            Ok(_) | Err(Errno::INTR) => {}
+            // Other kinds of files, or file systems that do not do it.
+            Err(Errno::XDEV | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => break,
+            Err(error) => return Err(Error::os("", error)),
+        }
+    }
+    copy_pieces(to, from, written..length)
+}
+
+fn copy_pieces(to: &OwnedFd, from: &File, rest: std::ops::Range<u64>) -> Result<()> {
+    let mut place = rest.start;
+    let mut piece = Vec::new();
+    while place < rest.end {
+        piece.resize(PIECE.min((rest.end - place) as usize), 0);
+        match rustix::io::pread(from, &mut piece[..], place) {
+            Ok(0) => {
+                let why = format!("{} bytes were promised, {place} were there", rest.end);
+                return Err(Error::invalid("", why));
+            }
+            Ok(read) => {
+                write_at(to, &piece[..read], place).map_err(|error| Error::os("", error))?;
+                place += read as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(Error::os("", error)),
+        }
+    }
+    Ok(())
+}
+
+/// Returns an error of the kernel about a change as the one that a caller sees.
+fn refused(key: &Key, error: Errno) -> Error {
+    match error {
+        Errno::XDEV => {
+            let why = "a symbolic link leaves the store: nothing is written through it";
+            Error::new(Kind::Denied, key, why)
+        }
+        Errno::BUSY => Error::unavailable(key, "somebody else is changing it for too long"),
+        error => failed(key, error),
+    }
+}

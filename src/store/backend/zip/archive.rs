@@ -1,0 +1,233 @@
+//! One state of an archive: its bytes, its directory, and the way to an entry's data.
+//!
+//! Offsets and lengths of a directory are claims; they are checked here against the archive's real length
+//! before anything is fetched. What does not fit is `Corrupt`, or `Changed` if the archive is not the same any
+//! more. A failure to read the archive is never "missing".
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use flate2::Crc;
+
+use crate::error::{Error, Kind, Result};
+use crate::store::{EntryKind, Key, Meta, Reader, Store, Version};
+
+use super::directory;
+use super::directory::LeftOut;
+use super::index::{Packing, ZipEntry, ZipIndex};
+
+/// Length of a local header without its name and extra field, and how it begins (APPNOTE 4.3.7).
+const HEADER: u64 = 30;
+const SIGNATURE: &[u8] = b"PK\x03\x04";
+
+/// Room for the extra field of a local header, which nothing tells beforehand: zip64, times, owner.
+const EXTRA: u64 = 64;
+
+/// Entries up to this length are read together with their header.
+const TOGETHER: u64 = 1 << 20;
+
+/// The most that a byte of a deflated stream can stand for, and what a stream has beside.
+const MOST_RATIO: u64 = 1032;
+
+/// An archive as it was when its directory was read.
+pub(super) struct Archive {
+    pub(super) index: ZipIndex,
+    pub(super) meta: Meta,
+    reader: Arc<dyn Reader>,
+    /// Whether its file may be overwritten in place while it is open.
+    in_place: bool,
+}
+
+/// What lies behind an entry's local header.
+pub(super) struct EntryData {
+    /// Where the entry's bytes begin in the archive.
+    pub(super) start: u64,
+    /// The first of them, as many as came along with the header.
+    pub(super) first: Vec<u8>,
+}
+
+impl Archive {
+    /// Opens an archive and reads its directory; `NotFound`, or `Corrupt` if it is no whole zip archive.
+    pub(super) fn open(base: &dyn Store, key: &Key) -> Result<(Archive, LeftOut)> {
+        let reader = base.open(key)?;
+        let meta = reader.meta()?;
+        let read = directory::read(&*reader, meta.size);
+        if reader.meta()?.version != meta.version {
+            return Err(changed());
+        }
+        let directory = read?;
+        let archive = Archive {
+            index: directory.index,
+            meta,
+            reader,
+            in_place: base.folder().is_some(),
+        };
+        Ok((archive, directory.left_out))
+    }
+
+    /// Returns what is known of an entry.
+    pub(super) fn meta_of(&self, entry: &ZipEntry) -> Meta {
+        Meta {
+            kind: EntryKind::File,
+            size: entry.size,
+            stored: entry.packed,
+            modified: UNIX_EPOCH + Duration::from_secs(entry.modified.into()),
+            version: self.version_of(entry),
+        }
+    }
+
+    /// Returns what is known of a folder, which need not have an entry.
+    pub(super) fn folder_meta(&self, entry: Option<&ZipEntry>) -> Meta {
+        let written = entry.map(|entry| Duration::from_secs(entry.modified.into()));
+        Meta {
+            kind: EntryKind::Directory,
+            size: 0,
+            stored: 0,
+            modified: written.map_or(self.meta.modified, |time| UNIX_EPOCH + time),
+            version: self.meta.version,
+        }
+    }
+
+    /// The archive's version, and which entry it is.
+    pub(super) fn version_of(&self, entry: &ZipEntry) -> Version {
+        let mut hasher = DefaultHasher::new();
+        self.meta.version.hash(&mut hasher);
+        (entry.header, entry.crc, entry.size).hash(&mut hasher);
+        Version(hasher.finish())
+    }
+
+    /// Reads exactly `length` bytes that the archive has to have.
+    pub(super) fn read(&self, offset: u64, length: u64) -> Result<Vec<u8>> {
+        let end = offset.checked_add(length);
+        if end.is_none_or(|end| end > self.meta.size) {
+            return Err(Error::corrupt("", "lies beyond the end of the archive"));
+        }
+        let wanted = usize::try_from(length).map_err(|error| Error::too_large("", error))?;
+        let bytes = self.reader.read_at(offset, wanted).map_err(failed)?;
+        if self.in_place && self.reader.meta().map_err(failed)?.version != self.meta.version {
+            return Err(changed());
+        }
+        if bytes.len() != wanted {
+            return Err(self.blame(Error::corrupt("", "the archive ends too early")));
+        }
+        Ok(bytes)
+    }
+
+    /// Returns `Changed` in place of an error that a change of the archive explains.
+    pub(super) fn blame(&self, error: Error) -> Error {
+        match self.reader.meta() {
+            Ok(meta) if meta.version == self.meta.version => error,
+            Err(error) => failed(error),
+            Ok(_) => changed(),
+        }
+    }
+
+    /// Reads an entry's local header, which has to bear the same name; with `together`, short data come along.
+    ///
+    /// `Unsupported` for encrypted entries and methods that are not there, `Corrupt` for sizes that cannot be.
+    pub(super) fn data(&self, key: &Key, entry: &ZipEntry, together: bool) -> Result<EntryData> {
+        check_packing(entry)?;
+        let together = together && entry.packed <= TOGETHER;
+        let wanted = match together {
+            true => HEADER + entry.name_len() + EXTRA + entry.packed,
+            false => HEADER + entry.name_len(),
+        };
+        let left = self.meta.size.saturating_sub(entry.header);
+        let mut bytes = self.read(entry.header, wanted.min(left))?;
+        let length = header_length(&bytes, key).map_err(|error| self.blame(error))?;
+        let start = entry.header.saturating_add(length);
+        let end = start.checked_add(entry.packed);
+        if end.is_none_or(|end| end > self.meta.size) {
+            return Err(Error::corrupt("", "lies beyond the end of the archive"));
+        }
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        bytes.drain(..length.min(bytes.len()));
+        bytes.truncate(usize::try_from(entry.packed).unwrap_or(usize::MAX));
+        Ok(EntryData {
+            start,
+            first: bytes,
+        })
+    }
+
+    /// Reads the whole of an entry that is stored as it is, and checks it.
+    pub(super) fn stored(&self, entry: &ZipEntry, data: EntryData) -> Result<Vec<u8>> {
+        let mut bytes = data.first;
+        let have = bytes.len() as u64;
+        if have < entry.size {
+            let rest = self.read(data.start + have, entry.size - have)?;
+            if bytes.is_empty() {
+                bytes = rest;
+            } else {
+                bytes.extend_from_slice(&rest);
+            }
+        }
+        let mut crc = Crc::new();
+        crc.update(&bytes);
+        check_crc(crc.sum(), entry).map_err(|error| self.blame(error))?;
+        Ok(bytes)
+    }
+}
+
+/// Refuses what cannot be read, and sizes that its packing cannot have.
+fn check_packing(entry: &ZipEntry) -> Result<()> {
+    let possible = match entry.packing {
+        Packing::Stored => entry.packed == entry.size,
+        Packing::Deflated => entry.size / MOST_RATIO <= entry.packed,
+        Packing::Encrypted => {
+            return Err(Error::unsupported("", "is encrypted in the zip archive"));
+        }
+        Packing::Other(method) => {
+            let text =
+                format!("zip compression method {method}; expected 0 (stored) or 8 (deflated)");
+            return Err(Error::unsupported("", text));
+        }
+        Packing::Folder => return Err(Error::new(Kind::IsADirectory, "", "is a directory")),
+    };
+    if possible {
+        return Ok(());
+    }
+    let text = format!(
+        "the zip archive says {} bytes, but has {} for them",
+        entry.size, entry.packed
+    );
+    Err(Error::corrupt("", text))
+}
+
+/// Returns the length of a local header with its name and extra field; `Corrupt` if it is not that of `name`.
+fn header_length(bytes: &[u8], name: &Key) -> Result<u64> {
+    let wrong = || Error::corrupt("", "no entry of this name where the zip directory says");
+    let number = |at: usize| Some(u16::from_le_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]));
+    let lengths = number(26).zip(number(28));
+    let (name_length, extra_length) = lengths.ok_or_else(wrong)?;
+    let name_start = HEADER as usize;
+    let found = bytes.get(name_start..name_start + usize::from(name_length));
+    if !bytes.starts_with(SIGNATURE) || found != Some(name.as_bytes()) {
+        return Err(wrong());
+    }
+    Ok(HEADER + u64::from(name_length) + u64::from(extra_length))
+}
+
+/// Compares the checksum of a whole entry (APPNOTE 4.4.7).
+pub(super) fn check_crc(found: u32, entry: &ZipEntry) -> Result<()> {
+    if found == entry.crc {
+        return Ok(());
+    }
+    let text = format!(
+        "its CRC-32 is {found:08x}, the zip archive says {:08x}",
+        entry.crc
+    );
+    Err(Error::corrupt("", text))
+}
+
+fn changed() -> Error {
+    Error::new(Kind::Changed, "", "the zip archive was changed")
+}
+
+/// An error of the store below; that the archive is gone does not mean that an entry is missing.
+pub(super) fn failed(error: Error) -> Error {
+    match error.kind() {
+        Kind::NotFound => Error::new(Kind::Unavailable, "", "the zip archive is gone"),
+        _ => error,
+    }
+}

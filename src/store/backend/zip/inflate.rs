@@ -1,0 +1,146 @@
+//! A deflated entry, inflated from its beginning on, piece by piece.
+//!
+//! It gives exactly the bytes that the directory states, checksum included, or `Corrupt`; it never holds more
+//! than a piece of the packed bytes and what the caller wants. How to read such an entry at any place is
+//! `reader`'s.
+
+use flate2::{Crc, Decompress, FlushDecompress, Status};
+
+use crate::error::{Error, Kind, Result};
+use crate::sync::buffer;
+
+use super::archive::{Archive, EntryData, check_crc};
+use super::index::ZipEntry;
+
+/// How much is inflated into memory that is not kept, in one go.
+pub(super) const BLOCK: usize = 128 << 10;
+
+/// An entry on its way through the decoder.
+pub(super) struct Inflate {
+    entry: ZipEntry,
+    decoder: Decompress,
+    /// Packed bytes that were fetched, and how many of them are used up.
+    input: Vec<u8>,
+    used: usize,
+    /// Where the packed bytes that were not fetched begin, and how many they are.
+    next: u64,
+    left: u64,
+    /// How many bytes are fetched at once.
+    piece: u64,
+    produced: u64,
+    crc: Crc,
+}
+
+impl Inflate {
+    /// Begins an entry; packed bytes are fetched in pieces of `piece` bytes.
+    pub(super) fn new(entry: &ZipEntry, data: EntryData, piece: u64) -> Inflate {
+        let have = data.first.len() as u64;
+        Inflate {
+            entry: *entry,
+            // Without the header of zlib (APPNOTE 4.4.5).
+            decoder: Decompress::new(false),
+            input: data.first,
+            used: 0,
+            next: data.start + have,
+            left: entry.packed - have,
+            piece,
+            produced: 0,
+            crc: Crc::new(),
+        }
+    }
+
+    /// Returns how many bytes were given so far.
+    pub(super) fn produced(&self) -> u64 {
+        self.produced
+    }
+
+    /// Returns all bytes, from the beginning on.
+    pub(super) fn whole(mut self, archive: &Archive) -> Result<Vec<u8>> {
+        self.take(archive, self.entry.size)
+    }
+
+    /// Returns the next `length` bytes, which have to be there.
+    pub(super) fn take(&mut self, archive: &Archive, length: u64) -> Result<Vec<u8>> {
+        let length = usize::try_from(length).map_err(|error| Error::too_large("", error))?;
+        let mut out = buffer::with_capacity(length);
+        if out.capacity() < length {
+            return Err(Error::new(Kind::Unavailable, "", "no memory"));
+        }
+        out.resize(length, 0);
+        self.fill(archive, &mut out)?;
+        Ok(out)
+    }
+
+    /// Gives the bytes up to `place` to nobody.
+    pub(super) fn skip_to(&mut self, archive: &Archive, place: u64) -> Result<()> {
+        let mut block = vec![0; BLOCK];
+        while self.produced < place {
+            let length = (place - self.produced).min(BLOCK as u64) as usize;
+            self.fill(archive, &mut block[..length])?;
+        }
+        Ok(())
+    }
+
+    /// Fills `out` with the next bytes, which have to be there; checks the end when it is reached.
+    pub(super) fn fill(&mut self, archive: &Archive, out: &mut [u8]) -> Result<()> {
+        let mut filled = 0;
+        while filled < out.len() {
+            match self.step(archive, &mut out[filled..])? {
+                0 => return Err(self.wrong(archive, "inflates to fewer bytes than the zip says")),
+                length => filled += length,
+            }
+        }
+        self.crc.update(out);
+        self.produced += filled as u64;
+        if self.produced == self.entry.size {
+            self.check_end(archive)?;
+        }
+        Ok(())
+    }
+
+    fn check_end(&mut self, archive: &Archive) -> Result<()> {
+        // Some writers call an empty file deflated and write nothing at all.
+        if self.entry.packed > 0 && self.step(archive, &mut [0])? != 0 {
+            return Err(self.wrong(archive, "inflates to more bytes than the zip says"));
+        }
+        check_crc(self.crc.sum(), &self.entry).map_err(|error| archive.blame(error))
+    }
+
+    /// Inflates a little; returns 0 at the end of the stream.
+    fn step(&mut self, archive: &Archive, out: &mut [u8]) -> Result<usize> {
+        loop {
+            self.fetch(archive)?;
+            let input = self.input.get(self.used..).unwrap_or_default();
+            let (read, written) = (self.decoder.total_in(), self.decoder.total_out());
+            let answer = self.decoder.decompress(input, out, FlushDecompress::None);
+            let read = (self.decoder.total_in() - read) as usize;
+            let written = (self.decoder.total_out() - written) as usize;
+            self.used += read;
+            match answer {
+                Err(error) => return Err(self.wrong(archive, &format!("is not deflated: {error}"))),
+                Ok(_) if written > 0 => return Ok(written),
+                Ok(Status::StreamEnd) => return Ok(0),
+                Ok(_) if read > 0 => {}
+                Ok(_) => return Err(self.wrong(archive, "the deflated bytes end too early")),
+            }
+        }
+    }
+
+    /// Fetches the next piece if the last one is used up.
+    fn fetch(&mut self, archive: &Archive) -> Result<()> {
+        if self.used < self.input.len() || self.left == 0 {
+            return Ok(());
+        }
+        let length = self.left.min(self.piece);
+        let old = std::mem::replace(&mut self.input, archive.read(self.next, length)?);
+        buffer::give(old);
+        self.used = 0;
+        self.next += length;
+        self.left -= length;
+        Ok(())
+    }
+
+    fn wrong(&self, archive: &Archive, what: &str) -> Error {
+        archive.blame(Error::corrupt("", what))
+    }
+}

@@ -1,0 +1,174 @@
+//! Where an archive stands in the name of a store: `FOLDER/NAME.zip/INNER/FOLDER`.
+
+use std::path::{Path, PathBuf};
+
+use percent_encoding::percent_decode_str;
+
+use crate::error::Result;
+use crate::store::Key;
+
+/// An archive and a folder in it, as a path or URL names them.
+#[derive(Debug, PartialEq)]
+pub(in crate::store) struct ArchiveLocation<Folder> {
+    /// The store that holds the archive.
+    pub(in crate::store) folder: Folder,
+    /// The archive in that store.
+    pub(in crate::store) archive: Key,
+    /// The folder in the archive; the empty key is all of it.
+    pub(in crate::store) inner: Key,
+}
+
+impl<Folder> ArchiveLocation<Folder> {
+    /// Whether the archive's name says that it is one.
+    pub(in crate::store) fn is_named_zip(&self) -> bool {
+        is_zip(self.archive.name())
+    }
+}
+
+/// Finds the file of this machine on the way down a path; nothing if there is none, `Invalid` if what follows
+/// it cannot be a key.
+///
+/// Any file counts, whatever its name; links are followed, so that a name for the newest archive works.
+pub(in crate::store) fn in_path(path: &Path) -> Result<Option<ArchiveLocation<PathBuf>>> {
+    // Without the slash at its end, which would make a file no file.
+    let path: PathBuf = path.components().collect();
+    for place in path.ancestors() {
+        let Ok(meta) = place.metadata() else { continue };
+        let resolved = if meta.is_file() {
+            place.canonicalize().ok()
+        } else {
+            None
+        };
+        let Some((folder, name)) = resolved
+            .as_deref()
+            .and_then(|file| file.parent().zip(file.file_name()))
+        else {
+            return Ok(None);
+        };
+        let inner = path.strip_prefix(place).unwrap_or(Path::new(""));
+        return Ok(Some(ArchiveLocation {
+            folder: folder.to_path_buf(),
+            archive: Key::new(name.as_encoded_bytes())?,
+            inner: Key::new(inner.as_os_str().as_encoded_bytes())?,
+        }));
+    }
+    Ok(None)
+}
+
+/// Finds the first name that ends in `.zip` in the path of a URL; nothing if there is none, `Invalid` if what
+/// follows it cannot be a key. A query stays with the folder.
+pub(in crate::store) fn in_url(url: &str) -> Result<Option<ArchiveLocation<String>>> {
+    let (path, query) = url.split_at(url.find(['?', '#']).unwrap_or(url.len()));
+    let Some(host) = path.find("://").map(|place| place + 3) else {
+        return Ok(None);
+    };
+    let mut start = host;
+    for name in path.get(host..).unwrap_or_default().split('/') {
+        let end = start + name.len();
+        // The first name is that of the host or bucket.
+        if start > host && is_zip(name.as_bytes()) {
+            let folder = path.get(..start).unwrap_or_default();
+            let inner = path.get(end..).unwrap_or_default().trim_matches('/');
+            return Ok(Some(ArchiveLocation {
+                folder: format!("{folder}{query}"),
+                archive: Key::new(named(url, name))?,
+                inner: Key::new(named(url, inner))?,
+            }));
+        }
+        start = end + 1;
+    }
+    Ok(None)
+}
+
+/// Returns the bytes that a part of a URL stands for: escapes are undone on the web, and belong to the key in a
+/// bucket.
+fn named(url: &str, part: &str) -> Vec<u8> {
+    match url.starts_with("http://") || url.starts_with("https://") {
+        true => percent_decode_str(part).collect(),
+        false => part.as_bytes().to_vec(),
+    }
+}
+
+fn is_zip(name: &[u8]) -> bool {
+    let ending = name
+        .len()
+        .checked_sub(4)
+        .and_then(|start| name.get(start..));
+    ending.is_some_and(|ending| ending.eq_ignore_ascii_case(b".zip"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place<F>(folder: F, archive: &str, inner: &str) -> Option<ArchiveLocation<F>> {
+        Some(ArchiveLocation {
+            folder,
+            archive: Key::new(archive).unwrap(),
+            inner: Key::new(inner).unwrap(),
+        })
+    }
+
+    #[test]
+    fn urls_are_split_at_the_archive() {
+        let found = |url: &str| in_url(url).unwrap();
+        let expected = |folder: &str, archive, inner| place(folder.to_string(), archive, inner);
+        assert_eq!(
+            found("s3://bucket/a/b.zarr.ZIP"),
+            expected("s3://bucket/a/", "b.zarr.ZIP", "")
+        );
+        assert_eq!(
+            found("https://host/b.zip/in/ner/?sig=a/b.zip"),
+            expected("https://host/?sig=a/b.zip", "b.zip", "in/ner")
+        );
+        assert_eq!(
+            found("s3://bucket/b.zip/c.zip"),
+            expected("s3://bucket/", "b.zip", "c.zip")
+        );
+        assert_eq!(
+            found("http://host/b%20c.zip/%23"),
+            expected("http://host/", "b c.zip", "#")
+        );
+        assert_eq!(
+            found("s3://bucket/b%20c.zip"),
+            expected("s3://bucket/", "b%20c.zip", "")
+        );
+        for none in [
+            "s3://bucket.zip/a",
+            "s3://bucket/a?b.zip",
+            "s3://b/zip",
+            "memory:",
+            "a.zip",
+        ] {
+            assert_eq!(found(none), None, "{none}");
+        }
+        assert!(in_url("s3://bucket/b.zip/a//b").is_err());
+    }
+
+    #[test]
+    fn paths_are_split_at_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        std::fs::create_dir_all(root.join("folder.zip/x")).unwrap();
+        std::fs::write(root.join("folder.zip/file"), "").unwrap();
+        std::os::unix::fs::symlink("folder.zip/file", root.join("newest")).unwrap();
+        let found = |path: &str| in_path(&root.join(path)).unwrap();
+        let inside = root.join("folder.zip");
+        assert_eq!(found("folder.zip/file"), place(inside.clone(), "file", ""));
+        assert_eq!(
+            found("folder.zip/file/a/b/"),
+            place(inside.clone(), "file", "a/b")
+        );
+        assert_eq!(found("newest/a"), place(inside, "file", "a"));
+        for none in [
+            "folder.zip",
+            "folder.zip/x",
+            "none.zip",
+            "none/a",
+            "folder.zip/none/a",
+        ] {
+            assert_eq!(found(none), None, "{none}");
+        }
+        assert!(in_path(&root.join("newest/a/../b")).is_err());
+    }
+}

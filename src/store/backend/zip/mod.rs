@@ -1,0 +1,296 @@
+//! A zip archive as a store: an object of any other store, read by ranges.
+//!
+//! Only the directory is kept, sorted and compact; an entry's bytes are fetched when somebody reads them, and
+//! nothing is unpacked to disk. Stored and deflated entries are read; any other is there, but `Unsupported`
+//! to read. Keys are the names byte for byte; `directory` leaves out those that lead elsewhere. Of several
+//! entries of one name the last counts, and a folder hides a file of its name. Sections of APPNOTE, the
+//! specification of zip, are those of its version 6.3.10.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::{Error, Kind, Result, printable};
+use crate::store::{
+    ByteRange, Condition, ETag, Key, Listing, Meta, Name, Object, PutBody, Reader, Store,
+};
+
+mod archive;
+mod current;
+mod directory;
+mod index;
+mod inflate;
+pub(crate) mod location;
+mod reader;
+
+use archive::Archive;
+use current::Current;
+use directory::LeftOut;
+use index::{IndexedPath, Packing, ZipEntry};
+use inflate::Inflate;
+use reader::{DeflatedReader, InflateCache, StoredReader};
+
+/// How many packed bytes are fetched at once when an entry is wanted as a whole.
+const PIECE: u64 = 4 << 20;
+
+/// A zip archive, or a folder in one, as a store.
+pub struct ZipStore {
+    current: Current,
+    inner: Key,
+    kept: InflateCache,
+}
+
+impl ZipStore {
+    /// Opens the folder `inner` of the archive that is the object `archive` of the store `base`; messages call
+    /// it `shown`.
+    ///
+    /// `NotFound` if there is no such object or folder, `Invalid` if `inner` is a file, `Corrupt` if the object
+    /// is not a zip archive or cut off.
+    pub fn open(base: Arc<dyn Store>, archive: &Key, inner: &Key, shown: &str) -> Result<ZipStore> {
+        let current = Current::open(base, archive.clone(), shown)?;
+        let zip = ZipStore {
+            current,
+            inner: inner.clone(),
+            kept: InflateCache::default(),
+        };
+        let state = zip.current.get()?;
+        match state.index.find(inner) {
+            IndexedPath::Folder(_) => {}
+            IndexedPath::File(_) => {
+                let text = format!("{inner} is a file in the zip archive; expected a folder");
+                return Err(Error::invalid(shown, text));
+            }
+            IndexedPath::Missing => {
+                let text = format!("no folder {inner} in the zip archive");
+                return Err(Error::new(Kind::NotFound, shown, text));
+            }
+        }
+        if let Some(folder) = state.index.only_folder().filter(|_| inner.is_root()) {
+            let folder = printable(&String::from_utf8_lossy(folder));
+            let shown = printable(shown);
+            log::warn!(
+                "{shown}: holds only the folder {folder}; {shown}/{folder} is that one alone"
+            );
+        }
+        Ok(zip)
+    }
+
+    /// Returns a key of the store as a name of the archive.
+    fn full(&self, key: &Key) -> Result<Key> {
+        match (self.inner.is_root(), key.is_root()) {
+            (true, _) => Ok(key.clone()),
+            (_, true) => Ok(self.inner.clone()),
+            _ => Key::new([self.inner.as_bytes(), b"/", key.as_bytes()].concat()),
+        }
+    }
+
+    /// Answers about a file; nothing if there is none. Errors are about its key.
+    fn of_file<T>(
+        &self,
+        key: &Key,
+        answer: impl Fn(&Arc<Archive>, &Key, &ZipEntry) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let full = self.full(key)?;
+        self.current.ask(|archive| match archive.index.find(&full) {
+            IndexedPath::File(entry) => match answer(archive, &full, entry) {
+                Ok(answer) => Ok(Some(answer)),
+                Err(error) => Err(error.about(key)),
+            },
+            _ => Ok(None),
+        })
+    }
+}
+
+impl Store for ZipStore {
+    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+        self.of_file(key, |archive, full, entry| {
+            if entry.size > limit {
+                let text = format!("{} bytes, at most {limit} are read", entry.size);
+                return Err(Error::too_large("", text));
+            }
+            let data = archive.data(full, entry, true)?;
+            let bytes = match entry.packing {
+                Packing::Deflated => Inflate::new(entry, data, PIECE).whole(archive)?,
+                _ => archive.stored(entry, data)?,
+            };
+            Ok(object(archive, entry, bytes))
+        })
+    }
+
+    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
+        self.of_file(key, |archive, full, entry| {
+            let span = range.within(entry.size);
+            let data = archive.data(full, entry, false)?;
+            let length = span.end - span.start;
+            let bytes = match entry.packing {
+                Packing::Deflated => {
+                    let mut inflate = Inflate::new(entry, data, PIECE);
+                    inflate.skip_to(archive, span.start)?;
+                    inflate.take(archive, length)?
+                }
+                _ => archive.read(data.start + span.start, length)?,
+            };
+            Ok(object(archive, entry, bytes))
+        })
+    }
+
+    fn head(&self, key: &Key) -> Result<Option<Meta>> {
+        let full = self.full(key)?;
+        self.current.ask(|archive| {
+            Ok(match archive.index.find(&full) {
+                IndexedPath::Missing => None,
+                IndexedPath::Folder(entry) => Some(archive.folder_meta(entry)),
+                IndexedPath::File(entry) => Some(archive.meta_of(entry)),
+            })
+        })
+    }
+
+    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
+        let reader = self.of_file(key, |archive, full, entry| {
+            let start = archive.data(full, entry, false)?.start;
+            let (archive, key) = (archive.clone(), key.clone());
+            let reader: Arc<dyn Reader> = match entry.packing {
+                Packing::Deflated => Arc::new(DeflatedReader::new(
+                    archive,
+                    key,
+                    entry,
+                    start,
+                    self.kept.clone(),
+                )),
+                _ => Arc::new(StoredReader {
+                    meta: archive.meta_of(entry),
+                    archive,
+                    key,
+                    start,
+                }),
+            };
+            Ok(reader)
+        })?;
+        match reader {
+            Some(reader) => Ok(reader),
+            None if self.head(key)?.is_some() => {
+                Err(Error::new(Kind::IsADirectory, key, "is a directory"))
+            }
+            None => Err(Error::not_found(key)),
+        }
+    }
+
+    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+        let full = self.full(prefix)?;
+        self.current.ask(|archive| match archive.index.find(&full) {
+            IndexedPath::Missing => Err(Error::not_found(prefix)),
+            IndexedPath::File(_) => Err(Error::new(
+                Kind::NotADirectory,
+                prefix,
+                "is a file, not a directory",
+            )),
+            IndexedPath::Folder(_) => {
+                let run = archive.index.below(&full);
+                let listing: Box<dyn Listing> = Box::new(ZipListing {
+                    archive: archive.clone(),
+                    depth: full.as_bytes().len(),
+                    start: run.start,
+                    place: run.start,
+                    end: run.end,
+                });
+                Ok(listing)
+            }
+        })
+    }
+
+    fn freshness(&self) -> Duration {
+        self.current.base().freshness()
+    }
+
+    /// Names an entry by its checksum, length and time: an archive that was written anew may hold the same.
+    fn stamp(&self, key: &Key) -> Result<Option<ETag>> {
+        self.of_file(key, |archive, _, entry| {
+            let (size, crc, modified) = (entry.size, entry.crc, entry.modified);
+            Ok(ETag {
+                text: format!("size {size}, crc32 {crc:08x}, time {modified}"),
+                version: archive.version_of(entry),
+            })
+        })
+    }
+
+    fn put(&self, key: &Key, _body: PutBody<'_>, _condition: &Condition) -> Result<ETag> {
+        Err(read_only(key))
+    }
+
+    fn erase(&self, key: &Key, _condition: &Condition) -> Result<()> {
+        Err(read_only(key))
+    }
+}
+
+fn read_only(key: &Key) -> Error {
+    let why = "lies in a zip archive, which is only read: unpack it, or write to another store";
+    Error::new(Kind::ReadOnly, key, why)
+}
+
+fn object(archive: &Archive, entry: &ZipEntry, bytes: Vec<u8>) -> Object {
+    Object {
+        bytes,
+        size: entry.size,
+        version: archive.version_of(entry),
+        modified: Some(archive.meta_of(entry).modified),
+    }
+}
+
+/// A folder being listed; a name's cursor is the record after all that lies below it.
+struct ZipListing {
+    archive: Arc<Archive>,
+    depth: usize,
+    start: usize,
+    place: usize,
+    end: usize,
+}
+
+impl Listing for ZipListing {
+    fn next(&mut self) -> Result<Option<Name>> {
+        if self.place >= self.end {
+            return Ok(None);
+        }
+        let Some(child) = self.archive.index.child(self.place, self.depth) else {
+            return Ok(None);
+        };
+        self.place = child.next;
+        Ok(Some(Name {
+            name: child.name.to_vec(),
+            kind: child.kind,
+            cursor: child.next as u64,
+            meta: None,
+        }))
+    }
+
+    fn seek(&mut self, cursor: u64) -> Result<()> {
+        let place = usize::try_from(cursor).unwrap_or(usize::MAX);
+        self.place = place.clamp(self.start, self.end);
+        Ok(())
+    }
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LeftOut {
+            names,
+            specials,
+            hidden,
+            first,
+        } = self;
+        let mut before = "";
+        for (count, what) in [
+            (
+                names,
+                format!("entries whose names are no plain paths, the first '{first}'"),
+            ),
+            (specials, "symbolic links and special files".to_string()),
+            (hidden, "files whose names are those of folders".to_string()),
+        ] {
+            if *count > 0 {
+                write!(f, "{before}{count} {what}")?;
+                before = "; ";
+            }
+        }
+        Ok(())
+    }
+}

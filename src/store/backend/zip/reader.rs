@@ -1,0 +1,187 @@
+//! An entry kept open.
+//!
+//! What it held when it was opened stays readable, or `Changed` is said. A deflated entry can only be inflated
+//! from its beginning: the last part that was inflated is kept, so that readers who go forward, even out of
+//! step, cost one pass; who goes back further begins again. The parts kept by all readers of a store are
+//! bounded together.
+
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::error::Result;
+use crate::store::{Key, Meta, Reader};
+
+use super::archive::{Archive, EntryData};
+use super::index::ZipEntry;
+use super::inflate::{BLOCK, Inflate};
+
+/// What one reader keeps while all together keep less than `ALL_KEEP`, and what it keeps in any case. An entry
+/// that fits is inflated once.
+const KEEP: usize = 8 << 20;
+const ALL_KEEP: usize = 32 << 20;
+const LEAST_KEEP: usize = 256 << 10;
+
+/// How many packed bytes of an open entry are fetched at once.
+const PIECE: u64 = 256 << 10;
+
+/// Bytes kept by all readers of a store.
+pub(super) type InflateCache = Arc<AtomicUsize>;
+
+/// An entry that is stored as it is.
+pub(super) struct StoredReader {
+    pub(super) archive: Arc<Archive>,
+    pub(super) key: Key,
+    pub(super) start: u64,
+    pub(super) meta: Meta,
+}
+
+impl Reader for StoredReader {
+    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let length = self.meta.size.saturating_sub(offset).min(len as u64);
+        if length == 0 {
+            return Ok(Vec::new());
+        }
+        let bytes = self.archive.read(self.start + offset, length);
+        bytes.map_err(|error| error.about(&self.key))
+    }
+
+    fn meta(&self) -> Result<Meta> {
+        Ok(self.meta)
+    }
+}
+
+/// A deflated entry.
+pub(super) struct DeflatedReader {
+    archive: Arc<Archive>,
+    key: Key,
+    entry: ZipEntry,
+    start: u64,
+    meta: Meta,
+    stream: Mutex<InflateState>,
+    kept: InflateCache,
+}
+
+/// The decoder, and the last bytes that it gave.
+struct InflateState {
+    inflate: Inflate,
+    last: Vec<u8>,
+}
+
+impl DeflatedReader {
+    /// Opens an entry whose data begin at `start`.
+    pub(super) fn new(
+        archive: Arc<Archive>,
+        key: Key,
+        entry: &ZipEntry,
+        start: u64,
+        kept: InflateCache,
+    ) -> DeflatedReader {
+        DeflatedReader {
+            meta: archive.meta_of(entry),
+            archive,
+            key,
+            entry: *entry,
+            start,
+            stream: Mutex::new(InflateState::begin(entry, start)),
+            kept,
+        }
+    }
+
+    fn read(&self, stream: &mut InflateState, offset: u64, end: u64) -> Result<Vec<u8>> {
+        let mut out = Vec::new();
+        if offset < stream.last_start() {
+            self.restart(stream);
+        }
+        stream.copy(offset, end, &mut out);
+        while stream.inflate.produced() < end {
+            let at = stream.inflate.produced().max(offset);
+            self.advance(stream)?;
+            stream.copy(at, end, &mut out);
+            self.trim(stream);
+        }
+        Ok(out)
+    }
+
+    /// Inflates another block behind the bytes that are kept.
+    fn advance(&self, stream: &mut InflateState) -> Result<()> {
+        let left = self.entry.size - stream.inflate.produced();
+        let length = left.min(BLOCK as u64) as usize;
+        let old = stream.last.len();
+        stream.last.resize(old + length, 0);
+        self.kept.fetch_add(length, Relaxed);
+        stream.inflate.fill(&self.archive, &mut stream.last[old..])
+    }
+
+    /// Drops the first of the bytes that are kept once they are twice too many.
+    fn trim(&self, stream: &mut InflateState) {
+        let most = match self.kept.load(Relaxed) <= ALL_KEEP {
+            true => KEEP,
+            false => LEAST_KEEP,
+        };
+        if stream.last.len() > most + most / 4 {
+            let dropped = stream.last.len() - most;
+            stream.last.drain(..dropped);
+            stream.last.shrink_to(most + BLOCK);
+            self.kept.fetch_sub(dropped, Relaxed);
+        }
+    }
+
+    fn restart(&self, stream: &mut InflateState) {
+        self.kept.fetch_sub(stream.last.len(), Relaxed);
+        *stream = InflateState::begin(&self.entry, self.start);
+    }
+}
+
+impl InflateState {
+    fn begin(entry: &ZipEntry, start: u64) -> InflateState {
+        let data = EntryData {
+            start,
+            first: Vec::new(),
+        };
+        InflateState {
+            inflate: Inflate::new(entry, data, PIECE),
+            last: Vec::new(),
+        }
+    }
+
+    /// Returns where the bytes that are kept begin.
+    fn last_start(&self) -> u64 {
+        self.inflate.produced() - self.last.len() as u64
+    }
+
+    /// Copies what is kept of a range.
+    fn copy(&self, offset: u64, end: u64, out: &mut Vec<u8>) {
+        let start = self.last_start();
+        let place = |at: u64| at.saturating_sub(start).min(self.last.len() as u64) as usize;
+        out.extend_from_slice(self.last.get(place(offset)..place(end)).unwrap_or_default());
+    }
+}
+
+impl Reader for DeflatedReader {
+    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let end = offset.saturating_add(len as u64).min(self.entry.size);
+        if offset >= end {
+            return Ok(Vec::new());
+        }
+        // Held while the archive is read: there is one decoder, and it has one place.
+        let mut stream = self.stream.lock();
+        let answer = self.read(&mut stream, offset, end);
+        answer.map_err(|error| {
+            self.restart(&mut stream);
+            error.about(&self.key)
+        })
+    }
+
+    fn meta(&self) -> Result<Meta> {
+        Ok(self.meta)
+    }
+}
+
+impl Drop for DeflatedReader {
+    fn drop(&mut self) {
+        let stream = self.stream.get_mut();
+        self.kept.fetch_sub(stream.last.len(), Relaxed);
+    }
+}

@@ -1,0 +1,95 @@
+//! Changes of a store: which content a key must hold for a change to be made, and what is put there.
+//!
+//! A change with a condition is made only if the condition holds, in one step where the store can do that; where
+//! it cannot, the key is looked at just before (`Store::honours_conditions` says which). A condition that does
+//! not hold is `Changed`, and nothing was changed.
+
+use std::fs::File;
+use std::io::ErrorKind;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+use crate::error::{Error, Kind, Result};
+use crate::store::{Key, Version};
+
+/// Names one content of a key in words that outlive the process: its ETag, or size and times.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ETag {
+    /// The words, in the store's own spelling.
+    pub text: String,
+    /// The same content as readers of this process know it.
+    pub version: Version,
+}
+
+/// What a key must hold for a change to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// Whatever there is.
+    Any,
+    /// Nothing.
+    Absent,
+    /// The content that has these words for a stamp.
+    Held(String),
+}
+
+impl Condition {
+    /// Says `Changed` if a key that holds what `found` names does not meet the condition.
+    pub fn check(&self, key: &Key, found: Option<&ETag>) -> Result<()> {
+        let why = match (self, found) {
+            (Condition::Any, _) | (Condition::Absent, None) => return Ok(()),
+            (Condition::Held(held), Some(found)) if *held == found.text => return Ok(()),
+            (Condition::Absent, Some(_)) => "is there, though it was not before",
+            (Condition::Held(_), Some(_)) => "holds something else than before",
+            (Condition::Held(_), None) => "is no longer there",
+        };
+        Err(Error::new(Kind::Changed, key, why))
+    }
+}
+
+/// What is put under a key.
+#[derive(Clone, Copy, Debug)]
+pub enum PutBody<'a> {
+    /// These bytes.
+    Bytes(&'a [u8]),
+    /// A file's first so many bytes.
+    File(&'a File, u64),
+}
+
+impl PutBody<'_> {
+    /// Returns the length in bytes.
+    pub fn len(&self) -> u64 {
+        match self {
+            PutBody::Bytes(bytes) => bytes.len() as u64,
+            PutBody::File(_, length) => *length,
+        }
+    }
+
+    /// Returns all of it in memory.
+    pub fn read(&self) -> Result<Vec<u8>> {
+        self.part(0..self.len())
+    }
+
+    /// Returns a part of it that is there.
+    pub fn part(&self, part: Range<u64>) -> Result<Vec<u8>> {
+        let place = |place| usize::try_from(place).map_err(|error| Error::too_large("", error));
+        let short = || Error::invalid("", "is shorter than was promised");
+        match self {
+            PutBody::Bytes(bytes) => {
+                let part = bytes.get(place(part.start)?..place(part.end)?);
+                part.map(<[u8]>::to_vec).ok_or_else(short)
+            }
+            PutBody::File(file, _) => {
+                let mut bytes = vec![0; place(part.end.saturating_sub(part.start))?];
+                match file.read_exact_at(&mut bytes, part.start) {
+                    Err(error) if error.kind() == ErrorKind::UnexpectedEof => Err(short()),
+                    read => read.map(|()| bytes).map_err(|error| Error::os("", error)),
+                }
+            }
+        }
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

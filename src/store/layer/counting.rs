@@ -1,0 +1,202 @@
+//! A store that counts: a wrapper around any other, so that no store has to.
+
+use std::io::IoSliceMut;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::error::Result;
+use crate::stats::Stats;
+use crate::store::{
+    ByteRange, Condition, ETag, FlatListing, Key, Listing, Meta, Object, PutBody, Reader, Store,
+    Tree, Version,
+};
+
+/// A store over a store, with the counters that are named `store_*`.
+pub struct CountingStore {
+    inner: Arc<dyn Store>,
+    stats: Arc<Stats>,
+}
+
+impl CountingStore {
+    /// Wraps a store.
+    pub fn new(inner: Arc<dyn Store>, stats: Arc<Stats>) -> CountingStore {
+        CountingStore { inner, stats }
+    }
+
+    fn counted(&self, inner: Arc<dyn Reader>) -> Arc<dyn Reader> {
+        let stats = self.stats.clone();
+        Arc::new(CountingReader { inner, stats })
+    }
+}
+
+fn timed<T>(stats: &Stats, work: impl FnOnce() -> T) -> T {
+    let start = Instant::now();
+    let answer = work();
+    stats
+        .store_nanoseconds
+        .add(start.elapsed().as_nanos() as u64);
+    answer
+}
+
+/// Counts the bytes of an answer.
+fn counted(stats: &Stats, answer: Result<Option<Object>>) -> Result<Option<Object>> {
+    stats.store_get_requests.add(1);
+    if let Ok(Some(object)) = &answer {
+        stats.store_get_bytes.add(object.bytes.len() as u64);
+    }
+    answer
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Store for CountingStore {
+    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+        counted(
+            &self.stats,
+            timed(&self.stats, || self.inner.get(key, limit)),
+        )
+    }
+
+    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
+        counted(
+            &self.stats,
+            timed(&self.stats, || self.inner.get_range(key, range)),
+        )
+    }
+
+    fn head(&self, key: &Key) -> Result<Option<Meta>> {
+        self.stats.store_head_requests.add(1);
+        timed(&self.stats, || self.inner.head(key))
+    }
+
+    fn version(&self, key: &Key) -> Result<Option<Version>> {
+        self.stats.store_head_requests.add(1);
+        timed(&self.stats, || self.inner.version(key))
+    }
+
+    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
+        Ok(self.counted(timed(&self.stats, || self.inner.open(key))?))
+    }
+
+    fn open_known(&self, key: &Key, meta: &Meta) -> Result<Arc<dyn Reader>> {
+        let opened = timed(&self.stats, || self.inner.open_known(key, meta));
+        Ok(self.counted(opened?))
+    }
+
+    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+        self.stats.store_list_requests.add(1);
+        timed(&self.stats, || self.inner.list(prefix))
+    }
+
+    fn walk(&self, prefix: &Key, from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
+        let walk = timed(&self.stats, || self.inner.walk(prefix, from))?;
+        let Some(inner) = walk else { return Ok(None) };
+        self.stats.store_list_requests.add(1);
+        let stats = self.stats.clone();
+        Ok(Some(Box::new(CountingFlatListing { inner, stats })))
+    }
+
+    fn head_now(&self, key: &Key) -> Option<Option<Meta>> {
+        self.inner.head_now(key)
+    }
+
+    fn ask_ahead(&self, keys: &[Key]) {
+        self.inner.ask_ahead(keys);
+    }
+
+    fn lists(&self) -> bool {
+        self.inner.lists()
+    }
+
+    fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
+        self.inner.read_link(key)
+    }
+
+    fn freshness(&self) -> Duration {
+        self.inner.freshness()
+    }
+
+    fn epoch(&self) -> u64 {
+        self.inner.epoch()
+    }
+
+    fn stamp(&self, key: &Key) -> Result<Option<ETag>> {
+        self.stats.store_head_requests.add(1);
+        timed(&self.stats, || self.inner.stamp(key))
+    }
+
+    fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
+        self.stats.store_put_requests.add(1);
+        let stamp = timed(&self.stats, || self.inner.put(key, body, condition))?;
+        self.stats.store_put_bytes.add(body.len());
+        Ok(stamp)
+    }
+
+    fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
+        self.stats.store_erase_requests.add(1);
+        timed(&self.stats, || self.inner.erase(key, condition))
+    }
+
+    fn erase_folder(&self, prefix: &Key) -> Result<()> {
+        timed(&self.stats, || self.inner.erase_folder(prefix))
+    }
+
+    fn honours_conditions(&self) -> Result<bool> {
+        timed(&self.stats, || self.inner.honours_conditions())
+    }
+
+    fn tree(&self) -> Option<Arc<dyn Tree>> {
+        self.inner.tree()
+    }
+
+    fn folder(&self) -> Option<&Path> {
+        self.inner.folder()
+    }
+}
+
+/// Counts the time; the request was counted when it began, as that of a listing is.
+struct CountingFlatListing {
+    inner: Box<dyn FlatListing>,
+    stats: Arc<Stats>,
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl FlatListing for CountingFlatListing {
+    fn next(&mut self) -> Result<Option<Vec<(Key, Meta)>>> {
+        timed(&self.stats, || self.inner.next())
+    }
+
+    fn has_ended(&self) -> bool {
+        self.inner.has_ended()
+    }
+}
+
+struct CountingReader {
+    inner: Arc<dyn Reader>,
+    stats: Arc<Stats>,
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Reader for CountingReader {
+    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let answer = timed(&self.stats, || self.inner.read_at(offset, len));
+        self.stats.store_get_requests.add(1);
+        if let Ok(bytes) = &answer {
+            self.stats.store_get_bytes.add(bytes.len() as u64);
+        }
+        answer
+    }
+
+    fn read_scattered(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<usize> {
+        let answer = timed(&self.stats, || self.inner.read_scattered(offset, parts));
+        self.stats.store_get_requests.add(1);
+        if let Ok(read) = &answer {
+            self.stats.store_get_bytes.add(*read as u64);
+        }
+        answer
+    }
+
+    fn meta(&self) -> Result<Meta> {
+        self.inner.meta()
+    }
+}

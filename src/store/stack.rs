@@ -1,0 +1,184 @@
+//! Opening a store by its path or URL: which kind it is, and what stands around it.
+//!
+//! Every store is counted; one that is far away is kept on disk, if there is a place for that, and remembered.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::{Error, Kind, Result};
+use crate::stats::Stats;
+use crate::store::backend::{bucket, local, memory, zip};
+use crate::store::layer::{counting, disk_cache, metadata_cache};
+use crate::store::location::{local_folder, scheme, shown};
+use crate::store::{Key, Store};
+
+/// How to open a store.
+#[derive(Clone, Debug, Default)]
+pub struct StoreConfig {
+    /// Follow symbolic links of a local store even when they leave it.
+    pub follow_symlinks: bool,
+    /// How stores on the network are reached.
+    pub remote: RemoteConfig,
+    /// Where bytes of stores on the network are kept.
+    pub shelf: Option<Arc<disk_cache::CacheDir>>,
+}
+
+/// How to reach a store on the network.
+#[derive(Clone)]
+pub struct RemoteConfig {
+    /// Names and values as the store's own programs have them; some are secrets.
+    pub options: Vec<(String, String)>,
+    /// Ask without credentials.
+    pub anonymous: bool,
+    /// A bucket or prefix without any key is a store, too: one that is about to be made.
+    pub may_be_empty: bool,
+    /// Where the server is, if not where such stores are.
+    pub endpoint: Option<String>,
+    /// Region of the bucket.
+    pub region: Option<String>,
+    /// How long an answer, or a piece of one, may take.
+    pub timeout: Duration,
+    /// The most requests at a time.
+    pub concurrency: usize,
+    /// For how long an answer is taken for true.
+    pub metadata_ttl: Duration,
+    /// The folder that keeps what was read, if there is one.
+    pub cache_dir: Option<PathBuf>,
+    /// The most bytes that it takes.
+    pub cache_size: u64,
+}
+
+impl Default for RemoteConfig {
+    fn default() -> RemoteConfig {
+        RemoteConfig {
+            options: Vec::new(),
+            anonymous: false,
+            may_be_empty: false,
+            endpoint: None,
+            region: None,
+            timeout: Duration::from_secs(60),
+            concurrency: 32,
+            metadata_ttl: Duration::from_secs(60),
+            cache_dir: None,
+            cache_size: 10 << 30,
+        }
+    }
+}
+
+impl fmt::Debug for RemoteConfig {
+    /// Names of options, without their values.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.options.iter().map(|(name, _)| name).collect();
+        f.debug_struct("RemoteConfig")
+            .field("options", &names)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Opens the store at a path or URL; `Unsupported` for a scheme that is not there, `NotFound` or `Denied` as
+/// the store says.
+///
+/// A file on the way down a path, and a name ending in `.zip` in a URL, is a zip archive; what follows it is a
+/// folder in the archive. What is read of the archive is counted, not what is made of it.
+pub fn open(location: &str, config: &StoreConfig, stats: &Arc<Stats>) -> Result<Arc<dyn Store>> {
+    let name = shown(location);
+    let Some(path) = local_folder(location) else {
+        return match zip::location::in_url(location).map_err(|error| error.about(&name))? {
+            Some(place) => {
+                let base = open_remote(&place.folder, Some(&place.archive), config, stats)?;
+                let zip = zip::ZipStore::open(base, &place.archive, &place.inner, &name)?;
+                Ok(Arc::new(zip))
+            }
+            None => open_remote(location, None, config, stats),
+        };
+    };
+    match zip::location::in_path(Path::new(&path)).map_err(|error| error.about(&name))? {
+        Some(place) => {
+            let base = counted(
+                Arc::new(local::LocalStore::open(&place.folder, config)?),
+                stats,
+            );
+            match zip::ZipStore::open(base, &place.archive, &place.inner, &name) {
+                Err(error) if error.kind() == Kind::Corrupt && !place.is_named_zip() => {
+                    let text = "expected a directory or a zip archive";
+                    Err(Error::new(Kind::NotADirectory, name, text))
+                }
+                zip => Ok(Arc::new(zip?)),
+            }
+        }
+        None => {
+            let local = local::LocalStore::open(Path::new(&path), config)?;
+            Ok(counted(Arc::new(local), stats))
+        }
+    }
+}
+
+fn counted(store: Arc<dyn Store>, stats: &Arc<Stats>) -> Arc<dyn Store> {
+    Arc::new(counting::CountingStore::new(store, stats.clone()))
+}
+
+/// Opens the folder that keeps what is read of a store, if one was asked for; `NotADirectory` or `Denied` if it
+/// is not ours. A store on this machine has none.
+pub fn open_shelf(
+    location: &str,
+    remote: &RemoteConfig,
+    stats: &Arc<Stats>,
+) -> Result<Option<Arc<disk_cache::CacheDir>>> {
+    match (&remote.cache_dir, local_folder(location)) {
+        (None, _) => Ok(None),
+        (Some(path), None) => disk_cache::CacheDir::open(path, remote.cache_size, stats).map(Some),
+        (Some(_), Some(_)) => {
+            log::warn!("the store is on this machine: --cache-dir is not used");
+            Ok(None)
+        }
+    }
+}
+
+/// Keeps what is read of a store on disk, if there is a place for it.
+fn kept(store: Arc<dyn Store>, location: &str, config: &StoreConfig) -> Arc<dyn Store> {
+    let Some(shelf) = &config.shelf else {
+        return store;
+    };
+    let identity = disk_cache::identity(&shown(location), &config.remote);
+    let drawer = disk_cache::CacheNamespace::open(shelf, &identity);
+    Arc::new(disk_cache::DiskCache::new(store, drawer))
+}
+
+/// Opens a store that is not on this machine: counted, and what is far away kept on disk and remembered. Of an
+/// archive, `only` is what counts in it.
+fn open_remote(
+    location: &str,
+    only: Option<&Key>,
+    config: &StoreConfig,
+    stats: &Arc<Stats>,
+) -> Result<Arc<dyn Store>> {
+    match scheme(location) {
+        Some(("memory", _)) => Ok(counted(Arc::new(memory::MemoryStore::default()), stats)),
+        Some((scheme, rest)) if bucket::has(scheme) => {
+            let shown = &shown(location);
+            let place = bucket::BucketLocation {
+                scheme,
+                rest,
+                shown,
+                only,
+            };
+            let store = bucket::open(place, &config.remote, stats)?;
+            let store = kept(counted(store, stats), location, config);
+            let memo = metadata_cache::MetadataCacheConfig {
+                ttl: config.remote.metadata_ttl,
+                concurrency: config.remote.concurrency,
+                ..metadata_cache::MetadataCacheConfig::default()
+            };
+            let memo = metadata_cache::MetadataCache::new(store, &memo);
+            memo.look_around();
+            Ok(Arc::new(memo))
+        }
+        Some((scheme, _)) => Err(Error::unsupported(
+            shown(location),
+            format!("stores of kind {scheme}: are not supported"),
+        )),
+        None => Err(Error::invalid(shown(location), "expected a URL")),
+    }
+}

@@ -1,0 +1,183 @@
+//! A bounded pool of named threads for work that may wait, and a map over many items at a time.
+//!
+//! Threads start when there is work for them and end when they have had none for a while. A panic in a job
+//! ends that job alone. Jobs start in the order they came.
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// How long a thread waits for work before it ends.
+const IDLE: Duration = Duration::from_secs(20);
+
+/// Threads that run jobs.
+pub struct Pool {
+    shared: Arc<PoolState>,
+}
+
+struct PoolState {
+    name: &'static str,
+    most_threads: usize,
+    most_waiting: usize,
+    queue: Mutex<TaskQueue>,
+    work: Condvar,
+}
+
+#[derive(Default)]
+struct TaskQueue {
+    jobs: VecDeque<Job>,
+    threads: usize,
+    idle: usize,
+    closed: bool,
+}
+
+impl Pool {
+    /// Builds a pool of at most `threads` threads; `submit` refuses while `waiting` jobs have not started.
+    pub fn new(name: &'static str, threads: usize, waiting: usize) -> Pool {
+        Pool {
+            shared: Arc::new(PoolState {
+                name,
+                most_threads: threads.max(1),
+                most_waiting: waiting,
+                queue: Mutex::default(),
+                work: Condvar::new(),
+            }),
+        }
+    }
+
+    /// Queues a job; returns whether there was room for it.
+    pub fn submit(&self, job: impl FnOnce() + Send + 'static) -> bool {
+        let mut queue = self.shared.lock();
+        if queue.closed || queue.jobs.len() >= self.shared.most_waiting {
+            return false;
+        }
+        queue.jobs.push_back(Box::new(job));
+        if queue.jobs.len() > queue.idle && queue.threads < self.shared.most_threads {
+            queue.threads += 1;
+            drop(queue);
+            self.start_thread();
+        } else {
+            drop(queue);
+            self.shared.work.notify_one();
+        }
+        true
+    }
+
+    fn start_thread(&self) {
+        let shared = self.shared.clone();
+        let started = thread::Builder::new()
+            .name(shared.name.to_string())
+            .spawn(move || shared.run());
+        if let Err(error) = started {
+            log::error!("no thread for {}: {error}", self.shared.name);
+            self.shared.lock().threads -= 1;
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let mut queue = self.shared.lock();
+        queue.closed = true;
+        queue.jobs.clear();
+        drop(queue);
+        self.shared.work.notify_all();
+    }
+}
+
+impl PoolState {
+    fn lock(&self) -> MutexGuard<'_, TaskQueue> {
+        self.queue.lock()
+    }
+
+    fn run(&self) {
+        while let Some(job) = self.next() {
+            if catch_unwind(AssertUnwindSafe(job)).is_err() {
+                log::error!("a job of {} panicked; the pool goes on", self.name);
+            }
+        }
+    }
+
+    /// Returns the next job, or nothing when the thread should end.
+    fn next(&self) -> Option<Job> {
+        let mut queue = self.lock();
+        loop {
+            if let Some(job) = queue.jobs.pop_front() {
+                return Some(job);
+            }
+            if queue.closed {
+                queue.threads -= 1;
+                return None;
+            }
+            queue.idle += 1;
+            let wait = self.work.wait_for(&mut queue, IDLE);
+            queue.idle -= 1;
+            if wait.timed_out() && queue.jobs.is_empty() {
+                queue.threads -= 1;
+                return None;
+            }
+        }
+    }
+}
+
+/// Does the same work on each item, on at most `threads` threads of its own; returns the results in the order of the items.
+pub fn parallel_map<T: Send, R: Send>(
+    threads: usize,
+    items: Vec<T>,
+    work: &(dyn Fn(T) -> R + Sync),
+) -> Vec<R> {
+    let count = items.len();
+    let queue = Mutex::new(items.into_iter().enumerate());
+    let done = Mutex::new(Vec::with_capacity(count));
+    thread::scope(|scope| {
+        for _ in 0..threads.min(count) {
+            scope.spawn(|| {
+                loop {
+                    let next = queue.lock().next();
+                    let Some((index, item)) = next else { return };
+                    let result = work(item);
+                    done.lock().push((index, result));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner();
+    done.sort_by_key(|(index, _)| *index);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn a_panic_ends_one_job_only() {
+        let pool = Pool::new("test", 1, 8);
+        let (done, wait) = mpsc::channel();
+        assert!(pool.submit(|| panic!("on purpose")));
+        assert!(pool.submit(move || done.send(7).unwrap()));
+        assert_eq!(wait.recv_timeout(Duration::from_secs(5)), Ok(7));
+    }
+
+    #[test]
+    fn a_full_queue_refuses() {
+        let pool = Pool::new("test", 1, 1);
+        let (release, gate) = mpsc::channel::<()>();
+        let (started, running) = mpsc::channel();
+        pool.submit(move || {
+            started.send(()).unwrap();
+            let _ = gate.recv();
+        });
+        running.recv_timeout(Duration::from_secs(5)).unwrap();
+        assert!(pool.submit(|| ()));
+        assert!(!pool.submit(|| ()));
+        drop(release);
+    }
+}

@@ -1,0 +1,282 @@
+//! The store view: keys exactly as stored, byte for byte.
+//!
+//! Where a key is an object and a prefix of others, as stores of objects may have it, its name is a directory,
+//! and the object is in there under the name `OBJECT`, which no listing has.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::array::Arrays;
+use crate::error::{Error, Kind, Result};
+use crate::store::tree::{Stat, TreeFile};
+use crate::store::{EntryKind, Key, Listing, Meta, Reader, Store, Tree};
+use crate::view::control::CONTROL;
+use crate::view::{Attr, File, OpenedFile, ReadBytes, View};
+
+/// A store as a tree of files.
+pub struct StoreView {
+    store: Arc<dyn Store>,
+    /// The store as files that can be changed, if it is one.
+    tree: Option<Arc<dyn Tree>>,
+    /// The arrays whose decoded files may have been written: their chunks are stored before anybody looks.
+    arrays: Option<Arc<Arrays>>,
+}
+
+impl StoreView {
+    /// Builds the view of a store.
+    pub fn new(store: Arc<dyn Store>) -> StoreView {
+        let tree = store.tree();
+        StoreView {
+            store,
+            tree,
+            arrays: None,
+        }
+    }
+
+    /// Shows what was written to these arrays, too.
+    pub fn written_by(mut self, arrays: Arc<Arrays>) -> StoreView {
+        self.arrays = Some(arrays);
+        self
+    }
+
+    /// Stores what was written to decoded files, if there is anything; who wrote it hears of errors.
+    fn settle(&self, path: &Key) {
+        // Whoever comes through the control directory goes to the decoded files themselves.
+        if path.names().next() == Some(CONTROL) {
+            return;
+        }
+        let flushed = self
+            .arrays
+            .as_ref()
+            .map(|arrays| arrays.flush_below(&Key::root()));
+        if let Some(Err(error)) = flushed {
+            log::debug!("what was written to decoded files is not stored yet: {error}");
+        }
+    }
+
+    /// Returns what a path of a tree is, unless what was written to decoded files has to be stored before.
+    fn stat_now(&self, tree: &dyn Tree, path: &Key) -> Option<Attr> {
+        let is_written = self
+            .arrays
+            .as_ref()
+            .is_some_and(|arrays| arrays.are_written());
+        match is_written {
+            true => None,
+            false => tree.stat_now(path).map(|stat| attr_of_stat(&stat)),
+        }
+    }
+
+    /// Opens the object that `path` names inside the directory of its own name, if there is one.
+    fn hidden(&self, path: &Key) -> Result<Option<Arc<dyn Reader>>> {
+        let Some(key) = path.parent().filter(|_| path.name() == OBJECT) else {
+            return Ok(None);
+        };
+        let meta = self.store.head(&key)?;
+        if meta.is_none_or(|meta| meta.kind != EntryKind::Directory) {
+            return Ok(None);
+        }
+        match self.store.open(&key) {
+            Ok(reader) => Ok(Some(reader)),
+            Err(error) if matches!(error.kind(), Kind::NotFound | Kind::IsADirectory) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The name of an object inside the directory of its own name. A key of that name wins.
+pub const OBJECT: &[u8] = b".zarrfs-object";
+
+/// Returns what `stat` shows of something stored.
+pub(crate) fn attr_of(meta: &Meta, fresh: Duration) -> Attr {
+    let is_directory = meta.kind == EntryKind::Directory;
+    Attr {
+        kind: meta.kind,
+        size: if is_directory { 0 } else { meta.size },
+        stored: if is_directory { 0 } else { meta.stored },
+        modified: meta.modified,
+        fresh,
+        posix: None,
+    }
+}
+
+impl View for StoreView {
+    fn lookup(&self, path: &Key) -> Result<Option<Attr>> {
+        self.settle(path);
+        if let Some(tree) = &self.tree
+            && let Some(stat) = tree.stat(path)?
+        {
+            return Ok(Some(attr_of_stat(&stat)));
+        }
+        let fresh = self.store.freshness();
+        let meta = match self.store.head(path)? {
+            Some(meta) => Some(meta),
+            None => match self.hidden(path)? {
+                Some(object) => Some(object.meta()?),
+                None => None,
+            },
+        };
+        Ok(meta.map(|meta| attr_of(&meta, fresh)))
+    }
+
+    fn lookup_now(&self, path: &Key) -> Option<Option<Attr>> {
+        if let Some(tree) = &self.tree {
+            return self.stat_now(&**tree, path).map(Some);
+        }
+        let fresh = self.store.freshness();
+        match self.store.head_now(path)? {
+            Some(meta) => Some(Some(attr_of(&meta, fresh))),
+            // What has this name may be hidden.
+            None => (path.name() != OBJECT).then_some(None),
+        }
+    }
+
+    fn list(&self, path: &Key) -> Result<Box<dyn Listing>> {
+        self.settle(path);
+        self.store.list(path)
+    }
+
+    fn open(&self, path: &Key) -> Result<OpenedFile> {
+        self.settle(path);
+        if let Some(tree) = &self.tree
+            && let Some(stat) = tree.stat(path)?
+            && stat.meta.kind == EntryKind::File
+        {
+            let file = tree.open(path, false)?;
+            let version = file.stat()?.meta.version.0;
+            return Ok(OpenedFile {
+                file: Arc::new(ChangingFile(file)),
+                version: Some(version),
+                direct: false,
+            });
+        }
+        let reader = match self.store.open(path) {
+            Err(error) if error.kind() == Kind::NotFound => self.hidden(path)?.ok_or(error)?,
+            answer => answer?,
+        };
+        let meta = reader.meta()?;
+        if meta.kind != EntryKind::File {
+            return Err(Error::new(Kind::IsADirectory, path, "is a directory"));
+        }
+        let file = Arc::new(StoredFile {
+            reader,
+            version: meta.version.0,
+            fresh: self.store.freshness(),
+        });
+        Ok(OpenedFile {
+            file,
+            version: Some(meta.version.0),
+            direct: false,
+        })
+    }
+
+    fn read_link(&self, path: &Key) -> Result<Vec<u8>> {
+        self.store.read_link(path)
+    }
+
+    fn tree(&self, path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
+        self.settle(path);
+        let tree = self.tree.clone();
+        Ok(tree.map(|tree| (tree, path.clone())))
+    }
+}
+
+/// Returns what `stat` shows of something that can be changed: the kernel asks each time.
+pub(crate) fn attr_of_stat(stat: &Stat) -> Attr {
+    Attr {
+        posix: stat.posix,
+        ..attr_of(&stat.meta, Duration::ZERO)
+    }
+}
+
+/// A file that may be written while it is read.
+pub(crate) struct ChangingFile(pub(crate) Arc<dyn TreeFile>);
+
+impl File for ChangingFile {
+    fn read_now(&self, _offset: u64, _len: usize) -> Option<ReadBytes> {
+        None
+    }
+
+    fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes> {
+        let bytes = self.0.read_at(offset, len)?;
+        Ok(ReadBytes::Own(bytes.into()))
+    }
+
+    /// The kernel itself sees what is written through it.
+    fn version(&self) -> Option<u64> {
+        None
+    }
+
+    fn attr(&self) -> Option<Attr> {
+        Some(attr_of_stat(&self.0.stat().ok()?))
+    }
+}
+
+struct StoredFile {
+    reader: Arc<dyn Reader>,
+    version: u64,
+    fresh: Duration,
+}
+
+impl File for StoredFile {
+    fn read_now(&self, _offset: u64, _len: usize) -> Option<ReadBytes> {
+        None
+    }
+
+    fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes> {
+        self.reader
+            .read_at(offset, len)
+            .map(|bytes| ReadBytes::Own(bytes.into()))
+    }
+
+    fn version(&self) -> Option<u64> {
+        Some(self.version)
+    }
+
+    fn attr(&self) -> Option<Attr> {
+        let meta = self.reader.meta().ok()?;
+        Some(attr_of(&meta, self.fresh))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::backend::memory::MemoryStore;
+
+    #[test]
+    fn an_object_that_is_a_prefix_too_is_in_its_directory() {
+        let memory = MemoryStore::default();
+        for (key, text) in [
+            ("a", "object"),
+            ("a/b", "below"),
+            ("c", "alone"),
+            ("d/e", ""),
+        ] {
+            memory.set(Key::new(key).unwrap(), text.into());
+        }
+        let view = StoreView::new(Arc::new(memory));
+        let key = |path: &str| Key::new(path).unwrap();
+        let kind = |path| {
+            view.lookup(&key(path))
+                .unwrap()
+                .map(|attr| (attr.kind, attr.size))
+        };
+        assert_eq!(kind("a"), Some((EntryKind::Directory, 0)));
+        assert_eq!(kind("a/b"), Some((EntryKind::File, 5)));
+        assert_eq!(kind("a/.zarrfs-object"), Some((EntryKind::File, 6)));
+        let open = view.open(&key("a/.zarrfs-object")).unwrap();
+        assert_eq!(&open.file.read_at(0, 10).unwrap()[..], b"object");
+        let mut listing = view.list(&key("a")).unwrap();
+        assert_eq!(listing.next().unwrap().unwrap().name, b"b");
+        assert_eq!(listing.next().unwrap(), None);
+        for none in [
+            "c/.zarrfs-object",
+            "d/.zarrfs-object",
+            ".zarrfs-object",
+            "none/.zarrfs-object",
+        ] {
+            assert_eq!(kind(none), None, "{none}");
+            assert_eq!(view.open(&key(none)).err().unwrap().kind(), Kind::NotFound);
+        }
+    }
+}

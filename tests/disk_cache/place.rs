@@ -1,0 +1,115 @@
+//! A cache over a store in memory, and what it takes on the disk.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use zarrfs::error::Result;
+use zarrfs::stats::Stats;
+use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs::store::layer::counting::CountingStore;
+use zarrfs::store::layer::disk_cache::{CacheDir, CacheNamespace, DiskCache};
+use zarrfs::store::{ByteRange, Key, Listing, Meta, Object, Reader, Store};
+
+pub(crate) fn key(name: impl AsRef<str>) -> Key {
+    Key::new(name.as_ref()).unwrap()
+}
+
+/// Returns bytes that follow from a number.
+pub(crate) fn bytes_of(number: u64, length: usize) -> Vec<u8> {
+    let word = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
+    word.iter().copied().cycle().take(length).collect()
+}
+
+/// A store whose answers are true for a time.
+pub(crate) struct Lasting(pub(crate) MemoryStore, pub(crate) Duration);
+
+impl Store for Lasting {
+    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+        self.0.get(key, limit)
+    }
+
+    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
+        self.0.get_range(key, range)
+    }
+
+    fn head(&self, key: &Key) -> Result<Option<Meta>> {
+        self.0.head(key)
+    }
+
+    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
+        self.0.open(key)
+    }
+
+    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+        self.0.list(prefix)
+    }
+
+    fn freshness(&self) -> Duration {
+        self.1
+    }
+}
+
+/// A mount's way to a store: counted, and kept in a folder.
+pub(crate) struct Mounted {
+    pub(crate) store: DiskCache,
+    pub(crate) stats: Arc<Stats>,
+}
+
+/// Opens a store as a mount does that answers for `freshness`.
+pub(crate) fn mounted(
+    memory: &MemoryStore,
+    folder: &Path,
+    size: u64,
+    freshness: Duration,
+) -> Mounted {
+    let stats = Arc::new(Stats::default());
+    let shelf = CacheDir::open(folder, size, &stats).unwrap();
+    let lasting = Arc::new(Lasting(memory.clone(), freshness));
+    let counted = Arc::new(CountingStore::new(lasting, stats.clone()));
+    let store = DiskCache::new(counted, CacheNamespace::open(&shelf, "memory:"));
+    Mounted { store, stats }
+}
+
+impl Mounted {
+    /// Returns how often the store below was asked for bytes, and for a version.
+    pub(crate) fn asked(&self) -> (u64, u64) {
+        let stats = &self.stats;
+        (
+            stats.store_get_requests.get(),
+            stats.store_head_requests.get(),
+        )
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Vec<u8> {
+        self.store.get(&key(name), 1 << 30).unwrap().unwrap().bytes
+    }
+}
+
+/// Returns the bytes that a folder takes, as `du` counts.
+pub(crate) fn du(folder: &Path) -> u64 {
+    let Ok(meta) = fs::symlink_metadata(folder) else {
+        return 0;
+    };
+    let own = meta.blocks() * 512;
+    let names = fs::read_dir(folder).ok().filter(|_| meta.is_dir());
+    let within = names.into_iter().flatten().flatten();
+    own + within.map(|entry| du(&entry.path())).sum::<u64>()
+}
+
+/// Returns the files of all stores of a cache.
+pub(crate) fn entries(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for store in fs::read_dir(folder).unwrap().flatten() {
+        if store.file_name().to_string_lossy().starts_with("store-") {
+            found.extend(
+                fs::read_dir(store.path())
+                    .unwrap()
+                    .map(|entry| entry.unwrap().path()),
+            );
+        }
+    }
+    found
+}

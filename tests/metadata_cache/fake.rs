@@ -1,0 +1,256 @@
+//! A store that is far away: it writes down what it is asked, tells kinds and sizes in listings, and walks.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use zarrfs::error::{Error, Kind, Result};
+use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs::store::layer::metadata_cache::{MetadataCache, MetadataCacheConfig};
+use zarrfs::store::{
+    ByteRange, EntryKind, FlatListing, Key, Listing, Meta, Name, Object, Reader, Store,
+};
+
+/// In which order a walk gives keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    Bytes,
+    Names,
+    Neither,
+    /// There are no walks.
+    None,
+}
+
+/// The store; clones are the same one.
+#[derive(Clone)]
+pub struct Fake {
+    pub memory: MemoryStore,
+    keys: Arc<Mutex<Vec<Key>>>,
+    log: Arc<Mutex<Vec<String>>>,
+    pub order: Order,
+    /// Answers wait while this is set; how many do.
+    pub holds: Arc<AtomicBool>,
+    pub held: Arc<AtomicUsize>,
+    /// Answers are errors while this is set.
+    pub fails: Arc<AtomicBool>,
+}
+
+pub const PAGE: usize = 150;
+
+pub const LONG: Duration = Duration::from_secs(1000);
+
+pub fn key(name: &str) -> Key {
+    Key::new(name).unwrap()
+}
+
+impl Fake {
+    pub fn holding(names: &[&str], order: Order) -> Fake {
+        let fake = Fake {
+            memory: MemoryStore::default(),
+            keys: Arc::default(),
+            log: Arc::default(),
+            order,
+            holds: Arc::default(),
+            held: Arc::default(),
+            fails: Arc::default(),
+        };
+        for name in names {
+            fake.set(name, name.as_bytes());
+        }
+        fake
+    }
+
+    pub fn set(&self, name: &str, bytes: &[u8]) {
+        self.memory.set(key(name), bytes.to_vec());
+        let mut keys = self.keys.lock().unwrap();
+        keys.retain(|other| *other != key(name));
+        keys.push(key(name));
+    }
+
+    /// Returns a memo over this store.
+    pub fn memo(&self, ttl: Duration) -> MetadataCache {
+        self.memo_of(MetadataCacheConfig {
+            ttl,
+            ..MetadataCacheConfig::default()
+        })
+    }
+
+    pub fn memo_of(&self, config: MetadataCacheConfig) -> MetadataCache {
+        MetadataCache::new(Arc::new(self.clone()), &config)
+    }
+
+    /// Returns what was asked since the last time.
+    pub fn asked(&self) -> Vec<String> {
+        std::mem::take(&mut self.log.lock().unwrap())
+    }
+
+    /// Returns how many requests there were, without forgetting them.
+    pub fn count(&self) -> usize {
+        self.log.lock().unwrap().len()
+    }
+
+    fn note(&self, what: &str, key: &Key) -> Result<()> {
+        self.log.lock().unwrap().push(format!("{what} {key}"));
+        self.held.fetch_add(1, Ordering::SeqCst);
+        while self.holds.load(Ordering::SeqCst) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        self.held.fetch_sub(1, Ordering::SeqCst);
+        match self.fails.load(Ordering::SeqCst) {
+            true => Err(Error::unavailable(key, "on purpose")),
+            false => Ok(()),
+        }
+    }
+
+    fn ordered(&self, prefix: &Key) -> Vec<(Key, Meta)> {
+        let mut keys = self.keys.lock().unwrap().clone();
+        keys.retain(|key| key.below(prefix).is_some_and(|rest| !rest.is_root()));
+        match self.order {
+            Order::Bytes | Order::None => keys.sort(),
+            Order::Names => keys.sort_by(|one, other| one.names().cmp(other.names())),
+            Order::Neither => {
+                keys.sort_by_key(|key| key.as_bytes().iter().rev().copied().collect::<Vec<_>>())
+            }
+        }
+        let meta = |key: &Key| {
+            let object = self.memory.get(key, u64::MAX).unwrap().unwrap();
+            Meta {
+                kind: EntryKind::File,
+                size: object.size,
+                stored: object.size,
+                version: object.version,
+                ..Meta::prefix()
+            }
+        };
+        keys.into_iter()
+            .map(|key| {
+                let meta = meta(&key);
+                (key, meta)
+            })
+            .collect()
+    }
+}
+
+impl Store for Fake {
+    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+        self.note("get", key)?;
+        self.memory.get(key, limit)
+    }
+
+    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
+        self.note("range", key)?;
+        self.memory.get_range(key, range)
+    }
+
+    fn head(&self, key: &Key) -> Result<Option<Meta>> {
+        self.note("head", key)?;
+        self.memory.head(key)
+    }
+
+    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
+        self.note("open", key)?;
+        let meta = self.memory.open(key)?.meta()?;
+        self.open_known(key, &meta)
+    }
+
+    fn open_known(&self, key: &Key, meta: &Meta) -> Result<Arc<dyn Reader>> {
+        let (fake, key, meta) = (self.clone(), key.clone(), *meta);
+        Ok(Arc::new(Open { fake, key, meta }))
+    }
+
+    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+        self.note("list", prefix)?;
+        let (fake, prefix) = (self.clone(), prefix.clone());
+        let inner = fake.memory.list(&prefix)?;
+        Ok(Box::new(Told {
+            inner,
+            fake,
+            prefix,
+        }))
+    }
+
+    fn walk(&self, prefix: &Key, from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
+        if self.order == Order::None {
+            return Ok(None);
+        }
+        let mut keys = self.ordered(prefix);
+        match self.order {
+            Order::Bytes => keys.retain(|(key, _)| key >= from),
+            Order::Names => keys.retain(|(key, _)| key.names().ge(from.names())),
+            Order::Neither | Order::None => {}
+        }
+        let fake = self.clone();
+        Ok(Some(Box::new(Steps { keys, fake })))
+    }
+
+    fn freshness(&self) -> Duration {
+        LONG
+    }
+}
+
+/// A reader that asks for one content only, as those of buckets do.
+struct Open {
+    fake: Fake,
+    key: Key,
+    meta: Meta,
+}
+
+impl Reader for Open {
+    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+        self.fake.note("read", &self.key)?;
+        let reader = self.fake.memory.open(&self.key)?;
+        if reader.meta()?.version != self.meta.version {
+            return Err(Error::new(Kind::Changed, &self.key, "changed"));
+        }
+        reader.read_at(offset, len)
+    }
+
+    fn meta(&self) -> Result<Meta> {
+        Ok(self.meta)
+    }
+}
+
+/// A listing that says what `head` would.
+struct Told {
+    inner: Box<dyn Listing>,
+    fake: Fake,
+    prefix: Key,
+}
+
+impl Listing for Told {
+    fn next(&mut self) -> Result<Option<Name>> {
+        if self.fake.fails.load(Ordering::SeqCst) {
+            return Err(Error::unavailable(&self.prefix, "on purpose"));
+        }
+        let Some(mut name) = self.inner.next()? else {
+            return Ok(None);
+        };
+        name.meta = self.fake.memory.head(&self.prefix.child(&name.name)?)?;
+        Ok(Some(name))
+    }
+
+    fn seek(&mut self, cursor: u64) -> Result<()> {
+        self.inner.seek(cursor)
+    }
+}
+
+struct Steps {
+    keys: Vec<(Key, Meta)>,
+    fake: Fake,
+}
+
+impl FlatListing for Steps {
+    fn next(&mut self) -> Result<Option<Vec<(Key, Meta)>>> {
+        if self.keys.is_empty() {
+            return Ok(None);
+        }
+        self.fake.note("page", &self.keys[0].0)?;
+        let rest = self.keys.split_off(self.keys.len().min(PAGE));
+        Ok(Some(std::mem::replace(&mut self.keys, rest)))
+    }
+
+    fn has_ended(&self) -> bool {
+        self.keys.is_empty()
+    }
+}
