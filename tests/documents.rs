@@ -15,9 +15,10 @@ use zarrfs::dialect::typestr;
 use zarrfs::error::Kind;
 use zarrfs::export::descr;
 use zarrfs::model::DataType;
+use zarrfs::mount::open::{ViewKind, ViewsConfig, open_views};
 use zarrfs::stats::Stats;
 use zarrfs::store::{EntryKind, Key};
-use zarrfs::view::{View, ViewKind, ViewsConfig, open_views};
+use zarrfs::view::View;
 
 const PAGE: &str = "man/zarrfs.7";
 

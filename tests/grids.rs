@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use zarrfs::error::Kind;
+use zarrfs::mount::open::ViewKind;
 use zarrfs::store::Key;
-use zarrfs::view::{View, ViewKind};
+use zarrfs::view::View;
 use zarrs::array::{Array, ArraySubset};
 use zarrs::filesystem::FilesystemStore;
 

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use zarrfs::error::{Error, Kind};
+use zarrfs::mount::open::ViewKind;
 use zarrfs::store::Key;
-use zarrfs::view::{View, ViewKind};
+use zarrfs::view::View;
 
 /// Array metadata of final v3 that read well.
 fn sound() -> Value {

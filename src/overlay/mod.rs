@@ -92,8 +92,6 @@ enum Resolved {
     Lower(Key, Meta),
 }
 
-/// Returns what a lock guards; a panic elsewhere leaves it whole, since changes of it are single steps.
-
 impl Overlay {
     /// Opens the upper folder at `path` over a store that is shown as `name`; what was cut is put in order.
     ///

@@ -224,7 +224,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::view::{ViewKind, ViewsConfig, open_views};
+    use crate::mount::open::{ViewKind, ViewsConfig, open_views};
 
     #[test]
     fn a_root_that_does_not_read_hides_nothing() {

@@ -16,8 +16,6 @@ pub mod files;
 pub mod store;
 pub mod unlisted;
 
-pub use crate::mount::open::{ViewKind, Views, ViewsConfig, open_views};
-
 /// Bytes of an answer.
 pub type ReadBytes = ReadSpan;
 

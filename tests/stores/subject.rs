@@ -349,7 +349,7 @@ fn ahead(subject: Subject) -> Subject {
 fn remembered(subject: Subject, ttl: Duration) -> Subject {
     let config = MetadataCacheConfig {
         ttl,
-        ..MemoConfig::default()
+        ..MetadataCacheConfig::default()
     };
     let store = Arc::new(MetadataCache::new(subject.store, &config));
     Subject { store, ..subject }

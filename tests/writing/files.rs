@@ -24,7 +24,7 @@ fn stand() -> (MemoryStore, Sample, Arc<dyn View>, Arc<dyn Tree>) {
 fn sized(size: u64) -> AttrChange {
     AttrChange {
         size: Some(size),
-        ..Change::default()
+        ..AttrChange::default()
     }
 }
 
@@ -87,7 +87,7 @@ fn no_file_gets_another_length() {
             &path,
             &AttrChange {
                 mode: Some(0o600),
-                ..Change::default()
+                ..AttrChange::default()
             },
         )
         .unwrap();
