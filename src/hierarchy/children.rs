@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::dialect::draft::entry::EntryPoint;
+use crate::dialect::draft::EntryPoint;
 use crate::error::{Error, Kind, Result};
 use crate::hierarchy::ground::Rule;
 use crate::hierarchy::{Hierarchy, NodeEntry};

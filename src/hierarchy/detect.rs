@@ -4,7 +4,7 @@
 //! has the URI of the specification in it. Names alone decide nothing, and the search is short.
 
 use crate::dialect::Document;
-use crate::dialect::draft::entry_point;
+use crate::dialect::draft;
 use crate::error::{Kind, Result};
 use crate::hierarchy::MAX_DOCUMENT;
 use crate::store::{EntryKind, Key, Store};
@@ -81,7 +81,7 @@ fn says_so(store: &dyn Store, key: &Key) -> Result<bool> {
     };
     // What does not read is no sign of anything.
     let members = document.object().unwrap_or_default();
-    Ok(members.is_some_and(|members| entry_point::is_2019(&members)))
+    Ok(members.is_some_and(|members| draft::is_2019(&members)))
 }
 
 /// Whether an error is about this key alone.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use crate::dialect::draft::entry::{DocumentRole, EntryPoint};
+use crate::dialect::draft::{DocumentRole, EntryPoint};
 use crate::dialect::typestr::Typed;
 use crate::dialect::{Choice, Dialect, Document, DocumentMap, Edit, n5, v2, v3};
 use crate::error::{Error, Kind, Result};

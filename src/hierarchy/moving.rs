@@ -4,7 +4,6 @@
 //! the old place they go first. After a cut there is the old node, or the new one and what is left of the old.
 //! Where the store is a tree, and the node one folder of it, that is renamed.
 
-use crate::dialect::v3;
 use crate::error::{Error, Kind, Result};
 use crate::hierarchy::ground::Rule;
 use crate::hierarchy::publish::Changed;
@@ -257,7 +256,7 @@ fn nameless() -> std::io::Result<std::fs::File> {
 /// Whether a name may be that of a document, in any dialect.
 fn is_document(name: &[u8]) -> bool {
     const NAMES: [&[u8]; 6] = [
-        v3::DOCUMENT.as_bytes(),
+        crate::model::document::ZARR_JSON.as_bytes(),
         b".zarray",
         b".zgroup",
         b".zattrs",

@@ -5,9 +5,10 @@
 
 use serde_json::{Map, Value};
 
-use crate::dialect::{Document, consolidated, json, v3};
+use crate::dialect::{Document, consolidated, json};
 use crate::error::{Kind, Result};
 use crate::hierarchy::{Hierarchy, MAX_DOCUMENT};
+use crate::model::document::{ZARR_JSON, ZMETADATA};
 use crate::store::{Condition, Key, PutBody};
 
 /// A document and what is to be under its key; nothing erases it.
@@ -43,10 +44,10 @@ impl Hierarchy {
             }
         }
         for folder in &folders {
-            self.copy_into(&folder.child(consolidated::DOCUMENT)?, |members| {
+            self.copy_into(&folder.child(ZMETADATA.as_bytes())?, |members| {
                 listed(members, folder, changes)
             })?;
-            self.copy_into(&folder.child(v3::DOCUMENT.as_bytes())?, |members| {
+            self.copy_into(&folder.child(ZARR_JSON.as_bytes())?, |members| {
                 inline(members, folder, changes)
             })?;
             // A draft of 2020 has them in a folder of their own, with keys as the store has them.
@@ -54,7 +55,7 @@ impl Hierarchy {
                 .child(b"meta")?
                 .child(b"root")?
                 .child(b"consolidated")?;
-            self.copy_into(&drafted.child(consolidated::DOCUMENT)?, |members| {
+            self.copy_into(&drafted.child(ZMETADATA.as_bytes())?, |members| {
                 listed(members, folder, changes)
             })?;
         }
@@ -108,9 +109,7 @@ fn inline(members: &mut Map<String, Value>, folder: &Key, changes: &[Changed]) -
     };
     let mut is_changed = false;
     for (key, bytes) in changes {
-        let node = key
-            .parent()
-            .filter(|_| key.name() == v3::DOCUMENT.as_bytes());
+        let node = key.parent().filter(|_| key.name() == ZARR_JSON.as_bytes());
         let rest = node
             .and_then(|node| node.below(folder))
             .filter(|rest| !rest.is_root());

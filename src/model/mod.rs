@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::error::{Error, Result};
 
 mod data_type;
+pub mod document;
 mod numbers;
 
 pub use data_type::{DataType, Field, TimeUnit, Words};

@@ -1,6 +1,6 @@
 //! New nodes as the drafts write them.
 //!
-//! What comes out is meant to be read again and compared with what was wanted, as in `v2_writing`.
+//! The caller reads the documents again and compares the outcome with what was wanted, as in `v2/writing.rs`.
 
 use serde_json::{Map, Value, json};
 

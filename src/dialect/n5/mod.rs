@@ -6,15 +6,17 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::dialect::members::{check_shapes, lengths};
+use crate::dialect::n5::attributes::{check_own, is_own, user_attributes};
 use crate::dialect::typestr::Typed;
-use crate::dialect::{
-    Dialect, Document, DocumentMap, Edit, check_shapes, edit, fill, json, lengths,
-};
+use crate::dialect::{Dialect, Document, DocumentMap, Edit, edit, fill, json};
 use crate::error::{Error, Result};
+use crate::model::document::ATTRIBUTES_JSON;
 use crate::model::{Array, CodecSpec, DataType, Group, KeyScheme, Node};
 use crate::store::Key;
 
-pub(super) mod writing;
+mod attributes;
+mod writing;
 
 /// N5 where nothing is known of the folders above: datasets, and roots that say `n5`.
 pub const DIALECT: Dialect = Dialect {
@@ -32,19 +34,8 @@ pub const WITHIN: Dialect = Dialect {
     ..DIALECT
 };
 
-pub(super) const DOCUMENT: &[u8] = b"attributes.json";
-
-/// Members of a dataset that are not the user's.
-const DATASET: [&str; 5] = [
-    "dimensions",
-    "blockSize",
-    "dataType",
-    "compression",
-    "compressionType",
-];
-
 fn documents(path: &Key) -> Result<Vec<Key>> {
-    Ok(vec![path.child(DOCUMENT)?])
+    Ok(vec![path.child(ATTRIBUTES_JSON.as_bytes())?])
 }
 
 fn parse(path: &Key, documents: &[Document]) -> Result<Option<Node>> {
@@ -75,8 +66,8 @@ fn parse_within(path: &Key, documents: &[Document]) -> Result<Option<Node>> {
 
 /// The user's attributes stand among the dataset's own.
 fn edit(documents: &[Document], edit: &Edit) -> Result<DocumentMap> {
-    edit.without_names(DIALECT.name)?;
-    let document = edit::first_of(documents)?;
+    edit.refuse_dimension_names(DIALECT.name)?;
+    let document = edit::first_stored(documents)?;
     let mut members = edit::members_of(document)?;
     if let Some(attributes) = &edit.attributes {
         check_own(attributes)?;
@@ -95,22 +86,7 @@ fn edit(documents: &[Document], edit: &Edit) -> Result<DocumentMap> {
 fn new_group(path: &Key, attributes: &Map<String, Value>) -> Result<DocumentMap> {
     check_own(attributes)?;
     let text = json::render(&Value::Object(attributes.clone()));
-    Ok(vec![(path.child(DOCUMENT)?, text)])
-}
-
-fn is_own(name: &str) -> bool {
-    DATASET.contains(&name) || name == "n5"
-}
-
-/// Refuses attributes that have the names of N5's own.
-pub(super) fn check_own(attributes: &Map<String, Value>) -> Result<()> {
-    match attributes.keys().find(|name| is_own(name)) {
-        None => Ok(()),
-        Some(name) => Err(Error::invalid(
-            name,
-            "is a member of N5's own, and no attribute may have its name",
-        )),
-    }
+    Ok(vec![(path.child(ATTRIBUTES_JSON.as_bytes())?, text)])
 }
 
 /// Whether the members are those of a dataset and of nothing else that is likely.
@@ -154,11 +130,6 @@ fn array(path: &Key, members: Map<String, Value>) -> Result<Array> {
         chunk_edges: Vec::new(),
         data_type,
     })
-}
-
-fn user_attributes(mut members: Map<String, Value>) -> Map<String, Value> {
-    members.retain(|name, _| !is_own(name));
-    members
 }
 
 /// Builds codec `n5_default`: the header of a block, first axis fastest, big-endian, one compression.

@@ -1,21 +1,21 @@
 //! v2: `.zarray`, `.zgroup`, `.zattrs`.
 //!
-//! Byte order, memory order, filters and compressor become codecs as final v3 names them (`v2_codecs.rs`).
+//! Byte order, memory order, filters and compressor become codecs as final v3 names them (`codecs.rs`).
 //! Chunks may lie nested although nothing says so (writers before `dimension_separator`), so both forms are
 //! tried then.
 
 use serde_json::{Map, Value, json};
 
+use crate::dialect::members::{check_shapes, lengths, separator};
 use crate::dialect::typestr::Typed;
-use crate::dialect::{
-    Dialect, Document, DocumentMap, Edit, check_shapes, edit, fill, lengths, typestr,
-};
+use crate::dialect::{Dialect, Document, DocumentMap, Edit, edit, fill, typestr};
 use crate::error::{Error, Result};
+use crate::model::document::{ZARRAY, ZATTRS, ZGROUP};
 use crate::model::{Array, DataType, Group, KeyScheme, Node};
 use crate::store::Key;
 
 pub(super) mod codecs;
-pub(super) mod stored_order;
+mod stored_order;
 pub(super) mod writing;
 
 /// v2.
@@ -29,7 +29,7 @@ pub const DIALECT: Dialect = Dialect {
 };
 
 fn documents(path: &Key) -> Result<Vec<Key>> {
-    [".zarray", ".zgroup", ".zattrs"]
+    [ZARRAY, ZGROUP, ZATTRS]
         .iter()
         .map(|name| path.child(name.as_bytes()))
         .collect()
@@ -54,7 +54,7 @@ fn parse(path: &Key, documents: &[Document]) -> Result<Option<Node>> {
 
 /// Attributes have a document of their own.
 fn edit(documents: &[Document], edit: &Edit) -> Result<DocumentMap> {
-    edit.without_names(DIALECT.name)?;
+    edit.refuse_dimension_names(DIALECT.name)?;
     let [zarray, _, zattrs] = documents else {
         return Ok(Vec::new());
     };
@@ -74,7 +74,7 @@ fn edit(documents: &[Document], edit: &Edit) -> Result<DocumentMap> {
 
 fn group(path: &Key, attributes: &Map<String, Value>) -> Result<DocumentMap> {
     let document = json!({ "zarr_format": 2 });
-    writing::documents(path, ".zgroup", &document, attributes)
+    writing::documents(path, ZGROUP, &document, attributes)
 }
 
 /// Reads the members of `.zarray` (v2 specification, "Metadata").
@@ -128,16 +128,11 @@ fn data_type(members: &Map<String, Value>) -> Result<Typed> {
 }
 
 fn keys(path: &Key, members: &Map<String, Value>) -> Result<KeyScheme> {
-    let (separator, other_separator) = match members.get("dimension_separator") {
-        None | Some(Value::Null) => ('.', Some('/')),
-        Some(Value::String(text)) if text == "." => ('.', None),
-        Some(Value::String(text)) if text == "/" => ('/', None),
-        Some(other) => {
-            return Err(Error::corrupt(
-                "dimension_separator",
-                format!("expected . or /, found {other}"),
-            ));
-        }
+    let stated = members.get("dimension_separator");
+    let stated = stated.filter(|stated| !stated.is_null());
+    let (separator, other_separator) = match separator(stated, "dimension_separator")? {
+        Some(stated) => (stated, None),
+        None => ('.', Some('/')),
     };
     let prefix = if path.is_root() {
         Vec::new()

@@ -1,13 +1,14 @@
 //! New arrays as v2 writes them: final v3's codecs become memory order, byte order, filters and compressor.
 //!
-//! What comes out is meant to be read again and compared with what was wanted: a codec that v2 means otherwise
-//! is noticed there. Here only what has no place at all is refused.
+//! The caller reads the documents again and compares the outcome with what was wanted, which finds a codec that v2
+//! understands otherwise. Here only what v2 has no place for is refused.
 
 use serde_json::{Map, Value, json};
 
 use crate::dialect::json::render;
 use crate::dialect::{DocumentMap, typestr};
 use crate::error::{Error, Result};
+use crate::model::document::{ZARRAY, ZATTRS};
 use crate::model::{Array, CodecSpec, DataType};
 use crate::store::Key;
 
@@ -22,7 +23,7 @@ pub(super) fn documents(
     if !attributes.is_empty() {
         let text = render(&Value::Object(attributes.clone()));
         // First, so that an array never is there without its attributes.
-        documents.insert(0, (path.child(b".zattrs")?, text));
+        documents.insert(0, (path.child(ZATTRS.as_bytes())?, text));
     }
     Ok(documents)
 }
@@ -51,7 +52,7 @@ pub(super) fn array(path: &Key, array: &Array) -> Result<DocumentMap> {
     if array.keys.separator == '/' {
         document["dimension_separator"] = json!("/");
     }
-    documents(path, ".zarray", &document, &attributes(array)?)
+    documents(path, ZARRAY, &document, &attributes(array)?)
 }
 
 /// Returns the attributes; names of dimensions are one of them, as xarray has it.
