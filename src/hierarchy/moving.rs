@@ -8,6 +8,7 @@ use crate::error::{Error, Kind, Result};
 use crate::hierarchy::ground::Rule;
 use crate::hierarchy::publish::Changed;
 use crate::hierarchy::{Hierarchy, MAX_DOCUMENT, NodeEntry};
+use crate::model::document::is_document;
 use crate::store::tree::RenameMode;
 use crate::store::{Condition, EntryKind, Key, PutBody, Tree};
 
@@ -251,18 +252,4 @@ fn nameless() -> std::io::Result<std::fs::File> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let file = rustix::fs::open(std::env::temp_dir(), flags, Mode::RUSR | Mode::WUSR)?;
     Ok(file.into())
-}
-
-/// Whether a name may be that of a document, in any dialect.
-fn is_document(name: &[u8]) -> bool {
-    const NAMES: [&[u8]; 6] = [
-        crate::model::document::ZARR_JSON.as_bytes(),
-        b".zarray",
-        b".zgroup",
-        b".zattrs",
-        b".zmetadata",
-        b"attributes.json",
-    ];
-    let has = |word: &[u8]| name.windows(word.len()).any(|part| part == word);
-    NAMES.contains(&name) || has(b".array") || has(b".group")
 }

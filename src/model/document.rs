@@ -46,17 +46,24 @@ pub fn at_root() -> impl Iterator<Item = &'static str> {
     IN_NODE_FOLDER.into_iter().chain(ROOTS_2019)
 }
 
-/// Whether a name may be that of a metadata document in any dialect. No chunk has such a name.
+/// Whether a name may be that of a metadata document in any dialect. No chunk has such a name, but a node of v2, v3 or
+/// N5 may: `a.group`.
 pub fn is_document(name: &[u8]) -> bool {
-    let is = |document: &&str| document.as_bytes() == name;
-    at_root().any(|document| is(&document)) || is_draft_document(name)
+    is_in_node_folder(name) || is_draft_document(name)
+}
+
+/// Whether a name is that of a document in the folder of a node. No node has such a name.
+pub fn is_in_node_folder(name: &[u8]) -> bool {
+    let is = |document: &str| document.as_bytes() == name;
+    IN_NODE_FOLDER.into_iter().any(is)
 }
 
 /// Whether a name may be that of a draft's document: `NAME.array` or `NAME.group` and a suffix that the entry point
 /// states (`metadata_key_suffix`).
 pub fn is_draft_document(name: &[u8]) -> bool {
     let holds = |word: &[u8]| name.windows(word.len()).any(|part| part == word);
-    holds(b".array") || holds(b".group") || ROOTS_2022.iter().any(|root| root.as_bytes() == name)
+    let is = |document: &str| document.as_bytes() == name;
+    holds(b".array") || holds(b".group") || ROOTS_2022.into_iter().any(is)
 }
 
 /// Whether a name is that of a document that holds nothing but copies of others.
@@ -98,6 +105,7 @@ mod tests {
         ] {
             assert!(!is_document(name.as_bytes()), "{name}");
         }
+        assert!(!is_in_node_folder(b"a.group"));
     }
 
     #[test]
