@@ -1,7 +1,7 @@
 //! The one table of the names of metadata documents, in all dialects.
 //!
-//! Stores, caches and commits treat metadata documents otherwise than chunks and tell them apart by name alone. What
-//! a document says is the business of `dialect/`.
+//! Stores, caches and commits treat metadata documents otherwise than chunks, and have only the name of a key to go by.
+//! Documents are read and written in `dialect/`.
 
 /// The document of a final-v3 node, and the entry point of a draft's hierarchy (drafts of 2020 and 2022).
 pub const ZARR_JSON: &str = "zarr.json";

@@ -1,7 +1,7 @@
 //! The draft of October 2020, what zarrita wrote in July and September of that year, and the hybrid.
 //!
-//! The entry point says where things lie: `metadata_encoding` of July is a media type and keys have neither
-//! `root` nor `c`; September has no `metadata_key_suffix`, and then no suffix. Arrays have one `compressor`;
+//! The entry point decides where documents and chunks lie: in July `metadata_encoding` is a media type and keys have
+//! neither `root` nor `c`; September has no `metadata_key_suffix`, and then no suffix. Arrays have one `compressor`;
 //! filters of zarr-python stand in `attributes.filters`.
 
 use serde_json::{Map, Value};
@@ -27,7 +27,7 @@ pub(crate) const DRAFT: Draft = Draft {
     new_group: writing::group,
 };
 
-/// What July has for `metadata_encoding`.
+/// The `metadata_encoding` of July.
 const MEDIA_TYPE: &str = "application/json";
 
 /// Reads the entry point (draft of 2020, "Entry point metadata" and "Storage keys").
@@ -57,7 +57,8 @@ fn layout(members: Option<&Map<String, Value>>) -> Result<DraftLayout> {
     }
 }
 
-/// The text says `.json` where the entry point says nothing, the writers that say nothing have no suffix.
+/// Returns the suffixes of documents. Where the entry point has none, the text demands `.json`, but the writers that
+/// leave it out add no suffix.
 fn suffixes(stated: Option<&Value>) -> Result<Vec<String>> {
     match stated {
         None | Some(Value::Null) => Ok(vec![".json".to_string(), String::new()]),
@@ -104,7 +105,7 @@ fn codecs(members: &Map<String, Value>, typed: &Typed) -> Result<Vec<CodecSpec>>
         typed,
         rank,
     )?;
-    // A compressor of numbers takes them as they are.
+    // A compressor of numbers encodes elements, so `bytes` has no place before it.
     if compressor.as_ref().is_some_and(codec_uris::makes_bytes) {
         codecs.pop_if(|last| last.name == "bytes");
     }

@@ -1,6 +1,6 @@
 //! The drafts of version 3, from 2019 to 2022: one file a draft, and what several of them share.
 //!
-//! Their documents lie apart from the chunks, below an entry point that says where. Final v3 is in `dialect/v3`.
+//! Their documents lie apart from the chunks, where the entry point of the hierarchy states. Final v3 is in `dialect/v3`.
 
 use serde_json::{Map, Value};
 
@@ -26,7 +26,7 @@ pub use registry::{draft_of, entry_2019, is_2019};
 pub struct Draft {
     /// The name that a person sees.
     pub name: &'static str,
-    /// Says where things lie, by the members of the entry point if there is one.
+    /// Returns where documents and chunks lie, by the members of the entry point if there is one.
     layout: fn(Option<&Map<String, Value>>) -> Result<DraftLayout>,
     /// Reads the document of an array.
     array: fn(&ChunkLocation, &Map<String, Value>, DialectSettings) -> Result<Parsed>,

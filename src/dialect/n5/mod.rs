@@ -1,8 +1,8 @@
 //! N5: `attributes.json`, blocks with a header of their own.
 //!
-//! Axes stay in N5's order, so the first is the fastest: codec `n5_default` turns each block round, as the
-//! registry of extensions has it. A folder whose `attributes.json` describes no dataset is a group only where
-//! the root of a container says `n5`; elsewhere that name may mean anything.
+//! Axes stay in N5's order, in which the first varies fastest: codec `n5_default` transposes each block, as the registry
+//! of extensions has it. A folder whose `attributes.json` describes no dataset is a group only within a container, whose
+//! root has a member `n5`; elsewhere a file of that name may mean anything.
 
 use serde_json::{Map, Value, json};
 
@@ -18,7 +18,7 @@ use crate::store::Key;
 mod attributes;
 mod writing;
 
-/// N5 where nothing is known of the folders above: datasets, and roots that say `n5`.
+/// N5 outside of a known container: datasets, and roots of containers.
 pub const DIALECT: Dialect = Dialect {
     name: "n5",
     documents,
@@ -42,7 +42,7 @@ fn parse(path: &Key, documents: &[Document]) -> Result<Option<Node>> {
     let Some(document) = documents.first() else {
         return Ok(None);
     };
-    // What does not read may well be no document of N5.
+    // A file that is no JSON object need not be a document of N5.
     let Ok(Some(members)) = document.object() else {
         return Ok(None);
     };
@@ -64,7 +64,7 @@ fn parse_within(path: &Key, documents: &[Document]) -> Result<Option<Node>> {
     }
 }
 
-/// The user's attributes stand among the dataset's own.
+/// Edits the document of a node, in which the user's attributes stand among the members that N5 defines.
 fn edit(documents: &[Document], edit: &Edit) -> Result<DocumentMap> {
     edit.refuse_dimension_names(DIALECT.name)?;
     let document = edit::first_stored(documents)?;
@@ -82,14 +82,14 @@ fn edit(documents: &[Document], edit: &Edit) -> Result<DocumentMap> {
     Ok(edit::rendered(document, members))
 }
 
-/// Returns the document of a new group: that of the root says `n5`, which nobody else may.
+/// Returns the document of a new group. Only the root of a container has a member `n5`, and none is made here.
 fn new_group(path: &Key, attributes: &Map<String, Value>) -> Result<DocumentMap> {
     check_own(attributes)?;
     let text = json::render(&Value::Object(attributes.clone()));
     Ok(vec![(path.child(ATTRIBUTES_JSON.as_bytes())?, text)])
 }
 
-/// Whether the members are those of a dataset and of nothing else that is likely.
+/// Whether the members are those of a dataset rather than of a foreign document of the same name.
 fn is_dataset(members: &Map<String, Value>) -> bool {
     let has = |name: &str| members.contains_key(name);
     has("dimensions")
@@ -184,7 +184,7 @@ fn compression(members: &Map<String, Value>, data_type: &DataType) -> Result<Opt
             json!({ "level": level("level", -131_072..=22, 3), "checksum": false }),
         )),
         "blosc" => Some(blosc(&settings, data_type)),
-        // A framing of lz4-java that nobody else has.
+        // The framing of lz4-java, which no other implementation has.
         "lz4" => Some(CodecSpec::new(
             "n5.lz4",
             json!({ "blockSize": level("blockSize", 64..=1 << 25, 1 << 16) }),
@@ -215,7 +215,7 @@ fn blosc(settings: &Map<String, Value>, data_type: &DataType) -> CodecSpec {
     )
 }
 
-/// Blocks lie in folders by their place in the grid: `path/3/0/1`.
+/// Returns the keys of blocks, which lie in folders by their position in the grid: `path/3/0/1`.
 fn keys(path: &Key) -> KeyScheme {
     let prefix = if path.is_root() {
         Vec::new()

@@ -1,7 +1,7 @@
-//! New datasets of N5: one block codec, big-endian, the first dimension fastest, whatever order was asked for.
+//! New datasets of N5: one block codec, big-endian, the first dimension fastest.
 //!
-//! The order of bytes and dimensions within a block is N5's own and no user's choice, so only the compression is
-//! taken from the codecs that are wanted.
+//! N5 fixes the order of bytes and dimensions within a block, so only the compression is taken from the codecs of the
+//! array.
 
 use serde_json::{Map, Value, json};
 
@@ -46,7 +46,7 @@ pub(super) fn array(path: &Key, array: &Array) -> Result<DocumentMap> {
     )])
 }
 
-/// Returns the compression of a chain, which may stand in N5's own codec.
+/// Returns the compression of a chain, which may stand within codec `n5_default`.
 fn compression(codecs: &[CodecSpec]) -> Result<Value> {
     let inner = match codecs {
         [codec] if codec.name == "n5_default" => inner(codec),

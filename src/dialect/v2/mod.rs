@@ -1,8 +1,8 @@
 //! v2: `.zarray`, `.zgroup`, `.zattrs`.
 //!
 //! Byte order, memory order, filters and compressor become codecs as final v3 names them (`codecs.rs`).
-//! Chunks may lie nested although nothing says so (writers before `dimension_separator`), so both forms are
-//! tried then.
+//! Writers that are older than `dimension_separator` may have nested chunks, so both forms are tried where it is
+//! missing.
 
 use serde_json::{Map, Value, json};
 
@@ -52,7 +52,7 @@ fn parse(path: &Key, documents: &[Document]) -> Result<Option<Node>> {
     }
 }
 
-/// Attributes have a document of their own.
+/// Edits the documents of a node; attributes have one of their own.
 fn edit(documents: &[Document], edit: &Edit) -> Result<DocumentMap> {
     edit.refuse_dimension_names(DIALECT.name)?;
     let [zarray, _, zattrs] = documents else {
@@ -109,7 +109,7 @@ fn array(
     })
 }
 
-/// Reads `dtype`; that of objects says nothing, so their codec does.
+/// Reads `dtype`; for objects the filters decide.
 fn data_type(members: &Map<String, Value>) -> Result<Typed> {
     let dtype = members
         .get("dtype")
@@ -121,7 +121,7 @@ fn data_type(members: &Map<String, Value>) -> Result<Typed> {
         Some("|O" | "O") => Ok(Typed::little(codecs::object_type(codecs::filters(
             members,
         )?)?)),
-        // netcdf-c says text where it writes one byte an element.
+        // netcdf-c declares text of one character where it stores one byte an element.
         Some("<U1" | ">U1") if is_nczarr => Ok(Typed::little(DataType::FixedBytes(1))),
         _ => typestr::parse(dtype),
     }
@@ -148,7 +148,7 @@ fn keys(path: &Key, members: &Map<String, Value>) -> Result<KeyScheme> {
     })
 }
 
-/// Takes xarray's `_ARRAY_DIMENSIONS` for names if there are as many as dimensions.
+/// Reads the names of dimensions from xarray's attribute `_ARRAY_DIMENSIONS`, if it has one a dimension.
 fn dimension_names(attributes: &Map<String, Value>, rank: usize) -> Vec<Option<String>> {
     match attributes.get("_ARRAY_DIMENSIONS") {
         Some(Value::Array(names)) if names.len() == rank => names

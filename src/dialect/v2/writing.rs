@@ -57,21 +57,21 @@ pub(super) fn array(path: &Key, array: &Array) -> Result<DocumentMap> {
 
 /// Returns the attributes; names of dimensions are one of them, as xarray has it.
 fn attributes(array: &Array) -> Result<Map<String, Value>> {
-    const NAMES: &str = "_ARRAY_DIMENSIONS";
+    const XARRAY_NAMES: &str = "_ARRAY_DIMENSIONS";
     let mut attributes = array.attributes.clone();
-    if !array.dimension_names.is_empty() && !attributes.contains_key(NAMES) {
+    if !array.dimension_names.is_empty() && !attributes.contains_key(XARRAY_NAMES) {
         if array.dimension_names.contains(&None) {
             return Err(lacks(
                 "dimension_names",
                 "dimensions of which only some have names",
             ));
         }
-        attributes.insert(NAMES.to_string(), json!(array.dimension_names));
+        attributes.insert(XARRAY_NAMES.to_string(), json!(array.dimension_names));
     }
     Ok(attributes)
 }
 
-/// numpy's type string; that of elements without a fixed length is that of objects.
+/// Returns numpy's type string; elements without a fixed length are objects.
 fn dtype(data_type: &DataType, is_big: bool) -> Result<Value> {
     match data_type {
         DataType::Text | DataType::Bytes => Ok(json!("|O")),
@@ -80,11 +80,15 @@ fn dtype(data_type: &DataType, is_big: bool) -> Result<Value> {
     }
 }
 
-/// The parts of v2 that a chain of codecs becomes.
+/// A chain of codecs in the parts that v2 has.
 pub(crate) struct V2Codecs<'a> {
+    /// Whether the memory order is F.
     pub(crate) is_reversed: bool,
+    /// Whether elements are big-endian.
     pub(crate) is_big: bool,
+    /// All codecs but the transposition, `bytes` and the compressor, in the order of encoding.
     pub(crate) filters: Vec<&'a CodecSpec>,
+    /// The last codec, unless v2 knows it as a filter.
     pub(crate) compressor: Option<&'a CodecSpec>,
 }
 
@@ -97,9 +101,9 @@ impl<'a> V2Codecs<'a> {
             filters: Vec::new(),
             compressor: None,
         };
-        for (place, codec) in codecs.iter().enumerate() {
+        for (position, codec) in codecs.iter().enumerate() {
             match codec.name.as_str() {
-                "transpose" if place == 0 && is_reversal(codec) => chain.is_reversed = true,
+                "transpose" if position == 0 && is_reversal(codec) => chain.is_reversed = true,
                 "bytes" => {
                     let endian = codec.configuration.get("endian");
                     chain.is_big = endian.and_then(Value::as_str) == Some("big");
@@ -132,7 +136,7 @@ fn is_filter(name: &str) -> bool {
     FILTERS.contains(&name)
 }
 
-/// Whether a transposition turns the order of all dimensions around.
+/// Whether a transposition reverses the order of all dimensions.
 fn is_reversal(codec: &CodecSpec) -> bool {
     let order = codec.configuration.get("order").and_then(Value::as_array);
     order.is_some_and(|order| {
@@ -158,7 +162,7 @@ pub(crate) fn numcodec(codec: &CodecSpec) -> Result<Value> {
     Ok(Value::Object(configuration))
 }
 
-/// Numbers blosc's shuffle; the size of an element is that of the type.
+/// Replaces the name of blosc's shuffle by its number, and drops the element size, which v2 takes from the type.
 pub(crate) fn unname_shuffle(configuration: &mut Map<String, Value>) {
     let shuffle = match configuration.get("shuffle").and_then(Value::as_str) {
         Some("noshuffle") => 0,

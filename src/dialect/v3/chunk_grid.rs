@@ -15,7 +15,7 @@ const MAX_RUNS: usize = 1 << 20;
 
 /// A chunk grid as the model has it.
 pub(super) struct ChunkGrid {
-    /// Elements along each dimension of a chunk, where chunks differ of the longest.
+    /// Elements of a chunk along each dimension; where chunks differ, of the longest.
     pub(super) shape: Vec<u64>,
     /// How long chunks are along each dimension; empty if they are all alike.
     pub(super) edges: Vec<Edges>,
@@ -80,7 +80,7 @@ fn rectilinear(members: &Map<String, Value>, shape: &[u64]) -> Result<ChunkGrid>
     })
 }
 
-/// Reads the chunk edge lengths of one dimension; `left` counts down the runs that there may be.
+/// Reads the chunk edge lengths of one dimension; `left` is how many more runs are accepted.
 fn edges_of(value: &Value, left: &mut usize) -> Result<Edges> {
     let Value::Array(list) = value else {
         return Ok(Edges::Every(positive(value)?));
@@ -102,7 +102,7 @@ fn edges_of(value: &Value, left: &mut usize) -> Result<Edges> {
     Ok(Edges::Runs(runs))
 }
 
-/// Reads a length, or a pair of a length and how often it comes ("Run-length encoding").
+/// Reads a length, or a pair of a length and a count ("Run-length encoding").
 fn run_of(entry: &Value) -> Result<EdgeRun> {
     match entry.as_array().map(Vec::as_slice) {
         None => Ok(EdgeRun {

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::model::KeyScheme;
 use crate::store::Key;
 
-/// Says that an unknown encoding keeps chunks from being found; nothing for one that is known.
+/// Returns the reason why no chunk can be found, if the encoding is not known.
 pub(super) fn undecodable(encoding: Option<&Value>) -> Option<String> {
     let (name, _) = named(encoding?, "chunk_key_encoding").ok()?;
     let known = ["default", "v2"].contains(&name);

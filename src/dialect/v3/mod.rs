@@ -1,7 +1,7 @@
 //! Final v3 (core specification 3.1): `zarr.json`.
 //!
 //! Reads what real writers produce: codecs and encodings as bare words, no configuration, no codec at all.
-//! Members that are not known make a node unreadable unless they say `must_understand: false`.
+//! Unknown members make a node unreadable unless they have `must_understand: false`.
 
 use serde_json::{Map, Value, json};
 
@@ -103,7 +103,7 @@ const ARRAY_MEMBERS: [&str; 11] = [
 ];
 
 fn group(members: &Map<String, Value>) -> Result<Group> {
-    match not_understood(members, &GROUP_MEMBERS) {
+    match unknown_extension(members, &GROUP_MEMBERS) {
         Some(why) => Err(Error::unsupported("", why)),
         None => Ok(Group {
             attributes: attributes(members),
@@ -136,17 +136,17 @@ fn array(path: &Key, members: &Map<String, Value>) -> Result<Array> {
     })
 }
 
-/// Whether a codec makes elements big-endian; their fill value is then spelt so too.
+/// Whether a codec makes elements big-endian; a fill value in base64 is then big-endian too.
 fn is_big_endian(codec: &CodecSpec) -> bool {
     let endian = codec.configuration.get("endian").and_then(Value::as_str);
     ["bytes", "endian"].contains(&codec.name.as_str()) && endian == Some("big")
 }
 
-/// Says why the array's chunks cannot mean what they seem to.
+/// Returns the reason why no chunk can be decoded, if the members give one.
 fn undecodable(members: &Map<String, Value>) -> Option<String> {
     let other = || {
         chunk_keys::undecodable(members.get("chunk_key_encoding"))
-            .or_else(|| not_understood(members, &ARRAY_MEMBERS))
+            .or_else(|| unknown_extension(members, &ARRAY_MEMBERS))
     };
     match members.get("storage_transformers") {
         None | Some(Value::Null) => other(),
@@ -155,8 +155,8 @@ fn undecodable(members: &Map<String, Value>) -> Option<String> {
     }
 }
 
-/// Returns a complaint about the first member that has to be understood and is not.
-fn not_understood(members: &Map<String, Value>, known: &[&str]) -> Option<String> {
+/// Names the first unknown member that has to be understood.
+fn unknown_extension(members: &Map<String, Value>, known: &[&str]) -> Option<String> {
     let (name, _) = members.iter().find(|(name, value)| {
         !known.contains(&name.as_str()) && value.get("must_understand") != Some(&Value::Bool(false))
     })?;
