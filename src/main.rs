@@ -1,4 +1,4 @@
-//! The program: hands its arguments to `cli` and exits with what that says.
+//! The program: passes its arguments to `cli` and exits with the status that comes back.
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
