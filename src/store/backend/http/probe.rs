@@ -5,7 +5,7 @@
 
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use futures_util::future::join_all;
@@ -21,7 +21,7 @@ use crate::error::{Error, Kind, Result};
 use crate::stats::Stats;
 use crate::store::backend::bucket::connector::Connector;
 use crate::store::backend::bucket::{FIRST_LIMIT, FIRST_RETRIES, RETRIES, option_names, settings};
-use crate::store::{Key, RemoteConfig};
+use crate::store::{Key, RemoteConfig, StoreInfo};
 
 /// Documents of which one stands at the root of a store, as far as names tell.
 pub(super) const DOCUMENTS: [&str; 6] = [
@@ -96,9 +96,11 @@ impl HttpStore {
             refuses_heads: AtomicBool::new(false),
             redirects: AtomicBool::new(false),
             shows_hidden: AtomicBool::new(false),
-            freshness: config.metadata_ttl,
             honours: Mutex::default(),
-            changes: AtomicU64::new(0),
+            info: StoreInfo {
+                lists: false,
+                ..StoreInfo::new(config.metadata_ttl)
+            },
         })
     }
 
@@ -106,6 +108,7 @@ impl HttpStore {
     fn probe(&mut self, shown: &str) -> Result<()> {
         if self.speaks_dav()? {
             self.shape = ListingMethod::Dav;
+            self.info.lists = true;
             return Ok(());
         }
         let root = Key::root();
@@ -120,6 +123,7 @@ impl HttpStore {
         let names = index_page::names(&self.site.place, &root, answer.content_type(), &bytes);
         if answer.status == 200 && matches!(names, Ok(Some(_))) {
             self.shape = ListingMethod::Pages;
+            self.info.lists = true;
             return Ok(());
         }
         self.probe_documents(answer.status, answer.origin)
