@@ -6,10 +6,10 @@ mod common;
 mod arrays;
 #[path = "writing/case.rs"]
 mod case;
+#[path = "writing/changed_keys.rs"]
+mod changed_keys;
 #[path = "writing/documents.rs"]
 mod documents;
-#[path = "writing/epochs.rs"]
-mod epochs;
 #[path = "writing/files.rs"]
 mod files;
 #[path = "writing/nodes.rs"]

@@ -209,10 +209,8 @@ mod tests {
         assert_eq!(listed("top/a-b"), [".zgroup", "c"]);
         assert_eq!(listed("to"), [] as [String; 0]);
         let kind = |key: &str| {
-            store
-                .head(&Key::new(key).unwrap())
-                .unwrap()
-                .map(|meta| meta.kind)
+            let meta = Store::head(&store, &Key::new(key).unwrap()).unwrap();
+            meta.map(|meta| meta.kind)
         };
         assert_eq!(kind("top/a"), Some(EntryKind::Directory));
         assert_eq!(kind("top/a/.zarray"), Some(EntryKind::File));

@@ -142,7 +142,7 @@ mod tests {
     }
 
     fn read(ahead: &ReadaheadStore, name: &str) {
-        let reader = ahead.open(&key(name)).unwrap();
+        let reader = ahead.open(&key(name), None).unwrap();
         assert_eq!(reader.read_at(0, 10).unwrap(), [7; 10]);
     }
 
