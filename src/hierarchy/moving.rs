@@ -65,12 +65,7 @@ impl Hierarchy {
             .parent()
             .ok_or_else(|| Error::invalid(to, "is the root"))?;
         let parent = self.node(&above)?.ok_or_else(|| Error::not_found(&above))?;
-        let is_alike = match (&found.scope.rule, &parent.scope.rule) {
-            (Rule::Plain(_), Rule::Plain(_)) => true,
-            (Rule::Draft(from), Rule::Draft(to)) => from.top() == to.top(),
-            _ => false,
-        };
-        if !is_alike || self.is_draft_root(found) {
+        if !has_same_format(found, &parent) || is_draft_root(found) {
             let why = "the nodes of both places are not written in one way";
             return Err(Error::new(Kind::CrossDevice, to, why));
         }
@@ -83,11 +78,17 @@ impl Hierarchy {
         ) {
             return self.rename_folder(&**tree, from, to);
         }
+        self.copy_and_erase(&old, &new)
+    }
+
+    /// Copies a node to other keys and erases the old ones, in the order that the head of this file gives.
+    fn copy_and_erase(&self, old: &NodeKeys, new: &NodeKeys) -> Result<()> {
         let mut documents: Vec<(Key, Key)> = Vec::new();
         for (old, new) in old.folders.iter().zip(&new.folders) {
             self.copy_below(old, new, &mut documents)?;
         }
-        documents.extend(old.documents.iter().cloned().zip(new.documents));
+        let own = old.documents.iter().zip(&new.documents);
+        documents.extend(own.map(|(from, to)| (from.clone(), to.clone())));
         documents.sort_by_key(|(_, to)| std::cmp::Reverse(to.names().count()));
         let mut changes: Vec<DocumentChange> = Vec::new();
         for (from, to) in &documents {
@@ -135,11 +136,6 @@ impl Hierarchy {
             }
         }
         Ok(())
-    }
-
-    /// Whether a node is the root of a draft's hierarchy.
-    fn is_draft_root(&self, found: &NodeEntry) -> bool {
-        matches!(&found.scope.rule, Rule::Draft(entry) if *entry.top() == found.path)
     }
 
     /// Returns where a node is stored, or would be at another path.
@@ -245,6 +241,20 @@ impl Hierarchy {
         let body = PutBody::File(&file, length);
         self.store.put(to, body, &Condition::Any).map(drop)
     }
+}
+
+/// Whether a node could be a child of another without a change of its documents.
+fn has_same_format(found: &NodeEntry, parent: &NodeEntry) -> bool {
+    match (&found.scope.rule, &parent.scope.rule) {
+        (Rule::Plain(_), Rule::Plain(_)) => true,
+        (Rule::Draft(own), Rule::Draft(other)) => own.top() == other.top(),
+        _ => false,
+    }
+}
+
+/// Whether a node is the root of a draft's hierarchy.
+fn is_draft_root(found: &NodeEntry) -> bool {
+    matches!(&found.scope.rule, Rule::Draft(entry) if *entry.top() == found.path)
 }
 
 /// Opens a temporary file without a name, which is removed when it is closed.

@@ -99,25 +99,15 @@ impl Hierarchy {
             Some(Choice::Plain(_)) => {}
         }
         for dialect in dialects {
-            let keys = (dialect.documents)(reading.path)?;
-            if keys.len() > 1 {
-                reading.scope.hints.prefetch(&keys);
+            let node = read_in_dialect(reading, dialect)?;
+            if let Some(Ok(Node::Group(_))) = node
+                && let Some(below) = tried_below(dialect, dialects)
+            {
+                reading.scope.version = hash_of(dialect.name);
+                reading.scope.rule = Rule::Plain(below);
             }
-            let documents: Result<Vec<_>> = keys.iter().map(|key| reading.document(key)).collect();
-            let documents = documents?;
-            match (dialect.parse)(reading.path, &documents) {
-                Ok(None) => {}
-                Ok(Some(node)) => {
-                    if let Node::Group(_) = node
-                        && let Some(below) = tried_below(dialect, dialects)
-                    {
-                        reading.scope.version = hash_of(dialect.name);
-                        reading.scope.rule = Rule::Plain(below);
-                    }
-                    reading.kept = documents.into_iter().next();
-                    return Ok(Some(Ok(node)));
-                }
-                Err(error) => return Ok(Some(Err(error))),
+            if node.is_some() {
+                return Ok(node);
             }
         }
         Ok(None)
@@ -243,4 +233,19 @@ impl Hierarchy {
         }
         Ok(Some(Ok(Node::Group(Group::default()))))
     }
+}
+
+/// Reads a node by its own documents in one dialect.
+fn read_in_dialect(reading: &mut NodeReading<'_>, dialect: &Dialect) -> ReadOutcome {
+    let keys = (dialect.documents)(reading.path)?;
+    if keys.len() > 1 {
+        reading.scope.hints.prefetch(&keys);
+    }
+    let documents = keys.iter().map(|key| reading.document(key));
+    let documents = documents.collect::<Result<Vec<_>>>()?;
+    let node = (dialect.parse)(reading.path, &documents).transpose();
+    if matches!(node, Some(Ok(_))) {
+        reading.kept = documents.into_iter().next();
+    }
+    Ok(node)
 }
