@@ -1,7 +1,6 @@
 //! Buckets on servers: SeaweedFS, moto, Azurite and fake-gcs-server, as `scripts/servers` runs them.
 //!
 //! Every store has a prefix of its own in a bucket that all share. Objects come in by a client of the test's own.
-//! Where a server's variable is absent its cases are skipped, unless `CI` is set.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,6 +1,5 @@
 //! Stores made to break a reader: each is refused or read with an error that names the key; nothing panics,
 //! hangs, or takes memory beyond the budget.
-mod common;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,6 +10,8 @@ use zarrfs::error::{Error, Kind};
 use zarrfs::mount::open::ViewKind;
 use zarrfs::store::Key;
 use zarrfs::view::View;
+
+use crate::common;
 
 /// Array metadata of final v3 that read well.
 fn sound() -> Value {

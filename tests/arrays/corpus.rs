@@ -1,8 +1,6 @@
 //! Every array of the shared corpus that the dialects and codecs here know has the bytes that its manifest
 //! says, through the files view.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -10,6 +8,8 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use zarrfs::error::Kind;
 use zarrfs::view::View;
+
+use crate::common;
 
 /// Dialects that are read.
 const DIALECTS: [&str; 5] = ["v2", "v3", "v3-2019", "v3-2020", "v3-2022"];
@@ -44,7 +44,7 @@ fn check(view: &std::sync::Arc<dyn View>, root: &str, entry: &Value) -> String {
 
 #[test]
 fn the_corpus_reads_as_its_manifest_says() {
-    let Some(corpus) = common::shared("corpus") else {
+    let Some(corpus) = common::needs::shared("corpus") else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();

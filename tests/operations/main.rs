@@ -2,38 +2,24 @@
 //! the kernel. What only a kernel can be asked (writes, programs such as tar) and stores that fail or hang
 //! have tests of their own.
 //!
-//! Mounts need root and /dev/fuse; without them those tests say so and are skipped, but where `CI` is set
-//! they fail.
+//! Mounts need root and /dev/fuse (`common/needs.rs`).
 
+#[path = "../common/mod.rs"]
 mod common;
 
-#[path = "operations/changes.rs"]
 mod changes;
-#[path = "operations/content.rs"]
 mod content;
-#[path = "operations/faults.rs"]
 mod faults;
-#[path = "operations/faulty.rs"]
 mod faulty;
-#[path = "operations/handles.rs"]
 mod handles;
-#[path = "operations/hangs.rs"]
 mod hangs;
-#[path = "operations/in_process.rs"]
 mod in_process;
-#[path = "operations/listings.rs"]
 mod listings;
-#[path = "operations/mounted.rs"]
 mod mounted;
-#[path = "operations/names.rs"]
 mod names;
-#[path = "operations/place.rs"]
 mod place;
-#[path = "operations/stand.rs"]
 mod stand;
-#[path = "operations/tools.rs"]
 mod tools;
-#[path = "operations/writes.rs"]
 mod writes;
 
 /// Makes two tests of each case: in this process, and mounted.
@@ -51,7 +37,7 @@ macro_rules! on_both {
             $($(
                 #[test]
                 fn $case() {
-                    if super::mounted::is_possible() {
+                    if super::common::needs::mounts() {
                         super::$part::$case(&super::mounted::enter);
                     }
                 }

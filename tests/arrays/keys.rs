@@ -1,5 +1,4 @@
 //! Where chunks lie: each chunk key encoding of final v3, and what writers of v2 do.
-mod common;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +8,8 @@ use zarrfs::error::{Kind, Result};
 use zarrfs::store::Key;
 use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::view::View;
+
+use crate::common;
 
 /// Returns the files view of a store that holds metadata and one chunk of the bytes 1 to 4.
 fn store(document: &str, metadata: &Value, chunk: &str) -> Arc<dyn View> {

@@ -10,8 +10,8 @@ use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::store::backend::zip::ZipStore;
 use zarrfs::store::{ByteRange, Key, Listing, Meta, Object, Reader, Store, StoreConfig};
 
-use crate::stage::{content, get, key, names};
-use crate::writer::{Archive, Entry};
+use super::stage::{content, get, key, names};
+use super::writer::{Archive, Entry};
 
 /// A store that says of itself what a test wants.
 #[derive(Clone)]

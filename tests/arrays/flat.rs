@@ -1,5 +1,4 @@
 //! Any range of a flat file equals the slice of the whole, whatever the shape, the chunks and the codecs.
-mod common;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,6 +12,8 @@ use zarrfs::hierarchy::Hierarchy;
 use zarrfs::model::{Array, Node};
 use zarrfs::store::Key;
 use zarrfs::store::backend::memory::MemoryStore;
+
+use crate::common;
 
 /// An array and which of its chunks are stored.
 #[derive(Clone, Debug)]

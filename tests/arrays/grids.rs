@@ -1,7 +1,6 @@
 //! Rectilinear chunk grids: as another program writes them, in the files view, and made to break a reader.
 //!
-//! That any range is right whatever the grid is `tests/flat.rs`.
-mod common;
+//! That any range is right whatever the grid is `flat.rs`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,6 +12,8 @@ use zarrfs::store::Key;
 use zarrfs::view::View;
 use zarrs::array::{Array, ArraySubset};
 use zarrs::filesystem::FilesystemStore;
+
+use crate::common;
 
 /// Returns metadata of an array of `int32` with a rectilinear grid.
 fn metadata(shape: &[u64], chunk_shapes: Value, codecs: Value) -> Value {

@@ -14,9 +14,9 @@ use zarrfs::store::layer::disk_cache::{CacheDir, CacheNamespace};
 use zarrfs::view::View;
 use zarrfs::view::files::FilesView;
 
+use super::place::du;
 use crate::common;
 use crate::common::sample::{Form, GROUP, Keys, Sample};
-use crate::place::du;
 
 /// A row of chunks takes a megabyte, the memory about half of it.
 const MEMORY: u64 = 640 << 10;
@@ -107,7 +107,7 @@ fn wrong_bytes_are_decoded_again() {
         let (view, stats) = view(&memory, Some(folder.path()));
         assert!(common::read(&view, "a/a.raw").unwrap() == sample.whole());
         assert!(stats.spill_written_chunks.get() + stats.spill_hit_chunks.get() > 0);
-        for path in crate::place::entries(folder.path()) {
+        for path in super::place::entries(folder.path()) {
             let mut content = std::fs::read(&path).unwrap();
             content[100] ^= 1;
             std::fs::write(&path, content).unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use zarrfs::store::backend::memory::MemoryStore;
 
-use crate::place::{bytes_of, du, entries, key, mounted};
+use super::place::{bytes_of, du, entries, key, mounted};
 
 const LONG: Duration = Duration::from_secs(3600);
 

@@ -6,16 +6,11 @@
 // clippy.toml lets #[test] functions unwrap, not what they call.
 #![allow(clippy::unwrap_used, unreachable_pub)]
 
-#[path = "codecs/case.rs"]
 mod case;
-#[path = "codecs/peer.rs"]
 mod peer;
-#[path = "codecs/peer_numbers.rs"]
 mod peer_numbers;
 #[cfg(feature = "zfp")]
-#[path = "codecs/peer_zfp.rs"]
 mod peer_zfp;
-#[path = "codecs/speed.rs"]
 mod speed;
 
 use std::time::Instant;

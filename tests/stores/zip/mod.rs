@@ -1,13 +1,9 @@
 //! Zip archives as stores: what writers write is read.
 
-#[path = "zip/changing.rs"]
 mod changing;
-#[path = "zip/hostile.rs"]
 mod hostile;
-#[path = "zip/stage.rs"]
 mod stage;
-#[path = "zip/writer.rs"]
-mod writer;
+pub(crate) mod writer;
 
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;

@@ -10,7 +10,6 @@ use zarrfs::error::Kind;
 use zarrfs::store::layer::metadata_cache::MetadataCacheConfig;
 use zarrfs::store::{EntryKind, Key, Store};
 
-#[path = "metadata_cache/fake.rs"]
 mod fake;
 
 use fake::{Fake, LONG, Order, key};

@@ -1,33 +1,22 @@
 //! What every store promises (`src/store/mod.rs`): one list of cases, run over each kind of store.
 //!
-//! A new store is one more `Kind` in `stores/subject.rs` and one more line at the end of this file. A case that
+//! A new store is one more `Kind` in `subject.rs` and one more line at the end of this file. A case that
 //! a kind cannot hold (objects that change, names of any bytes) says so and is skipped for it.
 
-#[path = "stores/buckets.rs"]
+#[path = "../common/needs.rs"]
+mod needs;
+
 mod buckets;
-#[path = "stores/listings.rs"]
 mod listings;
-#[path = "stores/local.rs"]
 mod local;
-#[path = "stores/names.rs"]
 mod names;
-#[path = "stores/objects.rs"]
 mod objects;
-#[path = "stores/readers.rs"]
 mod readers;
-#[path = "stores/servers.rs"]
 mod servers;
-#[path = "stores/subject.rs"]
 mod subject;
-#[path = "stores/threads.rs"]
 mod threads;
-#[path = "stores/writes.rs"]
 mod writes;
-// Not all of it is used here.
-#[allow(dead_code)]
-#[path = "zip/writer.rs"]
-mod writer;
-#[path = "stores/zipped.rs"]
+mod zip;
 mod zipped;
 
 /// Makes a test of each case for one kind of store.
@@ -113,7 +102,7 @@ conforms!(kept_memory, subject::KEPT_MEMORY);
 conforms!(ahead_of_memory, subject::AHEAD);
 conforms!(memo_of_nothing, subject::MEMO_OF_NOTHING);
 conforms!(memo, subject::MEMO);
-conforms!(zip, subject::ZIP);
+conforms!(zip_stored, subject::ZIP);
 conforms!(zip_deflated, subject::ZIP_DEFLATED);
 conforms!(zip_folder, subject::ZIP_FOLDER);
 conforms!(overlay_over_nothing, subject::OVERLAY_UPPER);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use zarrfs::store::backend::memory::MemoryStore;
 
-use crate::place::{Mounted, bytes_of, du, entries, key, mounted};
+use super::place::{Mounted, bytes_of, du, entries, key, mounted};
 
 const SIZE: u64 = 2 << 20;
 const OBJECTS: u64 = 60;
@@ -50,7 +50,7 @@ fn child_that_reads_and_writes() {
 fn child(folder: &Path, rounds: u64) -> Child {
     let mut command = Command::new(env::current_exe().unwrap());
     command
-        .args(["--exact", "killed::child_that_reads_and_writes"])
+        .args(["--exact", "disk_cache::killed::child_that_reads_and_writes"])
         .env(FOLDER, folder)
         .env("ROUNDS", rounds.to_string())
         .stdout(Stdio::null());

@@ -7,7 +7,7 @@ use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::store::backend::zip::ZipStore;
 use zarrfs::store::{EntryKind, Key, Store};
 
-use crate::writer::{Archive, Entry};
+use super::writer::{Archive, Entry};
 
 pub(crate) const LIMIT: u64 = 64 << 20;
 

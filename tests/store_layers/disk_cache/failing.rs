@@ -11,8 +11,8 @@ use zarrfs::stats::Stats;
 use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::store::layer::disk_cache::CacheDir;
 
+use super::place::{Mounted, bytes_of, key, mounted};
 use crate::common::tmpfs::Tmpfs;
-use crate::place::{Mounted, bytes_of, key, mounted};
 
 const LONG: Duration = Duration::from_secs(3600);
 

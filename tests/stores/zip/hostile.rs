@@ -8,8 +8,8 @@ use zarrfs::hierarchy::Hierarchy;
 use zarrfs::store::backend::zip::ZipStore;
 use zarrfs::store::{Key, Store};
 
-use crate::stage::{LIMIT, content, get, key, names, open, zip};
-use crate::writer::{Archive, Entry};
+use super::stage::{LIMIT, content, get, key, names, open, zip};
+use super::writer::{Archive, Entry};
 
 fn fault(store: &dyn Store, path: &str) -> Kind {
     let error = store.get(&key(path), LIMIT).unwrap_err();
