@@ -77,7 +77,7 @@ pub(crate) const AZURITE: Kind = Kind {
 
 pub(crate) const FAKE_GCS: Kind = Kind {
     name: "gs, fake-gcs-server",
-    // `src/store/backend/bucket/lost_answers.rs` has a server of its own for that.
+    // `src/store/backend/bucket/tests/lost_answers.rs` has a server of its own for that.
     writes: Writes::Elsewhere,
     variable: Some("ZARRFS_TEST_GCS"),
     holding: fake_gcs,

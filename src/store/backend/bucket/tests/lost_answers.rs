@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::BucketStore;
-use super::address::CloudKind as Bucket;
 use super::faulty_server::{Fault, FaultyObjects, FaultyServer, open};
 use crate::error::Kind;
+use crate::store::backend::bucket::BucketStore;
+use crate::store::backend::bucket::address::CloudKind as Bucket;
 use crate::store::{Condition, Key, PutBody, Store};
 
 const KINDS: [Bucket; 2] = [Bucket::S3, Bucket::Google];

@@ -1,5 +1,5 @@
-//! A bucket in memory behind a network that fails: what comes out is right, or an error in time. What goes in is in
-//! `lossy`.
+//! A bucket in memory behind a network that fails: what is read is right, or an error in time. What is written is in
+//! `lost_answers`.
 //!
 //! The server is a function of the requests; faults come by the number of the request, so that a run is the same
 //! each time.
@@ -22,10 +22,10 @@ use object_store::client::{
     HttpResponseBody, HttpService,
 };
 
-use super::connector::Connector;
-use super::{BucketStore, address};
 use crate::error::Kind;
 use crate::stats::Stats;
+use crate::store::backend::bucket::connector::Connector;
+use crate::store::backend::bucket::{BucketStore, address};
 use crate::store::{ByteRange, Key, RemoteConfig, Store};
 
 /// What goes wrong with a request.
