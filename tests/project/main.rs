@@ -3,3 +3,4 @@
 mod documents;
 mod layers;
 mod man;
+mod sources;
