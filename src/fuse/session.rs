@@ -14,9 +14,10 @@ use std::time::Duration;
 use fuser::{Config, INodeNo, Notifier, SessionACL};
 use rustix::process;
 
+use super::adapter::FuseAdapter;
+use super::mount;
 use super::mount::mountinfo::Device;
 use super::mount::{Connection, MountedDir};
-use super::{FuseAdapter, mount};
 use crate::error::{Error, Result};
 use crate::stats::Stats;
 use crate::vfs::{Ino, Invalidation, Vfs};
@@ -48,9 +49,9 @@ impl MountSession {
         let Connection { device, place } = connection;
         let place = place.map(Arc::new);
         let failed = |error: std::io::Error| Error::os("starting the session", error);
-        let desk = FuseAdapter::new(vfs.clone(), stats, settings.timeout).map_err(failed)?;
+        let adapter = FuseAdapter::new(vfs.clone(), stats, settings.timeout).map_err(failed)?;
         let session =
-            fuser::Session::from_fd(desk, device, SessionACL::All, config()).map_err(failed)?;
+            fuser::Session::from_fd(adapter, device, SessionACL::All, config()).map_err(failed)?;
         if let Some(place) = &place {
             raise_readahead(place.device(), settings.readahead);
         }
