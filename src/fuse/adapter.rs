@@ -21,19 +21,17 @@ use super::convert;
 use super::convert::{LARGEST_REQUEST, fh, ino};
 use super::directory::DirBuffer;
 use super::dispatch::Dispatcher;
-use super::reply::{InodeAttr, LinkTarget, OpenedDir, Written, XattrValue};
+use super::reply::{InodeAttr, LinkTarget, OpenedDir, Output, Written};
 use super::request::RequestInfo;
-use crate::error::Kind;
+use super::xattr;
+use crate::error::{Kind, Result};
 use crate::stats::Stats;
-use crate::store::tree::{AttrChange, Credentials, RenameMode, Setting};
+use crate::store::tree::{AttrChange, Credentials, RenameMode};
 use crate::vfs::{Ino, NewNode, Vfs};
 
 /// Readahead requests in flight, and from how many on the kernel holds back.
 const MAX_BACKGROUND: u16 = 128;
 const CONGESTION: u16 = 96;
-
-/// The attribute of a file's capabilities, which the kernel reads before each write. A mount is `nosuid`, so there are none.
-const CAPABILITY: &str = "security.capability";
 
 /// The kernel's requests of one mount.
 pub(super) struct FuseAdapter {
@@ -45,6 +43,30 @@ impl FuseAdapter {
     pub(super) fn new(vfs: Arc<Vfs>, stats: Arc<Stats>, timeout: Duration) -> io::Result<Self> {
         let dispatch = Dispatcher::new(vfs, stats, timeout)?;
         Ok(FuseAdapter { dispatch })
+    }
+
+    /// Queues a request about a name or attributes.
+    fn enqueue_names<T: Output>(
+        &self,
+        name: &'static str,
+        ino: Ino,
+        reply: T::Reply,
+        execute: impl FnOnce(&Vfs) -> Result<T> + Send + 'static,
+    ) {
+        self.dispatch
+            .enqueue(RequestInfo::names(name, ino), reply, execute);
+    }
+
+    /// Queues a request that keeps what was written.
+    fn enqueue_flush(
+        &self,
+        name: &'static str,
+        ino: Ino,
+        reply: ReplyEmpty,
+        execute: impl FnOnce(&Vfs) -> Result<()> + Send + 'static,
+    ) {
+        self.dispatch
+            .enqueue(RequestInfo::flush(name, ino), reply, execute);
     }
 
     fn make(
@@ -60,28 +82,6 @@ impl FuseAdapter {
             vfs.make(parent, &name, &node, &credentials)
         });
     }
-
-    fn set_xattr(
-        &self,
-        request: RequestInfo,
-        name: &OsStr,
-        value: Option<Vec<u8>>,
-        setting: Setting,
-        reply: ReplyEmpty,
-    ) {
-        if self.dispatch.is_writable() && (name == CAPABILITY || !is_kept(name)) {
-            return reply.error(Errno::EOPNOTSUPP);
-        }
-        let (ino, name) = (request.ino, name.as_bytes().to_vec());
-        self.dispatch.enqueue(request, reply, move |vfs| {
-            vfs.set_attribute(ino, &name, value.as_deref(), setting)
-        });
-    }
-}
-
-/// Whether an extended attribute is kept. Access control lists are not, since they would not be enforced.
-fn is_kept(name: &OsStr) -> bool {
-    !name.as_bytes().starts_with(b"system.")
 }
 
 fn credentials(req: &Request, mode: u32) -> Credentials {
@@ -146,8 +146,7 @@ impl Filesystem for FuseAdapter {
 
     fn readlink(&self, _req: &Request, inode: INodeNo, reply: ReplyData) {
         let ino = ino(inode);
-        let request = RequestInfo::names("readlink", ino);
-        self.dispatch.enqueue(request, reply, move |vfs| {
+        self.enqueue_names("readlink", ino, reply, move |vfs| {
             vfs.read_link(ino).map(LinkTarget)
         });
     }
@@ -159,8 +158,7 @@ impl Filesystem for FuseAdapter {
         if writes && !self.dispatch.is_writable() {
             return reply.error(Errno::from_i32(Kind::ReadOnly.errno()));
         }
-        let request = RequestInfo::names("open", ino);
-        self.dispatch.enqueue(request, reply, move |vfs| {
+        self.enqueue_names("open", ino, reply, move |vfs| {
             if writes {
                 vfs.open_for_writing(ino, truncates)
             } else {
@@ -206,8 +204,7 @@ impl Filesystem for FuseAdapter {
             return reply.ok();
         }
         // What was written may have to be kept first.
-        let request = RequestInfo::flush("release", ino(inode));
-        self.dispatch.enqueue(request, reply, move |vfs| {
+        self.enqueue_flush("release", ino(inode), reply, move |vfs| {
             vfs.release(fh);
             Ok(())
         });
@@ -215,9 +212,9 @@ impl Filesystem for FuseAdapter {
 
     fn opendir(&self, _req: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         let ino = ino(inode);
-        let request = RequestInfo::names("opendir", ino);
-        self.dispatch
-            .enqueue(request, reply, move |vfs| vfs.opendir(ino).map(OpenedDir));
+        self.enqueue_names("opendir", ino, reply, move |vfs| {
+            vfs.opendir(ino).map(OpenedDir)
+        });
     }
 
     fn readdir(
@@ -229,8 +226,7 @@ impl Filesystem for FuseAdapter {
         reply: ReplyDirectory,
     ) {
         let (ino, fh) = (ino(inode), fh(handle));
-        let request = RequestInfo::names("readdir", ino);
-        self.dispatch.enqueue(request, reply, move |vfs| {
+        self.enqueue_names("readdir", ino, reply, move |vfs| {
             DirBuffer::read(vfs, ino, fh, offset)
         });
     }
@@ -249,8 +245,7 @@ impl Filesystem for FuseAdapter {
     }
 
     fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
-        let request = RequestInfo::names("statfs", Ino::ROOT);
-        self.dispatch.enqueue(request, reply, |vfs| {
+        self.enqueue_names("statfs", Ino::ROOT, reply, |vfs| {
             Ok(vfs.room()?.unwrap_or(convert::READ_ONLY_SPACE))
         });
     }
@@ -282,8 +277,7 @@ impl Filesystem for FuseAdapter {
             modified: mtime.map(convert::time),
         };
         let (ino, fh) = (ino(inode), handle.map(fh));
-        let request = RequestInfo::names("setattr", ino);
-        self.dispatch.enqueue(request, reply, move |vfs| {
+        self.enqueue_names("setattr", ino, reply, move |vfs| {
             let attr = vfs.set_attributes(ino, fh, &change)?;
             Ok(InodeAttr(ino, attr))
         });
@@ -334,16 +328,16 @@ impl Filesystem for FuseAdapter {
 
     fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (parent, name) = (ino(parent), name.as_bytes().to_vec());
-        let request = RequestInfo::names("unlink", parent);
-        self.dispatch
-            .enqueue(request, reply, move |vfs| vfs.unlink(parent, &name));
+        self.enqueue_names("unlink", parent, reply, move |vfs| {
+            vfs.unlink(parent, &name)
+        });
     }
 
     fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (parent, name) = (ino(parent), name.as_bytes().to_vec());
-        let request = RequestInfo::names("rmdir", parent);
-        self.dispatch
-            .enqueue(request, reply, move |vfs| vfs.remove_folder(parent, &name));
+        self.enqueue_names("rmdir", parent, reply, move |vfs| {
+            vfs.remove_folder(parent, &name)
+        });
     }
 
     fn rename(
@@ -364,8 +358,7 @@ impl Filesystem for FuseAdapter {
         };
         let (from, to) = (ino(parent), ino(newparent));
         let (old, new) = (name.as_bytes().to_vec(), newname.as_bytes().to_vec());
-        let request = RequestInfo::names("rename", from);
-        self.dispatch.enqueue(request, reply, move |vfs| {
+        self.enqueue_names("rename", from, reply, move |vfs| {
             vfs.rename((from, &old), (to, &new), mode)
         });
     }
@@ -380,9 +373,9 @@ impl Filesystem for FuseAdapter {
     ) {
         let (file, parent) = (ino(inode), ino(newparent));
         let name = newname.as_bytes().to_vec();
-        let request = RequestInfo::names("link", parent);
-        self.dispatch
-            .enqueue(request, reply, move |vfs| vfs.link(file, parent, &name));
+        self.enqueue_names("link", parent, reply, move |vfs| {
+            vfs.link(file, parent, &name)
+        });
     }
 
     fn create(
@@ -397,8 +390,7 @@ impl Filesystem for FuseAdapter {
     ) {
         let (parent, name) = (ino(parent), name.as_bytes().to_vec());
         let credentials = credentials(req, mode);
-        let request = RequestInfo::names("create", parent);
-        self.dispatch.enqueue(request, reply, move |vfs| {
+        self.enqueue_names("create", parent, reply, move |vfs| {
             vfs.create(parent, &name, &credentials)
         });
     }
@@ -437,9 +429,7 @@ impl Filesystem for FuseAdapter {
         reply: ReplyEmpty,
     ) {
         let fh = fh(handle);
-        let request = RequestInfo::flush("flush", ino(inode));
-        self.dispatch
-            .enqueue(request, reply, move |vfs| vfs.flush(fh));
+        self.enqueue_flush("flush", ino(inode), reply, move |vfs| vfs.flush(fh));
     }
 
     fn fsync(
@@ -451,9 +441,7 @@ impl Filesystem for FuseAdapter {
         reply: ReplyEmpty,
     ) {
         let fh = fh(handle);
-        let request = RequestInfo::flush("fsync", ino(inode));
-        self.dispatch
-            .enqueue(request, reply, move |vfs| vfs.sync(fh));
+        self.enqueue_flush("fsync", ino(inode), reply, move |vfs| vfs.sync(fh));
     }
 
     fn fsyncdir(
@@ -465,9 +453,7 @@ impl Filesystem for FuseAdapter {
         reply: ReplyEmpty,
     ) {
         let ino = ino(inode);
-        let request = RequestInfo::flush("fsyncdir", ino);
-        self.dispatch
-            .enqueue(request, reply, move |vfs| vfs.sync_folder(ino));
+        self.enqueue_flush("fsyncdir", ino, reply, move |vfs| vfs.sync_folder(ino));
     }
 
     fn fallocate(
@@ -481,46 +467,17 @@ impl Filesystem for FuseAdapter {
         reply: ReplyEmpty,
     ) {
         let fh = fh(handle);
-        let request = RequestInfo::flush("fallocate", ino(inode));
-        self.dispatch.enqueue(request, reply, move |vfs| {
+        self.enqueue_flush("fallocate", ino(inode), reply, move |vfs| {
             vfs.allocate(fh, mode, (offset, length))
         });
     }
 
     fn getxattr(&self, _req: &Request, inode: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        if !self.dispatch.is_writable() {
-            // The kernel does not ask again.
-            return reply.error(Errno::ENOSYS);
-        }
-        if name == CAPABILITY {
-            return reply.error(Errno::ENODATA);
-        }
-        if !is_kept(name) {
-            return reply.error(Errno::EOPNOTSUPP);
-        }
-        let (ino, name) = (ino(inode), name.as_bytes().to_vec());
-        let request = RequestInfo::names("getxattr", ino);
-        self.dispatch.enqueue(request, reply, move |vfs| {
-            let value = vfs.attribute(ino, &name)?;
-            Ok(XattrValue { value, room: size })
-        });
+        xattr::get(&self.dispatch, ino(inode), name, size, reply);
     }
 
     fn listxattr(&self, _req: &Request, inode: INodeNo, size: u32, reply: ReplyXattr) {
-        if !self.dispatch.is_writable() {
-            return reply.error(Errno::ENOSYS);
-        }
-        let ino = ino(inode);
-        let request = RequestInfo::names("listxattr", ino);
-        self.dispatch.enqueue(request, reply, move |vfs| {
-            let names = vfs.attributes(ino)?;
-            let kept = names.iter().filter(|name| is_kept(OsStr::from_bytes(name)));
-            let value = kept.flat_map(|name| [name.as_slice(), b"\0"].concat());
-            Ok(XattrValue {
-                value: value.collect(),
-                room: size,
-            })
-        });
+        xattr::list(&self.dispatch, ino(inode), size, reply);
     }
 
     fn setxattr(
@@ -533,17 +490,10 @@ impl Filesystem for FuseAdapter {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        let setting = match flags {
-            libc::XATTR_CREATE => Setting::Create,
-            libc::XATTR_REPLACE => Setting::Replace,
-            _ => Setting::Any,
-        };
-        let request = RequestInfo::names("setxattr", ino(inode));
-        self.set_xattr(request, name, Some(value.to_vec()), setting, reply);
+        xattr::set(&self.dispatch, ino(inode), (name, value), flags, reply);
     }
 
     fn removexattr(&self, _req: &Request, inode: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let request = RequestInfo::names("removexattr", ino(inode));
-        self.set_xattr(request, name, None, Setting::Any, reply);
+        xattr::remove(&self.dispatch, ino(inode), name, reply);
     }
 }

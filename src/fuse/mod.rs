@@ -14,3 +14,4 @@ mod reply;
 mod request;
 pub mod serve;
 pub mod session;
+mod xattr;

@@ -183,26 +183,6 @@ impl Output for DirBuffer {
     }
 }
 
-/// The value of an extended attribute or the list of their names, for a caller's buffer of `room` bytes; 0 asks for the
-/// length only.
-pub(super) struct XattrValue {
-    pub(super) value: Vec<u8>,
-    pub(super) room: u32,
-}
-
-impl Output for XattrValue {
-    type Reply = ReplyXattr;
-
-    fn send(self, reply: ReplyXattr, _vfs: &Vfs) {
-        // No value is longer than 64 KiB.
-        match u32::try_from(self.value.len()).unwrap_or(u32::MAX) {
-            length if self.room == 0 => reply.size(length),
-            length if length > self.room => reply.error(Errno::ERANGE),
-            _ => reply.data(&self.value),
-        }
-    }
-}
-
 /// The longest name of a file, in bytes.
 const MAX_NAME: u32 = 255;
 
