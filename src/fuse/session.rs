@@ -34,7 +34,7 @@ pub struct SessionSettings {
 /// A mount that is being served.
 #[derive(Debug)]
 pub struct MountSession {
-    place: Option<Arc<MountedDir>>,
+    dir: Option<Arc<MountedDir>>,
 }
 
 impl MountSession {
@@ -46,26 +46,25 @@ impl MountSession {
         settings: SessionSettings,
         ended: impl FnOnce() + Send + 'static,
     ) -> Result<MountSession> {
-        let Connection { device, place } = connection;
-        let place = place.map(Arc::new);
+        let Connection { device, dir } = connection;
+        let dir = dir.map(Arc::new);
         let failed = |error: std::io::Error| Error::os("starting the session", error);
         let adapter = FuseAdapter::new(vfs.clone(), stats, settings.timeout).map_err(failed)?;
         let session =
             fuser::Session::from_fd(adapter, device, SessionACL::All, config()).map_err(failed)?;
-        if let Some(place) = &place {
-            raise_readahead(place.device(), settings.readahead);
+        if let Some(dir) = &dir {
+            raise_readahead(dir.device(), settings.readahead);
         }
         let invalidations = start_invalidation(&vfs, session.notifier()).map_err(failed)?;
         // Weak: dropping the session unmounts, and the loops must not prevent that.
-        let served = place.as_ref().map(Arc::downgrade);
-        let written = vfs.clone();
+        let served_dir = dir.as_ref().map(Arc::downgrade);
         let serve = move || {
-            match (session.run(), served.and_then(|place| place.upgrade())) {
+            match (session.run(), served_dir.and_then(|dir| dir.upgrade())) {
                 (Err(error), _) => log::error!("the session ended: {error}"),
-                (Ok(()), Some(place)) => place.set_gone(),
+                (Ok(()), Some(dir)) => dir.set_gone(),
                 (Ok(()), None) => {}
             }
-            written.flush_all();
+            vfs.flush_all();
             invalidations.close();
             ended();
         };
@@ -73,12 +72,12 @@ impl MountSession {
             .name("zarrfs-session".to_string())
             .spawn(serve)
             .map_err(failed)?;
-        Ok(MountSession { place })
+        Ok(MountSession { dir })
     }
 
     /// Detaches the mount; the loops end once no program uses it any more.
     pub fn unmount(&self) -> Result<()> {
-        self.place.as_deref().map_or(Ok(()), MountedDir::unmount)
+        self.dir.as_deref().map_or(Ok(()), MountedDir::unmount)
     }
 }
 
@@ -90,7 +89,7 @@ fn config() -> Config {
     config.clone_fd = OpenOptions::new()
         .read(true)
         .write(true)
-        .open(mount::DEVICE)
+        .open(mount::device::DEVICE)
         .is_ok();
     config
 }
