@@ -18,8 +18,8 @@ use crate::codec::Pipeline;
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Coordinates};
 use crate::store::{Key, Version};
+use crate::sync::budget::Reservation;
 use crate::sync::buffer;
-use crate::sync::cache::Reservation;
 
 /// A decoded piece.
 #[derive(Clone)]

@@ -20,6 +20,7 @@ use crate::store::layer::disk_cache;
 use crate::store::layer::disk_cache::CacheNamespace;
 use crate::store::layer::readahead::{ReadaheadConfig, ReadaheadStore};
 use crate::store::{EntryKind, Key, Store, StoreConfig};
+use crate::sync::budget::MemoryBudget;
 use crate::view::View;
 use crate::view::control::{Control, ControlDirView};
 use crate::view::files::FilesView;
@@ -169,7 +170,8 @@ pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
         },
         lossy: config.lossy,
     };
-    let engine = Engine::spilling(limits, stats.clone(), spill);
+    let budget = MemoryBudget::new(config.memory, stats.clone());
+    let engine = Engine::within(budget, limits, stats.clone(), spill);
     let arrays = Arc::new(Arrays::new(hierarchy.clone(), engine));
     let shown = read_ahead(&store, ahead, config);
     let stored: Arc<dyn View> = match store.lists() {
