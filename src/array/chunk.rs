@@ -46,7 +46,7 @@ const PENDING: Version = Version(0);
 
 impl Drop for Decoded {
     fn drop(&mut self) {
-        buffer::give(std::mem::take(&mut self.bytes));
+        buffer::recycle(std::mem::take(&mut self.bytes));
     }
 }
 
