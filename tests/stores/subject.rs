@@ -18,6 +18,7 @@ use zarrfs::store::layer::disk_cache::{CacheDir, CacheNamespace, DiskCache};
 use zarrfs::store::layer::metadata_cache::{MetadataCache, MetadataCacheConfig};
 use zarrfs::store::layer::readahead::{ReadaheadConfig, ReadaheadStore};
 use zarrfs::store::{Condition, Key, PutBody, Store, StoreConfig};
+use zarrfs::sync::budget::MemoryBudget;
 
 use crate::needs;
 use crate::zip::writer::Entry;
@@ -331,11 +332,11 @@ fn counted(subject: Subject) -> Subject {
 
 fn ahead(subject: Subject) -> Subject {
     let config = ReadaheadConfig {
-        memory: 1 << 20,
+        memory: MemoryBudget::new(4 << 20, Arc::new(Stats::default())),
         concurrency: 4,
         timeout: Duration::from_secs(20),
     };
-    let store = Arc::new(ReadaheadStore::new(subject.store, config));
+    let store = Arc::new(ReadaheadStore::new(subject.store, &config));
     Subject { store, ..subject }
 }
 

@@ -11,6 +11,7 @@ use zarrfs::stats::Stats;
 use zarrfs::store::Store;
 use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::store::layer::disk_cache::{CacheDir, CacheNamespace};
+use zarrfs::sync::budget::MemoryBudget;
 use zarrfs::view::View;
 use zarrfs::view::files::FilesView;
 
@@ -50,7 +51,8 @@ fn view(memory: &MemoryStore, folder: Option<&Path>) -> (Arc<dyn View>, Arc<Stat
     };
     let store: Arc<dyn Store> = Arc::new(memory.clone());
     let hierarchy = Arc::new(Hierarchy::new(store));
-    let engine = Engine::spilling(limits, stats.clone(), drawer);
+    let budget = MemoryBudget::new(MEMORY, stats.clone());
+    let engine = Engine::within(budget, limits, stats.clone(), drawer);
     let arrays = Arrays::new(hierarchy.clone(), engine);
     let files = FilesView::new(hierarchy, arrays, "sample", FORMATS.to_vec());
     (Arc::new(files), stats)
