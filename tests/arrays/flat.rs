@@ -6,10 +6,9 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use zarrfs::codec::Pipeline;
-use zarrfs::dialect::v3;
 use zarrfs::grid::{Grid, Layout, Region, Runs};
 use zarrfs::hierarchy::Hierarchy;
-use zarrfs::model::{Array, Node};
+use zarrfs::model::{Array, Node, document};
 use zarrfs::store::Key;
 use zarrfs::store::backend::memory::MemoryStore;
 
@@ -132,7 +131,7 @@ fn metadata(case: &Case) -> Value {
 fn model(metadata: &Value) -> Array {
     let memory = MemoryStore::default();
     memory.set(
-        Key::new(v3::DOCUMENT).unwrap(),
+        Key::new(document::ZARR_JSON).unwrap(),
         metadata.to_string().into_bytes(),
     );
     let found = Hierarchy::new(Arc::new(memory))

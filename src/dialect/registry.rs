@@ -1,15 +1,30 @@
-//! A dialect chosen by a person instead of by the documents.
+//! The table of the plain dialects, and the dialect that a person may choose instead of what the documents say.
 
 use std::fmt;
 use std::str::FromStr;
 
-use crate::dialect::draft::entry::Draft;
-use crate::dialect::draft::{draft2019, draft2020, draft2022};
+use crate::dialect::draft::{Draft, draft2019, draft2020, draft2022};
 use crate::dialect::{Dialect, n5, v2, v3};
 use crate::error::{Error, Result};
 
+/// Every plain dialect, in the order in which they are tried.
+pub static DIALECTS: &[&Dialect] = &[&v3::DIALECT, &v2::DIALECT, &n5::DIALECT];
+
+/// The same below the root of an N5 container, where every `attributes.json` describes a node.
+static WITHIN_N5: &[&Dialect] = &[&v3::DIALECT, &v2::DIALECT, &n5::WITHIN];
+
 /// The names that can be chosen.
-pub const NAMES: [&str; 6] = ["v2", "v3", "draft2019", "draft2020", "draft2022", "n5"];
+const NAMES: [&str; 6] = ["v2", "v3", "draft2019", "draft2020", "draft2022", "n5"];
+
+/// Returns the dialects that are tried for the children of a group that `found` has read, if they are not
+/// those that were `tried` for the group itself.
+pub fn tried_below(
+    found: &Dialect,
+    tried: &'static [&'static Dialect],
+) -> Option<&'static [&'static Dialect]> {
+    let is_new = found.name == n5::DIALECT.name && std::ptr::eq(tried, DIALECTS);
+    is_new.then_some(WITHIN_N5)
+}
 
 /// A dialect that a store is read as, whatever its documents look like.
 #[derive(Clone, Copy)]
