@@ -216,7 +216,7 @@ fn hanging_readers(served: &Served, count: usize) -> Vec<JoinHandle<io::Result<V
 const CONTENT_THREADS: usize = 64;
 
 #[test]
-fn a_hung_store_does_not_block_names() {
+fn a_hung_store_blocks_neither_names_nor_its_reader_for_ever() {
     let Some(stage) = Stage::new() else { return };
     let served = serve(&stage, Duration::from_secs(3600));
     let readers = hanging_readers(&served, CONTENT_THREADS + 16);
@@ -229,11 +229,6 @@ fn a_hung_store_does_not_block_names() {
     }
     assert_eq!(served.stats.error_requests.get(), 0);
     served.end();
-}
-
-#[test]
-fn a_hung_store_does_not_block_its_reader_for_ever() {
-    let Some(stage) = Stage::new() else { return };
     let served = serve(&stage, Duration::from_secs(1));
     for reader in hanging_readers(&served, 8) {
         let error = reader.join().unwrap().unwrap_err();
