@@ -4,18 +4,18 @@
 
 use crate::error::{Error, Result};
 
-use super::config::Members;
+use super::config::Configuration;
 use super::kind::{ChainPosition, Codec};
 
 /// Says that there is no codec `zfp`, and how to have it.
-pub(super) fn build(_members: Members<'_>, _place: &ChainPosition<'_>) -> Result<Codec> {
+pub(super) fn build(_members: Configuration<'_>, _place: &ChainPosition<'_>) -> Result<Codec> {
     let why = "codec zfp: this program is built without the zfp library, which `cargo install --features zfp` adds";
     Err(Error::unsupported("codecs", why))
 }
 
 /// The same of `zfpy`.
-pub(super) fn zfpy(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
-    build(members, place)
+pub(super) fn zfpy(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
+    build(config, position)
 }
 
 #[cfg(test)]

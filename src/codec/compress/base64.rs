@@ -9,11 +9,10 @@ use base64::alphabet::STANDARD as ALPHABET;
 use base64::engine::general_purpose::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 use crate::sync::buffer;
-
-use crate::codec::config::Members;
-use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 
 const NAME: &str = "base64";
 
@@ -30,21 +29,21 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
 struct Base64;
 
 /// Builds the codec.
-pub(crate) fn build(_: Members<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
+pub(crate) fn build(_: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
     Ok(Codec::BytesToBytes(Box::new(Base64)))
 }
 
 impl BytesToBytes for Base64 {
     /// Line feeds may stand anywhere, so this is only a bound.
     fn encoded_length(&self, decoded: Length) -> Length {
-        let text = decoded.most().div_ceil(3).saturating_mul(4);
+        let text = decoded.upper_bound().div_ceil(3).saturating_mul(4);
         Length::AtMost(text.saturating_add(text / 16).saturating_add(1 << 10))
     }
 
     fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
         let text = alphabetic(&encoded);
         // One more than wanted, so that the caller sees when there is too much.
-        let length = (text.len() / 4 * 3 + 3).min(want.most().saturating_add(3));
+        let length = (text.len() / 4 * 3 + 3).min(want.upper_bound().saturating_add(3));
         let most = length.div_ceil(3).saturating_mul(4);
         let text = text.get(..most).unwrap_or(&text);
         let mut out = buffer::of_length(text.len() / 4 * 3 + 3);

@@ -11,12 +11,12 @@ use blosc_src::{
     BLOSC_MAX_BUFFERSIZE, blosc_cbuffer_validate, blosc_compress_ctx, blosc_decompress_ctx,
 };
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 use crate::sync::buffer;
 
 use super::blosc_frame::{FrameHeader, HEADER, NAME, decode_snappy, encode_snappy};
-use crate::codec::config::Members;
-use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 
 /// What is done to elements before compression.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,24 +41,24 @@ const SNAPPY: &CStr = c"snappy";
 
 /// Reads the configuration (codec `blosc`, "Configuration parameters"), numcodecs' numbers for `shuffle`
 /// included. Defaults are those of numcodecs.
-pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
-    let name = members.word(
+pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
+    let name = config.keyword(
         "cname",
         &["lz4", "lz4hc", "blosclz", "zstd", "snappy", "zlib"],
     )?;
-    let typesize = members
+    let typesize = config
         .integer("typesize", 0..=i64::MAX)?
         .filter(|&size| size > 0);
-    let typesize = typesize.map_or(place.stride, |size| {
+    let typesize = typesize.map_or(position.element_size, |size| {
         usize::try_from(size).unwrap_or(usize::MAX)
     });
-    let blocksize = members
+    let blocksize = config
         .integer("blocksize", 0..=i64::from(i32::MAX))?
         .unwrap_or(0);
     Ok(Codec::BytesToBytes(Box::new(Blosc {
         compressor: compressor(name.unwrap_or("lz4")),
-        level: members.level("clevel", 0..=9)?.unwrap_or(5) as i32,
-        shuffle: shuffle(members, typesize)?,
+        level: config.level("clevel", 0..=9)?.unwrap_or(5) as i32,
+        shuffle: shuffle(config, typesize)?,
         // c-blosc itself takes longer elements for bytes; zero or more than 32 bits would crash it.
         typesize: if (1..=255).contains(&typesize) {
             typesize
@@ -81,14 +81,14 @@ fn compressor(name: &str) -> &'static CStr {
 }
 
 /// Reads `shuffle` as a word or as numcodecs' number; -1 chooses by the size of an element.
-fn shuffle(members: Members<'_>, typesize: usize) -> Result<BloscShuffle> {
+fn shuffle(config: Configuration<'_>, typesize: usize) -> Result<BloscShuffle> {
     let wrong = || {
-        members.wrong(
+        config.unexpected(
             "shuffle",
             "noshuffle, shuffle, bitshuffle or a number from -1 to 2",
         )
     };
-    let Some(value) = members.get("shuffle") else {
+    let Some(value) = config.get("shuffle") else {
         return Ok(BloscShuffle::Byte);
     };
     match (value.as_str(), value.as_i64()) {

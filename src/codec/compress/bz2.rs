@@ -6,11 +6,11 @@ use std::borrow::Cow;
 
 use bzip2::{Action, Compress, Compression, Decompress, Status};
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 
 use super::streams::{StreamDecoder, decode_all};
-use crate::codec::config::Members;
-use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 
 const NAME: &str = "bz2";
 
@@ -21,10 +21,10 @@ struct Bz2 {
 }
 
 /// Reads the configuration: `level`, which one draft's writer calls `blockSize`.
-pub(crate) fn build(members: Members<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
-    let level = match members.level("level", 1..=9)? {
+pub(crate) fn build(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
+    let level = match config.level("level", 1..=9)? {
         Some(level) => level,
-        None => members.level("blockSize", 1..=9)?.unwrap_or(1),
+        None => config.level("blockSize", 1..=9)?.unwrap_or(1),
     };
     Ok(Codec::BytesToBytes(Box::new(Bz2 {
         level: level as u32,
@@ -49,7 +49,7 @@ impl BytesToBytes for Bz2 {
 
     fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
         let open = || Ok(Decompress::new(false));
-        decode_all(NAME, &encoded, want.most(), open).map(Cow::Owned)
+        decode_all(NAME, &encoded, want.upper_bound(), open).map(Cow::Owned)
     }
 
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {

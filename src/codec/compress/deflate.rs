@@ -13,11 +13,10 @@ use std::io::Read;
 use flate2::bufread::{GzDecoder, ZlibDecoder};
 use libdeflater::{CompressionLvl, Compressor, Decompressor, crc32};
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 use crate::sync::buffer;
-
-use crate::codec::config::Members;
-use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 
 thread_local! {
     static DECOMPRESSOR: RefCell<Decompressor> = RefCell::new(Decompressor::new());
@@ -38,18 +37,18 @@ struct Deflate {
 }
 
 /// Reads the configuration (codec `gzip`, "Configuration parameters").
-pub(crate) fn gzip(members: Members<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
-    build(members, Wrapper::Gzip)
+pub(crate) fn gzip(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
+    build(config, Wrapper::Gzip)
 }
 
 /// Reads the configuration of `numcodecs.zlib`, which has the members of `gzip`.
-pub(crate) fn zlib(members: Members<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
-    build(members, Wrapper::Zlib)
+pub(crate) fn zlib(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
+    build(config, Wrapper::Zlib)
 }
 
 /// Level -1, which N5 has brought along, is zlib's default, 6; none at all is numcodecs' default, 1.
-fn build(members: Members<'_>, wrapper: Wrapper) -> Result<Codec> {
-    let level = match members.level("level", -1..=9)? {
+fn build(config: Configuration<'_>, wrapper: Wrapper) -> Result<Codec> {
+    let level = match config.level("level", -1..=9)? {
         Some(-1) => 6,
         Some(level) => level as i32,
         None => 1,
@@ -92,12 +91,15 @@ impl BytesToBytes for Deflate {
         {
             return Ok(Cow::Owned(decoded));
         }
-        let decoded = decode_bounded(wrapper, &encoded, want.most());
+        let decoded = decode_bounded(wrapper, &encoded, want.upper_bound());
         decoded.map(Cow::Owned).map_err(|error| {
             let found = encoded.len();
             Error::corrupt(
                 self.name(),
-                format!("{found} bytes do not decode to {}: {error}", want.most()),
+                format!(
+                    "{found} bytes do not decode to {}: {error}",
+                    want.upper_bound()
+                ),
             )
         })
     }

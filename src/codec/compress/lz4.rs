@@ -10,11 +10,10 @@ use std::io::{Read, Write};
 use lz4_flex::block::{compress_prepend_size, decompress_into};
 use lz4_flex::frame::{FrameDecoder, FrameEncoder};
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 use crate::sync::buffer;
-
-use crate::codec::config::Members;
-use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 
 const NAME: &str = "lz4";
 
@@ -31,12 +30,12 @@ struct Lz4 {
 }
 
 /// Builds `numcodecs.lz4`. Its `acceleration` trades size for speed and is of no meaning here.
-pub(crate) fn block(_: Members<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
+pub(crate) fn block(_: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
     Ok(Codec::BytesToBytes(Box::new(Lz4 { frames: false })))
 }
 
 /// Builds `lz4` as the draft of 2020 knew it.
-pub(crate) fn frame(_: Members<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
+pub(crate) fn frame(_: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
     Ok(Codec::BytesToBytes(Box::new(Lz4 { frames: true })))
 }
 
@@ -49,7 +48,7 @@ impl BytesToBytes for Lz4 {
         // A block of as many bytes as the magic number says is told from a frame by its promised length.
         let claimed = u32::from_le_bytes(MAGIC) as usize;
         let decoded = if encoded.starts_with(&MAGIC) && want != Length::Exact(claimed) {
-            decode_frames(&encoded, want.most())
+            decode_frames(&encoded, want.upper_bound())
         } else {
             decode_block(&encoded, want)
         };

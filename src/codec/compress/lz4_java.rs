@@ -9,11 +9,10 @@ use std::borrow::Cow;
 use lz4_flex::block::{compress, decompress_into};
 use twox_hash::XxHash32;
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 use crate::sync::buffer;
-
-use crate::codec::config::Members;
-use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 
 const NAME: &str = "n5.lz4";
 
@@ -41,8 +40,8 @@ struct Lz4Java {
 }
 
 /// Reads the configuration: `blockSize`, which only matters to encoding.
-pub(crate) fn build(members: Members<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
-    let block = members.level("blockSize", 64..=1 << 25)?;
+pub(crate) fn build(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
+    let block = config.level("blockSize", 64..=1 << 25)?;
     Ok(Codec::BytesToBytes(Box::new(Lz4Java {
         block: block.map_or(1 << 16, |block| block as usize),
     })))
@@ -58,12 +57,12 @@ struct JavaBlock<'a> {
 
 impl BytesToBytes for Lz4Java {
     fn encoded_length(&self, decoded: Length) -> Length {
-        let blocks = decoded.most() / self.block + 2;
+        let blocks = decoded.upper_bound() / self.block + 2;
         decoded.plus(blocks.saturating_mul(HEADER)).compressed()
     }
 
     fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
-        let mut out = buffer::with_capacity(want.most());
+        let mut out = buffer::with_capacity(want.upper_bound());
         let mut rest = encoded.as_ref();
         // N5 stops reading as soon as it has a block's elements, so the last block may be missing.
         while !rest.is_empty() {
@@ -72,7 +71,7 @@ impl BytesToBytes for Lz4Java {
                 break;
             }
             let end = out.len().saturating_add(block.length);
-            Length::AtMost(want.most()).check(NAME, end)?;
+            Length::AtMost(want.upper_bound()).check(NAME, end)?;
             block.append(&mut out)?;
         }
         Ok(Cow::Owned(out))

@@ -8,12 +8,12 @@ use std::borrow::Cow;
 
 use liblzma::stream::{Action, Check, Filters, LzmaOptions, Status, Stream as Coder};
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 
 use super::lzma_filters::{Filter, filters};
 use super::streams::{StreamDecoder, decode_all};
-use crate::codec::config::Members;
-use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 
 pub(super) const NAME: &str = "lzma";
 
@@ -42,34 +42,34 @@ struct Lzma {
 
 /// Reads the configuration: numbers as Python's `lzma` has them, and GDAL's `delta`, the distance of a delta
 /// filter.
-pub(crate) fn build(members: Members<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
-    let format = match members.integer("format", 0..=3)? {
+pub(crate) fn build(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
+    let format = match config.integer("format", 0..=3)? {
         // 0 is "any", which only decodes.
         None | Some(0 | 1) => Container::Xz,
         Some(2) => Container::Alone,
         Some(_) => Container::Raw,
     };
-    let preset = members.integer("preset", PRESETS)?.unwrap_or(6) as u32;
-    let filters = filters(members, preset)?;
+    let preset = config.integer("preset", PRESETS)?.unwrap_or(6) as u32;
+    let filters = filters(config, preset)?;
     if format == Container::Raw && filters.is_empty() {
-        return Err(members.wrong("filters", "a list of filters for a raw stream"));
+        return Err(config.unexpected("filters", "a list of filters for a raw stream"));
     }
     Ok(Codec::BytesToBytes(Box::new(Lzma {
         format,
-        check: check(members)?,
+        check: check(config)?,
         preset,
         filters,
     })))
 }
 
 /// Reads `check`; liblzma's default is CRC-64.
-fn check(members: Members<'_>) -> Result<Check> {
-    match members.integer("check", -1..=16)? {
+fn check(config: Configuration<'_>) -> Result<Check> {
+    match config.integer("check", -1..=16)? {
         Some(0) => Ok(Check::None),
         Some(1) => Ok(Check::Crc32),
         None | Some(-1 | 4) => Ok(Check::Crc64),
         Some(10) => Ok(Check::Sha256),
-        Some(_) => Err(members.wrong("check", "-1, 0, 1, 4 or 10")),
+        Some(_) => Err(config.unexpected("check", "-1, 0, 1, 4 or 10")),
     }
 }
 
@@ -141,7 +141,7 @@ impl BytesToBytes for Lzma {
     }
 
     fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
-        let most = want.most();
+        let most = want.upper_bound();
         let format = self.found(&encoded);
         let open = || self.decoder(format, most);
         decode_all(NAME, &encoded, most, open).map(Cow::Owned)

@@ -7,11 +7,11 @@
 use liblzma::stream::{Filters, LzmaOptions, MatchFinder, Mode, Stream};
 use serde_json::Value;
 
+use crate::codec::config::Configuration;
 use crate::error::{Error, Result};
 use crate::model::CodecSpec;
 
 use super::lzma::{NAME, PRESETS};
-use crate::codec::config::Members;
 
 const LZMA1: i64 = 0x4000_0000_0000_0001;
 const LZMA2: i64 = 0x21;
@@ -52,19 +52,19 @@ pub(super) struct Compressor {
 }
 
 /// Reads `filters`, or makes the list that GDAL's `delta` stands for; empty if there is neither.
-pub(super) fn filters(members: Members<'_>, preset: u32) -> Result<Vec<Filter>> {
-    let list = match members.get("filters") {
-        None => return gdal_delta(members, preset),
+pub(super) fn filters(config: Configuration<'_>, preset: u32) -> Result<Vec<Filter>> {
+    let list = match config.get("filters") {
+        None => return gdal_delta(config, preset),
         Some(Value::Array(list)) => list,
-        Some(_) => return Err(members.wrong("filters", "a list of filters")),
+        Some(_) => return Err(config.unexpected("filters", "a list of filters")),
     };
     let filters: Option<Vec<Filter>> = list.iter().map(|value| Filter::read(value).ok()).collect();
     let filters = filters.filter(|filters| filters.is_empty() || are_possible(filters));
-    filters.ok_or_else(|| members.wrong("filters", "a list of liblzma's filters, LZMA last"))
+    filters.ok_or_else(|| config.unexpected("filters", "a list of liblzma's filters, LZMA last"))
 }
 
-fn gdal_delta(members: Members<'_>, preset: u32) -> Result<Vec<Filter>> {
-    let Some(distance) = members.integer("delta", 1..=256)? else {
+fn gdal_delta(config: Configuration<'_>, preset: u32) -> Result<Vec<Filter>> {
+    let Some(distance) = config.integer("delta", 1..=256)? else {
         return Ok(Vec::new());
     };
     let compressor = Compressor {
@@ -87,20 +87,20 @@ fn are_possible(filters: &[Filter]) -> bool {
 impl Filter {
     fn read(value: &Value) -> Result<Filter> {
         let spec = CodecSpec::new(NAME, value.clone());
-        let members = Members::of(&spec);
-        match members.integer("id", 0..=i64::MAX)? {
-            Some(LZMA1) => Ok(Filter::Lzma1(Compressor::read(members)?)),
-            Some(LZMA2) => Ok(Filter::Lzma2(Compressor::read(members)?)),
+        let config = Configuration::of(&spec);
+        match config.integer("id", 0..=i64::MAX)? {
+            Some(LZMA1) => Ok(Filter::Lzma1(Compressor::read(config)?)),
+            Some(LZMA2) => Ok(Filter::Lzma2(Compressor::read(config)?)),
             Some(DELTA) => {
-                let distance = members.integer("dist", 1..=256)?.unwrap_or(1);
+                let distance = config.integer("dist", 1..=256)?.unwrap_or(1);
                 Ok(Filter::Delta((distance - 1) as u8))
             }
             Some(id @ 4..=11) => {
-                let start = members.integer("start_offset", 0..=i64::from(u32::MAX))?;
+                let start = config.integer("start_offset", 0..=i64::from(u32::MAX))?;
                 let start = start.unwrap_or(0) as u32;
                 Ok(Filter::Code { id, start })
             }
-            _ => Err(members.wrong("id", "the number of a filter")),
+            _ => Err(config.unexpected("id", "the number of a filter")),
         }
     }
 
@@ -147,11 +147,11 @@ fn add_code(
 }
 
 impl Compressor {
-    fn read(members: Members<'_>) -> Result<Compressor> {
+    fn read(config: Configuration<'_>) -> Result<Compressor> {
         let number = |name: &str, most: i64| -> Result<Option<u32>> {
-            Ok(members.integer(name, 0..=most)?.map(|number| number as u32))
+            Ok(config.integer(name, 0..=most)?.map(|number| number as u32))
         };
-        let mode = members.integer("mode", 1..=2)?;
+        let mode = config.integer("mode", 1..=2)?;
         Ok(Compressor {
             preset: number("preset", *PRESETS.end())?.unwrap_or(6),
             dictionary: number("dict_size", i64::from(u32::MAX))?,
@@ -160,7 +160,7 @@ impl Compressor {
             position: number("pb", 4)?,
             fast: mode.map(|mode| mode == 1),
             nice: number("nice_len", 273)?,
-            finder: members.integer("mf", 3..=20)?,
+            finder: config.integer("mf", 3..=20)?,
             depth: number("depth", i64::from(u32::MAX))?,
         })
     }

@@ -9,11 +9,10 @@ use half::f16;
 use pco::data_types::Number;
 use pco::{ChunkConfig, DeltaSpec, ModeSpec, PagingSpec, standalone};
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{ArrayToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 use crate::model::DataType;
-
-use crate::codec::config::Members;
-use crate::codec::kind::{ArrayToBytes, ChainPosition, Codec, Data, Length};
 
 const NAME: &str = "pcodec";
 
@@ -33,22 +32,22 @@ struct Pcodec {
     numbers: NumberCodec,
     count: usize,
     bytes: usize,
-    config: ChunkConfig,
+    chunk_config: ChunkConfig,
     pages: usize,
 }
 
 /// Reads the configuration (numcodecs, `PCodec`).
-pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
-    let form = place.form;
-    let bytes = form.bytes(place.max_chunk)?;
-    let count = bytes / form.element()?.max(1);
-    let page = members.integer("equal_pages_up_to", 1..=1 << 24)?;
+pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
+    let repr = position.repr;
+    let bytes = position.bytes()?;
+    let count = bytes / repr.element_size()?.max(1);
+    let page = config.integer("equal_pages_up_to", 1..=1 << 24)?;
     let page = page.map_or(1 << 18, |page| page as usize);
     Ok(Codec::ArrayToBytes(Box::new(Pcodec {
-        numbers: numbers(&form.data_type)?,
+        numbers: numbers(&repr.data_type)?,
         count,
         bytes,
-        config: config(members)?.with_paging_spec(PagingSpec::EqualPagesUpTo(page)),
+        chunk_config: chunk_config(config)?.with_paging_spec(PagingSpec::EqualPagesUpTo(page)),
         pages: count.div_ceil(page),
     })))
 }
@@ -64,13 +63,13 @@ fn numbers(data_type: &DataType) -> Result<NumberCodec> {
                         .flat_map(<$number>::to_le_bytes)
                         .collect())
                 },
-                encode: |decoded, config| {
+                encode: |decoded, chunk_config| {
                     let (words, _) = decoded.as_chunks();
                     let numbers: Vec<$number> = words
                         .iter()
                         .map(|word| <$number>::from_le_bytes(*word))
                         .collect();
-                    standalone::simple_compress(&numbers, config)
+                    standalone::simple_compress(&numbers, chunk_config)
                         .map_err(|error| Error::invalid(NAME, error))
                 },
             }
@@ -111,22 +110,22 @@ fn decode<T: Number + Default>(encoded: &[u8], count: usize) -> Result<Vec<T>> {
     Ok(numbers)
 }
 
-fn config(members: Members<'_>) -> Result<ChunkConfig> {
-    let level = members.level("level", 0..=12)?.unwrap_or(8);
-    let order = members.integer("delta_encoding_order", 0..=7)?;
+fn chunk_config(config: Configuration<'_>) -> Result<ChunkConfig> {
+    let level = config.level("level", 0..=12)?.unwrap_or(8);
+    let order = config.integer("delta_encoding_order", 0..=7)?;
     let specs = ["auto", "none", "try_consecutive", "try_lookback"];
-    let delta = match (members.word("delta_spec", &specs)?, order) {
+    let delta = match (config.keyword("delta_spec", &specs)?, order) {
         (Some("none"), _) => DeltaSpec::NoOp,
         (Some("try_lookback"), _) => DeltaSpec::TryLookback,
         (Some("try_consecutive"), None) => DeltaSpec::TryConsecutive(1),
         (_, Some(order)) => DeltaSpec::TryConsecutive(order as usize),
         (_, None) => DeltaSpec::Auto,
     };
-    let mode = match members.word("mode_spec", &["auto", "classic"])? {
+    let mode = match config.keyword("mode_spec", &["auto", "classic"])? {
         Some("classic") => ModeSpec::Classic,
         _ => ModeSpec::Auto,
     };
-    members.word("paging_spec", &["equal_pages_up_to"])?;
+    config.keyword("paging_spec", &["equal_pages_up_to"])?;
     Ok(ChunkConfig::default()
         .with_compression_level(level as usize)
         .with_delta_spec(delta)
@@ -149,7 +148,7 @@ impl ArrayToBytes for Pcodec {
     }
 
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
-        (self.numbers.encode)(&decoded, &self.config).map(Cow::Owned)
+        (self.numbers.encode)(&decoded, &self.chunk_config).map(Cow::Owned)
     }
 }
 

@@ -6,12 +6,11 @@
 
 use std::borrow::Cow;
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::Result;
 use crate::model::DataType;
 use crate::sync::buffer;
-
-use crate::codec::config::Members;
-use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 
 const NAME: &str = "shuffle";
 
@@ -22,14 +21,14 @@ struct ShuffleCodec {
 }
 
 /// Reads the configuration: `elementsize`, or else the length of an element.
-pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
-    let element = place.form.data_type.size().unwrap_or(1).max(1);
+pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
+    let element = position.repr.data_type.size().unwrap_or(1).max(1);
     // netcdf-c means the element's length by 0, numcodecs that nothing is shuffled; netcdf-c has numbers only.
     let number = matches!(
-        place.form.data_type,
+        position.repr.data_type,
         DataType::Int(_) | DataType::UInt(_) | DataType::Float(_)
     );
-    let width = match members.integer("elementsize", 0..=i64::from(u32::MAX))? {
+    let width = match config.integer("elementsize", 0..=i64::from(u32::MAX))? {
         None => element,
         Some(0) if number => element,
         Some(width) => usize::try_from(width).unwrap_or(1).max(1),

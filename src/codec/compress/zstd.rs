@@ -12,11 +12,10 @@ use zstd::bulk::{Compressor, Decompressor};
 use zstd::stream::read::Decoder;
 use zstd::zstd_safe::CParameter;
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 use crate::sync::buffer;
-
-use crate::codec::config::Members;
-use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 
 const NAME: &str = "zstd";
 
@@ -33,9 +32,9 @@ struct Zstd {
 
 /// Reads the configuration (codec `zstd`, "Configuration parameters"). Level 0, also where none is given,
 /// is the library's default, 3.
-pub(crate) fn build(members: Members<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
-    let level = members.level("level", -131_072..=22)?.unwrap_or(0) as i32;
-    let checksum = members.boolean("checksum")?.unwrap_or(false);
+pub(crate) fn build(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
+    let level = config.level("level", -131_072..=22)?.unwrap_or(0) as i32;
+    let checksum = config.boolean("checksum")?.unwrap_or(false);
     Ok(Codec::BytesToBytes(Box::new(Zstd { level, checksum })))
 }
 
@@ -53,7 +52,10 @@ impl BytesToBytes for Zstd {
             let found = encoded.len();
             Error::corrupt(
                 NAME,
-                format!("{found} bytes do not decode to {}: {error}", want.most()),
+                format!(
+                    "{found} bytes do not decode to {}: {error}",
+                    want.upper_bound()
+                ),
             )
         })
     }

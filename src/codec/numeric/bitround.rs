@@ -4,12 +4,12 @@
 //! the even neighbour. Decoding changes nothing. NaN is left as it is, so that it stays NaN; an integer that
 //! rounding up would carry out of its type is rounded down.
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{ChainPosition, Codec};
 use crate::error::{Error, Result};
 
 use super::number::{Dtype, Number};
 use super::{Kernel, Numeric};
-use crate::codec::config::Members;
-use crate::codec::kind::{ChainPosition, Codec};
 
 const NAME: &str = "bitround";
 
@@ -21,24 +21,24 @@ struct BitRound {
 }
 
 /// Reads the configuration (codec `bitround`, "Configuration parameters").
-pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
-    let dtype = Dtype::of(&place.form.data_type).filter(|dtype| dtype.number != Number::Bool);
+pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
+    let dtype = Dtype::of(&position.repr.data_type).filter(|dtype| dtype.number != Number::Bool);
     let dtype = dtype.ok_or_else(|| {
-        let name = place.form.data_type.to_string();
+        let name = position.repr.data_type.to_string();
         Error::unsupported("codecs", format!("bitround of data type {name}"))
     })?;
     let most = match mantissa(dtype.number) {
         Some((bits, _)) => i64::from(bits),
         None => 64,
     };
-    let keepbits = members
+    let keepbits = config
         .integer("keepbits", 0..=most)?
-        .ok_or_else(|| members.wrong("keepbits", format!("an integer from 0 to {most}")))?;
+        .ok_or_else(|| config.unexpected("keepbits", format!("an integer from 0 to {most}")))?;
     let round = BitRound {
         number: dtype.number,
         keepbits: keepbits as u32,
     };
-    Numeric::new(NAME, dtype, dtype, round).at(place)
+    Numeric::new(NAME, dtype, dtype, round).at(position)
 }
 
 /// Returns the bits of a float's mantissa and the pattern of its exponent, if it is one.

@@ -5,6 +5,8 @@
 
 use serde_json::Value;
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{ChainPosition, Codec};
 use crate::dialect::fill;
 use crate::error::{Error, Result};
 use crate::model::DataType;
@@ -13,8 +15,6 @@ use super::element::{Element, Wide, with_element};
 use super::number::{Dtype, Number};
 use super::rounding::Rounding;
 use super::{Kernel, Numeric};
-use crate::codec::config::Members;
-use crate::codec::kind::{ChainPosition, Codec};
 
 const NAME: &str = "cast_value";
 
@@ -41,21 +41,21 @@ struct CastValue {
 }
 
 /// Reads the configuration (codec `cast_value`, "Configuration").
-pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
-    members.only(&["data_type", "rounding", "out_of_range", "scalar_map"])?;
-    let target = members.get("data_type").and_then(|value| {
+pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
+    config.only(&["data_type", "rounding", "out_of_range", "scalar_map"])?;
+    let target = config.get("data_type").and_then(|value| {
         let name = value.as_str().or_else(|| value.get("name")?.as_str());
         name.map(DataType::from_v3)
     });
-    let target = target.ok_or_else(|| members.wrong("data_type", "a data type"))?;
-    let source = &place.form.data_type;
+    let target = target.ok_or_else(|| config.unexpected("data_type", "a data type"))?;
+    let source = &position.repr.data_type;
     let (decoded, encoded) = (real_number(NAME, source)?, real_number(NAME, &target)?);
-    let rounding = members.word("rounding", &Rounding::NAMES)?;
-    let beyond = match members.word("out_of_range", &["clamp", "wrap"])? {
+    let rounding = config.keyword("rounding", &Rounding::NAMES)?;
+    let beyond = match config.keyword("out_of_range", &["clamp", "wrap"])? {
         None => Beyond::Fault,
         Some("clamp") => Beyond::Clamp,
         Some(_) if encoded.number.is_float() => {
-            return Err(members.wrong("out_of_range", "clamp, since floats do not wrap"));
+            return Err(config.unexpected("out_of_range", "clamp, since floats do not wrap"));
         }
         Some(_) => Beyond::Wrap,
     };
@@ -64,15 +64,15 @@ pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<C
         encoded: encoded.number,
         rounding: Rounding::from_name(rounding.unwrap_or_default()),
         beyond,
-        encode: scalar_map(members, "encode", source, &target)?,
-        decode: scalar_map(members, "decode", &target, source)?,
+        encode: scalar_map(config, "encode", source, &target)?,
+        decode: scalar_map(config, "decode", &target, source)?,
     };
-    cast.check_fill(&place.form.fill)?;
-    Numeric::new(NAME, decoded, encoded, cast).at(place)
+    cast.check_fill(&position.repr.fill)?;
+    Numeric::new(NAME, decoded, encoded, cast).at(position)
 }
 
 /// Returns the type of plain integers or floats; `Unsupported` for all others, narrower numbers among them.
-pub(crate) fn real_number(codec: &str, data_type: &DataType) -> Result<Dtype> {
+pub(super) fn real_number(codec: &str, data_type: &DataType) -> Result<Dtype> {
     let dtype = match data_type {
         DataType::Int(_) | DataType::UInt(_) | DataType::Float(_) => Dtype::of(data_type),
         _ => None,
@@ -84,9 +84,14 @@ pub(crate) fn real_number(codec: &str, data_type: &DataType) -> Result<Dtype> {
 }
 
 /// Reads one side of `scalar_map`: pairs of numbers, written as fill values of their types.
-fn scalar_map(members: Members<'_>, side: &str, from: &DataType, to: &DataType) -> Result<Map> {
-    let wrong = || members.wrong("scalar_map", "lists of pairs of numbers");
-    let Some(map) = members.get("scalar_map") else {
+fn scalar_map(
+    config: Configuration<'_>,
+    side: &str,
+    from: &DataType,
+    to: &DataType,
+) -> Result<Map> {
+    let wrong = || config.unexpected("scalar_map", "lists of pairs of numbers");
+    let Some(map) = config.get("scalar_map") else {
         return Ok(Map::new());
     };
     let map = map.as_object().ok_or_else(wrong)?;
@@ -105,7 +110,7 @@ fn scalar_map(members: Members<'_>, side: &str, from: &DataType, to: &DataType) 
 }
 
 /// Reads a number that is written as a fill value.
-pub(crate) fn scalar(data_type: &DataType, value: &Value) -> Option<Wide> {
+pub(super) fn scalar(data_type: &DataType, value: &Value) -> Option<Wide> {
     let bytes = fill::parse(data_type, value).ok()?.bytes;
     let number = Dtype::of(data_type)?.number;
     (bytes.len() == number.width()).then(|| with_element!(number, T => T::read(&bytes).wide()))
@@ -166,7 +171,7 @@ impl CastValue {
 }
 
 /// Returns the smallest and the largest value of an integer type.
-pub(crate) fn bounds(number: Number) -> (i128, i128) {
+pub(super) fn bounds(number: Number) -> (i128, i128) {
     let bits = 8 * number.width() as u32;
     match number {
         Number::I8 | Number::I16 | Number::I32 | Number::I64 => {
@@ -207,7 +212,7 @@ impl Kernel for CastValue {
 }
 
 /// Writes `change` of each element; fails with the first one for which there is none.
-pub(crate) fn try_map<From: Element, To: Element>(
+pub(super) fn try_map<From: Element, To: Element>(
     source: &[u8],
     target: &mut [u8],
     change: impl Fn(Wide) -> Option<Wide>,

@@ -4,13 +4,13 @@
 //! integers come back exactly; sums of floats are rounded. A difference that the encoded type (`astype`)
 //! cannot hold is refused on encoding, where numcodecs would lose it.
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{ChainPosition, Codec};
 use crate::error::{Error, Result};
 
 use super::element::{Element, Wide, with_element};
 use super::number::{Dtype, Number};
 use super::{Kernel, Numeric, decoded_dtype};
-use crate::codec::config::Members;
-use crate::codec::kind::{ChainPosition, Codec};
 
 const NAME: &str = "delta";
 
@@ -24,9 +24,9 @@ struct Delta {
 }
 
 /// Reads the configuration: `dtype`, and `astype` where the encoded type is another one.
-pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
-    let decoded = decoded_dtype(members, "dtype", place)?;
-    let encoded = Dtype::member(members, "astype")?.unwrap_or(decoded);
+pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
+    let decoded = decoded_dtype(config, "dtype", position)?;
+    let encoded = Dtype::member(config, "astype")?.unwrap_or(decoded);
     if decoded.parts != encoded.parts {
         let what = "delta between complex and other numbers";
         return Err(Error::unsupported("codecs", what));
@@ -36,7 +36,7 @@ pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<C
         differences: encoded.number,
         parts: decoded.parts,
     };
-    Numeric::new(NAME, decoded, encoded, delta).at(place)
+    Numeric::new(NAME, decoded, encoded, delta).at(position)
 }
 
 impl Kernel for Delta {

@@ -12,7 +12,7 @@ use super::number::Number;
 
 /// A number in a form that holds all numbers of its class.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Wide {
+pub(super) enum Wide {
     Signed(i64),
     Unsigned(u64),
     Float(f64),
@@ -20,12 +20,12 @@ pub(crate) enum Wide {
 
 impl Wide {
     /// Takes a whole number for one of 64 bits, which it has to fit.
-    pub(crate) fn whole(number: i128) -> Wide {
+    pub(super) fn whole(number: i128) -> Wide {
         i64::try_from(number).map_or(Wide::Unsigned(number as u64), Wide::Signed)
     }
 
     /// Returns the whole number; of a float, what is left of it without its fraction.
-    pub(crate) fn as_whole(self) -> i128 {
+    pub(super) fn as_whole(self) -> i128 {
         match self {
             Wide::Signed(number) => i128::from(number),
             Wide::Unsigned(number) => i128::from(number),
@@ -34,7 +34,7 @@ impl Wide {
     }
 
     /// Returns the nearest float.
-    pub(crate) fn as_float(self) -> f64 {
+    pub(super) fn as_float(self) -> f64 {
         match self {
             Wide::Signed(number) => number as f64,
             Wide::Unsigned(number) => number as f64,
@@ -54,7 +54,7 @@ impl fmt::Display for Wide {
 }
 
 /// A number of a fixed width.
-pub(crate) trait Element: Copy {
+pub(super) trait Element: Copy {
     const WIDTH: usize;
 
     /// Reads `WIDTH` bytes.
@@ -78,7 +78,7 @@ pub(crate) trait Element: Copy {
 
 /// One byte; everything but 0 is true. Sum and difference are those of numpy: or, exclusive or.
 #[derive(Clone, Copy)]
-pub(crate) struct Truth(bool);
+pub(super) struct Truth(bool);
 
 impl Element for Truth {
     const WIDTH: usize = 1;
@@ -277,10 +277,10 @@ macro_rules! with_element {
     };
 }
 
-pub(crate) use with_element;
+pub(super) use with_element;
 
 /// Casts all numbers of `source` into `target`, which has room for as many.
-pub(crate) fn cast_all(from: Number, source: &[u8], to: Number, target: &mut [u8]) {
+pub(super) fn cast_all(from: Number, source: &[u8], to: Number, target: &mut [u8]) {
     if from == to && from != Number::Bool {
         return target.copy_from_slice(source);
     }

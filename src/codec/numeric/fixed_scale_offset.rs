@@ -7,13 +7,13 @@
 use half::f16;
 use serde_json::{Number as JsonNumber, Value};
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{ChainPosition, Codec};
 use crate::error::{Error, Result};
 
 use super::element::{Element, Wide, with_element};
 use super::number::{Dtype, Number};
 use super::{Kernel, Numeric, decoded_dtype};
-use crate::codec::config::Members;
-use crate::codec::kind::{ChainPosition, Codec};
 
 const NAME: &str = "fixedscaleoffset";
 
@@ -27,26 +27,26 @@ struct FixedScaleOffset {
 }
 
 /// Reads the configuration: `offset`, `scale`, `dtype`, and `astype` where the encoded type is another one.
-pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
-    let decoded = decoded_dtype(members, "dtype", place)?;
-    let encoded = Dtype::member(members, "astype")?.unwrap_or(decoded);
+pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
+    let decoded = decoded_dtype(config, "dtype", position)?;
+    let encoded = Dtype::member(config, "astype")?.unwrap_or(decoded);
     if (decoded.parts, encoded.parts) != (1, 1) {
         let what = "fixedscaleoffset of complex numbers";
         return Err(Error::unsupported("codecs", what));
     }
     let transformation = FixedScaleOffset {
-        offset: number(members, "offset")?,
-        scale: number(members, "scale")?,
+        offset: number(config, "offset")?,
+        scale: number(config, "scale")?,
         decoded: decoded.number,
         encoded: encoded.number,
     };
-    Numeric::new(NAME, decoded, encoded, transformation).at(place)
+    Numeric::new(NAME, decoded, encoded, transformation).at(position)
 }
 
-fn number(members: Members<'_>, name: &str) -> Result<JsonNumber> {
-    match members.get(name) {
+fn number(config: Configuration<'_>, name: &str) -> Result<JsonNumber> {
+    match config.get(name) {
         Some(Value::Number(number)) => Ok(number.clone()),
-        _ => Err(members.wrong(name, "a number")),
+        _ => Err(config.unexpected(name, "a number")),
     }
 }
 
@@ -115,7 +115,7 @@ fn product(one: Wide, other: Wide) -> Wide {
 
 /// Returns how results are rounded when one side has the type `number`. Two roundings, to float64 and to a
 /// width of at most half as many digits, are as good as one for a sum, product or quotient.
-pub(crate) fn rounding(number: Number) -> fn(f64) -> f64 {
+pub(super) fn rounding(number: Number) -> fn(f64) -> f64 {
     match number {
         Number::F16 => |number| f64::from(f16::cast(Wide::Float(number)).to_f32()),
         Number::F32 => |number| f64::from(number as f32),
@@ -124,7 +124,7 @@ pub(crate) fn rounding(number: Number) -> fn(f64) -> f64 {
 }
 
 /// Writes `change` of each element, cast.
-pub(crate) fn map<From: Element, To: Element>(
+pub(super) fn map<From: Element, To: Element>(
     source: &[u8],
     target: &mut [u8],
     change: impl Fn(Wide) -> Wide,

@@ -12,8 +12,8 @@ use crate::error::{Error, Result};
 use crate::model::DataType;
 use crate::sync::buffer;
 
-use super::config::Members;
-use super::kind::{ArrayToArray, BytesToBytes, ChainPosition, Codec, Data, Form, Length};
+use super::config::Configuration;
+use super::kind::{ArrayRepr, ArrayToArray, BytesToBytes, ChainPosition, Codec, Data, Length};
 use super::order::bytes::swap_words;
 use number::Dtype;
 
@@ -21,17 +21,17 @@ pub(super) mod astype;
 pub(super) mod bitround;
 pub(super) mod cast_value;
 pub(super) mod delta;
-pub(super) mod element;
+mod element;
 pub(super) mod fixed_scale_offset;
-pub(super) mod number;
+mod number;
 pub(super) mod packbits;
 pub(super) mod packed_truth;
 pub(super) mod quantize;
-pub(super) mod rounding;
+mod rounding;
 pub(super) mod scale_offset;
 
 /// The calculation; both buffers hold the same number of elements.
-pub(crate) trait Kernel: Debug + Send + Sync {
+trait Kernel: Debug + Send + Sync {
     /// Undoes the encoding; `Corrupt` where there is nothing to give.
     fn decode(&self, encoded: &[u8], decoded: &mut [u8]) -> Result<()>;
 
@@ -44,7 +44,7 @@ pub(crate) trait Kernel: Debug + Send + Sync {
 
 /// A kernel and the types on both of its sides.
 #[derive(Debug)]
-pub(crate) struct Numeric<K> {
+struct Numeric<K> {
     name: &'static str,
     decoded: Dtype,
     encoded: Dtype,
@@ -52,7 +52,7 @@ pub(crate) struct Numeric<K> {
 }
 
 impl<K: Kernel + 'static> Numeric<K> {
-    pub(crate) fn new(name: &'static str, decoded: Dtype, encoded: Dtype, kernel: K) -> Numeric<K> {
+    fn new(name: &'static str, decoded: Dtype, encoded: Dtype, kernel: K) -> Numeric<K> {
         Numeric {
             name,
             decoded,
@@ -62,16 +62,16 @@ impl<K: Kernel + 'static> Numeric<K> {
     }
 
     /// Makes it a codec of the kind that its place asks for.
-    pub(crate) fn at(mut self, place: &ChainPosition<'_>) -> Result<Codec> {
-        if place.after_bytes {
+    fn at(mut self, position: &ChainPosition<'_>) -> Result<Codec> {
+        if position.after_bytes {
             return Ok(Codec::BytesToBytes(Box::new(self)));
         }
         // Between array codecs numbers have no byte order; the dialect has put it into `bytes`.
         self.decoded.big = false;
         self.encoded.big = false;
-        self.count(place.form.bytes(place.max_chunk)?, self.decoded)?;
+        self.count(position.bytes()?, self.decoded)?;
         let data_type = self.encoded.data_type();
-        array_codec(Box::new(self), data_type, place)
+        array_codec(Box::new(self), data_type, position)
     }
 }
 
@@ -130,15 +130,15 @@ fn turn(data: &mut Data<'_>, dtype: Dtype) {
 }
 
 /// Reads the type that a codec's array has before encoding: a member, or else the type of its place.
-pub(crate) fn decoded_dtype(
-    members: Members<'_>,
+fn decoded_dtype(
+    config: Configuration<'_>,
     member: &str,
-    place: &ChainPosition<'_>,
+    position: &ChainPosition<'_>,
 ) -> Result<Dtype> {
-    match Dtype::member(members, member)? {
+    match Dtype::member(config, member)? {
         Some(dtype) => Ok(dtype),
-        None => Dtype::of(&place.form.data_type).ok_or_else(|| {
-            let name = place.form.data_type.to_string();
+        None => Dtype::of(&position.repr.data_type).ok_or_else(|| {
+            let name = position.repr.data_type.to_string();
             Error::unsupported("codecs", format!("{name} is no number to calculate with"))
         }),
     }
@@ -149,27 +149,27 @@ pub(crate) fn decoded_dtype(
 struct OfArray {
     codec: Box<dyn BytesToBytes>,
     decoded: usize,
-    form: Form,
+    repr: ArrayRepr,
 }
 
 /// Lets a codec of bytes stand between array codecs, where it gives elements of `data_type`.
-pub(crate) fn array_codec(
+fn array_codec(
     codec: Box<dyn BytesToBytes>,
     data_type: DataType,
-    place: &ChainPosition<'_>,
+    position: &ChainPosition<'_>,
 ) -> Result<Codec> {
-    let decoded = place.form.bytes(place.max_chunk)?;
+    let decoded = position.bytes()?;
     let element = data_type.size().unwrap_or(1).max(1);
-    let fill = encoded_fill(codec.as_ref(), &place.form.fill, element);
-    let bytes = codec.encoded_length(Length::Exact(decoded)).most();
-    let size = place.form.element()?;
+    let fill = encoded_fill(codec.as_ref(), &position.repr.fill, element);
+    let bytes = codec.encoded_length(Length::Exact(decoded)).upper_bound();
+    let size = position.repr.element_size()?;
     // The same number of elements keeps its shape; a view as other elements has none.
     let shape = if decoded / size.max(1) == bytes / element {
-        place.form.shape.clone()
+        position.repr.shape.clone()
     } else {
         vec![(bytes / element) as u64]
     };
-    let form = Form {
+    let repr = ArrayRepr {
         data_type,
         shape,
         fill,
@@ -177,7 +177,7 @@ pub(crate) fn array_codec(
     Ok(Codec::ArrayToArray(Box::new(OfArray {
         codec,
         decoded,
-        form,
+        repr,
     })))
 }
 
@@ -189,8 +189,8 @@ fn encoded_fill(codec: &dyn BytesToBytes, fill: &[u8], element: usize) -> Vec<u8
 }
 
 impl ArrayToArray for OfArray {
-    fn encoded_form(&self) -> &Form {
-        &self.form
+    fn encoded_repr(&self) -> &ArrayRepr {
+        &self.repr
     }
 
     fn is_identity(&self) -> bool {

@@ -2,14 +2,13 @@
 //!
 //! What can be done with numbers is in `element.rs`; which of them a codec takes is its own business.
 
+use crate::codec::config::Configuration;
 use crate::error::{Error, Result};
 use crate::model::DataType;
 
-use crate::codec::config::Members;
-
 /// A kind of number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Number {
+pub(super) enum Number {
     Bool,
     I8,
     I16,
@@ -26,7 +25,7 @@ pub(crate) enum Number {
 
 impl Number {
     /// Returns the bytes of one number.
-    pub(crate) fn width(self) -> usize {
+    pub(super) fn width(self) -> usize {
         match self {
             Number::Bool | Number::I8 | Number::U8 => 1,
             Number::I16 | Number::U16 | Number::F16 => 2,
@@ -36,12 +35,12 @@ impl Number {
     }
 
     /// Returns whether there are fractions.
-    pub(crate) fn is_float(self) -> bool {
+    pub(super) fn is_float(self) -> bool {
         matches!(self, Number::F16 | Number::F32 | Number::F64)
     }
 
     /// Returns whether every value of `self` is one of `other` too.
-    pub(crate) fn fits(self, other: Number) -> bool {
+    pub(super) fn fits(self, other: Number) -> bool {
         let (signed, digits) = self.range();
         let (other_signed, other_digits) = other.range();
         let range = digits <= other_digits && (other_signed || !signed);
@@ -87,17 +86,17 @@ impl Number {
 
 /// The type of an element that is one number, or two that stand for a complex one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Dtype {
-    pub(crate) number: Number,
+pub(super) struct Dtype {
+    pub(super) number: Number,
     /// 2 for complex numbers, else 1.
-    pub(crate) parts: usize,
+    pub(super) parts: usize,
     /// Whether the bytes are stored with the most significant one first.
-    pub(crate) big: bool,
+    pub(super) big: bool,
 }
 
 impl Dtype {
     /// Returns the type of an array between codecs, or nothing if its elements are no numbers.
-    pub(crate) fn of(data_type: &DataType) -> Option<Dtype> {
+    pub(super) fn of(data_type: &DataType) -> Option<Dtype> {
         let (kind, width, parts) = match data_type {
             DataType::Bool => ('b', 1, 1),
             DataType::Int(width) => ('i', *width, 1),
@@ -122,11 +121,11 @@ impl Dtype {
     /// Reads a member that names a type as numpy does (`<i4`, `int32`, `|b1`).
     ///
     /// Fails with `Corrupt` if it is no text, with `Unsupported` if it names no number.
-    pub(crate) fn member(members: Members<'_>, name: &str) -> Result<Option<Dtype>> {
-        let Some(value) = members.get(name) else {
+    pub(super) fn member(config: Configuration<'_>, name: &str) -> Result<Option<Dtype>> {
+        let Some(value) = config.get(name) else {
             return Ok(None);
         };
-        let wrong = || members.wrong(name, "a type as numpy names it");
+        let wrong = || config.unexpected(name, "a type as numpy names it");
         let text = value.as_str().ok_or_else(wrong)?;
         let unknown = || Error::unsupported("codecs", format!("{name} {text} is no number"));
         Dtype::parse(text).map(Some).ok_or_else(unknown)
@@ -163,12 +162,12 @@ impl Dtype {
     }
 
     /// Returns the bytes of an element.
-    pub(crate) fn size(self) -> usize {
+    pub(super) fn size(self) -> usize {
         self.number.width() * self.parts
     }
 
     /// Returns the type as the model has it.
-    pub(crate) fn data_type(self) -> DataType {
+    pub(super) fn data_type(self) -> DataType {
         let width = self.number.width();
         match self.number {
             _ if self.parts == 2 => DataType::Complex(width * 2),

@@ -6,13 +6,13 @@
 
 use std::borrow::Cow;
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{ArrayToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 use crate::model::DataType;
 use crate::sync::buffer;
 
 use super::number::{Dtype, Number};
-use crate::codec::config::Members;
-use crate::codec::kind::{ArrayToBytes, ChainPosition, Codec, Data, Length};
 
 const NAME: &str = "packbits";
 
@@ -40,34 +40,34 @@ struct PackBits {
 
 /// Reads the configuration (codec `packbits`, "Configuration parameters"); its schema has other names for
 /// the same members.
-pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
-    let dtype = Dtype::of(&place.form.data_type).ok_or_else(|| {
-        let name = place.form.data_type.to_string();
+pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
+    let dtype = Dtype::of(&position.repr.data_type).ok_or_else(|| {
+        let name = position.repr.data_type.to_string();
         Error::unsupported("codecs", format!("packbits of data type {name}"))
     })?;
     let width = dtype.number.width();
-    let all = match (&place.form.data_type, dtype.number) {
+    let all = match (&position.repr.data_type, dtype.number) {
         (_, Number::Bool) => 1,
         (DataType::Small(number), _) => number.narrow().map_or(8, |(bits, _)| i64::from(bits)),
         _ => width as i64 * 8,
     };
-    let bit = |name: &str, other: &str| match members.integer(name, 0..=all - 1)? {
+    let bit = |name: &str, other: &str| match config.integer(name, 0..=all - 1)? {
         Some(bit) => Ok(Some(bit)),
-        None => members.integer(other, 0..=all - 1),
+        None => config.integer(other, 0..=all - 1),
     };
     let first = bit("first_bit", "start_bit")?.unwrap_or(0);
     let last = bit("last_bit", "end_bit")?.unwrap_or(all - 1);
     if last < first {
-        return Err(members.wrong("last_bit", format!("no less than first_bit, {first}")));
+        return Err(config.unexpected("last_bit", format!("no less than first_bit, {first}")));
     }
     let names = ["none", "first_byte", "last_byte", "start_byte", "end_byte"];
-    let padding = match members.word("padding_encoding", &names)? {
+    let padding = match config.keyword("padding_encoding", &names)? {
         Some("first_byte" | "start_byte") => Padding::First,
         Some("last_byte" | "end_byte") => Padding::Last,
         _ => Padding::None,
     };
     Ok(Codec::ArrayToBytes(Box::new(PackBits {
-        count: place.form.bytes(place.max_chunk)? / width,
+        count: position.bytes()? / width,
         width,
         first: first as u32,
         bits: (last - first + 1) as u32,

@@ -6,13 +6,13 @@
 
 use std::borrow::Cow;
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 use crate::model::DataType;
 use crate::sync::buffer;
 
 use super::array_codec;
-use crate::codec::config::Members;
-use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 
 const NAME: &str = "packbits";
 
@@ -24,13 +24,13 @@ struct PackedTruth {
 }
 
 /// Builds the codec; any byte but 0 is true.
-pub(crate) fn build(_: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
-    let lossy = place.after_bytes || place.form.data_type != DataType::Bool;
+pub(crate) fn build(_: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
+    let lossy = position.after_bytes || position.repr.data_type != DataType::Bool;
     let codec = Box::new(PackedTruth { lossy });
-    if place.after_bytes {
+    if position.after_bytes {
         return Ok(Codec::BytesToBytes(codec));
     }
-    array_codec(codec, DataType::UInt(1), place)
+    array_codec(codec, DataType::UInt(1), position)
 }
 
 fn packed(count: usize) -> usize {

@@ -2,14 +2,14 @@
 //!
 //! Decoding is a cast from `astype` to `dtype`; what encoding has rounded is gone.
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{ChainPosition, Codec};
 use crate::error::{Error, Result};
 
 use super::element::{Wide, cast_all, with_element};
 use super::fixed_scale_offset::{map, rounding};
 use super::number::{Dtype, Number};
 use super::{Kernel, Numeric, decoded_dtype};
-use crate::codec::config::Members;
-use crate::codec::kind::{ChainPosition, Codec};
 
 const NAME: &str = "quantize";
 
@@ -22,9 +22,9 @@ struct Quantize {
 }
 
 /// Reads the configuration: `digits`, `dtype`, and `astype` where the encoded type is another one.
-pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
-    let decoded = decoded_dtype(members, "dtype", place)?;
-    let encoded = Dtype::member(members, "astype")?.unwrap_or(decoded);
+pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
+    let decoded = decoded_dtype(config, "dtype", position)?;
+    let encoded = Dtype::member(config, "astype")?.unwrap_or(decoded);
     for dtype in [decoded, encoded] {
         if !dtype.number.is_float() || dtype.parts != 1 {
             return Err(Error::unsupported(
@@ -33,15 +33,15 @@ pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<C
             ));
         }
     }
-    let digits = members
+    let digits = config
         .integer("digits", -300..=300)?
-        .ok_or_else(|| members.wrong("digits", "an integer from -300 to 300"))?;
+        .ok_or_else(|| config.unexpected("digits", "an integer from -300 to 300"))?;
     let quantize = Quantize {
         scale: scale(digits as i32),
         decoded: decoded.number,
         encoded: encoded.number,
     };
-    Numeric::new(NAME, decoded, encoded, quantize).at(place)
+    Numeric::new(NAME, decoded, encoded, quantize).at(position)
 }
 
 /// Returns the power of two that keeps so many decimal digits, by the same steps as numcodecs.

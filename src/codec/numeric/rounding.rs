@@ -8,7 +8,7 @@ use super::number::Number;
 
 /// In which direction a number goes that cannot stay (codec `cast_value`, "rounding").
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Rounding {
+pub(super) enum Rounding {
     NearestEven,
     NearestAway,
     TowardsZero,
@@ -40,7 +40,7 @@ impl FloatFormat {
 }
 
 impl Rounding {
-    pub(crate) const NAMES: [&'static str; 5] = [
+    pub(super) const NAMES: [&'static str; 5] = [
         "nearest-even",
         "nearest-away",
         "towards-zero",
@@ -48,7 +48,7 @@ impl Rounding {
         "towards-negative",
     ];
 
-    pub(crate) fn from_name(name: &str) -> Rounding {
+    pub(super) fn from_name(name: &str) -> Rounding {
         match name {
             "nearest-away" => Rounding::NearestAway,
             "towards-zero" => Rounding::TowardsZero,
@@ -59,7 +59,7 @@ impl Rounding {
     }
 
     /// Returns the whole number that a finite float becomes.
-    pub(crate) fn whole(self, number: f64) -> f64 {
+    pub(super) fn whole(self, number: f64) -> f64 {
         match self {
             Rounding::NearestEven => number.round_ties_even(),
             Rounding::NearestAway => number.round(),
@@ -70,7 +70,7 @@ impl Rounding {
     }
 
     /// Returns the float of type `to` that a number becomes, or nothing beyond the largest finite one.
-    pub(crate) fn float(self, number: Wide, to: Number) -> Option<f64> {
+    pub(super) fn float(self, number: Wide, to: Number) -> Option<f64> {
         let (negative, mantissa, exponent) = match number {
             Wide::Signed(number) => (number < 0, number.unsigned_abs(), 0),
             Wide::Unsigned(number) => (false, number, 0),

@@ -3,6 +3,8 @@
 //! A result that the type has not, on the way or at the end, is a fault and never another number. Integers
 //! come back exactly, floats are rounded.
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{ChainPosition, Codec};
 use crate::error::{Error, Result};
 
 use super::cast_value::{bounds, real_number, scalar, try_map};
@@ -10,8 +12,6 @@ use super::element::{Wide, with_element};
 use super::fixed_scale_offset::rounding;
 use super::number::Number;
 use super::{Kernel, Numeric};
-use crate::codec::config::Members;
-use crate::codec::kind::{ChainPosition, Codec};
 
 const NAME: &str = "scale_offset";
 
@@ -30,17 +30,17 @@ struct ScaleOffset {
 }
 
 /// Reads the configuration (codec `scale_offset`, "Configuration").
-pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
-    members.only(&["offset", "scale"])?;
-    let dtype = real_number(NAME, &place.form.data_type)?;
-    let number = |name: &str, default: i64| match members.get(name) {
+pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
+    config.only(&["offset", "scale"])?;
+    let dtype = real_number(NAME, &position.repr.data_type)?;
+    let number = |name: &str, default: i64| match config.get(name) {
         None => Ok(Wide::Signed(default)),
-        Some(value) => scalar(&place.form.data_type, value)
-            .ok_or_else(|| members.wrong(name, "a value of the array's data type")),
+        Some(value) => scalar(&position.repr.data_type, value)
+            .ok_or_else(|| config.unexpected(name, "a value of the array's data type")),
     };
     let (offset, scale) = (number("offset", 0)?, number("scale", 1)?);
     if scale.as_float() == 0.0 {
-        return Err(members.wrong("scale", "a number other than 0"));
+        return Err(config.unexpected("scale", "a number other than 0"));
     }
     let transformation = if dtype.number.is_float() {
         let (offset, scale) = (offset.as_float(), scale.as_float());
@@ -55,14 +55,14 @@ pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<C
     };
     let mut encoded = vec![0; dtype.size()];
     codec
-        .encode(&place.form.fill, &mut encoded)
+        .encode(&position.repr.fill, &mut encoded)
         .map_err(|error| {
             Error::corrupt(
                 "codecs",
                 format!("{NAME} of the fill value: {}", error.detail()),
             )
         })?;
-    Numeric::new(NAME, dtype, dtype, codec).at(place)
+    Numeric::new(NAME, dtype, dtype, codec).at(position)
 }
 
 impl ScaleOffset {

@@ -8,21 +8,20 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{ArrayRepr, ArrayToArray, ChainPosition, Codec, Data};
+use crate::codec::records;
 use crate::dialect::typestr;
 use crate::error::{Error, Result};
 use crate::model::DataType;
-
-use crate::codec::config::Members;
-use crate::codec::kind::{ArrayToArray, ChainPosition, Codec, Data, Form};
-use crate::codec::records;
 
 const NAME: &str = "categorize";
 
 /// The labels and the two forms.
 #[derive(Debug)]
 struct Categorize {
-    decoded: Form,
-    encoded: Form,
+    decoded: ArrayRepr,
+    encoded: ArrayRepr,
     /// What number 0, 1, ... reads as, in the form of an element.
     elements: Vec<Vec<u8>>,
     /// The number of each label; of equal ones the last, as in numcodecs.
@@ -34,50 +33,50 @@ struct Categorize {
 }
 
 /// Reads the configuration (numcodecs, `Categorize`): `labels`, and `astype` of the numbers.
-pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
-    let labels = labels(members)?;
-    let astype = match members.get("astype") {
+pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
+    let labels = labels(config)?;
+    let astype = match config.get("astype") {
         None => DataType::UInt(1),
         Some(astype) => typestr::parse(astype)?.data_type,
     };
     let (width, signed) = match astype {
         DataType::UInt(width) => (width, false),
         DataType::Int(width) => (width, true),
-        _ => return Err(members.wrong("astype", "an integer type")),
+        _ => return Err(config.unexpected("astype", "an integer type")),
     };
-    let form = place.form;
-    if !matches!(form.data_type, DataType::Text | DataType::FixedText(_)) {
-        let why = format!("{NAME} reads as text, not as {}", form.data_type);
+    let repr = position.repr;
+    if !matches!(repr.data_type, DataType::Text | DataType::FixedText(_)) {
+        let why = format!("{NAME} reads as text, not as {}", repr.data_type);
         return Err(Error::unsupported("codecs", why));
     }
     let empty = std::iter::once("");
     let texts = empty.chain(labels.iter().map(String::as_str));
-    let elements = texts.map(|text| element(&form.data_type, text)).collect();
+    let elements = texts.map(|text| element(&repr.data_type, text)).collect();
     let numbered = labels.iter().zip(1_u64..);
-    let numbers = numbered.map(|(label, n)| (element(&form.data_type, label), n));
+    let numbers = numbered.map(|(label, n)| (element(&repr.data_type, label), n));
     Ok(Codec::ArrayToArray(Box::new(Categorize {
         elements,
         numbers: numbers.collect(),
-        encoded: Form {
+        encoded: ArrayRepr {
             data_type: astype,
-            shape: form.shape.clone(),
+            shape: repr.shape.clone(),
             fill: vec![0; width],
         },
-        most: form.length(place.max_chunk)?.most(),
-        decoded: form.clone(),
+        most: position.length()?.upper_bound(),
+        decoded: repr.clone(),
         width,
         signed,
     })))
 }
 
-fn labels(members: Members<'_>) -> Result<Vec<String>> {
-    let list = members.get("labels").and_then(Value::as_array);
+fn labels(config: Configuration<'_>) -> Result<Vec<String>> {
+    let list = config.get("labels").and_then(Value::as_array);
     let labels: Option<Vec<String>> = list.and_then(|list| {
         list.iter()
             .map(|label| Some(label.as_str()?.to_string()))
             .collect()
     });
-    labels.ok_or_else(|| members.wrong("labels", "a list of text"))
+    labels.ok_or_else(|| config.unexpected("labels", "a list of text"))
 }
 
 /// Returns text as an element; numpy cuts what is longer than its type.
@@ -139,7 +138,7 @@ impl Categorize {
 }
 
 impl ArrayToArray for Categorize {
-    fn encoded_form(&self) -> &Form {
+    fn encoded_repr(&self) -> &ArrayRepr {
         &self.encoded
     }
 

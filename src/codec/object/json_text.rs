@@ -67,7 +67,7 @@ fn trailer(encoded: &[u8], elements: &Elements<'_>) -> Result<(Vec<u64>, u64)> {
             (text(last[0]).map_err(expected)?, Some(shape), 2)
         }
     };
-    let shape = stored_shape(elements.form(), &dtype, shape)?;
+    let shape = stored_shape(elements.repr(), &dtype, shape)?;
     Ok((shape, values - behind))
 }
 

@@ -5,12 +5,12 @@
 
 use serde_json::Value;
 
+use crate::codec::kind::{ArrayRepr, LENGTH_PREFIX};
 use crate::dialect::typestr;
 use crate::error::{Error, Result};
 use crate::model::{DataType, MAX_RANK};
 
 use super::element::ObjectElement;
-use crate::codec::kind::{COUNT, Form};
 
 /// The deepest nesting of lists and maps in an element.
 pub(super) const MAX_DEPTH: usize = 100;
@@ -19,23 +19,27 @@ pub(super) const MAX_DEPTH: usize = 100;
 ///
 /// Returns the shape in which the elements are nested: not always the chunk's, of which only the number of
 /// elements has to be the same.
-pub(super) fn stored_shape(form: &Form, dtype: &str, shape: Option<Vec<u64>>) -> Result<Vec<u64>> {
+pub(super) fn stored_shape(
+    repr: &ArrayRepr,
+    dtype: &str,
+    shape: Option<Vec<u64>>,
+) -> Result<Vec<u64>> {
     let stored = typestr::parse(&Value::from(dtype))?.data_type;
-    if form.data_type.size().is_some()
-        && stored != form.data_type
+    if repr.data_type.size().is_some()
+        && stored != repr.data_type
         && !matches!(stored, DataType::Unknown(_))
     {
-        let found = format!("expected elements of {}, found {stored}", form.data_type);
+        let found = format!("expected elements of {}, found {stored}", repr.data_type);
         return Err(Error::corrupt("chunk", found));
     }
     let Some(shape) = shape else {
-        return Ok(form.shape.clone());
+        return Ok(repr.shape.clone());
     };
     let product = |shape: &[u64]| shape.iter().try_fold(1_u64, |all, &n| all.checked_mul(n));
-    if shape.len() > MAX_RANK || product(&shape) != product(&form.shape) {
+    if shape.len() > MAX_RANK || product(&shape) != product(&repr.shape) {
         let found = format!(
             "expected as many elements as {:?}, found {shape:?}",
-            form.shape
+            repr.shape
         );
         return Err(Error::corrupt("chunk", found));
     }
@@ -133,16 +137,16 @@ fn write_nested(
 
 /// Elements that are being read.
 pub(super) struct Elements<'a> {
-    form: &'a Form,
+    repr: &'a ArrayRepr,
     out: Vec<u8>,
     most: usize,
 }
 
 impl<'a> Elements<'a> {
     /// Begins to read a chunk of at most `most` bytes.
-    pub(super) fn new(form: &'a Form, most: usize) -> Elements<'a> {
+    pub(super) fn new(repr: &'a ArrayRepr, most: usize) -> Elements<'a> {
         Elements {
-            form,
+            repr,
             out: Vec::new(),
             most,
         }
@@ -154,8 +158,8 @@ impl<'a> Elements<'a> {
     }
 
     /// Returns the array that is being read.
-    pub(super) fn form(&self) -> &Form {
-        self.form
+    pub(super) fn repr(&self) -> &ArrayRepr {
+        self.repr
     }
 
     /// Says `TooLarge` if so many bytes of an element are too many.
@@ -179,13 +183,13 @@ impl<'a> Elements<'a> {
 
     /// Appends an element; `TooLarge` if a chunk cannot have so much.
     pub(super) fn add(&mut self, element: &ObjectElement<'_>) -> Result<()> {
-        if self.form.data_type.size().is_some() {
-            let fixed = element.fixed(&self.form.data_type);
+        if self.repr.data_type.size().is_some() {
+            let fixed = element.fixed(&self.repr.data_type);
             self.out.extend(fixed.ok_or_else(|| self.misfit(element))?);
             return self.check_room(0);
         }
         let bytes = element.bytes();
-        self.check_room(bytes.len().saturating_add(COUNT))?;
+        self.check_room(bytes.len().saturating_add(LENGTH_PREFIX))?;
         let count = u32::try_from(bytes.len()).map_err(|error| Error::too_large("chunk", error))?;
         self.out.extend(count.to_le_bytes());
         self.out.extend_from_slice(bytes);
@@ -197,7 +201,7 @@ impl<'a> Elements<'a> {
             .chars()
             .take(40)
             .collect();
-        Error::corrupt("chunk", format!("{text:?} is no {}", self.form.data_type))
+        Error::corrupt("chunk", format!("{text:?} is no {}", self.repr.data_type))
     }
 }
 

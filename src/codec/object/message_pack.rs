@@ -140,7 +140,7 @@ fn trailer(mut rest: &[u8], values: usize, elements: &Elements<'_>) -> Result<(V
         Token::Text(text) => std::str::from_utf8(text).map_err(corrupt)?,
         _ => return Err(corrupt("the end is no type and shape")),
     };
-    Ok((stored_shape(elements.form(), dtype, shape)?, behind))
+    Ok((stored_shape(elements.repr(), dtype, shape)?, behind))
 }
 
 /// Passes over a value.

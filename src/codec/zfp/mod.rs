@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use crate::error::{Error, Result};
 
-use super::config::Members;
+use super::config::Configuration;
 use super::kind::{ArrayToBytes, ChainPosition, Codec, Data, Length};
 use field::ZfpField;
 use mode::Mode;
@@ -33,27 +33,27 @@ struct Zfp {
 }
 
 /// Builds codec `zfp`.
-pub(super) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
-    codec(place, mode::zfp(members, rank(place))?, false)
+pub(super) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
+    codec(position, mode::zfp(config, rank(position))?, false)
 }
 
 /// Builds codec `zfpy` of numcodecs.
-pub(super) fn zfpy(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
-    codec(place, mode::zfpy(members, rank(place))?, true)
+pub(super) fn zfpy(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
+    codec(position, mode::zfpy(config, rank(position))?, true)
 }
 
 /// Returns how many dimensions zfp sees.
-fn rank(place: &ChainPosition<'_>) -> usize {
-    place.form.shape.len().max(1)
+fn rank(position: &ChainPosition<'_>) -> usize {
+    position.repr.shape.len().max(1)
 }
 
-fn codec(place: &ChainPosition<'_>, mode: Mode, has_header: bool) -> Result<Codec> {
-    let form = place.form;
-    let count = form.bytes(place.max_chunk)? / form.element()?.max(1);
-    let numbers = NumberConversion::of(&form.data_type)
+fn codec(position: &ChainPosition<'_>, mode: Mode, has_header: bool) -> Result<Codec> {
+    let repr = position.repr;
+    let count = position.bytes()? / repr.element_size()?.max(1);
+    let numbers = NumberConversion::of(&repr.data_type)
         .filter(|numbers| !has_header || numbers.cast.is_none())
         .ok_or_else(|| {
-            let other = &form.data_type;
+            let other = &repr.data_type;
             let known = match has_header {
                 true => "numbers of 32 and 64 bits, no unsigned ones",
                 false => "integers and floats",
@@ -63,10 +63,10 @@ fn codec(place: &ChainPosition<'_>, mode: Mode, has_header: bool) -> Result<Code
     let bytes = count.checked_mul(numbers.scalar.width());
     let field = ZfpField {
         scalar: numbers.scalar,
-        shape: dimensions(&form.shape)?,
+        shape: dimensions(&repr.shape)?,
         bytes: bytes.ok_or_else(|| Error::too_large("chunk_shape", "too many numbers"))?,
     };
-    let most = usize::try_from(place.max_chunk.saturating_mul(2)).unwrap_or(usize::MAX);
+    let most = usize::try_from(position.max_chunk.saturating_mul(2)).unwrap_or(usize::MAX);
     Ok(Codec::ArrayToBytes(Box::new(Zfp {
         numbers,
         field,
