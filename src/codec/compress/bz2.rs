@@ -1,6 +1,6 @@
 //! Codec `numcodecs.bz2` (`bzip2` of one draft's writer): bzip2 streams, one or several.
 //!
-//! Several streams are one chunk, and what is none is ignored (`streams.rs`).
+//! Several streams are one chunk, and bytes that are no stream are ignored (`streams.rs`).
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use crate::codec::config::Configuration;
 use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 
-use super::streams::{StreamDecoder, decode_all};
+use super::streams::{self, StreamDecoder, decode_all};
 
 const NAME: &str = "bz2";
 
@@ -23,12 +23,13 @@ struct Bz2 {
 /// Reads the configuration: `level`, which one draft's writer calls `blockSize`.
 pub(crate) fn build(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
     let level = match config.level("level", 1..=9)? {
-        Some(level) => level,
-        None => config.level("blockSize", 1..=9)?.unwrap_or(1),
+        Some(level) => level.unsigned_abs(),
+        None => config
+            .level("blockSize", 1..=9)?
+            .unwrap_or(1)
+            .unsigned_abs(),
     };
-    Ok(Codec::BytesToBytes(Box::new(Bz2 {
-        level: level as u32,
-    })))
+    Ok(Codec::BytesToBytes(Box::new(Bz2 { level })))
 }
 
 impl StreamDecoder for Decompress {
@@ -37,7 +38,7 @@ impl StreamDecoder for Decompress {
         let status = self
             .decompress_vec(input, output)
             .map_err(|error| Error::corrupt(NAME, error))?;
-        let used = (self.total_in() - before) as usize;
+        let used = streams::memory_length(self.total_in() - before);
         Ok((used, matches!(status, Status::StreamEnd)))
     }
 }
@@ -54,10 +55,10 @@ impl BytesToBytes for Bz2 {
 
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
         let mut compressor = Compress::new(Compression::new(self.level), 0);
-        // The bound that the library states: one percent and 600 bytes.
+        // The library's own bound: one percent and 600 bytes more.
         let mut out = Vec::with_capacity(decoded.len() + decoded.len() / 100 + 601);
         loop {
-            let used = compressor.total_in() as usize;
+            let used = streams::memory_length(compressor.total_in());
             let input = decoded.get(used..).unwrap_or_default();
             let status = compressor
                 .compress_vec(input, &mut out, Action::Finish)

@@ -1,7 +1,7 @@
 //! Codec `pcodec`: numbers by pco, in its standalone format.
 //!
-//! Numbers are read into room for exactly as many as the chunk has, whatever the stream claims. An array
-//! that already is bytes cannot be coded, as numcodecs has it.
+//! Numbers are decoded into a buffer for exactly as many as the chunk has, whatever the stream claims. Bytes
+//! cannot be encoded, as in numcodecs.
 
 use std::borrow::Cow;
 
@@ -16,10 +16,11 @@ use crate::model::DataType;
 
 const NAME: &str = "pcodec";
 
-/// More bytes than pco needs beside the numbers of a page; each is a chunk of its own in this format.
-const PAGE: usize = 64;
+/// An upper bound of the bytes that pco needs for a page beside the numbers; each page is a chunk of its own in
+/// this format.
+const PAGE_OVERHEAD: usize = 64;
 
-/// The two directions of one type of numbers.
+/// Decoding and encoding of one type of numbers.
 #[derive(Clone, Copy, Debug)]
 struct NumberCodec {
     decode: fn(&[u8], usize) -> Result<Vec<u8>>,
@@ -41,7 +42,7 @@ pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
     let repr = position.repr;
     let bytes = position.bytes()?;
     let count = bytes / repr.element_size()?.max(1);
-    let page = config.integer("equal_pages_up_to", 1..=1 << 24)?;
+    let page = config.unsigned("equal_pages_up_to", 1..=1 << 24)?;
     let page = page.map_or(1 << 18, |page| page as usize);
     Ok(Codec::ArrayToBytes(Box::new(Pcodec {
         numbers: numbers(&repr.data_type)?,
@@ -52,41 +53,44 @@ pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
     })))
 }
 
+/// Makes the `NumberCodec` of a type.
+macro_rules! number_codec {
+    ($number:ty) => {
+        NumberCodec {
+            decode: |encoded, count| {
+                let numbers = decode::<$number>(encoded, count)?;
+                Ok(numbers
+                    .into_iter()
+                    .flat_map(<$number>::to_le_bytes)
+                    .collect())
+            },
+            encode: |decoded, chunk_config| {
+                let (words, _) = decoded.as_chunks();
+                let numbers: Vec<$number> = words
+                    .iter()
+                    .map(|word| <$number>::from_le_bytes(*word))
+                    .collect();
+                standalone::simple_compress(&numbers, chunk_config)
+                    .map_err(|error| Error::invalid(NAME, error))
+            },
+        }
+    };
+}
+
+/// Returns how numbers of this type are coded; `Unsupported` for other types.
 fn numbers(data_type: &DataType) -> Result<NumberCodec> {
-    macro_rules! of {
-        ($number:ty) => {
-            NumberCodec {
-                decode: |encoded, count| {
-                    let numbers = decode::<$number>(encoded, count)?;
-                    Ok(numbers
-                        .into_iter()
-                        .flat_map(<$number>::to_le_bytes)
-                        .collect())
-                },
-                encode: |decoded, chunk_config| {
-                    let (words, _) = decoded.as_chunks();
-                    let numbers: Vec<$number> = words
-                        .iter()
-                        .map(|word| <$number>::from_le_bytes(*word))
-                        .collect();
-                    standalone::simple_compress(&numbers, chunk_config)
-                        .map_err(|error| Error::invalid(NAME, error))
-                },
-            }
-        };
-    }
     Ok(match data_type {
-        DataType::Int(1) => of!(i8),
-        DataType::Int(2) => of!(i16),
-        DataType::Int(4) => of!(i32),
-        DataType::Int(8) => of!(i64),
-        DataType::UInt(1) => of!(u8),
-        DataType::UInt(2) => of!(u16),
-        DataType::UInt(4) => of!(u32),
-        DataType::UInt(8) => of!(u64),
-        DataType::Float(2) => of!(f16),
-        DataType::Float(4) => of!(f32),
-        DataType::Float(8) => of!(f64),
+        DataType::Int(1) => number_codec!(i8),
+        DataType::Int(2) => number_codec!(i16),
+        DataType::Int(4) => number_codec!(i32),
+        DataType::Int(8) => number_codec!(i64),
+        DataType::UInt(1) => number_codec!(u8),
+        DataType::UInt(2) => number_codec!(u16),
+        DataType::UInt(4) => number_codec!(u32),
+        DataType::UInt(8) => number_codec!(u64),
+        DataType::Float(2) => number_codec!(f16),
+        DataType::Float(4) => number_codec!(f32),
+        DataType::Float(8) => number_codec!(f64),
         other => {
             let why = format!("{NAME} codes integers and floats, not {other}");
             return Err(Error::unsupported("codecs", why));
@@ -94,7 +98,7 @@ fn numbers(data_type: &DataType) -> Result<NumberCodec> {
     })
 }
 
-/// Returns exactly `count` numbers.
+/// Decodes exactly `count` numbers; `Corrupt` if there are more or fewer.
 fn decode<T: Number + Default>(encoded: &[u8], count: usize) -> Result<Vec<T>> {
     let mut numbers = vec![T::default(); count];
     let progress = standalone::simple_decompress_into(encoded, &mut numbers)
@@ -112,7 +116,7 @@ fn decode<T: Number + Default>(encoded: &[u8], count: usize) -> Result<Vec<T>> {
 
 fn chunk_config(config: Configuration<'_>) -> Result<ChunkConfig> {
     let level = config.level("level", 0..=12)?.unwrap_or(8);
-    let order = config.integer("delta_encoding_order", 0..=7)?;
+    let order = config.unsigned("delta_encoding_order", 0..=7)?;
     let specs = ["auto", "none", "try_consecutive", "try_lookback"];
     let delta = match (config.keyword("delta_spec", &specs)?, order) {
         (Some("none"), _) => DeltaSpec::NoOp,
@@ -127,7 +131,7 @@ fn chunk_config(config: Configuration<'_>) -> Result<ChunkConfig> {
     };
     config.keyword("paging_spec", &["equal_pages_up_to"])?;
     Ok(ChunkConfig::default()
-        .with_compression_level(level as usize)
+        .with_compression_level(level.unsigned_abs() as usize)
         .with_delta_spec(delta)
         .with_mode_spec(mode)
         .with_enable_8_bit(true))
@@ -135,7 +139,7 @@ fn chunk_config(config: Configuration<'_>) -> Result<ChunkConfig> {
 
 impl ArrayToBytes for Pcodec {
     fn encoded_length(&self) -> Length {
-        let pages = self.pages.saturating_mul(PAGE);
+        let pages = self.pages.saturating_mul(PAGE_OVERHEAD);
         Length::Exact(self.bytes).plus(pages).compressed()
     }
 
