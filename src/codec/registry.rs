@@ -58,7 +58,7 @@ const CODECS: &[(&str, BuildCodec)] = &[
     ("numcodecs.lzma", compress::lzma::build),
     ("numcodecs.msgpack", object::message_pack),
     ("numcodecs.msgpack2", object::message_pack),
-    ("numcodecs.packbits", numeric::packed_truth::build),
+    ("numcodecs.packbits", numeric::packed_booleans::build),
     ("numcodecs.pcodec", compress::pcodec::build),
     ("numcodecs.quantize", numeric::quantize::build),
     ("numcodecs.shuffle", compress::shuffle::build),

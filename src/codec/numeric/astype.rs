@@ -37,7 +37,7 @@ pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
     Numeric::new(NAME, decoded, encoded, cast).at(position)
 }
 
-/// Returns whether a type is one of dates, whose units numpy would convert.
+/// Returns whether one of the types is of dates, whose units numpy would convert.
 fn names_dates(config: Configuration<'_>) -> bool {
     ["encode_dtype", "decode_dtype"].iter().any(|name| {
         let text = config.get(name).and_then(Value::as_str).unwrap_or_default();

@@ -1,7 +1,8 @@
 //! Codec `cast_value`: each number as the same number of another type.
 //!
-//! What the other type has not is rounded, and what lies beyond it clamped or wrapped if the configuration
-//! says so; anything else is a fault, never another number. Single numbers may be mapped by hand.
+//! Numbers that the other type cannot represent are rounded; numbers out of its range are clamped or wrapped if
+//! the configuration says so, else they are an error and never become another number. `scalar_map` replaces
+//! single numbers.
 
 use serde_json::Value;
 
@@ -18,16 +19,16 @@ use super::{Kernel, Numeric};
 
 const NAME: &str = "cast_value";
 
-/// What becomes of numbers beyond a type (codec `cast_value`, "out_of_range").
+/// The treatment of numbers out of the range of a type (codec `cast_value`, "out_of_range").
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Beyond {
-    Fault,
+enum OutOfRange {
+    Refuse,
     Clamp,
     Wrap,
 }
 
-/// Numbers that are mapped by hand; the first match counts.
-type Map = Vec<(Wide, Wide)>;
+/// Pairs of a number and its replacement; the first match counts.
+type ScalarMap = Vec<(Wide, Wide)>;
 
 /// The cast, and the types on both sides.
 #[derive(Debug)]
@@ -35,9 +36,9 @@ struct CastValue {
     decoded: Number,
     encoded: Number,
     rounding: Rounding,
-    beyond: Beyond,
-    encode: Map,
-    decode: Map,
+    out_of_range: OutOfRange,
+    encode_map: ScalarMap,
+    decode_map: ScalarMap,
 }
 
 /// Reads the configuration (codec `cast_value`, "Configuration").
@@ -51,27 +52,27 @@ pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
     let source = &position.repr.data_type;
     let (decoded, encoded) = (real_number(NAME, source)?, real_number(NAME, &target)?);
     let rounding = config.keyword("rounding", &Rounding::NAMES)?;
-    let beyond = match config.keyword("out_of_range", &["clamp", "wrap"])? {
-        None => Beyond::Fault,
-        Some("clamp") => Beyond::Clamp,
+    let out_of_range = match config.keyword("out_of_range", &["clamp", "wrap"])? {
+        None => OutOfRange::Refuse,
+        Some("clamp") => OutOfRange::Clamp,
         Some(_) if encoded.number.is_float() => {
             return Err(config.unexpected("out_of_range", "clamp, since floats do not wrap"));
         }
-        Some(_) => Beyond::Wrap,
+        Some(_) => OutOfRange::Wrap,
     };
     let cast = CastValue {
         decoded: decoded.number,
         encoded: encoded.number,
         rounding: Rounding::from_name(rounding.unwrap_or_default()),
-        beyond,
-        encode: scalar_map(config, "encode", source, &target)?,
-        decode: scalar_map(config, "decode", &target, source)?,
+        out_of_range,
+        encode_map: scalar_map(config, "encode", source, &target)?,
+        decode_map: scalar_map(config, "decode", &target, source)?,
     };
     cast.check_fill(&position.repr.fill)?;
     Numeric::new(NAME, decoded, encoded, cast).at(position)
 }
 
-/// Returns the type of plain integers or floats; `Unsupported` for all others, narrower numbers among them.
+/// Returns the type of whole-byte integers or floats; `Unsupported` for all others.
 pub(super) fn real_number(codec: &str, data_type: &DataType) -> Result<Dtype> {
     let dtype = match data_type {
         DataType::Int(_) | DataType::UInt(_) | DataType::Float(_) => Dtype::of(data_type),
@@ -83,20 +84,20 @@ pub(super) fn real_number(codec: &str, data_type: &DataType) -> Result<Dtype> {
     })
 }
 
-/// Reads one side of `scalar_map`: pairs of numbers, written as fill values of their types.
+/// Reads one direction of `scalar_map`: pairs of numbers, written as fill values of their types.
 fn scalar_map(
     config: Configuration<'_>,
     side: &str,
     from: &DataType,
     to: &DataType,
-) -> Result<Map> {
+) -> Result<ScalarMap> {
     let wrong = || config.unexpected("scalar_map", "lists of pairs of numbers");
     let Some(map) = config.get("scalar_map") else {
-        return Ok(Map::new());
+        return Ok(ScalarMap::new());
     };
     let map = map.as_object().ok_or_else(wrong)?;
     let Some(list) = map.get(side) else {
-        return Ok(Map::new());
+        return Ok(ScalarMap::new());
     };
     let pair = |value: &Value| match value.as_array().map(Vec::as_slice) {
         Some([input, output]) => Some((scalar(from, input)?, scalar(to, output)?)),
@@ -105,7 +106,7 @@ fn scalar_map(
     let list = list.as_array().ok_or_else(wrong)?;
     list.iter()
         .map(pair)
-        .collect::<Option<Map>>()
+        .collect::<Option<ScalarMap>>()
         .ok_or_else(wrong)
 }
 
@@ -117,7 +118,7 @@ pub(super) fn scalar(data_type: &DataType, value: &Value) -> Option<Wide> {
 }
 
 impl CastValue {
-    /// Checks that the fill value survives there and back, as the specification demands.
+    /// Checks that the fill value is the same after encoding and decoding, as the specification demands.
     fn check_fill(&self, fill: &[u8]) -> Result<()> {
         let wide = |number: Number, bytes: &[u8]| with_element!(number, T => T::read(bytes).wide());
         let mut encoded = vec![0; self.encoded.width()];
@@ -132,8 +133,8 @@ impl CastValue {
         Ok(())
     }
 
-    /// Returns the number that another type has for `number`, or nothing.
-    fn cast(&self, number: Wide, to: Number, map: &Map) -> Option<Wide> {
+    /// Returns `number` as the type `to` has it; nothing if it has no such number.
+    fn cast(&self, number: Wide, to: Number, map: &ScalarMap) -> Option<Wide> {
         if let Some((_, output)) = map.iter().find(|(input, _)| equal(*input, number)) {
             return Some(*output);
         }
@@ -144,7 +145,8 @@ impl CastValue {
             Wide::Float(number) => number.signum(),
             _ => 1.0,
         };
-        let clamped = || (self.beyond == Beyond::Clamp).then_some(f64::INFINITY.copysign(sign));
+        let clamped =
+            || (self.out_of_range == OutOfRange::Clamp).then_some(f64::INFINITY.copysign(sign));
         let float = self.rounding.float(number, to).or_else(clamped);
         float.map(Wide::Float)
     }
@@ -153,26 +155,26 @@ impl CastValue {
         let whole = match number {
             Wide::Signed(_) | Wide::Unsigned(_) => number.as_whole(),
             Wide::Float(number) if !number.is_finite() => return None,
-            // What i128 cannot hold ends at its bounds; modulo 2^64 that would be -1 or 0, and it is 0.
-            Wide::Float(number) => match self.rounding.whole(number) as i128 {
+            // Beyond 128 bits a float is a multiple of 2^64, so it has to wrap to 0; i128::MAX would wrap to -1.
+            Wide::Float(float) => match Wide::Float(self.rounding.whole(float)).as_whole() {
                 i128::MAX => i128::MAX - i128::from(u64::MAX),
                 whole => whole,
             },
         };
         let (least, most) = bounds(to);
-        match self.beyond {
+        match self.out_of_range {
             _ if (least..=most).contains(&whole) => {}
-            Beyond::Fault => return None,
-            Beyond::Clamp => return Some(Wide::whole(whole.clamp(least, most))),
-            Beyond::Wrap => return Some(Wide::whole(whole & i128::from(u64::MAX))),
+            OutOfRange::Refuse => return None,
+            OutOfRange::Clamp => return Some(Wide::whole(whole.clamp(least, most))),
+            OutOfRange::Wrap => return Some(Wide::whole(whole & i128::from(u64::MAX))),
         }
         Some(Wide::whole(whole))
     }
 }
 
-/// Returns the smallest and the largest value of an integer type.
+/// Returns the smallest and the largest number of an integer type.
 pub(super) fn bounds(number: Number) -> (i128, i128) {
-    let bits = 8 * number.width() as u32;
+    let bits = 8 * number.width();
     match number {
         Number::I8 | Number::I16 | Number::I32 | Number::I64 => {
             (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
@@ -191,7 +193,7 @@ fn equal(one: Wide, other: Wide) -> bool {
 
 impl Kernel for CastValue {
     fn decode(&self, encoded: &[u8], decoded: &mut [u8]) -> Result<()> {
-        let cast = |wide| self.cast(wide, self.decoded, &self.decode);
+        let cast = |wide| self.cast(wide, self.decoded, &self.decode_map);
         let done = with_element!(self.encoded, From => with_element!(self.decoded, To => {
             try_map::<From, To>(encoded, decoded, cast)
         }));
@@ -199,7 +201,7 @@ impl Kernel for CastValue {
     }
 
     fn encode(&self, decoded: &[u8], encoded: &mut [u8]) -> Result<()> {
-        let cast = |wide| self.cast(wide, self.encoded, &self.encode);
+        let cast = |wide| self.cast(wide, self.encoded, &self.encode_map);
         let done = with_element!(self.decoded, From => with_element!(self.encoded, To => {
             try_map::<From, To>(decoded, encoded, cast)
         }));
@@ -207,11 +209,11 @@ impl Kernel for CastValue {
     }
 
     fn is_lossy(&self) -> bool {
-        !self.decoded.fits(self.encoded) || !self.encode.is_empty()
+        !self.decoded.fits(self.encoded) || !self.encode_map.is_empty()
     }
 }
 
-/// Writes `change` of each element; fails with the first one for which there is none.
+/// Writes `change` of each element of `source` to `target`; fails with the first element that has none.
 pub(super) fn try_map<From: Element, To: Element>(
     source: &[u8],
     target: &mut [u8],

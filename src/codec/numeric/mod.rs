@@ -1,9 +1,9 @@
 //! Codecs that calculate: one element in, one element out, possibly of another type.
 //!
-//! A `Kernel` sees little-endian numbers only. Here they are turned round where the configuration says so,
-//! lengths are checked before anything is allocated, and a codec finds its place: between array codecs it
-//! changes the data type of the array, after bytes (which only v2 allows) it takes the bytes for elements of
-//! the type that it names, as numpy's `view` does.
+//! A `Kernel` is given little-endian numbers only. Here bytes are swapped where the configuration asks for it,
+//! lengths are checked before anything is allocated, and the kind of a codec is chosen by its position: among
+//! `array -> array` codecs it changes the data type of the array; after bytes (which only v2 allows) it takes the
+//! bytes as elements of the type that it names, as numpy's `view` does.
 
 use std::borrow::Cow;
 use std::fmt::Debug;
@@ -25,17 +25,17 @@ mod element;
 pub(super) mod fixed_scale_offset;
 mod number;
 pub(super) mod packbits;
-pub(super) mod packed_truth;
+pub(super) mod packed_booleans;
 pub(super) mod quantize;
 mod rounding;
 pub(super) mod scale_offset;
 
-/// The calculation; both buffers hold the same number of elements.
+/// The calculation of a codec; both buffers hold the same number of elements.
 trait Kernel: Debug + Send + Sync {
-    /// Undoes the encoding; `Corrupt` where there is nothing to give.
+    /// Undoes the encoding; `Corrupt` for a number that has no decoded one.
     fn decode(&self, encoded: &[u8], decoded: &mut [u8]) -> Result<()>;
 
-    /// Encodes; `Invalid` where the encoding has no such number.
+    /// Encodes; `Invalid` for a number that has no encoded one.
     fn encode(&self, decoded: &[u8], encoded: &mut [u8]) -> Result<()>;
 
     /// Returns whether a decoded chunk may differ from what was encoded.
@@ -61,12 +61,12 @@ impl<K: Kernel + 'static> Numeric<K> {
         }
     }
 
-    /// Makes it a codec of the kind that its place asks for.
+    /// Returns the codec of the kind that its position asks for.
     fn at(mut self, position: &ChainPosition<'_>) -> Result<Codec> {
         if position.after_bytes {
             return Ok(Codec::BytesToBytes(Box::new(self)));
         }
-        // Between array codecs numbers have no byte order; the dialect has put it into `bytes`.
+        // Numbers of an array have no byte order here; the dialect leaves it to codec `bytes`.
         self.decoded.big = false;
         self.encoded.big = false;
         self.count(position.bytes()?, self.decoded)?;
@@ -88,33 +88,28 @@ impl<K: Kernel> Numeric<K> {
 
 impl<K: Kernel> BytesToBytes for Numeric<K> {
     fn encoded_length(&self, decoded: Length) -> Length {
-        let bytes =
-            |length: usize| (length / self.decoded.size()).saturating_mul(self.encoded.size());
-        match decoded {
-            Length::Exact(length) => Length::Exact(bytes(length)),
-            Length::AtMost(length) => Length::AtMost(bytes(length)),
-        }
+        decoded.map(|bytes| (bytes / self.decoded.size()).saturating_mul(self.encoded.size()))
     }
 
     fn decode<'a>(&self, mut encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
         let count = self.count(encoded.len(), self.encoded)?;
         let length = count.saturating_mul(self.decoded.size());
         want.check(self.name, length)?;
-        turn(&mut encoded, self.encoded);
+        swap_if_big(&mut encoded, self.encoded);
         let mut decoded = buffer::of_length(length);
         self.kernel.decode(&encoded, &mut decoded)?;
         let mut decoded = Cow::Owned(decoded);
-        turn(&mut decoded, self.decoded);
+        swap_if_big(&mut decoded, self.decoded);
         Ok(decoded)
     }
 
     fn encode<'a>(&self, mut decoded: Data<'a>) -> Result<Data<'a>> {
         let count = self.count(decoded.len(), self.decoded)?;
-        turn(&mut decoded, self.decoded);
+        swap_if_big(&mut decoded, self.decoded);
         let mut encoded = vec![0; count.saturating_mul(self.encoded.size())];
         self.kernel.encode(&decoded, &mut encoded)?;
         let mut encoded = Cow::Owned(encoded);
-        turn(&mut encoded, self.encoded);
+        swap_if_big(&mut encoded, self.encoded);
         Ok(encoded)
     }
 
@@ -123,13 +118,13 @@ impl<K: Kernel> BytesToBytes for Numeric<K> {
     }
 }
 
-fn turn(data: &mut Data<'_>, dtype: Dtype) {
+fn swap_if_big(data: &mut Data<'_>, dtype: Dtype) {
     if dtype.big && dtype.number.width() > 1 {
         swap_words(data.to_mut(), dtype.number.width());
     }
 }
 
-/// Reads the type that a codec's array has before encoding: a member, or else the type of its place.
+/// Reads the type of elements before encoding: that of the configuration, or else that of the array.
 fn decoded_dtype(
     config: Configuration<'_>,
     member: &str,
@@ -144,15 +139,16 @@ fn decoded_dtype(
     }
 }
 
-/// A codec of bytes that stands between array codecs, and the array that it leaves.
+/// A `bytes -> bytes` codec among `array -> array` codecs, and the array that it leaves.
 #[derive(Debug)]
-struct OfArray {
+struct BytesAsArray {
     codec: Box<dyn BytesToBytes>,
+    /// Decoded bytes of the array.
     decoded: usize,
     repr: ArrayRepr,
 }
 
-/// Lets a codec of bytes stand between array codecs, where it gives elements of `data_type`.
+/// Makes a `bytes -> bytes` codec an `array -> array` codec, which gives elements of `data_type`.
 fn array_codec(
     codec: Box<dyn BytesToBytes>,
     data_type: DataType,
@@ -163,7 +159,7 @@ fn array_codec(
     let fill = encoded_fill(codec.as_ref(), &position.repr.fill, element);
     let bytes = codec.encoded_length(Length::Exact(decoded)).upper_bound();
     let size = position.repr.element_size()?;
-    // The same number of elements keeps its shape; a view as other elements has none.
+    // An array with the same number of elements keeps its shape; any other is flat.
     let shape = if decoded / size.max(1) == bytes / element {
         position.repr.shape.clone()
     } else {
@@ -174,21 +170,21 @@ fn array_codec(
         shape,
         fill,
     };
-    Ok(Codec::ArrayToArray(Box::new(OfArray {
+    Ok(Codec::ArrayToArray(Box::new(BytesAsArray {
         codec,
         decoded,
         repr,
     })))
 }
 
-/// Encodes the element that fills what is not stored; zeros where that means nothing.
+/// Returns the encoded fill value; zeros if it does not encode to one element.
 fn encoded_fill(codec: &dyn BytesToBytes, fill: &[u8], element: usize) -> Vec<u8> {
     let encoded = codec.encode(Cow::Borrowed(fill)).ok();
     let fits = encoded.filter(|encoded| encoded.len() == element);
     fits.map_or_else(|| vec![0; element], Cow::into_owned)
 }
 
-impl ArrayToArray for OfArray {
+impl ArrayToArray for BytesAsArray {
     fn encoded_repr(&self) -> &ArrayRepr {
         &self.repr
     }

@@ -1,7 +1,7 @@
 //! Codec `scale_offset`: `(x - offset) * scale` in the arithmetic of the array's own type.
 //!
-//! A result that the type has not, on the way or at the end, is a fault and never another number. Integers
-//! come back exactly, floats are rounded.
+//! An intermediate or final result that the type cannot represent is an error, never another number. Integers are
+//! restored exactly, floats are rounded.
 
 use crate::codec::config::Configuration;
 use crate::codec::kind::{ChainPosition, Codec};
@@ -15,14 +15,14 @@ use super::{Kernel, Numeric};
 
 const NAME: &str = "scale_offset";
 
-/// The transformation, of integers or of floats.
+/// Scale and offset, as integers or as floats.
 #[derive(Debug)]
 enum Transformation {
     Whole { offset: i128, scale: i128 },
     Float { offset: f64, scale: f64 },
 }
 
-/// The transformation and the type it is calculated in.
+/// The transformation, and the type of its arithmetic.
 #[derive(Debug)]
 struct ScaleOffset {
     number: Number,
@@ -66,13 +66,13 @@ pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
 }
 
 impl ScaleOffset {
-    /// Returns a whole number if the type has it.
+    /// Returns a whole number if it is in the range of the type.
     fn whole(&self, number: i128) -> Option<i128> {
         let (least, most) = bounds(self.number);
         (least..=most).contains(&number).then_some(number)
     }
 
-    /// Returns a float as the type has it; one that was finite has to stay so.
+    /// Returns a float rounded to the type; nothing if the operand was finite and the result is not.
     fn float(&self, number: f64, was_finite: bool) -> Option<f64> {
         let number = rounding(self.number)(number);
         (number.is_finite() || !was_finite).then_some(number)
