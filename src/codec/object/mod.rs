@@ -1,8 +1,8 @@
-//! Codecs `json2` and `msgpack2` of numcodecs: an array as one list of its elements, rank by rank, then the
-//! name of numpy's type and the shape.
+//! Codecs `json2` and `msgpack2` of numcodecs: an array as one list of its elements, nested dimension by
+//! dimension, then the name of numpy's type and the shape.
 //!
-//! The two notations are `json_text.rs` and `message_pack.rs`; what a list is stands in `object_list.rs`, what
-//! an element is in `object_element.rs`.
+//! The two notations are left to `json_text.rs` and `message_pack.rs`, the structure of the list to `list.rs`,
+//! the elements to `element.rs`.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use super::config::Configuration;
 use super::kind::{ArrayRepr, ArrayToBytes, ChainPosition, Codec, Data, LENGTH_PREFIX, Length};
 use super::records;
 use element::{ObjectElement, dtype_of};
-use list::Elements;
+use list::ChunkBuilder;
 
 pub(super) mod categorize;
 mod element;
@@ -23,7 +23,7 @@ mod message_pack;
 mod message_pack_writer;
 pub(super) mod vlen;
 
-/// How the list is written.
+/// The format of the list.
 #[derive(Clone, Copy, Debug)]
 enum Notation {
     Json,
@@ -35,8 +35,9 @@ enum Notation {
 struct ObjectCodec {
     repr: ArrayRepr,
     notation: Notation,
-    /// numpy's name of the type, in whose byte order numcodecs takes the elements for those of the array.
+    /// numpy's name of the type, in the byte order of the array.
     dtype: String,
+    /// Decoded bytes of the chunk.
     decoded: Length,
 }
 
@@ -55,7 +56,7 @@ pub(super) fn message_pack(
     build(config, position, Notation::MessagePack)
 }
 
-/// Reads `endian`, which the dialect adds: the byte order of the array's type.
+/// Builds either codec. The dialect adds `endian`, the byte order of the array's type.
 fn build(
     config: Configuration<'_>,
     position: &ChainPosition<'_>,
@@ -78,7 +79,7 @@ fn build(
 }
 
 impl ObjectCodec {
-    /// Returns the elements of a decoded chunk, `Invalid` if they are not as many as they should be.
+    /// Returns the elements of a decoded chunk; `Invalid` if there are more or fewer than its shape says.
     fn elements<'a>(&self, decoded: &'a [u8]) -> Result<Vec<ObjectElement<'a>>> {
         let data_type = &self.repr.data_type;
         let element = |part| ObjectElement::of(data_type, part);
@@ -96,7 +97,7 @@ impl ObjectCodec {
 
 impl ArrayToBytes for ObjectCodec {
     fn encoded_length(&self) -> Length {
-        // Escapes and digits may take several times the room of what they stand for.
+        // Escapes and digits may take several times the bytes of what they encode.
         Length::AtMost(self.decoded.upper_bound().saturating_mul(8)).compressed()
     }
 
@@ -105,12 +106,12 @@ impl ArrayToBytes for ObjectCodec {
     }
 
     fn decode<'a>(&self, encoded: Data<'a>) -> Result<Data<'a>> {
-        let mut elements = Elements::new(&self.repr, self.decoded.upper_bound());
+        let mut chunk = ChunkBuilder::new(&self.repr, self.decoded.upper_bound());
         match self.notation {
-            Notation::Json => json_text::read(&encoded, &mut elements)?,
-            Notation::MessagePack => message_pack::read(&encoded, &mut elements)?,
+            Notation::Json => json_text::read(&encoded, &mut chunk)?,
+            Notation::MessagePack => message_pack::read(&encoded, &mut chunk)?,
         }
-        Ok(Cow::Owned(elements.finish()))
+        Ok(Cow::Owned(chunk.finish()))
     }
 
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
@@ -124,7 +125,7 @@ impl ArrayToBytes for ObjectCodec {
         encoded.map(Cow::Owned)
     }
 
-    /// Text that looks like a number is written as one.
+    /// Returns whether elements are objects: text that looks like a number is written as one.
     fn is_lossy(&self) -> bool {
         self.repr.data_type == DataType::Object
     }

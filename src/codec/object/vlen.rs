@@ -1,8 +1,9 @@
 //! Codecs `vlen-utf8`, `vlen-bytes` and numcodecs' `vlen-array`: a count of elements, then each element's
 //! length and bytes.
 //!
-//! That is nearly how elements without a fixed length are decoded, so they cost a check and a move. Writers
-//! also use these codecs for elements of fixed length; those are padded with zeros. Lists may be big-endian.
+//! Decoded elements without a fixed length are nearly the same bytes, so decoding costs a check and a move. Some
+//! writers use these codecs for elements of fixed length too; those are padded with zeros. Numbers of lists may
+//! be big-endian.
 
 use std::borrow::Cow;
 
@@ -29,8 +30,8 @@ struct Vlen {
     repr: ArrayRepr,
     count: usize,
     content: Content,
-    /// Bytes of what is turned round in an element; 1 if nothing is.
-    turned: usize,
+    /// Bytes of the words that are swapped in an element; 1 if none are.
+    swapped: usize,
     encoded: Length,
 }
 
@@ -56,7 +57,7 @@ pub(crate) fn array(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
     )
 }
 
-fn build(position: &ChainPosition<'_>, content: Content, turned: usize) -> Result<Codec> {
+fn build(position: &ChainPosition<'_>, content: Content, swapped: usize) -> Result<Codec> {
     let repr = position.repr.clone();
     let decoded = position.length()?.upper_bound();
     let count: u64 = repr.shape.iter().product();
@@ -66,14 +67,14 @@ fn build(position: &ChainPosition<'_>, content: Content, turned: usize) -> Resul
         repr,
         count,
         content,
-        turned,
+        swapped,
         encoded: Length::AtMost(decoded.saturating_add(counts)),
     })))
 }
 
 impl Vlen {
-    /// Checks every element and calls `each` with it.
-    fn each(&self, encoded: &[u8], mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    /// Checks every element and calls `visit` with it.
+    fn for_each(&self, encoded: &[u8], mut visit: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let corrupt = |what: String| Error::corrupt("vlen", what);
         let cut = || corrupt("the chunk ends within an element".to_string());
         let (count, mut rest) = encoded
@@ -93,7 +94,7 @@ impl Vlen {
             if self.content == Content::Text && std::str::from_utf8(element).is_err() {
                 return Err(corrupt("an element is no UTF-8".to_string()));
             }
-            each(element)?;
+            visit(element)?;
             rest = after;
         }
         match rest.len() {
@@ -102,21 +103,21 @@ impl Vlen {
         }
     }
 
-    /// Turns the numbers in elements without a fixed length round.
-    fn turn(&self, mut records: Vec<u8>) -> Vec<u8> {
-        let mut at = 0;
-        while self.turned > 1
-            && let Some(rest) = records.get_mut(at..)
+    /// Swaps the words of elements without a fixed length.
+    fn swap(&self, mut records: Vec<u8>) -> Vec<u8> {
+        let mut offset = 0;
+        while self.swapped > 1
+            && let Some(rest) = records.get_mut(offset..)
             && let Some((record, _)) = records::split_first(rest)
         {
             let length = record.len();
-            swap_words(&mut rest[LENGTH_PREFIX..length], self.turned);
-            at += length;
+            swap_words(&mut rest[LENGTH_PREFIX..length], self.swapped);
+            offset += length;
         }
         records
     }
 
-    /// Appends an element of fixed length.
+    /// Appends an element of fixed length, padded with zeros; `Corrupt` if it is longer.
     fn pad(&self, element: &[u8], size: usize, out: &mut Vec<u8>) -> Result<()> {
         let end = out.len() + size;
         match &self.repr.data_type {
@@ -137,7 +138,7 @@ impl Vlen {
         Ok(())
     }
 
-    /// Returns the bytes of an element of fixed length less the zeros at its end.
+    /// Returns the bytes of an element of fixed length without the zeros at its end.
     fn unpad(&self, element: &[u8]) -> Vec<u8> {
         if let DataType::FixedText(_) = self.repr.data_type {
             let points = element.as_chunks::<4>().0.iter();
@@ -164,13 +165,13 @@ impl ArrayToBytes for Vlen {
 
     fn decode<'a>(&self, encoded: Data<'a>) -> Result<Data<'a>> {
         let Some(size) = self.repr.data_type.size() else {
-            self.each(&encoded, |_| Ok(()))?;
+            self.for_each(&encoded, |_| Ok(()))?;
             let mut records = encoded.into_owned();
             records.drain(..LENGTH_PREFIX);
-            return Ok(Cow::Owned(self.turn(records)));
+            return Ok(Cow::Owned(self.swap(records)));
         };
         let mut out = Vec::with_capacity(self.count.saturating_mul(size));
-        self.each(&encoded, |element| self.pad(element, size, &mut out))?;
+        self.for_each(&encoded, |element| self.pad(element, size, &mut out))?;
         Ok(Cow::Owned(out))
     }
 
@@ -179,15 +180,13 @@ impl ArrayToBytes for Vlen {
         let mut out = count.to_le_bytes().to_vec();
         match self.repr.data_type.size() {
             None => {
-                out.extend(self.turn(decoded.into_owned()));
-                self.each(&out, |_| Ok(()))
+                out.extend(self.swap(decoded.into_owned()));
+                self.for_each(&out, |_| Ok(()))
                     .map_err(|error| Error::invalid("chunk", error.detail()))?;
             }
             Some(size) => {
                 for element in decoded.chunks_exact(size) {
-                    let element = self.unpad(element);
-                    out.extend((element.len() as u32).to_le_bytes());
-                    out.extend(element);
+                    records::append(&mut out, &self.unpad(element))?;
                 }
             }
         }
