@@ -1,18 +1,18 @@
-//! How much zfp keeps of a number, as configurations say it.
+//! The modes of zfp, as configurations have them.
 //!
-//! Every mode that is made here is one that the library takes: no block has more than `MAX_BITS`.
+//! Every mode that is read here is one that the library accepts: no block has more than `MAX_BITS`.
 
 use crate::codec::config::Configuration;
 use crate::error::Result;
 
-/// The most bits of a block that a mode may ask for: what the header of a stream can say.
+/// The most bits of a block that a mode may ask for: the most that the header of a stream can store.
 pub(super) const MAX_BITS: u32 = 1 << 15;
 
-/// How much is kept of a number (zfp, "Compression Modes").
+/// The precision of encoded numbers (zfp, "Compression Modes").
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Mode {
     Reversible,
-    /// Bits a number; a block of so many dimensions has from 1 to `MAX_BITS`.
+    /// Bits per number; a block of so many dimensions has from 1 to `MAX_BITS`.
     Rate {
         rate: f64,
         dimensions: usize,
@@ -29,7 +29,7 @@ pub(super) enum Mode {
     },
 }
 
-/// Reads the configuration (codec `zfp`, "Configuration parameters") for chunks of so many dimensions.
+/// Reads the configuration of codec `zfp` ("Configuration parameters").
 pub(super) fn zfp(config: Configuration<'_>, dimensions: usize) -> Result<Mode> {
     let modes = [
         "reversible",
@@ -44,13 +44,13 @@ pub(super) fn zfp(config: Configuration<'_>, dimensions: usize) -> Result<Mode> 
             "expert" => expert(config)?,
             "fixed_accuracy" => accuracy(config)?,
             "fixed_rate" => rate(config, dimensions)?,
-            "fixed_precision" => Mode::Precision(natural(config, "precision")?),
+            "fixed_precision" => Mode::Precision(unsigned(config, "precision")?),
             _ => Mode::Reversible,
         },
     )
 }
 
-/// Reads the configuration (numcodecs, `ZFPY`): modes by number, and a negative parameter for "reversible".
+/// Reads the configuration of numcodecs' `ZFPY`: modes by number, and a negative parameter for "reversible".
 pub(super) fn zfpy(config: Configuration<'_>, dimensions: usize) -> Result<Mode> {
     let set = |name| {
         let number = config.get(name).map(|_| float(config, name));
@@ -58,7 +58,7 @@ pub(super) fn zfpy(config: Configuration<'_>, dimensions: usize) -> Result<Mode>
     };
     Ok(match config.integer("mode", 2..=5)?.unwrap_or(4) {
         2 if set("rate")? => rate(config, dimensions)?,
-        3 if set("precision")? => Mode::Precision(natural(config, "precision")?),
+        3 if set("precision")? => Mode::Precision(unsigned(config, "precision")?),
         4 if set("tolerance")? => accuracy(config)?,
         _ => Mode::Reversible,
     })
@@ -69,17 +69,17 @@ fn float(config: Configuration<'_>, name: &str) -> Result<f64> {
     number.ok_or_else(|| config.unexpected(name, "a number"))
 }
 
-fn natural(config: Configuration<'_>, name: &str) -> Result<u32> {
-    let number = config.integer(name, 0..=i64::from(u32::MAX))?;
-    let number = number.and_then(|number| u32::try_from(number).ok());
+fn unsigned(config: Configuration<'_>, name: &str) -> Result<u32> {
+    let number = config.unsigned(name, 0..=u32::MAX)?;
     number.ok_or_else(|| config.unexpected(name, "an integer"))
 }
 
 fn accuracy(config: Configuration<'_>) -> Result<Mode> {
     let tolerance = float(config, "tolerance")?;
-    match tolerance.is_finite() && tolerance >= 0.0 {
-        true => Ok(Mode::Accuracy(tolerance)),
-        false => Err(config.unexpected("tolerance", "a number not below 0")),
+    if tolerance.is_finite() && tolerance >= 0.0 {
+        Ok(Mode::Accuracy(tolerance))
+    } else {
+        Err(config.unexpected("tolerance", "a number not below 0"))
     }
 }
 
@@ -92,18 +92,19 @@ fn rate(config: Configuration<'_>, dimensions: usize) -> Result<Mode> {
 }
 
 fn expert(config: Configuration<'_>) -> Result<Mode> {
-    let (minbits, maxbits) = (natural(config, "minbits")?, natural(config, "maxbits")?);
+    let (minbits, maxbits) = (unsigned(config, "minbits")?, unsigned(config, "maxbits")?);
     if maxbits == 0 || minbits > maxbits.min(MAX_BITS) {
         let expected = format!("at most maxbits ({maxbits}, not 0) and {MAX_BITS}");
         return Err(config.unexpected("minbits", expected));
     }
-    let maxprec = config.integer("maxprec", 1..=64)?;
+    let maxprec = config.unsigned("maxprec", 1..=64)?;
     let minexp = config.integer("minexp", -16495..=16495)?;
+    let minexp = minexp.and_then(|minexp| i32::try_from(minexp).ok());
     Ok(Mode::Expert {
         minbits,
         maxbits,
-        maxprec: maxprec.ok_or_else(|| config.unexpected("maxprec", "an integer"))? as u32,
-        minexp: minexp.ok_or_else(|| config.unexpected("minexp", "an integer"))? as i32,
+        maxprec: maxprec.ok_or_else(|| config.unexpected("maxprec", "an integer"))?,
+        minexp: minexp.ok_or_else(|| config.unexpected("minexp", "an integer"))?,
     })
 }
 
@@ -111,6 +112,11 @@ fn expert(config: Configuration<'_>) -> Result<Mode> {
 pub(super) fn rate_bits(rate: f64, dimensions: usize) -> Option<u32> {
     let values = f64::from(1_u32 << (2 * dimensions.min(4)));
     let bits = (values * rate + 0.5).floor();
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a whole number from 1 to MAX_BITS"
+    )]
     (1.0..=f64::from(MAX_BITS))
         .contains(&bits)
         .then_some(bits as u32)
