@@ -48,13 +48,13 @@ pub(super) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
 
 /// Reads `header_bits`, which is a multiple of 8; by default as many as `codecs` take.
 fn header_bytes(config: Configuration<'_>, codecs: usize) -> Result<usize> {
-    let least = codecs.next_multiple_of(8);
-    let Some(bits) = config.integer("header_bits", least as i64..=1 << 20)? else {
-        return Ok(least / 8);
-    };
-    let bytes = usize::try_from(bits).ok().filter(|bits| bits % 8 == 0);
-    let bytes = bytes.map(|bits| bits / 8);
-    bytes.ok_or_else(|| config.unexpected("header_bits", "a multiple of 8"))
+    let least = u32::try_from(codecs.next_multiple_of(8)).unwrap_or(u32::MAX);
+    let bits = config.unsigned("header_bits", least..=1 << 20)?;
+    let bits = bits.unwrap_or(least);
+    if bits % 8 != 0 {
+        return Err(config.unexpected("header_bits", "a multiple of 8"));
+    }
+    Ok(bits as usize / 8)
 }
 
 impl Conditional {

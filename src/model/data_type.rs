@@ -1,8 +1,8 @@
-//! What an element is: the types of all dialects as one.
+//! The types of elements, the same for all dialects.
 //!
 //! Decoded elements are little-endian and packed; types that differ only in a dialect's spelling are the same
-//! here. Elements without a fixed length are a count of bytes (u32, little-endian) and the bytes. Spelling and
-//! reading of names is the dialects' business, numpy's header that of the exports.
+//! here. Elements without a fixed length are a count of bytes (u32, little-endian) and the bytes. The spelling of
+//! names is left to the dialects, numpy's header to the exports.
 
 use std::fmt;
 
@@ -22,13 +22,13 @@ pub enum DataType {
     Float(usize),
     /// Two floats, real and imaginary, 8 or 16 bytes together.
     Complex(usize),
-    /// A number that numpy has no type for.
+    /// A number of a type that numpy lacks.
     Small(&'static NumberType),
-    /// `r*`: that many bytes without a meaning.
+    /// `r*`: so many uninterpreted bytes.
     Raw(usize),
-    /// A moment, signed 8 bytes since 1970; the smallest number is no time.
+    /// A date and time, signed 8 bytes since 1970; the smallest number is "not a time" (NaT).
     DateTime(TimeUnit),
-    /// A duration, signed 8 bytes; the smallest number is no time.
+    /// A duration, signed 8 bytes; the smallest number is "not a time" (NaT).
     TimeDelta(TimeUnit),
     /// Bytes padded with zeros.
     FixedBytes(usize),
@@ -42,9 +42,9 @@ pub enum DataType {
     Bytes,
     /// Elements of a type, any number of them.
     List(Box<DataType>),
-    /// JSON values: text as it is, anything else as JSON.
+    /// JSON values: strings as their text, other values as JSON.
     Object,
-    /// A type this program does not know, as the metadata spell it.
+    /// An unknown type, as the metadata spell it.
     Unknown(String),
 }
 
@@ -59,28 +59,28 @@ pub struct Field {
     pub shape: Vec<u64>,
 }
 
-/// What a date or a duration counts.
+/// The unit of dates and durations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimeUnit {
     /// numpy's name: `Y M W D h m s ms us ns ps fs as`, or `generic`.
     pub name: String,
-    /// How many of it make one step, at least 1.
+    /// How many units make one step, at least 1.
     pub scale: u32,
 }
 
-/// Words of an element whose byte order has a meaning, one after the other.
+/// Consecutive words of an element that have a byte order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Words {
-    /// Where the first begins in the element.
+    /// The offset of the first word in the element, in bytes.
     pub offset: usize,
-    /// Bytes of each.
+    /// Bytes of a word.
     pub width: usize,
-    /// How many there are.
+    /// The number of words.
     pub count: usize,
 }
 
 impl Field {
-    /// Returns how many elements the field has; nothing if they cannot be counted.
+    /// Returns the number of elements of the field; nothing if it overflows.
     pub fn count(&self) -> Option<usize> {
         let lengths = self.shape.iter();
         lengths.into_iter().try_fold(1_usize, |count, &length| {
@@ -146,7 +146,7 @@ impl DataType {
         }
     }
 
-    /// Whether each element has a length of its own.
+    /// Returns whether each element has a length of its own.
     pub fn is_variable(&self) -> bool {
         matches!(
             self,
@@ -154,8 +154,8 @@ impl DataType {
         )
     }
 
-    /// Returns the length of what a change of byte order turns round: half an element for complex
-    /// numbers, one byte where order has no meaning or the words are not all alike.
+    /// Returns the bytes of the words that have a byte order: half an element for complex numbers, 1 for types
+    /// without a byte order or with words of several widths.
     pub fn word(&self) -> usize {
         match self {
             DataType::Int(width) | DataType::UInt(width) | DataType::Float(width) => *width,
@@ -175,7 +175,7 @@ impl DataType {
         }
     }
 
-    /// Returns the words of an element whose byte order has a meaning, in order of their place.
+    /// Returns the words of an element that have a byte order, by ascending offset.
     pub fn words(&self) -> Vec<Words> {
         let mut found = Vec::new();
         self.add_words(0, &mut found);
@@ -205,13 +205,13 @@ impl DataType {
     }
 }
 
-/// Reads `r*`: the number of bits is a positive multiple of 8, no more than can be meant.
+/// Reads `r*`: the number of bits is a positive multiple of 8, for at most `MAX_ELEMENT` bytes.
 fn raw_bits(name: &str) -> Option<usize> {
     let bits: usize = name.strip_prefix('r')?.parse().ok()?;
     (bits > 0 && bits.is_multiple_of(8) && bits / 8 <= MAX_ELEMENT).then_some(bits / 8)
 }
 
-/// The name that a person knows the type by.
+/// The name of the type in messages.
 impl fmt::Display for DataType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -242,7 +242,7 @@ impl fmt::Display for DataType {
     }
 }
 
-/// As numpy writes it between brackets: `ns`, `10us`.
+/// The unit as numpy writes it between brackets: `ns`, `10us`.
 impl fmt::Display for TimeUnit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.scale != 1 {

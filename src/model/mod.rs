@@ -1,7 +1,7 @@
-//! The one model of a hierarchy: what a group or an array is once its dialect no longer matters.
+//! The model of groups and arrays, the same for all dialects.
 //!
-//! Plain data in the words of final v3. A dialect fills it in; everything further down differs only by
-//! what stands here, never by asking which dialect it was.
+//! Plain data in the terms of final v3. A dialect fills it in; all other modules depend on the model only, never on
+//! the dialect.
 
 use serde_json::{Map, Value, json};
 
@@ -16,7 +16,7 @@ pub use numbers::NumberType;
 /// A group or an array.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Node {
-    /// A group, with a document or implied by what lies below it.
+    /// A group, with a document or implied by the nodes below it.
     Group(Group),
     /// An array.
     Array(Box<Array>),
@@ -32,21 +32,21 @@ pub struct Group {
 /// An array as its metadata describe it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Array {
-    /// The dialect's name, to be shown to a person.
+    /// The dialect's name, for messages.
     pub dialect: &'static str,
     /// Elements along each dimension.
     pub shape: Vec<u64>,
-    /// Elements along each dimension of one stored chunk (with sharding: of one shard), where chunks differ
-    /// of the longest that begins in the array; same rank as `shape`, never zero.
+    /// Elements along each dimension of one stored chunk (with sharding: of one shard); where chunks differ, of the
+    /// longest that begins in the array. Same rank as `shape`, never zero.
     pub chunk_shape: Vec<u64>,
-    /// How long the chunks are along each dimension, where they differ; empty for a regular grid.
+    /// The lengths of chunks along each dimension where they differ; empty for a regular grid.
     pub chunk_edges: Vec<Edges>,
     /// The type of an element.
     pub data_type: DataType,
-    /// What elements of chunks that are not stored read as.
+    /// The value of elements of chunks that are not stored.
     pub fill_value: FillValue,
-    /// The codecs of a chunk in the order of encoding, by their final-v3 names (`numcodecs.*` for those
-    /// that v3 does not know).
+    /// The codecs of a chunk in the order of encoding, by their final-v3 names (`numcodecs.*` for those that v3
+    /// lacks).
     pub codecs: Vec<CodecSpec>,
     /// Where chunks are stored.
     pub keys: KeyScheme,
@@ -58,10 +58,10 @@ pub struct Array {
     pub undecodable: Option<String>,
 }
 
-/// How long the chunks are along one dimension (chunk grid "rectilinear", "Chunk edge lengths").
+/// The lengths of chunks along one dimension (chunk grid "rectilinear", "Chunk edge lengths").
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Edges {
-    /// All alike, as many as the array needs.
+    /// One length for all chunks, as many as the array needs.
     Every(u64),
     /// Runs of chunks of one length, in order; they reach the end of the array or beyond it.
     Runs(Vec<EdgeRun>),
@@ -70,9 +70,9 @@ pub enum Edges {
 /// Chunks of one length, one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EdgeRun {
-    /// Elements of each, never zero.
+    /// Elements of each chunk, never zero.
     pub length: u64,
-    /// How many there are, never zero.
+    /// The number of chunks, never zero.
     pub count: u64,
 }
 
@@ -107,11 +107,11 @@ impl CodecSpec {
     }
 }
 
-/// One element that stands for all that is not stored.
+/// The value of elements that are not stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FillValue {
-    /// The element, little-endian, as long as the data type says; without a length if the type has none of
-    /// its own.
+    /// The element, little-endian, as long as the data type says; without its count of bytes if the type has no
+    /// fixed length.
     pub bytes: Vec<u8>,
     /// The value as final v3 writes it.
     pub json: Value,
@@ -122,9 +122,10 @@ pub struct FillValue {
 pub struct KeyScheme {
     /// Everything before the first index, its own separator included (`a/b/`, `a/b/c/`, `data/root/a/c`).
     pub prefix: Vec<u8>,
-    /// What stands between two indices.
+    /// The character between two indices.
     pub separator: char,
-    /// A second separator that some writers use without saying so; tried when the first finds nothing.
+    /// A second separator, which some writers use without a word in the metadata; tried when no chunk has a key with
+    /// the first.
     pub other_separator: Option<char>,
     /// The whole keys of the only chunk of a 0-dimensional array, in the order they are tried.
     pub scalar_keys: Vec<Vec<u8>>,
@@ -157,10 +158,10 @@ impl KeyScheme {
     }
 }
 
-/// The longest element that is taken to be meant, 1 MiB.
+/// The most bytes of an element; metadata with longer ones are refused.
 pub const MAX_ELEMENT: usize = 1 << 20;
 
-/// The most dimensions that are taken to be meant; numpy stops at 64.
+/// The most dimensions of an array, as in numpy; metadata with more are refused.
 pub const MAX_RANK: usize = 64;
 
 impl Array {
@@ -172,10 +173,10 @@ impl Array {
         bytes_of(&self.shape, self.element_size()?)
     }
 
-    /// Whether stored chunks of both arrays mean the same, whatever shapes and attributes these have.
+    /// Returns whether stored chunks of both arrays have the same meaning, whatever the shapes and attributes are.
     pub fn is_stored_like(&self, other: &Array) -> bool {
         self.data_type == other.data_type
-            // Of chunks that differ, which is the longest one depends on the shape.
+            // Where chunks differ, the longest length depends on the shape of the array.
             && (self.chunk_shape == other.chunk_shape || !self.chunk_edges.is_empty())
             && self.chunk_edges == other.chunk_edges
             && self.codecs == other.codecs
@@ -208,7 +209,7 @@ impl Array {
     }
 }
 
-/// Returns the bytes of a box of elements; `TooLarge` beyond 2^63 - 1, which no file can hold.
+/// Returns the bytes of a box of elements; `TooLarge` beyond 2^63 - 1, the longest file.
 pub fn bytes_of(shape: &[u64], element: usize) -> Result<u64> {
     if shape.contains(&0) {
         return Ok(0);

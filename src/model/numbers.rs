@@ -1,20 +1,20 @@
-//! Numbers that numpy has no type for: small integers and floats of the v3 extensions.
+//! Numbers of types that numpy lacks: small integers and floats of the v3 extensions.
 //!
-//! An element of fewer than eight bits takes a byte. What a code means is needed only for fill values, so a
-//! value is found by trying all codes; nothing here is on the way of a read.
+//! An element of fewer than eight bits takes a byte. Values are needed for fill values only, so the code of a value
+//! is found by trying all codes; no read depends on the speed of this.
 
 use half::{bf16, f16};
 
-/// How the bits of such a number are read.
+/// The interpretation of the bits of such a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coding {
     /// Two's complement of so many bits.
     Signed(u32),
-    /// So many bits without a sign.
+    /// Unsigned integer of so many bits.
     Unsigned(u32),
     /// bfloat16.
     Brain,
-    /// A float16 as part of a complex number.
+    /// A float16, as a part of a complex number.
     Half,
     /// A float of fewer than 16 bits.
     Float(Float),
@@ -27,18 +27,18 @@ pub struct Float {
     pub bits: u32,
     /// Bits of the mantissa.
     pub mantissa: u32,
-    /// What is taken from the exponent.
+    /// The bias of the exponent.
     pub bias: i32,
     /// Whether there is a sign.
     pub signed: bool,
-    /// Which codes are no numbers.
+    /// The codes that are no finite numbers.
     pub special: Special,
 }
 
-/// The codes of a small float that are no numbers.
+/// The codes of a small float that are no finite numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Special {
-    /// As IEEE 754: the largest exponent holds infinity and NaN.
+    /// As in IEEE 754: the largest exponent is for infinity and NaN.
     Ieee,
     /// NaN where all bits but the sign are set; no infinity.
     AllOnes,
@@ -55,11 +55,11 @@ pub struct NumberType {
     pub name: &'static str,
     /// Bytes of an element.
     pub size: usize,
-    /// Bytes of what has a byte order; 1 if nothing has.
+    /// Bytes of the words that have a byte order; 1 if none have.
     pub word: usize,
-    /// How its bits are read.
+    /// The interpretation of its bits.
     pub coding: Coding,
-    /// What stands for it in a `.npy` file, little-endian.
+    /// The type that replaces it in a `.npy` file, little-endian.
     pub npy: &'static str,
 }
 
@@ -83,7 +83,7 @@ const fn float(bits: u32, mantissa: u32, bias: i32, special: Special) -> Coding 
     })
 }
 
-/// The floats named `e8m0fnu`: powers of two alone.
+/// The floats named `e8m0fnu`, which are powers of two.
 const POWERS: Coding = Coding::Float(Float {
     bits: 8,
     mantissa: 0,
@@ -150,14 +150,19 @@ impl NumberType {
         NUMBERS.iter().find(|number| number.name == name)
     }
 
-    /// Returns the little-endian code of the nearest value, of one part of a complex number; nothing if the
-    /// type has no such value.
+    /// Returns the little-endian code of the nearest value (of a complex number, of one part); nothing if the type has
+    /// no such value.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the value is a whole number of at most eight bits"
+    )]
     pub fn code(&self, value: f64) -> Option<Vec<u8>> {
         match self.coding {
             Coding::Signed(bits) => {
                 let half = f64::from(1_u32 << (bits - 1));
                 let fits = value.fract() == 0.0 && (-half..half).contains(&value);
-                fits.then(|| vec![value as i8 as u8])
+                fits.then(|| (value as i8).to_le_bytes().to_vec())
             }
             Coding::Unsigned(bits) => {
                 let fits = value.fract() == 0.0 && (0.0..f64::from(1_u32 << bits)).contains(&value);
@@ -172,7 +177,7 @@ impl NumberType {
     /// Returns the value of the little-endian code of one part.
     pub fn value(&self, code: &[u8]) -> Option<f64> {
         match (self.coding, code) {
-            (Coding::Signed(_), &[byte]) => Some(f64::from(byte as i8)),
+            (Coding::Signed(_), &[byte]) => Some(f64::from(byte.cast_signed())),
             (Coding::Unsigned(_), &[byte]) => Some(f64::from(byte)),
             (Coding::Brain, &[a, b]) => Some(bf16::from_le_bytes([a, b]).to_f64()),
             (Coding::Half, &[a, b]) => Some(f16::from_le_bytes([a, b]).to_f64()),
@@ -181,7 +186,7 @@ impl NumberType {
         }
     }
 
-    /// Returns the bits of an element that count, of those that have fewer than a byte.
+    /// Returns the bits of an element and whether the highest of them is a sign, if it has fewer than eight.
     pub fn narrow(&self) -> Option<(u32, bool)> {
         match self.coding {
             Coding::Signed(bits) => Some((bits, true)),
@@ -193,7 +198,7 @@ impl NumberType {
 }
 
 impl Float {
-    /// Returns what a code means.
+    /// Returns the value of a code.
     fn value(&self, code: u8) -> f64 {
         let code = u32::from(code) & ((1 << self.bits) - 1);
         let magnitude_bits = self.bits - u32::from(self.signed);
@@ -201,10 +206,10 @@ impl Float {
         let magnitude = code & ((1 << magnitude_bits) - 1);
         let exponent = magnitude >> self.mantissa;
         let fraction = magnitude & ((1 << self.mantissa) - 1);
-        let most = (1 << (magnitude_bits - self.mantissa)) - 1;
+        let largest = (1 << (magnitude_bits - self.mantissa)) - 1;
         let size = match self.special {
-            Special::Ieee if exponent == most && fraction == 0 => f64::INFINITY,
-            Special::Ieee if exponent == most => f64::NAN,
+            Special::Ieee if exponent == largest && fraction == 0 => f64::INFINITY,
+            Special::Ieee if exponent == largest => f64::NAN,
             Special::AllOnes if magnitude == (1 << magnitude_bits) - 1 => f64::NAN,
             Special::NegativeZero if negative && magnitude == 0 => return f64::NAN,
             _ => self.finite(exponent, fraction),
@@ -214,16 +219,16 @@ impl Float {
 
     fn finite(&self, exponent: u32, fraction: u32) -> f64 {
         let part = f64::from(fraction) / f64::from(1_u32 << self.mantissa);
-        // Without a mantissa there is no zero, and so no numbers below the smallest exponent.
+        // Formats without a mantissa have neither zero nor subnormal numbers.
         if exponent == 0 && self.mantissa > 0 {
             return part * 2_f64.powi(1 - self.bias);
         }
-        (1.0 + part) * 2_f64.powi(exponent as i32 - self.bias)
+        (1.0 + part) * 2_f64.powi(exponent.cast_signed() - self.bias)
     }
 
-    /// Returns the code of the nearest value, of two equally near the even one.
+    /// Returns the code of the nearest value, the even one of two that are equally near.
     fn nearest(&self, value: f64) -> Option<u8> {
-        let codes = 0..=((1_u32 << self.bits) - 1) as u8;
+        let codes = 0..=u8::MAX >> (u8::BITS - self.bits);
         if value.is_nan() {
             return codes.into_iter().find(|&code| self.value(code).is_nan());
         }
