@@ -1,7 +1,7 @@
-//! The command line: what a person can type, and nothing of what it does.
+//! The command line: its definitions here, and a file for each command.
 //!
-//! The same definitions make the manual pages. `-o` options are in `options`, the work is in a file per
-//! command, and `run` picks which.
+//! The same definitions make the manual pages. `-o` options are in `options`; `run` picks the command. Commands on
+//! changes ask the mount that has them (`control_client`); what they ask for is carried out in `mount/`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,12 +14,14 @@ use crate::mount::open::ViewKind;
 
 mod background;
 mod changes;
+mod control_client;
 mod diff_arrays;
 mod log_target;
 mod mount;
 mod notify;
 mod options;
 mod plan;
+mod planning;
 mod progress;
 mod remote;
 mod report;
@@ -27,7 +29,7 @@ mod run;
 mod secrets;
 mod umount;
 mod units;
-mod upper_socket;
+mod upper;
 mod usage;
 
 pub use run::run;

@@ -20,6 +20,7 @@ use crate::store::layer::disk_cache;
 use crate::store::layer::disk_cache::CacheNamespace;
 use crate::store::layer::readahead::ReadaheadConfig;
 use crate::store::{EntryKind, Key, Store, StoreConfig, StoreStack};
+use crate::sync::budget::MemoryBudget;
 use crate::view::View;
 use crate::view::control::{Control, ControlDirView};
 use crate::view::files::FilesView;
@@ -161,12 +162,11 @@ pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
     let is_local = store::local_folder(&config.source).is_some();
     // What is changed is not read ahead.
     let reads_ahead = !is_local && config.overlay.is_none();
-    let ahead = if reads_ahead { config.memory / 4 } else { 0 };
     if !store.info().lists {
         log::warn!("{name}: {UNLISTED}");
     }
     let limits = Limits {
-        memory: config.memory - ahead,
+        memory: config.memory,
         max_chunk: config.max_chunk,
         timeout: config.timeout,
         fetches: match is_local {
@@ -175,10 +175,11 @@ pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
         },
         lossy: config.lossy,
     };
-    let engine = Engine::spilling(limits, stats.clone(), spill);
+    let budget = MemoryBudget::new(config.memory, stats.clone());
+    let engine = Engine::within(budget.clone(), limits, stats.clone(), spill);
     let arrays = Arc::new(Arrays::new(hierarchy.clone(), engine));
     let shown = stack.reading_ahead(reads_ahead.then(|| ReadaheadConfig {
-        memory: ahead,
+        memory: budget,
         concurrency: config.store.remote.concurrency,
         timeout: config.timeout,
     }));

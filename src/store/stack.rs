@@ -171,7 +171,7 @@ impl StoreStack {
         let store = self.store.clone();
         match config {
             None => store,
-            Some(config) => Arc::new(ReadaheadStore::new(store, config)),
+            Some(config) => Arc::new(ReadaheadStore::new(store, &config)),
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::shelf::{CORE_2020, array, documents, fault, group, hierarchy, key};
 
 /// Returns a text of the specification; nothing on machines that have none.
 fn seed(name: &str) -> Option<String> {
-    let folder = common::shared("specs/seeds")?;
+    let folder = common::needs::shared("specs/seeds")?;
     let bytes = std::fs::read(folder.join(name)).unwrap();
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -12,7 +12,7 @@ use zarrfs::store::layer::Layer;
 use zarrfs::store::{Key, Store, StoreConfig, StoreInfo};
 
 use crate::subject::{Objects, Subject, Writer, key, tick};
-use crate::writer::{Archive, Entry};
+use crate::zip::writer::{Archive, Entry};
 
 /// Makes an entry of a name and its bytes.
 type Pack = fn(&[u8], &[u8]) -> Entry;

@@ -33,16 +33,14 @@ mod client;
 mod cloud_urls;
 pub(crate) mod connector;
 pub(crate) mod fault;
-#[cfg(test)]
-mod faulty_server;
 mod listing;
-#[cfg(test)]
-mod lost_answers;
 pub(crate) mod option_names;
 mod profile;
 mod reader;
 pub(crate) mod runtime;
 pub(crate) mod settings;
+#[cfg(test)]
+mod tests;
 mod upload;
 mod walk;
 pub(crate) mod write_retry;
