@@ -26,7 +26,6 @@ mod cache_dir;
 mod entry;
 mod folder;
 mod reader;
-mod usage_file;
 
 pub use cache_dir::{CacheDir, CacheNamespace};
 pub use entry::{EntryHeader, EntryKey};
@@ -142,7 +141,7 @@ impl DiskCache {
         let Some(entry) = self.drawer.find(label) else {
             return Ok(None);
         };
-        let facts = *entry.facts();
+        let facts = *entry.header();
         let (part, limit) = match cut {
             Cut::All(limit) => (0..entry.len(), limit),
             Cut::Part(range) => (range.within(entry.len()), u64::MAX),

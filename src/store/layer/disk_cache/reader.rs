@@ -24,7 +24,7 @@ impl DiskCacheReader {
         ];
         labels.iter().enumerate().find_map(|(place, label)| {
             let entry = self.drawer.find(label)?;
-            if entry.facts().version != version {
+            if entry.header().version != version {
                 return None;
             }
             let part = match place {
