@@ -25,7 +25,7 @@ impl Hierarchy {
             return Err(Error::new(Kind::NotADirectory, &found.path, why));
         }
         let ground = &found.ground;
-        if !ground.store.lists() {
+        if !ground.store.info().lists {
             let why = "the store cannot list, and there are no consolidated metadata";
             return Err(Error::unsupported(&found.path, why));
         }
@@ -53,7 +53,7 @@ impl Hierarchy {
     /// there are no consolidated metadata, those that were found by name before and are still cached.
     pub fn known_children(self: &Arc<Self>, found: &Arc<NodeEntry>) -> Result<Box<dyn Listing>> {
         match self.children(found) {
-            Err(error) if error.kind() == Kind::Unsupported && !found.ground.store.lists() => {
+            Err(error) if error.kind() == Kind::Unsupported && !found.ground.store.info().lists => {
                 let names = self.cached_below(&found.path);
                 let names = names.into_iter().map(|name| (name, EntryKind::Directory));
                 Ok(Box::new(NameList::new(names)))

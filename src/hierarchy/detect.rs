@@ -7,6 +7,7 @@ use crate::dialect::Document;
 use crate::dialect::draft;
 use crate::error::{Kind, Result};
 use crate::hierarchy::MAX_DOCUMENT;
+use crate::hierarchy::ground::ChildScope;
 use crate::model::document::{ROOTS_2019, is_draft_document};
 use crate::store::{EntryKind, Key, Store};
 
@@ -15,20 +16,23 @@ const MOST_NAMES: usize = 1024;
 const MOST_DOCUMENTS: usize = 8;
 
 /// Whether the folder `top` is a hierarchy of the draft of 2019.
-pub(super) fn is_2019(store: &dyn Store, top: &Key) -> Result<bool> {
+pub(super) fn is_2019(scope: &mut ChildScope, top: &Key) -> Result<bool> {
     let tops = ROOTS_2019.map(|name| top.child(name.as_bytes()));
     let tops = tops.into_iter().collect::<Result<Vec<_>>>()?;
-    store.ask_ahead(&tops);
+    scope.hints.prefetch(&tops);
+    let store = &*scope.store;
     for top in &tops {
+        scope.depends.add_key(top);
         if says_so(store, top)? {
             return Ok(true);
         }
     }
     let meta = top.child(b"meta")?;
+    scope.depends.add_below(&meta);
     let is_folder = store
         .head(&meta)?
         .is_some_and(|meta| meta.kind == EntryKind::Directory);
-    if is_folder && store.lists() {
+    if is_folder && store.info().lists {
         search(store, meta)
     } else {
         Ok(false)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::dialect::Dialect;
 use crate::dialect::draft::EntryPoint;
-use crate::store::{Store, Version};
+use crate::store::{Dependencies, Hints, Store, Version};
 
 /// How nodes are found.
 #[derive(Clone)]
@@ -24,6 +24,10 @@ pub(super) struct ChildScope {
     pub(super) rule: Rule,
     /// Where documents are read: the store, or consolidated metadata over it.
     pub(super) store: Arc<dyn Store>,
+    /// What is known of that store's keys.
+    pub(super) hints: Arc<dyn Hints>,
+    /// What the rule and the consolidated metadata were read from.
+    pub(super) depends: Dependencies,
     /// Which consolidated metadata those are.
     pub(super) consolidated: Option<Version>,
     /// Tells one rule from another; 0 for that of a store about which nothing is known.

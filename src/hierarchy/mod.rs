@@ -2,8 +2,8 @@
 //!
 //! Nodes are found from the root down: each tells its children by which rule they are found, so that an entry
 //! point governs what lies below it. A node is remembered for as long as the store says that answers stay
-//! true, and nothing was changed through it; after that its documents are read again, and a node whose
-//! documents did not change keeps its identity.
+//! true, and nothing that it was read from was changed through the store; after that its documents are read again,
+//! and a node whose documents did not change keeps its identity.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashSet;
@@ -18,7 +18,7 @@ use crate::dialect::{Choice, DIALECTS, DialectSettings};
 use crate::error::{Error, Result};
 use crate::hierarchy::ground::{ChildScope, Rule};
 use crate::model::{Array, Node};
-use crate::store::{Key, Store};
+use crate::store::{Dependencies, Hints, Key, LogPosition, NoHints, Store, Tree};
 
 mod children;
 mod consolidated;
@@ -90,6 +90,8 @@ pub struct HierarchyConfig {
 /// The nodes of a store.
 pub struct Hierarchy {
     store: Arc<dyn Store>,
+    hints: Arc<dyn Hints>,
+    tree: Option<Arc<dyn Tree>>,
     config: HierarchyConfig,
     nodes: Mutex<LruCache<Key, Remembered>>,
     warned: Mutex<HashSet<String>>,
@@ -99,7 +101,9 @@ pub struct Hierarchy {
 struct Remembered {
     found: Option<Arc<NodeEntry>>,
     until: Instant,
-    epoch: u64,
+    /// When it was read, among the changes made through the store, and what it was read from.
+    position: LogPosition,
+    depends: Dependencies,
 }
 
 impl Hierarchy {
@@ -112,10 +116,24 @@ impl Hierarchy {
     pub fn configured(store: Arc<dyn Store>, config: HierarchyConfig) -> Hierarchy {
         Hierarchy {
             store,
+            hints: Arc::new(NoHints),
+            tree: None,
             config,
             nodes: Mutex::new(LruCache::new(REMEMBERED)),
             warned: Mutex::new(HashSet::new()),
         }
+    }
+
+    /// Reads documents with the help of what is known of the store's keys.
+    pub fn with_hints(mut self, hints: Arc<dyn Hints>) -> Hierarchy {
+        self.hints = hints;
+        self
+    }
+
+    /// Renames nodes as folders of a tree, if the store is one.
+    pub fn with_tree(mut self, tree: Option<Arc<dyn Tree>>) -> Hierarchy {
+        self.tree = tree;
+        self
     }
 
     /// Returns the store below.
@@ -131,7 +149,9 @@ impl Hierarchy {
     pub fn node_now(&self, path: &Key) -> Option<Option<Arc<NodeEntry>>> {
         let mut nodes = self.lock();
         let known = nodes.get(path)?;
-        let holds = known.until > Instant::now() && known.epoch == self.store.epoch();
+        let changes = &self.store.info().changes;
+        let holds = known.until > Instant::now()
+            && !changes.any_changed_since(known.position, &known.depends);
         holds.then(|| known.found.clone())
     }
 
@@ -156,6 +176,8 @@ impl Hierarchy {
         let ground = ChildScope {
             rule: Rule::Plain(dialects),
             store: self.store.clone(),
+            hints: self.hints.clone(),
+            depends: Dependencies::default(),
             consolidated: None,
             version: 0,
         };
@@ -174,10 +196,12 @@ impl Hierarchy {
         if let Some(known) = self.node_now(path) {
             return Ok(known);
         }
-        let until = Instant::now() + self.store.freshness();
-        let epoch = self.store.epoch();
+        let info = self.store.info();
+        let until = Instant::now() + info.freshness;
+        let position = info.changes.position();
         let old = self.lock().peek(path).and_then(|old| old.found.clone());
-        let found = self.read(path, ground, old.as_deref())?.map(Arc::new);
+        let (found, depends) = self.read(path, ground, old.as_deref())?;
+        let found = found.map(Arc::new);
         let found = match (found, old) {
             (Some(new), Some(old)) if new.version == old.version => Some(old),
             (new, _) => new,
@@ -185,7 +209,8 @@ impl Hierarchy {
         let remembered = Remembered {
             found: found.clone(),
             until,
-            epoch,
+            position,
+            depends,
         };
         self.lock().put(path.clone(), remembered);
         Ok(found)

@@ -77,12 +77,12 @@ impl Hierarchy {
         }
         let (old, new) = (self.keys_of(found, &found.path)?, self.keys_of(found, to)?);
         if let (Some(tree), [from], [to], []) = (
-            self.store.tree(),
+            &self.tree,
             old.folders.as_slice(),
             new.folders.as_slice(),
             old.documents.as_slice(),
         ) {
-            return self.rename_folder(&*tree, from, to);
+            return self.rename_folder(&**tree, from, to);
         }
         let mut documents: Vec<(Key, Key)> = Vec::new();
         for (old, new) in old.folders.iter().zip(&new.folders) {
@@ -226,7 +226,7 @@ impl Hierarchy {
     /// Copies a long object by way of a temporary file.
     fn copy_long(&self, from: &Key, to: &Key) -> Result<()> {
         use std::io::Write;
-        let reader = self.store.open(from)?;
+        let reader = self.store.open(from, None)?;
         let meta = reader.meta()?;
         let mut file = unnamed_file().map_err(|error| Error::os(from, error))?;
         let mut length = 0;

@@ -14,7 +14,7 @@ use crate::hierarchy::ground::{ChildScope, Rule};
 use crate::hierarchy::{Hierarchy, MAX_DOCUMENT, NodeEntry, detect};
 use crate::model::document::{ZARR_JSON, ZMETADATA};
 use crate::model::{Group, Node};
-use crate::store::{EntryKind, Key, Meta, Version};
+use crate::store::{Dependencies, EntryKind, Key, Meta, Version};
 
 /// What an entry point has and other documents have not, so that most need not be read twice; and how long an
 /// entry point is at most.
@@ -25,6 +25,8 @@ const MAX_ENTRY: usize = 1 << 20;
 struct NodeReading<'a> {
     path: &'a Key,
     ground: ChildScope,
+    /// What the node itself was read from, beside what its rule was.
+    depends: Dependencies,
     versions: DefaultHasher,
     newest: Option<SystemTime>,
     /// Whether no document describes the node.
@@ -39,6 +41,7 @@ impl NodeReading<'_> {
         if let Some(kept) = self.kept.take_if(|kept| kept.key == *key) {
             return Ok(kept);
         }
+        self.ground.depends.add_key(key);
         let object = match self.ground.store.get(key, MAX_DOCUMENT) {
             Err(error) if error.kind() == Kind::NameTooLong => None,
             answer => answer?,
@@ -55,6 +58,11 @@ impl NodeReading<'_> {
             key: key.clone(),
             bytes: object.map(|object| object.bytes),
         })
+    }
+
+    /// Returns all that was asked of the store.
+    fn depends(&self) -> Dependencies {
+        self.ground.depends.with(&self.depends)
     }
 
     /// Returns what was found in the documents that were read.
@@ -81,51 +89,56 @@ impl NodeReading<'_> {
 }
 
 impl Hierarchy {
-    /// Reads the node at a path; nothing if there is none. `old` is what was there before.
+    /// Reads the node at a path; nothing if there is none. `old` is what was there before. Returns as well what the
+    /// answer depends on.
     pub(super) fn read(
         &self,
         path: &Key,
         ground: &ChildScope,
         old: Option<&NodeEntry>,
-    ) -> Result<Option<NodeEntry>> {
+    ) -> Result<(Option<NodeEntry>, Dependencies)> {
         let mut reading = NodeReading {
             path,
             ground: ground.clone(),
+            depends: Dependencies::default(),
             versions: DefaultHasher::new(),
             newest: None,
             is_implied: false,
             kept: None,
         };
-        let outcome = match &ground.rule {
-            Rule::Draft(entry) => self.drafted(&mut reading, entry),
-            Rule::Plain(dialects) => self.plain(&mut reading, dialects),
-            Rule::Closed => return Ok(None),
+        let Some(node) = self.read_node(&mut reading)? else {
+            return Ok((None, reading.depends()));
         };
-        let node = match outcome {
-            Ok(node) => node,
-            // Documents that can never be read are a fault of the node, not of the store.
-            Err(error) if is_lasting(error.kind()) => {
-                if self.leads_nowhere(path, ground)? {
-                    return Ok(None);
-                }
-                Some(Err(error))
-            }
-            Err(error) => return Err(error),
-        };
-        let node = match node {
-            Some(node) => Some(node),
-            None => self.without_document(&mut reading)?,
-        };
-        let Some(node) = node else { return Ok(None) };
         if ground.consolidated.is_none() && matches!(node, Ok(Node::Group(_))) {
             self.consolidate(&mut reading, old)?;
         }
-        Ok(Some(reading.found(node)))
+        let depends = reading.depends();
+        Ok((Some(reading.found(node)), depends))
+    }
+
+    fn read_node(&self, reading: &mut NodeReading<'_>) -> Result<Option<Result<Node>>> {
+        let outcome = match reading.ground.rule.clone() {
+            Rule::Draft(entry) => self.drafted(reading, &entry),
+            Rule::Plain(dialects) => self.plain(reading, dialects),
+            Rule::Closed => return Ok(None),
+        };
+        match outcome {
+            Ok(Some(node)) => Ok(Some(node)),
+            Ok(None) => self.without_document(reading),
+            // Documents that can never be read are a fault of the node, not of the store.
+            Err(error) if is_lasting(error.kind()) => match self.leads_nowhere(reading)? {
+                true => Ok(None),
+                false => Ok(Some(Err(error))),
+            },
+            Err(error) => Err(error),
+        }
     }
 
     /// Whether a path is a link that may not or cannot be followed: then nobody knows of a node behind it.
-    fn leads_nowhere(&self, path: &Key, ground: &ChildScope) -> Result<bool> {
-        let is_path = matches!(ground.rule, Rule::Plain(_));
+    fn leads_nowhere(&self, reading: &mut NodeReading<'_>) -> Result<bool> {
+        let path = reading.path;
+        reading.depends.add_below(path);
+        let is_path = matches!(reading.ground.rule, Rule::Plain(_));
         let is_link = |meta: Meta| meta.kind == EntryKind::Link;
         Ok(
             is_path
@@ -146,7 +159,7 @@ impl Hierarchy {
                 .iter()
                 .map(|dialect| (dialect.documents)(reading.path));
             let keys: Result<Vec<_>> = keys.collect();
-            reading.ground.store.ask_ahead(&keys?.concat());
+            reading.ground.hints.prefetch(&keys?.concat());
         }
         match self.config.dialect {
             None => {
@@ -160,7 +173,7 @@ impl Hierarchy {
         for dialect in dialects {
             let keys = (dialect.documents)(reading.path)?;
             if keys.len() > 1 {
-                reading.ground.store.ask_ahead(&keys);
+                reading.ground.hints.prefetch(&keys);
             }
             let documents: Result<Vec<_>> = keys.iter().map(|key| reading.document(key)).collect();
             let documents = documents?;
@@ -285,6 +298,7 @@ impl Hierarchy {
             Rule::Draft(entry) => entry.folder(reading.path)?,
             Rule::Closed => return Ok(None),
         };
+        reading.depends.add_below(&folder);
         let Some(meta) = reading
             .ground
             .store
@@ -298,7 +312,7 @@ impl Hierarchy {
         reading.is_implied = true;
         let may_be_2019 =
             self.config.dialect.is_none() && matches!(reading.ground.rule, Rule::Plain(_));
-        if may_be_2019 && detect::is_2019(&*reading.ground.store, reading.path)? {
+        if may_be_2019 && detect::is_2019(&mut reading.ground, reading.path)? {
             return self.draft_root(reading, draft::entry_2019(reading.path)?, 0);
         }
         Ok(Some(Ok(Node::Group(Group::default()))))
@@ -306,7 +320,7 @@ impl Hierarchy {
 
     /// Puts consolidated metadata under a group's children, where they are wanted and there are some.
     fn consolidate(&self, reading: &mut NodeReading<'_>, old: Option<&NodeEntry>) -> Result<()> {
-        if !self.config.consolidated && self.store.lists() {
+        if !self.config.consolidated && self.store.info().lists {
             return Ok(());
         }
         let (key, bytes) = match self.consolidated_document(reading) {
@@ -321,6 +335,7 @@ impl Hierarchy {
         let version = version_of(&bytes);
         if let Some(old) = old.filter(|old| old.ground.consolidated == Some(version)) {
             reading.ground.store = old.ground.store.clone();
+            reading.ground.hints = old.ground.hints.clone();
             reading.ground.consolidated = Some(version);
             return Ok(());
         }
@@ -351,6 +366,7 @@ impl Hierarchy {
             }
         };
         let Some(key) = key else { return Ok(None) };
+        reading.ground.depends.add_key(&key);
         let object = self.store.get(&key, MAX_DOCUMENT)?;
         Ok(object.map(|object| (key, object.bytes)))
     }
@@ -362,8 +378,10 @@ impl Hierarchy {
         version: Version,
     ) {
         let modified = reading.newest.unwrap_or(SystemTime::UNIX_EPOCH);
-        let store = Consolidated::new(self.store.clone(), reading.path, documents, modified);
-        reading.ground.store = Arc::new(store);
+        let below = (self.store.clone(), self.hints.clone());
+        let store = Arc::new(Consolidated::new(below, reading.path, documents, modified));
+        reading.ground.store = store.clone();
+        reading.ground.hints = store;
         reading.ground.consolidated = Some(version);
     }
 }
