@@ -23,6 +23,7 @@ use crate::array::versions::{ChunkVersions, Generation};
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Grid};
 use crate::hierarchy::{Hierarchy, NodeEntry};
+use crate::known::Known;
 use crate::model::Array;
 use crate::stats::Stats;
 use crate::store::Key;
@@ -393,6 +394,6 @@ impl OpenArray {
     /// Whether the metadata are known to be those that the array was opened with, without asking.
     fn metadata_hold(&self) -> bool {
         let known = self.hierarchy.node_now(&self.found.path);
-        matches!(known, Some(Some(found)) if self.is_same(&found))
+        matches!(known, Known::Is(found) if self.is_same(&found))
     }
 }

@@ -13,6 +13,7 @@ use super::prefetch::DocumentPrefetch;
 use super::{MetadataCacheConfig, join_deadline};
 use crate::error::{Error, Kind, Result};
 use crate::known::Known;
+use crate::model::document::is_document;
 use crate::store::{EntryKind, Key, LogPosition, Meta, Object, Reader, Store, Version};
 use crate::sync::pool::Pool;
 use crate::sync::single_flight::SingleFlight;
@@ -34,12 +35,6 @@ pub(super) struct MetadataCacheState {
     documents: KeyFlight<Option<Arc<Object>>>,
     opens: KeyFlight<Meta>,
     pool: Arc<Pool>,
-}
-
-/// Whether an object is a document, which is small and read again, rather than a chunk.
-fn is_document(key: &Key) -> bool {
-    let name = key.name();
-    name.ends_with(b".json") || name.starts_with(b".z")
 }
 
 impl MetadataCacheState {
@@ -152,7 +147,7 @@ impl MetadataCacheState {
 
     /// Answers `get`.
     pub(super) fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
-        if !is_document(key) {
+        if !is_document(key.name()) {
             // Concurrent readers of a chunk are joined where it is decoded.
             if self.is_missing(key) {
                 return Ok(None);
@@ -342,7 +337,7 @@ impl MetadataCacheState {
 
     /// Fetches the same document of the directories that come next, where one after the other is read.
     pub(super) fn prefetch_siblings(self: &Arc<Self>, key: &Key) {
-        if !self.remembers() || !is_document(key) {
+        if !self.remembers() || !is_document(key.name()) {
             return;
         }
         let Some((dir, above)) = key.parent().and_then(|dir| {
