@@ -130,8 +130,10 @@ pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
         let identity = disk_cache::identity(&name, &config.store.remote);
         CacheNamespace::open(shelf, &format!("decoded\n{identity}"))
     });
+    let budget = MemoryBudget::new(config.memory, stats.clone());
     let opening = StoreConfig {
         shelf,
+        memory: Some(budget.clone()),
         ..config.store.clone()
     };
     let below = StoreStack::open(&config.source, &opening, stats)?;
@@ -177,7 +179,6 @@ pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
         },
         lossy: config.lossy,
     };
-    let budget = MemoryBudget::new(config.memory, stats.clone());
     let engine = Engine::within(budget.clone(), limits, stats.clone(), spill);
     let arrays = Arc::new(Arrays::new(hierarchy.clone(), engine));
     let shown = stack.reading_ahead(reads_ahead.then(|| ReadaheadConfig {
