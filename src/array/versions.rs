@@ -43,7 +43,7 @@ impl VersionEntry {
     }
 }
 
-/// The generations of an array's stored keys, by their number in the grid.
+/// The versions of an array's stored keys, by their number in the grid.
 pub struct ChunkVersions {
     known: Mutex<HashMap<u64, VersionEntry>>,
     changes: AtomicU64,
@@ -130,36 +130,36 @@ mod tests {
 
     #[test]
     fn a_version_that_changes_is_counted() {
-        let generations = ChunkVersions::new(Duration::from_secs(60));
-        assert_eq!(generations.of(1, Instant::now(), 0), Generation::Unknown);
+        let versions = ChunkVersions::new(Duration::from_secs(60));
+        assert_eq!(versions.of(1, Instant::now(), 0), Generation::Unknown);
         for version in [Some(Version(1)), Some(Version(1)), None, Some(Version(2))] {
-            generations.note(1, version, 0);
+            versions.note(1, version, 0);
         }
         assert_eq!(
-            generations.of(1, Instant::now(), 0),
+            versions.of(1, Instant::now(), 0),
             Generation::Known(Some(Version(2)))
         );
-        assert_eq!(generations.changes(), 2);
-        generations.note_put(1, Version(3), 0);
-        assert_eq!(generations.changes(), 2);
+        assert_eq!(versions.changes(), 2);
+        versions.note_put(1, Version(3), 0);
+        assert_eq!(versions.changes(), 2);
     }
 
     #[test]
     fn a_change_of_the_store_ends_what_was_known() {
-        let generations = ChunkVersions::new(Duration::from_secs(60));
-        generations.note(1, Some(Version(1)), 7);
-        let of = |epoch| generations.of(1, Instant::now(), epoch);
+        let versions = ChunkVersions::new(Duration::from_secs(60));
+        versions.note(1, Some(Version(1)), 7);
+        let of = |epoch| versions.of(1, Instant::now(), epoch);
         assert_eq!(of(7), Generation::Known(Some(Version(1))));
         assert_eq!(of(8), Generation::Stale);
-        assert_eq!(generations.stale(7), Some(vec![]));
-        assert_eq!(generations.stale(8), Some(vec![1]));
+        assert_eq!(versions.stale(7), Some(vec![]));
+        assert_eq!(versions.stale(8), Some(vec![1]));
     }
 
     #[test]
     fn answers_grow_old() {
-        let generations = ChunkVersions::new(Duration::ZERO);
-        generations.note(1, None, 0);
-        assert_eq!(generations.of(1, Instant::now(), 0), Generation::Stale);
-        assert_eq!(generations.stale(0), Some(vec![1]));
+        let versions = ChunkVersions::new(Duration::ZERO);
+        versions.note(1, None, 0);
+        assert_eq!(versions.of(1, Instant::now(), 0), Generation::Stale);
+        assert_eq!(versions.stale(0), Some(vec![1]));
     }
 }

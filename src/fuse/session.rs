@@ -112,7 +112,7 @@ fn announce_changes(vfs: &Vfs, notifier: Notifier) -> std::io::Result<Invalidati
     let (sender, received) = mpsc::channel();
     let changes = InvalidationQueue(Arc::new(Mutex::new(Some(sender))));
     let (noted, at_once) = (changes.clone(), notifier.clone());
-    vfs.on_change(Box::new(move |ino, news| match news {
+    vfs.set_invalidator(Box::new(move |ino, what| match what {
         Invalidation::Content => noted.note(ino),
         Invalidation::Length => forget_length(&at_once, ino),
     }));

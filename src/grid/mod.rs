@@ -13,10 +13,12 @@ use crate::model::Array;
 
 mod axis;
 mod boxes;
+mod numbered_name;
 mod runs;
 
 pub use axis::Axis;
 pub use boxes::boxes;
+pub use numbered_name::NumberedName;
 pub use runs::{Layout, Runs};
 
 /// A place or lengths, one number a dimension; few dimensions need no memory of their own, since every read

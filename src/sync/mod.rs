@@ -6,3 +6,4 @@ pub mod allocator;
 pub mod buffer;
 pub mod cache;
 pub mod pool;
+pub mod read_bytes;

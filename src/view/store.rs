@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::array::Arrays;
 use crate::error::{Error, Kind, Result};
+use crate::known::Known;
 use crate::store::tree::{Stat, TreeFile};
 use crate::store::{EntryKind, Key, Listing, Meta, Reader, Store, Tree};
 use crate::view::control::CONTROL;
@@ -118,15 +119,19 @@ impl View for StoreView {
         Ok(meta.map(|meta| attr_of(&meta, fresh)))
     }
 
-    fn lookup_now(&self, path: &Key) -> Option<Option<Attr>> {
+    fn lookup_now(&self, path: &Key) -> Known<Attr> {
         if let Some(tree) = &self.tree {
-            return self.stat_now(&**tree, path).map(Some);
+            return self
+                .stat_now(&**tree, path)
+                .map_or(Known::Unknown, Known::Is);
         }
         let fresh = self.store.freshness();
-        match self.store.head_now(path)? {
-            Some(meta) => Some(Some(attr_of(&meta, fresh))),
+        match self.store.head_now(path) {
+            None => Known::Unknown,
+            Some(Some(meta)) => Known::Is(attr_of(&meta, fresh)),
             // What has this name may be hidden.
-            None => (path.name() != OBJECT).then_some(None),
+            Some(None) if path.name() == OBJECT => Known::Unknown,
+            Some(None) => Known::Missing,
         }
     }
 

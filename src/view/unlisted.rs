@@ -10,6 +10,7 @@ use std::time::SystemTime;
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Grid};
 use crate::hierarchy::{Hierarchy, NodeEntry};
+use crate::known::Known;
 use crate::model::Array;
 use crate::store::listing::NameList;
 use crate::store::{EntryKind, Key, Listing, Name, Store, Tree};
@@ -127,8 +128,8 @@ impl View for UnlistedView {
         })
     }
 
-    fn lookup_now(&self, _path: &Key) -> Option<Option<Attr>> {
-        None
+    fn lookup_now(&self, _path: &Key) -> Known<Attr> {
+        Known::Unknown
     }
 
     fn list(&self, path: &Key) -> Result<Box<dyn Listing>> {
