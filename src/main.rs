@@ -5,6 +5,6 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    zarrfs::sync::allocator::give_back();
+    zarrfs::sync::allocator::configure();
     zarrfs::cli::run(zarrfs::cli::arguments())
 }

@@ -17,7 +17,7 @@ use crate::codec::Pipeline;
 use crate::error::{Error, Kind, Result};
 use crate::grid::ChunkIndex;
 use crate::store::{Key, Version};
-use crate::sync::cache::Reservation;
+use crate::sync::budget::Reservation;
 
 /// Bytes by which an encoded chunk may exceed nine eighths of the decoded one without being looked up first.
 const ENCODED_OVERHEAD: u64 = 64 << 10;

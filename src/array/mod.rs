@@ -25,7 +25,8 @@ use crate::model::Array;
 use crate::stats::Stats;
 use crate::store::Key;
 use crate::store::layer::disk_cache::CacheNamespace;
-use crate::sync::cache::{Cache, MemoryBudget};
+use crate::sync::budget::{MemoryBudget, Priority};
+use crate::sync::cache::Cache;
 use crate::sync::pool::Pool;
 
 pub mod access_pattern;
@@ -64,7 +65,7 @@ pub struct Limits {
 
 /// Memory, threads and counters that all arrays of a mount share.
 pub struct Engine {
-    cache: Cache<CacheKey, Cached>,
+    cache: Arc<Cache<CacheKey, Cached>>,
     /// Where evicted pieces go that will be read again.
     spill: Option<Arc<Spill>>,
     /// Decodes what will be read next.
@@ -87,24 +88,29 @@ impl Engine {
     /// Builds an engine with as many decoding threads as there are cores, or as chunks may be fetched at a time if
     /// those are more: a thread that waits for the network needs no core.
     pub fn new(limits: Limits, stats: Arc<Stats>) -> Arc<Engine> {
-        Engine::spilling(limits, stats, None)
+        let budget = MemoryBudget::new(limits.memory, stats.clone());
+        Engine::within(budget, limits, stats, None)
     }
 
-    /// Like `new`; pieces that are evicted before a reader in order has read them go to `disk`.
-    pub fn spilling(
+    /// Like `new`, with memory of `budget`; pieces that are evicted before a reader in order has read them go to
+    /// `disk`.
+    pub fn within(
+        budget: Arc<MemoryBudget>,
         limits: Limits,
         stats: Arc<Stats>,
         disk: Option<CacheNamespace>,
     ) -> Arc<Engine> {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
-        let budget = MemoryBudget::new(limits.memory, stats.clone());
         let spill = disk.map(|disk| Arc::new(Spill(disk)));
-        let cache = Cache::new(budget, stats.clone());
+        let (disk, counters) = (spill.clone(), stats.clone());
+        let on_evict = move |key: &CacheKey, value: &Cached| {
+            counters.cache_evicted_chunks.add(1);
+            if let Some(disk) = &disk {
+                disk.write_evicted(key.2, value);
+            }
+        };
         Arc::new(Engine {
-            cache: match &spill {
-                Some(spill) => spill::spill_evicted(cache, spill),
-                None => cache,
-            },
+            cache: Cache::new(budget, Priority::Used, Some(Box::new(on_evict))),
             spill,
             decoders: Pool::new("decode", cores.max(limits.fetches), MAX_QUEUED),
             encoders: cores.max(limits.fetches),

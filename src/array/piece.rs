@@ -9,8 +9,8 @@ use crate::array::decoder::{Decoder, PieceLocation};
 use crate::array::spill_key::SpillKey;
 use crate::codec::{Pipeline, ShardIndex};
 use crate::store::Version;
+use crate::sync::budget::Reservation;
 use crate::sync::buffer;
-use crate::sync::cache::Reservation;
 
 /// A piece as readers see it.
 #[derive(Clone)]
@@ -38,7 +38,7 @@ const NOT_STORED: Version = Version(0);
 
 impl Drop for Decoded {
     fn drop(&mut self) {
-        buffer::give(std::mem::take(&mut self.bytes));
+        buffer::recycle(std::mem::take(&mut self.bytes));
     }
 }
 

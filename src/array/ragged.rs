@@ -12,7 +12,7 @@ use crate::array::piece::Piece;
 use crate::error::{Error, Result};
 use crate::grid::{ChunkIndex, Region};
 use crate::model::{DataType, bytes_of};
-use crate::sync::cache::Reservation;
+use crate::sync::budget::Reservation;
 
 /// Bytes of the length before an element.
 const PREFIX: usize = 4;

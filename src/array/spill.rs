@@ -3,21 +3,18 @@
 //! A piece is read back instead of being decoded again, and only for the content and the metadata that it was
 //! decoded with. `spill_key` says which pieces are wanted again; the folder and its limits are the disk cache's.
 
-use std::sync::Arc;
-
-use crate::array::piece::{CacheKey, Cached};
+use crate::array::piece::Cached;
 use crate::array::spill_key::SpillKey;
 use crate::grid::ChunkIndex;
 use crate::store::Version;
 use crate::store::layer::disk_cache::{CacheNamespace, EntryHeader};
-use crate::sync::cache::Cache;
 
 /// The place on disk for the pieces of one store's arrays.
 pub(super) struct Spill(pub(super) CacheNamespace);
 
 impl Spill {
     /// Writes an evicted piece to disk, if a reader has still to read it.
-    fn write_evicted(&self, piece: u64, value: &Cached) {
+    pub(super) fn write_evicted(&self, piece: u64, value: &Cached) {
         let Cached::Chunk(decoded) = value else {
             return;
         };
@@ -58,13 +55,4 @@ impl Spill {
         self.0.stats().spill_hit_chunks.add(1);
         Some(bytes)
     }
-}
-
-/// Has a cache write to disk what it evicts.
-pub(super) fn spill_evicted(
-    cache: Cache<CacheKey, Cached>,
-    spill: &Arc<Spill>,
-) -> Cache<CacheKey, Cached> {
-    let spill = spill.clone();
-    cache.when_leaving(move |key, value| spill.write_evicted(key.2, value))
 }

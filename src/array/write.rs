@@ -13,7 +13,7 @@ use crate::array::piece::{Decoded, Piece};
 use crate::array::{Engine, OpenArray};
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Coordinates, Layout, Runs};
-use crate::sync::cache::Reservation;
+use crate::sync::budget::Reservation;
 
 /// Pieces that are not stored yet may hold the memory divided by this.
 const DIRTY_SHARE: u64 = 4;

@@ -4,6 +4,7 @@
 //! cut, from the content.
 
 use crate::error::{Kind, Result};
+use crate::model::document;
 use crate::overlay::changes::{BaseState, ChangedKey, What};
 use crate::overlay::{Shared, content};
 use crate::store::{ETag, Key, Store};
@@ -20,10 +21,8 @@ pub(super) struct CommitStep {
 pub(super) fn phase(key: &Key) -> (u8, usize) {
     let depth = usize::MAX - key.names().count();
     match key.name() {
-        b".zmetadata" => (2, depth),
-        b"zarr.json" | b".zarray" | b".zgroup" | b".zattrs" | b"attributes.json" => (1, depth),
-        name if name.ends_with(b".array.json") || name.ends_with(b".group.json") => (1, depth),
-        name if name.ends_with(b".array") || name.ends_with(b".group") => (1, depth),
+        name if document::is_consolidated(name) => (2, depth),
+        name if document::is_document(name) => (1, depth),
         _ => (0, 0),
     }
 }
