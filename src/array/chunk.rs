@@ -12,7 +12,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::array::OpenArray;
 use crate::array::decoder::{Decoder, PieceLocation};
 use crate::array::piece::{Cached, Decoded, Load, Piece};
-use crate::array::versions::Generation;
+use crate::array::versions::VersionState;
 use crate::codec::Pipeline;
 use crate::error::{Error, Kind, Result};
 use crate::grid::ChunkIndex;
@@ -53,18 +53,16 @@ impl OpenArray {
             return Ok(Piece::Data(written));
         }
         let location = decoder.locate(piece);
-        let mut generation = self
-            .versions
-            .of(location.stored, Instant::now(), self.epoch());
-        if generation == Generation::Stale {
-            generation = Generation::Known(self.fetch_version(decoder, location.stored)?);
+        let mut state = self.version_state(decoder, location.stored, Instant::now());
+        if state == VersionState::Stale {
+            state = VersionState::Known(self.fetch_version(decoder, location.stored)?);
         }
-        match generation {
-            Generation::Known(None) => {
+        match state {
+            VersionState::Known(None) => {
                 self.engine.stats.missing_chunks.add(1);
                 Ok(Piece::Fill)
             }
-            Generation::Known(Some(version)) => {
+            VersionState::Known(Some(version)) => {
                 if let Some(decoded) = self.cached(piece, version) {
                     self.engine.stats.cache_hit_chunks.add(1);
                     return Ok(Piece::Data(decoded));
@@ -73,7 +71,9 @@ impl OpenArray {
                 let chunk = self.load(decoder, piece, &location, Some(version))?;
                 self.check_loaded(decoder, piece, &location, chunk)
             }
-            Generation::Unknown | Generation::Stale => self.load(decoder, piece, &location, None),
+            VersionState::Unknown | VersionState::Stale => {
+                self.load(decoder, piece, &location, None)
+            }
         }
     }
 
@@ -90,11 +90,8 @@ impl OpenArray {
             Piece::Data(decoded) => Some(decoded.version),
             Piece::Fill => None,
         };
-        match self
-            .versions
-            .of(location.stored, Instant::now(), self.epoch())
-        {
-            Generation::Known(known) if known == loaded => return Ok(chunk),
+        match self.version_state(decoder, location.stored, Instant::now()) {
+            VersionState::Known(known) if known == loaded => return Ok(chunk),
             _ => {}
         }
         match self.fetch_version(decoder, location.stored)? {
@@ -127,7 +124,7 @@ impl OpenArray {
     /// Asks the store for the version of a stored chunk; nothing if it is missing.
     pub(super) fn fetch_version(&self, decoder: &Decoder, stored: u64) -> Result<Option<Version>> {
         let indices = decoder.stored.indices(ChunkIndex(stored));
-        let epoch = self.epoch();
+        let position = self.versions.position();
         let mut version = None;
         for key in self.keys(&indices)? {
             version = self.hierarchy.store().version(&key)?;
@@ -135,7 +132,7 @@ impl OpenArray {
                 break;
             }
         }
-        self.versions.note(stored, version, epoch);
+        self.versions.note(stored, version, position);
         Ok(version)
     }
 
@@ -214,7 +211,7 @@ impl OpenArray {
         let decoded = pipeline.chunk_bytes() as u64;
         let usual = decoded + decoded / 8 + ENCODED_OVERHEAD;
         let mut room = self.reserve(pipeline, usual, deadline)?;
-        let epoch = self.epoch();
+        let position = self.versions.position();
         for key in self.keys(&location.indices)? {
             let object = match self.hierarchy.store().get(&key, usual) {
                 Err(error) if error.kind() == Kind::TooLarge => {
@@ -227,12 +224,12 @@ impl OpenArray {
             };
             if let Some(object) = object {
                 self.versions
-                    .note(location.stored, Some(object.version), epoch);
+                    .note(location.stored, Some(object.version), position);
                 let decoded = self.decode(pipeline, (&key, object.version), object.bytes, room);
                 return decoded.map(Some);
             }
         }
-        self.versions.note(location.stored, None, epoch);
+        self.versions.note(location.stored, None, position);
         Ok(None)
     }
 

@@ -15,7 +15,7 @@ use crate::array::access_pattern::AccessPattern;
 use crate::array::decoder::Decoder;
 use crate::array::piece::{Cached, Piece};
 use crate::array::readers::StoredChunk;
-use crate::array::versions::Generation;
+use crate::array::versions::VersionState;
 use crate::error::{Error, Result};
 use crate::grid::{ChunkIndex, Coordinates, Layout, Region, Runs, boxes};
 use crate::model::bytes_of;
@@ -157,9 +157,9 @@ impl FlatFile {
             return Some(Piece::Data(written));
         }
         let stored = decoder.stored_number(piece);
-        match array.versions.of(stored, now, array.epoch()) {
-            Generation::Known(None) => Some(Piece::Fill),
-            Generation::Known(Some(version)) => {
+        match array.version_state(decoder, stored, now) {
+            VersionState::Known(None) => Some(Piece::Fill),
+            VersionState::Known(Some(version)) => {
                 match array.engine.cache.get(&(array.id, 0, piece.0)) {
                     Some(Cached::Chunk(decoded)) if decoded.version == version => {
                         Some(Piece::Data(decoded))
@@ -167,7 +167,7 @@ impl FlatFile {
                     _ => None,
                 }
             }
-            Generation::Unknown | Generation::Stale => None,
+            VersionState::Unknown | VersionState::Stale => None,
         }
     }
 

@@ -33,11 +33,11 @@ impl OpenArray {
     pub fn erase_chunk(&self, chunk: ChunkIndex) -> Result<()> {
         let indices = self.stored_grid()?.indices(chunk);
         let _lock = self.dirty.lock_chunk(&indices);
-        let epoch = self.epoch();
+        let position = self.versions.position();
         for key in self.keys(&indices)? {
             self.hierarchy.store().erase(&key, &Condition::Any)?;
         }
-        self.versions.note(chunk.0, None, epoch);
+        self.versions.note(chunk.0, None, position);
         self.dirty.remove(&indices);
         self.dirty.note_change();
         Ok(())
@@ -93,12 +93,12 @@ impl OpenArray {
         let (bytes, _room) = self
             .encoded(&pipeline, &key, pieces)
             .map_err(|error| error.about(&key))?;
-        let epoch = self.epoch();
+        let position = self.versions.position();
         let stamp = self
             .hierarchy
             .store()
             .put(&key, PutBody::Bytes(&bytes), &Condition::Any)?;
-        self.versions.note_put(number.0, stamp.version, epoch);
+        self.versions.note_put(number.0, stamp.version, position);
         self.engine.stats.encoded_chunks.add(1);
         Ok(())
     }

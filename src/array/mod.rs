@@ -17,10 +17,11 @@ use crate::array::piece::{CacheKey, Cached};
 use crate::array::readers::ReaderCache;
 use crate::array::spill::Spill;
 use crate::array::spill_key::SpillKey;
-use crate::array::versions::ChunkVersions;
+use crate::array::versions::{ChunkVersions, VersionState};
 use crate::error::{Error, Kind, Result};
-use crate::grid::Grid;
+use crate::grid::{ChunkIndex, Grid};
 use crate::hierarchy::{Hierarchy, NodeEntry};
+use crate::known::Known;
 use crate::model::Array;
 use crate::stats::Stats;
 use crate::store::Key;
@@ -192,7 +193,7 @@ impl OpenArray {
             readers: ReaderCache::default(),
             dirty,
             lengths: Mutex::default(),
-            versions: ChunkVersions::new(hierarchy.store().freshness()),
+            versions: ChunkVersions::new(hierarchy.store().info()),
             entry,
             array,
             hierarchy,
@@ -229,7 +230,7 @@ impl OpenArray {
         let row = decoder.stored.chunk_shape().last().copied().unwrap_or(1);
         decoder.pipeline.is_identity()
             && decoder.pipeline.shards().is_empty()
-            && self.hierarchy.store().folder().is_some()
+            && self.hierarchy.store().info().folder.is_some()
             && row.saturating_mul(self.element as u64) >= run
     }
 
@@ -243,9 +244,10 @@ impl OpenArray {
             .collect()
     }
 
-    /// Returns a number that grows with each change made through the store.
-    fn epoch(&self) -> u64 {
-        self.hierarchy.store().epoch()
+    /// Returns what is known of the version of a stored chunk.
+    fn version_state(&self, decoder: &Decoder, stored: u64, now: Instant) -> VersionState {
+        let keys = || self.keys(&decoder.stored.indices(ChunkIndex(stored)));
+        self.versions.of(stored, now, keys)
     }
 
     fn decoder(&self) -> Result<&Decoder> {
@@ -258,7 +260,8 @@ impl OpenArray {
         let Ok(decoder) = self.decoder() else {
             return Ok(None);
         };
-        let Some(stale) = self.versions.stale(self.epoch()) else {
+        let keys = |stored| self.keys(&decoder.stored.indices(ChunkIndex(stored)));
+        let Some(stale) = self.versions.stale(keys) else {
             return Ok(None);
         };
         for number in stale {
@@ -310,6 +313,6 @@ impl OpenArray {
     /// Whether the metadata are known to be those that the array was opened with, without asking.
     fn metadata_hold(&self) -> bool {
         let known = self.hierarchy.node_now(&self.entry.path);
-        matches!(known, Some(Some(found)) if self.is_same(&found))
+        matches!(known, Known::Is(found) if self.is_same(&found))
     }
 }

@@ -14,7 +14,7 @@ use lru::LruCache;
 
 use crate::array::OpenArray;
 use crate::array::decoder::Decoder;
-use crate::array::versions::Generation;
+use crate::array::versions::VersionState;
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Runs};
 use crate::store::{Key, Meta, Reader};
@@ -55,10 +55,10 @@ impl ReaderCache {
 impl OpenArray {
     /// Returns a stored chunk, open and current; nothing if it is missing.
     fn stored(&self, decoder: &Decoder, number: u64) -> Result<Option<Arc<StoredChunk>>> {
-        let version = match self.versions.of(number, Instant::now(), self.epoch()) {
-            Generation::Known(version) => version,
-            Generation::Stale => self.fetch_version(decoder, number)?,
-            Generation::Unknown => return self.open_stored(decoder, number),
+        let version = match self.version_state(decoder, number, Instant::now()) {
+            VersionState::Known(version) => version,
+            VersionState::Stale => self.fetch_version(decoder, number)?,
+            VersionState::Unknown => return self.open_stored(decoder, number),
         };
         let Some(version) = version else {
             return Ok(None);
@@ -92,20 +92,20 @@ impl OpenArray {
     /// Opens a stored chunk under the first of its keys that exists, and notes its version.
     fn open_stored(&self, decoder: &Decoder, number: u64) -> Result<Option<Arc<StoredChunk>>> {
         let indices = decoder.stored.indices(ChunkIndex(number));
-        let epoch = self.epoch();
+        let position = self.versions.position();
         for key in self.keys(&indices)? {
-            let reader = match self.hierarchy.store().open(&key) {
+            let reader = match self.hierarchy.store().open(&key, None) {
                 Ok(reader) => reader,
                 Err(error) if error.kind() == Kind::NotFound => continue,
                 Err(error) => return Err(error),
             };
             let meta = reader.meta()?;
-            self.versions.note(number, Some(meta.version), epoch);
+            self.versions.note(number, Some(meta.version), position);
             let stored = Arc::new(StoredChunk { key, meta, reader });
             self.readers.put(number, stored.clone());
             return Ok(Some(stored));
         }
-        self.versions.note(number, None, epoch);
+        self.versions.note(number, None, position);
         Ok(None)
     }
 }

@@ -18,8 +18,8 @@ use crate::stats::Stats;
 use crate::store;
 use crate::store::layer::disk_cache;
 use crate::store::layer::disk_cache::CacheNamespace;
-use crate::store::layer::readahead::{ReadaheadConfig, ReadaheadStore};
-use crate::store::{EntryKind, Key, Store, StoreConfig};
+use crate::store::layer::readahead::ReadaheadConfig;
+use crate::store::{EntryKind, Key, Store, StoreConfig, StoreStack};
 use crate::sync::budget::MemoryBudget;
 use crate::view::View;
 use crate::view::control::{Control, ControlDirView};
@@ -133,30 +133,36 @@ pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
         shelf,
         ..config.store.clone()
     };
-    let store = store::open(&config.source, &opening, stats)?;
-    match store.head(&Key::root())? {
+    let below = StoreStack::open(&config.source, &opening, stats)?;
+    match below.store.head(&Key::root())? {
         Some(meta) if meta.kind == EntryKind::Directory => {}
         _ => {
             return Err(Error::invalid(name, "is not a store: expected a directory"));
         }
     }
     let overlay = match &config.overlay {
-        Some((path, how)) => Some(Overlay::open(path, store.clone(), &name, how.clone())?),
+        Some((path, how)) => Some(Overlay::open(
+            path,
+            below.store.clone(),
+            &name,
+            how.clone(),
+        )?),
         None => None,
     };
-    let store: Arc<dyn Store> = match &overlay {
-        Some(overlay) => Arc::new(overlay.clone()),
-        None => store,
+    let stack = match &overlay {
+        Some(overlay) => overlay.stack(below.hints),
+        None => below,
     };
-    let hierarchy = Arc::new(Hierarchy::configured(
-        store.clone(),
-        config.hierarchy.clone(),
-    ));
+    let (store, tree) = (stack.store.clone(), stack.tree.clone());
+    let hierarchy = Hierarchy::configured(store.clone(), config.hierarchy.clone())
+        .with_hints(stack.hints.clone())
+        .with_tree(tree.clone());
+    let hierarchy = Arc::new(hierarchy);
     greet(&hierarchy, &name)?;
     let is_local = store::local_folder(&config.source).is_some();
     // What is changed is not read ahead.
     let reads_ahead = !is_local && config.overlay.is_none();
-    if !store.lists() {
+    if !store.info().lists {
         log::warn!("{name}: {UNLISTED}");
     }
     let limits = Limits {
@@ -172,19 +178,24 @@ pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
     let budget = MemoryBudget::new(config.memory, stats.clone());
     let engine = Engine::within(budget.clone(), limits, stats.clone(), spill);
     let arrays = Arc::new(Arrays::new(hierarchy.clone(), engine));
-    let shown = if reads_ahead {
-        read_ahead(store.clone(), budget, config)
-    } else {
-        store.clone()
-    };
-    let stored: Arc<dyn View> = match store.lists() {
-        true => Arc::new(StoreView::new(shown).written_by(arrays.clone())),
-        false => Arc::new(UnlistedView::new(shown, hierarchy.clone())),
+    let shown = stack.reading_ahead(reads_ahead.then(|| ReadaheadConfig {
+        memory: budget,
+        concurrency: config.store.remote.concurrency,
+        timeout: config.timeout,
+    }));
+    let stored: Arc<dyn View> = match store.info().lists {
+        true => Arc::new(
+            StoreView::new(shown)
+                .with_hints(stack.hints)
+                .with_tree(tree)
+                .written_by(arrays.clone()),
+        ),
+        false => Arc::new(UnlistedView::new(shown, tree, hierarchy.clone())),
     };
     let files: Arc<dyn View> =
         Arc::new(FilesView::new(hierarchy, arrays, &root_name(&name), listed));
     let views = vec![("store", stored.clone()), ("files", files.clone())];
-    let mount = mount_json(config, store.lists());
+    let mount = mount_json(config, store.info().lists);
     let control = Arc::new(Control::new(views, stats.clone(), mount));
     Ok(Views {
         store,
@@ -214,20 +225,6 @@ fn greet(hierarchy: &Hierarchy, source: &str) -> Result<()> {
         None => return Err(Error::not_found(source)),
     }
     Ok(())
-}
-
-/// Returns the store as its files are read on a network: the next ones are fetched ahead.
-fn read_ahead(
-    store: Arc<dyn Store>,
-    memory: Arc<MemoryBudget>,
-    config: &ViewsConfig,
-) -> Arc<dyn Store> {
-    let ahead = ReadaheadConfig {
-        memory,
-        concurrency: config.store.remote.concurrency,
-        timeout: config.timeout,
-    };
-    Arc::new(ReadaheadStore::new(store, &ahead))
 }
 
 /// Returns the name of the root's own files: the store's, less what says that it is a store.

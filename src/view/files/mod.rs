@@ -103,7 +103,7 @@ impl FilesView {
 
     /// Returns what `stat` shows.
     fn attr(&self, target: &PathTarget) -> Result<Attr> {
-        let mut fresh = self.hierarchy.store().freshness();
+        let mut fresh = self.hierarchy.store().info().freshness;
         let (found, size) = match target {
             PathTarget::Node(found) | PathTarget::Chunks(found) => {
                 return Ok(directory_attr(found.modified, fresh));

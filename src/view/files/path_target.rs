@@ -7,6 +7,7 @@ use crate::error::{Error, Kind, Result};
 use crate::export::{FORMATS, Format};
 use crate::grid::{ChunkIndex, Coordinates, NumberedName, Region};
 use crate::hierarchy::NodeEntry;
+use crate::known::Known;
 use crate::model::Node;
 use crate::store::Key;
 use crate::view::files::{ATTRIBUTES, CHUNKS, FilesView, METADATA};
@@ -117,8 +118,8 @@ impl FilesView {
     /// Returns the node at a path; `Unavailable` if it is not known without waiting.
     fn node_now(&self, path: &Key) -> Result<Option<Arc<NodeEntry>>> {
         match self.hierarchy.node_now(path) {
-            Some(node) => Ok(node),
-            None => Err(Error::new(Kind::Unavailable, path, "is not known yet")),
+            Known::Unknown => Err(Error::new(Kind::Unavailable, path, "is not known yet")),
+            known => Ok(known.found()),
         }
     }
 
