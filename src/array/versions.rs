@@ -16,7 +16,7 @@ use crate::store::{ChangeLog, Key, LogPosition, StoreInfo, Version};
 
 /// What is known of a stored key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Generation {
+pub enum VersionState {
     /// Nothing: the store was not asked yet.
     Unknown,
     /// The version it had; it is time to ask again.
@@ -39,7 +39,7 @@ struct VersionEntry {
     position: LogPosition,
 }
 
-/// The generations of an array's stored keys, by their number in the grid.
+/// The versions of an array's stored keys, by their number in the grid.
 pub struct ChunkVersions {
     known: Mutex<HashMap<u64, VersionEntry>>,
     changes: AtomicU64,
@@ -69,15 +69,15 @@ impl ChunkVersions {
         number: u64,
         now: Instant,
         keys: impl FnOnce() -> Result<Vec<Key>>,
-    ) -> Generation {
+    ) -> VersionState {
         let mut known = self.known.lock();
         let Some(entry) = known.get_mut(&number) else {
-            return Generation::Unknown;
+            return VersionState::Unknown;
         };
         if self.holds(entry, now, keys) {
-            Generation::Known(entry.version)
+            VersionState::Known(entry.version)
         } else {
-            Generation::Stale
+            VersionState::Stale
         }
     }
 
@@ -171,7 +171,7 @@ mod tests {
         ChunkVersions::new(&StoreInfo::new(freshness))
     }
 
-    fn of(versions: &ChunkVersions, number: u64) -> Generation {
+    fn of(versions: &ChunkVersions, number: u64) -> VersionState {
         versions.of(number, Instant::now(), || key(number))
     }
 
@@ -179,11 +179,11 @@ mod tests {
     fn a_version_that_changes_is_counted() {
         let versions = versions(Duration::from_secs(60));
         let position = versions.position();
-        assert_eq!(of(&versions, 1), Generation::Unknown);
+        assert_eq!(of(&versions, 1), VersionState::Unknown);
         for version in [Some(Version(1)), Some(Version(1)), None, Some(Version(2))] {
             versions.note(1, version, position);
         }
-        assert_eq!(of(&versions, 1), Generation::Known(Some(Version(2))));
+        assert_eq!(of(&versions, 1), VersionState::Known(Some(Version(2))));
         assert_eq!(versions.changes(), 2);
         versions.note_put(1, Version(3), position);
         assert_eq!(versions.changes(), 2);
@@ -198,15 +198,15 @@ mod tests {
         assert_eq!(versions.stale(key), Some(vec![]));
         versions.log.note(&key(1).unwrap()[0]);
         assert_eq!(versions.stale(key), Some(vec![1]));
-        assert_eq!(of(&versions, 1), Generation::Stale);
-        assert_eq!(of(&versions, 2), Generation::Known(Some(Version(1))));
+        assert_eq!(of(&versions, 1), VersionState::Stale);
+        assert_eq!(of(&versions, 2), VersionState::Known(Some(Version(1))));
     }
 
     #[test]
     fn answers_grow_old() {
         let versions = versions(Duration::ZERO);
         versions.note(1, None, versions.position());
-        assert_eq!(of(&versions, 1), Generation::Stale);
+        assert_eq!(of(&versions, 1), VersionState::Stale);
         assert_eq!(versions.stale(key), Some(vec![1]));
     }
 }

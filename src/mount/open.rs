@@ -1,4 +1,4 @@
-//! All views of one store, over one cache: what a mount shows at its root and in `.zarrfs`.
+//! Opens all views of one store, over one cache: what a mount shows at its root and in `.zarrfs`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Map, json};
 
+use super::root_name::root_name;
 use crate::array::{Arrays, Engine, Limits};
 use crate::dialect::json::render;
 use crate::error::{Error, Result};
@@ -78,11 +79,11 @@ pub struct ViewsConfig {
     pub store: StoreConfig,
     /// The folder that changes go to, if the store can be changed.
     pub overlay: Option<(PathBuf, OverlayConfig)>,
-    /// Write chunks although their codecs lose something each time that they encode.
+    /// Write chunks also where encoding and decoding again changes them.
     pub lossy: bool,
     /// How nodes are found and read.
     pub hierarchy: HierarchyConfig,
-    /// Options in force, as `mount.json` shows them; no secrets.
+    /// Options in force, as `mount.json` shows them; without secrets.
     pub options: Vec<(String, String)>,
 }
 
@@ -105,7 +106,7 @@ impl Views {
         Arc::new(ControlDirView::new(view.clone(), self.control.clone()))
     }
 
-    /// Returns what keeps the changes, if the store can be changed.
+    /// Returns the overlay that keeps the changes, if the store can be changed.
     pub fn overlay(&self) -> Option<&Overlay> {
         self.overlay.as_ref()
     }
@@ -116,7 +117,7 @@ impl Views {
     }
 }
 
-/// Opens a store and reads its root, so that what is wrong is said before anything is mounted.
+/// Opens a store and reads its root, so that errors come before anything is mounted.
 pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
     let listed = config
         .formats
@@ -129,8 +130,10 @@ pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
         let identity = disk_cache::identity(&name, &config.store.remote);
         CacheNamespace::open(shelf, &format!("decoded\n{identity}"))
     });
+    let budget = MemoryBudget::new(config.memory, stats.clone());
     let opening = StoreConfig {
         shelf,
+        memory: Some(budget.clone()),
         ..config.store.clone()
     };
     let below = StoreStack::open(&config.source, &opening, stats)?;
@@ -158,7 +161,7 @@ pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
         .with_hints(stack.hints.clone())
         .with_tree(tree.clone());
     let hierarchy = Arc::new(hierarchy);
-    greet(&hierarchy, &name)?;
+    check_root(&hierarchy, &name)?;
     let is_local = store::local_folder(&config.source).is_some();
     // What is changed is not read ahead.
     let reads_ahead = !is_local && config.overlay.is_none();
@@ -169,13 +172,13 @@ pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
         memory: config.memory,
         max_chunk: config.max_chunk,
         timeout: config.timeout,
-        fetches: match is_local {
-            true => 0,
-            false => config.store.remote.concurrency,
+        fetches: if is_local {
+            0
+        } else {
+            config.store.remote.concurrency
         },
         lossy: config.lossy,
     };
-    let budget = MemoryBudget::new(config.memory, stats.clone());
     let engine = Engine::within(budget.clone(), limits, stats.clone(), spill);
     let arrays = Arc::new(Arrays::new(hierarchy.clone(), engine));
     let shown = stack.reading_ahead(reads_ahead.then(|| ReadaheadConfig {
@@ -206,12 +209,12 @@ pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
     })
 }
 
-/// What the directories of a store are that cannot tell its names.
+/// What is shown of a store that cannot list its keys.
 const UNLISTED: &str = "the server does not list names; directories show what consolidated metadata and chunk \
     grids name and what was asked for, and every path can be opened by its name";
 
-/// Reads the root's metadata; a root that is broken or has none is mounted all the same, with a warning.
-fn greet(hierarchy: &Hierarchy, source: &str) -> Result<()> {
+/// Reads the root's metadata. A root whose metadata is broken or missing is mounted all the same, with a warning.
+fn check_root(hierarchy: &Hierarchy, source: &str) -> Result<()> {
     match hierarchy.node(&Key::root())? {
         Some(found) => match &found.node {
             Err(error) => log::warn!("{source}: {error}; its keys can be read all the same"),
@@ -225,40 +228,6 @@ fn greet(hierarchy: &Hierarchy, source: &str) -> Result<()> {
         None => return Err(Error::not_found(source)),
     }
     Ok(())
-}
-
-/// Returns the name of the root's own files: the store's, less what says that it is a store.
-fn root_name(source: &str) -> String {
-    let folder = store::local_folder(source).and_then(|folder| std::fs::canonicalize(folder).ok());
-    let path = folder.map_or_else(
-        || source.to_string(),
-        |folder| folder.to_string_lossy().into_owned(),
-    );
-    let name = path
-        .trim_end_matches('/')
-        .rsplit('/')
-        .next()
-        .unwrap_or_default();
-    let bare = [".zip", ".zarr", ".n5"]
-        .iter()
-        .fold(name, |name, end| without_ending(name, end));
-    if bare.is_empty() {
-        "root".to_string()
-    } else {
-        bare.to_string()
-    }
-}
-
-/// Takes an ending away, however it is written.
-fn without_ending<'a>(name: &'a str, ending: &str) -> &'a str {
-    let parts = name
-        .len()
-        .checked_sub(ending.len())
-        .and_then(|length| name.split_at_checked(length));
-    match parts {
-        Some((bare, end)) if end.eq_ignore_ascii_case(ending) => bare,
-        _ => name,
-    }
 }
 
 fn mount_json(config: &ViewsConfig, lists: bool) -> Vec<u8> {
@@ -304,15 +273,5 @@ mod tests {
         let error = open_views(&config, &Arc::new(Stats::default()));
         let text = error.err().unwrap().to_string();
         assert!(!text.contains("pw") && !text.contains("sig"), "{text}");
-    }
-
-    #[test]
-    fn the_root_is_named_after_the_store() {
-        assert_eq!(root_name("s3://bucket/a/data.zarr/"), "data");
-        assert_eq!(root_name("s3://bucket/data.zarr.zip"), "data");
-        assert_eq!(root_name("s3://bucket/data.zarr.ZIP"), "data");
-        assert_eq!(root_name("s3://bucket/data.zarr.zip/in/ner"), "ner");
-        assert_eq!(root_name("s3://bucket/\u{e4}ip"), "\u{e4}ip");
-        assert_eq!(root_name("/no/such/.zarr"), "root");
     }
 }

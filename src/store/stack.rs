@@ -40,6 +40,7 @@ use crate::store::layer::readahead::{ReadaheadConfig, ReadaheadStore};
 use crate::store::layer::{counting, disk_cache, metadata_cache};
 use crate::store::location::{local_folder, scheme, shown};
 use crate::store::{Hints, Key, NoHints, Store, Tree};
+use crate::sync::budget::MemoryBudget;
 
 /// How to open a store.
 #[derive(Clone, Debug, Default)]
@@ -50,6 +51,8 @@ pub struct StoreConfig {
     pub remote: RemoteConfig,
     /// Where bytes of stores on the network are kept.
     pub shelf: Option<Arc<disk_cache::CacheDir>>,
+    /// The budget that documents of stores on the network are counted in; without one they have a budget of their own.
+    pub memory: Option<Arc<MemoryBudget>>,
 }
 
 /// How to reach a store on the network.
@@ -230,13 +233,17 @@ fn open_remote(
             };
             let store = bucket::open(place, &config.remote, stats)?;
             let store = kept(counted(store, stats), location, config);
+            let bounds = match &config.memory {
+                Some(memory) => metadata_cache::MetadataCacheConfig::within(memory.clone()),
+                None => metadata_cache::MetadataCacheConfig::default(),
+            };
             let memo = metadata_cache::MetadataCacheConfig {
                 ttl: config.remote.metadata_ttl,
                 concurrency: config.remote.concurrency,
-                ..metadata_cache::MetadataCacheConfig::default()
+                ..bounds
             };
             let memo = metadata_cache::MetadataCache::new(store, &memo);
-            memo.look_around();
+            memo.warm_up();
             let memo = Arc::new(memo);
             Ok(StoreStack {
                 store: memo.clone(),

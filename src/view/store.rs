@@ -126,22 +126,21 @@ impl View for StoreView {
         Ok(meta.map(|meta| attr_of(&meta, fresh)))
     }
 
-    fn lookup_now(&self, path: &Key) -> Option<Option<Attr>> {
+    fn lookup_now(&self, path: &Key) -> Known<Attr> {
         let mut fresh = self.store.info().freshness;
         if let Some(tree) = &self.tree {
             if self.must_settle() {
-                return None;
+                return Known::Unknown;
             }
             if let Some(stat) = tree.stat_now(path) {
-                return Some(Some(attr_of_stat(&stat)));
+                return Known::Is(attr_of_stat(&stat));
             }
             fresh = Duration::ZERO;
         }
         match self.hints.head_now(path) {
-            Known::Unknown => None,
-            Known::Is(meta) => Some(Some(attr_of(&meta, fresh))),
-            // What has this name may be hidden.
-            Known::Missing => (path.name() != OBJECT).then_some(None),
+            // An object may be hidden in the directory of its own name.
+            Known::Missing if path.name() == OBJECT => Known::Unknown,
+            known => known.map(|meta| attr_of(&meta, fresh)),
         }
     }
 

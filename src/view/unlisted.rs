@@ -10,6 +10,7 @@ use std::time::SystemTime;
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Grid};
 use crate::hierarchy::{Hierarchy, NodeEntry};
+use crate::known::Known;
 use crate::model::Array;
 use crate::model::document::{IN_NODE_FOLDER, is_in_node_folder};
 use crate::store::listing::NameList;
@@ -123,8 +124,8 @@ impl View for UnlistedView {
         })
     }
 
-    fn lookup_now(&self, _path: &Key) -> Option<Option<Attr>> {
-        None
+    fn lookup_now(&self, _path: &Key) -> Known<Attr> {
+        Known::Unknown
     }
 
     fn list(&self, path: &Key) -> Result<Box<dyn Listing>> {

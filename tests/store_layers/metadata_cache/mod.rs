@@ -400,13 +400,13 @@ fn documents_asked_for_ahead_are_under_way_together() {
 fn the_top_of_a_store_is_listed_before_somebody_asks() {
     let fake = Fake::holding(&["a/0", "b/0", "zarr.json"], Order::None);
     let memo = fake.memo(LONG);
-    memo.look_around();
+    memo.warm_up();
     assert_eq!(fake.asked(), ["list /"]);
     assert!(memo.get(&key(".zarray"), 9).unwrap().is_none());
     assert_eq!(memo.head_now(&key(".zarrfs")), Known::Missing);
     assert_eq!(names(&memo, &Key::root()).len(), 3);
     assert_eq!(fake.count(), 0);
-    fake.memo(Duration::ZERO).look_around();
+    fake.memo(Duration::ZERO).warm_up();
     assert_eq!(fake.count(), 0);
 }
 
@@ -414,7 +414,7 @@ fn the_top_of_a_store_is_listed_before_somebody_asks() {
 fn a_directory_that_is_alone_is_listed_ahead() {
     let fake = Fake::holding(&["c/0/0", "c/1/0", "zarr.json"], Order::None);
     let memo = fake.memo(LONG);
-    memo.look_around();
+    memo.warm_up();
     // It is listed by a thread of its own, or by who asks first.
     assert_eq!(names(&memo, &key("c")).len(), 2);
     while fake.count() < 2 {
@@ -423,7 +423,7 @@ fn a_directory_that_is_alone_is_listed_ahead() {
     assert_eq!(fake.asked(), ["list /", "list c"]);
     let fake = Fake::holding(&["a/0", "b/0"], Order::None);
     let memo = fake.memo(LONG);
-    memo.look_around();
+    memo.warm_up();
     assert_eq!(names(&memo, &key("b")).len(), 1);
     assert_eq!(fake.asked(), ["list /", "list b"]);
 }

@@ -16,9 +16,7 @@ use lru::LruCache;
 
 use crate::error::{Error, Result};
 use crate::store::layer::Layer;
-use crate::store::{
-    ByteRange, Condition, ETag, EntryKind, Key, Meta, Object, PutBody, Reader, Store, Version,
-};
+use crate::store::{ByteRange, EntryKind, Key, Meta, Object, Reader, Store, Version};
 use crate::sync::budget::{MemoryBudget, Priority, Reservation};
 use crate::sync::cache::Cache;
 use crate::sync::pool::Pool;
@@ -91,11 +89,6 @@ impl ReadaheadStore {
         ReadaheadStore {
             shared: Arc::new(shared),
         }
-    }
-
-    fn opened(&self, key: &Key, meta: Meta, below: Arc<dyn Reader>) -> Arc<dyn Reader> {
-        self.shared.note_open(key, meta.size);
-        Arc::new(ReadaheadReader::new(&self.shared, key, meta, below))
     }
 }
 
@@ -295,24 +288,14 @@ impl Layer for ReadaheadStore {
     }
 
     fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
-        let below = self.shared.inner.open(key, known)?;
+        let below = self.below().open(key, known)?;
         let meta = match known {
             Some(meta) => *meta,
             None => below.meta()?,
         };
-        Ok(self.opened(key, meta, below))
-    }
-
-    fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
-        self.shared.inner.put(key, body, condition)
-    }
-
-    fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
-        self.shared.inner.erase(key, condition)
-    }
-
-    fn erase_folder(&self, prefix: &Key) -> Result<()> {
-        self.shared.inner.erase_folder(prefix)
+        self.shared.note_open(key, meta.size);
+        let reader = ReadaheadReader::new(&self.shared, key, meta, below);
+        Ok(Arc::new(reader))
     }
 }
 
