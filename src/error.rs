@@ -9,7 +9,7 @@ use std::fmt;
 /// The result of everything that can fail.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What kind of fault it is; the errno table of `zarrfs(7)` lists each variant.
+/// What kind of fault it is; the errno table of `zarrfs-files(7)` lists each variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// No file or key of that name.
@@ -55,7 +55,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Every variant, in the order of the table in `zarrfs(7)`.
+    /// Every variant, in the order of the table in `zarrfs-files(7)`.
     pub const ALL: [Kind; 20] = [
         Kind::NotFound,
         Kind::NotADirectory,

@@ -1,4 +1,4 @@
-//! The documents say what the program does: the manual page of section 7, README.md, ARCHITECTURE.md.
+//! The documents say what the program does: the manual, README.md, ARCHITECTURE.md.
 //!
 //! Each test takes its list from the program (kinds of errors, counters, options, files of a mount) or from the
 //! tree, and looks for it in the text. What the text says about each is left to its reader.
@@ -20,7 +20,15 @@ use zarrfs::stats::Stats;
 use zarrfs::store::{EntryKind, Key};
 use zarrfs::view::View;
 
-const PAGE: &str = "man/zarrfs.7";
+/// The manual pages of section 7, written by hand; the tables of the program are in the second.
+const PAGES: [&str; 4] = [
+    "man/zarrfs.7",
+    FILES_PAGE,
+    "man/zarrfs-stores.7",
+    "man/zarrfs-writing.7",
+];
+const FILES_PAGE: &str = "man/zarrfs-files.7";
+const MOUNT_PAGE: &str = "man/zarrfs-mount.1";
 
 /// Folders with sources and documents, and the files beside them; `target`, `.git` and `.venv` are neither.
 const FOLDERS: [&str; 6] = [".ci", "doc", "man", "scripts", "src", "tests"];
@@ -112,7 +120,7 @@ fn number_of(errno: &str) -> i32 {
 
 #[test]
 fn the_errno_table_is_that_of_the_program() {
-    let page = read(PAGE);
+    let page = read(FILES_PAGE);
     let rows = section(&page, ".Sh ERRORS").lines().filter_map(|line| {
         let mut cells = line.strip_prefix(".It ")?.split(" Ta ");
         let kind = cells.next()?;
@@ -137,7 +145,7 @@ fn data_types(page: &str) -> Vec<(String, String, usize)> {
 
 #[test]
 fn the_table_of_data_types_is_that_of_the_program() {
-    let rows = data_types(&read(PAGE));
+    let rows = data_types(&read(FILES_PAGE));
     for (name, descr, bytes) in &rows {
         let typed = typestr::parse(&json!(descr)).unwrap();
         let found = descr::of(&typed.data_type);
@@ -164,7 +172,7 @@ fn the_table_of_data_types_is_that_of_the_program() {
 
 #[test]
 fn every_counter_has_an_entry() {
-    let page = read(PAGE);
+    let page = read(FILES_PAGE);
     let section = section(&page, ".Sh STATISTICS");
     let entries: Vec<&str> = section
         .lines()
@@ -187,13 +195,13 @@ fn options(list: &str) -> Vec<String> {
 
 #[test]
 fn every_mount_option_is_named() {
-    let page = read(PAGE);
-    let (known, ignored) = section(&page, ".Sh MOUNT OPTIONS")
-        .split_once("\nAccepted without effect")
+    let page = read(MOUNT_PAGE);
+    let (known, ignored) = section(&page, ".SH \"MOUNT OPTIONS\"")
+        .split_once("Accepted without effect")
         .unwrap();
     let entries: Vec<&str> = known
         .lines()
-        .filter(|line| line.starts_with(".It "))
+        .filter(|line| line.starts_with(".B "))
         .collect();
     let entries = entries.join(" ");
     for (list, text) in [("KNOWN", entries.as_str()), ("IGNORED", ignored)] {
@@ -255,7 +263,7 @@ fn every_file_of_a_mount_is_named() {
     while let Some(name) = listing.next().unwrap() {
         files.insert(String::from_utf8(name.name).unwrap());
     }
-    let page = read(PAGE);
+    let page = ["man/zarrfs.7", FILES_PAGE].map(read).concat();
     let marked: BTreeSet<&str> = page
         .lines()
         .filter(|line| line.starts_with(".Pa ") || line.starts_with(".It Pa "))
@@ -263,7 +271,7 @@ fn every_file_of_a_mount_is_named() {
         .collect();
     let readme = read("README.md");
     for file in &files {
-        assert!(marked.contains(file.as_str()), "{PAGE} has no {file}");
+        assert!(marked.contains(file.as_str()), "the manual has no {file}");
         assert!(readme.contains(file), "README.md has no {file}");
     }
 }
@@ -289,7 +297,8 @@ fn the_readme_is_short_and_its_commands_run() {
 
 #[test]
 fn every_path_in_a_document_exists() {
-    for document in ["README.md", "ARCHITECTURE.md", "doc/fstab", PAGE] {
+    let others = ["README.md", "ARCHITECTURE.md", "doc/fstab"];
+    for document in others.into_iter().chain(PAGES) {
         let text = read(document);
         let words = text.split(|c: char| c.is_whitespace() || "`(),:;".contains(c));
         let ours = |word: &&str| {
@@ -420,14 +429,15 @@ fn every_dependency_says_what_it_is_for() {
 
 #[test]
 fn references_between_the_pages_lead_somewhere() {
-    let page = read(PAGE);
-    let names: BTreeSet<&str> = page
+    let pages = PAGES.map(read).concat();
+    let names: BTreeSet<(&str, &str)> = pages
         .lines()
-        .filter_map(|line| line.strip_prefix(".Xr zarrfs")?.split(' ').next())
+        .filter_map(|line| line.strip_prefix(".Xr zarrfs")?.split_once(' '))
+        .map(|(name, rest)| (name, rest.split(' ').next().unwrap_or(rest)))
         .collect();
-    assert!(names.contains("-mount"));
-    for name in names {
-        let path = format!("man/zarrfs{name}.1");
+    assert!(names.contains(&("-mount", "1")) && names.contains(&("-files", "7")));
+    for (name, section) in names {
+        let path = format!("man/zarrfs{name}.{section}");
         assert!(Path::new(&root()).join(&path).is_file(), "{path}");
     }
 }

@@ -3,4 +3,5 @@
 mod documents;
 mod layers;
 mod man;
+mod man_texts;
 mod sources;

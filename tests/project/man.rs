@@ -1,47 +1,169 @@
-//! The manual pages of section 1 are what the command line says; `BLESS=1` writes them.
+//! The manual pages of section 1 are what the command line and `man_texts` say; `BLESS=1` writes them.
 
 use std::env;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap_mangen::Man;
 use zarrfs::cli;
 
-/// Returns file names and contents.
-fn pages() -> Vec<(String, Vec<u8>)> {
+use super::man_texts::{EXAMPLES, MOUNT_OPTIONS, MOUNT_OPTIONS_FRAME, OTHERS, PAGES_OF_SECTION_7};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("man")
+}
+
+/// Returns the definitions of the program and of each command, by the names of their pages.
+fn commands() -> Vec<(String, clap::Command)> {
     let mut command = cli::command();
     command.build();
     let subcommands = command.get_subcommands().cloned().collect::<Vec<_>>();
     std::iter::once(command)
         .chain(subcommands)
-        .map(page)
+        .map(|command| {
+            let name = command.get_display_name().unwrap_or(command.get_name());
+            (name.to_string(), command)
+        })
         .collect()
 }
 
-fn page(command: clap::Command) -> (String, Vec<u8>) {
-    let name = command.get_display_name().unwrap_or(command.get_name());
-    let name = format!("{name}.1");
+/// Returns file names and contents.
+fn pages() -> Vec<(String, Vec<u8>)> {
+    commands()
+        .into_iter()
+        .map(|(name, command)| (format!("{name}.1"), page(&name, command)))
+        .collect()
+}
+
+fn page(name: &str, command: clap::Command) -> Vec<u8> {
+    let has_subcommands = command.has_subcommands();
+    let man = Man::new(command).date("").manual("zarrfs");
     let mut text = Vec::new();
-    Man::new(command)
-        .date("")
-        .manual("zarrfs")
-        .render(&mut text)
-        .unwrap();
-    (name, text)
+    man.render_title(&mut text).unwrap();
+    man.render_name_section(&mut text).unwrap();
+    man.render_synopsis_section(&mut text).unwrap();
+    man.render_description_section(&mut text).unwrap();
+    man.render_options_section(&mut text).unwrap();
+    if has_subcommands {
+        man.render_subcommands_section(&mut text).unwrap();
+    }
+    if name == "zarrfs-mount" {
+        text.extend(mount_options().into_bytes());
+    }
+    man.render_version_section(&mut text).unwrap();
+    text.extend(examples(name).into_bytes());
+    text.extend(see_also(name).into_bytes());
+    text
+}
+
+/// Escapes text for troff: backslashes, hyphens that are typed, and quotes.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\e")
+        .replace('-', "\\-")
+        .replace('\'', "\\(aq")
+}
+
+fn mount_options() -> String {
+    let [before, after] = MOUNT_OPTIONS_FRAME.map(escaped);
+    let options = MOUNT_OPTIONS
+        .map(|(name, text)| format!(".TP\n.B \"{}\"\n{}\n", escaped(name), escaped(text)));
+    let options = options.concat();
+    format!(".SH \"MOUNT OPTIONS\"\n{before}\n{options}.PP\n{after}\n")
+}
+
+fn examples_of(name: &str) -> &'static [(&'static str, &'static str)] {
+    let found = EXAMPLES.iter().find(|(page, _)| *page == name);
+    found.unwrap_or_else(|| panic!("{name} has no examples")).1
+}
+
+fn examples(name: &str) -> String {
+    let mut text = String::from(".SH EXAMPLES\n");
+    for (purpose, lines) in examples_of(name) {
+        let (purpose, lines) = (escaped(purpose), escaped(lines));
+        text += &format!(".PP\n{purpose}:\n.PP\n.nf\n.RS\n{lines}\n.RE\n.fi\n");
+    }
+    text
+}
+
+fn see_also(name: &str) -> String {
+    let others = OTHERS.iter().find(|(page, _)| *page == name);
+    let pages: Vec<String> = EXAMPLES
+        .iter()
+        .filter(|(page, _)| *page != name)
+        .map(|(page, _)| format!("{page}(1)"))
+        .chain(PAGES_OF_SECTION_7.map(String::from))
+        .chain(
+            others
+                .iter()
+                .flat_map(|(_, names)| names.iter().map(|name| name.to_string())),
+        )
+        .map(|reference| escaped(&reference))
+        .collect();
+    format!(".SH \"SEE ALSO\"\n{}\n", pages.join(",\n"))
 }
 
 #[test]
 fn pages_are_those_of_the_command_line() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("man");
     for (name, text) in pages() {
-        let path = folder.join(&name);
+        let path = folder().join(&name);
         if env::var_os("BLESS").is_some() {
             fs::write(&path, &text).unwrap();
         }
         let committed = fs::read(&path).unwrap_or_default();
         assert!(
             committed == text,
-            "man/{name} is not what the program says; run BLESS=1 cargo test --test man"
+            "man/{name} is not what the program says; run BLESS=1 cargo test --test project"
         );
     }
+}
+
+/// Returns the command lines of zarrfs in the literal blocks of a page of section 7, escapes undone.
+fn typed_commands(page: &str) -> Vec<String> {
+    let text = page.replace("\\e\n", " ");
+    let lines = text.lines().filter_map(|line| line.strip_prefix("$ "));
+    lines
+        .filter(|line| line.starts_with("zarrfs "))
+        .map(String::from)
+        .collect()
+}
+
+#[test]
+fn examples_are_command_lines_that_parse() {
+    let mut lines: Vec<String> = EXAMPLES
+        .iter()
+        .flat_map(|(_, examples)| examples.iter())
+        .flat_map(|(_, lines)| lines.lines())
+        .filter(|line| line.starts_with("zarrfs "))
+        .map(String::from)
+        .collect();
+    let count = lines.len();
+    for page in ["zarrfs", "zarrfs-files", "zarrfs-stores", "zarrfs-writing"] {
+        let text = fs::read_to_string(folder().join(format!("{page}.7"))).unwrap();
+        lines.extend(typed_commands(&text));
+    }
+    assert!(count >= 13 && lines.len() >= count + 9, "{}", lines.len());
+    for line in lines {
+        let parsed = cli::command().try_get_matches_from(line.split_whitespace());
+        assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
+    }
+}
+
+#[test]
+fn every_page_has_examples_and_leads_on() {
+    let mut count = 0;
+    for entry in fs::read_dir(folder()).unwrap() {
+        let path = entry.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        let (_, rest) = text
+            .split_once("H EXAMPLES\n")
+            .or_else(|| text.split_once("h EXAMPLES\n"))
+            .unwrap_or_else(|| panic!("{} has no examples", path.display()));
+        let (examples, references) = rest
+            .split_once("SEE ALSO")
+            .unwrap_or_else(|| panic!("{} does not lead on", path.display()));
+        assert!(examples.lines().count() > 4, "{}", path.display());
+        assert!(references.lines().count() > 4, "{}", path.display());
+        count += 1;
+    }
+    assert_eq!(count, EXAMPLES.len() + PAGES_OF_SECTION_7.len());
 }

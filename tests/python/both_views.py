@@ -1,7 +1,7 @@
 """A store mounted with --cow, by both of its views, and how it is compared with a plain directory.
 
 Keys are compared by their bytes. Where stored bytes may differ lawfully, what they mean is compared: documents of Zarr as
-JSON (man/zarrfs.7 promises what they say, not how they are spelled), chunks of compressed arrays and shards by what
+JSON (man/zarrfs-files.7 promises what they say, not how they are spelled), chunks of compressed arrays and shards by what
 zarr-python reads. Folders below an array are not compared, since no key holds an empty one.
 """
 

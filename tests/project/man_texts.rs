@@ -1,0 +1,183 @@
+//! What the manual pages of section 1 hold beside the definitions of the command line: examples, the options of `-o`,
+//! and where to read on.
+
+/// Examples by page: what is done, and the command lines that do it.
+pub const EXAMPLES: [(&str, &[(&str, &str)]); 7] = [
+    (
+        "zarrfs",
+        &[(
+            "Mount a store, read its arrays as flat files, and unmount it",
+            "zarrfs mount samples/climate.zarr /mnt/climate\n\
+             ls /mnt/climate/.zarrfs/files/tas\n\
+             zarrfs umount /mnt/climate",
+        )],
+    ),
+    (
+        "zarrfs-mount",
+        &[
+            (
+                "Show the keys as stored at one directory and decoded arrays at another",
+                "zarrfs mount data.zarr /mnt/data --files /mnt/arrays",
+            ),
+            (
+                "Read a public bucket, and keep what was read on disk",
+                "zarrfs mount --anon --cache-dir /var/tmp/zarrfs s3://bucket/data.zarr /mnt/data",
+            ),
+            (
+                "Change a store without touching it",
+                "zarrfs mount data.zarr /mnt/data --cow changes",
+            ),
+            (
+                "Let all users read, with options as in fstab(5)",
+                "zarrfs mount data.zarr /mnt/data -o allow_other,memory=256M",
+            ),
+        ],
+    ),
+    (
+        "zarrfs-umount",
+        &[("Unmount", "zarrfs umount /mnt/climate")],
+    ),
+    (
+        "zarrfs-status",
+        &[
+            ("Count the changes of a mount", "zarrfs status /mnt/climate"),
+            (
+                "Count those of an upper folder that is not mounted, for a script",
+                "zarrfs status --json changes",
+            ),
+        ],
+    ),
+    (
+        "zarrfs-diff",
+        &[
+            ("List the keys that changed", "zarrfs diff /mnt/climate"),
+            (
+                "List the arrays, attributes and elements that changed",
+                "zarrfs diff --arrays /mnt/climate",
+            ),
+        ],
+    ),
+    (
+        "zarrfs-commit",
+        &[
+            (
+                "Look for conflicts, then write the changes into the store",
+                "zarrfs commit --dry-run /mnt/climate\nzarrfs commit /mnt/climate",
+            ),
+            (
+                "Write a new store that has the changes",
+                "zarrfs commit /mnt/climate --to s3://bucket/new.zarr",
+            ),
+        ],
+    ),
+    (
+        "zarrfs-discard",
+        &[
+            (
+                "Throw away what was changed in one array",
+                "zarrfs discard /mnt/climate tas",
+            ),
+            ("Throw away all changes", "zarrfs discard /mnt/climate"),
+        ],
+    ),
+];
+
+/// Pages of other sections and programs that a page refers to, beside those of zarrfs.
+pub const OTHERS: [(&str, &[&str]); 2] = [
+    ("zarrfs-mount", &["fstab(5)", "fuse(4)", "mount(8)"]),
+    ("zarrfs-umount", &["fusermount3(1)", "umount(8)"]),
+];
+
+/// Pages of section 7 that each page refers to.
+pub const PAGES_OF_SECTION_7: [&str; 4] = [
+    "zarrfs(7)",
+    "zarrfs-files(7)",
+    "zarrfs-stores(7)",
+    "zarrfs-writing(7)",
+];
+
+/// The options of `-o`: name with its value, and what it does.
+pub const MOUNT_OPTIONS: [(&str, &str); 28] = [
+    ("view=NAME", "store or files"),
+    ("files=DIR2", "mount the files view there as well"),
+    (
+        "formats=LIST",
+        "formats that the files view lists, joined by : or +",
+    ),
+    (
+        "memory=SIZE",
+        "most memory for decoded chunks, see zarrfs-stores(7)",
+    ),
+    ("max_chunk=SIZE", "longest decoded chunk"),
+    (
+        "readahead=SIZE",
+        "how far the kernel reads ahead, 1M unless given; only root can set it",
+    ),
+    ("timeout=TIME", "how long a request may wait"),
+    (
+        "cow=UPPER, write_through, lossy",
+        "make the mount writable, see zarrfs-writing(7)",
+    ),
+    (
+        "option=KEY=VALUE",
+        "an option of the store; may be given several times",
+    ),
+    ("anon", "ask a store on the network without credentials"),
+    ("endpoint=URL, region=NAME", "where a bucket is"),
+    (
+        "metadata_ttl=TIME, immutable",
+        "for how long the answers of a store on the network are used",
+    ),
+    (
+        "concurrency=N",
+        "the most requests to a store on the network at a time, 32 unless given",
+    ),
+    (
+        "cache_dir=PATH",
+        "keep what was read of a store on the network in this folder",
+    ),
+    (
+        "cache_size=SIZE",
+        "the most that the folder takes, 10G unless given",
+    ),
+    ("follow_symlinks", "follow links that leave the store"),
+    (
+        "dialect=NAME",
+        "read the store as v2, v3, draft2019, draft2020, draft2022 or n5, whatever its documents look like",
+    ),
+    (
+        "consolidated",
+        "take groups and arrays from consolidated metadata, although the store can list them; a document that was \
+         read counts more, and a node that only the store knows still opens by name",
+    ),
+    (
+        "no_fallback",
+        "do not read an unknown data type as the fallback that a draft's metadata name",
+    ),
+    ("uid=N, gid=N", "owner and group shown"),
+    ("umask=OCTAL", "permissions taken away"),
+    ("allow_other", "let other users look in"),
+    ("nonempty", "mount over what the directory holds"),
+    ("fsname=NAME", "the source that the table of mounts shows"),
+    (
+        "log=FILE",
+        "where the background process logs, instead of syslog",
+    ),
+    ("verbose", "log more; may be repeated"),
+    (
+        "ro",
+        "take no changes, also with cow or write_through; without these a mount is always read-only",
+    ),
+    ("noexec, noatime, sync, dirsync", "as in mount(8)"),
+];
+
+/// What stands before the options of `-o`, and after them.
+pub const MOUNT_OPTIONS_FRAME: [&str; 2] = [
+    "Names of -o and of fstab(5). Sizes are numbers with K, M, G or T, times numbers with ms, s, m or h. A comma in a \
+     value is written \\,",
+    "A mount is always nosuid and nodev. Accepted without effect, since they concern other programs or are always or \
+     never in force: async, atime, auto, comment, default_permissions, defaults, dev, diratime, exec, group, lazytime, \
+     loud, _netdev, noauto, nodev, nodiratime, nofail, nogroup, nolazytime, noowner, norelatime, nostrictatime, nosuid, \
+     nouser, nousers, owner, relatime, rw, silent, strictatime, subtype, suid, user, users, and all that begin with x- \
+     or X-.",
+];
