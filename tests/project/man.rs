@@ -117,13 +117,15 @@ fn pages_are_those_of_the_command_line() {
     }
 }
 
-/// Returns the command lines of zarrfs in the literal blocks of a page of section 7, escapes undone.
-fn typed_commands(page: &str) -> Vec<String> {
-    let text = page.replace("\\e\n", " ");
-    let lines = text.lines().filter_map(|line| line.strip_prefix("$ "));
-    lines
+/// Returns the command lines of zarrfs in the literal blocks of a text: behind a prompt, or indented as in README.md.
+/// Line ends that are escaped and comments are left out.
+fn typed_commands(text: &str) -> Vec<String> {
+    let text = text.replace("\\e\n", " ");
+    text.lines()
+        .filter(|line| line.starts_with("$ ") || line.starts_with("    "))
+        .map(|line| line.trim_start_matches([' ', '$']))
         .filter(|line| line.starts_with("zarrfs "))
-        .map(String::from)
+        .map(|line| line.split(" #").next().unwrap_or(line).to_string())
         .collect()
 }
 
@@ -137,11 +139,18 @@ fn examples_are_command_lines_that_parse() {
         .map(String::from)
         .collect();
     let count = lines.len();
-    for page in ["zarrfs", "zarrfs-files", "zarrfs-stores", "zarrfs-writing"] {
-        let text = fs::read_to_string(folder().join(format!("{page}.7"))).unwrap();
-        lines.extend(typed_commands(&text));
+    for page in [
+        "zarrfs.7",
+        "zarrfs-stores.7",
+        "zarrfs-writing.7",
+        "../README.md",
+    ] {
+        let text = fs::read_to_string(folder().join(page)).unwrap();
+        let typed = typed_commands(&text);
+        assert!(typed.len() >= 2, "{page}: {typed:?}");
+        lines.extend(typed);
     }
-    assert!(count >= 13 && lines.len() >= count + 9, "{}", lines.len());
+    assert!(count >= 13 && lines.len() >= count + 19, "{}", lines.len());
     for line in lines {
         let parsed = cli::command().try_get_matches_from(line.split_whitespace());
         assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
