@@ -11,9 +11,8 @@ use crate::dialect::typestr::Typed;
 use crate::dialect::{Document, DocumentMap, Edit, n5, v2};
 use crate::error::{Error, Kind, Result};
 use crate::hierarchy::format::{DocumentFormat, NodeDocuments};
-use crate::hierarchy::ground::Rule;
 use crate::hierarchy::publish::DocumentChange;
-use crate::hierarchy::{Hierarchy, NodeEntry};
+use crate::hierarchy::{Hierarchy, NodeEntry, Rule};
 use crate::model::{Array, CodecSpec, Group, Node};
 use crate::store::{EntryKind, Key};
 
@@ -40,7 +39,7 @@ impl Hierarchy {
         if self.child(&parent, path.name())?.is_some() {
             return Err(Error::new(Kind::Exists, path, "is there already"));
         }
-        let stored = match &parent.ground.rule {
+        let stored = match &parent.scope.rule {
             Rule::Plain(_) => self.store.head(path)?,
             Rule::Draft(_) | Rule::Closed => None,
         };
@@ -93,7 +92,7 @@ impl Hierarchy {
     /// Returns the implied groups from a node upwards, itself included, the topmost first; none unless a group above
     /// them has a document.
     fn implied_above(&self, from: &Arc<NodeEntry>) -> Result<Vec<Key>> {
-        if !matches!(from.ground.rule, Rule::Plain(_)) {
+        if !matches!(from.scope.rule, Rule::Plain(_)) {
             return Ok(Vec::new());
         }
         let mut implied = Vec::new();

@@ -5,9 +5,8 @@
 //! the new one and a rest of the old. Where the store is a tree and the node is one folder of it, the folder is renamed.
 
 use crate::error::{Error, Kind, Result};
-use crate::hierarchy::ground::Rule;
 use crate::hierarchy::publish::DocumentChange;
-use crate::hierarchy::{Hierarchy, MAX_DOCUMENT, NodeEntry};
+use crate::hierarchy::{Hierarchy, MAX_DOCUMENT, NodeEntry, Rule};
 use crate::model::document::is_document;
 use crate::store::tree::RenameMode;
 use crate::store::{Condition, EntryKind, Key, PutBody, Tree};
@@ -66,7 +65,7 @@ impl Hierarchy {
             .parent()
             .ok_or_else(|| Error::invalid(to, "is the root"))?;
         let parent = self.node(&above)?.ok_or_else(|| Error::not_found(&above))?;
-        let is_alike = match (&found.ground.rule, &parent.ground.rule) {
+        let is_alike = match (&found.scope.rule, &parent.scope.rule) {
             (Rule::Plain(_), Rule::Plain(_)) => true,
             (Rule::Draft(from), Rule::Draft(to)) => from.top() == to.top(),
             _ => false,
@@ -77,12 +76,12 @@ impl Hierarchy {
         }
         let (old, new) = (self.keys_of(found, &found.path)?, self.keys_of(found, to)?);
         if let (Some(tree), [from], [to], []) = (
-            self.store.tree(),
+            &self.tree,
             old.folders.as_slice(),
             new.folders.as_slice(),
             old.documents.as_slice(),
         ) {
-            return self.rename_folder(&*tree, from, to);
+            return self.rename_folder(&**tree, from, to);
         }
         let mut documents: Vec<(Key, Key)> = Vec::new();
         for (old, new) in old.folders.iter().zip(&new.folders) {
@@ -140,12 +139,12 @@ impl Hierarchy {
 
     /// Whether a node is the root of a draft's hierarchy.
     fn is_draft_root(&self, found: &NodeEntry) -> bool {
-        matches!(&found.ground.rule, Rule::Draft(entry) if *entry.top() == found.path)
+        matches!(&found.scope.rule, Rule::Draft(entry) if *entry.top() == found.path)
     }
 
     /// Returns where a node is stored, or would be at another path.
     fn keys_of(&self, found: &NodeEntry, path: &Key) -> Result<NodeKeys> {
-        match &found.ground.rule {
+        match &found.scope.rule {
             Rule::Draft(entry) if *entry.top() != found.path => {
                 let documents = entry.documents(path)?.into_iter();
                 Ok(NodeKeys {
@@ -226,7 +225,7 @@ impl Hierarchy {
     /// Copies a long object by way of a temporary file.
     fn copy_long(&self, from: &Key, to: &Key) -> Result<()> {
         use std::io::Write;
-        let reader = self.store.open(from)?;
+        let reader = self.store.open(from, None)?;
         let meta = reader.meta()?;
         let mut file = unnamed_file().map_err(|error| Error::os(from, error))?;
         let mut length = 0;

@@ -44,7 +44,7 @@ impl Overlay {
         records.extend(held.into_iter().map(|(key, _)| JournalRecord::Let(key)));
         records.extend(white.into_iter().map(|(key, _)| JournalRecord::Show(key)));
         self.0.note(records)?;
-        self.0.changed();
+        self.0.tree_changed(path);
         Ok(count.max(removed))
     }
 }

@@ -11,7 +11,6 @@
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::SystemTime;
 
@@ -20,7 +19,9 @@ use rustix::fs::{AtFlags, Stat as Native};
 use crate::error::{Error, Kind, Result};
 use crate::store::backend::local::LocalStore;
 use crate::store::tree::{AttrChange, Time};
-use crate::store::{EntryKind, Key, Meta, Store, StoreConfig, Version};
+use crate::store::{
+    EntryKind, Hints, Key, Meta, Store, StoreConfig, StoreInfo, StoreStack, Version,
+};
 
 mod attributes;
 mod below;
@@ -71,7 +72,9 @@ struct Shared {
     /// One commit at a time.
     committing: Mutex<()>,
     state: Mutex<OverlayState>,
-    epoch: AtomicU64,
+    /// What the overlay is as a store. Its changes are its own: what is written to the upper folder leaves what is
+    /// known of the store below true.
+    info: StoreInfo,
 }
 
 struct OverlayState {
@@ -114,6 +117,11 @@ impl Overlay {
             journal.rewrite(&summary)?;
         }
         let files = LocalStore::open(&upper.keys(), &StoreConfig::default())?;
+        let below = lower.info();
+        let info = StoreInfo {
+            lists: below.lists,
+            ..StoreInfo::new(below.freshness)
+        };
         Ok(Overlay(Arc::new(Shared {
             lower,
             upper,
@@ -128,13 +136,23 @@ impl Overlay {
                 torn: HashMap::new(),
                 writes: HashMap::new(),
             }),
-            epoch: AtomicU64::new(1),
+            info,
         })))
     }
 
     /// Returns the store below, which is not changed before a commit.
     pub fn lower(&self) -> &Arc<dyn Store> {
         &self.0.lower
+    }
+
+    /// Returns the overlay as the top of a stack, over the store that it was opened over, whose hints are `below`.
+    pub fn stack(&self, below: Arc<dyn Hints>) -> StoreStack {
+        let overlay = self.clone();
+        StoreStack {
+            store: Arc::new(self.clone()),
+            hints: Arc::new(store::OverlayHints { overlay, below }),
+            tree: Some(Arc::new(self.clone())),
+        }
     }
 
     /// Returns where the upper folder is.
@@ -183,15 +201,20 @@ impl Shared {
         Ok(())
     }
 
-    /// Says that something changed: whoever remembers answers asks again.
-    fn changed(&self) {
-        self.epoch.fetch_add(1, Ordering::Release);
+    /// Notes that what a key is was changed.
+    fn changed(&self, key: &Key) {
+        self.info.changes.note(key);
     }
 
-    /// Says that a key's content changed.
+    /// Notes that everything at a path and below it may be something else.
+    fn tree_changed(&self, path: &Key) {
+        self.info.changes.note_tree(path);
+    }
+
+    /// Counts and notes a change of a key's content.
     fn written(&self, key: &Key) {
         *self.state.lock().writes.entry(key.clone()).or_default() += 1;
-        self.changed();
+        self.changed(key);
     }
 
     fn writes(&self, key: &Key) -> u64 {
@@ -216,12 +239,12 @@ impl Shared {
     fn find(&self, key: &Key) -> Result<Option<Resolved>> {
         // What is renamed meanwhile may be in neither place when it is looked for.
         for _ in 0..MOST_LOOKS {
-            let epoch = self.epoch.load(Ordering::Acquire);
+            let position = self.info.changes.position();
             if let Some(stat) = self.upper.stat(key)? {
                 return Ok(Some(Resolved::Upper(stat)));
             }
             let found = self.find_lower(key)?;
-            if self.epoch.load(Ordering::Acquire) == epoch {
+            if !self.info.changes.changed_since(position, key) {
                 return Ok(found.map(|(lower, meta)| Resolved::Lower(lower, meta)));
             }
         }

@@ -1,7 +1,6 @@
 //! The overlay as a store: what the upper folder has, then what the store below has and nothing hides.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustix::fs::{AtFlags, FileType};
 
@@ -9,8 +8,10 @@ use super::journal::JournalRecord;
 use super::upper::failed;
 use super::{Overlay, Resolved, listing};
 use crate::error::{Error, Kind, Result};
+use crate::known::Known;
 use crate::store::{
-    ByteRange, Condition, ETag, EntryKind, Key, Listing, Meta, Object, PutBody, Reader, Store, Tree,
+    ByteRange, Condition, ETag, EntryKind, FlatListing, Hints, Key, Listing, Meta, Object, PutBody,
+    Reader, Store, StoreInfo, Tree, Version,
 };
 
 impl Overlay {
@@ -20,7 +21,7 @@ impl Overlay {
         key: &Key,
         span: impl Fn(u64) -> Result<std::ops::Range<u64>>,
     ) -> Result<Option<Object>> {
-        let reader = match Store::open(self, key) {
+        let reader = match Store::open(self, key, None) {
             Err(error) if matches!(error.kind(), Kind::NotFound | Kind::IsADirectory) => {
                 return Ok(None);
             }
@@ -86,11 +87,18 @@ impl Store for Overlay {
         Ok(Tree::stat(self, key)?.map(|stat| stat.meta))
     }
 
-    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
+    fn version(&self, key: &Key) -> Result<Option<Version>> {
+        let object = self
+            .head(key)?
+            .filter(|meta| meta.kind != EntryKind::Directory);
+        Ok(object.map(|meta| meta.version))
+    }
+
+    fn open(&self, key: &Key, _known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
         if let Some(stat) = self.0.upper.stat(key)?
             && FileType::from_raw_mode(stat.st_mode) == FileType::Symlink
         {
-            return self.0.files.open(key);
+            return self.0.files.open(key, None);
         }
         Ok(self.0.open_live(key)?)
     }
@@ -99,18 +107,8 @@ impl Store for Overlay {
         listing::open(&self.0, prefix)
     }
 
-    fn ask_ahead(&self, keys: &[Key]) {
-        let state = self.0.state.lock();
-        let keys: Vec<Key> = keys
-            .iter()
-            .filter_map(|key| state.records.lower(key))
-            .collect();
-        drop(state);
-        self.0.lower.ask_ahead(&keys);
-    }
-
-    fn lists(&self) -> bool {
-        self.0.lower.lists()
+    fn list_all(&self, _prefix: &Key, _from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
+        Ok(None)
     }
 
     fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
@@ -128,16 +126,7 @@ impl Store for Overlay {
         }
     }
 
-    fn freshness(&self) -> Duration {
-        self.0.lower.freshness()
-    }
-
-    fn epoch(&self) -> u64 {
-        let own = self.0.epoch.load(std::sync::atomic::Ordering::Acquire);
-        own + self.0.lower.epoch()
-    }
-
-    fn stamp(&self, key: &Key) -> Result<Option<ETag>> {
+    fn etag(&self, key: &Key) -> Result<Option<ETag>> {
         let meta = self.head(key)?;
         let meta = meta.filter(|meta| meta.kind == EntryKind::File);
         Ok(meta.map(|meta| stamp_of(&meta)))
@@ -145,17 +134,17 @@ impl Store for Overlay {
 
     fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
         let names = self.0.names.lock();
-        condition.check(key, self.stamp(key)?.as_ref())?;
+        condition.check(key, self.etag(key)?.as_ref())?;
         self.0.replace(key, body)?;
         drop(names);
         self.0.pass_on(std::slice::from_ref(key))?;
-        let stamp = self.stamp(key)?;
+        let stamp = self.etag(key)?;
         stamp.ok_or_else(|| Error::not_found(key))
     }
 
     fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
         let names = self.0.names.lock();
-        condition.check(key, self.stamp(key)?.as_ref())?;
+        condition.check(key, self.etag(key)?.as_ref())?;
         if self.0.find(key)?.is_some() {
             self.0.remove_name(key)?;
         }
@@ -173,8 +162,48 @@ impl Store for Overlay {
         }
     }
 
-    fn tree(&self) -> Option<Arc<dyn Tree>> {
-        Some(Arc::new(self.clone()))
+    fn info(&self) -> &StoreInfo {
+        &self.0.info
+    }
+}
+
+/// What is known of an overlay's keys: those that the upper folder has or hides, and those that the hints of the
+/// store below know.
+pub(super) struct OverlayHints {
+    pub(super) overlay: Overlay,
+    pub(super) below: Arc<dyn Hints>,
+}
+
+impl Hints for OverlayHints {
+    fn head_now(&self, key: &Key) -> Known<Meta> {
+        let shared = &self.overlay.0;
+        // The attributes of an open file may have to come from the store.
+        if shared.live(key).is_some() {
+            return Known::Unknown;
+        }
+        let position = shared.info.changes.position();
+        let known = match shared.upper.stat(key) {
+            Err(_) => Known::Unknown,
+            Ok(Some(stat)) => Known::Is(shared.meta(key, &stat)),
+            Ok(None) => match shared.lower_key(key) {
+                None => Known::Missing,
+                Some(lower) => self.below.head_now(&lower),
+            },
+        };
+        match shared.info.changes.changed_since(position, key) {
+            true => Known::Unknown,
+            false => known,
+        }
+    }
+
+    fn prefetch(&self, keys: &[Key]) {
+        let state = self.overlay.0.state.lock();
+        let keys: Vec<Key> = keys
+            .iter()
+            .filter_map(|key| state.records.lower(key))
+            .collect();
+        drop(state);
+        self.below.prefetch(&keys);
     }
 }
 

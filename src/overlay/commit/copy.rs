@@ -50,11 +50,11 @@ pub fn copy_all(from: &dyn Store, to: &dyn Store, progress: &ProgressFn) -> Resu
 }
 
 fn copy_key(from: &dyn Store, to: &dyn Store, key: &Key) -> Result<u64> {
-    let reader = from.open(key)?;
+    let reader = from.open(key, None)?;
     let size = reader.meta()?.size;
     let put = |body: PutBody<'_>| match to.put(key, body, &Condition::Absent) {
         Err(error) if error.kind() == Kind::Changed => {
-            match content::is_same(&*reader, &*to.open(key)?)? {
+            match content::is_same(&*reader, &*to.open(key, None)?)? {
                 true => Ok(()),
                 false => Err(error),
             }

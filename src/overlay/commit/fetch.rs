@@ -39,11 +39,14 @@ impl Shared {
         // fetched.
         let now: HashSet<Moved> = paths.iter().flat_map(|path| self.moved_to(path)).collect();
         let fetched = before.into_iter().filter(|moved| now.contains(moved));
-        self.note(
-            fetched
-                .map(|(key, _)| JournalRecord::White { key, of: None })
-                .collect(),
-        )
+        let fetched: Vec<Key> = fetched.map(|(key, _)| key).collect();
+        let white = |key: &Key| JournalRecord::White {
+            key: key.clone(),
+            of: None,
+        };
+        self.note(fetched.iter().map(white).collect())?;
+        fetched.iter().for_each(|key| self.tree_changed(key));
+        Ok(())
     }
 
     /// Returns the names at a path and below that show what the store has under others.

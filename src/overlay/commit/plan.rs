@@ -53,7 +53,7 @@ pub(super) fn phases(puts: Vec<CommitStep>, erases: Vec<CommitStep>) -> Vec<Vec<
 impl Shared {
     /// Looks at what the store holds of a key now.
     pub(super) fn look(&self, change: ChangedKey) -> Result<CommitStep> {
-        let now = self.lower.stamp(&change.key)?;
+        let now = self.lower.etag(&change.key)?;
         let expected = change.before == BaseState::Held(now.as_ref().map(|stamp| stamp.version));
         let is_done = match (&change.what, &now) {
             (What::Erase, None) => true,
@@ -69,9 +69,9 @@ impl Shared {
 
     /// Whether the store has the very bytes that the upper folder has.
     fn has_already(&self, key: &Key) -> Result<bool> {
-        match self.lower.open(key) {
+        match self.lower.open(key, None) {
             Err(error) if error.kind() == Kind::NotFound => Ok(false),
-            stored => content::is_same(&*stored?, &*Store::open(&self.files, key)?),
+            stored => content::is_same(&*stored?, &*Store::open(&self.files, key, None)?),
         }
     }
 

@@ -21,7 +21,6 @@ impl Shared {
                 }
             }
         }
-        self.changed();
         let mut state = self.state.lock();
         let summary = state.records.summary();
         match state.journal.is_long_for(summary.len()) {
@@ -41,10 +40,12 @@ impl Shared {
             }
             if !hides {
                 self.erase_folders(at)?;
-                shown.push(JournalRecord::Show(at.clone()));
+                shown.push(at.clone());
             }
         }
-        self.note(shown)
+        self.note(shown.iter().cloned().map(JournalRecord::Show).collect())?;
+        shown.iter().for_each(|at| self.tree_changed(at));
+        Ok(())
     }
 
     fn drop_sent(&self, key: &Key, version: Option<Version>) -> Result<()> {
@@ -68,6 +69,7 @@ impl Shared {
             {
                 break;
             }
+            self.changed(&folder);
             at = folder.parent();
         }
         Ok(())

@@ -42,7 +42,7 @@ impl Shared {
     pub(crate) fn pass_on_removed(self: &Arc<Self>, paths: &[Key]) -> Result<()> {
         self.pass_on(paths)?;
         // A bucket that has them now may have them no more in a moment.
-        if self.config.through && self.lower.folder().is_some() {
+        if self.config.through && self.lower.info().folder.is_some() {
             let _names = self.names.lock();
             for path in paths {
                 self.drop_folders(path)?;

@@ -35,7 +35,7 @@ impl Overlay {
         self.0.check_free(path)?;
         self.0.make_parents(path)?;
         native(&self.0).map_err(|error| failed(path, error))?;
-        self.0.changed();
+        self.0.changed(path);
         Ok(())
     }
 }
@@ -49,7 +49,7 @@ impl Shared {
         let parent = key.parent().unwrap_or_default();
         match self.find(&parent)? {
             // Who asked has seen the folder, which the store cannot tell.
-            None if !self.lower.lists() => Ok(()),
+            None if !self.lower.info().lists => Ok(()),
             None => Err(Error::not_found(&parent)),
             Some(found) if self.kind(&parent, &found) != EntryKind::Directory => {
                 Err(wrong_kind(&parent, false))
@@ -115,7 +115,7 @@ impl Shared {
         }
         let (folder, name) = self.upper.parent(key).map_err(|error| failed(key, error))?;
         attributes::set_named(&folder, name, change).map_err(|error| failed(key, error))?;
-        self.changed();
+        self.changed(key);
         Ok(())
     }
 

@@ -203,7 +203,7 @@ impl Tree for Overlay {
             self.0.remove_native(path, AtFlags::REMOVEDIR)?;
         }
         self.0.keep_folder(path)?;
-        self.0.changed();
+        self.0.tree_changed(path);
         drop(names);
         self.0.pass_on_removed(std::slice::from_ref(path))
     }
@@ -246,7 +246,7 @@ impl Tree for Overlay {
         let file = self.0.native(path, true)?;
         let file = file.ok_or_else(|| Error::read_only(path))?;
         rustix::fs::fsetxattr(file, name, value, flags).map_err(|error| failed(path, error))?;
-        self.0.changed();
+        self.0.changed(path);
         Ok(())
     }
 
@@ -254,7 +254,7 @@ impl Tree for Overlay {
         let file = self.0.native(path, true)?;
         let file = file.ok_or_else(|| Error::read_only(path))?;
         rustix::fs::fremovexattr(file, name).map_err(|error| failed(path, error))?;
-        self.0.changed();
+        self.0.changed(path);
         Ok(())
     }
 
@@ -304,7 +304,7 @@ impl Shared {
     /// Whether something is there that a listing shows. Some buckets list folders for a while after their last key
     /// was erased, which only a write-through does before the folder is removed.
     fn holds(self: &Arc<Self>, key: &Key) -> Result<bool> {
-        let may_linger = self.config.through && self.lower.folder().is_none();
+        let may_linger = self.config.through && self.lower.info().folder.is_none();
         match self.find(key)? {
             Some(Resolved::Lower(_, meta)) if may_linger && meta.kind == EntryKind::Directory => {
                 match listing::open(self, key) {

@@ -255,6 +255,8 @@ impl Shared {
         let (first, second) = (self.all_live(from), self.all_live(to));
         self.list_again(first, from, to);
         self.list_again(second, to, from);
+        self.tree_changed(from);
+        self.tree_changed(to);
         Ok(())
     }
 
@@ -295,6 +297,8 @@ impl Shared {
         self.list_again(moved, from, to);
         self.written(to);
         self.written(from);
+        self.tree_changed(to);
+        self.tree_changed(from);
     }
 
     fn list_again(&self, lives: Vec<Arc<crate::overlay::OpenFile>>, from: &Key, to: &Key) {

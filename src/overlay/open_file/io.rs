@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::overlay::upper::failed;
 use crate::overlay::{attributes, content};
 use crate::store::tree::{AttrChange, Stat, TreeFile};
-use crate::store::{Meta, Reader};
+use crate::store::{Key, Meta, Reader};
 
 impl OpenFile {
     /// Brings it into the store, if that is to be at once; until that is done each flush tries again.
@@ -31,6 +31,7 @@ impl OpenFile {
         let mut body = self.body();
         let file = self.writable(&mut body, size == 0)?;
         let cut = file.set_len(size);
+        self.count_write(&body);
         cut.map_err(|error| self.about(&body, error))?;
         self.mend(&mut body, |torn| torn.cut(size));
         Ok(())
@@ -49,18 +50,31 @@ impl OpenFile {
                 }
             }
         }
-        if let Some(key) = &body.key {
-            self.shared.written(key);
-        }
+        self.count_write(body);
         match &body.source {
             ContentSource::Upper(file) => Ok(file.clone()),
             ContentSource::Lower(_) => Err(Error::read_only(body.key.clone().unwrap_or_default())),
         }
     }
 
+    /// Counts a write before it is made and once more after that: a reader may have come in between.
+    fn count_write(&self, body: &FileState) {
+        if let Some(key) = &body.key {
+            self.shared.written(key);
+        }
+        if let ContentSource::Upper(file) = &body.source
+            && rustix::fs::fstat(file).is_ok_and(|stat| stat.st_nlink > 1)
+        {
+            // The file has other names, which are not known here.
+            self.shared.tree_changed(&Key::root());
+        }
+    }
+
     fn write(&self, body: &mut FileState, file: &File, offset: u64, bytes: &[u8]) -> Result<()> {
         let written = offset..offset.saturating_add(bytes.len() as u64);
-        match file.write_all_at(bytes, offset) {
+        let done = file.write_all_at(bytes, offset);
+        self.count_write(body);
+        match done {
             Ok(()) => {
                 self.mend(body, |torn| torn.written(written));
                 Ok(())
@@ -152,8 +166,9 @@ impl TreeFile for OpenFile {
         let mut body = self.body();
         let file = self.writable(&mut body, false)?;
         let flags = FallocateFlags::from_bits_retain(mode as u32);
-        rustix::fs::fallocate(&*file, flags, range.0, range.1)
-            .map_err(|error| self.about(&body, error.into()))
+        let done = rustix::fs::fallocate(&*file, flags, range.0, range.1);
+        self.count_write(&body);
+        done.map_err(|error| self.about(&body, error.into()))
     }
 
     fn flush(&self) -> Result<()> {
@@ -225,7 +240,7 @@ impl TreeFile for OpenFile {
         };
         let key = self.body().key.clone().unwrap_or_default();
         attributes::set_open(&*file, &rest).map_err(|error| failed(&key, error))?;
-        self.shared.changed();
+        self.shared.changed(&key);
         Ok(())
     }
 }

@@ -60,7 +60,7 @@ impl Shared {
                 Err(wrong_kind(key, true))
             }
             Some(Resolved::Lower(lower, meta)) => {
-                let reader = self.lower.open_known(&lower, &meta)?;
+                let reader = self.lower.open(&lower, Some(&meta))?;
                 let held = reader.meta()?.version;
                 let (source, at) = (ContentSource::Lower(reader), lower.clone());
                 Ok((

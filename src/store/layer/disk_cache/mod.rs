@@ -8,16 +8,16 @@
 
 use parking_lot::{Mutex, MutexGuard};
 use std::num::NonZeroUsize;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lru::LruCache;
 
 use crate::error::Result;
+use crate::store::layer::Layer;
 use crate::store::{
-    ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Object, PutBody,
-    Reader, RemoteConfig, Store, Tree, Version,
+    ByteRange, ChangeLog, Condition, ETag, EntryKind, Key, LogPosition, Meta, Object, PutBody,
+    Reader, RemoteConfig, Store, Version,
 };
 use reader::DiskCacheReader;
 
@@ -45,15 +45,14 @@ pub struct DiskCache {
 struct ReportedVersion {
     /// Versions, and until when they are true.
     versions: LruCache<Key, (Option<Version>, Instant)>,
-    /// Changes made through this store, and when the last was made, in seconds since 1970.
-    changes: u64,
+    /// When the last change was made through this store, in seconds since 1970.
     changed: u64,
 }
 
-/// When a question was asked: after how many changes, and in seconds since 1970.
+/// When a question was asked: after which changes, and in seconds since 1970.
 #[derive(Clone, Copy)]
 struct DiskQueryStamp {
-    changes: u64,
+    position: LogPosition,
     at: u64,
 }
 
@@ -65,7 +64,6 @@ impl DiskCache {
             drawer: Arc::new(drawer),
             said: Mutex::new(ReportedVersion {
                 versions: LruCache::new(SAID),
-                changes: 0,
                 changed: 0,
             }),
         }
@@ -75,18 +73,26 @@ impl DiskCache {
         self.said.lock()
     }
 
+    fn log(&self) -> &ChangeLog {
+        &self.inner.info().changes
+    }
+
+    fn freshness(&self) -> Duration {
+        self.inner.info().freshness
+    }
+
     fn asked(&self) -> DiskQueryStamp {
         DiskQueryStamp {
-            changes: self.said().changes,
+            position: self.log().position(),
             at: entry::seconds(),
         }
     }
 
-    /// Notes an answer, unless something was changed since it was asked for; returns whether it did.
+    /// Notes an answer, unless the key was changed since it was asked for; returns whether it did.
     fn note(&self, key: &Key, version: Option<Version>, asked: DiskQueryStamp) -> bool {
-        let until = Instant::now().checked_add(self.inner.freshness());
+        let until = Instant::now().checked_add(self.freshness());
         let mut said = self.said();
-        if said.changes != asked.changes {
+        if self.log().changed_since(asked.position, key) {
             return false;
         }
         if let Some(until) = until {
@@ -109,14 +115,15 @@ impl DiskCache {
         let (version, until) = match &done {
             Ok(done) => (
                 version(done),
-                now.checked_add(self.inner.freshness()).unwrap_or(now),
+                now.checked_add(self.freshness()).unwrap_or(now),
             ),
             Err(_) => (None, now),
         };
         let mut said = self.said();
-        said.changes += 1;
         said.changed = entry::seconds();
         said.versions.put(key.clone(), (version, until));
+        // What was answered here since the store below noted the change may be of before.
+        self.log().note(key);
         drop(said);
         self.drawer.forget(&EntryKey::whole(key));
         done
@@ -128,13 +135,14 @@ impl DiskCache {
             let mut said = self.said();
             (said.versions.get(key).copied(), said.changed)
         };
-        let is_true = facts.asked > changed && facts.is_fresh(self.inner.freshness());
+        let was_changed = self.log().last_change(key) != LogPosition::default();
+        let is_true = (!was_changed || facts.asked > changed) && facts.is_fresh(self.freshness());
         match said {
             Some((version, until)) if Instant::now() < until => return Ok(version),
             None if is_true => return Ok(Some(facts.version)),
             _ => {}
         }
-        self.version(key)
+        Layer::version(self, key)
     }
 
     /// Returns a part of an object that is kept and current.
@@ -190,8 +198,11 @@ enum Cut<'a> {
     Part(&'a ByteRange),
 }
 
-#[deny(clippy::missing_trait_methods)]
-impl Store for DiskCache {
+impl Layer for DiskCache {
+    fn below(&self) -> &dyn Store {
+        &*self.inner
+    }
+
     fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
         let label = EntryKey::whole(key);
         if let Some(object) = self.kept(key, &label, Cut::All(limit))? {
@@ -233,89 +244,29 @@ impl Store for DiskCache {
         Ok(version)
     }
 
-    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
-        Ok(self.reader(key, self.inner.open(key)?))
+    fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
+        Ok(Arc::new(DiskCacheReader {
+            inner: self.inner.open(key, known)?,
+            drawer: self.drawer.clone(),
+            key: key.clone(),
+        }))
     }
 
-    fn open_known(&self, key: &Key, meta: &Meta) -> Result<Arc<dyn Reader>> {
-        Ok(self.reader(key, self.inner.open_known(key, meta)?))
-    }
-
-    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
-        self.inner.list(prefix)
-    }
-
-    fn walk(&self, prefix: &Key, from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
-        self.inner.walk(prefix, from)
-    }
-
-    fn head_now(&self, key: &Key) -> Option<Option<Meta>> {
-        self.inner.head_now(key)
-    }
-
-    fn ask_ahead(&self, keys: &[Key]) {
-        self.inner.ask_ahead(keys);
-    }
-
-    fn lists(&self) -> bool {
-        self.inner.lists()
-    }
-
-    fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
-        self.inner.read_link(key)
-    }
-
-    fn freshness(&self) -> Duration {
-        self.inner.freshness()
-    }
-
-    fn epoch(&self) -> u64 {
-        // A change is counted here once it is noted, below as soon as it is made.
-        let below = self.inner.epoch();
-        below.wrapping_add(self.said().changes)
-    }
-
-    fn stamp(&self, key: &Key) -> Result<Option<ETag>> {
+    fn etag(&self, key: &Key) -> Result<Option<ETag>> {
         let asked = self.asked();
-        let stamp = self.inner.stamp(key)?;
-        self.note(key, stamp.as_ref().map(|stamp| stamp.version), asked);
-        Ok(stamp)
+        let etag = self.inner.etag(key)?;
+        self.note(key, etag.as_ref().map(|etag| etag.version), asked);
+        Ok(etag)
     }
 
     fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
         let put = || self.inner.put(key, body, condition);
-        self.change(key, put, |stamp| Some(stamp.version))
+        self.change(key, put, |etag| Some(etag.version))
     }
 
     fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
         let erase = || self.inner.erase(key, condition);
-        self.change(key, erase, |_| None)
-    }
-
-    fn erase_folder(&self, prefix: &Key) -> Result<()> {
-        self.inner.erase_folder(prefix)
-    }
-
-    fn honours_conditions(&self) -> Result<bool> {
-        self.inner.honours_conditions()
-    }
-
-    fn tree(&self) -> Option<Arc<dyn Tree>> {
-        self.inner.tree()
-    }
-
-    fn folder(&self) -> Option<&Path> {
-        self.inner.folder()
-    }
-}
-
-impl DiskCache {
-    fn reader(&self, key: &Key, inner: Arc<dyn Reader>) -> Arc<dyn Reader> {
-        Arc::new(DiskCacheReader {
-            inner,
-            drawer: self.drawer.clone(),
-            key: key.clone(),
-        })
+        self.change(key, erase, |()| None)
     }
 }
 

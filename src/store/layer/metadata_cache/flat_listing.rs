@@ -119,7 +119,7 @@ impl MetadataCacheState {
             }
         }
         let asked = self.changes.asked();
-        let question = (prefix.clone(), asked.changes);
+        let question = self.changes.question_below(prefix);
         self.lists.fly(&question, || match self.known(prefix) {
             Some(folder) => Ok(folder),
             None => self.begin(prefix, asked),
@@ -148,7 +148,7 @@ impl MetadataCacheState {
         let total = self.folders.total();
         let folder = Arc::new(CachedDir::growing(prefix.clone(), until, listing, total));
         self.changes
-            .unless_changed(asked, || self.folders.put(folder.clone()));
+            .unless_changed_below(asked, prefix, || self.folders.put(folder.clone()));
         Ok(folder)
     }
 
@@ -168,7 +168,7 @@ impl MetadataCacheState {
         let trail = Arc::new(ListingPrefetch::new(top.clone(), directory.clone()));
         trails.push(trail.clone());
         drop(trails);
-        let walk = self.inner.walk(&top, directory).ok().flatten();
+        let walk = self.inner.list_all(&top, directory).ok().flatten();
         let started = walk.is_some_and(|walk| {
             let (memory, trail) = (Arc::downgrade(self), trail.clone());
             let thread = thread::Builder::new().name("zarrfs-walk".to_string());

@@ -99,7 +99,7 @@ impl MetadataCacheState {
         let (memory, on) = (Arc::downgrade(self), trail.clone());
         let is_begun = self.pool.submit(move || {
             let walk = memory.upgrade().and_then(|shared| {
-                let walk = shared.inner.walk(&on.prefix, &on.prefix);
+                let walk = shared.inner.list_all(&on.prefix, &on.prefix);
                 walk.ok().flatten()
             });
             run(&memory, &on, walk);

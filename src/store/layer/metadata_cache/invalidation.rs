@@ -1,58 +1,91 @@
 //! Changes made through this store: what they make untrue is forgotten before anybody hears that they are done.
 //!
-//! An answer that was asked for before a change is not remembered after it, whatever key it is about; and nobody who
-//! asks after a change is given the answer to somebody who asked before.
+//! An answer about a key that was asked for before a change of it is not remembered after the change, and a question
+//! that is asked after the change does not join a request from before it.
 use super::shared::MetadataCacheState;
 use crate::error::Result;
-use crate::store::Key;
+use crate::store::{ChangeLog, Key, LogPosition};
 use parking_lot::RwLock;
+use std::sync::Arc;
 use std::time::Instant;
 
-/// How many changes there were.
-#[derive(Default)]
-pub(super) struct ChangeCounter(RwLock<u64>);
+/// The changes that are made through this store.
+///
+/// What is remembered is noted with the lock held for reading, and forgotten with it held for writing, so that no
+/// answer from before a change is noted after what the change made untrue was forgotten.
+pub(super) struct ChangeCounter {
+    log: Arc<ChangeLog>,
+    lock: RwLock<()>,
+}
 
 /// When a question was asked.
 #[derive(Clone, Copy)]
 pub(super) struct QueryStamp {
     pub(super) at: Instant,
-    /// How many changes there were then.
-    pub(super) changes: u64,
+    /// The position of the change log then.
+    pub(super) position: LogPosition,
 }
 
 impl ChangeCounter {
-    /// Returns how many changes there were.
-    pub(super) fn count(&self) -> u64 {
-        *self.0.read()
+    /// Builds the record of a store's changes.
+    pub(super) fn new(log: Arc<ChangeLog>) -> ChangeCounter {
+        ChangeCounter {
+            log,
+            lock: RwLock::default(),
+        }
+    }
+
+    /// Returns the question about a key that is asked now: one of before a change of the key is another.
+    pub(super) fn question(&self, key: &Key) -> (Key, LogPosition) {
+        (key.clone(), self.log.last_change(key))
+    }
+
+    /// Returns the question about a prefix and what lies below it.
+    pub(super) fn question_below(&self, prefix: &Key) -> (Key, LogPosition) {
+        (prefix.clone(), self.log.last_change_below(prefix))
     }
 
     /// Notes that a question is asked now.
     pub(super) fn asked(&self) -> QueryStamp {
         QueryStamp {
             at: Instant::now(),
-            changes: self.count(),
+            position: self.log.position(),
         }
     }
 
-    /// Notes an answer, unless something was changed since it was asked for.
-    pub(super) fn unless_changed(&self, asked: QueryStamp, note: impl FnOnce()) {
-        let changes = self.0.read();
-        if *changes == asked.changes {
+    /// Notes an answer about a key, unless the key was changed since it was asked for.
+    pub(super) fn unless_changed(&self, asked: QueryStamp, key: &Key, note: impl FnOnce()) {
+        let _lock = self.lock.read();
+        if !self.log.changed_since(asked.position, key) {
+            note();
+        }
+    }
+
+    /// Notes an answer about a prefix, unless anything there was changed since it was asked for.
+    pub(super) fn unless_changed_below(
+        &self,
+        asked: QueryStamp,
+        prefix: &Key,
+        note: impl FnOnce(),
+    ) {
+        let _lock = self.lock.read();
+        if !self.log.below_changed_since(asked.position, prefix) {
             note();
         }
     }
 
     /// Notes something while nothing changes.
     pub(super) fn between(&self, note: impl FnOnce()) {
-        let _changes = self.0.read();
+        let _lock = self.lock.read();
         note();
     }
 
-    /// Counts a change and forgets what it makes untrue.
-    fn change(&self, forget: impl FnOnce()) {
-        let mut changes = self.0.write();
-        *changes += 1;
+    /// Forgets what a change of a key makes untrue. The change is noted once more after that: an answer that came
+    /// from here in between may be of before.
+    fn change(&self, key: &Key, forget: impl FnOnce()) {
+        let _lock = self.lock.write();
         forget();
+        self.log.note(key);
     }
 }
 
@@ -79,7 +112,7 @@ impl MetadataCacheState {
         } else {
             ChangeKind::Erased
         };
-        self.changes.change(|| self.forget_changed(key, way));
+        self.changes.change(key, || self.forget_changed(key, way));
         done
     }
 

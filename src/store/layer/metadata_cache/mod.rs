@@ -6,14 +6,15 @@
 //! ever invalidated but by time.
 
 use std::num::NonZeroUsize;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Kind, Result};
+use crate::known::Known;
+use crate::store::layer::Layer;
 use crate::store::{
-    ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Object, PutBody,
-    Reader, Store, Tree, Version,
+    ByteRange, Condition, ETag, EntryKind, Hints, Key, Listing, Meta, Object, PutBody, Reader,
+    Store, Version,
 };
 use invalidation::ChangeKind;
 use listing::CachedListing;
@@ -78,18 +79,13 @@ impl MetadataCache {
             shared: Arc::new(MetadataCacheState::new(inner, config)),
         }
     }
-
-    fn watched(&self, key: &Key, inner: Arc<dyn Reader>) -> Arc<dyn Reader> {
-        Arc::new(InvalidatingReader {
-            inner,
-            key: key.clone(),
-            shared: self.shared.clone(),
-        })
-    }
 }
 
-#[deny(clippy::missing_trait_methods)]
-impl Store for MetadataCache {
+impl Layer for MetadataCache {
+    fn below(&self) -> &dyn Store {
+        &*self.shared.inner
+    }
+
     fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
         self.shared.ask_siblings(key);
         let found = self.shared.object(key, limit)?;
@@ -114,72 +110,42 @@ impl Store for MetadataCache {
         self.shared.version(key)
     }
 
-    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
-        let reader = self.shared.open(key)?;
-        Ok(self.watched(key, reader))
-    }
-
-    fn open_known(&self, key: &Key, meta: &Meta) -> Result<Arc<dyn Reader>> {
-        let reader = self.shared.inner.open_known(key, meta)?;
-        Ok(self.watched(key, reader))
+    fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
+        let inner = match known {
+            Some(_) => self.shared.inner.open(key, known)?,
+            None => self.shared.open(key)?,
+        };
+        Ok(Arc::new(InvalidatingReader {
+            inner,
+            key: key.clone(),
+            shared: self.shared.clone(),
+        }))
     }
 
     fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
-        if self.shared.ttl.is_zero() || !self.shared.inner.lists() {
+        if self.shared.ttl.is_zero() || !self.shared.inner.info().lists {
             return self.shared.inner.list(prefix);
         }
         match self.shared.head_now(prefix) {
-            Some(None) => return Err(Error::not_found(prefix)),
-            Some(Some(meta)) if meta.kind == EntryKind::File => {
+            Known::Missing => return Err(Error::not_found(prefix)),
+            Known::Is(meta) if meta.kind == EntryKind::File => {
                 let text = "is an object, not a directory";
                 return Err(Error::new(Kind::NotADirectory, prefix, text));
             }
-            _ => {}
+            Known::Is(_) | Known::Unknown => {}
         }
         let folder = self.shared.folder(prefix)?;
         Ok(Box::new(CachedListing::new(&self.shared, folder)))
     }
 
-    fn walk(&self, prefix: &Key, from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
-        self.shared.inner.walk(prefix, from)
-    }
-
-    fn head_now(&self, key: &Key) -> Option<Option<Meta>> {
-        self.shared.head_now(key)
-    }
-
-    fn ask_ahead(&self, keys: &[Key]) {
-        for key in keys {
-            self.shared.ask(key.clone());
-        }
-    }
-
-    fn lists(&self) -> bool {
-        self.shared.inner.lists()
-    }
-
-    fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
-        self.shared.inner.read_link(key)
-    }
-
-    fn freshness(&self) -> Duration {
-        self.shared.inner.freshness()
-    }
-
-    fn epoch(&self) -> u64 {
-        // A change is counted here once it is forgotten, below as soon as it is made.
-        let below = self.shared.inner.epoch();
-        below.wrapping_add(self.shared.changes.count())
-    }
-
-    fn stamp(&self, key: &Key) -> Result<Option<ETag>> {
-        let stamp = self.shared.inner.stamp(key)?;
-        let version = stamp.as_ref().map(|stamp| stamp.version);
+    fn etag(&self, key: &Key) -> Result<Option<ETag>> {
+        let etag = self.shared.inner.etag(key)?;
+        let version = etag.as_ref().map(|etag| etag.version);
         let known = self.shared.object_now(key);
         if known.is_some_and(|known| known.what.version() != version) {
             self.shared.forget(key);
         }
-        Ok(stamp)
+        Ok(etag)
     }
 
     fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
@@ -196,18 +162,16 @@ impl Store for MetadataCache {
         let erase = || self.shared.inner.erase_folder(prefix);
         self.shared.change(prefix, ChangeKind::Erased, erase)
     }
+}
 
-    fn honours_conditions(&self) -> Result<bool> {
-        // A listing that was read meanwhile may have the key of the trial.
-        let try_out = || self.shared.inner.honours_conditions();
-        self.shared.change(&Key::root(), ChangeKind::Put, try_out)
+impl Hints for MetadataCache {
+    fn head_now(&self, key: &Key) -> Known<Meta> {
+        self.shared.head_now(key)
     }
 
-    fn tree(&self) -> Option<Arc<dyn Tree>> {
-        self.shared.inner.tree()
-    }
-
-    fn folder(&self) -> Option<&Path> {
-        self.shared.inner.folder()
+    fn prefetch(&self, keys: &[Key]) {
+        for key in keys {
+            self.shared.ask(key.clone());
+        }
     }
 }

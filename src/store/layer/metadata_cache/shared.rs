@@ -19,8 +19,9 @@ use super::keys::{CachedObject, Expiring, KeyCache, younger};
 use super::listing_prefetch::ListingPrefetch;
 use super::single_flight::SingleFlight;
 use crate::error::{Error, Kind, Result};
+use crate::known::Known;
 use crate::model::document::is_document;
-use crate::store::{EntryKind, Key, Meta, Object, Reader, Store, Version};
+use crate::store::{EntryKind, Key, LogPosition, Meta, Object, Reader, Store, Version};
 use crate::sync::pool::Pool;
 
 /// Documents that may wait to be fetched ahead, for each that is under way.
@@ -34,12 +35,12 @@ pub(super) struct MetadataCacheState {
     pub(super) documents: DocumentCache,
     pub(super) folders: DirCache,
     courses: DocumentPrefetch,
-    /// Questions are those of a key at a time between two changes.
-    heads: SingleFlight<(Key, u64), Option<Meta>>,
-    versions: SingleFlight<(Key, u64), Option<Version>>,
-    objects: SingleFlight<(Key, u64), Option<Arc<Object>>>,
-    opens: SingleFlight<(Key, u64), Meta>,
-    pub(super) lists: SingleFlight<(Key, u64), Arc<CachedDir>>,
+    /// A request is joined by those who ask the same between two changes of the key.
+    heads: SingleFlight<(Key, LogPosition), Option<Meta>>,
+    versions: SingleFlight<(Key, LogPosition), Option<Version>>,
+    objects: SingleFlight<(Key, LogPosition), Option<Arc<Object>>>,
+    opens: SingleFlight<(Key, LogPosition), Meta>,
+    pub(super) lists: SingleFlight<(Key, LogPosition), Arc<CachedDir>>,
     pub(super) changes: ChangeCounter,
     pub(super) trails: Mutex<Vec<Arc<ListingPrefetch>>>,
     pub(super) listed: Mutex<ListHistory>,
@@ -54,6 +55,7 @@ impl MetadataCacheState {
     pub(super) fn new(inner: Arc<dyn Store>, config: &MetadataCacheConfig) -> MetadataCacheState {
         let ahead = config.concurrency.max(1);
         MetadataCacheState {
+            changes: ChangeCounter::new(inner.info().changes.clone()),
             inner,
             ttl: config.ttl,
             facts: KeyCache::new(config.keys),
@@ -65,7 +67,6 @@ impl MetadataCacheState {
             objects: SingleFlight::default(),
             opens: SingleFlight::default(),
             lists: SingleFlight::default(),
-            changes: ChangeCounter::default(),
             trails: Mutex::default(),
             listed: Mutex::default(),
             neighbours: Mutex::default(),
@@ -81,7 +82,7 @@ impl MetadataCacheState {
     }
 
     /// Returns what `head` would say if that is known.
-    pub(super) fn head_now(&self, key: &Key) -> Option<Option<Meta>> {
+    pub(super) fn head_now(&self, key: &Key) -> Known<Meta> {
         let of_folder = self.folders.look(key).and_then(|place| {
             let what = match place.what {
                 Slot::Missing => None,
@@ -89,7 +90,8 @@ impl MetadataCacheState {
             };
             Some(place.map(|_| what))
         });
-        younger(self.facts.head(key), of_folder).map(|told| told.what)
+        let known = younger(self.facts.head(key), of_folder);
+        known.map_or(Known::Unknown, |known| known.what.into())
     }
 
     /// Returns what is known of an object.
@@ -115,15 +117,18 @@ impl MetadataCacheState {
 
     /// Answers `head`.
     pub(super) fn head(&self, key: &Key) -> Result<Option<Meta>> {
-        if let Some(known) = self.head_now(key) {
-            return Ok(known);
+        let known = self.head_now(key);
+        if known != Known::Unknown {
+            return Ok(known.found());
         }
-        let asked = self.changes.asked();
-        self.heads.fly(&(key.clone(), asked.changes), || {
+        let question = self.changes.question_below(key);
+        self.heads.fly(&question, || {
             // It may have come between the look and the flight.
-            if let Some(known) = self.head_now(key) {
-                return Ok(known);
+            let known = self.head_now(key);
+            if known != Known::Unknown {
+                return Ok(known.found());
             }
+            let asked = self.changes.asked();
             let head = self.inner.head(key)?;
             self.note_head(key, head, asked);
             Ok(head)
@@ -135,11 +140,12 @@ impl MetadataCacheState {
         if let Some(known) = self.object_now(key) {
             return Ok(known.what.version());
         }
-        let asked = self.changes.asked();
-        self.versions.fly(&(key.clone(), asked.changes), || {
+        let question = self.changes.question(key);
+        self.versions.fly(&question, || {
             if let Some(known) = self.object_now(key) {
                 return Ok(known.what.version());
             }
+            let asked = self.changes.asked();
             let version = self.inner.version(key)?;
             let state = version.map_or(CachedObject::Missing, CachedObject::Version);
             self.note_state(key, state, asked);
@@ -152,13 +158,17 @@ impl MetadataCacheState {
         if let Some(known) = self.document_now(key) {
             return within(key, known, limit);
         }
+        if !is_document(key.name()) {
+            // Readers of a chunk are joined where it is decoded.
+            return self.fetch(key, limit);
+        }
         let mut is_mine = false;
-        let asked = self.changes.asked();
-        let found = self.objects.fly(&(key.clone(), asked.changes), || {
+        let question = self.changes.question(key);
+        let found = self.objects.fly(&question, || {
             is_mine = true;
             match self.document_now(key) {
                 Some(known) => Ok(known),
-                None => self.fetch(key, limit, asked),
+                None => self.fetch(key, limit),
             }
         });
         match found {
@@ -170,7 +180,8 @@ impl MetadataCacheState {
         }
     }
 
-    fn fetch(&self, key: &Key, limit: u64, asked: QueryStamp) -> Result<Option<Arc<Object>>> {
+    fn fetch(&self, key: &Key, limit: u64) -> Result<Option<Arc<Object>>> {
+        let asked = self.changes.asked();
         let found = self.inner.get(key, limit)?.map(Arc::new);
         self.note_object(key, found.as_deref(), asked);
         if let Some(object) = &found
@@ -179,7 +190,7 @@ impl MetadataCacheState {
         {
             let document = self.told(object.clone(), asked.at);
             self.changes
-                .unless_changed(asked, || self.documents.put(key, document));
+                .unless_changed(asked, key, || self.documents.put(key, document));
         }
         Ok(found)
     }
@@ -221,27 +232,28 @@ impl MetadataCacheState {
     fn note_state(&self, key: &Key, state: CachedObject, asked: QueryStamp) {
         let told = self.told(state, asked.at);
         self.changes
-            .unless_changed(asked, || self.facts.note_object(key, told));
+            .unless_changed(asked, key, || self.facts.note_object(key, told));
     }
 
     /// Notes what is there; nothing if there is neither an object nor a prefix.
     pub(super) fn note_head(&self, key: &Key, head: Option<Meta>, asked: QueryStamp) {
         let told = self.told(head, asked.at);
         self.changes
-            .unless_changed(asked, || self.facts.note_head(key, told));
+            .unless_changed_below(asked, key, || self.facts.note_head(key, told));
     }
 
     /// Answers `open`.
     pub(super) fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
         match self.object_now(key).map(|known| known.what) {
             Some(CachedObject::Missing) => return Err(Error::not_found(key)),
-            Some(CachedObject::Object(meta)) => return self.inner.open_known(key, &meta),
+            Some(CachedObject::Object(meta)) => return self.inner.open(key, Some(&meta)),
             Some(CachedObject::Version(_)) | None => {}
         }
         let mut mine = None;
-        let asked = self.changes.asked();
-        let meta = self.opens.fly(&(key.clone(), asked.changes), || {
-            let reader = match self.inner.open(key) {
+        let question = self.changes.question(key);
+        let meta = self.opens.fly(&question, || {
+            let asked = self.changes.asked();
+            let reader = match self.inner.open(key, None) {
                 Err(error) if error.kind() == Kind::NotFound => {
                     self.note_state(key, CachedObject::Missing, asked);
                     return Err(error);
@@ -255,7 +267,7 @@ impl MetadataCacheState {
         })?;
         match mine {
             Some(reader) => Ok(reader),
-            None => self.inner.open_known(key, &meta),
+            None => self.inner.open(key, Some(&meta)),
         }
     }
 
