@@ -18,7 +18,7 @@ use super::{
 };
 use crate::error::{Error, Kind, Result, printable};
 use crate::overlay;
-use crate::overlay::changes::{ChangedKey, What};
+use crate::overlay::changes::{ChangedKey, KeyChange};
 use crate::overlay::commit::{CommitConfig, Outcome, copy};
 use crate::overlay::{Overlay, OverlayConfig};
 use crate::stats::Stats;
@@ -190,9 +190,9 @@ fn status_of(overlay: &Overlay) -> Result<Value> {
     Ok(json!({
         "store": overlay::belongs_to(overlay.path())?,
         "upper": overlay.path().display().to_string(),
-        "put": count(&|change| change.what != What::Erase),
-        "new": count(&|change| change.what != What::Erase && change.is_new()),
-        "erased": count(&|change| change.what == What::Erase),
+        "put": count(&|change| change.what != KeyChange::Erase),
+        "new": count(&|change| change.what != KeyChange::Erase && change.is_new()),
+        "erased": count(&|change| change.what == KeyChange::Erase),
         "bytes": bytes,
         "kept": pairs(&changes.kept),
     }))
@@ -205,7 +205,7 @@ fn diff_of(overlay: &Overlay) -> Result<Value> {
         .iter()
         .map(|change| {
             let letter = match change.what {
-                What::Erase => "D",
+                KeyChange::Erase => "D",
                 _ if change.is_new() => "A",
                 _ => "M",
             };
@@ -248,7 +248,7 @@ fn open(args: &PlaceArgs, upper: &Path) -> Result<Overlay> {
     let config = OverlayConfig {
         uid: process::geteuid().as_raw(),
         gid: process::getegid().as_raw(),
-        through: false,
+        write_through: false,
     };
     let name = store::shown(&source);
     // A mount that was unmounted a moment ago has it for a little longer.
