@@ -12,7 +12,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// What kind of fault it is; the errno table of `zarrfs(7)` lists each variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Nothing of that name.
+    /// No file or key of that name.
     NotFound,
     /// A file where a directory is needed.
     NotADirectory,
@@ -24,9 +24,9 @@ pub enum Kind {
     NotEmpty,
     /// The mount, the view or the codec cannot be written.
     ReadOnly,
-    /// The store refused access.
+    /// The store refused access (401, 403, or permissions of a local file).
     Denied,
-    /// The argument makes no sense.
+    /// The argument is out of its domain.
     Invalid,
     /// A name of more than 255 bytes.
     NameTooLong,
@@ -44,9 +44,9 @@ pub enum Kind {
     NoSpace,
     /// A rename between places that share no storage.
     CrossDevice,
-    /// The caller went away.
+    /// The calling program was interrupted.
     Interrupted,
-    /// Something that nobody may do here, such as to make a device.
+    /// An operation that is never permitted here, such as making a device.
     NotPermitted,
     /// An extended attribute that is not set.
     NoAttribute,
@@ -137,7 +137,7 @@ impl Error {
         Error::new(Kind::Unsupported, subject, detail)
     }
 
-    /// An argument that makes no sense.
+    /// An argument out of its domain.
     pub fn invalid(subject: impl fmt::Display, detail: impl fmt::Display) -> Error {
         Error::new(Kind::Invalid, subject, detail)
     }
@@ -188,7 +188,7 @@ impl Error {
         Error::new(kind, subject, error)
     }
 
-    /// Says what the error is about, once a module knows that better than the one that found it.
+    /// Puts a wider subject in front, once a caller knows it: the key of a chunk, the path of an array.
     pub fn about(mut self, subject: impl fmt::Display) -> Error {
         if self.subject.is_empty() {
             self.subject = subject.to_string();

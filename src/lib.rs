@@ -1,7 +1,7 @@
 //! Mounts a Zarr store as a directory. `ARCHITECTURE.md` has the drawing.
 //!
 //! The modules stand in the order of their imports: each may use only those above it and its own folder;
-//! `tests/layers.rs` holds that.
+//! `tests/project/layers.rs` holds that.
 
 #![warn(missing_docs, unreachable_pub, clippy::all)]
 #![deny(clippy::dbg_macro, clippy::todo, clippy::undocumented_unsafe_blocks)]

@@ -1,10 +1,10 @@
-//! The program: hands its arguments to `cli` and exits with what that says.
+//! The program: passes its arguments to `cli` and exits with the status that comes back.
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    zarrfs::sync::allocator::give_back();
+    zarrfs::sync::allocator::configure();
     zarrfs::cli::run(zarrfs::cli::arguments())
 }

@@ -1,6 +1,6 @@
-//! Which known word somebody may have meant.
+//! The known word nearest to a misspelt one, for hints in error messages.
 
-/// Returns the word that is nearest to what was written, unless it is far.
+/// Returns the known word with the smallest edit distance to `written`, unless more than a quarter of it differs.
 pub fn nearest<'a>(written: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     known
         .map(|word| (distance(written, word), word))
@@ -9,7 +9,7 @@ pub fn nearest<'a>(written: &str, known: impl Iterator<Item = &'a str>) -> Optio
         .map(|(_, word)| word)
 }
 
-/// Returns how many letters must be added, taken away or changed to make one word of the other.
+/// Returns the Levenshtein distance of two words, in bytes.
 fn distance(one: &str, other: &str) -> usize {
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (place, letter) in one.bytes().enumerate() {

@@ -1,13 +1,13 @@
 //! Counters of a mount, and their text form.
 //!
 //! Counting is one relaxed atomic addition; the text has the same length whatever the numbers are, so the
-//! size of `stats.json` never changes while somebody reads it.
+//! size of `stats.json` never changes between stat and read.
 
 use std::fmt::Write;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// One number that only its owner's name explains.
+/// A counter or gauge; its name in `Stats` says what is counted.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -77,45 +77,45 @@ counters! {
     store_head_requests,
     /// Requests to the store for names.
     store_list_requests,
-    /// Objects given to the store.
+    /// Requests to the store to put an object.
     store_put_requests,
-    /// Bytes of those that it took.
+    /// Bytes of the objects that were put.
     store_put_bytes,
     /// Requests to the store to remove an object.
     store_erase_requests,
-    /// Requests on the wire, also those that were repeated.
+    /// HTTP requests sent, retries included.
     http_requests,
     /// Time spent waiting for the store.
     store_nanoseconds,
     /// Objects and ranges found in `--cache-dir`.
     disk_hit_requests,
-    /// Bytes that these had.
+    /// Bytes of these objects and ranges.
     disk_hit_bytes,
     /// Objects and ranges not found there.
     disk_miss_requests,
     /// Bytes written there.
     disk_written_bytes,
-    /// Files there that made room for others.
+    /// Files evicted from there.
     disk_evicted_entries,
-    /// Files there that were not what they had been.
+    /// Files there whose checksum was wrong.
     disk_corrupt_entries,
-    /// Bytes that all processes together hold there.
+    /// Bytes held there by all processes together.
     disk_held_bytes,
     /// The limit that `--cache-size` sets.
     disk_limit_bytes,
-    /// Decoded chunks that left the memory for `--cache-dir`.
+    /// Decoded chunks spilled from memory to `--cache-dir`.
     spill_written_chunks,
-    /// Decoded chunks that came back from there.
+    /// Decoded chunks read back from there.
     spill_hit_chunks,
     /// Decoded chunks found in memory.
     cache_hit_chunks,
     /// Decoded chunks not found in memory.
     cache_miss_chunks,
-    /// Decoded chunks that made room for others.
+    /// Decoded chunks evicted from memory.
     cache_evicted_chunks,
     /// Chunks decoded.
     decoded_chunks,
-    /// Bytes that decoding gave.
+    /// Decoded bytes.
     decoded_bytes,
     /// Time spent in decoding.
     decode_nanoseconds,
@@ -123,11 +123,11 @@ counters! {
     encoded_chunks,
     /// Chunks that are not stored and read as the fill value.
     missing_chunks,
-    /// Chunks requested before anybody read them.
+    /// Chunks requested ahead of their readers.
     prefetched_chunks,
     /// Memory held now: decoded chunks and chunks in flight.
     memory_held_bytes,
-    /// The most that was ever held.
+    /// The most memory held at any time.
     memory_peak_bytes,
     /// The limit that `--memory` sets.
     memory_budget_bytes,

@@ -21,7 +21,7 @@ def measure(case, arguments):
     """Returns the rows of one array."""
     store = arrays.store(case, arguments.size)
     arrays.warm_up(store)
-    ours, buffered, zarrs, python, decoding = [], [], [], [], []
+    ours, before, buffered, zarrs, python, decoding = [], [], [], [], [], []
     with peers.Ours(store) as mount:
         size, readahead = mount.npy.stat().st_size, peers.readahead(mount.path)
     with peers.Buffer(size, readahead) as buffer, peers.Zarrs(store) as in_process:
@@ -29,6 +29,9 @@ def measure(case, arguments):
             read, decode = read_ours(store)
             ours.append(read)
             decoding.append(decode)
+            if arguments.before:
+                with peers.built(arguments.before):
+                    before.append(read_ours(store)[0])
             zarrs.append(in_process.read())
             python.append(peers.zarr_python(store))
             buffer.forget()
@@ -38,7 +41,7 @@ def measure(case, arguments):
         table.speeds("", "zarr-python z[:]", ours, python, 1.0),
         table.speeds("", "fuser from a buffer", ours, buffered, case.buffer_aim),
     ]
-    return rows + costs(ours, decoding)
+    return rows + table.since(ours, before) + costs(ours, decoding)
 
 
 def read_ours(store):

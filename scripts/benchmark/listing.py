@@ -11,6 +11,7 @@ from statistics import median
 import zarr
 
 import mounting
+import peers
 import table
 
 COUNT = 1_000_000
@@ -21,8 +22,7 @@ def computed(arguments):
     store = Path(warm_folder("zarrfs-bench-computed.zarr"))
     try:
         zarr.create_array(store, shape=(COUNT,), chunks=(1,), dtype="u1")
-        with mounting.Daemon(store) as mount:
-            return measure("computed", mount, mount.files / "chunks", arguments)
+        return beside_older("computed", store, lambda mount: mount.files / "chunks", arguments)
     finally:
         shutil.rmtree(store)
 
@@ -35,10 +35,21 @@ def stored(arguments):
         (store / "c").mkdir()
         for number in range(COUNT):
             os.close(os.open(store / "c" / str(number), os.O_CREAT | os.O_WRONLY))
-        with mounting.Daemon(store) as mount:
-            return measure("stored", mount, mount.path / "c", arguments)
+        return beside_older("stored", store, lambda mount: mount.path / "c", arguments)
     finally:
         shutil.rmtree(store)
+
+
+def beside_older(name, store, folder, arguments):
+    """Returns the rows of this build, and the ratio of an older one's CPU time to its own."""
+    with mounting.Daemon(store) as mount:
+        rows = measure(name, mount, folder(mount), arguments)
+    if arguments.before:
+        with peers.built(arguments.before), mounting.Daemon(store) as mount:
+            older = measure(name, mount, folder(mount), arguments)[0].ours
+        ratio = older / rows[0].ours
+        rows.append(table.Row("", rows[0].ours, "zarrfs before", older, "CPU-s/million", ratio, 0.97, False))
+    return rows
 
 
 def warm_folder(name):

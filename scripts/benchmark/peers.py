@@ -6,6 +6,7 @@ import subprocess
 import tempfile
 import time
 from collections import namedtuple
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,20 @@ class Ours(mounting.Daemon):
     def stats(self):
         """Returns the daemon's counters."""
         return json.loads((self.path / ".zarrfs" / "stats.json").read_text())
+
+
+@contextmanager
+def built(program):
+    """Has everything inside mount with another build of zarrfs."""
+    now = os.environ.get("ZARRFS")
+    os.environ["ZARRFS"] = str(program)
+    try:
+        yield
+    finally:
+        if now is None:
+            del os.environ["ZARRFS"]
+        else:
+            os.environ["ZARRFS"] = now
 
 
 class Buffer:

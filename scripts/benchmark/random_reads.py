@@ -19,8 +19,25 @@ def run(arguments):
             mount.read("whole")
             if not rows:
                 rows += page_cache(mount, arguments)
-            rows += decoded_cache(mount, arguments, places)
+            found, ours = decoded_cache(mount, arguments, places)
+        rows += found + table.since(ours, older(store, arguments))
     return rows
+
+
+def older(store, arguments):
+    """Returns the same reads over an older build; none without that build."""
+    if not arguments.before:
+        return []
+    with peers.built(arguments.before):
+        with peers.Ours(store, "--memory", f"{2 * arguments.size + 64}M") as mount:
+            mount.read("whole")
+            return [forgotten(mount, seed) for seed in range(arguments.rounds)]
+
+
+def forgotten(mount, seed):
+    """Reads at random places of a file that the page cache has no more."""
+    peers.read_file("forget", mount.npy)
+    return mount.read("random", DAEMON_READS, seed)
 
 
 def page_cache(mount, arguments):
@@ -34,15 +51,14 @@ def page_cache(mount, arguments):
 
 
 def decoded_cache(mount, arguments, places):
-    """Returns the rows of reads that the daemon answers out of decoded chunks, each read out of `places`."""
+    """Returns the rows of reads that the daemon answers out of decoded chunks, each out of `places`, and the reads."""
     ours, buffered = [], []
     decoded = mount.stats().get("decoded_chunks")
     readahead = peers.readahead(mount.path)
     with peers.Buffer(mount.npy.stat().st_size, readahead) as buffer:
         buffer.read("whole")
         for seed in range(arguments.rounds):
-            peers.read_file("forget", mount.npy)
-            ours.append(mount.read("random", DAEMON_READS, seed))
+            ours.append(forgotten(mount, seed))
             buffer.forget()
             buffered.append(buffer.read("random", DAEMON_READS, seed))
     again = mount.stats().get("decoded_chunks")
@@ -52,10 +68,11 @@ def decoded_cache(mount, arguments, places):
     peer = "fuser from a buffer"
     mine, theirs = per_read(ours), per_read(buffered)
     ratio = mine / theirs if theirs else 0
-    return [
+    rows = [
         table.speeds(case, peer, ours, buffered, 0.8),
         table.Row("  daemon", mine, peer, theirs, "CPU-us/read", ratio, None, False),
     ]
+    return rows, ours
 
 
 def per_read(reads):

@@ -13,6 +13,7 @@ import zarr
 from zarr.codecs import ZstdCodec
 
 import arrays
+import peers
 import remote_peers
 import table
 from servers.hadro import Hadro
@@ -48,6 +49,8 @@ def run(arguments):
             with server:
                 bucket = Bucket(server.url, "bucket")
                 tasks = [*reads(bucket, whole), listing(bucket, many)]
+                if arguments.before:
+                    tasks = [beside_older(task, arguments.before) for task in tasks]
                 chosen = [task for task in tasks if arguments.only in task.name]
                 rows += measure(server, latency, chosen, arguments.rounds)
     return rows
@@ -147,6 +150,17 @@ def listing(bucket, store):
         {"rclone mount": 20.0},
         -(-keys // PAGE),
     )
+
+
+def beside_older(task, program):
+    """Returns the task with an older build as one more peer."""
+
+    def older():
+        with peers.built(program):
+            return task.zarrfs()
+
+    name = "zarrfs before"
+    return task._replace(peers={**task.peers, name: older}, aims={**task.aims, name: 0.97})
 
 
 def measure(server, latency, tasks, rounds):

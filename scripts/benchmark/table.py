@@ -35,6 +35,11 @@ def speeds(case, peer_name, ours, peer, aim=None):
     )
 
 
+def since(ours, before):
+    """Returns the rows that compare with an older build, if there is one."""
+    return [speeds("", "zarrfs before", ours, before, 0.97)] if before else []
+
+
 def speed(read):
     return read.bytes / MIB / read.seconds
 

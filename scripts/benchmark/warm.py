@@ -1,6 +1,7 @@
 """Whole files read again out of the page cache: the mount, tmpfs, disk."""
 
 import shutil
+from contextlib import ExitStack
 from pathlib import Path
 
 import arrays
@@ -14,8 +15,11 @@ def run(arguments):
     case = arrays.case("zstd-8M")
     store = arrays.store(case, arguments.size)
     arrays.warm_up(store)
-    with peers.Ours(store) as mount, copies(mount.npy) as (tmpfs, disk):
-        reads = {path: [] for path in (mount.npy, tmpfs, disk)}
+    with ExitStack() as mounts:
+        mount = mounts.enter_context(peers.Ours(store))
+        tmpfs, disk = mounts.enter_context(copies(mount.npy))
+        older = older_file(mounts, store, arguments)
+        reads = {path: [] for path in (mount.npy, tmpfs, disk, *older)}
         for path in reads:
             peers.read_file("whole", path)
         for _ in range(arguments.rounds):
@@ -25,7 +29,16 @@ def run(arguments):
     return [
         table.speeds("whole file, warm", "tmpfs", ours, reads[tmpfs], 1.0),
         table.speeds("", "disk, in the page cache", ours, reads[disk], 0.5),
+        *table.since(ours, [read for path in older for read in reads[path]]),
     ]
+
+
+def older_file(mounts, store, arguments):
+    """Returns the same file over an older build, in a list; an empty one without that build."""
+    if not arguments.before:
+        return []
+    with peers.built(arguments.before):
+        return [mounts.enter_context(peers.Ours(store)).npy]
 
 
 class copies:

@@ -26,7 +26,7 @@ def run(arguments):
     data = np.round(np.random.default_rng(1).normal(size=shape) * 100).astype("f4")
     folder = arrays.FOLDER / "write"
     shutil.rmtree(folder, ignore_errors=True)
-    done = {"mount": [], "plain": [], "npy": [], "chunks": []}
+    done = {"mount": [], "plain": [], "npy": [], "chunks": [], "mount before": [], "npy before": []}
     for number in range(arguments.rounds):
         place = folder / str(number)
         plain, store = place / "plain", place / "store"
@@ -38,11 +38,25 @@ def run(arguments):
             inside = mount.path / ".zarrfs/files/a/a.npy"
             done["npy"].append(in_place(inside, data))
             check(mount.path / "a", data)
+        if arguments.before:
+            with peers.built(arguments.before):
+                older(place, data, chunks, done)
         shutil.rmtree(place)
     return [
         table.speeds("array by zarr-python", "plain folder", done["mount"], done["plain"], 1 / 1.3),
+        *table.since(done["mount"], done["mount before"]),
         table.speeds(".npy in place", "zarr-python, chunks", done["npy"], done["chunks"], 0.5),
+        *table.since(done["npy"], done["npy before"]),
     ]
+
+
+def older(place, data, chunks, done):
+    """Does the same by an older build."""
+    store = place / "store before"
+    store.mkdir()
+    with peers.Ours(store, "--cow", place / "upper before") as mount:
+        done["mount before"].append(write(mount.path / "a", data, chunks))
+        done["npy before"].append(in_place(mount.path / ".zarrfs/files/a/a.npy", data))
 
 
 def timed(work, size):

@@ -18,8 +18,8 @@ use crate::codec::Pipeline;
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Coordinates};
 use crate::store::{Key, Version};
+use crate::sync::budget::Reservation;
 use crate::sync::buffer;
-use crate::sync::cache::Reservation;
 
 /// A decoded piece.
 #[derive(Clone)]
@@ -46,7 +46,7 @@ const PENDING: Version = Version(0);
 
 impl Drop for Decoded {
     fn drop(&mut self) {
-        buffer::give(std::mem::take(&mut self.bytes));
+        buffer::recycle(std::mem::take(&mut self.bytes));
     }
 }
 

@@ -4,7 +4,6 @@
 //! was written is encoded. The fill value is stored like any other content.
 
 use std::borrow::Cow;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::array::OpenArray;
 use crate::array::decoder::Decoder;
@@ -13,7 +12,8 @@ use crate::codec::{InnerChunks, Pipeline};
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Coordinates};
 use crate::store::{Condition, Key, PutBody};
-use crate::sync::cache::Reservation;
+use crate::sync::budget::Reservation;
+use crate::sync::pool::parallel_map;
 
 impl OpenArray {
     /// Stores all that was written to the array, through whatever handle. Says the first error; what could not
@@ -24,29 +24,9 @@ impl OpenArray {
             return Ok(());
         }
         self.check_chunks_hold()?;
-        let next = AtomicUsize::new(0);
-        let work = || {
-            let mut first = Ok(());
-            while let Some(chunk) = chunks.get(next.fetch_add(1, Ordering::Relaxed)) {
-                first = first.and(self.flush_chunk(chunk));
-            }
-            first
-        };
-        let threads = self.engine.encoders.min(chunks.len());
-        std::thread::scope(|scope| {
-            let start = |_| {
-                let thread = std::thread::Builder::new().name("encode".to_string());
-                // Without another thread this one does it all.
-                thread.spawn_scoped(scope, work).ok()
-            };
-            let others: Vec<_> = (1..threads).filter_map(start).collect();
-            let mut outcome = work();
-            for other in others {
-                let ended = || Error::unavailable(&self.found.path, "a thread that encodes ended");
-                outcome = outcome.and(other.join().unwrap_or_else(|_| Err(ended())));
-            }
-            outcome
-        })
+        let flush = |chunk| self.flush_chunk(&chunk);
+        let flushed = parallel_map(self.engine.encoders, chunks, &flush);
+        flushed.into_iter().fold(Ok(()), Result::and)
     }
 
     /// Drops what was written to a stored chunk, and removes it from the store.

@@ -27,7 +27,8 @@ use crate::model::Array;
 use crate::stats::Stats;
 use crate::store::Key;
 use crate::store::layer::disk_cache::CacheNamespace;
-use crate::sync::cache::{Cache, MemoryBudget};
+use crate::sync::budget::{MemoryBudget, Priority};
+use crate::sync::cache::Cache;
 use crate::sync::pool::Pool;
 
 pub mod access_pattern;
@@ -61,7 +62,7 @@ pub struct Limits {
 
 /// What all arrays of a mount share: memory, threads, counters.
 pub struct Engine {
-    cache: Cache<CacheKey, Cached>,
+    cache: Arc<Cache<CacheKey, Cached>>,
     /// Where decoded pieces go that memory has no room for.
     spill: Option<Arc<Spill>>,
     /// Decodes what will be read next on the other cores.
@@ -83,24 +84,29 @@ impl Engine {
     /// Builds an engine with as many decoding threads as there are cores, or as chunks may be fetched at a time:
     /// a thread that waits for the network needs no core.
     pub fn new(limits: Limits, stats: Arc<Stats>) -> Arc<Engine> {
-        Engine::spilling(limits, stats, None)
+        let budget = MemoryBudget::new(limits.memory, stats.clone());
+        Engine::within(budget, limits, stats, None)
     }
 
-    /// Like `new`; decoded pieces that memory has no room for while they are read go to `drawer`.
-    pub fn spilling(
+    /// Like `new`, with memory of `budget`; decoded pieces that it has no room for while they are read go to
+    /// `drawer`.
+    pub fn within(
+        budget: Arc<MemoryBudget>,
         limits: Limits,
         stats: Arc<Stats>,
         drawer: Option<CacheNamespace>,
     ) -> Arc<Engine> {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
-        let budget = MemoryBudget::new(limits.memory, stats.clone());
         let spill = drawer.map(|drawer| Arc::new(Spill(drawer)));
-        let cache = Cache::new(budget, stats.clone());
+        let (kept, counters) = (spill.clone(), stats.clone());
+        let on_evict = move |key: &CacheKey, value: &Cached| {
+            counters.cache_evicted_chunks.add(1);
+            if let Some(spill) = &kept {
+                spill.keep(key.2, value);
+            }
+        };
         Arc::new(Engine {
-            cache: match &spill {
-                Some(spill) => spill::catch(cache, spill),
-                None => cache,
-            },
+            cache: Cache::new(budget, Priority::Used, Some(Box::new(on_evict))),
             spill,
             decoders: Pool::new("decode", cores.max(limits.fetches), MOST_AHEAD),
             encoders: cores.max(limits.fetches),

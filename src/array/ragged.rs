@@ -12,7 +12,7 @@ use crate::array::decoder::Decoder;
 use crate::error::{Error, Result};
 use crate::grid::{ChunkIndex, Region};
 use crate::model::{DataType, bytes_of};
-use crate::sync::cache::Reservation;
+use crate::sync::budget::Reservation;
 
 /// Bytes of the count before an element.
 const COUNT: usize = 4;

@@ -12,7 +12,7 @@ use crate::array::readers::StoredChunk;
 use crate::codec::{ShardIndex, ShardLevel};
 use crate::error::{Error, Result};
 use crate::store::Version;
-use crate::sync::cache::Reservation;
+use crate::sync::budget::Reservation;
 
 /// The index of a shard.
 pub(crate) struct CachedShardIndex {

@@ -9,11 +9,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::array::chunk::{CacheKey, Cached};
+use crate::array::chunk::Cached;
 use crate::grid::{ChunkIndex, Grid, Region};
 use crate::store::layer::disk_cache::{CacheNamespace, EntryHeader, EntryKey};
 use crate::store::{Key, Version};
-use crate::sync::cache::Cache;
 
 /// A reader that has not read for so long is no longer reading.
 const READING: Duration = Duration::from_secs(60);
@@ -119,7 +118,7 @@ fn last_byte(of: &Region, piece: &Region, element: u64) -> Option<u64> {
 
 impl Spill {
     /// Keeps a piece that leaves the memory, if somebody will read it again.
-    fn keep(&self, piece: u64, value: &Cached) {
+    pub(super) fn keep(&self, piece: u64, value: &Cached) {
         let Cached::Chunk(decoded) = value else {
             return;
         };
@@ -160,12 +159,6 @@ impl Spill {
         self.0.stats().spill_hit_chunks.add(1);
         Some(bytes)
     }
-}
-
-/// Has what leaves a cache kept on disk.
-pub(super) fn catch(cache: Cache<CacheKey, Cached>, spill: &Arc<Spill>) -> Cache<CacheKey, Cached> {
-    let spill = spill.clone();
-    cache.when_leaving(move |key, value| spill.keep(key.2, value))
 }
 
 #[cfg(test)]

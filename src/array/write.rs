@@ -13,7 +13,7 @@ use crate::array::flat_file::{FlatFile, Part};
 use crate::array::{Engine, OpenArray};
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Coordinates, Layout, Runs};
-use crate::sync::cache::Reservation;
+use crate::sync::budget::Reservation;
 
 /// What part of the memory pieces that are not stored yet may hold: one in so many.
 const SHARE: u64 = 4;

@@ -1,59 +1,13 @@
-//! `zarrfs diff --arrays`: what was changed, in words of nodes, attributes and regions of arrays.
+//! Prints what `zarrfs diff --arrays` found: changed nodes, attributes and regions of arrays.
 
-use std::collections::HashSet;
-use std::sync::Arc;
-use std::time::Duration;
-
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::report;
-use crate::array::{Arrays, Engine, Limits};
-use crate::compare;
-use crate::compare::HierarchyState;
-use crate::error::{Result, printable};
-use crate::hierarchy::Hierarchy;
-use crate::overlay::Overlay;
-use crate::stats::Stats;
-use crate::store::{Key, Store};
-
-/// What comparing may hold in memory, beside what a mount holds, in bytes.
-const MEMORY: u64 = 1 << 30;
-
-/// How long a request to the store may take.
-const TIMEOUT: Duration = Duration::from_secs(60);
-
-/// Returns what differs between a store and the overlay over it.
-pub(super) fn answer(overlay: &Overlay) -> Result<Value> {
-    let keys: HashSet<Key> = overlay
-        .changes()?
-        .keys
-        .into_iter()
-        .map(|change| change.key)
-        .collect();
-    let before = state(overlay.lower().clone());
-    let after = state(Arc::new(overlay.clone()));
-    Ok(json!({"nodes": compare::compare(&before, &after, &keys)?}))
-}
-
-fn state(store: Arc<dyn Store>) -> HierarchyState {
-    let hierarchy = Arc::new(Hierarchy::new(store));
-    let limits = Limits {
-        memory: MEMORY / 2,
-        max_chunk: MEMORY / 4,
-        timeout: TIMEOUT,
-        fetches: 0,
-        lossy: false,
-    };
-    let engine = Engine::new(limits, Arc::new(Stats::default()));
-    HierarchyState {
-        arrays: Arrays::new(hierarchy.clone(), engine),
-        hierarchy,
-    }
-}
+use crate::error::printable;
 
 /// Prints what differs, a node a line and what is in it below.
-pub(super) fn print(answer: &Value) {
-    for node in answer["nodes"].as_array().map_or(&[][..], Vec::as_slice) {
+pub(super) fn print(nodes: &[Value]) {
+    for node in nodes {
         let word = |name: &str| printable(node[name].as_str().unwrap_or_default());
         let (change, kind, path) = (word("change"), word("kind"), word("path"));
         report::print(format_args!("{change} {kind} /{path}"));

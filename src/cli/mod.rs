@@ -14,6 +14,7 @@ use crate::mount::open::ViewKind;
 
 mod background;
 mod changes;
+mod control_client;
 mod diff_arrays;
 mod log_target;
 mod mount;
@@ -27,7 +28,7 @@ mod run;
 mod secrets;
 mod umount;
 mod units;
-mod upper_socket;
+mod upper;
 mod usage;
 
 pub use run::run;

@@ -10,14 +10,14 @@ use std::sync::Arc;
 use super::background::Parent;
 use super::plan::MountPlan;
 use super::report::ExitPolicy;
-use super::{background, log_target, notify, report, upper_socket};
+use super::{background, log_target, notify, report};
 use crate::error::{Error, Result};
 use crate::fuse::mount;
 use crate::fuse::mount::{Connection, MountRequest, mountpoint};
 use crate::fuse::serve::MountServer;
 use crate::fuse::session::SessionSettings;
-use crate::mount::open;
 use crate::mount::open::{ViewKind, Views};
+use crate::mount::{control_socket, open};
 use crate::stats::Stats;
 use crate::store;
 use crate::vfs::Vfs;
@@ -65,7 +65,7 @@ fn serve(plan: &MountPlan, parent: Option<&Parent>) -> Result<()> {
         return Ok(());
     }
     if let Some(overlay) = faces.overlay() {
-        upper_socket::serve(overlay.clone())?;
+        control_socket::serve(overlay.clone())?;
     }
     let mut server = MountServer::new()?;
     for target in &targets {

@@ -193,7 +193,7 @@ impl Pipeline {
             .chain
             .decode(Cow::Borrowed(&encoded))
             .map(Cow::into_owned);
-        buffer::give(encoded);
+        buffer::recycle(encoded);
         decoded
     }
 

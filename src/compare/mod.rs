@@ -1,7 +1,7 @@
 //! What differs between two states of one store, in the words of its hierarchy: nodes, attributes, regions of arrays.
 //!
-//! The states are given as hierarchies. Elements are compared where stored chunks were changed and nowhere else; what
-//! does not decode is said and not compared. Which keys changed is the overlay's to tell.
+//! The states are given as hierarchies, the keys that changed as the overlay lists them. Elements are compared where
+//! stored chunks were changed and nowhere else; where they do not decode the error takes the place of the regions.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -27,8 +27,8 @@ pub struct HierarchyState {
     pub arrays: Arrays,
 }
 
-/// Returns what differs, a JSON object a node: `path`, `change` (`created`, `deleted`, `changed`), and for what
-/// changed `attributes` and `metadata` as lists of members, and `regions`.
+/// Returns what differs, one JSON object a node: `path`, `change` (`created`, `deleted`, `changed`), and for a changed node
+/// `attributes` and `metadata` as lists of members, and `regions`. Fails if a store does.
 pub fn compare(
     before: &HierarchyState,
     after: &HierarchyState,
@@ -38,17 +38,18 @@ pub fn compare(
     let roots = (before.hierarchy.root()?, after.hierarchy.root()?);
     let mut open = vec![(Key::root(), roots.0, roots.1)];
     while let Some((path, old, new)) = open.pop() {
-        let children = union(before, after, (old.as_ref(), new.as_ref()))?;
-        list.extend(node(before, after, (&path, old, new), keys));
+        let children = children_of_both(before, after, (old.as_ref(), new.as_ref()))?;
+        list.extend(node_change(before, after, (&path, old, new), keys));
         open.extend(children.into_iter().rev());
     }
     Ok(list)
 }
 
+/// A path and the nodes there in both states.
 type Pair = (Key, Option<Arc<NodeEntry>>, Option<Arc<NodeEntry>>);
 
 /// Returns the children that a node has in either state.
-fn union(
+fn children_of_both(
     before: &HierarchyState,
     after: &HierarchyState,
     (old, new): (Option<&Arc<NodeEntry>>, Option<&Arc<NodeEntry>>),
@@ -84,7 +85,7 @@ fn union(
 }
 
 /// Returns what differs of one node, if something does.
-fn node(
+fn node_change(
     before: &HierarchyState,
     after: &HierarchyState,
     (path, old, new): (&Key, Option<Arc<NodeEntry>>, Option<Arc<NodeEntry>>),
@@ -108,7 +109,7 @@ fn node(
     };
     let mut found = json!({"path": shown, "change": "changed", "kind": kind(&new)});
     let members = found.as_object_mut()?;
-    let least = members.len();
+    let unchanged_len = members.len();
     match (old.node(), new.node()) {
         (Ok(first), Ok(second)) => {
             add(
@@ -135,7 +136,7 @@ fn node(
         }
         _ => {}
     }
-    (members.len() > least).then_some(found)
+    (members.len() > unchanged_len).then_some(found)
 }
 
 fn add(members: &mut Map<String, Value>, name: &str, list: Vec<Value>) {

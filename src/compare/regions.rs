@@ -1,6 +1,6 @@
 //! Where the elements of an array differ between two states: a box for each stored chunk that was changed.
 //!
-//! Elements are compared that both states have; those that only one has stand in the metadata.
+//! Only elements that both states have are compared; a difference of the shapes shows in the metadata.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -24,8 +24,8 @@ pub(super) struct Difference {
     pub(super) count: u64,
 }
 
-/// The most chunks of an array that are looked through for those that changed.
-const MOST_CHUNKS: u64 = 1 << 22;
+/// The number of chunks of an array, from the first on, whose keys are matched with those that changed.
+const MAX_CHUNKS: u64 = 1 << 22;
 
 /// Adds a box for each stored chunk among these keys whose elements differ.
 pub(super) fn changed_regions(
@@ -40,10 +40,10 @@ pub(super) fn changed_regions(
     });
     let changed = keys.iter().filter_map(|key| by_key.get(key));
     let changed: BTreeSet<u64> = changed.copied().collect();
-    let was = Region::whole(&old.array().shape);
+    let old_region = Region::whole(&old.array().shape);
     for number in changed {
         let region = grid.region(&grid.indices(ChunkIndex(number)));
-        let both = region.overlap(&was);
+        let both = region.overlap(&old_region);
         if both.shape.contains(&0) {
             continue;
         }
@@ -83,7 +83,7 @@ fn chunk_numbers(
     indices: impl Fn(u64) -> Vec<u64>,
 ) -> BTreeMap<Key, u64> {
     let mut numbers = BTreeMap::new();
-    for number in 0..count.min(MOST_CHUNKS) {
+    for number in 0..count.min(MAX_CHUNKS) {
         for key in array.keys.candidates(&indices(number)) {
             numbers.extend(Key::new(key).ok().map(|key| (key, number)));
         }

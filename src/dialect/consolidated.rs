@@ -1,27 +1,22 @@
 //! Consolidated metadata: documents of a whole hierarchy in one, as three dialects write it.
 //!
-//! Gives keys and documents as they would be stored; what cannot be a key is left out. Whether they are to be
-//! believed is for the hierarchy to say.
+//! Gives keys and documents as they would be stored; what cannot be a key is left out. The hierarchy decides where
+//! they are used.
 
 use serde_json::{Map, Value};
 
-use crate::dialect::{json, v3};
+use crate::dialect::{DocumentMap, json};
 use crate::error::{Error, Result};
+use crate::model::document::ZARR_JSON;
 use crate::store::Key;
 
-/// Keys and what is stored under them.
-pub type DocumentMap = Vec<(Key, Vec<u8>)>;
-
-/// The document of v2 and of zarr-python's experimental v3.
-pub const DOCUMENT: &[u8] = b".zmetadata";
-
-/// The member of a final-v3 group.
+/// The member of a final-v3 group that holds them.
 pub const MEMBER: &str = "consolidated_metadata";
 
 /// Reads `.zmetadata`: keys, counted from the folder of the hierarchy, and their documents.
 ///
 /// Fails with `Corrupt` if it is not what zarr-python writes as format 1.
-pub fn listed(bytes: &[u8]) -> Result<DocumentMap> {
+pub fn parse_document(bytes: &[u8]) -> Result<DocumentMap> {
     let document = json::parse(bytes)?;
     let format = document.get("zarr_consolidated_format");
     if format.and_then(Value::as_u64) != Some(1) {
@@ -38,11 +33,11 @@ pub fn listed(bytes: &[u8]) -> Result<DocumentMap> {
         .collect())
 }
 
-/// Reads `consolidated_metadata` of a final-v3 group: keys, counted from the group, and their documents.
-/// Nothing if it is null.
+/// Reads `consolidated_metadata` of a final-v3 group: keys, counted from the group, and their documents; nothing if
+/// it is null.
 ///
-/// Fails with `Unsupported` for another kind than inline.
-pub fn inline(member: &Value) -> Result<Option<DocumentMap>> {
+/// Fails with `Unsupported` for another kind than inline, `Corrupt` for what is no object of documents.
+pub fn parse_member(member: &Value) -> Result<Option<DocumentMap>> {
     if member.is_null() {
         return Ok(None);
     }
@@ -56,7 +51,7 @@ pub fn inline(member: &Value) -> Result<Option<DocumentMap>> {
         }
     }
     let documents = members_of(member.get("metadata"))?;
-    let key = |path: &str| Key::new(path).ok()?.child(v3::DOCUMENT.as_bytes()).ok();
+    let key = |path: &str| Key::new(path).ok()?.child(ZARR_JSON.as_bytes()).ok();
     Ok(Some(
         documents
             .iter()
@@ -91,20 +86,23 @@ mod tests {
     #[test]
     fn both_forms_give_keys() {
         let text = r#"{"zarr_consolidated_format": 1, "metadata": {"a\/.zarray": {"x": NaN}, "../b": 1, "": 2}}"#;
-        let found = listed(text.as_bytes()).unwrap();
+        let found = parse_document(text.as_bytes()).unwrap();
         assert_eq!(found[0].1, br#"{"x":"NaN"}"#);
         assert_eq!(keys(found), [b"a/.zarray".to_vec(), Vec::new()]);
         let member = json!({"kind": "inline", "metadata": {"a/b": {}, "/../c": {}}});
-        assert_eq!(keys(inline(&member).unwrap().unwrap()), [b"a/b/zarr.json"]);
-        assert_eq!(inline(&Value::Null).unwrap(), None);
+        assert_eq!(
+            keys(parse_member(&member).unwrap().unwrap()),
+            [b"a/b/zarr.json"]
+        );
+        assert_eq!(parse_member(&Value::Null).unwrap(), None);
     }
 
     #[test]
     fn other_forms_are_refused() {
-        assert!(listed(br#"{"metadata": {}}"#).is_err());
-        assert!(listed(br#"{"zarr_consolidated_format": 1, "metadata": []}"#).is_err());
-        assert!(listed(b"{").is_err());
-        assert!(inline(&json!({"kind": "elsewhere", "metadata": {}})).is_err());
-        assert!(inline(&json!(3)).is_err());
+        assert!(parse_document(br#"{"metadata": {}}"#).is_err());
+        assert!(parse_document(br#"{"zarr_consolidated_format": 1, "metadata": []}"#).is_err());
+        assert!(parse_document(b"{").is_err());
+        assert!(parse_member(&json!({"kind": "elsewhere", "metadata": {}})).is_err());
+        assert!(parse_member(&json!(3)).is_err());
     }
 }

@@ -1,15 +1,14 @@
 //! Changes of documents: attributes, shapes and names of dimensions in the places that a dialect has for them.
 //!
 //! Every other member stays where it is and as it is. Whether the changed documents still mean the same array
-//! is for whoever asked to check, by reading them.
+//! is for the caller to check, by reading them.
 
 use serde_json::{Map, Value, json};
 
-use crate::dialect::consolidated::DocumentMap;
-use crate::dialect::{Document, json};
+use crate::dialect::{Document, DocumentMap, json};
 use crate::error::{Error, Result};
 
-/// What is to be changed of a node; what is nothing stays.
+/// A change of a node; members that are `None` stay.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Edit {
     /// The user's attributes.
@@ -21,7 +20,7 @@ pub struct Edit {
 }
 
 impl Edit {
-    /// Changes attributes alone.
+    /// Builds a change of attributes alone.
     pub fn of_attributes(attributes: Map<String, Value>) -> Edit {
         Edit {
             attributes: Some(attributes),
@@ -29,8 +28,8 @@ impl Edit {
         }
     }
 
-    /// Refuses names of dimensions where a dialect has no place for them.
-    pub(super) fn without_names(&self, dialect: &str) -> Result<()> {
+    /// Fails with `Unsupported` if dimensions are to be named, for a dialect that has no place for the names.
+    pub(super) fn refuse_dimension_names(&self, dialect: &str) -> Result<()> {
         match &self.dimension_names {
             None => Ok(()),
             Some(_) => Err(Error::unsupported(
@@ -41,7 +40,7 @@ impl Edit {
     }
 }
 
-/// Returns the members of a document that is there.
+/// Returns the members of a document; `NotFound` if it is missing.
 pub(super) fn members_of(document: &Document) -> Result<Map<String, Value>> {
     let missing = || Error::not_found(&document.key);
     document.object()?.ok_or_else(missing)
@@ -54,7 +53,7 @@ pub(super) fn rendered(document: &Document, members: Map<String, Value>) -> Docu
 }
 
 /// Changes a document that has members `attributes` and `shape`, as those of final v3 and of the drafts.
-pub(super) fn in_one(document: &Document, edit: &Edit) -> Result<DocumentMap> {
+pub(super) fn edit_document(document: &Document, edit: &Edit) -> Result<DocumentMap> {
     let mut members = members_of(document)?;
     if let Some(attributes) = &edit.attributes {
         set_attributes(&mut members, attributes);
@@ -63,23 +62,24 @@ pub(super) fn in_one(document: &Document, edit: &Edit) -> Result<DocumentMap> {
         members.insert("shape".to_string(), json!(shape));
     }
     if let Some(names) = &edit.dimension_names {
-        match names.is_empty() {
-            true => drop(members.shift_remove("dimension_names")),
-            false => drop(members.insert("dimension_names".to_string(), json!(names))),
+        if names.is_empty() {
+            members.shift_remove("dimension_names");
+        } else {
+            members.insert("dimension_names".to_string(), json!(names));
         }
     }
     Ok(rendered(document, members))
 }
 
-/// A document without attributes gets none while there are none.
+/// Sets the attributes; a document without the member gets none for an empty object.
 fn set_attributes(members: &mut Map<String, Value>, attributes: &Map<String, Value>) {
     if !attributes.is_empty() || members.contains_key("attributes") {
         members.insert("attributes".to_string(), json!(attributes));
     }
 }
 
-/// Finds the first document that is there.
-pub(super) fn first_of(documents: &[Document]) -> Result<&Document> {
+/// Returns the first document that is stored.
+pub(super) fn first_stored(documents: &[Document]) -> Result<&Document> {
     let found = documents.iter().find(|document| document.bytes.is_some());
     found.ok_or_else(|| Error::invalid("documents", "there are none to change"))
 }

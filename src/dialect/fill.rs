@@ -1,9 +1,8 @@
-//! Fill values: the JSON forms in which they occur, and the bytes of the element they mean. The other way is
+//! Fill values: the JSON forms in which they occur, and the bytes of the element that they stand for. The reverse is in
 //! `fill_json.rs`.
 //!
-//! Final v3, "Fill value" and the data types' own texts; v2 spells the same values in the same ways, and
-//! bytes and structures in base64. A null is all zero bytes, of elements without a fixed length an empty one:
-//! that is what the reference implementations read.
+//! Final v3, "Fill value" and the texts of the data types; v2 has the same forms, and base64 for bytes and structures. A
+//! null is all zero bytes, or empty where elements have no fixed length, as in the reference implementations.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -13,7 +12,7 @@ use serde_json::{Value, json};
 use crate::dialect::fill_json;
 use crate::dialect::typestr::Typed;
 use crate::error::{Error, Result};
-use crate::model::{DataType, Field, FillValue, NumberType as SmallNumber};
+use crate::model::{DataType, Field, FillValue, NumberType};
 
 /// Reads a fill value; `Corrupt` if it does not fit the data type.
 pub fn parse(data_type: &DataType, value: &Value) -> Result<FillValue> {
@@ -43,7 +42,7 @@ pub fn parse_stored(typed: &Typed, value: &Value) -> Result<FillValue> {
     Ok(fill)
 }
 
-/// Returns an element without a fixed length. Writers put any number for "none".
+/// Returns an element without a fixed length; a number, which some writers use for none, is an empty one.
 fn variable(data_type: &DataType, value: &Value) -> Vec<u8> {
     match (data_type, value) {
         (DataType::Text, Value::String(text)) => text.clone().into_bytes(),
@@ -63,7 +62,7 @@ fn element(data_type: &DataType, value: &Value) -> Option<Vec<u8>> {
         DataType::Bool => boolean(value).map(|truth| vec![u8::from(truth)]),
         DataType::Int(width) => {
             let number = i64::try_from(whole(value)?).ok()?;
-            let bits = *width as u32 * 8;
+            let bits = *width * 8;
             let fits = bits == 64 || (-(1i64 << (bits - 1))..1i64 << (bits - 1)).contains(&number);
             fits.then(|| number.to_le_bytes()[..*width].to_vec())
         }
@@ -96,8 +95,8 @@ fn element(data_type: &DataType, value: &Value) -> Option<Vec<u8>> {
     }
 }
 
-/// Reads a number that numpy lacks: a number, a word, its bits, or the two parts of a complex one.
-fn small(number: &SmallNumber, value: &Value) -> Option<Vec<u8>> {
+/// Reads a number of a type that numpy lacks: a number, a word, its bits, or the two parts of a complex one.
+fn small(number: &NumberType, value: &Value) -> Option<Vec<u8>> {
     if number.size > number.word && number.word > 1 {
         let parts = value.as_array().filter(|parts| parts.len() == 2);
         let zero = json!(0);
@@ -107,7 +106,7 @@ fn small(number: &SmallNumber, value: &Value) -> Option<Vec<u8>> {
     small_part(number, value)
 }
 
-fn small_part(number: &SmallNumber, value: &Value) -> Option<Vec<u8>> {
+fn small_part(number: &NumberType, value: &Value) -> Option<Vec<u8>> {
     if let Some(hex) = value.as_str().filter(|text| text.starts_with("0x")) {
         return bits(number.word, hex);
     }
@@ -189,14 +188,17 @@ fn whole(value: &Value) -> Option<i128> {
             .as_i64()
             .map(i128::from)
             .or_else(|| number.as_u64().map(i128::from))
-            .or_else(|| {
-                number
-                    .as_f64()
-                    .filter(|f| f.fract() == 0.0 && f.abs() < 1e19)
-                    .map(|f| f as i128)
-            }),
+            .or_else(|| number.as_f64().and_then(whole_float)),
         _ => None,
     }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the number is whole and below 1e19"
+)]
+fn whole_float(number: f64) -> Option<i128> {
+    (number.fract() == 0.0 && number.abs() < 1e19).then_some(number as i128)
 }
 
 /// Reads a float of 2, 4 or 8 bytes: a number, a word, or its bits in hexadecimal.
@@ -215,6 +217,10 @@ fn float(width: usize, value: &Value) -> Option<Vec<u8>> {
     };
     Some(match width {
         2 => f16::from_f64(number).to_le_bytes().to_vec(),
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "the nearest float32 is meant"
+        )]
         4 => (number as f32).to_le_bytes().to_vec(),
         _ => number.to_le_bytes().to_vec(),
     })

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use half::f16;
 use serde_json::{Number, Value, json};
 
-use crate::model::{DataType, NumberType as SmallNumber};
+use crate::model::{DataType, NumberType};
 
 /// Returns the value as final v3 writes it.
 pub fn value(data_type: &DataType, bytes: &[u8]) -> Value {
@@ -19,8 +19,8 @@ pub fn value(data_type: &DataType, bytes: &[u8]) -> Value {
     match data_type {
         DataType::Bool => json!(bytes != [0]),
         DataType::Int(width) => {
-            let unused = 64 - *width as u32 * 8;
-            json!((number(bytes) << unused) as i64 >> unused)
+            let unused = 64 - *width * 8;
+            json!((number(bytes) << unused).cast_signed() >> unused)
         }
         DataType::UInt(_) => json!(number(bytes)),
         DataType::Float(_) => float_json(bytes),
@@ -29,7 +29,7 @@ pub fn value(data_type: &DataType, bytes: &[u8]) -> Value {
             json!([float_json(real), float_json(imaginary)])
         }
         DataType::Small(number) => small_json(number, bytes),
-        DataType::DateTime(_) | DataType::TimeDelta(_) => json!(number(bytes) as i64),
+        DataType::DateTime(_) | DataType::TimeDelta(_) => json!(number(bytes).cast_signed()),
         DataType::FixedText(_) => json!(text_of(bytes)),
         DataType::Text | DataType::Object => json!(String::from_utf8_lossy(bytes)),
         DataType::Raw(_)
@@ -41,7 +41,7 @@ pub fn value(data_type: &DataType, bytes: &[u8]) -> Value {
     }
 }
 
-fn small_json(number: &SmallNumber, bytes: &[u8]) -> Value {
+fn small_json(number: &NumberType, bytes: &[u8]) -> Value {
     let parts: Vec<Value> = bytes
         .chunks(number.word)
         .map(|part| match number.value(part) {
@@ -91,9 +91,10 @@ fn float_json(bytes: &[u8]) -> Value {
     };
     if number.is_nan() {
         let digits = bytes.iter().rev().map(|byte| format!("{byte:02x}"));
-        return match is_usual_nan(bytes) {
-            true => json!("NaN"),
-            false => json!(format!("0x{}", digits.collect::<String>())),
+        return if is_usual_nan(bytes) {
+            json!("NaN")
+        } else {
+            json!(format!("0x{}", digits.collect::<String>()))
         };
     }
     // The shortest text that reads back as the same float; a double of a float32 has needless digits.

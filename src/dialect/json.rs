@@ -1,7 +1,7 @@
 //! JSON as real writers produce it.
 //!
 //! Python writes NaN and the infinities as bare words, which JSON does not know; they are read as the
-//! strings that Zarr uses for them. Depth is bounded by the parser, size by whoever fetched the bytes.
+//! strings that Zarr uses for them. The parser limits the depth; the caller limits the size.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ pub fn parse(bytes: &[u8]) -> Result<Value> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     match serde_json::from_slice(bytes) {
         Ok(value) => Ok(value),
-        Err(error) => match quote_words(bytes) {
+        Err(error) => match quote_bare_words(bytes) {
             Some(quoted) => serde_json::from_slice(&quoted).map_err(not_json),
             None => Err(not_json(error)),
         },
@@ -31,7 +31,7 @@ fn not_json(error: serde_json::Error) -> Error {
 }
 
 /// Puts the bare words NaN, Infinity and -Infinity in quotes; nothing if there are none.
-fn quote_words(bytes: &[u8]) -> Option<Vec<u8>> {
+fn quote_bare_words(bytes: &[u8]) -> Option<Vec<u8>> {
     const WORDS: [&[u8]; 3] = [b"NaN", b"Infinity", b"-Infinity"];
     let mut quoted = Vec::with_capacity(bytes.len() + 16);
     let (mut rest, mut in_string, mut found) = (bytes, false, false);

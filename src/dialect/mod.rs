@@ -1,9 +1,9 @@
 //! The dialects of Zarr: which documents describe a node, and what they say.
 //!
-//! A dialect turns documents into the model and does no I/O. Nobody below this folder asks which dialect a
-//! node came from. A plain dialect is decided node by node: a file with a `DIALECT` and a line in `DIALECTS`.
-//! A draft is decided by the entry point of a hierarchy and governs all that lies below it (`entry`): a file
-//! with a `DRAFT` and a line in `entry_point`.
+//! A dialect turns documents into the model and the model into documents, and does no I/O. No module further down
+//! depends on the dialect of a node. A plain dialect is decided node by node: a file with a `DIALECT` and a line in
+//! `registry.rs`. A draft is decided by the entry point of a hierarchy and governs all that lies below it: a file
+//! with a `DRAFT` and a line in `draft/registry.rs`.
 
 use serde_json::{Map, Value};
 
@@ -11,21 +11,21 @@ use crate::error::{Error, Result};
 use crate::model::{Array, Node};
 use crate::store::Key;
 
-pub mod choice;
 pub mod consolidated;
 pub mod draft;
-pub mod edit;
+mod edit;
 pub mod fill;
 pub mod fill_json;
 pub mod json;
+mod members;
 pub mod n5;
+mod registry;
 pub mod typestr;
 pub mod v2;
 pub mod v3;
 
-pub use crate::dialect::choice::Choice;
-pub use crate::dialect::consolidated::DocumentMap;
-pub use crate::dialect::edit::Edit;
+pub use edit::Edit;
+pub use registry::{Choice, DIALECTS, tried_below};
 
 /// A plain dialect, decided node by node: where its documents are and how they read.
 pub struct Dialect {
@@ -52,21 +52,8 @@ pub struct Document {
     pub bytes: Option<Vec<u8>>,
 }
 
-/// Every plain dialect, in the order in which they are tried.
-pub static DIALECTS: &[&Dialect] = &[&v3::DIALECT, &v2::DIALECT, &n5::DIALECT];
-
-/// The same below the root of an N5 container, where every `attributes.json` means something.
-static WITHIN_N5: &[&Dialect] = &[&v3::DIALECT, &v2::DIALECT, &n5::WITHIN];
-
-/// Returns the dialects that are tried for the children of a group that `found` has read, if they are not
-/// those that were `tried` for the group itself.
-pub fn tried_below(
-    found: &Dialect,
-    tried: &'static [&'static Dialect],
-) -> Option<&'static [&'static Dialect]> {
-    let is_new = found.name == n5::DIALECT.name && std::ptr::eq(tried, DIALECTS);
-    is_new.then_some(WITHIN_N5)
-}
+/// Keys and the bytes that are stored under them, in the order in which they are to be written.
+pub type DocumentMap = Vec<(Key, Vec<u8>)>;
 
 /// What the reader of a store may decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +73,7 @@ impl Default for DialectSettings {
 pub struct Parsed {
     /// The node.
     pub node: Node,
-    /// What a person should know of how it was read.
+    /// A note for the user on how it was read.
     pub warning: Option<String>,
 }
 
@@ -101,43 +88,4 @@ impl Document {
             _ => Err(Error::corrupt(&self.key, "expected a JSON object")),
         }
     }
-}
-
-/// Reads a member that holds a list of whole numbers, none negative.
-pub(crate) fn lengths(members: &Map<String, Value>, name: &str) -> Result<Vec<u64>> {
-    let wrong = || Error::corrupt(name, "expected a list of whole numbers, none negative");
-    let list = members
-        .get(name)
-        .and_then(Value::as_array)
-        .ok_or_else(wrong)?;
-    list.iter()
-        .map(|number| number.as_u64().ok_or_else(wrong))
-        .collect()
-}
-
-/// Checks that a shape and its chunks can mean something: same rank, not too many dimensions, no chunk of
-/// length zero.
-pub(crate) fn check_shapes(shape: &[u64], chunk: &[u64]) -> Result<()> {
-    if shape.len() > crate::model::MAX_RANK {
-        let most = crate::model::MAX_RANK;
-        return Err(Error::too_large(
-            "shape",
-            format!("{} dimensions, at most {most} are read", shape.len()),
-        ));
-    }
-    if shape.len() != chunk.len() {
-        let found = format!(
-            "{} dimensions, but chunks have {}",
-            shape.len(),
-            chunk.len()
-        );
-        return Err(Error::corrupt("shape", found));
-    }
-    if chunk.contains(&0) {
-        return Err(Error::corrupt(
-            "chunk shape",
-            format!("{chunk:?}: a chunk of length zero"),
-        ));
-    }
-    Ok(())
 }

@@ -1,15 +1,15 @@
 //! numpy's spelling of types: `<f4`, `|S5`, `>M8[ns]`, and lists of fields.
 //!
-//! v2 specification, "Data type encoding"; the drafts use it too. What numpy knows and this program does not
-//! stays `Unknown`; only what numpy could not have written is an error. Byte order is no part of the model's
-//! types, so it comes out beside the type and becomes the codec `bytes`.
+//! v2 specification, "Data type encoding"; the drafts use it too. A type of numpy that is not supported is `Unknown`;
+//! only what numpy could not have written is an error. Byte order is no part of the model's types: it is returned beside
+//! the type (`Typed`) and becomes the codec `bytes`.
 
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
 use crate::model::{CodecSpec, DataType, Field, MAX_ELEMENT, TimeUnit};
 
-/// A type and how its bytes were written.
+/// A type and the byte order in which its elements are stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Typed {
     /// The type.
@@ -24,7 +24,7 @@ const MAX_DEPTH: usize = 16;
 /// The most fields of a structured type, those of its fields' types and subarrays included.
 const MAX_WORDS: usize = 1 << 16;
 
-/// Reads a type: a string, or a list of fields.
+/// Reads a type: a string, or a list of fields; `Corrupt` if numpy could not have written it.
 pub fn parse(dtype: &Value) -> Result<Typed> {
     let typed = nested(dtype, 0)?;
     let known = typed
@@ -86,7 +86,7 @@ const UNITS: [&str; 14] = [
     "Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as", "generic",
 ];
 
-/// Reads what stands between brackets: `ns`, `10us`; nothing there is `generic`.
+/// Reads the unit between brackets: `ns`, `10us`; a missing one is `generic`.
 fn time_unit(text: Option<&str>) -> Option<TimeUnit> {
     let text = text.unwrap_or("generic");
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
@@ -101,7 +101,7 @@ fn time_unit(text: Option<&str>) -> Option<TimeUnit> {
 
 /// Returns a unit of time by numpy's name for it; nothing if there is none of this name.
 pub(super) fn unit(name: &str, scale: u32) -> Option<TimeUnit> {
-    // The Greek letter is as good as its likeness.
+    // numpy accepts the Greek letter mu as well.
     let name = if name == "\u{3bc}s" { "us" } else { name };
     let name = UNITS.iter().find(|unit| **unit == name)?;
     Some(TimeUnit {
@@ -150,7 +150,7 @@ fn structured(list: &[Value], depth: usize) -> Result<Typed> {
     })
 }
 
-/// Reads a field's name, of a title and a name the latter; numpy numbers the nameless.
+/// Reads a field's name, which may stand after a title; a nameless field is numbered, as in numpy.
 fn field_name(value: &Value, place: usize) -> Option<String> {
     let name = match value {
         Value::Array(pair) => pair.get(1)?.as_str()?,
@@ -195,9 +195,10 @@ pub fn render(data_type: &DataType, is_big: bool) -> Option<Value> {
         DataType::Struct(fields) => {
             let field = |field: &Field| {
                 let data_type = render(&field.data_type, is_big)?;
-                Some(match field.shape.is_empty() {
-                    true => json!([field.name, data_type]),
-                    false => json!([field.name, data_type, field.shape]),
+                Some(if field.shape.is_empty() {
+                    json!([field.name, data_type])
+                } else {
+                    json!([field.name, data_type, field.shape])
                 })
             };
             Value::Array(fields.iter().map(field).collect::<Option<_>>()?)
@@ -212,24 +213,24 @@ pub fn render(data_type: &DataType, is_big: bool) -> Option<Value> {
 }
 
 impl Typed {
-    /// Returns a type whose bytes were written as the model has them.
+    /// Returns a type that is stored little-endian, as in the model.
     pub fn little(data_type: DataType) -> Typed {
         Typed::new(data_type, false)
     }
 
-    /// Returns a type all of whose words were written in one byte order.
+    /// Returns a type all of whose words are stored in one byte order.
     pub fn new(data_type: DataType, is_big: bool) -> Typed {
         let big = vec![is_big; data_type.words().len()];
         Typed { data_type, big }
     }
 
-    /// Whether any byte was written in the other order than the model has it.
+    /// Whether any word is stored big-endian.
     pub fn is_big(&self) -> bool {
         self.big.contains(&true)
     }
 
-    /// Returns the codec `bytes` that undoes the byte order; `mixed` where words differ, with `big` saying of
-    /// each of `DataType::words` whether it is big-endian.
+    /// Returns the codec `bytes` of the byte order. Where words differ it is `mixed`, and `big` states for each of
+    /// `DataType::words` whether it is big-endian.
     pub fn bytes_codec(&self) -> CodecSpec {
         let configuration = if self.big.is_empty() {
             Value::Null
@@ -243,7 +244,7 @@ impl Typed {
         CodecSpec::new("bytes", configuration)
     }
 
-    /// Turns an element's bytes from the order in which they were written to the model's.
+    /// Converts an element from the stored byte order to little-endian.
     pub fn to_little(&self, element: &mut [u8]) {
         for (words, &big) in self.data_type.words().iter().zip(&self.big) {
             let end = words.offset + words.width * words.count;

@@ -1,45 +1,99 @@
-//! fuser's trait over the desk: which request each call of the kernel is.
+//! fuser's trait over the dispatcher: what each call of the kernel asks of the vfs.
 //!
-//! Nothing here waits. What is missing (locks, lseek, copying ranges) is answered ENOSYS by fuser, and the kernel
-//! never asks again, but does it itself.
+//! Nothing here waits. Calls that are missing (locks, lseek, copying ranges) are answered ENOSYS by fuser; the kernel
+//! then never sends them again and does the work itself.
 
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::SystemTime;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use fuser::{
     BsdFileFlags, Errno, FileHandle, Filesystem, INodeNo, InitFlags, KernelConfig, LockOwner,
     OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, TimeOrNow, WriteFlags,
+    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
+    WriteFlags,
 };
 
-use super::changes::{CAPABILITY, is_kept};
-use super::convert::LARGEST_REQUEST;
-use super::{FuseAdapter, changes, request};
-use crate::error::Kind;
-use crate::store::tree::{AttrChange, Credentials, RenameMode, Setting, Time};
-use crate::vfs::{Fh, Ino, NewNode, Vfs};
+use super::convert;
+use super::convert::{LARGEST_REQUEST, fh, ino};
+use super::directory::DirBuffer;
+use super::dispatch::Dispatcher;
+use super::reply::{InodeAttr, LinkTarget, OpenedDir, Output, Written};
+use super::request::RequestInfo;
+use super::xattr;
+use crate::error::{Kind, Result};
+use crate::stats::Stats;
+use crate::store::tree::{AttrChange, Credentials, RenameMode};
+use crate::vfs::{Ino, NewNode, Vfs};
 
 /// Readahead requests in flight, and from how many on the kernel holds back.
 const MAX_BACKGROUND: u16 = 128;
 const CONGESTION: u16 = 96;
 
-fn read_only() -> Errno {
-    Errno::from_i32(Kind::ReadOnly.errno())
+/// The kernel's requests of one mount.
+pub(super) struct FuseAdapter {
+    dispatch: Dispatcher,
 }
 
-fn ino(ino: INodeNo) -> Ino {
-    Ino(ino.0)
+impl FuseAdapter {
+    /// Builds the adapter of one mount; a request that waits longer than `timeout` is refused with EIO.
+    pub(super) fn new(vfs: Arc<Vfs>, stats: Arc<Stats>, timeout: Duration) -> io::Result<Self> {
+        let dispatch = Dispatcher::new(vfs, stats, timeout)?;
+        Ok(FuseAdapter { dispatch })
+    }
+
+    /// Queues a request about a name or attributes.
+    fn enqueue_names<T: Output>(
+        &self,
+        name: &'static str,
+        ino: Ino,
+        reply: T::Reply,
+        execute: impl FnOnce(&Vfs) -> Result<T> + Send + 'static,
+    ) {
+        self.dispatch
+            .enqueue(RequestInfo::names(name, ino), reply, execute);
+    }
+
+    /// Queues a request that keeps what was written.
+    fn enqueue_flush(
+        &self,
+        name: &'static str,
+        ino: Ino,
+        reply: ReplyEmpty,
+        execute: impl FnOnce(&Vfs) -> Result<()> + Send + 'static,
+    ) {
+        self.dispatch
+            .enqueue(RequestInfo::flush(name, ino), reply, execute);
+    }
+
+    fn make(
+        &self,
+        request: RequestInfo,
+        name: &OsStr,
+        node: NewNode,
+        credentials: Credentials,
+        reply: ReplyEntry,
+    ) {
+        let (parent, name) = (request.ino, name.as_bytes().to_vec());
+        self.dispatch.enqueue(request, reply, move |vfs| {
+            vfs.make(parent, &name, &node, &credentials)
+        });
+    }
 }
 
-fn fh(fh: FileHandle) -> Fh {
-    Fh(fh.0)
+fn credentials(req: &Request, mode: u32) -> Credentials {
+    Credentials {
+        uid: req.uid(),
+        gid: req.gid(),
+        mode,
+    }
 }
 
 impl Filesystem for FuseAdapter {
-    fn init(&mut self, _req: &fuser::Request, config: &mut KernelConfig) -> io::Result<()> {
+    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let wanted = [
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_AUTO_INVAL_DATA,
@@ -63,50 +117,59 @@ impl Filesystem for FuseAdapter {
         Ok(())
     }
 
-    fn lookup(&self, _req: &fuser::Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.op(
-            request::Lookup {
-                parent: ino(parent),
-                name: name.to_os_string(),
-            },
-            reply,
-        );
-    }
-
-    fn forget(&self, _req: &fuser::Request, inode: INodeNo, nlookup: u64) {
-        self.put_back("forget", |vfs| vfs.forget(ino(inode), nlookup));
-    }
-
-    fn getattr(
-        &self,
-        _req: &fuser::Request,
-        inode: INodeNo,
-        _fh: Option<FileHandle>,
-        reply: ReplyAttr,
-    ) {
-        self.op(request::GetAttr { ino: ino(inode) }, reply);
-    }
-
-    fn readlink(&self, _req: &fuser::Request, inode: INodeNo, reply: ReplyData) {
-        self.op(request::ReadLink { ino: ino(inode) }, reply);
-    }
-
-    fn open(&self, _req: &fuser::Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let writes = flags.acc_mode() != OpenAccMode::O_RDONLY;
-        let truncates = flags.0 & libc::O_TRUNC != 0;
-        if (writes || truncates) && !self.is_writable() {
-            return reply.error(read_only());
+    fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let (parent, name) = (ino(parent), name.as_bytes());
+        let request = RequestInfo::names("lookup", parent);
+        let find = |vfs: &Vfs| vfs.lookup_now(parent, name);
+        if let Some(reply) = self.dispatch.try_now(request, reply, find) {
+            let name = name.to_vec();
+            self.dispatch
+                .enqueue(request, reply, move |vfs| vfs.lookup(parent, &name));
         }
-        let request = request::OpenRequest {
-            ino: ino(inode),
-            writes: (writes || truncates).then_some(truncates),
-        };
-        self.op(request, reply);
+    }
+
+    fn forget(&self, _req: &Request, inode: INodeNo, nlookup: u64) {
+        self.dispatch
+            .run_unreplied("forget", |vfs| vfs.forget(ino(inode), nlookup));
+    }
+
+    fn getattr(&self, _req: &Request, inode: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        let ino = ino(inode);
+        let request = RequestInfo::names("getattr", ino);
+        let shown = move |attr| InodeAttr(ino, attr);
+        let find = |vfs: &Vfs| vfs.getattr_now(ino).map(|attr| attr.map(shown));
+        if let Some(reply) = self.dispatch.try_now(request, reply, find) {
+            self.dispatch
+                .enqueue(request, reply, move |vfs| vfs.getattr(ino).map(shown));
+        }
+    }
+
+    fn readlink(&self, _req: &Request, inode: INodeNo, reply: ReplyData) {
+        let ino = ino(inode);
+        self.enqueue_names("readlink", ino, reply, move |vfs| {
+            vfs.read_link(ino).map(LinkTarget)
+        });
+    }
+
+    fn open(&self, _req: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let ino = ino(inode);
+        let truncates = flags.0 & libc::O_TRUNC != 0;
+        let writes = truncates || flags.acc_mode() != OpenAccMode::O_RDONLY;
+        if writes && !self.dispatch.is_writable() {
+            return reply.error(Errno::from_i32(Kind::ReadOnly.errno()));
+        }
+        self.enqueue_names("open", ino, reply, move |vfs| {
+            if writes {
+                vfs.open_for_writing(ino, truncates)
+            } else {
+                vfs.open(ino)
+            }
+        });
     }
 
     fn read(
         &self,
-        _req: &fuser::Request,
+        _req: &Request,
         inode: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -115,21 +178,18 @@ impl Filesystem for FuseAdapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let len = size as usize;
-        self.op(
-            request::Read {
-                ino: ino(inode),
-                fh: fh(handle),
-                offset,
-                len,
-            },
-            reply,
-        );
+        let (fh, len) = (fh(handle), size as usize);
+        let request = RequestInfo::contents("read", ino(inode));
+        let find = |vfs: &Vfs| vfs.read_now(fh, offset, len);
+        if let Some(reply) = self.dispatch.try_now(request, reply, find) {
+            self.dispatch
+                .enqueue(request, reply, move |vfs| vfs.read(fh, offset, len));
+        }
     }
 
     fn release(
         &self,
-        _req: &fuser::Request,
+        _req: &Request,
         inode: INodeNo,
         handle: FileHandle,
         _flags: OpenFlags,
@@ -137,60 +197,62 @@ impl Filesystem for FuseAdapter {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        match self.is_writable() {
-            // What was written may have to be kept first.
-            true => self.keep("release", ino(inode), reply, move |vfs| {
-                vfs.release(fh(handle));
-                Ok(())
-            }),
-            false => {
-                self.put_back("release", |vfs| vfs.release(fh(handle)));
-                reply.ok();
-            }
+        let fh = fh(handle);
+        if !self.dispatch.is_writable() {
+            self.dispatch
+                .run_unreplied("release", |vfs| vfs.release(fh));
+            return reply.ok();
         }
+        // What was written may have to be kept first.
+        self.enqueue_flush("release", ino(inode), reply, move |vfs| {
+            vfs.release(fh);
+            Ok(())
+        });
     }
 
-    fn opendir(&self, _req: &fuser::Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        self.op(request::OpenDir { ino: ino(inode) }, reply);
+    fn opendir(&self, _req: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let ino = ino(inode);
+        self.enqueue_names("opendir", ino, reply, move |vfs| {
+            vfs.opendir(ino).map(OpenedDir)
+        });
     }
 
     fn readdir(
         &self,
-        _req: &fuser::Request,
+        _req: &Request,
         inode: INodeNo,
         handle: FileHandle,
         offset: u64,
         reply: ReplyDirectory,
     ) {
-        self.op(
-            request::ReadDir {
-                ino: ino(inode),
-                fh: fh(handle),
-                cursor: offset,
-            },
-            reply,
-        );
+        let (ino, fh) = (ino(inode), fh(handle));
+        self.enqueue_names("readdir", ino, reply, move |vfs| {
+            DirBuffer::read(vfs, ino, fh, offset)
+        });
     }
 
     fn releasedir(
         &self,
-        _req: &fuser::Request,
+        _req: &Request,
         _ino: INodeNo,
         handle: FileHandle,
         _flags: OpenFlags,
         reply: ReplyEmpty,
     ) {
-        self.put_back("releasedir", |vfs| vfs.releasedir(fh(handle)));
+        self.dispatch
+            .run_unreplied("releasedir", |vfs| vfs.releasedir(fh(handle)));
         reply.ok();
     }
 
-    fn statfs(&self, _req: &fuser::Request, _ino: INodeNo, reply: ReplyStatfs) {
-        self.op(changes::StatFs, reply);
+    fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
+        self.enqueue_names("statfs", Ino::ROOT, reply, |vfs| {
+            Ok(vfs.room()?.unwrap_or(convert::READ_ONLY_SPACE))
+        });
     }
 
     fn setattr(
         &self,
-        _req: &fuser::Request,
+        _req: &Request,
         inode: INodeNo,
         mode: Option<u32>,
         uid: Option<u32>,
@@ -211,20 +273,19 @@ impl Filesystem for FuseAdapter {
             uid,
             gid,
             size,
-            accessed: atime.map(time),
-            modified: mtime.map(time),
+            accessed: atime.map(convert::time),
+            modified: mtime.map(convert::time),
         };
-        let request = changes::SetAttr {
-            ino: ino(inode),
-            fh: handle.map(fh),
-            change,
-        };
-        self.op(request, reply);
+        let (ino, fh) = (ino(inode), handle.map(fh));
+        self.enqueue_names("setattr", ino, reply, move |vfs| {
+            let attr = vfs.set_attributes(ino, fh, &change)?;
+            Ok(InodeAttr(ino, attr))
+        });
     }
 
     fn mknod(
         &self,
-        req: &fuser::Request,
+        req: &Request,
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
@@ -232,73 +293,56 @@ impl Filesystem for FuseAdapter {
         _rdev: u32,
         reply: ReplyEntry,
     ) {
-        self.make(
-            "mknod",
-            ino(parent),
-            name,
-            NewNode::Special,
-            maker(req, mode),
-            reply,
-        );
+        let request = RequestInfo::names("mknod", ino(parent));
+        let credentials = credentials(req, mode);
+        self.make(request, name, NewNode::Special, credentials, reply);
     }
 
     fn mkdir(
         &self,
-        req: &fuser::Request,
+        req: &Request,
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
         _umask: u32,
         reply: ReplyEntry,
     ) {
-        self.make(
-            "mkdir",
-            ino(parent),
-            name,
-            NewNode::Folder,
-            maker(req, mode),
-            reply,
-        );
+        let request = RequestInfo::names("mkdir", ino(parent));
+        let credentials = credentials(req, mode);
+        self.make(request, name, NewNode::Folder, credentials, reply);
     }
 
     fn symlink(
         &self,
-        req: &fuser::Request,
+        req: &Request,
         parent: INodeNo,
         link_name: &OsStr,
         target: &Path,
         reply: ReplyEntry,
     ) {
+        let request = RequestInfo::names("symlink", ino(parent));
         let node = NewNode::Link(target.as_os_str().as_bytes().to_vec());
-        self.make(
-            "symlink",
-            ino(parent),
-            link_name,
-            node,
-            maker(req, 0o777),
-            reply,
-        );
+        let credentials = credentials(req, 0o777);
+        self.make(request, link_name, node, credentials, reply);
     }
 
-    fn unlink(&self, _req: &fuser::Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let name = name.as_bytes().to_vec();
-        let parent = ino(parent);
-        self.change("unlink", parent, reply, move |vfs| {
+    fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let (parent, name) = (ino(parent), name.as_bytes().to_vec());
+        self.enqueue_names("unlink", parent, reply, move |vfs| {
             vfs.unlink(parent, &name)
         });
     }
 
-    fn rmdir(&self, _req: &fuser::Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let name = name.as_bytes().to_vec();
-        let parent = ino(parent);
-        self.change("rmdir", parent, reply, move |vfs| {
+    fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let (parent, name) = (ino(parent), name.as_bytes().to_vec());
+        self.enqueue_names("rmdir", parent, reply, move |vfs| {
             vfs.remove_folder(parent, &name)
         });
     }
 
     fn rename(
         &self,
-        _req: &fuser::Request,
+        _req: &Request,
         parent: INodeNo,
         name: &OsStr,
         newparent: INodeNo,
@@ -306,7 +350,7 @@ impl Filesystem for FuseAdapter {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let onto = match flags {
+        let mode = match flags {
             flags if flags.is_empty() => RenameMode::Replace,
             RenameFlags::RENAME_NOREPLACE => RenameMode::Nothing,
             RenameFlags::RENAME_EXCHANGE => RenameMode::Exchange,
@@ -314,14 +358,14 @@ impl Filesystem for FuseAdapter {
         };
         let (from, to) = (ino(parent), ino(newparent));
         let (old, new) = (name.as_bytes().to_vec(), newname.as_bytes().to_vec());
-        self.change("rename", from, reply, move |vfs| {
-            vfs.rename((from, &old), (to, &new), onto)
+        self.enqueue_names("rename", from, reply, move |vfs| {
+            vfs.rename((from, &old), (to, &new), mode)
         });
     }
 
     fn link(
         &self,
-        _req: &fuser::Request,
+        _req: &Request,
         inode: INodeNo,
         newparent: INodeNo,
         newname: &OsStr,
@@ -329,17 +373,14 @@ impl Filesystem for FuseAdapter {
     ) {
         let (file, parent) = (ino(inode), ino(newparent));
         let name = newname.as_bytes().to_vec();
-        let request = changes::EntryRequest {
-            name: "link",
-            parent,
-            work: move |vfs: &Vfs| vfs.link(file, parent, &name),
-        };
-        self.op(request, reply);
+        self.enqueue_names("link", parent, reply, move |vfs| {
+            vfs.link(file, parent, &name)
+        });
     }
 
     fn create(
         &self,
-        req: &fuser::Request,
+        req: &Request,
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
@@ -347,17 +388,16 @@ impl Filesystem for FuseAdapter {
         _flags: i32,
         reply: ReplyCreate,
     ) {
-        let request = changes::Create {
-            parent: ino(parent),
-            name: name.as_bytes().to_vec(),
-            maker: maker(req, mode),
-        };
-        self.op(request, reply);
+        let (parent, name) = (ino(parent), name.as_bytes().to_vec());
+        let credentials = credentials(req, mode);
+        self.enqueue_names("create", parent, reply, move |vfs| {
+            vfs.create(parent, &name, &credentials)
+        });
     }
 
     fn write(
         &self,
-        _req: &fuser::Request,
+        _req: &Request,
         inode: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -367,47 +407,58 @@ impl Filesystem for FuseAdapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        self.write_at(ino(inode), fh(handle), offset, data, reply);
+        let fh = fh(handle);
+        let request = RequestInfo::contents("write", ino(inode));
+        // A request has at most a megabyte.
+        let written = Written(u32::try_from(data.len()).unwrap_or(u32::MAX));
+        let write = |vfs: &Vfs| Some(vfs.write_now(fh, offset, data)?.map(|()| written));
+        if let Some(reply) = self.dispatch.try_now(request, reply, write) {
+            let data = data.to_vec();
+            self.dispatch.enqueue(request, reply, move |vfs| {
+                vfs.write(fh, offset, &data).map(|()| written)
+            });
+        }
     }
 
     fn flush(
         &self,
-        _req: &fuser::Request,
+        _req: &Request,
         inode: INodeNo,
         handle: FileHandle,
         _lock_owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        self.keep("flush", ino(inode), reply, move |vfs| vfs.flush(fh(handle)));
+        let fh = fh(handle);
+        self.enqueue_flush("flush", ino(inode), reply, move |vfs| vfs.flush(fh));
     }
 
     fn fsync(
         &self,
-        _req: &fuser::Request,
+        _req: &Request,
         inode: INodeNo,
         handle: FileHandle,
         _datasync: bool,
         reply: ReplyEmpty,
     ) {
-        self.keep("fsync", ino(inode), reply, move |vfs| vfs.sync(fh(handle)));
+        let fh = fh(handle);
+        self.enqueue_flush("fsync", ino(inode), reply, move |vfs| vfs.sync(fh));
     }
 
     fn fsyncdir(
         &self,
-        _req: &fuser::Request,
+        _req: &Request,
         inode: INodeNo,
         _fh: FileHandle,
         _datasync: bool,
         reply: ReplyEmpty,
     ) {
-        self.keep("fsyncdir", ino(inode), reply, move |vfs| {
-            vfs.sync_folder(ino(inode))
-        });
+        let ino = ino(inode);
+        self.enqueue_flush("fsyncdir", ino, reply, move |vfs| vfs.sync_folder(ino));
     }
 
     fn fallocate(
         &self,
-        _req: &fuser::Request,
+        _req: &Request,
         inode: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -415,51 +466,23 @@ impl Filesystem for FuseAdapter {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        self.keep("fallocate", ino(inode), reply, move |vfs| {
-            vfs.allocate(fh(handle), mode, (offset, length))
+        let fh = fh(handle);
+        self.enqueue_flush("fallocate", ino(inode), reply, move |vfs| {
+            vfs.allocate(fh, mode, (offset, length))
         });
     }
 
-    fn getxattr(
-        &self,
-        _req: &fuser::Request,
-        inode: INodeNo,
-        name: &OsStr,
-        size: u32,
-        reply: ReplyXattr,
-    ) {
-        match is_kept(name) {
-            // The kernel does not ask again.
-            _ if !self.is_writable() => return reply.error(Errno::ENOSYS),
-            // It asks this before each write.
-            _ if name == CAPABILITY => return reply.error(Errno::ENODATA),
-            false => return reply.error(Errno::EOPNOTSUPP),
-            true => {}
-        }
-        let (file, name) = (ino(inode), name.as_bytes().to_vec());
-        let work = move |vfs: &Vfs| vfs.attribute(file, &name);
-        let ino = file;
-        self.op(changes::XattrRequest { ino, size, work }, reply);
+    fn getxattr(&self, _req: &Request, inode: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        xattr::get(&self.dispatch, ino(inode), name, size, reply);
     }
 
-    fn listxattr(&self, _req: &fuser::Request, inode: INodeNo, size: u32, reply: ReplyXattr) {
-        if !self.is_writable() {
-            return reply.error(Errno::ENOSYS);
-        }
-        let ino = ino(inode);
-        let work = move |vfs: &Vfs| {
-            let names = vfs.attributes(ino)?;
-            let kept = names.iter().filter(|name| is_kept(OsStr::from_bytes(name)));
-            Ok(kept
-                .flat_map(|name| [name.as_slice(), b"\0"].concat())
-                .collect())
-        };
-        self.op(changes::XattrRequest { ino, size, work }, reply);
+    fn listxattr(&self, _req: &Request, inode: INodeNo, size: u32, reply: ReplyXattr) {
+        xattr::list(&self.dispatch, ino(inode), size, reply);
     }
 
     fn setxattr(
         &self,
-        _req: &fuser::Request,
+        _req: &Request,
         inode: INodeNo,
         name: &OsStr,
         value: &[u8],
@@ -467,30 +490,10 @@ impl Filesystem for FuseAdapter {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        let setting = match flags {
-            libc::XATTR_CREATE => Setting::Create,
-            libc::XATTR_REPLACE => Setting::Replace,
-            _ => Setting::Any,
-        };
-        self.set_attribute(ino(inode), name, Some(value.to_vec()), setting, reply);
+        xattr::set(&self.dispatch, ino(inode), (name, value), flags, reply);
     }
 
-    fn removexattr(&self, _req: &fuser::Request, inode: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.set_attribute(ino(inode), name, None, Setting::Any, reply);
-    }
-}
-
-fn maker(req: &fuser::Request, mode: u32) -> Credentials {
-    Credentials {
-        uid: req.uid(),
-        gid: req.gid(),
-        mode,
-    }
-}
-
-fn time(time: TimeOrNow) -> Time {
-    match time {
-        TimeOrNow::SpecificTime(time) => Time::At(time),
-        TimeOrNow::Now => Time::Now,
+    fn removexattr(&self, _req: &Request, inode: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        xattr::remove(&self.dispatch, ino(inode), name, reply);
     }
 }

@@ -1,23 +1,52 @@
-//! Attributes as the kernel wants them.
+//! Translation between our words and the kernel's: attributes, numbers, times, open flags and file types.
 //!
-//! Made from a view's attributes and the mount's owner and umask. A file that is not empty never has zero
+//! Attributes are made from a view's and the mount's owner and umask. A file that is not empty never has zero
 //! blocks, since tar and cp take that for a file that is all hole; directories have one link, which tells
-//! find that it must look at every name. Open flags and file types are here too: nothing but translation.
+//! find that it must look at every name.
 
-use fuser::{FileAttr, FileType, FopenFlags, INodeNo};
+use fuser::{FileAttr, FileHandle, FileType, FopenFlags, INodeNo, TimeOrNow};
 
 use crate::store::EntryKind;
-use crate::vfs::{Ino, OpenReply, VfsConfig};
+use crate::store::tree::{FreeSpace, Time};
+use crate::vfs::{Fh, Ino, OpenReply, VfsConfig};
 use crate::view::Attr;
 
-/// The largest request, in bytes; what cp and dd take as their buffer for files at least this long.
+/// The largest request, in bytes; also the block size of files at least this long, which cp and dd take as their buffer.
 pub(super) const LARGEST_REQUEST: u32 = 1 << 20;
 
-/// Bits of a mode that are no type.
+/// The bits of a mode beside those of the file type.
 const PERMISSIONS: u32 = 0o7777;
 
 const PAGE: u32 = 4096;
 const BLOCK: u64 = 512;
+
+/// What `df` shows of a mount that cannot be written: a petabyte in blocks of a page, none of it free.
+pub(super) const READ_ONLY_SPACE: FreeSpace = FreeSpace {
+    block: PAGE,
+    blocks: 1 << 38,
+    free: 0,
+    available: 0,
+    files: 1 << 32,
+    free_files: 0,
+};
+
+/// Returns our inode number.
+pub(super) fn ino(ino: INodeNo) -> Ino {
+    Ino(ino.0)
+}
+
+/// Returns our handle.
+pub(super) fn fh(fh: FileHandle) -> Fh {
+    Fh(fh.0)
+}
+
+/// Returns the time that a change of attributes sets.
+pub(super) fn time(time: TimeOrNow) -> Time {
+    match time {
+        TimeOrNow::SpecificTime(time) => Time::At(time),
+        TimeOrNow::Now => Time::Now,
+    }
+}
 
 /// Returns the attributes of inode `ino`.
 pub(super) fn file_attr(ino: Ino, attr: &Attr, config: &VfsConfig) -> FileAttr {
@@ -74,7 +103,7 @@ fn permissions(kind: EntryKind, config: &VfsConfig) -> u16 {
     let all: u32 = match kind {
         EntryKind::File | EntryKind::Pipe | EntryKind::Socket => 0o444 | writes,
         EntryKind::Directory => 0o555 | writes,
-        // Nobody looks at the mode of a link.
+        // The kernel ignores the mode of a link.
         EntryKind::Link => return 0o777,
     };
     u16::try_from(all & !config.umask).unwrap_or_default()

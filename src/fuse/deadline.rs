@@ -1,40 +1,42 @@
-//! Every request that had to wait is answered in time.
+//! Every request in a pool is answered in time: by its result, or with EIO.
 //!
-//! A reply lies in a slot, and whoever comes first takes it: the job that has the answer, or the watcher,
-//! which says that there is none. So each reply is used exactly once. Costs one lock and one entry in an
-//! ordered map per request; the watcher sleeps until the oldest one is due, and for good when there is none.
-//! A job that is late goes on: ending it is the store's business.
+//! The reply of a pending request lies in a slot from which it is taken once: by the job that has the result, or by the
+//! watcher thread when the time is up. The cost is a lock and an entry in an ordered map per request; the watcher sleeps
+//! until the oldest request is due, and without limit when there is none. A late job is not stopped: the store has time
+//! limits of its own.
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex};
+
+use super::request::RequestInfo;
 use crate::error::Kind;
 use crate::stats::Stats;
 
-/// A reply that can say no.
+/// A reply that can carry an error.
 pub(super) trait ReplyError: Send + 'static {
     /// Answers with an errno.
     fn refuse(self, errno: i32);
 }
 
-/// The replies that are still owed, and when they are due.
+/// The pending replies of one mount.
 pub(super) struct Deadlines {
     limit: Duration,
-    owed: Arc<PendingReplies>,
+    pending: Arc<PendingReplies>,
 }
 
 struct PendingReplies {
-    replies: Mutex<Replies>,
+    queue: Mutex<DeadlineQueue>,
     wake: Condvar,
     stats: Arc<Stats>,
 }
 
 #[derive(Default)]
-struct Replies {
+struct DeadlineQueue {
     /// By number; the limit is the same for all, so the first is due first.
     due: BTreeMap<u64, (Instant, Arc<dyn Expire>)>,
     next: u64,
@@ -46,154 +48,132 @@ struct Replies {
 trait Expire: Send + Sync {
     /// Refuses the reply unless it was taken; returns whether it was still there.
     fn expire(&self) -> bool;
-    /// Says which request it is.
-    fn describe(&self) -> String;
+    fn request(&self) -> RequestInfo;
 }
 
 struct PendingReply<R> {
-    name: &'static str,
-    inode: u64,
+    request: RequestInfo,
     reply: Mutex<Option<R>>,
 }
 
-/// The right to answer one request, unless time runs out first. Dropped unused, it refuses with EIO.
+/// The right to answer one request before its time is up. Dropped unused, it refuses with EIO.
 pub(super) struct ReplyGuard<R: ReplyError> {
     slot: Arc<PendingReply<R>>,
     number: u64,
-    owed: Arc<PendingReplies>,
+    pending: Arc<PendingReplies>,
 }
 
 impl Deadlines {
-    /// Starts the watcher; every reply is due `limit` after it was handed in.
+    /// Starts the watcher; a reply is due `limit` after `begin`.
     pub(super) fn new(limit: Duration, stats: Arc<Stats>) -> io::Result<Deadlines> {
-        let owed = Arc::new(PendingReplies {
-            replies: Mutex::default(),
+        let pending = Arc::new(PendingReplies {
+            queue: Mutex::default(),
             wake: Condvar::new(),
             stats,
         });
-        let watched = owed.clone();
+        let watched = pending.clone();
         thread::Builder::new()
             .name("zarrfs-deadline".to_string())
             .spawn(move || watched.watch(limit))?;
-        Ok(Deadlines { limit, owed })
+        Ok(Deadlines { limit, pending })
     }
 
-    /// Takes a reply into a slot that is never due: for work that has limits of its own, step by step.
-    pub(super) fn begin_unlimited<R: ReplyError>(
-        &self,
-        name: &'static str,
-        inode: u64,
-        reply: R,
-    ) -> ReplyGuard<R> {
+    /// Puts a reply into a slot; it is never due if the request has no limit.
+    pub(super) fn begin<R: ReplyError>(&self, request: RequestInfo, reply: R) -> ReplyGuard<R> {
         let slot = Arc::new(PendingReply {
-            name,
-            inode,
+            request,
             reply: Mutex::new(Some(reply)),
         });
-        let mut replies = self.owed.lock();
-        let number = replies.next;
-        replies.next += 1;
-        drop(replies);
-        let owed = self.owed.clone();
-        ReplyGuard { slot, number, owed }
-    }
-
-    /// Takes a reply into a slot; `name` and `inode` are for the log.
-    pub(super) fn begin<R: ReplyError>(
-        &self,
-        name: &'static str,
-        inode: u64,
-        reply: R,
-    ) -> ReplyGuard<R> {
-        let slot = Arc::new(PendingReply {
-            name,
-            inode,
-            reply: Mutex::new(Some(reply)),
-        });
-        let due = Instant::now() + self.limit;
-        let mut replies = self.owed.lock();
-        let number = replies.next;
-        replies.next += 1;
-        replies.due.insert(number, (due, slot.clone()));
-        if replies.asleep {
-            replies.asleep = false;
-            self.owed.wake.notify_one();
+        let mut queue = self.pending.queue.lock();
+        let number = queue.next;
+        queue.next += 1;
+        if request.is_limited {
+            let due = Instant::now() + self.limit;
+            queue.due.insert(number, (due, slot.clone()));
+            if queue.asleep {
+                queue.asleep = false;
+                self.pending.wake.notify_one();
+            }
         }
-        drop(replies);
+        drop(queue);
         ReplyGuard {
             slot,
             number,
-            owed: self.owed.clone(),
+            pending: self.pending.clone(),
         }
     }
 }
 
 impl Drop for Deadlines {
     fn drop(&mut self) {
-        self.owed.lock().closed = true;
-        self.owed.wake.notify_one();
+        self.pending.queue.lock().closed = true;
+        self.pending.wake.notify_one();
+    }
+}
+
+impl DeadlineQueue {
+    /// Returns how long the first reply has until it is due; nothing if none is pending.
+    fn time_left(&self, now: Instant) -> Option<Duration> {
+        let (_, (due, _)) = self.due.first_key_value()?;
+        Some(due.saturating_duration_since(now))
+    }
+
+    fn pop(&mut self) -> Option<Arc<dyn Expire>> {
+        self.due.pop_first().map(|(_, (_, late))| late)
     }
 }
 
 impl PendingReplies {
-    fn lock(&self) -> MutexGuard<'_, Replies> {
-        self.replies.lock()
-    }
-
     fn watch(&self, limit: Duration) {
         while let Some(late) = self.next_late(limit) {
             if late.expire() {
                 self.stats.error_requests.add(1);
-                log::error!(
-                    "{}: no answer within {} s",
-                    late.describe(),
-                    limit.as_secs_f64()
-                );
+                let (request, limit) = (late.request(), limit.as_secs_f64());
+                log::error!("{request}: no answer within {limit} s");
             }
         }
     }
 
-    /// Returns the next reply that is overdue, or nothing when the session is over.
+    /// Waits for the next reply that is overdue; nothing when the session is over.
     fn next_late(&self, limit: Duration) -> Option<Arc<dyn Expire>> {
-        let mut quiet = false;
-        let mut replies = self.lock();
-        loop {
-            if replies.closed {
-                return None;
+        let mut is_quiet = false;
+        let mut queue = self.queue.lock();
+        while !queue.closed {
+            match queue.time_left(Instant::now()) {
+                Some(Duration::ZERO) => return queue.pop(),
+                Some(left) => {
+                    is_quiet = false;
+                    self.wake.wait_for(&mut queue, left);
+                }
+                // Sleeps one more limit before it sleeps for good, so that under load no request has to wake it.
+                None if !is_quiet => {
+                    is_quiet = true;
+                    self.wake.wait_for(&mut queue, limit);
+                }
+                None => {
+                    is_quiet = false;
+                    queue.asleep = true;
+                    self.wake.wait(&mut queue);
+                    queue.asleep = false;
+                }
             }
-            let wait = match replies.due.first_key_value() {
-                Some((_, (due, _))) => due.saturating_duration_since(Instant::now()),
-                // Nobody waits: sleep for one more limit, then until woken. Under load nobody need wake us.
-                None => limit,
-            };
-            if wait.is_zero() {
-                return replies.due.pop_first().map(|(_, (_, late))| late);
-            }
-            if replies.due.is_empty() && quiet {
-                replies.asleep = true;
-                self.wake.wait(&mut replies);
-                replies.asleep = false;
-                quiet = false;
-                continue;
-            }
-            quiet = replies.due.is_empty();
-            self.wake.wait_for(&mut replies, wait);
         }
+        None
     }
 }
 
 impl<R: ReplyError> Expire for PendingReply<R> {
     fn expire(&self) -> bool {
         let reply = self.take();
-        let owed = reply.is_some();
+        let was_pending = reply.is_some();
         if let Some(reply) = reply {
             reply.refuse(Kind::Unavailable.errno());
         }
-        owed
+        was_pending
     }
 
-    fn describe(&self) -> String {
-        format!("{} of inode {}", self.name, self.inode)
+    fn request(&self) -> RequestInfo {
+        self.request
     }
 }
 
@@ -204,7 +184,7 @@ impl<R> PendingReply<R> {
 }
 
 impl<R: ReplyError> ReplyGuard<R> {
-    /// Returns the reply, or nothing if time has run out.
+    /// Returns the reply, or nothing if its time was up.
     pub(super) fn take(&self) -> Option<R> {
         self.slot.take()
     }
@@ -212,7 +192,7 @@ impl<R: ReplyError> ReplyGuard<R> {
 
 impl<R: ReplyError> Drop for ReplyGuard<R> {
     fn drop(&mut self) {
-        self.owed.lock().due.remove(&self.number);
+        self.pending.queue.lock().due.remove(&self.number);
         self.slot.expire();
     }
 }
@@ -220,61 +200,91 @@ impl<R: ReplyError> Drop for ReplyGuard<R> {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
+    use std::sync::mpsc::Receiver;
 
     use super::*;
+    use crate::vfs::Ino;
 
-    struct Heard(mpsc::Sender<i32>);
+    const LONG: Duration = Duration::from_secs(3600);
 
-    impl ReplyError for Heard {
+    struct ErrnoSender(mpsc::Sender<i32>);
+
+    impl ReplyError for ErrnoSender {
         fn refuse(self, errno: i32) {
             self.0.send(errno).unwrap();
         }
     }
 
-    fn deadlines(millis: u64) -> Deadlines {
-        Deadlines::new(Duration::from_millis(millis), Arc::default()).unwrap()
+    fn deadlines(limit: Duration) -> Deadlines {
+        Deadlines::new(limit, Arc::default()).unwrap()
+    }
+
+    fn begin(deadlines: &Deadlines) -> (ReplyGuard<ErrnoSender>, Receiver<i32>) {
+        let (sender, errnos) = mpsc::channel();
+        let request = RequestInfo::contents("read", Ino(7));
+        (deadlines.begin(request, ErrnoSender(sender)), errnos)
     }
 
     #[test]
     fn a_late_reply_is_refused_once() {
-        let deadlines = deadlines(30);
-        let (heard, replies) = mpsc::channel();
-        let ticket = deadlines.begin("read", 7, Heard(heard));
+        let deadlines = deadlines(Duration::from_millis(30));
+        let (guard, errnos) = begin(&deadlines);
         assert_eq!(
-            replies.recv_timeout(Duration::from_secs(5)),
+            errnos.recv_timeout(Duration::from_secs(60)),
             Ok(Kind::Unavailable.errno())
         );
-        assert!(ticket.take().is_none());
-        drop(ticket);
-        assert!(replies.recv().is_err());
-        assert!(deadlines.owed.lock().due.is_empty());
+        assert!(guard.take().is_none());
+        drop(guard);
+        assert!(errnos.recv().is_err());
+        assert!(deadlines.pending.queue.lock().due.is_empty());
     }
 
     #[test]
     fn a_reply_in_time_is_left_alone() {
-        let deadlines = deadlines(20);
-        let (heard, replies) = mpsc::channel();
-        let ticket = deadlines.begin("read", 7, Heard(heard));
-        let reply = ticket.take().unwrap();
-        thread::sleep(Duration::from_millis(80));
-        drop((ticket, reply));
-        assert!(replies.recv().is_err());
+        let deadlines = deadlines(LONG);
+        let (guard, errnos) = begin(&deadlines);
+        let reply = guard.take().unwrap();
+        let mut queue = deadlines.pending.queue.lock();
+        let now = Instant::now();
+        assert!(queue.time_left(now).unwrap() > LONG / 2);
+        assert_eq!(queue.time_left(now + LONG), Some(Duration::ZERO));
+        let late = queue.pop().unwrap();
+        drop(queue);
+        assert!(!late.expire(), "it was taken");
+        drop((guard, reply));
+        assert!(errnos.recv().is_err());
     }
 
     #[test]
     fn a_reply_forgotten_is_refused() {
-        let deadlines = deadlines(10_000);
-        let (heard, replies) = mpsc::channel();
-        drop(deadlines.begin("read", 7, Heard(heard)));
-        assert_eq!(replies.recv(), Ok(Kind::Unavailable.errno()));
+        let (guard, errnos) = begin(&deadlines(LONG));
+        drop(guard);
+        assert_eq!(errnos.recv(), Ok(Kind::Unavailable.errno()));
+    }
+
+    #[test]
+    fn a_request_without_limit_is_never_due() {
+        let deadlines = deadlines(LONG);
+        let (sender, errnos) = mpsc::channel();
+        let request = RequestInfo::flush("flush", Ino(7));
+        let guard = deadlines.begin(request, ErrnoSender(sender));
+        assert_eq!(
+            deadlines.pending.queue.lock().time_left(Instant::now()),
+            None
+        );
+        drop(guard.take());
+        assert!(errnos.recv().is_err());
     }
 
     #[test]
     fn the_watcher_wakes_for_the_first_after_a_long_quiet() {
-        let deadlines = deadlines(20);
-        thread::sleep(Duration::from_millis(120));
-        let (heard, replies) = mpsc::channel();
-        let _ticket = deadlines.begin("read", 7, Heard(heard));
-        assert!(replies.recv_timeout(Duration::from_secs(5)).is_ok());
+        let deadlines = deadlines(Duration::from_millis(20));
+        let end = Instant::now() + Duration::from_secs(60);
+        while !deadlines.pending.queue.lock().asleep {
+            assert!(Instant::now() < end, "the watcher does not sleep");
+            thread::yield_now();
+        }
+        let (_guard, errnos) = begin(&deadlines);
+        assert!(errnos.recv_timeout(Duration::from_secs(60)).is_ok());
     }
 }

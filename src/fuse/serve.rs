@@ -1,7 +1,7 @@
-//! The life of the mounts of one process: until one is gone or a signal comes.
+//! The mounts of one process, served until one of them is gone or a signal comes.
 //!
-//! The first signal, or the end of any mount, detaches all of them and waits a little for programs that
-//! still use them; a second signal ends the process at once. The network is never waited for.
+//! The first signal, or the end of any mount, detaches all of them. The process then lives on for `GRACE` while programs
+//! still use them; a second signal ends it at once. The network is never waited for.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -18,10 +18,10 @@ use crate::error::{Error, Result};
 use crate::stats::Stats;
 use crate::vfs::Vfs;
 
-/// How long the process outlives its mounts while programs still use them.
+/// How long the process outlives its detached mounts while programs still use them.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// What a shell adds to the number of the signal that ended a program.
+/// The exit status of a program that a signal ended is this and the number of the signal, as in a shell.
 const SIGNAL_STATUS: i32 = 128;
 
 enum Event {
@@ -37,7 +37,7 @@ pub struct MountServer {
 }
 
 impl MountServer {
-    /// Starts to listen for SIGINT, SIGTERM and SIGHUP; from here on they end no process by themselves.
+    /// Starts to listen for SIGINT, SIGTERM and SIGHUP; from here on they do not end the process by themselves.
     pub fn new() -> Result<MountServer> {
         let (sender, events) = mpsc::channel();
         let signals = sender.clone();
@@ -70,7 +70,7 @@ impl MountServer {
     ) -> Result<()> {
         let sender = self.sender.clone();
         let ended = move || {
-            // The receiver is gone only when the process is about to be.
+            // The receiver is gone only when the process is about to end.
             let _ = sender.send(Event::Ended);
         };
         self.sessions.push(MountSession::start(
@@ -83,7 +83,7 @@ impl MountServer {
         Ok(())
     }
 
-    /// Waits for the first mount to end or for a signal, then ends the others; calls `stopping` in between.
+    /// Waits until a mount ends or a signal comes, calls `stopping`, then ends all mounts.
     pub fn wait(self, stopping: impl FnOnce()) {
         let mut running = self.sessions.len();
         if let Ok(event) = self.events.recv() {
@@ -98,16 +98,15 @@ impl MountServer {
                 log::error!("cannot unmount: {error}");
             }
         }
-        self.drain(running);
+        self.wait_for_users(running);
     }
 
-    fn drain(&self, mut running: usize) {
+    /// Waits until programs have let go of `running` detached mounts, or `GRACE` is over.
+    fn wait_for_users(&self, mut running: usize) {
         let end = Instant::now() + GRACE;
         while running > 0 {
-            match self
-                .events
-                .recv_timeout(end.saturating_duration_since(Instant::now()))
-            {
+            let left = end.saturating_duration_since(Instant::now());
+            match self.events.recv_timeout(left) {
                 Ok(Event::Ended) => running -= 1,
                 Ok(Event::Signal(signal)) => std::process::exit(SIGNAL_STATUS + signal),
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {

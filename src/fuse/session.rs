@@ -1,9 +1,8 @@
-//! One mounted connection: its event loops, its readahead, and the thread that tells the kernel of changes.
+//! One mounted connection: its event loops, its readahead, and the thread that has the kernel drop pages.
 //!
-//! The kernel is told of new content from a thread of its own, never from a handler: it may wait for a page
-//! that a read in flight holds. A session ends when its mount is gone, whoever unmounted it.
+//! Pages are dropped from a thread of their own, never from a request handler: the kernel may wait for a page that a
+//! pending read holds. A session ends when its mount is gone, however it was unmounted.
 
-use parking_lot::Mutex;
 use std::fs;
 use std::fs::OpenOptions;
 use std::sync::mpsc::{Receiver, Sender};
@@ -12,11 +11,13 @@ use std::thread;
 use std::time::Duration;
 
 use fuser::{Config, INodeNo, Notifier, SessionACL};
+use parking_lot::Mutex;
 use rustix::process;
 
+use super::adapter::FuseAdapter;
+use super::mount;
 use super::mount::mountinfo::Device;
 use super::mount::{Connection, MountedDir};
-use super::{FuseAdapter, mount};
 use crate::error::{Error, Result};
 use crate::stats::Stats;
 use crate::vfs::{Ino, Invalidation, Vfs};
@@ -33,11 +34,11 @@ pub struct SessionSettings {
 /// A mount that is being served.
 #[derive(Debug)]
 pub struct MountSession {
-    place: Option<Arc<MountedDir>>,
+    dir: Option<Arc<MountedDir>>,
 }
 
 impl MountSession {
-    /// Answers the kernel's greeting and starts the event loops; `ended` is called when the mount is gone.
+    /// Answers the kernel's INIT request and starts the event loops; `ended` is called when the mount is gone.
     pub fn start(
         connection: Connection,
         vfs: Arc<Vfs>,
@@ -45,39 +46,38 @@ impl MountSession {
         settings: SessionSettings,
         ended: impl FnOnce() + Send + 'static,
     ) -> Result<MountSession> {
-        let Connection { device, place } = connection;
-        let place = place.map(Arc::new);
+        let Connection { device, dir } = connection;
+        let dir = dir.map(Arc::new);
         let failed = |error: std::io::Error| Error::os("starting the session", error);
-        let desk = FuseAdapter::new(vfs.clone(), stats, settings.timeout).map_err(failed)?;
+        let adapter = FuseAdapter::new(vfs.clone(), stats, settings.timeout).map_err(failed)?;
         let session =
-            fuser::Session::from_fd(desk, device, SessionACL::All, config()).map_err(failed)?;
-        if let Some(place) = &place {
-            raise_readahead(place.device(), settings.readahead);
+            fuser::Session::from_fd(adapter, device, SessionACL::All, config()).map_err(failed)?;
+        if let Some(dir) = &dir {
+            raise_readahead(dir.device(), settings.readahead);
         }
-        let changes = announce_changes(&vfs, session.notifier()).map_err(failed)?;
-        // The loops must not keep the mount: it is undone when the session is dropped.
-        let served = place.as_ref().map(Arc::downgrade);
-        let written = vfs.clone();
+        let invalidations = start_invalidation(&vfs, session.notifier()).map_err(failed)?;
+        // Weak: dropping the session unmounts, and the loops must not prevent that.
+        let served_dir = dir.as_ref().map(Arc::downgrade);
         let serve = move || {
-            match (session.run(), served.and_then(|place| place.upgrade())) {
+            match (session.run(), served_dir.and_then(|dir| dir.upgrade())) {
                 (Err(error), _) => log::error!("the session ended: {error}"),
-                (Ok(()), Some(place)) => place.set_gone(),
+                (Ok(()), Some(dir)) => dir.set_gone(),
                 (Ok(()), None) => {}
             }
-            written.flush_all();
-            changes.end();
+            vfs.flush_all();
+            invalidations.close();
             ended();
         };
         thread::Builder::new()
             .name("zarrfs-session".to_string())
             .spawn(serve)
             .map_err(failed)?;
-        Ok(MountSession { place })
+        Ok(MountSession { dir })
     }
 
     /// Detaches the mount; the loops end once no program uses it any more.
     pub fn unmount(&self) -> Result<()> {
-        self.place.as_deref().map_or(Ok(()), MountedDir::unmount)
+        self.dir.as_deref().map_or(Ok(()), MountedDir::unmount)
     }
 }
 
@@ -89,7 +89,7 @@ fn config() -> Config {
     config.clone_fd = OpenOptions::new()
         .read(true)
         .write(true)
-        .open(mount::DEVICE)
+        .open(mount::device::DEVICE)
         .is_ok();
     config
 }
@@ -107,53 +107,49 @@ fn raise_readahead(device: Device, bytes: u64) {
     }
 }
 
-/// Starts the thread that tells the kernel; it ends when the sender is taken out.
-fn announce_changes(vfs: &Vfs, notifier: Notifier) -> std::io::Result<InvalidationQueue> {
-    let (sender, received) = mpsc::channel();
-    let changes = InvalidationQueue(Arc::new(Mutex::new(Some(sender))));
-    let (noted, at_once) = (changes.clone(), notifier.clone());
-    vfs.on_change(Box::new(move |ino, news| match news {
-        Invalidation::Content => noted.note(ino),
-        Invalidation::Length => forget_length(&at_once, ino),
+/// Starts the thread that has the kernel drop pages; it ends when the queue is closed.
+fn start_invalidation(vfs: &Vfs, notifier: Notifier) -> std::io::Result<InvalidationQueue> {
+    let (sender, inodes) = mpsc::channel();
+    let queue = InvalidationQueue(Arc::new(Mutex::new(Some(sender))));
+    let (queued, immediate) = (queue.clone(), notifier.clone());
+    vfs.set_invalidator(Box::new(move |ino, what| match what {
+        Invalidation::Content => queued.push(ino),
+        Invalidation::Length => invalidate_attributes(&immediate, ino),
     }));
-    let announce = move || announce(&received, &notifier);
     thread::Builder::new()
         .name("zarrfs-notify".to_string())
-        .spawn(announce)?;
-    Ok(changes)
+        .spawn(move || invalidate_pages(&inodes, &notifier))?;
+    Ok(queue)
 }
 
-/// Where changed inodes are noted while the session lasts; the vfs may outlive it.
+/// Inodes whose pages are to be dropped. The vfs may outlive the session; then its invalidations are ignored.
 #[derive(Clone)]
 struct InvalidationQueue(Arc<Mutex<Option<Sender<Ino>>>>);
 
 impl InvalidationQueue {
-    fn note(&self, ino: Ino) {
+    fn push(&self, ino: Ino) {
         if let Some(sender) = &*self.0.lock() {
             // The receiver is gone only when its thread failed to start.
             let _ = sender.send(ino);
         }
     }
 
-    fn end(&self) {
+    fn close(&self) {
         self.0.lock().take();
     }
 }
 
-/// Has the kernel ask for the attributes again. That waits for no page, so a handler may do it.
-fn forget_length(notifier: &Notifier, ino: Ino) {
+/// Has the kernel ask for the attributes again. That waits for no page, so a request handler may do it.
+fn invalidate_attributes(notifier: &Notifier, ino: Ino) {
     if let Err(error) = notifier.inval_inode(INodeNo(ino.0), -1, 0) {
         log::debug!("the kernel keeps the length of inode {}: {error}", ino.0);
     }
 }
 
-fn announce(changes: &Receiver<Ino>, notifier: &Notifier) {
-    while let Ok(ino) = changes.recv() {
+fn invalidate_pages(inodes: &Receiver<Ino>, notifier: &Notifier) {
+    while let Ok(ino) = inodes.recv() {
         if let Err(error) = notifier.inval_inode(INodeNo(ino.0), 0, 0) {
-            log::debug!(
-                "the kernel was not told that inode {} changed: {error}",
-                ino.0
-            );
+            log::debug!("the kernel keeps the pages of inode {}: {error}", ino.0);
         }
     }
 }

@@ -1,12 +1,12 @@
-//! The children of a group as a stream: what the store lists, one name at a time, each node once.
+//! The children of a group as a stream, one name at a time, each node once.
 //!
-//! Nothing is held but the store's own listing, whose cursors these are. In a draft a child may show as
-//! `a.array.json`, `a.group.json` and `a`: it counts where the first of them stands, which is asked of the
-//! store only for names that could be a second one.
+//! Nothing is held but the store's listing, whose cursors are passed on. In a draft a child may be listed as
+//! `a.array.json`, `a.group.json` and `a`: it is returned for the first of them that exists, for which the store is asked
+//! only about names that could be a second one.
 
 use std::sync::Arc;
 
-use crate::dialect::draft::entry::EntryPoint;
+use crate::dialect::draft::EntryPoint;
 use crate::error::{Error, Kind, Result};
 use crate::hierarchy::ground::Rule;
 use crate::hierarchy::{Hierarchy, NodeEntry};
@@ -49,12 +49,12 @@ impl Hierarchy {
         }))
     }
 
-    /// Lists the children of a group as far as anybody knows them: as `children` does, or, where the store cannot
-    /// list and there are no consolidated metadata, those that were asked for by name and are remembered.
+    /// Lists the children of a group that are known: those that `children` lists or, where the store cannot list and
+    /// there are no consolidated metadata, those that were found by name before and are still cached.
     pub fn known_children(self: &Arc<Self>, found: &Arc<NodeEntry>) -> Result<Box<dyn Listing>> {
         match self.children(found) {
             Err(error) if error.kind() == Kind::Unsupported && !found.ground.store.lists() => {
-                let names = self.remembered_below(&found.path);
+                let names = self.cached_below(&found.path);
                 let names = names.into_iter().map(|name| (name, EntryKind::Directory));
                 Ok(Box::new(NameList::new(names)))
             }
@@ -62,8 +62,8 @@ impl Hierarchy {
         }
     }
 
-    /// Returns the names of the nodes directly under a path that are remembered, in order.
-    fn remembered_below(&self, path: &Key) -> Vec<Vec<u8>> {
+    /// Returns the names of the cached nodes directly under a path, sorted.
+    fn cached_below(&self, path: &Key) -> Vec<Vec<u8>> {
         let nodes = self.lock();
         let is_child = |key: &Key| key.parent().is_some_and(|parent| parent == *path);
         let known = nodes
@@ -75,6 +75,7 @@ impl Hierarchy {
     }
 }
 
+/// The listing of a group's children.
 struct Children {
     stored: Box<dyn Listing>,
     folder: Key,
@@ -83,7 +84,7 @@ struct Children {
 }
 
 impl Children {
-    /// Returns the child that a name in the store stands for.
+    /// Returns the name of the child that a name in the store stands for, if it does for one.
     fn child(&self, name: &Name) -> Result<Option<Vec<u8>>> {
         match &self.found.ground.rule {
             Rule::Plain(_) => {
@@ -94,13 +95,13 @@ impl Children {
                 };
                 Ok(is_node.then(|| name.name.clone()))
             }
-            Rule::Draft(entry) => self.drafted(entry, name),
+            Rule::Draft(entry) => self.child_in_draft(entry, name),
             Rule::Closed => Ok(None),
         }
     }
 
-    /// The same where documents and folders stand beside each other.
-    fn drafted(&self, entry: &EntryPoint, name: &Name) -> Result<Option<Vec<u8>>> {
+    /// The same in a draft, where documents and folders stand beside each other.
+    fn child_in_draft(&self, entry: &EntryPoint, name: &Name) -> Result<Option<Vec<u8>>> {
         let child = match name.kind {
             EntryKind::Directory => Some(name.name.as_slice()),
             EntryKind::File | EntryKind::Link => entry.child(&name.name),

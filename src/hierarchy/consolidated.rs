@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::dialect::consolidated::DocumentMap;
+use crate::dialect::DocumentMap;
 use crate::error::{Error, Result};
 use crate::store::listing::NameList;
 use crate::store::{

@@ -4,9 +4,10 @@
 //! has the URI of the specification in it. Names alone decide nothing, and the search is short.
 
 use crate::dialect::Document;
-use crate::dialect::draft::entry_point;
+use crate::dialect::draft;
 use crate::error::{Kind, Result};
 use crate::hierarchy::MAX_DOCUMENT;
+use crate::model::document::{ROOTS_2019, is_draft_document};
 use crate::store::{EntryKind, Key, Store};
 
 /// How many names are looked at, and how many documents are read, before `meta` is an ordinary folder.
@@ -15,7 +16,7 @@ const MOST_DOCUMENTS: usize = 8;
 
 /// Whether the folder `top` is a hierarchy of the draft of 2019.
 pub(super) fn is_2019(store: &dyn Store, top: &Key) -> Result<bool> {
-    let tops = [b"root.array.json", b"root.group.json"].map(|name| top.child(name));
+    let tops = ROOTS_2019.map(|name| top.child(name.as_bytes()));
     let tops = tops.into_iter().collect::<Result<Vec<_>>>()?;
     store.ask_ahead(&tops);
     for top in &tops {
@@ -51,7 +52,7 @@ fn search(store: &dyn Store, meta: Key) -> Result<bool> {
             }
             match name.kind {
                 EntryKind::Directory => folders.extend(folder.child(&name.name)),
-                EntryKind::File if is_document(&name.name) => {
+                EntryKind::File if is_draft_document(&name.name) => {
                     documents += 1;
                     if says_so(store, &folder.child(&name.name)?)? {
                         return Ok(true);
@@ -62,10 +63,6 @@ fn search(store: &dyn Store, meta: Key) -> Result<bool> {
         }
     }
     Ok(false)
-}
-
-fn is_document(name: &[u8]) -> bool {
-    name.ends_with(b".array.json") || name.ends_with(b".group.json")
 }
 
 /// Whether a document is there and says that it is of this draft.
@@ -81,7 +78,7 @@ fn says_so(store: &dyn Store, key: &Key) -> Result<bool> {
     };
     // What does not read is no sign of anything.
     let members = document.object().unwrap_or_default();
-    Ok(members.is_some_and(|members| entry_point::is_2019(&members)))
+    Ok(members.is_some_and(|members| draft::is_2019(&members)))
 }
 
 /// Whether an error is about this key alone.

@@ -1,80 +1,38 @@
-//! Changes of nodes: new attributes and shapes, new groups and arrays, each in the dialect of its place.
+//! Changes of nodes: new attributes and shapes, new groups and arrays, each in the format of its surroundings.
 //!
-//! What is to be written is read before it is written: documents that do not read, or that would make something
-//! else of the chunks that are stored, are refused and the old ones stay.
+//! New documents are read back before they are stored: those that do not read, or that would change the meaning of the
+//! stored chunks, are refused, and the old ones stay.
 
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use crate::dialect::draft::entry::{DocumentRole, EntryPoint};
 use crate::dialect::typestr::Typed;
-use crate::dialect::{Choice, Dialect, Document, DocumentMap, Edit, n5, v2, v3};
+use crate::dialect::{Document, DocumentMap, Edit, n5, v2};
 use crate::error::{Error, Kind, Result};
+use crate::hierarchy::format::{DocumentFormat, NodeDocuments};
 use crate::hierarchy::ground::Rule;
-use crate::hierarchy::publish::Changed;
-use crate::hierarchy::{Hierarchy, MAX_DOCUMENT, NodeEntry};
-use crate::model::{Array, Group, Node};
+use crate::hierarchy::publish::DocumentChange;
+use crate::hierarchy::{Hierarchy, NodeEntry};
+use crate::model::{Array, CodecSpec, Group, Node};
 use crate::store::{EntryKind, Key};
-
-/// How many nodes in a group are looked at to learn in what form a new one is to be.
-const MOST_CHILDREN: usize = 16;
-
-/// In what form the documents of a node are.
-#[derive(Clone)]
-pub(super) enum DocumentFormat {
-    Plain(&'static Dialect),
-    Draft(Arc<EntryPoint>),
-}
-
-impl DocumentFormat {
-    fn name(&self) -> &'static str {
-        match self {
-            DocumentFormat::Plain(dialect) => dialect.name,
-            DocumentFormat::Draft(entry) => entry.name(),
-        }
-    }
-
-    /// Returns the documents of a new node.
-    fn documents(&self, path: &Key, node: &Node) -> Result<DocumentMap> {
-        match (self, node) {
-            (DocumentFormat::Plain(dialect), Node::Group(group)) => {
-                (dialect.group)(path, &group.attributes)
-            }
-            (DocumentFormat::Plain(dialect), Node::Array(array)) => (dialect.array)(path, array),
-            (DocumentFormat::Draft(entry), node) => Ok(vec![entry.new_document(path, node)?]),
-        }
-    }
-}
-
-/// The documents that describe a node.
-pub(super) struct Described {
-    way: DocumentFormat,
-    pub(super) documents: Vec<Document>,
-}
 
 impl Hierarchy {
     /// Changes attributes, shape or names of dimensions of a node. A group that no document describes gets one.
     ///
-    /// Fails with `Invalid` if the dialect could not read that as it is meant, or the chunks that are stored
-    /// would mean something else; `Unsupported` for what the dialect has no place for.
+    /// Fails with `Invalid` if the changed documents would read as another node, or would change the meaning of the
+    /// stored chunks; `Unsupported` for what the dialect has no place for.
     pub fn edit(self: &Arc<Self>, found: &NodeEntry, edit: &Edit) -> Result<()> {
-        let Some(described) = self.described(found)? else {
+        let Some(documents) = self.documents_of(found)? else {
             let attributes = edit.attributes.clone().unwrap_or_default();
             return self.write_group(&found.path, attributes, Vec::new());
         };
-        let edited = match &described.way {
-            DocumentFormat::Plain(dialect) => (dialect.edit)(&described.documents, edit)?,
-            DocumentFormat::Draft(entry) => match described.documents.first() {
-                Some(document) => entry.edit(document, edit)?,
-                None => Vec::new(),
-            },
-        };
-        self.check_edit(found, &described, &edited, edit)?;
+        let edited = documents.edited(edit)?;
+        self.check_edit(found, &documents, &edited, edit)?;
         self.publish(&puts(edited))
     }
 
-    /// Makes a group, and documents of the groups above it that none describes, if any above has one.
+    /// Makes a group. Implied groups above it get documents too, if a group above them has one.
     ///
     /// Fails with `Exists` if there is a node, `NotFound` or `NotADirectory` if nothing can be below its parent.
     pub fn make_group(self: &Arc<Self>, path: &Key) -> Result<()> {
@@ -94,23 +52,23 @@ impl Hierarchy {
         self.write_group(path, Map::new(), above)
     }
 
-    /// Makes an array out of a group that holds nothing, in the dialect of its place.
+    /// Makes an array out of a group that holds nothing, in the format of its surroundings.
     ///
-    /// Fails with `Unsupported` if that dialect cannot express it, and says what.
+    /// Fails with `Unsupported` if the format cannot express it; the error names the member.
     pub fn make_array(self: &Arc<Self>, group: &Arc<NodeEntry>, array: &Array) -> Result<()> {
         let path = &group.path;
-        let way = self.way_of(group)?;
-        let wanted = wanted(array, &way);
-        let documents = way
+        let format = self.format_of(group)?;
+        let wanted = as_spelled(array, &format);
+        let documents = format
             .documents(path, &Node::Array(Box::new(wanted.clone())))
             .map_err(|error| Error::unsupported(path, error))?;
-        let read = self.read_back(&way, path, &documents);
+        let read = self.read_back(&format, path, &documents);
         let read = read.map_err(|error| Error::unsupported(path, error))?;
-        if let Some(other) = difference(&way, &wanted, &read) {
-            let found = format!("{} cannot express its {other}", way.name());
+        if let Some(other) = difference(&format, &wanted, &read) {
+            let found = format!("{} cannot express its {other}", format.name());
             return Err(Error::unsupported(path, found));
         }
-        let old = self.described(group)?.map(|described| described.documents);
+        let old = self.documents_of(group)?.map(|old| old.documents);
         let mut changes = puts(documents);
         for document in old.unwrap_or_default() {
             let is_new = changes.iter().any(|(key, _)| *key == document.key);
@@ -132,7 +90,8 @@ impl Hierarchy {
         }
     }
 
-    /// Returns the groups from a path upwards that no document describes, if there is one above that has.
+    /// Returns the implied groups from a node upwards, itself included, the topmost first; none unless a group above
+    /// them has a document.
     fn implied_above(&self, from: &Arc<NodeEntry>) -> Result<Vec<Key>> {
         if !matches!(from.ground.rule, Rule::Plain(_)) {
             return Ok(Vec::new());
@@ -143,7 +102,7 @@ impl Hierarchy {
             let Some(found) = self.node(&path)? else {
                 break;
             };
-            if self.described(&found)?.is_some() {
+            if self.documents_of(&found)?.is_some() {
                 implied.reverse();
                 return Ok(implied);
             }
@@ -153,6 +112,7 @@ impl Hierarchy {
         Ok(Vec::new())
     }
 
+    /// Writes the document of a group, and empty ones for the groups `above`.
     fn write_group(
         self: &Arc<Self>,
         path: &Key,
@@ -163,160 +123,27 @@ impl Hierarchy {
             Some(found) => found,
             None => self.parent_of(path)?,
         };
-        let way = self.way_of(&nearest)?;
+        let format = self.format_of(&nearest)?;
         let mut documents = DocumentMap::new();
         for path in above {
-            documents.extend(way.documents(&path, &Node::Group(Group::default()))?);
+            documents.extend(format.documents(&path, &Node::Group(Group::default()))?);
         }
         let group = Node::Group(Group { attributes });
-        let own = way.documents(path, &group)?;
-        match self.read_back(&way, path, &own) {
+        let own = format.documents(path, &group)?;
+        match self.read_back(&format, path, &own) {
             Ok(read) if read == group => {}
-            Ok(_) => return Err(Error::invalid(path, unlike(&way))),
+            Ok(_) => return Err(Error::invalid(path, reads_otherwise(&format))),
             Err(error) => return Err(Error::invalid(path, error)),
         }
         documents.extend(own);
         self.publish(&puts(documents))
     }
 
-    /// Returns the documents of a node as the store has them; nothing for a group that none describes.
-    pub(super) fn described(&self, found: &NodeEntry) -> Result<Option<Described>> {
-        let path = &found.path;
-        match &found.ground.rule {
-            Rule::Plain(dialects) => {
-                for dialect in *dialects {
-                    let keys = (dialect.documents)(path)?.into_iter();
-                    let documents = keys
-                        .map(|key| self.stored(key))
-                        .collect::<Result<Vec<_>>>()?;
-                    if matches!((dialect.parse)(path, &documents), Ok(Some(_))) {
-                        let way = DocumentFormat::Plain(dialect);
-                        return Ok(Some(Described { way, documents }));
-                    }
-                }
-            }
-            Rule::Draft(entry) => {
-                for (_, key) in entry.documents(path)? {
-                    let document = self.stored(key)?;
-                    if document.bytes.is_some() {
-                        let way = DocumentFormat::Draft(entry.clone());
-                        let documents = vec![document];
-                        return Ok(Some(Described { way, documents }));
-                    }
-                }
-            }
-            Rule::Closed => {
-                let why = "the entry point of the hierarchy does not read";
-                return Err(Error::invalid(path, why));
-            }
-        }
-        Ok(None)
-    }
-
-    fn stored(&self, key: Key) -> Result<Document> {
-        let object = match self.store.get(&key, MAX_DOCUMENT) {
-            Err(error) if error.kind() == Kind::NameTooLong => None,
-            answer => answer?,
-        };
-        Ok(Document {
-            key,
-            bytes: object.map(|object| object.bytes),
-        })
-    }
-
-    /// Returns the form of a node's documents; where it has none, of those of a node in it, or of the next one above.
-    fn way_of(self: &Arc<Self>, found: &Arc<NodeEntry>) -> Result<DocumentFormat> {
-        if let Rule::Draft(entry) = &found.ground.rule {
-            return Ok(DocumentFormat::Draft(entry.clone()));
-        }
-        if let Some(described) = self.described(found)? {
-            return Ok(described.way);
-        }
-        if let Some(way) = self.way_within(found)? {
-            return Ok(way);
-        }
-        match found.path.parent() {
-            Some(path) => match self.node(&path)? {
-                Some(above) => self.way_of(&above),
-                None => Err(Error::not_found(&path)),
-            },
-            None => Ok(match self.config.dialect {
-                Some(Choice::Plain([first, ..])) => DocumentFormat::Plain(first),
-                _ => DocumentFormat::Plain(&v3::DIALECT),
-            }),
-        }
-    }
-
-    /// Returns the form of the documents of the first nodes in a group, if they have some.
-    fn way_within(self: &Arc<Self>, group: &Arc<NodeEntry>) -> Result<Option<DocumentFormat>> {
-        let Ok(mut children) = self.children(group) else {
-            return Ok(None);
-        };
-        for _ in 0..MOST_CHILDREN {
-            let Some(name) = children.next()? else { break };
-            if let Some(child) = self.child(group, &name.name)?
-                && matches!(child.ground.rule, Rule::Plain(_))
-                && let Some(described) = self.described(&child)?
-            {
-                return Ok(Some(described.way));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Reads new documents as if they were stored; `Corrupt` if they describe no node.
-    fn read_back(&self, way: &DocumentFormat, path: &Key, new: &DocumentMap) -> Result<Node> {
-        let bytes_of = |key: &Key| {
-            let found = new.iter().find(|(new, _)| new == key);
-            found.map(|(_, bytes)| bytes.clone())
-        };
-        let document = |key: Key| Document {
-            bytes: bytes_of(&key),
-            key,
-        };
-        match way {
-            DocumentFormat::Plain(dialect) => {
-                let keys = (dialect.documents)(path)?.into_iter();
-                self.parsed(way, path, &keys.map(document).collect::<Vec<_>>())
-            }
-            DocumentFormat::Draft(_) => {
-                let documents = new.iter().map(|(key, _)| document(key.clone()));
-                self.parsed(way, path, &documents.collect::<Vec<_>>())
-            }
-        }
-    }
-
-    fn parsed(&self, way: &DocumentFormat, path: &Key, documents: &[Document]) -> Result<Node> {
-        let none = || Error::corrupt(path, "the documents describe no node");
-        match way {
-            DocumentFormat::Plain(dialect) => {
-                // Within an N5 container every document of that name is a node's.
-                let is_n5 = dialect.name == n5::DIALECT.name;
-                let parse = if is_n5 {
-                    n5::WITHIN.parse
-                } else {
-                    dialect.parse
-                };
-                parse(path, documents)?.ok_or_else(none)
-            }
-            DocumentFormat::Draft(entry) => {
-                let document = documents.first().ok_or_else(none)?;
-                let members = document.object()?.ok_or_else(none)?;
-                let mut shapes = entry.documents(path)?.into_iter();
-                let shape = shapes.find(|(_, key)| *key == document.key);
-                let shape = shape.map_or(DocumentRole::Group, |(shape, _)| shape);
-                Ok(entry
-                    .parse(path, shape, &members, self.config.settings)?
-                    .node)
-            }
-        }
-    }
-
-    /// Reads what a change would make of a node, and refuses what is not the node with this change.
+    /// Fails with `Invalid` unless the edited documents read as the node with this change.
     fn check_edit(
         &self,
         found: &NodeEntry,
-        described: &Described,
+        old: &NodeDocuments,
         edited: &DocumentMap,
         edit: &Edit,
     ) -> Result<()> {
@@ -331,9 +158,9 @@ impl Hierarchy {
                 },
             }
         };
-        let documents: Vec<Document> = described.documents.iter().map(changed).collect();
+        let documents: Vec<Document> = old.documents.iter().map(changed).collect();
         let read = self
-            .parsed(&described.way, path, &documents)
+            .parsed(&old.format, path, &documents)
             .map_err(|error| Error::invalid(path, error))?;
         let is_meant = match (found.node()?, &read) {
             (Node::Group(old), Node::Group(new)) => {
@@ -349,24 +176,28 @@ impl Hierarchy {
             }
             _ => false,
         };
-        match is_meant {
-            true => Ok(()),
-            false => Err(Error::invalid(path, unlike(&described.way))),
+        if is_meant {
+            Ok(())
+        } else {
+            Err(Error::invalid(path, reads_otherwise(&old.format)))
         }
     }
 }
 
-fn unlike(way: &DocumentFormat) -> String {
-    format!("{} would read something else than was written", way.name())
+fn reads_otherwise(format: &DocumentFormat) -> String {
+    format!(
+        "{} would read something else than was written",
+        format.name()
+    )
 }
 
-fn puts(documents: DocumentMap) -> Vec<Changed> {
+fn puts(documents: DocumentMap) -> Vec<DocumentChange> {
     let documents = documents.into_iter();
     documents.map(|(key, bytes)| (key, Some(bytes))).collect()
 }
 
-/// Returns an array as its dialect spells what final v3 leaves open.
-fn wanted(array: &Array, way: &DocumentFormat) -> Array {
+/// Returns an array with those members as its format spells them that final v3 leaves open.
+fn as_spelled(array: &Array, format: &DocumentFormat) -> Array {
     let mut wanted = array.clone();
     for codec in &mut wanted.codecs {
         if codec.name == "bytes" {
@@ -376,19 +207,19 @@ fn wanted(array: &Array, way: &DocumentFormat) -> Array {
         }
     }
     let is_default = wanted.keys.v3.get("name").and_then(Value::as_str) == Some("default");
-    if is_default && way.name() == v2::DIALECT.name {
+    if is_default && format.name() == v2::DIALECT.name {
         wanted.keys.separator = '.';
     }
     wanted
 }
 
-/// Returns the first member of an array that was read other than it is wanted.
-fn difference(way: &DocumentFormat, wanted: &Array, read: &Node) -> Option<String> {
+/// Returns the first member in which an array that was read back differs from the one that is wanted.
+fn difference(format: &DocumentFormat, wanted: &Array, read: &Node) -> Option<String> {
     let Node::Array(read) = read else {
         return Some("kind of node".to_string());
     };
-    // N5 has an order of bytes and dimensions of its own; its writer minds the compression.
-    let has_codecs = way.name() == n5::DIALECT.name || read.codecs == wanted.codecs;
+    // N5 fixes the order of bytes and dimensions; its writer has checked the compression.
+    let has_codecs = format.name() == n5::DIALECT.name || read.codecs == wanted.codecs;
     let members = [
         ("shape", read.shape == wanted.shape),
         ("chunk_grid", read.chunk_shape == wanted.chunk_shape),
@@ -410,7 +241,7 @@ fn difference(way: &DocumentFormat, wanted: &Array, read: &Node) -> Option<Strin
     let other = members.iter().find(|(_, is_same)| !is_same);
     other.map(|(name, _)| match *name {
         "codecs" => {
-            let names = |codecs: &[crate::model::CodecSpec]| {
+            let names = |codecs: &[CodecSpec]| {
                 let names: Vec<String> = codecs
                     .iter()
                     .map(|codec| codec.to_json().to_string())

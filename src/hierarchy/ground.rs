@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use crate::dialect::Dialect;
-use crate::dialect::draft::entry::EntryPoint;
+use crate::dialect::draft::EntryPoint;
 use crate::store::{Store, Version};
 
 /// How nodes are found.

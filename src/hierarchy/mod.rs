@@ -24,6 +24,7 @@ mod children;
 mod consolidated;
 mod detect;
 mod edit;
+mod format;
 mod ground;
 mod moving;
 mod publish;

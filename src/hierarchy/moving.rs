@@ -1,25 +1,26 @@
-//! Nodes erased and nodes given other names, with all that is below them, wherever their dialect keeps it.
+//! Erases and renames nodes with all that is stored below them, wherever their format has it.
 //!
-//! At a new place documents come last, the deepest ones first, so that no node is there before its chunks; at
-//! the old place they go first. After a cut there is the old node, or the new one and what is left of the old.
-//! Where the store is a tree, and the node one folder of it, that is renamed.
+//! A renamed node is copied and then erased: the new documents are written after the chunks, the deepest first, so that no
+//! node is there before its chunks, and the old ones are erased before the chunks. An interruption leaves the old node, or
+//! the new one and a rest of the old. Where the store is a tree and the node is one folder of it, the folder is renamed.
 
-use crate::dialect::v3;
 use crate::error::{Error, Kind, Result};
 use crate::hierarchy::ground::Rule;
-use crate::hierarchy::publish::Changed;
+use crate::hierarchy::publish::DocumentChange;
 use crate::hierarchy::{Hierarchy, MAX_DOCUMENT, NodeEntry};
+use crate::model::document::is_document;
 use crate::store::tree::RenameMode;
 use crate::store::{Condition, EntryKind, Key, PutBody, Tree};
 
 /// The longest object that is moved through memory, in bytes.
-const MOST_IN_MEMORY: u64 = 16 << 20;
+const MAX_IN_MEMORY: u64 = 16 << 20;
 
-/// How much of a longer one is read at a time.
-const PIECE: usize = 4 << 20;
+/// How many bytes of a longer object are copied at a time.
+const COPY_LEN: usize = 4 << 20;
 
-/// Where a node and what is below it is stored: documents of its own, and folders.
-struct Home {
+/// Where a node and all below it are stored.
+struct NodeKeys {
+    /// Its documents that are in none of the folders.
     documents: Vec<Key>,
     folders: Vec<Key>,
 }
@@ -27,26 +28,26 @@ struct Home {
 impl Hierarchy {
     /// Erases a node and all that is stored below it.
     pub fn erase_node(&self, found: &NodeEntry) -> Result<()> {
-        let home = self.home(found, &found.path)?;
-        let mut changes: Vec<Changed> = Vec::new();
-        for folder in &home.folders {
+        let keys = self.keys_of(found, &found.path)?;
+        let mut changes: Vec<DocumentChange> = Vec::new();
+        for folder in &keys.folders {
             self.erase_below(folder, &mut changes)?;
         }
-        for key in home.documents {
+        for key in keys.documents {
             self.store.erase(&key, &Condition::Any)?;
             changes.push((key, None));
         }
-        self.copy(&changes)
+        self.update_consolidated(&changes)
     }
 
-    /// Returns the key of something that is stored in a group and is no part of Zarr, if there is one: nobody
-    /// who sees nodes alone can mean to erase it.
+    /// Returns the key of a file in the folder of a group that is no part of Zarr, if there is one. The files view does
+    /// not show it, so a user of that view cannot mean to erase it.
     pub fn foreign(&self, group: &NodeEntry) -> Result<Option<Key>> {
-        let own = self.described(group)?.map(|described| described.documents);
+        let own = self.documents_of(group)?.map(|own| own.documents);
         let own = own.unwrap_or_default();
         let is_known =
             |key: &Key| own.iter().any(|document| document.key == *key) || is_document(key.name());
-        for folder in self.home(group, &group.path)?.folders {
+        for folder in self.keys_of(group, &group.path)?.folders {
             for (name, kind) in self.names(&folder)? {
                 let key = folder.child(&name)?;
                 if kind != EntryKind::Directory && !is_known(&key) {
@@ -57,9 +58,9 @@ impl Hierarchy {
         Ok(None)
     }
 
-    /// Gives a node and all below it another path, where there is no node.
+    /// Renames a node and all below it to a path where there is no node.
     ///
-    /// Fails with `CrossDevice` if the nodes of both places are written in different ways.
+    /// Fails with `CrossDevice` if nodes have other formats there, `NotFound` if there is no parent.
     pub fn move_node(&self, found: &NodeEntry, to: &Key) -> Result<()> {
         let above = to
             .parent()
@@ -70,11 +71,11 @@ impl Hierarchy {
             (Rule::Draft(from), Rule::Draft(to)) => from.top() == to.top(),
             _ => false,
         };
-        if !is_alike || self.is_entered(found) {
+        if !is_alike || self.is_draft_root(found) {
             let why = "the nodes of both places are not written in one way";
             return Err(Error::new(Kind::CrossDevice, to, why));
         }
-        let (old, new) = (self.home(found, &found.path)?, self.home(found, to)?);
+        let (old, new) = (self.keys_of(found, &found.path)?, self.keys_of(found, to)?);
         if let (Some(tree), [from], [to], []) = (
             self.store.tree(),
             old.folders.as_slice(),
@@ -89,7 +90,7 @@ impl Hierarchy {
         }
         documents.extend(old.documents.iter().cloned().zip(new.documents));
         documents.sort_by_key(|(_, to)| std::cmp::Reverse(to.names().count()));
-        let mut changes: Vec<Changed> = Vec::new();
+        let mut changes: Vec<DocumentChange> = Vec::new();
         for (from, to) in &documents {
             if let Some(bytes) = self.copy_key(from, to)? {
                 changes.push((to.clone(), Some(bytes)));
@@ -103,14 +104,14 @@ impl Hierarchy {
         for folder in &old.folders {
             self.erase_below(folder, &mut rest)?;
         }
-        self.copy(&changes)
+        self.update_consolidated(&changes)
     }
 
-    /// Gives the folder of a node another name, in one step.
+    /// Renames the folder of a node, in one step.
     fn rename_folder(&self, tree: &dyn Tree, from: &Key, to: &Key) -> Result<()> {
         let mut documents = Vec::new();
         self.documents_below(from, &mut documents)?;
-        let mut changes: Vec<Changed> = Vec::new();
+        let mut changes: Vec<DocumentChange> = Vec::new();
         for old in documents {
             let rest = old.below(from).unwrap_or_default();
             let new = rest
@@ -121,9 +122,10 @@ impl Hierarchy {
             changes.push((old, None));
         }
         tree.rename(from, to, RenameMode::Nothing)?;
-        self.copy(&changes)
+        self.update_consolidated(&changes)
     }
 
+    /// Adds the keys of all documents below a folder.
     fn documents_below(&self, folder: &Key, documents: &mut Vec<Key>) -> Result<()> {
         for (name, kind) in self.names(folder)? {
             let key = folder.child(&name)?;
@@ -137,28 +139,28 @@ impl Hierarchy {
     }
 
     /// Whether a node is the root of a draft's hierarchy.
-    fn is_entered(&self, found: &NodeEntry) -> bool {
+    fn is_draft_root(&self, found: &NodeEntry) -> bool {
         matches!(&found.ground.rule, Rule::Draft(entry) if *entry.top() == found.path)
     }
 
     /// Returns where a node is stored, or would be at another path.
-    fn home(&self, found: &NodeEntry, path: &Key) -> Result<Home> {
+    fn keys_of(&self, found: &NodeEntry, path: &Key) -> Result<NodeKeys> {
         match &found.ground.rule {
             Rule::Draft(entry) if *entry.top() != found.path => {
                 let documents = entry.documents(path)?.into_iter();
-                Ok(Home {
+                Ok(NodeKeys {
                     documents: documents.map(|(_, key)| key).collect(),
                     folders: vec![entry.data(path)?, entry.folder(path)?],
                 })
             }
-            _ => Ok(Home {
+            _ => Ok(NodeKeys {
                 documents: Vec::new(),
                 folders: vec![path.clone()],
             }),
         }
     }
 
-    /// Returns what a folder holds; nothing if it is missing.
+    /// Returns the names in a folder; none if it is missing.
     fn names(&self, folder: &Key) -> Result<Vec<(Vec<u8>, EntryKind)>> {
         let mut listing = match self.store.list(folder) {
             Err(error) if matches!(error.kind(), Kind::NotFound | Kind::NotADirectory) => {
@@ -173,8 +175,8 @@ impl Hierarchy {
         Ok(names)
     }
 
-    /// Erases all that is stored in a folder, and the folder; documents are noted.
-    fn erase_below(&self, folder: &Key, documents: &mut Vec<Changed>) -> Result<()> {
+    /// Erases all that is stored in a folder, and the folder; adds the erased documents to `documents`.
+    fn erase_below(&self, folder: &Key, documents: &mut Vec<DocumentChange>) -> Result<()> {
         for (name, kind) in self.names(folder)? {
             let key = folder.child(&name)?;
             if kind == EntryKind::Directory {
@@ -189,7 +191,7 @@ impl Hierarchy {
         self.store.erase_folder(folder)
     }
 
-    /// Copies all that is stored in a folder but documents, which are noted with their new keys.
+    /// Copies all that is stored in a folder but documents; adds their old and new keys to `documents`.
     fn copy_below(&self, from: &Key, to: &Key, documents: &mut Vec<(Key, Key)>) -> Result<()> {
         for (name, kind) in self.names(from)? {
             let (old, new) = (from.child(&name)?, to.child(&name)?);
@@ -204,9 +206,9 @@ impl Hierarchy {
         Ok(())
     }
 
-    /// Copies an object; returns its bytes if they are few.
+    /// Copies an object; returns the bytes of a document.
     fn copy_key(&self, from: &Key, to: &Key) -> Result<Option<Vec<u8>>> {
-        match self.store.get(from, MOST_IN_MEMORY) {
+        match self.store.get(from, MAX_IN_MEMORY) {
             Ok(None) => Ok(None),
             Ok(Some(object)) => {
                 self.store
@@ -221,15 +223,15 @@ impl Hierarchy {
         }
     }
 
-    /// Copies a long object by way of a file without a name.
+    /// Copies a long object by way of a temporary file.
     fn copy_long(&self, from: &Key, to: &Key) -> Result<()> {
         use std::io::Write;
         let reader = self.store.open(from)?;
         let meta = reader.meta()?;
-        let mut file = nameless().map_err(|error| Error::os(from, error))?;
+        let mut file = unnamed_file().map_err(|error| Error::os(from, error))?;
         let mut length = 0;
         while length < meta.size {
-            let bytes = reader.read_at(length, PIECE)?;
+            let bytes = reader.read_at(length, COPY_LEN)?;
             if bytes.is_empty() || reader.meta()?.version != meta.version {
                 return Err(Error::new(
                     Kind::Changed,
@@ -246,24 +248,10 @@ impl Hierarchy {
     }
 }
 
-/// Opens a file that nobody else sees and that is gone when it is closed.
-fn nameless() -> std::io::Result<std::fs::File> {
+/// Opens a temporary file without a name, which is removed when it is closed.
+fn unnamed_file() -> std::io::Result<std::fs::File> {
     use rustix::fs::{Mode, OFlags};
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let file = rustix::fs::open(std::env::temp_dir(), flags, Mode::RUSR | Mode::WUSR)?;
     Ok(file.into())
-}
-
-/// Whether a name may be that of a document, in any dialect.
-fn is_document(name: &[u8]) -> bool {
-    const NAMES: [&[u8]; 6] = [
-        v3::DOCUMENT.as_bytes(),
-        b".zarray",
-        b".zgroup",
-        b".zattrs",
-        b".zmetadata",
-        b"attributes.json",
-    ];
-    let has = |word: &[u8]| name.windows(word.len()).any(|part| part == word);
-    NAMES.contains(&name) || has(b".array") || has(b".group")
 }

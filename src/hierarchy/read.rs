@@ -6,13 +6,13 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::dialect::draft::entry::{Draft, EntryPoint};
-use crate::dialect::draft::{entry, entry_point};
-use crate::dialect::{Choice, Dialect, Document, consolidated, tried_below, v3};
+use crate::dialect::draft::{self, Draft, EntryPoint};
+use crate::dialect::{Choice, Dialect, Document, DocumentMap, consolidated, tried_below};
 use crate::error::{Kind, Result};
 use crate::hierarchy::consolidated::{Consolidated, version_of};
 use crate::hierarchy::ground::{ChildScope, Rule};
 use crate::hierarchy::{Hierarchy, MAX_DOCUMENT, NodeEntry, detect};
+use crate::model::document::{ZARR_JSON, ZMETADATA};
 use crate::model::{Group, Node};
 use crate::store::{EntryKind, Key, Meta, Version};
 
@@ -184,7 +184,7 @@ impl Hierarchy {
 
     /// Reads the root of a draft's hierarchy if `zarr.json` is an entry point.
     fn entered(&self, reading: &mut NodeReading<'_>) -> Result<Option<Result<Node>>> {
-        let key = reading.path.child(v3::DOCUMENT.as_bytes())?;
+        let key = reading.path.child(ZARR_JSON.as_bytes())?;
         let document = reading.document(&key)?;
         let bytes = document.bytes.as_deref().unwrap_or_default();
         let has_sign =
@@ -198,7 +198,7 @@ impl Hierarchy {
         let Some(members) = members else {
             return Ok(None);
         };
-        let entry = match entry_point::draft_of(&members) {
+        let entry = match draft::draft_of(&members) {
             Ok(None) => return Ok(None),
             Ok(Some(draft)) => EntryPoint::new(draft, reading.path, Some(&members)),
             Err(error) => Err(error),
@@ -218,7 +218,7 @@ impl Hierarchy {
         reading: &mut NodeReading<'_>,
         draft: &'static Draft,
     ) -> Result<Option<Result<Node>>> {
-        let key = reading.path.child(v3::DOCUMENT.as_bytes())?;
+        let key = reading.path.child(ZARR_JSON.as_bytes())?;
         let document = reading.document(&key)?;
         let entry = document
             .object()
@@ -299,7 +299,7 @@ impl Hierarchy {
         let may_be_2019 =
             self.config.dialect.is_none() && matches!(reading.ground.rule, Rule::Plain(_));
         if may_be_2019 && detect::is_2019(&*reading.ground.store, reading.path)? {
-            return self.draft_root(reading, entry::entry_2019(reading.path)?, 0);
+            return self.draft_root(reading, draft::entry_2019(reading.path)?, 0);
         }
         Ok(Some(Ok(Node::Group(Group::default()))))
     }
@@ -342,12 +342,12 @@ impl Hierarchy {
             Rule::Closed => None,
             Rule::Plain(_) => {
                 let own = reading.kept.take();
-                if let Some(own) = own.filter(|own| own.key.name() == v3::DOCUMENT.as_bytes())
+                if let Some(own) = own.filter(|own| own.key.name() == ZARR_JSON.as_bytes())
                     && let Some(bytes) = own.bytes
                 {
                     return Ok(Some((own.key, bytes)));
                 }
-                Some(reading.path.child(consolidated::DOCUMENT)?)
+                Some(reading.path.child(ZMETADATA.as_bytes())?)
             }
         };
         let Some(key) = key else { return Ok(None) };
@@ -369,9 +369,9 @@ impl Hierarchy {
 }
 
 /// Reads consolidated metadata out of the document that holds them.
-fn documents_in(key: &Key, bytes: &[u8]) -> Result<Option<consolidated::DocumentMap>> {
-    if key.name() == consolidated::DOCUMENT {
-        return consolidated::listed(bytes).map(Some);
+fn documents_in(key: &Key, bytes: &[u8]) -> Result<Option<DocumentMap>> {
+    if key.name() == ZMETADATA.as_bytes() {
+        return consolidated::parse_document(bytes).map(Some);
     }
     let document = Document {
         key: key.clone(),
@@ -380,7 +380,7 @@ fn documents_in(key: &Key, bytes: &[u8]) -> Result<Option<consolidated::Document
     let members = document.object()?.unwrap_or_default();
     match members.get(consolidated::MEMBER) {
         None => Ok(None),
-        Some(member) => consolidated::inline(member),
+        Some(member) => consolidated::parse_member(member),
     }
 }
 

@@ -1,8 +1,8 @@
 //! What an element is: the types of all dialects as one.
 //!
 //! Decoded elements are little-endian and packed; types that differ only in a dialect's spelling are the same
-//! here. Elements without a fixed length are a count of bytes (u32, little-endian) and the bytes. Spelling and
-//! reading of names is the dialects' business, numpy's header that of the exports.
+//! here. Elements without a fixed length are a count of bytes (u32, little-endian) and the bytes. Names are read and
+//! written by the dialects, numpy's header by the exports.
 
 use std::fmt;
 
@@ -26,13 +26,13 @@ pub enum DataType {
     Small(&'static NumberType),
     /// `r*`: that many bytes without a meaning.
     Raw(usize),
-    /// A moment, signed 8 bytes since 1970; the smallest number is no time.
+    /// A point in time, counted from 1970, signed, 8 bytes; the smallest number is NaT (not a time).
     DateTime(TimeUnit),
-    /// A duration, signed 8 bytes; the smallest number is no time.
+    /// A duration, signed, 8 bytes; the smallest number is NaT (not a time).
     TimeDelta(TimeUnit),
-    /// Bytes padded with zeros.
+    /// That many bytes, padded with zeros.
     FixedBytes(usize),
-    /// So many code points of UTF-32, padded with zeros.
+    /// That many code points of UTF-32, padded with zeros.
     FixedText(usize),
     /// Fields one after the other without padding.
     Struct(Vec<Field>),
@@ -44,7 +44,7 @@ pub enum DataType {
     List(Box<DataType>),
     /// JSON values: text as it is, anything else as JSON.
     Object,
-    /// A type this program does not know, as the metadata spell it.
+    /// A type that is not supported, as the metadata spell it.
     Unknown(String),
 }
 
@@ -154,8 +154,8 @@ impl DataType {
         )
     }
 
-    /// Returns the length of what a change of byte order turns round: half an element for complex
-    /// numbers, one byte where order has no meaning or the words are not all alike.
+    /// Returns the length of a word in bytes, the unit of byte order: half an element for complex numbers, 1 where
+    /// byte order has no meaning or the words are not all alike.
     pub fn word(&self) -> usize {
         match self {
             DataType::Int(width) | DataType::UInt(width) | DataType::Float(width) => *width,
@@ -205,13 +205,13 @@ impl DataType {
     }
 }
 
-/// Reads `r*`: the number of bits is a positive multiple of 8, no more than can be meant.
+/// Reads `r*` and returns its bytes: the number of bits is a positive multiple of 8, at most `MAX_ELEMENT` bytes.
 fn raw_bits(name: &str) -> Option<usize> {
     let bits: usize = name.strip_prefix('r')?.parse().ok()?;
     (bits > 0 && bits.is_multiple_of(8) && bits / 8 <= MAX_ELEMENT).then_some(bits / 8)
 }
 
-/// The name that a person knows the type by.
+/// Writes the name that messages and `info` show.
 impl fmt::Display for DataType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -242,7 +242,7 @@ impl fmt::Display for DataType {
     }
 }
 
-/// As numpy writes it between brackets: `ns`, `10us`.
+/// Writes the unit as numpy does between brackets: `ns`, `10us`.
 impl fmt::Display for TimeUnit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.scale != 1 {

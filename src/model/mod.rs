@@ -1,13 +1,13 @@
 //! The one model of a hierarchy: what a group or an array is once its dialect no longer matters.
 //!
-//! Plain data in the words of final v3. A dialect fills it in; everything further down differs only by
-//! what stands here, never by asking which dialect it was.
+//! Plain data in the words of final v3, filled in by a dialect. No module further down depends on the dialect itself.
 
 use serde_json::{Map, Value, json};
 
 use crate::error::{Error, Result};
 
 mod data_type;
+pub mod document;
 mod numbers;
 
 pub use data_type::{DataType, Field, TimeUnit, Words};
@@ -32,12 +32,12 @@ pub struct Group {
 /// An array as its metadata describe it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Array {
-    /// The dialect's name, to be shown to a person.
+    /// The dialect's name, for messages.
     pub dialect: &'static str,
     /// Elements along each dimension.
     pub shape: Vec<u64>,
-    /// Elements along each dimension of one stored chunk (with sharding: of one shard), where chunks differ
-    /// of the longest that begins in the array; same rank as `shape`, never zero.
+    /// Elements along each dimension of one stored chunk (with sharding: of one shard); where chunks differ, of the
+    /// longest that begins in the array. Same rank as `shape`, never zero.
     pub chunk_shape: Vec<u64>,
     /// How long the chunks are along each dimension, where they differ; empty for a regular grid.
     pub chunk_edges: Vec<Edges>,
@@ -46,7 +46,7 @@ pub struct Array {
     /// What elements of chunks that are not stored read as.
     pub fill_value: FillValue,
     /// The codecs of a chunk in the order of encoding, by their final-v3 names (`numcodecs.*` for those
-    /// that v3 does not know).
+    /// that v3 lacks).
     pub codecs: Vec<CodecSpec>,
     /// Where chunks are stored.
     pub keys: KeyScheme,
@@ -54,7 +54,7 @@ pub struct Array {
     pub dimension_names: Vec<Option<String>>,
     /// The user's attributes.
     pub attributes: Map<String, Value>,
-    /// Why no chunk can be decoded, if the metadata already say so.
+    /// The reason why no chunk can be decoded, if the metadata show it.
     pub undecodable: Option<String>,
 }
 
@@ -107,7 +107,7 @@ impl CodecSpec {
     }
 }
 
-/// One element that stands for all that is not stored.
+/// The value of every element that is not stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FillValue {
     /// The element, little-endian, as long as the data type says; without a length if the type has none of
@@ -124,7 +124,7 @@ pub struct KeyScheme {
     pub prefix: Vec<u8>,
     /// What stands between two indices.
     pub separator: char,
-    /// A second separator that some writers use without saying so; tried when the first finds nothing.
+    /// A second separator that some writers use without stating it; tried when no chunk has the first.
     pub other_separator: Option<char>,
     /// The whole keys of the only chunk of a 0-dimensional array, in the order they are tried.
     pub scalar_keys: Vec<Vec<u8>>,
@@ -157,10 +157,10 @@ impl KeyScheme {
     }
 }
 
-/// The longest element that is taken to be meant, 1 MiB.
+/// The longest element that is read, in bytes; metadata that state a longer one are taken to be wrong.
 pub const MAX_ELEMENT: usize = 1 << 20;
 
-/// The most dimensions that are taken to be meant; numpy stops at 64.
+/// The most dimensions that are read; numpy has the same limit.
 pub const MAX_RANK: usize = 64;
 
 impl Array {
@@ -175,7 +175,7 @@ impl Array {
     /// Whether stored chunks of both arrays mean the same, whatever shapes and attributes these have.
     pub fn is_stored_like(&self, other: &Array) -> bool {
         self.data_type == other.data_type
-            // Of chunks that differ, which is the longest one depends on the shape.
+            // Where chunks differ, the longest one depends on the shape.
             && (self.chunk_shape == other.chunk_shape || !self.chunk_edges.is_empty())
             && self.chunk_edges == other.chunk_edges
             && self.codecs == other.codecs

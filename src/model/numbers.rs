@@ -1,16 +1,16 @@
 //! Numbers that numpy has no type for: small integers and floats of the v3 extensions.
 //!
-//! An element of fewer than eight bits takes a byte. What a code means is needed only for fill values, so a
-//! value is found by trying all codes; nothing here is on the way of a read.
+//! An element of fewer than eight bits takes a byte. Values are needed only for fill values, not for reads, so the code of
+//! a value is found by trying all codes.
 
 use half::{bf16, f16};
 
 /// How the bits of such a number are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coding {
-    /// Two's complement of so many bits.
+    /// Two's complement of that many bits.
     Signed(u32),
-    /// So many bits without a sign.
+    /// That many bits without a sign.
     Unsigned(u32),
     /// bfloat16.
     Brain,
@@ -27,7 +27,7 @@ pub struct Float {
     pub bits: u32,
     /// Bits of the mantissa.
     pub mantissa: u32,
-    /// What is taken from the exponent.
+    /// The bias of the exponent.
     pub bias: i32,
     /// Whether there is a sign.
     pub signed: bool,
@@ -55,11 +55,11 @@ pub struct NumberType {
     pub name: &'static str,
     /// Bytes of an element.
     pub size: usize,
-    /// Bytes of what has a byte order; 1 if nothing has.
+    /// Bytes of a word, the unit of byte order; 1 if byte order has no meaning.
     pub word: usize,
     /// How its bits are read.
     pub coding: Coding,
-    /// What stands for it in a `.npy` file, little-endian.
+    /// Its substitute in a `.npy` file, little-endian.
     pub npy: &'static str,
 }
 
@@ -83,7 +83,7 @@ const fn float(bits: u32, mantissa: u32, bias: i32, special: Special) -> Coding 
     })
 }
 
-/// The floats named `e8m0fnu`: powers of two alone.
+/// The layout of `float8_e8m0fnu`, which has powers of two alone.
 const POWERS: Coding = Coding::Float(Float {
     bits: 8,
     mantissa: 0,
@@ -92,7 +92,7 @@ const POWERS: Coding = Coding::Float(Float {
     special: Special::AllOnes,
 });
 
-/// Every such type.
+/// All number types.
 const NUMBERS: &[NumberType] = &[
     byte("int2", Coding::Signed(2), "|i1"),
     byte("int4", Coding::Signed(4), "|i1"),
@@ -157,11 +157,11 @@ impl NumberType {
             Coding::Signed(bits) => {
                 let half = f64::from(1_u32 << (bits - 1));
                 let fits = value.fract() == 0.0 && (-half..half).contains(&value);
-                fits.then(|| vec![value as i8 as u8])
+                fits.then(|| vec![byte_of(value)])
             }
             Coding::Unsigned(bits) => {
                 let fits = value.fract() == 0.0 && (0.0..f64::from(1_u32 << bits)).contains(&value);
-                fits.then(|| vec![value as u8])
+                fits.then(|| vec![byte_of(value)])
             }
             Coding::Brain => Some(bf16::from_f64(value).to_le_bytes().to_vec()),
             Coding::Half => Some(f16::from_f64(value).to_le_bytes().to_vec()),
@@ -172,7 +172,7 @@ impl NumberType {
     /// Returns the value of the little-endian code of one part.
     pub fn value(&self, code: &[u8]) -> Option<f64> {
         match (self.coding, code) {
-            (Coding::Signed(_), &[byte]) => Some(f64::from(byte as i8)),
+            (Coding::Signed(_), &[byte]) => Some(f64::from(byte.cast_signed())),
             (Coding::Unsigned(_), &[byte]) => Some(f64::from(byte)),
             (Coding::Brain, &[a, b]) => Some(bf16::from_le_bytes([a, b]).to_f64()),
             (Coding::Half, &[a, b]) => Some(f16::from_le_bytes([a, b]).to_f64()),
@@ -181,7 +181,7 @@ impl NumberType {
         }
     }
 
-    /// Returns the bits of an element that count, of those that have fewer than a byte.
+    /// Returns the number of bits that are used and whether they are signed, for types of fewer than 8 bits.
     pub fn narrow(&self) -> Option<(u32, bool)> {
         match self.coding {
             Coding::Signed(bits) => Some((bits, true)),
@@ -190,6 +190,16 @@ impl NumberType {
             Coding::Brain | Coding::Half | Coding::Float(_) => None,
         }
     }
+}
+
+/// Returns a whole number as one byte, a negative one in two's complement.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the number is between -128 and 255"
+)]
+fn byte_of(number: f64) -> u8 {
+    number as i16 as u8
 }
 
 impl Float {
@@ -218,12 +228,12 @@ impl Float {
         if exponent == 0 && self.mantissa > 0 {
             return part * 2_f64.powi(1 - self.bias);
         }
-        (1.0 + part) * 2_f64.powi(exponent as i32 - self.bias)
+        (1.0 + part) * 2_f64.powi(exponent.cast_signed() - self.bias)
     }
 
     /// Returns the code of the nearest value, of two equally near the even one.
     fn nearest(&self, value: f64) -> Option<u8> {
-        let codes = 0..=((1_u32 << self.bits) - 1) as u8;
+        let codes = 0..=(u8::MAX >> (u8::BITS - self.bits));
         if value.is_nan() {
             return codes.into_iter().find(|&code| self.value(code).is_nan());
         }

@@ -20,6 +20,7 @@ use crate::store::layer::disk_cache;
 use crate::store::layer::disk_cache::CacheNamespace;
 use crate::store::layer::readahead::{ReadaheadConfig, ReadaheadStore};
 use crate::store::{EntryKind, Key, Store, StoreConfig};
+use crate::sync::budget::MemoryBudget;
 use crate::view::View;
 use crate::view::control::{Control, ControlDirView};
 use crate::view::files::FilesView;
@@ -155,12 +156,11 @@ pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
     let is_local = store::local_folder(&config.source).is_some();
     // What is changed is not read ahead.
     let reads_ahead = !is_local && config.overlay.is_none();
-    let ahead = if reads_ahead { config.memory / 4 } else { 0 };
     if !store.lists() {
         log::warn!("{name}: {UNLISTED}");
     }
     let limits = Limits {
-        memory: config.memory - ahead,
+        memory: config.memory,
         max_chunk: config.max_chunk,
         timeout: config.timeout,
         fetches: match is_local {
@@ -169,9 +169,14 @@ pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
         },
         lossy: config.lossy,
     };
-    let engine = Engine::spilling(limits, stats.clone(), spill);
+    let budget = MemoryBudget::new(config.memory, stats.clone());
+    let engine = Engine::within(budget.clone(), limits, stats.clone(), spill);
     let arrays = Arc::new(Arrays::new(hierarchy.clone(), engine));
-    let shown = read_ahead(&store, ahead, config);
+    let shown = if reads_ahead {
+        read_ahead(store.clone(), budget, config)
+    } else {
+        store.clone()
+    };
     let stored: Arc<dyn View> = match store.lists() {
         true => Arc::new(StoreView::new(shown).written_by(arrays.clone())),
         false => Arc::new(UnlistedView::new(shown, hierarchy.clone())),
@@ -211,17 +216,18 @@ fn greet(hierarchy: &Hierarchy, source: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns the store as its files are read: on a network, ahead of who reads them, within `memory` bytes.
-fn read_ahead(store: &Arc<dyn Store>, memory: u64, config: &ViewsConfig) -> Arc<dyn Store> {
-    if memory == 0 {
-        return store.clone();
-    }
+/// Returns the store as its files are read on a network: the next ones are fetched ahead.
+fn read_ahead(
+    store: Arc<dyn Store>,
+    memory: Arc<MemoryBudget>,
+    config: &ViewsConfig,
+) -> Arc<dyn Store> {
     let ahead = ReadaheadConfig {
         memory,
         concurrency: config.store.remote.concurrency,
         timeout: config.timeout,
     };
-    Arc::new(ReadaheadStore::new(store.clone(), ahead))
+    Arc::new(ReadaheadStore::new(store, &ahead))
 }
 
 /// Returns the name of the root's own files: the store's, less what says that it is a store.

@@ -14,7 +14,7 @@ use crate::store::{EntryKind, Key, Version};
 
 /// What a commit does to a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum KeyChange {
+pub enum ChangeAction {
     /// It gets the upper folder's content, of this length in bytes.
     Put(u64),
     /// It gets what the store has under another key.
@@ -45,7 +45,7 @@ pub struct ChangedKey {
     /// The key.
     pub key: Key,
     /// What a commit does to it.
-    pub what: KeyChange,
+    pub action: ChangeAction,
     /// What the store had there before.
     pub base: BaseState,
 }
@@ -58,9 +58,9 @@ impl ChangedKey {
 
     /// Returns how many bytes a commit writes.
     pub fn bytes(&self) -> u64 {
-        match self.what {
-            KeyChange::Put(size) | KeyChange::Copy { size, .. } => size,
-            KeyChange::Erase => 0,
+        match self.action {
+            ChangeAction::Put(size) | ChangeAction::Copy { size, .. } => size,
+            ChangeAction::Erase => 0,
         }
     }
 }
@@ -185,10 +185,10 @@ struct ChangeCollector<'a> {
 }
 
 impl ChangeCollector<'_> {
-    fn add(&mut self, key: Key, what: KeyChange, base: BaseState) {
+    fn add(&mut self, key: Key, action: ChangeAction, base: BaseState) {
         let change = ChangedKey {
             key: key.clone(),
-            what,
+            action,
             base,
         };
         self.keys.insert(key, change);
@@ -235,7 +235,7 @@ impl ChangeCollector<'_> {
             && let Some(size) = self.core.complete_file_size(&key)?
         {
             let base = base.map_or(BaseState::Unseen, |base| BaseState::Known(base.version));
-            self.add(key, KeyChange::Put(size), base);
+            self.add(key, ChangeAction::Put(size), base);
         }
         Ok(())
     }
@@ -245,7 +245,7 @@ impl ChangeCollector<'_> {
         for key in objects {
             if !self.keys.contains_key(key) && !self.shows_file(key)? {
                 let base = self.base_state(key, BaseState::Unseen);
-                self.add(key.clone(), KeyChange::Erase, base);
+                self.add(key.clone(), ChangeAction::Erase, base);
             }
         }
         Ok(())
@@ -267,7 +267,7 @@ impl ChangeCollector<'_> {
             // Without a base there was nothing at the key that would have been hidden.
             let base = self.base_state(&key, BaseState::Known(None));
             let from = from.clone();
-            self.add(key, KeyChange::Copy { from, size }, base);
+            self.add(key, ChangeAction::Copy { from, size }, base);
         }
         Ok(())
     }

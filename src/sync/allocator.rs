@@ -1,57 +1,58 @@
-//! How large blocks of memory come from the kernel, and go back to it.
+//! How large blocks of memory come from the kernel and go back to it.
 //!
-//! Left alone, glibc learns from large chunks to keep tens of MiB in each of its arenas, which nobody counts
-//! and no budget holds. Told here, once, before threads start. A block that will be
-//! filled at once is asked for page by page in one call, or in huge pages, since a fault for each costs as much
-//! as decoding into it. The only `unsafe` beside the codecs. Buffers that are worth keeping are kept by
-//! `buffer`, and counted there.
+//! By default glibc adapts to large chunks and keeps tens of MiB in each of its arenas, which no budget counts;
+//! `configure` prevents that. The pages of a block that will be filled at once are requested in one call, or as huge
+//! pages, since a page fault each costs as much as decoding into them. The only `unsafe` beside the codecs. Which
+//! buffers are used again is up to `buffer`.
 
 use std::mem::MaybeUninit;
 
-/// Blocks from this length on are the kernel's again when they are freed, in bytes. The HTTP client takes a new
-/// block of up to 408 KiB for each piece of an answer: were those the kernel's, each page would be a fault each time.
+/// Blocks from this length on go back to the kernel when they are freed, in bytes. More than the 408 KiB that the
+/// HTTP client allocates for each piece of an answer, which would cost a page fault for each page each time.
 #[cfg(target_env = "gnu")]
-const LARGE: libc::c_int = 512 << 10;
+const MMAP_THRESHOLD: libc::c_int = 512 << 10;
 
-/// Arenas for smaller blocks; each may hold what it once had.
+/// Arenas for smaller blocks; each may keep as much memory as it ever used.
 #[cfg(target_env = "gnu")]
-const ARENAS: libc::c_int = 2;
+const MAX_ARENAS: libc::c_int = 2;
 
-/// Has freed memory given back. Other C libraries do so of themselves.
-pub fn give_back() {
+/// Has glibc give freed memory back to the kernel; to be called once, before threads start. Other C libraries do so
+/// by default.
+pub fn configure() {
     #[cfg(target_env = "gnu")]
     for (setting, value) in [
-        (libc::M_MMAP_THRESHOLD, LARGE),
-        (libc::M_TRIM_THRESHOLD, LARGE),
-        (libc::M_ARENA_MAX, ARENAS),
+        (libc::M_MMAP_THRESHOLD, MMAP_THRESHOLD),
+        (libc::M_TRIM_THRESHOLD, MMAP_THRESHOLD),
+        (libc::M_ARENA_MAX, MAX_ARENAS),
     ] {
         // SAFETY: mallopt takes two numbers, touches no memory of ours, and locks its own state.
         let done = unsafe { libc::mallopt(setting, value) };
-        debug_assert_eq!(done, 1, "glibc knows the settings");
+        debug_assert_eq!(done, 1, "glibc has these settings");
     }
 }
 
-/// Blocks from this length on are asked for in huge pages, in bytes; numpy begins there too.
-const HUGE: usize = 4 << 20;
+/// Blocks from this length on are requested as huge pages, in bytes; numpy does so from there on too.
+const HUGE_PAGE_THRESHOLD: usize = 4 << 20;
 
-/// The longest block that is asked for before it is filled: of a longer one perhaps little is.
-const LONGEST: usize = 32 << 20;
+/// The longest block whose pages are requested before it is filled, in bytes: a longer one may stay mostly empty.
+const MAX_PREPARED: usize = 32 << 20;
 
-/// No machine has smaller pages, in bytes. Larger ones make the kernel refuse, which costs only speed.
+/// The smallest page size of all machines, in bytes. Where pages are larger the kernel refuses the advice, which
+/// costs only speed.
 const PAGE: usize = 4 << 10;
 
-/// Has the kernel give the memory of a fresh block that will soon be filled. What it holds stays as it is.
+/// Has the kernel provide the pages of a fresh block that will soon be filled. Its content stays as it is.
 pub fn prepare(block: &mut [MaybeUninit<u8>]) {
     let start = block.as_mut_ptr();
     let (skipped, length) = (start.align_offset(PAGE), block.len());
     let whole = length.saturating_sub(skipped) / PAGE * PAGE;
-    if whole == 0 || length > LONGEST {
+    if whole == 0 || length > MAX_PREPARED {
         return;
     }
-    let huge = (length >= HUGE).then_some(libc::MADV_HUGEPAGE);
+    let huge = (length >= HUGE_PAGE_THRESHOLD).then_some(libc::MADV_HUGEPAGE);
     for advice in huge.into_iter().chain([libc::MADV_POPULATE_WRITE]) {
-        // SAFETY: the range lies in the block, which is ours alone, and neither advice changes what it holds.
-        // An old kernel says that it does not know the advice; then pages come as they are touched.
+        // SAFETY: the range lies in the block, which is borrowed mutably, and neither advice changes its content.
+        // A kernel without the advice returns an error; then pages come as they are touched.
         unsafe { libc::madvise(start.add(skipped).cast(), whole, advice) };
     }
 }

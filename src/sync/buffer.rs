@@ -1,61 +1,57 @@
-//! Buffers that are used again.
+//! A pool of buffers that are used again.
 //!
-//! Memory fresh from the kernel costs a fault and a clearing for every page, as much as decoding it. So
-//! buffers of encoded chunks, of answers and of chunks that left the cache go to a small stock, and the next
-//! buffer is taken from there. What a taken buffer holds is of no meaning.
+//! Memory fresh from the kernel costs a fault and a clearing for every page, as much as decoding into it. So
+//! buffers of encoded chunks, of answers and of chunks that left the cache go to a small pool, and the next
+//! buffer is taken from there. The old content of a buffer means nothing.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut, Range};
 
 use crate::sync::allocator;
 
-/// Buffers below this length are not worth keeping.
-const LEAST: usize = 64 << 10;
-/// Bytes that are kept in all; they stand beside the memory budget.
-const MOST: usize = 32 << 20;
+/// Shorter buffers are not pooled, in bytes.
+const MIN_POOLED_BYTES: usize = 64 << 10;
+/// Bytes that the pool holds at most; they do not count in the memory budget.
+const MAX_POOL_BYTES: usize = 32 << 20;
 
-static STOCK: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+static POOL: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
-fn stock() -> MutexGuard<'static, Vec<Vec<u8>>> {
-    STOCK.lock()
-}
-
-/// Returns a buffer of the stock that fits, or one without room.
-fn kept(length: usize) -> Vec<u8> {
-    if length < LEAST {
+/// Returns a pooled buffer that fits, or one without capacity.
+fn pooled(length: usize) -> Vec<u8> {
+    if length < MIN_POOLED_BYTES {
         return Vec::new();
     }
-    let mut stock = stock();
-    // A much larger buffer would hold memory that nobody counts.
-    let fits = |kept: &Vec<u8>| kept.capacity() >= length && kept.capacity() / 2 <= length;
-    let place = stock.iter().rposition(fits);
+    let mut pool = POOL.lock();
+    // The rest of a much larger buffer would be memory that no budget counts.
+    let fits = |buffer: &Vec<u8>| buffer.capacity() >= length && buffer.capacity() / 2 <= length;
+    let place = pool.iter().rposition(fits);
     place
-        .map(|place| stock.swap_remove(place))
+        .map(|place| pool.swap_remove(place))
         .unwrap_or_default()
 }
 
-/// Asks for the memory of a fresh buffer.
+/// Has the kernel provide the pages of a fresh buffer.
 fn prepare(spare: &mut [MaybeUninit<u8>]) {
-    if spare.len() >= LEAST {
+    if spare.len() >= MIN_POOLED_BYTES {
         allocator::prepare(spare);
     }
 }
 
-/// Returns an empty buffer with room for `capacity` bytes; without room if memory is out.
+/// Returns an empty buffer with a capacity of `capacity` bytes, or of less if memory is out.
 pub fn with_capacity(capacity: usize) -> Vec<u8> {
-    let mut buffer = kept(capacity);
+    let mut buffer = pooled(capacity);
     buffer.clear();
-    // A reservation that fails leaves a buffer without room, which the caller sees.
+    // The caller sees by the capacity that an allocation failed.
     if capacity > buffer.capacity() && buffer.try_reserve_exact(capacity).is_ok() {
         prepare(buffer.spare_capacity_mut());
     }
     buffer
 }
 
-/// Returns a buffer of `length` bytes that hold anything.
+/// Returns a buffer of `length` bytes of any content.
 pub fn of_length(length: usize) -> Vec<u8> {
-    let mut buffer = kept(length);
+    let mut buffer = pooled(length);
     if buffer.is_empty() {
         buffer = Vec::with_capacity(length);
         prepare(buffer.spare_capacity_mut());
@@ -64,27 +60,27 @@ pub fn of_length(length: usize) -> Vec<u8> {
     buffer
 }
 
-/// Keeps a buffer for the next one that is needed.
-pub fn give(buffer: Vec<u8>) {
-    if !(LEAST..=MOST / 2).contains(&buffer.capacity()) {
+/// Puts a buffer into the pool; the oldest ones are freed when the pool is full.
+pub fn recycle(buffer: Vec<u8>) {
+    if !(MIN_POOLED_BYTES..=MAX_POOL_BYTES / 2).contains(&buffer.capacity()) {
         return;
     }
-    let mut dropped = Vec::new();
-    let mut stock = stock();
-    stock.push(buffer);
-    while stock.iter().map(Vec::capacity).sum::<usize>() > MOST {
-        dropped.push(stock.remove(0));
+    let mut freed = Vec::new();
+    let mut pool = POOL.lock();
+    pool.push(buffer);
+    while pool.iter().map(Vec::capacity).sum::<usize>() > MAX_POOL_BYTES {
+        freed.push(pool.remove(0));
     }
-    // Memory goes back to the kernel without the lock.
-    drop(stock);
+    // Memory goes back to the kernel after the lock is released.
+    drop(pool);
 }
 
-/// A buffer that goes back to the stock when it is dropped.
+/// A buffer that goes to the pool when it is dropped.
 #[derive(Default)]
 pub struct Buffer(Vec<u8>);
 
 impl Buffer {
-    /// Returns a buffer of `length` bytes that hold anything.
+    /// Returns a buffer of `length` bytes of any content.
     pub fn of_length(length: usize) -> Buffer {
         Buffer(of_length(length))
     }
@@ -118,7 +114,7 @@ impl DerefMut for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        give(std::mem::take(&mut self.0));
+        recycle(std::mem::take(&mut self.0));
     }
 }
 
@@ -127,8 +123,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_has_the_length_that_was_asked_for() {
-        for length in [0, 1, LEAST, LEAST + 7, 1 << 20, 3 << 20, LEAST] {
+    fn a_buffer_has_the_requested_length() {
+        for length in [
+            0,
+            1,
+            MIN_POOLED_BYTES,
+            MIN_POOLED_BYTES + 7,
+            1 << 20,
+            3 << 20,
+            MIN_POOLED_BYTES,
+        ] {
             let buffer = Buffer::of_length(length);
             assert_eq!(buffer.len(), length);
             assert!(with_capacity(length).capacity() >= length);
@@ -136,10 +140,10 @@ mod tests {
     }
 
     #[test]
-    fn the_stock_is_bounded() {
+    fn the_pool_is_bounded() {
         let many: Vec<Buffer> = (0..50).map(|_| Buffer::of_length(1 << 20)).collect();
         drop(many);
-        assert!(stock().iter().map(Vec::capacity).sum::<usize>() <= MOST);
+        assert!(POOL.lock().iter().map(Vec::capacity).sum::<usize>() <= MAX_POOL_BYTES);
     }
 
     #[test]

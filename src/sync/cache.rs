@@ -1,247 +1,63 @@
-//! Decoded chunks in memory: one budget, the least recently used goes first, one flight per chunk.
+//! Values by key, as many as a memory budget allows; the one that was used least recently goes first.
 //!
-//! Bytes are counted from the moment they are asked for until the last holder drops them, so that the sum
-//! never exceeds the budget; who needs room waits for it. No lock is held while anything is loaded, and the
-//! waiters of a flight get its value, not a second look.
+//! Concurrent loads of one key are one (`single_flight`). A value carries the `Reservation` for its bytes, so that
+//! these count until its last holder drops it. No lock is held while a value is loaded or an eviction listener runs.
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
-use std::collections::{HashMap, HashSet};
+use parking_lot::{Condvar, Mutex};
+use std::collections::HashSet;
 use std::hash::Hash;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use lru::LruCache;
 
-use crate::error::{Error, Kind, Result};
-use crate::stats::Stats;
+use crate::error::Result;
+use crate::sync::budget::{Evict, MemoryBudget, Priority, Reservation};
+use crate::sync::single_flight::SingleFlight;
 
-/// The memory that may be held, in bytes.
-pub struct MemoryBudget {
-    limit: u64,
-    held: Mutex<u64>,
-    freed: Condvar,
-    stats: Arc<Stats>,
-}
+/// Called with each value that makes room for others, without any lock. Its key is not loaded before it returns.
+pub type EvictionListener<K, V> = Box<dyn Fn(&K, &V) + Send + Sync>;
 
-/// Room in the budget; given back when dropped.
-pub struct Reservation {
-    budget: Arc<MemoryBudget>,
-    bytes: u64,
-}
-
-impl MemoryBudget {
-    /// Builds a budget of `limit` bytes.
-    pub fn new(limit: u64, stats: Arc<Stats>) -> Arc<MemoryBudget> {
-        stats.memory_budget_bytes.set(limit);
-        Arc::new(MemoryBudget {
-            limit,
-            held: Mutex::new(0),
-            freed: Condvar::new(),
-            stats,
-        })
-    }
-
-    /// Returns the limit in bytes.
-    pub fn limit(&self) -> u64 {
-        self.limit
-    }
-
-    /// Returns the bytes held now.
-    pub fn held(&self) -> u64 {
-        *self.held.lock()
-    }
-
-    /// Takes room if there is some.
-    fn take(self: &Arc<MemoryBudget>, bytes: u64) -> Option<Reservation> {
-        let mut held = self.held.lock();
-        *held = held.checked_add(bytes).filter(|&sum| sum <= self.limit)?;
-        self.count(*held);
-        Some(Reservation {
-            budget: self.clone(),
-            bytes,
-        })
-    }
-
-    /// Waits a moment for somebody to give room back.
-    fn wait(&self, bytes: u64, most: Duration) {
-        let mut held = self.held.lock();
-        if held.saturating_add(bytes) > self.limit {
-            self.freed.wait_for(&mut held, most);
-        }
-    }
-
-    fn give(&self, bytes: u64) {
-        let mut held = self.held.lock();
-        *held = held.saturating_sub(bytes);
-        self.count(*held);
-        drop(held);
-        self.freed.notify_all();
-    }
-
-    fn count(&self, held: u64) {
-        self.stats.memory_held_bytes.set(held);
-        if held > self.stats.memory_peak_bytes.get() {
-            self.stats.memory_peak_bytes.set(held);
-        }
-    }
-}
-
-impl Reservation {
-    /// Gives back all but `bytes`.
-    pub fn shrink(&mut self, bytes: u64) {
-        if let Some(spare) = self.bytes.checked_sub(bytes) {
-            self.bytes = bytes;
-            self.budget.give(spare);
-        }
-    }
-}
-
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        self.budget.give(self.bytes);
-    }
-}
-
-/// What is done with a value that makes room for others.
-type EvictionListener<K, V> = Box<dyn Fn(&K, &V) + Send + Sync>;
-
-/// Values by key, as many as the budget allows.
+/// Values by key, within a budget.
 pub struct Cache<K, V> {
     budget: Arc<MemoryBudget>,
-    stats: Arc<Stats>,
     state: Mutex<CacheState<K, V>>,
-    farewell: Option<EvictionListener<K, V>>,
-    /// Signals that a value has left.
-    left: Condvar,
+    loads: SingleFlight<K, V>,
+    on_evict: Option<EvictionListener<K, V>>,
+    /// Signals that an eviction listener has returned.
+    evicted: Condvar,
 }
 
 struct CacheState<K, V> {
     values: LruCache<K, V>,
-    flights: HashMap<K, Arc<InFlight<V>>>,
-    /// Keys whose values are on their way out.
-    leaving: HashSet<K>,
+    /// Keys whose values the eviction listener has now.
+    evicting: HashSet<K>,
 }
 
-/// A value on its way, and those who wait for it.
-struct InFlight<V> {
-    landed: Mutex<Option<Result<V>>>,
-    signal: Condvar,
-}
-
-impl<V: Clone> InFlight<V> {
-    fn new() -> InFlight<V> {
-        InFlight {
-            landed: Mutex::new(None),
-            signal: Condvar::new(),
-        }
-    }
-
-    fn land(&self, value: Result<V>) {
-        *self.landed.lock() = Some(value);
-        self.signal.notify_all();
-    }
-
-    fn wait(&self, deadline: Instant) -> Result<V> {
-        let mut landed = self.landed.lock();
-        loop {
-            if let Some(value) = &*landed {
-                return value.clone();
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(Error::new(
-                    Kind::Unavailable,
-                    "",
-                    "no answer within the time limit",
-                ));
-            }
-            self.signal.wait_for(&mut landed, left);
-        }
-    }
-}
-
-/// Lands a flight whatever happens to its loader.
-struct LoadGuard<'a, K: Hash + Eq + Clone, V: Clone> {
-    cache: &'a Cache<K, V>,
-    key: K,
-    flight: Arc<InFlight<V>>,
-}
-
-impl<K: Hash + Eq + Clone, V: Clone> LoadGuard<'_, K, V> {
-    /// Keeps the value and lets nobody join the flight any more: who asks from now on may know more than it did.
-    fn keep(&self, loaded: &Result<V>) {
-        let mut state = self.end();
-        let replaced = match loaded {
-            Ok(value) => state.values.put(self.key.clone(), value.clone()),
-            Err(_) => None,
-        };
-        drop(state);
-        drop(replaced);
-    }
-
-    fn end(&self) -> MutexGuard<'_, CacheState<K, V>> {
-        let mut state = self.cache.state.lock();
-        let is_this = |flight: &Arc<InFlight<V>>| Arc::ptr_eq(flight, &self.flight);
-        if state.flights.get(&self.key).is_some_and(is_this) {
-            state.flights.remove(&self.key);
-        }
-        state
-    }
-}
-
-impl<K: Hash + Eq + Clone, V: Clone> Drop for LoadGuard<'_, K, V> {
-    fn drop(&mut self) {
-        drop(self.end());
-        let mut landed = self.flight.landed.lock();
-        if landed.is_none() {
-            *landed = Some(Err(Error::new(
-                Kind::Unavailable,
-                "",
-                "loading ended without an answer",
-            )));
-        }
-        self.flight.signal.notify_all();
-    }
-}
-
-/// Notes that a value has left, whatever happened on its way out.
-struct EvictionGuard<'a, K: Hash + Eq + Clone, V: Clone> {
-    cache: &'a Cache<K, V>,
-    key: K,
-}
-
-impl<K: Hash + Eq + Clone, V: Clone> Drop for EvictionGuard<'_, K, V> {
-    fn drop(&mut self) {
-        self.cache.state.lock().leaving.remove(&self.key);
-        self.cache.left.notify_all();
-    }
-}
-
-impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
-    /// Builds an empty cache.
-    pub fn new(budget: Arc<MemoryBudget>, stats: Arc<Stats>) -> Cache<K, V> {
-        let state = CacheState {
-            values: LruCache::unbounded(),
-            flights: HashMap::new(),
-            leaving: HashSet::new(),
-        };
-        Cache {
+impl<K, V> Cache<K, V>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+{
+    /// Builds an empty cache and registers it in `budget`.
+    pub fn new(
+        budget: Arc<MemoryBudget>,
+        priority: Priority,
+        on_evict: Option<EvictionListener<K, V>>,
+    ) -> Arc<Cache<K, V>> {
+        let cache = Arc::new(Cache {
             budget,
-            stats,
-            state: Mutex::new(state),
-            farewell: None,
-            left: Condvar::new(),
-        }
-    }
-
-    /// Has `farewell` called with each value that makes room for others, without any lock; nobody loads the
-    /// value anew before it returns.
-    pub fn when_leaving(
-        mut self,
-        farewell: impl Fn(&K, &V) + Send + Sync + 'static,
-    ) -> Cache<K, V> {
-        self.farewell = Some(Box::new(farewell));
-        self
+            state: Mutex::new(CacheState {
+                values: LruCache::unbounded(),
+                evicting: HashSet::new(),
+            }),
+            loads: SingleFlight::default(),
+            on_evict,
+            evicted: Condvar::new(),
+        });
+        let weak: Weak<Cache<K, V>> = Arc::downgrade(&cache);
+        cache.budget.register(priority, weak);
+        cache
     }
 
     /// Returns the budget that values are counted in.
@@ -249,113 +65,112 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
         &self.budget
     }
 
-    /// Returns a value that is there and moves it to the front.
+    /// Takes room in the budget; `MemoryBudget::reserve` has the errors.
+    pub fn reserve(&self, bytes: u64, deadline: Instant) -> Result<Reservation> {
+        self.budget.reserve(bytes, deadline)
+    }
+
+    /// Returns a value that is there, which counts as a use.
     pub fn get(&self, key: &K) -> Option<V> {
         self.state.lock().values.get(key).cloned()
     }
 
-    /// Whether a value is there or on its way, in or out.
+    /// Whether a value is there, is being loaded or is with the eviction listener.
     pub fn has(&self, key: &K) -> bool {
         let state = self.state.lock();
-        state.values.contains(key) || state.flights.contains_key(key) || state.leaving.contains(key)
+        let is_known = state.values.contains(key) || state.evicting.contains(key);
+        drop(state);
+        is_known || self.loads.is_running(key)
     }
 
-    /// Forgets a value.
+    /// Drops a value.
     pub fn forget(&self, key: &K) {
         let value = self.state.lock().values.pop(key);
         drop(value);
     }
 
-    /// Returns the value under `key`, loading it if nobody did; those who ask meanwhile wait for the same
-    /// value until `deadline`.
+    /// Drops the values whose keys are `chosen`.
+    pub fn forget_all(&self, chosen: impl Fn(&K) -> bool) {
+        let mut state = self.state.lock();
+        let keys = state.values.iter().map(|(key, _)| key);
+        let keys: Vec<K> = keys.filter(|key| chosen(key)).cloned().collect();
+        let values: Vec<_> = keys.iter().map(|key| state.values.pop(key)).collect();
+        drop(state);
+        drop(values);
+    }
+
+    /// Returns the value under `key`, by `loader` if it is not there. Callers that come while it is being loaded wait
+    /// for the same result, at most until `deadline` (`Unavailable`).
     pub fn load(
         &self,
         key: &K,
         deadline: Instant,
         loader: impl FnOnce() -> Result<V>,
     ) -> Result<V> {
-        let mut state = self.settled(key, deadline);
-        if let Some(value) = state.values.get(key) {
-            return Ok(value.clone());
+        if let Some(value) = self.get(key) {
+            return Ok(value);
         }
-        if let Some(flight) = state.flights.get(key).cloned() {
-            drop(state);
-            return flight.wait(deadline);
-        }
-        let flight = Arc::new(InFlight::new());
-        state.flights.insert(key.clone(), flight.clone());
-        drop(state);
-        let landing = LoadGuard {
-            cache: self,
-            key: key.clone(),
-            flight,
+        let mut replaced = None;
+        let load = || {
+            self.wait_for_listener(key, deadline);
+            // The last load may have ended between the look and the begin of this one.
+            self.get(key).map_or_else(loader, Ok)
         };
-        let loaded = loader();
-        landing.keep(&loaded);
-        landing.flight.land(loaded.clone());
+        let loaded = self.loads.run_and_publish(key, deadline, load, |loaded| {
+            if let Ok(value) = loaded {
+                let mut state = self.state.lock();
+                replaced = state.values.put(key.clone(), value.clone());
+            }
+        });
+        drop(replaced);
         loaded
     }
 
-    /// Waits until the value under `key` is not on its way out, at most until `deadline`.
-    fn settled(&self, key: &K, deadline: Instant) -> MutexGuard<'_, CacheState<K, V>> {
+    /// Waits until the eviction listener does not have the value under `key`, at most until `deadline`.
+    fn wait_for_listener(&self, key: &K, deadline: Instant) {
         let mut state = self.state.lock();
-        while state.leaving.contains(key) {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
+        while state.evicting.contains(key) {
+            if self.evicted.wait_until(&mut state, deadline).timed_out() {
+                return;
             }
-            self.left.wait_for(&mut state, left);
-        }
-        state
-    }
-
-    /// Takes room in the budget: what was used least goes, and if that is not enough, waits for those who
-    /// hold memory. `TooLarge` if it can never fit, `Unavailable` at the deadline.
-    pub fn reserve(&self, bytes: u64, deadline: Instant) -> Result<Reservation> {
-        if bytes > self.budget.limit {
-            let limit = self.budget.limit;
-            return Err(Error::too_large(
-                "",
-                format!("needs {bytes} bytes at once, --memory allows {limit}"),
-            ));
-        }
-        loop {
-            if let Some(permit) = self.budget.take(bytes) {
-                return Ok(permit);
-            }
-            if self.evict() {
-                continue;
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(Error::new(
-                    Kind::Unavailable,
-                    "",
-                    "no memory became free within the time limit",
-                ));
-            }
-            self.budget.wait(bytes, left.min(Duration::from_millis(50)));
         }
     }
+}
 
-    /// Drops the value that was used least; false if there is none.
-    fn evict(&self) -> bool {
+impl<K, V> Evict for Cache<K, V>
+where
+    K: Hash + Eq + Clone + Send + Sync,
+    V: Clone + Send + Sync,
+{
+    fn evict_one(&self) -> bool {
         let mut state = self.state.lock();
         let Some((key, value)) = state.values.pop_lru() else {
             return false;
         };
-        self.stats.cache_evicted_chunks.add(1);
-        if let Some(farewell) = &self.farewell {
-            state.leaving.insert(key.clone());
+        if let Some(listener) = &self.on_evict {
+            state.evicting.insert(key.clone());
             drop(state);
-            let leaving = EvictionGuard { cache: self, key };
-            farewell(&leaving.key, &value);
+            let evicting = EvictionGuard { cache: self, key };
+            listener(&evicting.key, &value);
         } else {
             drop(state);
         }
-        // Gives room back to the budget, without the lock.
+        // The value gives its room back only after the lock was released.
         drop(value);
         true
+    }
+}
+
+/// Ends the eviction of a value, also where the listener panics.
+struct EvictionGuard<'a, K: Hash + Eq, V> {
+    cache: &'a Cache<K, V>,
+    key: K,
+}
+
+impl<K: Hash + Eq, V> Drop for EvictionGuard<'_, K, V> {
+    fn drop(&mut self) {
+        self.cache.state.lock().evicting.remove(&self.key);
+        self.cache.evicted.notify_all();
     }
 }
 
@@ -364,14 +179,17 @@ mod tests {
     use std::sync::Barrier;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::thread;
+    use std::time::Duration;
 
     use super::*;
+    use crate::error::Kind;
+    use crate::stats::Stats;
 
     type Held = Arc<(u32, Reservation)>;
 
-    fn cache(limit: u64) -> Cache<u32, Held> {
-        let stats = Arc::new(Stats::default());
-        Cache::new(MemoryBudget::new(limit, stats.clone()), stats)
+    fn cache(limit: u64, on_evict: Option<EvictionListener<u32, Held>>) -> Arc<Cache<u32, Held>> {
+        let budget = MemoryBudget::new(limit, Arc::new(Stats::default()));
+        Cache::new(budget, Priority::Used, on_evict)
     }
 
     fn soon() -> Instant {
@@ -386,7 +204,7 @@ mod tests {
 
     #[test]
     fn the_least_recently_used_goes_first() {
-        let cache = cache(30);
+        let cache = cache(30, None);
         for key in [1, 2, 3, 1, 4] {
             assert_eq!(load(&cache, key).unwrap().0, key);
         }
@@ -396,7 +214,7 @@ mod tests {
 
     #[test]
     fn memory_is_counted_until_its_last_holder_is_gone() {
-        let cache = cache(20);
+        let cache = cache(20, None);
         let kept = load(&cache, 1).unwrap();
         load(&cache, 2).unwrap();
         let waited = cache.reserve(20, Instant::now() + Duration::from_millis(20));
@@ -414,23 +232,24 @@ mod tests {
     }
 
     #[test]
-    fn nobody_loads_what_is_on_its_way_out() {
-        let (said, heard) = std::sync::mpsc::channel();
+    fn nothing_is_loaded_while_it_is_evicted() {
+        let (sender, evicting) = std::sync::mpsc::channel();
         let kept = Arc::new(Mutex::new(Vec::new()));
         let keeper = kept.clone();
-        let cache = cache(20).when_leaving(move |key, _| {
-            said.send(*key).unwrap();
+        let listener = move |key: &u32, _: &Held| {
+            sender.send(*key).unwrap();
             thread::sleep(Duration::from_millis(50));
             keeper.lock().push(*key);
-        });
+        };
+        let cache = cache(20, Some(Box::new(listener)));
         load(&cache, 1).unwrap();
         load(&cache, 2).unwrap();
         thread::scope(|scope| {
             scope.spawn(|| load(&cache, 3).unwrap());
-            assert_eq!(heard.recv(), Ok(1));
+            assert_eq!(evicting.recv(), Ok(1));
             assert!(cache.has(&1));
             let again = cache.load(&1, soon(), || {
-                assert_eq!(*kept.lock(), [1], "loaded before it had left");
+                assert_eq!(*kept.lock(), [1], "loaded before the listener had it");
                 Ok(Arc::new((1, cache.reserve(10, soon())?)))
             });
             assert_eq!(again.unwrap().0, 1);
@@ -439,7 +258,7 @@ mod tests {
 
     #[test]
     fn many_readers_make_one_flight() {
-        let (cache, loads, start) = (cache(100), AtomicUsize::new(0), Barrier::new(8));
+        let (cache, loads, start) = (cache(100, None), AtomicUsize::new(0), Barrier::new(8));
         thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
@@ -457,8 +276,8 @@ mod tests {
     }
 
     #[test]
-    fn a_loader_that_panics_leaves_no_flight_behind() {
-        let cache = cache(100);
+    fn a_key_can_be_loaded_after_a_panic() {
+        let cache = cache(100, None);
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let _ = cache.load(&1, soon(), || panic!("on purpose"));
         }));

@@ -1,8 +1,10 @@
-//! What threads share: a pool, memory that is used again, a cache of values within a budget.
+//! What threads share: a pool, memory that is used again, a budget of memory, a cache of values within it.
 //!
 //! Nothing here knows what a store or an array is. No lock of this folder is held while a caller's code runs.
 
 pub mod allocator;
+pub mod budget;
 pub mod buffer;
 pub mod cache;
 pub mod pool;
+pub mod single_flight;

@@ -1,9 +1,9 @@
 //! A bounded pool of named threads for work that may wait, and a map over many items at a time.
 //!
 //! Threads start when there is work for them and end when they have had none for a while. A panic in a job
-//! ends that job alone. Jobs start in the order they came.
+//! ends that job alone. Jobs start in the order they were submitted.
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use std::time::Duration;
 type Job = Box<dyn FnOnce() + Send>;
 
 /// How long a thread waits for work before it ends.
-const IDLE: Duration = Duration::from_secs(20);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Threads that run jobs.
 pub struct Pool {
@@ -22,8 +22,8 @@ pub struct Pool {
 
 struct PoolState {
     name: &'static str,
-    most_threads: usize,
-    most_waiting: usize,
+    max_threads: usize,
+    max_queued: usize,
     queue: Mutex<TaskQueue>,
     work: Condvar,
 }
@@ -37,27 +37,27 @@ struct TaskQueue {
 }
 
 impl Pool {
-    /// Builds a pool of at most `threads` threads; `submit` refuses while `waiting` jobs have not started.
-    pub fn new(name: &'static str, threads: usize, waiting: usize) -> Pool {
+    /// Builds a pool of at most `threads` threads; `submit` refuses jobs while `max_queued` have not started.
+    pub fn new(name: &'static str, threads: usize, max_queued: usize) -> Pool {
         Pool {
             shared: Arc::new(PoolState {
                 name,
-                most_threads: threads.max(1),
-                most_waiting: waiting,
+                max_threads: threads.max(1),
+                max_queued,
                 queue: Mutex::default(),
                 work: Condvar::new(),
             }),
         }
     }
 
-    /// Queues a job; returns whether there was room for it.
+    /// Queues a job; false, and the job is dropped, if the queue is full.
     pub fn submit(&self, job: impl FnOnce() + Send + 'static) -> bool {
-        let mut queue = self.shared.lock();
-        if queue.closed || queue.jobs.len() >= self.shared.most_waiting {
+        let mut queue = self.shared.queue.lock();
+        if queue.closed || queue.jobs.len() >= self.shared.max_queued {
             return false;
         }
         queue.jobs.push_back(Box::new(job));
-        if queue.jobs.len() > queue.idle && queue.threads < self.shared.most_threads {
+        if queue.jobs.len() > queue.idle && queue.threads < self.shared.max_threads {
             queue.threads += 1;
             drop(queue);
             self.start_thread();
@@ -75,14 +75,14 @@ impl Pool {
             .spawn(move || shared.run());
         if let Err(error) = started {
             log::error!("no thread for {}: {error}", self.shared.name);
-            self.shared.lock().threads -= 1;
+            self.shared.queue.lock().threads -= 1;
         }
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        let mut queue = self.shared.lock();
+        let mut queue = self.shared.queue.lock();
         queue.closed = true;
         queue.jobs.clear();
         drop(queue);
@@ -91,10 +91,6 @@ impl Drop for Pool {
 }
 
 impl PoolState {
-    fn lock(&self) -> MutexGuard<'_, TaskQueue> {
-        self.queue.lock()
-    }
-
     fn run(&self) {
         while let Some(job) = self.next() {
             if catch_unwind(AssertUnwindSafe(job)).is_err() {
@@ -105,7 +101,7 @@ impl PoolState {
 
     /// Returns the next job, or nothing when the thread should end.
     fn next(&self) -> Option<Job> {
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         loop {
             if let Some(job) = queue.jobs.pop_front() {
                 return Some(job);
@@ -115,7 +111,7 @@ impl PoolState {
                 return None;
             }
             queue.idle += 1;
-            let wait = self.work.wait_for(&mut queue, IDLE);
+            let wait = self.work.wait_for(&mut queue, IDLE_TIMEOUT);
             queue.idle -= 1;
             if wait.timed_out() && queue.jobs.is_empty() {
                 queue.threads -= 1;
@@ -125,7 +121,8 @@ impl PoolState {
     }
 }
 
-/// Does the same work on each item, on at most `threads` threads of its own; returns the results in the order of the items.
+/// Does the same work on each item, in this thread and at most `threads - 1` others; returns the results in the
+/// order of the items.
 pub fn parallel_map<T: Send, R: Send>(
     threads: usize,
     items: Vec<T>,
@@ -134,17 +131,23 @@ pub fn parallel_map<T: Send, R: Send>(
     let count = items.len();
     let queue = Mutex::new(items.into_iter().enumerate());
     let done = Mutex::new(Vec::with_capacity(count));
-    thread::scope(|scope| {
-        for _ in 0..threads.min(count) {
-            scope.spawn(|| {
-                loop {
-                    let next = queue.lock().next();
-                    let Some((index, item)) = next else { return };
-                    let result = work(item);
-                    done.lock().push((index, result));
-                }
-            });
+    let run = || {
+        loop {
+            let next = queue.lock().next();
+            let Some((index, item)) = next else { return };
+            let result = work(item);
+            done.lock().push((index, result));
         }
+    };
+    thread::scope(|scope| {
+        for _ in 1..threads.min(count) {
+            let thread = thread::Builder::new().name("zarrfs-map".to_string());
+            if thread.spawn_scoped(scope, run).is_err() {
+                // The threads that there are do all of it.
+                break;
+            }
+        }
+        run();
     });
     let mut done = done.into_inner();
     done.sort_by_key(|(index, _)| *index);
@@ -164,6 +167,19 @@ mod tests {
         assert!(pool.submit(|| panic!("on purpose")));
         assert!(pool.submit(move || done.send(7).unwrap()));
         assert_eq!(wait.recv_timeout(Duration::from_secs(5)), Ok(7));
+    }
+
+    #[test]
+    fn results_are_in_the_order_of_the_items() {
+        for threads in [0, 1, 4] {
+            let squares = parallel_map(threads, (0..100).collect(), &|number: u64| number * number);
+            assert!(
+                squares
+                    .iter()
+                    .copied()
+                    .eq((0..100).map(|number| number * number))
+            );
+        }
     }
 
     #[test]

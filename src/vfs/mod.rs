@@ -65,17 +65,18 @@ pub struct OpenReply {
 /// Takes inode, cursor, kind and name of a directory's entry; returns false if it has no room for it.
 pub type DirSink<'a> = dyn FnMut(Ino, u64, EntryKind, &[u8]) -> bool + 'a;
 
-/// What the kernel has to hear of an inode.
+/// What the kernel has to ask for again of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalidation {
-    /// Its length may have changed: said before the answer to an open.
+    /// Its length may have changed; sent before the reply to an open.
     Length,
-    /// Its content changed: never said while a read is being answered, whose pages the kernel may wait for.
+    /// Its content changed. The kernel must be told from a thread that handles no request: it may wait for a page that
+    /// a pending read holds.
     Content,
 }
 
-/// Takes what the kernel has to hear.
-type Notify = Box<dyn Fn(Ino, Invalidation) + Send + Sync>;
+/// Has the kernel ask again.
+type Invalidator = Box<dyn Fn(Ino, Invalidation) + Send + Sync>;
 
 /// A mounted view.
 pub struct Vfs {
@@ -88,7 +89,7 @@ pub struct Vfs {
     last_handle: AtomicU64,
     /// The content that the kernel's pages of an inode are of.
     cached: Mutex<HashMap<Ino, u64>>,
-    notify: OnceLock<Notify>,
+    invalidator: OnceLock<Invalidator>,
 }
 
 struct FileHandle {
@@ -110,12 +111,12 @@ struct DirHandle {
     kept: Option<Name>,
 }
 
-/// How long the kernel may believe what it knows of a directory where everything can be changed: for a path it asks
-/// what each name is, and then who may pass, and a program goes the same way again at once.
-const WALK: Duration = Duration::from_millis(1);
+/// How long the kernel may keep the attributes of a directory where everything can be changed: resolving a path takes
+/// a lookup and a permission check of each directory, and programs resolve the same path again at once.
+const DIR_TTL: Duration = Duration::from_millis(1);
 
-/// How long the kernel may take a missing name for missing.
-const MISSING: Duration = Duration::from_secs(1);
+/// How long the kernel may keep that a name is missing.
+const NEGATIVE_TTL: Duration = Duration::from_secs(1);
 
 /// The most inodes whose kept pages are remembered.
 const MOST_CACHED: usize = 1 << 16;
@@ -132,7 +133,7 @@ impl Vfs {
             directories: Mutex::default(),
             last_handle: AtomicU64::new(0),
             cached: Mutex::default(),
-            notify: OnceLock::new(),
+            invalidator: OnceLock::new(),
         }
     }
 
@@ -146,17 +147,17 @@ impl Vfs {
         self.inodes.path(ino)
     }
 
-    /// Has `notify` called when something about an inode is seen to have changed.
-    pub fn on_change(&self, notify: Notify) {
+    /// Has `invalidator` called when something about an inode is seen to have changed.
+    pub fn set_invalidator(&self, invalidator: Invalidator) {
         // Only the session that serves this file system sets it, once.
-        let _ = self.notify.set(notify);
+        let _ = self.invalidator.set(invalidator);
     }
 
-    /// Returns how long the kernel may take a missing name for missing.
+    /// Returns how long the kernel may keep that a name is missing.
     pub fn negative_ttl(&self) -> Duration {
         match self.config.writable {
             true => Duration::ZERO,
-            false => MISSING,
+            false => NEGATIVE_TTL,
         }
     }
 
@@ -186,7 +187,7 @@ impl Vfs {
     fn fresh(&self, attr: Attr) -> Attr {
         let fresh = match attr.kind {
             _ if !self.config.writable => attr.fresh,
-            EntryKind::Directory => WALK,
+            EntryKind::Directory => DIR_TTL,
             _ => Duration::ZERO,
         };
         Attr { fresh, ..attr }
@@ -272,7 +273,7 @@ impl Vfs {
         let keep_cache = self.keep_cache(ino, opened.version);
         if !keep_cache {
             // The kernel may believe a length from before; it would cut the content off there.
-            self.tell(ino, Invalidation::Length);
+            self.invalidate(ino, Invalidation::Length);
         }
         let fh = self.new_handle();
         let file = Arc::new(FileHandle {
@@ -364,12 +365,12 @@ impl Vfs {
         if let Some(now) = now {
             self.cached.lock().insert(open.ino, now);
         }
-        self.tell(open.ino, Invalidation::Content);
+        self.invalidate(open.ino, Invalidation::Content);
     }
 
-    fn tell(&self, ino: Ino, news: Invalidation) {
-        if let Some(notify) = self.notify.get() {
-            notify(ino, news);
+    fn invalidate(&self, ino: Ino, what: Invalidation) {
+        if let Some(invalidator) = self.invalidator.get() {
+            invalidator(ino, what);
         }
     }
 
@@ -381,7 +382,7 @@ impl Vfs {
         let inodes: Vec<Ino> = made.map(|open| open.ino).collect();
         drop(files);
         for ino in inodes {
-            self.tell(ino, Invalidation::Content);
+            self.invalidate(ino, Invalidation::Content);
         }
     }
 

@@ -11,21 +11,12 @@ use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Grid};
 use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::model::Array;
+use crate::model::document::{IN_NODE_FOLDER, is_in_node_folder};
 use crate::store::listing::NameList;
 use crate::store::{EntryKind, Key, Listing, Name, Store, Tree};
 use crate::view::files::directory_attr;
 use crate::view::store::StoreView;
 use crate::view::{Attr, OpenedFile, View};
-
-/// Documents that a node may have.
-const DOCUMENTS: [&[u8]; 6] = [
-    b"zarr.json",
-    b".zgroup",
-    b".zarray",
-    b".zattrs",
-    b".zmetadata",
-    b"attributes.json",
-];
 
 /// A store without listings as a tree of files.
 pub struct UnlistedView {
@@ -72,7 +63,7 @@ impl UnlistedView {
             if let Some(array) = node.array() {
                 return Ok(level(array, path)?.map(KnownDir::Chunks));
             }
-            if DOCUMENTS.contains(&name) {
+            if is_in_node_folder(name) {
                 return Ok(None);
             }
             match self.hierarchy.child(&node, name)? {
@@ -86,10 +77,10 @@ impl UnlistedView {
     /// Returns the names in a node's directory before those of its chunks or children.
     fn documents(&self, path: &Key) -> Result<Vec<(Vec<u8>, EntryKind)>> {
         let mut names = Vec::new();
-        for name in DOCUMENTS {
-            let meta = self.store.head(&path.child(name)?)?;
+        for name in IN_NODE_FOLDER {
+            let meta = self.store.head(&path.child(name.as_bytes())?)?;
             if meta.is_some_and(|meta| meta.kind == EntryKind::File) {
-                names.push((name.to_vec(), EntryKind::File));
+                names.push((name.as_bytes().to_vec(), EntryKind::File));
             }
         }
         Ok(names)

@@ -1,10 +1,11 @@
-//! What several tests need: the shared folder, stores written by hand, files read through a view.
+//! What several tests need: what the machine has, stores written by hand, files read through a view.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod needs;
 pub mod sample;
 pub mod tmpfs;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,24 +21,6 @@ use zarrfs::view::View;
 use zarrfs::view::control::{Control, ControlDirView};
 use zarrfs::view::files::FilesView;
 use zarrfs::view::store::StoreView;
-
-/// Returns a folder that only the project's own machines have; without it the test says so and is skipped,
-/// but where `CI` is set it fails.
-pub fn shared(name: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../shared")
-        .join(name);
-    if path.exists() {
-        return Some(path);
-    }
-    assert!(
-        std::env::var_os("CI").is_none(),
-        "{} is missing",
-        path.display()
-    );
-    println!("skipped: {} is not here", path.display());
-    None
-}
 
 /// Unpacks every archive of the corpus into a folder.
 pub fn unpack_corpus(corpus: &Path, into: &Path) {

@@ -3,18 +3,18 @@
 use std::path::Path;
 use std::process::Command;
 
+use super::needs;
+
 /// A file system in memory, until it is dropped.
 pub struct Tmpfs(tempfile::TempDir);
 
 impl Tmpfs {
-    /// Mounts one of `size` bytes; nothing, after saying so, for who may not.
+    /// Mounts one of `size` bytes; nothing where tests that need root are skipped.
     pub fn new(size: u64) -> Option<Tmpfs> {
-        let place = tempfile::tempdir().unwrap();
-        if !rustix::process::geteuid().is_root() {
-            println!("skipped: only root mounts a tmpfs");
+        if !needs::root() {
             return None;
         }
-        let made = Tmpfs(place);
+        let made = Tmpfs(tempfile::tempdir().unwrap());
         let options = format!("size={size},mode=700");
         assert!(made.mount(&["-t", "tmpfs", "-o", &options, "tmpfs"]));
         Some(made)

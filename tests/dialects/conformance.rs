@@ -6,7 +6,7 @@ use std::path::Path;
 /// Folders of the modules that the document names, tests first.
 const FOLDERS: [&str; 8] = [
     "tests/dialects",
-    "tests",
+    "tests/arrays",
     "tests/codecs",
     "src/dialect",
     "src/hierarchy",

@@ -4,8 +4,7 @@
 //! the comma taken out, as they are meant.
 
 use serde_json::{Map, Value, json};
-use zarrfs::dialect::draft::entry::EntryPoint;
-use zarrfs::dialect::draft::entry_point;
+use zarrfs::dialect::draft::{EntryPoint, draft_of};
 use zarrfs::dialect::typestr;
 use zarrfs::hierarchy::Hierarchy;
 use zarrfs::model::{Array, DataType};
@@ -16,7 +15,7 @@ use crate::shelf::{CORE_2020, array, documents, fault, group, hierarchy, key};
 
 /// Returns a text of the specification; nothing on machines that have none.
 fn seed(name: &str) -> Option<String> {
-    let folder = common::shared("specs/seeds")?;
+    let folder = common::needs::shared("specs/seeds")?;
     let bytes = std::fs::read(folder.join(name)).unwrap();
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
@@ -97,7 +96,7 @@ fn is_the_array_of_dates(array: &Array) {
 
 fn is_an_entry_point(members: &Value, name: &str) {
     let members = members.as_object().unwrap();
-    let draft = entry_point::draft_of(members).unwrap().unwrap();
+    let draft = draft_of(members).unwrap().unwrap();
     let entry = EntryPoint::new(draft, &Key::root(), Some(members)).unwrap();
     assert_eq!(entry.name(), name);
 }

@@ -4,11 +4,13 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::Signal;
 
+use crate::needs;
 use crate::stage::{PROGRAM, Stage, end_of, signal, stderr};
 
 #[test]
@@ -72,8 +74,9 @@ fn mount_calls_the_program() {
     assert!(stage.mounted().is_none(), "a fake mount mounts nothing");
     assert!(run(&["-sn", "-t", "zarrfs", "-o", "ro,nobody_knows_this"]).success());
     assert!(stage.umount(&stage.dir).status.success());
-    if !std::path::Path::new("/usr/sbin/mount.fuse3").exists() {
-        return eprintln!("skipped: mount -t fuse.zarrfs needs the Debian package fuse3");
+    // `mount -t fuse.zarrfs` needs it.
+    if !needs::program("fuse3", Path::new("/usr/sbin/mount.fuse3").exists()) {
+        return;
     }
     let script = r#"mount -t tmpfs tmpfs /usr/local/bin; cp "$PROGRAM" /usr/local/bin/zarrfs
         mount -t fuse.zarrfs "$1/s.zarr" second -o fsname=x,allow_other; cat second/zarr.json; umount second
@@ -119,8 +122,9 @@ fn the_examples_are_understood() {
 #[test]
 fn a_user_mounts_with_fusermount3() {
     let Some(stage) = Stage::new() else { return };
-    if Command::new("fusermount3").arg("-V").output().is_err() {
-        return eprintln!("skipped: needs the Debian package fuse3");
+    let is_here = Command::new("fusermount3").arg("-V").output().is_ok();
+    if !needs::program("fuse3", is_here) {
+        return;
     }
     let script = r#"mkdir node; mount -t tmpfs -o dev tmpfs node; mknod -m 666 node/fuse c 10 229
         mount --bind node/fuse /dev/fuse; cp "$PROGRAM" node/zarrfs; chown nobody second

@@ -1,6 +1,5 @@
 //! A store, two mountpoints and the program, for one test; whatever it leaves mounted is unmounted.
 
-use std::env;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,6 +12,8 @@ use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 use zarrfs::fuse::mount::mountinfo;
 use zarrfs::fuse::mount::mountinfo::Mounted;
+
+use crate::needs;
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_zarrfs");
 
@@ -30,14 +31,9 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Returns a stage, or nothing where nobody may mount: then the test says so and is skipped.
+    /// Returns a stage, or nothing where tests that mount are skipped.
     pub(crate) fn new() -> Option<Stage> {
-        if !process::geteuid().is_root() || fs::File::open("/dev/fuse").is_err() {
-            assert!(
-                env::var_os("CI").is_none(),
-                "these tests need root and /dev/fuse"
-            );
-            eprintln!("skipped: needs root and /dev/fuse");
+        if !needs::mounts() {
             return None;
         }
         let folder = tempfile::tempdir().unwrap();

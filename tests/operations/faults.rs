@@ -9,7 +9,7 @@ use zarrfs::store::Store;
 use zarrfs::store::backend::memory::MemoryStore;
 
 use crate::common::sample::arrays;
-use crate::common::{sample, views_of};
+use crate::common::{needs, sample, views_of};
 use crate::faulty::{Faulty, Trap};
 use crate::in_process;
 use crate::mounted;
@@ -190,7 +190,7 @@ fn a_failed_call_of_a_folder_is_an_error_once() {
 
 #[test]
 fn a_failed_call_below_a_mount_is_an_error_once() {
-    if mounted::is_possible() {
+    if needs::mounts() {
         fail_each(&Case::new(memory(), ALWAYS, &mounted::enter), 7);
     }
 }

@@ -10,10 +10,10 @@ use zarrfs::fuse::mount::mountinfo;
 use zarrfs::store::backend::memory::MemoryStore;
 
 use crate::common::sample::{Form, Sample, arrays, put_store};
-use crate::common::{BothViews, views_of};
+use crate::common::{BothViews, needs, views_of};
 use crate::faulty::{Faulty, Gate};
 use crate::in_process;
-use crate::mounted::{Mounted, is_possible};
+use crate::mounted::Mounted;
 use crate::place::Place;
 use crate::stand::{PATIENT, name, soon};
 
@@ -92,7 +92,7 @@ fn hang_beside(mount: &Mounted, gate: &Gate, hang: impl Fn(&Mounted, usize) -> i
 
 #[test]
 fn hanging_chunks_hold_up_nothing_else() {
-    if !is_possible() {
+    if !needs::mounts() {
         return;
     }
     let (views, gate) = hanging(is_slow_chunk, PATIENT);
@@ -114,7 +114,7 @@ fn hanging_chunks_hold_up_nothing_else() {
 
 #[test]
 fn hanging_metadata_holds_up_nothing_else() {
-    if !is_possible() {
+    if !needs::mounts() {
         return;
     }
     let (views, gate) = hanging(is_slow, PATIENT);
@@ -134,7 +134,7 @@ fn hanging_metadata_holds_up_nothing_else() {
 
 #[test]
 fn unmounting_waits_for_nobody() {
-    if !is_possible() {
+    if !needs::mounts() {
         return;
     }
     let (views, gate) = hanging(is_slow_chunk, PATIENT);

@@ -11,7 +11,7 @@ use zarrfs::store::EntryKind;
 use zarrfs::store::backend::memory::MemoryStore;
 
 use crate::common::sample::{Form, GROUP, Keys, Sample};
-use crate::common::views_of;
+use crate::common::{needs, views_of};
 use crate::content::Numbers;
 use crate::in_process;
 use crate::mounted;
@@ -226,7 +226,7 @@ fn two_hundred_thousand_keys_list_wholly() {
     let names: HashSet<String> = names.into_iter().chain((0..100_000).map(odd)).collect();
     let stand = Stand::with(|store| fill(&store.join("d"), &names));
     compare_large(&*in_process::enter(stand.views.stored.clone()), "d", &names);
-    if mounted::is_possible() {
+    if needs::mounts() {
         compare_large(&*mounted::enter(stand.views.stored.clone()), "d", &names);
     }
 }

@@ -4,8 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use crate::common::needs;
 use crate::common::sample::arrays;
-use crate::mounted::{Mounted, is_possible};
+use crate::mounted::Mounted;
 use crate::stand::{PATIENT, Stand, name};
 
 /// Runs a program in a folder; `more` are paths after its arguments.
@@ -39,7 +40,7 @@ fn sorted(lines: &str) -> Vec<&str> {
 
 #[test]
 fn programs_copy_the_store_byte_for_byte() {
-    if !is_possible() {
+    if !needs::mounts() {
         return;
     }
     let stand = Stand::new();
@@ -67,7 +68,7 @@ fn programs_copy_the_store_byte_for_byte() {
 
 #[test]
 fn programs_copy_decoded_files() {
-    if !is_possible() {
+    if !needs::mounts() {
         return;
     }
     let stand = Stand::new();

@@ -9,7 +9,8 @@ use std::time::SystemTime;
 use rustix::fs::{CWD, FileType, Mode, XattrFlags};
 use rustix::io::Errno;
 
-use crate::mounted::{Mounted, UMASK, errno, is_possible};
+use crate::common::needs;
+use crate::mounted::{Mounted, UMASK, errno};
 use crate::stand::{PATIENT, Stand};
 
 /// Tries to change files and directories; returns each way and its outcome.
@@ -58,7 +59,7 @@ fn attempts(mount: &Mounted, folder: &str) -> Vec<(&'static str, io::Result<()>)
 
 #[test]
 fn every_change_is_refused() {
-    if !is_possible() {
+    if !needs::mounts() {
         return;
     }
     let stand = Stand::new();
@@ -88,7 +89,7 @@ fn every_change_is_refused() {
 
 #[test]
 fn modes_are_those_of_something_that_cannot_be_written() {
-    if !is_possible() {
+    if !needs::mounts() {
         return;
     }
     let stand = Stand::new();

@@ -9,9 +9,8 @@ import shutil
 import uuid
 from pathlib import Path
 
-import pytest
-
 import mounting
+from needs import address
 from servers import azurite, fake_gcs, rclone, seaweedfs
 
 # What zarrfs, started by the tests, is told of the keys.
@@ -24,17 +23,6 @@ AZURE_KEYS = {
     "AZURE_STORAGE_ACCOUNT_KEY": azurite.KEY,
 }
 OWN = ("AWS_", "GOOGLE_", "AZURE_", "SERVICE_ACCOUNT", "AZURITE_")
-
-
-def address(variable):
-    """Returns what scripts/servers says in a variable; skips the test if it does not, or fails it in CI."""
-    value = os.environ.get(variable)
-    if value is None:
-        text = f"{variable} is not set: its server is not installed, or this is not run by scripts/servers"
-        if os.environ.get("CI"):
-            pytest.fail(text, pytrace=False)
-        pytest.skip(text)
-    return value
 
 
 def environment(more):

@@ -16,6 +16,7 @@ import pytest
 import zarr
 
 import mounting
+import needs
 from mounting import Daemon
 from mounting import zarrfs
 
@@ -60,9 +61,7 @@ def run(*words, cwd=None):
 
 
 def installed(name):
-    """Skips a test where a program is not installed."""
-    if not shutil.which(name):
-        pytest.skip(f"{name} is not installed")
+    needs.require(name, shutil.which(name) is not None)
 
 
 # What the commands say.
@@ -362,7 +361,7 @@ def change_arrays(place):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("form", [2, 3])
 def test_xarray_writes_in_every_mode(form, tmp_path, cow):
-    xarray = pytest.importorskip("xarray")
+    import xarray
     path = tmp_path / "made.zarr"
     zarr.create_group(path, zarr_format=form)
     mount, plain = cow(path), tmp_path / "plain.zarr"
@@ -387,7 +386,7 @@ def test_xarray_writes_in_every_mode(form, tmp_path, cow):
 
 @pytest.mark.parametrize("driver", ["zarr", "zarr3"])
 def test_tensorstore_writes(driver, tmp_path, cow):
-    tensorstore = pytest.importorskip("tensorstore")
+    import tensorstore
     path = tmp_path / "made.zarr"
     zarr.create_group(path)
     mount = cow(path)

@@ -235,19 +235,6 @@ def objects(folder):
 # A folder that is full.
 
 
-@pytest.fixture
-def small(tmp_path):
-    """Makes a file system of four megabytes."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(folder)]
-    if subprocess.run(command, capture_output=True).returncode != 0:
-        assert not os.environ.get("CI"), "these tests need root"
-        pytest.skip("needs root")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
 def test_a_full_upper_folder_is_enospc_and_nothing_else(tmp_path, small):
     store = make_store(tmp_path / "store")
     (store / "large").write_bytes(b"l" * (3 << 20))

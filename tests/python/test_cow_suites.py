@@ -9,9 +9,9 @@ import sys
 import pytest
 
 import mounting
+import needs
 from test_cow import cow, store, upper  # noqa: F401
 
-SUITES = mounting.ROOT.parent / "shared" / "suites"
 PROGRAMS = mounting.ROOT / ".suites" / "bin"
 
 # How often, and with how many operations, fsx runs.
@@ -20,16 +20,11 @@ FSX_SEEDS, FSX_OPERATIONS = 3, 800
 
 @pytest.fixture
 def suites():
-    if not SUITES.is_dir():
-        assert not os.environ.get("CI"), f"CI is set, but {SUITES} is absent"
-        pytest.skip("../shared/suites is absent")
-    return SUITES
+    return needs.shared("suites")
 
 
 def test_zarr_pythons_own_tests_pass(suites, store, cow, tmp_path):
     """ZARRFS_TEST_EXAMPLES (10) and ZARRFS_TEST_STEPS (20) have the state machine run longer."""
-    pytest.importorskip("hypothesis")
-    pytest.importorskip("pytest_asyncio")
     mount = cow(store)
     environment = {
         **os.environ,
@@ -51,9 +46,9 @@ def test_zarr_pythons_own_tests_pass(suites, store, cow, tmp_path):
 def test_programs_of_the_suites_work(suites, store, cow, tmp_path):
     """ZARRFS_TEST_SUITES names others than the short ones (scripts/suites runs all)."""
     wanted = os.environ.get("ZARRFS_TEST_SUITES", "misc tar rsync git sqlite").split()
-    for name in {"rsync": "rsync", "git": "git", "sqlite": "sqlite3"}.items():
-        if name[0] in wanted and not shutil.which(name[1]):
-            wanted.remove(name[0])
+    for suite, name in {"rsync": "rsync", "git": "git", "sqlite": "sqlite3"}.items():
+        if suite in wanted:
+            needs.require(name, shutil.which(name) is not None)
     mount = cow(store)
     done = subprocess.run(
         [sys.executable, str(suites / "posix_suites.py"), str(mount.path), str(tmp_path)]
@@ -67,11 +62,10 @@ def test_programs_of_the_suites_work(suites, store, cow, tmp_path):
 
 
 def program(name):
-    """Returns where a suite of the Rust registry is; skips the test where `scripts/setup suites` was not run."""
+    """Returns where a suite of the Rust registry is, which `scripts/setup suites` builds, and only root can run."""
+    needs.require("root", os.geteuid() == 0)
     path = shutil.which(name, path=f"{PROGRAMS}:{os.environ['PATH']}")
-    if path is None or os.geteuid() != 0:
-        assert not os.environ.get("CI"), f"CI is set, but {name} is not installed, or nobody is root"
-        pytest.skip(f"{name} is not installed, or needs root")
+    needs.require(name, path is not None)
     return path
 
 

@@ -11,6 +11,7 @@ import zarr
 
 import layout
 import mounting
+import needs
 import places
 from servers import seaweedfs
 from servers.ports import free_port
@@ -111,7 +112,7 @@ def test_nobody_at_the_endpoint(tmp_path):
 
 
 def test_nothing_at_the_address(tmp_path):
-    url = places.address("ZARRFS_TEST_NGINX")
+    url = needs.address("ZARRFS_TEST_NGINX")
     assert "absent.zarr" in refusal(f"{url}/absent.zarr", folder=tmp_path)
 
 

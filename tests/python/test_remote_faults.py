@@ -12,6 +12,7 @@ import zarr
 
 import corpus
 import layout
+import needs
 import places
 from mounting import Daemon, wait_until
 from servers.hadro import Hadro
@@ -41,10 +42,8 @@ def hadro(tmp_path):
     def start(data, **faults):
         try:
             server = Hadro(tmp_path / "servers", data, **faults)
-        except Absent as absent:
-            if os.environ.get("CI"):
-                raise
-            pytest.skip(str(absent))
+        except Absent:
+            needs.require("hadro", False, "servers")
         started.append(server)
         return server.__enter__()
 
@@ -62,8 +61,6 @@ class Bucket(places.Place):
 
 
 def test_one_error_in_ten(corpus_folder, hadro):
-    if not corpus.FOLDER.is_dir():
-        pytest.skip("../shared/corpus is absent")
     server = hadro(corpus_folder.parent, error_rate=0.1, latency_ms=50, fault_seed=1)
     place = Bucket(server, corpus_folder.name)
     stores = corpus.by_store(corpus.entries())

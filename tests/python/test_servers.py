@@ -33,7 +33,14 @@ def test_servers_end_with_their_runner(number, tmp_path):
     command = [sys.executable, "-c", RUN, ROOT / "tests"]
     # A runner that is killed leaves its folder.
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    runner = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    # A caller in the background ignores SIGINT, which its children inherit.
+    runner = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     try:
         url = runner.stdout.readline().strip()
         assert web.answers(url)

@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 import layout
+import needs
 
 
 def run(*command, **more):
@@ -53,8 +54,7 @@ def test_tar(view, tmp_path):
 
 
 def test_rsync(view, tmp_path):
-    if not shutil.which("rsync"):
-        pytest.skip("rsync is absent")
+    needs.require("rsync", shutil.which("rsync") is not None)
     run("rsync", "-r", "--times", f"{view}/", tmp_path / "copy")
     assert_same_tree(tmp_path / "copy", view)
     again = run("rsync", "-r", "--times", "-i", f"{view}/", tmp_path / "copy")

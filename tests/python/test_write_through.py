@@ -281,19 +281,6 @@ def test_a_sync_after_one_that_failed_brings_the_file_into_the_store(through):
             assert outside.content()["a"] == b"SYNCED"
 
 
-@pytest.fixture
-def small(tmp_path):
-    """Makes a file system of four megabytes."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(folder)]
-    if subprocess.run(command, capture_output=True).returncode != 0:
-        assert not os.environ.get("CI"), "these tests need root"
-        pytest.skip("needs root")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
 def test_a_full_store_is_enospc(small, through):
     mount, outside = through(Folder(small / "store"), {"a": b"a" * (2 << 20), "b": b"b"})
     refused(errno.ENOSPC, (mount.path / "b").write_bytes, b"B" * (3 << 20))

@@ -73,7 +73,6 @@ def test_zfpy_reads_what_is_encoded(tmp_path):
     assert not wrong, report(wrong)
 
 
-@pytest.mark.skipif(not corpus.FOLDER.is_dir(), reason="../shared/corpus is absent")
 @pytest.mark.parametrize(
     "store, keys",
     [

@@ -10,7 +10,6 @@ from pathlib import Path
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from servers.process import Failed, ending_with_this_process
-from servers.programs import Absent
 from servers.together import running
 
 # How long a command may take to end when it is told to.
@@ -36,7 +35,7 @@ def main(command):
         return 128 + told.args[0]
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-    except (Absent, Failed) as fault:
+    except Failed as fault:
         print(f"servers: {fault}", file=sys.stderr)
         return 1
 

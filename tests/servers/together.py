@@ -1,6 +1,5 @@
 """All servers that tests share, started side by side and stopped together."""
 
-import os
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -22,8 +21,7 @@ KINDS = [SeaweedFS, Moto, Azurite, FakeGcs, WebDav, Nginx, PlainHttp]
 def running(kinds=KINDS):
     """Runs a server of each kind; gives the environment variables by which tests find them.
 
-    One that is not installed is left out with a message, and is an Absent where CI is set. Failed if one does
-    not start.
+    One that is not installed is left out with a message. Failed if one does not start.
     """
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="zarrfs-servers-"))
@@ -47,9 +45,7 @@ def those_installed(kinds, folder):
         try:
             server = kind(folder)
         except Absent as absent:
-            if os.environ.get("CI"):
-                raise
-            print(f"servers: {absent}: tests of it are skipped", file=sys.stderr)
+            print(f"servers: {absent}", file=sys.stderr)
         else:
             yield server
 

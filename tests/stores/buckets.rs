@@ -1,7 +1,6 @@
 //! Buckets on servers: SeaweedFS, moto, Azurite and fake-gcs-server, as `scripts/servers` runs them.
 //!
 //! Every store has a prefix of its own in a bucket that all share. Objects come in by a client of the test's own.
-//! Where a server's variable is absent its cases are skipped, unless `CI` is set.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -78,7 +77,7 @@ pub(crate) const AZURITE: Kind = Kind {
 
 pub(crate) const FAKE_GCS: Kind = Kind {
     name: "gs, fake-gcs-server",
-    // `src/store/backend/bucket/lost_answers.rs` has a server of its own for that.
+    // `src/store/backend/bucket/tests/lost_answers.rs` has a server of its own for that.
     writes: Writes::Elsewhere,
     variable: Some("ZARRFS_TEST_GCS"),
     holding: fake_gcs,

@@ -1,8 +1,7 @@
 //! Web servers over a folder of this machine: WebDAV, nginx with and without index pages, Python's without ranges,
 //! as `scripts/servers` runs them.
 //!
-//! Every store is a folder of its own under the server's. Where a server's variable is absent its cases are
-//! skipped, unless `CI` is set.
+//! Every store is a folder of its own under the server's.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;

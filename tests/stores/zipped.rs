@@ -13,7 +13,7 @@ use zarrfs::store::backend::zip::ZipStore;
 use zarrfs::store::{ByteRange, Key, Listing, Meta, Object, Reader, Store, StoreConfig};
 
 use crate::subject::{Objects, Subject, Writer, key, tick};
-use crate::writer::{Archive, Entry};
+use crate::zip::writer::{Archive, Entry};
 
 /// Makes an entry of a name and its bytes.
 type Pack = fn(&[u8], &[u8]) -> Entry;

@@ -103,7 +103,7 @@ fn apply<'a>(permutation: &Permutation, data: Data<'a>) -> Result<Data<'a>> {
     let mut out = buffer::of_length(data.len());
     permutation.apply(&data, &mut out);
     if let Cow::Owned(data) = data {
-        buffer::give(data);
+        buffer::recycle(data);
     }
     Ok(Cow::Owned(out))
 }

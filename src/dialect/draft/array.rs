@@ -1,45 +1,39 @@
 //! What the arrays of all drafts have in common: shape, grid, memory layout, fill value, extensions, keys.
 //!
-//! A draft says in `Ways` what is its own. What must be understood and is not is an error that names its URI;
-//! what only stops chunks from being decoded leaves an array that says why.
+//! What differs between them is in `ArrayRules`. An extension that must be understood is an error that names its URI;
+//! one that only stops chunks from being decoded leaves an array with the reason (`Array::undecodable`).
 
 use serde_json::{Map, Value, json};
 
-use crate::dialect::draft::{codec_uris, data_type};
+use crate::dialect::draft::members::{attributes, check_extensions, uri_of};
+use crate::dialect::draft::{ChunkLocation, codec_uris, data_type};
+use crate::dialect::members::{self, check_shapes, lengths};
 use crate::dialect::typestr::Typed;
-use crate::dialect::{DialectSettings, Parsed, check_shapes, fill, lengths};
+use crate::dialect::{DialectSettings, Parsed, fill};
 use crate::error::{Error, Result};
 use crate::model::{Array, CodecSpec, KeyScheme, Node};
 
-/// Where the chunks of an array lie.
-pub(super) struct ChunkLocation {
-    /// What every key begins with, the last slash included.
-    pub(super) base: Vec<u8>,
-    /// What stands before the first index.
-    pub(super) mark: &'static str,
-}
-
-/// What a draft has for itself.
-pub(super) struct Ways {
+/// How the arrays of one draft differ from those of the others.
+pub(super) struct ArrayRules {
     /// The dialect's name.
     pub(super) dialect: &'static str,
-    /// What stands between two indices if the metadata do not say.
+    /// The character between two indices if the metadata do not state it.
     pub(super) separator: char,
-    /// Reads the codecs of a chunk, `bytes` and the memory layout left out, unless a codec of the draft means
-    /// `bytes`.
+    /// Reads the codecs of a chunk. The memory layout is left out, and `bytes` too unless a codec of the draft
+    /// means it.
     pub(super) codecs: fn(&Map<String, Value>, &Typed) -> Result<Vec<CodecSpec>>,
 }
 
 /// Reads an array's members.
 pub(super) fn read(
-    ways: &Ways,
-    place: &ChunkLocation,
+    rules: &ArrayRules,
+    location: &ChunkLocation,
     members: &Map<String, Value>,
     settings: DialectSettings,
 ) -> Result<Parsed> {
     check_extensions(members)?;
     let shape = lengths(members, "shape")?;
-    let grid = grid(members, &shape, ways.separator)?;
+    let grid = grid(members, &shape, rules.separator)?;
     check_shapes(&shape, &grid.chunk_shape)?;
     let data_type::ResolvedType {
         typed,
@@ -47,16 +41,16 @@ pub(super) fn read(
         undecodable,
     } = data_type::read(members, settings)?;
     let (order, unknown_order) = memory_layout(members, shape.len())?;
-    let steps = (ways.codecs)(members, &typed)?;
+    let steps = (rules.codecs)(members, &typed)?;
     let chain = codec_uris::chain(order, &typed, steps);
     let transformed = transform(members, grid.chunk_shape, chain)?;
     let fill_value = members.get("fill_value").unwrap_or(&Value::Null);
     let fill_value = data_type::fill_value(&typed.data_type, fill_value)?;
     let array = Array {
-        dialect: ways.dialect,
+        dialect: rules.dialect,
         fill_value: fill::parse_stored(&typed, &fill_value)?,
         codecs: transformed.codecs,
-        keys: keys(place, grid.separator),
+        keys: keys(location, grid.separator),
         dimension_names: Vec::new(),
         attributes: attributes(members)?,
         undecodable: undecodable.or(unknown_order).or(transformed.undecodable),
@@ -71,62 +65,7 @@ pub(super) fn read(
     })
 }
 
-/// Refuses extensions that must be understood, since none is known (drafts, "extensions").
-pub(super) fn check_extensions(members: &Map<String, Value>) -> Result<()> {
-    let extensions = match members.get("extensions") {
-        None | Some(Value::Null) => return Ok(()),
-        Some(Value::Array(extensions)) => extensions,
-        Some(other) => {
-            return Err(Error::corrupt(
-                "extensions",
-                format!("expected a list, found {other}"),
-            ));
-        }
-    };
-    for extension in extensions {
-        if extension.get("must_understand") != Some(&Value::Bool(false)) {
-            let uri = uri_of(extension);
-            return Err(Error::unsupported(
-                "extensions",
-                format!("{uri} is not known and has to be understood"),
-            ));
-        }
-    }
-    Ok(())
-}
-
-/// Returns the URI of an extension, or all of it if there is none.
-fn uri_of(extension: &Value) -> String {
-    let uri = extension.get("extension").and_then(Value::as_str);
-    uri.map_or_else(|| extension.to_string(), str::to_string)
-}
-
-/// Refuses members that a draft does not define.
-pub(super) fn refuse_others(members: &Map<String, Value>, known: &[&str]) -> Result<()> {
-    match members.keys().find(|name| !known.contains(&name.as_str())) {
-        None => Ok(()),
-        Some(name) => {
-            let known = known.join(", ");
-            Err(Error::unsupported(
-                name,
-                format!("a member that is not known; there are {known}"),
-            ))
-        }
-    }
-}
-
-/// Reads the user's attributes; none if they are missing.
-pub(super) fn attributes(members: &Map<String, Value>) -> Result<Map<String, Value>> {
-    match members.get("attributes") {
-        None | Some(Value::Null) => Ok(Map::new()),
-        Some(Value::Object(attributes)) => Ok(attributes.clone()),
-        Some(other) => Err(Error::corrupt(
-            "attributes",
-            format!("expected an object, found {other}"),
-        )),
-    }
-}
-
+/// A regular grid, and the character between the indices of its chunks.
 struct DraftGrid {
     chunk_shape: Vec<u64>,
     separator: char,
@@ -161,25 +100,16 @@ fn grid(members: &Map<String, Value>, shape: &[u64], separator: char) -> Result<
     }
     let stated = grid
         .get("separator")
-        .or_else(|| members.get("dimension_separator"));
-    let separator = match stated {
-        None | Some(Value::Null) => separator,
-        Some(Value::String(text)) if text == "." => '.',
-        Some(Value::String(text)) if text == "/" => '/',
-        Some(other) => {
-            return Err(Error::corrupt(
-                "separator",
-                format!("expected . or /, found {other}"),
-            ));
-        }
-    };
+        .or_else(|| members.get("dimension_separator"))
+        .filter(|stated| !stated.is_null());
     Ok(DraftGrid {
         chunk_shape,
-        separator,
+        separator: members::separator(stated, "separator")?.unwrap_or(separator),
     })
 }
 
-/// Reads `chunk_memory_layout`: F is a transposition. The second is why an extension's layout stops decoding.
+/// Reads `chunk_memory_layout`: F is a transposition. The second value says why the layout of an extension stops
+/// decoding.
 fn memory_layout(
     members: &Map<String, Value>,
     rank: usize,
@@ -287,20 +217,20 @@ fn shard(transformed: &mut Transformed, transformer: &Value) -> Result<()> {
 }
 
 /// Builds the keys of chunks. The only chunk of an array without dimensions is `c` in the texts and `c0` in
-/// stores of zarr-python; where indices have no mark before them, the texts say nothing and `0` is usual.
-fn keys(place: &ChunkLocation, separator: char) -> KeyScheme {
-    let within = |name: &str| [place.base.as_slice(), name.as_bytes()].concat();
-    let (scalars, encoding) = if place.mark.is_empty() {
+/// stores of zarr-python; where indices have no prefix, the texts say nothing and `0` is usual.
+fn keys(location: &ChunkLocation, separator: char) -> KeyScheme {
+    let within = |name: &str| [location.base.as_slice(), name.as_bytes()].concat();
+    let (scalars, encoding) = if location.index_prefix.is_empty() {
         (["0", "c"], "v2")
     } else {
         (["c", "c0"], "default")
     };
     KeyScheme {
-        prefix: within(place.mark),
+        prefix: within(location.index_prefix),
         separator,
         other_separator: None,
         scalar_keys: scalars.map(within).into(),
-        // Final v3 has no `c0/1`; nobody looks for chunks beside a document made from a draft.
+        // Final v3 has no `c0/1`. That does no harm: no chunks lie beside a document made from a draft.
         v3: json!({ "name": encoding, "configuration": { "separator": separator.to_string() } }),
     }
 }

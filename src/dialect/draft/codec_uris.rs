@@ -1,7 +1,7 @@
 //! Codecs of the drafts: URIs, bare words and numcodecs' configurations under their final-v3 names.
 //!
-//! What v3 does not know is `numcodecs.*`, as in v2. A URI that nobody explains stays the codec's name, so
-//! that whoever refuses it says which one it was.
+//! Codecs that v3 lacks are `numcodecs.*`, as in v2. An unknown URI stays the name of the codec, so that the error about
+//! it names the URI.
 
 use serde_json::{Map, Value, json};
 
@@ -39,7 +39,7 @@ const BYTES_CODECS: [&str; 11] = [
     "numcodecs.zfpy",
 ];
 
-/// Those that write down the shape of what they are given, and so see no memory layout.
+/// Codecs that store the shape of the array that they are given, for which the memory layout has no meaning.
 const SHAPED_CODECS: [&str; 4] = [
     "numcodecs.json",
     "numcodecs.json2",
@@ -53,7 +53,7 @@ pub(super) fn makes_bytes(codec: &CodecSpec) -> bool {
 }
 
 /// Builds the chain of a chunk: memory layout, codecs on elements, byte order, codecs on bytes. Byte order
-/// stands before the first codec that works on bytes, unless a codec says where.
+/// stands before the first codec that works on bytes, unless one of the codecs sets it.
 pub(super) fn chain(
     order: Option<CodecSpec>,
     typed: &Typed,
@@ -63,10 +63,10 @@ pub(super) fn chain(
     let works_on_bytes = |step: &CodecSpec| !ELEMENT_CODECS.contains(&step.name.as_str());
     let order = order.filter(|_| !steps.first().is_some_and(is_shaped));
     let mut chain: Vec<CodecSpec> = order.into_iter().collect();
-    let place = steps.iter().position(works_on_bytes).unwrap_or(steps.len());
+    let first_on_bytes = steps.iter().position(works_on_bytes).unwrap_or(steps.len());
     let stated = steps.iter().any(makes_bytes);
-    for (number, step) in steps.into_iter().enumerate() {
-        if number == place && !stated {
+    for (position, step) in steps.into_iter().enumerate() {
+        if position == first_on_bytes && !stated {
             chain.push(typed.bytes_codec());
         }
         chain.push(step);
@@ -83,7 +83,7 @@ pub(super) fn reversed(rank: usize) -> Option<CodecSpec> {
     (rank > 1).then(|| CodecSpec::new("transpose", json!({ "order": order })))
 }
 
-/// Returns a codec that a URI or a bare word names; nothing if it does nothing.
+/// Returns the codec that a URI or a bare word names; nothing if the codec changes nothing.
 pub(super) fn named(
     identifier: &str,
     configuration: Map<String, Value>,
@@ -97,7 +97,7 @@ pub(super) fn named(
         }));
     };
     match name {
-        // zarr-python 2.12 to 2.14 forgot the name of zstd.
+        // zarr-python 2.12 to 2.14 left out the name of zstd.
         "" => Ok(Some(numcodec("zstd", configuration, typed))),
         "endian" => endian(&configuration, typed).map(Some),
         "transpose" => transpose(configuration, rank),
@@ -110,8 +110,7 @@ pub(super) fn named(
     }
 }
 
-/// Returns the name in `https://purl.org/zarr/spec/codec/gzip/1.0`, or a bare word; nothing for the URIs of
-/// others.
+/// Returns the name in `https://purl.org/zarr/spec/codec/gzip/1.0`, or a bare word; nothing for any other URI.
 fn name_in(identifier: &str) -> Option<&str> {
     let Some((_, rest)) = identifier.split_once("://") else {
         return Some(identifier);
@@ -166,7 +165,7 @@ fn numcodec(id: &str, mut configuration: Map<String, Value>, typed: &Typed) -> C
     }
 }
 
-/// Names blosc's shuffle as v3 does, which also wants the element's size; -1 leaves the choice to that.
+/// Names blosc's shuffle as v3 does and adds the element size; for -1 the element size decides.
 fn shuffle_by_name(configuration: &mut Map<String, Value>, size: usize) {
     let shuffle = match configuration.get("shuffle") {
         Some(Value::String(name)) => name.clone(),

@@ -1,8 +1,7 @@
 //! Data types of the drafts: numpy's type strings, final-v3 names, and extensions with their fallbacks.
 //!
-//! An extension is known by its URI and its type together: real writers have placeholders for URIs, and a
-//! type that a stranger's URI explains is not ours to read. Fill values in hexadecimal and binary are turned
-//! into the forms that final v3 has.
+//! An extension is identified by its URI and its type together: some writers have placeholders for URIs, and below an
+//! unknown URI a type may mean anything. Fill values in hexadecimal and binary are converted to the forms of final v3.
 
 use serde_json::{Map, Value, json};
 
@@ -13,13 +12,13 @@ use crate::dialect::{DialectSettings, typestr};
 use crate::error::{Error, Result};
 use crate::model::DataType;
 
-/// A data type and what is to be said about it.
+/// A data type and how it was found.
 #[derive(Debug)]
 pub(super) struct ResolvedType {
     pub(super) typed: Typed,
-    /// That a fallback is used.
+    /// A note for the user that a fallback is used.
     pub(super) warning: Option<String>,
-    /// Why elements cannot be read.
+    /// The reason why elements cannot be read.
     pub(super) undecodable: Option<String>,
 }
 
@@ -77,7 +76,7 @@ fn extended(
         .and_then(Value::as_str)
         .ok_or_else(|| missing("extension"))?;
     let of = extension.get("type").ok_or_else(|| missing("type"))?;
-    if is_ours(uri) {
+    if has_numpy_types(uri) {
         let filters = attribute_filters(members);
         if let Some(typed) = of_objects(of, filters)?.or_else(|| identified(of)) {
             return Ok(ResolvedType {
@@ -111,7 +110,7 @@ fn extended(
     }
 }
 
-/// Reads the type of objects, which the filter knows that makes bytes of them.
+/// Reads the type of object arrays, which the filter that encodes the objects decides.
 fn of_objects(of: &Value, filters: &[Value]) -> Result<Option<Typed>> {
     if !matches!(of.as_str(), Some("|O" | "O")) {
         return Ok(None);
@@ -122,9 +121,9 @@ fn of_objects(of: &Value, filters: &[Value]) -> Result<Option<Typed>> {
     })
 }
 
-/// Whether an extension is one whose types are numpy's: those of the Zarr developers, and the placeholders
-/// that zarr-python writes (`TODO: unicode array protocol URL`).
-fn is_ours(uri: &str) -> bool {
+/// Whether the types of an extension are numpy's: those of the Zarr developers, and the placeholders that
+/// zarr-python writes (`TODO: unicode array protocol URL`).
+fn has_numpy_types(uri: &str) -> bool {
     let uri = uri
         .trim_start_matches("https://")
         .trim_start_matches("http://");
@@ -145,7 +144,7 @@ fn identified(value: &Value) -> Option<Typed> {
     (!matches!(typed.data_type, DataType::Unknown(_))).then_some(typed)
 }
 
-/// Turns a fill value in binary (`0b...`) or hexadecimal (`0x...`) into the form that final v3 has for the
+/// Converts a fill value in binary (`0b...`) or hexadecimal (`0x...`) to the form that final v3 has for the
 /// type; other values stay as they are. `Corrupt` unless there are as many digits as the type has bits.
 pub(super) fn fill_value(data_type: &DataType, value: &Value) -> Result<Value> {
     let Some((text, radix_bits)) = digits(value) else {
@@ -171,9 +170,9 @@ pub(super) fn fill_value(data_type: &DataType, value: &Value) -> Result<Value> {
     let number = bytes
         .iter()
         .fold(0u64, |number, byte| number << 8 | u64::from(*byte));
-    let unused = 64 - 8 * width.min(8) as u32;
+    let unused = 64 - 8 * width.min(8);
     Ok(match data_type {
-        DataType::Int(_) => json!((number << unused) as i64 >> unused),
+        DataType::Int(_) => json!((number << unused).cast_signed() >> unused),
         DataType::Float(_) => json!(format!("0x{number:0digits$x}", digits = width * 2)),
         DataType::Raw(_) => json!(bytes),
         _ => json!(number),

@@ -5,11 +5,12 @@
 
 use serde_json::{Map, Value};
 
-use crate::dialect::draft::array::{ChunkLocation, Ways};
-use crate::dialect::draft::entry::{Draft, DraftLayout};
-use crate::dialect::draft::{array, codec_uris, entry_point, writing};
+use crate::dialect::draft::array::ArrayRules;
+use crate::dialect::draft::members::{attributes, check_extensions, check_version};
+use crate::dialect::draft::{ChunkLocation, Draft, DraftLayout, array, codec_uris, writing};
+use crate::dialect::members::lengths;
 use crate::dialect::typestr::Typed;
-use crate::dialect::{DialectSettings, Parsed, lengths};
+use crate::dialect::{DialectSettings, Parsed};
 use crate::error::{Error, Result};
 use crate::model::{CodecSpec, Group};
 
@@ -30,24 +31,24 @@ fn layout(_members: Option<&Map<String, Value>>) -> Result<DraftLayout> {
         root: &["root."],
         suffixes: vec![".json".to_string()],
         data: "data",
-        mark: "",
+        index_prefix: "",
         consolidated: None,
     })
 }
 
 /// Reads an array (draft of 2019, "Array metadata"). Names that the text does not define are ignored.
 fn array(
-    place: &ChunkLocation,
+    location: &ChunkLocation,
     members: &Map<String, Value>,
     settings: DialectSettings,
 ) -> Result<Parsed> {
-    entry_point::check_version(members)?;
-    let ways = Ways {
+    check_version(members)?;
+    let rules = ArrayRules {
         dialect: DRAFT.name,
         separator: '.',
         codecs,
     };
-    array::read(&ways, place, members, settings)
+    array::read(&rules, location, members, settings)
 }
 
 /// Reads `chunk_codecs`; a codec's parameters stand beside its name.
@@ -81,9 +82,9 @@ fn codecs(members: &Map<String, Value>, typed: &Typed) -> Result<Vec<CodecSpec>>
 
 /// Reads a group (draft of 2019, "Group metadata").
 fn group(members: &Map<String, Value>) -> Result<Group> {
-    entry_point::check_version(members)?;
-    array::check_extensions(members)?;
+    check_version(members)?;
+    check_extensions(members)?;
     Ok(Group {
-        attributes: array::attributes(members)?,
+        attributes: attributes(members)?,
     })
 }

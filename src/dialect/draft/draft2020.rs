@@ -1,18 +1,20 @@
 //! The draft of October 2020, what zarrita wrote in July and September of that year, and the hybrid.
 //!
-//! The entry point says where things lie: `metadata_encoding` of July is a media type and keys have neither
-//! `root` nor `c`; September has no `metadata_key_suffix`, and then no suffix. Arrays have one `compressor`;
+//! The entry point decides where documents and chunks lie: in July `metadata_encoding` is a media type and keys have
+//! neither `root` nor `c`; September has no `metadata_key_suffix`, and then no suffix. Arrays have one `compressor`;
 //! filters of zarr-python stand in `attributes.filters`.
 
 use serde_json::{Map, Value};
 
-use crate::dialect::draft::array::{ChunkLocation, Ways};
-use crate::dialect::draft::entry::{Draft, DraftLayout};
-use crate::dialect::draft::{array, codec_uris, entry_point, writing};
+use crate::dialect::draft::array::ArrayRules;
+use crate::dialect::draft::members::{attributes, key_suffix};
+use crate::dialect::draft::{ChunkLocation, Draft, DraftLayout, array, codec_uris, writing};
+use crate::dialect::members::lengths;
 use crate::dialect::typestr::Typed;
 use crate::dialect::v2::codecs;
-use crate::dialect::{DialectSettings, Parsed, lengths};
+use crate::dialect::{DialectSettings, Parsed};
 use crate::error::{Error, Result};
+use crate::model::document::CONSOLIDATED_2020;
 use crate::model::{CodecSpec, Group};
 
 /// The draft of October 2020.
@@ -25,7 +27,7 @@ pub(crate) const DRAFT: Draft = Draft {
     new_group: writing::group,
 };
 
-/// What July has for `metadata_encoding`.
+/// The `metadata_encoding` of July.
 const MEDIA_TYPE: &str = "application/json";
 
 /// Reads the entry point (draft of 2020, "Entry point metadata" and "Storage keys").
@@ -37,14 +39,14 @@ fn layout(members: Option<&Map<String, Value>>) -> Result<DraftLayout> {
         root: &["meta/root.", "meta/root/."],
         suffixes: suffixes(member("metadata_key_suffix"))?,
         data: "data/root",
-        mark: "c",
-        consolidated: Some("meta/root/consolidated/.zmetadata"),
+        index_prefix: "c",
+        consolidated: Some(CONSOLIDATED_2020),
     };
     match member("metadata_encoding").and_then(Value::as_str) {
         None => Ok(october),
         Some(MEDIA_TYPE) => Ok(DraftLayout {
             data: "data",
-            mark: "",
+            index_prefix: "",
             ..october
         }),
         Some(uri) if uri.contains("purl.org/zarr/spec/") => Ok(october),
@@ -55,26 +57,31 @@ fn layout(members: Option<&Map<String, Value>>) -> Result<DraftLayout> {
     }
 }
 
-/// The text says `.json` where the entry point says nothing, the writers that say nothing have no suffix.
+/// Returns the suffixes of documents. Where the entry point has none, the text demands `.json`, but the writers that
+/// leave it out add no suffix.
 fn suffixes(stated: Option<&Value>) -> Result<Vec<String>> {
     match stated {
         None | Some(Value::Null) => Ok(vec![".json".to_string(), String::new()]),
-        Some(stated) => Ok(vec![entry_point::suffix(stated)?]),
+        Some(stated) => Ok(vec![key_suffix(stated)?]),
     }
 }
 
 /// Reads an array (draft of 2020, "Array metadata"). Names that the text does not define are ignored.
 fn array(
-    place: &ChunkLocation,
+    location: &ChunkLocation,
     members: &Map<String, Value>,
     settings: DialectSettings,
 ) -> Result<Parsed> {
-    let ways = Ways {
+    let rules = ArrayRules {
         dialect: DRAFT.name,
-        separator: if place.mark.is_empty() { '.' } else { '/' },
+        separator: if location.index_prefix.is_empty() {
+            '.'
+        } else {
+            '/'
+        },
         codecs,
     };
-    array::read(&ways, place, members, settings)
+    array::read(&rules, location, members, settings)
 }
 
 fn codecs(members: &Map<String, Value>, typed: &Typed) -> Result<Vec<CodecSpec>> {
@@ -98,7 +105,7 @@ fn codecs(members: &Map<String, Value>, typed: &Typed) -> Result<Vec<CodecSpec>>
         typed,
         rank,
     )?;
-    // A compressor of numbers takes them as they are.
+    // A compressor of numbers encodes elements, so `bytes` has no place before it.
     if compressor.as_ref().is_some_and(codec_uris::makes_bytes) {
         codecs.pop_if(|last| last.name == "bytes");
     }
@@ -109,7 +116,7 @@ fn codecs(members: &Map<String, Value>, typed: &Typed) -> Result<Vec<CodecSpec>>
 /// Reads a group (draft of 2020, "Group metadata"): its attributes.
 fn group(members: &Map<String, Value>) -> Result<Group> {
     Ok(Group {
-        attributes: array::attributes(members)?,
+        attributes: attributes(members)?,
     })
 }
 

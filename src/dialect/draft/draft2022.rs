@@ -6,11 +6,12 @@
 
 use serde_json::{Map, Value};
 
-use crate::dialect::draft::array::{ChunkLocation, Ways};
-use crate::dialect::draft::entry::{Draft, DraftLayout};
-use crate::dialect::draft::{array, codec_uris, entry_point, writing};
+use crate::dialect::draft::array::ArrayRules;
+use crate::dialect::draft::members::{attributes, check_extensions, key_suffix, refuse_unknown};
+use crate::dialect::draft::{ChunkLocation, Draft, DraftLayout, array, codec_uris, writing};
+use crate::dialect::members::lengths;
 use crate::dialect::typestr::Typed;
-use crate::dialect::{DialectSettings, Parsed, lengths};
+use crate::dialect::{DialectSettings, Parsed};
 use crate::error::{Error, Result};
 use crate::model::{CodecSpec, Group};
 
@@ -43,7 +44,7 @@ fn layout(members: Option<&Map<String, Value>>) -> Result<DraftLayout> {
     let suffix = match members {
         None => ".json".to_string(),
         Some(members) => {
-            array::refuse_others(members, &ENTRY_MEMBERS)?;
+            refuse_unknown(members, &ENTRY_MEMBERS)?;
             suffix(members.get("metadata_encoding"))?
         }
     };
@@ -52,7 +53,7 @@ fn layout(members: Option<&Map<String, Value>>) -> Result<DraftLayout> {
         root: &["meta/"],
         suffixes: vec![suffix],
         data: "data",
-        mark: "c",
+        index_prefix: "c",
         consolidated: None,
     })
 }
@@ -64,7 +65,7 @@ fn suffix(encoding: Option<&Value>) -> Result<String> {
     match encoding.get("type").and_then(Value::as_str) {
         Some("json") if !encoding.contains_key("extension") => {
             let stated = encoding.get("metadata_key_suffix");
-            stated.map_or_else(|| Ok(".json".to_string()), entry_point::suffix)
+            stated.map_or_else(|| Ok(".json".to_string()), key_suffix)
         }
         found => {
             let uri = encoding.get("extension").unwrap_or(&Value::Null);
@@ -79,17 +80,17 @@ fn suffix(encoding: Option<&Value>) -> Result<String> {
 
 /// Reads an array (draft of 2022, "Array metadata").
 fn array(
-    place: &ChunkLocation,
+    location: &ChunkLocation,
     members: &Map<String, Value>,
     settings: DialectSettings,
 ) -> Result<Parsed> {
-    array::refuse_others(members, &ARRAY_MEMBERS)?;
-    let ways = Ways {
+    refuse_unknown(members, &ARRAY_MEMBERS)?;
+    let rules = ArrayRules {
         dialect: DRAFT.name,
         separator: '/',
         codecs,
     };
-    array::read(&ways, place, members, settings)
+    array::read(&rules, location, members, settings)
 }
 
 /// Reads `codecs`; a missing list is an empty one.
@@ -126,10 +127,10 @@ fn codecs(members: &Map<String, Value>, typed: &Typed) -> Result<Vec<CodecSpec>>
 
 /// Reads a group (draft of 2022, "Group metadata").
 fn group(members: &Map<String, Value>) -> Result<Group> {
-    array::refuse_others(members, &GROUP_MEMBERS)?;
-    array::check_extensions(members)?;
+    refuse_unknown(members, &GROUP_MEMBERS)?;
+    check_extensions(members)?;
     Ok(Group {
-        attributes: array::attributes(members)?,
+        attributes: attributes(members)?,
     })
 }
 

@@ -1,115 +1,349 @@
-//! Entry points: the document that makes a folder a draft's hierarchy.
+//! Entry points: where a draft keeps its documents and chunks, counted from the folder of the entry point.
 //!
-//! Which draft it belongs to its members say, never the name alone; another version is refused. Where the draft
-//! keeps everything else is `entry.rs`'s business.
+//! A draft keeps them in two trees beside each other (`meta/...`, `data/...`), so a node's path is no key. An
+//! `EntryPoint` turns paths into keys and back; no other module builds these keys. It does no I/O, and no key that
+//! it makes leaves the folder of the entry point. Which draft that belongs to is decided in `registry.rs`.
 
 use serde_json::{Map, Value};
 
-use crate::dialect::draft::entry::Draft;
-use crate::dialect::draft::{draft2020, draft2022};
-use crate::error::{Error, Result};
+use crate::dialect::draft::members::{check_extensions, check_version};
+use crate::dialect::draft::{ChunkLocation, Draft, DraftLayout};
+use crate::dialect::{DialectSettings, Document, DocumentMap, Edit, Parsed, edit, json};
+use crate::error::{Error, Kind, Result};
+use crate::model::Node;
+use crate::store::Key;
 
-/// Returns the draft that an entry point `zarr.json` belongs to; nothing if it is no entry point, which a
-/// final-v3 document never is: there `zarr_format` is a number.
-pub fn draft_of(members: &Map<String, Value>) -> Result<Option<&'static Draft>> {
-    if !members.get("zarr_format").is_some_and(is_uri) {
-        return Ok(None);
-    }
-    match members.get("metadata_encoding") {
-        Some(Value::Object(_)) => Ok(Some(&draft2022::DRAFT)),
-        Some(Value::String(_)) => Ok(Some(&draft2020::DRAFT)),
-        found => Err(Error::corrupt(
-            "metadata_encoding",
-            format!(
-                "expected a string (draft of 2020) or an object (draft of 2022), found {}",
-                found.unwrap_or(&Value::Null)
-            ),
-        )),
-    }
+/// What a document describes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DocumentRole {
+    /// `NAME.array.json`.
+    Array,
+    /// `NAME.group.json`.
+    Group,
 }
 
-/// Whether a document says that it is one of the draft of 2019, which has no entry point: each of its
-/// documents holds `zarr_format`, and it is a URI.
-pub fn is_2019(members: &Map<String, Value>) -> bool {
-    members.get("zarr_format").is_some_and(is_uri) && !members.contains_key("metadata_encoding")
-}
-
-/// Checks the version at the end of the URI (drafts, "zarr_format"): later minor ones are compatible.
-pub(super) fn check_version(members: &Map<String, Value>) -> Result<()> {
-    let found = members.get("zarr_format").unwrap_or(&Value::Null);
-    let wrong = || {
-        Error::unsupported(
-            "zarr_format",
-            format!("expected the URI of the core specification, version 3, found {found}"),
-        )
-    };
-    let uri = found.as_str().filter(|_| is_uri(found)).ok_or_else(wrong)?;
-    let version = uri.rsplit('/').find(|part| !part.is_empty());
-    let major = version.and_then(|version| version.split('.').next());
-    if major == Some("3") {
-        Ok(())
-    } else {
-        Err(wrong())
+impl DocumentRole {
+    fn word(self) -> &'static str {
+        match self {
+            DocumentRole::Array => "array",
+            DocumentRole::Group => "group",
+        }
     }
 }
 
-fn is_uri(value: &Value) -> bool {
-    value.as_str().is_some_and(|text| text.contains("://"))
+/// The entry point of a draft's hierarchy.
+#[derive(Clone)]
+pub struct EntryPoint {
+    draft: &'static Draft,
+    top: Key,
+    layout: DraftLayout,
 }
 
-/// Reads a suffix of metadata keys: part of a name, so it holds no slash.
-pub(super) fn suffix(value: &Value) -> Result<String> {
-    let is_plain = |text: &&str| {
-        text.bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
-    };
-    match value.as_str().filter(is_plain) {
-        Some(text) => Ok(text.to_string()),
-        None => Err(Error::corrupt(
-            "metadata_key_suffix",
-            format!("expected letters, digits and . - _ only, found {value}"),
-        )),
+impl EntryPoint {
+    /// Reads the entry point of a draft's hierarchy in the folder `top`; without members everything is as the
+    /// draft has it by default.
+    ///
+    /// Fails with `Unsupported` for another version, another encoding, or an extension that must be
+    /// understood, whose URI it names.
+    pub fn new(
+        draft: &'static Draft,
+        top: &Key,
+        members: Option<&Map<String, Value>>,
+    ) -> Result<EntryPoint> {
+        if let Some(members) = members {
+            check_version(members)?;
+            check_extensions(members)?;
+        }
+        Ok(EntryPoint {
+            draft,
+            top: top.clone(),
+            layout: (draft.layout)(members)?,
+        })
+    }
+
+    /// Returns the dialect's name.
+    pub fn name(&self) -> &'static str {
+        self.draft.name
+    }
+
+    /// Returns the keys that may hold the document of a node, in order of precedence.
+    pub fn documents(&self, path: &Key) -> Result<Vec<(DocumentRole, Key)>> {
+        let rest = self.rest(path)?;
+        let mut found = Vec::new();
+        for role in [DocumentRole::Array, DocumentRole::Group] {
+            for stem in self.stems(&rest, role) {
+                for suffix in &self.layout.suffixes {
+                    match self.key(&[&stem, suffix.as_bytes()]) {
+                        Ok(key) => found.push((role, key)),
+                        // No store holds a document under so long a name.
+                        Err(error) if error.kind() == Kind::NameTooLong => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Returns the keys of a node's documents, without the suffix.
+    fn stems(&self, rest: &Key, role: DocumentRole) -> Vec<Vec<u8>> {
+        let word = role.word().as_bytes();
+        if rest.is_root() {
+            let stem = |before: &&str| [before.as_bytes(), word].concat();
+            return self.layout.root.iter().map(stem).collect();
+        }
+        let meta = self.layout.meta.as_bytes();
+        vec![[meta, b"/", rest.as_bytes(), b".", word].concat()]
+    }
+
+    /// Returns the key of the folder that holds the documents of a node's children.
+    pub fn folder(&self, path: &Key) -> Result<Key> {
+        let rest = self.rest(path)?;
+        let meta = self.layout.meta.as_bytes();
+        if rest.is_root() {
+            return self.key(&[meta]);
+        }
+        self.key(&[meta, b"/", rest.as_bytes()])
+    }
+
+    /// Returns the key of consolidated metadata, which only the draft of 2020 has.
+    pub fn consolidated(&self) -> Result<Option<Key>> {
+        let key = self
+            .layout
+            .consolidated
+            .map(|key| self.key(&[key.as_bytes()]));
+        key.transpose()
+    }
+
+    /// Returns the name of the child that a document in a folder describes; nothing if it is no document, or
+    /// what is left of its name cannot be a node's.
+    pub fn child<'a>(&self, document: &'a [u8]) -> Option<&'a [u8]> {
+        let strip = |role: DocumentRole| {
+            self.layout.suffixes.iter().find_map(|suffix| {
+                let end = [b".", role.word().as_bytes(), suffix.as_bytes()].concat();
+                document.strip_suffix(end.as_slice())
+            })
+        };
+        let name = strip(DocumentRole::Array).or_else(|| strip(DocumentRole::Group))?;
+        Key::root().child(name).is_ok().then_some(name)
+    }
+
+    /// Reads the members of a node's document; fails as its draft does.
+    pub fn parse(
+        &self,
+        path: &Key,
+        role: DocumentRole,
+        members: &Map<String, Value>,
+        settings: DialectSettings,
+    ) -> Result<Parsed> {
+        match role {
+            DocumentRole::Array => {
+                let base = self.chunks(path)?;
+                let location = ChunkLocation {
+                    base,
+                    index_prefix: self.layout.index_prefix,
+                };
+                (self.draft.array)(&location, members, settings)
+            }
+            DocumentRole::Group => Ok(Parsed {
+                node: Node::Group((self.draft.group)(members)?),
+                warning: None,
+            }),
+        }
+    }
+
+    /// Returns the document of a new node. `Unsupported` if the draft cannot express the array, `NameTooLong` if
+    /// no document can have such a name.
+    pub fn new_document(&self, path: &Key, node: &Node) -> Result<(Key, Vec<u8>)> {
+        let (role, attributes) = match node {
+            Node::Array(array) => (DocumentRole::Array, &array.attributes),
+            Node::Group(group) => (DocumentRole::Group, &group.attributes),
+        };
+        let mut members = match node {
+            Node::Array(array) => Value::Object((self.draft.new_array)(array)?),
+            Node::Group(_) => (self.draft.new_group)(),
+        };
+        members["attributes"] = Value::Object(attributes.clone());
+        let mut keys = self.documents(path)?.into_iter();
+        let key = keys.find(|(of, _)| *of == role).map(|(_, key)| key);
+        let key = key
+            .ok_or_else(|| Error::new(Kind::NameTooLong, path, "no document can have this name"))?;
+        Ok((key, json::render(&members)))
+    }
+
+    /// Returns the document of a node changed.
+    pub fn edit(&self, document: &Document, edit: &Edit) -> Result<DocumentMap> {
+        edit.refuse_dimension_names(self.draft.name)?;
+        edit::edit_document(document, edit)
+    }
+
+    /// Returns the folder of the entry point.
+    pub fn top(&self) -> &Key {
+        &self.top
+    }
+
+    /// Returns the folder of an array's chunks, and of those of the nodes below a group.
+    pub fn data(&self, path: &Key) -> Result<Key> {
+        let mut chunks = self.chunks(path)?;
+        chunks.pop();
+        Key::new(chunks)
+    }
+
+    /// Returns what the keys of an array's chunks begin with, its last slash included.
+    fn chunks(&self, path: &Key) -> Result<Vec<u8>> {
+        let rest = self.rest(path)?;
+        let data = self.layout.data.as_bytes();
+        let folder = if rest.is_root() {
+            self.key(&[data])?
+        } else {
+            self.key(&[data, b"/", rest.as_bytes()])?
+        };
+        Ok([folder.as_bytes(), b"/"].concat())
+    }
+
+    /// Returns a path counted from the folder of the entry point; `Invalid` outside of it.
+    fn rest(&self, path: &Key) -> Result<Key> {
+        let outside = || Error::invalid(path, format!("does not lie below {}", self.top));
+        path.below(&self.top).ok_or_else(outside)
+    }
+
+    /// Joins parts to a key within the folder of the entry point.
+    fn key(&self, parts: &[&[u8]]) -> Result<Key> {
+        let within = parts.concat();
+        if self.top.is_root() {
+            return Key::new(within);
+        }
+        Key::new([self.top.as_bytes(), b"/", &within].concat())
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::dialect::draft::entry::tests::{URI, entry};
+    use crate::dialect::draft::{draft_of, entry_2019};
 
-    #[test]
-    fn the_encoding_decides_and_not_the_uri() {
-        let hybrid = json!({
-            "zarr_format": "https://purl.org/zarr/spec/core/3.0",
-            "metadata_encoding": "https://purl.org/zarr/spec/core/3.0",
-            "metadata_key_suffix": ".json",
-        });
-        assert_eq!(entry("", hybrid).unwrap().name(), "draft2020");
-        let final_v3 = json!({"zarr_format": 3, "node_type": "group"});
-        let none = draft_of(final_v3.as_object().unwrap()).unwrap();
-        assert!(none.is_none());
-        assert!(entry("", json!({"zarr_format": URI})).is_err());
+    pub(in crate::dialect) const URI: &str = "https://purl.org/zarr/spec/protocol/core/3.0";
+
+    pub(in crate::dialect) fn entry(top: &str, members: Value) -> Result<EntryPoint> {
+        let members = members.as_object().unwrap();
+        let draft = draft_of(members)?.expect("an entry point");
+        EntryPoint::new(draft, &Key::new(top).unwrap(), Some(members))
+    }
+
+    fn keys(entry: &EntryPoint, path: &str) -> Vec<String> {
+        let documents = entry.documents(&Key::new(path).unwrap()).unwrap();
+        documents
+            .iter()
+            .map(|(_, key)| String::from_utf8_lossy(key.as_bytes()).into_owned())
+            .collect()
+    }
+
+    fn chunks(entry: &EntryPoint, path: &str) -> String {
+        let base = entry.chunks(&Key::new(path).unwrap()).unwrap();
+        String::from_utf8(base).unwrap() + entry.layout.index_prefix
     }
 
     #[test]
-    fn hostile_entry_points_are_refused() {
-        for (member, value) in [
-            ("metadata_key_suffix", json!("/../../x")),
-            ("metadata_key_suffix", json!(3)),
-            ("metadata_encoding", json!("https://example.org/cbor")),
-            ("zarr_format", json!("https://purl.org/zarr/spec/core/4.0")),
-            ("extensions", json!(7)),
-            ("extensions", json!([{"extension": "http://x.org/e"}])),
-            (
-                "extensions",
-                json!([{"extension": "http://x.org/e", "must_understand": true}]),
-            ),
+    fn october_2020_has_the_keys_of_its_tables() {
+        let members =
+            json!({"zarr_format": URI, "metadata_encoding": URI, "metadata_key_suffix": ".json"});
+        let entry = entry("", members).unwrap();
+        assert_eq!(
+            keys(&entry, "foo/bar"),
+            [
+                "meta/root/foo/bar.array.json",
+                "meta/root/foo/bar.group.json"
+            ]
+        );
+        let root = keys(&entry, "");
+        assert_eq!(
+            (root[0].as_str(), root[2].as_str()),
+            ("meta/root.array.json", "meta/root.group.json")
+        );
+        assert_eq!(chunks(&entry, "foo/baz"), "data/root/foo/baz/c");
+        assert_eq!(chunks(&entry, ""), "data/root/c");
+        assert_eq!(
+            entry.folder(&Key::new("foo").unwrap()).unwrap(),
+            Key::new("meta/root/foo").unwrap()
+        );
+    }
+
+    #[test]
+    fn may_2022_has_the_keys_of_its_tables() {
+        let encoding = json!({"type": "json", "metadata_key_suffix": ".json"});
+        let uri = "https://purl.org/zarr/spec/core/3.0";
+        let members = json!({"zarr_format": uri, "metadata_encoding": encoding, "extensions": []});
+        let entry = entry("x", members).unwrap();
+        assert_eq!(
+            keys(&entry, "x/foo/bar"),
+            ["x/meta/foo/bar.array.json", "x/meta/foo/bar.group.json"]
+        );
+        assert_eq!(
+            keys(&entry, "x"),
+            ["x/meta/array.json", "x/meta/group.json"]
+        );
+        assert_eq!(chunks(&entry, "x/foo/baz"), "x/data/foo/baz/c");
+        assert_eq!(chunks(&entry, "x"), "x/data/c");
+    }
+
+    #[test]
+    fn drafts_of_2019_have_no_entry_point() {
+        let entry = entry_2019(&Key::root()).unwrap();
+        assert_eq!(
+            keys(&entry, "foo/baz"),
+            ["meta/foo/baz.array.json", "meta/foo/baz.group.json"]
+        );
+        assert_eq!(keys(&entry, ""), ["root.array.json", "root.group.json"]);
+        assert_eq!(chunks(&entry, "foo/baz"), "data/foo/baz/");
+        assert_eq!(chunks(&entry, ""), "data/");
+    }
+
+    #[test]
+    fn july_and_september_2020_have_keys_of_their_own() {
+        let july = entry(
+            "",
+            json!({"zarr_format": URI, "metadata_encoding": "application/json"}),
+        )
+        .unwrap();
+        assert!(keys(&july, "foo").contains(&"meta/root/foo.array".to_string()));
+        assert!(keys(&july, "").contains(&"meta/root.array".to_string()));
+        assert_eq!(chunks(&july, "foo"), "data/foo/");
+        assert_eq!(chunks(&july, ""), "data/");
+        let september = entry("", json!({"zarr_format": URI, "metadata_encoding": URI})).unwrap();
+        assert!(keys(&september, "foo").contains(&"meta/root/foo.array".to_string()));
+        assert_eq!(chunks(&september, "foo"), "data/root/foo/c");
+    }
+
+    #[test]
+    fn names_of_documents_give_names_of_children() {
+        let entry = entry(
+            "",
+            json!({"zarr_format": URI, "metadata_encoding": URI, "metadata_key_suffix": ".json"}),
+        )
+        .unwrap();
+        for (document, child) in [
+            ("a.array.json", Some("a")),
+            ("a.group.json", Some("a")),
+            ("a.array.json.array.json", Some("a.array.json")),
+            ("g.group.array.json", Some("g.group")),
+            (".zmetadata", None),
+            (".group.json", None),
+            ("..array.json", None),
+            ("...group.json", None),
+            ("acquire.json", None),
         ] {
-            let mut members = json!({"zarr_format": URI, "metadata_encoding": URI});
-            members[member] = value.clone();
-            assert!(entry("", members).is_err(), "{member}: {value}");
+            let found = entry.child(document.as_bytes());
+            assert_eq!(found, child.map(str::as_bytes), "{document}");
         }
+    }
+
+    #[test]
+    fn nothing_outside_the_entry_point_is_named() {
+        let entry = entry_2019(&Key::new("a").unwrap()).unwrap();
+        assert!(entry.documents(&Key::new("ab").unwrap()).is_err());
+        let long = Key::new([b"a/", vec![b'x'; 250].as_slice()].concat()).unwrap();
+        assert_eq!(entry.documents(&long).unwrap(), []);
     }
 }

@@ -1,13 +1,64 @@
 //! The drafts of version 3, from 2019 to 2022: one file a draft, and what several of them share.
 //!
-//! Their documents lie apart from the chunks, below an entry point that says where. Final v3 is in `dialect/v3`.
+//! Their documents lie apart from the chunks, where the entry point of the hierarchy states. Final v3 is in `dialect/v3`.
 
-pub(super) mod array;
-pub(super) mod codec_uris;
-pub(super) mod data_type;
+use serde_json::{Map, Value};
+
+use crate::dialect::{DialectSettings, Parsed};
+use crate::error::Result;
+use crate::model::{Array, Group};
+
+mod array;
+mod codec_uris;
+mod data_type;
 pub(super) mod draft2019;
 pub(super) mod draft2020;
 pub(super) mod draft2022;
-pub mod entry;
-pub mod entry_point;
-pub(super) mod writing;
+mod entry_point;
+mod members;
+mod registry;
+mod writing;
+
+pub use entry_point::{DocumentRole, EntryPoint};
+pub use registry::{draft_of, entry_2019, is_2019};
+
+/// A dialect that governs all that lies below its entry point.
+pub struct Draft {
+    /// The name that a person sees.
+    pub name: &'static str,
+    /// Returns where documents and chunks lie, by the members of the entry point if there is one.
+    layout: fn(Option<&Map<String, Value>>) -> Result<DraftLayout>,
+    /// Reads the document of an array.
+    array: fn(&ChunkLocation, &Map<String, Value>, DialectSettings) -> Result<Parsed>,
+    /// Reads the document of a group.
+    group: fn(&Map<String, Value>) -> Result<Group>,
+    /// Returns the members of a new array's document; `Unsupported` if the draft cannot express it.
+    new_array: fn(&Array) -> Result<Map<String, Value>>,
+    /// Returns the members of a new group's document.
+    new_group: fn() -> Value,
+}
+
+/// Where a draft's documents and chunks lie, counted from the entry point's folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct DraftLayout {
+    /// The folder whose names are the children of the root node.
+    meta: &'static str,
+    /// What the keys of the root node's documents begin with, before `array` or `group` and the suffix.
+    root: &'static [&'static str],
+    /// What may follow `.array` and `.group`; the first one takes precedence.
+    suffixes: Vec<String>,
+    /// The folder of the root node's chunks; those of others are in folders below it.
+    data: &'static str,
+    /// What stands before the first index of a chunk.
+    index_prefix: &'static str,
+    /// The document with copies of all others.
+    consolidated: Option<&'static str>,
+}
+
+/// Where the chunks of an array lie.
+struct ChunkLocation {
+    /// What every key begins with, the last slash included.
+    base: Vec<u8>,
+    /// What stands before the first index.
+    index_prefix: &'static str,
+}

@@ -1,6 +1,6 @@
 //! New nodes as the drafts write them.
 //!
-//! What comes out is meant to be read again and compared with what was wanted, as in `v2_writing`.
+//! The caller reads the documents again and compares the outcome with what was wanted, as in `v2/writing.rs`.
 
 use serde_json::{Map, Value, json};
 
@@ -17,7 +17,7 @@ pub(super) fn group() -> Value {
     json!({ "extensions": [] })
 }
 
-/// The same in the draft of 2019, whose documents each say what they are.
+/// Returns the members of a group in the draft of 2019, where each document has `zarr_format`.
 pub(super) fn group2019() -> Value {
     json!({ "zarr_format": CORE_2019, "extensions": [] })
 }
@@ -97,7 +97,7 @@ pub(super) fn array2022(array: &Array) -> Result<Map<String, Value>> {
     Ok(members)
 }
 
-/// An array that has a form in the drafts, as far as they have it in common.
+/// An array that the drafts can express, as far as their forms agree.
 struct DraftArray<'a> {
     chain: V2Codecs<'a>,
 }
@@ -138,7 +138,7 @@ impl<'a> DraftArray<'a> {
     }
 }
 
-/// Returns numpy's type string, without the bar that says that there is no byte order.
+/// Returns numpy's type string, without the bar that stands for no byte order.
 fn numpy_type(array: &Array, is_big: bool) -> Result<Value> {
     let name = match &array.data_type {
         DataType::Bool => Some(json!("bool")),

@@ -1,22 +1,24 @@
 //! N5: `attributes.json`, blocks with a header of their own.
 //!
-//! Axes stay in N5's order, so the first is the fastest: codec `n5_default` turns each block round, as the
-//! registry of extensions has it. A folder whose `attributes.json` describes no dataset is a group only where
-//! the root of a container says `n5`; elsewhere that name may mean anything.
+//! Axes stay in N5's order, in which the first varies fastest: codec `n5_default` transposes each block, as the registry
+//! of extensions has it. A folder whose `attributes.json` describes no dataset is a group only within a container, whose
+//! root has a member `n5`; elsewhere a file of that name may mean anything.
 
 use serde_json::{Map, Value, json};
 
+use crate::dialect::members::{check_shapes, lengths};
+use crate::dialect::n5::attributes::{check_own, is_own, user_attributes};
 use crate::dialect::typestr::Typed;
-use crate::dialect::{
-    Dialect, Document, DocumentMap, Edit, check_shapes, edit, fill, json, lengths,
-};
+use crate::dialect::{Dialect, Document, DocumentMap, Edit, edit, fill, json};
 use crate::error::{Error, Result};
+use crate::model::document::ATTRIBUTES_JSON;
 use crate::model::{Array, CodecSpec, DataType, Group, KeyScheme, Node};
 use crate::store::Key;
 
-pub(super) mod writing;
+mod attributes;
+mod writing;
 
-/// N5 where nothing is known of the folders above: datasets, and roots that say `n5`.
+/// N5 outside of a known container: datasets, and roots of containers.
 pub const DIALECT: Dialect = Dialect {
     name: "n5",
     documents,
@@ -32,26 +34,15 @@ pub const WITHIN: Dialect = Dialect {
     ..DIALECT
 };
 
-pub(super) const DOCUMENT: &[u8] = b"attributes.json";
-
-/// Members of a dataset that are not the user's.
-const DATASET: [&str; 5] = [
-    "dimensions",
-    "blockSize",
-    "dataType",
-    "compression",
-    "compressionType",
-];
-
 fn documents(path: &Key) -> Result<Vec<Key>> {
-    Ok(vec![path.child(DOCUMENT)?])
+    Ok(vec![path.child(ATTRIBUTES_JSON.as_bytes())?])
 }
 
 fn parse(path: &Key, documents: &[Document]) -> Result<Option<Node>> {
     let Some(document) = documents.first() else {
         return Ok(None);
     };
-    // What does not read may well be no document of N5.
+    // A file that is no JSON object need not be a document of N5.
     let Ok(Some(members)) = document.object() else {
         return Ok(None);
     };
@@ -73,10 +64,10 @@ fn parse_within(path: &Key, documents: &[Document]) -> Result<Option<Node>> {
     }
 }
 
-/// The user's attributes stand among the dataset's own.
+/// Edits the document of a node, in which the user's attributes stand among the members that N5 defines.
 fn edit(documents: &[Document], edit: &Edit) -> Result<DocumentMap> {
-    edit.without_names(DIALECT.name)?;
-    let document = edit::first_of(documents)?;
+    edit.refuse_dimension_names(DIALECT.name)?;
+    let document = edit::first_stored(documents)?;
     let mut members = edit::members_of(document)?;
     if let Some(attributes) = &edit.attributes {
         check_own(attributes)?;
@@ -91,29 +82,14 @@ fn edit(documents: &[Document], edit: &Edit) -> Result<DocumentMap> {
     Ok(edit::rendered(document, members))
 }
 
-/// Returns the document of a new group: that of the root says `n5`, which nobody else may.
+/// Returns the document of a new group. Only the root of a container has a member `n5`, and none is made here.
 fn new_group(path: &Key, attributes: &Map<String, Value>) -> Result<DocumentMap> {
     check_own(attributes)?;
     let text = json::render(&Value::Object(attributes.clone()));
-    Ok(vec![(path.child(DOCUMENT)?, text)])
+    Ok(vec![(path.child(ATTRIBUTES_JSON.as_bytes())?, text)])
 }
 
-fn is_own(name: &str) -> bool {
-    DATASET.contains(&name) || name == "n5"
-}
-
-/// Refuses attributes that have the names of N5's own.
-pub(super) fn check_own(attributes: &Map<String, Value>) -> Result<()> {
-    match attributes.keys().find(|name| is_own(name)) {
-        None => Ok(()),
-        Some(name) => Err(Error::invalid(
-            name,
-            "is a member of N5's own, and no attribute may have its name",
-        )),
-    }
-}
-
-/// Whether the members are those of a dataset and of nothing else that is likely.
+/// Whether the members are those of a dataset rather than of a foreign document of the same name.
 fn is_dataset(members: &Map<String, Value>) -> bool {
     let has = |name: &str| members.contains_key(name);
     has("dimensions")
@@ -154,11 +130,6 @@ fn array(path: &Key, members: Map<String, Value>) -> Result<Array> {
         chunk_edges: Vec::new(),
         data_type,
     })
-}
-
-fn user_attributes(mut members: Map<String, Value>) -> Map<String, Value> {
-    members.retain(|name, _| !is_own(name));
-    members
 }
 
 /// Builds codec `n5_default`: the header of a block, first axis fastest, big-endian, one compression.
@@ -213,7 +184,7 @@ fn compression(members: &Map<String, Value>, data_type: &DataType) -> Result<Opt
             json!({ "level": level("level", -131_072..=22, 3), "checksum": false }),
         )),
         "blosc" => Some(blosc(&settings, data_type)),
-        // A framing of lz4-java that nobody else has.
+        // The framing of lz4-java, which no other implementation has.
         "lz4" => Some(CodecSpec::new(
             "n5.lz4",
             json!({ "blockSize": level("blockSize", 64..=1 << 25, 1 << 16) }),
@@ -244,7 +215,7 @@ fn blosc(settings: &Map<String, Value>, data_type: &DataType) -> CodecSpec {
     )
 }
 
-/// Blocks lie in folders by their place in the grid: `path/3/0/1`.
+/// Returns the keys of blocks, which lie in folders by their position in the grid: `path/3/0/1`.
 fn keys(path: &Key) -> KeyScheme {
     let prefix = if path.is_root() {
         Vec::new()

@@ -1,14 +1,16 @@
-//! New datasets of N5: one block codec, big-endian, the first dimension fastest, whatever order was asked for.
+//! New datasets of N5: one block codec, big-endian, the first dimension fastest.
 //!
-//! The order of bytes and dimensions within a block is N5's own and no user's choice, so only the compression is
-//! taken from the codecs that are wanted.
+//! N5 fixes the order of bytes and dimensions within a block, so only the compression is taken from the codecs of the
+//! array.
 
 use serde_json::{Map, Value, json};
 
+use crate::dialect::DocumentMap;
 use crate::dialect::json::render;
-use crate::dialect::v2::writing::V2Codecs;
-use crate::dialect::{DocumentMap, n5};
+use crate::dialect::n5::attributes::check_own;
+use crate::dialect::v2::writing::{V2Codecs, unname_shuffle};
 use crate::error::{Error, Result};
+use crate::model::document::ATTRIBUTES_JSON;
 use crate::model::{Array, CodecSpec, DataType};
 use crate::store::Key;
 
@@ -28,7 +30,7 @@ pub(super) fn array(path: &Key, array: &Array) -> Result<DocumentMap> {
         DataType::Float(4 | 8) => array.data_type.to_string(),
         other => return Err(lacks("data_type", &format!("type {other}"))),
     };
-    n5::check_own(&array.attributes)?;
+    check_own(&array.attributes)?;
     let mut document = json!({
         "dimensions": array.shape,
         "blockSize": array.chunk_shape,
@@ -38,10 +40,13 @@ pub(super) fn array(path: &Key, array: &Array) -> Result<DocumentMap> {
     if let Value::Object(members) = &mut document {
         members.extend(array.attributes.clone());
     }
-    Ok(vec![(path.child(n5::DOCUMENT)?, render(&document))])
+    Ok(vec![(
+        path.child(ATTRIBUTES_JSON.as_bytes())?,
+        render(&document),
+    )])
 }
 
-/// Returns the compression of a chain, which may stand in N5's own codec.
+/// Returns the compression of a chain, which may stand within codec `n5_default`.
 fn compression(codecs: &[CodecSpec]) -> Result<Value> {
     let inner = match codecs {
         [codec] if codec.name == "n5_default" => inner(codec),
@@ -88,7 +93,7 @@ fn inner(codec: &CodecSpec) -> Vec<CodecSpec> {
 
 fn blosc(configuration: &Map<String, Value>) -> Value {
     let mut configuration = configuration.clone();
-    crate::dialect::v2::writing::unname_shuffle(&mut configuration);
+    unname_shuffle(&mut configuration);
     with_type("blosc", &configuration)
 }
 

@@ -1,7 +1,7 @@
 //! The codecs of v2: memory order, filters, byte order and compressor as codecs of final v3.
 //!
-//! Filters see bytes as they are stored, so each byte order comes before the first that would mind
-//! (`stored_order.rs`). Filters also say what the elements of object arrays are.
+//! Filters of v2 see bytes as they are stored, so codec `bytes` stands before the first filter that depends on the byte
+//! order (`stored_order.rs`). The type of the elements of object arrays is found from their filters.
 
 use serde_json::{Map, Value, json};
 
@@ -14,7 +14,7 @@ use crate::model::{CodecSpec, DataType};
 /// numpy's type of Python objects.
 const OBJECTS: &str = "|O";
 
-/// Returns what the elements of an object array are, by the filter that makes bytes of them.
+/// Returns the type of the elements of an object array, which the filter that encodes the objects decides.
 pub(crate) fn object_type(filters: &[Value]) -> Result<DataType> {
     for filter in filters {
         match filter.get("id").and_then(Value::as_str).unwrap_or_default() {
@@ -31,7 +31,7 @@ pub(crate) fn object_type(filters: &[Value]) -> Result<DataType> {
     Ok(DataType::Unknown(OBJECTS.to_string()))
 }
 
-/// Says why the chunks of an array can never be decoded.
+/// Returns the reason why the chunks of an array can never be decoded, if there is one.
 pub(crate) fn undecodable(filters: &[Value], data_type: &DataType) -> Option<String> {
     let ids: Vec<&str> = filters.iter().map(id_of).collect();
     if ids.contains(&"pickle") {
@@ -45,7 +45,7 @@ pub(crate) fn undecodable(filters: &[Value], data_type: &DataType) -> Option<Str
     })
 }
 
-/// Filters that work on bytes, not on elements: what follows them does too.
+/// Filters that work on bytes, not on elements; so do all that follow them.
 const BYTE_FILTERS: [&str; 14] = [
     "adler32",
     "base64",
@@ -63,7 +63,7 @@ const BYTE_FILTERS: [&str; 14] = [
     "zstd",
 ];
 
-/// Filters that make bytes of elements themselves, whatever the byte order; some of them stand in the place of
+/// Filters that encode elements as bytes themselves, whatever the byte order; some of them stand in the place of
 /// the compressor too.
 const OBJECT_FILTERS: [&str; 9] = [
     "json",
@@ -77,8 +77,8 @@ const OBJECT_FILTERS: [&str; 9] = [
     "zfpy",
 ];
 
-/// Filters that write down the shape and the type of what they are given: they see no memory order, and what
-/// they give has the byte order that stands there.
+/// Filters that store the shape and the type of the array that they are given: the memory order has no meaning for them,
+/// and the byte order is part of the type that they store.
 const SHAPED_FILTERS: [&str; 4] = ["json", "json2", "msgpack", "msgpack2"];
 
 /// Builds the chain: memory order, filters, byte order, compressor.
@@ -95,25 +95,28 @@ pub(super) fn codecs(
     chain.extend(filtered(list, typed)?);
     let compressor = members.get("compressor").filter(|value| !value.is_null());
     if let Some(compressor) = compressor {
-        // A compressor of numbers takes them as they are.
-        let takes_numbers = OBJECT_FILTERS.contains(&id_of(compressor));
-        chain.pop_if(|last| takes_numbers && last.name == "bytes");
+        // A compressor of numbers encodes elements, so `bytes` has no place before it.
+        let is_of_elements = OBJECT_FILTERS.contains(&id_of(compressor));
+        chain.pop_if(|last| is_of_elements && last.name == "bytes");
         chain.push(numcodec(compressor, &typed.data_type)?);
     }
     Ok(chain)
 }
 
-/// Returns filters and byte order, which comes before the first filter that works on bytes, or that takes
-/// elements for others than they are.
+/// Returns filters and byte order, which comes before the first filter that works on bytes, or that reads the elements
+/// as another type than they have.
 pub(crate) fn filtered(filters: &[Value], typed: &Typed) -> Result<Vec<CodecSpec>> {
     let data_type = &typed.data_type;
     let mut chain = Vec::new();
     let stored = WordOrder::new(data_type.word(), typed.is_big());
-    let bytes = |order: WordOrder| match order == stored {
-        true => typed.bytes_codec(),
-        false => order.bytes_codec(),
+    let bytes = |order: WordOrder| {
+        if order == stored {
+            typed.bytes_codec()
+        } else {
+            order.bytes_codec()
+        }
     };
-    // The order of elements, as long as they are elements.
+    // The byte order of the elements; nothing once they are encoded as bytes.
     let mut order = Some(stored);
     for filter in filters {
         let mut codec = numcodec(filter, data_type)?;
@@ -137,7 +140,7 @@ pub(crate) fn filtered(filters: &[Value], typed: &Typed) -> Result<Vec<CodecSpec
     Ok(chain)
 }
 
-/// Returns numcodecs' name of a codec; nothing if it has none.
+/// Returns numcodecs' name of a codec; empty if it has none.
 fn id_of(configuration: &Value) -> &str {
     let id = configuration.get("id");
     id.and_then(Value::as_str).unwrap_or_default()
@@ -194,7 +197,7 @@ fn numcodec(configuration: &Value, data_type: &DataType) -> Result<CodecSpec> {
     }
 }
 
-/// Names blosc's shuffle as v3 does; -1 leaves the choice to the element size.
+/// Names blosc's shuffle as v3 does; for -1 the element size decides.
 fn blosc(mut members: Map<String, Value>, data_type: &DataType) -> CodecSpec {
     let size = data_type.size().unwrap_or(1);
     let shuffle = match members.get("shuffle").and_then(Value::as_i64) {

@@ -1,21 +1,21 @@
 //! v2: `.zarray`, `.zgroup`, `.zattrs`.
 //!
-//! Byte order, memory order, filters and compressor become codecs as final v3 names them (`v2_codecs.rs`).
-//! Chunks may lie nested although nothing says so (writers before `dimension_separator`), so both forms are
-//! tried then.
+//! Byte order, memory order, filters and compressor become codecs as final v3 names them (`codecs.rs`).
+//! Writers that are older than `dimension_separator` may have nested chunks, so both forms are tried where it is
+//! missing.
 
 use serde_json::{Map, Value, json};
 
+use crate::dialect::members::{check_shapes, lengths, separator};
 use crate::dialect::typestr::Typed;
-use crate::dialect::{
-    Dialect, Document, DocumentMap, Edit, check_shapes, edit, fill, lengths, typestr,
-};
+use crate::dialect::{Dialect, Document, DocumentMap, Edit, edit, fill, typestr};
 use crate::error::{Error, Result};
+use crate::model::document::{ZARRAY, ZATTRS, ZGROUP};
 use crate::model::{Array, DataType, Group, KeyScheme, Node};
 use crate::store::Key;
 
 pub(super) mod codecs;
-pub(super) mod stored_order;
+mod stored_order;
 pub(super) mod writing;
 
 /// v2.
@@ -29,7 +29,7 @@ pub const DIALECT: Dialect = Dialect {
 };
 
 fn documents(path: &Key) -> Result<Vec<Key>> {
-    [".zarray", ".zgroup", ".zattrs"]
+    [ZARRAY, ZGROUP, ZATTRS]
         .iter()
         .map(|name| path.child(name.as_bytes()))
         .collect()
@@ -52,9 +52,9 @@ fn parse(path: &Key, documents: &[Document]) -> Result<Option<Node>> {
     }
 }
 
-/// Attributes have a document of their own.
+/// Edits the documents of a node; attributes have one of their own.
 fn edit(documents: &[Document], edit: &Edit) -> Result<DocumentMap> {
-    edit.without_names(DIALECT.name)?;
+    edit.refuse_dimension_names(DIALECT.name)?;
     let [zarray, _, zattrs] = documents else {
         return Ok(Vec::new());
     };
@@ -74,7 +74,7 @@ fn edit(documents: &[Document], edit: &Edit) -> Result<DocumentMap> {
 
 fn group(path: &Key, attributes: &Map<String, Value>) -> Result<DocumentMap> {
     let document = json!({ "zarr_format": 2 });
-    writing::documents(path, ".zgroup", &document, attributes)
+    writing::documents(path, ZGROUP, &document, attributes)
 }
 
 /// Reads the members of `.zarray` (v2 specification, "Metadata").
@@ -109,7 +109,7 @@ fn array(
     })
 }
 
-/// Reads `dtype`; that of objects says nothing, so their codec does.
+/// Reads `dtype`; for objects the filters decide.
 fn data_type(members: &Map<String, Value>) -> Result<Typed> {
     let dtype = members
         .get("dtype")
@@ -121,23 +121,18 @@ fn data_type(members: &Map<String, Value>) -> Result<Typed> {
         Some("|O" | "O") => Ok(Typed::little(codecs::object_type(codecs::filters(
             members,
         )?)?)),
-        // netcdf-c says text where it writes one byte an element.
+        // netcdf-c declares text of one character where it stores one byte an element.
         Some("<U1" | ">U1") if is_nczarr => Ok(Typed::little(DataType::FixedBytes(1))),
         _ => typestr::parse(dtype),
     }
 }
 
 fn keys(path: &Key, members: &Map<String, Value>) -> Result<KeyScheme> {
-    let (separator, other_separator) = match members.get("dimension_separator") {
-        None | Some(Value::Null) => ('.', Some('/')),
-        Some(Value::String(text)) if text == "." => ('.', None),
-        Some(Value::String(text)) if text == "/" => ('/', None),
-        Some(other) => {
-            return Err(Error::corrupt(
-                "dimension_separator",
-                format!("expected . or /, found {other}"),
-            ));
-        }
+    let stated = members.get("dimension_separator");
+    let stated = stated.filter(|stated| !stated.is_null());
+    let (separator, other_separator) = match separator(stated, "dimension_separator")? {
+        Some(stated) => (stated, None),
+        None => ('.', Some('/')),
     };
     let prefix = if path.is_root() {
         Vec::new()
@@ -153,7 +148,7 @@ fn keys(path: &Key, members: &Map<String, Value>) -> Result<KeyScheme> {
     })
 }
 
-/// Takes xarray's `_ARRAY_DIMENSIONS` for names if there are as many as dimensions.
+/// Reads the names of dimensions from xarray's attribute `_ARRAY_DIMENSIONS`, if it has one a dimension.
 fn dimension_names(attributes: &Map<String, Value>, rank: usize) -> Vec<Option<String>> {
     match attributes.get("_ARRAY_DIMENSIONS") {
         Some(Value::Array(names)) if names.len() == rank => names

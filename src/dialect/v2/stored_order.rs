@@ -1,14 +1,14 @@
 //! The byte order that elements have between the filters of v2, where each filter names its own types.
 //!
-//! In v2 a filter sees bytes as they would be stored, in final v3 it sees numbers, and codec `bytes` alone
-//! knows of their order. Both mean the same as long as a filter takes what the one before gives; `WordOrder` says
-//! whether it does, and which order `bytes` has to have. Once there are bytes, filters see them as v2 has it.
+//! In v2 a filter sees bytes as they would be stored, in final v3 it sees numbers, and only codec `bytes` has a byte
+//! order. Both mean the same as long as each filter reads the type that the one before has written; `WordOrder` finds out
+//! whether it does, and the byte order of `bytes`. After `bytes`, filters see bytes in v3 too.
 
 use serde_json::{Map, Value, json};
 
 use crate::model::CodecSpec;
 
-/// What a change of byte order would turn round: words of that many bytes, now in this order.
+/// The byte order of elements: the length of their words in bytes, and whether these are big-endian.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct WordOrder {
     word: usize,
@@ -24,7 +24,7 @@ impl WordOrder {
         }
     }
 
-    /// Returns whether words are turned round.
+    /// Whether words are big-endian.
     pub(super) fn is_big(self) -> bool {
         self.big
     }
@@ -39,8 +39,8 @@ impl WordOrder {
         CodecSpec::new("bytes", configuration)
     }
 
-    /// Returns the order after a filter, or nothing if the filter takes the elements for others than they
-    /// are, so that it has to see bytes.
+    /// Returns the order after a filter; nothing if the filter reads the elements as another type than they have,
+    /// so that it has to see bytes.
     pub(super) fn after(self, id: &str, filter: &Map<String, Value>) -> Option<WordOrder> {
         let named = |name: &str| {
             filter

@@ -1,13 +1,14 @@
 //! New arrays as v2 writes them: final v3's codecs become memory order, byte order, filters and compressor.
 //!
-//! What comes out is meant to be read again and compared with what was wanted: a codec that v2 means otherwise
-//! is noticed there. Here only what has no place at all is refused.
+//! The caller reads the documents again and compares the outcome with what was wanted, which finds a codec that v2
+//! understands otherwise. Here only what v2 has no place for is refused.
 
 use serde_json::{Map, Value, json};
 
 use crate::dialect::json::render;
 use crate::dialect::{DocumentMap, typestr};
 use crate::error::{Error, Result};
+use crate::model::document::{ZARRAY, ZATTRS};
 use crate::model::{Array, CodecSpec, DataType};
 use crate::store::Key;
 
@@ -22,7 +23,7 @@ pub(super) fn documents(
     if !attributes.is_empty() {
         let text = render(&Value::Object(attributes.clone()));
         // First, so that an array never is there without its attributes.
-        documents.insert(0, (path.child(b".zattrs")?, text));
+        documents.insert(0, (path.child(ZATTRS.as_bytes())?, text));
     }
     Ok(documents)
 }
@@ -51,26 +52,26 @@ pub(super) fn array(path: &Key, array: &Array) -> Result<DocumentMap> {
     if array.keys.separator == '/' {
         document["dimension_separator"] = json!("/");
     }
-    documents(path, ".zarray", &document, &attributes(array)?)
+    documents(path, ZARRAY, &document, &attributes(array)?)
 }
 
 /// Returns the attributes; names of dimensions are one of them, as xarray has it.
 fn attributes(array: &Array) -> Result<Map<String, Value>> {
-    const NAMES: &str = "_ARRAY_DIMENSIONS";
+    const XARRAY_NAMES: &str = "_ARRAY_DIMENSIONS";
     let mut attributes = array.attributes.clone();
-    if !array.dimension_names.is_empty() && !attributes.contains_key(NAMES) {
+    if !array.dimension_names.is_empty() && !attributes.contains_key(XARRAY_NAMES) {
         if array.dimension_names.contains(&None) {
             return Err(lacks(
                 "dimension_names",
                 "dimensions of which only some have names",
             ));
         }
-        attributes.insert(NAMES.to_string(), json!(array.dimension_names));
+        attributes.insert(XARRAY_NAMES.to_string(), json!(array.dimension_names));
     }
     Ok(attributes)
 }
 
-/// numpy's type string; that of elements without a fixed length is that of objects.
+/// Returns numpy's type string; elements without a fixed length are objects.
 fn dtype(data_type: &DataType, is_big: bool) -> Result<Value> {
     match data_type {
         DataType::Text | DataType::Bytes => Ok(json!("|O")),
@@ -79,11 +80,15 @@ fn dtype(data_type: &DataType, is_big: bool) -> Result<Value> {
     }
 }
 
-/// The parts of v2 that a chain of codecs becomes.
+/// A chain of codecs in the parts that v2 has.
 pub(crate) struct V2Codecs<'a> {
+    /// Whether the memory order is F.
     pub(crate) is_reversed: bool,
+    /// Whether elements are big-endian.
     pub(crate) is_big: bool,
+    /// All codecs but the transposition, `bytes` and the compressor, in the order of encoding.
     pub(crate) filters: Vec<&'a CodecSpec>,
+    /// The last codec, unless v2 knows it as a filter.
     pub(crate) compressor: Option<&'a CodecSpec>,
 }
 
@@ -96,9 +101,9 @@ impl<'a> V2Codecs<'a> {
             filters: Vec::new(),
             compressor: None,
         };
-        for (place, codec) in codecs.iter().enumerate() {
+        for (position, codec) in codecs.iter().enumerate() {
             match codec.name.as_str() {
-                "transpose" if place == 0 && is_reversal(codec) => chain.is_reversed = true,
+                "transpose" if position == 0 && is_reversal(codec) => chain.is_reversed = true,
                 "bytes" => {
                     let endian = codec.configuration.get("endian");
                     chain.is_big = endian.and_then(Value::as_str) == Some("big");
@@ -131,7 +136,7 @@ fn is_filter(name: &str) -> bool {
     FILTERS.contains(&name)
 }
 
-/// Whether a transposition turns the order of all dimensions around.
+/// Whether a transposition reverses the order of all dimensions.
 fn is_reversal(codec: &CodecSpec) -> bool {
     let order = codec.configuration.get("order").and_then(Value::as_array);
     order.is_some_and(|order| {
@@ -157,7 +162,7 @@ pub(crate) fn numcodec(codec: &CodecSpec) -> Result<Value> {
     Ok(Value::Object(configuration))
 }
 
-/// Numbers blosc's shuffle; the size of an element is that of the type.
+/// Replaces the name of blosc's shuffle by its number, and drops the element size, which v2 takes from the type.
 pub(crate) fn unname_shuffle(configuration: &mut Map<String, Value>) {
     let shuffle = match configuration.get("shuffle").and_then(Value::as_str) {
         Some("noshuffle") => 0,

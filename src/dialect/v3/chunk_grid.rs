@@ -5,17 +5,17 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::dialect::{check_shapes, lengths};
+use crate::dialect::members::{check_shapes, lengths};
 use crate::error::{Error, Result};
 use crate::grid::Axis;
 use crate::model::{EdgeRun, Edges};
 
 /// The most runs of chunks that a grid may have, all dimensions together.
-const MOST_RUNS: usize = 1 << 20;
+const MAX_RUNS: usize = 1 << 20;
 
 /// A chunk grid as the model has it.
 pub(super) struct ChunkGrid {
-    /// Elements along each dimension of a chunk, where chunks differ of the longest.
+    /// Elements of a chunk along each dimension; where chunks differ, of the longest.
     pub(super) shape: Vec<u64>,
     /// How long chunks are along each dimension; empty if they are all alike.
     pub(super) edges: Vec<Edges>,
@@ -61,7 +61,7 @@ fn rectilinear(members: &Map<String, Value>, shape: &[u64]) -> Result<ChunkGrid>
     }
     let wrong = || Error::corrupt("chunk_shapes", "expected a list, one entry a dimension");
     let list = members.get("chunk_shapes").and_then(Value::as_array);
-    let mut left = MOST_RUNS;
+    let mut left = MAX_RUNS;
     let edges = list.ok_or_else(wrong)?.iter();
     let edges: Vec<Edges> = edges
         .map(|value| edges_of(value, &mut left))
@@ -80,7 +80,7 @@ fn rectilinear(members: &Map<String, Value>, shape: &[u64]) -> Result<ChunkGrid>
     })
 }
 
-/// Reads the chunk edge lengths of one dimension; `left` counts down the runs that there may be.
+/// Reads the chunk edge lengths of one dimension; `left` is how many more runs are accepted.
 fn edges_of(value: &Value, left: &mut usize) -> Result<Edges> {
     let Value::Array(list) = value else {
         return Ok(Edges::Every(positive(value)?));
@@ -92,7 +92,7 @@ fn edges_of(value: &Value, left: &mut usize) -> Result<Edges> {
             Some(last) => last.count = last.count.saturating_add(run.count),
             None => {
                 *left = left.checked_sub(1).ok_or_else(|| {
-                    let found = format!("chunks of more than {MOST_RUNS} lengths");
+                    let found = format!("chunks of more than {MAX_RUNS} lengths");
                     Error::too_large("chunk_shapes", found)
                 })?;
                 runs.push(run);
@@ -102,7 +102,7 @@ fn edges_of(value: &Value, left: &mut usize) -> Result<Edges> {
     Ok(Edges::Runs(runs))
 }
 
-/// Reads a length, or a pair of a length and how often it comes ("Run-length encoding").
+/// Reads a length, or a pair of a length and a count ("Run-length encoding").
 fn run_of(entry: &Value) -> Result<EdgeRun> {
     match entry.as_array().map(Vec::as_slice) {
         None => Ok(EdgeRun {
@@ -216,12 +216,12 @@ mod tests {
 
     #[test]
     fn as_many_runs_as_make_sense_are_taken() {
-        let zigzag: Vec<u64> = (0..=MOST_RUNS as u64).map(|n| 1 + n % 2).collect();
+        let zigzag: Vec<u64> = (0..=MAX_RUNS as u64).map(|n| 1 + n % 2).collect();
         let error = read(&[1], json!([zigzag])).err().unwrap();
         assert_eq!(error.kind(), Kind::TooLarge);
-        let alike = vec![1; MOST_RUNS + 1];
+        let alike = vec![1; MAX_RUNS + 1];
         let grid = read(&[1], json!([alike])).unwrap();
-        let count = MOST_RUNS as u64 + 1;
+        let count = MAX_RUNS as u64 + 1;
         assert_eq!(
             grid.edges,
             [Edges::Runs(vec![EdgeRun { length: 1, count }])]

@@ -1,7 +1,7 @@
 //! Data types as final v3 writes them: names, and extensions with a configuration.
 //!
-//! Reads the registered extensions and those of zarr-python; writes what zarr-python reads, which has no type
-//! of its own for `r*` and knows structures only by their older name.
+//! Reads the registered extensions and those of zarr-python; writes what zarr-python reads, which has no type for `r*`
+//! and reads structures only under their older name.
 
 use serde_json::{Map, Value, json};
 

@@ -1,18 +1,21 @@
 //! Final v3 (core specification 3.1): `zarr.json`.
 //!
 //! Reads what real writers produce: codecs and encodings as bare words, no configuration, no codec at all.
-//! Members that are not known make a node unreadable unless they say `must_understand: false`.
+//! Unknown members make a node unreadable unless they have `must_understand: false`.
 
 use serde_json::{Map, Value, json};
 
+use crate::dialect::members::{lengths, named};
 use crate::dialect::typestr::Typed;
-use crate::dialect::{Dialect, Document, DocumentMap, Edit, edit, fill, json, lengths};
+use crate::dialect::{Dialect, Document, DocumentMap, Edit, edit, fill, json};
 use crate::error::{Error, Result};
-use crate::model::{Array, CodecSpec, Group, KeyScheme, Node};
+use crate::model::document::ZARR_JSON;
+use crate::model::{Array, CodecSpec, Group, Node};
 use crate::store::Key;
 
-pub(super) mod chunk_grid;
-pub(super) mod data_type;
+mod chunk_grid;
+mod chunk_keys;
+mod data_type;
 
 /// Final v3.
 pub const DIALECT: Dialect = Dialect {
@@ -24,11 +27,8 @@ pub const DIALECT: Dialect = Dialect {
     array: new_array,
 };
 
-/// The name of the metadata document.
-pub const DOCUMENT: &str = "zarr.json";
-
 fn documents(path: &Key) -> Result<Vec<Key>> {
-    Ok(vec![path.child(DOCUMENT.as_bytes())?])
+    Ok(vec![path.child(ZARR_JSON.as_bytes())?])
 }
 
 fn parse(path: &Key, documents: &[Document]) -> Result<Option<Node>> {
@@ -44,7 +44,7 @@ fn parse(path: &Key, documents: &[Document]) -> Result<Option<Node>> {
 }
 
 fn edit(documents: &[Document], edit: &Edit) -> Result<DocumentMap> {
-    edit::in_one(edit::first_of(documents)?, edit)
+    edit::edit_document(edit::first_stored(documents)?, edit)
 }
 
 fn new_group(path: &Key, attributes: &Map<String, Value>) -> Result<DocumentMap> {
@@ -59,7 +59,7 @@ fn new_array(path: &Key, array: &Array) -> Result<DocumentMap> {
 }
 
 fn new_node(path: &Key, node: &Node) -> Result<DocumentMap> {
-    let key = path.child(DOCUMENT.as_bytes())?;
+    let key = path.child(ZARR_JSON.as_bytes())?;
     Ok(vec![(key, json::render(&render(node)))])
 }
 
@@ -103,7 +103,7 @@ const ARRAY_MEMBERS: [&str; 11] = [
 ];
 
 fn group(members: &Map<String, Value>) -> Result<Group> {
-    match not_understood(members, &GROUP_MEMBERS) {
+    match unknown_extension(members, &GROUP_MEMBERS) {
         Some(why) => Err(Error::unsupported("", why)),
         None => Ok(Group {
             attributes: attributes(members),
@@ -125,7 +125,7 @@ fn array(path: &Key, members: &Map<String, Value>) -> Result<Array> {
         dialect: DIALECT.name,
         fill_value,
         codecs,
-        keys: keys(path, members)?,
+        keys: chunk_keys::parse(path, members.get("chunk_key_encoding"))?,
         dimension_names: dimension_names(members, shape.len())?,
         attributes: attributes(members),
         undecodable: undecodable(members),
@@ -136,15 +136,18 @@ fn array(path: &Key, members: &Map<String, Value>) -> Result<Array> {
     })
 }
 
-/// Whether a codec makes elements big-endian; their fill value is then spelt so too.
+/// Whether a codec makes elements big-endian; a fill value in base64 is then big-endian too.
 fn is_big_endian(codec: &CodecSpec) -> bool {
     let endian = codec.configuration.get("endian").and_then(Value::as_str);
     ["bytes", "endian"].contains(&codec.name.as_str()) && endian == Some("big")
 }
 
-/// Says why the array's chunks cannot mean what they seem to.
+/// Returns the reason why no chunk can be decoded, if the members give one.
 fn undecodable(members: &Map<String, Value>) -> Option<String> {
-    let other = || lost(members).or_else(|| not_understood(members, &ARRAY_MEMBERS));
+    let other = || {
+        chunk_keys::undecodable(members.get("chunk_key_encoding"))
+            .or_else(|| unknown_extension(members, &ARRAY_MEMBERS))
+    };
     match members.get("storage_transformers") {
         None | Some(Value::Null) => other(),
         Some(Value::Array(list)) if list.is_empty() => other(),
@@ -152,8 +155,8 @@ fn undecodable(members: &Map<String, Value>) -> Option<String> {
     }
 }
 
-/// Returns a complaint about the first member that has to be understood and is not.
-fn not_understood(members: &Map<String, Value>, known: &[&str]) -> Option<String> {
+/// Names the first unknown member that has to be understood.
+fn unknown_extension(members: &Map<String, Value>, known: &[&str]) -> Option<String> {
     let (name, _) = members.iter().find(|(name, value)| {
         !known.contains(&name.as_str()) && value.get("must_understand") != Some(&Value::Bool(false))
     })?;
@@ -162,83 +165,12 @@ fn not_understood(members: &Map<String, Value>, known: &[&str]) -> Option<String
     ))
 }
 
-/// Reads a `name` and `configuration`, or a name alone.
-fn named<'a>(value: &'a Value, member: &str) -> Result<(&'a str, Option<&'a Map<String, Value>>)> {
-    let name = value
-        .as_str()
-        .or_else(|| value.get("name").and_then(Value::as_str));
-    let name =
-        name.ok_or_else(|| Error::corrupt(member, format!("expected a name, found {value}")))?;
-    Ok((name, value.get("configuration").and_then(Value::as_object)))
-}
-
 fn chunk_grid(members: &Map<String, Value>, shape: &[u64]) -> Result<chunk_grid::ChunkGrid> {
     let grid = members
         .get("chunk_grid")
         .ok_or_else(|| Error::corrupt("chunk_grid", "is missing"))?;
     let (name, configuration) = named(grid, "chunk_grid")?;
     chunk_grid::parse(name, configuration, shape)
-}
-
-/// Returns a complaint about chunks that lie nobody knows where.
-fn lost(members: &Map<String, Value>) -> Option<String> {
-    let encoding = members.get("chunk_key_encoding")?;
-    let (name, _) = named(encoding, "chunk_key_encoding").ok()?;
-    let known = ["default", "v2"].contains(&name);
-    (!known).then(|| format!("chunk_key_encoding: {name} is not known; expected default or v2"))
-}
-
-/// Reads `chunk_key_encoding`: `default` has `c` before the indices, `v2` has nothing. Of one that is not known
-/// no chunk is ever asked for (`lost`).
-fn keys(path: &Key, members: &Map<String, Value>) -> Result<KeyScheme> {
-    let default = json!("default");
-    let encoding = members.get("chunk_key_encoding").unwrap_or(&default);
-    let (name, configuration) = named(encoding, "chunk_key_encoding")?;
-    let (prefix, usual, scalar) = match name {
-        "default" => ("c", '/', Some("c")),
-        "v2" => ("", '.', Some("0")),
-        _ => ("", '/', None),
-    };
-    let separator = match scalar {
-        Some(_) => separator(configuration)?.unwrap_or(usual),
-        None => usual,
-    };
-    let prefix = match prefix {
-        "" => String::new(),
-        prefix => format!("{prefix}{separator}"),
-    };
-    let within = |name: &str| {
-        if path.is_root() {
-            name.into()
-        } else {
-            [path.as_bytes(), b"/", name.as_bytes()].concat()
-        }
-    };
-    Ok(KeyScheme {
-        prefix: within(&prefix),
-        separator,
-        other_separator: None,
-        scalar_keys: scalar.into_iter().map(within).collect(),
-        v3: match scalar {
-            Some(_) => {
-                json!({ "name": name, "configuration": { "separator": separator.to_string() } })
-            }
-            None => encoding.clone(),
-        },
-    })
-}
-
-/// Reads what stands between two indices, if that is said.
-fn separator(configuration: Option<&Map<String, Value>>) -> Result<Option<char>> {
-    match configuration.and_then(|members| members.get("separator")) {
-        None => Ok(None),
-        Some(Value::String(text)) if text == "." => Ok(Some('.')),
-        Some(Value::String(text)) if text == "/" => Ok(Some('/')),
-        Some(other) => Err(Error::corrupt(
-            "separator",
-            format!("expected . or /, found {other}"),
-        )),
-    }
 }
 
 fn codecs(value: Option<&Value>) -> Result<Vec<CodecSpec>> {

@@ -1,7 +1,7 @@
 //! Mounting as an ordinary user: the set-user-id program fusermount3 mounts and hands over the device.
 //!
 //! The device comes over a socket that is the program's standard input, so no descriptor has to be
-//! inherited by number. What the program says on stderr is passed on.
+//! inherited by number. What the program writes to stderr becomes a warning or the error.
 
 use std::ffi::OsStr;
 use std::io::IoSliceMut;
@@ -15,19 +15,19 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
 };
 
-use super::MountRequest;
+use super::device;
+use super::request::MountRequest;
 use crate::error::{Error, Kind, Result};
-use crate::fuse::mount;
 
 const PROGRAM: &str = "fusermount3";
 
-/// systemd runs mounts with no PATH.
+/// Where the program is looked for after PATH, which systemd does not set for mounts.
 const FOLDERS: [&str; 3] = ["/usr/bin", "/bin", "/usr/local/bin"];
 
-/// Mounts and returns the device; `Denied` with the program's own words if it refuses.
+/// Mounts and returns the device; `Denied` with the program's message if it refuses.
 pub(super) fn mount(request: &MountRequest) -> Result<OwnedFd> {
-    if !Path::new(mount::DEVICE).exists() {
-        return Err(mount::missing_device());
+    if !Path::new(device::DEVICE).exists() {
+        return Err(device::missing());
     }
     let program = find()?;
     let (ours, theirs) = net::socketpair(
@@ -54,13 +54,11 @@ pub(super) fn mount(request: &MountRequest) -> Result<OwnedFd> {
     let end = child
         .wait_with_output()
         .map_err(|error| Error::os(PROGRAM, error))?;
-    let said = String::from_utf8_lossy(&end.stderr)
-        .trim()
-        .replace('\n', "; ");
+    let message = message(&end.stderr);
     match device {
         Ok(Some(device)) if end.status.success() => {
-            if !said.is_empty() {
-                log::warn!("{said}");
+            if !message.is_empty() {
+                log::warn!("{message}");
             }
             Ok(device)
         }
@@ -68,7 +66,7 @@ pub(super) fn mount(request: &MountRequest) -> Result<OwnedFd> {
         _ => Err(Error::new(
             Kind::Denied,
             request.path.display(),
-            refusal(&said),
+            refusal(&message),
         )),
     }
 }
@@ -89,26 +87,30 @@ pub(super) fn unmount(path: &Path) -> Result<()> {
     if end.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&end.stderr)
-        .trim()
-        .replace('\n', "; ");
-    Err(Error::new(Kind::Denied, path.display(), refusal(&said)))
+    let message = message(&end.stderr);
+    Err(Error::new(Kind::Denied, path.display(), refusal(&message)))
 }
 
-fn refusal(said: &str) -> String {
-    if said.is_empty() {
+/// Returns what the program wrote to stderr, in one line.
+fn message(stderr: &[u8]) -> String {
+    let text = String::from_utf8_lossy(stderr);
+    text.trim().replace('\n', "; ")
+}
+
+fn refusal(message: &str) -> String {
+    if message.is_empty() {
         return format!("{PROGRAM} refused without a word");
     }
-    said.to_string()
+    message.to_string()
 }
 
 fn find() -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(FOLDERS.iter().map(PathBuf::from));
-    let mut places = folders
+    let mut paths = folders
         .filter(|folder| folder.is_absolute())
         .map(|folder| folder.join(PROGRAM));
-    places.find(|place| place.is_file()).ok_or_else(|| {
+    paths.find(|path| path.is_file()).ok_or_else(|| {
         let hint = "not found; only root mounts without it: install the Debian package fuse3";
         Error::new(Kind::NotFound, PROGRAM, hint)
     })

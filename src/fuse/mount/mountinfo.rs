@@ -1,6 +1,6 @@
-//! What is mounted where: `/proc/self/mountinfo`.
+//! What is mounted where: `/proc/self/mountinfo`, see proc_pid_mountinfo(5).
 //!
-//! Reading it touches no file system, so it cannot hang on a mount whose daemon is gone. Paths are bytes,
+//! Reading it accesses no mounted file system, so it cannot hang on a mount whose daemon is gone. Paths are bytes,
 //! with the kernel's octal escapes undone.
 
 use std::ffi::OsString;
@@ -20,7 +20,7 @@ const TABLE: &str = "/proc/self/mountinfo";
 pub struct Device {
     /// 0 for file systems without a block device.
     pub major: u32,
-    /// Tells one mount from another.
+    /// Differs between mounts.
     pub minor: u32,
 }
 
@@ -42,7 +42,7 @@ pub struct Mounted {
     pub path: PathBuf,
     /// The type, such as `fuse.zarrfs`.
     pub kind: String,
-    /// What was mounted, as its owner spells it.
+    /// What was mounted, as it was given to mount(2).
     pub source: OsString,
 }
 
@@ -109,7 +109,7 @@ fn number(field: &[u8]) -> Option<u64> {
     std::str::from_utf8(field).ok()?.parse().ok()
 }
 
-/// Undoes `\040` and its like.
+/// Replaces octal escapes such as `\040` by the bytes that they stand for.
 fn unescape(field: &[u8]) -> OsString {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;

@@ -2,7 +2,7 @@
 //!
 //! Nothing here waits for a file system whose daemon is gone: such a mount of ours is detached first. A
 //! mountpoint inside its own store would make the daemon wait for itself, and so would a store below the
-//! mountpoint; both are refused, by path and by inode, so that bind mounts do not hide it.
+//! mountpoint. Both are refused, by path and by inode, since the same folder may be reached through a bind mount.
 
 use std::fs;
 use std::fs::Metadata;
@@ -10,15 +10,17 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use super::mounted_dir::unmount_at;
 use super::mountinfo;
 use super::mountinfo::Mounted;
 use crate::error::{Error, Kind, Result};
-use crate::fuse::mount;
 
 /// Checks `dir` and returns its absolute path without symbolic links.
 ///
-/// `store` is the folder that is mounted, or the archive, if it is one of this machine. `NotFound`, `NotADirectory`, `Exists` if a store is
-/// mounted there already, `NotEmpty` unless `nonempty`, `Invalid` if store and mountpoint contain each other.
+/// `store` is the folder or archive that is mounted, if it is on this machine.
+///
+/// `NotFound`, `NotADirectory`, `Exists` if a store is mounted there already, `NotEmpty` unless `nonempty`, `Invalid` if
+/// one of store and mountpoint lies in the other.
 pub fn prepare(dir: &Path, store: Option<&Path>, nonempty: bool) -> Result<PathBuf> {
     let path = resolve(dir)?;
     clear_stale(&path)?;
@@ -52,24 +54,24 @@ pub fn check_apart(first: &Path, second: &Path) -> Result<()> {
 }
 
 /// Checks that the folder that `option` names, which need not be there yet, does not lie in `dir`.
-pub fn check_outside((option, cache): (&str, &Path), dir: &Path, what: &str) -> Result<()> {
-    // What is wrong with the directory itself, others say.
+pub fn check_outside((option, folder): (&str, &Path), dir: &Path, what: &str) -> Result<()> {
+    // A directory that cannot be resolved is refused by `prepare`.
     let Ok(dir) = resolve(dir) else {
         return Ok(());
     };
-    // Links count as far as the path is there.
-    let there = cache.ancestors().find_map(|there| {
-        let resolved = fs::canonicalize(there).ok()?;
-        Some(resolved.join(cache.strip_prefix(there).ok()?))
+    // Links are resolved in the part of the path that exists.
+    let resolved = folder.ancestors().find_map(|existing| {
+        let resolved = fs::canonicalize(existing).ok()?;
+        Some(resolved.join(folder.strip_prefix(existing).ok()?))
     });
-    if there.as_deref().unwrap_or(cache).starts_with(&dir) {
+    if resolved.as_deref().unwrap_or(folder).starts_with(&dir) {
         let text = format!("{option} lies in the {what} {}", shown(&dir));
-        return Err(Error::invalid(shown(cache), text));
+        return Err(Error::invalid(shown(folder), text));
     }
     Ok(())
 }
 
-/// Returns the path without symbolic links; also of a mount whose daemon is gone.
+/// Returns the path without symbolic links; also that of a mount whose daemon is gone.
 pub fn resolve(dir: &Path) -> Result<PathBuf> {
     let resolved = match fs::canonicalize(dir) {
         Err(error) if is_stale(&error) => {
@@ -97,11 +99,11 @@ fn is_stale(error: &io::Error) -> bool {
 /// Detaches mounts of ours at `path` whose daemon is gone.
 fn clear_stale(path: &Path) -> Result<()> {
     while let Some(mounted) = mountinfo::top_at(path)?.filter(Mounted::is_ours) {
-        // Not stat: the kernel may still remember the attributes. A daemon answers this at once.
+        // Not stat, which the kernel may answer from its cache. A daemon answers statfs at once.
         match rustix::fs::statfs(path).map_err(io::Error::from) {
             Err(error) if is_stale(&error) => {
                 log::info!("{}: detaching a mount whose daemon is gone", shown(path));
-                mount::unmount_at(&mounted)?;
+                unmount_at(&mounted)?;
             }
             _ => break,
         }
@@ -110,43 +112,34 @@ fn clear_stale(path: &Path) -> Result<()> {
 }
 
 fn refuse_mounted(dir: &Path, path: &Path) -> Result<()> {
-    match mountinfo::top_at(path)?.filter(Mounted::is_ours) {
-        None => Ok(()),
-        Some(mounted) => {
-            let source = mounted.source.to_string_lossy();
-            let hint =
-                format!("{source} is mounted there already; unmount it with 'zarrfs umount'");
-            Err(Error::new(Kind::Exists, shown(dir), hint))
-        }
-    }
+    let Some(mounted) = mountinfo::top_at(path)?.filter(Mounted::is_ours) else {
+        return Ok(());
+    };
+    let source = mounted.source.to_string_lossy();
+    let hint = format!("{source} is mounted there already; unmount it with 'zarrfs umount'");
+    Err(Error::new(Kind::Exists, shown(dir), hint))
 }
 
 fn refuse_content(dir: &Path, path: &Path) -> Result<()> {
     let mut names = fs::read_dir(path).map_err(|error| about(dir, error))?;
-    match names.next() {
-        None => Ok(()),
-        Some(_) => {
-            let hint = "the mountpoint is not empty; '-o nonempty' mounts over what is there";
-            Err(Error::new(Kind::NotEmpty, shown(dir), hint))
-        }
+    if names.next().is_none() {
+        return Ok(());
     }
+    let hint = "the mountpoint is not empty; '-o nonempty' mounts over what is there";
+    Err(Error::new(Kind::NotEmpty, shown(dir), hint))
 }
 
 fn refuse_loops(dir: &Path, path: &Path, store: &Path) -> Result<()> {
     let store = fs::canonicalize(store).map_err(|error| about(store, error))?;
-    if is_within(path, &store) {
-        return Err(Error::invalid(
-            shown(dir),
-            format!("lies inside the store {}", shown(&store)),
-        ));
-    }
-    if is_within(&store, path) {
-        return Err(Error::invalid(
-            shown(dir),
-            format!("would cover the store {}", shown(&store)),
-        ));
-    }
-    Ok(())
+    let fault = if is_within(path, &store) {
+        "lies inside"
+    } else if is_within(&store, path) {
+        "would cover"
+    } else {
+        return Ok(());
+    };
+    let text = format!("{fault} the store {}", shown(&store));
+    Err(Error::invalid(shown(dir), text))
 }
 
 /// Whether `path` is `root` or lies below it.
@@ -158,7 +151,7 @@ fn is_within(path: &Path, root: &Path) -> bool {
         return false;
     };
     path.ancestors()
-        .any(|place| fs::metadata(place).is_ok_and(|meta| is_same(&meta, &root)))
+        .any(|ancestor| fs::metadata(ancestor).is_ok_and(|meta| is_same(&meta, &root)))
 }
 
 fn is_same(one: &Metadata, other: &Metadata) -> bool {

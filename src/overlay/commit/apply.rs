@@ -12,7 +12,7 @@ use super::plan::{CommitStep, phases};
 use super::{Conflicts, PARALLEL_KEYS, ProgressFn};
 use crate::error::{Error, Kind, Result};
 use crate::overlay::OverlayCore;
-use crate::overlay::changes::KeyChange;
+use crate::overlay::changes::ChangeAction;
 use crate::overlay::journal::JournalRecord;
 use crate::overlay::listing::list_recursive;
 use crate::overlay::upper::os_error;
@@ -32,7 +32,7 @@ impl Apply<'_> {
         let done = AtomicUsize::new(0);
         let (puts, erases): (Vec<CommitStep>, Vec<CommitStep>) = steps
             .into_iter()
-            .partition(|step| step.change.what != KeyChange::Erase);
+            .partition(|step| step.change.action != ChangeAction::Erase);
         let (erases, conflicts) = self.remove_obstacles(&puts, erases)?;
         if !conflicts.is_empty() {
             return Ok(conflicts);
@@ -98,8 +98,8 @@ impl Apply<'_> {
             None => Condition::Absent,
             Some(etag) => Condition::Held(etag.text.clone()),
         };
-        match step.change.what {
-            KeyChange::Erase => self.erase(step, &condition),
+        match step.change.action {
+            ChangeAction::Erase => self.erase(step, &condition),
             _ => self.put(step, &condition),
         }
     }

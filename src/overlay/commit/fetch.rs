@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::PARALLEL_KEYS;
 use crate::error::{Kind, Result};
 use crate::overlay::OverlayCore;
-use crate::overlay::changes::{ChangeSet, HiddenSubtree, KeyChange, MovedSubtree};
+use crate::overlay::changes::{ChangeAction, ChangeSet, HiddenSubtree, MovedSubtree};
 use crate::overlay::journal::JournalRecord;
 use crate::store::Key;
 use crate::sync::pool::parallel_map;
@@ -18,10 +18,13 @@ impl OverlayCore {
         hidden: &[HiddenSubtree],
         changes: &ChangeSet,
     ) -> Result<()> {
-        let copies = changes.keys.iter().filter_map(|change| match &change.what {
-            KeyChange::Copy { from, .. } => Some((&change.key, from)),
-            _ => None,
-        });
+        let copies = changes
+            .keys
+            .iter()
+            .filter_map(|change| match &change.action {
+                ChangeAction::Copy { from, .. } => Some((&change.key, from)),
+                _ => None,
+            });
         let fetch = |(key, from)| self.fetch(key, from);
         let fetched = parallel_map(PARALLEL_KEYS, copies.collect(), &fetch);
         fetched.into_iter().collect::<Result<()>>()?;

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use super::changes::{ChangeSet, ChangedKey, KeptKeys, KeyChange};
+use super::changes::{ChangeAction, ChangeSet, ChangedKey, KeptKeys};
 use super::{Overlay, OverlayCore};
 use crate::error::Result;
 use crate::store::Key;
@@ -116,8 +116,8 @@ impl OverlayCore {
         }
         for change in steps.iter().map(|step| &step.change) {
             outcome.bytes += change.bytes();
-            match change.what {
-                KeyChange::Erase => outcome.erased += 1,
+            match change.action {
+                ChangeAction::Erase => outcome.erased += 1,
                 _ => outcome.put += 1,
             }
         }

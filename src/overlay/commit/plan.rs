@@ -4,7 +4,8 @@
 //! cut off, from the content.
 
 use crate::error::{Kind, Result};
-use crate::overlay::changes::{BaseState, ChangedKey, KeyChange};
+use crate::model::document;
+use crate::overlay::changes::{BaseState, ChangeAction, ChangedKey};
 use crate::overlay::{OverlayCore, content};
 use crate::store::{ETag, Key, Store};
 
@@ -38,9 +39,9 @@ impl CommitStep {
 pub(super) fn probe(core: &OverlayCore, change: ChangedKey) -> Result<CommitStep> {
     let now = core.lower.stamp(&change.key)?;
     let is_expected = change.base == BaseState::Known(now.as_ref().map(|etag| etag.version));
-    let is_done = match (&change.what, &now) {
-        (KeyChange::Erase, None) => true,
-        (KeyChange::Put(_), Some(_)) if !is_expected => has_content(core, &change.key)?,
+    let is_done = match (&change.action, &now) {
+        (ChangeAction::Erase, None) => true,
+        (ChangeAction::Put(_), Some(_)) if !is_expected => has_content(core, &change.key)?,
         _ => false,
     };
     Ok(CommitStep {
@@ -63,10 +64,8 @@ fn has_content(core: &OverlayCore, key: &Key) -> Result<bool> {
 pub(super) fn phase(key: &Key) -> (u8, usize) {
     let height = usize::MAX - key.names().count();
     match key.name() {
-        b".zmetadata" => (2, height),
-        b"zarr.json" | b".zarray" | b".zgroup" | b".zattrs" | b"attributes.json" => (1, height),
-        name if name.ends_with(b".array.json") || name.ends_with(b".group.json") => (1, height),
-        name if name.ends_with(b".array") || name.ends_with(b".group") => (1, height),
+        name if document::is_consolidated(name) => (2, height),
+        name if document::is_document(name) => (1, height),
         _ => (0, 0),
     }
 }

@@ -14,6 +14,7 @@ use object_store::{GetOptions, GetRange, GetResult};
 use tokio::sync::Semaphore;
 
 use crate::error::{Error, Kind, Result};
+use crate::model::document;
 use crate::stats::Stats;
 use crate::store::{
     ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Object, PutBody,
@@ -32,16 +33,14 @@ mod client;
 mod cloud_urls;
 pub(crate) mod connector;
 pub(crate) mod fault;
-#[cfg(test)]
-mod faulty_server;
 mod listing;
-#[cfg(test)]
-mod lost_answers;
 pub(crate) mod option_names;
 mod profile;
 mod reader;
 pub(crate) mod runtime;
 pub(crate) mod settings;
+#[cfg(test)]
+mod tests;
 mod upload;
 mod walk;
 pub(crate) mod write_retry;
@@ -53,15 +52,6 @@ pub(crate) const RETRIES: usize = 10;
 /// How often and how long a store is asked that nobody has seen yet.
 pub(crate) const FIRST_RETRIES: usize = 1;
 pub(crate) const FIRST_LIMIT: Duration = Duration::from_secs(10);
-
-/// Documents of which one stands at the root of a store, as far as names tell.
-const DOCUMENTS: [&str; 5] = [
-    "zarr.json",
-    ".zgroup",
-    ".zarray",
-    ".zmetadata",
-    "attributes.json",
-];
 
 /// Whether there are stores of a scheme's kind here.
 pub(crate) fn has(scheme: &str) -> bool {
@@ -211,7 +201,7 @@ impl BucketStore {
             Err(error) => return Err(Error::new(error.kind(), shown, error.detail())),
         };
         // Many a bucket lets everybody read and nobody list.
-        for name in DOCUMENTS {
+        for name in document::at_root() {
             if let Ok(Some(_)) = self.object(&Key::new(name)?) {
                 return Ok(false);
             }

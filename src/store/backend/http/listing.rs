@@ -5,12 +5,13 @@ use std::sync::atomic::Ordering;
 use futures_util::future::join_all;
 
 use super::endpoint::{RequestSpec, refused};
-use super::probe::{DOCUMENTS, LONGEST_LIST};
+use super::probe::LONGEST_LIST;
 use super::response::{ResponseHead, ResponseOrigin, refusal, version};
 use super::urls::Relation;
 use super::webdav::Resource;
 use super::{HttpStore, ProbeResult, index_page, propfind, webdav};
 use crate::error::{Error, Result};
+use crate::model::document::IN_NODE_FOLDER;
 use crate::store::listing::NameList;
 use crate::store::{EntryKind, Key, Meta};
 
@@ -106,7 +107,7 @@ impl HttpStore {
 
     /// Returns the documents whose names begin with a dot, which the index pages of nginx and Apache leave out.
     async fn hidden(&self, folder: &Key) -> Result<Vec<ListedName>> {
-        let names = DOCUMENTS.iter().filter(|name| name.starts_with('.'));
+        let names = IN_NODE_FOLDER.iter().filter(|name| name.starts_with('.'));
         let keys: Result<Vec<Key>> = names.map(|name| folder.child(name.as_bytes())).collect();
         let keys = keys?;
         let answers = join_all(keys.iter().map(|key| self.described(key))).await;

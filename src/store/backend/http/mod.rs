@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::error::{Error, Kind, Result};
+use crate::model::document;
 use crate::store::{
     ByteRange, Condition, ETag, Key, Listing, Meta, Object, PutBody, Reader, Store, Version,
 };
 use endpoint::{HttpEndpoint, RequestSpec, RequestedRange, refused};
-use probe::DOCUMENTS;
 use reader::{HttpReader, LONGEST_WHOLE};
 use response::{ResponseHead, ResponseKind, ResponseOrigin};
 use webdav::Resource;
@@ -100,8 +100,7 @@ impl HttpStore {
 
     /// Whether a refusal of a key may mean that it is missing.
     fn may_be_missing(&self, key: &Key) -> bool {
-        let mut names = DOCUMENTS.iter().map(|name| name.as_bytes());
-        self.hides_missing && names.any(|name| name == key.name())
+        self.hides_missing && document::is_document(key.name())
     }
 
     /// Whether the page that came for a key is one that is shown of a folder; an error where nobody can tell and

@@ -18,20 +18,11 @@ use super::response::{ResponseOrigin, refusal};
 use super::urls::UrlSpace;
 use super::{HttpStore, ListingMethod, ProbeResult, index_page, propfind, webdav};
 use crate::error::{Error, Kind, Result};
+use crate::model::document;
 use crate::stats::Stats;
 use crate::store::backend::bucket::connector::Connector;
 use crate::store::backend::bucket::{FIRST_LIMIT, FIRST_RETRIES, RETRIES, option_names, settings};
 use crate::store::{Key, RemoteConfig};
-
-/// Documents of which one stands at the root of a store, as far as names tell.
-pub(super) const DOCUMENTS: [&str; 6] = [
-    "zarr.json",
-    ".zgroup",
-    ".zarray",
-    ".zmetadata",
-    ".zattrs",
-    "attributes.json",
-];
 
 /// The longest answer about names that is read.
 pub(super) const LONGEST_LIST: u64 = 256 << 20;
@@ -143,10 +134,7 @@ impl HttpStore {
 
     /// Looks for a document; `status` and `origin` are those of the folder's own answer.
     fn probe_documents(&mut self, status: u16, origin: ResponseOrigin) -> Result<()> {
-        let keys: Vec<Key> = DOCUMENTS
-            .iter()
-            .map(|name| Key::new(*name))
-            .collect::<Result<_>>()?;
+        let keys: Vec<Key> = document::at_root().map(Key::new).collect::<Result<_>>()?;
         let answers = self.site.wait(&Key::root(), async {
             let asked = keys.iter().map(|key| self.described(key));
             Ok(join_all(asked).await)

@@ -133,7 +133,7 @@ impl Inflate {
         }
         let length = self.left.min(self.piece);
         let old = std::mem::replace(&mut self.input, archive.read(self.next, length)?);
-        buffer::give(old);
+        buffer::recycle(old);
         self.used = 0;
         self.next += length;
         self.left -= length;

@@ -19,6 +19,7 @@ use super::keys::{CachedObject, Expiring, KeyCache, younger};
 use super::listing_prefetch::ListingPrefetch;
 use super::single_flight::SingleFlight;
 use crate::error::{Error, Kind, Result};
+use crate::model::document::is_document;
 use crate::store::{EntryKind, Key, Meta, Object, Reader, Store, Version};
 use crate::sync::pool::Pool;
 
@@ -46,12 +47,6 @@ pub(super) struct MetadataCacheState {
     /// How many requests are made ahead at a time.
     pub(super) window: usize,
     pub(super) pool: Pool,
-}
-
-/// Whether an object is a document, which is small and read again, and not a chunk.
-fn is_document(key: &Key) -> bool {
-    let name = key.name();
-    name.ends_with(b".json") || name.starts_with(b".z")
 }
 
 impl MetadataCacheState {
@@ -179,7 +174,7 @@ impl MetadataCacheState {
         let found = self.inner.get(key, limit)?.map(Arc::new);
         self.note_object(key, found.as_deref(), asked);
         if let Some(object) = &found
-            && is_document(key)
+            && is_document(key.name())
             && !self.ttl.is_zero()
         {
             let document = self.told(object.clone(), asked.at);
@@ -287,7 +282,7 @@ impl MetadataCacheState {
 
     /// Fetches the same document of the directories that come next, where one after the other is read.
     pub(super) fn ask_siblings(self: &Arc<Self>, key: &Key) {
-        if self.ttl.is_zero() || !is_document(key) {
+        if self.ttl.is_zero() || !is_document(key.name()) {
             return;
         }
         let Some((directory, above)) = key.parent().and_then(|directory| {

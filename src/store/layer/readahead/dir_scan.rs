@@ -1,98 +1,113 @@
-//! In which order somebody goes through the names of a directory, and which come next.
+//! In which order the files of a directory are opened, and which come next.
 //!
-//! Names are followed in two orders: as they sort, which is how programs that list go, and with their numbers as
-//! numbers, which is how programs go that count chunks. Requests side by side come a little out of order.
+//! Two orders are recognized: by bytes, in which programs list, and with numbers compared as numbers, in which
+//! programs count chunks. Concurrent requests may come a little out of order. This file asks no store but for names.
 
 use std::cmp::Ordering;
+use std::ops::Range;
 use std::sync::Arc;
 
-use crate::store::Key;
+use crate::error::Result;
+use crate::store::{EntryKind, Key, Store};
+
+/// The most names of a directory that are looked at.
+const MAX_NAMES: usize = 100_000;
 
 /// A name and the length of its object, if that is known.
-pub(super) type Sized = (Vec<u8>, Option<u64>);
+pub(super) type SizedName = (Vec<u8>, Option<u64>);
 
 /// The names of a directory in both orders.
 pub(super) struct DirNames {
-    /// As they sort.
-    plain: Vec<Sized>,
-    /// Places in `plain`, with numbers as numbers.
-    counted: Vec<u32>,
+    /// Sorted by bytes.
+    lexical: Vec<SizedName>,
+    /// Places in `lexical`, sorted with numbers as numbers.
+    numeric: Vec<usize>,
 }
 
 impl DirNames {
     /// Sorts names.
-    pub(super) fn new(mut plain: Vec<Sized>) -> DirNames {
-        plain.sort();
-        let mut counted: Vec<u32> = (0..plain.len() as u32).collect();
-        counted.sort_by(|one, other| {
-            let name = |place: &u32| plain[*place as usize].0.as_slice();
-            compare(name(one), name(other))
-        });
-        DirNames { plain, counted }
+    pub(super) fn new(mut lexical: Vec<SizedName>) -> DirNames {
+        lexical.sort();
+        let mut numeric: Vec<usize> = (0..lexical.len()).collect();
+        numeric.sort_by(|&one, &other| compare(&lexical[one].0, &lexical[other].0));
+        DirNames { lexical, numeric }
+    }
+
+    /// Returns the names of one kind that a directory of a store has.
+    pub(super) fn list(store: &dyn Store, directory: &Key, kind: EntryKind) -> Result<DirNames> {
+        let mut listing = store.list(directory)?;
+        let mut names = Vec::new();
+        while let Some(name) = listing.next()?
+            && names.len() < MAX_NAMES
+        {
+            if name.kind == kind {
+                names.push((name.name, name.meta.map(|meta| meta.size)));
+            }
+        }
+        Ok(DirNames::new(names))
     }
 
     /// Returns the name at a place of an order.
-    pub(super) fn at(&self, order: NameOrder, place: usize) -> Option<&Sized> {
-        match order {
-            NameOrder::Plain => self.plain.get(place),
-            NameOrder::Counted => self.plain.get(*self.counted.get(place)? as usize),
-        }
+    pub(super) fn at(&self, order: NameOrder, place: usize) -> Option<&SizedName> {
+        let place = match order {
+            NameOrder::Lexical => place,
+            NameOrder::Numeric => *self.numeric.get(place)?,
+        };
+        self.lexical.get(place)
     }
 
     /// Returns the place of a name in an order.
     pub(super) fn place(&self, order: NameOrder, name: &[u8]) -> Option<usize> {
-        match order {
-            NameOrder::Plain => self
-                .plain
-                .binary_search_by(|(known, _)| known.as_slice().cmp(name))
-                .ok(),
-            NameOrder::Counted => {
-                let known = |place: &u32| self.plain[*place as usize].0.as_slice();
-                self.counted
-                    .binary_search_by(|place| compare(known(place), name))
-                    .ok()
-            }
-        }
+        let found = match order {
+            NameOrder::Lexical => self
+                .lexical
+                .binary_search_by(|(known, _)| known.as_slice().cmp(name)),
+            NameOrder::Numeric => self
+                .numeric
+                .binary_search_by(|&place| compare(&self.lexical[place].0, name)),
+        };
+        found.ok()
     }
 
     /// Returns how many names there are.
     pub(super) fn len(&self) -> usize {
-        self.plain.len()
+        self.lexical.len()
     }
 }
 
 /// An order of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NameOrder {
-    Plain,
-    Counted,
+    Lexical,
+    Numeric,
 }
 
-const ORDERS: [NameOrder; 2] = [NameOrder::Plain, NameOrder::Counted];
+const ORDERS: [NameOrder; 2] = [NameOrder::Lexical, NameOrder::Numeric];
 
 /// Compares names with their numbers as numbers; equal only if they are the same.
 fn compare(one: &[u8], other: &[u8]) -> Ordering {
     let (mut a, mut b) = (one, other);
     while let (Some(x), Some(y)) = (a.first(), b.first()) {
-        let (digits, others) = (digits(a), digits(b));
-        let order = match (digits, others) {
-            (0, _) | (_, 0) => x.cmp(y),
-            _ => number(&a[..digits]).cmp(&number(&b[..others])),
+        let (digits, others) = (count_digits(a), count_digits(b));
+        let is_number = digits > 0 && others > 0;
+        let order = if is_number {
+            number(&a[..digits]).cmp(&number(&b[..others]))
+        } else {
+            x.cmp(y)
         };
         if order != Ordering::Equal {
             return order;
         }
-        let (skipped, passed) = if digits == 0 || others == 0 {
-            (1, 1)
+        (a, b) = if is_number {
+            (&a[digits..], &b[others..])
         } else {
-            (digits, others)
+            (&a[1..], &b[1..])
         };
-        (a, b) = (&a[skipped..], &b[passed..]);
     }
     a.len().cmp(&b.len()).then_with(|| one.cmp(other))
 }
 
-fn digits(text: &[u8]) -> usize {
+fn count_digits(text: &[u8]) -> usize {
     text.iter().take_while(|byte| byte.is_ascii_digit()).count()
 }
 
@@ -103,26 +118,26 @@ fn number(digits: &[u8]) -> (usize, &[u8]) {
     (digits.len(), digits)
 }
 
-/// How far from where it was expected a name may lie and still be in order.
-const SLACK: usize = 16;
+/// How many places a name may be away from the expected one and still count as in order.
+const REORDER_TOLERANCE: usize = 16;
 
-/// How many names in order are a pattern.
-const PROOF: u32 = 2;
+/// How many names in order make a directory read sequentially.
+const MIN_SEQUENTIAL: u32 = 2;
 
-/// How somebody goes through a directory.
+/// How far the files of a directory have been opened.
 #[derive(Default)]
 pub(super) struct DirScan {
     pub(super) names: Option<Arc<DirNames>>,
-    steps: [OrderFit; 2],
-    /// Up to where names were given out, in the order that is followed.
-    given: usize,
-    /// Names that were seen before the directory was listed.
-    before: Vec<Vec<u8>>,
-    /// The directory that comes after this one in an order, if there is one; once that was looked up.
-    pub(super) onward: Option<(NameOrder, Option<Key>)>,
+    fits: [OrderFit; 2],
+    /// Names before this place, in the recognized order, were issued for fetching.
+    issued: usize,
+    /// Names that were opened before the directory was listed.
+    before_listing: Vec<Vec<u8>>,
+    /// The directory that comes after this one in an order, or that there is none; nothing if it was not looked up.
+    pub(super) next_dir: Option<(NameOrder, Option<Key>)>,
 }
 
-/// How well an order fits.
+/// How well an order fits the names that were opened.
 #[derive(Clone, Copy, Default)]
 struct OrderFit {
     /// The furthest place so far.
@@ -130,101 +145,102 @@ struct OrderFit {
     /// How many names in a row were near it.
     streak: u32,
     /// How far they were from the place after it, on average, in sixteenths.
-    astray: usize,
+    mean_deviation: usize,
 }
 
 impl OrderFit {
     fn note(&mut self, place: usize) {
-        let far = place.abs_diff(self.place + 1);
-        *self = match self.streak > 0 && far <= SLACK {
-            true => OrderFit {
+        let deviation = place.abs_diff(self.place + 1);
+        *self = if self.streak > 0 && deviation <= REORDER_TOLERANCE {
+            OrderFit {
                 place: self.place.max(place),
                 streak: self.streak.saturating_add(1),
-                astray: (self.astray * 3 + far * 16) / 4,
-            },
-            false => OrderFit {
+                mean_deviation: (self.mean_deviation * 3 + deviation * 16) / 4,
+            }
+        } else {
+            OrderFit {
                 place,
                 streak: 1,
-                astray: 0,
-            },
+                mean_deviation: 0,
+            }
         };
     }
 }
 
 /// What comes next in a directory.
-pub(super) struct Next {
+#[derive(Clone)]
+pub(super) struct Upcoming {
     pub(super) order: NameOrder,
-    /// Places that come next and were not given out yet.
-    pub(super) places: std::ops::Range<usize>,
-    /// How many are wanted beyond the directory's end.
+    /// Places that come next and were not issued yet.
+    pub(super) places: Range<usize>,
+    /// How many names are wanted beyond the directory's end.
     pub(super) beyond: usize,
 }
 
 impl DirScan {
-    /// Returns the trail of somebody who comes from another directory.
-    pub(super) fn following(names: Arc<DirNames>) -> DirScan {
+    /// Starts a directory that is entered from the one before it; it counts as sequential from the first name.
+    pub(super) fn sequential(names: Arc<DirNames>) -> DirScan {
+        let fit = OrderFit {
+            streak: MIN_SEQUENTIAL,
+            ..OrderFit::default()
+        };
         DirScan {
             names: Some(names),
-            steps: [OrderFit {
-                streak: PROOF,
-                ..OrderFit::default()
-            }; 2],
+            fits: [fit; 2],
             ..DirScan::default()
         }
     }
 
-    /// Returns the places before `end` that were not given out yet.
-    pub(super) fn give(&mut self, end: usize) -> std::ops::Range<usize> {
-        let start = self.given.min(end);
-        self.given = self.given.max(end);
+    /// Returns the places before `end` that were not issued yet, which issues them.
+    pub(super) fn issue(&mut self, end: usize) -> Range<usize> {
+        let start = self.issued.min(end);
+        self.issued = self.issued.max(end);
         start..end
     }
 
-    /// Gives the trail the names of its directory.
-    pub(super) fn learn(&mut self, names: Arc<DirNames>, most: usize) -> Option<Next> {
+    /// Sets the names of the directory; returns what comes after those that were opened already, at most `window` names.
+    pub(super) fn set_names(&mut self, names: Arc<DirNames>, window: usize) -> Option<Upcoming> {
         self.names = Some(names);
-        let before = std::mem::take(&mut self.before);
-        before
-            .iter()
-            .filter_map(|name| self.note(name, most))
-            .last()
+        let before = std::mem::take(&mut self.before_listing);
+        let upcoming = before.iter().filter_map(|name| self.note(name, window));
+        upcoming.last()
     }
 
-    /// Notes a name; returns what comes next, at most `most` names.
-    pub(super) fn note(&mut self, name: &[u8], most: usize) -> Option<Next> {
+    /// Notes that a name was opened; returns what comes next, at most `window` names.
+    pub(super) fn note(&mut self, name: &[u8], window: usize) -> Option<Upcoming> {
         let Some(names) = self.names.clone() else {
-            self.before.push(name.to_vec());
-            self.before.truncate(SLACK);
+            self.before_listing.push(name.to_vec());
+            self.before_listing.truncate(REORDER_TOLERANCE);
             return None;
         };
-        for (order, steps) in ORDERS.into_iter().zip(&mut self.steps) {
+        for (order, fit) in ORDERS.into_iter().zip(&mut self.fits) {
             if let Some(place) = names.place(order, name) {
-                steps.note(place);
+                fit.note(place);
             }
         }
-        // Of orders that fit alike, one that goes on.
-        let fitting = ORDERS.into_iter().zip(self.steps);
-        let fitting = fitting.filter(|(_, steps)| steps.streak >= PROOF);
-        let (order, steps) =
-            fitting.min_by_key(|(_, steps)| (steps.astray, steps.place + 1 >= names.len()))?;
-        let place = steps.place;
-        if self.given > place.saturating_add(most) {
-            self.given = 0;
+        // Of orders that fit alike, one that does not end here.
+        let fits = ORDERS.into_iter().zip(self.fits);
+        let fits = fits.filter(|(_, fit)| fit.streak >= MIN_SEQUENTIAL);
+        let (order, fit) =
+            fits.min_by_key(|(_, fit)| (fit.mean_deviation, fit.place + 1 >= names.len()))?;
+        let next = fit.place + 1;
+        if self.issued >= next.saturating_add(window) {
+            self.issued = 0;
         }
-        let end = (place + 1).saturating_add(most);
-        let places = self.given.max(place + 1)..end.min(names.len());
-        let beyond = end.saturating_sub(names.len()).min(most);
-        self.given = end;
-        Some(Next {
+        let end = next.saturating_add(window);
+        let places = self.issued.max(next)..end.min(names.len());
+        let beyond = end.saturating_sub(names.len()).min(window);
+        self.issued = end;
+        Some(Upcoming {
             order,
             places,
             beyond,
         })
     }
 
-    /// How many names were seen; 0 once the directory was listed.
-    pub(super) fn waiting(&self) -> usize {
-        self.before.len()
+    /// Returns how many names were opened before the directory was listed; 0 once it was.
+    pub(super) fn unlisted(&self) -> usize {
+        self.before_listing.len()
     }
 }
 
@@ -237,12 +253,13 @@ mod tests {
         Arc::new(DirNames::new((0..count).map(name).collect()))
     }
 
-    fn given(trail: &mut DirScan, name: &str) -> Vec<String> {
-        let names = trail.names.clone().unwrap();
-        let next = trail.note(name.as_bytes(), 4);
-        next.map_or_else(Vec::new, |next| {
-            let name = |place| names.at(next.order, place).unwrap().0.clone();
-            next.places
+    fn issued(scan: &mut DirScan, name: &str) -> Vec<String> {
+        let names = scan.names.clone().unwrap();
+        let upcoming = scan.note(name.as_bytes(), 4);
+        upcoming.map_or_else(Vec::new, |upcoming| {
+            let name = |place| names.at(upcoming.order, place).unwrap().0.clone();
+            upcoming
+                .places
                 .map(|place| String::from_utf8(name(place)).unwrap())
                 .collect()
         })
@@ -250,20 +267,20 @@ mod tests {
 
     #[test]
     fn both_orders_are_followed() {
-        let mut trail = DirScan {
+        let mut scan = DirScan {
             names: Some(names(30)),
             ..DirScan::default()
         };
-        given(&mut trail, "0.8");
-        assert_eq!(given(&mut trail, "0.9")[..2], ["0.10", "0.11"]);
-        assert_eq!(given(&mut trail, "0.10"), ["0.14"]);
-        let mut trail = DirScan {
+        issued(&mut scan, "0.8");
+        assert_eq!(issued(&mut scan, "0.9")[..2], ["0.10", "0.11"]);
+        assert_eq!(issued(&mut scan, "0.10"), ["0.14"]);
+        let mut scan = DirScan {
             names: Some(names(30)),
             ..DirScan::default()
         };
-        given(&mut trail, "0.19");
-        given(&mut trail, "0.2");
-        assert!(given(&mut trail, "0.20").contains(&"0.24".to_string()));
+        issued(&mut scan, "0.19");
+        issued(&mut scan, "0.2");
+        assert!(issued(&mut scan, "0.20").contains(&"0.24".to_string()));
     }
 
     #[test]
@@ -286,12 +303,12 @@ mod tests {
 
     #[test]
     fn jumps_are_no_order() {
-        let mut trail = DirScan {
+        let mut scan = DirScan {
             names: Some(names(2000)),
             ..DirScan::default()
         };
         for place in [1900, 900, 1700, 100, 1400] {
-            assert!(given(&mut trail, &format!("0.{place}")).is_empty());
+            assert!(issued(&mut scan, &format!("0.{place}")).is_empty());
         }
     }
 }

@@ -1,15 +1,17 @@
-//! Objects of the network fetched before they are asked for: a wrapper for who shows them as files.
+//! Read-ahead for a store on a network whose objects are shown as files.
 //!
-//! Programs open one file after the other, and each waits for a round trip. Here the order is noticed (`trail`)
-//! and the next files are on their way while one is read; a file is fetched in one request, whatever parts it is
-//! read in. What is fetched has the version that the reader was told, or is not used. Nothing is fetched ahead
-//! where memory for it is out.
+//! Programs open one file after the other, and each open file waits for a round trip. This layer notices the order
+//! (`dir_scan`, `next_dir`) and fetches the next files while one is read; a file is fetched in one request, whatever
+//! parts it is read in (`reader`). A fetched block is used only for a reader of the same version, so nothing has to
+//! be invalidated. Blocks count in a part of the memory budget; without room nothing is fetched ahead.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
+use std::collections::HashSet;
+use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lru::LruCache;
 
@@ -18,60 +20,74 @@ use crate::store::{
     ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Object, PutBody,
     Reader, Store, Tree, Version,
 };
+use crate::sync::budget::{MemoryBudget, Priority, Reservation};
+use crate::sync::cache::Cache;
 use crate::sync::pool::Pool;
-use buffer::{BlockFetch, BlockId, BufferReservation, BufferedBytes, PrefetchBuffer};
-use dir_scan::{DirNames, DirScan, Next};
-use reader::{ReadaheadReader, WHOLE};
+use dir_scan::{DirNames, DirScan, Upcoming};
+use next_dir::directory_after;
+use reader::{MAX_WHOLE_BYTES, ReadaheadReader};
 
-mod buffer;
 mod dir_scan;
 mod next_dir;
 mod reader;
 
-/// Directories that are followed at a time.
-const TRAILS: usize = 64;
+/// Directories whose reading order is remembered at a time.
+const MAX_SCANS: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 
-/// The most names of a directory that are followed.
-const MOST_NAMES: usize = 100_000;
+/// Requests that may wait for a thread.
+const MAX_QUEUED: usize = 4096;
 
-/// Requests that wait for a thread.
-const MOST_WAITING: usize = 4096;
+/// Blocks take at most this part of the memory budget: one in so many.
+const SHARE_OF_MEMORY: u64 = 4;
 
 /// How much is fetched ahead.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ReadaheadConfig {
-    /// Bytes that may be held, what is on its way included.
-    pub memory: u64,
+    /// The budget that fetched blocks are a part of.
+    pub memory: Arc<MemoryBudget>,
     /// Requests at a time.
     pub concurrency: usize,
-    /// How long a request may take.
+    /// How long a reader waits for a block that is being fetched.
     pub timeout: Duration,
 }
 
-/// A store over a store that fetches what comes next.
+/// A store over a store that fetches what will be read next.
 pub struct ReadaheadStore {
     shared: Arc<ReadaheadState>,
 }
 
+/// An object, and which block of it, or all of it.
+type BlockId = (Key, Option<u64>);
+
+/// Bytes of an object and the memory that they count in.
+struct Block {
+    object: Object,
+    _room: Reservation,
+}
+
 struct ReadaheadState {
     inner: Arc<dyn Store>,
-    stock: Arc<PrefetchBuffer>,
+    blocks: Arc<Cache<BlockId, Arc<Block>>>,
+    /// Blocks that wait for a thread to fetch them.
+    queued: Mutex<HashSet<BlockId>>,
     pool: Pool,
-    config: ReadaheadConfig,
-    trails: Mutex<LruCache<Key, DirScan>>,
+    concurrency: usize,
+    timeout: Duration,
+    scans: Mutex<LruCache<Key, DirScan>>,
 }
 
 impl ReadaheadStore {
     /// Wraps a store.
-    pub fn new(inner: Arc<dyn Store>, config: ReadaheadConfig) -> ReadaheadStore {
-        let trails =
-            std::num::NonZeroUsize::new(TRAILS).map_or_else(LruCache::unbounded, LruCache::new);
+    pub fn new(inner: Arc<dyn Store>, config: &ReadaheadConfig) -> ReadaheadStore {
+        let memory = config.memory.part(config.memory.limit() / SHARE_OF_MEMORY);
         let shared = ReadaheadState {
             inner,
-            stock: PrefetchBuffer::new(config.memory),
-            pool: Pool::new("ahead", config.concurrency, MOST_WAITING),
-            config,
-            trails: Mutex::new(trails),
+            blocks: Cache::new(memory, Priority::Speculative, None),
+            queued: Mutex::default(),
+            pool: Pool::new("ahead", config.concurrency, MAX_QUEUED),
+            concurrency: config.concurrency,
+            timeout: config.timeout,
+            scans: Mutex::new(LruCache::new(MAX_SCANS)),
         };
         ReadaheadStore {
             shared: Arc::new(shared),
@@ -79,178 +95,198 @@ impl ReadaheadStore {
     }
 
     fn opened(&self, key: &Key, meta: Meta, below: Arc<dyn Reader>) -> Arc<dyn Reader> {
-        self.shared.follow(key, Some(meta.size));
-        Arc::new(ReadaheadReader {
-            shared: self.shared.clone(),
-            key: key.clone(),
-            meta,
-            below,
-            whole: Mutex::default(),
-            next: Mutex::default(),
-        })
+        self.shared.note_open(key, meta.size);
+        Arc::new(ReadaheadReader::new(&self.shared, key, meta, below))
     }
 }
 
 impl ReadaheadState {
-    /// Makes a change, and drops what was fetched of the key and what is known of its directory.
-    fn change<T>(&self, key: &Key, change: impl FnOnce() -> Result<T>) -> Result<T> {
-        let done = change();
-        self.stock.forget(key);
-        if let Some(directory) = key.parent() {
-            self.trails().pop(&directory);
-        }
-        done
+    /// The longest object that is fetched in one request, in bytes.
+    fn max_whole_bytes(&self) -> u64 {
+        MAX_WHOLE_BYTES.min(self.blocks.budget().limit() / 4)
     }
 
-    fn trails(&self) -> MutexGuard<'_, LruCache<Key, DirScan>> {
-        self.trails.lock()
-    }
-
-    /// Notes that somebody opened an object, and has fetched what comes next.
-    fn follow(self: &Arc<ReadaheadState>, key: &Key, size: Option<u64>) {
+    /// Notes that an object of `size` bytes was opened, and fetches those that come next.
+    fn note_open(self: &Arc<ReadaheadState>, key: &Key, size: u64) {
         let Some(directory) = key.parent() else {
             return;
         };
-        let mut trails = self.trails();
-        let trail = trails.get_or_insert_mut(directory.clone(), DirScan::default);
-        let next = trail.note(key.name(), self.config.concurrency);
-        let names = trail.names.clone();
-        let must_list = names.is_none() && trail.waiting() == 2;
-        drop(trails);
-        if let (Some(next), Some(names)) = (next, names) {
-            self.fetch_next(&directory, &names, &next, size);
+        let mut scans = self.scans.lock();
+        let scan = scans.get_or_insert_mut(directory.clone(), DirScan::default);
+        let upcoming = scan.note(key.name(), self.concurrency);
+        let names = scan.names.clone();
+        let must_list = names.is_none() && scan.unlisted() == 2;
+        drop(scans);
+        if let (Some(upcoming), Some(names)) = (upcoming, names) {
+            self.fetch_upcoming(&directory, &names, &upcoming, size);
         } else if must_list && self.inner.lists() {
             let shared = self.clone();
-            self.pool.submit(move || shared.learn(&directory, size));
+            self.pool
+                .submit(move || shared.list_scanned(&directory, size));
         }
     }
 
-    /// Lists a directory that somebody goes through; what fails is said to who reads.
-    fn learn(self: &Arc<ReadaheadState>, directory: &Key, size: Option<u64>) {
-        let Ok(names) = self.names(directory) else {
+    /// Lists a directory whose files are opened one after the other. An error is left to the readers.
+    fn list_scanned(self: &Arc<ReadaheadState>, directory: &Key, size: u64) {
+        let Ok(names) = DirNames::list(&*self.inner, directory, EntryKind::File) else {
             return;
         };
-        let next = {
-            let mut trails = self.trails();
-            let Some(trail) = trails.get_mut(directory) else {
-                return;
-            };
-            trail.learn(names.clone(), self.config.concurrency)
-        };
-        if let Some(next) = next {
-            self.fetch_next(directory, &names, &next, size);
+        let names = Arc::new(names);
+        let mut scans = self.scans.lock();
+        let scan = scans.get_mut(directory);
+        let upcoming = scan.and_then(|scan| scan.set_names(names.clone(), self.concurrency));
+        drop(scans);
+        if let Some(upcoming) = upcoming {
+            self.fetch_upcoming(directory, &names, &upcoming, size);
         }
     }
 
-    fn names(&self, directory: &Key) -> Result<Arc<DirNames>> {
-        let mut listing = self.inner.list(directory)?;
-        let mut names = Vec::new();
-        while let Some(name) = listing.next()?
-            && names.len() < MOST_NAMES
-        {
-            if name.kind == EntryKind::File {
-                names.push((name.name, name.meta.map(|meta| meta.size)));
-            }
-        }
-        Ok(Arc::new(DirNames::new(names)))
-    }
-
-    /// Has fetched what comes next: names of this directory, then of the one after it.
-    fn fetch_next(
+    /// Fetches what comes next: names of this directory, then of those after it. Objects whose length no listing
+    /// tells are taken to be as long as the last one, `size` bytes.
+    fn fetch_upcoming(
         self: &Arc<ReadaheadState>,
         directory: &Key,
         names: &DirNames,
-        next: &Next,
-        size: Option<u64>,
+        upcoming: &Upcoming,
+        size: u64,
     ) {
-        for place in next.places.clone() {
-            let Some((name, known)) = names.at(next.order, place) else {
+        for place in upcoming.places.clone() {
+            let Some((name, known)) = names.at(upcoming.order, place) else {
                 return;
             };
-            let length = known.or(size).unwrap_or(WHOLE);
+            let length = known.unwrap_or(size);
             if let Ok(key) = directory.child(name)
-                && length <= WHOLE.min(self.stock.limit() / 4)
+                && length <= self.max_whole_bytes()
             {
-                self.fetch((key, None), 0..length);
+                self.prefetch((key, None), 0..length);
             }
         }
-        if next.beyond > 0 {
+        if upcoming.beyond > 0 {
             let (shared, directory) = (self.clone(), directory.clone());
-            let (order, beyond) = (next.order, next.beyond);
+            let upcoming = upcoming.clone();
             self.pool
-                .submit(move || shared.go_on(&directory, order, beyond, size));
+                .submit(move || shared.continue_after(directory, upcoming, size));
         }
     }
 
-    /// Has a piece of an object fetched, unless it is there or there is no room for it.
-    fn fetch(self: &Arc<ReadaheadState>, piece: BlockId, range: Range<u64>) {
-        let Some((flight, room)) = self.stock.begin(&piece, range.end - range.start) else {
-            return;
-        };
-        let shared = self.clone();
-        let refused = flight.clone();
-        // A pool that is full, or a job that ends early, must not leave anybody waiting.
-        let landing = FetchGuard(Some((flight, room)));
-        let asked = piece.clone();
-        if !self
-            .pool
-            .submit(move || shared.load(&asked, range, landing))
-        {
-            self.stock.take(&piece);
-            drop(refused);
-        }
-    }
-
-    fn load(&self, (key, block): &BlockId, range: Range<u64>, mut landing: FetchGuard) {
-        let fetched = match block {
-            None => self.inner.get(key, range.end.max(WHOLE)),
-            Some(_) => self.inner.get_range(key, ByteRange::Span(range)),
-        };
-        landing.land(fetched);
-    }
-
-    /// Returns a piece of a version, fetched now if it is not there; nothing if there is no room for it. What came
-    /// ahead is fetched again if it is of another version, or failed.
-    fn piece(
+    /// Goes on with the directories after one that comes to its end, as many names as are wanted beyond it.
+    fn continue_after(
         self: &Arc<ReadaheadState>,
-        piece: &BlockId,
-        range: Range<u64>,
-        version: Version,
-    ) -> Result<Option<Arc<BufferedBytes>>> {
-        if let Some(flight) = self.stock.get(piece)
-            && let Ok(Some(held)) = flight.wait(self.config.timeout)
-            && held.object.version == version
+        mut directory: Key,
+        mut upcoming: Upcoming,
+        size: u64,
+    ) {
+        while upcoming.beyond > 0 {
+            let Some(next) = self.next_dir(&directory, &upcoming) else {
+                return;
+            };
+            let Some((names, places)) = self.enter(&next, upcoming.beyond) else {
+                return;
+            };
+            let beyond = upcoming.beyond.saturating_sub(names.len().max(1));
+            upcoming = Upcoming {
+                places,
+                beyond: 0,
+                ..upcoming
+            };
+            self.fetch_upcoming(&next, &names, &upcoming, size);
+            upcoming.beyond = beyond;
+            directory = next;
+        }
+    }
+
+    /// Returns the directory that comes after another in an order; looks it up once.
+    fn next_dir(&self, directory: &Key, upcoming: &Upcoming) -> Option<Key> {
+        let order = upcoming.order;
+        let known = self.scans.lock().peek(directory)?.next_dir.clone();
+        if let Some((known, next)) = known
+            && known == order
         {
-            return Ok(Some(held));
+            return next;
         }
-        self.stock.take(piece);
-        let Some((flight, room)) = self.stock.begin(piece, range.end - range.start) else {
-            return Ok(None);
+        let next = directory_after(&*self.inner, directory, order);
+        if let Some(scan) = self.scans.lock().peek_mut(directory) {
+            scan.next_dir = Some((order, next.clone()));
+        }
+        next
+    }
+
+    /// Returns the names of a directory that will be read next, and which of the first `wanted` were not issued yet.
+    fn enter(&self, directory: &Key, wanted: usize) -> Option<(Arc<DirNames>, Range<usize>)> {
+        let names_of = |scan: &DirScan| scan.names.clone();
+        let known = self.scans.lock().peek(directory).and_then(names_of);
+        let names = match known {
+            Some(names) => names,
+            None => Arc::new(DirNames::list(&*self.inner, directory, EntryKind::File).ok()?),
         };
-        self.load(piece, range, FetchGuard(Some((flight.clone(), room))));
-        let held = flight.wait(self.config.timeout);
-        match &held {
-            Ok(Some(_)) => {}
-            _ => drop(self.stock.take(piece)),
+        let mut scans = self.scans.lock();
+        if scans.peek(directory).and_then(names_of).is_none() {
+            scans.put(directory.clone(), DirScan::sequential(names.clone()));
         }
-        held.map_err(|error| error.about(&piece.0))
+        let places = scans.get_mut(directory)?.issue(wanted.min(names.len()));
+        Some((names, places))
     }
-}
 
-/// Lands a flight whatever becomes of who fetches.
-struct FetchGuard(Option<(Arc<BlockFetch>, BufferReservation)>);
-
-impl FetchGuard {
-    fn land(&mut self, fetched: Result<Option<Object>>) {
-        if let Some((flight, room)) = self.0.take() {
-            flight.land(fetched, room);
+    /// Has a block fetched by another thread, unless it is there or on its way.
+    fn prefetch(self: &Arc<ReadaheadState>, id: BlockId, range: Range<u64>) {
+        if self.blocks.has(&id) || !self.queued.lock().insert(id.clone()) {
+            return;
+        }
+        let (shared, queued) = (self.clone(), id.clone());
+        let is_submitted = self.pool.submit(move || {
+            // A reader that came first has fetched the block itself.
+            if shared.queued.lock().remove(&queued) {
+                // What fails is asked for again by the reader, which gets the error.
+                let _ = shared.load(&queued, range);
+            }
+        });
+        if !is_submitted {
+            self.queued.lock().remove(&id);
         }
     }
-}
 
-impl Drop for FetchGuard {
-    fn drop(&mut self) {
-        self.land(Err(Error::unavailable("", "was not fetched")));
+    /// Returns a block of a version, fetched now if it is not there; nothing if that fails, if there is no room for it
+    /// or if the object has another version.
+    fn block(&self, id: &BlockId, range: Range<u64>, version: Version) -> Option<Arc<Block>> {
+        self.queued.lock().remove(id);
+        // A block that was fetched ahead may be of an older version.
+        for _ in 0..2 {
+            let block = self.load(id, range.clone()).ok()?;
+            if block.object.version == version {
+                return Some(block);
+            }
+            self.blocks.forget(id);
+        }
+        None
+    }
+
+    fn load(&self, id: &BlockId, range: Range<u64>) -> Result<Arc<Block>> {
+        let deadline = Instant::now() + self.timeout;
+        let fetch = || self.fetch(id, range).map(Arc::new);
+        self.blocks.load(id, deadline, fetch)
+    }
+
+    fn fetch(&self, (key, number): &BlockId, range: Range<u64>) -> Result<Block> {
+        let reserve = |bytes| {
+            let room = self.blocks.budget().try_reserve(bytes);
+            room.ok_or_else(|| Error::unavailable(key, "no memory is free to read ahead"))
+        };
+        let length = range.end - range.start;
+        let mut room = reserve(length)?;
+        let object = match number {
+            None => self.inner.get(key, length.max(self.max_whole_bytes()))?,
+            Some(_) => self.inner.get_range(key, ByteRange::Span(range))?,
+        };
+        let object = object.ok_or_else(|| Error::not_found(key))?;
+        let fetched = object.bytes.len() as u64;
+        if fetched > length {
+            room = reserve(fetched)?;
+        }
+        room.shrink(fetched);
+        Ok(Block {
+            object,
+            _room: room,
+        })
     }
 }
 
@@ -320,18 +356,15 @@ impl Store for ReadaheadStore {
     }
 
     fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
-        let put = || self.shared.inner.put(key, body, condition);
-        self.shared.change(key, put)
+        self.shared.inner.put(key, body, condition)
     }
 
     fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
-        let erase = || self.shared.inner.erase(key, condition);
-        self.shared.change(key, erase)
+        self.shared.inner.erase(key, condition)
     }
 
     fn erase_folder(&self, prefix: &Key) -> Result<()> {
-        let erase = || self.shared.inner.erase_folder(prefix);
-        self.shared.change(prefix, erase)
+        self.shared.inner.erase_folder(prefix)
     }
 
     fn honours_conditions(&self) -> Result<bool> {
@@ -344,5 +377,59 @@ impl Store for ReadaheadStore {
 
     fn folder(&self) -> Option<&Path> {
         self.shared.inner.folder()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::Stats;
+    use crate::store::backend::memory::MemoryStore;
+
+    fn ahead(names: impl IntoIterator<Item = String>) -> ReadaheadStore {
+        let memory = MemoryStore::default();
+        for name in names {
+            memory.set(key(&name), vec![7; 10]);
+        }
+        let config = ReadaheadConfig {
+            memory: MemoryBudget::new(4 << 20, Arc::new(Stats::default())),
+            concurrency: 8,
+            timeout: Duration::from_secs(5),
+        };
+        ReadaheadStore::new(Arc::new(memory), &config)
+    }
+
+    fn key(name: &str) -> Key {
+        Key::new(name).unwrap()
+    }
+
+    fn read(ahead: &ReadaheadStore, name: &str) {
+        let reader = ahead.open(&key(name)).unwrap();
+        assert_eq!(reader.read_at(0, 10).unwrap(), [7; 10]);
+    }
+
+    /// Whether a file is fetched within a while.
+    fn comes(ahead: &ReadaheadStore, name: &str) -> bool {
+        let end = Instant::now() + Duration::from_secs(5);
+        let has = || ahead.shared.blocks.get(&(key(name), None)).is_some();
+        while !has() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        has()
+    }
+
+    #[test]
+    fn small_directories_are_gone_through_one_after_the_other() {
+        let places = (0..27).map(|place| (place / 9, place / 3 % 3, place % 3));
+        let ahead = ahead(places.map(|(z, y, x)| format!("a/c/{z}/{y}/{x}")));
+        for name in ["a/c/0/1/1", "a/c/0/1/2"] {
+            read(&ahead, name);
+        }
+        // The eighth from there on, over the end of a directory and of the one above.
+        for name in ["a/c/0/2/0", "a/c/0/2/2", "a/c/1/0/0", "a/c/1/1/1"] {
+            assert!(comes(&ahead, name), "{name}");
+        }
+        let further = (key("a/c/1/1/2"), None);
+        assert!(!ahead.shared.blocks.has(&further));
     }
 }

@@ -1,126 +1,126 @@
-//! An object of the network read as a file: in one request if it is short, in blocks ahead of the reader if it is
-//! long and read in order.
+//! An object of a network read as a file: in one request if it is short, in blocks ahead of the reader if it is long
+//! and read in order.
+//!
+//! All bytes that one reader gets are of the version that it was opened with. Where a block cannot be had, the reader
+//! of the store below answers.
 
 use parking_lot::Mutex;
+use std::ops::Range;
 use std::sync::Arc;
 
-use super::ReadaheadState;
-use super::buffer::BufferedBytes;
-use crate::error::{Error, Kind, Result};
+use super::{Block, BlockId, ReadaheadState};
+use crate::error::Result;
 use crate::store::{Key, Meta, Reader};
 
-/// Objects up to this length are fetched whole by whoever reads their beginning, in bytes.
-pub(super) const WHOLE: u64 = 16 << 20;
+/// Objects up to this length are fetched whole when their beginning is read, in bytes.
+pub(super) const MAX_WHOLE_BYTES: u64 = 16 << 20;
 
-/// What a longer one is fetched in, and how many of them ahead of the reader.
+/// The length of the blocks of longer objects, in bytes.
 const BLOCK: u64 = 4 << 20;
+/// How many blocks are fetched ahead of the reader.
 const BLOCKS_AHEAD: u64 = 4;
 
-/// An object that was opened.
+/// An open object.
 pub(super) struct ReadaheadReader {
-    pub(super) shared: Arc<ReadaheadState>,
-    pub(super) key: Key,
-    pub(super) meta: Meta,
-    pub(super) below: Arc<dyn Reader>,
-    /// All of it, once somebody has fetched it.
-    pub(super) whole: Mutex<Option<Arc<BufferedBytes>>>,
+    shared: Arc<ReadaheadState>,
+    whole: BlockId,
+    meta: Meta,
+    below: Arc<dyn Reader>,
     /// Where a reader in order goes on.
-    pub(super) next: Mutex<u64>,
+    next: Mutex<u64>,
 }
 
 impl ReadaheadReader {
-    fn changed(&self) -> Error {
-        Error::new(Kind::Changed, &self.key, "was changed while it was open")
-    }
-
-    /// Returns a part of bytes that begin at `first`; `Changed` if they are of another content.
-    fn part(&self, held: &BufferedBytes, first: u64, offset: u64, len: usize) -> Result<Vec<u8>> {
-        if held.object.version != self.meta.version {
-            return Err(self.changed());
+    /// Opens an object that has `meta`; `below` reads it without read-ahead.
+    pub(super) fn new(
+        shared: &Arc<ReadaheadState>,
+        key: &Key,
+        meta: Meta,
+        below: Arc<dyn Reader>,
+    ) -> ReadaheadReader {
+        ReadaheadReader {
+            shared: shared.clone(),
+            whole: (key.clone(), None),
+            meta,
+            below,
+            next: Mutex::default(),
         }
-        let bytes = &held.object.bytes;
-        let start = (offset.saturating_sub(first) as usize).min(bytes.len());
-        let end = start.saturating_add(len).min(bytes.len());
-        Ok(bytes[start..end].to_vec())
     }
 
-    fn whole(&self) -> Option<Arc<BufferedBytes>> {
-        self.whole.lock().clone()
-    }
-
-    /// Fetches the whole object, or waits for who does; nothing if there is no room for it.
-    fn fetch_whole(&self) -> Result<Option<Arc<BufferedBytes>>> {
-        let piece = (self.key.clone(), None);
-        let Some(held) = self
-            .shared
-            .piece(&piece, 0..self.meta.size, self.meta.version)?
-        else {
-            return Ok(None);
-        };
-        *self.whole.lock() = Some(held.clone());
-        Ok(Some(held))
+    /// Returns the whole object if it was fetched.
+    fn fetched(&self) -> Option<Arc<Block>> {
+        let block = self.shared.blocks.get(&self.whole)?;
+        (block.object.version == self.meta.version).then_some(block)
     }
 
     /// Whether a read goes on where the last one ended; the kernel's requests come a little out of order.
-    fn is_in_order(&self, offset: u64, len: usize) -> bool {
+    fn is_in_order(&self, offset: u64, end: u64) -> bool {
         let mut next = self.next.lock();
-        let near = offset.abs_diff(*next) <= BLOCK;
-        let end = offset.saturating_add(len as u64);
-        *next = if near { (*next).max(end) } else { end };
-        near
+        let is_near = offset.abs_diff(*next) <= BLOCK;
+        *next = if is_near { end.max(*next) } else { end };
+        is_near
     }
 
-    fn block(&self, number: u64) -> std::ops::Range<u64> {
+    fn block(&self, id: &BlockId, range: Range<u64>) -> Option<Arc<Block>> {
+        self.shared.block(id, range, self.meta.version)
+    }
+
+    fn block_range(&self, number: u64) -> Range<u64> {
         let start = number.saturating_mul(BLOCK);
         start.min(self.meta.size)..start.saturating_add(BLOCK).min(self.meta.size)
     }
 
-    /// Reads out of blocks, and has the next ones fetched; nothing if there is no room for them.
-    fn read_blocks(&self, offset: u64, len: usize) -> Result<Option<Vec<u8>>> {
-        let end = offset.saturating_add(len as u64).min(self.meta.size);
-        let (first, last) = (offset / BLOCK, end.saturating_sub(1) / BLOCK);
-        for number in first..=last.saturating_add(BLOCKS_AHEAD) {
-            let range = self.block(number);
-            if !range.is_empty() {
-                self.shared.fetch((self.key.clone(), Some(number)), range);
+    /// Reads out of blocks, and has the next ones fetched; nothing if one cannot be had.
+    fn read_blocks(&self, range: Range<u64>) -> Option<Vec<u8>> {
+        let id = |number| (self.whole.0.clone(), Some(number));
+        let (first, last) = (range.start / BLOCK, range.end.saturating_sub(1) / BLOCK);
+        for number in first.saturating_add(1)..=last.saturating_add(BLOCKS_AHEAD) {
+            let block = self.block_range(number);
+            if !block.is_empty() {
+                self.shared.prefetch(id(number), block);
             }
         }
-        let mut out = Vec::with_capacity(end.saturating_sub(offset) as usize);
+        let length = usize::try_from(range.end - range.start).unwrap_or_default();
+        let mut out = Vec::with_capacity(length);
         for number in first..=last {
-            let range = self.block(number);
-            let piece = (self.key.clone(), Some(number));
-            let Some(held) = self
-                .shared
-                .piece(&piece, range.clone(), self.meta.version)?
-            else {
-                return Ok(None);
-            };
-            let start = offset.max(range.start);
-            let part = end.min(range.end).saturating_sub(start);
-            out.extend(self.part(&held, range.start, start, part as usize)?);
-            if number < first.max(end / BLOCK) {
-                self.shared.stock.take(&piece);
-            }
+            let span = self.block_range(number);
+            let block = self.block(&id(number), span.clone())?;
+            let (start, end) = (range.start.max(span.start), range.end.min(span.end));
+            out.extend_from_slice(part(&block, start - span.start..end - span.start));
         }
-        Ok(Some(out))
+        // Requests come a little out of order, so the block before this one may be read once more.
+        if let Some(passed) = first.checked_sub(2) {
+            self.shared.blocks.forget(&id(passed));
+        }
+        Some(out)
     }
+}
+
+/// Returns a range of a block, cut off at its end.
+fn part(block: &Block, range: Range<u64>) -> &[u8] {
+    let bytes = &block.object.bytes;
+    let place = |offset| usize::try_from(offset).map_or(bytes.len(), |at| at.min(bytes.len()));
+    bytes
+        .get(place(range.start)..place(range.end))
+        .unwrap_or_default()
 }
 
 impl Reader for ReadaheadReader {
     fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
-        if offset >= self.meta.size || len == 0 {
+        let end = offset.saturating_add(len as u64).min(self.meta.size);
+        if offset >= end {
             return Ok(Vec::new());
         }
-        if let Some(held) = self.whole() {
-            return self.part(&held, 0, offset, len);
+        if let Some(block) = self.fetched() {
+            return Ok(part(&block, offset..end).to_vec());
         }
-        let in_order = self.is_in_order(offset, len);
-        let is_short = self.meta.size <= WHOLE.min(self.shared.stock.limit() / 4);
-        if is_short && (offset == 0 || in_order) {
-            if let Some(held) = self.fetch_whole()? {
-                return self.part(&held, 0, offset, len);
+        let is_in_order = self.is_in_order(offset, end);
+        let is_short = self.meta.size <= self.shared.max_whole_bytes();
+        if is_short && (offset == 0 || is_in_order) {
+            if let Some(block) = self.block(&self.whole, 0..self.meta.size) {
+                return Ok(part(&block, offset..end).to_vec());
             }
-        } else if in_order && let Some(bytes) = self.read_blocks(offset, len)? {
+        } else if is_in_order && let Some(bytes) = self.read_blocks(offset..end) {
             return Ok(bytes);
         }
         self.below.read_at(offset, len)

@@ -1,0 +1,117 @@
+//! The upper folder that a command is about: found by a mountpoint or by itself, and asked of its mount or opened here.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use rustix::process;
+use serde_json::Value;
+
+use super::progress::CommitProgress;
+use super::{PlaceArgs, control_client};
+use crate::error::{Error, Kind, Result};
+use crate::mount::commands;
+use crate::mount::protocol::{CommitReport, ControlAnswer, ControlRequest};
+use crate::overlay;
+use crate::overlay::commit::copy;
+use crate::overlay::{Overlay, OverlayConfig};
+use crate::stats::Stats;
+use crate::store;
+use crate::store::{RemoteConfig, Store, StoreConfig};
+
+/// How often, and how far apart, a folder that is in use is tried again.
+const LOCK_ATTEMPTS: usize = 40;
+const LOCK_PAUSE: Duration = Duration::from_millis(50);
+
+/// How long a request to the store may take.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Has a request carried out: by the mount that has the upper folder open, so that nothing changes under it, or here if
+/// none has.
+pub(super) fn ask(args: &PlaceArgs, request: &ControlRequest) -> Result<ControlAnswer> {
+    let upper = find(&args.place)?;
+    let progress = CommitProgress::new();
+    let show = |done, total| progress.show(done, total);
+    match control_client::ask(&upper, request, &show)? {
+        Some(answer) => Ok(answer),
+        None => commands::execute(&open(args, &upper)?, request, &show),
+    }
+}
+
+/// Writes the store with all changes to another one, which is made if need be.
+pub(super) fn copy_to(args: &PlaceArgs, to: &str) -> Result<CommitReport> {
+    let upper = find(&args.place)?;
+    if let Some(folder) = store::local_folder(to) {
+        fs::create_dir_all(&folder)
+            .map_err(|error| Error::os(Path::new(&folder).display(), error))?;
+    }
+    let target = open_store(args, to, true)?;
+    let progress = CommitProgress::new();
+    let show = |done, total| progress.show(done, total);
+    let from: Arc<dyn Store> = match mounted_keys(&args.place) {
+        Some(keys) => open_store(args, &keys.to_string_lossy(), false)?,
+        None => Arc::new(open(args, &upper)?),
+    };
+    let outcome = copy::copy_all(&*from, &*target, &show)?;
+    Ok(outcome.into())
+}
+
+/// Opens an upper folder that no mount has open, over its store.
+fn open(args: &PlaceArgs, upper: &Path) -> Result<Overlay> {
+    let name = overlay::belongs_to(upper)?;
+    let source = args.store.clone().unwrap_or(name);
+    let store = open_store(args, &source, false)?;
+    let config = OverlayConfig {
+        uid: process::geteuid().as_raw(),
+        gid: process::getegid().as_raw(),
+        write_through: false,
+    };
+    let name = store::shown(&source);
+    // A mount that was unmounted a moment ago has it for a little longer.
+    for _ in 0..LOCK_ATTEMPTS {
+        match Overlay::open(upper, store.clone(), &name, config.clone()) {
+            Err(error) if error.kind() == Kind::Exists => thread::sleep(LOCK_PAUSE),
+            opened => return opened,
+        }
+    }
+    Overlay::open(upper, store, &name, config)
+}
+
+fn open_store(args: &PlaceArgs, source: &str, is_new: bool) -> Result<Arc<dyn Store>> {
+    let config = StoreConfig {
+        remote: RemoteConfig {
+            may_be_empty: is_new,
+            ..args.remote.config(TIMEOUT)?
+        },
+        ..StoreConfig::default()
+    };
+    store::open(source, &config, &Arc::new(Stats::default()))
+}
+
+/// Returns where a mount shows all keys, if `place` is one.
+fn mounted_keys(place: &Path) -> Option<PathBuf> {
+    let keys = place.join(".zarrfs/store");
+    keys.is_dir().then_some(keys)
+}
+
+/// Returns the upper folder of a mountpoint, or `place` if it is an upper folder itself.
+fn find(place: &Path) -> Result<PathBuf> {
+    let failed = |error| Error::os(place.display(), error);
+    match fs::read(place.join(".zarrfs/mount.json")) {
+        Ok(text) => {
+            let value: Value = serde_json::from_slice(&text)
+                .map_err(|error| Error::corrupt(place.display(), error))?;
+            match value["options"]["cow"].as_str() {
+                Some(upper) if upper != "none" => Ok(PathBuf::from(upper)),
+                _ => Err(Error::invalid(place.display(), "is mounted without --cow")),
+            }
+        }
+        Err(_) if place.join("zarrfs.json").is_file() => place.canonicalize().map_err(failed),
+        Err(_) => {
+            let why = "is neither a mount with --cow nor an upper folder";
+            Err(Error::invalid(place.display(), why))
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Members of JSON documents that several dialects have in one form: lengths, names with a configuration, separators.
+
+use serde_json::{Map, Value};
+
+use crate::error::{Error, Result};
+use crate::model::MAX_RANK;
+
+/// Reads a member that holds a list of whole numbers, none negative; `Corrupt` if it is missing or something else.
+pub(super) fn lengths(members: &Map<String, Value>, name: &str) -> Result<Vec<u64>> {
+    let wrong = || Error::corrupt(name, "expected a list of whole numbers, none negative");
+    let list = members
+        .get(name)
+        .and_then(Value::as_array)
+        .ok_or_else(wrong)?;
+    list.iter()
+        .map(|number| number.as_u64().ok_or_else(wrong))
+        .collect()
+}
+
+/// Checks a shape and the shape of its chunks.
+///
+/// Fails with `TooLarge` for more than `MAX_RANK` dimensions, `Corrupt` for different ranks or a chunk of length zero.
+pub(super) fn check_shapes(shape: &[u64], chunk: &[u64]) -> Result<()> {
+    if shape.len() > MAX_RANK {
+        return Err(Error::too_large(
+            "shape",
+            format!("{} dimensions, at most {MAX_RANK} are read", shape.len()),
+        ));
+    }
+    if shape.len() != chunk.len() {
+        let found = format!(
+            "{} dimensions, but chunks have {}",
+            shape.len(),
+            chunk.len()
+        );
+        return Err(Error::corrupt("shape", found));
+    }
+    if chunk.contains(&0) {
+        return Err(Error::corrupt(
+            "chunk shape",
+            format!("{chunk:?}: a chunk of length zero"),
+        ));
+    }
+    Ok(())
+}
+
+/// Reads a `name` and `configuration`, or a name alone (core specification 3.1, "Extension definition").
+pub(super) fn named<'a>(
+    value: &'a Value,
+    member: &str,
+) -> Result<(&'a str, Option<&'a Map<String, Value>>)> {
+    let name = value
+        .as_str()
+        .or_else(|| value.get("name").and_then(Value::as_str));
+    let name =
+        name.ok_or_else(|| Error::corrupt(member, format!("expected a name, found {value}")))?;
+    Ok((name, value.get("configuration").and_then(Value::as_object)))
+}
+
+/// Reads the character between two indices of a chunk key: `.` or `/`, else `Corrupt`; nothing if it is missing.
+pub(super) fn separator(value: Option<&Value>, member: &str) -> Result<Option<char>> {
+    let Some(value) = value else { return Ok(None) };
+    match value.as_str() {
+        Some(".") => Ok(Some('.')),
+        Some("/") => Ok(Some('/')),
+        _ => Err(Error::corrupt(
+            member,
+            format!("expected . or /, found {value}"),
+        )),
+    }
+}

@@ -1,0 +1,156 @@
+//! Answers requests: at once in the event loop if the answer is in memory, else from a bounded pool.
+//!
+//! An event loop never waits. Names and contents have a pool each, so that readers of a slow store do not hold up names.
+//! A panic in a request becomes EIO for that request. Errors are mapped to errno, counted and logged here only.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::deadline::{Deadlines, ReplyError, ReplyGuard};
+use super::reply::Output;
+use super::request::{RequestInfo, RequestPool};
+use crate::error::{Error, Kind, Result};
+use crate::stats::Stats;
+use crate::sync::pool::Pool;
+use crate::vfs::Vfs;
+
+/// Threads that wait for names and attributes, and for contents.
+const NAME_THREADS: usize = 16;
+const CONTENT_THREADS: usize = 64;
+
+/// Requests that may wait for a thread; the kernel itself sends at most 128 readahead requests, and one
+/// per waiting thread of a program.
+const MAX_WAITING: usize = 16 << 10;
+
+/// The pools of one mount, and the deadlines of the requests in them.
+pub(super) struct Dispatcher {
+    context: Arc<RequestContext>,
+    names: Pool,
+    contents: Pool,
+    deadlines: Deadlines,
+}
+
+/// State shared with pool threads.
+struct RequestContext {
+    vfs: Arc<Vfs>,
+    stats: Arc<Stats>,
+}
+
+impl Dispatcher {
+    /// Builds the pools of one mount; a request that waits longer than `timeout` is refused with EIO.
+    pub(super) fn new(vfs: Arc<Vfs>, stats: Arc<Stats>, timeout: Duration) -> io::Result<Self> {
+        Ok(Dispatcher {
+            deadlines: Deadlines::new(timeout, stats.clone())?,
+            context: Arc::new(RequestContext { vfs, stats }),
+            names: Pool::new("zarrfs-names", NAME_THREADS, MAX_WAITING),
+            contents: Pool::new("zarrfs-reads", CONTENT_THREADS, MAX_WAITING),
+        })
+    }
+
+    /// Whether files can be changed.
+    pub(super) fn is_writable(&self) -> bool {
+        self.context.vfs.config().writable
+    }
+
+    /// Replies with what `find` has in memory. Returns the reply if that is nothing; `find` must not wait.
+    pub(super) fn try_now<T: Output>(
+        &self,
+        request: RequestInfo,
+        reply: T::Reply,
+        find: impl FnOnce(&Vfs) -> Option<Result<T>>,
+    ) -> Option<T::Reply> {
+        match catch_panic(|| find(&self.context.vfs).transpose()).transpose() {
+            Some(result) => {
+                self.context.send_reply(request, result, reply);
+                None
+            }
+            None => Some(reply),
+        }
+    }
+
+    /// Has a thread of the request's pool run `execute` and reply with what it yields. If the reply has timed out
+    /// by then, the result is undone.
+    pub(super) fn enqueue<T: Output>(
+        &self,
+        request: RequestInfo,
+        reply: T::Reply,
+        execute: impl FnOnce(&Vfs) -> Result<T> + Send + 'static,
+    ) {
+        let pending = self.deadlines.begin(request, reply);
+        let context = self.context.clone();
+        let job = move || context.run(request, &pending, execute);
+        let pool = match request.pool {
+            RequestPool::Names => &self.names,
+            RequestPool::Contents => &self.contents,
+        };
+        if !pool.submit(job) {
+            let name = request.name;
+            log::error!("{name}: more than {MAX_WAITING} requests wait for the store; refused");
+        }
+    }
+
+    /// Runs a request that has no reply, or one that cannot fail.
+    pub(super) fn run_unreplied(&self, name: &str, work: impl FnOnce(&Vfs)) {
+        let done = catch_panic(|| {
+            work(&self.context.vfs);
+            Ok(())
+        });
+        if let Err(error) = done {
+            log::error!("{name}: {error}");
+        }
+    }
+}
+
+impl RequestContext {
+    fn run<T: Output>(
+        &self,
+        request: RequestInfo,
+        pending: &ReplyGuard<T::Reply>,
+        execute: impl FnOnce(&Vfs) -> Result<T>,
+    ) {
+        let result = catch_panic(|| execute(&self.vfs));
+        match (pending.take(), result) {
+            (Some(reply), result) => self.send_reply(request, result, reply),
+            (None, Ok(output)) => output.undo(&self.vfs),
+            (None, Err(error)) => log::warn!("{} came too late: {error}", request.name),
+        }
+    }
+
+    fn send_reply<T: Output>(&self, request: RequestInfo, result: Result<T>, reply: T::Reply) {
+        match result {
+            Ok(output) => {
+                let sent = catch_panic(|| {
+                    output.send(reply, &self.vfs);
+                    Ok(())
+                });
+                if let Err(error) = sent {
+                    log::error!("answer to {}: {error}", request.name);
+                }
+            }
+            Err(error) => {
+                self.report(request, &error);
+                reply.refuse(error.errno());
+            }
+        }
+    }
+
+    /// Counts and logs an error.
+    fn report(&self, request: RequestInfo, error: &Error) {
+        if matches!(error.kind(), Kind::NotFound | Kind::NoAttribute) {
+            log::trace!("{request}: {error}");
+            return;
+        }
+        self.stats.error_requests.add(1);
+        log::warn!("{request}: {error}");
+    }
+}
+
+/// Runs `work`; a panic in it becomes an error, and the mount lives on.
+fn catch_panic<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        let why = "a fault in zarrfs itself: the request panicked";
+        Err(Error::unavailable("", why))
+    })
+}

@@ -1,0 +1,61 @@
+//! Mounting as root: mount(2).
+
+use std::ffi::CString;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::mount::MountFlags;
+use rustix::process;
+
+use super::device::CONTAINER_HINT;
+use super::request::{Flags, MountRequest};
+use super::{device, mountinfo};
+use crate::error::{Error, Kind, Result};
+
+/// Mounts and returns the device; `Denied` if the system does not let root mount.
+pub(super) fn mount(request: &MountRequest) -> Result<OwnedFd> {
+    let device = device::open()?;
+    let data = data(&device, request);
+    let mounted = rustix::mount::mount(
+        request.source.as_str(),
+        &request.path,
+        mountinfo::TYPE,
+        flags(request.flags),
+        data.as_deref(),
+    );
+    match mounted {
+        Ok(()) => Ok(device),
+        Err(Errno::PERM) => {
+            let hint = format!("root here may not mount; {CONTAINER_HINT}");
+            Err(Error::new(Kind::Denied, request.path.display(), hint))
+        }
+        Err(error) => Err(Error::os(
+            format!("mounting at {}", request.path.display()),
+            error,
+        )),
+    }
+}
+
+/// Returns the options that the kernel's FUSE takes as text; the source is an argument of its own.
+fn data(device: &OwnedFd, request: &MountRequest) -> Option<CString> {
+    let mut data = format!(
+        "fd={},rootmode=40000,user_id={},group_id={},default_permissions",
+        device.as_raw_fd(),
+        process::geteuid().as_raw(),
+        process::getegid().as_raw()
+    );
+    if request.allow_other {
+        data.push_str(",allow_other");
+    }
+    CString::new(data).ok()
+}
+
+fn flags(asked: Flags) -> MountFlags {
+    let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
+    flags.set(MountFlags::RDONLY, asked.read_only);
+    flags.set(MountFlags::NOEXEC, asked.noexec);
+    flags.set(MountFlags::NOATIME, asked.noatime);
+    flags.set(MountFlags::SYNCHRONOUS, asked.sync);
+    flags.set(MountFlags::DIRSYNC, asked.dirsync);
+    flags
+}

@@ -1,0 +1,227 @@
+//! What requests yield: how each result is sent to the kernel, and how it is undone if its reply has timed out.
+//!
+//! The kernel knows nothing of a result that was not sent, so inodes and handles in it would never be released.
+
+use std::time::SystemTime;
+
+use fuser::{
+    Errno, FileHandle, FopenFlags, Generation, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+};
+
+use super::convert;
+use super::deadline::ReplyError;
+use super::directory::DirBuffer;
+use crate::store::EntryKind;
+use crate::store::tree::FreeSpace;
+use crate::vfs::{Entry, Fh, Ino, OpenReply, Vfs};
+use crate::view::{Attr, ReadBytes};
+
+/// What a request yields.
+pub(super) trait Output: Sized {
+    /// The reply that takes it.
+    type Reply: ReplyError;
+
+    /// Sends it to the kernel.
+    fn send(self, reply: Self::Reply, vfs: &Vfs);
+
+    /// Releases the handle or inode of a reply that has already timed out.
+    fn undo(self, _vfs: &Vfs) {}
+}
+
+impl Output for () {
+    type Reply = ReplyEmpty;
+
+    fn send(self, reply: ReplyEmpty, _vfs: &Vfs) {
+        reply.ok();
+    }
+}
+
+/// A name that was made.
+impl Output for Entry {
+    type Reply = ReplyEntry;
+
+    fn send(self, reply: ReplyEntry, vfs: &Vfs) {
+        let attr = convert::file_attr(self.ino, &self.attr, vfs.config());
+        reply.entry(&self.attr.fresh, &attr, Generation(0));
+    }
+
+    fn undo(self, vfs: &Vfs) {
+        vfs.forget(self.ino, 1);
+    }
+}
+
+/// A name that was looked up.
+impl Output for Option<Entry> {
+    type Reply = ReplyEntry;
+
+    fn send(self, reply: ReplyEntry, vfs: &Vfs) {
+        self.unwrap_or_else(|| negative_entry(vfs)).send(reply, vfs);
+    }
+
+    fn undo(self, vfs: &Vfs) {
+        if let Some(entry) = self {
+            entry.undo(vfs);
+        }
+    }
+}
+
+/// Returns the entry that means "no such name": inode 0, which the kernel remembers as long as it is fresh.
+fn negative_entry(vfs: &Vfs) -> Entry {
+    let attr = Attr {
+        kind: EntryKind::File,
+        size: 0,
+        stored: 0,
+        modified: SystemTime::UNIX_EPOCH,
+        fresh: vfs.negative_ttl(),
+        posix: None,
+    };
+    Entry { ino: Ino(0), attr }
+}
+
+/// The attributes of an inode.
+pub(super) struct InodeAttr(pub(super) Ino, pub(super) Attr);
+
+impl Output for InodeAttr {
+    type Reply = ReplyAttr;
+
+    fn send(self, reply: ReplyAttr, vfs: &Vfs) {
+        let InodeAttr(ino, attr) = self;
+        reply.attr(&attr.fresh, &convert::file_attr(ino, &attr, vfs.config()));
+    }
+}
+
+/// A part of a content.
+impl Output for ReadBytes {
+    type Reply = ReplyData;
+
+    fn send(self, reply: ReplyData, _vfs: &Vfs) {
+        reply.data(&self);
+    }
+}
+
+/// The target of a symbolic link.
+pub(super) struct LinkTarget(pub(super) Vec<u8>);
+
+impl Output for LinkTarget {
+    type Reply = ReplyData;
+
+    fn send(self, reply: ReplyData, _vfs: &Vfs) {
+        reply.data(&self.0);
+    }
+}
+
+/// How many bytes were written.
+#[derive(Clone, Copy)]
+pub(super) struct Written(pub(super) u32);
+
+impl Output for Written {
+    type Reply = ReplyWrite;
+
+    fn send(self, reply: ReplyWrite, _vfs: &Vfs) {
+        reply.written(self.0);
+    }
+}
+
+/// An open file.
+impl Output for OpenReply {
+    type Reply = ReplyOpen;
+
+    fn send(self, reply: ReplyOpen, _vfs: &Vfs) {
+        reply.opened(FileHandle(self.fh.0), convert::open_flags(&self));
+    }
+
+    fn undo(self, vfs: &Vfs) {
+        vfs.release(self.fh);
+    }
+}
+
+/// A file that was made, and is open.
+impl Output for (Entry, OpenReply) {
+    type Reply = ReplyCreate;
+
+    fn send(self, reply: ReplyCreate, vfs: &Vfs) {
+        let (Entry { ino, attr }, opened) = self;
+        reply.created(
+            &attr.fresh,
+            &convert::file_attr(ino, &attr, vfs.config()),
+            Generation(0),
+            FileHandle(opened.fh.0),
+            convert::open_flags(&opened),
+        );
+    }
+
+    fn undo(self, vfs: &Vfs) {
+        let (entry, opened) = self;
+        opened.undo(vfs);
+        entry.undo(vfs);
+    }
+}
+
+/// The handle of an open directory.
+pub(super) struct OpenedDir(pub(super) Fh);
+
+impl Output for OpenedDir {
+    type Reply = ReplyOpen;
+
+    fn send(self, reply: ReplyOpen, _vfs: &Vfs) {
+        reply.opened(FileHandle(self.0.0), FopenFlags::empty());
+    }
+
+    fn undo(self, vfs: &Vfs) {
+        vfs.releasedir(self.0);
+    }
+}
+
+/// A part of a listing.
+impl Output for DirBuffer {
+    type Reply = ReplyDirectory;
+
+    fn send(self, mut reply: ReplyDirectory, _vfs: &Vfs) {
+        self.add_to(&mut reply);
+        reply.ok();
+    }
+}
+
+/// The longest name of a file, in bytes.
+const MAX_NAME: u32 = 255;
+
+impl Output for FreeSpace {
+    type Reply = ReplyStatfs;
+
+    fn send(self, reply: ReplyStatfs, _vfs: &Vfs) {
+        reply.statfs(
+            self.blocks,
+            self.free,
+            self.available,
+            self.files,
+            self.free_files,
+            self.block,
+            MAX_NAME,
+            self.block,
+        );
+    }
+}
+
+macro_rules! reply_errors {
+    ($($reply:ty),+) => {
+        $(impl ReplyError for $reply {
+            fn refuse(self, errno: i32) {
+                self.error(Errno::from_i32(errno));
+            }
+        })+
+    };
+}
+
+reply_errors!(
+    ReplyAttr,
+    ReplyCreate,
+    ReplyData,
+    ReplyDirectory,
+    ReplyEmpty,
+    ReplyEntry,
+    ReplyOpen,
+    ReplyStatfs,
+    ReplyWrite,
+    ReplyXattr
+);

@@ -1,0 +1,119 @@
+//! Extended attributes: which ones are kept, and what is replied about them.
+//!
+//! Only mounts that can be written have any. On the others the kernel gets ENOSYS, and does not ask again.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use fuser::{Errno, ReplyEmpty, ReplyXattr};
+
+use super::dispatch::Dispatcher;
+use super::reply::Output;
+use super::request::RequestInfo;
+use crate::store::tree::Setting;
+use crate::vfs::{Ino, Vfs};
+
+/// The attribute of a file's capabilities, which the kernel reads before each write. A mount is `nosuid`, so there are
+/// none.
+const CAPABILITY: &str = "security.capability";
+
+/// Whether an extended attribute is kept. Access control lists are not, since they would not be enforced.
+fn is_kept(name: &OsStr) -> bool {
+    !name.as_bytes().starts_with(b"system.")
+}
+
+/// The value of an attribute or the list of their names, for a caller's buffer of `room` bytes; 0 asks for the length
+/// only.
+struct XattrValue {
+    value: Vec<u8>,
+    room: u32,
+}
+
+impl Output for XattrValue {
+    type Reply = ReplyXattr;
+
+    fn send(self, reply: ReplyXattr, _vfs: &Vfs) {
+        // No value is longer than 64 KiB.
+        match u32::try_from(self.value.len()).unwrap_or(u32::MAX) {
+            length if self.room == 0 => reply.size(length),
+            length if length > self.room => reply.error(Errno::ERANGE),
+            _ => reply.data(&self.value),
+        }
+    }
+}
+
+/// Replies with the value of an attribute.
+pub(super) fn get(dispatch: &Dispatcher, ino: Ino, name: &OsStr, room: u32, reply: ReplyXattr) {
+    if !dispatch.is_writable() {
+        return reply.error(Errno::ENOSYS);
+    }
+    if name == CAPABILITY {
+        return reply.error(Errno::ENODATA);
+    }
+    if !is_kept(name) {
+        return reply.error(Errno::EOPNOTSUPP);
+    }
+    let name = name.as_bytes().to_vec();
+    let request = RequestInfo::names("getxattr", ino);
+    dispatch.enqueue(request, reply, move |vfs| {
+        let value = vfs.attribute(ino, &name)?;
+        Ok(XattrValue { value, room })
+    });
+}
+
+/// Replies with the names of all attributes, each ended by a zero byte.
+pub(super) fn list(dispatch: &Dispatcher, ino: Ino, room: u32, reply: ReplyXattr) {
+    if !dispatch.is_writable() {
+        return reply.error(Errno::ENOSYS);
+    }
+    let request = RequestInfo::names("listxattr", ino);
+    dispatch.enqueue(request, reply, move |vfs| {
+        let names = vfs.attributes(ino)?;
+        let kept = names.iter().filter(|name| is_kept(OsStr::from_bytes(name)));
+        let value = kept.flat_map(|name| [name.as_slice(), b"\0"].concat());
+        Ok(XattrValue {
+            value: value.collect(),
+            room,
+        })
+    });
+}
+
+/// Sets an attribute; `flags` are those of setxattr(2).
+pub(super) fn set(
+    dispatch: &Dispatcher,
+    ino: Ino,
+    (name, value): (&OsStr, &[u8]),
+    flags: i32,
+    reply: ReplyEmpty,
+) {
+    let setting = match flags {
+        libc::XATTR_CREATE => Setting::Create,
+        libc::XATTR_REPLACE => Setting::Replace,
+        _ => Setting::Any,
+    };
+    let request = RequestInfo::names("setxattr", ino);
+    change(dispatch, request, (name, Some(value), setting), reply);
+}
+
+/// Removes an attribute.
+pub(super) fn remove(dispatch: &Dispatcher, ino: Ino, name: &OsStr, reply: ReplyEmpty) {
+    let request = RequestInfo::names("removexattr", ino);
+    change(dispatch, request, (name, None, Setting::Any), reply);
+}
+
+fn change(
+    dispatch: &Dispatcher,
+    request: RequestInfo,
+    (name, value, setting): (&OsStr, Option<&[u8]>, Setting),
+    reply: ReplyEmpty,
+) {
+    // On a mount that cannot be written the vfs refuses, with EROFS.
+    if dispatch.is_writable() && (name == CAPABILITY || !is_kept(name)) {
+        return reply.error(Errno::EOPNOTSUPP);
+    }
+    let (ino, name) = (request.ino, name.as_bytes().to_vec());
+    let value = value.map(<[u8]>::to_vec);
+    dispatch.enqueue(request, reply, move |vfs| {
+        vfs.set_attribute(ino, &name, value.as_deref(), setting)
+    });
+}

@@ -1,0 +1,120 @@
+//! The one table of the names of metadata documents, in all dialects.
+//!
+//! Stores, caches and commits treat metadata documents otherwise than chunks, and have only the name of a key to go by.
+//! Documents are read and written in `dialect/`.
+
+/// The document of a final-v3 node, and the entry point of a draft's hierarchy (drafts of 2020 and 2022).
+pub const ZARR_JSON: &str = "zarr.json";
+
+/// The document of a v2 group.
+pub const ZGROUP: &str = ".zgroup";
+
+/// The document of a v2 array.
+pub const ZARRAY: &str = ".zarray";
+
+/// The attributes of a v2 node.
+pub const ZATTRS: &str = ".zattrs";
+
+/// Consolidated metadata of v2 and of the draft of 2020 as zarr-python wrote it.
+pub const ZMETADATA: &str = ".zmetadata";
+
+/// The document of an N5 node.
+pub const ATTRIBUTES_JSON: &str = "attributes.json";
+
+/// Where the consolidated metadata of a hierarchy of the draft of 2020 are, counted from its entry point.
+pub const CONSOLIDATED_2020: &str = "meta/root/consolidated/.zmetadata";
+
+/// Root documents of the draft of 2019, which has no entry point.
+pub const ROOTS_2019: [&str; 2] = ["root.array.json", "root.group.json"];
+
+/// The documents that the folder of a node may hold; those of the drafts lie elsewhere.
+pub const IN_NODE_FOLDER: [&str; 6] = [
+    ZARR_JSON,
+    ZGROUP,
+    ZARRAY,
+    ZATTRS,
+    ZMETADATA,
+    ATTRIBUTES_JSON,
+];
+
+/// Root documents of the draft of 2022.
+const ROOTS_2022: [&str; 2] = ["array.json", "group.json"];
+
+/// Returns the names of the documents of which a hierarchy has at least one in its root folder, unless its root is
+/// an implied group. The likeliest come first.
+pub fn at_root() -> impl Iterator<Item = &'static str> {
+    IN_NODE_FOLDER.into_iter().chain(ROOTS_2019)
+}
+
+/// Whether a name may be that of a metadata document in any dialect. No chunk has such a name, but a node of v2, v3 or
+/// N5 may: `a.group`.
+pub fn is_document(name: &[u8]) -> bool {
+    is_in_node_folder(name) || is_draft_document(name)
+}
+
+/// Whether a name is that of a document in the folder of a node. No node has such a name.
+pub fn is_in_node_folder(name: &[u8]) -> bool {
+    let is = |document: &str| document.as_bytes() == name;
+    IN_NODE_FOLDER.into_iter().any(is)
+}
+
+/// Whether a name may be that of a draft's document: `NAME.array` or `NAME.group` and a suffix that the entry point
+/// states (`metadata_key_suffix`).
+pub fn is_draft_document(name: &[u8]) -> bool {
+    let holds = |word: &[u8]| name.windows(word.len()).any(|part| part == word);
+    let is = |document: &str| document.as_bytes() == name;
+    holds(b".array") || holds(b".group") || ROOTS_2022.into_iter().any(is)
+}
+
+/// Whether a name is that of a document that holds nothing but copies of others.
+pub fn is_consolidated(name: &[u8]) -> bool {
+    name == ZMETADATA.as_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_of_all_dialects_are_told_from_chunks() {
+        for name in [
+            "zarr.json",
+            ".zgroup",
+            ".zarray",
+            ".zattrs",
+            ".zmetadata",
+            "attributes.json",
+            "root.group.json",
+            "a.array.json",
+            ".array.json",
+            "b.group",
+            "group.json",
+            "c.array-x",
+        ] {
+            assert!(is_document(name.as_bytes()), "{name}");
+        }
+        for name in [
+            "0",
+            "0.1",
+            "c",
+            "c0",
+            "zarr.jsonx",
+            "array",
+            "",
+            "group.txt",
+        ] {
+            assert!(!is_document(name.as_bytes()), "{name}");
+        }
+        assert!(!is_in_node_folder(b"a.group"));
+    }
+
+    #[test]
+    fn consolidated_metadata_are_documents() {
+        let names: Vec<&str> = at_root()
+            .filter(|name| is_consolidated(name.as_bytes()))
+            .collect();
+        assert_eq!(names, [ZMETADATA]);
+        assert!(CONSOLIDATED_2020.ends_with(ZMETADATA));
+        assert!(!is_consolidated(b"zarr.json"));
+    }
+}

@@ -1,0 +1,126 @@
+//! Carries out what `zarrfs status`, `diff`, `commit` and `discard` ask of an overlay.
+//!
+//! The same code runs in the mount that has the upper folder open and, where there is none, in the command itself.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::protocol::{
+    ArraysReport, CommitReport, ControlAnswer, ControlRequest, DiffReport, KeyChange, StatusReport,
+};
+use crate::array::{Arrays, Engine, Limits};
+use crate::compare;
+use crate::compare::HierarchyState;
+use crate::error::Result;
+use crate::hierarchy::Hierarchy;
+use crate::overlay;
+use crate::overlay::Overlay;
+use crate::overlay::changes::{ChangeAction, ChangedKey};
+use crate::overlay::commit::{CommitConfig, Outcome, ProgressFn};
+use crate::stats::Stats;
+use crate::store::{Key, Store};
+
+/// KeyChange comparing arrays may hold in memory, beside what a mount holds, in bytes.
+const COMPARE_MEMORY: u64 = 1 << 30;
+
+/// How long a request to the store may take while arrays are compared.
+const COMPARE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Carries out a request; `progress` is called with how many keys of a commit are done.
+pub fn execute(
+    overlay: &Overlay,
+    request: &ControlRequest,
+    progress: &ProgressFn,
+) -> Result<ControlAnswer> {
+    Ok(match request {
+        ControlRequest::Status => ControlAnswer::Status(status(overlay)?),
+        ControlRequest::Diff => ControlAnswer::Diff(diff(overlay)?),
+        ControlRequest::DiffArrays => ControlAnswer::DiffArrays(diff_arrays(overlay)?),
+        &ControlRequest::Commit { dry_run, force } => {
+            let outcome = overlay.commit(CommitConfig { dry_run, force }, progress)?;
+            ControlAnswer::Commit(outcome.into())
+        }
+        ControlRequest::Discard { path } => {
+            let path = Key::new(path.as_str())?;
+            ControlAnswer::Discard(overlay.discard(&path)?)
+        }
+    })
+}
+
+fn status(overlay: &Overlay) -> Result<StatusReport> {
+    let changes = overlay.changes()?;
+    let is_put = |change: &&ChangedKey| change.action != ChangeAction::Erase;
+    let (put, erased): (Vec<_>, Vec<_>) = changes.keys.iter().partition(is_put);
+    Ok(StatusReport {
+        store: overlay::belongs_to(overlay.path())?,
+        upper: overlay.path().display().to_string(),
+        put: put.len() as u64,
+        new: put.iter().filter(|change| change.is_new()).count() as u64,
+        erased: erased.len() as u64,
+        bytes: put.iter().map(|change| change.bytes()).sum(),
+        kept: texts(changes.kept),
+    })
+}
+
+fn diff(overlay: &Overlay) -> Result<DiffReport> {
+    let changes = overlay.changes()?;
+    let keys = changes.keys.iter().map(|change| KeyChange {
+        change: match change.action {
+            ChangeAction::Erase => 'D',
+            _ if change.is_new() => 'A',
+            _ => 'M',
+        },
+        key: text(&change.key),
+    });
+    Ok(DiffReport {
+        keys: keys.collect(),
+        kept: texts(changes.kept),
+    })
+}
+
+fn diff_arrays(overlay: &Overlay) -> Result<ArraysReport> {
+    let changes = overlay.changes()?.keys.into_iter();
+    let keys: HashSet<Key> = changes.map(|change| change.key).collect();
+    let before = state(overlay.lower().clone());
+    let after = state(Arc::new(overlay.clone()));
+    let nodes = compare::compare(&before, &after, &keys)?;
+    Ok(ArraysReport { nodes })
+}
+
+fn state(store: Arc<dyn Store>) -> HierarchyState {
+    let hierarchy = Arc::new(Hierarchy::new(store));
+    let limits = Limits {
+        memory: COMPARE_MEMORY / 2,
+        max_chunk: COMPARE_MEMORY / 4,
+        timeout: COMPARE_TIMEOUT,
+        fetches: 0,
+        lossy: false,
+    };
+    let engine = Engine::new(limits, Arc::new(Stats::default()));
+    HierarchyState {
+        arrays: Arrays::new(hierarchy.clone(), engine),
+        hierarchy,
+    }
+}
+
+impl From<Outcome> for CommitReport {
+    fn from(outcome: Outcome) -> CommitReport {
+        CommitReport {
+            put: outcome.put,
+            bytes: outcome.bytes,
+            erased: outcome.erased,
+            conflicts: texts(outcome.conflicts),
+            kept: texts(outcome.kept),
+        }
+    }
+}
+
+fn texts(keys: Vec<(Key, impl Into<String>)>) -> Vec<(String, String)> {
+    let pairs = keys.into_iter();
+    pairs.map(|(key, why)| (text(&key), why.into())).collect()
+}
+
+fn text(key: &Key) -> String {
+    String::from_utf8_lossy(key.as_bytes()).into_owned()
+}

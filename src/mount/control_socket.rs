@@ -1,0 +1,133 @@
+//! The socket in the upper folder on which a mount takes requests of commands.
+
+use std::fs;
+use std::io;
+use std::io::BufReader;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::thread;
+
+use super::commands;
+use super::protocol::{ControlMessage, receive_request, send_message, socket_error, socket_path};
+use crate::error::{Error, Result};
+use crate::overlay::Overlay;
+
+/// Answers commands about an upper folder until the process ends.
+pub fn serve(overlay: Overlay) -> Result<()> {
+    let failed = |error: io::Error| socket_error(overlay.path(), error);
+    let (_folder, path) = socket_path(overlay.path())?;
+    // A socket that is there was left by a mount that was killed: the folder is locked, so no other mount has it open.
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&path).map_err(failed)?;
+    thread::Builder::new()
+        .name("zarrfs-commands".to_string())
+        .spawn(move || accept(&overlay, &listener))
+        .map(drop)
+        .map_err(|error| Error::os("starting a thread", error))
+}
+
+fn accept(overlay: &Overlay, listener: &UnixListener) {
+    for stream in listener.incoming() {
+        let overlay = overlay.clone();
+        match stream {
+            Ok(stream) => drop(thread::spawn(move || answer(&overlay, &stream))),
+            Err(error) => return log::error!("no command can ask any more: {error}"),
+        }
+    }
+}
+
+/// Answers the request that comes over a stream. What it began is ended even if the command goes away.
+fn answer(overlay: &Overlay, stream: &UnixStream) {
+    let progress = |done, total| {
+        let _ = send_message(stream, &ControlMessage::Progress { done, total });
+    };
+    let last = match receive_request(&mut BufReader::new(stream)) {
+        Err(error) => ControlMessage::OtherVersion(error.to_string()),
+        Ok(request) => match commands::execute(overlay, &request, &progress) {
+            Ok(answer) => ControlMessage::Answer(answer),
+            Err(error) => ControlMessage::failure(&error),
+        },
+    };
+    if let Err(error) = send_message(stream, &last) {
+        log::debug!("a command went away: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, Write};
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use super::super::protocol::{ControlAnswer, ControlRequest, send_request};
+    use super::*;
+    use crate::error::Kind;
+    use crate::overlay::OverlayConfig;
+    use crate::store::StoreConfig;
+    use crate::store::backend::local::LocalStore;
+
+    fn served(folder: &Path) -> Overlay {
+        let (store, upper) = (folder.join("s.zarr"), folder.join("upper"));
+        fs::create_dir(&store).unwrap();
+        let store = LocalStore::open(&store, &StoreConfig::default()).unwrap();
+        let config = OverlayConfig {
+            uid: 0,
+            gid: 0,
+            write_through: false,
+        };
+        let overlay = Overlay::open(&upper, Arc::new(store), "s.zarr", config).unwrap();
+        serve(overlay.clone()).unwrap();
+        overlay
+    }
+
+    fn last_line(overlay: &Overlay, send: impl FnOnce(&UnixStream)) -> String {
+        let (_folder, path) = socket_path(overlay.path()).unwrap();
+        let stream = UnixStream::connect(path).unwrap();
+        send(&stream);
+        BufReader::new(&stream).lines().last().unwrap().unwrap()
+    }
+
+    fn ask(overlay: &Overlay, request: &ControlRequest) -> ControlMessage {
+        let line = last_line(overlay, |stream| send_request(stream, request).unwrap());
+        serde_json::from_str(&line).unwrap()
+    }
+
+    #[test]
+    fn requests_are_answered_and_errors_keep_their_kind() {
+        let folder = tempfile::tempdir().unwrap();
+        let overlay = served(folder.path());
+        let ControlMessage::Answer(ControlAnswer::Status(report)) =
+            ask(&overlay, &ControlRequest::Status)
+        else {
+            panic!("no report");
+        };
+        assert_eq!((report.store.as_str(), report.put), ("s.zarr", 0));
+        let path = "no/such".to_string();
+        let ControlMessage::Failure { kind, text } =
+            ask(&overlay, &ControlRequest::Discard { path })
+        else {
+            panic!("nothing was changed there");
+        };
+        assert_eq!(ControlMessage::error(&kind, &text).kind(), Kind::NotFound);
+    }
+
+    /// A command of version 1 shows the text of the member `error`.
+    #[test]
+    fn a_command_of_another_version_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let overlay = served(folder.path());
+        let line = last_line(&overlay, |mut stream| {
+            stream.write_all(b"{\"command\":\"status\"}\n").unwrap();
+        });
+        let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert!(
+            value["error"]
+                .as_str()
+                .unwrap()
+                .contains("different versions"),
+            "{line}"
+        );
+    }
+}

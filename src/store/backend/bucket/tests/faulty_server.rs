@@ -1,0 +1,411 @@
+//! A bucket in memory behind a network that fails: what is read is right, or an error in time. What is written is in
+//! `lost_answers`.
+//!
+//! The server is a function of the requests; faults come by the number of the request, so that a run is the same
+//! each time.
+
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::stream;
+use http::Response;
+use http::request::Parts;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
+use object_store::ClientOptions;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse,
+    HttpResponseBody, HttpService,
+};
+
+use crate::error::Kind;
+use crate::stats::Stats;
+use crate::store::backend::bucket::connector::Connector;
+use crate::store::backend::bucket::{BucketStore, address};
+use crate::store::{ByteRange, Key, RemoteConfig, Store};
+
+/// What goes wrong with a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    None,
+    Status(u16),
+    Refused,
+    /// The body breaks off after half of it.
+    Cut,
+    /// The body ends after half of it, as if that were all.
+    Short,
+    /// No answer, ever.
+    Silence,
+    /// It is carried out, and the connection breaks off before the answer.
+    Lost,
+    /// It is carried out, and the answer is this status.
+    Denied(u16),
+    /// It is carried out, somebody else replaces the object, and the connection breaks off.
+    Overtaken,
+}
+
+/// When something goes wrong: by the number of the request and its method.
+pub(super) type FaultPlan = Arc<dyn Fn(usize, &str) -> Fault + Send + Sync>;
+
+/// A server of objects that fails by plan.
+#[derive(Clone)]
+pub(super) struct FaultyServer {
+    pub(super) shelf: Arc<Mutex<FaultyObjects>>,
+    pub(super) plan: FaultPlan,
+    pub(super) asked: Arc<AtomicUsize>,
+}
+
+impl std::fmt::Debug for FaultyServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Server")
+    }
+}
+
+impl HttpConnector for FaultyServer {
+    fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
+        Ok(HttpClient::new(self.clone()))
+    }
+}
+
+fn failed(kind: HttpErrorKind) -> HttpError {
+    HttpError::new(kind, std::io::Error::other("injected"))
+}
+
+#[async_trait::async_trait]
+impl HttpService for FaultyServer {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let number = self.asked.fetch_add(1, Ordering::SeqCst);
+        let fault = (self.plan)(number, request.method().as_str());
+        match fault {
+            Fault::Refused => return Err(failed(HttpErrorKind::Connect)),
+            Fault::Silence => std::future::pending().await,
+            Fault::Status(status) => return Ok(slow_down(status)),
+            _ => {}
+        }
+        let (head, sent) = request.into_parts();
+        let sent = sent.collect().await?.to_bytes();
+        let mut shelf = self.shelf.lock();
+        let answer = shelf.answer(&head, &sent, fault);
+        match fault {
+            Fault::Lost => Err(failed(HttpErrorKind::Interrupted)),
+            Fault::Overtaken => {
+                let name = name_of(&head).to_string();
+                shelf.keep(&name, b"somebody else's".to_vec());
+                Err(failed(HttpErrorKind::Interrupted))
+            }
+            Fault::Denied(status) => Ok(slow_down(status)),
+            _ => Ok(answer),
+        }
+    }
+}
+
+fn slow_down(status: u16) -> HttpResponse {
+    let text = "<Error><Code>SlowDown</Code></Error>".to_string();
+    let answer = Response::builder().status(status);
+    answer.body(HttpResponseBody::from(text)).unwrap()
+}
+
+/// Makes an answer without a body.
+pub(super) fn bare(status: u16) -> HttpResponse {
+    let answer = Response::builder().status(status);
+    answer.body(HttpResponseBody::from(String::new())).unwrap()
+}
+
+pub(super) fn name_of(head: &Parts) -> &str {
+    head.uri.path().trim_start_matches("/bucket/")
+}
+
+fn header<'a>(head: &'a Parts, name: &str) -> Option<&'a str> {
+    Some(head.headers.get(name)?.to_str().unwrap())
+}
+
+/// Objects and their numbers, and uploads in parts.
+#[derive(Default)]
+pub(super) struct FaultyObjects {
+    pub(super) objects: BTreeMap<String, (Vec<u8>, u64)>,
+    pub(super) uploads: BTreeMap<String, BTreeMap<usize, Vec<u8>>>,
+    /// Conditions of a put are not looked at.
+    pub(super) is_careless: bool,
+    pub(super) changes: u64,
+}
+
+impl FaultyObjects {
+    /// Puts an object.
+    pub(super) fn keep(&mut self, name: &str, bytes: Vec<u8>) {
+        self.changes += 1;
+        self.objects.insert(name.to_string(), (bytes, self.changes));
+    }
+
+    fn answer(&mut self, head: &Parts, sent: &[u8], fault: Fault) -> HttpResponse {
+        let query = head.uri.query().unwrap_or_default();
+        match head.method.as_str() {
+            "GET" if query.contains("list-type=2") => {
+                body(Response::builder(), self.names().into_bytes(), fault)
+            }
+            "GET" | "HEAD" => self.object(head, fault),
+            _ if query.contains("upload") => self.upload(head, sent),
+            "PUT" => match self.holds(head) {
+                true => self.taken(name_of(head), sent.to_vec()),
+                false => bare(412),
+            },
+            _ => {
+                self.objects.remove(name_of(head));
+                bare(204)
+            }
+        }
+    }
+
+    /// Whether the condition of a put holds.
+    fn holds(&self, head: &Parts) -> bool {
+        let number = self.objects.get(name_of(head)).map(|(_, number)| *number);
+        let tag = number.map(|number| format!("\"{number}\""));
+        let generation = number.unwrap_or_default().to_string();
+        self.is_careless
+            || header(head, "if-none-match").is_none_or(|_| tag.is_none())
+                && header(head, "if-match").is_none_or(|wanted| tag.as_deref() == Some(wanted))
+                && header(head, "x-goog-if-generation-match").is_none_or(|held| held == generation)
+    }
+
+    fn taken(&mut self, name: &str, bytes: Vec<u8>) -> HttpResponse {
+        self.keep(name, bytes);
+        let number = self.changes;
+        let answer = Response::builder()
+            .header("etag", format!("\"{number}\""))
+            .header("x-goog-generation", number);
+        let xml = format!(
+            "<CompleteMultipartUploadResult><ETag>&quot;{number}&quot;</ETag></CompleteMultipartUploadResult>"
+        );
+        answer.body(HttpResponseBody::from(xml)).unwrap()
+    }
+
+    /// Answers what is about an upload in parts, which is named by the object.
+    fn upload(&mut self, head: &Parts, sent: &[u8]) -> HttpResponse {
+        let (name, query) = (name_of(head).to_string(), head.uri.query().unwrap());
+        let part = query
+            .split('&')
+            .find_map(|part| part.strip_prefix("partNumber="));
+        match (head.method.as_str(), part) {
+            ("PUT", Some(number)) => {
+                let Some(parts) = self.uploads.get_mut(&name) else {
+                    return bare(404);
+                };
+                parts.insert(number.parse().unwrap(), sent.to_vec());
+                let answer = Response::builder().header("etag", format!("\"part {number}\""));
+                answer.body(HttpResponseBody::from(String::new())).unwrap()
+            }
+            ("POST", _) if query.contains("uploadId") => match self.uploads.remove(&name) {
+                Some(parts) => self.taken(&name, parts.into_values().flatten().collect()),
+                None => bare(404),
+            },
+            ("POST", _) => {
+                self.uploads.insert(name, BTreeMap::new());
+                let xml = "<InitiateMultipartUploadResult><UploadId>1</UploadId></InitiateMultipartUploadResult>";
+                let xml = HttpResponseBody::from(xml.to_string());
+                Response::builder().body(xml).unwrap()
+            }
+            _ => {
+                self.uploads.remove(&name);
+                bare(204)
+            }
+        }
+    }
+
+    /// Answers a listing of the whole bucket.
+    fn names(&self) -> String {
+        let mut xml = "<ListBucketResult><IsTruncated>false</IsTruncated>".to_string();
+        for (name, (bytes, number)) in self.objects.iter() {
+            let size = bytes.len();
+            write!(
+                xml,
+                "<Contents><Key>{name}</Key><Size>{size}</Size>\
+                 <LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>\"{number}\"</ETag></Contents>"
+            )
+            .unwrap();
+        }
+        xml + "</ListBucketResult>"
+    }
+
+    fn object(&self, head: &Parts, fault: Fault) -> HttpResponse {
+        let Some((bytes, number)) = self.objects.get(name_of(head)) else {
+            return bare(404);
+        };
+        let answer = Response::builder()
+            .header("etag", format!("\"{number}\""))
+            .header("x-goog-generation", *number)
+            .header("last-modified", "Thu, 01 Jan 2026 00:00:00 GMT");
+        if head.method == "HEAD" {
+            let answer = answer.header("content-length", bytes.len());
+            return answer.body(HttpResponseBody::from(String::new())).unwrap();
+        }
+        let range = header(head, "range");
+        let Some((start, end)) =
+            range.and_then(|range| range.strip_prefix("bytes=")?.split_once('-'))
+        else {
+            return body(answer, bytes.clone(), fault);
+        };
+        let end = end
+            .parse()
+            .map_or(bytes.len(), |end: usize| (end + 1).min(bytes.len()));
+        let start: usize = start.parse().unwrap_or(bytes.len() - end);
+        let said = format!("bytes {start}-{}/{}", end - 1, bytes.len());
+        let answer = answer.status(206).header("content-range", said);
+        body(answer, bytes[start..end].to_vec(), fault)
+    }
+}
+
+/// Makes an answer whose body is as good as the fault lets it be.
+fn body(answer: http::response::Builder, bytes: Vec<u8>, fault: Fault) -> HttpResponse {
+    let answer = answer.header("content-length", bytes.len());
+    let half = bytes[..bytes.len() / 2].to_vec();
+    let body = match fault {
+        Fault::Cut => {
+            let pieces = [
+                Ok(Frame::data(half.into())),
+                Err(failed(HttpErrorKind::Interrupted)),
+            ];
+            HttpResponseBody::new(StreamBody::new(stream::iter(pieces)))
+        }
+        Fault::Short => HttpResponseBody::from(half),
+        _ => HttpResponseBody::from(bytes),
+    };
+    answer.body(body).unwrap()
+}
+
+fn content(number: usize) -> Vec<u8> {
+    (0..5000 + number * 700)
+        .map(|place| (place * 7 + number) as u8)
+        .collect()
+}
+
+const COUNT: usize = 40;
+
+/// Opens a bucket on a server.
+pub(super) fn open(
+    kind: address::CloudKind,
+    server: &FaultyServer,
+    timeout: Duration,
+) -> (BucketStore, Arc<Stats>) {
+    let config = RemoteConfig {
+        anonymous: true,
+        endpoint: Some("http://server.invalid".to_string()),
+        timeout,
+        ..RemoteConfig::default()
+    };
+    let address = address::read(kind, "//bucket", "bucket").unwrap();
+    let stats = Arc::new(Stats::default());
+    let connector = Connector::over(Arc::new(server.clone()), stats.clone());
+    let remote = BucketStore::build(&address, &config, &connector, (10, timeout)).unwrap();
+    (remote, stats)
+}
+
+/// Opens a bucket whose requests fail by plan.
+fn bucket(plan: fn(usize) -> Fault, timeout: Duration) -> (BucketStore, Arc<Stats>) {
+    let mut shelf = FaultyObjects::default();
+    for number in 0..COUNT {
+        shelf.keep(&format!("o{number:02}"), content(number));
+    }
+    let server = FaultyServer {
+        shelf: Arc::new(Mutex::new(shelf)),
+        plan: Arc::new(move |number, _| plan(number)),
+        asked: Arc::default(),
+    };
+    open(address::CloudKind::S3, &server, timeout)
+}
+
+fn key(number: usize) -> Key {
+    Key::new(format!("o{number:02}")).unwrap()
+}
+
+#[test]
+fn every_byte_is_right_though_a_third_of_the_requests_fail() {
+    let plan = |number: usize| match number % 9 {
+        1 => Fault::Status(503),
+        4 => Fault::Refused,
+        7 => Fault::Cut,
+        _ => Fault::None,
+    };
+    let (store, stats) = bucket(plan, Duration::from_secs(60));
+    for number in 0..COUNT {
+        let (key, whole) = (key(number), content(number));
+        let object = store.get(&key, 1 << 20).unwrap().unwrap();
+        assert!(object.bytes == whole, "{key}");
+        let part = store
+            .get_range(&key, ByteRange::Span(100..900))
+            .unwrap()
+            .unwrap();
+        assert_eq!(
+            (part.bytes.as_slice(), part.size),
+            (&whole[100..900], whole.len() as u64)
+        );
+        let reader = store.open(&key).unwrap();
+        assert_eq!(reader.read_at(4000, 100_000).unwrap(), whole[4000..]);
+    }
+    let mut listing = store.list(&Key::root()).unwrap();
+    let mut names = 0;
+    while listing.next().unwrap().is_some() {
+        names += 1;
+    }
+    assert_eq!(names, COUNT);
+    assert!(
+        stats.http_requests.get() > 4 * COUNT as u64,
+        "failed requests count too"
+    );
+}
+
+#[test]
+fn too_many_requests_are_repeated() {
+    let plan = |number: usize| match number {
+        0..3 => Fault::Status(429),
+        _ => Fault::None,
+    };
+    let (store, stats) = bucket(plan, Duration::from_secs(60));
+    assert_eq!(
+        store.head(&key(3)).unwrap().unwrap().size,
+        content(3).len() as u64
+    );
+    assert!(stats.http_requests.get() >= 4);
+}
+
+#[test]
+fn a_body_that_ends_early_is_an_error() {
+    let (store, _) = bucket(|_| Fault::Short, Duration::from_secs(2));
+    let error = store.get(&key(5), 1 << 20).unwrap_err();
+    assert_eq!(error.kind(), Kind::Unavailable, "{error}");
+    assert!(store.open(&key(5)).unwrap().read_at(0, 5000).is_err());
+}
+
+#[test]
+fn a_listing_that_breaks_off_is_an_error() {
+    for fault in [|_| Fault::Cut, |_| Fault::Short] {
+        let (store, _) = bucket(fault, Duration::from_secs(2));
+        assert!(store.list(&Key::root()).is_err());
+    }
+}
+
+#[test]
+fn silence_is_an_error_in_time() {
+    let (store, _) = bucket(|_| Fault::Silence, Duration::from_millis(300));
+    let start = Instant::now();
+    for error in [
+        store.get(&key(1), 1 << 20).unwrap_err(),
+        store.version(&key(1)).unwrap_err(),
+        store.list(&Key::root()).err().unwrap(),
+    ] {
+        assert_eq!(error.kind(), Kind::Unavailable, "{error}");
+    }
+    assert!(start.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
+fn refused_access_is_told() {
+    let (store, _) = bucket(|_| Fault::Status(403), Duration::from_secs(2));
+    assert_eq!(
+        store.get(&key(1), 1 << 20).unwrap_err().kind(),
+        Kind::Denied
+    );
+    assert_eq!(store.list(&Key::root()).err().unwrap().kind(), Kind::Denied);
+}

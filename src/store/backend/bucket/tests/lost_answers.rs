@@ -1,0 +1,296 @@
+//! Changes of a bucket behind a network that fails: what is said to be put is there, once; what is not said to be may
+//! be there; and nobody else's object is lost.
+
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use super::faulty_server::{Fault, FaultyObjects, FaultyServer, open};
+use crate::error::Kind;
+use crate::store::backend::bucket::BucketStore;
+use crate::store::backend::bucket::address::CloudKind as Bucket;
+use crate::store::{Condition, Key, PutBody, Store};
+
+const KINDS: [Bucket; 2] = [Bucket::S3, Bucket::Google];
+
+/// Longer than what is put in one request.
+const BIG: usize = (17 << 20) + 3;
+
+type LossPlan = fn(usize, &str) -> Fault;
+
+/// A bucket whose requests go well until a plan is set; numbers of requests count from then on.
+struct Bench {
+    store: BucketStore,
+    server: FaultyServer,
+    plan: Arc<Mutex<LossPlan>>,
+}
+
+fn bench(kind: Bucket) -> Bench {
+    bench_within(kind, Duration::from_secs(20))
+}
+
+fn bench_within(kind: Bucket, timeout: Duration) -> Bench {
+    let plan: Arc<Mutex<LossPlan>> = Arc::new(Mutex::new(|_, _| Fault::None));
+    let now = plan.clone();
+    let server = FaultyServer {
+        shelf: Arc::new(Mutex::new(FaultyObjects::default())),
+        plan: Arc::new(move |number, method| now.lock()(number, method)),
+        asked: Arc::new(AtomicUsize::new(0)),
+    };
+    let (store, _) = open(kind, &server, timeout);
+    Bench {
+        store,
+        server,
+        plan,
+    }
+}
+
+impl Bench {
+    /// Lets requests go wrong from now on, after it was tried what the server does with conditions.
+    fn fail(&self, plan: LossPlan) {
+        assert!(self.store.honours_conditions().unwrap());
+        *self.plan.lock() = plan;
+        self.server.asked.store(0, Ordering::SeqCst);
+    }
+
+    fn put(&self, bytes: &[u8], condition: &Condition) -> crate::error::Result<String> {
+        let stamp = self.store.put(&key(), PutBody::Bytes(bytes), condition)?;
+        // Whatever goes wrong, it says what the server would.
+        *self.plan.lock() = |_, _| Fault::None;
+        assert_eq!(self.store.stamp(&key()).unwrap().unwrap(), stamp);
+        Ok(stamp.text)
+    }
+
+    /// Returns what the server holds, and how often that was put.
+    fn held(&self) -> (Option<Vec<u8>>, u64) {
+        let shelf = self.server.shelf.lock();
+        let object = shelf.objects.get("a");
+        (object.map(|(bytes, _)| bytes.clone()), shelf.changes)
+    }
+}
+
+fn key() -> Key {
+    Key::new("a").unwrap()
+}
+
+/// The first put goes wrong in this way.
+fn first(fault: Fault) -> impl Fn(usize, &str) -> Fault {
+    move |number, method| match (number, method) {
+        (0, "PUT") => fault,
+        _ => Fault::None,
+    }
+}
+
+#[test]
+fn a_put_whose_answer_is_lost_is_known_to_be_made() {
+    let plans: [LossPlan; 3] = [
+        |number, method| first(Fault::Lost)(number, method),
+        |number, method| first(Fault::Denied(500))(number, method),
+        |number, method| first(Fault::Denied(503))(number, method),
+    ];
+    for kind in KINDS {
+        for plan in plans {
+            let bench = bench(kind);
+            bench.fail(plan);
+            let before = bench.held().1;
+            let stamp = bench.put(b"one", &Condition::Absent).unwrap();
+            assert_eq!(bench.held(), (Some(b"one".to_vec()), before + 1));
+            bench.fail(plan);
+            bench.put(b"two", &Condition::Held(stamp)).unwrap();
+            assert_eq!(bench.held(), (Some(b"two".to_vec()), before + 2));
+        }
+    }
+}
+
+#[test]
+fn a_put_that_was_not_made_is_made_again() {
+    let plans: [LossPlan; 3] = [
+        |number, _| [Fault::Status(503), Fault::None][number.min(1)],
+        |number, _| [Fault::Refused, Fault::None][number.min(1)],
+        |number, _| {
+            [
+                Fault::Status(500),
+                Fault::None,
+                Fault::Status(500),
+                Fault::None,
+            ][number.min(3)]
+        },
+    ];
+    for kind in KINDS {
+        for plan in plans {
+            let bench = bench(kind);
+            bench.fail(plan);
+            let stamp = bench.put(b"one", &Condition::Absent).unwrap();
+            bench.fail(plan);
+            bench.put(b"two", &Condition::Held(stamp)).unwrap();
+            bench.fail(plan);
+            bench.put(b"three", &Condition::Any).unwrap();
+            assert_eq!(bench.held().0.unwrap(), b"three");
+        }
+    }
+}
+
+#[test]
+fn somebody_elses_object_is_never_replaced() {
+    for kind in KINDS {
+        for condition in ["absent", "held"] {
+            let bench = bench(kind);
+            let condition = match condition {
+                "absent" => Condition::Absent,
+                _ => Condition::Held(bench.put(b"zero", &Condition::Any).unwrap()),
+            };
+            bench.fail(|number, method| first(Fault::Overtaken)(number, method));
+            let error = bench.put(b"one", &condition).unwrap_err();
+            assert_eq!(error.kind(), Kind::Changed, "{error}");
+            assert_eq!(bench.held().0.unwrap(), b"somebody else's");
+        }
+    }
+}
+
+#[test]
+fn a_put_that_is_not_answered_is_not_said_to_be_made() {
+    let plans: [LossPlan; 3] = [
+        |_, _| Fault::Silence,
+        |_, _| Fault::Status(503),
+        |_, method| match method {
+            "PUT" => Fault::Refused,
+            _ => Fault::None,
+        },
+    ];
+    for plan in plans {
+        for condition in [Condition::Any, Condition::Absent] {
+            let bench = bench_within(Bucket::S3, Duration::from_millis(700));
+            bench.fail(plan);
+            let error = bench.put(b"one", &condition).unwrap_err();
+            assert_eq!(error.kind(), Kind::Unavailable, "{error}");
+            assert_eq!(bench.held().0, None);
+        }
+    }
+}
+
+#[test]
+fn refused_access_is_told_at_once() {
+    let bench = bench(Bucket::S3);
+    bench.fail(|_, _| Fault::Status(403));
+    for condition in [Condition::Any, Condition::Absent] {
+        let error = bench.put(b"one", &condition).unwrap_err();
+        assert_eq!(error.kind(), Kind::Denied, "{error}");
+    }
+    assert!(bench.server.asked.load(Ordering::SeqCst) <= 2);
+}
+
+/// Where the server does not look at conditions, the key is looked at before each attempt.
+#[test]
+fn a_careless_server_is_found_out() {
+    for kind in KINDS {
+        let bench = bench(kind);
+        bench.server.shelf.lock().is_careless = true;
+        assert!(!bench.store.honours_conditions().unwrap());
+        assert_eq!(bench.server.shelf.lock().objects, BTreeMap::new());
+        let stamp = bench.put(b"one", &Condition::Absent).unwrap();
+        for wrong in [Condition::Absent, Condition::Held("\"0\"".to_string())] {
+            let error = bench.put(b"two", &wrong).unwrap_err();
+            assert_eq!(error.kind(), Kind::Changed, "{error}");
+        }
+        assert_eq!(bench.held().0.unwrap(), b"one");
+        // Requests: a look, the put that is overtaken, and a look at what came of it.
+        *bench.plan.lock() = |number, method| match (number, method) {
+            (1, "PUT") => Fault::Overtaken,
+            _ => Fault::None,
+        };
+        bench.server.asked.store(0, Ordering::SeqCst);
+        let error = bench.put(b"two", &Condition::Held(stamp)).unwrap_err();
+        assert_eq!(error.kind(), Kind::Changed, "{error}");
+        assert_eq!(bench.held().0.unwrap(), b"somebody else's");
+    }
+}
+
+#[test]
+fn a_big_object_comes_whole_though_answers_are_lost() {
+    let bytes: Vec<u8> = (0..BIG).map(|place| (place % 253) as u8).collect();
+    let plans: [LossPlan; 4] = [
+        |_, _| Fault::None,
+        // Parts are put again; they belong to this upload alone.
+        |number, method| match (number % 3, method) {
+            (1, "PUT") => Fault::Denied(500),
+            (2, "PUT") => Fault::Status(503),
+            _ => Fault::None,
+        },
+        // So is the request to put them together, which was carried out: it says that there is no such upload.
+        |number, method| match (number > 1, method) {
+            (true, "POST") => Fault::Denied(500),
+            _ => Fault::None,
+        },
+        |number, method| match (number > 1, method) {
+            (true, "POST") => Fault::Lost,
+            _ => Fault::None,
+        },
+    ];
+    for plan in plans {
+        let bench = bench(Bucket::S3);
+        bench.fail(plan);
+        bench.put(&bytes, &Condition::Absent).unwrap();
+        assert!(bench.held().0.unwrap() == bytes);
+        let error = bench.put(&bytes, &Condition::Absent).unwrap_err();
+        assert_eq!(error.kind(), Kind::Changed, "{error}");
+        assert!(bench.server.shelf.lock().uploads.is_empty());
+    }
+}
+
+#[test]
+fn an_upload_that_fails_is_given_up() {
+    let bench = bench(Bucket::S3);
+    bench.fail(|_, method| match method {
+        "PUT" => Fault::Status(403),
+        _ => Fault::None,
+    });
+    let error = bench.put(&vec![1; BIG], &Condition::Any).unwrap_err();
+    assert_eq!(error.kind(), Kind::Denied, "{error}");
+    assert!(bench.server.shelf.lock().uploads.is_empty());
+    assert_eq!(bench.held().0, None);
+}
+
+#[test]
+fn an_object_is_erased_once() {
+    let lost: [LossPlan; 3] = [
+        |number, method| match (number, method) {
+            (0..2, "DELETE") => Fault::Lost,
+            _ => Fault::None,
+        },
+        |number, method| match (number, method) {
+            (0..2, "DELETE") => Fault::Denied(500),
+            _ => Fault::None,
+        },
+        |number, method| match (number, method) {
+            (0..2, "DELETE") => Fault::Status(503),
+            _ => Fault::None,
+        },
+    ];
+    for plan in lost {
+        for is_held in [false, true] {
+            let bench = bench(Bucket::S3);
+            let held = bench.put(b"one", &Condition::Any).unwrap();
+            bench.fail(plan);
+            let condition = match is_held {
+                true => Condition::Held(held),
+                false => Condition::Any,
+            };
+            bench.store.erase(&key(), &condition).unwrap();
+            assert_eq!(bench.held().0, None);
+        }
+    }
+    let bench = bench(Bucket::S3);
+    let held = bench.put(b"one", &Condition::Any).unwrap();
+    bench.fail(|number, method| match (number, method) {
+        (1, "DELETE") => Fault::Overtaken,
+        _ => Fault::None,
+    });
+    let error = bench
+        .store
+        .erase(&key(), &Condition::Held(held))
+        .unwrap_err();
+    assert_eq!(error.kind(), Kind::Changed, "{error}");
+    assert_eq!(bench.held().0.unwrap(), b"somebody else's");
+}

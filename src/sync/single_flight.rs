@@ -1,0 +1,177 @@
+//! Joins concurrent calls for one key: the first caller does the work, and all who ask meanwhile get its result.
+//!
+//! Results are shared, errors too, and not kept: a call that starts after the end of the last one does the work
+//! again. If the working caller panics, the waiting ones get an error.
+
+use parking_lot::{Condvar, Mutex};
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::error::{Error, Result};
+
+/// The calls under way, by key.
+pub struct SingleFlight<K, V> {
+    calls: Mutex<HashMap<K, Arc<Call<V>>>>,
+}
+
+/// One call, and the signal that its result is there.
+struct Call<V> {
+    result: Mutex<Option<Result<V>>>,
+    done: Condvar,
+}
+
+impl<K, V> Default for SingleFlight<K, V> {
+    fn default() -> SingleFlight<K, V> {
+        SingleFlight {
+            calls: Mutex::default(),
+        }
+    }
+}
+
+impl<K: Clone + Eq + Hash, V: Clone> SingleFlight<K, V> {
+    /// Whether a call for the key is under way.
+    pub fn is_running(&self, key: &K) -> bool {
+        self.calls.lock().contains_key(key)
+    }
+
+    /// Returns the result of `work`, or that of the call for this key which is under way already. `Unavailable` if
+    /// that one has no result by `deadline`; the caller that works itself has no limit here.
+    pub fn run(&self, key: &K, deadline: Instant, work: impl FnOnce() -> Result<V>) -> Result<V> {
+        self.run_and_publish(key, deadline, work, |_| ())
+    }
+
+    /// Like `run`, and calls `publish` with the result in the same step that ends the call: no caller finds neither
+    /// the call nor what was published, and none joins the call after that. `publish` must not use this object.
+    pub fn run_and_publish(
+        &self,
+        key: &K,
+        deadline: Instant,
+        work: impl FnOnce() -> Result<V>,
+        publish: impl FnOnce(&Result<V>),
+    ) -> Result<V> {
+        let mut calls = self.calls.lock();
+        if let Some(call) = calls.get(key).cloned() {
+            drop(calls);
+            return call.wait(deadline);
+        }
+        let call = Arc::new(Call {
+            result: Mutex::default(),
+            done: Condvar::new(),
+        });
+        calls.insert(key.clone(), call.clone());
+        drop(calls);
+        let guard = CallGuard {
+            calls: &self.calls,
+            key,
+            call,
+        };
+        let result = work();
+        *guard.call.result.lock() = Some(result.clone());
+        let mut calls = self.calls.lock();
+        publish(&result);
+        calls.remove(key);
+        drop(calls);
+        result
+    }
+}
+
+impl<V: Clone> Call<V> {
+    fn wait(&self, deadline: Instant) -> Result<V> {
+        let mut result = self.result.lock();
+        loop {
+            if let Some(result) = &*result {
+                return result.clone();
+            }
+            if self.done.wait_until(&mut result, deadline).timed_out() && result.is_none() {
+                return Err(Error::unavailable("", "no answer within the time limit"));
+            }
+        }
+    }
+}
+
+/// Wakes those who wait for a call; one whose work panicked ends with an error.
+struct CallGuard<'a, K: Eq + Hash, V> {
+    calls: &'a Mutex<HashMap<K, Arc<Call<V>>>>,
+    key: &'a K,
+    call: Arc<Call<V>>,
+}
+
+impl<K: Eq + Hash, V> Drop for CallGuard<'_, K, V> {
+    fn drop(&mut self) {
+        let mut result = self.call.result.lock();
+        if result.is_none() {
+            self.calls.lock().remove(self.key);
+            let text = "loading ended without an answer";
+            *result = Some(Err(Error::unavailable("", text)));
+        }
+        self.call.done.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn later() -> Instant {
+        Instant::now() + Duration::from_secs(5)
+    }
+
+    /// Runs `work` in another thread and, once it has begun, a second call for the same key, which it has joined
+    /// before `work` goes on.
+    fn join_call(
+        flights: &SingleFlight<u8, u8>,
+        work: impl FnOnce() -> Result<u8> + Send,
+    ) -> (Result<u8>, thread::Result<Result<u8>>) {
+        let begun = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            let leader = scope.spawn(|| {
+                flights.run(&1, later(), || {
+                    begun.fetch_add(1, Ordering::SeqCst);
+                    while flights.calls.lock().get(&1).map_or(0, Arc::strong_count) < 3 {
+                        thread::yield_now();
+                    }
+                    work()
+                })
+            });
+            while begun.load(Ordering::SeqCst) == 0 {
+                thread::yield_now();
+            }
+            let joined = flights.run(&1, later(), || Ok(2));
+            (joined, leader.join())
+        })
+    }
+
+    #[test]
+    fn callers_of_one_key_share_a_result() {
+        let flights = SingleFlight::default();
+        let (joined, leader) = join_call(&flights, || Ok(7));
+        assert_eq!((joined.unwrap(), leader.unwrap().unwrap()), (7, 7));
+        assert_eq!(flights.run(&1, later(), || Ok(3)).unwrap(), 3);
+    }
+
+    #[test]
+    fn a_panic_is_an_error_for_those_who_wait() {
+        let flights = SingleFlight::default();
+        let (joined, leader) = join_call(&flights, || panic!("on purpose"));
+        assert!(joined.is_err() && leader.is_err());
+        assert!(!flights.is_running(&1));
+        assert_eq!(flights.run(&1, later(), || Ok(3)).unwrap(), 3);
+    }
+
+    #[test]
+    fn waiting_ends_at_the_deadline() {
+        let flights = SingleFlight::default();
+        let result = flights.run(&1, later(), || {
+            let soon = Instant::now() + Duration::from_millis(5);
+            assert!(flights.run(&1, soon, || Ok(2)).is_err());
+            Ok(1)
+        });
+        assert_eq!(result.unwrap(), 1);
+    }
+}

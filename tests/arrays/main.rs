@@ -1,0 +1,10 @@
+//! Arrays read through the views: grids, flat files, keys of chunks, hostile stores, the corpus.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod corpus;
+mod flat;
+mod grids;
+mod hostile;
+mod keys;

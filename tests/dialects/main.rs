@@ -1,0 +1,14 @@
+//! Dialects: one array in all of them, the texts' own examples, layouts of the drafts, consolidated metadata,
+//! and hostile hierarchies.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod conformance;
+mod consolidated;
+mod everywhere;
+mod examples;
+mod hostile;
+mod layouts;
+mod shelf;
+mod written;

@@ -1,0 +1,13 @@
+//! Real mounts of the kernel: made, refused, used by others, and unmounted in every way there is.
+//!
+//! Needs root and /dev/fuse (`common/needs.rs`). What only a person would see (exit statuses, one line on stderr)
+//! is tested here as well.
+
+#[path = "../common/needs.rs"]
+mod needs;
+
+mod callers;
+mod ending;
+mod refusals;
+mod served;
+mod stage;

@@ -1,0 +1,6 @@
+//! The project itself: what its sources import, and what its documents and manual pages say.
+
+mod documents;
+mod layers;
+mod man;
+mod sources;

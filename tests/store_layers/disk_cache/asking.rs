@@ -1,0 +1,101 @@
+//! What is asked of the store below.
+
+use std::time::Duration;
+
+use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs::store::{ByteRange, Store};
+
+use super::place::{Mounted, bytes_of, key, mounted};
+
+const SIZE: u64 = 64 << 20;
+const LONG: Duration = Duration::from_secs(3600);
+
+fn memory() -> MemoryStore {
+    let memory = MemoryStore::default();
+    memory.set(key("a/b"), bytes_of(1, 300_000));
+    memory
+}
+
+/// Reads an object whole, and ranges of it.
+fn read_all(mount: &Mounted) {
+    let whole = bytes_of(1, 300_000);
+    assert_eq!(mount.get("a/b"), whole);
+    let ranges = [
+        (ByteRange::Span(7..100_000), &whole[7..100_000]),
+        (ByteRange::Suffix(20), &whole[299_980..]),
+    ];
+    for (range, expected) in ranges {
+        let part = mount.store.get_range(&key("a/b"), range).unwrap().unwrap();
+        assert_eq!((part.bytes.as_slice(), part.size), (expected, 300_000));
+    }
+}
+
+#[test]
+fn a_version_is_asked_for_where_bytes_are_kept() {
+    let (memory, folder) = (memory(), tempfile::tempdir().unwrap());
+    let first = mounted(&memory, folder.path(), SIZE, Duration::ZERO);
+    read_all(&first);
+    // The first read is one request; what is kept needs the version each time, as answers do not last.
+    assert_eq!(first.asked(), (1, 2));
+    let second = mounted(&memory, folder.path(), SIZE, Duration::ZERO);
+    read_all(&second);
+    assert_eq!(second.asked(), (0, 3));
+    assert_eq!(second.stats.disk_hit_requests.get(), 3);
+    assert_eq!(second.stats.disk_hit_bytes.get(), 300_000 + 99_993 + 20);
+}
+
+#[test]
+fn nothing_is_asked_while_answers_are_true() {
+    let (memory, folder) = (memory(), tempfile::tempdir().unwrap());
+    let first = mounted(&memory, folder.path(), SIZE, LONG);
+    read_all(&first);
+    assert_eq!(first.asked(), (1, 0));
+    let second = mounted(&memory, folder.path(), SIZE, LONG);
+    read_all(&second);
+    assert_eq!(second.asked(), (0, 0));
+}
+
+#[test]
+fn what_the_store_said_last_counts() {
+    let (memory, folder) = (memory(), tempfile::tempdir().unwrap());
+    let mount = mounted(&memory, folder.path(), SIZE, LONG);
+    read_all(&mount);
+    let new = bytes_of(2, 5000);
+    memory.set(key("a/b"), new.clone());
+    mount.store.version(&key("a/b")).unwrap();
+    assert_eq!(mount.get("a/b"), new);
+    let part = mount.store.get_range(&key("a/b"), ByteRange::Span(0..10));
+    assert_eq!(part.unwrap().unwrap().bytes, new[..10]);
+    memory.erase(&key("a/b"));
+    assert_eq!(mount.store.version(&key("a/b")).unwrap(), None);
+    assert!(mount.store.get(&key("a/b"), SIZE).unwrap().is_none());
+}
+
+#[test]
+fn an_object_that_is_known_is_opened_and_read_without_a_question() {
+    let (memory, folder) = (memory(), tempfile::tempdir().unwrap());
+    let whole = bytes_of(1, 300_000);
+    for (round, requests) in [(0, (2, 1)), (1, (0, 1))] {
+        let mount = mounted(&memory, folder.path(), SIZE, Duration::ZERO);
+        let meta = mount.store.head(&key("a/b")).unwrap().unwrap();
+        let reader = mount.store.open_known(&key("a/b"), &meta).unwrap();
+        for offset in [0, 200_000] {
+            let read = reader.read_at(offset, 150_000).unwrap();
+            assert_eq!(read, whole[offset as usize..][..read.len()]);
+            assert_eq!(read.len(), 150_000.min(300_000 - offset as usize));
+        }
+        assert_eq!(mount.asked(), requests, "round {round}");
+    }
+}
+
+#[test]
+fn only_what_was_asked_for_is_kept() {
+    let (memory, folder) = (memory(), tempfile::tempdir().unwrap());
+    let mount = mounted(&memory, folder.path(), SIZE, LONG);
+    let range = ByteRange::Span(100..1100);
+    mount.store.get_range(&key("a/b"), range).unwrap();
+    let written = mount.stats.disk_written_bytes.get();
+    assert!((1000..1200).contains(&written), "{written}");
+    assert!(mount.store.get(&key("a/b"), 1000).is_err(), "too large");
+    assert_eq!(mount.stats.disk_written_bytes.get(), written);
+}

@@ -1,0 +1,98 @@
+//! A disk that is full, read-only, gone or another's.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use zarrfs::error::Kind;
+use zarrfs::stats::Stats;
+use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs::store::layer::disk_cache::CacheDir;
+
+use super::place::{Mounted, bytes_of, key, mounted};
+use crate::common::tmpfs::Tmpfs;
+
+const LONG: Duration = Duration::from_secs(3600);
+
+fn memory() -> MemoryStore {
+    let memory = MemoryStore::default();
+    for number in 0..40 {
+        memory.set(key(number.to_string()), bytes_of(number, 100_000));
+    }
+    memory
+}
+
+fn read_all(mount: &Mounted) {
+    for _ in 0..2 {
+        for number in 0..40 {
+            assert_eq!(mount.get(&number.to_string()), bytes_of(number, 100_000));
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_ends_the_cache_and_no_read() {
+    let Some(disk) = Tmpfs::new(1 << 20) else {
+        return;
+    };
+    let mount = mounted(&memory(), disk.path(), 64 << 20, LONG);
+    read_all(&mount);
+    assert!(mount.stats.disk_written_bytes.get() > 0);
+    assert!(!disk.path().join("arriving").exists());
+}
+
+#[test]
+fn a_cache_that_cannot_be_written_is_no_cache() {
+    let Some(disk) = Tmpfs::new(16 << 20) else {
+        return;
+    };
+    let before = mounted(&memory(), disk.path(), 64 << 20, LONG);
+    before.get("1");
+    // The lock keeps the file system writable as long as it is open.
+    drop(before);
+    assert!(disk.mount(&["-o", "remount,ro"]));
+    let after = mounted(&memory(), disk.path(), 64 << 20, LONG);
+    read_all(&after);
+    assert_eq!(after.stats.disk_written_bytes.get(), 0);
+}
+
+#[test]
+fn a_folder_that_vanishes_is_no_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cache");
+    let mount = mounted(&memory(), &path, 64 << 20, LONG);
+    mount.get("1");
+    fs::remove_dir_all(&path).unwrap();
+    read_all(&mount);
+    assert!(!path.exists());
+    let within = folder.path().join("file/cache");
+    fs::write(folder.path().join("file"), "").unwrap();
+    read_all(&mounted(&memory(), &within, 64 << 20, LONG));
+}
+
+#[test]
+fn a_folder_of_somebody_else_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |path: &Path| {
+        let opened = CacheDir::open(path, 1 << 20, &Arc::new(Stats::default()));
+        opened.err().map(|error| (error.kind(), error.to_string()))
+    };
+    assert_eq!(refused(folder.path()), None);
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let (kind, text) = refused(folder.path()).unwrap();
+    assert_eq!(kind, Kind::Denied);
+    assert!(text.contains("can be written by other users"), "{text}");
+    fs::write(folder.path().join("file"), "").unwrap();
+    let (kind, text) = refused(&folder.path().join("file")).unwrap();
+    assert_eq!(kind, Kind::NotADirectory);
+    assert!(text.contains("--cache-dir must be a directory"), "{text}");
+    if rustix::process::geteuid().is_root() {
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        chown(folder.path(), Some(12345), None).unwrap();
+        let (kind, text) = refused(folder.path()).unwrap();
+        assert_eq!(kind, Kind::Denied);
+        assert!(text.contains("belongs to another user"), "{text}");
+    }
+}

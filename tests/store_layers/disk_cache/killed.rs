@@ -1,0 +1,134 @@
+//! Processes that share a cache, and that are killed while they write.
+
+use std::collections::HashMap;
+use std::env;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use zarrfs::store::backend::memory::MemoryStore;
+
+use super::place::{Mounted, bytes_of, du, entries, key, mounted};
+
+const SIZE: u64 = 2 << 20;
+const OBJECTS: u64 = 60;
+const FOLDER: &str = "ZARRFS_TEST_CACHE";
+
+fn length(number: u64) -> usize {
+    1000 + (number * 7919 % 200_000) as usize
+}
+
+fn mount(folder: &Path, size: u64) -> Mounted {
+    let memory = MemoryStore::default();
+    for number in 0..OBJECTS {
+        memory.set(key(number.to_string()), bytes_of(number, length(number)));
+    }
+    mounted(&memory, folder, size, Duration::from_secs(3600))
+}
+
+fn read(mount: &Mounted, number: u64) {
+    let number = number % OBJECTS;
+    let read = mount.get(&number.to_string());
+    assert!(read == bytes_of(number, length(number)), "object {number}");
+}
+
+/// What a child process does.
+#[test]
+#[ignore = "the entry point of a child process"]
+fn child_that_reads_and_writes() {
+    let folder = PathBuf::from(env::var_os(FOLDER).unwrap());
+    let (mount, rounds) = (mount(&folder, SIZE), env::var("ROUNDS").unwrap());
+    let step = 1 + u64::from(std::process::id()) % 7;
+    for round in 0..rounds.parse().unwrap() {
+        read(&mount, round * step);
+    }
+}
+
+fn child(folder: &Path, rounds: u64) -> Child {
+    let mut command = Command::new(env::current_exe().unwrap());
+    command
+        .args([
+            "--ignored",
+            "--exact",
+            "disk_cache::killed::child_that_reads_and_writes",
+        ])
+        .env(FOLDER, folder)
+        .env("ROUNDS", rounds.to_string())
+        .stdout(Stdio::null());
+    command.spawn().unwrap()
+}
+
+#[test]
+fn a_killed_process_leaves_a_whole_cache() {
+    let folder = tempfile::tempdir().unwrap();
+    for round in 0..40u64 {
+        let account = || std::fs::read(folder.path().join("lock")).unwrap_or_default();
+        let before = account();
+        let mut child = child(folder.path(), u64::MAX);
+        // Not before it has begun, and then at any moment.
+        while account() == before {
+            thread::sleep(Duration::from_micros(200));
+        }
+        thread::sleep(Duration::from_micros(round * 7919 % 20_000));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(du(folder.path()) <= SIZE, "round {round}");
+        let mount = mount(folder.path(), SIZE);
+        (0..OBJECTS).for_each(|number| read(&mount, number));
+        assert_eq!(mount.stats.disk_corrupt_entries.get(), 0, "round {round}");
+        assert!(!folder.path().join("arriving").exists(), "round {round}");
+        let found = du(folder.path());
+        assert!(found <= mount.stats.disk_held_bytes.get() + SIZE / 32 && found <= SIZE);
+    }
+}
+
+/// Returns the bytes that a cache takes at one moment; nothing if it changed while it was looked at.
+fn look(folder: &Path) -> Option<u64> {
+    let account = || std::fs::read(folder.join("lock")).ok();
+    let before = account()?;
+    // What is on its way in comes first: what made room for it is then gone, and a file that gets its name
+    // meanwhile is counted once.
+    let mut files = HashMap::new();
+    let mut count = |path: PathBuf| {
+        if let Ok(meta) = std::fs::symlink_metadata(path) {
+            files.insert(meta.ino(), meta.blocks() * 512);
+        }
+    };
+    count(folder.join("arriving"));
+    count(folder.join("lock"));
+    count(folder.to_path_buf());
+    for store in std::fs::read_dir(folder).ok()?.flatten() {
+        if store.file_type().ok()?.is_dir() {
+            count(store.path());
+            let names = std::fs::read_dir(store.path()).ok()?.flatten();
+            names.for_each(|entry| count(entry.path()));
+        }
+    }
+    (account()? == before).then(|| files.values().sum())
+}
+
+#[test]
+fn several_processes_hold_one_size() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut children: Vec<Child> = (0..3).map(|_| child(folder.path(), 3000)).collect();
+    let (mut looks, mut most) = (0, 0);
+    let mut is_running = |child: &mut Child| child.try_wait().unwrap().is_none();
+    while children.iter_mut().any(&mut is_running) {
+        let Some(found) = look(folder.path()) else {
+            continue;
+        };
+        assert!(found <= SIZE, "{found} bytes");
+        (looks, most) = (looks + 1, most.max(found));
+    }
+    for mut child in children {
+        assert!(child.wait().unwrap().success(), "a read was wrong");
+    }
+    assert!(looks > 3 && most > SIZE / 2, "{most} bytes in {looks}");
+    let held = entries(folder.path()).len() as u64;
+    // With room for all, what is there stays there.
+    let mount = mount(folder.path(), 64 << 20);
+    (0..OBJECTS).for_each(|number| read(&mount, number));
+    assert_eq!(mount.stats.disk_hit_requests.get(), held);
+}

@@ -1,0 +1,120 @@
+//! Decoded chunks that memory has no room for: decoded once while a file is read in order.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use zarrfs::array::{Arrays, Engine, Limits};
+use zarrfs::export::FORMATS;
+use zarrfs::hierarchy::Hierarchy;
+use zarrfs::stats::Stats;
+use zarrfs::store::Store;
+use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs::store::layer::disk_cache::{CacheDir, CacheNamespace};
+use zarrfs::sync::budget::MemoryBudget;
+use zarrfs::view::View;
+use zarrfs::view::files::FilesView;
+
+use super::place::du;
+use crate::common;
+use crate::common::sample::{Form, GROUP, Keys, Sample};
+
+/// A row of chunks takes a megabyte, the memory about half of it.
+const MEMORY: u64 = 640 << 10;
+const CHUNKS: u64 = 32;
+
+fn sample(form: Form) -> Sample {
+    let chunk = match &form {
+        Form::Sharded(_) => [64, 64, 64],
+        _ => [32, 32, 32],
+    };
+    Sample::new(&[64, 128, 128], &chunk, form)
+}
+
+fn put(memory: &MemoryStore, sample: &Sample) {
+    Keys::put(memory, "zarr.json", GROUP.as_bytes());
+    sample.put(memory, "a");
+}
+
+fn view(memory: &MemoryStore, folder: Option<&Path>) -> (Arc<dyn View>, Arc<Stats>) {
+    let stats = Arc::new(Stats::default());
+    let drawer = folder.map(|folder| {
+        let shelf = CacheDir::open(folder, 64 << 20, &stats).unwrap();
+        CacheNamespace::open(&shelf, "decoded")
+    });
+    let limits = Limits {
+        memory: MEMORY,
+        max_chunk: 16 << 20,
+        timeout: Duration::from_secs(60),
+        fetches: 0,
+        lossy: false,
+    };
+    let store: Arc<dyn Store> = Arc::new(memory.clone());
+    let hierarchy = Arc::new(Hierarchy::new(store));
+    let budget = MemoryBudget::new(MEMORY, stats.clone());
+    let engine = Engine::within(budget, limits, stats.clone(), drawer);
+    let arrays = Arrays::new(hierarchy.clone(), engine);
+    let files = FilesView::new(hierarchy, arrays, "sample", FORMATS.to_vec());
+    (Arc::new(files), stats)
+}
+
+#[test]
+fn each_chunk_is_decoded_once_in_order() {
+    for form in [Form::Packed, Form::Sharded(vec![32, 32, 32])] {
+        let (memory, sample) = (MemoryStore::default(), sample(form.clone()));
+        put(&memory, &sample);
+        let (plain, stats) = view(&memory, None);
+        assert!(common::read(&plain, "a/a.raw").unwrap() == sample.whole());
+        let often = stats.decoded_chunks.get();
+        assert!(
+            often > 4 * CHUNKS,
+            "{often}: the memory is too large to show anything"
+        );
+        let folder = tempfile::tempdir().unwrap();
+        let (spilling, stats) = view(&memory, Some(folder.path()));
+        assert!(common::read(&spilling, "a/a.raw").unwrap() == sample.whole());
+        assert_eq!(stats.decoded_chunks.get(), CHUNKS, "{form:?}");
+        assert!(stats.spill_hit_chunks.get() > CHUNKS, "{form:?}");
+        assert!(stats.memory_peak_bytes.get() <= MEMORY);
+        assert!(du(folder.path()) > 1 << 20);
+    }
+}
+
+#[test]
+fn what_is_on_disk_is_of_the_current_content() {
+    let (memory, first) = (MemoryStore::default(), sample(Form::Packed));
+    put(&memory, &first);
+    let folder = tempfile::tempdir().unwrap();
+    let (view, stats) = view(&memory, Some(folder.path()));
+    common::read(&view, "a/a.raw").unwrap();
+    // The same array with other chunks left out; what is stored stands under other versions.
+    let second = first.clone().sparse();
+    let erased = MemoryStore::clone(&memory);
+    for chunk in common::sample::places(&first.counts()) {
+        let key = format!("a/{}", Sample::chunk_key(&chunk));
+        erased.erase(&zarrfs::store::Key::new(key).unwrap());
+    }
+    put(&memory, &second);
+    let before = stats.decoded_chunks.get();
+    assert!(common::read(&view, "a/a.raw").unwrap() == second.whole());
+    assert!(stats.decoded_chunks.get() > before);
+}
+
+#[test]
+fn wrong_bytes_are_decoded_again() {
+    let (memory, sample) = (MemoryStore::default(), sample(Form::Packed));
+    put(&memory, &sample);
+    let folder = tempfile::tempdir().unwrap();
+    for _ in 0..2 {
+        let (view, stats) = view(&memory, Some(folder.path()));
+        assert!(common::read(&view, "a/a.raw").unwrap() == sample.whole());
+        assert!(stats.spill_written_chunks.get() + stats.spill_hit_chunks.get() > 0);
+        for path in super::place::entries(folder.path()) {
+            let mut content = std::fs::read(&path).unwrap();
+            content[100] ^= 1;
+            std::fs::write(&path, content).unwrap();
+        }
+        assert!(common::read(&view, "a/a.raw").unwrap() == sample.whole());
+        assert!(stats.disk_corrupt_entries.get() > 0);
+    }
+}

@@ -1,0 +1,7 @@
+//! Layers over a store: what each asks of the store below it, and that its answers are those of that store.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod disk_cache;
+mod metadata_cache;

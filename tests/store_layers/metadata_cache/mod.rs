@@ -1,0 +1,436 @@
+//! What a store far away is asked when a memo stands before it, and that its answers are those of the store.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use zarrfs::error::Kind;
+use zarrfs::store::layer::metadata_cache::MetadataCacheConfig;
+use zarrfs::store::{EntryKind, Key, Store};
+
+mod fake;
+
+use fake::{Fake, LONG, Order, key};
+
+/// Reads the names of a directory.
+fn names(store: &dyn Store, prefix: &Key) -> BTreeMap<Vec<u8>, EntryKind> {
+    let mut listing = store.list(prefix).unwrap();
+    let mut names = BTreeMap::new();
+    while let Some(name) = listing.next().unwrap() {
+        assert_eq!(names.insert(name.name, name.kind), None, "a name twice");
+    }
+    names
+}
+
+#[test]
+fn what_was_said_is_not_asked_again() {
+    let fake = Fake::holding(&["a/b", "a/zarr.json"], Order::None);
+    let memo = fake.memo(LONG);
+    for _ in 0..3 {
+        assert_eq!(
+            memo.head(&key("a")).unwrap().unwrap().kind,
+            EntryKind::Directory
+        );
+        assert_eq!(memo.head(&key("a/b")).unwrap().unwrap().size, 3);
+        assert!(memo.version(&key("a/b")).unwrap().is_some());
+        assert_eq!(memo.head(&key("x")).unwrap(), None);
+        assert!(memo.get(&key("x"), 9).unwrap().is_none());
+        assert!(memo.get(&key("a/.zarray"), 9).unwrap().is_none());
+        assert!(memo.get(&key("a/zarr.json"), 99).unwrap().is_some());
+        assert_eq!(memo.open(&key("x")).err().unwrap().kind(), Kind::NotFound);
+        assert_eq!(memo.list(&key("y")).err().unwrap().kind(), Kind::NotFound);
+    }
+    let expected = [
+        "head a",
+        "head a/b",
+        "head x",
+        "get a/.zarray",
+        "get a/zarr.json",
+        "list y",
+    ];
+    assert_eq!(fake.asked(), expected);
+    assert_eq!(memo.head_now(&key("a/b")).unwrap().unwrap().size, 3);
+    assert_eq!(memo.head_now(&key("x")), Some(None));
+    assert_eq!(memo.head_now(&key("z")), None);
+    assert_eq!(fake.count(), 0);
+}
+
+#[test]
+fn nothing_is_remembered_for_no_time() {
+    let fake = Fake::holding(&["a/zarr.json"], Order::Bytes);
+    let memo = fake.memo(Duration::ZERO);
+    for _ in 0..2 {
+        memo.ask_ahead(&[key("a/zarr.json")]);
+        assert_eq!(names(&memo, &key("a")).len(), 1);
+        assert!(memo.head(&key("a/zarr.json")).unwrap().is_some());
+        assert!(memo.get(&key("a/zarr.json"), 99).unwrap().is_some());
+        assert!(memo.head(&key("x")).unwrap().is_none());
+        assert_eq!(memo.head_now(&key("x")), None);
+        memo.open(&key("a/zarr.json")).unwrap();
+        assert_eq!(fake.asked().len(), 5);
+    }
+}
+
+#[test]
+fn a_listing_tells_what_its_entries_are() {
+    let fake = Fake::holding(&["d/a", "d/b", "d/c/e", "d/zarr.json"], Order::None);
+    let memo = fake.memo(LONG);
+    let mut listing = memo.list(&key("d")).unwrap();
+    assert_eq!(listing.next().unwrap().unwrap().name, b"a");
+    assert_eq!(memo.head(&key("d/a")).unwrap().unwrap().size, 3);
+    assert_eq!(memo.head_now(&key("d/b")), None, "not read yet");
+    while listing.next().unwrap().is_some() {}
+    for (name, kind) in [("d/b", EntryKind::File), ("d/c", EntryKind::Directory)] {
+        assert_eq!(memo.head(&key(name)).unwrap().unwrap().kind, kind);
+    }
+    memo.open(&key("d/b")).unwrap();
+    for missing in ["d/x", "d/x/y/z", "d/b/zarr.json"] {
+        assert_eq!(memo.head(&key(missing)).unwrap(), None);
+        assert!(memo.get(&key(missing), 9).unwrap().is_none());
+        assert_eq!(memo.version(&key(missing)).unwrap(), None);
+        assert_eq!(
+            memo.list(&key(missing)).err().unwrap().kind(),
+            Kind::NotFound
+        );
+    }
+    assert_eq!(
+        memo.list(&key("d/b")).err().unwrap().kind(),
+        Kind::NotADirectory
+    );
+    assert_eq!(names(&memo, &key("d")).len(), 4);
+    assert_eq!(fake.asked(), ["list d"]);
+    assert!(memo.head(&key("d/c/e")).unwrap().is_some());
+    assert!(memo.get(&key("d/zarr.json"), 99).unwrap().is_some());
+    assert_eq!(fake.asked(), ["head d/c/e", "get d/zarr.json"]);
+}
+
+#[test]
+fn only_small_documents_are_kept() {
+    let fake = Fake::holding(&["a/0.0"], Order::None);
+    fake.set("zarr.json", &[b' '; 500]);
+    fake.set("a/zarr.json", &[b' '; 501]);
+    let memo = fake.memo_of(MetadataCacheConfig {
+        ttl: LONG,
+        document: 500,
+        ..MetadataCacheConfig::default()
+    });
+    for name in ["zarr.json", "a/zarr.json", "a/0.0"] {
+        for _ in 0..2 {
+            assert!(memo.get(&key(name), 1000).unwrap().is_some());
+        }
+    }
+    let once = "get zarr.json";
+    assert_eq!(
+        fake.asked(),
+        [
+            once,
+            "get a/zarr.json",
+            "get a/zarr.json",
+            "get a/0.0",
+            "get a/0.0"
+        ]
+    );
+    for limit in [499, 0] {
+        assert_eq!(
+            memo.get(&key("zarr.json"), limit).unwrap_err().kind(),
+            Kind::TooLarge
+        );
+    }
+}
+
+#[test]
+fn errors_are_not_remembered() {
+    let fake = Fake::holding(&["a/b", "a/c"], Order::Bytes);
+    let memo = fake.memo(LONG);
+    fake.fails.store(true, Ordering::SeqCst);
+    assert!(memo.head(&key("a/b")).is_err() && memo.get(&key("a/b"), 9).is_err());
+    assert!(memo.list(&key("a")).is_err() && memo.open(&key("a/b")).is_err());
+    fake.fails.store(false, Ordering::SeqCst);
+    assert!(memo.head(&key("a/b")).unwrap().is_some());
+    assert!(memo.get(&key("a/b"), 9).unwrap().is_some());
+    let mut listing = memo.list(&key("a")).unwrap();
+    assert_eq!(listing.next().unwrap().unwrap().name, b"b");
+    fake.fails.store(true, Ordering::SeqCst);
+    assert!(listing.next().is_err(), "never a shorter directory");
+    assert!(listing.next().is_err());
+    fake.fails.store(false, Ordering::SeqCst);
+    assert_eq!(listing.next().unwrap().unwrap().name, b"c");
+    assert_eq!(listing.next().unwrap(), None);
+}
+
+/// Runs something in eight threads, of which the store sees the first; returns what it was asked.
+fn together(fake: &Fake, question: impl Fn() + Sync) -> Vec<String> {
+    fake.asked();
+    fake.holds.store(true, Ordering::SeqCst);
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(&question);
+        }
+        while fake.held.load(Ordering::SeqCst) == 0 {
+            thread::yield_now();
+        }
+        // Time for the others to come; one that does not is a request more if they are not one flight.
+        thread::sleep(Duration::from_millis(50));
+        fake.holds.store(false, Ordering::SeqCst);
+    });
+    fake.asked()
+}
+
+#[test]
+fn many_readers_make_one_request() {
+    let fake = Fake::holding(&["a/b", "a/c", "a/zarr.json"], Order::None);
+    let memo = fake.memo(LONG);
+    let asked = together(&fake, || assert!(memo.head(&key("a/b")).unwrap().is_some()));
+    assert_eq!(asked, ["head a/b"]);
+    let get = || assert_eq!(memo.get(&key("a/zarr.json"), 99).unwrap().unwrap().size, 11);
+    assert_eq!(together(&fake, get), ["get a/zarr.json"]);
+    let open = || assert_eq!(memo.open(&key("a/c")).unwrap().meta().unwrap().size, 3);
+    assert_eq!(together(&fake, open), ["open a/c"]);
+    let list = || assert_eq!(names(&memo, &key("a")).len(), 3);
+    assert_eq!(together(&fake, list), ["list a"]);
+    fake.fails.store(true, Ordering::SeqCst);
+    let fail = || assert_eq!(memo.head(&key("z")).unwrap_err().kind(), Kind::Unavailable);
+    // One who comes late asks again, since an error is not remembered.
+    assert!(together(&fake, fail).len() < 8);
+}
+
+#[test]
+fn a_changed_object_is_forgotten() {
+    let fake = Fake::holding(&["d/a", "d/b"], Order::None);
+    let memo = fake.memo(LONG);
+    names(&memo, &key("d"));
+    fake.set("d/a", b"other");
+    let old = memo.open(&key("d/a")).unwrap();
+    assert_eq!(old.read_at(0, 9).unwrap_err().kind(), Kind::Changed);
+    let new = memo.open(&key("d/a")).unwrap();
+    assert_eq!(new.read_at(0, 9).unwrap(), b"other");
+    assert_eq!(memo.head(&key("d/a")).unwrap().unwrap().size, 5);
+    fake.set("d/c", b"new");
+    assert_eq!(
+        names(&memo, &key("d")).len(),
+        3,
+        "the listing is forgotten too"
+    );
+}
+
+#[test]
+fn a_younger_answer_counts() {
+    let fake = Fake::holding(&["d/zarr.json"], Order::None);
+    let memo = fake.memo(LONG);
+    let before = memo.get(&key("d/zarr.json"), 99).unwrap().unwrap();
+    fake.set("d/zarr.json", b"other");
+    names(&memo, &key("d"));
+    let after = memo.get(&key("d/zarr.json"), 99).unwrap().unwrap();
+    assert_ne!(before.version, after.version);
+    assert_eq!(after.bytes, b"other");
+}
+
+#[test]
+fn names_take_a_bounded_amount_of_memory() {
+    let all: Vec<String> = (0..4000)
+        .map(|number| format!("d{}/{number:04}", number / 3000))
+        .collect();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    let fake = Fake::holding(&all, Order::None);
+    let memo = fake.memo_of(MetadataCacheConfig {
+        ttl: LONG,
+        names: 2000,
+        ..MetadataCacheConfig::default()
+    });
+    let mut other = memo.list(&key("d0")).unwrap();
+    other.next().unwrap();
+    assert_eq!(names(&memo, &key("d0")).len(), 3000);
+    let mut rest = 1;
+    while other.next().unwrap().is_some() {
+        rest += 1;
+    }
+    assert_eq!(rest, 3000, "who reads it too misses nothing");
+    assert_eq!(names(&memo, &key("d1")).len(), 1000);
+    fake.asked();
+    assert_eq!(
+        memo.head_now(&key("d0/0001")),
+        None,
+        "too many to be remembered"
+    );
+    assert!(memo.head_now(&key("d1/3001")).unwrap().is_some());
+}
+
+/// Returns every directory of a store with its names, listed one after the other, the first name first.
+fn tree(store: &dyn Store, top: &Key) -> BTreeMap<Key, BTreeMap<Vec<u8>, EntryKind>> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![top.clone()];
+    while let Some(folder) = folders.pop() {
+        let names = names(store, &folder);
+        for (name, kind) in names.iter().rev() {
+            let child = folder.child(name).unwrap();
+            match kind {
+                EntryKind::Directory => folders.push(child),
+                _ => assert_eq!(store.head(&child).unwrap().unwrap().kind, EntryKind::File),
+            }
+        }
+        found.insert(folder, names);
+    }
+    found
+}
+
+fn grid(side: usize) -> Vec<String> {
+    let places = (0..side * side * side)
+        .map(|place| (place / side / side, place / side % side, place % side));
+    places.map(|(z, y, x)| format!("a/c/{z}/{y}/{x}")).collect()
+}
+
+#[test]
+fn a_tree_is_walked_with_few_requests() {
+    let keys = grid(12);
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    for order in [Order::Bytes, Order::Names] {
+        let fake = Fake::holding(&keys, order);
+        let memo = fake.memo(LONG);
+        let walked = tree(&memo, &Key::root());
+        let asked = fake.asked();
+        // 1,728 objects in 160 directories.
+        assert!(asked.len() <= 12 + 8, "{order:?}: {asked:?}");
+        assert_eq!(walked, tree(&fake.memory, &Key::root()));
+    }
+}
+
+#[test]
+fn small_folders_are_walked_with_few_requests() {
+    let keys = grid(9);
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let fake = Fake::holding(&keys, Order::Bytes);
+    let memo = fake.memo(LONG);
+    let walked = tree(&memo, &Key::root());
+    let asked = fake.asked();
+    // 729 objects, 81 in each folder.
+    assert!(asked.len() <= 5 + 8, "{asked:?}");
+    assert_eq!(walked, tree(&fake.memory, &Key::root()));
+}
+
+#[test]
+fn folders_that_come_next_are_under_way_together() {
+    let keys = grid(12);
+    let keys: Vec<&str> = keys.iter().map(|key| &key[2..]).collect();
+    let fake = Fake::holding(&keys, Order::Bytes);
+    let memo = fake.memo(LONG);
+    // The last one is complete when all of `c/0` has come.
+    for folder in ["c", "c/0", "c/0/0", "c/0/9"] {
+        assert!(!names(&memo, &key(folder)).is_empty());
+    }
+    let mut asked = fake.asked();
+    asked.retain(|what| *what != "list c/0");
+    assert_eq!(asked, ["list c", "page c/0/0/0"]);
+    let asked = together(&fake, || drop(names(&memo, &key("c/1"))));
+    assert_eq!(asked.len(), 9, "it and eight ahead: {asked:?}");
+    // Names are in the order of their bytes; the last ones are asked for when somebody comes closer.
+    assert_eq!(names(&memo, &key("c/2")).len(), 12);
+    while fake.count() < 2 {
+        thread::yield_now();
+    }
+    let mut asked = fake.asked();
+    asked.sort();
+    assert_eq!(asked, ["page c/8/0/0", "page c/9/0/0"]);
+    assert_eq!(names(&memo, &key("c/9/11")).len(), 12);
+}
+
+#[test]
+fn a_walk_without_order_is_given_up() {
+    let keys = grid(5);
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let fake = Fake::holding(&keys, Order::Neither);
+    let memo = fake.memo(LONG);
+    assert_eq!(tree(&memo, &Key::root()), tree(&fake.memory, &Key::root()));
+}
+
+#[test]
+fn documents_of_siblings_are_fetched_ahead() {
+    let keys: Vec<String> = (0..40)
+        .map(|number| format!("g/{number:02}/zarr.json"))
+        .collect();
+    let all: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let fake = Fake::holding(&all, Order::None);
+    let memo = fake.memo(LONG);
+    names(&memo, &key("g"));
+    fake.asked();
+    assert!(memo.get(&key(all[0]), 99).unwrap().is_some());
+    assert_eq!(fake.count(), 1, "one alone says nothing of the others");
+    assert!(memo.get(&key(all[1]), 99).unwrap().is_some());
+    while fake.count() < 34 {
+        thread::sleep(Duration::from_millis(1));
+    }
+    for name in &all {
+        assert!(memo.get(&key(name), 99).unwrap().is_some());
+    }
+    let mut asked = fake.asked();
+    asked.sort();
+    asked.dedup();
+    assert_eq!(asked.len(), 40);
+    assert_eq!(fake.count(), 0);
+}
+
+#[test]
+fn documents_asked_for_ahead_are_under_way_together() {
+    let fake = Fake::holding(&["zarr.json"], Order::None);
+    let memo = fake.memo(LONG);
+    let wanted = ["zarr.json", ".zarray", ".zgroup", ".zattrs"].map(key);
+    fake.holds.store(true, Ordering::SeqCst);
+    memo.ask_ahead(&wanted);
+    while fake.held.load(Ordering::SeqCst) < 4 {
+        thread::yield_now();
+    }
+    fake.holds.store(false, Ordering::SeqCst);
+    for name in &wanted {
+        memo.get(name, 99).unwrap();
+    }
+    assert_eq!(fake.asked().len(), 4);
+}
+
+#[test]
+fn the_top_of_a_store_is_listed_before_somebody_asks() {
+    let fake = Fake::holding(&["a/0", "b/0", "zarr.json"], Order::None);
+    let memo = fake.memo(LONG);
+    memo.look_around();
+    assert_eq!(fake.asked(), ["list /"]);
+    assert!(memo.get(&key(".zarray"), 9).unwrap().is_none());
+    assert_eq!(memo.head_now(&key(".zarrfs")), Some(None));
+    assert_eq!(names(&memo, &Key::root()).len(), 3);
+    assert_eq!(fake.count(), 0);
+    fake.memo(Duration::ZERO).look_around();
+    assert_eq!(fake.count(), 0);
+}
+
+#[test]
+fn a_directory_that_is_alone_is_listed_ahead() {
+    let fake = Fake::holding(&["c/0/0", "c/1/0", "zarr.json"], Order::None);
+    let memo = fake.memo(LONG);
+    memo.look_around();
+    // It is listed by a thread of its own, or by who asks first.
+    assert_eq!(names(&memo, &key("c")).len(), 2);
+    while fake.count() < 2 {
+        thread::yield_now();
+    }
+    assert_eq!(fake.asked(), ["list /", "list c"]);
+    let fake = Fake::holding(&["a/0", "b/0"], Order::None);
+    let memo = fake.memo(LONG);
+    memo.look_around();
+    assert_eq!(names(&memo, &key("b")).len(), 1);
+    assert_eq!(fake.asked(), ["list /", "list b"]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn walked_or_listed_a_tree_is_the_same(
+        keys in prop::collection::btree_set("[ab0.-]{1,2}(/[ab0-]{1,2}){0,4}", 1..300),
+        order in prop::sample::select(vec![Order::Bytes, Order::Names, Order::Neither]),
+    ) {
+        let keys: Vec<&str> = keys.iter().map(String::as_str).filter(|name| Key::new(*name).is_ok()).collect();
+        // A key that is an object and a prefix of others is one thing in a listing.
+        let fake = Fake::holding(&keys, order);
+        let memo = fake.memo(LONG);
+        prop_assert_eq!(tree(&memo, &Key::root()), tree(&fake.memory, &Key::root()));
+        prop_assert_eq!(tree(&memo, &Key::root()), tree(&fake.memory, &Key::root()));
+    }
+}

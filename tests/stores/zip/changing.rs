@@ -1,0 +1,182 @@
+//! What is asked of the store below an archive, and what happens when the archive changes there.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use zarrfs::error::{Error, Kind, Result};
+use zarrfs::stats::Stats;
+use zarrfs::store;
+use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs::store::backend::zip::ZipStore;
+use zarrfs::store::{ByteRange, Key, Listing, Meta, Object, Reader, Store, StoreConfig};
+
+use super::stage::{content, get, key, names};
+use super::writer::{Archive, Entry};
+
+/// A store that says of itself what a test wants.
+#[derive(Clone)]
+struct Told {
+    memory: MemoryStore,
+    fresh: Duration,
+    log: Arc<Mutex<Vec<String>>>,
+}
+
+impl Told {
+    fn new(fresh: Duration, bytes: Vec<u8>) -> Told {
+        let memory = MemoryStore::default();
+        memory.set(key("a.zip"), bytes);
+        Told {
+            memory,
+            fresh,
+            log: Arc::default(),
+        }
+    }
+
+    fn zip(&self) -> ZipStore {
+        ZipStore::open(Arc::new(self.clone()), &key("a.zip"), &Key::root(), "told").unwrap()
+    }
+
+    fn note(&self, text: String) {
+        self.log.lock().unwrap().push(text);
+    }
+
+    /// Returns what was asked since the last time.
+    fn asked(&self) -> Vec<String> {
+        std::mem::take(&mut self.log.lock().unwrap())
+    }
+}
+
+impl Store for Told {
+    fn get(&self, key: &Key, _: u64) -> Result<Option<Object>> {
+        Err(Error::invalid(key, "an archive is never read as a whole"))
+    }
+
+    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
+        self.memory.get_range(key, range)
+    }
+
+    fn head(&self, key: &Key) -> Result<Option<Meta>> {
+        self.note("head".to_string());
+        self.memory.head(key)
+    }
+
+    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
+        self.note("open".to_string());
+        Ok(Arc::new(ToldReader {
+            reader: self.memory.open(key)?,
+            key: key.clone(),
+            told: self.clone(),
+        }))
+    }
+
+    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+        self.memory.list(prefix)
+    }
+
+    fn freshness(&self) -> Duration {
+        self.fresh
+    }
+}
+
+/// Reads what was there when it was opened; says so when that is no more the case.
+struct ToldReader {
+    reader: Arc<dyn Reader>,
+    key: Key,
+    told: Told,
+}
+
+impl Reader for ToldReader {
+    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let bytes = self.reader.read_at(offset, len)?;
+        self.told.note(format!("{} bytes", bytes.len()));
+        match self.told.memory.head(&self.key)? {
+            None => Err(Error::not_found(&self.key)),
+            Some(meta) if meta.version != self.reader.meta()?.version => {
+                Err(Error::new(Kind::Changed, &self.key, "other"))
+            }
+            Some(_) => Ok(bytes),
+        }
+    }
+
+    fn meta(&self) -> Result<Meta> {
+        self.reader.meta()
+    }
+}
+
+#[test]
+fn an_entry_costs_one_request_and_only_its_bytes() {
+    let long = content(600_000);
+    let entries = (0..20).map(|n| Entry::new(format!("a/{n}"), &long));
+    let told = Told::new(Duration::from_secs(3600), Archive::of(entries).bytes());
+    let zip = told.zip();
+    assert_eq!(told.asked(), ["open", "65557 bytes"]);
+    assert_eq!(names(&zip, "a").len(), 20);
+    assert!(zip.head(&key("a/7")).unwrap().is_some());
+    assert_eq!(told.asked(), [""; 0]);
+    assert_eq!(get(&zip, "a/7").unwrap().unwrap(), long);
+    assert_eq!(told.asked(), ["600097 bytes"]);
+    let opened = zip.open(&key("a/8")).unwrap();
+    assert_eq!(opened.read_at(1000, 10).unwrap(), long[1000..1010]);
+    assert_eq!(told.asked(), ["33 bytes", "10 bytes"]);
+}
+
+#[test]
+fn a_changed_archive_is_changed_for_who_has_it_open_and_new_for_others() {
+    let archive = |text: &[u8]| Archive::of([Entry::new("a", text), Entry::deflated("b", text)]);
+    for fresh in [Duration::ZERO, Duration::from_secs(3600)] {
+        let told = Told::new(fresh, archive(b"old").bytes());
+        let zip = told.zip();
+        let before = zip.head(&key("a")).unwrap().unwrap();
+        let opened = ["a", "b"].map(|path| zip.open(&key(path)).unwrap());
+        told.memory.set(key("a.zip"), archive(b"newer").bytes());
+        for reader in &opened {
+            assert_eq!(reader.read_at(0, 3).unwrap_err().kind(), Kind::Changed);
+        }
+        // Reading finds out even while the directory is taken for fresh.
+        assert_eq!(get(&zip, "a").unwrap().unwrap(), b"newer");
+        let after = zip.head(&key("a")).unwrap().unwrap();
+        assert_eq!((before.size, after.size), (3, 5));
+        assert_ne!(before.version, after.version);
+        let opened = zip.open(&key("b")).unwrap();
+        assert_eq!(opened.read_at(0, 9).unwrap(), b"newer");
+    }
+}
+
+#[test]
+fn an_archive_that_is_gone_is_no_missing_entry() {
+    let bytes = Archive::of([Entry::new("a", b"bytes")]).bytes();
+    for fresh in [Duration::ZERO, Duration::from_secs(3600)] {
+        let told = Told::new(fresh, bytes.clone());
+        let zip = told.zip();
+        let opened = zip.open(&key("a")).unwrap();
+        told.memory.erase(&key("a.zip"));
+        assert_eq!(fault_of(get(&zip, "a")), Kind::Unavailable);
+        assert_eq!(fault_of(opened.read_at(0, 1)), Kind::Unavailable);
+        assert_eq!(fault_of(zip.open(&key("a"))), Kind::Unavailable);
+        told.memory.set(key("a.zip"), bytes.clone());
+        assert_eq!(get(&zip, "a").unwrap().unwrap(), b"bytes");
+        told.memory.set(key("a.zip"), bytes[..40].to_vec());
+        assert_eq!(fault_of(get(&zip, "a")), Kind::Unavailable);
+    }
+}
+
+fn fault_of<T>(answer: Result<T>) -> Kind {
+    answer.err().unwrap().kind()
+}
+
+#[test]
+fn a_file_that_is_overwritten_in_place_is_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.zip");
+    let archive = |text: &[u8]| Archive::of([Entry::new("a", text)]).bytes();
+    std::fs::write(&path, archive(b"old text")).unwrap();
+    let stats = Arc::new(Stats::default());
+    let location = path.to_string_lossy().into_owned();
+    let zip = store::open(&location, &StoreConfig::default(), &stats).unwrap();
+    let opened = zip.open(&key("a")).unwrap();
+    assert_eq!(opened.read_at(0, 100).unwrap(), b"old text");
+    // Longer, so that it differs even where the clock of the file system is coarse.
+    std::fs::write(&path, archive(b"new and longer text")).unwrap();
+    assert_eq!(opened.read_at(0, 100).unwrap_err().kind(), Kind::Changed);
+    assert_eq!(get(&*zip, "a").unwrap().unwrap(), b"new and longer text");
+}

@@ -1,0 +1,329 @@
+//! Zip archives as stores: what writers write is read.
+
+mod changing;
+mod hostile;
+mod stage;
+pub(crate) mod writer;
+
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+use zarrfs::error::Kind;
+use zarrfs::stats::Stats;
+use zarrfs::store;
+use zarrfs::store::{ByteRange, EntryKind, Key, Store, StoreConfig};
+
+use stage::{LIMIT, content, get, key, names, open, open_inside, zip};
+use writer::{Archive, Entry};
+
+#[test]
+fn stored_and_deflated_entries_are_read() {
+    let long = content(3 << 20);
+    let zip = zip([
+        Entry::new("stored", b"one"),
+        Entry::deflated("deflated", b"two"),
+        Entry::new("empty", b""),
+        Entry::deflated("long", &long),
+        Entry::new("a/streamed", &long).streamed(),
+        Entry::deflated("a/b/streamed", &long).streamed(),
+    ]);
+    for (path, expected) in [
+        ("stored", &b"one"[..]),
+        ("deflated", b"two"),
+        ("empty", b""),
+        ("long", &long),
+        ("a/streamed", &long),
+        ("a/b/streamed", &long),
+    ] {
+        assert!(get(&zip, path).unwrap().unwrap() == expected, "{path}");
+        let meta = zip.head(&key(path)).unwrap().unwrap();
+        assert_eq!(
+            (meta.kind, meta.size),
+            (EntryKind::File, expected.len() as u64)
+        );
+        let opened = zip.open(&key(path)).unwrap();
+        assert_eq!(opened.meta().unwrap(), meta);
+        assert!(opened.read_at(0, usize::MAX).unwrap() == expected, "{path}");
+        assert_eq!(
+            zip.get(&key(path), LIMIT).unwrap().unwrap().version,
+            meta.version
+        );
+    }
+    for missing in ["none", "a", "a/b", "stored/x", "a/none"] {
+        assert_eq!(get(&zip, missing).unwrap(), None, "{missing}");
+    }
+    assert_eq!(
+        names(&zip, ""),
+        ["a/", "deflated", "empty", "long", "stored"]
+    );
+    assert_eq!(names(&zip, "a"), ["b/", "streamed"]);
+    assert_eq!(
+        zip.open(&key("a")).err().unwrap().kind(),
+        Kind::IsADirectory
+    );
+    assert_eq!(zip.open(&key("none")).err().unwrap().kind(), Kind::NotFound);
+    assert_eq!(zip.list(&key("none")).err().unwrap().kind(), Kind::NotFound);
+    assert_eq!(
+        zip.list(&key("long")).err().unwrap().kind(),
+        Kind::NotADirectory
+    );
+}
+
+#[test]
+fn any_range_is_the_slice_of_the_whole() {
+    let long = content(12 << 20);
+    let zip = zip([
+        Entry::new("stored", &long),
+        Entry::deflated("deflated", &long),
+    ]);
+    let size = long.len();
+    for path in ["stored", "deflated"] {
+        let opened = zip.open(&key(path)).unwrap();
+        // Forward, backward by little and by more than is kept, to the end and beyond.
+        for (offset, length) in [
+            (0, 10),
+            (100_000, 300_000),
+            (90_000, 20),
+            (size - 5, 10),
+            (size - 2_000_000, 1_000_000),
+            (5, 5),
+            (0, size),
+            (size, 1),
+            (size + 1, 1),
+            (usize::MAX, usize::MAX),
+        ] {
+            let expected = &long[offset.min(size)..offset.saturating_add(length).min(size)];
+            let found = opened.read_at(offset as u64, length).unwrap();
+            assert!(found == expected, "{path} {offset} {length}");
+            let span = ByteRange::Span(offset as u64..offset.saturating_add(length) as u64);
+            let object = zip.get_range(&key(path), span).unwrap().unwrap();
+            assert!(object.bytes == expected, "{path} {offset} {length}");
+            assert_eq!(object.size, size as u64);
+        }
+        let object = zip.get_range(&key(path), ByteRange::Suffix(7)).unwrap();
+        assert_eq!(object.unwrap().bytes, long[size - 7..]);
+        let part = zip.get(&key(path), size as u64 - 1).unwrap_err();
+        assert_eq!(part.kind(), Kind::TooLarge);
+        assert!(zip.get(&key(path), size as u64).unwrap().is_some());
+    }
+}
+
+#[test]
+fn readers_out_of_step_get_the_same_bytes() {
+    let long = content(2 << 20);
+    let zip = zip([Entry::deflated("deflated", &long)]);
+    let opened = zip.open(&key("deflated")).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4usize {
+            let (opened, long) = (&opened, &long);
+            scope.spawn(move || {
+                for turn in 0..16 {
+                    let at = (turn * 4 + (thread * 7 + turn) % 4) << 15;
+                    let found = opened.read_at(at as u64, 1 << 15).unwrap();
+                    assert!(found == long[at..at + (1 << 15)]);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn the_last_entry_of_a_name_counts_and_folders_hide_files() {
+    let zip = zip([
+        Entry::new("a/0", b"first"),
+        Entry::new("both", b"file"),
+        Entry::new("a/0", b"second, longer"),
+        Entry::new("both/x", b"x"),
+        Entry::new("folder/", b""),
+        Entry::deflated("a/0", b"third"),
+    ]);
+    assert_eq!(get(&zip, "a/0").unwrap().unwrap(), b"third");
+    assert_eq!(names(&zip, ""), ["a/", "both/", "folder/"]);
+    assert_eq!(names(&zip, "a"), ["0"]);
+    assert_eq!(names(&zip, "folder"), [""; 0]);
+    assert_eq!(get(&zip, "both").unwrap(), None);
+    assert_eq!(get(&zip, "both/x").unwrap().unwrap(), b"x");
+    let meta = zip.head(&key("both")).unwrap().unwrap();
+    assert_eq!(meta.kind, EntryKind::Directory);
+}
+
+#[test]
+fn a_folder_of_an_archive_is_a_store() {
+    let bytes = Archive::of([
+        Entry::new("in/ner/zarr.json", b"{}"),
+        Entry::new("in/ner/a/c/0", b"0"),
+        Entry::new("in/nerd", b"x"),
+        Entry::new("in/ner-x", b"x"),
+    ])
+    .bytes();
+    let zip = open_inside(bytes.clone(), "in/ner").unwrap();
+    assert_eq!(names(&zip, ""), ["a/", "zarr.json"]);
+    assert_eq!(names(&zip, "a/c"), ["0"]);
+    assert_eq!(get(&zip, "a/c/0").unwrap().unwrap(), b"0");
+    assert!(zip.head(&Key::root()).unwrap().is_some());
+    assert_eq!(get(&zip, "in/nerd").unwrap(), None);
+    let kind = |inner| open_inside(bytes.clone(), inner).err().unwrap();
+    assert_eq!(kind("in/nerd").kind(), Kind::Invalid);
+    assert_eq!(kind("in/ne").kind(), Kind::NotFound);
+    assert!(
+        kind("in/ne")
+            .to_string()
+            .starts_with("mem/a.zip: no folder in/ne")
+    );
+}
+
+#[test]
+fn what_stands_around_an_archive_does_no_harm() {
+    let entries = || [Entry::new("a/0", b"zero"), Entry::deflated("b", b"one")];
+    let plain = Archive::of(entries()).bytes();
+    let mut junk_after = plain.clone();
+    junk_after.extend([b'j'; 1000]);
+    let imitation = {
+        // The signature of the end in the comment, with numbers that cannot be.
+        let mut comment = b"says PK\x05\x06".to_vec();
+        comment.extend([0xff; 40]);
+        comment
+    };
+    let commented = |comment: Vec<u8>| {
+        Archive {
+            comment,
+            ..Archive::of(entries())
+        }
+        .bytes()
+    };
+    let zip64 = Archive {
+        zip64: true,
+        comment: b"c".to_vec(),
+        entries: entries()
+            .map(|entry| Entry {
+                zip64: true,
+                ..entry
+            })
+            .into(),
+        ..Archive::default()
+    };
+    for (what, bytes) in [
+        ("plain", plain.clone()),
+        ("before", [&[b'j'; 100_000][..], &plain].concat()),
+        ("after", junk_after),
+        ("comment", commented(vec![b'c'; 65_535])),
+        ("imitation", commented(imitation)),
+        ("imitations", commented(b"PK\x05\x06".repeat(999))),
+        ("zip64", zip64.bytes()),
+    ] {
+        let zip = open(bytes).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(get(&zip, "a/0").unwrap().unwrap(), b"zero", "{what}");
+        assert_eq!(get(&zip, "b").unwrap().unwrap(), b"one", "{what}");
+        assert_eq!(names(&zip, ""), ["a/", "b"], "{what}");
+    }
+    let empty = open(Archive::default().bytes()).unwrap();
+    assert_eq!(names(&empty, ""), [""; 0]);
+}
+
+#[test]
+fn listings_go_on_where_they_stopped() {
+    let all = (0..300).flat_map(|n| {
+        [
+            Entry::new(format!("a/f{n}"), b""),
+            Entry::new(format!("a/d{n}/x"), b""),
+        ]
+    });
+    let zip = zip(all.chain([Entry::new("a", b"hidden"), Entry::new("b", b"")]));
+    let mut listing = zip.list(&key("a")).unwrap();
+    let mut all = Vec::new();
+    while let Some(name) = listing.next().unwrap() {
+        all.push(name);
+    }
+    assert_eq!(all.len(), 600);
+    let mut other = zip.list(&key("a")).unwrap();
+    for (place, name) in all.iter().enumerate() {
+        other.seek(name.cursor).unwrap();
+        assert_eq!(other.next().unwrap().as_ref(), all.get(place + 1));
+    }
+    for (cursor, expected) in [(0, all.first()), (u64::MAX, None)] {
+        other.seek(cursor).unwrap();
+        assert_eq!(other.next().unwrap().as_ref(), expected);
+    }
+}
+
+#[test]
+fn times_are_those_of_the_entries() {
+    let dos = Entry::new("dos", b"");
+    let mut extended = Entry::new("extended", b"");
+    extended.extra = [&[0x55, 0x54, 5, 0, 1][..], &1_700_000_001u32.to_le_bytes()].concat();
+    let mut none = Entry::new("none", b"");
+    none.date = 0;
+    let zip = zip([dos, extended, none]);
+    let seconds = |path: &str| {
+        let modified = zip.head(&key(path)).unwrap().unwrap().modified;
+        modified.duration_since(UNIX_EPOCH).unwrap().as_secs()
+    };
+    // 2020-02-03.
+    assert_eq!(seconds("dos"), 1_580_688_000);
+    assert_eq!(seconds("extended"), 1_700_000_001);
+    // No month and no day: the beginning of DOS time.
+    assert_eq!(seconds("none"), 315_532_800);
+}
+
+#[test]
+fn long_extra_fields_of_local_headers_are_passed_over() {
+    let mut entry = Entry::new("a", b"bytes");
+    entry.local_extra = vec![0xee; 3000];
+    let mut deflated = Entry::deflated("b", b"more bytes");
+    deflated.local_extra = vec![0xee; 60];
+    let zip = zip([entry, deflated]);
+    assert_eq!(get(&zip, "a").unwrap().unwrap(), b"bytes");
+    assert_eq!(get(&zip, "b").unwrap().unwrap(), b"more bytes");
+}
+
+#[test]
+fn locations_choose_archives() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let bytes = Archive::of([Entry::new("in/a", b"bytes")]).bytes();
+    for name in ["a.zarr.ZIP", "unnamed"] {
+        std::fs::write(root.join(name), &bytes).unwrap();
+    }
+    std::fs::create_dir(root.join("folder.zip")).unwrap();
+    std::fs::write(root.join("folder.zip/b"), "local").unwrap();
+    std::fs::write(root.join("text"), "text").unwrap();
+    std::fs::write(root.join("cut.zip"), &bytes[..bytes.len() - 10]).unwrap();
+    let stats = Arc::new(Stats::default());
+    let open = |path: &str| {
+        let location = root.join(path).to_string_lossy().into_owned();
+        store::open(&location, &StoreConfig::default(), &stats)
+    };
+    for (path, name) in [
+        ("a.zarr.ZIP", "in/a"),
+        ("a.zarr.ZIP/", "in/a"),
+        ("a.zarr.ZIP/in", "a"),
+        ("a.zarr.ZIP/in/", "a"),
+        ("unnamed/in", "a"),
+        ("folder.zip", "b"),
+    ] {
+        let store = open(path).unwrap_or_else(|error| panic!("{path}: {error}"));
+        assert!(get(&*store, name).unwrap().is_some(), "{path}");
+    }
+    assert!(stats.store_get_bytes.get() > 0);
+    for (path, kind) in [
+        ("text", Kind::NotADirectory),
+        ("text/a", Kind::NotADirectory),
+        ("cut.zip", Kind::Corrupt),
+        ("none.zip", Kind::NotFound),
+        ("a.zarr.ZIP/none", Kind::NotFound),
+        ("a.zarr.ZIP/in/a", Kind::Invalid),
+        ("a.zarr.ZIP/in/../in", Kind::Invalid),
+    ] {
+        let error = open(path).err().unwrap();
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(
+            error.to_string().contains(path.split('/').next().unwrap()),
+            "{error}"
+        );
+    }
+    let url = format!("file://{}/a.zarr.ZIP/in", root.display());
+    let store = store::open(&url, &StoreConfig::default(), &stats).unwrap();
+    assert_eq!(get(&*store, "a").unwrap().unwrap(), b"bytes");
+    let found = store::local_place(&url).unwrap();
+    assert_eq!(found, root.canonicalize().unwrap().join("a.zarr.ZIP"));
+}
