@@ -11,6 +11,7 @@
 )]
 
 pub mod error;
+pub mod known;
 pub mod spelling;
 pub mod stats;
 

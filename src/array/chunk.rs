@@ -129,7 +129,7 @@ impl OpenArray {
             return Some(Piece::Data(written));
         }
         let stored = self.stored_number(decoder, piece);
-        match self.generations.of(stored, now, self.epoch()) {
+        match self.generation(decoder, stored, now) {
             Generation::Known(None) => Some(Piece::Fill),
             Generation::Known(Some(version)) => self.cached(piece, version).map(Piece::Data),
             _ => None,
@@ -161,9 +161,7 @@ impl OpenArray {
             return Ok(Piece::Data(written));
         }
         let place = self.place(decoder, piece);
-        let mut generation = self
-            .generations
-            .of(place.stored, Instant::now(), self.epoch());
+        let mut generation = self.generation(decoder, place.stored, Instant::now());
         if generation == Generation::Stale {
             generation = Generation::Known(self.ask_generation(decoder, place.stored)?);
         }
@@ -197,10 +195,7 @@ impl OpenArray {
             Piece::Data(decoded) => Some(decoded.version),
             Piece::Fill => None,
         };
-        match self
-            .generations
-            .of(place.stored, Instant::now(), self.epoch())
-        {
+        match self.generation(decoder, place.stored, Instant::now()) {
             Generation::Known(known) if known == loaded => return Ok(chunk),
             _ => {}
         }
@@ -234,7 +229,7 @@ impl OpenArray {
     /// Asks the store which version a stored chunk has; nothing if it is missing.
     pub(super) fn ask_generation(&self, decoder: &Decoder, stored: u64) -> Result<Option<Version>> {
         let indices = decoder.stored.indices(ChunkIndex(stored));
-        let epoch = self.epoch();
+        let position = self.generations.position();
         let mut version = None;
         for key in self.keys(&indices)? {
             version = self.hierarchy.store().version(&key)?;
@@ -242,7 +237,7 @@ impl OpenArray {
                 break;
             }
         }
-        self.generations.note(stored, version, epoch);
+        self.generations.note(stored, version, position);
         Ok(version)
     }
 
@@ -359,7 +354,7 @@ impl OpenArray {
         let decoded = pipeline.chunk_bytes() as u64;
         let usual = decoded + decoded / 8 + (64 << 10);
         let mut room = self.reserve(pipeline, usual, deadline)?;
-        let epoch = self.epoch();
+        let position = self.generations.position();
         for key in self.keys(&place.indices)? {
             let object = match self.hierarchy.store().get(&key, usual) {
                 Err(error) if error.kind() == Kind::TooLarge => {
@@ -372,12 +367,12 @@ impl OpenArray {
             };
             if let Some(object) = object {
                 self.generations
-                    .note(place.stored, Some(object.version), epoch);
+                    .note(place.stored, Some(object.version), position);
                 let decoded = self.decode(pipeline, (&key, object.version), object.bytes, room);
                 return decoded.map(Some);
             }
         }
-        self.generations.note(place.stored, None, epoch);
+        self.generations.note(place.stored, None, position);
         Ok(None)
     }
 

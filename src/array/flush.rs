@@ -33,11 +33,11 @@ impl OpenArray {
     pub fn erase_chunk(&self, chunk: ChunkIndex) -> Result<()> {
         let indices = self.stored_grid()?.indices(chunk);
         let turn = self.pending.turn(&indices);
-        let epoch = self.epoch();
+        let position = self.generations.position();
         for key in self.keys(&indices)? {
             self.hierarchy.store().erase(&key, &Condition::Any)?;
         }
-        self.generations.note(chunk.0, None, epoch);
+        self.generations.note(chunk.0, None, position);
         self.pending.remove(&indices);
         self.pending.note_change();
         drop(turn);
@@ -94,12 +94,12 @@ impl OpenArray {
         let (bytes, _room) = self
             .encoded(&pipeline, &key, pieces)
             .map_err(|error| error.about(&key))?;
-        let epoch = self.epoch();
+        let position = self.generations.position();
         let stamp = self
             .hierarchy
             .store()
             .put(&key, PutBody::Bytes(&bytes), &Condition::Any)?;
-        self.generations.note_put(number.0, stamp.version, epoch);
+        self.generations.note_put(number.0, stamp.version, position);
         self.engine.stats.encoded_chunks.add(1);
         Ok(())
     }

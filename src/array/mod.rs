@@ -19,10 +19,11 @@ use crate::array::decoder::Decoder;
 use crate::array::dirty_chunks::{DirtyBytes, DirtyChunks};
 use crate::array::readers::ReaderCache;
 use crate::array::spill::{Spill, SpillKey};
-use crate::array::versions::ChunkVersions;
+use crate::array::versions::{ChunkVersions, Generation};
 use crate::error::{Error, Kind, Result};
-use crate::grid::Grid;
+use crate::grid::{ChunkIndex, Grid};
 use crate::hierarchy::{Hierarchy, NodeEntry};
+use crate::known::Known;
 use crate::model::Array;
 use crate::stats::Stats;
 use crate::store::Key;
@@ -279,7 +280,7 @@ impl OpenArray {
             opened: ReaderCache::default(),
             pending,
             lengths: Mutex::default(),
-            generations: ChunkVersions::new(hierarchy.store().freshness()),
+            generations: ChunkVersions::new(hierarchy.store().info()),
             found,
             array,
             hierarchy,
@@ -316,13 +317,14 @@ impl OpenArray {
         let row = decoder.stored.chunk_shape().last().copied().unwrap_or(1);
         decoder.pipeline.is_identity()
             && decoder.pipeline.shards().is_empty()
-            && self.hierarchy.store().folder().is_some()
+            && self.hierarchy.store().info().folder.is_some()
             && row.saturating_mul(self.element as u64) >= run
     }
 
-    /// Returns a number that grows with each change made through the store.
-    fn epoch(&self) -> u64 {
-        self.hierarchy.store().epoch()
+    /// Returns what is known of a stored chunk.
+    fn generation(&self, decoder: &Decoder, stored: u64, now: Instant) -> Generation {
+        let keys = || self.keys(&decoder.stored.indices(ChunkIndex(stored)));
+        self.generations.of(stored, now, keys)
     }
 
     fn lengths(&self) -> MutexGuard<'_, HashMap<String, (u64, u64)>> {
@@ -339,7 +341,8 @@ impl OpenArray {
         let Ok(decoder) = self.decoder() else {
             return Ok(None);
         };
-        let Some(stale) = self.generations.stale(self.epoch()) else {
+        let keys = |stored| self.keys(&decoder.stored.indices(ChunkIndex(stored)));
+        let Some(stale) = self.generations.stale(keys) else {
             return Ok(None);
         };
         for number in stale {
@@ -391,6 +394,6 @@ impl OpenArray {
     /// Whether the metadata are known to be those that the array was opened with, without asking.
     fn metadata_hold(&self) -> bool {
         let known = self.hierarchy.node_now(&self.found.path);
-        matches!(known, Some(Some(found)) if self.is_same(&found))
+        matches!(known, Known::Is(found) if self.is_same(&found))
     }
 }

@@ -55,7 +55,7 @@ impl ReaderCache {
 impl OpenArray {
     /// Returns a stored chunk, open and current; nothing if it is missing.
     fn stored(&self, decoder: &Decoder, number: u64) -> Result<Option<Arc<StoredChunk>>> {
-        let version = match self.generations.of(number, Instant::now(), self.epoch()) {
+        let version = match self.generation(decoder, number, Instant::now()) {
             Generation::Known(version) => version,
             Generation::Stale => self.ask_generation(decoder, number)?,
             Generation::Unknown => return self.open_stored(decoder, number),
@@ -91,20 +91,20 @@ impl OpenArray {
 
     fn open_stored(&self, decoder: &Decoder, number: u64) -> Result<Option<Arc<StoredChunk>>> {
         let indices = decoder.stored.indices(ChunkIndex(number));
-        let epoch = self.epoch();
+        let position = self.generations.position();
         for key in self.keys(&indices)? {
-            let reader = match self.hierarchy.store().open(&key) {
+            let reader = match self.hierarchy.store().open(&key, None) {
                 Ok(reader) => reader,
                 Err(error) if error.kind() == Kind::NotFound => continue,
                 Err(error) => return Err(error),
             };
             let meta = reader.meta()?;
-            self.generations.note(number, Some(meta.version), epoch);
+            self.generations.note(number, Some(meta.version), position);
             let stored = Arc::new(StoredChunk { key, meta, reader });
             self.opened.put(number, stored.clone());
             return Ok(Some(stored));
         }
-        self.generations.note(number, None, epoch);
+        self.generations.note(number, None, position);
         Ok(None)
     }
 }

@@ -152,7 +152,7 @@ impl Spill {
     ) -> Option<Vec<u8>> {
         let label = origin.label(piece);
         let entry = self.0.find(&label)?;
-        if entry.facts().version != version || entry.len() != length as u64 {
+        if entry.header().version != version || entry.len() != length as u64 {
             return None;
         }
         let bytes = self.0.read(&label, &entry, 0..entry.len())?;

@@ -1,21 +1,23 @@
 //! Which content of each stored key is the current one.
 //!
 //! Every stored chunk that was read has an entry: the version it had (or that it was missing), until when that
-//! may be taken for true, and of which epoch of the store it is: what was asked before a change was made through
-//! the store is not true after it. A cached chunk is served only under the version that stands here, so nothing
+//! may be taken for true, and its place among the changes made through the store: what was asked before a change of
+//! the chunk's key is not true after it. A cached chunk is served only under the version that stands here, so nothing
 //! in a cache ever needs to be invalidated. A version that changes is counted.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::store::Version;
+use crate::error::Result;
+use crate::store::{ChangeLog, Key, LogPosition, StoreInfo, Version};
 
 /// What is known of a stored key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Generation {
-    /// Nobody asked yet.
+    /// Nothing: the store was not asked yet.
     Unknown,
     /// The version it had; it is time to ask again.
     Stale,
@@ -24,73 +26,104 @@ pub enum Generation {
 }
 
 /// The most keys that are remembered, about 64 MiB.
-const MOST: usize = 1 << 20;
+const MAX_KEYS: usize = 1 << 20;
 
 /// The most keys that are asked about when a file is opened.
-const MOST_ASKED: usize = 1 << 12;
+const MAX_KEYS_ASKED: usize = 1 << 12;
 
 /// What the store said of a key, and for how long that holds.
 #[derive(Clone, Copy, Debug)]
 struct VersionEntry {
     version: Option<Version>,
     until: Instant,
-    epoch: u64,
-}
-
-impl VersionEntry {
-    fn holds(&self, now: Instant, epoch: u64) -> bool {
-        now < self.until && self.epoch == epoch
-    }
+    position: LogPosition,
 }
 
 /// The generations of an array's stored keys, by their number in the grid.
 pub struct ChunkVersions {
     known: Mutex<HashMap<u64, VersionEntry>>,
     changes: AtomicU64,
+    log: Arc<ChangeLog>,
     freshness: Duration,
 }
 
 impl ChunkVersions {
-    /// Builds an empty record; an answer of the store is true for `freshness`.
-    pub fn new(freshness: Duration) -> ChunkVersions {
+    /// Builds an empty record of keys of a store.
+    pub fn new(info: &StoreInfo) -> ChunkVersions {
         ChunkVersions {
             known: Mutex::default(),
             changes: AtomicU64::new(0),
-            freshness,
+            log: info.changes.clone(),
+            freshness: info.freshness,
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, VersionEntry>> {
-        self.known.lock()
+    /// Returns the place among the changes made through the store, to be taken before the store is asked.
+    pub fn position(&self) -> LogPosition {
+        self.log.position()
     }
 
-    /// Returns what is known of a key while the store is in an epoch.
-    pub fn of(&self, number: u64, now: Instant, epoch: u64) -> Generation {
-        match self.lock().get(&number) {
-            None => Generation::Unknown,
-            Some(entry) if entry.holds(now, epoch) => Generation::Known(entry.version),
-            Some(_) => Generation::Stale,
+    /// Returns what is known of a chunk; `keys` tells the keys that it may have.
+    pub fn of(
+        &self,
+        number: u64,
+        now: Instant,
+        keys: impl FnOnce() -> Result<Vec<Key>>,
+    ) -> Generation {
+        let mut known = self.known.lock();
+        let Some(entry) = known.get_mut(&number) else {
+            return Generation::Unknown;
+        };
+        if self.holds(entry, now, keys) {
+            Generation::Known(entry.version)
+        } else {
+            Generation::Stale
         }
     }
 
-    /// Notes what the store, asked in an epoch, said of a key just now.
-    pub fn note(&self, number: u64, version: Option<Version>, epoch: u64) {
-        let before = self.insert(number, version, epoch);
+    /// Whether an entry is true; if so, changes of other keys up to now need not be looked at again.
+    fn holds(
+        &self,
+        entry: &mut VersionEntry,
+        now: Instant,
+        keys: impl FnOnce() -> Result<Vec<Key>>,
+    ) -> bool {
+        if now >= entry.until {
+            return false;
+        }
+        let position = self.log.position();
+        let is_unchanged = position == entry.position || {
+            let is_unchanged = |key: &Key| !self.log.changed_since(entry.position, key);
+            keys().is_ok_and(|keys| keys.iter().all(is_unchanged))
+        };
+        if is_unchanged {
+            entry.position = position;
+        }
+        is_unchanged
+    }
+
+    /// Notes what the store, asked after `position`, said of a chunk just now.
+    pub fn note(&self, number: u64, version: Option<Version>, position: LogPosition) {
+        let before = self.insert(number, version, position);
         if before.is_some_and(|before| before != version) {
             self.count_change();
         }
     }
 
-    /// Notes what a key holds that was put there just now, in an epoch before that; what readers see has not
-    /// changed by it.
-    pub fn note_put(&self, number: u64, version: Version, epoch: u64) {
-        self.insert(number, Some(version), epoch);
+    /// Notes the version of a chunk that was put just now, after `position`; what readers see has not changed by it.
+    pub fn note_put(&self, number: u64, version: Version, position: LogPosition) {
+        self.insert(number, Some(version), position);
     }
 
     /// Returns the version that was noted before.
-    fn insert(&self, number: u64, version: Option<Version>, epoch: u64) -> Option<Option<Version>> {
-        let mut known = self.lock();
-        if known.len() >= MOST {
+    fn insert(
+        &self,
+        number: u64,
+        version: Option<Version>,
+        position: LogPosition,
+    ) -> Option<Option<Version>> {
+        let mut known = self.known.lock();
+        if known.len() >= MAX_KEYS {
             // What is forgotten can change unnoticed, so it counts as changed.
             known.clear();
             self.count_change();
@@ -98,7 +131,7 @@ impl ChunkVersions {
         let entry = VersionEntry {
             version,
             until: Instant::now() + self.freshness,
-            epoch,
+            position,
         };
         known.insert(number, entry).map(|before| before.version)
     }
@@ -112,15 +145,17 @@ impl ChunkVersions {
         self.changes.load(Ordering::Relaxed)
     }
 
-    /// Returns the keys that it is time to ask about in an epoch; nothing if they are too many.
-    pub fn stale(&self, epoch: u64) -> Option<Vec<u64>> {
+    /// Returns the chunks that it is time to ask about, whose keys `keys` tells; nothing if they are too many.
+    pub fn stale(&self, keys: impl Fn(u64) -> Result<Vec<Key>>) -> Option<Vec<u64>> {
         let now = Instant::now();
-        let known = self.lock();
-        if known.len() > MOST_ASKED {
+        let mut known = self.known.lock();
+        if known.len() > MAX_KEYS_ASKED {
             return None;
         }
-        let stale = known.iter().filter(|(_, entry)| !entry.holds(now, epoch));
-        Some(stale.map(|(number, _)| *number).collect())
+        let stale = known.iter_mut().filter_map(|(&number, entry)| {
+            (!self.holds(entry, now, || keys(number))).then_some(number)
+        });
+        Some(stale.collect())
     }
 }
 
@@ -128,38 +163,50 @@ impl ChunkVersions {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_version_that_changes_is_counted() {
-        let generations = ChunkVersions::new(Duration::from_secs(60));
-        assert_eq!(generations.of(1, Instant::now(), 0), Generation::Unknown);
-        for version in [Some(Version(1)), Some(Version(1)), None, Some(Version(2))] {
-            generations.note(1, version, 0);
-        }
-        assert_eq!(
-            generations.of(1, Instant::now(), 0),
-            Generation::Known(Some(Version(2)))
-        );
-        assert_eq!(generations.changes(), 2);
-        generations.note_put(1, Version(3), 0);
-        assert_eq!(generations.changes(), 2);
+    fn key(number: u64) -> Result<Vec<Key>> {
+        Ok(vec![Key::new(format!("c/{number}"))?])
+    }
+
+    fn versions(freshness: Duration) -> ChunkVersions {
+        ChunkVersions::new(&StoreInfo::new(freshness))
+    }
+
+    fn of(versions: &ChunkVersions, number: u64) -> Generation {
+        versions.of(number, Instant::now(), || key(number))
     }
 
     #[test]
-    fn a_change_of_the_store_ends_what_was_known() {
-        let generations = ChunkVersions::new(Duration::from_secs(60));
-        generations.note(1, Some(Version(1)), 7);
-        let of = |epoch| generations.of(1, Instant::now(), epoch);
-        assert_eq!(of(7), Generation::Known(Some(Version(1))));
-        assert_eq!(of(8), Generation::Stale);
-        assert_eq!(generations.stale(7), Some(vec![]));
-        assert_eq!(generations.stale(8), Some(vec![1]));
+    fn a_version_that_changes_is_counted() {
+        let versions = versions(Duration::from_secs(60));
+        let position = versions.position();
+        assert_eq!(of(&versions, 1), Generation::Unknown);
+        for version in [Some(Version(1)), Some(Version(1)), None, Some(Version(2))] {
+            versions.note(1, version, position);
+        }
+        assert_eq!(of(&versions, 1), Generation::Known(Some(Version(2))));
+        assert_eq!(versions.changes(), 2);
+        versions.note_put(1, Version(3), position);
+        assert_eq!(versions.changes(), 2);
+    }
+
+    #[test]
+    fn a_change_of_a_key_ends_what_was_known_of_it() {
+        let versions = versions(Duration::from_secs(60));
+        for number in [1, 2] {
+            versions.note(number, Some(Version(1)), versions.position());
+        }
+        assert_eq!(versions.stale(key), Some(vec![]));
+        versions.log.note(&key(1).unwrap()[0]);
+        assert_eq!(versions.stale(key), Some(vec![1]));
+        assert_eq!(of(&versions, 1), Generation::Stale);
+        assert_eq!(of(&versions, 2), Generation::Known(Some(Version(1))));
     }
 
     #[test]
     fn answers_grow_old() {
-        let generations = ChunkVersions::new(Duration::ZERO);
-        generations.note(1, None, 0);
-        assert_eq!(generations.of(1, Instant::now(), 0), Generation::Stale);
-        assert_eq!(generations.stale(0), Some(vec![1]));
+        let versions = versions(Duration::ZERO);
+        versions.note(1, None, versions.position());
+        assert_eq!(of(&versions, 1), Generation::Stale);
+        assert_eq!(versions.stale(key), Some(vec![1]));
     }
 }

@@ -1,8 +1,9 @@
-//! Starting in the background: the program runs itself again, and waits until the mount answers.
+//! Starting in the background: the program runs itself again as a daemon, and waits until the mount answers.
 //!
-//! A fork would lose threads, so the child is a new process with the same arguments; it knows its parent by
-//! an environment variable that holds the parent's number. Its stdout is a pipe on which it says one line:
-//! that it is ready, or what went wrong. Nothing is added to the arguments, which others can read.
+//! A fork would lose threads, so the daemon is a new process with the same arguments; it knows its parent by
+//! an environment variable that holds the parent's number. Its stdout is a pipe to which it writes one line:
+//! `ready`, or `failed` with the exit status and the error. Nothing is added to the arguments, which other users can
+//! read.
 
 use std::env;
 use std::fmt;
@@ -21,31 +22,34 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::time::Timespec;
 use rustix::{event, process, stdio};
 
-use super::mount;
 use super::plan::MountPlan;
-use crate::error::{Error, Kind, Result, printable};
+use crate::error::{Error, Result, printable};
 use crate::fuse::mount::mountinfo::Mounted;
 use crate::fuse::mount::{mountinfo, mountpoint};
 
-const MARK: &str = "ZARRFS_PARENT";
+/// The environment variable with the number of the parent process.
+const PARENT: &str = "ZARRFS_PARENT";
+
+/// What the daemon's line begins with.
 const READY: &str = "ready";
 const FAILED: &str = "failed";
 
-/// What starting and mounting may take beside the store.
-const START: Duration = Duration::from_secs(10);
+/// How long starting and mounting may take, beside the time limit of the store.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a child that failed may take to unmount.
-const STOP: Duration = Duration::from_secs(5);
+/// How long a daemon that failed may take to unmount, and how often that is looked at.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+const STOP_PAUSE: Duration = Duration::from_millis(20);
 
-/// Why the mount is not there, and the exit status if the child named one.
-pub(super) struct Failure {
+/// Why there is no mount, and the exit status if the daemon gave one.
+pub(super) struct StartFailure {
     pub(super) status: Option<u8>,
     pub(super) error: Error,
 }
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
-        Failure {
+impl From<Error> for StartFailure {
+    fn from(error: Error) -> StartFailure {
+        StartFailure {
             status: None,
             error,
         }
@@ -53,25 +57,24 @@ impl From<Error> for Failure {
 }
 
 /// Starts the daemon; returns when the mount answers.
-pub(super) fn start(plan: &MountPlan) -> std::result::Result<(), Failure> {
+pub(super) fn start(plan: &MountPlan) -> std::result::Result<(), StartFailure> {
     let (reader, mut child) = spawn()?;
-    let limit = plan.timeout + START;
-    let said = match hear(reader, limit) {
-        Ok(said) => said,
+    let line = match read_line(reader, plan.timeout + START_TIMEOUT) {
+        Ok(line) => line,
         Err(error) => {
             stop(&mut child);
             return Err(error.about(plan.shown_source()).into());
         }
     };
-    if let Some(failure) = said.strip_prefix(FAILED) {
-        return Err(read_failure(failure.trim()));
+    if let Some(failure) = line.strip_prefix(FAILED) {
+        return Err(parse_failure(failure.trim()));
     }
-    if said.trim() != READY {
+    if line.trim() != READY {
         let end = child
             .wait()
             .map_or_else(|error| error.to_string(), |status| status.to_string());
         let detail = format!("the daemon ended before it was ready ({end})");
-        return Err(Error::new(Kind::Unavailable, plan.shown_source(), detail).into());
+        return Err(Error::unavailable(plan.shown_source(), detail).into());
     }
     check_answers(plan).inspect_err(|_| stop(&mut child))?;
     Ok(())
@@ -85,7 +88,9 @@ fn spawn() -> Result<(PipeReader, Child)> {
     if let Some(name) = args.next() {
         command.arg0(name);
     }
-    command.args(args).env(MARK, std::process::id().to_string());
+    command
+        .args(args)
+        .env(PARENT, std::process::id().to_string());
     let child = command
         .stdin(Stdio::null())
         .stdout(writer)
@@ -94,7 +99,7 @@ fn spawn() -> Result<(PipeReader, Child)> {
     Ok((reader, child))
 }
 
-/// The file may have been replaced since the program started; the kernel still has it.
+/// Returns the file of this program. It may have been replaced since the program started; the kernel still has it.
 pub(super) fn own_program() -> PathBuf {
     env::current_exe()
         .ok()
@@ -102,24 +107,24 @@ pub(super) fn own_program() -> PathBuf {
         .unwrap_or_else(|| PathBuf::from("/proc/self/exe"))
 }
 
-/// Returns the line that the child says, or what it said before it ended.
-fn hear(mut reader: PipeReader, limit: Duration) -> Result<String> {
+/// Returns the line that the daemon writes, or what it wrote of it before it ended.
+fn read_line(mut reader: PipeReader, limit: Duration) -> Result<String> {
     let end = Instant::now() + limit;
-    let mut said = Vec::new();
-    while !said.contains(&b'\n') {
+    let mut line = Vec::new();
+    while !line.contains(&b'\n') {
         if !wait_readable(&reader, end)? {
             let detail = format!("nothing was mounted within {} s", limit.as_secs());
-            return Err(Error::new(Kind::Unavailable, "", detail));
+            return Err(Error::unavailable("", detail));
         }
         let mut buffer = [0; 512];
         match reader.read(&mut buffer) {
             Ok(0) => break,
-            Ok(count) => said.extend_from_slice(buffer.get(..count).unwrap_or_default()),
+            Ok(count) => line.extend_from_slice(buffer.get(..count).unwrap_or_default()),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(Error::os("", error)),
         }
     }
-    Ok(String::from_utf8_lossy(&said).into_owned())
+    Ok(String::from_utf8_lossy(&line).into_owned())
 }
 
 /// Waits until there is something to read; returns false if `end` comes first.
@@ -136,43 +141,42 @@ fn wait_readable(reader: &PipeReader, end: Instant) -> Result<bool> {
     }
 }
 
-/// Reads `32 text`, what the child says after `failed`.
-fn read_failure(said: &str) -> Failure {
-    let (status, text) = said.split_once(' ').unwrap_or(("", said));
-    Failure {
+/// Parses `32 text`, what the daemon writes after `failed`.
+fn parse_failure(line: &str) -> StartFailure {
+    let (status, text) = line.split_once(' ').unwrap_or(("", line));
+    StartFailure {
         status: status.parse().ok(),
-        error: Error::new(Kind::Unavailable, "", text),
+        error: Error::unavailable("", text),
     }
 }
 
 /// Checks that a mount of ours is there and answers.
 fn check_answers(plan: &MountPlan) -> Result<()> {
-    if mount::descriptor(&plan.dir).is_some() {
+    if MountPlan::descriptor(&plan.dir).is_some() {
         return Ok(());
     }
     let meta = fs::metadata(&plan.dir).map_err(|error| Error::os(plan.dir.display(), error))?;
     let mounted = mountinfo::top_at(&mountpoint::resolve(&plan.dir)?)?.filter(Mounted::is_ours);
     match mounted {
         Some(mounted) if mounted.device.number() == meta.dev() => Ok(()),
-        _ => Err(Error::new(
-            Kind::Unavailable,
-            plan.dir.display(),
-            "was mounted, but is gone again",
-        )),
+        _ => {
+            let detail = "was mounted, but is gone again";
+            Err(Error::unavailable(plan.dir.display(), detail))
+        }
     }
 }
 
-/// Ends a child that must not stay: kindly, so that it unmounts, then not.
+/// Ends a daemon: by SIGTERM, on which it unmounts, and if that takes too long by SIGKILL.
 fn stop(child: &mut Child) {
     let signalled = process::kill_process(process::Pid::from_child(child), process::Signal::TERM);
-    let end = Instant::now() + STOP;
+    let end = Instant::now() + STOP_TIMEOUT;
     while signalled.is_ok() && Instant::now() < end {
         if !matches!(child.try_wait(), Ok(None)) {
             return;
         }
-        thread::sleep(Duration::from_millis(20));
+        thread::sleep(STOP_PAUSE);
     }
-    // It may have ended by itself.
+    // It fails if the daemon has ended by itself.
     let _ = child.kill();
 }
 
@@ -180,21 +184,21 @@ fn stop(child: &mut Child) {
 pub(super) struct Parent(());
 
 impl Parent {
-    /// Returns the parent if this process was started by `start`; leaves its terminal.
+    /// Returns the parent if this process was started by `start`, and leaves the parent's terminal.
     pub(super) fn find() -> Option<Parent> {
-        let parent: i32 = env::var(MARK).ok()?.parse().ok()?;
+        let parent: i32 = env::var(PARENT).ok()?.parse().ok()?;
         if process::getppid().map(process::Pid::as_raw_pid) != Some(parent) {
             return None;
         }
-        // Fails only for the leader of a group, which a child is not.
+        // Fails only for the leader of a process group, which a new process is not.
         let _ = process::setsid();
         Some(Parent(()))
     }
 
-    /// Says that the mount is there and lets go of the terminal; an error if the parent has gone.
+    /// Reports that the mount is there and closes the terminal; an error if the parent has gone.
     pub(super) fn ready(&self) -> Result<()> {
         let failed = |error: io::Error| Error::os("telling the starting process", error);
-        self.say(format_args!("{READY}")).map_err(failed)?;
+        write_line(format_args!("{READY}")).map_err(failed)?;
         let null = File::options()
             .read(true)
             .write(true)
@@ -206,23 +210,18 @@ impl Parent {
         released.map_err(|error| failed(error.into()))
     }
 
-    /// Says what went wrong, and with which exit status.
+    /// Reports an error and the exit status that it has.
     pub(super) fn failed(&self, status: u8, error: &Error) {
-        if self
-            .say(format_args!(
-                "{FAILED} {status} {}",
-                printable(&error.to_string())
-            ))
-            .is_err()
-        {
+        let text = printable(&error.to_string());
+        if write_line(format_args!("{FAILED} {status} {text}")).is_err() {
             log::error!("{error}");
         }
     }
+}
 
-    fn say(&self, line: fmt::Arguments<'_>) -> io::Result<()> {
-        let mut out = io::stdout();
-        writeln!(out, "{line}").and_then(|()| out.flush())
-    }
+fn write_line(line: fmt::Arguments<'_>) -> io::Result<()> {
+    let mut out = io::stdout();
+    writeln!(out, "{line}").and_then(|()| out.flush())
 }
 
 #[cfg(test)]
@@ -231,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_failure_is_read_back() {
-        let failure = read_failure("32 /mnt: not there");
+        let failure = parse_failure("32 /mnt: not there");
         assert_eq!(failure.status, Some(32));
         assert_eq!(failure.error.to_string(), "/mnt: not there");
     }
@@ -239,7 +238,7 @@ mod tests {
     #[test]
     fn a_silent_child_is_not_waited_for_without_end() {
         let (reader, writer) = io::pipe().unwrap();
-        assert!(hear(reader, Duration::from_millis(30)).is_err());
+        assert!(read_line(reader, Duration::from_millis(30)).is_err());
         drop(writer);
     }
 }

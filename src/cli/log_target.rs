@@ -12,17 +12,18 @@ use log::{Level, LevelFilter};
 
 use crate::error::{Error, Result};
 
+/// The socket of syslog.
 const SYSLOG: &str = "/dev/log";
 
-/// syslog's number for daemons, times eight.
+/// syslog's facility of daemons, as the upper bits of a priority.
 const DAEMON: u8 = 3 << 3;
 
 /// Sends records to `file`, or to stderr (`foreground`), or to syslog; an error if the file cannot be opened.
-/// `verbose` is how often more was asked for. Panics are logged like errors.
+/// `verbose` is how often `-v` was given. Panics are logged like errors.
 pub(super) fn start(file: Option<&Path>, foreground: bool, verbose: u8) -> Result<()> {
     let mut builder = Builder::new();
     builder.filter_level(level(verbose));
-    // What fuser says of a request is either ours to say or of no use.
+    // fuser's warnings about requests repeat ours or are of no use.
     builder.filter_module(
         "fuser",
         if verbose > 2 {
@@ -39,12 +40,17 @@ pub(super) fn start(file: Option<&Path>, foreground: bool, verbose: u8) -> Resul
         }
         None if foreground => {
             builder.format(|out, record| {
-                writeln!(out, "zarrfs: {}: {}", word(record.level()), record.args())
+                writeln!(
+                    out,
+                    "zarrfs: {}: {}",
+                    level_name(record.level()),
+                    record.args()
+                )
             });
         }
         None => to_syslog(&mut builder),
     }
-    // A second logger can only be a test's.
+    // Fails where a logger is set already, as in tests.
     let _ = builder.try_init();
     panic::set_hook(Box::new(|panicked| log::error!("{panicked}")));
     Ok(())
@@ -59,7 +65,7 @@ fn level(verbose: u8) -> LevelFilter {
     }
 }
 
-fn word(level: Level) -> &'static str {
+fn level_name(level: Level) -> &'static str {
     match level {
         Level::Error => "error",
         Level::Warn => "warning",
@@ -94,7 +100,7 @@ fn severity(level: Level) -> u8 {
     }
 }
 
-/// One datagram per record. A record that nobody takes is lost, and nothing waits for it.
+/// One datagram per record. A record that syslog does not take is lost, and nothing waits for it.
 struct Syslog(UnixDatagram);
 
 impl Write for Syslog {

@@ -1,7 +1,7 @@
-//! The command line: what a person can type, and nothing of what it does.
+//! The command line: its definitions here, and a file for each command.
 //!
-//! The same definitions make the manual pages. `-o` options are in `options`, the work is in a file per
-//! command, and `run` picks which.
+//! The same definitions make the manual pages. `-o` options are in `options`; `run` picks the command. Commands on
+//! changes ask the mount that has them (`control_client`); what they ask for is carried out in `mount/`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,6 +21,7 @@ mod mount;
 mod notify;
 mod options;
 mod plan;
+mod planning;
 mod progress;
 mod remote;
 mod report;

@@ -1,13 +1,13 @@
-//! `zarrfs mount`: opens the store, mounts, serves until the end.
+//! `zarrfs mount`: opens the store, mounts, serves until the mount ends.
 //!
-//! The store is opened and the mountpoints are checked before anything is mounted, so what is wrong is said
-//! on the terminal and not as EIO. Without `-f` the program starts itself again for all this (`background`).
+//! The store is opened and the mountpoints are checked before anything is mounted, so that errors appear on the terminal
+//! and not as EIO. Without `-f` the program starts itself again for all this (`background`).
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use super::background::Parent;
+use super::background::{Parent, StartFailure};
 use super::plan::MountPlan;
 use super::report::ExitPolicy;
 use super::{background, log_target, notify, report};
@@ -23,34 +23,28 @@ use crate::store;
 use crate::vfs::Vfs;
 
 /// Mounts as planned; returns when the mount answers, or in the foreground when it has ended.
-pub(super) fn mount(plan: &MountPlan, manner: ExitPolicy) -> ExitCode {
+pub(super) fn mount(plan: &MountPlan, policy: ExitPolicy) -> ExitCode {
     if let Some(parent) = Parent::find() {
-        return match serve(plan, Some(&parent)) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                parent.failed(manner.status(&error), &error);
-                ExitCode::from(manner.status(&error))
-            }
+        let Err(error) = serve(plan, Some(&parent)) else {
+            return ExitCode::SUCCESS;
         };
+        parent.failed(policy.status(&error), &error);
+        return ExitCode::from(policy.status(&error));
     }
-    if plan.foreground || plan.fake {
-        return match serve(plan, None) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => report::fail(manner.status(&error), error),
-        };
-    }
-    match background::start(plan) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => report::fail(
-            failure.status.unwrap_or(manner.status(&failure.error)),
-            failure.error,
-        ),
-    }
+    let started = if plan.foreground || plan.fake {
+        serve(plan, None).map_err(StartFailure::from)
+    } else {
+        background::start(plan)
+    };
+    let Err(StartFailure { status, error }) = started else {
+        return ExitCode::SUCCESS;
+    };
+    report::fail(status.unwrap_or(policy.status(&error)), error)
 }
 
 /// One directory to mount, and what it shows.
 struct MountTarget {
-    face: ViewKind,
+    view: ViewKind,
     dir: PathBuf,
     descriptor: Option<i32>,
 }
@@ -59,45 +53,45 @@ fn serve(plan: &MountPlan, parent: Option<&Parent>) -> Result<()> {
     log_target::start(plan.log.as_deref(), parent.is_none(), plan.verbose)?;
     let stats = Arc::new(Stats::default());
     check_folders(plan)?;
-    let faces = open::open_views(&plan.faces(), &stats)?;
+    let views = open::open_views(&plan.views_config(), &stats)?;
     let targets = targets(plan)?;
     if plan.fake {
         return Ok(());
     }
-    if let Some(overlay) = faces.overlay() {
+    if let Some(overlay) = views.overlay() {
         control_socket::serve(overlay.clone())?;
     }
     let mut server = MountServer::new()?;
     for target in &targets {
-        serve_target(plan, target, &faces, &stats, &mut server)?;
+        serve_target(plan, target, &views, &stats, &mut server)?;
     }
     announce(plan, parent)?;
-    server.wait(|| notify::tell("STOPPING=1"));
+    server.wait(|| notify::send("STOPPING=1"));
     Ok(())
 }
 
-/// Refuses a cache or an upper folder that a mount would hide, or that would be part of what is mounted.
+/// Refuses a cache or an upper folder that lies in a mountpoint, where it would be hidden, or in the store.
 fn check_folders(plan: &MountPlan) -> Result<()> {
-    let place = store::local_place(&plan.source);
+    let store = store::local_place(&plan.source);
     let mounts = [Some(&plan.dir), plan.files.as_ref()];
     let cache = plan.store.remote.cache_dir.as_ref();
     let folders = [("--cache-dir", cache), ("--cow", plan.cow.as_ref())];
     for (option, folder) in folders {
         let Some(folder) = folder else { continue };
         let within = mounts.into_iter().flatten().map(|dir| (dir, "mountpoint"));
-        for (dir, what) in within.chain(place.as_ref().map(|place| (place, "store"))) {
+        for (dir, what) in within.chain(store.as_ref().map(|store| (store, "store"))) {
             mountpoint::check_outside((option, folder), dir, what)?;
         }
     }
     Ok(())
 }
 
-/// Returns what is to be mounted where, all of it checked.
+/// Returns what is to be mounted where, with all mountpoints checked.
 fn targets(plan: &MountPlan) -> Result<Vec<MountTarget>> {
-    let place = store::local_place(&plan.source);
-    let mut targets = vec![target(plan, plan.view, &plan.dir, place.as_deref())?];
+    let store = store::local_place(&plan.source);
+    let mut targets = vec![target(plan, plan.view, &plan.dir, store.as_deref())?];
     if let Some(files) = &plan.files {
-        let second = target(plan, ViewKind::Files, files, place.as_deref())?;
+        let second = target(plan, ViewKind::Files, files, store.as_deref())?;
         for first in &targets {
             mountpoint::check_apart(&first.dir, &second.dir)?;
         }
@@ -108,35 +102,31 @@ fn targets(plan: &MountPlan) -> Result<Vec<MountTarget>> {
 
 fn target(
     plan: &MountPlan,
-    face: ViewKind,
+    view: ViewKind,
     dir: &Path,
-    place: Option<&Path>,
+    store: Option<&Path>,
 ) -> Result<MountTarget> {
-    let descriptor = descriptor(dir);
-    let dir = match descriptor {
-        Some(_) => dir.to_path_buf(),
-        None => mountpoint::prepare(dir, place, plan.nonempty)?,
+    let descriptor = MountPlan::descriptor(dir);
+    let dir = if descriptor.is_some() {
+        dir.to_path_buf()
+    } else {
+        mountpoint::prepare(dir, store, plan.nonempty)?
     };
     Ok(MountTarget {
-        face,
+        view,
         dir,
         descriptor,
     })
 }
 
-/// Returns N of `/dev/fd/N`: a descriptor that somebody privileged has mounted.
-pub(super) fn descriptor(dir: &Path) -> Option<i32> {
-    dir.strip_prefix("/dev/fd").ok()?.to_str()?.parse().ok()
-}
-
 fn serve_target(
     plan: &MountPlan,
     target: &MountTarget,
-    faces: &Views,
+    views: &Views,
     stats: &Arc<Stats>,
     server: &mut MountServer,
 ) -> Result<()> {
-    let vfs = Vfs::new(faces.view(target.face), plan.owner(), stats.clone());
+    let vfs = Vfs::new(views.view(target.view), plan.vfs_config(), stats.clone());
     let connection = connect(plan, target)?;
     let settings = SessionSettings {
         timeout: plan.timeout,
@@ -157,7 +147,7 @@ fn connect(plan: &MountPlan, target: &MountTarget) -> Result<Connection> {
     })
 }
 
-/// Says that the mount is there: to the parent, to systemd, or to the person in front of it.
+/// Reports that the mount is there: to the parent process or on stdout, and to systemd.
 fn announce(plan: &MountPlan, parent: Option<&Parent>) -> Result<()> {
     match parent {
         Some(parent) => {
@@ -170,6 +160,6 @@ fn announce(plan: &MountPlan, parent: Option<&Parent>) -> Result<()> {
             plan.dir.display()
         )),
     }
-    notify::tell("READY=1");
+    notify::send("READY=1");
     Ok(())
 }

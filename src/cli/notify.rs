@@ -1,4 +1,4 @@
-//! Telling systemd: READY=1 and STOPPING=1 to the socket that NOTIFY_SOCKET names.
+//! Notifies systemd of READY=1 and STOPPING=1, on the socket that NOTIFY_SOCKET names: see sd_notify(3).
 
 use std::env;
 use std::io;
@@ -7,18 +7,18 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
 
-/// Sends `state` if somebody asked for it; a failure is logged, since the mount works without.
-pub(super) fn tell(state: &str) {
+/// Sends `state` if there is a socket; a failure is only logged, since the mount works without.
+pub(super) fn send(state: &str) {
     let Some(name) = env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else {
         return;
     };
-    if let Err(error) = send(name.as_bytes(), Path::new(&name), state) {
+    if let Err(error) = send_to(name.as_bytes(), Path::new(&name), state) {
         log::warn!("NOTIFY_SOCKET: {error}");
     }
 }
 
 /// A name that begins with `@` is in the abstract namespace.
-fn send(name: &[u8], path: &Path, state: &str) -> io::Result<()> {
+fn send_to(name: &[u8], path: &Path, state: &str) -> io::Result<()> {
     let address = match name {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
         _ => SocketAddr::from_pathname(path)?,

@@ -1,17 +1,17 @@
 //! Options as mount(8) and fstab have them: `-o ro,memory=256M`.
 //!
-//! Names that every mount may have are accepted and ignored, the others change the plan; one that nobody
-//! knows is an error that says what may have been meant.
+//! Options of mount(8) and systemd themselves are accepted and ignored, the others change the plan. The error for an
+//! unknown one suggests the most similar name.
 
 use std::path::Path;
 use std::time::Duration;
 
 use super::plan::MountPlan;
-use super::{plan, remote, units};
+use super::{remote, units};
 use crate::error::{Error, Result};
 use crate::spelling::nearest;
 
-/// Options that mean nothing here: they are mount(8)'s and systemd's own, or always or never in force.
+/// Options without an effect here: those of mount(8) and systemd themselves, and those that are always or never in force.
 const IGNORED: [&str; 34] = [
     "async",
     "atime",
@@ -88,8 +88,19 @@ const KNOWN: [&str; 36] = [
     "write_through",
 ];
 
+/// Changes the plan by the options of all `-o` arguments, in order.
+///
+/// `Invalid` if one is not known (unless `sloppy`) or its value makes no sense.
+pub(super) fn apply_all(plan: &mut MountPlan, texts: &[String], sloppy: bool) -> Result<()> {
+    for (name, value) in texts.iter().flat_map(|text| split(text)) {
+        apply(plan, &name, value.as_deref(), sloppy)?;
+    }
+    plan.flags.read_only = plan.read_only || plan.cow.is_none();
+    Ok(())
+}
+
 /// Splits `a,b=c` at its commas; `\,` is a comma within a value and `\\` a backslash.
-pub(super) fn split(text: &str) -> Vec<(String, Option<String>)> {
+fn split(text: &str) -> Vec<(String, Option<String>)> {
     let mut options = vec![String::new()];
     let mut letters = text.chars().peekable();
     while let Some(letter) = letters.next() {
@@ -116,13 +127,7 @@ fn name_and_value(option: &str) -> (String, Option<String>) {
     }
 }
 
-/// Changes the plan by one option; `Invalid` if it is not known (unless `sloppy`) or its value makes no sense.
-pub(super) fn apply(
-    plan: &mut MountPlan,
-    name: &str,
-    value: Option<&str>,
-    sloppy: bool,
-) -> Result<()> {
+fn apply(plan: &mut MountPlan, name: &str, value: Option<&str>, sloppy: bool) -> Result<()> {
     if is_ignored(name) {
         return Ok(());
     }
@@ -175,9 +180,9 @@ fn apply_value(plan: &mut MountPlan, name: &str, value: &str) -> Result<()> {
     }
     match name {
         "fsname" => plan.fsname = Some(value.to_string()),
-        "files" => plan.files = Some(plan::absolute(Path::new(value))?),
+        "files" => plan.files = Some(units::absolute(Path::new(value))?),
         "cow" => plan.set_cow(Path::new(value))?,
-        "log" => plan.log = Some(plan::absolute(Path::new(value))?),
+        "log" => plan.log = Some(units::absolute(Path::new(value))?),
         "view" => plan.view = value.parse()?,
         "dialect" => plan.hierarchy.dialect = Some(value.parse()?),
         "uid" => plan.uid = number(value)?,
@@ -214,20 +219,13 @@ fn unknown(name: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
-    use super::super::HelperArgs;
     use super::*;
     use crate::mount::open::ViewKind;
 
     fn plan(options: &str) -> Result<MountPlan> {
-        MountPlan::of_helper(&HelperArgs::parse_from([
-            "mount.zarrfs",
-            "a.zarr",
-            "/mnt",
-            "-o",
-            options,
-        ]))
+        let mut plan = MountPlan::plain("a.zarr", Path::new("/mnt"))?;
+        apply_all(&mut plan, &[options.to_string()], false)?;
+        Ok(plan)
     }
 
     #[test]
@@ -274,15 +272,17 @@ mod tests {
 
     #[test]
     fn faults_say_what_to_do() {
-        let said = |options: &str| plan(options).unwrap_err().to_string();
+        let error = |options: &str| plan(options).unwrap_err().to_string();
         assert_eq!(
-            said("alow_other"),
+            error("alow_other"),
             "-o alow_other: no such option; did you mean 'allow_other'?"
         );
-        assert!(said("qqqqqqq").starts_with("-o qqqqqqq: no such option; known are allow_other, "));
-        assert_eq!(said("memory"), "-o memory: needs a value: memory=...");
-        assert_eq!(said("ro=1"), "-o ro: takes no value");
-        assert!(said("umask=9").starts_with("-o umask: '9': "));
-        assert!(said("dialect=v1").starts_with("-o dialect: v1: not a dialect; there are v2, "));
+        assert!(
+            error("qqqqqqq").starts_with("-o qqqqqqq: no such option; known are allow_other, ")
+        );
+        assert_eq!(error("memory"), "-o memory: needs a value: memory=...");
+        assert_eq!(error("ro=1"), "-o ro: takes no value");
+        assert!(error("umask=9").starts_with("-o umask: '9': "));
+        assert!(error("dialect=v1").starts_with("-o dialect: v1: not a dialect; there are v2, "));
     }
 }

@@ -1,7 +1,6 @@
-//! What is to be mounted, whichever way it was asked for.
+//! The plan of a mount: all of its options with their defaults.
 //!
-//! Made from the long options or from `mount.zarrfs`'s, then changed by each `-o` option in order. Paths are
-//! absolute from here on, since the daemon leaves its folder. Nothing is opened here.
+//! Paths are absolute from here on, since the daemon changes its working directory. Nothing is opened here.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,8 +8,9 @@ use std::time::Duration;
 
 use rustix::process;
 
-use super::{HelperArgs, MountArgs, options, remote, units};
-use crate::dialect::DialectSettings;
+use super::remote;
+use super::units;
+use super::units::absolute;
 use crate::error::{Error, Result};
 use crate::fuse::mount::Flags;
 use crate::hierarchy::HierarchyConfig;
@@ -20,17 +20,17 @@ use crate::store;
 use crate::store::StoreConfig;
 use crate::vfs::VfsConfig;
 
-/// How far the kernel reads ahead, in bytes: a mapped file read at random costs this much per page fault.
+/// How far the kernel reads ahead, in bytes. A page fault in a mapped file that is read at random reads this much.
 const READAHEAD: u64 = 1 << 20;
 
-/// Formats that are listed where nothing else is asked for.
+/// Formats that are listed by default.
 const DEFAULT_FORMATS: [&str; 3] = ["npy", "raw", "txt"];
 
-/// Memory for decoded chunks when the machine does not say what it has, and the most without being asked.
-const SMALL_MEMORY: u64 = 256 << 20;
-const MOST_MEMORY: u64 = 4 << 30;
+/// Default memory for decoded chunks in bytes: where the machine's is unknown, and at most.
+const FALLBACK_MEMORY: u64 = 256 << 20;
+const MAX_DEFAULT_MEMORY: u64 = 4 << 30;
 
-/// Everything that a mount needs to know.
+/// A mount as it is asked for.
 #[derive(Clone, Debug)]
 pub(super) struct MountPlan {
     pub(super) source: String,
@@ -54,7 +54,7 @@ pub(super) struct MountPlan {
     pub(super) cow: Option<PathBuf>,
     pub(super) write_through: bool,
     pub(super) lossy: bool,
-    /// Nothing is to be written, though it could be.
+    /// Mount read-only, also where changes would have a place to go.
     pub(super) read_only: bool,
     pub(super) hierarchy: HierarchyConfig,
     pub(super) log: Option<PathBuf>,
@@ -63,69 +63,10 @@ pub(super) struct MountPlan {
 }
 
 impl MountPlan {
-    /// Returns the plan of `zarrfs mount`; `Invalid` for an option that makes no sense.
-    pub(super) fn of_command(args: &MountArgs) -> Result<MountPlan> {
-        let mut plan = MountPlan {
-            view: args.view,
-            files: args.files.as_deref().map(absolute).transpose()?,
-            foreground: args.foreground,
-            allow_other: args.allow_other,
-            umask: args.umask,
-            max_chunk: args.max_chunk,
-            timeout: args.timeout,
-            formats: args.formats.clone(),
-            store: StoreConfig {
-                follow_symlinks: args.follow_symlinks,
-                remote: args.remote.config(args.timeout)?,
-                ..StoreConfig::default()
-            },
-            hierarchy: HierarchyConfig {
-                dialect: args.dialect,
-                consolidated: args.consolidated,
-                settings: DialectSettings {
-                    fallback: !args.no_fallback,
-                },
-            },
-            lossy: args.lossy,
-            log: args.log.as_deref().map(absolute).transpose()?,
-            verbose: args.verbose,
-            ..MountPlan::plain(&args.store, &args.dir)?
-        };
-        if let Some(upper) = &args.cow {
-            plan.set_cow(upper)?;
-        }
-        if args.write_through {
-            plan.set_write_through()?;
-        }
-        plan.uid = args.uid.unwrap_or(plan.uid);
-        plan.gid = args.gid.unwrap_or(plan.gid);
-        plan.memory = args.memory.unwrap_or(plan.memory);
-        plan.take_options(&args.options, false)?;
-        Ok(plan)
-    }
-
-    /// Returns the plan of `mount.zarrfs`; `Invalid` for an option that makes no sense.
-    pub(super) fn of_helper(args: &HelperArgs) -> Result<MountPlan> {
-        let mut plan = MountPlan::plain(&args.store, &args.dir)?;
-        plan.verbose = args.verbose;
-        plan.fake = args.fake;
-        plan.read_only = args.read_only;
-        plan.take_options(&args.options, args.sloppy)?;
-        Ok(plan)
-    }
-
-    fn take_options(&mut self, texts: &[String], sloppy: bool) -> Result<()> {
-        for (name, value) in texts.iter().flat_map(|text| options::split(text)) {
-            options::apply(self, &name, value.as_deref(), sloppy)?;
-        }
-        self.flags.read_only = self.read_only || self.cow.is_none();
-        Ok(())
-    }
-
     /// Returns the plan of a mount without any options.
-    fn plain(store: &str, dir: &Path) -> Result<MountPlan> {
+    pub(super) fn plain(store: &str, dir: &Path) -> Result<MountPlan> {
         let source = match store::local_folder(store) {
-            // A relative path must survive that the daemon leaves its folder.
+            // The daemon changes its working directory.
             Some(folder) => absolute(Path::new(&folder))?.to_string_lossy().into_owned(),
             None => store.to_string(),
         };
@@ -162,13 +103,13 @@ impl MountPlan {
         })
     }
 
-    /// Returns the store's name as others may see it: without passwords and tokens.
+    /// Returns the store's name without passwords and tokens.
     pub(super) fn shown_source(&self) -> String {
         store::shown(&self.source)
     }
 
-    /// Returns what the view layer needs.
-    pub(super) fn faces(&self) -> ViewsConfig {
+    /// Returns how the views are opened.
+    pub(super) fn views_config(&self) -> ViewsConfig {
         ViewsConfig {
             source: self.source.clone(),
             formats: self.formats.clone(),
@@ -183,8 +124,13 @@ impl MountPlan {
         }
     }
 
-    /// Returns who owns the files that are shown.
-    pub(super) fn owner(&self) -> VfsConfig {
+    /// Returns the descriptor number N of a mountpoint `/dev/fd/N`, which a privileged program has mounted.
+    pub(super) fn descriptor(dir: &Path) -> Option<i32> {
+        dir.strip_prefix("/dev/fd").ok()?.to_str()?.parse().ok()
+    }
+
+    /// Returns owner and mode bits of the files.
+    pub(super) fn vfs_config(&self) -> VfsConfig {
         VfsConfig {
             uid: self.uid,
             gid: self.gid,
@@ -193,13 +139,13 @@ impl MountPlan {
         }
     }
 
-    /// Has changes go to a folder.
+    /// Keeps changes in an upper folder.
     pub(super) fn set_cow(&mut self, upper: &Path) -> Result<()> {
         self.cow = Some(absolute(upper)?);
         Ok(())
     }
 
-    /// Has changes go to the store at once, by way of a folder.
+    /// Writes changes to the store when files are closed, by way of an upper folder.
     pub(super) fn set_write_through(&mut self) -> Result<()> {
         self.write_through = true;
         if self.cow.is_none() {
@@ -208,7 +154,7 @@ impl MountPlan {
         Ok(())
     }
 
-    /// Returns how changes are kept, if they are.
+    /// Returns the upper folder and how it is opened, if changes are kept.
     fn overlay(&self) -> Option<(PathBuf, OverlayConfig)> {
         let config = OverlayConfig {
             uid: self.uid,
@@ -266,7 +212,7 @@ impl MountPlan {
     }
 }
 
-/// Returns the folder by way of which changes of a store go to it.
+/// Returns the default upper folder of `--write-through` for a store.
 fn state_folder(source: &str) -> Result<PathBuf> {
     let state = match std::env::var_os("XDG_STATE_HOME") {
         Some(state) if !state.is_empty() => PathBuf::from(state),
@@ -282,12 +228,7 @@ fn state_folder(source: &str) -> Result<PathBuf> {
     Ok(state.join("zarrfs").join(name))
 }
 
-/// Returns the path from the root on; links stay as they are.
-pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
-    std::path::absolute(path).map_err(|error| Error::os(path.display(), error))
-}
-
-/// Returns a quarter of what the machine or the container has.
+/// Returns a quarter of the memory of the machine or the container.
 fn default_memory() -> u64 {
     let machine = fs::read_to_string("/proc/meminfo")
         .ok()
@@ -296,7 +237,9 @@ fn default_memory() -> u64 {
         .ok()
         .and_then(|text| text.trim().parse().ok());
     let total = machine.into_iter().chain(container).min();
-    total.map_or(SMALL_MEMORY, |total: u64| (total / 4).min(MOST_MEMORY))
+    total.map_or(FALLBACK_MEMORY, |total: u64| {
+        (total / 4).min(MAX_DEFAULT_MEMORY)
+    })
 }
 
 fn total_memory(meminfo: &str) -> Option<u64> {
@@ -318,6 +261,6 @@ mod tests {
             Some(2 << 20)
         );
         assert_eq!(total_memory(""), None);
-        assert!(default_memory() <= MOST_MEMORY);
+        assert!(default_memory() <= MAX_DEFAULT_MEMORY);
     }
 }

@@ -1,14 +1,14 @@
-//! How far a command is: a bar on stderr, on a terminal, of what takes longer than a second.
+//! The progress of a commit: a bar on stderr, if that is a terminal and the commit takes longer than a second.
 
-use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use parking_lot::Mutex;
 
-/// What is done sooner needs no bar.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a commit may take without a bar.
+const SHOW_AFTER: Duration = Duration::from_secs(1);
 
-/// A bar that shows itself when it is needed.
+/// A bar that appears once the commit takes long.
 pub(super) struct CommitProgress {
     started: Instant,
     bar: Mutex<Option<ProgressBar>>,
@@ -22,10 +22,10 @@ impl CommitProgress {
         }
     }
 
-    /// Says that `done` of `total` keys are done.
+    /// Shows that `done` of `total` keys are done.
     pub(super) fn show(&self, done: usize, total: usize) {
         let mut bar = self.bar.lock();
-        if bar.is_none() && self.started.elapsed() > PATIENCE {
+        if bar.is_none() && self.started.elapsed() > SHOW_AFTER {
             *bar = Some(new_bar(total));
         }
         if let Some(bar) = &*bar {
@@ -34,7 +34,7 @@ impl CommitProgress {
     }
 }
 
-/// Makes a bar; indicatif shows none where stderr is no terminal.
+/// Makes a bar; indicatif draws none where stderr is no terminal.
 fn new_bar(total: usize) -> ProgressBar {
     let bar = ProgressBar::new(total as u64);
     let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} keys {eta}");

@@ -1,12 +1,13 @@
-//! The options of stores on the network: their definitions, and what they mean.
+//! The options of stores on the network: their definitions, and the configuration that they make.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
 
-use super::{plan, units};
+use super::units;
 use crate::error::{Error, Result};
+use crate::store;
 use crate::store::RemoteConfig;
 
 /// How a store on the network is reached.
@@ -42,14 +43,14 @@ pub struct RemoteArgs {
     pub cache_size: u64,
 }
 
-/// Answers of a store that never changes are true for this long.
+/// How long names and metadata of a store that never changes are valid.
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 impl RemoteArgs {
     /// Returns what the store layer needs; a request takes at most `timeout`.
     pub(super) fn config(&self, timeout: Duration) -> Result<RemoteConfig> {
         Ok(RemoteConfig {
-            cache_dir: self.cache_dir.as_deref().map(plan::absolute).transpose()?,
+            cache_dir: self.cache_dir.as_deref().map(units::absolute).transpose()?,
             cache_size: self.cache_size,
             options: self.settings.clone(),
             anonymous: self.anon,
@@ -76,7 +77,7 @@ fn pair(text: &str) -> std::result::Result<(String, String), String> {
     }
 }
 
-/// Changes the configuration by a switch of `-o`; false if the name is none of these.
+/// Sets an option of `-o` that has no value; returns false if it is not one of these.
 pub(super) fn apply_switch(config: &mut RemoteConfig, name: &str) -> bool {
     match name {
         "anon" => config.anonymous = true,
@@ -86,7 +87,7 @@ pub(super) fn apply_switch(config: &mut RemoteConfig, name: &str) -> bool {
     true
 }
 
-/// Changes the configuration by an option of `-o` with a value; false if the name is none of these.
+/// Sets an option of `-o` that has a value; returns false if it is not one of these.
 pub(super) fn apply_value(config: &mut RemoteConfig, name: &str, value: &str) -> Result<bool> {
     match name {
         "option" => {
@@ -97,7 +98,7 @@ pub(super) fn apply_value(config: &mut RemoteConfig, name: &str, value: &str) ->
         "region" => config.region = Some(value.to_string()),
         "metadata_ttl" => config.metadata_ttl = units::duration(value)?,
         "concurrency" => config.concurrency = concurrency(value)?,
-        "cache_dir" => config.cache_dir = Some(plan::absolute(Path::new(value))?),
+        "cache_dir" => config.cache_dir = Some(units::absolute(Path::new(value))?),
         "cache_size" => config.cache_size = units::size(value)?,
         _ => return Ok(false),
     }
@@ -114,36 +115,23 @@ fn concurrency(value: &str) -> Result<usize> {
 
 /// Returns the options in force, for `mount.json`; no values that may be secrets.
 pub(super) fn shown(config: &RemoteConfig) -> Vec<(&'static str, String)> {
-    let names: Vec<_> = config
-        .options
-        .iter()
-        .map(|(name, _)| name.as_str())
-        .collect();
+    let names = config.options.iter().map(|(name, _)| name.as_str());
+    let endpoint = config.endpoint.as_deref().map(store::shown);
+    let cache_dir = config.cache_dir.as_ref();
     let ttl = match config.metadata_ttl {
         FOREVER => "immutable".to_string(),
         ttl => units::show_duration(ttl),
     };
     vec![
-        ("option", names.join(",")),
+        ("option", names.collect::<Vec<_>>().join(",")),
         ("anon", config.anonymous.to_string()),
-        (
-            "endpoint",
-            config
-                .endpoint
-                .as_deref()
-                .map(crate::store::shown)
-                .unwrap_or_default(),
-        ),
+        ("endpoint", endpoint.unwrap_or_default()),
         ("region", config.region.clone().unwrap_or_default()),
         ("metadata_ttl", ttl),
         ("concurrency", config.concurrency.to_string()),
         (
             "cache_dir",
-            config
-                .cache_dir
-                .as_deref()
-                .map(|path| path.display().to_string())
-                .unwrap_or_default(),
+            cache_dir.map_or_else(String::new, |path| path.display().to_string()),
         ),
         ("cache_size", units::show_size(config.cache_size)),
     ]

@@ -17,7 +17,7 @@ const USAGE: u8 = 1;
 const SYSTEM: u8 = 2;
 const MOUNT_FAILED: u8 = 32;
 
-/// Whose exit statuses are in use.
+/// Which exit statuses a command has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ExitPolicy {
     /// `zarrfs mount`: 2 for any error.
@@ -46,14 +46,14 @@ impl ExitPolicy {
     }
 }
 
-/// Says what was wrong; returns the exit status.
+/// Prints an error; returns the exit status.
 pub(super) fn fail(status: u8, text: impl std::fmt::Display) -> ExitCode {
-    // Nobody is left to tell that stderr is closed.
+    // A closed stderr cannot be reported anywhere.
     let _ = writeln!(io::stderr(), "zarrfs: {text}");
     ExitCode::from(status)
 }
 
-/// Prints a line of the result; a reader that has gone is no error.
+/// Prints a line of the result; a closed stdout is no error.
 pub(super) fn print(text: impl std::fmt::Display) {
     let mut out = io::stdout();
     let _ = writeln!(out, "{text}").and_then(|()| out.flush());

@@ -1,4 +1,4 @@
-//! Picks what to do from the name the program was called by and its arguments.
+//! Picks the command by the program's name and its arguments.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -25,15 +25,15 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => report::fail(report::FAILED, error),
         },
-        Command::Status(args) => ended(changes::status(&args)),
-        Command::Diff(args) => ended(changes::diff(&args)),
-        Command::Commit(args) => ended(changes::commit(&args)),
-        Command::Discard(args) => ended(changes::discard(&args)),
+        Command::Status(args) => exit_code(changes::status(&args)),
+        Command::Diff(args) => exit_code(changes::diff(&args)),
+        Command::Commit(args) => exit_code(changes::commit(&args)),
+        Command::Discard(args) => exit_code(changes::discard(&args)),
     }
 }
 
-/// Returns the exit status of a command that says whether the answer is yes.
-fn ended(answer: crate::error::Result<bool>) -> ExitCode {
+/// Returns the exit status of a command that answers yes or no.
+fn exit_code(answer: crate::error::Result<bool>) -> ExitCode {
     match answer {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(report::NO),
@@ -48,10 +48,10 @@ fn run_helper(args: Vec<OsString>) -> ExitCode {
     }
 }
 
-fn start(plan: crate::error::Result<MountPlan>, manner: ExitPolicy) -> ExitCode {
+fn start(plan: crate::error::Result<MountPlan>, policy: ExitPolicy) -> ExitCode {
     match plan {
-        Ok(plan) => mount::mount(&plan, manner),
-        Err(error) => report::fail(manner.usage(), error),
+        Ok(plan) => mount::mount(&plan, policy),
+        Err(error) => report::fail(policy.usage(), error),
     }
 }
 
@@ -60,10 +60,10 @@ fn explain(
     error: &clap::Error,
     command: &clap::Command,
     args: &[OsString],
-    manner: ExitPolicy,
+    policy: ExitPolicy,
 ) -> ExitCode {
     if error.exit_code() != 0 {
-        return report::fail(manner.usage(), usage::line(error, command, args));
+        return report::fail(policy.usage(), usage::line(error, command, args));
     }
     // A reader that has gone is no error.
     let _ = error.print();

@@ -1,7 +1,7 @@
-//! Arguments that hold secrets, kept out of the list of processes.
+//! Keeps secrets in arguments out of the list of processes.
 //!
-//! A program cannot change what `ps` shows of it, so it starts itself again with the values left out, and hands
-//! the real arguments on in a file in memory that only this user can open. The daemon inherits both.
+//! A program cannot change what `ps` shows of it, so it starts itself again with the secret values left out, and passes
+//! the real arguments in a file in memory that only this user can open. The daemon inherits both.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -17,28 +17,28 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use super::background::own_program;
 use crate::store;
 
-/// The variable with the number of the descriptor of the real arguments.
+/// The environment variable with the descriptor number of the real arguments.
 const VARIABLE: &str = "ZARRFS_ARGUMENTS";
 
-/// Returns the arguments that were meant, the program's name first. If some are secret, starts the program again
-/// with others to show, and does not return.
+/// Returns the real arguments, the program's name first. If some are secret, starts the program again with the secrets
+/// left out, and does not return.
 pub fn arguments() -> Vec<OsString> {
     let given: Vec<OsString> = env::args_os().collect();
-    if let Some(real) = handed_on() {
+    if let Some(real) = passed_on() {
         return real;
     }
     let shown = hidden(&given);
     if shown != given
         && let Err(error) = start_again(&given, &shown)
     {
-        // Better seen than not mounted.
+        // A mount with its secrets in the list of processes is better than none.
         eprintln!("zarrfs: arguments stay in the list of processes: {error}");
     }
     given
 }
 
-/// Returns the arguments that the program itself has handed on.
-fn handed_on() -> Option<Vec<OsString>> {
+/// Returns the arguments that the program has passed to itself.
+fn passed_on() -> Option<Vec<OsString>> {
     let number: u32 = env::var(VARIABLE).ok()?.parse().ok()?;
     let text = fs::read(format!("/proc/self/fd/{number}")).ok()?;
     let words = text.strip_suffix(b"\0")?.split(|&byte| byte == 0);
@@ -49,7 +49,7 @@ fn handed_on() -> Option<Vec<OsString>> {
     )
 }
 
-/// Returns only if it fails.
+/// Runs the program again in place of this one; returns only if that fails.
 fn start_again(real: &[OsString], shown: &[OsString]) -> std::io::Result<()> {
     let mut file = fs::File::from(memfd_create("zarrfs-arguments", MemfdFlags::empty())?);
     for word in real {
@@ -88,7 +88,7 @@ fn hide(before: &OsStr, arg: &OsStr) -> OsString {
         return format!("--option={}", without_value(pair)).into();
     }
     if let Some((start, rest)) = text.split_once("option=") {
-        // Of a list for -o; what comes after may be the rest of a value with a comma in it.
+        // In a list for -o; what follows may be the rest of a value with a comma in it.
         return format!("{start}option={}", without_value(rest)).into();
     }
     if let Some((option, url)) = text.split_once('=')

@@ -1,5 +1,6 @@
-//! Sizes, durations and modes as people write them.
+//! Sizes, durations, modes and paths as they are written on the command line.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
@@ -18,7 +19,7 @@ pub(super) fn size(text: &str) -> Result<u64> {
         "g" => 30,
         "t" => 40,
         _ => {
-            return Err(wrong(
+            return Err(invalid(
                 text,
                 "a size is a number and K, M, G or T, such as 256M",
             ));
@@ -26,10 +27,10 @@ pub(super) fn size(text: &str) -> Result<u64> {
     };
     let number: u64 = number
         .parse()
-        .map_err(|_| wrong(text, "a size is a number, such as 256M"))?;
+        .map_err(|_| invalid(text, "a size is a number, such as 256M"))?;
     number
         .checked_mul(1 << shift)
-        .ok_or_else(|| wrong(text, "is more than a machine can hold"))
+        .ok_or_else(|| invalid(text, "is more than a machine can hold"))
 }
 
 /// Reads `5s`, `500ms`, `2m`, `1h` or a number of seconds; it must not be zero.
@@ -37,21 +38,21 @@ pub(super) fn duration(text: &str) -> Result<Duration> {
     let (number, unit) = split(text);
     let number: u32 = number
         .parse()
-        .map_err(|_| wrong(text, "a duration is a number, such as 30s"))?;
+        .map_err(|_| invalid(text, "a duration is a number, such as 30s"))?;
     let unit = match unit {
         "ms" => Duration::from_millis(1),
         "s" | "" => Duration::from_secs(1),
         "m" | "min" => Duration::from_secs(60),
         "h" => Duration::from_secs(3600),
         _ => {
-            return Err(wrong(
+            return Err(invalid(
                 text,
                 "a duration is a number and ms, s, m or h, such as 30s",
             ));
         }
     };
     match unit * number {
-        Duration::ZERO => Err(wrong(text, "a duration must be more than nothing")),
+        Duration::ZERO => Err(invalid(text, "a duration must be more than nothing")),
         duration => Ok(duration),
     }
 }
@@ -60,11 +61,16 @@ pub(super) fn duration(text: &str) -> Result<Duration> {
 pub(super) fn octal(text: &str) -> Result<u32> {
     match u32::from_str_radix(text, 8) {
         Ok(mode) if mode <= 0o777 => Ok(mode),
-        _ => Err(wrong(text, "permissions are octal, from 000 to 777")),
+        _ => Err(invalid(text, "permissions are octal, from 000 to 777")),
     }
 }
 
-/// Writes a size in the largest unit that loses nothing.
+/// Returns the path from the root on; links stay as they are.
+pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
+    std::path::absolute(path).map_err(|error| Error::os(path.display(), error))
+}
+
+/// Writes a size in the largest unit that is exact.
 pub(super) fn show_size(bytes: u64) -> String {
     let units = [("T", 40), ("G", 30), ("M", 20), ("K", 10)];
     let fits = |shift: u32| bytes != 0 && bytes.trailing_zeros() >= shift;
@@ -89,7 +95,7 @@ fn split(text: &str) -> (&str, &str) {
     )
 }
 
-fn wrong(text: &str, detail: &str) -> Error {
+fn invalid(text: &str, detail: &str) -> Error {
     Error::invalid(format!("'{text}'"), detail)
 }
 

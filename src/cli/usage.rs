@@ -1,4 +1,4 @@
-//! What is wrong with the arguments, in one line: the argument, and a hint where there is one.
+//! The error for arguments that do not parse, in one line: the argument, and a hint where there is one.
 
 use std::ffi::OsString;
 
@@ -7,7 +7,7 @@ use clap::{Command, Error};
 
 use crate::error::printable;
 
-/// Returns one line about arguments that do not parse; `command` is what they were parsed for.
+/// Returns one line about arguments that do not parse; `command` is the definition that they were parsed by.
 pub(super) fn line(error: &Error, command: &Command, args: &[OsString]) -> String {
     let names: Vec<&str> = command.get_subcommands().map(Command::get_name).collect();
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
     use crate::cli::{Cli, HelperArgs};
 
-    fn said(arguments: &str) -> String {
+    fn error_line(arguments: &str) -> String {
         let args: Vec<OsString> = arguments.split(' ').map(OsString::from).collect();
         let error = Cli::try_parse_from(&args).unwrap_err();
         line(&error, &Cli::command(), &args)
@@ -77,14 +77,14 @@ mod tests {
                 "unexpected argument 'b' found; try 'zarrfs umount --help'",
             ),
         ] {
-            assert_eq!(said(arguments), expected, "{arguments}");
+            assert_eq!(error_line(arguments), expected, "{arguments}");
         }
         let args = ["mount.zarrfs", "a"].map(OsString::from);
         let error = HelperArgs::try_parse_from(&args).unwrap_err();
-        let said = line(&error, &HelperArgs::command(), &args);
+        let text = line(&error, &HelperArgs::command(), &args);
         assert!(
-            said.contains("<DIR>") && said.ends_with("try 'mount.zarrfs --help'"),
-            "{said}"
+            text.contains("<DIR>") && text.ends_with("try 'mount.zarrfs --help'"),
+            "{text}"
         );
     }
 
@@ -99,9 +99,9 @@ mod tests {
             "zarrfs mount a\nb c d",
             "zarrfs mount a b \x1b[2J",
         ] {
-            let said = said(arguments);
-            assert_eq!(said.lines().count(), 1, "{arguments}");
-            assert!(!said.contains('\x1b'), "{said:?}");
+            let text = error_line(arguments);
+            assert_eq!(text.lines().count(), 1, "{arguments}");
+            assert!(!text.contains('\x1b'), "{text:?}");
         }
     }
 }

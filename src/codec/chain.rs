@@ -1,16 +1,15 @@
 //! A chain of codecs, run one after the other.
 //!
-//! The invariant: after every step the number of bytes is the one that the metadata promise, or, where no
-//! metadata can say it, below a stated cap; anything else is `Corrupt`. What a codec does to the bytes is
-//! its own file's business; which pieces of a shard are fetched is decided in `mod.rs`.
+//! The invariant: after every step the number of bytes is the one that the metadata promise, or, where they
+//! leave it open, below a stated cap; anything else is `Corrupt`. What a codec does to the bytes is left to
+//! its own file, which pieces of a shard are fetched to `mod.rs`.
 
 use crate::error::{Error, Result};
 use crate::model::CodecSpec;
 
-use super::CODECS;
-use super::config::Members;
 use super::kind::{
-    ArrayToArray, ArrayToBytes, BytesToBytes, ChainPosition, Codec, Data, Form, Length,
+    ArrayRepr, ArrayToArray, ArrayToBytes, BytesToBytes, ChainContext, ChainPosition, Codec, Data,
+    Length,
 };
 use super::order::bytes;
 
@@ -38,18 +37,20 @@ pub(super) struct Chain {
 }
 
 impl Chain {
-    /// Builds the chain of `specs` for an array of `form`, `depth` chains deep.
+    /// Builds the chain of `specs` for an array of `repr`.
+    ///
+    /// Fails with `Unsupported` for an unknown codec, `Corrupt` for one out of order or with a configuration that
+    /// makes no sense, `TooLarge` for too many codecs or levels.
     pub(super) fn new(
         specs: &[CodecSpec],
-        form: &Form,
-        max_chunk: u64,
-        depth: usize,
+        repr: &ArrayRepr,
+        context: ChainContext,
     ) -> Result<Chain> {
-        if specs.len() > MAX_CODECS || depth > MAX_DEPTH {
+        if specs.len() > MAX_CODECS || context.depth > MAX_DEPTH {
             let limits = format!("more than {MAX_CODECS} codecs or {MAX_DEPTH} levels");
             return Err(Error::too_large("codecs", limits));
         }
-        let mut builder = ChainBuilder::new(form.clone(), max_chunk, depth)?;
+        let mut builder = ChainBuilder::new(repr.clone(), context)?;
         for spec in specs {
             builder.add(spec)?;
         }
@@ -61,8 +62,8 @@ impl Chain {
         self.encoded
     }
 
-    /// Returns whether bytes are compressed or checked, so that decoding makes new ones.
-    pub(super) fn compresses(&self) -> bool {
+    /// Returns whether there are `bytes -> bytes` codecs, whose decoding makes new buffers.
+    pub(super) fn has_compressors(&self) -> bool {
         !self.compressors.is_empty()
     }
 
@@ -119,20 +120,11 @@ impl Chain {
     }
 }
 
-/// Builds one codec; `Unsupported` if nothing has its name.
-pub(super) fn build_codec(spec: &CodecSpec, place: &ChainPosition<'_>) -> Result<Codec> {
-    let found = CODECS.iter().find(|(name, _)| *name == spec.name);
-    let (_, build) = found
-        .ok_or_else(|| Error::unsupported("codecs", format!("codec {} is not known", spec.name)))?;
-    build(Members::of(spec), place)
-}
-
 /// A chain that is being built.
 struct ChainBuilder {
-    form: Form,
-    max_chunk: u64,
-    depth: usize,
-    /// No intermediate whose length the metadata leave open may exceed this.
+    repr: ArrayRepr,
+    context: ChainContext,
+    /// The upper bound of intermediate lengths that the metadata leave open.
     cap: usize,
     filters: Vec<ChainStep<dyn ArrayToArray>>,
     serializer: Option<ChainStep<dyn ArrayToBytes>>,
@@ -141,13 +133,12 @@ struct ChainBuilder {
 }
 
 impl ChainBuilder {
-    fn new(form: Form, max_chunk: u64, depth: usize) -> Result<ChainBuilder> {
-        let length = form.length(max_chunk)?;
+    fn new(repr: ArrayRepr, context: ChainContext) -> Result<ChainBuilder> {
+        let length = repr.length(context.max_chunk)?;
         Ok(ChainBuilder {
-            cap: cap(length.most()),
-            form,
-            max_chunk,
-            depth,
+            cap: cap(length.upper_bound()),
+            repr,
+            context,
             filters: Vec::new(),
             serializer: None,
             compressors: Vec::new(),
@@ -156,18 +147,19 @@ impl ChainBuilder {
     }
 
     fn add(&mut self, spec: &CodecSpec) -> Result<()> {
-        let elements = self.compressors.is_empty() && matches!(self.length, Length::Exact(_));
-        let stride = if elements { self.form.element()? } else { 1 };
-        let place = ChainPosition {
-            form: &self.form,
-            stride,
+        let has_elements = self.compressors.is_empty() && matches!(self.length, Length::Exact(_));
+        let position = ChainPosition {
+            repr: &self.repr,
+            element_size: if has_elements {
+                self.repr.element_size()?
+            } else {
+                1
+            },
             after_bytes: self.serializer.is_some() || !self.compressors.is_empty(),
-            max_chunk: self.max_chunk,
-            depth: self.depth,
+            context: self.context,
         };
-        let codec = build_codec(spec, &place)?;
-        let name = spec.name.clone();
-        let decoded = self.length;
+        let codec = position.build(spec)?;
+        let (name, decoded) = (spec.name.clone(), self.length);
         match codec {
             Codec::ArrayToArray(codec) => self.add_filter(ChainStep {
                 name,
@@ -191,9 +183,9 @@ impl ChainBuilder {
         if self.serializer.is_some() || !self.compressors.is_empty() {
             return Err(misplaced(&step.name, "an array -> array codec after bytes"));
         }
-        self.form = step.codec.encoded_form().clone();
-        self.length = self.form.length(self.max_chunk)?;
-        self.cap = self.cap.max(cap(self.length.most()));
+        self.repr = step.codec.encoded_repr().clone();
+        self.length = self.repr.length(self.context.max_chunk)?;
+        self.cap = self.cap.max(cap(self.length.upper_bound()));
         self.filters.push(step);
         Ok(())
     }
@@ -202,10 +194,10 @@ impl ChainBuilder {
         if self.serializer.is_some() || !self.compressors.is_empty() {
             return Err(misplaced(&step.name, "a second array -> bytes codec"));
         }
-        // A shard of tiny inner chunks is mostly index, so it may be far longer than the chunk.
+        // A shard of tiny inner chunks is mostly index, so it can be far longer than the chunk.
         let length = step.codec.encoded_length();
-        let limit = usize::try_from(self.max_chunk).unwrap_or(usize::MAX);
-        self.cap = self.cap.max(length.most().min(limit));
+        let limit = usize::try_from(self.context.max_chunk).unwrap_or(usize::MAX);
+        self.cap = self.cap.max(length.upper_bound().min(limit));
         self.length = self.clamp(length);
         self.serializer = Some(step);
         Ok(())
@@ -224,18 +216,16 @@ impl ChainBuilder {
         }
     }
 
-    /// Some writers leave the `array -> bytes` codec out; theirs are little-endian elements.
+    /// Ends the chain. Some writers leave the `array -> bytes` codec out; their elements are little-endian.
     fn finish(self) -> Result<Chain> {
+        let max_chunk = self.context.max_chunk;
         let serializer = match self.serializer {
             Some(step) => step,
-            None => {
-                let decoded = self.form.length(self.max_chunk)?;
-                ChainStep {
-                    name: "bytes".to_string(),
-                    decoded,
-                    codec: bytes::little(&self.form, self.max_chunk)?,
-                }
-            }
+            None => ChainStep {
+                name: "bytes".to_string(),
+                decoded: self.repr.length(max_chunk)?,
+                codec: bytes::little_endian(&self.repr, max_chunk)?,
+            },
         };
         Ok(Chain {
             filters: self.filters,
@@ -246,7 +236,7 @@ impl ChainBuilder {
     }
 }
 
-/// Twice the chunk and 1 MiB: room for streams that are badly written, none for bombs.
+/// Returns the cap for a chunk of `bytes`: enough for inefficient encoders, too little for decompression bombs.
 fn cap(bytes: usize) -> usize {
     bytes.saturating_mul(2).saturating_add(1 << 20)
 }

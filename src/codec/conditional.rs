@@ -1,60 +1,64 @@
-//! Codec `conditional`: codecs of bytes, each of which a chunk may have gone without.
+//! Codec `conditional`: a list of `bytes -> bytes` codecs, any of which may be left out in a chunk.
 //!
-//! A chunk begins with one bit for each codec, the first in the lowest bit of the first byte. On writing,
-//! compressors that do not make the chunk shorter are left out, and everything else is applied.
+//! A chunk begins with a header of one bit for each codec, the first in the lowest bit of the first byte, set if
+//! the codec was applied. On encoding, compressors that do not make the chunk shorter are left out; all others
+//! are applied.
 
 use std::borrow::Cow;
 
 use crate::error::{Error, Result};
 
-use super::chain::{MAX_CODECS, MAX_DEPTH, build_codec};
-use super::config::Members;
+use super::chain::{MAX_CODECS, MAX_DEPTH};
+use super::config::Configuration;
 use super::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 
 const NAME: &str = "conditional";
 
-/// The codecs, and the bytes that say which of them were applied.
+/// The codecs, and the bytes of the header that says which of them were applied.
 #[derive(Debug)]
 struct Conditional {
     codecs: Vec<Box<dyn BytesToBytes>>,
-    header: usize,
+    header_bytes: usize,
 }
 
 /// Reads the configuration (codec `conditional`, "Codec Configuration").
-pub(super) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
-    let specs = members.codecs("codecs")?;
-    if specs.len() > MAX_CODECS || place.depth >= MAX_DEPTH {
+pub(super) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
+    let specs = config.codecs("codecs")?;
+    if specs.len() > MAX_CODECS || position.context.depth >= MAX_DEPTH {
         let limits = format!("more than {MAX_CODECS} codecs or {MAX_DEPTH} levels");
         return Err(Error::too_large("codecs", limits));
     }
-    let place = ChainPosition {
-        depth: place.depth + 1,
+    let inner = ChainPosition {
+        context: position.context.nested(),
         after_bytes: true,
-        ..*place
+        ..*position
     };
     let mut codecs = Vec::with_capacity(specs.len());
     for spec in &specs {
-        match build_codec(spec, &place)? {
+        match inner.build(spec)? {
             Codec::BytesToBytes(codec) => codecs.push(codec),
-            _ => return Err(members.wrong("codecs", "codecs from bytes to bytes")),
+            _ => return Err(config.unexpected("codecs", "codecs from bytes to bytes")),
         }
     }
-    let least = specs.len().next_multiple_of(8) as i64;
-    let bits = members
-        .integer("header_bits", least..=1 << 20)?
-        .unwrap_or(least);
-    if bits % 8 != 0 {
-        return Err(members.wrong("header_bits", "a multiple of 8"));
-    }
-    let header = bits as usize / 8;
     Ok(Codec::BytesToBytes(Box::new(Conditional {
+        header_bytes: header_bytes(config, codecs.len())?,
         codecs,
-        header,
     })))
 }
 
+/// Reads `header_bits`, which is a multiple of 8; by default as many as `codecs` take.
+fn header_bytes(config: Configuration<'_>, codecs: usize) -> Result<usize> {
+    let least = u32::try_from(codecs.next_multiple_of(8)).unwrap_or(u32::MAX);
+    let bits = config.unsigned("header_bits", least..=1 << 20)?;
+    let bits = bits.unwrap_or(least);
+    if bits % 8 != 0 {
+        return Err(config.unexpected("header_bits", "a multiple of 8"));
+    }
+    Ok(bits as usize / 8)
+}
+
 impl Conditional {
-    /// Returns the codecs that a header says were applied, in the order of encoding.
+    /// Returns the codecs whose bits are set in a header, in the order of encoding.
     fn applied(&self, header: &[u8]) -> Result<Vec<&dyn BytesToBytes>> {
         let mut applied = Vec::new();
         for (n, byte) in header.iter().enumerate() {
@@ -70,18 +74,26 @@ impl Conditional {
 
 impl BytesToBytes for Conditional {
     fn encoded_length(&self, decoded: Length) -> Length {
-        // Whatever is left out, no chunk is longer than with all that make it longer.
-        let most = self.codecs.iter().fold(decoded.most(), |most, codec| {
-            codec.encoded_length(Length::AtMost(most)).most().max(most)
-        });
-        Length::AtMost(most.saturating_add(self.header))
+        // The longest chunk is the one in which every codec that lengthens it was applied.
+        let most = self
+            .codecs
+            .iter()
+            .fold(decoded.upper_bound(), |most, codec| {
+                codec
+                    .encoded_length(Length::AtMost(most))
+                    .upper_bound()
+                    .max(most)
+            });
+        Length::AtMost(most.saturating_add(self.header_bytes))
     }
 
     fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
         let short = || Error::corrupt(NAME, format!("{} bytes hold no header", encoded.len()));
-        let (header, rest) = encoded.split_at_checked(self.header).ok_or_else(short)?;
+        let (header, rest) = encoded
+            .split_at_checked(self.header_bytes)
+            .ok_or_else(short)?;
         let applied = self.applied(header)?;
-        let cap = want.most().saturating_mul(2).saturating_add(1 << 20);
+        let cap = want.upper_bound().saturating_mul(2).saturating_add(1 << 20);
         let mut lengths = vec![want];
         for codec in &applied {
             let last = lengths.last().copied().unwrap_or(want);
@@ -100,7 +112,7 @@ impl BytesToBytes for Conditional {
     }
 
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
-        let mut header = vec![0; self.header];
+        let mut header = vec![0; self.header_bytes];
         let mut data = decoded;
         for (n, codec) in self.codecs.iter().enumerate() {
             let length = Length::Exact(data.len());

@@ -1,8 +1,7 @@
 //! A codec's configuration, read member by member.
 //!
-//! Every fault is `Corrupt` and names the codec, the member and what was expected of it, so a person can
-//! mend the document. Members that no codec asks for are left alone. What a value means is the codec's
-//! business.
+//! Every fault is `Corrupt` and names the codec, the member and what was expected of it, so that the document
+//! can be mended. Members that a codec does not read are ignored. What a value means is left to the codec.
 
 use std::ops::RangeInclusive;
 
@@ -13,67 +12,84 @@ use crate::model::CodecSpec;
 
 /// The configuration of one codec.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Members<'a> {
+pub(super) struct Configuration<'a> {
     codec: &'a str,
     members: &'a Map<String, Value>,
 }
 
-impl<'a> Members<'a> {
-    /// Takes the configuration out of `spec`.
-    pub(crate) fn of(spec: &'a CodecSpec) -> Members<'a> {
-        Members {
+impl<'a> Configuration<'a> {
+    /// Returns the configuration of `spec`.
+    pub(super) fn of(spec: &'a CodecSpec) -> Configuration<'a> {
+        Configuration {
             codec: &spec.name,
             members: &spec.configuration,
         }
     }
 
-    /// Returns a member; `null` is as good as none, since writers put it for "default".
-    pub(crate) fn get(&self, name: &str) -> Option<&'a Value> {
+    /// Returns a member; `null` counts as absent, since writers store it for "default".
+    pub(super) fn get(&self, name: &str) -> Option<&'a Value> {
         self.members.get(name).filter(|value| !value.is_null())
     }
 
-    /// Checks that there are no members but these, where a specification reserves all others.
-    pub(crate) fn only(&self, known: &[&str]) -> Result<()> {
+    /// Checks that there are no other members than `known`, where a specification reserves all others.
+    pub(super) fn only(&self, known: &[&str]) -> Result<()> {
         match self
             .members
             .keys()
             .find(|name| !known.contains(&name.as_str()))
         {
-            Some(name) => Err(self.wrong(name, format!("no member but {}", known.join(", ")))),
+            Some(name) => Err(self.unexpected(name, format!("no member but {}", known.join(", ")))),
             None => Ok(()),
         }
     }
 
     /// Returns an integer within `range`.
-    pub(crate) fn integer(&self, name: &str, range: RangeInclusive<i64>) -> Result<Option<i64>> {
+    pub(super) fn integer(&self, name: &str, range: RangeInclusive<i64>) -> Result<Option<i64>> {
         let Some(value) = self.get(name) else {
             return Ok(None);
         };
         let number = value.as_i64().filter(|number| range.contains(number));
         let expected = || format!("an integer from {} to {}", range.start(), range.end());
-        number.map(Some).ok_or_else(|| self.wrong(name, expected()))
+        number
+            .map(Some)
+            .ok_or_else(|| self.unexpected(name, expected()))
     }
 
-    /// Returns the nearest level in `range`: writers differ in what they allow, and no level matters to
-    /// whoever decodes.
-    pub(crate) fn level(&self, name: &str, range: RangeInclusive<i64>) -> Result<Option<i64>> {
+    /// Returns an integer within `range`, none of whose numbers is negative.
+    pub(super) fn unsigned(&self, name: &str, range: RangeInclusive<u32>) -> Result<Option<u32>> {
+        let wide = i64::from(*range.start())..=i64::from(*range.end());
+        let number = self.integer(name, wide)?;
+        Ok(number.and_then(|number| u32::try_from(number).ok()))
+    }
+
+    /// Returns the integer of `range` that is nearest to a level: writers differ in what they allow, and no
+    /// level matters to decoding.
+    pub(super) fn level(&self, name: &str, range: RangeInclusive<i32>) -> Result<Option<i32>> {
         let level = self.integer(name, i64::MIN..=i64::MAX)?;
-        Ok(level.map(|level| level.clamp(*range.start(), *range.end())))
+        Ok(level.map(|level| {
+            let out_of_range = if level < 0 {
+                range.start()
+            } else {
+                range.end()
+            };
+            let level = i32::try_from(level).unwrap_or(*out_of_range);
+            level.clamp(*range.start(), *range.end())
+        }))
     }
 
     /// Returns true or false.
-    pub(crate) fn boolean(&self, name: &str) -> Result<Option<bool>> {
+    pub(super) fn boolean(&self, name: &str) -> Result<Option<bool>> {
         let Some(value) = self.get(name) else {
             return Ok(None);
         };
         value
             .as_bool()
             .map(Some)
-            .ok_or_else(|| self.wrong(name, "true or false"))
+            .ok_or_else(|| self.unexpected(name, "true or false"))
     }
 
-    /// Returns one of the words of `allowed`.
-    pub(crate) fn word(
+    /// Returns one of the strings of `allowed`.
+    pub(super) fn keyword(
         &self,
         name: &str,
         allowed: &[&'static str],
@@ -86,35 +102,39 @@ impl<'a> Members<'a> {
         found
             .copied()
             .map(Some)
-            .ok_or_else(|| self.wrong(name, expected()))
+            .ok_or_else(|| self.unexpected(name, expected()))
     }
 
-    /// Returns a list of integers that must be there.
-    pub(crate) fn integers(&self, name: &str) -> Result<Vec<u64>> {
+    /// Returns a list of integers, which is required.
+    pub(super) fn integers(&self, name: &str) -> Result<Vec<u64>> {
         let list = self.get(name).and_then(Value::as_array);
         let numbers: Option<Vec<u64>> =
             list.and_then(|list| list.iter().map(Value::as_u64).collect());
-        numbers.ok_or_else(|| self.wrong(name, "a list of integers"))
+        numbers.ok_or_else(|| self.unexpected(name, "a list of integers"))
     }
 
-    /// Returns a list of codecs that must be there (core specification, "codecs"); a bare name stands for
-    /// a codec without configuration.
-    pub(crate) fn codecs(&self, name: &str) -> Result<Vec<CodecSpec>> {
+    /// Returns a list of codecs, which is required (core specification, "codecs"); a bare name is a codec without
+    /// configuration.
+    pub(super) fn codecs(&self, name: &str) -> Result<Vec<CodecSpec>> {
         let list = self.get(name).and_then(Value::as_array);
-        let codecs: Option<Vec<CodecSpec>> = list.and_then(|list| list.iter().map(codec).collect());
-        codecs.ok_or_else(|| self.wrong(name, "a list of codecs"))
+        let codecs: Option<Vec<CodecSpec>> =
+            list.and_then(|list| list.iter().map(codec_spec).collect());
+        codecs.ok_or_else(|| self.unexpected(name, "a list of codecs"))
     }
 
     /// Builds the error for a member that is not what it should be.
-    pub(crate) fn wrong(&self, name: &str, expected: impl std::fmt::Display) -> Error {
-        let found = self.members.get(name).map_or("nothing".to_string(), brief);
+    pub(super) fn unexpected(&self, name: &str, expected: impl std::fmt::Display) -> Error {
+        let found = self
+            .members
+            .get(name)
+            .map_or("nothing".to_string(), shortened);
         let member = format!("codec {}: configuration.{name}", self.codec);
         Error::corrupt(member, format!("expected {expected}, found {found}"))
     }
 }
 
 /// Reads one codec, as an object or as a bare name.
-fn codec(value: &Value) -> Option<CodecSpec> {
+fn codec_spec(value: &Value) -> Option<CodecSpec> {
     if let Value::String(name) = value {
         return Some(CodecSpec {
             name: name.clone(),
@@ -133,11 +153,11 @@ fn codec(value: &Value) -> Option<CodecSpec> {
     })
 }
 
-/// Returns a value as JSON, cut where it would fill the screen.
-fn brief(value: &Value) -> String {
-    const MOST: usize = 60;
+/// Returns a value as JSON, cut after `MAX_CHARS` to keep messages short.
+fn shortened(value: &Value) -> String {
+    const MAX_CHARS: usize = 60;
     let text = value.to_string();
-    match text.char_indices().nth(MOST) {
+    match text.char_indices().nth(MAX_CHARS) {
         Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
         None => text,
     }
@@ -155,7 +175,9 @@ mod tests {
     #[test]
     fn errors_name_codec_member_and_expectation() {
         let spec = spec(json!({ "level": "high" }));
-        let error = Members::of(&spec).integer("level", 0..=9).unwrap_err();
+        let error = Configuration::of(&spec)
+            .integer("level", 0..=9)
+            .unwrap_err();
         let text =
             "codec gzip: configuration.level: expected an integer from 0 to 9, found \"high\"";
         assert_eq!(error.to_string(), text);
@@ -164,12 +186,12 @@ mod tests {
     #[test]
     fn null_is_absent_and_ranges_hold() {
         let spec = spec(json!({ "a": null, "b": 10, "c": true, "d": "x" }));
-        let members = Members::of(&spec);
-        assert_eq!(members.integer("a", 0..=9).unwrap(), None);
-        assert!(members.integer("b", 0..=9).is_err());
-        assert_eq!(members.boolean("c").unwrap(), Some(true));
-        assert_eq!(members.word("d", &["x", "y"]).unwrap(), Some("x"));
-        assert!(members.word("c", &["x"]).is_err());
+        let config = Configuration::of(&spec);
+        assert_eq!(config.integer("a", 0..=9).unwrap(), None);
+        assert!(config.integer("b", 0..=9).is_err());
+        assert_eq!(config.boolean("c").unwrap(), Some(true));
+        assert_eq!(config.keyword("d", &["x", "y"]).unwrap(), Some("x"));
+        assert!(config.keyword("c", &["x"]).is_err());
     }
 
     #[test]
@@ -177,7 +199,7 @@ mod tests {
         let spec = spec(
             json!({ "codecs": ["bytes", { "name": "gzip", "configuration": { "level": 1 } }] }),
         );
-        let codecs = Members::of(&spec).codecs("codecs").unwrap();
+        let codecs = Configuration::of(&spec).codecs("codecs").unwrap();
         assert_eq!(codecs.len(), 2);
         assert!(codecs[0].configuration.is_empty());
         assert_eq!(codecs[1].configuration["level"], 1);
@@ -186,15 +208,17 @@ mod tests {
     #[test]
     fn lists_with_anything_else_are_refused() {
         let spec = spec(json!({ "codecs": [1], "shape": [1, -2] }));
-        assert!(Members::of(&spec).codecs("codecs").is_err());
-        assert!(Members::of(&spec).integers("shape").is_err());
-        assert!(Members::of(&spec).integers("absent").is_err());
+        assert!(Configuration::of(&spec).codecs("codecs").is_err());
+        assert!(Configuration::of(&spec).integers("shape").is_err());
+        assert!(Configuration::of(&spec).integers("absent").is_err());
     }
 
     #[test]
     fn long_values_are_cut_in_messages() {
         let spec = spec(json!({ "level": "x".repeat(1000) }));
-        let error = Members::of(&spec).integer("level", 0..=9).unwrap_err();
+        let error = Configuration::of(&spec)
+            .integer("level", 0..=9)
+            .unwrap_err();
         assert!(error.to_string().len() < 200);
     }
 }

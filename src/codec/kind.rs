@@ -1,36 +1,39 @@
 //! The three kinds of codecs, and what each promises.
 //!
-//! An array between two codecs has a `Form`, bytes between two codecs have a `Length`; a codec says how its
-//! encoding changes them, so that every decode knows how much it has to give before it allocates. Running
-//! codecs one after the other is `chain.rs`.
+//! An array between two codecs has an `ArrayRepr`, bytes between two codecs have a `Length`; a codec says how
+//! its encoding changes them, so that every decoding knows how many bytes it has to give before it allocates.
+//! Running codecs one after the other is left to `chain.rs`.
 
 use std::borrow::Cow;
 use std::fmt::Debug;
 
 use crate::error::{Error, Result};
-use crate::model::{DataType, bytes_of};
+use crate::model::{CodecSpec, DataType, bytes_of};
+
+use super::config::Configuration;
 
 /// Bytes between two codecs: borrowed as long as no codec had to change them.
-pub(crate) type Data<'a> = Cow<'a, [u8]>;
+pub(super) type Data<'a> = Cow<'a, [u8]>;
 
-/// An array as one codec hands it to the next; its bytes are in C order, little-endian. An element without a
-/// fixed length is a count of its bytes (u32, little-endian) and the bytes.
+/// Bytes of the length (u32, little-endian) before an element without a fixed length.
+pub(super) const LENGTH_PREFIX: usize = size_of::<u32>();
+
+/// An array as one codec hands it to the next (core specification, "representation type"); its bytes are in C
+/// order, little-endian. An element without a fixed length is the count of its bytes (u32, little-endian) and
+/// the bytes.
 #[derive(Clone, Debug)]
-pub(crate) struct Form {
+pub(super) struct ArrayRepr {
     /// The type of an element.
-    pub(crate) data_type: DataType,
+    pub(super) data_type: DataType,
     /// Elements along each dimension.
-    pub(crate) shape: Vec<u64>,
-    /// What elements that are not stored read as.
-    pub(crate) fill: Vec<u8>,
+    pub(super) shape: Vec<u64>,
+    /// The value of elements that are not stored.
+    pub(super) fill: Vec<u8>,
 }
 
-/// Bytes of the count before an element without a fixed length.
-pub(crate) const COUNT: usize = 4;
-
-impl Form {
-    /// Returns the length of an element in bytes.
-    pub(crate) fn element(&self) -> Result<usize> {
+impl ArrayRepr {
+    /// Returns the bytes of an element; `Unsupported` if elements have no fixed length.
+    pub(super) fn element_size(&self) -> Result<usize> {
         let name = &self.data_type;
         self.data_type.size().ok_or_else(|| {
             let why = if name.is_variable() {
@@ -42,36 +45,36 @@ impl Form {
         })
     }
 
-    /// Returns how many bytes all elements have, at most `most`; elements without a fixed length have four
-    /// bytes at least. `TooLarge` if there is no room for them.
-    pub(crate) fn length(&self, most: u64) -> Result<Length> {
+    /// Returns the length of all elements: exact, or at most `max` where elements have no fixed length.
+    /// `TooLarge` if even empty elements exceed `max`.
+    pub(super) fn length(&self, max: u64) -> Result<Length> {
         if !self.data_type.is_variable() {
-            return Ok(Length::Exact(self.bytes(most)?));
+            return Ok(Length::Exact(self.bytes(max)?));
         }
-        let least = bytes_of(&self.shape, COUNT)?;
-        if least > most {
-            let found = format!("a chunk of at least {least} bytes exceeds the limit of {most}");
+        let least = bytes_of(&self.shape, LENGTH_PREFIX)?;
+        if least > max {
+            let found = format!("a chunk of at least {least} bytes exceeds the limit of {max}");
             return Err(Error::too_large("chunk_shape", found));
         }
-        Ok(Length::AtMost(usize::try_from(most).unwrap_or(usize::MAX)))
+        Ok(Length::AtMost(usize::try_from(max).unwrap_or(usize::MAX)))
     }
 
-    /// Returns the bytes of all elements; `TooLarge` above `most`.
-    pub(crate) fn bytes(&self, most: u64) -> Result<usize> {
-        let bytes = bytes_of(&self.shape, self.element()?)?;
-        let fits = usize::try_from(bytes).ok().filter(|_| bytes <= most);
+    /// Returns the bytes of all elements; `TooLarge` above `max`.
+    pub(super) fn bytes(&self, max: u64) -> Result<usize> {
+        let bytes = bytes_of(&self.shape, self.element_size()?)?;
+        let fits = usize::try_from(bytes).ok().filter(|_| bytes <= max);
         fits.ok_or_else(|| {
             Error::too_large(
                 "chunk_shape",
-                format!("a chunk of {bytes} bytes exceeds the limit of {most}"),
+                format!("a chunk of {bytes} bytes exceeds the limit of {max}"),
             )
         })
     }
 }
 
-/// How many bytes a step has to give.
+/// The number of bytes that a step has to give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Length {
+pub(super) enum Length {
     /// Exactly that many.
     Exact(usize),
     /// Not known in advance, but never more.
@@ -79,34 +82,36 @@ pub(crate) enum Length {
 }
 
 impl Length {
-    /// Returns the most bytes there may be.
-    pub(crate) fn most(self) -> usize {
+    /// Returns the largest number of bytes.
+    pub(super) fn upper_bound(self) -> usize {
         match self {
             Length::Exact(bytes) | Length::AtMost(bytes) => bytes,
         }
     }
 
-    /// Returns the length after `bytes` more.
-    pub(crate) fn plus(self, bytes: usize) -> Length {
+    /// Returns the length with its number of bytes changed.
+    pub(super) fn map(self, change: impl FnOnce(usize) -> usize) -> Length {
         match self {
-            Length::Exact(length) => Length::Exact(length.saturating_add(bytes)),
-            Length::AtMost(length) => Length::AtMost(length.saturating_add(bytes)),
+            Length::Exact(bytes) => Length::Exact(change(bytes)),
+            Length::AtMost(bytes) => Length::AtMost(change(bytes)),
         }
     }
 
-    /// Returns the most that a compressor is taken to make of this many bytes. Looser than any encoder's
-    /// own bound, since writers split streams and pad them.
-    pub(crate) fn compressed(self) -> Length {
-        const SLACK: usize = 1 << 10;
-        Length::AtMost(
-            self.most()
-                .saturating_add(self.most() / 4)
-                .saturating_add(SLACK),
-        )
+    /// Returns the length after `bytes` more.
+    pub(super) fn plus(self, bytes: usize) -> Length {
+        self.map(|length| length.saturating_add(bytes))
     }
 
-    /// Checks what `codec` gave.
-    pub(crate) fn check(self, codec: &str, found: usize) -> Result<()> {
+    /// Returns the upper bound of what a compressor makes of this many bytes. Looser than any encoder's own
+    /// bound, since writers split streams and pad them.
+    pub(super) fn compressed(self) -> Length {
+        const SLACK: usize = 1 << 10;
+        let bytes = self.upper_bound();
+        Length::AtMost(bytes.saturating_add(bytes / 4).saturating_add(SLACK))
+    }
+
+    /// Checks the number of bytes that `codec` gave; `Corrupt` if it is another one.
+    pub(super) fn check(self, codec: &str, found: usize) -> Result<()> {
         match self {
             Length::Exact(bytes) if found != bytes => Err(Error::corrupt(
                 codec,
@@ -122,9 +127,9 @@ impl Length {
 }
 
 /// An `array -> array` codec (core specification, "Codecs"). It may change shape and data type.
-pub(crate) trait ArrayToArray: Debug + Send + Sync {
+pub(super) trait ArrayToArray: Debug + Send + Sync {
     /// Returns the array as it stands after encoding, which is what the next codec works on.
-    fn encoded_form(&self) -> &Form;
+    fn encoded_repr(&self) -> &ArrayRepr;
 
     /// Returns whether encoding changes no byte.
     fn is_identity(&self) -> bool;
@@ -142,7 +147,7 @@ pub(crate) trait ArrayToArray: Debug + Send + Sync {
 }
 
 /// An `array -> bytes` codec (core specification, "Codecs").
-pub(crate) trait ArrayToBytes: Debug + Send + Sync {
+pub(super) trait ArrayToBytes: Debug + Send + Sync {
     /// Returns how many bytes encoding gives.
     fn encoded_length(&self) -> Length;
 
@@ -162,11 +167,11 @@ pub(crate) trait ArrayToBytes: Debug + Send + Sync {
 }
 
 /// A `bytes -> bytes` codec (core specification, "Codecs").
-pub(crate) trait BytesToBytes: Debug + Send + Sync {
+pub(super) trait BytesToBytes: Debug + Send + Sync {
     /// Returns how many bytes encoding gives.
     fn encoded_length(&self, decoded: Length) -> Length;
 
-    /// Undoes the encoding, which has to give `want`; the input may have any length.
+    /// Undoes the encoding, which has to give `want` bytes; the input may have any length.
     fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>>;
 
     /// Encodes bytes.
@@ -179,22 +184,63 @@ pub(crate) trait BytesToBytes: Debug + Send + Sync {
 }
 
 /// A codec of one of the three kinds.
-pub(crate) enum Codec {
+pub(super) enum Codec {
     ArrayToArray(Box<dyn ArrayToArray>),
     ArrayToBytes(Box<dyn ArrayToBytes>),
     BytesToBytes(Box<dyn BytesToBytes>),
 }
 
-/// Where in a chain a codec stands, for its constructor.
-pub(crate) struct ChainPosition<'a> {
-    /// The array as the codecs before have left it.
-    pub(crate) form: &'a Form,
-    /// The length of an element if the bytes still are elements, else 1.
-    pub(crate) stride: usize,
-    /// Whether the codecs before have left bytes, no longer an array.
-    pub(crate) after_bytes: bool,
+/// Makes a codec out of its configuration and its position in the chain.
+pub(super) type BuildCodec = fn(Configuration<'_>, &ChainPosition<'_>) -> Result<Codec>;
+
+/// What is the same for all codecs of one chain.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ChainContext {
     /// The most decoded bytes of a chunk.
-    pub(crate) max_chunk: u64,
+    pub(super) max_chunk: u64,
     /// How many chains lie around this one.
-    pub(crate) depth: usize,
+    pub(super) depth: usize,
+    /// Finds a codec by its name: a function, since codecs with chains inside them stand in the registry too.
+    pub(super) find: fn(&str) -> Option<BuildCodec>,
+}
+
+impl ChainContext {
+    /// Returns the context of a chain inside a codec of this one.
+    pub(super) fn nested(self) -> ChainContext {
+        ChainContext {
+            depth: self.depth + 1,
+            ..self
+        }
+    }
+}
+
+/// Where in a chain a codec stands, for its constructor.
+pub(super) struct ChainPosition<'a> {
+    /// The array as the codecs before have left it.
+    pub(super) repr: &'a ArrayRepr,
+    /// Bytes of an element if the data still are elements, else 1.
+    pub(super) element_size: usize,
+    /// Whether the codecs before have left bytes, no longer an array.
+    pub(super) after_bytes: bool,
+    /// The chain.
+    pub(super) context: ChainContext,
+}
+
+impl ChainPosition<'_> {
+    /// Returns the bytes of the array; `TooLarge` above what a chunk may have.
+    pub(super) fn bytes(&self) -> Result<usize> {
+        self.repr.bytes(self.context.max_chunk)
+    }
+
+    /// Returns the length of the array; `TooLarge` above what a chunk may have.
+    pub(super) fn length(&self) -> Result<Length> {
+        self.repr.length(self.context.max_chunk)
+    }
+
+    /// Builds a codec of the registry; `Unsupported` if none has its name.
+    pub(super) fn build(&self, spec: &CodecSpec) -> Result<Codec> {
+        let unknown = || Error::unsupported("codecs", format!("codec {} is not known", spec.name));
+        let build = (self.context.find)(&spec.name).ok_or_else(unknown)?;
+        build(Configuration::of(spec), self)
+    }
 }

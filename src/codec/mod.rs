@@ -2,8 +2,8 @@
 //!
 //! A `Pipeline` is built once for an array and used by all threads. Decoded bytes are always C order and
 //! little-endian, and always exactly as many as the metadata promise. This is the only folder that names
-//! codec crates. To add a codec, write its file and its line in `CODECS`. Which chunk lies where, and what
-//! a chunk that is not stored reads as, is left to the caller.
+//! codec crates. To add a codec, write its file and its line in `registry.rs`. Which chunk lies where, and
+//! what a chunk that is not stored reads as, is left to the caller.
 
 use std::borrow::Cow;
 
@@ -21,97 +21,20 @@ mod numeric;
 mod object;
 mod order;
 mod records;
+mod registry;
 mod shard;
 #[cfg(feature = "zfp")]
 mod zfp;
 #[cfg(not(feature = "zfp"))]
-mod zfp_absent;
+#[path = "zfp_absent.rs"]
+mod zfp;
 
 use chain::{Chain, MAX_DEPTH};
-use config::Members;
-use kind::{ChainPosition, Codec, Form, Length};
-#[cfg(not(feature = "zfp"))]
-use zfp_absent as zfp;
+use config::Configuration;
+use kind::{ArrayRepr, ChainContext, Length};
 
 pub use shard::index::{ShardIndex, ShardLevel};
 pub use shard::rebuild::InnerChunks;
-
-/// Makes a codec out of its configuration and its place in the chain.
-type Build = fn(Members<'_>, &ChainPosition<'_>) -> Result<Codec>;
-
-/// Every codec there is, by each of its names.
-const CODECS: &[(&str, Build)] = &[
-    ("adler32", checksum::adler32),
-    ("astype", numeric::astype::build),
-    ("base64", compress::base64::build),
-    ("bitround", numeric::bitround::build),
-    ("blosc", compress::blosc::build),
-    ("bytes", order::bytes::build),
-    ("bz2", compress::bz2::build),
-    ("bzip2", compress::bz2::build),
-    ("cast_value", numeric::cast_value::build),
-    ("conditional", conditional::build),
-    ("crc32", checksum::crc32),
-    ("crc32c", checksum::crc32c),
-    ("delta", numeric::delta::build),
-    ("endian", order::bytes::build),
-    ("fixedscaleoffset", numeric::fixed_scale_offset::build),
-    ("fletcher32", checksum::fletcher),
-    ("gzip", compress::deflate::gzip),
-    ("jenkins_lookup3", checksum::jenkins_lookup3),
-    ("lz4", compress::lz4::frame),
-    ("lzma", compress::lzma::build),
-    ("n5.lz4", compress::lz4_java::build),
-    ("n5_default", compress::n5_default::build),
-    ("numcodecs.adler32", checksum::adler32),
-    ("numcodecs.astype", numeric::astype::build),
-    ("numcodecs.base64", compress::base64::build),
-    ("numcodecs.bitround", numeric::bitround::build),
-    ("numcodecs.blosc", compress::blosc::build),
-    ("numcodecs.bz2", compress::bz2::build),
-    ("numcodecs.categorize", object::categorize::build),
-    ("numcodecs.crc32", checksum::crc32),
-    ("numcodecs.crc32c", checksum::crc32c),
-    ("numcodecs.delta", numeric::delta::build),
-    (
-        "numcodecs.fixedscaleoffset",
-        numeric::fixed_scale_offset::build,
-    ),
-    ("numcodecs.fletcher32", checksum::fletcher),
-    ("numcodecs.gzip", compress::deflate::gzip),
-    ("numcodecs.jenkins_lookup3", checksum::jenkins_lookup3),
-    ("numcodecs.json", object::json),
-    ("numcodecs.json2", object::json),
-    ("numcodecs.lz4", compress::lz4::block),
-    ("numcodecs.lzma", compress::lzma::build),
-    ("numcodecs.msgpack", object::message_pack),
-    ("numcodecs.msgpack2", object::message_pack),
-    ("numcodecs.packbits", numeric::packed_truth::build),
-    ("numcodecs.pcodec", compress::pcodec::build),
-    ("numcodecs.quantize", numeric::quantize::build),
-    ("numcodecs.shuffle", compress::shuffle::build),
-    ("numcodecs.vlen-array", object::vlen::array),
-    ("numcodecs.vlen-bytes", object::vlen::bytes),
-    ("numcodecs.vlen-utf8", object::vlen::utf8),
-    ("numcodecs.zfpy", zfp::zfpy),
-    ("numcodecs.zlib", compress::deflate::zlib),
-    ("numcodecs.zstd", compress::zstd::build),
-    ("packbits", numeric::packbits::build),
-    ("quantize", numeric::quantize::build),
-    ("reshape", order::reshape::build),
-    ("scale_offset", numeric::scale_offset::build),
-    ("sharding_indexed", shard::build),
-    ("shuffle", compress::shuffle::build),
-    ("transpose", order::transpose::build),
-    ("vlen-array", object::vlen::array),
-    ("vlen-bytes", object::vlen::bytes),
-    ("vlen-utf8", object::vlen::utf8),
-    ("xz", compress::lzma::build),
-    ("zfp", zfp::build),
-    ("zfpy", zfp::zfpy),
-    ("zlib", compress::deflate::zlib),
-    ("zstd", compress::zstd::build),
-];
 
 /// The codecs of an array, ready for use.
 #[derive(Debug)]
@@ -131,13 +54,18 @@ impl Pipeline {
         if let Some(reason) = &array.undecodable {
             return Err(Error::unsupported("codecs", reason));
         }
-        let mut form = form_of(array)?;
+        let mut context = ChainContext {
+            max_chunk,
+            depth: 0,
+            find: registry::find,
+        };
+        let mut repr = chunk_repr(array)?;
         let mut shards = Vec::new();
         let mut codecs = Cow::Borrowed(array.codecs.as_slice());
         while let Some(sharding) = only_sharding(&codecs) {
-            let members = Members::of(sharding);
-            let level = ShardLevel::new(members, &form, max_chunk, shards.len())?;
-            form.shape = level.inner_shape().to_vec();
+            let config = Configuration::of(sharding);
+            let level = ShardLevel::new(config, &repr, context)?;
+            repr.shape = level.inner_shape().to_vec();
             shards.push(level);
             if shards.len() > MAX_DEPTH {
                 return Err(Error::too_large(
@@ -145,12 +73,13 @@ impl Pipeline {
                     format!("more than {MAX_DEPTH} levels of sharding"),
                 ));
             }
-            codecs = Cow::Owned(ShardLevel::inner_codecs(members)?);
+            context = context.nested();
+            codecs = Cow::Owned(ShardLevel::inner_codecs(config)?);
         }
-        let chunk_bytes = form.length(max_chunk)?;
-        let chain = Chain::new(&codecs, &form, max_chunk, shards.len())?;
+        let chunk_bytes = repr.length(max_chunk)?;
+        let chain = Chain::new(&codecs, &repr, context)?;
         Ok(Pipeline {
-            chunk_shape: form.shape,
+            chunk_shape: repr.shape,
             chunk_bytes,
             shards,
             chain,
@@ -163,9 +92,9 @@ impl Pipeline {
         &self.chunk_shape
     }
 
-    /// Returns the decoded bytes of such a piece; the most there may be where elements have no fixed length.
+    /// Returns the decoded bytes of such a piece; their upper bound where elements have no fixed length.
     pub fn chunk_bytes(&self) -> usize {
-        self.chunk_bytes.most()
+        self.chunk_bytes.upper_bound()
     }
 
     /// Returns the levels of sharding around such a piece, outermost first.
@@ -178,15 +107,16 @@ impl Pipeline {
         self.chain.is_identity()
     }
 
-    /// Returns whether a decoded piece may differ from what was encoded: then writing it back loses something.
+    /// Returns whether a decoded piece may differ from what was encoded, so that writing it back loses data.
     pub fn is_lossy(&self) -> bool {
         self.chain.is_lossy()
     }
 
     /// Decodes one piece into exactly `chunk_bytes()` bytes, C order and little-endian (core specification,
-    /// "Decoding procedure"). Without anything to undo, the bytes come back as they were given.
+    /// "Decoding procedure"); into at most that many where elements have no fixed length. Where no codec
+    /// changes a byte, the buffer itself is returned. `Corrupt` for bytes that do not decode.
     pub fn decode(&self, encoded: Vec<u8>) -> Result<Vec<u8>> {
-        if !self.chain.compresses() {
+        if !self.chain.has_compressors() {
             return Ok(self.chain.decode(Cow::Owned(encoded))?.into_owned());
         }
         let decoded = self
@@ -197,13 +127,14 @@ impl Pipeline {
         decoded
     }
 
-    /// Encodes one piece of exactly `chunk_bytes()` bytes (core specification, "Encoding procedure").
+    /// Encodes one piece of exactly `chunk_bytes()` bytes (core specification, "Encoding procedure"); `Invalid`
+    /// for another number of bytes, or for values that the codecs cannot store.
     pub fn encode(&self, decoded: &[u8]) -> Result<Vec<u8>> {
         Ok(self.chain.encode(Cow::Borrowed(decoded))?.into_owned())
     }
 
-    /// Makes a stored chunk with sharding anew, some of its pieces replaced; `old` is what was stored before.
-    /// Pieces that are not replaced keep their exact bytes.
+    /// Returns a new shard with some of its pieces replaced; `old` is the stored one. Pieces that are not
+    /// replaced keep their exact encoded bytes.
     ///
     /// Fails with `Corrupt` if the old chunk is no shard.
     pub fn rebuild_shard(&self, old: Option<&[u8]>, replaced: &InnerChunks) -> Result<Vec<u8>> {
@@ -211,8 +142,8 @@ impl Pipeline {
     }
 }
 
-/// Returns the array's chunk as the first codec finds it.
-fn form_of(array: &Array) -> Result<Form> {
+/// Returns the array's chunk as it is handed to the first codec.
+fn chunk_repr(array: &Array) -> Result<ArrayRepr> {
     let (rank, chunk) = (array.shape.len(), &array.chunk_shape);
     if chunk.len() != rank || chunk.contains(&0) {
         return Err(Error::corrupt(
@@ -221,9 +152,10 @@ fn form_of(array: &Array) -> Result<Form> {
         ));
     }
     let fill = array.fill_value.bytes.clone();
-    let element = match array.data_type.is_variable() {
-        true => fill.len(),
-        false => array.element_size()?,
+    let element = if array.data_type.is_variable() {
+        fill.len()
+    } else {
+        array.element_size()?
     };
     if fill.len() != element {
         return Err(Error::corrupt(
@@ -231,14 +163,14 @@ fn form_of(array: &Array) -> Result<Form> {
             format!("expected {element} bytes, found {}", fill.len()),
         ));
     }
-    Ok(Form {
+    Ok(ArrayRepr {
         data_type: array.data_type.clone(),
         shape: chunk.clone(),
         fill,
     })
 }
 
-/// Returns the sharding codec if there is no other; then inner chunks can be fetched one by one.
+/// Returns the sharding codec if it is the only one, so that inner chunks can be fetched one by one.
 fn only_sharding(codecs: &[CodecSpec]) -> Option<&CodecSpec> {
     match codecs {
         [codec] if codec.name == shard::index::NAME => Some(codec),
@@ -269,7 +201,7 @@ mod tests {
                 json: Value::Null,
             },
             data_type,
-            codecs: Members::of(&members).codecs("codecs").unwrap(),
+            codecs: Configuration::of(&members).codecs("codecs").unwrap(),
             keys: KeyScheme {
                 prefix: "c/".into(),
                 separator: '/',
@@ -301,13 +233,6 @@ mod tests {
         (0..length)
             .map(|n| if n % 4 == 0 { next() } else { (n / 64) as u8 })
             .collect()
-    }
-
-    #[test]
-    fn tables_names_are_unique_and_known() {
-        for (n, (name, _)) in CODECS.iter().enumerate() {
-            assert!(CODECS[..n].iter().all(|(other, _)| other != name), "{name}");
-        }
     }
 
     #[test]

@@ -1,25 +1,36 @@
-//! Elements without a fixed length, one after the other: each a count (u32, little-endian) and its bytes.
+//! Elements without a fixed length, one after the other: each is the count of its bytes (u32, little-endian) and
+//! the bytes.
 //!
-//! What is cut short ends the chunk; whether there are as many elements as there should be is checked by
-//! whoever knows how many that is.
+//! A record is an element with its count. Records that are cut short end the data; how many there should be is
+//! left to the caller.
 
 use crate::error::{Error, Result};
 
-use super::kind::COUNT;
+use super::kind::LENGTH_PREFIX;
 
-/// Splits the first element off, its count included; nothing at the end or if it is cut short.
+/// Splits the first record off; nothing at the end or if it is cut short.
 pub(super) fn split_first(data: &[u8]) -> Option<(&[u8], &[u8])> {
-    let count = u32::from_le_bytes(*data.first_chunk::<COUNT>()?) as usize;
-    data.split_at_checked(count.checked_add(COUNT)?)
+    let (count, _) = data.split_first_chunk::<LENGTH_PREFIX>()?;
+    let count = usize::try_from(u32::from_le_bytes(*count)).ok()?;
+    data.split_at_checked(count.checked_add(LENGTH_PREFIX)?)
 }
 
-/// Returns an element with its count.
-pub(super) fn record(bytes: &[u8]) -> Result<Vec<u8>> {
-    let count = u32::try_from(bytes.len()).map_err(|error| Error::too_large("chunk", error))?;
-    Ok([&count.to_le_bytes(), bytes].concat())
+/// Returns an element as a record; `TooLarge` if its count does not fit 32 bits.
+pub(super) fn encode(element: &[u8]) -> Result<Vec<u8>> {
+    let mut record = Vec::with_capacity(element.len().saturating_add(LENGTH_PREFIX));
+    append(&mut record, element)?;
+    Ok(record)
 }
 
-/// Returns exactly `count` elements, their counts included; `Corrupt` if there are not as many.
+/// Appends an element as a record; `TooLarge` if its count does not fit 32 bits.
+pub(super) fn append(records: &mut Vec<u8>, element: &[u8]) -> Result<()> {
+    let count = u32::try_from(element.len()).map_err(|error| Error::too_large("chunk", error))?;
+    records.extend_from_slice(&count.to_le_bytes());
+    records.extend_from_slice(element);
+    Ok(())
+}
+
+/// Returns exactly `count` records; `Corrupt` if there are more or fewer.
 pub(super) fn split(data: &[u8], count: u64) -> Result<Vec<&[u8]>> {
     let mut rest = data;
     let mut records = Vec::new();

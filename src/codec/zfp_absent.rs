@@ -1,21 +1,20 @@
-//! Codecs `zfpy` and `zfp` in a program that is built without the feature `zfp`: they are refused.
-//!
-//! The names are known so that a person hears what to do. The codecs themselves are in `zfp.rs`.
+//! Codecs `zfpy` and `zfp` in a program that is built without the feature `zfp`: they are refused, with an error
+//! that names the feature. The codecs themselves are in `zfp/mod.rs`.
 
 use crate::error::{Error, Result};
 
-use super::config::Members;
+use super::config::Configuration;
 use super::kind::{ChainPosition, Codec};
 
-/// Says that there is no codec `zfp`, and how to have it.
-pub(super) fn build(_members: Members<'_>, _place: &ChainPosition<'_>) -> Result<Codec> {
+/// Refuses codec `zfp` with `Unsupported`, which says how to build the program with it.
+pub(super) fn build(_members: Configuration<'_>, _place: &ChainPosition<'_>) -> Result<Codec> {
     let why = "codec zfp: this program is built without the zfp library, which `cargo install --features zfp` adds";
     Err(Error::unsupported("codecs", why))
 }
 
-/// The same of `zfpy`.
-pub(super) fn zfpy(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
-    build(members, place)
+/// Refuses codec `zfpy` likewise.
+pub(super) fn zfpy(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
+    build(config, position)
 }
 
 #[cfg(test)]

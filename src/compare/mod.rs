@@ -110,6 +110,17 @@ fn node_change(
     let mut found = json!({"path": shown, "change": "changed", "kind": kind(&new)});
     let members = found.as_object_mut()?;
     let unchanged_len = members.len();
+    add_changes(members, (before, &old), (after, &new), keys);
+    (members.len() > unchanged_len).then_some(found)
+}
+
+/// Adds what differs of a node that both states have.
+fn add_changes(
+    members: &mut Map<String, Value>,
+    (before, old): (&HierarchyState, &Arc<NodeEntry>),
+    (after, new): (&HierarchyState, &Arc<NodeEntry>),
+    keys: &HashSet<Key>,
+) {
     match (old.node(), new.node()) {
         (Ok(first), Ok(second)) => {
             add(
@@ -125,7 +136,7 @@ fn node_change(
             if let (Node::Array(first), Node::Array(second)) = (first, second)
                 && first.is_stored_like(second)
             {
-                regions(members, (before, &old), (after, &new), keys);
+                add_regions(members, (before, old), (after, new), keys);
             }
         }
         (Ok(_), Err(error)) | (Err(_), Err(error)) if old.version != new.version => {
@@ -136,7 +147,6 @@ fn node_change(
         }
         _ => {}
     }
-    (members.len() > unchanged_len).then_some(found)
 }
 
 fn add(members: &mut Map<String, Value>, name: &str, list: Vec<Value>) {
@@ -182,7 +192,7 @@ fn differing(before: &Map<String, Value>, after: &Map<String, Value>) -> Vec<Val
 }
 
 /// Adds the regions of an array whose elements differ, a box a stored chunk.
-fn regions(
+fn add_regions(
     members: &mut Map<String, Value>,
     (before, old): (&HierarchyState, &Arc<NodeEntry>),
     (after, new): (&HierarchyState, &Arc<NodeEntry>),

@@ -1,6 +1,6 @@
 //! Elements as JSON: the one form in which final v3 writes each value.
 //!
-//! What is written here `fill.rs` reads as the same bytes.
+//! `fill.rs` reads these values as the same bytes.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -17,6 +17,18 @@ pub(super) fn lengths(members: &Map<String, Value>, name: &str) -> Result<Vec<u6
         .collect()
 }
 
+/// Reads a member that holds a list; empty if it is missing or null, `Corrupt` if it is something else.
+pub(super) fn list<'a>(members: &'a Map<String, Value>, name: &str) -> Result<&'a [Value]> {
+    match members.get(name) {
+        None | Some(Value::Null) => Ok(&[]),
+        Some(Value::Array(list)) => Ok(list),
+        Some(other) => Err(Error::corrupt(
+            name,
+            format!("expected a list, found {other}"),
+        )),
+    }
+}
+
 /// Checks a shape and the shape of its chunks.
 ///
 /// Fails with `TooLarge` for more than `MAX_RANK` dimensions, `Corrupt` for different ranks or a chunk of length zero.

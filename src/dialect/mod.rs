@@ -1,4 +1,4 @@
-//! The dialects of Zarr: which documents describe a node, and what they say.
+//! The dialects of Zarr: which documents describe a node, and how they are read and written.
 //!
 //! A dialect turns documents into the model and the model into documents, and does no I/O. No module further down
 //! depends on the dialect of a node. A plain dialect is decided node by node: a file with a `DIALECT` and a line in
@@ -29,7 +29,7 @@ pub use registry::{Choice, DIALECTS, tried_below};
 
 /// A plain dialect, decided node by node: where its documents are and how they read.
 pub struct Dialect {
-    /// The name that a person sees.
+    /// The name, as `--dialect` and `info` have it.
     pub name: &'static str,
     /// Returns the keys of the documents that may describe the node at a path; the first ones decide
     /// whether there is a node.

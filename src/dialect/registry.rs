@@ -1,4 +1,4 @@
-//! The table of the plain dialects, and the dialect that a person may choose instead of what the documents say.
+//! The table of the plain dialects, and the choice of one dialect for a whole store.
 
 use std::fmt;
 use std::str::FromStr;

@@ -154,3 +154,120 @@ fn catch_panic<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
         Err(Error::unavailable("", why))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::sync::mpsc::{Receiver, Sender};
+
+    use super::*;
+    use crate::store::backend::memory::MemoryStore;
+    use crate::vfs::{Ino, VfsConfig};
+    use crate::view::store::StoreView;
+
+    const SHORT: Duration = Duration::from_millis(20);
+    const LONG: Duration = Duration::from_secs(3600);
+
+    /// What became of a request.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Event {
+        Sent,
+        Refused(i32),
+        Undone,
+    }
+
+    struct EventReply(Sender<Event>);
+
+    impl ReplyError for EventReply {
+        fn refuse(self, errno: i32) {
+            self.0.send(Event::Refused(errno)).unwrap();
+        }
+    }
+
+    struct EventOutput(Sender<Event>);
+
+    impl Output for EventOutput {
+        type Reply = EventReply;
+
+        fn send(self, reply: EventReply, _vfs: &Vfs) {
+            reply.0.send(Event::Sent).unwrap();
+        }
+
+        fn undo(self, _vfs: &Vfs) {
+            self.0.send(Event::Undone).unwrap();
+        }
+    }
+
+    fn dispatcher(timeout: Duration) -> Dispatcher {
+        let view = Arc::new(StoreView::new(Arc::new(MemoryStore::default())));
+        let config = VfsConfig {
+            uid: 0,
+            gid: 0,
+            umask: 0,
+            writable: false,
+        };
+        let stats = Arc::new(Stats::default());
+        let vfs = Arc::new(Vfs::new(view, config, stats.clone()));
+        Dispatcher::new(vfs, stats, timeout).unwrap()
+    }
+
+    fn request() -> RequestInfo {
+        RequestInfo::names("lookup", Ino::ROOT)
+    }
+
+    fn enqueue(
+        dispatcher: &Dispatcher,
+        execute: impl FnOnce() -> Result<()> + Send + 'static,
+    ) -> Receiver<Event> {
+        let (sender, events) = mpsc::channel();
+        let output = EventOutput(sender.clone());
+        dispatcher.enqueue(request(), EventReply(sender), move |_| {
+            execute().map(|()| output)
+        });
+        events
+    }
+
+    #[test]
+    fn a_result_is_sent_and_an_error_is_its_errno() {
+        let dispatcher = dispatcher(LONG);
+        let events: Vec<_> = enqueue(&dispatcher, || Ok(())).iter().collect();
+        assert_eq!(events, [Event::Sent]);
+        let missing = || Err(Error::not_found("a"));
+        let events: Vec<_> = enqueue(&dispatcher, missing).iter().collect();
+        assert_eq!(events, [Event::Refused(libc::ENOENT)]);
+    }
+
+    #[test]
+    fn a_result_that_comes_too_late_is_undone() {
+        let dispatcher = dispatcher(SHORT);
+        let (release, released) = mpsc::channel::<()>();
+        let events = enqueue(&dispatcher, move || {
+            released.recv().unwrap();
+            Ok(())
+        });
+        assert_eq!(events.recv(), Ok(Event::Refused(libc::EIO)));
+        release.send(()).unwrap();
+        assert_eq!(events.iter().collect::<Vec<_>>(), [Event::Undone]);
+    }
+
+    #[test]
+    fn a_panic_is_an_error_of_one_request() {
+        let dispatcher = dispatcher(LONG);
+        let events = enqueue(&dispatcher, || panic!("on purpose"));
+        assert_eq!(events.recv(), Ok(Event::Refused(libc::EIO)));
+        assert_eq!(enqueue(&dispatcher, || Ok(())).recv(), Ok(Event::Sent));
+    }
+
+    #[test]
+    fn what_is_in_memory_is_sent_at_once() {
+        let dispatcher = dispatcher(LONG);
+        let (sender, events) = mpsc::channel();
+        let find = |_: &Vfs| Some(Ok(EventOutput(sender.clone())));
+        let reply = dispatcher.try_now(request(), EventReply(sender.clone()), find);
+        assert!(reply.is_none());
+        assert_eq!(events.try_recv(), Ok(Event::Sent));
+        let unknown = |_: &Vfs| None::<Result<EventOutput>>;
+        let reply = dispatcher.try_now(request(), EventReply(sender.clone()), unknown);
+        assert!(reply.is_some());
+    }
+}

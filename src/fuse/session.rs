@@ -149,7 +149,8 @@ fn invalidate_attributes(notifier: &Notifier, ino: Ino) {
 fn invalidate_pages(inodes: &Receiver<Ino>, notifier: &Notifier) {
     while let Ok(ino) = inodes.recv() {
         if let Err(error) = notifier.inval_inode(INodeNo(ino.0), 0, 0) {
-            log::debug!("the kernel keeps the pages of inode {}: {error}", ino.0);
+            let number = ino.0;
+            log::debug!("the kernel was not told that inode {number} changed: {error}");
         }
     }
 }

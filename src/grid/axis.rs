@@ -1,7 +1,7 @@
 //! Chunks of different lengths along one dimension: runs of equal ones, found by binary search.
 //!
-//! A run stays a run however many chunks it has, so memory is what the metadata spell out. Only chunks that
-//! begin in the array are held, so no number of a chunk or of its first element exceeds the array's length.
+//! A run is stored once however many chunks it has, so memory is bounded by the metadata. Only chunks that begin
+//! in the array count, so no number of a chunk or of its first element exceeds the array's length.
 
 use std::slice;
 use std::sync::Arc;
@@ -29,22 +29,22 @@ struct Run {
 }
 
 impl Axis {
-    /// Lays chunks along `length` elements (chunk grid "rectilinear", "Chunk edge lengths"); `Corrupt` if a
+    /// Divides `length` elements into chunks (chunk grid "rectilinear", "Chunk edge lengths"); `Corrupt` if a
     /// run is empty or the chunks end before the array does.
     pub fn new(length: u64, edges: &Edges) -> Result<Axis> {
         match edges {
-            Edges::Runs(runs) => Axis::laid(length, runs),
+            Edges::Runs(runs) => Axis::from_runs(length, runs),
             Edges::Every(each) => {
                 let run = EdgeRun {
                     length: *each,
                     count: u64::MAX,
                 };
-                Axis::laid(length, slice::from_ref(&run))
+                Axis::from_runs(length, slice::from_ref(&run))
             }
         }
     }
 
-    fn laid(length: u64, edges: &[EdgeRun]) -> Result<Axis> {
+    fn from_runs(length: u64, edges: &[EdgeRun]) -> Result<Axis> {
         let (mut runs, mut count, mut end) = (Vec::new(), 0, 0u64);
         for run in edges {
             if run.length == 0 || run.count == 0 {
@@ -79,17 +79,17 @@ impl Axis {
         self.count
     }
 
-    /// Returns the length of the longest of them; where there is none, of the first one, or 1.
+    /// Returns the length of the longest of these chunks; without chunks that of the first run, or 1.
     pub fn longest(&self) -> u64 {
         self.longest
     }
 
-    /// Whether all of them are alike.
+    /// Returns whether all chunks have one length.
     pub fn is_regular(&self) -> bool {
         self.runs.len() < 2
     }
 
-    /// Returns each length that occurs, once a run.
+    /// Returns the length of the chunks of each run.
     pub fn lengths(&self) -> impl Iterator<Item = u64> {
         self.runs.iter().map(|run| run.length)
     }
@@ -109,9 +109,9 @@ impl Axis {
         })
     }
 
-    /// Returns the last run of those that come first.
-    fn run(&self, comes_first: impl Fn(&Run) -> bool) -> Option<&Run> {
-        let after = self.runs.partition_point(comes_first);
+    /// Returns the last run for which `begins_before` is true; it is true for the first runs only.
+    fn run(&self, begins_before: impl Fn(&Run) -> bool) -> Option<&Run> {
+        let after = self.runs.partition_point(begins_before);
         self.runs.get(after.checked_sub(1)?)
     }
 }

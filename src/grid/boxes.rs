@@ -1,6 +1,6 @@
 //! A range of a C-order sequence as boxes of elements.
 //!
-//! The boxes are in order and together are the range; there are never more than twice the dimensions.
+//! The boxes are in order, do not overlap and make up the range; there are fewer than twice the dimensions.
 
 use std::ops::Range;
 

@@ -1,8 +1,8 @@
 //! Chunk arithmetic: boxes of elements, the chunks under them, and the runs of bytes they share.
 //!
-//! Pure: no I/O, no types of elements. Everything is in C order. Coordinates are `u64` and checked where a
-//! product could overflow; `usize` stands only for bytes of buffers that exist. `boxes` cuts ranges into
-//! boxes, `runs` finds the bytes that two buffers share, `axis` knows chunks of different lengths.
+//! Pure: no I/O, no types of elements. Everything is in C order. Coordinates are `u64` and checked where a product
+//! could overflow; `usize` is for bytes of buffers that exist. `boxes` divides ranges into boxes, `runs` finds the
+//! bytes that two buffers share, `axis` is for chunks of different lengths.
 
 use std::borrow::Cow;
 
@@ -19,8 +19,8 @@ pub use axis::Axis;
 pub use boxes::boxes;
 pub use runs::{Layout, Runs};
 
-/// A place or lengths, one number a dimension; few dimensions need no memory of their own, since every read
-/// of a file computes several of them.
+/// Indices or lengths, one number for each dimension. Up to six dimensions need no allocation, since every read of
+/// a file computes several of them.
 pub type Coordinates = SmallVec<[u64; 6]>;
 
 /// A box of elements: `start[i] .. start[i] + shape[i]` along each dimension.
@@ -78,7 +78,7 @@ pub struct Grid {
     /// Elements of a chunk along each dimension; where chunks differ, of the longest.
     chunk: Vec<u64>,
     counts: Vec<u64>,
-    /// Where chunks of different lengths lie along each dimension; empty if the grid is regular.
+    /// The chunks along each dimension if their lengths differ; empty if the grid is regular.
     axes: Vec<Axis>,
 }
 
@@ -104,7 +104,7 @@ impl Grid {
     }
 
     /// Builds the grid of an array's stored chunks; `TooLarge` if they cannot be numbered, `Corrupt` if they
-    /// do not cover the array. Chunks that begin beyond the array are left out (chunk grid "rectilinear").
+    /// do not cover the array. Chunks that begin beyond the array do not count (chunk grid "rectilinear").
     pub fn of(array: &Array) -> Result<Grid> {
         if array.chunk_edges.is_empty() {
             return Grid::new(&array.shape, &array.chunk_shape);
@@ -142,7 +142,7 @@ impl Grid {
         Ok(self)
     }
 
-    /// Whether all chunks have one shape.
+    /// Returns whether all chunks have one shape.
     pub fn is_regular(&self) -> bool {
         self.axes.is_empty()
     }
@@ -161,12 +161,12 @@ impl Grid {
         }
     }
 
-    /// Whether there is no chunk.
+    /// Returns whether there is no chunk.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the number of the chunk at `indices`, or nothing outside the grid.
+    /// Returns the number of the chunk at `indices`; nothing outside the grid.
     pub fn index(&self, indices: &[u64]) -> Option<ChunkIndex> {
         let inside = indices.len() == self.counts.len()
             && indices.iter().zip(&self.counts).all(|(i, n)| i < n);
@@ -191,7 +191,7 @@ impl Grid {
         indices
     }
 
-    /// Returns which chunk along a dimension an element of the array lies in.
+    /// Returns the index, along a dimension, of the chunk that an element of the array lies in.
     pub fn chunk_at(&self, axis: usize, element: u64) -> u64 {
         match self.axes.get(axis) {
             None => element / self.chunk[axis],
@@ -199,7 +199,7 @@ impl Grid {
         }
     }
 
-    /// Returns where a chunk begins along a dimension, and its length, the array's edge not regarded.
+    /// Returns the first element and the length of a chunk along a dimension; it may end beyond the array.
     pub fn span(&self, axis: usize, index: u64) -> (u64, u64) {
         match self.axes.get(axis) {
             None => (index * self.chunk[axis], self.chunk[axis]),
@@ -207,7 +207,11 @@ impl Grid {
         }
     }
 
-    /// Returns the chunk that an element lies in, and its number there in C order.
+    /// Returns the chunk that an element lies in, and the number of the element in that chunk in C order.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a chunk that is decoded fits memory"
+    )]
     pub fn locate(&self, element: &[u64]) -> (ChunkIndex, usize) {
         let (mut number, mut place) = (0, 0);
         for (axis, &at) in element.iter().enumerate() {
@@ -233,12 +237,12 @@ impl Grid {
         region
     }
 
-    /// Returns the shape of a chunk, the array's edge not regarded; where chunks differ, that of the largest.
+    /// Returns the shape of a whole chunk; where chunks differ, the longest length along each dimension.
     pub fn chunk_shape(&self) -> &[u64] {
         &self.chunk
     }
 
-    /// Returns the shape of one chunk, the array's edge not regarded.
+    /// Returns the shape of one chunk, which may end beyond the array.
     pub fn shape_of(&self, chunk: ChunkIndex) -> Cow<'_, [u64]> {
         if self.is_regular() {
             return Cow::Borrowed(&self.chunk);
@@ -252,7 +256,7 @@ impl Grid {
         )
     }
 
-    /// Whether each chunk along each dimension can be cut into pieces of one length.
+    /// Returns whether the lengths of `pieces` divide every chunk evenly along each dimension.
     pub fn divides_into(&self, pieces: &[u64]) -> bool {
         let whole = |length: u64, piece: u64| length.checked_rem(piece) == Some(0);
         if self.is_regular() {
@@ -266,8 +270,8 @@ impl Grid {
         axes.all(|(edges, &piece)| edges.lengths().all(|length| whole(length, piece)))
     }
 
-    /// Calls `visit` with each chunk under a box, its first element, and what they share, in C order, until
-    /// it returns false.
+    /// Calls `visit` with each chunk that a box overlaps, its first element, and the overlap, in C order, until it
+    /// returns false.
     pub fn visit(&self, part: &Region, mut visit: impl FnMut(ChunkIndex, &[u64], &Region) -> bool) {
         if part.shape.contains(&0) {
             return;

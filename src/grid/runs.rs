@@ -1,6 +1,11 @@
 //! The runs of bytes that a box of elements has in two C-order buffers, and copying them.
 //!
-//! A run is as long as both buffers allow. That offsets lie inside the buffers is the caller's promise.
+//! A run is as long as both buffers allow. The caller guarantees that the box lies inside both buffers.
+
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "offsets and counts are those of buffers in memory"
+)]
 
 use std::ops::Range;
 
@@ -11,16 +16,16 @@ use super::{Coordinates, Region, step};
 /// A C-order buffer of a box of elements.
 #[derive(Clone, Copy)]
 pub struct Layout<'a> {
-    /// The element that the sequence begins with.
+    /// The first element of the box.
     pub start: &'a [u64],
     /// Elements along each dimension.
     pub shape: &'a [u64],
-    /// How many elements of the sequence come before the buffer.
+    /// How many elements of the box, in C order, come before the buffer.
     pub skipped: u64,
 }
 
 impl Layout<'_> {
-    /// Returns the byte at which an element lies in the buffer.
+    /// Returns the offset in bytes of an element in the buffer.
     #[inline]
     fn offset(&self, element: &[u64], size: usize) -> usize {
         let mut place = 0;
@@ -31,19 +36,19 @@ impl Layout<'_> {
     }
 }
 
-/// The runs of bytes that a box has in two buffers: equally long, equally many.
+/// The runs of bytes that a box has in two buffers: as many in both, all of one length.
 pub struct Runs {
     from: usize,
     to: usize,
     /// Bytes of a run.
     length: usize,
-    /// Times to repeat, step in the one buffer and in the other, outermost axis first.
+    /// Repetitions, and the step in bytes in either buffer, outermost dimension first.
     axes: SmallVec<[(u64, usize, usize); 6]>,
 }
 
 impl Runs {
     /// Finds the runs of `part`, whose elements have `size` bytes, in the buffers `from` and `to`.
-    // Inlined, since each read of a file asks for the runs of several chunks.
+    // Inlined, since each read of a file needs the runs of several chunks.
     #[inline]
     pub fn new(part: &Region, from: Layout, to: Layout, size: usize) -> Runs {
         let (from_at, to_at) = (from.offset(&part.start, size), to.offset(&part.start, size));
@@ -70,7 +75,7 @@ impl Runs {
         }
     }
 
-    /// Returns the bytes of the first buffer if there is but one run.
+    /// Returns the range in the first buffer if there is only one run.
     pub fn single(&self) -> Option<Range<usize>> {
         self.axes
             .is_empty()
@@ -82,30 +87,30 @@ impl Runs {
         self.length
     }
 
-    /// Returns where each run lies in both buffers, ascending in both.
+    /// Returns the offsets of each run in both buffers, ascending in both.
     pub fn places(&self) -> Vec<(usize, usize)> {
         let mut places = Vec::new();
-        self.each(|from, to| places.push((from, to)));
+        self.for_each(|from, to| places.push((from, to)));
         places
     }
 
     /// Copies every run.
     pub fn copy(&self, from: &[u8], to: &mut [u8]) {
         match self.length {
-            1 => self.each(|a, b| copy_fixed::<1>(from, a, to, b)),
-            2 => self.each(|a, b| copy_fixed::<2>(from, a, to, b)),
-            4 => self.each(|a, b| copy_fixed::<4>(from, a, to, b)),
-            8 => self.each(|a, b| copy_fixed::<8>(from, a, to, b)),
-            16 => self.each(|a, b| copy_fixed::<16>(from, a, to, b)),
-            n => self.each(|a, b| to[b..b + n].copy_from_slice(&from[a..a + n])),
+            1 => self.for_each(|a, b| copy_fixed::<1>(from, a, to, b)),
+            2 => self.for_each(|a, b| copy_fixed::<2>(from, a, to, b)),
+            4 => self.for_each(|a, b| copy_fixed::<4>(from, a, to, b)),
+            8 => self.for_each(|a, b| copy_fixed::<8>(from, a, to, b)),
+            16 => self.for_each(|a, b| copy_fixed::<16>(from, a, to, b)),
+            n => self.for_each(|a, b| to[b..b + n].copy_from_slice(&from[a..a + n])),
         }
     }
 
-    /// Copies of every run what `from` has of it, which is the first buffer less its first `skipped` bytes, and
-    /// may end before that does.
+    /// Copies the part of every run that lies in `from`: the first buffer without its first `skipped` bytes, which may
+    /// end early.
     pub fn copy_part(&self, from: &[u8], skipped: usize, to: &mut [u8]) {
         let given = skipped..skipped + from.len();
-        self.each(|a, b| {
+        self.for_each(|a, b| {
             let start = a.max(given.start);
             let end = (a + self.length).min(given.end);
             if start < end {
@@ -118,19 +123,19 @@ impl Runs {
     /// Fills every run of the second buffer with an element.
     pub fn fill(&self, element: &[u8], to: &mut [u8]) {
         if element.iter().all(|&byte| byte == 0) {
-            return self.each(|_, b| to[b..b + self.length].fill(0));
+            return self.for_each(|_, b| to[b..b + self.length].fill(0));
         }
-        self.each(|_, b| {
+        self.for_each(|_, b| {
             for place in to[b..b + self.length].chunks_exact_mut(element.len()) {
                 place.copy_from_slice(element);
             }
         });
     }
 
-    /// Calls `run` with both offsets of each run.
-    fn each(&self, mut run: impl FnMut(usize, usize)) {
+    /// Calls `visit` with both offsets of each run.
+    fn for_each(&self, mut visit: impl FnMut(usize, usize)) {
         let Some((&(count, from_step, to_step), outer)) = self.axes.split_last() else {
-            return run(self.from, self.to);
+            return visit(self.from, self.to);
         };
         let last: Coordinates = outer.iter().map(|axis| axis.0 - 1).collect();
         let first = Coordinates::from_elem(0, outer.len());
@@ -142,7 +147,7 @@ impl Runs {
                 to += place as usize * axis.2;
             }
             for _ in 0..count {
-                run(from, to);
+                visit(from, to);
                 from += from_step;
                 to += to_step;
             }
@@ -153,7 +158,7 @@ impl Runs {
     }
 }
 
-/// Copies a run whose length the compiler knows: small elements cost no call.
+/// Copies a run of a length known at compile time, which costs no call for small elements.
 fn copy_fixed<const N: usize>(from: &[u8], a: usize, to: &mut [u8], b: usize) {
     to[b..b + N].copy_from_slice(&from[a..a + N]);
 }

@@ -8,8 +8,7 @@ use std::sync::Arc;
 
 use crate::dialect::draft::EntryPoint;
 use crate::error::{Error, Kind, Result};
-use crate::hierarchy::ground::Rule;
-use crate::hierarchy::{Hierarchy, NodeEntry};
+use crate::hierarchy::{Hierarchy, NodeEntry, Rule};
 use crate::model::Node;
 use crate::store::listing::NameList;
 use crate::store::{EntryKind, Key, Listing, Name};
@@ -24,16 +23,16 @@ impl Hierarchy {
             let why = "an array has no children";
             return Err(Error::new(Kind::NotADirectory, &found.path, why));
         }
-        let ground = &found.ground;
-        if !ground.store.lists() {
+        let scope = &found.scope;
+        if !scope.store.info().lists {
             let why = "the store cannot list, and there are no consolidated metadata";
             return Err(Error::unsupported(&found.path, why));
         }
-        let folder = match &ground.rule {
+        let folder = match &scope.rule {
             Rule::Plain(_) | Rule::Closed => found.path.clone(),
             Rule::Draft(entry) => entry.folder(&found.path)?,
         };
-        let stored = match ground.store.list(&folder) {
+        let stored = match scope.store.list(&folder) {
             Ok(stored) => stored,
             // A group that a document describes needs no key below it.
             Err(error) if error.kind() == Kind::NotFound && found.version != 0 => {
@@ -53,7 +52,7 @@ impl Hierarchy {
     /// there are no consolidated metadata, those that were found by name before and are still cached.
     pub fn known_children(self: &Arc<Self>, found: &Arc<NodeEntry>) -> Result<Box<dyn Listing>> {
         match self.children(found) {
-            Err(error) if error.kind() == Kind::Unsupported && !found.ground.store.lists() => {
+            Err(error) if error.kind() == Kind::Unsupported && !found.scope.store.info().lists => {
                 let names = self.cached_below(&found.path);
                 let names = names.into_iter().map(|name| (name, EntryKind::Directory));
                 Ok(Box::new(NameList::new(names)))
@@ -86,7 +85,7 @@ struct Children {
 impl Children {
     /// Returns the name of the child that a name in the store stands for, if it does for one.
     fn child(&self, name: &Name) -> Result<Option<Vec<u8>>> {
-        match &self.found.ground.rule {
+        match &self.found.scope.rule {
             Rule::Plain(_) => {
                 let is_node = match name.kind {
                     EntryKind::Directory => true,
@@ -113,7 +112,7 @@ impl Children {
             if document == key && name.kind != EntryKind::Directory {
                 break;
             }
-            let meta = match self.found.ground.store.head(&document) {
+            let meta = match self.found.scope.store.head(&document) {
                 Err(error) if error.kind() == Kind::NameTooLong => None,
                 answer => answer?,
             };

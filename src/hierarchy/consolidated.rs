@@ -7,29 +7,31 @@
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Bound;
-use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use crate::dialect::DocumentMap;
 use crate::error::{Error, Result};
+use crate::known::Known;
+use crate::store::layer::Layer;
 use crate::store::listing::NameList;
 use crate::store::{
-    ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Object, PutBody,
-    Reader, Store, Tree, Version,
+    EntryKind, FlatListing, Hints, Key, Listing, Meta, Object, Store, StoreInfo, Version,
 };
 
 /// A store over a store.
 pub(super) struct Consolidated {
     inner: Arc<dyn Store>,
+    hints: Arc<dyn Hints>,
+    info: StoreInfo,
     documents: BTreeMap<Vec<u8>, Vec<u8>>,
     modified: SystemTime,
 }
 
 impl Consolidated {
-    /// Puts documents, their keys counted from `top`, over a store.
+    /// Puts documents, their keys counted from `top`, over a store and its hints.
     pub(super) fn new(
-        inner: Arc<dyn Store>,
+        (inner, hints): (Arc<dyn Store>, Arc<dyn Hints>),
         top: &Key,
         documents: DocumentMap,
         modified: SystemTime,
@@ -40,7 +42,12 @@ impl Consolidated {
         };
         let documents = documents.into_iter();
         Consolidated {
+            info: StoreInfo {
+                lists: true,
+                ..inner.info().clone()
+            },
             inner,
+            hints,
             documents: documents
                 .filter(|(key, _)| !key.is_root())
                 .map(|(key, document)| (within(key), document))
@@ -110,8 +117,11 @@ pub(super) fn version_of(bytes: &[u8]) -> Version {
     Version(hasher.finish())
 }
 
-#[deny(clippy::missing_trait_methods)]
-impl Store for Consolidated {
+impl Layer for Consolidated {
+    fn below(&self) -> &dyn Store {
+        &*self.inner
+    }
+
     fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
         match self.documents.get(key.as_bytes()) {
             Some(bytes) if bytes.len() as u64 <= limit => Ok(Some(Object {
@@ -128,27 +138,11 @@ impl Store for Consolidated {
         }
     }
 
-    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
-        self.inner.get_range(key, range)
-    }
-
     fn head(&self, key: &Key) -> Result<Option<Meta>> {
         match self.known(key) {
             Some(meta) => Ok(Some(meta)),
             None => self.inner.head(key),
         }
-    }
-
-    fn version(&self, key: &Key) -> Result<Option<Version>> {
-        self.inner.version(key)
-    }
-
-    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
-        self.inner.open(key)
-    }
-
-    fn open_known(&self, key: &Key, meta: &Meta) -> Result<Arc<dyn Reader>> {
-        self.inner.open_known(key, meta)
     }
 
     fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
@@ -159,72 +153,34 @@ impl Store for Consolidated {
         Ok(Box::new(NameList::new(names)))
     }
 
-    fn walk(&self, _prefix: &Key, _from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
+    fn list_all(&self, _prefix: &Key, _from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
         Ok(None)
     }
 
-    fn head_now(&self, key: &Key) -> Option<Option<Meta>> {
+    fn info(&self) -> &StoreInfo {
+        &self.info
+    }
+}
+
+impl Hints for Consolidated {
+    fn head_now(&self, key: &Key) -> Known<Meta> {
         match self.known(key) {
-            Some(meta) => Some(Some(meta)),
-            None => self.inner.head_now(key),
+            Some(meta) => Known::Is(meta),
+            None => self.hints.head_now(key),
         }
     }
 
-    fn ask_ahead(&self, keys: &[Key]) {
+    fn prefetch(&self, keys: &[Key]) {
         let is_unknown = |key: &&Key| !self.documents.contains_key(key.as_bytes());
         let keys: Vec<Key> = keys.iter().filter(is_unknown).cloned().collect();
-        self.inner.ask_ahead(&keys);
-    }
-
-    fn lists(&self) -> bool {
-        true
-    }
-
-    fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
-        self.inner.read_link(key)
-    }
-
-    fn freshness(&self) -> Duration {
-        self.inner.freshness()
-    }
-
-    fn epoch(&self) -> u64 {
-        self.inner.epoch()
-    }
-
-    fn stamp(&self, key: &Key) -> Result<Option<ETag>> {
-        self.inner.stamp(key)
-    }
-
-    fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
-        self.inner.put(key, body, condition)
-    }
-
-    fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
-        self.inner.erase(key, condition)
-    }
-
-    fn erase_folder(&self, prefix: &Key) -> Result<()> {
-        self.inner.erase_folder(prefix)
-    }
-
-    fn honours_conditions(&self) -> Result<bool> {
-        self.inner.honours_conditions()
-    }
-
-    /// What documents there are says the tree of the store below.
-    fn tree(&self) -> Option<Arc<dyn Tree>> {
-        self.inner.tree()
-    }
-
-    fn folder(&self) -> Option<&Path> {
-        self.inner.folder()
+        self.hints.prefetch(&keys);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::NoHints;
     use crate::store::backend::memory::MemoryStore;
 
     #[test]
@@ -239,7 +195,7 @@ mod tests {
         ];
         let documents = keys.map(|key| (Key::new(key).unwrap(), b"{}".to_vec()));
         let store = Consolidated::new(
-            Arc::new(MemoryStore::default()),
+            (Arc::new(MemoryStore::default()), Arc::new(NoHints)),
             &Key::new("top").unwrap(),
             documents.into(),
             SystemTime::UNIX_EPOCH,
@@ -253,10 +209,8 @@ mod tests {
         assert_eq!(listed("top/a-b"), [".zgroup", "c"]);
         assert_eq!(listed("to"), [] as [String; 0]);
         let kind = |key: &str| {
-            store
-                .head(&Key::new(key).unwrap())
-                .unwrap()
-                .map(|meta| meta.kind)
+            let meta = Store::head(&store, &Key::new(key).unwrap()).unwrap();
+            meta.map(|meta| meta.kind)
         };
         assert_eq!(kind("top/a"), Some(EntryKind::Directory));
         assert_eq!(kind("top/a/.zarray"), Some(EntryKind::File));

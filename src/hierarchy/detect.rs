@@ -1,34 +1,39 @@
 //! Finds hierarchies of the draft of 2019, which have no entry point.
 //!
-//! A document at the top says so, or, where the root is implied, the first document below `meta`: each one
-//! has the URI of the specification in it. Names alone decide nothing, and the search is short.
+//! Each document of the draft has the URI of the specification in it, so the document of the root decides or, where the
+//! root is implied, the first document below `meta`. Names alone decide nothing, and the search is short.
 
 use crate::dialect::Document;
 use crate::dialect::draft;
 use crate::error::{Kind, Result};
-use crate::hierarchy::MAX_DOCUMENT;
+use crate::hierarchy::{ChildScope, MAX_DOCUMENT};
 use crate::model::document::{ROOTS_2019, is_draft_document};
 use crate::store::{EntryKind, Key, Store};
 
-/// How many names are looked at, and how many documents are read, before `meta` is an ordinary folder.
-const MOST_NAMES: usize = 1024;
-const MOST_DOCUMENTS: usize = 8;
+/// How many names are listed before `meta` is taken for an ordinary folder.
+const MAX_NAMES: usize = 1024;
+
+/// How many documents are read before `meta` is taken for an ordinary folder.
+const MAX_DOCUMENTS: usize = 8;
 
 /// Whether the folder `top` is a hierarchy of the draft of 2019.
-pub(super) fn is_2019(store: &dyn Store, top: &Key) -> Result<bool> {
+pub(super) fn is_2019(scope: &mut ChildScope, top: &Key) -> Result<bool> {
     let tops = ROOTS_2019.map(|name| top.child(name.as_bytes()));
     let tops = tops.into_iter().collect::<Result<Vec<_>>>()?;
-    store.ask_ahead(&tops);
+    scope.hints.prefetch(&tops);
+    let store = &*scope.store;
     for top in &tops {
-        if says_so(store, top)? {
+        scope.depends.add_key(top);
+        if is_of_2019(store, top)? {
             return Ok(true);
         }
     }
     let meta = top.child(b"meta")?;
+    scope.depends.add_below(&meta);
     let is_folder = store
         .head(&meta)?
         .is_some_and(|meta| meta.kind == EntryKind::Directory);
-    if is_folder && store.lists() {
+    if is_folder && store.info().lists {
         search(store, meta)
     } else {
         Ok(false)
@@ -42,19 +47,19 @@ fn search(store: &dyn Store, meta: Key) -> Result<bool> {
     while let Some(folder) = folders.pop() {
         let mut listing = match store.list(&folder) {
             Ok(listing) => listing,
-            Err(error) if is_no_answer(error.kind()) => continue,
+            Err(error) if concerns_key(error.kind()) => continue,
             Err(error) => return Err(error),
         };
         while let Some(name) = listing.next()? {
             names += 1;
-            if names > MOST_NAMES || documents >= MOST_DOCUMENTS {
+            if names > MAX_NAMES || documents >= MAX_DOCUMENTS {
                 return Ok(false);
             }
             match name.kind {
                 EntryKind::Directory => folders.extend(folder.child(&name.name)),
                 EntryKind::File if is_draft_document(&name.name) => {
                     documents += 1;
-                    if says_so(store, &folder.child(&name.name)?)? {
+                    if is_of_2019(store, &folder.child(&name.name)?)? {
                         return Ok(true);
                     }
                 }
@@ -65,24 +70,24 @@ fn search(store: &dyn Store, meta: Key) -> Result<bool> {
     Ok(false)
 }
 
-/// Whether a document is there and says that it is of this draft.
-fn says_so(store: &dyn Store, key: &Key) -> Result<bool> {
+/// Whether a document is stored and is one of this draft.
+fn is_of_2019(store: &dyn Store, key: &Key) -> Result<bool> {
     let bytes = match store.get(key, MAX_DOCUMENT) {
         Ok(object) => object.map(|object| object.bytes),
-        Err(error) if is_no_answer(error.kind()) => None,
+        Err(error) if concerns_key(error.kind()) => None,
         Err(error) => return Err(error),
     };
     let document = Document {
         key: key.clone(),
         bytes,
     };
-    // What does not read is no sign of anything.
+    // A document that does not read is of no draft.
     let members = document.object().unwrap_or_default();
     Ok(members.is_some_and(|members| draft::is_2019(&members)))
 }
 
-/// Whether an error is about this key alone.
-fn is_no_answer(kind: Kind) -> bool {
+/// Whether an error concerns this key alone, so that the search goes on.
+fn concerns_key(kind: Kind) -> bool {
     matches!(
         kind,
         Kind::NotFound

@@ -11,9 +11,8 @@ use crate::dialect::typestr::Typed;
 use crate::dialect::{Document, DocumentMap, Edit, n5, v2};
 use crate::error::{Error, Kind, Result};
 use crate::hierarchy::format::{DocumentFormat, NodeDocuments};
-use crate::hierarchy::ground::Rule;
 use crate::hierarchy::publish::DocumentChange;
-use crate::hierarchy::{Hierarchy, NodeEntry};
+use crate::hierarchy::{Hierarchy, NodeEntry, Rule};
 use crate::model::{Array, CodecSpec, Group, Node};
 use crate::store::{EntryKind, Key};
 
@@ -40,7 +39,7 @@ impl Hierarchy {
         if self.child(&parent, path.name())?.is_some() {
             return Err(Error::new(Kind::Exists, path, "is there already"));
         }
-        let stored = match &parent.ground.rule {
+        let stored = match &parent.scope.rule {
             Rule::Plain(_) => self.store.head(path)?,
             Rule::Draft(_) | Rule::Closed => None,
         };
@@ -93,7 +92,7 @@ impl Hierarchy {
     /// Returns the implied groups from a node upwards, itself included, the topmost first; none unless a group above
     /// them has a document.
     fn implied_above(&self, from: &Arc<NodeEntry>) -> Result<Vec<Key>> {
-        if !matches!(from.ground.rule, Rule::Plain(_)) {
+        if !matches!(from.scope.rule, Rule::Plain(_)) {
             return Ok(Vec::new());
         }
         let mut implied = Vec::new();
@@ -162,26 +161,32 @@ impl Hierarchy {
         let read = self
             .parsed(&old.format, path, &documents)
             .map_err(|error| Error::invalid(path, error))?;
-        let is_meant = match (found.node()?, &read) {
-            (Node::Group(old), Node::Group(new)) => {
-                new.attributes == *edit.attributes.as_ref().unwrap_or(&old.attributes)
-            }
-            (Node::Array(old), Node::Array(new)) => {
-                if !new.is_stored_like(old) {
-                    let why = "the chunks that are stored would mean something else";
-                    return Err(Error::invalid(path, why));
-                }
-                new.attributes == *edit.attributes.as_ref().unwrap_or(&old.attributes)
-                    && new.shape == *edit.shape.as_ref().unwrap_or(&old.shape)
-            }
-            _ => false,
-        };
-        if is_meant {
+        let node = found.node()?;
+        if let (Node::Array(old), Node::Array(new)) = (node, &read)
+            && !new.is_stored_like(old)
+        {
+            let why = "the chunks that are stored would mean something else";
+            return Err(Error::invalid(path, why));
+        }
+        if is_edited(node, &read, edit) {
             Ok(())
         } else {
             Err(Error::invalid(path, reads_otherwise(&old.format)))
         }
     }
+}
+
+/// Whether attributes and shape of a node are the old ones with a change.
+fn is_edited(old: &Node, new: &Node, edit: &Edit) -> bool {
+    let (old_attributes, new_attributes, has_shape) = match (old, new) {
+        (Node::Group(old), Node::Group(new)) => (&old.attributes, &new.attributes, true),
+        (Node::Array(old), Node::Array(new)) => {
+            let has_shape = new.shape == *edit.shape.as_ref().unwrap_or(&old.shape);
+            (&old.attributes, &new.attributes, has_shape)
+        }
+        _ => return false,
+    };
+    has_shape && new_attributes == edit.attributes.as_ref().unwrap_or(old_attributes)
 }
 
 fn reads_otherwise(format: &DocumentFormat) -> String {
@@ -240,20 +245,16 @@ fn difference(format: &DocumentFormat, wanted: &Array, read: &Node) -> Option<St
     ];
     let other = members.iter().find(|(_, is_same)| !is_same);
     other.map(|(name, _)| match *name {
-        "codecs" => {
-            let names = |codecs: &[CodecSpec]| {
-                let names: Vec<String> = codecs
-                    .iter()
-                    .map(|codec| codec.to_json().to_string())
-                    .collect();
-                names.join(", ")
-            };
-            format!(
-                "codecs {}; it would read {}",
-                names(&wanted.codecs),
-                names(&read.codecs)
-            )
-        }
+        "codecs" => format!(
+            "codecs {}; it would read {}",
+            listed(&wanted.codecs),
+            listed(&read.codecs)
+        ),
         name => name.to_string(),
     })
+}
+
+fn listed(codecs: &[CodecSpec]) -> String {
+    let codecs = codecs.iter().map(|codec| codec.to_json().to_string());
+    codecs.collect::<Vec<_>>().join(", ")
 }

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use crate::dialect::draft::{DocumentRole, EntryPoint};
 use crate::dialect::{Choice, Dialect, Document, DocumentMap, Edit, n5, v3};
 use crate::error::{Error, Kind, Result};
-use crate::hierarchy::ground::Rule;
-use crate::hierarchy::{Hierarchy, MAX_DOCUMENT, NodeEntry};
+use crate::hierarchy::{Hierarchy, MAX_DOCUMENT, NodeEntry, Rule};
 use crate::model::Node;
 use crate::store::Key;
 
@@ -68,7 +67,7 @@ impl Hierarchy {
     /// Returns the documents of a node as the store has them; nothing for a group that none describes.
     pub(super) fn documents_of(&self, found: &NodeEntry) -> Result<Option<NodeDocuments>> {
         let path = &found.path;
-        match &found.ground.rule {
+        match &found.scope.rule {
             Rule::Plain(dialects) => {
                 for dialect in *dialects {
                     let keys = (dialect.documents)(path)?.into_iter();
@@ -113,7 +112,7 @@ impl Hierarchy {
 
     /// Returns the format of a node's documents. An implied group has that of a child, or else of the group above.
     pub(super) fn format_of(self: &Arc<Self>, found: &Arc<NodeEntry>) -> Result<DocumentFormat> {
-        if let Rule::Draft(entry) = &found.ground.rule {
+        if let Rule::Draft(entry) = &found.scope.rule {
             return Ok(DocumentFormat::Draft(entry.clone()));
         }
         if let Some(documents) = self.documents_of(found)? {
@@ -142,7 +141,7 @@ impl Hierarchy {
         for _ in 0..MAX_SAMPLED_CHILDREN {
             let Some(name) = children.next()? else { break };
             if let Some(child) = self.child(group, &name.name)?
-                && matches!(child.ground.rule, Rule::Plain(_))
+                && matches!(child.scope.rule, Rule::Plain(_))
                 && let Some(documents) = self.documents_of(&child)?
             {
                 return Ok(Some(documents.format));

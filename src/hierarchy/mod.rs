@@ -1,60 +1,106 @@
-//! Discovery: a store and the dialects make nodes, found when somebody asks for them.
+//! Discovery: the nodes of a store, read by the dialects when they are needed.
 //!
-//! Nodes are found from the root down: each tells its children by which rule they are found, so that an entry
-//! point governs what lies below it. A node is remembered for as long as the store says that answers stay
-//! true, and nothing was changed through it; after that its documents are read again, and a node whose
-//! documents did not change keeps its identity.
+//! Nodes are found from the root down: each passes a `ChildScope` on to its children, so that an entry point governs what
+//! lies below it. A node is cached for the freshness of the store, unless something that it was read from is changed
+//! through the store; then its documents are read again, and a node whose documents did not change keeps its identity.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashSet;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use lru::LruCache;
 
-use crate::dialect::{Choice, DIALECTS, DialectSettings};
+use crate::dialect::draft::EntryPoint;
+use crate::dialect::{Choice, DIALECTS, Dialect, DialectSettings};
 use crate::error::{Error, Result};
-use crate::hierarchy::ground::{ChildScope, Rule};
+use crate::known::Known;
 use crate::model::{Array, Node};
-use crate::store::{Key, Store};
+use crate::store::{Dependencies, Hints, Key, LogPosition, NoHints, Store, Tree, Version};
 
 mod children;
 mod consolidated;
+mod consolidation;
 mod detect;
 mod edit;
 mod format;
-mod ground;
 mod moving;
 mod publish;
 mod read;
+mod reading;
 
 /// The longest metadata document that is read, 64 MiB.
 pub const MAX_DOCUMENT: u64 = 64 << 20;
 
-/// How many nodes are remembered.
-const REMEMBERED: NonZeroUsize = NonZeroUsize::new(1 << 16).unwrap();
+/// How many nodes are cached.
+const MAX_NODES: NonZeroUsize = NonZeroUsize::new(1 << 16).unwrap();
 
-/// How many different warnings are given.
-const MOST_WARNINGS: usize = 256;
+/// How many different warnings are logged.
+const MAX_WARNINGS: usize = 256;
 
-/// A node where it was found.
+/// A node of a hierarchy, as its documents were read last.
 pub struct NodeEntry {
     /// Its path.
     pub path: Key,
-    /// What its documents say, or what is wrong with them.
+    /// The node, or the error about its documents.
     pub node: Result<Node>,
-    /// Tells one state of the documents from another; 0 where there is nothing but a folder.
+    /// Differs between states of the documents; 0 where there is nothing but a folder.
     pub version: u64,
     /// When the documents were last changed.
     pub modified: SystemTime,
-    ground: ChildScope,
+    scope: ChildScope,
+}
+
+/// How the documents of nodes are found.
+#[derive(Clone)]
+enum Rule {
+    /// In the folder of each node, in the first of these dialects that has some.
+    Plain(&'static [&'static Dialect]),
+    /// Where the entry point of the hierarchy has them.
+    Draft(Arc<EntryPoint>),
+    /// Not at all, since the entry point above does not read.
+    Closed,
+}
+
+/// What a node passes on to its children: how their documents are found, and in which store.
+#[derive(Clone)]
+struct ChildScope {
+    rule: Rule,
+    /// Where documents are read: the store, or consolidated metadata over it.
+    store: Arc<dyn Store>,
+    /// The hints of that store.
+    hints: Arc<dyn Hints>,
+    /// What the rule and the consolidated metadata were read from.
+    depends: Dependencies,
+    /// The version of the consolidated metadata, if they are used.
+    consolidated: Option<Version>,
+    /// Differs between rules; 0 for the rule of the root.
+    version: u64,
+}
+
+impl ChildScope {
+    /// Returns the version of a group that no document describes.
+    fn implied_version(&self) -> u64 {
+        match self.consolidated {
+            None => self.version,
+            Some(consolidated) => hash_of((self.version, consolidated)),
+        }
+    }
+}
+
+/// Returns a number that differs between values.
+fn hash_of(value: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
 }
 
 impl fmt::Debug for NodeEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Found")
+        f.debug_struct("NodeEntry")
             .field("path", &self.path)
             .field("node", &self.node)
             .finish_non_exhaustive()
@@ -76,30 +122,34 @@ impl NodeEntry {
     }
 }
 
-/// How the nodes of a store are to be found.
+/// How the nodes of a store are found.
 #[derive(Clone, Debug, Default)]
 pub struct HierarchyConfig {
-    /// The dialect, instead of what the documents say.
+    /// The dialect, if it is not to be found from the documents.
     pub dialect: Option<Choice>,
     /// Use consolidated metadata although the store can list.
     pub consolidated: bool,
-    /// What the dialects may decide.
+    /// Settings of the dialects.
     pub settings: DialectSettings,
 }
 
 /// The nodes of a store.
 pub struct Hierarchy {
     store: Arc<dyn Store>,
+    hints: Arc<dyn Hints>,
+    tree: Option<Arc<dyn Tree>>,
     config: HierarchyConfig,
-    nodes: Mutex<LruCache<Key, Remembered>>,
+    nodes: Mutex<LruCache<Key, CachedNode>>,
     warned: Mutex<HashSet<String>>,
 }
 
-#[derive(Clone)]
-struct Remembered {
+/// The answer to a path, which may be that there is no node.
+struct CachedNode {
     found: Option<Arc<NodeEntry>>,
     until: Instant,
-    epoch: u64,
+    /// The position of the change log before it was read, and what it was read from.
+    position: LogPosition,
+    depends: Dependencies,
 }
 
 impl Hierarchy {
@@ -112,10 +162,24 @@ impl Hierarchy {
     pub fn configured(store: Arc<dyn Store>, config: HierarchyConfig) -> Hierarchy {
         Hierarchy {
             store,
+            hints: Arc::new(NoHints),
+            tree: None,
             config,
-            nodes: Mutex::new(LruCache::new(REMEMBERED)),
+            nodes: Mutex::new(LruCache::new(MAX_NODES)),
             warned: Mutex::new(HashSet::new()),
         }
+    }
+
+    /// Uses the hints of the store.
+    pub fn with_hints(mut self, hints: Arc<dyn Hints>) -> Hierarchy {
+        self.hints = hints;
+        self
+    }
+
+    /// Renames nodes as folders of a tree, if the store is one.
+    pub fn with_tree(mut self, tree: Option<Arc<dyn Tree>>) -> Hierarchy {
+        self.tree = tree;
+        self
     }
 
     /// Returns the store below.
@@ -123,16 +187,22 @@ impl Hierarchy {
         &self.store
     }
 
-    fn lock(&self) -> MutexGuard<'_, LruCache<Key, Remembered>> {
+    fn lock(&self) -> MutexGuard<'_, LruCache<Key, CachedNode>> {
         self.nodes.lock()
     }
 
-    /// Returns the node at a path if that is known without asking the store.
-    pub fn node_now(&self, path: &Key) -> Option<Option<Arc<NodeEntry>>> {
+    /// Returns the node at a path from the cache; the store is not asked.
+    pub fn node_now(&self, path: &Key) -> Known<Arc<NodeEntry>> {
         let mut nodes = self.lock();
-        let known = nodes.get(path)?;
-        let holds = known.until > Instant::now() && known.epoch == self.store.epoch();
-        holds.then(|| known.found.clone())
+        let changes = &self.store.info().changes;
+        let is_valid = |cached: &&CachedNode| {
+            cached.until > Instant::now()
+                && !changes.any_changed_since(cached.position, &cached.depends)
+        };
+        match nodes.get(path).filter(is_valid) {
+            None => Known::Unknown,
+            Some(cached) => cached.found.clone().into(),
+        }
     }
 
     /// Returns the node at a path; nothing if there is none. A directory without documents is a group.
@@ -153,13 +223,15 @@ impl Hierarchy {
             Some(Choice::Plain(dialects)) => dialects,
             Some(Choice::Draft(_)) | None => DIALECTS,
         };
-        let ground = ChildScope {
+        let scope = ChildScope {
             rule: Rule::Plain(dialects),
             store: self.store.clone(),
+            hints: self.hints.clone(),
+            depends: Dependencies::default(),
             consolidated: None,
             version: 0,
         };
-        self.remembered(&Key::root(), &ground)
+        self.cached_or_read(&Key::root(), &scope)
     }
 
     /// Returns the child of a node by its name; nothing if there is none, as in every array.
@@ -167,35 +239,40 @@ impl Hierarchy {
         if parent.array().is_some() {
             return Ok(None);
         }
-        self.remembered(&parent.path.child(name)?, &parent.ground)
+        self.cached_or_read(&parent.path.child(name)?, &parent.scope)
     }
 
-    fn remembered(&self, path: &Key, ground: &ChildScope) -> Result<Option<Arc<NodeEntry>>> {
-        if let Some(known) = self.node_now(path) {
-            return Ok(known);
+    /// Returns the node at a path from the cache, or reads it.
+    fn cached_or_read(&self, path: &Key, scope: &ChildScope) -> Result<Option<Arc<NodeEntry>>> {
+        match self.node_now(path) {
+            Known::Unknown => {}
+            known => return Ok(known.found()),
         }
-        let until = Instant::now() + self.store.freshness();
-        let epoch = self.store.epoch();
+        let info = self.store.info();
+        let until = Instant::now() + info.freshness;
+        let position = info.changes.position();
         let old = self.lock().peek(path).and_then(|old| old.found.clone());
-        let found = self.read(path, ground, old.as_deref())?.map(Arc::new);
+        let (found, depends) = self.read(path, scope, old.as_deref())?;
+        let found = found.map(Arc::new);
         let found = match (found, old) {
             (Some(new), Some(old)) if new.version == old.version => Some(old),
             (new, _) => new,
         };
-        let remembered = Remembered {
+        let cached = CachedNode {
             found: found.clone(),
             until,
-            epoch,
+            position,
+            depends,
         };
-        self.lock().put(path.clone(), remembered);
+        self.lock().put(path.clone(), cached);
         Ok(found)
     }
 
-    /// Logs what a person should know of how a node was read, each thing once.
+    /// Logs a warning about how a node was read, each different one once.
     fn warn(&self, path: &Key, warning: Option<String>) {
         let Some(warning) = warning else { return };
         let mut warned = self.warned.lock();
-        if warned.len() < MOST_WARNINGS && warned.insert(warning.clone()) {
+        if warned.len() < MAX_WARNINGS && warned.insert(warning.clone()) {
             log::warn!("{path}: {warning}");
         }
     }

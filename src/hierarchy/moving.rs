@@ -5,9 +5,8 @@
 //! the new one and a rest of the old. Where the store is a tree and the node is one folder of it, the folder is renamed.
 
 use crate::error::{Error, Kind, Result};
-use crate::hierarchy::ground::Rule;
 use crate::hierarchy::publish::DocumentChange;
-use crate::hierarchy::{Hierarchy, MAX_DOCUMENT, NodeEntry};
+use crate::hierarchy::{Hierarchy, MAX_DOCUMENT, NodeEntry, Rule};
 use crate::model::document::is_document;
 use crate::store::tree::RenameMode;
 use crate::store::{Condition, EntryKind, Key, PutBody, Tree};
@@ -66,29 +65,30 @@ impl Hierarchy {
             .parent()
             .ok_or_else(|| Error::invalid(to, "is the root"))?;
         let parent = self.node(&above)?.ok_or_else(|| Error::not_found(&above))?;
-        let is_alike = match (&found.ground.rule, &parent.ground.rule) {
-            (Rule::Plain(_), Rule::Plain(_)) => true,
-            (Rule::Draft(from), Rule::Draft(to)) => from.top() == to.top(),
-            _ => false,
-        };
-        if !is_alike || self.is_draft_root(found) {
+        if !has_same_format(found, &parent) || is_draft_root(found) {
             let why = "the nodes of both places are not written in one way";
             return Err(Error::new(Kind::CrossDevice, to, why));
         }
         let (old, new) = (self.keys_of(found, &found.path)?, self.keys_of(found, to)?);
         if let (Some(tree), [from], [to], []) = (
-            self.store.tree(),
+            &self.tree,
             old.folders.as_slice(),
             new.folders.as_slice(),
             old.documents.as_slice(),
         ) {
-            return self.rename_folder(&*tree, from, to);
+            return self.rename_folder(&**tree, from, to);
         }
+        self.copy_and_erase(&old, &new)
+    }
+
+    /// Copies a node to other keys and erases the old ones, in the order that the head of this file gives.
+    fn copy_and_erase(&self, old: &NodeKeys, new: &NodeKeys) -> Result<()> {
         let mut documents: Vec<(Key, Key)> = Vec::new();
         for (old, new) in old.folders.iter().zip(&new.folders) {
             self.copy_below(old, new, &mut documents)?;
         }
-        documents.extend(old.documents.iter().cloned().zip(new.documents));
+        let own = old.documents.iter().zip(&new.documents);
+        documents.extend(own.map(|(from, to)| (from.clone(), to.clone())));
         documents.sort_by_key(|(_, to)| std::cmp::Reverse(to.names().count()));
         let mut changes: Vec<DocumentChange> = Vec::new();
         for (from, to) in &documents {
@@ -138,14 +138,9 @@ impl Hierarchy {
         Ok(())
     }
 
-    /// Whether a node is the root of a draft's hierarchy.
-    fn is_draft_root(&self, found: &NodeEntry) -> bool {
-        matches!(&found.ground.rule, Rule::Draft(entry) if *entry.top() == found.path)
-    }
-
     /// Returns where a node is stored, or would be at another path.
     fn keys_of(&self, found: &NodeEntry, path: &Key) -> Result<NodeKeys> {
-        match &found.ground.rule {
+        match &found.scope.rule {
             Rule::Draft(entry) if *entry.top() != found.path => {
                 let documents = entry.documents(path)?.into_iter();
                 Ok(NodeKeys {
@@ -226,7 +221,7 @@ impl Hierarchy {
     /// Copies a long object by way of a temporary file.
     fn copy_long(&self, from: &Key, to: &Key) -> Result<()> {
         use std::io::Write;
-        let reader = self.store.open(from)?;
+        let reader = self.store.open(from, None)?;
         let meta = reader.meta()?;
         let mut file = unnamed_file().map_err(|error| Error::os(from, error))?;
         let mut length = 0;
@@ -246,6 +241,20 @@ impl Hierarchy {
         let body = PutBody::File(&file, length);
         self.store.put(to, body, &Condition::Any).map(drop)
     }
+}
+
+/// Whether a node could be a child of another without a change of its documents.
+fn has_same_format(found: &NodeEntry, parent: &NodeEntry) -> bool {
+    match (&found.scope.rule, &parent.scope.rule) {
+        (Rule::Plain(_), Rule::Plain(_)) => true,
+        (Rule::Draft(own), Rule::Draft(other)) => own.top() == other.top(),
+        _ => false,
+    }
+}
+
+/// Whether a node is the root of a draft's hierarchy.
+fn is_draft_root(found: &NodeEntry) -> bool {
+    matches!(&found.scope.rule, Rule::Draft(entry) if *entry.top() == found.path)
 }
 
 /// Opens a temporary file without a name, which is removed when it is closed.

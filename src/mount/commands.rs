@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::protocol::{
-    ArraysReport, CommitReport, ControlAnswer, ControlRequest, DiffReport, KeyChange, StatusReport,
+    ArraysReport, CommitReport, ControlAnswer, ControlRequest, DiffReport, KeyDiff, StatusReport,
 };
 use crate::array::{Arrays, Engine, Limits};
 use crate::compare;
@@ -65,7 +65,7 @@ fn status(overlay: &Overlay) -> Result<StatusReport> {
 
 fn diff(overlay: &Overlay) -> Result<DiffReport> {
     let changes = overlay.changes()?;
-    let keys = changes.keys.iter().map(|change| KeyChange {
+    let keys = changes.keys.iter().map(|change| KeyDiff {
         change: match change.action {
             ChangeAction::Erase => 'D',
             _ if change.is_new() => 'A',

@@ -30,10 +30,14 @@ pub fn serve(overlay: Overlay) -> Result<()> {
 
 fn accept(overlay: &Overlay, listener: &UnixListener) {
     for stream in listener.incoming() {
-        let overlay = overlay.clone();
-        match stream {
-            Ok(stream) => drop(thread::spawn(move || answer(&overlay, &stream))),
+        let stream = match stream {
+            Ok(stream) => stream,
             Err(error) => return log::error!("no command can ask any more: {error}"),
+        };
+        let overlay = overlay.clone();
+        let thread = thread::Builder::new().name("zarrfs-command".to_string());
+        if let Err(error) = thread.spawn(move || answer(&overlay, &stream)) {
+            log::error!("a command is not answered: {error}");
         }
     }
 }

@@ -6,3 +6,4 @@ pub mod commands;
 pub mod control_socket;
 pub mod open;
 pub mod protocol;
+mod root_name;

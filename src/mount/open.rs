@@ -1,4 +1,4 @@
-//! All views of one store, over one cache: what a mount shows at its root and in `.zarrfs`.
+//! Opens all views of one store, over one cache: what a mount shows at its root and in `.zarrfs`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Map, json};
 
+use super::root_name::root_name;
 use crate::array::{Arrays, Engine, Limits};
 use crate::dialect::json::render;
 use crate::error::{Error, Result};
@@ -18,8 +19,8 @@ use crate::stats::Stats;
 use crate::store;
 use crate::store::layer::disk_cache;
 use crate::store::layer::disk_cache::CacheNamespace;
-use crate::store::layer::readahead::{ReadaheadConfig, ReadaheadStore};
-use crate::store::{EntryKind, Key, Store, StoreConfig};
+use crate::store::layer::readahead::ReadaheadConfig;
+use crate::store::{EntryKind, Key, Store, StoreConfig, StoreStack};
 use crate::sync::budget::MemoryBudget;
 use crate::view::View;
 use crate::view::control::{Control, ControlDirView};
@@ -78,11 +79,11 @@ pub struct ViewsConfig {
     pub store: StoreConfig,
     /// The folder that changes go to, if the store can be changed.
     pub overlay: Option<(PathBuf, OverlayConfig)>,
-    /// Write chunks although their codecs lose something each time that they encode.
+    /// Write chunks also where encoding and decoding again changes them.
     pub lossy: bool,
     /// How nodes are found and read.
     pub hierarchy: HierarchyConfig,
-    /// Options in force, as `mount.json` shows them; no secrets.
+    /// Options in force, as `mount.json` shows them; without secrets.
     pub options: Vec<(String, String)>,
 }
 
@@ -105,7 +106,7 @@ impl Views {
         Arc::new(ControlDirView::new(view.clone(), self.control.clone()))
     }
 
-    /// Returns what keeps the changes, if the store can be changed.
+    /// Returns the overlay that keeps the changes, if the store can be changed.
     pub fn overlay(&self) -> Option<&Overlay> {
         self.overlay.as_ref()
     }
@@ -116,7 +117,7 @@ impl Views {
     }
 }
 
-/// Opens a store and reads its root, so that what is wrong is said before anything is mounted.
+/// Opens a store and reads its root, so that errors come before anything is mounted.
 pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
     let listed = config
         .formats
@@ -129,62 +130,75 @@ pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
         let identity = disk_cache::identity(&name, &config.store.remote);
         CacheNamespace::open(shelf, &format!("decoded\n{identity}"))
     });
+    let budget = MemoryBudget::new(config.memory, stats.clone());
     let opening = StoreConfig {
         shelf,
+        memory: Some(budget.clone()),
         ..config.store.clone()
     };
-    let store = store::open(&config.source, &opening, stats)?;
-    match store.head(&Key::root())? {
+    let below = StoreStack::open(&config.source, &opening, stats)?;
+    match below.store.head(&Key::root())? {
         Some(meta) if meta.kind == EntryKind::Directory => {}
         _ => {
             return Err(Error::invalid(name, "is not a store: expected a directory"));
         }
     }
     let overlay = match &config.overlay {
-        Some((path, how)) => Some(Overlay::open(path, store.clone(), &name, how.clone())?),
+        Some((path, how)) => Some(Overlay::open(
+            path,
+            below.store.clone(),
+            &name,
+            how.clone(),
+        )?),
         None => None,
     };
-    let store: Arc<dyn Store> = match &overlay {
-        Some(overlay) => Arc::new(overlay.clone()),
-        None => store,
+    let stack = match &overlay {
+        Some(overlay) => overlay.stack(below.hints),
+        None => below,
     };
-    let hierarchy = Arc::new(Hierarchy::configured(
-        store.clone(),
-        config.hierarchy.clone(),
-    ));
-    greet(&hierarchy, &name)?;
+    let (store, tree) = (stack.store.clone(), stack.tree.clone());
+    let hierarchy = Hierarchy::configured(store.clone(), config.hierarchy.clone())
+        .with_hints(stack.hints.clone())
+        .with_tree(tree.clone());
+    let hierarchy = Arc::new(hierarchy);
+    check_root(&hierarchy, &name)?;
     let is_local = store::local_folder(&config.source).is_some();
     // What is changed is not read ahead.
     let reads_ahead = !is_local && config.overlay.is_none();
-    if !store.lists() {
+    if !store.info().lists {
         log::warn!("{name}: {UNLISTED}");
     }
     let limits = Limits {
         memory: config.memory,
         max_chunk: config.max_chunk,
         timeout: config.timeout,
-        fetches: match is_local {
-            true => 0,
-            false => config.store.remote.concurrency,
+        fetches: if is_local {
+            0
+        } else {
+            config.store.remote.concurrency
         },
         lossy: config.lossy,
     };
-    let budget = MemoryBudget::new(config.memory, stats.clone());
     let engine = Engine::within(budget.clone(), limits, stats.clone(), spill);
     let arrays = Arc::new(Arrays::new(hierarchy.clone(), engine));
-    let shown = if reads_ahead {
-        read_ahead(store.clone(), budget, config)
-    } else {
-        store.clone()
-    };
-    let stored: Arc<dyn View> = match store.lists() {
-        true => Arc::new(StoreView::new(shown).written_by(arrays.clone())),
-        false => Arc::new(UnlistedView::new(shown, hierarchy.clone())),
+    let shown = stack.reading_ahead(reads_ahead.then(|| ReadaheadConfig {
+        memory: budget,
+        concurrency: config.store.remote.concurrency,
+        timeout: config.timeout,
+    }));
+    let stored: Arc<dyn View> = match store.info().lists {
+        true => Arc::new(
+            StoreView::new(shown)
+                .with_hints(stack.hints)
+                .with_tree(tree)
+                .written_by(arrays.clone()),
+        ),
+        false => Arc::new(UnlistedView::new(shown, tree, hierarchy.clone())),
     };
     let files: Arc<dyn View> =
         Arc::new(FilesView::new(hierarchy, arrays, &root_name(&name), listed));
     let views = vec![("store", stored.clone()), ("files", files.clone())];
-    let mount = mount_json(config, store.lists());
+    let mount = mount_json(config, store.info().lists);
     let control = Arc::new(Control::new(views, stats.clone(), mount));
     Ok(Views {
         store,
@@ -195,12 +209,12 @@ pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
     })
 }
 
-/// What the directories of a store are that cannot tell its names.
+/// What is shown of a store that cannot list its keys.
 const UNLISTED: &str = "the server does not list names; directories show what consolidated metadata and chunk \
     grids name and what was asked for, and every path can be opened by its name";
 
-/// Reads the root's metadata; a root that is broken or has none is mounted all the same, with a warning.
-fn greet(hierarchy: &Hierarchy, source: &str) -> Result<()> {
+/// Reads the root's metadata. A root whose metadata is broken or missing is mounted all the same, with a warning.
+fn check_root(hierarchy: &Hierarchy, source: &str) -> Result<()> {
     match hierarchy.node(&Key::root())? {
         Some(found) => match &found.node {
             Err(error) => log::warn!("{source}: {error}; its keys can be read all the same"),
@@ -214,54 +228,6 @@ fn greet(hierarchy: &Hierarchy, source: &str) -> Result<()> {
         None => return Err(Error::not_found(source)),
     }
     Ok(())
-}
-
-/// Returns the store as its files are read on a network: the next ones are fetched ahead.
-fn read_ahead(
-    store: Arc<dyn Store>,
-    memory: Arc<MemoryBudget>,
-    config: &ViewsConfig,
-) -> Arc<dyn Store> {
-    let ahead = ReadaheadConfig {
-        memory,
-        concurrency: config.store.remote.concurrency,
-        timeout: config.timeout,
-    };
-    Arc::new(ReadaheadStore::new(store, &ahead))
-}
-
-/// Returns the name of the root's own files: the store's, less what says that it is a store.
-fn root_name(source: &str) -> String {
-    let folder = store::local_folder(source).and_then(|folder| std::fs::canonicalize(folder).ok());
-    let path = folder.map_or_else(
-        || source.to_string(),
-        |folder| folder.to_string_lossy().into_owned(),
-    );
-    let name = path
-        .trim_end_matches('/')
-        .rsplit('/')
-        .next()
-        .unwrap_or_default();
-    let bare = [".zip", ".zarr", ".n5"]
-        .iter()
-        .fold(name, |name, end| without_ending(name, end));
-    if bare.is_empty() {
-        "root".to_string()
-    } else {
-        bare.to_string()
-    }
-}
-
-/// Takes an ending away, however it is written.
-fn without_ending<'a>(name: &'a str, ending: &str) -> &'a str {
-    let parts = name
-        .len()
-        .checked_sub(ending.len())
-        .and_then(|length| name.split_at_checked(length));
-    match parts {
-        Some((bare, end)) if end.eq_ignore_ascii_case(ending) => bare,
-        _ => name,
-    }
 }
 
 fn mount_json(config: &ViewsConfig, lists: bool) -> Vec<u8> {
@@ -307,15 +273,5 @@ mod tests {
         let error = open_views(&config, &Arc::new(Stats::default()));
         let text = error.err().unwrap().to_string();
         assert!(!text.contains("pw") && !text.contains("sig"), "{text}");
-    }
-
-    #[test]
-    fn the_root_is_named_after_the_store() {
-        assert_eq!(root_name("s3://bucket/a/data.zarr/"), "data");
-        assert_eq!(root_name("s3://bucket/data.zarr.zip"), "data");
-        assert_eq!(root_name("s3://bucket/data.zarr.ZIP"), "data");
-        assert_eq!(root_name("s3://bucket/data.zarr.zip/in/ner"), "ner");
-        assert_eq!(root_name("s3://bucket/\u{e4}ip"), "\u{e4}ip");
-        assert_eq!(root_name("/no/such/.zarr"), "root");
     }
 }

@@ -88,14 +88,14 @@ pub struct StatusReport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiffReport {
     /// The keys, in order.
-    pub keys: Vec<KeyChange>,
+    pub keys: Vec<KeyDiff>,
     /// What stays in the upper folder, and why.
     pub kept: Vec<(String, String)>,
 }
 
 /// A key that was changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeyChange {
+pub struct KeyDiff {
     /// `A` for a new one, `M` for one with another content, `D` for one that was removed.
     pub change: char,
     /// The key.
@@ -290,7 +290,7 @@ mod tests {
         let key = "a/0.0".to_string();
         let printed = r#"{"change":"A","key":"a/0.0"}"#;
         assert_eq!(
-            serde_json::to_string(&KeyChange { change, key }).unwrap(),
+            serde_json::to_string(&KeyDiff { change, key }).unwrap(),
             printed
         );
     }

@@ -72,7 +72,7 @@ impl OverlayCore {
         let whiteouts = whiteouts.into_iter().map(|(key, _)| key);
         records.extend(whiteouts.map(JournalRecord::WhiteoutRemoved));
         self.record(records)?;
-        self.note_change(path);
+        self.note_tree_change(path);
         Ok(changed.max(removed))
     }
 

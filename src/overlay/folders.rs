@@ -48,6 +48,7 @@ impl OverlayCore {
             {
                 break;
             }
+            self.note_change(&folder);
             at = folder.parent();
         }
         Ok(())

@@ -188,7 +188,7 @@ pub(super) fn list_recursive(store: &dyn Store, prefix: &Key) -> Result<Subtree>
         Some(meta) if meta.kind != EntryKind::Directory => {
             found.objects.push((prefix.clone(), Some(meta)));
         }
-        Some(_) => match store.walk(prefix, prefix)? {
+        Some(_) => match store.list_all(prefix, prefix)? {
             Some(mut pages) => {
                 let mut objects = Vec::new();
                 while let Some(page) = pages.next()? {

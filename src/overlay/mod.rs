@@ -16,7 +16,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use parking_lot::Mutex;
@@ -25,7 +24,9 @@ use rustix::fs::{AtFlags, Stat as Native};
 use crate::error::{Error, Kind, Result};
 use crate::store::backend::local::LocalStore;
 use crate::store::tree::{AttrChange, Time};
-use crate::store::{EntryKind, Key, Meta, Store, StoreConfig, Version};
+use crate::store::{
+    EntryKind, Hints, Key, Meta, Store, StoreConfig, StoreInfo, StoreStack, Version,
+};
 
 mod attributes;
 pub mod changes;
@@ -80,7 +81,9 @@ struct OverlayCore {
     /// Held during a commit.
     committing: Mutex<()>,
     state: Mutex<OverlayState>,
-    epoch: AtomicU64,
+    /// What the overlay is as a store. Its log of changes is its own: a write to the upper folder leaves true what is
+    /// known of the store below.
+    info: StoreInfo,
 }
 
 struct OverlayState {
@@ -121,6 +124,11 @@ impl Overlay {
             journal.rewrite(&summary)?;
         }
         let files = LocalStore::open(&upper.keys(), &StoreConfig::default())?;
+        let below = lower.info();
+        let info = StoreInfo {
+            lists: below.lists,
+            ..StoreInfo::new(below.freshness)
+        };
         Ok(Overlay(Arc::new(OverlayCore {
             lower,
             upper,
@@ -135,13 +143,23 @@ impl Overlay {
                 failed_writes: FailedWritesTable::default(),
                 write_numbers: WriteNumbers::default(),
             }),
-            epoch: AtomicU64::new(1),
+            info,
         })))
     }
 
     /// Returns the store below, which is not changed before a commit.
     pub fn lower(&self) -> &Arc<dyn Store> {
         &self.0.lower
+    }
+
+    /// Returns the overlay as the top of a stack, over the store that it was opened over, whose hints are `below`.
+    pub fn stack(&self, below: Arc<dyn Hints>) -> StoreStack {
+        let overlay = self.clone();
+        StoreStack {
+            store: Arc::new(self.clone()),
+            hints: Arc::new(store::OverlayHints { overlay, below }),
+            tree: Some(Arc::new(self.clone())),
+        }
     }
 
     /// Returns where the upper folder is.
@@ -193,8 +211,13 @@ impl OverlayCore {
     }
 
     /// Notes that what a key shows, or its attributes, changed: answers that were remembered do not count any more.
-    fn note_change(&self, _key: &Key) {
-        self.epoch.fetch_add(1, Ordering::Release);
+    fn note_change(&self, key: &Key) {
+        self.info.changes.note(key);
+    }
+
+    /// Notes the same of a key and all that is below it.
+    fn note_tree_change(&self, prefix: &Key) {
+        self.info.changes.note_tree(prefix);
     }
 
     /// Notes that the upper folder has another content of a key.
@@ -241,12 +264,12 @@ impl OverlayCore {
     fn find(&self, key: &Key) -> Result<Option<Resolved>> {
         // A rename between both looks can hide a key from either: the lookup is repeated then.
         for _ in 0..MAX_LOOKUPS {
-            let epoch = self.epoch.load(Ordering::Acquire);
+            let position = self.info.changes.position();
             if let Some(stat) = self.upper.stat(key)? {
                 return Ok(Some(Resolved::Upper(stat)));
             }
             let found = self.find_lower(key)?;
-            if self.epoch.load(Ordering::Acquire) == epoch {
+            if !self.info.changes.changed_since(position, key) {
                 return Ok(found.map(|(lower, meta)| Resolved::Lower(lower, meta)));
             }
         }

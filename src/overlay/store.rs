@@ -4,7 +4,6 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustix::fs::FileType;
 
@@ -12,18 +11,20 @@ use super::journal::JournalRecord;
 use super::upper::os_error;
 use super::{Overlay, OverlayCore, Resolved, attributes, listing, wrong_kind};
 use crate::error::{Error, Kind, Result};
+use crate::known::Known;
 use crate::store::{
-    ByteRange, Condition, ETag, EntryKind, Key, Listing, Meta, Object, PutBody, Reader, Store, Tree,
+    ByteRange, Condition, ETag, EntryKind, FlatListing, Hints, Key, Listing, Meta, Object, PutBody,
+    Reader, Store, StoreInfo, Tree, Version,
 };
 
 impl Overlay {
-    /// Reads part of an object of the upper folder, of one content.
+    /// Reads part of an object of the upper folder; all bytes are of one content, or `Changed` is returned.
     fn object(
         &self,
         key: &Key,
         span: impl Fn(u64) -> Result<Range<u64>>,
     ) -> Result<Option<Object>> {
-        let reader = match Store::open(self, key) {
+        let reader = match Store::open(self, key, None) {
             Err(error) if matches!(error.kind(), Kind::NotFound | Kind::IsADirectory) => {
                 return Ok(None);
             }
@@ -48,20 +49,22 @@ impl Overlay {
         Err(Error::new(Kind::Changed, key, why))
     }
 
-    /// Returns which key of the store has the object at `key`, if the store and not the upper folder has it.
+    /// Returns which key of the store shows at `key`; `None` if the upper folder has it, or a whiteout hides it.
     fn below(&self, key: &Key) -> Result<Option<Key>> {
-        let is_written = self.0.registered(key).is_some_and(|live| live.is_pending());
-        match is_written || self.0.upper.stat(key)?.is_some() {
-            true => Ok(None),
-            false => Ok(self.0.lower_key(key)),
+        let file = self.0.registered(key);
+        let is_written = file.is_some_and(|file| file.is_pending());
+        if is_written || self.0.upper.stat(key)?.is_some() {
+            Ok(None)
+        } else {
+            Ok(self.0.lower_key(key))
         }
     }
 }
 
-/// How much is copied at a time, in bytes.
+/// Bytes that are copied at a time.
 const COPY_BUFFER: u64 = 1 << 20;
 
-/// How often an object is read that is written meanwhile.
+/// How often an object is read again that is written while it is read.
 const MAX_READ_ATTEMPTS: usize = 4;
 
 impl Store for Overlay {
@@ -69,12 +72,12 @@ impl Store for Overlay {
         if let Some(lower) = self.below(key)? {
             return self.0.lower.get(&lower, limit);
         }
-        self.object(key, |size| match size > limit {
-            true => {
+        self.object(key, |size| {
+            if size > limit {
                 let why = format!("{size} bytes, at most {limit} are read");
-                Err(Error::too_large(key, why))
+                return Err(Error::too_large(key, why));
             }
-            false => Ok(0..size),
+            Ok(0..size)
         })
     }
 
@@ -89,11 +92,18 @@ impl Store for Overlay {
         Ok(Tree::stat(self, key)?.map(|stat| stat.meta))
     }
 
-    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
+    fn version(&self, key: &Key) -> Result<Option<Version>> {
+        let object = self
+            .head(key)?
+            .filter(|meta| meta.kind != EntryKind::Directory);
+        Ok(object.map(|meta| meta.version))
+    }
+
+    fn open(&self, key: &Key, _known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
         if let Some(stat) = self.0.upper.stat(key)?
             && FileType::from_raw_mode(stat.st_mode) == FileType::Symlink
         {
-            return self.0.files.open(key);
+            return self.0.files.open(key, None);
         }
         Ok(self.0.open_file(key)?)
     }
@@ -102,18 +112,8 @@ impl Store for Overlay {
         listing::open(&self.0, prefix)
     }
 
-    fn ask_ahead(&self, keys: &[Key]) {
-        let state = self.0.state.lock();
-        let keys: Vec<Key> = keys
-            .iter()
-            .filter_map(|key| state.records.lower_key(key))
-            .collect();
-        drop(state);
-        self.0.lower.ask_ahead(&keys);
-    }
-
-    fn lists(&self) -> bool {
-        self.0.lower.lists()
+    fn list_all(&self, _prefix: &Key, _from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
+        Ok(None)
     }
 
     fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
@@ -131,34 +131,25 @@ impl Store for Overlay {
         }
     }
 
-    fn freshness(&self) -> Duration {
-        self.0.lower.freshness()
-    }
-
-    fn epoch(&self) -> u64 {
-        let own = self.0.epoch.load(std::sync::atomic::Ordering::Acquire);
-        own + self.0.lower.epoch()
-    }
-
-    fn stamp(&self, key: &Key) -> Result<Option<ETag>> {
+    fn etag(&self, key: &Key) -> Result<Option<ETag>> {
         let meta = self.head(key)?;
         let meta = meta.filter(|meta| meta.kind == EntryKind::File);
-        Ok(meta.map(|meta| stamp_of(&meta)))
+        Ok(meta.map(|meta| etag_of(&meta)))
     }
 
     fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
         let names = self.0.names.lock();
-        condition.check(key, self.stamp(key)?.as_ref())?;
+        condition.check(key, self.etag(key)?.as_ref())?;
         self.0.replace(key, body)?;
         drop(names);
         self.0.write_through(std::slice::from_ref(key))?;
-        let stamp = self.stamp(key)?;
-        stamp.ok_or_else(|| Error::not_found(key))
+        let etag = self.etag(key)?;
+        etag.ok_or_else(|| Error::not_found(key))
     }
 
     fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
         let names = self.0.names.lock();
-        condition.check(key, self.stamp(key)?.as_ref())?;
+        condition.check(key, self.etag(key)?.as_ref())?;
         if self.0.find(key)?.is_some() {
             self.0.remove_name(key)?;
         }
@@ -176,8 +167,49 @@ impl Store for Overlay {
         }
     }
 
-    fn tree(&self) -> Option<Arc<dyn Tree>> {
-        Some(Arc::new(self.clone()))
+    fn info(&self) -> &StoreInfo {
+        &self.0.info
+    }
+}
+
+/// What is known of an overlay's keys: those that the upper folder has or hides, and those that the hints of the
+/// store below know.
+pub(super) struct OverlayHints {
+    pub(super) overlay: Overlay,
+    pub(super) below: Arc<dyn Hints>,
+}
+
+impl Hints for OverlayHints {
+    fn head_now(&self, key: &Key) -> Known<Meta> {
+        let core = &self.overlay.0;
+        // The attributes of an open file may have to come from the store.
+        if core.registered(key).is_some() {
+            return Known::Unknown;
+        }
+        let position = core.info.changes.position();
+        let known = match core.upper.stat(key) {
+            Err(_) => Known::Unknown,
+            Ok(Some(stat)) => Known::Is(core.meta(key, &stat)),
+            Ok(None) => match core.lower_key(key) {
+                None => Known::Missing,
+                Some(lower) => self.below.head_now(&lower),
+            },
+        };
+        if core.info.changes.changed_since(position, key) {
+            Known::Unknown
+        } else {
+            known
+        }
+    }
+
+    fn prefetch(&self, keys: &[Key]) {
+        let state = self.overlay.0.state.lock();
+        let keys: Vec<Key> = keys
+            .iter()
+            .filter_map(|key| state.records.lower_key(key))
+            .collect();
+        drop(state);
+        self.below.prefetch(&keys);
     }
 }
 
@@ -186,7 +218,7 @@ fn is_no_empty_folder(error: &Error) -> bool {
     matches!(error.kind(), NotFound | NotEmpty | NotADirectory)
 }
 
-fn stamp_of(meta: &Meta) -> ETag {
+fn etag_of(meta: &Meta) -> ETag {
     ETag {
         text: format!("{:016x}", meta.version.0),
         version: meta.version,

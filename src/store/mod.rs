@@ -6,15 +6,17 @@
 
 use std::io::IoSliceMut;
 use std::ops::Range;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use twox_hash::XxHash64;
 
 use crate::error::{Error, Result};
+use crate::known::Known;
 
 pub mod backend;
+mod change_log;
 pub mod condition;
 mod key;
 pub mod layer;
@@ -23,10 +25,11 @@ mod location;
 mod stack;
 pub mod tree;
 
+pub use change_log::{ChangeLog, Dependencies, LogPosition};
 pub use condition::{Condition, ETag, PutBody};
 pub use key::Key;
 pub use location::{local_folder, local_place, shown};
-pub use stack::{RemoteConfig, StoreConfig, open, open_shelf};
+pub use stack::{RemoteConfig, StoreConfig, StoreStack, open, open_shelf};
 pub use tree::Tree;
 
 /// Tells one content of a key from another: made of the ETag, or of inode, size and times.
@@ -176,12 +179,37 @@ pub(crate) fn deal_out(bytes: &[u8], parts: &mut [IoSliceMut<'_>]) {
     }
 }
 
+/// What a store is, whatever its keys hold; layers pass on that of the store below, or a changed copy.
+#[derive(Clone)]
+pub struct StoreInfo {
+    /// Whether `list` works, and `head` knows prefixes: not every store can tell its keys.
+    pub lists: bool,
+    /// For how long an answer may be taken for true, unless its key is changed through the store.
+    pub freshness: Duration,
+    /// The folder on this machine that the store is, if it is one.
+    pub folder: Option<PathBuf>,
+    /// The changes made through the store.
+    pub changes: Arc<ChangeLog>,
+}
+
+impl StoreInfo {
+    /// Describes a store that lists its keys, and to which nothing was changed yet.
+    pub fn new(freshness: Duration) -> StoreInfo {
+        StoreInfo {
+            lists: true,
+            freshness,
+            folder: None,
+            changes: Arc::default(),
+        }
+    }
+}
+
 /// The drafts' abstract store interface: get, get partial, list a directory, size.
 ///
 /// A key may be an object and a prefix of others at once (stores of objects have such keys, directories have
-/// not). `get`, `get_range` and `open` are about the object; `head` and `list` show a `Directory`, so that what
-/// lies below can be reached by a path, with size and version of the object. A store may also leave such objects
-/// out, if it says so.
+/// not). `get`, `get_range`, `version`, `etag` and `open` are about the object; `head` and `list` show a
+/// `Directory`, so that what lies below can be reached by a path, with size and version of the object. A store may
+/// also leave such objects out, if it says so.
 pub trait Store: Send + Sync {
     /// Returns a whole object of at most `limit` bytes (`TooLarge` beyond); nothing if the key is missing
     /// or is a prefix only.
@@ -194,21 +222,14 @@ pub trait Store: Send + Sync {
     /// it is an object as well.
     fn head(&self, key: &Key) -> Result<Option<Meta>>;
 
-    /// Returns the version of an object; nothing if the key is missing or is a prefix only.
-    fn version(&self, key: &Key) -> Result<Option<Version>> {
-        let meta = self.head(key)?;
-        let object = meta.filter(|meta| meta.kind != EntryKind::Directory);
-        Ok(object.map(|meta| meta.version))
-    }
+    /// Returns the version of an object; nothing if the key is missing or is a prefix only. Costs less than `head`
+    /// where objects and prefixes are asked about by requests of their own.
+    fn version(&self, key: &Key) -> Result<Option<Version>>;
 
-    /// Opens an object for reading piece by piece; `NotFound` if it is missing.
-    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>>;
-
-    /// Opens an object of which the store itself said `meta` a short while ago: there may be no need to ask
-    /// again. If it has another version by then, reading says `Changed`.
-    fn open_known(&self, key: &Key, _meta: &Meta) -> Result<Arc<dyn Reader>> {
-        self.open(key)
-    }
+    /// Opens an object for reading piece by piece; `NotFound` if it is missing. With `known`, which the store itself
+    /// said of it a short while ago, there may be no need to ask again; if the object has another version by then,
+    /// reading says `Changed`.
+    fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>>;
 
     /// Lists what lies directly under a prefix; `NotADirectory` for an object, `NotFound` if there is nothing,
     /// also below an object.
@@ -216,72 +237,52 @@ pub trait Store: Send + Sync {
 
     /// Begins to read the names of all objects below a prefix, from the folder `from` on, or from one before it;
     /// nothing if that costs more than to list each folder.
-    fn walk(&self, _prefix: &Key, _from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
-        Ok(None)
-    }
+    fn list_all(&self, prefix: &Key, from: &Key) -> Result<Option<Box<dyn FlatListing>>>;
 
-    /// Returns what `head` would, if that is known without asking: never waits.
-    fn head_now(&self, _key: &Key) -> Option<Option<Meta>> {
-        None
-    }
-
-    /// Hears which documents will be asked for by `get` in a moment: a store that is far away may fetch them side
-    /// by side. Returns at once, and says nothing of them.
-    fn ask_ahead(&self, _keys: &[Key]) {}
-
-    /// Whether `list` works, and `head` knows prefixes: not every store can tell its keys.
-    fn lists(&self) -> bool {
-        true
-    }
-
-    /// Returns where a link points.
-    fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
-        Err(Error::invalid(key, "not a symbolic link"))
-    }
-
-    /// Returns for how long an answer may be taken for true, as long as `epoch` stays the same.
-    fn freshness(&self) -> Duration;
-
-    /// Returns a number that grows with each change made through this store; what was asked before may have
-    /// changed since.
-    fn epoch(&self) -> u64 {
-        0
-    }
+    /// Returns where a symbolic link points; `Invalid` if the key is none.
+    fn read_link(&self, key: &Key) -> Result<Vec<u8>>;
 
     /// Names the content that a key holds; nothing if it is missing or is a prefix only. Asks the store itself.
-    fn stamp(&self, key: &Key) -> Result<Option<ETag>> {
-        Err(Error::read_only(key))
-    }
+    fn etag(&self, key: &Key) -> Result<Option<ETag>>;
 
     /// Puts an object under a key if the condition holds (`Changed` if not): whole or not at all. Returns the
-    /// stamp of what is there now.
-    fn put(&self, key: &Key, _body: PutBody<'_>, _condition: &Condition) -> Result<ETag> {
-        Err(Error::read_only(key))
-    }
+    /// ETag of what is there now.
+    fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag>;
 
     /// Removes an object if the condition holds (`Changed` if not). One that is missing already is no error.
-    fn erase(&self, key: &Key, _condition: &Condition) -> Result<()> {
-        Err(Error::read_only(key))
-    }
+    fn erase(&self, key: &Key, condition: &Condition) -> Result<()>;
 
     /// Removes a folder that holds nothing any more, where the store has folders beside its keys.
-    fn erase_folder(&self, _prefix: &Key) -> Result<()> {
-        Ok(())
+    fn erase_folder(&self, prefix: &Key) -> Result<()>;
+
+    /// Returns what the store is.
+    fn info(&self) -> &StoreInfo;
+}
+
+/// Says that a key is no symbolic link.
+pub(crate) fn not_a_link(key: &Key) -> Error {
+    Error::invalid(key, "not a symbolic link")
+}
+
+/// What is known of a store's keys, and what will be asked of it soon: an object of its own beside the store.
+///
+/// A hint changes no answer, only how long answers take.
+pub trait Hints: Send + Sync {
+    /// Returns what `head` would, if that is known without asking: never waits for a network.
+    fn head_now(&self, key: &Key) -> Known<Meta>;
+
+    /// Announces documents that `get` will be asked for in a moment: a store that is far away may fetch them side by
+    /// side. Returns at once; errors come when the documents are asked for.
+    fn prefetch(&self, keys: &[Key]);
+}
+
+/// The hints of a store about which nothing is known and which nothing prepares.
+pub struct NoHints;
+
+impl Hints for NoHints {
+    fn head_now(&self, _key: &Key) -> Known<Meta> {
+        Known::Unknown
     }
 
-    /// Whether the store itself holds to conditions, in one step with the change: tried once on a key of its own
-    /// that is removed again.
-    fn honours_conditions(&self) -> Result<bool> {
-        Ok(false)
-    }
-
-    /// Returns the store as a tree of files that programs may change, if it is one.
-    fn tree(&self) -> Option<Arc<dyn Tree>> {
-        None
-    }
-
-    /// Returns the folder on this machine that the store is, if it is one.
-    fn folder(&self) -> Option<&Path> {
-        None
-    }
+    fn prefetch(&self, _keys: &[Key]) {}
 }

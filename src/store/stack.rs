@@ -1,6 +1,32 @@
-//! Opening a store by its path or URL: which kind it is, and what stands around it.
+//! Opening a store by its path or URL: its backend, and the layers that are put over it.
 //!
-//! Every store is counted; one that is far away is kept on disk, if there is a place for that, and remembered.
+//! ```text
+//!      store view                     hierarchy and arrays
+//!          |                             |           |
+//!      readahead (network, unchanged)    |      consolidated   below groups that have such metadata
+//!          |                             |           |
+//!          +------------------+----------+-----------+
+//!                             |
+//!                          overlay            with --cow or --write-through
+//!                             |
+//!          +------------------+------------------+
+//!          |                  |                  |
+//!         zip                 |                  |           an archive, wherever it is
+//!          |                  |                  |
+//!          +--------+---------+                  |
+//!                   |                            |
+//!             metadata_cache                     |           network: kinds, versions, names, documents
+//!                   |                            |
+//!              disk_cache                        |           with --cache-dir: objects and ranges
+//!                   |                            |
+//!               counting                     counting        `stats.json`
+//!                   |                            |
+//!             bucket, http                 local, memory
+//! ```
+//!
+//! All layers of one stack share one change log, but for the overlay: what is written to its folder leaves what the
+//! layers below it know true. `mount/open.rs` has the overlay put in its place (it knows of upper folders), and
+//! `hierarchy` has consolidated metadata.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,9 +36,11 @@ use std::time::Duration;
 use crate::error::{Error, Kind, Result};
 use crate::stats::Stats;
 use crate::store::backend::{bucket, local, memory, zip};
+use crate::store::layer::readahead::{ReadaheadConfig, ReadaheadStore};
 use crate::store::layer::{counting, disk_cache, metadata_cache};
 use crate::store::location::{local_folder, scheme, shown};
-use crate::store::{Key, Store};
+use crate::store::{Hints, Key, NoHints, Store, Tree};
+use crate::sync::budget::MemoryBudget;
 
 /// How to open a store.
 #[derive(Clone, Debug, Default)]
@@ -23,6 +51,8 @@ pub struct StoreConfig {
     pub remote: RemoteConfig,
     /// Where bytes of stores on the network are kept.
     pub shelf: Option<Arc<disk_cache::CacheDir>>,
+    /// The budget that documents of stores on the network are counted in; without one they have a budget of their own.
+    pub memory: Option<Arc<MemoryBudget>>,
 }
 
 /// How to reach a store on the network.
@@ -83,34 +113,68 @@ impl fmt::Debug for RemoteConfig {
 /// A file on the way down a path, and a name ending in `.zip` in a URL, is a zip archive; what follows it is a
 /// folder in the archive. What is read of the archive is counted, not what is made of it.
 pub fn open(location: &str, config: &StoreConfig, stats: &Arc<Stats>) -> Result<Arc<dyn Store>> {
-    let name = shown(location);
-    let Some(path) = local_folder(location) else {
-        return match zip::location::in_url(location).map_err(|error| error.about(&name))? {
-            Some(place) => {
-                let base = open_remote(&place.folder, Some(&place.archive), config, stats)?;
-                let zip = zip::ZipStore::open(base, &place.archive, &place.inner, &name)?;
-                Ok(Arc::new(zip))
-            }
-            None => open_remote(location, None, config, stats),
-        };
-    };
-    match zip::location::in_path(Path::new(&path)).map_err(|error| error.about(&name))? {
-        Some(place) => {
-            let base = counted(
-                Arc::new(local::LocalStore::open(&place.folder, config)?),
-                stats,
-            );
-            match zip::ZipStore::open(base, &place.archive, &place.inner, &name) {
-                Err(error) if error.kind() == Kind::Corrupt && !place.is_named_zip() => {
-                    let text = "expected a directory or a zip archive";
-                    Err(Error::new(Kind::NotADirectory, name, text))
+    StoreStack::open(location, config, stats).map(|stack| stack.store)
+}
+
+/// A store with the layers over it, and what goes with the topmost one.
+pub struct StoreStack {
+    /// The store whose documents and chunks are read and changed.
+    pub store: Arc<dyn Store>,
+    /// What is known of its keys without asking.
+    pub hints: Arc<dyn Hints>,
+    /// The store as files that programs may change, if it is that.
+    pub tree: Option<Arc<dyn Tree>>,
+}
+
+impl StoreStack {
+    /// Opens the store at a path or URL, as `open` does.
+    pub fn open(location: &str, config: &StoreConfig, stats: &Arc<Stats>) -> Result<StoreStack> {
+        let name = shown(location);
+        let Some(path) = local_folder(location) else {
+            return match zip::location::in_url(location).map_err(|error| error.about(&name))? {
+                Some(place) => {
+                    let base = open_remote(&place.folder, Some(&place.archive), config, stats)?;
+                    let zip = zip::ZipStore::open(base.store, &place.archive, &place.inner, &name)?;
+                    Ok(StoreStack::plain(Arc::new(zip)))
                 }
-                zip => Ok(Arc::new(zip?)),
+                None => open_remote(location, None, config, stats),
+            };
+        };
+        match zip::location::in_path(Path::new(&path)).map_err(|error| error.about(&name))? {
+            Some(place) => {
+                let local = local::LocalStore::open(&place.folder, config)?;
+                let base = counted(Arc::new(local), stats);
+                match zip::ZipStore::open(base, &place.archive, &place.inner, &name) {
+                    Err(error) if error.kind() == Kind::Corrupt && !place.is_named_zip() => {
+                        let text = "expected a directory or a zip archive";
+                        Err(Error::new(Kind::NotADirectory, name, text))
+                    }
+                    zip => Ok(StoreStack::plain(Arc::new(zip?))),
+                }
+            }
+            None => {
+                let local = local::LocalStore::open(Path::new(&path), config)?;
+                Ok(StoreStack::plain(counted(Arc::new(local), stats)))
             }
         }
-        None => {
-            let local = local::LocalStore::open(Path::new(&path), config)?;
-            Ok(counted(Arc::new(local), stats))
+    }
+
+    /// Takes a store of which nothing is known without asking.
+    fn plain(store: Arc<dyn Store>) -> StoreStack {
+        StoreStack {
+            store,
+            hints: Arc::new(NoHints),
+            tree: None,
+        }
+    }
+
+    /// Returns the store as objects are read from it one after the other: ahead of their readers, if a
+    /// configuration is given.
+    pub fn reading_ahead(&self, config: Option<ReadaheadConfig>) -> Arc<dyn Store> {
+        let store = self.store.clone();
+        match config {
+            None => store,
+            Some(config) => Arc::new(ReadaheadStore::new(store, &config)),
         }
     }
 }
@@ -153,9 +217,12 @@ fn open_remote(
     only: Option<&Key>,
     config: &StoreConfig,
     stats: &Arc<Stats>,
-) -> Result<Arc<dyn Store>> {
+) -> Result<StoreStack> {
     match scheme(location) {
-        Some(("memory", _)) => Ok(counted(Arc::new(memory::MemoryStore::default()), stats)),
+        Some(("memory", _)) => {
+            let memory = Arc::new(memory::MemoryStore::default());
+            Ok(StoreStack::plain(counted(memory, stats)))
+        }
         Some((scheme, rest)) if bucket::has(scheme) => {
             let shown = &shown(location);
             let place = bucket::BucketLocation {
@@ -166,14 +233,23 @@ fn open_remote(
             };
             let store = bucket::open(place, &config.remote, stats)?;
             let store = kept(counted(store, stats), location, config);
+            let bounds = match &config.memory {
+                Some(memory) => metadata_cache::MetadataCacheConfig::within(memory.clone()),
+                None => metadata_cache::MetadataCacheConfig::default(),
+            };
             let memo = metadata_cache::MetadataCacheConfig {
                 ttl: config.remote.metadata_ttl,
                 concurrency: config.remote.concurrency,
-                ..metadata_cache::MetadataCacheConfig::default()
+                ..bounds
             };
             let memo = metadata_cache::MetadataCache::new(store, &memo);
-            memo.look_around();
-            Ok(Arc::new(memo))
+            memo.warm_up();
+            let memo = Arc::new(memo);
+            Ok(StoreStack {
+                store: memo.clone(),
+                hints: memo,
+                tree: None,
+            })
         }
         Some((scheme, _)) => Err(Error::unsupported(
             shown(location),

@@ -4,10 +4,12 @@
 //! Caches register here; a request for room makes them drop what is in use nowhere else, in the order of `Priority`.
 //! Work that a program waits for waits for room (`reserve`); what is fetched ahead or merely kept does not
 //! (`try_reserve`), so that no two of them wait for each other. A part of a budget has a limit of its own, and what
-//! it holds counts in the whole as well. No lock is held while a cache drops values.
+//! it holds counts in the whole as well; up to that limit it makes others drop values before its own caches do. No lock
+//! is held while a cache drops values.
 
 use parking_lot::{Condvar, Mutex};
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -35,12 +37,25 @@ pub trait Evict: Send + Sync {
     fn evict_one(&self) -> bool;
 }
 
+#[derive(Clone)]
+struct RegisteredCache {
+    priority: Priority,
+    /// The budget that the cache registered in.
+    budget: u64,
+    cache: Weak<dyn Evict>,
+}
+
+/// The number of the next budget.
+static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+
 /// A limit for the bytes that are held.
 pub struct MemoryBudget {
+    id: u64,
     limit: u64,
     held: Mutex<u64>,
     freed: Condvar,
-    caches: Mutex<Vec<(Priority, Weak<dyn Evict>)>>,
+    /// Sorted by priority; those of parts are among them.
+    caches: Mutex<Vec<RegisteredCache>>,
     /// Counters of the whole; a part has none.
     stats: Option<Arc<Stats>>,
     whole: Option<Arc<MemoryBudget>>,
@@ -74,6 +89,7 @@ impl MemoryBudget {
         whole: Option<Arc<MemoryBudget>>,
     ) -> MemoryBudget {
         MemoryBudget {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             limit,
             held: Mutex::new(0),
             freed: Condvar::new(),
@@ -95,23 +111,35 @@ impl MemoryBudget {
 
     /// Lets requests for room evict values of a cache, for as long as the cache exists.
     pub fn register(&self, priority: Priority, cache: Weak<dyn Evict>) {
-        let mut caches = self.caches.lock();
-        caches.retain(|(_, cache)| cache.strong_count() > 0);
-        caches.push((priority, cache.clone()));
-        caches.sort_by_key(|(priority, _)| *priority);
-        drop(caches);
+        self.add(RegisteredCache {
+            priority,
+            budget: self.id,
+            cache,
+        });
+    }
+
+    fn add(&self, cache: RegisteredCache) {
         if let Some(whole) = &self.whole {
-            whole.register(priority, cache);
+            whole.add(cache.clone());
         }
+        let mut caches = self.caches.lock();
+        caches.retain(|other| other.cache.strong_count() > 0);
+        caches.push(cache);
+        caches.sort_by_key(|cache| cache.priority);
     }
 
     /// Takes room for `bytes`, if there is some or can be made by evicting values; never waits.
     pub fn try_reserve(self: &Arc<MemoryBudget>, bytes: u64) -> Option<Reservation> {
+        self.try_reserve_for(self.id, bytes)
+    }
+
+    /// Takes room for the budget `id`, which is this one or a part of it.
+    fn try_reserve_for(self: &Arc<MemoryBudget>, id: u64, bytes: u64) -> Option<Reservation> {
         if bytes > self.limit {
             return None;
         }
         while !self.take(bytes) {
-            if !self.evict_one() {
+            if !self.evict_one(id) {
                 return None;
             }
         }
@@ -121,7 +149,7 @@ impl MemoryBudget {
             of_whole: None,
         };
         if let Some(whole) = &self.whole {
-            room.of_whole = Some(Box::new(whole.try_reserve(bytes)?));
+            room.of_whole = Some(Box::new(whole.try_reserve_for(id, bytes)?));
         }
         Some(room)
     }
@@ -155,9 +183,14 @@ impl MemoryBudget {
         }
     }
 
-    fn evict_one(&self) -> bool {
-        let caches: Vec<_> = self.caches.lock().iter().map(|(_, c)| c.clone()).collect();
-        let mut caches = caches.iter().filter_map(Weak::upgrade);
+    /// Evicts a value to make room for the budget `id`; false if there is none.
+    fn evict_one(&self, id: u64) -> bool {
+        let caches = self.caches.lock().clone();
+        let is_of_part = |cache: &&RegisteredCache| cache.budget == id && id != self.id;
+        let others = caches.iter().filter(|cache| !is_of_part(cache));
+        let mut caches = others
+            .chain(caches.iter().filter(is_of_part))
+            .filter_map(|cache| cache.cache.upgrade());
         caches.any(|cache| cache.evict_one())
     }
 
@@ -271,8 +304,19 @@ mod tests {
         let _room = budget.reserve(20, Instant::now()).unwrap();
         assert_eq!((used.count(), ahead.count()), (1, 0));
         assert_eq!((budget.held(), part.held()), (80, 0));
-        ahead.keep(part.try_reserve(40));
-        assert_eq!((used.count(), ahead.count()), (0, 1));
+    }
+
+    #[test]
+    fn a_part_takes_its_share_before_it_evicts_its_own() {
+        let budget = budget();
+        let part = budget.part(50);
+        let used = register(&budget, Priority::Used);
+        let ahead = register(&part, Priority::Speculative);
+        (0..4).for_each(|_| used.keep(budget.try_reserve(25)));
+        for (kept, fetched) in [(3, 1), (2, 2), (2, 2)] {
+            ahead.keep(part.try_reserve(25));
+            assert_eq!((used.count(), ahead.count()), (kept, fetched));
+        }
     }
 
     #[test]

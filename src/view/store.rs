@@ -8,14 +8,16 @@ use std::time::Duration;
 
 use crate::array::Arrays;
 use crate::error::{Error, Kind, Result};
+use crate::known::Known;
 use crate::store::tree::{Stat, TreeFile};
-use crate::store::{EntryKind, Key, Listing, Meta, Reader, Store, Tree};
+use crate::store::{EntryKind, Hints, Key, Listing, Meta, NoHints, Reader, Store, Tree};
 use crate::view::control::CONTROL;
 use crate::view::{Attr, File, OpenedFile, ReadBytes, View};
 
 /// A store as a tree of files.
 pub struct StoreView {
     store: Arc<dyn Store>,
+    hints: Arc<dyn Hints>,
     /// The store as files that can be changed, if it is one.
     tree: Option<Arc<dyn Tree>>,
     /// The arrays whose decoded files may have been written: their chunks are stored before anybody looks.
@@ -25,12 +27,24 @@ pub struct StoreView {
 impl StoreView {
     /// Builds the view of a store.
     pub fn new(store: Arc<dyn Store>) -> StoreView {
-        let tree = store.tree();
         StoreView {
             store,
-            tree,
+            hints: Arc::new(NoHints),
+            tree: None,
             arrays: None,
         }
+    }
+
+    /// Answers at once what is known of the store's keys.
+    pub fn with_hints(mut self, hints: Arc<dyn Hints>) -> StoreView {
+        self.hints = hints;
+        self
+    }
+
+    /// Shows the store as files of a tree, which can be changed.
+    pub fn with_tree(mut self, tree: Option<Arc<dyn Tree>>) -> StoreView {
+        self.tree = tree;
+        self
     }
 
     /// Shows what was written to these arrays, too.
@@ -54,16 +68,10 @@ impl StoreView {
         }
     }
 
-    /// Returns what a path of a tree is, unless what was written to decoded files has to be stored before.
-    fn stat_now(&self, tree: &dyn Tree, path: &Key) -> Option<Attr> {
-        let is_written = self
-            .arrays
-            .as_ref()
-            .is_some_and(|arrays| arrays.are_written());
-        match is_written {
-            true => None,
-            false => tree.stat_now(path).map(|stat| attr_of_stat(&stat)),
-        }
+    /// Whether something written to decoded files has to be stored before keys are looked at.
+    fn must_settle(&self) -> bool {
+        let arrays = self.arrays.as_ref();
+        arrays.is_some_and(|arrays| arrays.are_written())
     }
 
     /// Opens the object that `path` names inside the directory of its own name, if there is one.
@@ -75,7 +83,7 @@ impl StoreView {
         if meta.is_none_or(|meta| meta.kind != EntryKind::Directory) {
             return Ok(None);
         }
-        match self.store.open(&key) {
+        match self.store.open(&key, None) {
             Ok(reader) => Ok(Some(reader)),
             Err(error) if matches!(error.kind(), Kind::NotFound | Kind::IsADirectory) => Ok(None),
             Err(error) => Err(error),
@@ -107,7 +115,7 @@ impl View for StoreView {
         {
             return Ok(Some(attr_of_stat(&stat)));
         }
-        let fresh = self.store.freshness();
+        let fresh = self.store.info().freshness;
         let meta = match self.store.head(path)? {
             Some(meta) => Some(meta),
             None => match self.hidden(path)? {
@@ -119,14 +127,21 @@ impl View for StoreView {
     }
 
     fn lookup_now(&self, path: &Key) -> Option<Option<Attr>> {
+        let mut fresh = self.store.info().freshness;
         if let Some(tree) = &self.tree {
-            return self.stat_now(&**tree, path).map(Some);
+            if self.must_settle() {
+                return None;
+            }
+            if let Some(stat) = tree.stat_now(path) {
+                return Some(Some(attr_of_stat(&stat)));
+            }
+            fresh = Duration::ZERO;
         }
-        let fresh = self.store.freshness();
-        match self.store.head_now(path)? {
-            Some(meta) => Some(Some(attr_of(&meta, fresh))),
+        match self.hints.head_now(path) {
+            Known::Unknown => None,
+            Known::Is(meta) => Some(Some(attr_of(&meta, fresh))),
             // What has this name may be hidden.
-            None => (path.name() != OBJECT).then_some(None),
+            Known::Missing => (path.name() != OBJECT).then_some(None),
         }
     }
 
@@ -149,7 +164,7 @@ impl View for StoreView {
                 direct: false,
             });
         }
-        let reader = match self.store.open(path) {
+        let reader = match self.store.open(path, None) {
             Err(error) if error.kind() == Kind::NotFound => self.hidden(path)?.ok_or(error)?,
             answer => answer?,
         };
@@ -160,7 +175,7 @@ impl View for StoreView {
         let file = Arc::new(StoredFile {
             reader,
             version: meta.version.0,
-            fresh: self.store.freshness(),
+            fresh: self.store.info().freshness,
         });
         Ok(OpenedFile {
             file,

@@ -45,10 +45,15 @@ enum Level {
 }
 
 impl UnlistedView {
-    /// Builds the view of a store, whose nodes are those of `hierarchy`.
-    pub fn new(store: Arc<dyn Store>, hierarchy: Arc<Hierarchy>) -> UnlistedView {
+    /// Builds the view of a store, which may be a tree of files that can be changed, and whose nodes are those of
+    /// `hierarchy`.
+    pub fn new(
+        store: Arc<dyn Store>,
+        tree: Option<Arc<dyn Tree>>,
+        hierarchy: Arc<Hierarchy>,
+    ) -> UnlistedView {
         UnlistedView {
-            stored: StoreView::new(store.clone()),
+            stored: StoreView::new(store.clone()).with_tree(tree),
             store,
             hierarchy,
         }
@@ -110,7 +115,7 @@ impl View for UnlistedView {
         if let Some(attr) = self.stored.lookup(path)? {
             return Ok(Some(attr));
         }
-        let fresh = self.store.freshness();
+        let fresh = self.store.info().freshness;
         Ok(match self.folder(path)? {
             Some(KnownDir::Node(found)) => Some(directory_attr(found.modified, fresh)),
             Some(KnownDir::Chunks(_)) => Some(directory_attr(SystemTime::UNIX_EPOCH, fresh)),

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use serde_json::json;
 
-use crate::case::{Case, codec};
-use crate::peer::Zarrs;
+use crate::fixture::{RandomChunk, codec};
+use crate::reference::Zarrs;
 
 /// `cargo test --release --test codecs speed -- --ignored --nocapture`.
 #[test]
@@ -18,7 +18,7 @@ fn speed() {
         f32::from_bits(value.to_bits() & 0xffff_f800)
     });
     let data: Vec<u8> = values.flat_map(f32::to_le_bytes).collect();
-    let case = Case {
+    let chunk = RandomChunk {
         data_type: "float32",
         element: 4,
         shape,
@@ -65,13 +65,13 @@ fn speed() {
         vec![still, shards],
     ];
     for codecs in chains {
-        let (ours, theirs) = (case.pipeline(&codecs), Zarrs::new(&case, &codecs));
-        let stored = theirs.encode(&case.data);
+        let (ours, theirs) = (chunk.pipeline(&codecs), Zarrs::new(&chunk, &codecs));
+        let stored = theirs.encode(&chunk.data);
         let best = |decode: &dyn Fn()| {
             let rate = (0..40).map(|_| {
                 let started = Instant::now();
                 decode();
-                case.data.len() as f64 / started.elapsed().as_secs_f64() / 1e6
+                chunk.data.len() as f64 / started.elapsed().as_secs_f64() / 1e6
             });
             rate.fold(0.0, f64::max)
         };

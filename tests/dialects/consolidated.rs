@@ -103,7 +103,10 @@ fn wanted(store: &MemoryStore) -> Arc<Hierarchy> {
 }
 
 fn mute(store: &MemoryStore) -> Arc<Hierarchy> {
-    configured(Arc::new(Mute(store.clone())), HierarchyConfig::default())
+    configured(
+        Arc::new(Mute::new(store.clone())),
+        HierarchyConfig::default(),
+    )
 }
 
 fn shown(store: &MemoryStore) {

@@ -7,7 +7,8 @@ use zarrfs::error::Result;
 use zarrfs::hierarchy::{Hierarchy, HierarchyConfig, NodeEntry};
 use zarrfs::model::{Array, Node};
 use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::{ByteRange, EntryKind, Key, Listing, Meta, Object, Reader, Store};
+use zarrfs::store::layer::Layer;
+use zarrfs::store::{EntryKind, Key, Listing, Meta, Store, StoreInfo};
 
 pub const CORE_2020: &str = "https://purl.org/zarr/spec/protocol/core/3.0";
 pub const CORE_2022: &str = "https://purl.org/zarr/spec/core/3.0";
@@ -79,15 +80,21 @@ pub fn children(hierarchy: &Arc<Hierarchy>, path: &str) -> Vec<String> {
 }
 
 /// A store that cannot list and knows no prefixes, as plain web servers are.
-pub struct Mute(pub MemoryStore);
+pub struct Mute(MemoryStore, StoreInfo);
 
-impl Store for Mute {
-    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
-        self.0.get(key, limit)
+impl Mute {
+    pub fn new(memory: MemoryStore) -> Mute {
+        let info = StoreInfo {
+            lists: false,
+            ..memory.info().clone()
+        };
+        Mute(memory, info)
     }
+}
 
-    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
-        self.0.get_range(key, range)
+impl Layer for Mute {
+    fn below(&self) -> &dyn Store {
+        &self.0
     }
 
     fn head(&self, key: &Key) -> Result<Option<Meta>> {
@@ -95,19 +102,11 @@ impl Store for Mute {
         Ok(meta.filter(|meta| meta.kind == EntryKind::File || key.is_root()))
     }
 
-    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
-        self.0.open(key)
-    }
-
     fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
         panic!("'{prefix}' is listed")
     }
 
-    fn lists(&self) -> bool {
-        false
-    }
-
-    fn freshness(&self) -> std::time::Duration {
-        self.0.freshness()
+    fn info(&self) -> &StoreInfo {
+        &self.1
     }
 }

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
@@ -78,10 +77,10 @@ fn a_busy_mount_leaves_the_tree_and_a_second_signal_ends_at_once() {
         child.try_wait().unwrap().is_none(),
         "it waits for the user of the mount"
     );
-    let started = Instant::now();
     signal(&child, Signal::TERM);
+    // The status is that of the signal: a daemon that has waited for the users of its mount ends with 0.
     assert_eq!(end_of(&mut child).code(), Some(128 + 15));
-    assert!(started.elapsed() < Duration::from_secs(1));
+    assert!(user.try_wait().unwrap().is_none(), "the mount is in use");
     user.kill().unwrap();
     user.wait().unwrap();
 }

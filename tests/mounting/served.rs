@@ -5,9 +5,12 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
 
 use zarrfs::error::{Error, Result};
 use zarrfs::fuse::mount;
@@ -18,16 +21,37 @@ use zarrfs::store::{EntryKind, Key, Listing, Name};
 use zarrfs::vfs::{Vfs, VfsConfig};
 use zarrfs::view::{Attr, File, OpenedFile, ReadBytes, View};
 
-use crate::stage::Stage;
+use crate::stage::{Stage, soon};
 
-/// Files by name: `hang...` never answers until the gate opens, `panic` panics, `old` is from before 1970.
+/// Where reads of `hang...` wait.
+#[derive(Default)]
+struct Gate {
+    is_open: Mutex<bool>,
+    opened: Condvar,
+    waiting: AtomicUsize,
+}
+
+impl Gate {
+    fn pass(&self) {
+        self.waiting.fetch_add(1, Relaxed);
+        let is_open = self.is_open.lock().unwrap();
+        drop(self.opened.wait_while(is_open, |open| !*open).unwrap());
+    }
+
+    fn open(&self) {
+        *self.is_open.lock().unwrap() = true;
+        self.opened.notify_all();
+    }
+}
+
+/// Files by name: reads of `hang...` wait until the gate opens, `panic` panics, `old` is from before 1970.
 struct Faulty {
-    gate: Arc<(Mutex<bool>, Condvar)>,
+    gate: Arc<Gate>,
 }
 
 #[derive(Clone)]
 struct Content {
-    gate: Option<Arc<(Mutex<bool>, Condvar)>>,
+    gate: Option<Arc<Gate>>,
 }
 
 const SIZE: u64 = 3 << 20;
@@ -43,8 +67,7 @@ impl File for Content {
 
     fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes> {
         if let Some(gate) = &self.gate {
-            let open = gate.0.lock().unwrap();
-            drop(gate.1.wait_while(open, |open| !*open).unwrap());
+            gate.pass();
         }
         let end = SIZE.min(offset + len as u64);
         let bytes: Vec<u8> = (offset..end).map(|place| (place / 4096) as u8).collect();
@@ -128,12 +151,12 @@ struct Served {
     session: Option<MountSession>,
     ended: mpsc::Receiver<()>,
     stats: Arc<Stats>,
-    gate: Arc<(Mutex<bool>, Condvar)>,
+    gate: Arc<Gate>,
 }
 
 fn serve(stage: &Stage, timeout: Duration) -> Served {
     let stats = Arc::new(Stats::default());
-    let gate: Arc<(Mutex<bool>, Condvar)> = Arc::default();
+    let gate: Arc<Gate> = Arc::default();
     let config = VfsConfig {
         uid: 3,
         gid: 4,
@@ -175,37 +198,43 @@ fn serve(stage: &Stage, timeout: Duration) -> Served {
 impl Served {
     /// Unmounts and waits until the kernel has let go.
     fn end(mut self) {
-        *self.gate.0.lock().unwrap() = true;
-        self.gate.1.notify_all();
+        self.gate.open();
         drop(self.session.take());
         self.ended.recv_timeout(Duration::from_secs(10)).unwrap();
     }
 }
 
+/// Starts readers of files of their own: readers of one file wait for each other's pages.
+fn hanging_readers(served: &Served, count: usize) -> Vec<JoinHandle<io::Result<Vec<u8>>>> {
+    let paths = (0..count).map(|number| served.dir.join(format!("hang{number}")));
+    paths
+        .map(|path| thread::spawn(move || fs::read(path)))
+        .collect()
+}
+
+/// The mount reads as many contents at a time as `fuse/dispatch.rs` has threads for them.
+const CONTENT_THREADS: usize = 64;
+
 #[test]
 fn a_hung_store_blocks_neither_names_nor_its_reader_for_ever() {
     let Some(stage) = Stage::new() else { return };
-    let served = serve(&stage, Duration::from_secs(2));
-    let started = Instant::now();
-    let readers: Vec<_> = (0..80)
-        .map(|number| {
-            // Files of their own: readers of one file wait for each other's pages.
-            let path = served.dir.join(format!("hang{number}"));
-            thread::spawn(move || fs::read(path).unwrap_err().raw_os_error())
-        })
-        .collect();
-    thread::sleep(Duration::from_millis(300));
+    let served = serve(&stage, Duration::from_secs(3600));
+    let readers = hanging_readers(&served, CONTENT_THREADS + 16);
+    assert!(soon(|| served.gate.waiting.load(Relaxed) == CONTENT_THREADS));
     assert_eq!(fs::read_dir(&served.dir).unwrap().count(), FILES.len());
     assert!(fs::metadata(served.dir.join("old")).is_ok());
-    assert!(
-        started.elapsed() < Duration::from_secs(2),
-        "names waited for contents"
-    );
+    served.gate.open();
     for reader in readers {
-        assert_eq!(reader.join().unwrap(), Some(5), "EIO");
+        assert_eq!(reader.join().unwrap().unwrap().len() as u64, SIZE);
     }
-    assert!(started.elapsed() < Duration::from_secs(8));
-    assert!(served.stats.error_requests.get() > 0);
+    assert_eq!(served.stats.error_requests.get(), 0);
+    served.end();
+    let served = serve(&stage, Duration::from_secs(1));
+    for reader in hanging_readers(&served, 8) {
+        let error = reader.join().unwrap().unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(5), "EIO");
+    }
+    assert!(served.stats.error_requests.get() >= 8);
     served.end();
 }
 

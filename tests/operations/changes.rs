@@ -157,6 +157,7 @@ pub(crate) fn a_longer_array_is_seen(enter: &Enter) {
         assert_eq!(place.stat(&file).unwrap().size, WHOLE as u64);
         let mut metadata = sample.metadata();
         metadata["shape"] = json!([3, 1024]);
+        metadata["attributes"] = json!({"unit": "K"});
         stand.store().as_path().put(
             &format!("{name}/zarr.json"),
             metadata.to_string().as_bytes(),
@@ -169,6 +170,9 @@ pub(crate) fn a_longer_array_is_seen(enter: &Enter) {
         let read = place.read_whole(&file).unwrap();
         assert_eq!(read, [sample.whole(), vec![0xff; CHUNK]].concat());
         assert_eq!(place.list(&format!("{name}/chunks")).unwrap().len(), 6);
+        let attributes = place.read_whole(&format!("{name}/attributes.json"));
+        let attributes: serde_json::Value = serde_json::from_slice(&attributes.unwrap()).unwrap();
+        assert_eq!(attributes, json!({"unit": "K"}));
     }
 }
 
@@ -199,4 +203,37 @@ pub(crate) fn keys_that_come_and_go_are_seen(enter: &Enter) {
         || stored.stat("late").is_err() && files.stat("late").is_err()
     ));
     assert!(!files.names("").unwrap().contains(&"late".to_string()));
+}
+
+pub(crate) fn a_file_that_grew_is_never_cut(enter: &Enter) {
+    let stand = Stand::with(|_| ());
+    let place = enter(stand.views.stored.clone());
+    let note = stand.store().join("note");
+    for size in 1..60 {
+        fs::write(&note, b"x".repeat(10 * size)).unwrap();
+        // A kernel believes this length for a second.
+        place.stat("note").unwrap();
+        let longer = b"y".repeat(20 * size);
+        fs::write(&note, &longer).unwrap();
+        assert!(place.read_whole("note").unwrap() == longer, "{size}");
+    }
+}
+
+pub(crate) fn bytes_of_a_replaced_file_never_reach_new_readers(enter: &Enter) {
+    const SIZE: usize = 16 << 20;
+    let stand = Stand::with(|store| store.put("big", &b"o".repeat(SIZE)));
+    let place = enter(stand.views.stored.clone());
+    let old = place.open("big").unwrap();
+    assert_eq!(old.read(0, 1).unwrap(), b"o");
+    let arriving = stand.beside("arriving");
+    fs::write(&arriving, b"n".repeat(SIZE)).unwrap();
+    fs::rename(arriving, stand.store().join("big")).unwrap();
+    assert!(soon(|| place.read("big", 0, 1).unwrap() == b"n"));
+    let new = place.open("big").unwrap();
+    let middle = 9 << 20;
+    match old.read(middle, 4096) {
+        Ok(read) => assert!(read == b"n".repeat(4096)),
+        Err(errno) => assert_eq!(errno, libc::ESTALE),
+    }
+    assert!(new.read(middle, 1 << 20).unwrap() == b"n".repeat(1 << 20));
 }

@@ -89,11 +89,7 @@ struct Case<'a> {
 /// whether any operation showed it.
 fn fail_once(case: &Case, part: &str, call: i64, right: &[Step]) -> (bool, bool) {
     let trap = Arc::new(Trap::default());
-    let store = Faulty {
-        inner: case.base.clone(),
-        before: trap.clone(),
-        freshness: case.freshness,
-    };
+    let store = Faulty::new(case.base.clone(), trap.clone(), case.freshness);
     let place = (case.enter)(views_of(Arc::new(store), PATIENT).files);
     trap.set(call);
     let steps = script(&*place, part);

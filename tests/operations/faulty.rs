@@ -1,14 +1,16 @@
 //! Stores over a store that fail once, or that do not answer under some keys until a gate opens.
 
 use std::io::IoSliceMut;
-use std::path::Path;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicI64, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use zarrfs::error::{Error, Kind, Result};
-use zarrfs::store::{ByteRange, Key, Listing, Meta, Name, Object, Reader, Store};
+use zarrfs::store::layer::Layer;
+use zarrfs::store::{
+    ByteRange, Key, Listing, Meta, Name, Object, Reader, Store, StoreInfo, Version,
+};
 
 /// What happens before each call of a store, of an open object and of a listing.
 pub(crate) trait Before: Send + Sync {
@@ -18,12 +20,31 @@ pub(crate) trait Before: Send + Sync {
 /// A store where something happens before each call.
 #[derive(Clone)]
 pub(crate) struct Faulty<B> {
-    pub(crate) inner: Arc<dyn Store>,
-    pub(crate) before: Arc<B>,
-    pub(crate) freshness: Duration,
+    inner: Arc<dyn Store>,
+    before: Arc<B>,
+    info: StoreInfo,
 }
 
-impl<B: Before + 'static> Store for Faulty<B> {
+impl<B> Faulty<B> {
+    /// Wraps a store, whose answers are said to be true for so long.
+    pub(crate) fn new(inner: Arc<dyn Store>, before: Arc<B>, freshness: Duration) -> Faulty<B> {
+        let info = StoreInfo {
+            freshness,
+            ..inner.info().clone()
+        };
+        Faulty {
+            inner,
+            before,
+            info,
+        }
+    }
+}
+
+impl<B: Before + 'static> Layer for Faulty<B> {
+    fn below(&self) -> &dyn Store {
+        &*self.inner
+    }
+
     fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
         self.before.call(key)?;
         self.inner.get(key, limit)
@@ -39,10 +60,15 @@ impl<B: Before + 'static> Store for Faulty<B> {
         self.inner.head(key)
     }
 
-    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
+    fn version(&self, key: &Key) -> Result<Option<Version>> {
+        self.before.call(key)?;
+        self.inner.version(key)
+    }
+
+    fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
         self.before.call(key)?;
         Ok(Arc::new(Open {
-            inner: self.inner.open(key)?,
+            inner: self.inner.open(key, known)?,
             before: self.before.clone(),
             key: key.clone(),
         }))
@@ -62,12 +88,8 @@ impl<B: Before + 'static> Store for Faulty<B> {
         self.inner.read_link(key)
     }
 
-    fn freshness(&self) -> Duration {
-        self.freshness
-    }
-
-    fn folder(&self) -> Option<&Path> {
-        self.inner.folder()
+    fn info(&self) -> &StoreInfo {
+        &self.info
     }
 }
 

@@ -33,11 +33,7 @@ fn hanging(holds: fn(&str) -> bool, timeout: Duration) -> (BothViews, Arc<Gate>)
     put_store(&memory);
     (0..WAITING).for_each(|number| slow().put(&memory, &format!("slow{number}")));
     let gate = Arc::new(Gate::new(holds));
-    let store = Faulty {
-        inner: Arc::new(memory),
-        before: gate.clone(),
-        freshness: Duration::ZERO,
-    };
+    let store = Faulty::new(Arc::new(memory), gate.clone(), Duration::ZERO);
     (views_of(Arc::new(store), timeout), gate)
 }
 

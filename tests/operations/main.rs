@@ -73,7 +73,9 @@ on_both! {
         a_shard_overwritten_in_place_is_never_a_mixture
         an_added_and_a_removed_chunk_are_seen
         a_longer_array_is_seen
-        keys_that_come_and_go_are_seen;
+        keys_that_come_and_go_are_seen
+        a_file_that_grew_is_never_cut
+        bytes_of_a_replaced_file_never_reach_new_readers;
     handles:
         what_is_opened_is_closed
         a_deleted_file_stays_readable_while_it_is_open;

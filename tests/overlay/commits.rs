@@ -27,7 +27,7 @@ fn changed(lower: Lower, trap: &Arc<Trap>) -> Stage {
     let plain = Stage::new(lower, &HELD);
     let (folder, inner) = (crate::stage::folder(), plain.lower.clone());
     let hook = trap.clone();
-    let mut stage = Stage::over(folder, Arc::new(Hooked { inner, hook }));
+    let mut stage = Stage::over(folder, Arc::new(Hooked::new(inner, hook)));
     stage.keep(plain);
     let path = |text: &str| text.to_string();
     stage.write("changed/c/0", b"new");
@@ -121,10 +121,7 @@ fn nothing_in_the_store_names_what_is_not_there() {
     }
     let plain = Stage::new(Lower::Memory, &HELD);
     let (hook, inner) = (Arc::new(Order::default()), plain.lower.clone());
-    let lower = Hooked {
-        inner,
-        hook: hook.clone(),
-    };
+    let lower = Hooked::new(inner, hook.clone());
     let mut stage = Stage::over(crate::stage::folder(), Arc::new(lower));
     let path = |text: &str| text.to_string();
     stage

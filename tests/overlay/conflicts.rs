@@ -216,7 +216,7 @@ fn race(ours: &[Step], call: &'static str, key: &'static str, bytes: Option<&'st
         };
         let meddler = Arc::new(meddler);
         let (inner, hook) = (plain.lower.clone(), meddler.clone());
-        let mut stage = Stage::over(crate::stage::folder(), Arc::new(Hooked { inner, hook }));
+        let mut stage = Stage::over(crate::stage::folder(), Arc::new(Hooked::new(inner, hook)));
         for step in ours {
             stage.take(step).unwrap();
         }

@@ -76,7 +76,7 @@ impl Small {
     fn committed(&self, name: &str) -> Option<Vec<u8>> {
         let done = self.overlay().commit(CommitConfig::default(), &|_, _| {});
         assert!(done.unwrap().conflicts.is_empty());
-        let stored = self.lower.open(&key(name)).ok()?;
+        let stored = self.lower.open(&key(name), None).ok()?;
         Some(stored.read_at(0, usize::MAX >> 1).unwrap())
     }
 }

@@ -4,11 +4,12 @@ use std::io::IoSliceMut;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::sync::atomic::Ordering::SeqCst;
-use std::time::Duration;
 
 use zarrfs::error::{Error, Kind, Result};
+use zarrfs::store::layer::Layer;
 use zarrfs::store::{
     ByteRange, Condition, ETag, Key, Listing, Meta, Name, Object, PutBody, Reader, Store,
+    StoreInfo, Version,
 };
 
 /// What happens before a call, and after it was done.
@@ -20,11 +21,20 @@ pub(crate) trait Hook: Send + Sync {
 }
 
 pub(crate) struct Hooked {
-    pub(crate) inner: Arc<dyn Store>,
-    pub(crate) hook: Arc<dyn Hook>,
+    inner: Arc<dyn Store>,
+    hook: Arc<dyn Hook>,
+    info: StoreInfo,
 }
 
 impl Hooked {
+    pub(crate) fn new(inner: Arc<dyn Store>, hook: Arc<dyn Hook>) -> Hooked {
+        let info = StoreInfo {
+            folder: None,
+            ..inner.info().clone()
+        };
+        Hooked { inner, hook, info }
+    }
+
     fn call<T>(&self, call: &str, key: &Key, work: impl FnOnce() -> Result<T>) -> Result<T> {
         self.hook.before(call, key)?;
         let done = work()?;
@@ -33,7 +43,11 @@ impl Hooked {
     }
 }
 
-impl Store for Hooked {
+impl Layer for Hooked {
+    fn below(&self) -> &dyn Store {
+        &*self.inner
+    }
+
     fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
         self.call("get", key, || self.inner.get(key, limit))
     }
@@ -46,8 +60,12 @@ impl Store for Hooked {
         self.call("head", key, || self.inner.head(key))
     }
 
-    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
-        let inner = self.call("open", key, || self.inner.open(key))?;
+    fn version(&self, key: &Key) -> Result<Option<Version>> {
+        self.call("version", key, || self.inner.version(key))
+    }
+
+    fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
+        let inner = self.call("open", key, || self.inner.open(key, known))?;
         let (hook, key) = (self.hook.clone(), key.clone());
         Ok(Arc::new(Open { inner, hook, key }))
     }
@@ -58,16 +76,8 @@ impl Store for Hooked {
         Ok(Box::new(Names { inner, hook, key }))
     }
 
-    fn freshness(&self) -> Duration {
-        self.inner.freshness()
-    }
-
-    fn epoch(&self) -> u64 {
-        self.inner.epoch()
-    }
-
-    fn stamp(&self, key: &Key) -> Result<Option<ETag>> {
-        self.call("stamp", key, || self.inner.stamp(key))
+    fn etag(&self, key: &Key) -> Result<Option<ETag>> {
+        self.call("etag", key, || self.inner.etag(key))
     }
 
     fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
@@ -82,9 +92,8 @@ impl Store for Hooked {
         self.call("erase_folder", prefix, || self.inner.erase_folder(prefix))
     }
 
-    fn honours_conditions(&self) -> Result<bool> {
-        let call = || self.inner.honours_conditions();
-        self.call("honours_conditions", &Key::root(), call)
+    fn info(&self) -> &StoreInfo {
+        &self.info
     }
 }
 

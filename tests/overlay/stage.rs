@@ -297,7 +297,7 @@ pub(crate) fn shown(store: &dyn Store, closely: bool) -> Tree {
 fn content(store: &dyn Store, key: &Key) -> Vec<u8> {
     let object = store.get(key, 1 << 20).unwrap();
     let object = object.unwrap_or_else(|| panic!("{key} is listed and cannot be got"));
-    let reader = store.open(key).unwrap();
+    let reader = store.open(key, None).unwrap();
     let meta = reader.meta().unwrap();
     let bytes = reader.read_at(0, meta.size as usize + 10).unwrap();
     assert_eq!(bytes.len() as u64, meta.size, "{key} opened");

@@ -49,19 +49,6 @@ class Refusing:
             connection.close()
 
 
-class Racing(Refusing):
-    """Does some work just before the server gets the first request to put a key."""
-
-    suffix, work = None, None
-
-    def answer(self, method, path, headers, body):
-        work = self.work
-        if work is not None and method == "PUT" and path.split("?")[0].endswith(self.suffix):
-            self.work = None
-            work()
-        return super().answer(method, path, headers, body)
-
-
 def handler(proxy):
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

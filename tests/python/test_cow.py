@@ -4,9 +4,7 @@ The suites of ../shared are in test_cow_suites.
 """
 
 import hashlib
-import os
 import random
-import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -17,7 +15,6 @@ import zarr
 
 import mounting
 import needs
-from mounting import Daemon
 from mounting import zarrfs
 
 
@@ -149,38 +146,6 @@ def test_a_conflict_is_named_and_forced(store, cow):
     assert zarrfs("diff", mount.path).stdout == ""
 
 
-def test_a_new_store_gets_everything(store, cow, upper, tmp_path):
-    before = tree(store)
-    with mounting.Mount(store, "--cow", upper) as mount:
-        change_some(mount.path)
-        wanted = tree(mount.path)
-        live = zarrfs("commit", mount.path, "--to", tmp_path / "live")
-        assert re.fullmatch(r"\d+ put \(\d+\w?\), 0 removed\n", live.stdout), live.stdout
-        again = zarrfs("commit", mount.path, "--to", tmp_path / "live")
-        assert again.returncode == 0
-    zarrfs("commit", upper, "--to", tmp_path / "unmounted")
-    assert tree(tmp_path / "live") == tree(tmp_path / "unmounted") == wanted
-    assert tree(store) == before
-    (tmp_path / "live/new.txt").write_text("another")
-    clash = zarrfs("commit", upper, "--to", tmp_path / "live", check=False)
-    assert clash.returncode == 1 and clash.stdout.startswith("new.txt: "), clash.stdout
-
-
-def test_what_is_not_committed_is_there_after_a_remount(store, upper):
-    with mounting.Mount(store, "--cow", upper) as mount:
-        change_some(mount.path)
-        os.symlink("new.txt", mount.path / "link")
-        (mount.path / "new.txt").chmod(0o600)
-        wanted = tree(mount.path)
-    with mounting.Mount(store, "--cow", upper) as mount:
-        assert tree(mount.path) == wanted
-        assert os.readlink(mount.path / "link") == "new.txt"
-        assert (mount.path / "new.txt").stat().st_mode & 0o7777 == 0o600
-        assert zarrfs("discard", mount.path).returncode == 0
-        assert tree(mount.path) == tree(store)
-        assert not (mount.path / "link").is_symlink()
-
-
 def test_an_upper_folder_has_one_mount_and_one_store(store, cow, upper, tmp_path):
     cow(store)
     second = tmp_path / "second"
@@ -198,33 +163,6 @@ def test_an_upper_folder_has_one_mount_and_one_store(store, cow, upper, tmp_path
 
 
 # What programs do.
-
-
-def write_by_rename(path, text):
-    """Writes as editors do: to a temporary file that then gets the name."""
-    new = path.with_name(f".{path.name}.swp")
-    with open(new, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(new, path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    os.fsync(folder)
-    os.close(folder)
-
-
-def test_editors_write_by_rename(store, cow):
-    mount = cow(store)
-    path = mount.path / "a/zarr.json"
-    for number in range(5):
-        text = path.read_text()
-        write_by_rename(path, text + " " * number)
-        assert path.read_text() == text + " " * number
-    with open(mount.path / "zarr.json", "a") as file:
-        file.write("\n")
-    assert zarrfs("diff", mount.path, check=False).stdout == "M a/zarr.json\nM zarr.json\n"
-    zarrfs("commit", mount.path)
-    assert tree(store) == tree(mount.path)
 
 
 def a_folder(path, count=60):
@@ -400,26 +338,3 @@ def test_tensorstore_writes(driver, tmp_path, cow):
     values[10:20, 10:20] = 5
     zarrfs("commit", mount.path)
     np.testing.assert_array_equal(zarr.open_array(path / "ts", mode="r")[...], values)
-
-
-# A daemon that is killed.
-
-
-def test_what_was_closed_is_there_after_the_daemon_was_killed(store, upper):
-    with Daemon(store, "--cow", upper) as mount:
-        (mount.path / "a/c/0").write_bytes(b"closed")
-        os.rename(mount.path / "a", mount.path / "b")
-        held = open(mount.path / "b/c/1", "r+b")
-        held.write(b"not closed")
-        held.flush()
-        mount.process.kill()
-        mount.process.wait()
-        with pytest.raises(OSError):
-            held.close()
-    with Daemon(store, "--cow", upper) as mount:
-        assert (mount.path / "b/c/0").read_bytes() == b"closed"
-        assert (mount.path / "b/c/1").read_bytes() == (store / "a/c/1").read_bytes()
-        assert not (mount.path / "a").exists()
-        assert [path.read_bytes()[:10] for path in (upper / "rescued").iterdir()] == [
-            b"not closed"
-        ]

@@ -16,7 +16,6 @@ import places
 from copies import GROUP, Copy, change, numbered, write
 from mounting import zarrfs
 from outside import Folder, Outside, content
-from refusing import Racing
 
 BIG = 20 << 20
 SERVERS = {"s3": "live", "azure": "unmounted", "webdav": "live"}
@@ -156,18 +155,6 @@ def test_a_conflict_is_named_and_nothing_overwritten(place, copy, left):
     assert made.says("diff") == ""
 
 
-def test_a_dry_run_names_the_conflicts_of_a_commit_where_something_was_moved(copy):
-    made = copy(places.S3(), numbered("a"))
-    assert content(made.path / "a")["0"] == b"a 0"
-    (made.path / "a").rename(made.path / "here")
-    made.outside.write("a/0", b"theirs")
-    dry = zarrfs("commit", "--dry-run", made.path, check=False)
-    done = zarrfs("commit", made.path, check=False)
-    found = made.outside.content()
-    assert b"theirs" in (found.get("a/0"), found.get("here/0"))
-    assert dry.returncode == done.returncode, dry.stdout + done.stdout
-
-
 def test_what_was_read_before_somebody_else_changed_it_does_not_come_back(place, copy):
     made = copy(place, {"a": b"stored", "b": b"stored"})
     assert content(made.path)["a"] == b"stored"
@@ -185,54 +172,6 @@ def test_what_was_read_before_somebody_else_changed_it_does_not_come_back(place,
     said = zarrfs("commit", made.path, check=False)
     wanted = {0: b"OURirs", 1: b"theirs"}[said.returncode]
     assert made.outside.content() == {"zarr.json": GROUP, "a": wanted}
-
-
-# A put has a condition. Before a removal, which comes after the puts, the key is looked at.
-@pytest.mark.parametrize("server", ["s3", "azure"])
-@pytest.mark.parametrize("key, put", [("a/0", "a/0"), ("a/new", "a/new"), ("a/1", "a/0")])
-def test_what_somebody_else_writes_during_a_commit_is_not_overwritten(server, key, put, copy):
-    place = places.PLACES[server]()
-    with Racing(place.endpoint) as proxy:
-        place.options[1] = place.options[1].replace(place.endpoint, proxy.url)
-        made = copy(place, numbered("a"))
-        write(made.path / "a/0", b"ours")
-        write(made.path / "a/new", b"ours")
-        (made.path / "a/1").unlink()
-        proxy.suffix = f"/{put}"
-        proxy.work = lambda: made.outside.write(key, b"theirs")
-        assert named(made.says("commit", status=1)) == [key]
-        assert proxy.work is None and made.outside.content()[key] == b"theirs"
-        assert named(made.says("commit", status=1)) == [key]
-        made.says("discard", key)
-        made.says("commit")
-        ours = {"a/0": b"ours", "a/2": b"a 2", "a/new": b"ours"}
-        wanted = {"zarr.json": GROUP, **ours, key: b"theirs"}
-        assert made.outside.content() == wanted == content(made.path)
-        made.leave()
-
-
-def test_a_commit_that_was_cut_is_ended_by_another(copy, left):
-    place = places.S3()
-    with Racing(place.endpoint) as proxy:
-        place.options[1] = proxy.url
-        made = copy(place, numbered("a", "b"), "--timeout", "2s")
-        for number in range(40):
-            write(made.path / f"new/c/{number}", b"%d" % number)
-        write(made.path / "new/zarr.json", GROUP)
-        shutil.rmtree(made.path / "b")
-        wanted = content(made.path)
-        proxy.suffix = "/new/c/20"
-        proxy.work = lambda: proxy.refused.update(PUT=403, DELETE=403)
-        left(made)
-        assert "new/c/" in made.says("commit", status=2)
-        cut = made.outside.content()
-        # What names chunks comes after them, and removals last.
-        assert "new/zarr.json" not in cut and {"b/0", "b/1", "b/2"} < cut.keys()
-        proxy.refused = {}
-        made.says("commit")
-        assert made.outside.content() == wanted
-        assert made.says("diff") == ""
-        made.leave()
 
 
 # Other stores.
@@ -271,25 +210,3 @@ def test_a_store_that_takes_nothing_keeps_the_changes(place, copy, left):
     assert "a/" in made.says("commit", status=2)
     assert made.outside.content() == before
     assert made.says("diff", status=1) == "M a/0\nD a/1\n"
-
-
-@each(SERVERS)
-def test_what_is_discarded_is_as_stored(place, copy, left):
-    before = {"zarr.json": GROUP, **numbered("a", "b", "c/d", "e", "f")}
-    made = copy(place, before)
-    _, wanted = change(made.path, b"big")
-    for paths in (["a/0"], ["a"], ["e"], ["f/0"], ["n/e"], ["c", "b"], ["big"]):
-        left(made)
-        for path in paths:
-            made.says("discard", path)
-        for key in {*before, *wanted}:
-            if any(PurePosixPath(key).is_relative_to(path) for path in paths):
-                wanted.pop(key, None)
-                wanted |= {key: before[key]} if key in before else {}
-        if made.mount is None:
-            made.enter()
-        assert content(made.path) == wanted, paths
-    assert "nothing was changed there" in made.says("discard", "a", status=2)
-    assert made.says("diff", status=1) == "A new\n"
-    made.says("commit")
-    assert made.outside.content() == {**before, "new": b"new"}

@@ -1,7 +1,6 @@
 """Servers that fail: errors one time in ten, and a server that is killed while it is read from and comes back."""
 
 import errno
-import os
 import signal
 import subprocess
 import threading

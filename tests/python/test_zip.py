@@ -1,9 +1,6 @@
 """Zip archives as zarr-python, Python's zipfile and zip(1) write them, mounted without unpacking."""
 
-import errno
-import json
 import os
-import struct
 import subprocess
 import zipfile
 
@@ -13,9 +10,8 @@ import zarr
 from zarr.storage import ZipStore
 
 import layout
-from mounting import wait_until, zarrfs
+from mounting import zarrfs
 
-DELAY = 2.0
 METHODS = {"stored": zipfile.ZIP_STORED, "deflated": zipfile.ZIP_DEFLATED}
 
 
@@ -82,21 +78,6 @@ def test_the_root_array_has_the_archives_name(tmp_path, mounted):
     np.testing.assert_array_equal(np.load(mount.files / "made.npy"), np.arange(10))
 
 
-@pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_of_keys_written_twice_the_last_counts(tmp_path, mounted):
-    path = tmp_path / "made.zip"
-    with ZipStore(path, mode="w") as store:
-        array = zarr.create_array(store, name="a", shape=20, chunks=5, dtype="<i4")
-        array[:] = 1
-        array[3:12] = 2
-        array.attrs["units"] = "K"
-    assert len(zipfile.ZipFile(path).namelist()) > len(zip_keys(path))
-    mount = mounted(path)
-    found = np.load(layout.decoded(mount.files, path, "a", "npy"))
-    assert found.tolist() == [1] * 3 + [2] * 9 + [1] * 8
-    assert json.loads((mount.files / "a/attributes.json").read_text()) == {"units": "K"}
-
-
 @pytest.mark.parametrize("zarr_format", [2, 3])
 @pytest.mark.parametrize("options", [["-0"], ["-9"], ["-9", "-fd"], ["-0", "-fz"], ["-D"]], ids=" ".join)
 def test_zip_of_a_folder(tmp_path, mounted, options, zarr_format):
@@ -106,18 +87,6 @@ def test_zip_of_a_folder(tmp_path, mounted, options, zarr_format):
     expect(mount, tmp_path / "made.zip", arrays)
     diff = ["diff", "-r", tmp_path / "made.zarr", mount.path]
     assert subprocess.run(diff, capture_output=True, text=True).stdout == ""
-
-
-def test_a_folder_inside_an_archive(tmp_path, mounted):
-    arrays = fill_folder(tmp_path / "made.zarr")
-    run("zip", "-r", "made.zip", "made.zarr", cwd=tmp_path)
-    path = tmp_path / "made.zip"
-    expect(mounted(path), path, arrays, "made.zarr/")
-    inside = mounted(path / "made.zarr")
-    expect(inside, path / "made.zarr", arrays)
-    assert sorted(os.listdir(inside.files)) == ["a", "attributes.json", "plain", "zarr.json"]
-    array = mounted(path / "made.zarr/a/packed/")
-    np.testing.assert_array_equal(np.load(array.files / "packed.npy"), arrays["a/packed"])
 
 
 class Pipe:
@@ -153,100 +122,11 @@ def test_zipfile_of_python(tmp_path, mounted, more, streamed):
     expect(mounted(tmp_path / "made.zip"), tmp_path / "made.zip", arrays)
 
 
-@pytest.mark.parametrize("declared", [False, True])
-def test_a_program_before_the_archive(tmp_path, mounted, declared):
-    arrays = fill_folder(tmp_path / "made.zarr")
-    pack(tmp_path / "made.zarr", tmp_path / "plain.zip")
-    program = b"#!/bin/sh\nexit 1\n" * 9999
-    path = tmp_path / "made.run"
-    if declared:
-        path.write_bytes(program)
-        with open(path, "r+b") as file:
-            file.seek(0, os.SEEK_END)
-            pack(tmp_path / "made.zarr", file)
-    else:
-        path.write_bytes(program + (tmp_path / "plain.zip").read_bytes())
-    expect(mounted(path), path, arrays)
-
-
-def test_what_cannot_be_read_is_listed(tmp_path, mounted):
-    for name in ("plain", "secret", "target"):
-        (tmp_path / name).write_bytes(b"some bytes, some bytes, some bytes")
-    (tmp_path / "link").symlink_to("target")
-    run("zip", "-y", "made.zip", "plain", "link", cwd=tmp_path)
-    run("zip", "-P", "word", "made.zip", "secret", cwd=tmp_path)
-    with zipfile.ZipFile(tmp_path / "made.zip", "a", zipfile.ZIP_LZMA) as archive:
-        archive.write(tmp_path / "target", "lzma")
-    mount = mounted(tmp_path / "made.zip")
-    assert sorted(os.listdir(mount.path)) == ["lzma", "plain", "secret"]
-    for name in ("lzma", "secret"):
-        with pytest.raises(OSError) as refused:
-            (mount.path / name).read_bytes()
-        assert refused.value.errno == errno.EOPNOTSUPP
-        assert (mount.path / name).stat().st_size == 34
-    assert (mount.path / "plain").read_bytes() == (tmp_path / "plain").read_bytes()
-
-
 def test_times_are_those_of_the_files(tmp_path, mounted):
     (tmp_path / "file").write_text("x")
     os.utime(tmp_path / "file", (1_600_000_001, 1_600_000_001))
     run("zip", "made.zip", "file", cwd=tmp_path)
     assert (mounted(tmp_path / "made.zip").path / "file").stat().st_mtime == 1_600_000_001
-
-
-def test_a_damaged_chunk_is_an_error_and_no_other_is(tmp_path, mounted):
-    path = tmp_path / "made.zip"
-    with ZipStore(path, mode="w") as store:
-        zarr.create_array(store, name="a", data=np.arange(20), chunks=5, compressors=None)
-    with zipfile.ZipFile(path) as archive:
-        header = archive.getinfo("a/c/2").header_offset
-    with open(path, "r+b") as file:
-        file.seek(header + 26)
-        file.seek(sum(struct.unpack("<HH", file.read(4))), os.SEEK_CUR)
-        file.write(b"!")
-    folder = layout.array_folder(mounted(path).files, "a") / "chunks"
-    with pytest.raises(OSError) as refused:
-        (folder / "2.raw").read_bytes()
-    assert refused.value.errno == errno.EIO
-    assert np.load(folder / "1.npy").tolist() == [5, 6, 7, 8, 9]
-
-
-def test_a_new_archive_is_seen(tmp_path, mounted):
-    path = tmp_path / "made.zip"
-
-    def write(name, number):
-        with ZipStore(tmp_path / name, mode="w") as store:
-            zarr.create_array(store, name="a", data=np.full(7, number), chunks=3)
-
-    write("made.zip", 1)
-    mount = mounted(path)
-    npy = layout.decoded(mount.files, path, "a", "npy")
-    assert np.load(npy).tolist() == [1] * 7
-    write("other.zip", 2)
-    os.replace(tmp_path / "other.zip", path)
-    assert wait_until(lambda: np.load(npy).tolist() == [2] * 7, DELAY)
-    # In place: for a moment there is no archive at all.
-    write("made.zip", 3)
-
-    def read():
-        try:
-            return np.load(npy).tolist()
-        except OSError:
-            return None
-
-    assert wait_until(lambda: read() == [3] * 7, DELAY)
-
-
-def test_only_what_is_read_is_fetched(tmp_path, mounted):
-    path = tmp_path / "made.zip"
-    content = np.random.default_rng(0).integers(0, 255, (16, 1 << 18), dtype="u1")
-    with ZipStore(path, mode="w") as store:
-        zarr.create_array(store, name="a", data=content, chunks=(1, 1 << 18), compressors=None)
-    mount = mounted(path)
-    chunk = layout.array_folder(mount.files, "a") / "chunks/5.0.raw"
-    assert chunk.read_bytes() == content[5].tobytes()
-    stats = json.loads((mount.path / ".zarrfs/stats.json").read_text())
-    assert content[5].nbytes <= stats["store_get_bytes"] < 2 * content[5].nbytes
 
 
 def test_mountpoints_and_archives_that_cannot_be(tmp_path):

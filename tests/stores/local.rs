@@ -75,7 +75,7 @@ fn links_leave_the_store_only_when_told_to() {
         let faults = [
             store.get(&key(away), 10).err(),
             store.get_range(&key(away), ByteRange::Suffix(3)).err(),
-            store.open(&key(away)).err(),
+            store.open(&key(away), None).err(),
         ];
         for fault in faults {
             assert_eq!(fault.unwrap().kind(), Fault::Denied, "{away}");
@@ -123,7 +123,7 @@ fn what_is_asked_is_counted() {
     let store = CountingStore::new(subject.store, stats.clone());
     store.get(&key("a/b"), 100).unwrap();
     store.get_range(&key("a/b"), ByteRange::Suffix(3)).unwrap();
-    let reader = store.open(&key("a/b")).unwrap();
+    let reader = store.open(&key("a/b"), None).unwrap();
     reader.read_at(8, 100).unwrap();
     store.get(&key("missing"), 100).unwrap();
     store.head(&key("a")).unwrap();

@@ -83,8 +83,8 @@ macro_rules! conforms {
                     a_folder_is_not_replaced
                     an_open_listing_outlasts_puts
                     an_open_object_is_not_mixed_with_what_is_put
-                    a_store_tells_whether_it_holds_to_conditions
-                    changes_are_counted
+                    a_trial_of_conditions_leaves_nothing
+                    changes_are_noted_by_key
                     of_many_who_put_what_is_absent_one_wins
                     no_conditional_put_is_lost
                     a_big_object_is_put_whole;

@@ -57,7 +57,7 @@ pub(crate) fn any_byte_can_stand_in_a_name(kind: &Kind) {
     for (asked, name) in objects {
         let object = subject.store.get(&key(asked), 1000).unwrap().unwrap();
         assert_eq!(object.bytes, name);
-        let reader = subject.store.open(&key(asked)).unwrap();
+        let reader = subject.store.open(&key(asked), None).unwrap();
         assert_eq!(reader.read_at(0, 300).unwrap(), name);
     }
 }

@@ -18,7 +18,7 @@ fn assert_nothing(store: &dyn Store, missing: &Key) {
             "{missing:?}"
         );
     }
-    let refused = store.open(missing).err().unwrap().kind();
+    let refused = store.open(missing, None).err().unwrap().kind();
     assert!(
         [Fault::NotFound, Fault::IsADirectory].contains(&refused),
         "{missing:?}: {refused:?}"
@@ -78,7 +78,7 @@ pub(crate) fn what_is_missing_is_nothing(kind: &Kind) {
             None,
             "{missing}"
         );
-        let error = subject.store.open(&key(missing)).err().unwrap();
+        let error = subject.store.open(&key(missing), None).err().unwrap();
         assert_eq!(error.kind(), Fault::NotFound);
     }
 }
@@ -150,7 +150,7 @@ pub(crate) fn a_key_may_be_an_object_and_a_prefix(kind: &Kind) {
         assert_eq!(store.get(&asked, 10).unwrap().unwrap().bytes, name);
         let part = store.get_range(&asked, ByteRange::Suffix(1));
         assert_eq!(part.unwrap().unwrap().bytes, name[name.len() - 1..]);
-        let reader = store.open(&asked).unwrap();
+        let reader = store.open(&asked, None).unwrap();
         assert_eq!(reader.read_at(0, 10).unwrap(), name);
         assert_eq!(reader.meta().unwrap().kind, EntryKind::File);
         let meta = store.head(&asked).unwrap().unwrap();
@@ -182,7 +182,10 @@ fn version(store: &dyn Store, asked: &Key) -> zarrfs::store::Version {
     let span = store.get_range(asked, ByteRange::Span(1..2));
     assert_eq!(span.unwrap().unwrap().version, version);
     assert_eq!(store.head(asked).unwrap().unwrap().version, version);
-    assert_eq!(store.open(asked).unwrap().meta().unwrap().version, version);
+    assert_eq!(
+        store.open(asked, None).unwrap().meta().unwrap().version,
+        version
+    );
     version
 }
 

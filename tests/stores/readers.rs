@@ -18,7 +18,7 @@ pub(crate) fn an_open_object_is_read_anywhere(kind: &Kind) {
     for length in [0, 1, 9, 70_000] {
         let whole = pattern(length);
         let subject = (kind.holding)(&[(b"a/b", &whole)]);
-        let reader = subject.store.open(&key("a/b")).unwrap();
+        let reader = subject.store.open(&key("a/b"), None).unwrap();
         assert_eq!(reader.meta().unwrap().size, length as u64);
         let edges = [0, 1, 8, 9, 10, 4095, 4097, 69_999, 70_000, 70_001];
         for offset in edges.into_iter().chain(FAR) {
@@ -51,7 +51,7 @@ fn scatter(reader: &dyn Reader, whole: &[u8], offset: u64, lengths: &[usize]) {
 pub(crate) fn scattered_reads_fill_what_there_is(kind: &Kind) {
     let whole = pattern(10_000);
     let subject = (kind.holding)(&[(b"a", &whole), (b"empty", b"")]);
-    let reader = subject.store.open(&key("a")).unwrap();
+    let reader = subject.store.open(&key("a"), None).unwrap();
     // More pieces than one system call takes.
     let many = vec![3; 2500];
     let shapes: [&[usize]; 8] = [
@@ -72,7 +72,12 @@ pub(crate) fn scattered_reads_fill_what_there_is(kind: &Kind) {
             scatter(&*reader, &whole, offset, lengths);
         }
     }
-    scatter(&*subject.store.open(&key("empty")).unwrap(), b"", 0, &[4]);
+    scatter(
+        &*subject.store.open(&key("empty"), None).unwrap(),
+        b"",
+        0,
+        &[4],
+    );
 }
 
 pub(crate) fn an_open_object_keeps_its_content_or_says_changed(kind: &Kind) {
@@ -80,7 +85,7 @@ pub(crate) fn an_open_object_keeps_its_content_or_says_changed(kind: &Kind) {
     let Some(subject) = kind.changing(&[(b"a/b", &old)]) else {
         return;
     };
-    let reader = subject.store.open(&key("a/b")).unwrap();
+    let reader = subject.store.open(&key("a/b"), None).unwrap();
     let version = reader.meta().unwrap().version;
     assert_eq!(reader.read_at(0, 10).unwrap(), old[..10]);
     subject.writer().replace(&key("a/b"), &new);
@@ -90,7 +95,7 @@ pub(crate) fn an_open_object_keeps_its_content_or_says_changed(kind: &Kind) {
             Err(error) => assert_eq!(error.kind(), Fault::Changed, "{error}"),
         }
     }
-    let fresh = subject.store.open(&key("a/b")).unwrap();
+    let fresh = subject.store.open(&key("a/b"), None).unwrap();
     assert_eq!(fresh.read_at(0, 10).unwrap(), new[..10]);
     assert_ne!(fresh.meta().unwrap().version, version);
 }
@@ -100,7 +105,7 @@ pub(crate) fn an_open_object_shows_no_other_content_under_its_version(kind: &Kin
     let Some(subject) = kind.changing(&[(b"a/b", &old)]) else {
         return;
     };
-    let reader = subject.store.open(&key("a/b")).unwrap();
+    let reader = subject.store.open(&key("a/b"), None).unwrap();
     let version = reader.meta().unwrap().version;
     subject.writer().overwrite(&key("a/b"), &new);
     match reader.read_at(10, 100) {
@@ -118,7 +123,7 @@ pub(crate) fn an_open_object_survives_its_removal(kind: &Kind) {
     let Some(subject) = kind.changing(&[(b"a/b", &old)]) else {
         return;
     };
-    let reader = subject.store.open(&key("a/b")).unwrap();
+    let reader = subject.store.open(&key("a/b"), None).unwrap();
     subject.writer().erase(&key("a/b"));
     match reader.read_at(10, 100) {
         Ok(read) => assert_eq!(read, old[10..110]),

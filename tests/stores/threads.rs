@@ -24,10 +24,10 @@ fn ask(store: &dyn Store, number: usize, round: usize) {
     let range = ByteRange::Span(start as u64..start as u64 + 100);
     let part = store.get_range(&asked, range).unwrap().unwrap();
     assert_eq!(part.bytes, whole[start..3000.min(start + 100)]);
-    let reader = store.open(&asked).unwrap();
+    let reader = store.open(&asked, None).unwrap();
     assert_eq!(reader.read_at(2990, 100).unwrap(), whole[2990..]);
     assert_eq!(store.head(&asked).unwrap().unwrap().size, 3000);
-    if store.lists() && round.is_multiple_of(20) {
+    if store.info().lists && round.is_multiple_of(20) {
         assert_eq!(listings::names(store, "d").len(), OBJECTS);
     }
 }
@@ -43,7 +43,7 @@ pub(crate) fn many_threads_read_at_once(kind: &Kind) {
     let subject = (kind.holding)(&objects);
     let rounds = kind.fewer(ROUNDS).max(4);
     // One reader that all of them share.
-    let shared = subject.store.open(&key("d/7")).unwrap();
+    let shared = subject.store.open(&key("d/7"), None).unwrap();
     thread::scope(|scope| {
         for thread in 0..THREADS {
             let (store, shared) = (&*subject.store, &shared);

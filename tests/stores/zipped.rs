@@ -2,15 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use zarrfs::error::Result;
 use zarrfs::store::backend::local::LocalStore;
 use zarrfs::store::backend::zip::ZipStore;
-use zarrfs::store::{ByteRange, Key, Listing, Meta, Object, Reader, Store, StoreConfig};
+use zarrfs::store::layer::Layer;
+use zarrfs::store::{Key, Store, StoreConfig, StoreInfo};
 
 use crate::subject::{Objects, Subject, Writer, key, tick};
 use crate::zip::writer::{Archive, Entry};
@@ -31,7 +30,7 @@ pub(crate) fn holding(objects: Objects, pack: Pack, inner: &str) -> Subject {
     }
     fs::write(zipped.folder.path().join(NAME), zipped.bytes()).unwrap();
     let base = LocalStore::open(zipped.folder.path(), &StoreConfig::default()).unwrap();
-    let zip = ZipStore::open(Arc::new(Watched(base)), &key(NAME), &key(inner), NAME).unwrap();
+    let zip = ZipStore::open(Arc::new(Watched::new(base)), &key(NAME), &key(inner), NAME).unwrap();
     Subject::new(Arc::new(zip), Box::new(zipped))
 }
 
@@ -98,34 +97,24 @@ impl Writer for Zipped {
 }
 
 /// A folder that is looked at whenever somebody asks, so that no test has to wait until it is.
-struct Watched(LocalStore);
+struct Watched(LocalStore, StoreInfo);
 
-impl Store for Watched {
-    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
-        self.0.get(key, limit)
+impl Watched {
+    fn new(local: LocalStore) -> Watched {
+        let info = StoreInfo {
+            freshness: Duration::ZERO,
+            ..local.info().clone()
+        };
+        Watched(local, info)
+    }
+}
+
+impl Layer for Watched {
+    fn below(&self) -> &dyn Store {
+        &self.0
     }
 
-    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
-        self.0.get_range(key, range)
-    }
-
-    fn head(&self, key: &Key) -> Result<Option<Meta>> {
-        self.0.head(key)
-    }
-
-    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
-        self.0.open(key)
-    }
-
-    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
-        self.0.list(prefix)
-    }
-
-    fn freshness(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    fn folder(&self) -> Option<&Path> {
-        self.0.folder()
+    fn info(&self) -> &StoreInfo {
+        &self.1
     }
 }

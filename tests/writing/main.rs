@@ -5,8 +5,8 @@ mod common;
 
 mod arrays;
 mod case;
+mod changed_keys;
 mod documents;
-mod epochs;
 mod files;
 mod nodes;
 #[path = "../dialects/shelf.rs"]

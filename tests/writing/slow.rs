@@ -1,4 +1,4 @@
-//! A store whose answers stay true for long, as those of stores on a network do, and which counts its changes.
+//! A store whose answers stay true for long, as those of stores on a network do, and which counts what it is asked.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,17 +6,29 @@ use std::time::Duration;
 
 use zarrfs::error::Result;
 use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::{
-    ByteRange, Condition, ETag, Key, Listing, Meta, Object, PutBody, Reader, Store,
-};
+use zarrfs::store::layer::Layer;
+use zarrfs::store::{ByteRange, Key, Meta, Object, Reader, Store, StoreInfo, Version};
 
-/// Changes made through it are told by its epoch; those made in `memory` itself are not.
-#[derive(Default)]
+/// Changes made through it are in its change log; those made by `memory.set` are not.
 pub struct Slow {
     pub memory: MemoryStore,
-    pub changes: AtomicU64,
+    info: StoreInfo,
     /// How often it was asked for a version or an object.
     pub asked: AtomicU64,
+}
+
+impl Default for Slow {
+    fn default() -> Slow {
+        let memory = MemoryStore::default();
+        Slow {
+            info: StoreInfo {
+                freshness: Duration::from_secs(3600),
+                ..memory.info().clone()
+            },
+            memory,
+            asked: AtomicU64::new(0),
+        }
+    }
 }
 
 impl Slow {
@@ -26,7 +38,11 @@ impl Slow {
     }
 }
 
-impl Store for Slow {
+impl Layer for Slow {
+    fn below(&self) -> &dyn Store {
+        &self.memory
+    }
+
     fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
         self.ask().get(key, limit)
     }
@@ -39,35 +55,15 @@ impl Store for Slow {
         self.ask().head(key)
     }
 
-    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
-        self.ask().open(key)
+    fn version(&self, key: &Key) -> Result<Option<Version>> {
+        self.ask().version(key)
     }
 
-    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
-        self.memory.list(prefix)
+    fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
+        self.ask().open(key, known)
     }
 
-    fn freshness(&self) -> Duration {
-        Duration::from_secs(3600)
-    }
-
-    fn epoch(&self) -> u64 {
-        self.changes.load(Ordering::SeqCst)
-    }
-
-    fn stamp(&self, key: &Key) -> Result<Option<ETag>> {
-        self.memory.stamp(key)
-    }
-
-    fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
-        let stamp = self.memory.put(key, body, condition);
-        self.changes.fetch_add(1, Ordering::SeqCst);
-        stamp
-    }
-
-    fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
-        let erased = Store::erase(&self.memory, key, condition);
-        self.changes.fetch_add(1, Ordering::SeqCst);
-        erased
+    fn info(&self) -> &StoreInfo {
+        &self.info
     }
 }

@@ -12,10 +12,9 @@ use zarrfs::grid::Region;
 use zarrfs::hierarchy::Hierarchy;
 use zarrfs::stats::Stats;
 use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs::store::layer::Layer;
 use zarrfs::store::tree::Credentials;
-use zarrfs::store::{
-    ByteRange, Condition, ETag, Key, Listing, Meta, Object, PutBody, Reader, Store, Tree,
-};
+use zarrfs::store::{Condition, ETag, Key, PutBody, Store, Tree};
 use zarrfs::view::View;
 use zarrfs::view::files::FilesView;
 
@@ -105,29 +104,9 @@ pub struct Full {
     pub is_full: AtomicBool,
 }
 
-impl Store for Full {
-    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
-        self.memory.get(key, limit)
-    }
-
-    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
-        self.memory.get_range(key, range)
-    }
-
-    fn head(&self, key: &Key) -> Result<Option<Meta>> {
-        self.memory.head(key)
-    }
-
-    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
-        self.memory.open(key)
-    }
-
-    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
-        self.memory.list(prefix)
-    }
-
-    fn freshness(&self) -> Duration {
-        Duration::ZERO
+impl Layer for Full {
+    fn below(&self) -> &dyn Store {
+        &self.memory
     }
 
     fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
@@ -135,9 +114,5 @@ impl Store for Full {
             true => Err(Error::new(Kind::NoSpace, key, "no room")),
             false => self.memory.put(key, body, condition),
         }
-    }
-
-    fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
-        Store::erase(&self.memory, key, condition)
     }
 }

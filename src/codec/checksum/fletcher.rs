@@ -1,14 +1,14 @@
 //! The checksum `fletcher32` as HDF5 takes it: over 16-bit words, most significant byte first.
 //!
-//! A last odd byte counts as the upper half of a word. Nothing at all has the sum 0.
+//! A last odd byte counts as the upper half of a word. The checksum of no bytes is 0.
 
-/// Words after which the sums are folded, before they can overflow 32 bits.
-const BLOCK: usize = 360;
+/// Words after which the sums are folded, so that they cannot overflow 32 bits.
+const BLOCK_WORDS: usize = 360;
 
 /// Returns the checksum of `data`.
 pub(super) fn fletcher32(data: &[u8]) -> u32 {
     let (mut first, mut second) = (0, 0);
-    for block in data.chunks(2 * BLOCK) {
+    for block in data.chunks(2 * BLOCK_WORDS) {
         for word in block.chunks(2) {
             let low = word.get(1).copied().unwrap_or(0);
             first += u32::from(word[0]) << 8 | u32::from(low);
@@ -19,7 +19,7 @@ pub(super) fn fletcher32(data: &[u8]) -> u32 {
     fold(second) << 16 | fold(first)
 }
 
-/// Brings a sum modulo 65535 nearer to 16 bits.
+/// Makes a sum smaller that counts modulo 65535: to 16 bits, or one more.
 fn fold(sum: u32) -> u32 {
     (sum & 0xffff) + (sum >> 16)
 }

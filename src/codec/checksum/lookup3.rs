@@ -2,27 +2,30 @@
 //!
 //! HDF5 guards its own structures with it; the result is the same on machines of either byte order.
 
-/// Returns the hash of `data`, begun with `first`.
-pub(super) fn lookup3(data: &[u8], first: u32) -> u32 {
-    let start = 0xdead_beef_u32
-        .wrapping_add(data.len() as u32)
-        .wrapping_add(first);
+/// Returns the hash of `data`, with `initial` as the initial value.
+pub(super) fn lookup3(data: &[u8], initial: u32) -> u32 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the length counts modulo 2^32"
+    )]
+    let length = data.len() as u32;
+    let start = 0xdead_beef_u32.wrapping_add(length).wrapping_add(initial);
     let mut state = [start; 3];
     if data.is_empty() {
         return start;
     }
-    // The last twelve bytes, or what there is of them, are mixed in another way.
+    // The last block, of one to twelve bytes, is mixed in another way.
     let (blocks, last) = data.split_at((data.len() - 1) / 12 * 12);
     for block in blocks.chunks_exact(12) {
         add(&mut state, block);
         mix(&mut state);
     }
     add(&mut state, last);
-    end(&mut state);
+    mix_last(&mut state);
     state[2]
 }
 
-/// Adds up to twelve bytes; those that are missing count as zeros.
+/// Adds up to twelve bytes; missing ones count as zeros.
 fn add(state: &mut [u32; 3], bytes: &[u8]) {
     let mut words = [0; 12];
     words[..bytes.len()].copy_from_slice(bytes);
@@ -39,7 +42,7 @@ fn mix(state: &mut [u32; 3]) {
     }
 }
 
-fn end(state: &mut [u32; 3]) {
+fn mix_last(state: &mut [u32; 3]) {
     for (n, turn) in [14, 11, 25, 16, 4, 14, 24].into_iter().enumerate() {
         let (target, source) = ((n + 2) % 3, (n + 1) % 3);
         state[target] =

@@ -1,7 +1,7 @@
 //! Codecs that add a checksum: `crc32c`, `crc32`, `adler32`, `fletcher32`, `jenkins_lookup3`.
 //!
-//! Four bytes, little-endian, behind the data or in front of it (`location`). Checked on every decode, then
-//! cut off without a copy. The sums that no library has are in `lookup3.rs` and `fletcher.rs`.
+//! Four bytes, little-endian, behind the data or in front of it (`location`). Checked on every decoding, then
+//! cut off without a copy. The functions that no library has are in `lookup3.rs` and `fletcher.rs`.
 
 use std::borrow::Cow;
 use std::fmt::Debug;
@@ -10,111 +10,111 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 
-use super::config::Members;
+use super::config::Configuration;
 use super::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
+use ChecksumFunction::{Lookup3, Plain};
 use fletcher::fletcher32;
 use lookup3::lookup3;
 
 mod fletcher;
 mod lookup3;
 
-const WIDTH: usize = 4;
+const CHECKSUM_BYTES: usize = 4;
 
-/// How a sum is taken.
+/// A function from bytes to their checksum.
 #[derive(Debug)]
-enum Sum {
+enum ChecksumFunction {
     Plain(fn(&[u8]) -> u32),
-    /// Bob Jenkins' hash of a prefix and the data, from a first value.
+    /// Bob Jenkins' hash of a prefix and the data, from an initial value.
     Lookup3 {
         prefix: Vec<u8>,
-        first: u32,
+        initial: u32,
     },
 }
 
-/// A checksum, and where it stands.
+/// A checksum codec; the checksum is in front of the data or behind them.
 #[derive(Debug)]
 struct Checksum {
     name: &'static str,
-    sum: Sum,
+    function: ChecksumFunction,
     at_start: bool,
 }
 
 /// Reads the configuration (codec `crc32c`: "Configuration parameters: None"; numcodecs has `location`).
-pub(super) fn crc32c(members: Members<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
-    build("crc32c", Sum::Plain(crc32c::crc32c), start(members, false)?)
+pub(super) fn crc32c(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
+    build("crc32c", Plain(crc32c::crc32c), is_at_start(config, false)?)
 }
 
-/// Reads the configuration of `numcodecs.crc32`; its sum stands in front if nothing is said.
-pub(super) fn crc32(members: Members<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
+/// Reads the configuration of `numcodecs.crc32`; the checksum is in front by default.
+pub(super) fn crc32(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
     build(
         "crc32",
-        Sum::Plain(libdeflater::crc32),
-        start(members, true)?,
+        Plain(libdeflater::crc32),
+        is_at_start(config, true)?,
     )
 }
 
-/// Reads the configuration of `numcodecs.adler32`; its sum stands in front if nothing is said.
-pub(super) fn adler32(members: Members<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
+/// Reads the configuration of `numcodecs.adler32`; the checksum is in front by default.
+pub(super) fn adler32(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
     build(
         "adler32",
-        Sum::Plain(libdeflater::adler32),
-        start(members, true)?,
+        Plain(libdeflater::adler32),
+        is_at_start(config, true)?,
     )
 }
 
 /// Builds `numcodecs.fletcher32`, HDF5's, which has nothing to configure.
-pub(super) fn fletcher(_: Members<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
-    build("fletcher32", Sum::Plain(fletcher32), false)
+pub(super) fn fletcher(_: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
+    build("fletcher32", Plain(fletcher32), false)
 }
 
-/// Reads the configuration of `numcodecs.jenkins_lookup3`: `initval`, and a `prefix` that is summed but not
+/// Reads the configuration of `numcodecs.jenkins_lookup3`: `initval`, and a `prefix` that is hashed but not
 /// stored, as text or as a list of bytes.
-pub(super) fn jenkins_lookup3(members: Members<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
-    let first = members.integer("initval", 0..=i64::from(u32::MAX))?;
-    let wrong = || members.wrong("prefix", "a text or a list of bytes");
-    let prefix = match members.get("prefix") {
+pub(super) fn jenkins_lookup3(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
+    let initial = config.unsigned("initval", 0..=u32::MAX)?.unwrap_or(0);
+    let wrong = || config.unexpected("prefix", "a text or a list of bytes");
+    let prefix = match config.get("prefix") {
         None => Vec::new(),
         Some(Value::String(text)) => text.as_bytes().to_vec(),
         Some(_) => {
-            let list = members.integers("prefix").map_err(|_| wrong())?;
+            let list = config.integers("prefix").map_err(|_| wrong())?;
             let bytes: Option<Vec<u8>> = list.into_iter().map(|n| u8::try_from(n).ok()).collect();
             bytes.ok_or_else(wrong)?
         }
     };
-    let first = first.unwrap_or(0) as u32;
-    build("jenkins_lookup3", Sum::Lookup3 { prefix, first }, false)
+    build("jenkins_lookup3", Lookup3 { prefix, initial }, false)
 }
 
-fn start(members: Members<'_>, default: bool) -> Result<bool> {
-    let location = members.word("location", &["start", "end"])?;
+fn is_at_start(config: Configuration<'_>, default: bool) -> Result<bool> {
+    let location = config.keyword("location", &["start", "end"])?;
     Ok(location.map_or(default, |location| location == "start"))
 }
 
-fn build(name: &'static str, sum: Sum, at_start: bool) -> Result<Codec> {
+fn build(name: &'static str, function: ChecksumFunction, at_start: bool) -> Result<Codec> {
     Ok(Codec::BytesToBytes(Box::new(Checksum {
         name,
-        sum,
+        function,
         at_start,
     })))
 }
 
-impl Sum {
+impl ChecksumFunction {
     fn of(&self, data: &[u8]) -> u32 {
         match self {
-            Sum::Plain(sum) => sum(data),
-            Sum::Lookup3 { prefix, first } if prefix.is_empty() => lookup3(data, *first),
-            Sum::Lookup3 { prefix, first } => lookup3(&[prefix, data].concat(), *first),
+            Plain(function) => function(data),
+            Lookup3 { prefix, initial } if prefix.is_empty() => lookup3(data, *initial),
+            Lookup3 { prefix, initial } => lookup3(&[prefix, data].concat(), *initial),
         }
     }
 }
 
 impl Checksum {
-    /// Returns the checksum and the bytes it is about.
+    /// Returns the stored checksum and the bytes that it is of.
     fn split<'b>(&self, encoded: &'b [u8]) -> Option<(u32, &'b [u8])> {
         let (stored, rest) = if self.at_start {
-            encoded.split_first_chunk::<WIDTH>()?
+            encoded.split_first_chunk::<CHECKSUM_BYTES>()?
         } else {
-            let (rest, stored) = encoded.split_last_chunk::<WIDTH>()?;
+            let (rest, stored) = encoded.split_last_chunk::<CHECKSUM_BYTES>()?;
             (stored, rest)
         };
         Some((u32::from_le_bytes(*stored), rest))
@@ -123,7 +123,7 @@ impl Checksum {
 
 impl BytesToBytes for Checksum {
     fn encoded_length(&self, decoded: Length) -> Length {
-        decoded.plus(WIDTH)
+        decoded.plus(CHECKSUM_BYTES)
     }
 
     fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
@@ -135,7 +135,7 @@ impl BytesToBytes for Checksum {
         };
         let (stored, rest) = self.split(&encoded).ok_or_else(short)?;
         want.check(self.name, rest.len())?;
-        let found = self.sum.of(rest);
+        let found = self.function.of(rest);
         if found != stored {
             return Err(Error::corrupt(
                 self.name,
@@ -143,7 +143,7 @@ impl BytesToBytes for Checksum {
             ));
         }
         let length = rest.len();
-        let start = if self.at_start { WIDTH } else { 0 };
+        let start = if self.at_start { CHECKSUM_BYTES } else { 0 };
         Ok(match encoded {
             Cow::Borrowed(bytes) => {
                 Cow::Borrowed(bytes.get(start..start + length).unwrap_or_default())
@@ -157,7 +157,7 @@ impl BytesToBytes for Checksum {
     }
 
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
-        let checksum = self.sum.of(&decoded).to_le_bytes();
+        let checksum = self.function.of(&decoded).to_le_bytes();
         let mut bytes = decoded.into_owned();
         if self.at_start {
             bytes.splice(0..0, checksum);

@@ -1,6 +1,6 @@
 //! Codec `numcodecs.base64`: bytes as text of the standard alphabet, padded.
 //!
-//! As in the reference, what is not of the alphabet is passed over and what follows the padding is ignored.
+//! As in the reference, bytes outside the alphabet are skipped and bytes after the padding are ignored.
 
 use std::borrow::Cow;
 
@@ -9,15 +9,14 @@ use base64::alphabet::STANDARD as ALPHABET;
 use base64::engine::general_purpose::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 use crate::sync::buffer;
 
-use crate::codec::config::Members;
-use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
-
 const NAME: &str = "base64";
 
-/// Takes any padding, and bits that are left over.
+/// Accepts any padding, and bits that are left over.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &ALPHABET,
     GeneralPurposeConfig::new()
@@ -25,26 +24,26 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Three bytes as four; there is nothing to configure.
+/// Three bytes as four; it has no configuration.
 #[derive(Debug)]
 struct Base64;
 
 /// Builds the codec.
-pub(crate) fn build(_: Members<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
+pub(crate) fn build(_: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
     Ok(Codec::BytesToBytes(Box::new(Base64)))
 }
 
 impl BytesToBytes for Base64 {
-    /// Line feeds may stand anywhere, so this is only a bound.
+    /// Returns an upper bound only, since line feeds may stand anywhere.
     fn encoded_length(&self, decoded: Length) -> Length {
-        let text = decoded.most().div_ceil(3).saturating_mul(4);
+        let text = decoded.upper_bound().div_ceil(3).saturating_mul(4);
         Length::AtMost(text.saturating_add(text / 16).saturating_add(1 << 10))
     }
 
     fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
         let text = alphabetic(&encoded);
-        // One more than wanted, so that the caller sees when there is too much.
-        let length = (text.len() / 4 * 3 + 3).min(want.most().saturating_add(3));
+        // A group more than wanted, so that the caller notices surplus bytes.
+        let length = (text.len() / 4 * 3 + 3).min(want.upper_bound().saturating_add(3));
         let most = length.div_ceil(3).saturating_mul(4);
         let text = text.get(..most).unwrap_or(&text);
         let mut out = buffer::of_length(text.len() / 4 * 3 + 3);
@@ -59,7 +58,7 @@ impl BytesToBytes for Base64 {
     }
 }
 
-/// Returns the text up to its padding, without what is not of the alphabet.
+/// Returns the text up to its padding, without bytes outside the alphabet.
 fn alphabetic(encoded: &[u8]) -> Cow<'_, [u8]> {
     let of_alphabet = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
     let end = encoded.iter().position(|byte| !of_alphabet(byte));
@@ -72,7 +71,7 @@ fn alphabetic(encoded: &[u8]) -> Cow<'_, [u8]> {
     };
     let mut text = encoded[..end].to_vec();
     for byte in &encoded[end..] {
-        // Padding ends the text only where it makes a group of four whole.
+        // Padding ends the text only where it completes a group of four.
         if *byte == b'=' && text.len() % 4 >= 2 {
             break;
         }

@@ -1,8 +1,8 @@
-//! Codec `blosc` (`numcodecs.blosc` as well): c-blosc 1, called from here and from nowhere else.
+//! Codec `blosc` (`numcodecs.blosc` as well): c-blosc 1, which is called in this file only.
 //!
-//! The frame's header is checked against the promised length before anything is allocated, and c-blosc is
-//! told the true length of both buffers. One thread a call: the caller has its own threads. Frames with
-//! snappy blocks go to `blosc_frame.rs`. Bytes after a frame are ignored, as the reference does.
+//! The frame's header is checked against the promised length before anything is allocated, and c-blosc gets the
+//! true length of both buffers. Each call uses one thread, since callers run in parallel. Frames with snappy
+//! blocks are left to `blosc_frame.rs`. Bytes after a frame are ignored, as in the reference.
 
 use std::borrow::Cow;
 use std::ffi::CStr;
@@ -11,29 +11,23 @@ use blosc_src::{
     BLOSC_MAX_BUFFERSIZE, blosc_cbuffer_validate, blosc_compress_ctx, blosc_decompress_ctx,
 };
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 use crate::sync::buffer;
 
-use super::blosc_frame::{FrameHeader, HEADER, NAME, decode_snappy, encode_snappy};
-use crate::codec::config::Members;
-use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
+use super::blosc_frame::{
+    BloscShuffle, FrameHeader, HEADER_BYTES, NAME, decode_snappy, encode_snappy,
+};
 
-/// What is done to elements before compression.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum BloscShuffle {
-    None,
-    Byte,
-    Bit,
-}
-
-/// How to encode; decoding takes everything from the frame.
+/// Parameters of encoding; decoding takes all of them from the frame.
 #[derive(Debug)]
 struct Blosc {
     compressor: &'static CStr,
     level: i32,
     shuffle: BloscShuffle,
-    /// From 1 to 255; c-blosc divides by it.
-    typesize: usize,
+    /// Not 0: c-blosc divides by it.
+    typesize: u8,
     blocksize: usize,
 }
 
@@ -41,31 +35,25 @@ const SNAPPY: &CStr = c"snappy";
 
 /// Reads the configuration (codec `blosc`, "Configuration parameters"), numcodecs' numbers for `shuffle`
 /// included. Defaults are those of numcodecs.
-pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
-    let name = members.word(
+pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
+    let name = config.keyword(
         "cname",
         &["lz4", "lz4hc", "blosclz", "zstd", "snappy", "zlib"],
     )?;
-    let typesize = members
+    let typesize = config
         .integer("typesize", 0..=i64::MAX)?
         .filter(|&size| size > 0);
-    let typesize = typesize.map_or(place.stride, |size| {
+    let typesize = typesize.map_or(position.element_size, |size| {
         usize::try_from(size).unwrap_or(usize::MAX)
     });
-    let blocksize = members
-        .integer("blocksize", 0..=i64::from(i32::MAX))?
-        .unwrap_or(0);
+    let blocksize = config.unsigned("blocksize", 0..=i32::MAX.unsigned_abs())?;
     Ok(Codec::BytesToBytes(Box::new(Blosc {
         compressor: compressor(name.unwrap_or("lz4")),
-        level: members.level("clevel", 0..=9)?.unwrap_or(5) as i32,
-        shuffle: shuffle(members, typesize)?,
-        // c-blosc itself takes longer elements for bytes; zero or more than 32 bits would crash it.
-        typesize: if (1..=255).contains(&typesize) {
-            typesize
-        } else {
-            1
-        },
-        blocksize: usize::try_from(blocksize).unwrap_or(0),
+        level: config.level("clevel", 0..=9)?.unwrap_or(5),
+        shuffle: shuffle(config, typesize)?,
+        // c-blosc itself takes longer elements as bytes; zero or more than 32 bits would crash it.
+        typesize: u8::try_from(typesize).map_or(1, |size| size.max(1)),
+        blocksize: blocksize.unwrap_or(0) as usize,
     })))
 }
 
@@ -81,14 +69,14 @@ fn compressor(name: &str) -> &'static CStr {
 }
 
 /// Reads `shuffle` as a word or as numcodecs' number; -1 chooses by the size of an element.
-fn shuffle(members: Members<'_>, typesize: usize) -> Result<BloscShuffle> {
+fn shuffle(config: Configuration<'_>, typesize: usize) -> Result<BloscShuffle> {
     let wrong = || {
-        members.wrong(
+        config.unexpected(
             "shuffle",
             "noshuffle, shuffle, bitshuffle or a number from -1 to 2",
         )
     };
-    let Some(value) = members.get("shuffle") else {
+    let Some(value) = config.get("shuffle") else {
         return Ok(BloscShuffle::Byte);
     };
     match (value.as_str(), value.as_i64()) {
@@ -142,15 +130,15 @@ impl Blosc {
             BloscShuffle::Byte => 1,
             BloscShuffle::Bit => 2,
         };
-        let mut out = vec![0; decoded.len() + HEADER];
+        let mut out = vec![0; decoded.len() + HEADER_BYTES];
         // SAFETY: both pointers are valid for the lengths given with them and do not overlap; the name ends
-        // with a zero byte. c-blosc stays within `destsize`, keeps no pointer, and typesize is 1 to 255, so
-        // it never divides by zero.
+        // with a zero byte. c-blosc stays within `destsize`, keeps no pointer, and never divides by zero, since
+        // typesize is 1 to 255.
         let written = unsafe {
             blosc_compress_ctx(
                 self.level,
                 shuffle,
-                self.typesize,
+                self.typesize.into(),
                 decoded.len(),
                 decoded.as_ptr().cast(),
                 out.as_mut_ptr().cast(),
@@ -162,7 +150,7 @@ impl Blosc {
         };
         let written = usize::try_from(written)
             .ok()
-            .filter(|&written| written >= HEADER);
+            .filter(|&written| written >= HEADER_BYTES);
         out.truncate(
             written.ok_or_else(|| Error::invalid(NAME, "c-blosc could not encode the chunk"))?,
         );
@@ -173,8 +161,8 @@ impl Blosc {
 /// Decodes a whole frame into exactly `length` bytes.
 fn decompress(frame: &[u8], length: usize) -> Result<Vec<u8>> {
     let mut nbytes = 0;
-    // SAFETY: the pointer is valid for `frame.len()` bytes, of which c-blosc reads the header if there are
-    // at least 16; `nbytes` is a place for one size.
+    // SAFETY: the pointer is valid for `frame.len()` bytes, of which c-blosc reads the header if there are at
+    // least 16; `nbytes` is valid for one size.
     let valid =
         unsafe { blosc_cbuffer_validate(frame.as_ptr().cast(), frame.len(), &raw mut nbytes) };
     if valid < 0 || nbytes != length {
@@ -182,11 +170,11 @@ fn decompress(frame: &[u8], length: usize) -> Result<Vec<u8>> {
     }
     let mut out = buffer::with_capacity(length);
     // SAFETY: `frame` is as long as its header says, which was just validated, and c-blosc checks every
-    // place it reads against that; it writes at most `length` bytes, for which there is room. The buffers
+    // offset it reads against that; it writes at most `length` bytes, for which there is room. The buffers
     // do not overlap and no pointer is kept.
     let written =
         unsafe { blosc_decompress_ctx(frame.as_ptr().cast(), out.as_mut_ptr().cast(), length, 1) };
-    // Less is possible: blocks that do not divide evenly among their streams leave a rest unwritten.
+    // c-blosc may write less: blocks that do not divide evenly among their streams leave a rest unwritten.
     if usize::try_from(written) != Ok(length) {
         let found = format!("expected {length} bytes, c-blosc gave {written}");
         return Err(Error::corrupt(NAME, found));

@@ -1,18 +1,17 @@
 //! The frame of c-blosc 1 (README_CHUNK_FORMAT.rst): its header, and blocks compressed with snappy.
 //!
-//! c-blosc is built without snappy, which would bring a C++ runtime; those blocks are walked here with the
-//! `snap` crate. Nothing is taken from a frame without a check against the bytes that are there. All other
-//! blocks are left to c-blosc (`blosc.rs`).
+//! c-blosc is built without snappy, which needs a C++ runtime; those blocks are coded here with the `snap`
+//! crate. Every offset and length of a frame is checked against the bytes that are there. All other blocks are
+//! left to c-blosc (`blosc.rs`).
 
 use snap::raw::{Decoder, Encoder, max_compress_len};
 
 use crate::error::{Error, Result};
 
-use super::blosc::BloscShuffle;
 use super::shuffle;
 
 pub(super) const NAME: &str = "blosc";
-pub(super) const HEADER: usize = 16;
+pub(super) const HEADER_BYTES: usize = 16;
 
 const VERSION: u8 = 2;
 const BYTE_SHUFFLED: u8 = 0x01;
@@ -20,6 +19,37 @@ const STORED: u8 = 0x02;
 const BIT_SHUFFLED: u8 = 0x04;
 const UNSPLIT: u8 = 0x10;
 const SNAPPY: u8 = 2;
+
+/// How elements are shuffled before compression.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum BloscShuffle {
+    None,
+    Byte,
+    Bit,
+}
+
+impl BloscShuffle {
+    fn flag(self) -> u8 {
+        match self {
+            BloscShuffle::None => 0,
+            BloscShuffle::Byte => BYTE_SHUFFLED,
+            BloscShuffle::Bit => BIT_SHUFFLED,
+        }
+    }
+
+    /// Shuffles a block; one too short for its shuffle is copied.
+    fn apply(self, typesize: usize, source: &[u8], target: &mut [u8]) {
+        match self {
+            BloscShuffle::Byte if typesize > 1 => shuffle::shuffle(typesize, source, target),
+            BloscShuffle::Bit if source.len() >= typesize => {
+                shuffle::bit_shuffle(typesize, source, target)
+            }
+            BloscShuffle::None | BloscShuffle::Byte | BloscShuffle::Bit => {
+                target.copy_from_slice(source)
+            }
+        }
+    }
+}
 
 /// The first 16 bytes of a frame.
 #[derive(Clone, Copy, Debug)]
@@ -34,13 +64,13 @@ pub(super) struct FrameHeader {
 }
 
 impl FrameHeader {
-    /// Reads the header and checks what does not depend on the blocks.
+    /// Reads the header and checks all that does not depend on the blocks; `Corrupt` if it is impossible.
     pub(super) fn read(frame: &[u8]) -> Result<FrameHeader> {
         let wrong = |what: &str| Error::corrupt(NAME, what);
         let (first, sizes) = frame
             .split_first_chunk::<4>()
             .ok_or_else(|| wrong("no header"))?;
-        let size = |n: usize| word(sizes, n * 4).ok_or_else(|| wrong("no header"));
+        let size = |n: usize| read_u32(sizes, n * 4).ok_or_else(|| wrong("no header"));
         let header = FrameHeader {
             flags: first[2],
             typesize: usize::from(first[3]),
@@ -59,7 +89,7 @@ impl FrameHeader {
         {
             return Err(wrong("a header with impossible sizes"));
         }
-        if header.cbytes < HEADER || header.cbytes > frame.len() {
+        if header.cbytes < HEADER_BYTES || header.cbytes > frame.len() {
             return Err(wrong(&format!(
                 "expected {} bytes, found {}",
                 header.cbytes,
@@ -74,7 +104,8 @@ impl FrameHeader {
         self.flags & STORED == 0 && self.flags >> 5 == SNAPPY
     }
 
-    /// Returns into how many streams a block is split; older versions split without saying so.
+    /// Returns into how many streams a block of this length is split; frames of older versions have no flag for
+    /// it.
     fn splits(&self, block: usize) -> usize {
         const MAX_SPLITS: usize = 16;
         const MIN_STREAM: usize = 128;
@@ -102,7 +133,7 @@ pub(super) fn decode_snappy(frame: &[u8], header: &FrameHeader) -> Result<Vec<u8
     let mut out = vec![0; header.nbytes];
     let mut block = vec![0; header.blocksize.min(header.nbytes)];
     for (n, target) in out.chunks_mut(header.blocksize.max(1)).enumerate() {
-        let start = word(frame, HEADER + n * 4).ok_or_else(broken)?;
+        let start = read_u32(frame, HEADER_BYTES + n * 4).ok_or_else(broken)?;
         let block = block.get_mut(..target.len()).ok_or_else(broken)?;
         decode_block(frame, start, header.splits(target.len()), block).ok_or_else(broken)?;
         header.unshuffle(block, target);
@@ -110,64 +141,62 @@ pub(super) fn decode_snappy(frame: &[u8], header: &FrameHeader) -> Result<Vec<u8
     Ok(out)
 }
 
-/// Decodes the streams of one block; nothing if one of them does not give its share.
+/// Decodes the streams of one block; nothing if one of them does not decode to its share of the block.
 fn decode_block(frame: &[u8], start: usize, splits: usize, block: &mut [u8]) -> Option<()> {
     let share = block.len() / splits;
     if share * splits != block.len() {
         return None;
     }
-    let mut place = start;
+    let mut offset = start;
     for target in block.chunks_exact_mut(share.max(1)) {
-        let length = word(frame, place)?;
-        place = place.checked_add(4)?;
-        let stream = frame.get(place..place.checked_add(length)?)?;
+        let length = read_u32(frame, offset)?;
+        offset = offset.checked_add(4)?;
+        let stream = frame.get(offset..offset.checked_add(length)?)?;
         if length == share {
             target.copy_from_slice(stream);
         } else if Decoder::new().decompress(stream, target).ok()? != share {
             return None;
         }
-        place += length;
+        offset += length;
     }
     Some(())
 }
 
-/// Encodes a frame of snappy blocks, or of stored bytes where those are fewer.
+/// Encodes a frame of snappy blocks, or of stored bytes where those are fewer; `typesize` is not 0.
 pub(super) fn encode_snappy(
     decoded: &[u8],
-    typesize: usize,
-    shuffled: BloscShuffle,
+    typesize: u8,
+    shuffle: BloscShuffle,
 ) -> Result<Vec<u8>> {
-    const BLOCK: usize = 256 << 10;
-    // Whole elements in eights, so that each full block can be bit-shuffled.
-    let unit = 8 * typesize;
-    let blocksize = (BLOCK / unit * unit).max(unit).min(decoded.len().max(1));
+    const BLOCK_BYTES: usize = 256 << 10;
+    // Whole groups of eight elements, so that each full block can be bit-shuffled.
+    let unit = 8 * usize::from(typesize);
+    let blocksize = (BLOCK_BYTES / unit * unit).max(unit);
+    let blocksize = blocksize.min(decoded.len().max(1));
     let count = decoded.len().div_ceil(blocksize);
-    let mut out = vec![0; HEADER + 4 * count];
+    let mut out = vec![0; HEADER_BYTES + 4 * count];
     let mut block = vec![0; blocksize];
     for (n, source) in decoded.chunks(blocksize).enumerate() {
         let start = u32::try_from(out.len()).map_err(|error| Error::too_large(NAME, error))?;
-        out[HEADER + 4 * n..][..4].copy_from_slice(&start.to_le_bytes());
+        out[HEADER_BYTES + 4 * n..][..4].copy_from_slice(&start.to_le_bytes());
         let target = &mut block[..source.len()];
-        match shuffled {
-            BloscShuffle::Byte if typesize > 1 => shuffle::shuffle(typesize, source, target),
-            BloscShuffle::Bit if source.len() >= typesize => {
-                shuffle::bit_shuffle(typesize, source, target)
-            }
-            BloscShuffle::None | BloscShuffle::Byte | BloscShuffle::Bit => {
-                target.copy_from_slice(source)
-            }
-        }
+        shuffle.apply(usize::from(typesize), source, target);
         append_stream(&mut out, target)?;
     }
-    let mut flags = UNSPLIT | SNAPPY << 5 | shuffled.flag();
-    if out.len() >= decoded.len().saturating_add(HEADER) {
+    let mut flags = UNSPLIT | SNAPPY << 5 | shuffle.flag();
+    if out.len() >= decoded.len().saturating_add(HEADER_BYTES) {
         flags |= STORED;
-        out.truncate(HEADER);
+        out.truncate(HEADER_BYTES);
         out.extend_from_slice(decoded);
     }
     let sizes = [decoded.len(), blocksize, out.len()];
-    out[..4].copy_from_slice(&[VERSION, 1, flags, typesize as u8]);
-    for (field, size) in out[4..HEADER].as_chunks_mut::<4>().0.iter_mut().zip(sizes) {
+    out[..4].copy_from_slice(&[VERSION, 1, flags, typesize]);
+    for (field, size) in out[4..HEADER_BYTES]
+        .as_chunks_mut::<4>()
+        .0
+        .iter_mut()
+        .zip(sizes)
+    {
         *field = u32::try_from(size)
             .map_err(|error| Error::too_large(NAME, error))?
             .to_le_bytes();
@@ -175,7 +204,7 @@ pub(super) fn encode_snappy(
     Ok(out)
 }
 
-/// Appends the length of a stream and the stream; one as long as its block counts as stored.
+/// Appends a block as the length of its stream and the stream; a stream as long as its block is the block itself.
 fn append_stream(out: &mut Vec<u8>, block: &[u8]) -> Result<()> {
     let mut stream = vec![0; max_compress_len(block.len())];
     let length = Encoder::new()
@@ -190,19 +219,9 @@ fn append_stream(out: &mut Vec<u8>, block: &[u8]) -> Result<()> {
 }
 
 /// Reads a little-endian number of 32 bits.
-fn word(bytes: &[u8], place: usize) -> Option<usize> {
-    let word = bytes.get(place..)?.first_chunk::<4>()?;
+fn read_u32(bytes: &[u8], offset: usize) -> Option<usize> {
+    let word = bytes.get(offset..)?.first_chunk::<4>()?;
     usize::try_from(u32::from_le_bytes(*word)).ok()
-}
-
-impl BloscShuffle {
-    fn flag(self) -> u8 {
-        match self {
-            BloscShuffle::None => 0,
-            BloscShuffle::Byte => BYTE_SHUFFLED,
-            BloscShuffle::Bit => BIT_SHUFFLED,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -222,7 +241,7 @@ mod tests {
                     if header.has_snappy_blocks() {
                         assert_eq!(decode_snappy(&frame, &header).unwrap(), data);
                     } else {
-                        assert_eq!(frame[HEADER..], data);
+                        assert_eq!(frame[HEADER_BYTES..], data);
                     }
                 }
             }

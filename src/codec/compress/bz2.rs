@@ -1,16 +1,16 @@
 //! Codec `numcodecs.bz2` (`bzip2` of one draft's writer): bzip2 streams, one or several.
 //!
-//! Several streams are one chunk, and what is none is ignored (`streams.rs`).
+//! Several streams are one chunk, and bytes that are no stream are ignored (`streams.rs`).
 
 use std::borrow::Cow;
 
 use bzip2::{Action, Compress, Compression, Decompress, Status};
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 
-use super::streams::{StreamDecoder, decode_all};
-use crate::codec::config::Members;
-use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
+use super::streams::{self, StreamDecoder, decode_all};
 
 const NAME: &str = "bz2";
 
@@ -21,14 +21,15 @@ struct Bz2 {
 }
 
 /// Reads the configuration: `level`, which one draft's writer calls `blockSize`.
-pub(crate) fn build(members: Members<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
-    let level = match members.level("level", 1..=9)? {
-        Some(level) => level,
-        None => members.level("blockSize", 1..=9)?.unwrap_or(1),
+pub(crate) fn build(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
+    let level = match config.level("level", 1..=9)? {
+        Some(level) => level.unsigned_abs(),
+        None => config
+            .level("blockSize", 1..=9)?
+            .unwrap_or(1)
+            .unsigned_abs(),
     };
-    Ok(Codec::BytesToBytes(Box::new(Bz2 {
-        level: level as u32,
-    })))
+    Ok(Codec::BytesToBytes(Box::new(Bz2 { level })))
 }
 
 impl StreamDecoder for Decompress {
@@ -37,7 +38,7 @@ impl StreamDecoder for Decompress {
         let status = self
             .decompress_vec(input, output)
             .map_err(|error| Error::corrupt(NAME, error))?;
-        let used = (self.total_in() - before) as usize;
+        let used = streams::memory_length(self.total_in() - before);
         Ok((used, matches!(status, Status::StreamEnd)))
     }
 }
@@ -49,15 +50,15 @@ impl BytesToBytes for Bz2 {
 
     fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
         let open = || Ok(Decompress::new(false));
-        decode_all(NAME, &encoded, want.most(), open).map(Cow::Owned)
+        decode_all(NAME, &encoded, want.upper_bound(), open).map(Cow::Owned)
     }
 
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
         let mut compressor = Compress::new(Compression::new(self.level), 0);
-        // The bound that the library states: one percent and 600 bytes.
+        // The library's own bound: one percent and 600 bytes more.
         let mut out = Vec::with_capacity(decoded.len() + decoded.len() / 100 + 601);
         loop {
-            let used = compressor.total_in() as usize;
+            let used = streams::memory_length(compressor.total_in());
             let input = decoded.get(used..).unwrap_or_default();
             let status = compressor
                 .compress_vec(input, &mut out, Action::Finish)

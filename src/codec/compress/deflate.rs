@@ -1,9 +1,9 @@
 //! Codecs `gzip` and `numcodecs.zlib`: deflate in either wrapper.
 //!
-//! The usual case, one member of the promised length, goes to libdeflate in one call. What that does not
-//! settle (several members, padding, a length nobody has promised) goes through flate2 with an upper bound.
-//! As in the reference, zeros after a gzip member are padding and other bytes a fault, and whatever follows
-//! a zlib stream is ignored.
+//! The usual case, one member of the promised length, is decoded by libdeflate in one call. All others (several
+//! members, padding, a length that is not known in advance) are decoded by flate2 with an upper bound. As in the
+//! reference, zeros after a gzip member are padding and other bytes a fault, and bytes after a zlib stream are
+//! ignored.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -13,24 +13,23 @@ use std::io::Read;
 use flate2::bufread::{GzDecoder, ZlibDecoder};
 use libdeflater::{CompressionLvl, Compressor, Decompressor, crc32};
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 use crate::sync::buffer;
-
-use crate::codec::config::Members;
-use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 
 thread_local! {
     static DECOMPRESSOR: RefCell<Decompressor> = RefCell::new(Decompressor::new());
 }
 
-/// What lies around the deflated bytes.
+/// The format around the deflated bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Wrapper {
     Gzip,
     Zlib,
 }
 
-/// The wrapper to write, and the level to write with.
+/// The wrapper and the level of encoding.
 #[derive(Debug)]
 struct Deflate {
     wrapper: Wrapper,
@@ -38,20 +37,20 @@ struct Deflate {
 }
 
 /// Reads the configuration (codec `gzip`, "Configuration parameters").
-pub(crate) fn gzip(members: Members<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
-    build(members, Wrapper::Gzip)
+pub(crate) fn gzip(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
+    build(config, Wrapper::Gzip)
 }
 
 /// Reads the configuration of `numcodecs.zlib`, which has the members of `gzip`.
-pub(crate) fn zlib(members: Members<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
-    build(members, Wrapper::Zlib)
+pub(crate) fn zlib(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
+    build(config, Wrapper::Zlib)
 }
 
-/// Level -1, which N5 has brought along, is zlib's default, 6; none at all is numcodecs' default, 1.
-fn build(members: Members<'_>, wrapper: Wrapper) -> Result<Codec> {
-    let level = match members.level("level", -1..=9)? {
+/// Reads the level: -1, which N5 has, is zlib's default, 6; none is numcodecs' default, 1.
+fn build(config: Configuration<'_>, wrapper: Wrapper) -> Result<Codec> {
+    let level = match config.level("level", -1..=9)? {
         Some(-1) => 6,
-        Some(level) => level as i32,
+        Some(level) => level,
         None => 1,
     };
     Ok(Codec::BytesToBytes(Box::new(Deflate { wrapper, level })))
@@ -65,9 +64,9 @@ impl Deflate {
         }
     }
 
-    /// Returns the wrapper that is really there: z5py once wrote zlib streams and called them gzip, and what
-    /// begins as gzip does is no zlib stream.
-    fn found(&self, encoded: &[u8]) -> Wrapper {
+    /// Returns the wrapper by the first bytes: old versions of z5py wrote zlib streams as gzip, and no zlib
+    /// stream begins as gzip does.
+    fn wrapper_of(&self, encoded: &[u8]) -> Wrapper {
         match encoded {
             [0x1f, 0x8b, ..] => Wrapper::Gzip,
             [first, second, ..]
@@ -86,18 +85,21 @@ impl BytesToBytes for Deflate {
     }
 
     fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
-        let wrapper = self.found(&encoded);
+        let wrapper = self.wrapper_of(&encoded);
         if let Length::Exact(length) = want
             && let Some(decoded) = decode_exact(wrapper, &encoded, length)
         {
             return Ok(Cow::Owned(decoded));
         }
-        let decoded = decode_bounded(wrapper, &encoded, want.most());
+        let decoded = decode_bounded(wrapper, &encoded, want.upper_bound());
         decoded.map(Cow::Owned).map_err(|error| {
             let found = encoded.len();
             Error::corrupt(
                 self.name(),
-                format!("{found} bytes do not decode to {}: {error}", want.most()),
+                format!(
+                    "{found} bytes do not decode to {}: {error}",
+                    want.upper_bound()
+                ),
             )
         })
     }
@@ -118,7 +120,7 @@ impl BytesToBytes for Deflate {
     }
 }
 
-/// Decodes one member that gives exactly that length, or returns nothing.
+/// Decodes one member of exactly that length; nothing if it is another, or not the only one.
 fn decode_exact(wrapper: Wrapper, encoded: &[u8], length: usize) -> Option<Vec<u8>> {
     let mut out = buffer::of_length(length);
     let found = DECOMPRESSOR.with_borrow_mut(|decompressor| match wrapper {
@@ -131,20 +133,24 @@ fn decode_exact(wrapper: Wrapper, encoded: &[u8], length: usize) -> Option<Vec<u
 }
 
 /// Returns whether the last bytes of a gzip stream are the trailer of a member that holds `decoded` (RFC
-/// 1952, section 2.3.1); libdeflate does not say how much of its input it has used.
+/// 1952, section 2.3.1); libdeflate does not tell how much of its input it has used.
 fn ends_with_trailer(encoded: &[u8], decoded: &[u8]) -> bool {
     let Some((_, trailer)) = encoded.split_last_chunk::<8>() else {
         return false;
     };
     let [a, b, c, d, size @ ..] = *trailer;
-    // Last, since it goes through all the bytes.
-    u32::from_le_bytes(size) == decoded.len() as u32
-        && u32::from_le_bytes([a, b, c, d]) == crc32(decoded)
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the trailer has the length modulo 2^32"
+    )]
+    let length = decoded.len() as u32;
+    // The checksum is compared last, since it takes all the bytes.
+    u32::from_le_bytes(size) == length && u32::from_le_bytes([a, b, c, d]) == crc32(decoded)
 }
 
-/// Decodes up to one byte more than `most`, which tells the caller that there is too much.
-fn decode_bounded(wrapper: Wrapper, encoded: &[u8], most: usize) -> io::Result<Vec<u8>> {
-    let limit = most as u64 + 1;
+/// Decodes up to one byte more than `max`, by which the caller notices surplus bytes.
+fn decode_bounded(wrapper: Wrapper, encoded: &[u8], max: usize) -> io::Result<Vec<u8>> {
+    let limit = max as u64 + 1;
     let mut out = Vec::new();
     match wrapper {
         Wrapper::Zlib => {
@@ -154,7 +160,7 @@ fn decode_bounded(wrapper: Wrapper, encoded: &[u8], most: usize) -> io::Result<V
         }
         Wrapper::Gzip => {
             let mut rest = encoded;
-            while !rest.is_empty() && out.len() <= most {
+            while !rest.is_empty() && out.len() <= max {
                 let mut member = GzDecoder::new(rest).take(limit - out.len() as u64);
                 member.read_to_end(&mut out)?;
                 rest = without_padding(member.into_inner().into_inner());

@@ -1,8 +1,8 @@
 //! Codec `lz4`: a block behind its length, as numcodecs writes it, or frames.
 //!
-//! Which of the two a chunk is, its first bytes say; `numcodecs.lz4` writes blocks, and `lz4` of the draft of
-//! 2020 frames (the writer was sci-rs). Nothing is allocated by what a frame claims, but for one block of it,
-//! 8 MiB at the most.
+//! The first bytes of a chunk tell which of the two it is; `numcodecs.lz4` writes blocks, `lz4` of the draft of
+//! 2020 frames (as sci-rs did). The length that a frame claims is not allocated, but for one block of it, at
+//! most 8 MiB.
 
 use std::borrow::Cow;
 use std::io::{Read, Write};
@@ -10,11 +10,10 @@ use std::io::{Read, Write};
 use lz4_flex::block::{compress_prepend_size, decompress_into};
 use lz4_flex::frame::{FrameDecoder, FrameEncoder};
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 use crate::sync::buffer;
-
-use crate::codec::config::Members;
-use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 
 const NAME: &str = "lz4";
 
@@ -22,21 +21,21 @@ const NAME: &str = "lz4";
 const MAGIC: [u8; 4] = 0x184d_2204_u32.to_le_bytes();
 
 /// The longest block that the format allows (`LZ4_MAX_INPUT_SIZE`).
-const LONGEST: usize = 0x7e00_0000;
+const MAX_BLOCK_BYTES: usize = 0x7e00_0000;
 
-/// What is written around blocks.
+/// Whether encoding writes frames, else a block behind its length.
 #[derive(Debug)]
 struct Lz4 {
     frames: bool,
 }
 
-/// Builds `numcodecs.lz4`. Its `acceleration` trades size for speed and is of no meaning here.
-pub(crate) fn block(_: Members<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
+/// Builds `numcodecs.lz4`. Its `acceleration`, which trades size for speed, is ignored.
+pub(crate) fn block(_: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
     Ok(Codec::BytesToBytes(Box::new(Lz4 { frames: false })))
 }
 
-/// Builds `lz4` as the draft of 2020 knew it.
-pub(crate) fn frame(_: Members<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
+/// Builds `lz4` of the draft of 2020.
+pub(crate) fn frame(_: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
     Ok(Codec::BytesToBytes(Box::new(Lz4 { frames: true })))
 }
 
@@ -46,10 +45,10 @@ impl BytesToBytes for Lz4 {
     }
 
     fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
-        // A block of as many bytes as the magic number says is told from a frame by its promised length.
+        // A block whose length is the magic number is told from a frame by the promised length.
         let claimed = u32::from_le_bytes(MAGIC) as usize;
         let decoded = if encoded.starts_with(&MAGIC) && want != Length::Exact(claimed) {
-            decode_frames(&encoded, want.most())
+            decode_frames(&encoded, want.upper_bound())
         } else {
             decode_block(&encoded, want)
         };
@@ -60,15 +59,18 @@ impl BytesToBytes for Lz4 {
         if self.frames {
             return encode_frame(&decoded).map(Cow::Owned);
         }
-        if decoded.len() > LONGEST {
-            let most = format!("{} bytes exceed the {LONGEST} of a block", decoded.len());
+        if decoded.len() > MAX_BLOCK_BYTES {
+            let most = format!(
+                "{} bytes exceed the {MAX_BLOCK_BYTES} of a block",
+                decoded.len()
+            );
             return Err(Error::too_large(NAME, most));
         }
         Ok(Cow::Owned(compress_prepend_size(&decoded)))
     }
 }
 
-/// Decodes one block, which has to give as many bytes as stand before it.
+/// Decodes one block, which has to give as many bytes as the length before it.
 fn decode_block(encoded: &[u8], want: Length) -> Result<Vec<u8>> {
     let (length, block) = encoded
         .split_first_chunk::<4>()
@@ -81,12 +83,12 @@ fn decode_block(encoded: &[u8], want: Length) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Decodes frame after frame, up to one byte more than `most`, which tells the caller that there is too much.
-fn decode_frames(encoded: &[u8], most: usize) -> Result<Vec<u8>> {
+/// Decodes all frames, up to one byte more than `max`, by which the caller notices surplus bytes.
+fn decode_frames(encoded: &[u8], max: usize) -> Result<Vec<u8>> {
     let mut rest = encoded;
-    let mut out = buffer::with_capacity(most.saturating_add(1));
-    while !rest.is_empty() && out.len() <= most {
-        let left = (most - out.len()) as u64 + 1;
+    let mut out = buffer::with_capacity(max.saturating_add(1));
+    while !rest.is_empty() && out.len() <= max {
+        let left = (max - out.len()) as u64 + 1;
         let mut frame = FrameDecoder::new(&mut rest).take(left);
         frame
             .read_to_end(&mut out)

@@ -1,50 +1,49 @@
 //! Codec `n5.lz4`: LZ4 blocks as lz4-java frames them (`LZ4BlockOutputStream`), which N5 calls `lz4`.
 //!
-//! Each block has a header of `HEADER` bytes: "LZ4Block", a token of method and greatest length, the length
-//! stored, the length decoded, and a checksum, all little-endian. A block of no bytes ends the chunk; what
-//! follows it is ignored. Nothing is allocated beyond what the metadata promise.
+//! Each block has a header of `HEADER_BYTES`: "LZ4Block", a token of method and maximum length, the stored
+//! length, the decoded length, and a checksum, all little-endian. A block of no bytes ends the chunk; bytes
+//! after it are ignored. Nothing is allocated beyond the bytes that the metadata promise.
 
 use std::borrow::Cow;
 
 use lz4_flex::block::{compress, decompress_into};
 use twox_hash::XxHash32;
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 use crate::sync::buffer;
-
-use crate::codec::config::Members;
-use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 
 const NAME: &str = "n5.lz4";
 
 const MAGIC: &[u8; 8] = b"LZ4Block";
 
-/// Bytes before the stored ones of a block.
-const HEADER: usize = MAGIC.len() + 1 + 3 * size_of::<u32>();
+/// Bytes of the header of a block.
+const HEADER_BYTES: usize = MAGIC.len() + 1 + 3 * size_of::<u32>();
 
-/// The upper half of a token: bytes as they are, or an LZ4 block.
+/// The upper half of a token, the method: bytes as they are, or an LZ4 block.
 const RAW: u8 = 0x10;
 const LZ4: u8 = 0x20;
 
-/// A token's lower half is the logarithm of the greatest length less this.
-const LEAST_LOGARITHM: u32 = 10;
+/// The lower half of a token is the binary logarithm of the maximum length, less this.
+const MIN_BLOCK_LOG2: u32 = 10;
 
-const SEED: u32 = 0x9747_b28c;
+const CHECKSUM_SEED: u32 = 0x9747_b28c;
 
-/// The bits of the hash that lz4-java keeps.
-const KEPT: u32 = 0x0fff_ffff;
+/// The bits of the hash that lz4-java stores.
+const CHECKSUM_MASK: u32 = 0x0fff_ffff;
 
-/// The most bytes in a block that is made.
+/// The decoded bytes of the blocks that encoding makes, from 64 to 2^25.
 #[derive(Debug)]
 struct Lz4Java {
-    block: usize,
+    block_bytes: u32,
 }
 
 /// Reads the configuration: `blockSize`, which only matters to encoding.
-pub(crate) fn build(members: Members<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
-    let block = members.level("blockSize", 64..=1 << 25)?;
+pub(crate) fn build(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
+    let block_bytes = config.level("blockSize", 64..=1 << 25)?;
     Ok(Codec::BytesToBytes(Box::new(Lz4Java {
-        block: block.map_or(1 << 16, |block| block as usize),
+        block_bytes: block_bytes.map_or(1 << 16, i32::unsigned_abs),
     })))
 }
 
@@ -58,21 +57,23 @@ struct JavaBlock<'a> {
 
 impl BytesToBytes for Lz4Java {
     fn encoded_length(&self, decoded: Length) -> Length {
-        let blocks = decoded.most() / self.block + 2;
-        decoded.plus(blocks.saturating_mul(HEADER)).compressed()
+        let blocks = decoded.upper_bound() / self.block_bytes as usize + 2;
+        decoded
+            .plus(blocks.saturating_mul(HEADER_BYTES))
+            .compressed()
     }
 
     fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
-        let mut out = buffer::with_capacity(want.most());
+        let mut out = buffer::with_capacity(want.upper_bound());
         let mut rest = encoded.as_ref();
         // N5 stops reading as soon as it has a block's elements, so the last block may be missing.
         while !rest.is_empty() {
-            let block = next(&mut rest)?;
+            let block = take_block(&mut rest)?;
             if block.length == 0 {
                 break;
             }
             let end = out.len().saturating_add(block.length);
-            Length::AtMost(want.most()).check(NAME, end)?;
+            Length::AtMost(want.upper_bound()).check(NAME, end)?;
             block.append(&mut out)?;
         }
         Ok(Cow::Owned(out))
@@ -80,11 +81,12 @@ impl BytesToBytes for Lz4Java {
 
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
         let mut out = Vec::new();
-        for part in decoded.chunks(self.block) {
+        for part in decoded.chunks(self.block_bytes as usize) {
             let packed = compress(part);
-            match packed.len() < part.len() {
-                true => self.append(LZ4, part, &packed, &mut out)?,
-                false => self.append(RAW, part, part, &mut out)?,
+            if packed.len() < part.len() {
+                self.append(LZ4, part, &packed, &mut out)?;
+            } else {
+                self.append(RAW, part, part, &mut out)?;
             }
         }
         self.append(RAW, &[], &[], &mut out)?;
@@ -95,10 +97,11 @@ impl BytesToBytes for Lz4Java {
 impl Lz4Java {
     /// Appends a block of `decoded`, which is `stored` by `method`.
     fn append(&self, method: u8, decoded: &[u8], stored: &[u8], out: &mut Vec<u8>) -> Result<()> {
-        let logarithm = self.block.next_power_of_two().trailing_zeros();
-        let token = method | logarithm.saturating_sub(LEAST_LOGARITHM) as u8;
+        let log2 = self.block_bytes.next_power_of_two().trailing_zeros();
+        #[expect(clippy::cast_possible_truncation, reason = "a logarithm, at most 25")]
+        let size = log2.saturating_sub(MIN_BLOCK_LOG2) as u8;
         out.extend_from_slice(MAGIC);
-        out.push(token);
+        out.push(method | size);
         for length in [stored.len(), decoded.len()] {
             let length = u32::try_from(length).map_err(|error| Error::too_large(NAME, error))?;
             out.extend_from_slice(&length.to_le_bytes());
@@ -109,19 +112,20 @@ impl Lz4Java {
     }
 }
 
-/// Returns what stands in a header for these bytes; a block of none has 0.
+/// Returns the checksum of a block of these bytes; that of no bytes is 0.
 fn checksum(decoded: &[u8]) -> u32 {
-    match decoded.is_empty() {
-        true => 0,
-        false => XxHash32::oneshot(SEED, decoded) & KEPT,
+    if decoded.is_empty() {
+        0
+    } else {
+        XxHash32::oneshot(CHECKSUM_SEED, decoded) & CHECKSUM_MASK
     }
 }
 
-/// Takes the next block off, whose lengths fit each other and its token.
-fn next<'a>(rest: &mut &'a [u8]) -> Result<JavaBlock<'a>> {
+/// Removes and returns the next block; `Corrupt` if its lengths do not fit each other and its token.
+fn take_block<'a>(rest: &mut &'a [u8]) -> Result<JavaBlock<'a>> {
     let wrong = |what: String| Error::corrupt(NAME, what);
     let (header, after) = rest
-        .split_first_chunk::<HEADER>()
+        .split_first_chunk::<HEADER_BYTES>()
         .ok_or_else(|| wrong(format!("{} bytes hold no header of a block", rest.len())))?;
     let Some(&[token, ref numbers @ ..]) = header.strip_prefix(MAGIC.as_slice()) else {
         return Err(wrong(format!(
@@ -132,7 +136,7 @@ fn next<'a>(rest: &mut &'a [u8]) -> Result<JavaBlock<'a>> {
     let (numbers, _) = numbers.as_chunks();
     let [stored, length, checksum] = [0, 1, 2].map(|n| u32::from_le_bytes(numbers[n]));
     let method = token & 0xf0;
-    let most = 1_u32 << (LEAST_LOGARITHM + u32::from(token & 0x0f));
+    let most = 1_u32 << (MIN_BLOCK_LOG2 + u32::from(token & 0x0f));
     let fits = match method {
         RAW => stored == length,
         LZ4 => (stored == 0) == (length == 0),
@@ -155,7 +159,7 @@ fn next<'a>(rest: &mut &'a [u8]) -> Result<JavaBlock<'a>> {
 }
 
 impl JavaBlock<'_> {
-    /// Appends the block's bytes, whose room was checked.
+    /// Appends the decoded bytes of the block, whose length was checked against the chunk's.
     fn append(&self, out: &mut Vec<u8>) -> Result<()> {
         let start = out.len();
         if self.method == RAW {

@@ -1,29 +1,24 @@
 //! Codec `numcodecs.lzma` (`xz` of one draft's writer): xz, `.lzma` and raw streams.
 //!
-//! xz and `.lzma` say themselves how they are decoded; a raw stream is decoded by the filters of the
-//! configuration (`lzma_filters.rs`). Several streams are one chunk, and what is none is ignored
-//! (`streams.rs`). A dictionary that a stream asks for is bounded; liblzma reports memory that is not there.
+//! xz and `.lzma` streams state how they are decoded; a raw stream is decoded by the filters of the configuration
+//! (`lzma_filters.rs`). Several streams are one chunk, and bytes that are no stream are ignored (`streams.rs`).
+//! The dictionary that a stream asks for is bounded, and liblzma reports failed allocations.
 
 use std::borrow::Cow;
 
 use liblzma::stream::{Action, Check, Filters, LzmaOptions, Status, Stream as Coder};
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 
-use super::lzma_filters::{Filter, filters};
-use super::streams::{StreamDecoder, decode_all};
-use crate::codec::config::Members;
-use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
+use super::lzma_filters::{Filter, NAME, PRESETS, filters};
+use super::streams::{self, StreamDecoder, decode_all};
 
-pub(super) const NAME: &str = "lzma";
+/// The smallest limit of a decoder's memory: four times what any preset takes.
+const MIN_MEMORY_LIMIT: u64 = 256 << 20;
 
-/// The memory that any preset takes to decode, four times over.
-const LEAST_MEMORY: u64 = 256 << 20;
-
-/// The levels of liblzma, `PRESET_EXTREME` among them.
-pub(super) const PRESETS: std::ops::RangeInclusive<i64> = 0..=(1 << 31 | 9);
-
-/// What lies around the compressed bytes, by the numbers of Python's `lzma`.
+/// The format around the compressed bytes (Python's `lzma`, `FORMAT_XZ` and its kin).
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Container {
     Xz,
@@ -31,95 +26,95 @@ enum Container {
     Raw,
 }
 
-/// How to encode; only raw streams are decoded by it too.
+/// Parameters of encoding; raw streams are decoded by `filters` too.
 #[derive(Debug)]
 struct Lzma {
-    format: Container,
+    container: Container,
     check: Check,
     preset: u32,
     filters: Vec<Filter>,
 }
 
-/// Reads the configuration: numbers as Python's `lzma` has them, and GDAL's `delta`, the distance of a delta
-/// filter.
-pub(crate) fn build(members: Members<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
-    let format = match members.integer("format", 0..=3)? {
-        // 0 is "any", which only decodes.
+/// Reads the configuration: the numbers of Python's `lzma`, and GDAL's `delta`, the distance of a delta filter.
+pub(crate) fn build(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
+    let container = match config.integer("format", 0..=3)? {
+        // 0 is `FORMAT_AUTO`, which is for decoding only.
         None | Some(0 | 1) => Container::Xz,
         Some(2) => Container::Alone,
         Some(_) => Container::Raw,
     };
-    let preset = members.integer("preset", PRESETS)?.unwrap_or(6) as u32;
-    let filters = filters(members, preset)?;
-    if format == Container::Raw && filters.is_empty() {
-        return Err(members.wrong("filters", "a list of filters for a raw stream"));
+    let preset = config.unsigned("preset", PRESETS)?.unwrap_or(6);
+    let filters = filters(config, preset)?;
+    if container == Container::Raw && filters.is_empty() {
+        return Err(config.unexpected("filters", "a list of filters for a raw stream"));
     }
     Ok(Codec::BytesToBytes(Box::new(Lzma {
-        format,
-        check: check(members)?,
+        container,
+        check: check(config)?,
         preset,
         filters,
     })))
 }
 
 /// Reads `check`; liblzma's default is CRC-64.
-fn check(members: Members<'_>) -> Result<Check> {
-    match members.integer("check", -1..=16)? {
+fn check(config: Configuration<'_>) -> Result<Check> {
+    match config.integer("check", -1..=16)? {
         Some(0) => Ok(Check::None),
         Some(1) => Ok(Check::Crc32),
         None | Some(-1 | 4) => Ok(Check::Crc64),
         Some(10) => Ok(Check::Sha256),
-        Some(_) => Err(members.wrong("check", "-1, 0, 1, 4 or 10")),
+        Some(_) => Err(config.unexpected("check", "-1, 0, 1, 4 or 10")),
     }
 }
 
 impl Lzma {
-    fn decoder(&self, found: Container, most: usize) -> Result<Coder> {
-        let memory = LEAST_MEMORY.max(most as u64 * 2);
-        let coder = match found {
+    /// Opens a decoder of a stream that gives at most `max` bytes.
+    fn decoder(&self, container: Container, max: usize) -> Result<Coder> {
+        let memory = MIN_MEMORY_LIMIT.max((max as u64).saturating_mul(2));
+        let coder = match container {
             Container::Xz => Coder::new_stream_decoder(memory, 0),
             Container::Alone => Coder::new_lzma_decoder(memory),
-            Container::Raw => Coder::new_raw_decoder(&self.liblzma_filters(Some(most))?),
+            Container::Raw => Coder::new_raw_decoder(&self.liblzma_filters(Some(max))?),
         };
         coder.map_err(|error| Error::corrupt(NAME, error))
     }
 
     fn encoder(&self) -> Result<Coder> {
-        let coder = match self.format {
+        let coder = match self.container {
             Container::Xz if self.filters.is_empty() => {
                 Coder::new_easy_encoder(self.preset, self.check)
             }
             Container::Xz => Coder::new_stream_encoder(&self.liblzma_filters(None)?, self.check),
-            Container::Alone => Coder::new_lzma_encoder(&self.lone_options()?),
+            Container::Alone => Coder::new_lzma_encoder(&self.lzma1_options()?),
             Container::Raw => Coder::new_raw_encoder(&self.liblzma_filters(None)?),
         };
         coder.map_err(|error| Error::invalid(NAME, error))
     }
 
-    /// Returns the chain of filters; a decoder's dictionary need not be longer than what is decoded.
-    fn liblzma_filters(&self, most: Option<usize>) -> Result<Filters> {
+    /// Returns the chain of filters for a decoder of at most `max` bytes, or for an encoder.
+    fn liblzma_filters(&self, max: Option<usize>) -> Result<Filters> {
         let mut chain = Filters::new();
         for filter in &self.filters {
-            filter.add_to(&mut chain, most)?;
+            filter.add_to(&mut chain, max)?;
         }
         Ok(chain)
     }
 
-    /// Returns the options of the only filter that `.lzma` has.
-    fn lone_options(&self) -> Result<LzmaOptions> {
+    /// Returns the options of LZMA1, the only filter of `.lzma`.
+    fn lzma1_options(&self) -> Result<LzmaOptions> {
         match self.filters.as_slice() {
             [filter] => filter.lzma_options(None),
             _ => LzmaOptions::new_preset(self.preset).map_err(|error| Error::invalid(NAME, error)),
         }
     }
 
-    /// Returns the format that is really there: "any" may be `.lzma` too.
-    fn found(&self, encoded: &[u8]) -> Container {
-        match self.format {
+    /// Returns the container by the first bytes: instead of xz it may be `.lzma`.
+    fn container_of(&self, encoded: &[u8]) -> Container {
+        match self.container {
             Container::Xz if !encoded.starts_with(&[0xfd, b'7', b'z', b'X', b'Z', 0]) => {
                 Container::Alone
             }
-            format => format,
+            container => container,
         }
     }
 }
@@ -130,7 +125,7 @@ impl StreamDecoder for Coder {
         let status = self
             .process_vec(input, output, Action::Run)
             .map_err(|error| Error::corrupt(NAME, error))?;
-        let used = (self.total_in() - before) as usize;
+        let used = streams::memory_length(self.total_in() - before);
         Ok((used, matches!(status, Status::StreamEnd)))
     }
 }
@@ -141,17 +136,17 @@ impl BytesToBytes for Lzma {
     }
 
     fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
-        let most = want.most();
-        let format = self.found(&encoded);
-        let open = || self.decoder(format, most);
-        decode_all(NAME, &encoded, most, open).map(Cow::Owned)
+        let max = want.upper_bound();
+        let container = self.container_of(&encoded);
+        let open = || self.decoder(container, max);
+        decode_all(NAME, &encoded, max, open).map(Cow::Owned)
     }
 
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
         let mut coder = self.encoder()?;
         let mut out = Vec::with_capacity(decoded.len() / 2 + 1024);
         loop {
-            let used = coder.total_in() as usize;
+            let used = streams::memory_length(coder.total_in());
             let input = decoded.get(used..).unwrap_or_default();
             let status = coder
                 .process_vec(input, &mut out, Action::Finish)

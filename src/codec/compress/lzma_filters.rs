@@ -1,45 +1,49 @@
-//! The filters of codec `lzma`: LZMA itself, differences of bytes, and those for machine code.
+//! The filters of codec `lzma`: LZMA itself, differences of bytes, and those for machine code (BCJ).
 //!
-//! They are listed as Python's `lzma` has them ("Specifying custom filter chains"): an `id` and its options,
-//! the compressor last. The whole list is tried out when an array is opened, so that a chunk cannot fail for
-//! its configuration.
+//! They are configured as in Python's `lzma` ("Specifying custom filter chains"): an `id` and its options, LZMA
+//! last. liblzma checks the whole list when an array is opened, so that no chunk fails for its configuration.
+
+use std::ops::RangeInclusive;
 
 use liblzma::stream::{Filters, LzmaOptions, MatchFinder, Mode, Stream};
 use serde_json::Value;
 
+use crate::codec::config::Configuration;
 use crate::error::{Error, Result};
 use crate::model::CodecSpec;
 
-use super::lzma::{NAME, PRESETS};
-use crate::codec::config::Members;
+pub(super) const NAME: &str = "lzma";
+
+/// The presets of liblzma, from 0 to 9 | `PRESET_EXTREME`.
+pub(super) const PRESETS: RangeInclusive<u32> = 0..=(1 << 31 | 9);
 
 const LZMA1: i64 = 0x4000_0000_0000_0001;
 const LZMA2: i64 = 0x21;
 const DELTA: i64 = 3;
 
-/// The shortest dictionary there is.
-const LEAST_DICTIONARY: u32 = 4096;
+/// Bytes of the smallest dictionary.
+const MIN_DICTIONARY: u32 = 4096;
 
 /// A method that sets one of LZMA's options.
 type Setter = fn(&mut LzmaOptions, u32) -> &mut LzmaOptions;
 
-/// One filter, as it is configured.
+/// One filter.
 #[derive(Debug)]
 pub(super) enum Filter {
-    Lzma1(Compressor),
-    Lzma2(Compressor),
-    /// Differences to the byte that many before, less one.
+    Lzma1(LzmaParameters),
+    Lzma2(LzmaParameters),
+    /// Differences to an earlier byte, by its distance less one.
     Delta(u8),
-    /// For the machine code of `id`, whose first byte is byte `start` of the program.
-    Code {
+    /// Machine code of the processor `id`, which begins at offset `start` of the program.
+    Bcj {
         id: i64,
         start: u32,
     },
 }
 
-/// The options of LZMA; those that are not given are the preset's.
+/// The options of LZMA; those that are absent are the preset's.
 #[derive(Debug, Default)]
-pub(super) struct Compressor {
+pub(super) struct LzmaParameters {
     preset: u32,
     dictionary: Option<u32>,
     literal_context: Option<u32>,
@@ -51,32 +55,38 @@ pub(super) struct Compressor {
     depth: Option<u32>,
 }
 
-/// Reads `filters`, or makes the list that GDAL's `delta` stands for; empty if there is neither.
-pub(super) fn filters(members: Members<'_>, preset: u32) -> Result<Vec<Filter>> {
-    let list = match members.get("filters") {
-        None => return gdal_delta(members, preset),
+/// Reads `filters`, or returns the list that GDAL's `delta` stands for; empty if there is neither.
+pub(super) fn filters(config: Configuration<'_>, preset: u32) -> Result<Vec<Filter>> {
+    let list = match config.get("filters") {
+        None => return gdal_delta(config, preset),
         Some(Value::Array(list)) => list,
-        Some(_) => return Err(members.wrong("filters", "a list of filters")),
+        Some(_) => return Err(config.unexpected("filters", "a list of filters")),
     };
     let filters: Option<Vec<Filter>> = list.iter().map(|value| Filter::read(value).ok()).collect();
-    let filters = filters.filter(|filters| filters.is_empty() || are_possible(filters));
-    filters.ok_or_else(|| members.wrong("filters", "a list of liblzma's filters, LZMA last"))
+    let filters = filters.filter(|filters| filters.is_empty() || is_valid_chain(filters));
+    filters.ok_or_else(|| config.unexpected("filters", "a list of liblzma's filters, LZMA last"))
 }
 
-fn gdal_delta(members: Members<'_>, preset: u32) -> Result<Vec<Filter>> {
-    let Some(distance) = members.integer("delta", 1..=256)? else {
+fn gdal_delta(config: Configuration<'_>, preset: u32) -> Result<Vec<Filter>> {
+    let Some(delta) = delta(config, "delta")? else {
         return Ok(Vec::new());
     };
-    let compressor = Compressor {
+    let parameters = LzmaParameters {
         preset,
-        ..Compressor::default()
+        ..LzmaParameters::default()
     };
-    let delta = Filter::Delta((distance - 1) as u8);
-    Ok(vec![delta, Filter::Lzma2(compressor)])
+    Ok(vec![delta, Filter::Lzma2(parameters)])
 }
 
-/// Returns whether liblzma takes the list.
-fn are_possible(filters: &[Filter]) -> bool {
+/// Reads the distance of a delta filter, from 1 to 256.
+fn delta(config: Configuration<'_>, name: &str) -> Result<Option<Filter>> {
+    let distance = config.unsigned(name, 1..=256)?;
+    let less_one = distance.and_then(|distance| u8::try_from(distance - 1).ok());
+    Ok(less_one.map(Filter::Delta))
+}
+
+/// Returns whether liblzma accepts the list.
+fn is_valid_chain(filters: &[Filter]) -> bool {
     let mut chain = Filters::new();
     let added = filters
         .iter()
@@ -87,48 +97,45 @@ fn are_possible(filters: &[Filter]) -> bool {
 impl Filter {
     fn read(value: &Value) -> Result<Filter> {
         let spec = CodecSpec::new(NAME, value.clone());
-        let members = Members::of(&spec);
-        match members.integer("id", 0..=i64::MAX)? {
-            Some(LZMA1) => Ok(Filter::Lzma1(Compressor::read(members)?)),
-            Some(LZMA2) => Ok(Filter::Lzma2(Compressor::read(members)?)),
-            Some(DELTA) => {
-                let distance = members.integer("dist", 1..=256)?.unwrap_or(1);
-                Ok(Filter::Delta((distance - 1) as u8))
-            }
+        let config = Configuration::of(&spec);
+        match config.integer("id", 0..=i64::MAX)? {
+            Some(LZMA1) => Ok(Filter::Lzma1(LzmaParameters::read(config)?)),
+            Some(LZMA2) => Ok(Filter::Lzma2(LzmaParameters::read(config)?)),
+            Some(DELTA) => Ok(delta(config, "dist")?.unwrap_or(Filter::Delta(0))),
             Some(id @ 4..=11) => {
-                let start = members.integer("start_offset", 0..=i64::from(u32::MAX))?;
-                let start = start.unwrap_or(0) as u32;
-                Ok(Filter::Code { id, start })
+                let start = config.unsigned("start_offset", 0..=u32::MAX)?;
+                let start = start.unwrap_or(0);
+                Ok(Filter::Bcj { id, start })
             }
-            _ => Err(members.wrong("id", "the number of a filter")),
+            _ => Err(config.unexpected("id", "the number of a filter")),
         }
     }
 
-    /// Appends the filter to a chain that decodes at the most `most` bytes, or that encodes.
-    pub(super) fn add_to(&self, chain: &mut Filters, most: Option<usize>) -> Result<()> {
+    /// Appends the filter to a chain that decodes at most `max` bytes, or that encodes.
+    pub(super) fn add_to(&self, chain: &mut Filters, max: Option<usize>) -> Result<()> {
         let added = match self {
-            Filter::Lzma1(_) => Ok(chain.lzma1(&self.lzma_options(most)?)),
-            Filter::Lzma2(_) => Ok(chain.lzma2(&self.lzma_options(most)?)),
+            Filter::Lzma1(_) => Ok(chain.lzma1(&self.lzma_options(max)?)),
+            Filter::Lzma2(_) => Ok(chain.lzma2(&self.lzma_options(max)?)),
             Filter::Delta(distance) => chain.delta_properties(&[*distance]),
-            Filter::Code { id, start } => add_code(chain, *id, *start),
+            Filter::Bcj { id, start } => add_bcj(chain, *id, *start),
         };
         added
             .map(|_| ())
             .map_err(|error| Error::corrupt(NAME, error))
     }
 
-    /// Returns the options of a compressor.
-    pub(super) fn lzma_options(&self, most: Option<usize>) -> Result<LzmaOptions> {
+    /// Returns the options of LZMA; `Invalid` for another filter.
+    pub(super) fn lzma_options(&self, max: Option<usize>) -> Result<LzmaOptions> {
         match self {
-            Filter::Lzma1(compressor) | Filter::Lzma2(compressor) => compressor.options(most),
-            Filter::Delta(_) | Filter::Code { .. } => {
+            Filter::Lzma1(parameters) | Filter::Lzma2(parameters) => parameters.options(max),
+            Filter::Delta(_) | Filter::Bcj { .. } => {
                 Err(Error::invalid(NAME, "expected LZMA, found another filter"))
             }
         }
     }
 }
 
-fn add_code(
+fn add_bcj(
     chain: &mut Filters,
     id: i64,
     start: u32,
@@ -146,26 +153,24 @@ fn add_code(
     }
 }
 
-impl Compressor {
-    fn read(members: Members<'_>) -> Result<Compressor> {
-        let number = |name: &str, most: i64| -> Result<Option<u32>> {
-            Ok(members.integer(name, 0..=most)?.map(|number| number as u32))
-        };
-        let mode = members.integer("mode", 1..=2)?;
-        Ok(Compressor {
+impl LzmaParameters {
+    fn read(config: Configuration<'_>) -> Result<LzmaParameters> {
+        let number = |name: &str, max: u32| config.unsigned(name, 0..=max);
+        let mode = config.integer("mode", 1..=2)?;
+        Ok(LzmaParameters {
             preset: number("preset", *PRESETS.end())?.unwrap_or(6),
-            dictionary: number("dict_size", i64::from(u32::MAX))?,
+            dictionary: number("dict_size", u32::MAX)?,
             literal_context: number("lc", 4)?,
             literal_position: number("lp", 4)?,
             position: number("pb", 4)?,
             fast: mode.map(|mode| mode == 1),
             nice: number("nice_len", 273)?,
-            finder: members.integer("mf", 3..=20)?,
-            depth: number("depth", i64::from(u32::MAX))?,
+            finder: config.integer("mf", 3..=20)?,
+            depth: number("depth", u32::MAX)?,
         })
     }
 
-    fn options(&self, most: Option<usize>) -> Result<LzmaOptions> {
+    fn options(&self, max: Option<usize>) -> Result<LzmaOptions> {
         let mut options = LzmaOptions::new_preset(self.preset)
             .map_err(|_| Error::corrupt(NAME, format!("no preset {}", self.preset)))?;
         let settings: [(Option<u32>, Setter); 6] = [
@@ -174,7 +179,7 @@ impl Compressor {
             (self.position, LzmaOptions::position_bits),
             (self.nice, LzmaOptions::nice_len),
             (self.depth, LzmaOptions::depth),
-            (self.dictionary_for(most), LzmaOptions::dict_size),
+            (self.dictionary_for(max), LzmaOptions::dict_size),
         ];
         for (value, set) in settings {
             value.map(|value| set(&mut options, value));
@@ -188,15 +193,14 @@ impl Compressor {
         Ok(options)
     }
 
-    /// Returns the length of the dictionary: no more of it than a decoder can ever fill.
-    fn dictionary_for(&self, most: Option<usize>) -> Option<u32> {
-        let Some(most) = most else {
+    /// Returns the bytes of the dictionary; for a decoder no more than it can ever fill.
+    fn dictionary_for(&self, max: Option<usize>) -> Option<u32> {
+        let Some(max) = max else {
             return self.dictionary;
         };
-        let most = u32::try_from(most)
-            .unwrap_or(u32::MAX)
-            .max(LEAST_DICTIONARY);
-        Some(self.dictionary.unwrap_or(u32::MAX).min(most))
+        let max = u32::try_from(max).unwrap_or(u32::MAX);
+        let dictionary = self.dictionary.unwrap_or(u32::MAX);
+        Some(dictionary.min(max.max(MIN_DICTIONARY)))
     }
 }
 

@@ -1,16 +1,16 @@
-//! Codecs from bytes to bytes that compress, and what their formats share.
+//! `bytes -> bytes` codecs that compress, and what their formats share; `pcodec` and `n5_default` make arrays bytes.
 
 pub(super) mod base64;
 pub(super) mod blosc;
-pub(super) mod blosc_frame;
+mod blosc_frame;
 pub(super) mod bz2;
 pub(super) mod deflate;
 pub(super) mod lz4;
 pub(super) mod lz4_java;
 pub(super) mod lzma;
-pub(super) mod lzma_filters;
+mod lzma_filters;
 pub(super) mod n5_default;
 pub(super) mod pcodec;
 pub(super) mod shuffle;
-pub(super) mod streams;
+mod streams;
 pub(super) mod zstd;

@@ -1,58 +1,71 @@
-//! Codec `n5_default`: a block of N5, which says its own shape.
+//! Codec `n5_default`: a block of N5, which states its own shape.
 //!
-//! The header (mode, number of dimensions, lengths) is big-endian; after it come the block's elements, coded
-//! by a chain of their own. At the edge of an array some writers store smaller blocks: what they lack reads
-//! as the fill value, what a block has beyond the chunk is cut off. Whole blocks are written.
+//! The header (mode, number of dimensions, lengths) is big-endian; after it come the block's elements, encoded
+//! by a chain of their own. At the edge of an array some writers store smaller blocks: elements that they lack
+//! are the fill value, elements of a block beyond the chunk are dropped. Whole blocks are written.
 
 use std::borrow::Cow;
 
+use crate::codec::chain::Chain;
+use crate::codec::config::Configuration;
+use crate::codec::kind::{
+    ArrayRepr, ArrayToBytes, ChainContext, ChainPosition, Codec, Data, Length,
+};
 use crate::error::{Error, Result};
 use crate::grid::{Layout, Region, Runs};
 use crate::model::CodecSpec;
 
-use crate::codec::chain::Chain;
-use crate::codec::config::Members;
-use crate::codec::kind::{ArrayToBytes, ChainPosition, Codec, Data, Form, Length};
-
 const NAME: &str = "n5_default";
 
-/// A chain for whole blocks, and what it takes to build one for others.
+/// The chain of whole blocks, and what is needed to build that of other blocks.
 #[derive(Debug)]
 struct N5Default {
-    form: Form,
+    repr: ArrayRepr,
     bytes: usize,
     codecs: Vec<CodecSpec>,
     chain: Chain,
-    depth: usize,
+    context: ChainContext,
+    /// The header of whole blocks.
+    header: Vec<u8>,
 }
 
 /// Reads the configuration (codec `n5_default`, "Configuration parameters").
-pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
-    let codecs = members.codecs("codecs")?;
-    let form = place.form.clone();
-    let depth = place.depth + 1;
-    let chain = Chain::new(&codecs, &form, place.max_chunk, depth)?;
-    let short = |length: &u64| u32::try_from(*length).is_ok();
-    if form.shape.len() > usize::from(u16::MAX) || !form.shape.iter().all(short) {
-        let what = format!("a block of {:?} elements is none of N5", form.shape);
-        return Err(Error::unsupported("chunk_shape", what));
-    }
+pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
+    let codecs = config.codecs("codecs")?;
+    let repr = position.repr.clone();
+    let context = position.context.nested();
+    let chain = Chain::new(&codecs, &repr, context)?;
+    let header = header(&repr.shape).ok_or_else(|| {
+        let what = format!("a block of {:?} elements is none of N5", repr.shape);
+        Error::unsupported("chunk_shape", what)
+    })?;
     Ok(Codec::ArrayToBytes(Box::new(N5Default {
-        bytes: form.bytes(place.max_chunk)?,
-        form,
+        bytes: position.bytes()?,
+        repr,
         codecs,
         chain,
-        depth,
+        context,
+        header,
     })))
 }
 
+/// Returns the header of a block of mode 0; nothing if its fields are too narrow for the shape.
+fn header(shape: &[u64]) -> Option<Vec<u8>> {
+    let mut header = vec![0; 2];
+    header.extend(u16::try_from(shape.len()).ok()?.to_be_bytes());
+    for &length in shape {
+        header.extend(u32::try_from(length).ok()?.to_be_bytes());
+    }
+    Some(header)
+}
+
 impl N5Default {
-    /// Returns the shape that a block has and its elements, still encoded.
+    /// Returns the shape of a block and its encoded elements.
     fn split<'b>(&self, encoded: &'b [u8]) -> Result<(Vec<u64>, &'b [u8])> {
         let wrong = |what: String| Error::corrupt(NAME, what);
-        let rank = self.form.shape.len();
+        let rank = self.repr.shape.len();
         let (header, elements) = encoded
-            .split_at_checked(4 + 4 * rank)
+            .split_at_checked(self.header.len())
             .ok_or_else(|| wrong(format!("{} bytes hold no header", encoded.len())))?;
         let words = header.as_chunks::<2>().0;
         let mode = u16::from_be_bytes(words[0]);
@@ -73,22 +86,26 @@ impl N5Default {
         Ok((shape, elements))
     }
 
-    /// Decodes a block of another shape than the chunk's, and brings it to that shape.
+    /// Decodes a block of another shape than the chunk's, filled up or cut to that shape.
     fn decode_other(&self, shape: Vec<u64>, elements: &[u8]) -> Result<Vec<u8>> {
-        let form = Form {
+        let repr = ArrayRepr {
             shape,
-            ..self.form.clone()
+            ..self.repr.clone()
         };
-        // A block that is much longer than a chunk has not been written for this array.
-        let most = self.bytes.saturating_mul(2).saturating_add(1 << 20) as u64;
+        // A block that is much longer than a chunk was not written for this array.
+        let max_chunk = self.bytes.saturating_mul(2).saturating_add(1 << 20) as u64;
+        let context = ChainContext {
+            max_chunk,
+            ..self.context
+        };
         let corrupt = |error: Error| Error::corrupt(NAME, error);
-        form.bytes(most).map_err(corrupt)?;
-        let chain = Chain::new(&self.codecs, &form, most, self.depth).map_err(corrupt)?;
+        repr.bytes(max_chunk).map_err(corrupt)?;
+        let chain = Chain::new(&self.codecs, &repr, context).map_err(corrupt)?;
         let block = chain.decode(Cow::Borrowed(elements))?;
-        let element = self.form.element()?;
-        let mut out = self.form.fill.repeat(self.bytes / element.max(1));
-        let mut part = Region::whole(&form.shape);
-        for (length, most) in part.shape.iter_mut().zip(&self.form.shape) {
+        let element = self.repr.element_size()?;
+        let mut out = self.repr.fill.repeat(self.bytes / element.max(1));
+        let mut part = Region::whole(&repr.shape);
+        for (length, most) in part.shape.iter_mut().zip(&self.repr.shape) {
             *length = (*length).min(*most);
         }
         let layout = |shape| Layout {
@@ -98,8 +115,8 @@ impl N5Default {
         };
         Runs::new(
             &part,
-            layout(&form.shape),
-            layout(&self.form.shape),
+            layout(&repr.shape),
+            layout(&self.repr.shape),
             element,
         )
         .copy(&block, &mut out);
@@ -109,8 +126,8 @@ impl N5Default {
 
 impl ArrayToBytes for N5Default {
     fn encoded_length(&self) -> Length {
-        let header = 4 + 4 * self.form.shape.len();
-        Length::AtMost(self.chain.encoded_length().most().saturating_add(header)).compressed()
+        let elements = self.chain.encoded_length().upper_bound();
+        Length::AtMost(elements.saturating_add(self.header.len())).compressed()
     }
 
     fn is_identity(&self) -> bool {
@@ -119,7 +136,7 @@ impl ArrayToBytes for N5Default {
 
     fn decode<'a>(&self, encoded: Data<'a>) -> Result<Data<'a>> {
         let (shape, elements) = self.split(&encoded)?;
-        if shape == self.form.shape {
+        if shape == self.repr.shape {
             let decoded = self.chain.decode(Cow::Borrowed(elements))?;
             return Ok(Cow::Owned(decoded.into_owned()));
         }
@@ -127,11 +144,7 @@ impl ArrayToBytes for N5Default {
     }
 
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
-        let mut out = vec![0, 0];
-        out.extend_from_slice(&(self.form.shape.len() as u16).to_be_bytes());
-        for &length in &self.form.shape {
-            out.extend_from_slice(&(length as u32).to_be_bytes());
-        }
+        let mut out = self.header.clone();
         out.extend_from_slice(&self.chain.encode(decoded)?);
         Ok(Cow::Owned(out))
     }

@@ -1,7 +1,7 @@
 //! Codec `pcodec`: numbers by pco, in its standalone format.
 //!
-//! Numbers are read into room for exactly as many as the chunk has, whatever the stream claims. An array
-//! that already is bytes cannot be coded, as numcodecs has it.
+//! Numbers are decoded into a buffer for exactly as many as the chunk has, whatever the stream claims. Bytes
+//! cannot be encoded, as in numcodecs.
 
 use std::borrow::Cow;
 
@@ -9,18 +9,18 @@ use half::f16;
 use pco::data_types::Number;
 use pco::{ChunkConfig, DeltaSpec, ModeSpec, PagingSpec, standalone};
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{ArrayToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 use crate::model::DataType;
 
-use crate::codec::config::Members;
-use crate::codec::kind::{ArrayToBytes, ChainPosition, Codec, Data, Length};
-
 const NAME: &str = "pcodec";
 
-/// More bytes than pco needs beside the numbers of a page; each is a chunk of its own in this format.
-const PAGE: usize = 64;
+/// An upper bound of the bytes that pco needs for a page beside the numbers; each page is a chunk of its own in
+/// this format.
+const PAGE_OVERHEAD: usize = 64;
 
-/// The two directions of one type of numbers.
+/// Decoding and encoding of one type of numbers.
 #[derive(Clone, Copy, Debug)]
 struct NumberCodec {
     decode: fn(&[u8], usize) -> Result<Vec<u8>>,
@@ -33,61 +33,64 @@ struct Pcodec {
     numbers: NumberCodec,
     count: usize,
     bytes: usize,
-    config: ChunkConfig,
+    chunk_config: ChunkConfig,
     pages: usize,
 }
 
 /// Reads the configuration (numcodecs, `PCodec`).
-pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
-    let form = place.form;
-    let bytes = form.bytes(place.max_chunk)?;
-    let count = bytes / form.element()?.max(1);
-    let page = members.integer("equal_pages_up_to", 1..=1 << 24)?;
+pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
+    let repr = position.repr;
+    let bytes = position.bytes()?;
+    let count = bytes / repr.element_size()?.max(1);
+    let page = config.unsigned("equal_pages_up_to", 1..=1 << 24)?;
     let page = page.map_or(1 << 18, |page| page as usize);
     Ok(Codec::ArrayToBytes(Box::new(Pcodec {
-        numbers: numbers(&form.data_type)?,
+        numbers: numbers(&repr.data_type)?,
         count,
         bytes,
-        config: config(members)?.with_paging_spec(PagingSpec::EqualPagesUpTo(page)),
+        chunk_config: chunk_config(config)?.with_paging_spec(PagingSpec::EqualPagesUpTo(page)),
         pages: count.div_ceil(page),
     })))
 }
 
+/// Makes the `NumberCodec` of a type.
+macro_rules! number_codec {
+    ($number:ty) => {
+        NumberCodec {
+            decode: |encoded, count| {
+                let numbers = decode::<$number>(encoded, count)?;
+                Ok(numbers
+                    .into_iter()
+                    .flat_map(<$number>::to_le_bytes)
+                    .collect())
+            },
+            encode: |decoded, chunk_config| {
+                let (words, _) = decoded.as_chunks();
+                let numbers: Vec<$number> = words
+                    .iter()
+                    .map(|word| <$number>::from_le_bytes(*word))
+                    .collect();
+                standalone::simple_compress(&numbers, chunk_config)
+                    .map_err(|error| Error::invalid(NAME, error))
+            },
+        }
+    };
+}
+
+/// Returns how numbers of this type are coded; `Unsupported` for other types.
 fn numbers(data_type: &DataType) -> Result<NumberCodec> {
-    macro_rules! of {
-        ($number:ty) => {
-            NumberCodec {
-                decode: |encoded, count| {
-                    let numbers = decode::<$number>(encoded, count)?;
-                    Ok(numbers
-                        .into_iter()
-                        .flat_map(<$number>::to_le_bytes)
-                        .collect())
-                },
-                encode: |decoded, config| {
-                    let (words, _) = decoded.as_chunks();
-                    let numbers: Vec<$number> = words
-                        .iter()
-                        .map(|word| <$number>::from_le_bytes(*word))
-                        .collect();
-                    standalone::simple_compress(&numbers, config)
-                        .map_err(|error| Error::invalid(NAME, error))
-                },
-            }
-        };
-    }
     Ok(match data_type {
-        DataType::Int(1) => of!(i8),
-        DataType::Int(2) => of!(i16),
-        DataType::Int(4) => of!(i32),
-        DataType::Int(8) => of!(i64),
-        DataType::UInt(1) => of!(u8),
-        DataType::UInt(2) => of!(u16),
-        DataType::UInt(4) => of!(u32),
-        DataType::UInt(8) => of!(u64),
-        DataType::Float(2) => of!(f16),
-        DataType::Float(4) => of!(f32),
-        DataType::Float(8) => of!(f64),
+        DataType::Int(1) => number_codec!(i8),
+        DataType::Int(2) => number_codec!(i16),
+        DataType::Int(4) => number_codec!(i32),
+        DataType::Int(8) => number_codec!(i64),
+        DataType::UInt(1) => number_codec!(u8),
+        DataType::UInt(2) => number_codec!(u16),
+        DataType::UInt(4) => number_codec!(u32),
+        DataType::UInt(8) => number_codec!(u64),
+        DataType::Float(2) => number_codec!(f16),
+        DataType::Float(4) => number_codec!(f32),
+        DataType::Float(8) => number_codec!(f64),
         other => {
             let why = format!("{NAME} codes integers and floats, not {other}");
             return Err(Error::unsupported("codecs", why));
@@ -95,7 +98,7 @@ fn numbers(data_type: &DataType) -> Result<NumberCodec> {
     })
 }
 
-/// Returns exactly `count` numbers.
+/// Decodes exactly `count` numbers; `Corrupt` if there are more or fewer.
 fn decode<T: Number + Default>(encoded: &[u8], count: usize) -> Result<Vec<T>> {
     let mut numbers = vec![T::default(); count];
     let progress = standalone::simple_decompress_into(encoded, &mut numbers)
@@ -111,24 +114,24 @@ fn decode<T: Number + Default>(encoded: &[u8], count: usize) -> Result<Vec<T>> {
     Ok(numbers)
 }
 
-fn config(members: Members<'_>) -> Result<ChunkConfig> {
-    let level = members.level("level", 0..=12)?.unwrap_or(8);
-    let order = members.integer("delta_encoding_order", 0..=7)?;
+fn chunk_config(config: Configuration<'_>) -> Result<ChunkConfig> {
+    let level = config.level("level", 0..=12)?.unwrap_or(8);
+    let order = config.unsigned("delta_encoding_order", 0..=7)?;
     let specs = ["auto", "none", "try_consecutive", "try_lookback"];
-    let delta = match (members.word("delta_spec", &specs)?, order) {
+    let delta = match (config.keyword("delta_spec", &specs)?, order) {
         (Some("none"), _) => DeltaSpec::NoOp,
         (Some("try_lookback"), _) => DeltaSpec::TryLookback,
         (Some("try_consecutive"), None) => DeltaSpec::TryConsecutive(1),
         (_, Some(order)) => DeltaSpec::TryConsecutive(order as usize),
         (_, None) => DeltaSpec::Auto,
     };
-    let mode = match members.word("mode_spec", &["auto", "classic"])? {
+    let mode = match config.keyword("mode_spec", &["auto", "classic"])? {
         Some("classic") => ModeSpec::Classic,
         _ => ModeSpec::Auto,
     };
-    members.word("paging_spec", &["equal_pages_up_to"])?;
+    config.keyword("paging_spec", &["equal_pages_up_to"])?;
     Ok(ChunkConfig::default()
-        .with_compression_level(level as usize)
+        .with_compression_level(level.unsigned_abs() as usize)
         .with_delta_spec(delta)
         .with_mode_spec(mode)
         .with_enable_8_bit(true))
@@ -136,7 +139,7 @@ fn config(members: Members<'_>) -> Result<ChunkConfig> {
 
 impl ArrayToBytes for Pcodec {
     fn encoded_length(&self) -> Length {
-        let pages = self.pages.saturating_mul(PAGE);
+        let pages = self.pages.saturating_mul(PAGE_OVERHEAD);
         Length::Exact(self.bytes).plus(pages).compressed()
     }
 
@@ -149,7 +152,7 @@ impl ArrayToBytes for Pcodec {
     }
 
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
-        (self.numbers.encode)(&decoded, &self.config).map(Cow::Owned)
+        (self.numbers.encode)(&decoded, &self.chunk_config).map(Cow::Owned)
     }
 }
 

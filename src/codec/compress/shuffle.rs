@@ -1,17 +1,16 @@
 //! Byte and bit shuffling as c-blosc does it: for blocks that c-blosc is not built to decode, and for codec
-//! `numcodecs.shuffle`, the byte shuffle alone.
+//! `numcodecs.shuffle`, which has the byte shuffle only.
 //!
-//! Both directions write every byte of a target as long as the source. What does not fill the last element
-//! (byte shuffle) or the last eight elements (bit shuffle) is copied as it is.
+//! Both directions write every byte of a target as long as the source. Bytes after the last whole element are
+//! copied; a bit shuffle copies all bytes where the number of elements is no multiple of eight.
 
 use std::borrow::Cow;
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::Result;
 use crate::model::DataType;
 use crate::sync::buffer;
-
-use crate::codec::config::Members;
-use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 
 const NAME: &str = "shuffle";
 
@@ -22,14 +21,14 @@ struct ShuffleCodec {
 }
 
 /// Reads the configuration: `elementsize`, or else the length of an element.
-pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
-    let element = place.form.data_type.size().unwrap_or(1).max(1);
-    // netcdf-c means the element's length by 0, numcodecs that nothing is shuffled; netcdf-c has numbers only.
+pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
+    let element = position.repr.data_type.size().unwrap_or(1).max(1);
+    // 0 means the length of an element in netcdf-c, which has numbers only, and no shuffling in numcodecs.
     let number = matches!(
-        place.form.data_type,
+        position.repr.data_type,
         DataType::Int(_) | DataType::UInt(_) | DataType::Float(_)
     );
-    let width = match members.integer("elementsize", 0..=i64::from(u32::MAX))? {
+    let width = match config.integer("elementsize", 0..=i64::from(u32::MAX))? {
         None => element,
         Some(0) if number => element,
         Some(width) => usize::try_from(width).unwrap_or(1).max(1),
@@ -38,12 +37,12 @@ pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<C
 }
 
 impl ShuffleCodec {
-    fn apply<'a>(&self, data: Data<'a>, shuffled: fn(usize, &[u8], &mut [u8])) -> Data<'a> {
+    fn apply<'a>(&self, data: Data<'a>, shuffle: fn(usize, &[u8], &mut [u8])) -> Data<'a> {
         if self.width == 1 {
             return data;
         }
         let mut out = buffer::of_length(data.len());
-        shuffled(self.width, &data, &mut out);
+        shuffle(self.width, &data, &mut out);
         Cow::Owned(out)
     }
 }
@@ -91,7 +90,7 @@ pub(super) fn unshuffle(width: usize, source: &[u8], target: &mut [u8]) {
 
 /// Puts bit `k` of all elements of `width` bytes one after the other, for each `k`, lowest bit first.
 pub(super) fn bit_shuffle(width: usize, source: &[u8], target: &mut [u8]) {
-    let length = shuffled_bits(width, source.len());
+    let length = bit_shuffled_length(width, source.len());
     let (elements, rest) = source.split_at(length);
     let (rows, tail) = target.split_at_mut(length);
     let row = length / width.max(1) / 8;
@@ -101,7 +100,7 @@ pub(super) fn bit_shuffle(width: usize, source: &[u8], target: &mut [u8]) {
             for (k, out) in bytes.iter_mut().enumerate() {
                 *out = eight[k * width + byte];
             }
-            for (bit, value) in turn_bits(bytes).into_iter().enumerate() {
+            for (bit, value) in transpose_bits(bytes).into_iter().enumerate() {
                 rows[(byte * 8 + bit) * row + group] = value;
             }
         }
@@ -111,15 +110,15 @@ pub(super) fn bit_shuffle(width: usize, source: &[u8], target: &mut [u8]) {
 
 /// Undoes `bit_shuffle`.
 pub(super) fn bit_unshuffle(width: usize, source: &[u8], target: &mut [u8]) {
-    let length = shuffled_bits(width, source.len());
+    let length = bit_shuffled_length(width, source.len());
     let (rows, rest) = source.split_at(length);
     let (elements, tail) = target.split_at_mut(length);
     let row = length / width.max(1) / 8;
     for (byte, rows) in rows.chunks_exact((8 * row).max(1)).enumerate() {
         let rows: [&[u8]; 8] = std::array::from_fn(|bit| &rows[bit * row..(bit + 1) * row]);
         for (group, eight) in elements.chunks_exact_mut(8 * width).enumerate() {
-            let turned = turn_bits(rows.map(|row| row[group]));
-            for (element, value) in eight.chunks_exact_mut(width).zip(turned) {
+            let transposed = transpose_bits(rows.map(|row| row[group]));
+            for (element, value) in eight.chunks_exact_mut(width).zip(transposed) {
                 element[byte] = value;
             }
         }
@@ -127,8 +126,8 @@ pub(super) fn bit_unshuffle(width: usize, source: &[u8], target: &mut [u8]) {
     tail.copy_from_slice(rest);
 }
 
-/// Returns how many bytes a bit shuffle touches: all whole elements, or none unless they come in eights.
-fn shuffled_bits(width: usize, length: usize) -> usize {
+/// Returns the bytes that a bit shuffle moves: all whole elements, or none unless they are a multiple of eight.
+fn bit_shuffled_length(width: usize, length: usize) -> usize {
     let count = length / width.max(1);
     if count.is_multiple_of(8) {
         count * width
@@ -137,8 +136,8 @@ fn shuffled_bits(width: usize, length: usize) -> usize {
     }
 }
 
-/// Turns a square of eight by eight bits over (Hacker's Delight, section 7-3).
-fn turn_bits(bytes: [u8; 8]) -> [u8; 8] {
+/// Transposes a square of eight by eight bits (Hacker's Delight, section 7-3).
+fn transpose_bits(bytes: [u8; 8]) -> [u8; 8] {
     let mut x = u64::from_le_bytes(bytes);
     for (shift, mask) in [
         (7, 0x00aa_00aa_00aa_00aa),

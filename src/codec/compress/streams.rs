@@ -1,31 +1,30 @@
-//! Compressed streams one after the other, decoded into one buffer that cannot outgrow its promise.
+//! Compressed streams one after the other, decoded into one buffer of bounded length.
 //!
 //! As in the reference (Python's `bz2` and `lzma`), bytes after a stream that are no stream themselves are
-//! ignored. What a stream is, is left to the codecs.
+//! ignored. The format of a stream is left to the codecs.
 
 use crate::error::{Error, Result};
 use crate::sync::buffer;
 
 /// A decoder of one stream.
 pub(super) trait StreamDecoder {
-    /// Decodes from `input` into the room that `output` has left, as far as both reach. Returns the bytes of
-    /// input that were used and whether the stream has ended.
+    /// Decodes from `input` into the spare capacity of `output`, as far as both reach. Returns the bytes of input
+    /// that were used and whether the stream has ended.
     fn advance(&mut self, input: &[u8], output: &mut Vec<u8>) -> Result<(usize, bool)>;
 }
 
-/// Decodes all streams of `encoded`, up to one byte more than `most`, which tells the caller that there is
-/// too much.
+/// Decodes all streams of `encoded`, up to one byte more than `max`, by which the caller notices surplus bytes.
 pub(super) fn decode_all<S: StreamDecoder>(
     codec: &str,
     encoded: &[u8],
-    most: usize,
+    max: usize,
     open: impl Fn() -> Result<S>,
 ) -> Result<Vec<u8>> {
-    let mut out = buffer::with_capacity(most.saturating_add(1));
-    let mut rest = one_stream(codec, encoded, most, open()?, &mut out)?;
-    while !rest.is_empty() && out.len() <= most {
+    let mut out = buffer::with_capacity(max.saturating_add(1));
+    let mut rest = one_stream(codec, encoded, max, open()?, &mut out)?;
+    while !rest.is_empty() && out.len() <= max {
         let whole = out.len();
-        match one_stream(codec, rest, most, open()?, &mut out) {
+        match one_stream(codec, rest, max, open()?, &mut out) {
             Ok(left) => rest = left,
             Err(_) => {
                 out.truncate(whole);
@@ -40,7 +39,7 @@ pub(super) fn decode_all<S: StreamDecoder>(
 fn one_stream<'a>(
     codec: &str,
     encoded: &'a [u8],
-    most: usize,
+    max: usize,
     mut stream: impl StreamDecoder,
     out: &mut Vec<u8>,
 ) -> Result<&'a [u8]> {
@@ -49,7 +48,7 @@ fn one_stream<'a>(
         let before = out.len();
         let (used, ended) = stream.advance(rest, out)?;
         rest = rest.get(used..).unwrap_or_default();
-        if ended || out.len() > most {
+        if ended || out.len() > max {
             return Ok(rest);
         }
         if used == 0 && out.len() == before {
@@ -57,4 +56,9 @@ fn one_stream<'a>(
             return Err(Error::corrupt(codec, what));
         }
     }
+}
+
+/// Returns a count of bytes that are in memory, which therefore fits `usize`.
+pub(super) fn memory_length(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }

@@ -1,7 +1,7 @@
 //! Codec `zstd`: frames of RFC 8878, one or several, with or without their content size.
 //!
-//! Decoded into a buffer of the promised length, whatever size a frame claims. One decompressor a thread
-//! is kept: making one costs more than decoding a small inner chunk.
+//! Decoded into a buffer of the promised length, whatever size a frame claims. Each thread keeps a decompressor:
+//! creating one costs more than decoding a small inner chunk.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -12,11 +12,10 @@ use zstd::bulk::{Compressor, Decompressor};
 use zstd::stream::read::Decoder;
 use zstd::zstd_safe::CParameter;
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 use crate::sync::buffer;
-
-use crate::codec::config::Members;
-use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 
 const NAME: &str = "zstd";
 
@@ -24,18 +23,18 @@ thread_local! {
     static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
-/// Level and checksum, which only matter to encoding.
+/// Parameters of encoding.
 #[derive(Debug)]
 struct Zstd {
     level: i32,
     checksum: bool,
 }
 
-/// Reads the configuration (codec `zstd`, "Configuration parameters"). Level 0, also where none is given,
-/// is the library's default, 3.
-pub(crate) fn build(members: Members<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
-    let level = members.level("level", -131_072..=22)?.unwrap_or(0) as i32;
-    let checksum = members.boolean("checksum")?.unwrap_or(false);
+/// Reads the configuration (codec `zstd`, "Configuration parameters"). Level 0, the default, is the library's
+/// default, 3.
+pub(crate) fn build(config: Configuration<'_>, _: &ChainPosition<'_>) -> Result<Codec> {
+    let level = config.level("level", -131_072..=22)?.unwrap_or(0);
+    let checksum = config.boolean("checksum")?.unwrap_or(false);
     Ok(Codec::BytesToBytes(Box::new(Zstd { level, checksum })))
 }
 
@@ -53,7 +52,10 @@ impl BytesToBytes for Zstd {
             let found = encoded.len();
             Error::corrupt(
                 NAME,
-                format!("{found} bytes do not decode to {}: {error}", want.most()),
+                format!(
+                    "{found} bytes do not decode to {}: {error}",
+                    want.upper_bound()
+                ),
             )
         })
     }
@@ -70,7 +72,7 @@ impl BytesToBytes for Zstd {
     }
 }
 
-/// Decodes all frames into a buffer of that length; one that is filled less is found by the caller.
+/// Decodes all frames into a buffer of that length; the caller checks that they fill it.
 fn decode_exact(encoded: &[u8], length: usize) -> io::Result<Vec<u8>> {
     let mut out = buffer::with_capacity(length);
     DECOMPRESSOR.with_borrow_mut(|kept| {
@@ -83,14 +85,14 @@ fn decode_exact(encoded: &[u8], length: usize) -> io::Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Decodes frames whose length nobody has promised. The window is held down too: a frame may ask for 128 MiB
-/// to give one byte.
-fn decode_bounded(encoded: &[u8], most: usize) -> io::Result<Vec<u8>> {
-    let window = most.checked_next_power_of_two().map_or(31, usize::ilog2);
+/// Decodes frames of unknown length, up to one byte more than `max`. The window is bounded too, since a frame of
+/// one byte may ask for 128 MiB.
+fn decode_bounded(encoded: &[u8], max: usize) -> io::Result<Vec<u8>> {
+    let window = max.checked_next_power_of_two().map_or(31, usize::ilog2);
     let mut decoder = Decoder::with_buffer(encoded)?;
     decoder.window_log_max(window.clamp(10, 31))?;
     let mut out = Vec::new();
-    decoder.take(most as u64 + 1).read_to_end(&mut out)?;
+    decoder.take(max as u64 + 1).read_to_end(&mut out)?;
     Ok(out)
 }
 

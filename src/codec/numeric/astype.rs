@@ -4,13 +4,13 @@
 
 use serde_json::Value;
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{ChainPosition, Codec};
 use crate::error::{Error, Result};
 
 use super::element::cast_all;
 use super::number::{Dtype, Number};
 use super::{Kernel, Numeric, decoded_dtype};
-use crate::codec::config::Members;
-use crate::codec::kind::{ChainPosition, Codec};
 
 const NAME: &str = "astype";
 
@@ -22,11 +22,11 @@ struct AsType {
 }
 
 /// Reads the configuration: `encode_dtype` and `decode_dtype`.
-pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
-    let decoded = decoded_dtype(members, "decode_dtype", place)?;
-    let encoded = Dtype::member(members, "encode_dtype")?
-        .ok_or_else(|| members.wrong("encode_dtype", "a type as numpy names it"))?;
-    if decoded.parts != encoded.parts || names_dates(members) {
+pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
+    let decoded = decoded_dtype(config, "decode_dtype", position)?;
+    let encoded = Dtype::member(config, "encode_dtype")?
+        .ok_or_else(|| config.unexpected("encode_dtype", "a type as numpy names it"))?;
+    if decoded.parts != encoded.parts || names_dates(config) {
         let what = "astype between complex and other numbers, or of dates";
         return Err(Error::unsupported("codecs", what));
     }
@@ -34,16 +34,13 @@ pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<C
         decoded: decoded.number,
         encoded: encoded.number,
     };
-    Numeric::new(NAME, decoded, encoded, cast).at(place)
+    Numeric::new(NAME, decoded, encoded, cast).at(position)
 }
 
-/// Returns whether a type is one of dates, whose units numpy would convert.
-fn names_dates(members: Members<'_>) -> bool {
+/// Returns whether one of the types is of dates, whose units numpy would convert.
+fn names_dates(config: Configuration<'_>) -> bool {
     ["encode_dtype", "decode_dtype"].iter().any(|name| {
-        let text = members
-            .get(name)
-            .and_then(Value::as_str)
-            .unwrap_or_default();
+        let text = config.get(name).and_then(Value::as_str).unwrap_or_default();
         text.contains("M8") || text.contains("m8")
     })
 }

@@ -1,15 +1,15 @@
-//! Codec `bitround` (`numcodecs.bitround` as well): numbers with only so many significant bits.
+//! Codec `bitround` (`numcodecs.bitround` as well): numbers rounded to a number of significant bits.
 //!
-//! Floats keep `keepbits` bits of their mantissa, integers as many from their first set bit on; ties go to
-//! the even neighbour. Decoding changes nothing. NaN is left as it is, so that it stays NaN; an integer that
-//! rounding up would carry out of its type is rounded down.
+//! Floats keep `keepbits` bits of their mantissa, integers as many from their highest set bit on; ties go to the
+//! even neighbour. Decoding changes nothing. NaN and infinities stay as they are; an integer that would overflow
+//! its type by rounding up is rounded down.
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{ChainPosition, Codec};
 use crate::error::{Error, Result};
 
 use super::number::{Dtype, Number};
 use super::{Kernel, Numeric};
-use crate::codec::config::Members;
-use crate::codec::kind::{ChainPosition, Codec};
 
 const NAME: &str = "bitround";
 
@@ -21,27 +21,24 @@ struct BitRound {
 }
 
 /// Reads the configuration (codec `bitround`, "Configuration parameters").
-pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
-    let dtype = Dtype::of(&place.form.data_type).filter(|dtype| dtype.number != Number::Bool);
+pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
+    let dtype = Dtype::of(&position.repr.data_type).filter(|dtype| dtype.number != Number::Bool);
     let dtype = dtype.ok_or_else(|| {
-        let name = place.form.data_type.to_string();
+        let name = position.repr.data_type.to_string();
         Error::unsupported("codecs", format!("bitround of data type {name}"))
     })?;
-    let most = match mantissa(dtype.number) {
-        Some((bits, _)) => i64::from(bits),
-        None => 64,
-    };
-    let keepbits = members
-        .integer("keepbits", 0..=most)?
-        .ok_or_else(|| members.wrong("keepbits", format!("an integer from 0 to {most}")))?;
+    let max = mantissa(dtype.number).map_or(64, |(bits, _)| bits);
+    let keepbits = config
+        .unsigned("keepbits", 0..=max)?
+        .ok_or_else(|| config.unexpected("keepbits", format!("an integer from 0 to {max}")))?;
     let round = BitRound {
         number: dtype.number,
-        keepbits: keepbits as u32,
+        keepbits,
     };
-    Numeric::new(NAME, dtype, dtype, round).at(place)
+    Numeric::new(NAME, dtype, dtype, round).at(position)
 }
 
-/// Returns the bits of a float's mantissa and the pattern of its exponent, if it is one.
+/// Returns the bits of a float's mantissa and the mask of its exponent; nothing for integers.
 fn mantissa(number: Number) -> Option<(u32, u64)> {
     match number {
         Number::F16 => Some((10, 0x7c00)),
@@ -78,7 +75,7 @@ impl Kernel for BitRound {
 
 impl BitRound {
     fn round(&self, bits: u64) -> u64 {
-        let most = u64::MAX >> (64 - 8 * self.number.width());
+        let max = u64::MAX >> (64 - 8 * self.number.width());
         let digits = match mantissa(self.number) {
             Some((_, exponent)) if bits & exponent == exponent => return bits,
             Some((digits, _)) => digits,
@@ -91,8 +88,8 @@ impl BitRound {
         let mask = u64::MAX.checked_shl(dropped).unwrap_or(0);
         let odd = bits.checked_shr(dropped).unwrap_or(0) & 1;
         let rounded = bits.saturating_add(half - 1 + odd);
-        // The sign of a float is above what may be carried; an integer has nothing above.
-        rounded.min(most) & mask
+        // Rounding a float up never carries into its sign; an integer may overflow its type.
+        rounded.min(max) & mask
     }
 }
 

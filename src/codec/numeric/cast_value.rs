@@ -1,10 +1,13 @@
 //! Codec `cast_value`: each number as the same number of another type.
 //!
-//! What the other type has not is rounded, and what lies beyond it clamped or wrapped if the configuration
-//! says so; anything else is a fault, never another number. Single numbers may be mapped by hand.
+//! Numbers that the other type cannot represent are rounded; numbers out of its range are clamped or wrapped if
+//! the configuration says so, else they are an error and never become another number. `scalar_map` replaces
+//! single numbers.
 
 use serde_json::Value;
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{ChainPosition, Codec};
 use crate::dialect::fill;
 use crate::error::{Error, Result};
 use crate::model::DataType;
@@ -13,21 +16,19 @@ use super::element::{Element, Wide, with_element};
 use super::number::{Dtype, Number};
 use super::rounding::Rounding;
 use super::{Kernel, Numeric};
-use crate::codec::config::Members;
-use crate::codec::kind::{ChainPosition, Codec};
 
 const NAME: &str = "cast_value";
 
-/// What becomes of numbers beyond a type (codec `cast_value`, "out_of_range").
+/// The treatment of numbers out of the range of a type (codec `cast_value`, "out_of_range").
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Beyond {
-    Fault,
+enum OutOfRange {
+    Refuse,
     Clamp,
     Wrap,
 }
 
-/// Numbers that are mapped by hand; the first match counts.
-type Map = Vec<(Wide, Wide)>;
+/// Pairs of a number and its replacement; the first match counts.
+type ScalarMap = Vec<(Wide, Wide)>;
 
 /// The cast, and the types on both sides.
 #[derive(Debug)]
@@ -35,44 +36,44 @@ struct CastValue {
     decoded: Number,
     encoded: Number,
     rounding: Rounding,
-    beyond: Beyond,
-    encode: Map,
-    decode: Map,
+    out_of_range: OutOfRange,
+    encode_map: ScalarMap,
+    decode_map: ScalarMap,
 }
 
 /// Reads the configuration (codec `cast_value`, "Configuration").
-pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
-    members.only(&["data_type", "rounding", "out_of_range", "scalar_map"])?;
-    let target = members.get("data_type").and_then(|value| {
+pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
+    config.only(&["data_type", "rounding", "out_of_range", "scalar_map"])?;
+    let target = config.get("data_type").and_then(|value| {
         let name = value.as_str().or_else(|| value.get("name")?.as_str());
         name.map(DataType::from_v3)
     });
-    let target = target.ok_or_else(|| members.wrong("data_type", "a data type"))?;
-    let source = &place.form.data_type;
+    let target = target.ok_or_else(|| config.unexpected("data_type", "a data type"))?;
+    let source = &position.repr.data_type;
     let (decoded, encoded) = (real_number(NAME, source)?, real_number(NAME, &target)?);
-    let rounding = members.word("rounding", &Rounding::NAMES)?;
-    let beyond = match members.word("out_of_range", &["clamp", "wrap"])? {
-        None => Beyond::Fault,
-        Some("clamp") => Beyond::Clamp,
+    let rounding = config.keyword("rounding", &Rounding::NAMES)?;
+    let out_of_range = match config.keyword("out_of_range", &["clamp", "wrap"])? {
+        None => OutOfRange::Refuse,
+        Some("clamp") => OutOfRange::Clamp,
         Some(_) if encoded.number.is_float() => {
-            return Err(members.wrong("out_of_range", "clamp, since floats do not wrap"));
+            return Err(config.unexpected("out_of_range", "clamp, since floats do not wrap"));
         }
-        Some(_) => Beyond::Wrap,
+        Some(_) => OutOfRange::Wrap,
     };
     let cast = CastValue {
         decoded: decoded.number,
         encoded: encoded.number,
         rounding: Rounding::from_name(rounding.unwrap_or_default()),
-        beyond,
-        encode: scalar_map(members, "encode", source, &target)?,
-        decode: scalar_map(members, "decode", &target, source)?,
+        out_of_range,
+        encode_map: scalar_map(config, "encode", source, &target)?,
+        decode_map: scalar_map(config, "decode", &target, source)?,
     };
-    cast.check_fill(&place.form.fill)?;
-    Numeric::new(NAME, decoded, encoded, cast).at(place)
+    cast.check_fill(&position.repr.fill)?;
+    Numeric::new(NAME, decoded, encoded, cast).at(position)
 }
 
-/// Returns the type of plain integers or floats; `Unsupported` for all others, narrower numbers among them.
-pub(crate) fn real_number(codec: &str, data_type: &DataType) -> Result<Dtype> {
+/// Returns the type of whole-byte integers or floats; `Unsupported` for all others.
+pub(super) fn real_number(codec: &str, data_type: &DataType) -> Result<Dtype> {
     let dtype = match data_type {
         DataType::Int(_) | DataType::UInt(_) | DataType::Float(_) => Dtype::of(data_type),
         _ => None,
@@ -83,15 +84,20 @@ pub(crate) fn real_number(codec: &str, data_type: &DataType) -> Result<Dtype> {
     })
 }
 
-/// Reads one side of `scalar_map`: pairs of numbers, written as fill values of their types.
-fn scalar_map(members: Members<'_>, side: &str, from: &DataType, to: &DataType) -> Result<Map> {
-    let wrong = || members.wrong("scalar_map", "lists of pairs of numbers");
-    let Some(map) = members.get("scalar_map") else {
-        return Ok(Map::new());
+/// Reads one direction of `scalar_map`: pairs of numbers, written as fill values of their types.
+fn scalar_map(
+    config: Configuration<'_>,
+    side: &str,
+    from: &DataType,
+    to: &DataType,
+) -> Result<ScalarMap> {
+    let wrong = || config.unexpected("scalar_map", "lists of pairs of numbers");
+    let Some(map) = config.get("scalar_map") else {
+        return Ok(ScalarMap::new());
     };
     let map = map.as_object().ok_or_else(wrong)?;
     let Some(list) = map.get(side) else {
-        return Ok(Map::new());
+        return Ok(ScalarMap::new());
     };
     let pair = |value: &Value| match value.as_array().map(Vec::as_slice) {
         Some([input, output]) => Some((scalar(from, input)?, scalar(to, output)?)),
@@ -100,19 +106,19 @@ fn scalar_map(members: Members<'_>, side: &str, from: &DataType, to: &DataType) 
     let list = list.as_array().ok_or_else(wrong)?;
     list.iter()
         .map(pair)
-        .collect::<Option<Map>>()
+        .collect::<Option<ScalarMap>>()
         .ok_or_else(wrong)
 }
 
 /// Reads a number that is written as a fill value.
-pub(crate) fn scalar(data_type: &DataType, value: &Value) -> Option<Wide> {
+pub(super) fn scalar(data_type: &DataType, value: &Value) -> Option<Wide> {
     let bytes = fill::parse(data_type, value).ok()?.bytes;
     let number = Dtype::of(data_type)?.number;
     (bytes.len() == number.width()).then(|| with_element!(number, T => T::read(&bytes).wide()))
 }
 
 impl CastValue {
-    /// Checks that the fill value survives there and back, as the specification demands.
+    /// Checks that the fill value is the same after encoding and decoding, as the specification demands.
     fn check_fill(&self, fill: &[u8]) -> Result<()> {
         let wide = |number: Number, bytes: &[u8]| with_element!(number, T => T::read(bytes).wide());
         let mut encoded = vec![0; self.encoded.width()];
@@ -127,8 +133,8 @@ impl CastValue {
         Ok(())
     }
 
-    /// Returns the number that another type has for `number`, or nothing.
-    fn cast(&self, number: Wide, to: Number, map: &Map) -> Option<Wide> {
+    /// Returns `number` as the type `to` has it; nothing if it has no such number.
+    fn cast(&self, number: Wide, to: Number, map: &ScalarMap) -> Option<Wide> {
         if let Some((_, output)) = map.iter().find(|(input, _)| equal(*input, number)) {
             return Some(*output);
         }
@@ -139,7 +145,8 @@ impl CastValue {
             Wide::Float(number) => number.signum(),
             _ => 1.0,
         };
-        let clamped = || (self.beyond == Beyond::Clamp).then_some(f64::INFINITY.copysign(sign));
+        let clamped =
+            || (self.out_of_range == OutOfRange::Clamp).then_some(f64::INFINITY.copysign(sign));
         let float = self.rounding.float(number, to).or_else(clamped);
         float.map(Wide::Float)
     }
@@ -148,26 +155,26 @@ impl CastValue {
         let whole = match number {
             Wide::Signed(_) | Wide::Unsigned(_) => number.as_whole(),
             Wide::Float(number) if !number.is_finite() => return None,
-            // What i128 cannot hold ends at its bounds; modulo 2^64 that would be -1 or 0, and it is 0.
-            Wide::Float(number) => match self.rounding.whole(number) as i128 {
+            // Beyond 128 bits a float is a multiple of 2^64, so it has to wrap to 0; i128::MAX would wrap to -1.
+            Wide::Float(float) => match Wide::Float(self.rounding.whole(float)).as_whole() {
                 i128::MAX => i128::MAX - i128::from(u64::MAX),
                 whole => whole,
             },
         };
         let (least, most) = bounds(to);
-        match self.beyond {
+        match self.out_of_range {
             _ if (least..=most).contains(&whole) => {}
-            Beyond::Fault => return None,
-            Beyond::Clamp => return Some(Wide::whole(whole.clamp(least, most))),
-            Beyond::Wrap => return Some(Wide::whole(whole & i128::from(u64::MAX))),
+            OutOfRange::Refuse => return None,
+            OutOfRange::Clamp => return Some(Wide::whole(whole.clamp(least, most))),
+            OutOfRange::Wrap => return Some(Wide::whole(whole & i128::from(u64::MAX))),
         }
         Some(Wide::whole(whole))
     }
 }
 
-/// Returns the smallest and the largest value of an integer type.
-pub(crate) fn bounds(number: Number) -> (i128, i128) {
-    let bits = 8 * number.width() as u32;
+/// Returns the smallest and the largest number of an integer type.
+pub(super) fn bounds(number: Number) -> (i128, i128) {
+    let bits = 8 * number.width();
     match number {
         Number::I8 | Number::I16 | Number::I32 | Number::I64 => {
             (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
@@ -186,7 +193,7 @@ fn equal(one: Wide, other: Wide) -> bool {
 
 impl Kernel for CastValue {
     fn decode(&self, encoded: &[u8], decoded: &mut [u8]) -> Result<()> {
-        let cast = |wide| self.cast(wide, self.decoded, &self.decode);
+        let cast = |wide| self.cast(wide, self.decoded, &self.decode_map);
         let done = with_element!(self.encoded, From => with_element!(self.decoded, To => {
             try_map::<From, To>(encoded, decoded, cast)
         }));
@@ -194,7 +201,7 @@ impl Kernel for CastValue {
     }
 
     fn encode(&self, decoded: &[u8], encoded: &mut [u8]) -> Result<()> {
-        let cast = |wide| self.cast(wide, self.encoded, &self.encode);
+        let cast = |wide| self.cast(wide, self.encoded, &self.encode_map);
         let done = with_element!(self.decoded, From => with_element!(self.encoded, To => {
             try_map::<From, To>(decoded, encoded, cast)
         }));
@@ -202,12 +209,12 @@ impl Kernel for CastValue {
     }
 
     fn is_lossy(&self) -> bool {
-        !self.decoded.fits(self.encoded) || !self.encode.is_empty()
+        !self.decoded.fits(self.encoded) || !self.encode_map.is_empty()
     }
 }
 
-/// Writes `change` of each element; fails with the first one for which there is none.
-pub(crate) fn try_map<From: Element, To: Element>(
+/// Writes `change` of each element of `source` to `target`; fails with the first element that has none.
+pub(super) fn try_map<From: Element, To: Element>(
     source: &[u8],
     target: &mut [u8],
     change: impl Fn(Wide) -> Option<Wide>,

@@ -4,29 +4,29 @@
 //! integers come back exactly; sums of floats are rounded. A difference that the encoded type (`astype`)
 //! cannot hold is refused on encoding, where numcodecs would lose it.
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{ChainPosition, Codec};
 use crate::error::{Error, Result};
 
 use super::element::{Element, Wide, with_element};
 use super::number::{Dtype, Number};
 use super::{Kernel, Numeric, decoded_dtype};
-use crate::codec::config::Members;
-use crate::codec::kind::{ChainPosition, Codec};
 
 const NAME: &str = "delta";
 
-/// The types of sums and of differences.
+/// The types of decoded sums and of encoded differences.
 #[derive(Debug)]
 struct Delta {
     sums: Number,
     differences: Number,
-    /// Numbers in an element; each is summed with its like.
+    /// Numbers in an element, which are summed separately.
     parts: usize,
 }
 
 /// Reads the configuration: `dtype`, and `astype` where the encoded type is another one.
-pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
-    let decoded = decoded_dtype(members, "dtype", place)?;
-    let encoded = Dtype::member(members, "astype")?.unwrap_or(decoded);
+pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
+    let decoded = decoded_dtype(config, "dtype", position)?;
+    let encoded = Dtype::member(config, "astype")?.unwrap_or(decoded);
     if decoded.parts != encoded.parts {
         let what = "delta between complex and other numbers";
         return Err(Error::unsupported("codecs", what));
@@ -36,20 +36,20 @@ pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<C
         differences: encoded.number,
         parts: decoded.parts,
     };
-    Numeric::new(NAME, decoded, encoded, delta).at(place)
+    Numeric::new(NAME, decoded, encoded, delta).at(position)
 }
 
 impl Kernel for Delta {
     fn decode(&self, encoded: &[u8], decoded: &mut [u8]) -> Result<()> {
         with_element!(self.sums, Sum => with_element!(self.differences, Difference => {
-            sum::<Sum, Difference>(self.parts, encoded, decoded);
+            add::<Sum, Difference>(self.parts, encoded, decoded);
         }));
         Ok(())
     }
 
     fn encode(&self, decoded: &[u8], encoded: &mut [u8]) -> Result<()> {
         let fits = with_element!(self.sums, Sum => with_element!(self.differences, Difference => {
-            differ::<Sum, Difference>(self.parts, decoded, encoded)
+            subtract::<Sum, Difference>(self.parts, decoded, encoded)
         }));
         let unfit = || Error::invalid(NAME, "a difference does not fit the encoded type");
         fits.then_some(()).ok_or_else(unfit)
@@ -61,7 +61,8 @@ impl Kernel for Delta {
     }
 }
 
-fn sum<Sum: Element, Difference: Element>(parts: usize, encoded: &[u8], decoded: &mut [u8]) {
+/// Writes the sums of differences.
+fn add<Sum: Element, Difference: Element>(parts: usize, encoded: &[u8], decoded: &mut [u8]) {
     let mut sums = [None; 2];
     let encoded = encoded.chunks_exact(Difference::WIDTH);
     for (n, (from, to)) in encoded
@@ -76,8 +77,8 @@ fn sum<Sum: Element, Difference: Element>(parts: usize, encoded: &[u8], decoded:
     }
 }
 
-/// Returns whether all differences fit; integers have to, floats are rounded.
-fn differ<Sum: Element, Difference: Element>(
+/// Writes the differences, and returns whether all integers among them fit the encoded type; floats are rounded.
+fn subtract<Sum: Element, Difference: Element>(
     parts: usize,
     decoded: &[u8],
     encoded: &mut [u8],

@@ -1,8 +1,15 @@
-//! Numbers as codecs calculate with them: reading, writing, casting, adding.
+//! Arithmetic of elements: reading, writing, casting, adding.
 //!
-//! Elements are little-endian here; whoever has others turns them round first. Casts and sums are those of
-//! numpy, since that is what the writers of such chunks ran: integers wrap, floats are rounded to the nearest,
-//! and a float that does not fit an integer becomes what x86-64 makes of it.
+//! Elements are little-endian; `mod.rs` swaps others. Casts and sums are those of numpy, which wrote such chunks:
+//! integers wrap, floats are rounded to the nearest, and a float that does not fit an integer becomes what x86-64
+//! makes of it.
+
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "casts that lose something as numpy's do are what this file is for"
+)]
 
 use std::fmt;
 
@@ -10,22 +17,22 @@ use half::f16;
 
 use super::number::Number;
 
-/// A number in a form that holds all numbers of its class.
+/// A number of any type, in the widest type of its class.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Wide {
+pub(super) enum Wide {
     Signed(i64),
     Unsigned(u64),
     Float(f64),
 }
 
 impl Wide {
-    /// Takes a whole number for one of 64 bits, which it has to fit.
-    pub(crate) fn whole(number: i128) -> Wide {
+    /// Returns a whole number of 64 bits, signed or unsigned; of a wider one the lowest 64 bits.
+    pub(super) fn whole(number: i128) -> Wide {
         i64::try_from(number).map_or(Wide::Unsigned(number as u64), Wide::Signed)
     }
 
-    /// Returns the whole number; of a float, what is left of it without its fraction.
-    pub(crate) fn as_whole(self) -> i128 {
+    /// Returns the whole number; of a float the integral part, clamped to 128 bits.
+    pub(super) fn as_whole(self) -> i128 {
         match self {
             Wide::Signed(number) => i128::from(number),
             Wide::Unsigned(number) => i128::from(number),
@@ -34,7 +41,7 @@ impl Wide {
     }
 
     /// Returns the nearest float.
-    pub(crate) fn as_float(self) -> f64 {
+    pub(super) fn as_float(self) -> f64 {
         match self {
             Wide::Signed(number) => number as f64,
             Wide::Unsigned(number) => number as f64,
@@ -54,7 +61,7 @@ impl fmt::Display for Wide {
 }
 
 /// A number of a fixed width.
-pub(crate) trait Element: Copy {
+pub(super) trait Element: Copy {
     const WIDTH: usize;
 
     /// Reads `WIDTH` bytes.
@@ -66,7 +73,7 @@ pub(crate) trait Element: Copy {
     /// Returns the number in the widest form of its class.
     fn wide(self) -> Wide;
 
-    /// Casts as numpy does.
+    /// Casts to this type as numpy does.
     fn cast(wide: Wide) -> Self;
 
     /// Returns the sum.
@@ -76,15 +83,15 @@ pub(crate) trait Element: Copy {
     fn minus(self, other: Self) -> Self;
 }
 
-/// One byte; everything but 0 is true. Sum and difference are those of numpy: or, exclusive or.
+/// A boolean of one byte; every byte but 0 is true. Sum and difference are numpy's: or, exclusive or.
 #[derive(Clone, Copy)]
-pub(crate) struct Truth(bool);
+pub(super) struct Boolean(bool);
 
-impl Element for Truth {
+impl Element for Boolean {
     const WIDTH: usize = 1;
 
-    fn read(bytes: &[u8]) -> Truth {
-        Truth(bytes.first().is_some_and(|&byte| byte != 0))
+    fn read(bytes: &[u8]) -> Boolean {
+        Boolean(bytes.first().is_some_and(|&byte| byte != 0))
     }
 
     fn write(self, bytes: &mut [u8]) {
@@ -95,24 +102,24 @@ impl Element for Truth {
         Wide::Unsigned(u64::from(self.0))
     }
 
-    fn cast(wide: Wide) -> Truth {
-        Truth(match wide {
+    fn cast(wide: Wide) -> Boolean {
+        Boolean(match wide {
             Wide::Signed(number) => number != 0,
             Wide::Unsigned(number) => number != 0,
             Wide::Float(number) => number != 0.0,
         })
     }
 
-    fn plus(self, other: Truth) -> Truth {
-        Truth(self.0 | other.0)
+    fn plus(self, other: Boolean) -> Boolean {
+        Boolean(self.0 | other.0)
     }
 
-    fn minus(self, other: Truth) -> Truth {
-        Truth(self.0 ^ other.0)
+    fn minus(self, other: Boolean) -> Boolean {
+        Boolean(self.0 ^ other.0)
     }
 }
 
-/// Says what numbers of a type are: their class, how they are cast, and what `+` and `-` do.
+/// Implements `Element` for a type: its class, its casts, and what `plus` and `minus` do.
 macro_rules! number {
     ($type:ty, $class:ident, $cast:expr, $plus:expr, $minus:expr) => {
         impl Element for $type {
@@ -148,7 +155,7 @@ macro_rules! number {
     };
 }
 
-/// The cast of plain types; floats go through `$truncate` first.
+/// The cast to a primitive type; floats are passed to `$truncate` first.
 macro_rules! cast {
     ($type:ty, $truncate:expr) => {
         |wide| match wide {
@@ -199,7 +206,7 @@ number!(
     f16,
     Float,
     |wide| f16::from_f32(match wide {
-        // numpy goes by float32 too.
+        // numpy casts by way of float32 too.
         Wide::Signed(number) => number as f32,
         Wide::Unsigned(number) => number as f32,
         Wide::Float(number) => odd_f32(number),
@@ -208,7 +215,8 @@ number!(
     |one, other| f16::from_f32(one.to_f32() - other.to_f32())
 );
 
-/// Rounds to the float32 with an odd last digit, so that rounding once more gives what rounding once would.
+/// Rounds to a float32 with an odd last digit (round to odd), so that rounding that to float16 gives the same as
+/// rounding once.
 fn odd_f32(number: f64) -> f32 {
     let near = number as f32;
     if f64::from(near) == number || !near.is_finite() {
@@ -219,7 +227,7 @@ fn odd_f32(number: f64) -> f32 {
     f32::from_bits((bits - u32::from(beyond)) | 1)
 }
 
-/// Truncates as the processor does: what does not fit is the smallest number.
+/// Truncates as x86-64 does: a number that does not fit becomes the smallest one.
 fn to_i32(number: f64) -> i32 {
     if number > -2_147_483_649.0 && number < 2_147_483_648.0 {
         number as i32
@@ -228,7 +236,7 @@ fn to_i32(number: f64) -> i32 {
     }
 }
 
-/// Truncates as the processor does: what does not fit is the smallest number.
+/// Truncates as x86-64 does: a number that does not fit becomes the smallest one.
 fn to_i64(number: f64) -> i64 {
     if (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&number) {
         number as i64
@@ -237,7 +245,7 @@ fn to_i64(number: f64) -> i64 {
     }
 }
 
-/// Truncates by the signed conversion, as compilers do without an unsigned one.
+/// Truncates by way of the signed conversion, as compilers do where there is no unsigned one.
 fn to_u32(number: f64) -> u32 {
     const HALF: f64 = 2_147_483_648.0;
     if number >= HALF {
@@ -247,7 +255,7 @@ fn to_u32(number: f64) -> u32 {
     }
 }
 
-/// Truncates by the signed conversion, as compilers do without an unsigned one.
+/// Truncates by way of the signed conversion, as compilers do where there is no unsigned one.
 fn to_u64(number: f64) -> u64 {
     const HALF: f64 = 9_223_372_036_854_775_808.0;
     if number >= HALF {
@@ -262,7 +270,7 @@ macro_rules! with_element {
     ($number:expr, $element:ident => $body:expr) => {
         $crate::codec::numeric::element::with_element!(
             $number, $element => $body,
-            Bool: $crate::codec::numeric::element::Truth,
+            Bool: $crate::codec::numeric::element::Boolean,
             I8: i8, I16: i16, I32: i32, I64: i64, U8: u8, U16: u16, U32: u32, U64: u64,
             F16: half::f16, F32: f32, F64: f64
         )
@@ -277,20 +285,25 @@ macro_rules! with_element {
     };
 }
 
-pub(crate) use with_element;
+pub(super) use with_element;
 
-/// Casts all numbers of `source` into `target`, which has room for as many.
-pub(crate) fn cast_all(from: Number, source: &[u8], to: Number, target: &mut [u8]) {
+/// Casts all numbers of `source` to `target`, which is as long as they take.
+pub(super) fn cast_all(from: Number, source: &[u8], to: Number, target: &mut [u8]) {
     if from == to && from != Number::Bool {
         return target.copy_from_slice(source);
     }
-    with_element!(from, From => with_element!(to, To => cast_each::<From, To>(source, target)));
+    with_element!(from, From => with_element!(to, To => map_elements::<From, To>(source, target, |wide| wide)));
 }
 
-fn cast_each<From: Element, To: Element>(source: &[u8], target: &mut [u8]) {
+/// Writes `change` of each element of `source` to `target`, cast.
+pub(super) fn map_elements<From: Element, To: Element>(
+    source: &[u8],
+    target: &mut [u8],
+    change: impl Fn(Wide) -> Wide,
+) {
     let source = source.chunks_exact(From::WIDTH);
     for (source, target) in source.zip(target.chunks_exact_mut(To::WIDTH)) {
-        To::cast(From::read(source).wide()).write(target);
+        To::cast(change(From::read(source).wide())).write(target);
     }
 }
 

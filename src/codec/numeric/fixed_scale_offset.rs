@@ -1,19 +1,19 @@
 //! Codec `numcodecs.fixedscaleoffset`: `(x - offset) * scale`, rounded to a whole number and cast.
 //!
-//! Arithmetic is that of numpy 2 with a number of JSON on the other side: floats keep their width; integers
-//! stay integers as long as the other number is one that their type holds, and become float64 otherwise.
-//! Division always gives floats. Rounding is to the nearest, ties to even.
+//! Arithmetic is that of numpy 2 between an array and a Python number: floats keep their width; integers stay
+//! integers if their type holds the other number, and become float64 otherwise. Division always gives floats.
+//! Rounding is to the nearest, ties to even.
 
 use half::f16;
 use serde_json::{Number as JsonNumber, Value};
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{ChainPosition, Codec};
 use crate::error::{Error, Result};
 
-use super::element::{Element, Wide, with_element};
+use super::element::{Element, Wide, map_elements, with_element};
 use super::number::{Dtype, Number};
 use super::{Kernel, Numeric, decoded_dtype};
-use crate::codec::config::Members;
-use crate::codec::kind::{ChainPosition, Codec};
 
 const NAME: &str = "fixedscaleoffset";
 
@@ -27,26 +27,26 @@ struct FixedScaleOffset {
 }
 
 /// Reads the configuration: `offset`, `scale`, `dtype`, and `astype` where the encoded type is another one.
-pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
-    let decoded = decoded_dtype(members, "dtype", place)?;
-    let encoded = Dtype::member(members, "astype")?.unwrap_or(decoded);
+pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
+    let decoded = decoded_dtype(config, "dtype", position)?;
+    let encoded = Dtype::member(config, "astype")?.unwrap_or(decoded);
     if (decoded.parts, encoded.parts) != (1, 1) {
         let what = "fixedscaleoffset of complex numbers";
         return Err(Error::unsupported("codecs", what));
     }
     let transformation = FixedScaleOffset {
-        offset: number(members, "offset")?,
-        scale: number(members, "scale")?,
+        offset: number(config, "offset")?,
+        scale: number(config, "scale")?,
         decoded: decoded.number,
         encoded: encoded.number,
     };
-    Numeric::new(NAME, decoded, encoded, transformation).at(place)
+    Numeric::new(NAME, decoded, encoded, transformation).at(position)
 }
 
-fn number(members: Members<'_>, name: &str) -> Result<JsonNumber> {
-    match members.get(name) {
+fn number(config: Configuration<'_>, name: &str) -> Result<JsonNumber> {
+    match config.get(name) {
         Some(Value::Number(number)) => Ok(number.clone()),
-        _ => Err(members.wrong(name, "a number")),
+        _ => Err(config.unexpected(name, "a number")),
     }
 }
 
@@ -60,14 +60,14 @@ impl Kernel for FixedScaleOffset {
         let (scale, offset) = (round(float(&self.scale)), round(float(&self.offset)));
         let undo = |wide: Wide| Wide::Float(round(round(round(wide.as_float()) / scale) + offset));
         with_element!(self.encoded, From => with_element!(self.decoded, To => {
-            map::<From, To>(encoded, decoded, undo)
+            map_elements::<From, To>(encoded, decoded, undo)
         }));
         Ok(())
     }
 
     fn encode(&self, decoded: &[u8], encoded: &mut [u8]) -> Result<()> {
         with_element!(self.decoded, From => with_element!(self.encoded, To => {
-            map::<From, To>(decoded, encoded, self.transformation::<From>())
+            map_elements::<From, To>(decoded, encoded, self.transformation::<From>())
         }));
         Ok(())
     }
@@ -78,11 +78,11 @@ impl Kernel for FixedScaleOffset {
 }
 
 impl FixedScaleOffset {
-    /// Returns what encoding does to an element before it is cast.
+    /// Returns the calculation of encoding, whose result is cast afterwards.
     fn transformation<From: Element>(&self) -> impl Fn(Wide) -> Wide {
         let round = rounding(self.decoded);
         let (scale, offset) = (round(float(&self.scale)), round(float(&self.offset)));
-        let whole = |number: &JsonNumber| self.held::<From>(number);
+        let whole = |number: &JsonNumber| self.integer_of_type::<From>(number);
         let (whole_offset, whole_scale) = (whole(&self.offset), whole(&self.scale));
         move |wide| {
             let wide = match (wide, whole_offset) {
@@ -98,8 +98,8 @@ impl FixedScaleOffset {
         }
     }
 
-    /// Returns a number that is an integer of the decoded type. Truth has no integers of its own.
-    fn held<From: Element>(&self, number: &JsonNumber) -> Option<Wide> {
+    /// Returns a number if it is an integer of the decoded type; `Bool` has none.
+    fn integer_of_type<From: Element>(&self, number: &JsonNumber) -> Option<Wide> {
         let wide = number.as_i64().map(Wide::Signed);
         let wide = wide.or_else(|| number.as_u64().map(Wide::Unsigned))?;
         let held =
@@ -108,30 +108,19 @@ impl FixedScaleOffset {
     }
 }
 
-/// Returns the product modulo 2^64, which is right for every narrower integer too.
+/// Returns the product modulo 2^64, which narrower integers wrap further.
 fn product(one: Wide, other: Wide) -> Wide {
-    Wide::Unsigned((one.as_whole() as u64).wrapping_mul(other.as_whole() as u64))
+    let number = one.as_whole().wrapping_mul(other.as_whole());
+    Wide::Unsigned(u64::cast(Wide::whole(number)))
 }
 
-/// Returns how results are rounded when one side has the type `number`. Two roundings, to float64 and to a
-/// width of at most half as many digits, are as good as one for a sum, product or quotient.
-pub(crate) fn rounding(number: Number) -> fn(f64) -> f64 {
+/// Returns how results are rounded when one operand has the type `number`. For a sum, product or quotient,
+/// rounding to float64 and then to a type of at most half as many digits gives the same as rounding once.
+pub(super) fn rounding(number: Number) -> fn(f64) -> f64 {
     match number {
         Number::F16 => |number| f64::from(f16::cast(Wide::Float(number)).to_f32()),
-        Number::F32 => |number| f64::from(number as f32),
+        Number::F32 => |number| f64::from(f32::cast(Wide::Float(number))),
         _ => |number| number,
-    }
-}
-
-/// Writes `change` of each element, cast.
-pub(crate) fn map<From: Element, To: Element>(
-    source: &[u8],
-    target: &mut [u8],
-    change: impl Fn(Wide) -> Wide,
-) {
-    let source = source.chunks_exact(From::WIDTH);
-    for (source, target) in source.zip(target.chunks_exact_mut(To::WIDTH)) {
-        To::cast(change(From::read(source).wide())).write(target);
     }
 }
 

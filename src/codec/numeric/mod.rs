@@ -1,9 +1,9 @@
 //! Codecs that calculate: one element in, one element out, possibly of another type.
 //!
-//! A `Kernel` sees little-endian numbers only. Here they are turned round where the configuration says so,
-//! lengths are checked before anything is allocated, and a codec finds its place: between array codecs it
-//! changes the data type of the array, after bytes (which only v2 allows) it takes the bytes for elements of
-//! the type that it names, as numpy's `view` does.
+//! A `Kernel` is given little-endian numbers only. Here bytes are swapped where the configuration asks for it,
+//! lengths are checked before anything is allocated, and the kind of a codec is chosen by its position: among
+//! `array -> array` codecs it changes the data type of the array; after bytes (which only v2 allows) it takes the
+//! bytes as elements of the type that it names, as numpy's `view` does.
 
 use std::borrow::Cow;
 use std::fmt::Debug;
@@ -12,8 +12,8 @@ use crate::error::{Error, Result};
 use crate::model::DataType;
 use crate::sync::buffer;
 
-use super::config::Members;
-use super::kind::{ArrayToArray, BytesToBytes, ChainPosition, Codec, Data, Form, Length};
+use super::config::Configuration;
+use super::kind::{ArrayRepr, ArrayToArray, BytesToBytes, ChainPosition, Codec, Data, Length};
 use super::order::bytes::swap_words;
 use number::Dtype;
 
@@ -21,21 +21,21 @@ pub(super) mod astype;
 pub(super) mod bitround;
 pub(super) mod cast_value;
 pub(super) mod delta;
-pub(super) mod element;
+mod element;
 pub(super) mod fixed_scale_offset;
-pub(super) mod number;
+mod number;
 pub(super) mod packbits;
-pub(super) mod packed_truth;
+pub(super) mod packed_booleans;
 pub(super) mod quantize;
-pub(super) mod rounding;
+mod rounding;
 pub(super) mod scale_offset;
 
-/// The calculation; both buffers hold the same number of elements.
-pub(crate) trait Kernel: Debug + Send + Sync {
-    /// Undoes the encoding; `Corrupt` where there is nothing to give.
+/// The calculation of a codec; both buffers hold the same number of elements.
+trait Kernel: Debug + Send + Sync {
+    /// Undoes the encoding; `Corrupt` for a number that has no decoded one.
     fn decode(&self, encoded: &[u8], decoded: &mut [u8]) -> Result<()>;
 
-    /// Encodes; `Invalid` where the encoding has no such number.
+    /// Encodes; `Invalid` for a number that has no encoded one.
     fn encode(&self, decoded: &[u8], encoded: &mut [u8]) -> Result<()>;
 
     /// Returns whether a decoded chunk may differ from what was encoded.
@@ -44,7 +44,7 @@ pub(crate) trait Kernel: Debug + Send + Sync {
 
 /// A kernel and the types on both of its sides.
 #[derive(Debug)]
-pub(crate) struct Numeric<K> {
+struct Numeric<K> {
     name: &'static str,
     decoded: Dtype,
     encoded: Dtype,
@@ -52,7 +52,7 @@ pub(crate) struct Numeric<K> {
 }
 
 impl<K: Kernel + 'static> Numeric<K> {
-    pub(crate) fn new(name: &'static str, decoded: Dtype, encoded: Dtype, kernel: K) -> Numeric<K> {
+    fn new(name: &'static str, decoded: Dtype, encoded: Dtype, kernel: K) -> Numeric<K> {
         Numeric {
             name,
             decoded,
@@ -61,17 +61,17 @@ impl<K: Kernel + 'static> Numeric<K> {
         }
     }
 
-    /// Makes it a codec of the kind that its place asks for.
-    pub(crate) fn at(mut self, place: &ChainPosition<'_>) -> Result<Codec> {
-        if place.after_bytes {
+    /// Returns the codec of the kind that its position asks for.
+    fn at(mut self, position: &ChainPosition<'_>) -> Result<Codec> {
+        if position.after_bytes {
             return Ok(Codec::BytesToBytes(Box::new(self)));
         }
-        // Between array codecs numbers have no byte order; the dialect has put it into `bytes`.
+        // Numbers of an array have no byte order here; the dialect leaves it to codec `bytes`.
         self.decoded.big = false;
         self.encoded.big = false;
-        self.count(place.form.bytes(place.max_chunk)?, self.decoded)?;
+        self.count(position.bytes()?, self.decoded)?;
         let data_type = self.encoded.data_type();
-        array_codec(Box::new(self), data_type, place)
+        array_codec(Box::new(self), data_type, position)
     }
 }
 
@@ -88,33 +88,28 @@ impl<K: Kernel> Numeric<K> {
 
 impl<K: Kernel> BytesToBytes for Numeric<K> {
     fn encoded_length(&self, decoded: Length) -> Length {
-        let bytes =
-            |length: usize| (length / self.decoded.size()).saturating_mul(self.encoded.size());
-        match decoded {
-            Length::Exact(length) => Length::Exact(bytes(length)),
-            Length::AtMost(length) => Length::AtMost(bytes(length)),
-        }
+        decoded.map(|bytes| (bytes / self.decoded.size()).saturating_mul(self.encoded.size()))
     }
 
     fn decode<'a>(&self, mut encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
         let count = self.count(encoded.len(), self.encoded)?;
         let length = count.saturating_mul(self.decoded.size());
         want.check(self.name, length)?;
-        turn(&mut encoded, self.encoded);
+        swap_if_big(&mut encoded, self.encoded);
         let mut decoded = buffer::of_length(length);
         self.kernel.decode(&encoded, &mut decoded)?;
         let mut decoded = Cow::Owned(decoded);
-        turn(&mut decoded, self.decoded);
+        swap_if_big(&mut decoded, self.decoded);
         Ok(decoded)
     }
 
     fn encode<'a>(&self, mut decoded: Data<'a>) -> Result<Data<'a>> {
         let count = self.count(decoded.len(), self.decoded)?;
-        turn(&mut decoded, self.decoded);
+        swap_if_big(&mut decoded, self.decoded);
         let mut encoded = vec![0; count.saturating_mul(self.encoded.size())];
         self.kernel.encode(&decoded, &mut encoded)?;
         let mut encoded = Cow::Owned(encoded);
-        turn(&mut encoded, self.encoded);
+        swap_if_big(&mut encoded, self.encoded);
         Ok(encoded)
     }
 
@@ -123,74 +118,75 @@ impl<K: Kernel> BytesToBytes for Numeric<K> {
     }
 }
 
-fn turn(data: &mut Data<'_>, dtype: Dtype) {
+fn swap_if_big(data: &mut Data<'_>, dtype: Dtype) {
     if dtype.big && dtype.number.width() > 1 {
         swap_words(data.to_mut(), dtype.number.width());
     }
 }
 
-/// Reads the type that a codec's array has before encoding: a member, or else the type of its place.
-pub(crate) fn decoded_dtype(
-    members: Members<'_>,
+/// Reads the type of elements before encoding: that of the configuration, or else that of the array.
+fn decoded_dtype(
+    config: Configuration<'_>,
     member: &str,
-    place: &ChainPosition<'_>,
+    position: &ChainPosition<'_>,
 ) -> Result<Dtype> {
-    match Dtype::member(members, member)? {
+    match Dtype::member(config, member)? {
         Some(dtype) => Ok(dtype),
-        None => Dtype::of(&place.form.data_type).ok_or_else(|| {
-            let name = place.form.data_type.to_string();
+        None => Dtype::of(&position.repr.data_type).ok_or_else(|| {
+            let name = position.repr.data_type.to_string();
             Error::unsupported("codecs", format!("{name} is no number to calculate with"))
         }),
     }
 }
 
-/// A codec of bytes that stands between array codecs, and the array that it leaves.
+/// A `bytes -> bytes` codec among `array -> array` codecs, and the array that it leaves.
 #[derive(Debug)]
-struct OfArray {
+struct BytesAsArray {
     codec: Box<dyn BytesToBytes>,
+    /// Decoded bytes of the array.
     decoded: usize,
-    form: Form,
+    repr: ArrayRepr,
 }
 
-/// Lets a codec of bytes stand between array codecs, where it gives elements of `data_type`.
-pub(crate) fn array_codec(
+/// Makes a `bytes -> bytes` codec an `array -> array` codec, which gives elements of `data_type`.
+fn array_codec(
     codec: Box<dyn BytesToBytes>,
     data_type: DataType,
-    place: &ChainPosition<'_>,
+    position: &ChainPosition<'_>,
 ) -> Result<Codec> {
-    let decoded = place.form.bytes(place.max_chunk)?;
+    let decoded = position.bytes()?;
     let element = data_type.size().unwrap_or(1).max(1);
-    let fill = encoded_fill(codec.as_ref(), &place.form.fill, element);
-    let bytes = codec.encoded_length(Length::Exact(decoded)).most();
-    let size = place.form.element()?;
-    // The same number of elements keeps its shape; a view as other elements has none.
+    let fill = encoded_fill(codec.as_ref(), &position.repr.fill, element);
+    let bytes = codec.encoded_length(Length::Exact(decoded)).upper_bound();
+    let size = position.repr.element_size()?;
+    // An array with the same number of elements keeps its shape; any other is flat.
     let shape = if decoded / size.max(1) == bytes / element {
-        place.form.shape.clone()
+        position.repr.shape.clone()
     } else {
         vec![(bytes / element) as u64]
     };
-    let form = Form {
+    let repr = ArrayRepr {
         data_type,
         shape,
         fill,
     };
-    Ok(Codec::ArrayToArray(Box::new(OfArray {
+    Ok(Codec::ArrayToArray(Box::new(BytesAsArray {
         codec,
         decoded,
-        form,
+        repr,
     })))
 }
 
-/// Encodes the element that fills what is not stored; zeros where that means nothing.
+/// Returns the encoded fill value; zeros if it does not encode to one element.
 fn encoded_fill(codec: &dyn BytesToBytes, fill: &[u8], element: usize) -> Vec<u8> {
     let encoded = codec.encode(Cow::Borrowed(fill)).ok();
     let fits = encoded.filter(|encoded| encoded.len() == element);
     fits.map_or_else(|| vec![0; element], Cow::into_owned)
 }
 
-impl ArrayToArray for OfArray {
-    fn encoded_form(&self) -> &Form {
-        &self.form
+impl ArrayToArray for BytesAsArray {
+    fn encoded_repr(&self) -> &ArrayRepr {
+        &self.repr
     }
 
     fn is_identity(&self) -> bool {

@@ -1,15 +1,14 @@
 //! Kinds of numbers, and types of elements as numpy names them.
 //!
-//! What can be done with numbers is in `element.rs`; which of them a codec takes is its own business.
+//! Their arithmetic is in `element.rs`; which of them a codec accepts is left to the codec.
 
+use crate::codec::config::Configuration;
 use crate::error::{Error, Result};
 use crate::model::DataType;
 
-use crate::codec::config::Members;
-
 /// A kind of number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Number {
+pub(super) enum Number {
     Bool,
     I8,
     I16,
@@ -26,7 +25,7 @@ pub(crate) enum Number {
 
 impl Number {
     /// Returns the bytes of one number.
-    pub(crate) fn width(self) -> usize {
+    pub(super) fn width(self) -> usize {
         match self {
             Number::Bool | Number::I8 | Number::U8 => 1,
             Number::I16 | Number::U16 | Number::F16 => 2,
@@ -35,20 +34,30 @@ impl Number {
         }
     }
 
-    /// Returns whether there are fractions.
-    pub(crate) fn is_float(self) -> bool {
+    /// Returns the bits of one number.
+    pub(super) fn bits(self) -> u32 {
+        match self.width() {
+            1 => 8,
+            2 => 16,
+            4 => 32,
+            _ => 64,
+        }
+    }
+
+    /// Returns whether this is a type of floats.
+    pub(super) fn is_float(self) -> bool {
         matches!(self, Number::F16 | Number::F32 | Number::F64)
     }
 
-    /// Returns whether every value of `self` is one of `other` too.
-    pub(crate) fn fits(self, other: Number) -> bool {
+    /// Returns whether `other` represents every value of `self` exactly.
+    pub(super) fn fits(self, other: Number) -> bool {
         let (signed, digits) = self.range();
         let (other_signed, other_digits) = other.range();
         let range = digits <= other_digits && (other_signed || !signed);
         self == other || range && (other.is_float() || !self.is_float())
     }
 
-    /// Returns whether there are negative values, and the digits that are kept exactly; truth has one.
+    /// Returns whether there are negative values, and the binary digits that are exact.
     fn range(self) -> (bool, u32) {
         match self {
             Number::Bool => (false, 1),
@@ -85,19 +94,19 @@ impl Number {
     }
 }
 
-/// The type of an element that is one number, or two that stand for a complex one.
+/// The type of an element: one number, or two for a complex one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Dtype {
-    pub(crate) number: Number,
+pub(super) struct Dtype {
+    pub(super) number: Number,
     /// 2 for complex numbers, else 1.
-    pub(crate) parts: usize,
-    /// Whether the bytes are stored with the most significant one first.
-    pub(crate) big: bool,
+    pub(super) parts: usize,
+    /// Whether numbers are big-endian.
+    pub(super) big: bool,
 }
 
 impl Dtype {
-    /// Returns the type of an array between codecs, or nothing if its elements are no numbers.
-    pub(crate) fn of(data_type: &DataType) -> Option<Dtype> {
+    /// Returns the type of an array's elements; nothing if they are no numbers.
+    pub(super) fn of(data_type: &DataType) -> Option<Dtype> {
         let (kind, width, parts) = match data_type {
             DataType::Bool => ('b', 1, 1),
             DataType::Int(width) => ('i', *width, 1),
@@ -121,12 +130,12 @@ impl Dtype {
 
     /// Reads a member that names a type as numpy does (`<i4`, `int32`, `|b1`).
     ///
-    /// Fails with `Corrupt` if it is no text, with `Unsupported` if it names no number.
-    pub(crate) fn member(members: Members<'_>, name: &str) -> Result<Option<Dtype>> {
-        let Some(value) = members.get(name) else {
+    /// Fails with `Corrupt` if it is no string, with `Unsupported` if it names no type of numbers.
+    pub(super) fn member(config: Configuration<'_>, name: &str) -> Result<Option<Dtype>> {
+        let Some(value) = config.get(name) else {
             return Ok(None);
         };
-        let wrong = || members.wrong(name, "a type as numpy names it");
+        let wrong = || config.unexpected(name, "a type as numpy names it");
         let text = value.as_str().ok_or_else(wrong)?;
         let unknown = || Error::unsupported("codecs", format!("{name} {text} is no number"));
         Dtype::parse(text).map(Some).ok_or_else(unknown)
@@ -134,7 +143,7 @@ impl Dtype {
 
     fn parse(text: &str) -> Option<Dtype> {
         let plain = text.trim_start_matches(['<', '>', '|', '=']);
-        // Dates are whole numbers to calculate with, whatever their unit.
+        // Dates and durations of any unit are calculated with as integers.
         let plain = if plain.starts_with("M8") || plain.starts_with("m8") {
             "i8"
         } else {
@@ -163,12 +172,12 @@ impl Dtype {
     }
 
     /// Returns the bytes of an element.
-    pub(crate) fn size(self) -> usize {
+    pub(super) fn size(self) -> usize {
         self.number.width() * self.parts
     }
 
-    /// Returns the type as the model has it.
-    pub(crate) fn data_type(self) -> DataType {
+    /// Returns the data type of the model.
+    pub(super) fn data_type(self) -> DataType {
         let width = self.number.width();
         match self.number {
             _ if self.parts == 2 => DataType::Complex(width * 2),

@@ -1,18 +1,18 @@
 //! Codec `packbits`: each number in as many bits as it needs, the lowest bit first.
 //!
-//! Bits left over in the last byte are 0 when written and of no meaning when read. What is cut off an element
-//! (`first_bit`, `last_bit`) comes back as zeros, or as the sign of a signed integer. `numcodecs.packbits` is
-//! another codec (`packed_truth.rs`).
+//! Unused bits of the last byte are written as 0 and ignored on decoding. Bits of an element that are not stored
+//! (`first_bit`, `last_bit`) are decoded as zeros, or as the sign of a signed integer. `numcodecs.packbits` is
+//! another codec (`packed_booleans.rs`).
 
 use std::borrow::Cow;
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{ArrayToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 use crate::model::DataType;
 use crate::sync::buffer;
 
 use super::number::{Dtype, Number};
-use crate::codec::config::Members;
-use crate::codec::kind::{ArrayToBytes, ChainPosition, Codec, Data, Length};
 
 const NAME: &str = "packbits";
 
@@ -27,79 +27,82 @@ enum Padding {
 /// Which bits of a number are stored, and how many numbers there are.
 #[derive(Debug)]
 struct PackBits {
-    /// Numbers in a chunk, both parts of a complex number counted.
+    /// Numbers in a chunk, two for a complex one.
     count: usize,
+    /// Bytes of a number.
     width: usize,
-    first: u32,
-    /// From 1 to 64.
+    first_bit: u32,
+    /// Stored bits of a number, from 1 to 64.
     bits: u32,
     signed: bool,
     lossy: bool,
     padding: Padding,
 }
 
-/// Reads the configuration (codec `packbits`, "Configuration parameters"); its schema has other names for
-/// the same members.
-pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
-    let dtype = Dtype::of(&place.form.data_type).ok_or_else(|| {
-        let name = place.form.data_type.to_string();
+/// Reads the configuration (codec `packbits`, "Configuration parameters"); the schema of the specification has
+/// other names for the same members.
+pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
+    let dtype = Dtype::of(&position.repr.data_type).ok_or_else(|| {
+        let name = position.repr.data_type.to_string();
         Error::unsupported("codecs", format!("packbits of data type {name}"))
     })?;
     let width = dtype.number.width();
-    let all = match (&place.form.data_type, dtype.number) {
+    let all = match (&position.repr.data_type, dtype.number) {
         (_, Number::Bool) => 1,
-        (DataType::Small(number), _) => number.narrow().map_or(8, |(bits, _)| i64::from(bits)),
-        _ => width as i64 * 8,
+        (DataType::Small(number), _) => number.narrow().map_or(8, |(bits, _)| bits),
+        (_, number) => number.bits(),
     };
-    let bit = |name: &str, other: &str| match members.integer(name, 0..=all - 1)? {
+    let bit = |name: &str, other: &str| match config.unsigned(name, 0..=all - 1)? {
         Some(bit) => Ok(Some(bit)),
-        None => members.integer(other, 0..=all - 1),
+        None => config.unsigned(other, 0..=all - 1),
     };
-    let first = bit("first_bit", "start_bit")?.unwrap_or(0);
-    let last = bit("last_bit", "end_bit")?.unwrap_or(all - 1);
-    if last < first {
-        return Err(members.wrong("last_bit", format!("no less than first_bit, {first}")));
+    let first_bit = bit("first_bit", "start_bit")?.unwrap_or(0);
+    let last_bit = bit("last_bit", "end_bit")?.unwrap_or(all - 1);
+    if last_bit < first_bit {
+        return Err(config.unexpected("last_bit", format!("no less than first_bit, {first_bit}")));
     }
+    let bits = last_bit - first_bit + 1;
     let names = ["none", "first_byte", "last_byte", "start_byte", "end_byte"];
-    let padding = match members.word("padding_encoding", &names)? {
+    let padding = match config.keyword("padding_encoding", &names)? {
         Some("first_byte" | "start_byte") => Padding::First,
         Some("last_byte" | "end_byte") => Padding::Last,
         _ => Padding::None,
     };
     Ok(Codec::ArrayToBytes(Box::new(PackBits {
-        count: place.form.bytes(place.max_chunk)? / width,
+        count: position.bytes()? / width,
         width,
-        first: first as u32,
-        bits: (last - first + 1) as u32,
+        first_bit,
+        bits,
         signed: matches!(
             dtype.number,
             Number::I8 | Number::I16 | Number::I32 | Number::I64
         ),
-        lossy: last - first + 1 < all,
+        lossy: bits < all,
         padding,
     })))
 }
 
 impl PackBits {
-    /// Returns the bytes that hold the bits.
-    fn packed(&self) -> usize {
+    /// Returns the bytes of all stored bits.
+    fn packed_bytes(&self) -> usize {
         let whole = self.count / 8 * self.bits as usize;
         whole + (self.count % 8 * self.bits as usize).div_ceil(8)
     }
 
-    /// Returns how many bits of the last byte are not used.
-    fn unused(&self) -> u8 {
-        (self.count % 8 * self.bits as usize).wrapping_neg() as u8 & 7
+    /// Returns how many bits of the last byte are unused, from 0 to 7.
+    fn padding_bits(&self) -> u8 {
+        let used = self.count % 8 * self.bits as usize % 8;
+        [0, 7, 6, 5, 4, 3, 2, 1][used]
     }
 
     fn mask(&self) -> u64 {
         u64::MAX >> (64 - self.bits)
     }
 
-    /// Returns the number that stored bits stand for.
-    fn extended(&self, bits: u64) -> u64 {
-        let top = self.first + self.bits;
-        let number = bits << self.first;
+    /// Returns the number whose stored bits these are.
+    fn extend(&self, bits: u64) -> u64 {
+        let top = self.first_bit + self.bits;
+        let number = bits << self.first_bit;
         let negative = self.signed && bits >> (self.bits - 1) == 1;
         if negative && top < 64 {
             number | u64::MAX << top
@@ -108,7 +111,7 @@ impl PackBits {
         }
     }
 
-    /// Takes the count of padding bits off, which has to be the one that follows from the shape.
+    /// Removes the count of padding bits; `Corrupt` unless it is the one that follows from the shape.
     fn without_padding<'b>(&self, encoded: &'b [u8]) -> Result<&'b [u8]> {
         let (found, bits) = match self.padding {
             Padding::None => return Ok(encoded),
@@ -116,18 +119,29 @@ impl PackBits {
             Padding::Last => encoded.split_last(),
         }
         .ok_or_else(|| Error::corrupt(NAME, "no bytes at all"))?;
-        if *found != self.unused() {
-            let what = format!("expected {} bits of padding, found {found}", self.unused());
+        if *found != self.padding_bits() {
+            let what = format!(
+                "expected {} bits of padding, found {found}",
+                self.padding_bits()
+            );
             return Err(Error::corrupt(NAME, what));
         }
         Ok(bits)
     }
 }
 
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the lowest 64 bits are meant"
+)]
+fn low_bits(buffer: u128) -> u64 {
+    buffer as u64
+}
+
 impl ArrayToBytes for PackBits {
     fn encoded_length(&self) -> Length {
         let extra = usize::from(self.padding != Padding::None);
-        Length::Exact(self.packed().saturating_add(extra))
+        Length::Exact(self.packed_bytes().saturating_add(extra))
     }
 
     fn is_identity(&self) -> bool {
@@ -138,39 +152,40 @@ impl ArrayToBytes for PackBits {
         self.encoded_length().check(NAME, encoded.len())?;
         let mut bytes = self.without_padding(&encoded)?.iter();
         let mut out = buffer::of_length(self.count * self.width);
-        let (mut held, mut ready) = (0_u128, 0);
+        // Bits that are read but not yet used, and how many.
+        let (mut buffer, mut ready) = (0_u128, 0);
         for number in out.chunks_exact_mut(self.width) {
             while ready < self.bits {
-                held |= u128::from(*bytes.next().unwrap_or(&0)) << ready;
+                buffer |= u128::from(*bytes.next().unwrap_or(&0)) << ready;
                 ready += 8;
             }
-            let bits = held as u64 & self.mask();
-            held >>= self.bits;
+            let extended = self.extend(low_bits(buffer) & self.mask()).to_le_bytes();
+            buffer >>= self.bits;
             ready -= self.bits;
-            let extended = self.extended(bits).to_le_bytes();
             number.copy_from_slice(&extended[..self.width]);
         }
         Ok(Cow::Owned(out))
     }
 
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
-        let mut out = Vec::with_capacity(self.packed() + 1);
-        out.extend((self.padding == Padding::First).then(|| self.unused()));
-        let (mut held, mut ready) = (0_u128, 0);
+        let mut out = Vec::with_capacity(self.packed_bytes() + 1);
+        out.extend((self.padding == Padding::First).then(|| self.padding_bits()));
+        // Bits that are not yet written, and how many.
+        let (mut buffer, mut ready) = (0_u128, 0);
         for number in decoded.chunks_exact(self.width) {
             let mut bits = [0; 8];
             bits[..self.width].copy_from_slice(number);
-            let bits = u64::from_le_bytes(bits) >> self.first & self.mask();
-            held |= u128::from(bits) << ready;
+            let bits = u64::from_le_bytes(bits) >> self.first_bit & self.mask();
+            buffer |= u128::from(bits) << ready;
             ready += self.bits;
             while ready >= 8 {
-                out.push(held as u8);
-                held >>= 8;
+                out.push(low_bits(buffer).to_le_bytes()[0]);
+                buffer >>= 8;
                 ready -= 8;
             }
         }
-        out.extend((ready > 0).then_some(held as u8));
-        out.extend((self.padding == Padding::Last).then(|| self.unused()));
+        out.extend((ready > 0).then_some(low_bits(buffer).to_le_bytes()[0]));
+        out.extend((self.padding == Padding::Last).then(|| self.padding_bits()));
         Ok(Cow::Owned(out))
     }
 

@@ -1,19 +1,19 @@
-//! Codec `numcodecs.quantize`: floats with a given number of decimal digits, and no more bits than that takes.
+//! Codec `numcodecs.quantize`: floats rounded to a number of decimal digits, and to the bits that these take.
 //!
-//! Decoding is a cast from `astype` to `dtype`; what encoding has rounded is gone.
+//! Decoding is a cast from `astype` to `dtype`, which does not restore what encoding has rounded.
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{ChainPosition, Codec};
 use crate::error::{Error, Result};
 
-use super::element::{Wide, cast_all, with_element};
-use super::fixed_scale_offset::{map, rounding};
+use super::element::{Wide, cast_all, map_elements, with_element};
+use super::fixed_scale_offset::rounding;
 use super::number::{Dtype, Number};
 use super::{Kernel, Numeric, decoded_dtype};
-use crate::codec::config::Members;
-use crate::codec::kind::{ChainPosition, Codec};
 
 const NAME: &str = "quantize";
 
-/// The power of two whose multiples are kept as whole numbers, and the types on both sides.
+/// The power of two by which numbers are scaled before they are rounded, and the types on both sides.
 #[derive(Debug)]
 struct Quantize {
     scale: f64,
@@ -22,9 +22,9 @@ struct Quantize {
 }
 
 /// Reads the configuration: `digits`, `dtype`, and `astype` where the encoded type is another one.
-pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
-    let decoded = decoded_dtype(members, "dtype", place)?;
-    let encoded = Dtype::member(members, "astype")?.unwrap_or(decoded);
+pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
+    let decoded = decoded_dtype(config, "dtype", position)?;
+    let encoded = Dtype::member(config, "astype")?.unwrap_or(decoded);
     for dtype in [decoded, encoded] {
         if !dtype.number.is_float() || dtype.parts != 1 {
             return Err(Error::unsupported(
@@ -33,18 +33,19 @@ pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<C
             ));
         }
     }
-    let digits = members
-        .integer("digits", -300..=300)?
-        .ok_or_else(|| members.wrong("digits", "an integer from -300 to 300"))?;
+    let digits = config.integer("digits", -300..=300)?;
+    let digits = digits
+        .and_then(|digits| i32::try_from(digits).ok())
+        .ok_or_else(|| config.unexpected("digits", "an integer from -300 to 300"))?;
     let quantize = Quantize {
-        scale: scale(digits as i32),
+        scale: scale(digits),
         decoded: decoded.number,
         encoded: encoded.number,
     };
-    Numeric::new(NAME, decoded, encoded, quantize).at(place)
+    Numeric::new(NAME, decoded, encoded, quantize).at(position)
 }
 
-/// Returns the power of two that keeps so many decimal digits, by the same steps as numcodecs.
+/// Returns the power of two that preserves so many decimal digits, calculated as in numcodecs.
 fn scale(digits: i32) -> f64 {
     let exponent = 10.0_f64.powf(f64::from(-digits)).log10();
     let exponent = if exponent < 0.0 {
@@ -72,7 +73,7 @@ impl Kernel for Quantize {
             other => other,
         };
         with_element!(self.decoded, From => with_element!(self.encoded, To => {
-            map::<From, To>(decoded, encoded, quantize)
+            map_elements::<From, To>(decoded, encoded, quantize)
         }));
         Ok(())
     }

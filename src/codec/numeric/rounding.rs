@@ -1,14 +1,14 @@
-//! Rounding to whole numbers and to binary floats of any width, in each of the ways that `cast_value` names.
+//! Rounding to whole numbers and to binary floats of any width, in each of the modes of `cast_value`.
 //!
-//! Nothing is rounded twice: a number is taken apart into an integer and a power of two, and what does not
-//! fit is cut off once.
+//! Nothing is rounded twice: a number is decomposed into an integer and a power of two, and the bits that do not
+//! fit are dropped at once.
 
 use super::element::Wide;
 use super::number::Number;
 
-/// In which direction a number goes that cannot stay (codec `cast_value`, "rounding").
+/// The direction of rounding (codec `cast_value`, "rounding").
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Rounding {
+pub(super) enum Rounding {
     NearestEven,
     NearestAway,
     TowardsZero,
@@ -16,31 +16,31 @@ pub(crate) enum Rounding {
     TowardsNegative,
 }
 
-/// A width of IEEE 754: digits of the mantissa, and the smallest and largest exponents of normal numbers.
+/// A format of IEEE 754: digits of the mantissa, and the smallest and largest exponents of normal numbers.
 #[derive(Clone, Copy, Debug)]
 struct FloatFormat {
     digits: i32,
-    least: i32,
-    most: i32,
+    min_exponent: i32,
+    max_exponent: i32,
 }
 
 impl FloatFormat {
     fn of(number: Number) -> FloatFormat {
-        let (digits, least, most) = match number {
+        let (digits, min_exponent, max_exponent) = match number {
             Number::F16 => (11, -14, 15),
             Number::F32 => (24, -126, 127),
             _ => (53, -1022, 1023),
         };
         FloatFormat {
             digits,
-            least,
-            most,
+            min_exponent,
+            max_exponent,
         }
     }
 }
 
 impl Rounding {
-    pub(crate) const NAMES: [&'static str; 5] = [
+    pub(super) const NAMES: [&'static str; 5] = [
         "nearest-even",
         "nearest-away",
         "towards-zero",
@@ -48,7 +48,7 @@ impl Rounding {
         "towards-negative",
     ];
 
-    pub(crate) fn from_name(name: &str) -> Rounding {
+    pub(super) fn from_name(name: &str) -> Rounding {
         match name {
             "nearest-away" => Rounding::NearestAway,
             "towards-zero" => Rounding::TowardsZero,
@@ -59,7 +59,7 @@ impl Rounding {
     }
 
     /// Returns the whole number that a finite float becomes.
-    pub(crate) fn whole(self, number: f64) -> f64 {
+    pub(super) fn whole(self, number: f64) -> f64 {
         match self {
             Rounding::NearestEven => number.round_ties_even(),
             Rounding::NearestAway => number.round(),
@@ -69,30 +69,33 @@ impl Rounding {
         }
     }
 
-    /// Returns the float of type `to` that a number becomes, or nothing beyond the largest finite one.
-    pub(crate) fn float(self, number: Wide, to: Number) -> Option<f64> {
+    /// Returns the float of type `to` that a number becomes; nothing beyond the largest finite one.
+    pub(super) fn float(self, number: Wide, to: Number) -> Option<f64> {
         let (negative, mantissa, exponent) = match number {
             Wide::Signed(number) => (number < 0, number.unsigned_abs(), 0),
             Wide::Unsigned(number) => (false, number, 0),
             Wide::Float(number) if !number.is_finite() => return Some(number),
-            Wide::Float(number) => taken_apart(number),
+            Wide::Float(number) => decomposed(number),
         };
         let format = FloatFormat::of(to);
-        let length = (u64::BITS - mantissa.leading_zeros()) as i32;
-        let last = (exponent + length - 1).max(format.least) - (format.digits - 1);
+        let length = (u64::BITS - mantissa.leading_zeros()).cast_signed();
+        let last = (exponent + length - 1).max(format.min_exponent) - (format.digits - 1);
         let (kept, last) = match last - exponent {
             ..=0 => (u128::from(mantissa), exponent),
-            dropped => (self.cut(negative, u128::from(mantissa), dropped), last),
+            dropped => (
+                self.drop_bits(negative, u128::from(mantissa), dropped),
+                last,
+            ),
         };
-        let length = (u128::BITS - kept.leading_zeros()) as i32;
-        let fits = kept == 0 || last + length - 1 <= format.most;
+        let length = (u128::BITS - kept.leading_zeros()).cast_signed();
+        let fits = kept == 0 || last + length - 1 <= format.max_exponent;
         let number = scaled(kept as f64, last);
         fits.then_some(if negative { -number } else { number })
     }
 
-    /// Returns a mantissa without its last bits, rounded.
-    fn cut(self, negative: bool, mantissa: u128, dropped: i32) -> u128 {
-        // Beyond 127 bits all is dropped, and less than half is all there was.
+    /// Returns a mantissa without its last `dropped` bits, rounded.
+    fn drop_bits(self, negative: bool, mantissa: u128, dropped: i32) -> u128 {
+        // A mantissa has at most 64 bits: with 127 dropped, nothing is left and the rest is below half.
         let dropped = dropped.min(127);
         let kept = mantissa >> dropped;
         let rest = mantissa - (kept << dropped);
@@ -108,8 +111,9 @@ impl Rounding {
     }
 }
 
-/// Returns sign, mantissa and exponent of a finite float, which is mantissa times two to the exponent.
-fn taken_apart(number: f64) -> (bool, u64, i32) {
+/// Returns whether a finite float is negative, and the mantissa and exponent whose product mantissa * 2^exponent
+/// is its absolute value.
+fn decomposed(number: f64) -> (bool, u64, i32) {
     let bits = number.to_bits();
     let fraction = bits & ((1 << 52) - 1);
     match (bits >> 52 & 0x7ff) as i32 {
@@ -122,7 +126,7 @@ fn taken_apart(number: f64) -> (bool, u64, i32) {
     }
 }
 
-/// Returns a number times two to the exponent; in two steps, since one power could be out of range.
+/// Returns number * 2^exponent; in two steps, since the power alone could be out of range.
 fn scaled(number: f64, exponent: i32) -> f64 {
     let half = exponent / 2;
     number * 2.0_f64.powi(half) * 2.0_f64.powi(exponent - half)

@@ -1,8 +1,10 @@
 //! Codec `scale_offset`: `(x - offset) * scale` in the arithmetic of the array's own type.
 //!
-//! A result that the type has not, on the way or at the end, is a fault and never another number. Integers
-//! come back exactly, floats are rounded.
+//! An intermediate or final result that the type cannot represent is an error, never another number. Integers are
+//! restored exactly, floats are rounded.
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{ChainPosition, Codec};
 use crate::error::{Error, Result};
 
 use super::cast_value::{bounds, real_number, scalar, try_map};
@@ -10,19 +12,17 @@ use super::element::{Wide, with_element};
 use super::fixed_scale_offset::rounding;
 use super::number::Number;
 use super::{Kernel, Numeric};
-use crate::codec::config::Members;
-use crate::codec::kind::{ChainPosition, Codec};
 
 const NAME: &str = "scale_offset";
 
-/// The transformation, of integers or of floats.
+/// Scale and offset, as integers or as floats.
 #[derive(Debug)]
 enum Transformation {
     Whole { offset: i128, scale: i128 },
     Float { offset: f64, scale: f64 },
 }
 
-/// The transformation and the type it is calculated in.
+/// The transformation, and the type of its arithmetic.
 #[derive(Debug)]
 struct ScaleOffset {
     number: Number,
@@ -30,17 +30,17 @@ struct ScaleOffset {
 }
 
 /// Reads the configuration (codec `scale_offset`, "Configuration").
-pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
-    members.only(&["offset", "scale"])?;
-    let dtype = real_number(NAME, &place.form.data_type)?;
-    let number = |name: &str, default: i64| match members.get(name) {
+pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
+    config.only(&["offset", "scale"])?;
+    let dtype = real_number(NAME, &position.repr.data_type)?;
+    let number = |name: &str, default: i64| match config.get(name) {
         None => Ok(Wide::Signed(default)),
-        Some(value) => scalar(&place.form.data_type, value)
-            .ok_or_else(|| members.wrong(name, "a value of the array's data type")),
+        Some(value) => scalar(&position.repr.data_type, value)
+            .ok_or_else(|| config.unexpected(name, "a value of the array's data type")),
     };
     let (offset, scale) = (number("offset", 0)?, number("scale", 1)?);
     if scale.as_float() == 0.0 {
-        return Err(members.wrong("scale", "a number other than 0"));
+        return Err(config.unexpected("scale", "a number other than 0"));
     }
     let transformation = if dtype.number.is_float() {
         let (offset, scale) = (offset.as_float(), scale.as_float());
@@ -55,24 +55,24 @@ pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<C
     };
     let mut encoded = vec![0; dtype.size()];
     codec
-        .encode(&place.form.fill, &mut encoded)
+        .encode(&position.repr.fill, &mut encoded)
         .map_err(|error| {
             Error::corrupt(
                 "codecs",
                 format!("{NAME} of the fill value: {}", error.detail()),
             )
         })?;
-    Numeric::new(NAME, dtype, dtype, codec).at(place)
+    Numeric::new(NAME, dtype, dtype, codec).at(position)
 }
 
 impl ScaleOffset {
-    /// Returns a whole number if the type has it.
+    /// Returns a whole number if it is in the range of the type.
     fn whole(&self, number: i128) -> Option<i128> {
         let (least, most) = bounds(self.number);
         (least..=most).contains(&number).then_some(number)
     }
 
-    /// Returns a float as the type has it; one that was finite has to stay so.
+    /// Returns a float rounded to the type; nothing if the operand was finite and the result is not.
     fn float(&self, number: f64, was_finite: bool) -> Option<f64> {
         let number = rounding(self.number)(number);
         (number.is_finite() || !was_finite).then_some(number)

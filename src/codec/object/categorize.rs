@@ -1,86 +1,86 @@
 //! Codec `categorize` of numcodecs: text as the number of its label, counted from 1.
 //!
-//! Any other number reads as empty text, and text without a label is written as 0. Labels may be long and
-//! many numbers name the same one, so the length of the text is counted before it is made.
+//! Any other number is decoded as empty text, and text without a label is encoded as 0. Labels may be long and
+//! used many times, so the length of the decoded chunk is counted before it is allocated.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
 use serde_json::Value;
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{ArrayRepr, ArrayToArray, ChainPosition, Codec, Data};
+use crate::codec::records;
 use crate::dialect::typestr;
 use crate::error::{Error, Result};
 use crate::model::DataType;
 
-use crate::codec::config::Members;
-use crate::codec::kind::{ArrayToArray, ChainPosition, Codec, Data, Form};
-use crate::codec::records;
-
 const NAME: &str = "categorize";
 
-/// The labels and the two forms.
+/// The labels, and the array on both sides.
 #[derive(Debug)]
 struct Categorize {
-    decoded: Form,
-    encoded: Form,
-    /// What number 0, 1, ... reads as, in the form of an element.
+    decoded: ArrayRepr,
+    encoded: ArrayRepr,
+    /// The decoded elements of numbers 0, 1, and so on.
     elements: Vec<Vec<u8>>,
     /// The number of each label; of equal ones the last, as in numcodecs.
     numbers: HashMap<Vec<u8>, u64>,
     /// Bytes of a number, and whether it has a sign.
     width: usize,
     signed: bool,
-    most: usize,
+    /// The most bytes of a decoded chunk.
+    max_bytes: usize,
 }
 
 /// Reads the configuration (numcodecs, `Categorize`): `labels`, and `astype` of the numbers.
-pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
-    let labels = labels(members)?;
-    let astype = match members.get("astype") {
+pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
+    let labels = labels(config)?;
+    let astype = match config.get("astype") {
         None => DataType::UInt(1),
         Some(astype) => typestr::parse(astype)?.data_type,
     };
     let (width, signed) = match astype {
         DataType::UInt(width) => (width, false),
         DataType::Int(width) => (width, true),
-        _ => return Err(members.wrong("astype", "an integer type")),
+        _ => return Err(config.unexpected("astype", "an integer type")),
     };
-    let form = place.form;
-    if !matches!(form.data_type, DataType::Text | DataType::FixedText(_)) {
-        let why = format!("{NAME} reads as text, not as {}", form.data_type);
+    let repr = position.repr;
+    if !matches!(repr.data_type, DataType::Text | DataType::FixedText(_)) {
+        let why = format!("{NAME} reads as text, not as {}", repr.data_type);
         return Err(Error::unsupported("codecs", why));
     }
     let empty = std::iter::once("");
     let texts = empty.chain(labels.iter().map(String::as_str));
-    let elements = texts.map(|text| element(&form.data_type, text)).collect();
+    let elements = texts.map(|text| element(&repr.data_type, text)).collect();
     let numbered = labels.iter().zip(1_u64..);
-    let numbers = numbered.map(|(label, n)| (element(&form.data_type, label), n));
+    let numbers = numbered.map(|(label, n)| (element(&repr.data_type, label), n));
     Ok(Codec::ArrayToArray(Box::new(Categorize {
         elements,
         numbers: numbers.collect(),
-        encoded: Form {
+        encoded: ArrayRepr {
             data_type: astype,
-            shape: form.shape.clone(),
+            shape: repr.shape.clone(),
             fill: vec![0; width],
         },
-        most: form.length(place.max_chunk)?.most(),
-        decoded: form.clone(),
+        max_bytes: position.length()?.upper_bound(),
+        decoded: repr.clone(),
         width,
         signed,
     })))
 }
 
-fn labels(members: Members<'_>) -> Result<Vec<String>> {
-    let list = members.get("labels").and_then(Value::as_array);
+fn labels(config: Configuration<'_>) -> Result<Vec<String>> {
+    let list = config.get("labels").and_then(Value::as_array);
     let labels: Option<Vec<String>> = list.and_then(|list| {
         list.iter()
             .map(|label| Some(label.as_str()?.to_string()))
             .collect()
     });
-    labels.ok_or_else(|| members.wrong("labels", "a list of text"))
+    labels.ok_or_else(|| config.unexpected("labels", "a list of text"))
 }
 
-/// Returns text as an element; numpy cuts what is longer than its type.
+/// Returns text as an element, cut to the length of its type as numpy does.
 fn element(data_type: &DataType, text: &str) -> Vec<u8> {
     match data_type {
         DataType::FixedText(length) => {
@@ -99,16 +99,15 @@ fn element(data_type: &DataType, text: &str) -> Vec<u8> {
 }
 
 impl Categorize {
-    /// Returns what a number reads as.
+    /// Returns the decoded element of a number.
     fn element(&self, number: &[u8]) -> &[u8] {
         let mut wide = [0; 8];
         wide.iter_mut()
             .zip(number)
             .for_each(|(wide, byte)| *wide = *byte);
-        let unused = 64 - 8 * self.width as u32;
-        let number = u64::from_le_bytes(wide);
-        let is_negative = self.signed && ((number << unused) as i64) < 0;
-        let label = usize::try_from(number).ok().filter(|_| !is_negative);
+        let is_negative = self.signed && number.last().is_some_and(|byte| byte >> 7 == 1);
+        let label = usize::try_from(u64::from_le_bytes(wide)).ok();
+        let label = label.filter(|_| !is_negative);
         let empty = self.elements.first().map(Vec::as_slice).unwrap_or_default();
         label
             .and_then(|label| self.elements.get(label))
@@ -117,7 +116,7 @@ impl Categorize {
 
     /// Returns the bytes of a number; `Invalid` if it is too large for its type.
     fn number(&self, label: u64) -> Result<Vec<u8>> {
-        let bits = 8 * self.width as u32 - u32::from(self.signed);
+        let bits = 8 * self.width - usize::from(self.signed);
         if bits < 64 && label >> bits != 0 {
             let found = format!(
                 "label {label} has no number of type {}",
@@ -139,7 +138,7 @@ impl Categorize {
 }
 
 impl ArrayToArray for Categorize {
-    fn encoded_form(&self) -> &Form {
+    fn encoded_repr(&self) -> &ArrayRepr {
         &self.encoded
     }
 
@@ -152,8 +151,8 @@ impl ArrayToArray for Categorize {
         let bytes = numbers.clone().fold(0_usize, |bytes, number| {
             bytes.saturating_add(self.element(number).len())
         });
-        if bytes > self.most {
-            let found = format!("labels of {bytes} bytes where {} may be", self.most);
+        if bytes > self.max_bytes {
+            let found = format!("labels of {bytes} bytes where {} may be", self.max_bytes);
             return Err(Error::too_large(NAME, found));
         }
         let mut out = Vec::with_capacity(bytes);
@@ -169,7 +168,7 @@ impl ArrayToArray for Categorize {
         Ok(Cow::Owned(out))
     }
 
-    /// Text without a label is lost.
+    /// Returns true, since text without a label is lost.
     fn is_lossy(&self) -> bool {
         true
     }

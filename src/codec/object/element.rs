@@ -1,28 +1,27 @@
 //! One element of a list of objects, between a notation and the chunk.
 //!
-//! Text is its own bytes, bytes are too, anything else is compact JSON; elements of a fixed length are packed.
-//! What is not a value of its type is nothing here, and an error of whoever reads the list.
+//! Text and bytes are stored in a chunk as they are, other objects as compact JSON; elements of a fixed length
+//! as their bytes. The error for an element that is no value of its type is left to `list.rs`.
 
 use std::borrow::Cow;
 
+use jiter::{Jiter, Peek};
 use serde_json::Value;
 
 use crate::dialect::{fill, fill_json};
 use crate::error::{Error, Result};
 use crate::model::DataType;
 
-use super::json_text;
+/// The date or duration "not a time" (NaT), which is `null` in a list.
+const NOT_A_TIME: [u8; 8] = i64::MIN.to_le_bytes();
 
-/// A moment or duration that is none, which Python has as `None`.
-const NO_TIME: [u8; 8] = i64::MIN.to_le_bytes();
-
-/// One element between the two notations and the chunk.
+/// One element of a list.
 pub(super) enum ObjectElement<'a> {
     /// Text.
     Text(Cow<'a, str>),
     /// Bytes that need not be text.
     Bytes(&'a [u8]),
-    /// Anything else as JSON; numbers may be `NaN`, `Infinity` and `-Infinity`, as Python writes them.
+    /// Any other object as JSON; numbers may be `NaN`, `Infinity` and `-Infinity`, as Python writes them.
     Json(Cow<'a, str>),
 }
 
@@ -47,7 +46,7 @@ pub(super) fn dtype_of(data_type: &DataType) -> Result<String> {
 }
 
 impl<'a> ObjectElement<'a> {
-    /// Returns text or bytes as they are; of anything else its JSON.
+    /// Returns the bytes of text, of bytes, or of other objects' JSON.
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
             ObjectElement::Text(text) | ObjectElement::Json(text) => text.as_bytes(),
@@ -55,21 +54,19 @@ impl<'a> ObjectElement<'a> {
         }
     }
 
-    /// Reads an element of a decoded chunk. Of JSON values text is what is no JSON, so text that looks like a
-    /// number becomes one.
+    /// Reads an element of a decoded chunk. An object is text unless it is JSON, so text that looks like a number
+    /// becomes one.
     pub(super) fn of(data_type: &DataType, bytes: &'a [u8]) -> ObjectElement<'a> {
         match (data_type, std::str::from_utf8(bytes)) {
-            (DataType::FixedBytes(_), _) => ObjectElement::Bytes(trimmed(bytes)),
+            (DataType::FixedBytes(_), _) => ObjectElement::Bytes(without_zeros(bytes)),
             (DataType::Raw(_), _) => ObjectElement::Bytes(bytes),
-            (DataType::DateTime(_) | DataType::TimeDelta(_), _) if bytes == NO_TIME => {
+            (DataType::DateTime(_) | DataType::TimeDelta(_), _) if bytes == NOT_A_TIME => {
                 ObjectElement::Json("null".into())
             }
             (_, Err(_)) | (DataType::Bytes, _) if data_type.is_variable() => {
                 ObjectElement::Bytes(bytes)
             }
-            (DataType::Object, Ok(text)) if json_text::is_value(text) => {
-                ObjectElement::Json(text.into())
-            }
+            (DataType::Object, Ok(text)) if is_json(text) => ObjectElement::Json(text.into()),
             (DataType::Object | DataType::Text, Ok(text)) => ObjectElement::Text(text.into()),
             _ => match fill_json::value(data_type, bytes) {
                 Value::String(word) if matches!(data_type, DataType::Float(_)) => {
@@ -83,7 +80,7 @@ impl<'a> ObjectElement<'a> {
     }
 
     /// Returns the bytes of an element of fixed length; nothing if it is no value of the type.
-    pub(super) fn fixed(&self, data_type: &DataType) -> Option<Vec<u8>> {
+    pub(super) fn fixed_bytes(&self, data_type: &DataType) -> Option<Vec<u8>> {
         if let DataType::FixedBytes(length) | DataType::Raw(length) = data_type {
             let mut bytes = self.bytes().to_vec();
             let fits = !matches!(self, ObjectElement::Json(_)) && bytes.len() <= *length;
@@ -102,13 +99,20 @@ impl<'a> ObjectElement<'a> {
         };
         if value.is_null() {
             let is_time = matches!(data_type, DataType::DateTime(_) | DataType::TimeDelta(_));
-            return is_time.then(|| NO_TIME.to_vec());
+            return is_time.then(|| NOT_A_TIME.to_vec());
         }
         fill::parse(data_type, &value).ok().map(|fill| fill.bytes)
     }
 }
 
-fn trimmed(bytes: &[u8]) -> &[u8] {
+/// Returns whether text is a JSON value other than a string.
+fn is_json(text: &str) -> bool {
+    let mut json = Jiter::new(text.as_bytes()).with_allow_inf_nan();
+    let is_text = matches!(json.peek(), Ok(Peek::String) | Err(_));
+    !is_text && json.next_skip().is_ok() && json.finish().is_ok()
+}
+
+fn without_zeros(bytes: &[u8]) -> &[u8] {
     let last = bytes.iter().rposition(|&byte| byte != 0);
     bytes
         .get(..last.map_or(0, |last| last + 1))

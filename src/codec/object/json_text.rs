@@ -1,15 +1,14 @@
 //! Lists of objects as JSON text.
 //!
-//! Read value by value, so that no tree is built of what a chunk holds; `NaN` and the infinities are numbers,
-//! as Python writes them. Which types and how many elements there may be is `object_list.rs`'s business.
+//! Read value by value, without a tree in memory; `NaN` and the infinities are numbers, as Python writes them.
+//! The types and the number of elements are left to `list.rs`.
 
 use jiter::{Jiter, JiterError, Peek};
 
 use crate::error::{Error, Result};
 
 use super::element::ObjectElement;
-use super::list;
-use super::list::{Elements, ObjectSink, rows_of, stored_shape};
+use super::list::{self, ChunkBuilder, ListWriter, checked_rows, stored_shape};
 
 fn corrupt(error: impl std::fmt::Display) -> Error {
     Error::corrupt("json", error)
@@ -21,31 +20,24 @@ impl From<JiterError> for Error {
     }
 }
 
-/// Whether text is a JSON value other than text.
-pub(super) fn is_value(text: &str) -> bool {
-    let mut json = Jiter::new(text.as_bytes()).with_allow_inf_nan();
-    let is_text = matches!(json.peek(), Ok(Peek::String) | Err(_));
-    !is_text && json.next_skip().is_ok() && json.finish().is_ok()
-}
-
 /// Reads a chunk.
-pub(super) fn read(encoded: &[u8], elements: &mut Elements<'_>) -> Result<()> {
-    let (shape, count) = trailer(encoded, elements)?;
+pub(super) fn read(encoded: &[u8], chunk: &mut ChunkBuilder<'_>) -> Result<()> {
+    let (shape, count) = read_trailer(encoded, chunk)?;
     let mut json = Jiter::new(encoded).with_allow_inf_nan();
     let mut next = json.next_array()?;
     let mut scratch = Vec::new();
-    let (rows, row) = rows_of(&shape, count)?;
+    let (rows, row) = checked_rows(&shape, count)?;
     for _ in 0..rows {
         let peek = next.ok_or_else(|| corrupt("the chunk ends within the elements"))?;
-        nested(&mut json, peek, row, elements, &mut scratch)?;
+        read_nested(&mut json, peek, row, chunk, &mut scratch)?;
         next = json.array_step()?;
     }
     Ok(())
 }
 
-/// Reads what stands behind the elements, and returns the shape in which they are nested and how many values
-/// stand before.
-fn trailer(encoded: &[u8], elements: &Elements<'_>) -> Result<(Vec<u64>, u64)> {
+/// Reads the type and the shape behind the elements; returns the shape in which these are nested and the number
+/// of values before the type.
+fn read_trailer(encoded: &[u8], chunk: &ChunkBuilder<'_>) -> Result<(Vec<u64>, u64)> {
     let mut json = Jiter::new(encoded).with_allow_inf_nan();
     let mut last: [&[u8]; 2] = [&[], &[]];
     let mut values = 0_u64;
@@ -67,20 +59,20 @@ fn trailer(encoded: &[u8], elements: &Elements<'_>) -> Result<(Vec<u64>, u64)> {
             (text(last[0]).map_err(expected)?, Some(shape), 2)
         }
     };
-    let shape = stored_shape(elements.form(), &dtype, shape)?;
+    let shape = stored_shape(chunk.repr(), &dtype, shape)?;
     Ok((shape, values - behind))
 }
 
 /// Reads elements that are nested as `shape` says.
-fn nested(
+fn read_nested(
     json: &mut Jiter<'_>,
     peek: Peek,
     shape: &[u64],
-    elements: &mut Elements<'_>,
+    chunk: &mut ChunkBuilder<'_>,
     scratch: &mut Vec<u8>,
 ) -> Result<()> {
     let Some((&rows, row)) = shape.split_first() else {
-        return element(json, peek, elements, scratch);
+        return read_element(json, peek, chunk, scratch);
     };
     let wrong = || corrupt("elements are not nested as the shape says");
     let mut next = match peek {
@@ -88,60 +80,39 @@ fn nested(
         _ => return Err(wrong()),
     };
     for _ in 0..rows {
-        nested(json, next.ok_or_else(wrong)?, row, elements, scratch)?;
+        read_nested(json, next.ok_or_else(wrong)?, row, chunk, scratch)?;
         next = json.array_step()?;
     }
     next.map_or(Ok(()), |_| Err(wrong()))
 }
 
-fn element(
+fn read_element(
     json: &mut Jiter<'_>,
     peek: Peek,
-    elements: &mut Elements<'_>,
+    chunk: &mut ChunkBuilder<'_>,
     scratch: &mut Vec<u8>,
 ) -> Result<()> {
     if peek == Peek::String {
-        return elements.add(&ObjectElement::Text(json.known_str()?.into()));
+        return chunk.add(&ObjectElement::Text(json.known_str()?.into()));
     }
     scratch.clear();
-    copy(json, peek, elements, scratch, 0)?;
+    copy_value(json, peek, chunk, scratch, 0)?;
     let text = std::str::from_utf8(scratch).map_err(corrupt)?;
-    elements.add(&ObjectElement::Json(text.into()))
+    chunk.add(&ObjectElement::Json(text.into()))
 }
 
-/// Copies a value without the space between its parts.
-fn copy(
+/// Copies a value without white space between its tokens.
+fn copy_value(
     json: &mut Jiter<'_>,
     peek: Peek,
-    elements: &Elements<'_>,
+    chunk: &ChunkBuilder<'_>,
     out: &mut Vec<u8>,
     depth: usize,
 ) -> Result<()> {
-    elements.check_value(out.len(), depth)?;
+    chunk.check_value(out.len(), depth)?;
     match peek {
-        Peek::Array => {
-            out.push(b'[');
-            let mut next = json.known_array()?;
-            while let Some(peek) = next {
-                copy(json, peek, elements, out, depth + 1)?;
-                next = json.array_step()?;
-                out.extend(next.map(|_| b','));
-            }
-            out.push(b']');
-        }
-        Peek::Object => {
-            out.push(b'{');
-            let mut key = json.known_object()?.map(str::to_string);
-            while let Some(name) = key {
-                push_text(out, &name)?;
-                out.push(b':');
-                let peek = json.peek()?;
-                copy(json, peek, elements, out, depth + 1)?;
-                key = json.next_key()?.map(str::to_string);
-                out.extend(key.as_ref().map(|_| b','));
-            }
-            out.push(b'}');
-        }
+        Peek::Array => copy_list(json, chunk, out, depth)?,
+        Peek::Object => copy_map(json, chunk, out, depth)?,
         Peek::String => push_text(out, json.known_str()?)?,
         Peek::Null | Peek::True | Peek::False => {
             let start = json.current_index();
@@ -150,6 +121,43 @@ fn copy(
         }
         number => out.extend_from_slice(json.known_number_bytes(number)?),
     }
+    Ok(())
+}
+
+fn copy_list(
+    json: &mut Jiter<'_>,
+    chunk: &ChunkBuilder<'_>,
+    out: &mut Vec<u8>,
+    depth: usize,
+) -> Result<()> {
+    out.push(b'[');
+    let mut next = json.known_array()?;
+    while let Some(peek) = next {
+        copy_value(json, peek, chunk, out, depth + 1)?;
+        next = json.array_step()?;
+        out.extend(next.map(|_| b','));
+    }
+    out.push(b']');
+    Ok(())
+}
+
+fn copy_map(
+    json: &mut Jiter<'_>,
+    chunk: &ChunkBuilder<'_>,
+    out: &mut Vec<u8>,
+    depth: usize,
+) -> Result<()> {
+    out.push(b'{');
+    let mut key = json.known_object()?.map(str::to_string);
+    while let Some(name) = key {
+        push_text(out, &name)?;
+        out.push(b':');
+        let peek = json.peek()?;
+        copy_value(json, peek, chunk, out, depth + 1)?;
+        key = json.next_key()?.map(str::to_string);
+        out.extend(key.as_ref().map(|_| b','));
+    }
+    out.push(b'}');
     Ok(())
 }
 
@@ -165,16 +173,16 @@ pub(super) fn write(elements: &[ObjectElement<'_>], dtype: &str, shape: &[u64]) 
     Ok(out.0)
 }
 
-/// JSON that is being written.
+/// Writes a list as JSON.
 struct JsonWriter(Vec<u8>);
 
-impl ObjectSink for JsonWriter {
+impl ListWriter for JsonWriter {
     fn begin(&mut self, _: u64) -> Result<()> {
         self.0.push(b'[');
         Ok(())
     }
 
-    fn between(&mut self) {
+    fn separate(&mut self) {
         self.0.push(b',');
     }
 

@@ -1,74 +1,77 @@
-//! The list around the elements: nested rank by rank, then the name of numpy's type, and the shape.
+//! The list around the elements: nested dimension by dimension, then the name of numpy's type, and the shape.
 //!
-//! What is read grows only as far as a chunk may, and no value nests deeper than `MAX_DEPTH`. How a list or an
-//! element is spelled is the notation's business.
+//! A chunk that is read never exceeds its maximum length, and no value nests deeper than `MAX_DEPTH`. The syntax
+//! of lists and elements is left to the notations.
 
 use serde_json::Value;
 
+use crate::codec::kind::{ArrayRepr, LENGTH_PREFIX};
+use crate::codec::records;
 use crate::dialect::typestr;
 use crate::error::{Error, Result};
 use crate::model::{DataType, MAX_RANK};
 
 use super::element::ObjectElement;
-use crate::codec::kind::{COUNT, Form};
 
 /// The deepest nesting of lists and maps in an element.
 pub(super) const MAX_DEPTH: usize = 100;
 
-/// Makes sense of what stands behind the elements: the type, and the shape unless an older writer left it out.
+/// Returns the shape in which elements are nested, by the type and the shape behind them; older writers left the
+/// shape out. It may be another shape than the chunk's with the same number of elements.
 ///
-/// Returns the shape in which the elements are nested: not always the chunk's, of which only the number of
-/// elements has to be the same.
-pub(super) fn stored_shape(form: &Form, dtype: &str, shape: Option<Vec<u64>>) -> Result<Vec<u64>> {
+/// Fails with `Corrupt` for another type or number of elements than the chunk's.
+pub(super) fn stored_shape(
+    repr: &ArrayRepr,
+    dtype: &str,
+    shape: Option<Vec<u64>>,
+) -> Result<Vec<u64>> {
     let stored = typestr::parse(&Value::from(dtype))?.data_type;
-    if form.data_type.size().is_some()
-        && stored != form.data_type
+    if repr.data_type.size().is_some()
+        && stored != repr.data_type
         && !matches!(stored, DataType::Unknown(_))
     {
-        let found = format!("expected elements of {}, found {stored}", form.data_type);
+        let found = format!("expected elements of {}, found {stored}", repr.data_type);
         return Err(Error::corrupt("chunk", found));
     }
     let Some(shape) = shape else {
-        return Ok(form.shape.clone());
+        return Ok(repr.shape.clone());
     };
     let product = |shape: &[u64]| shape.iter().try_fold(1_u64, |all, &n| all.checked_mul(n));
-    if shape.len() > MAX_RANK || product(&shape) != product(&form.shape) {
+    if shape.len() > MAX_RANK || product(&shape) != product(&repr.shape) {
         let found = format!(
             "expected as many elements as {:?}, found {shape:?}",
-            form.shape
+            repr.shape
         );
         return Err(Error::corrupt("chunk", found));
     }
     Ok(shape)
 }
 
-/// Returns how many values of the list are elements or rows of them, and the shape of each. A single element
-/// without dimensions is a list of one.
+/// Returns how many values of the list are elements or rows of them, and the shape of each. An array without
+/// dimensions is a list of one element.
 pub(super) fn rows(shape: &[u64]) -> (u64, &[u64]) {
     shape
         .split_first()
         .map_or((1, shape), |(&rows, row)| (rows, row))
 }
 
-/// The same for a list that is read, of which `found` values stand before the type.
-pub(super) fn rows_of(shape: &[u64], found: u64) -> Result<(u64, &[u64])> {
+/// Returns `rows` of a list that is read; `Corrupt` unless `found` values stand before the type.
+pub(super) fn checked_rows(shape: &[u64], found: u64) -> Result<(u64, &[u64])> {
     let (rows, row) = rows(shape);
-    match rows == found {
-        true => Ok((rows, row)),
-        false => Err(Error::corrupt(
-            "chunk",
-            format!("expected {rows} elements or rows of them, found {found}"),
-        )),
+    if rows == found {
+        return Ok((rows, row));
     }
+    let what = format!("expected {rows} elements or rows of them, found {found}");
+    Err(Error::corrupt("chunk", what))
 }
 
-/// A notation that is being written.
-pub(super) trait ObjectSink {
-    /// Begins a list of so many values.
+/// Writes a list in one notation.
+pub(super) trait ListWriter {
+    /// Begins a list of `count` values.
     fn begin(&mut self, count: u64) -> Result<()>;
 
-    /// Stands between two values of a list.
-    fn between(&mut self);
+    /// Separates two values of a list.
+    fn separate(&mut self);
 
     /// Ends a list.
     fn end(&mut self);
@@ -85,89 +88,90 @@ pub(super) trait ObjectSink {
 
 /// Writes a chunk of as many elements as its shape says.
 pub(super) fn write(
-    sink: &mut dyn ObjectSink,
+    writer: &mut dyn ListWriter,
     elements: &[ObjectElement<'_>],
     dtype: &str,
     shape: &[u64],
 ) -> Result<()> {
     let (rows, row) = rows(shape);
     let mut rest = elements.iter();
-    sink.begin(rows.saturating_add(2))?;
+    writer.begin(rows.saturating_add(2))?;
     for _ in 0..rows {
-        write_nested(sink, &mut rest, row)?;
-        sink.between();
+        write_nested(writer, &mut rest, row)?;
+        writer.separate();
     }
-    sink.text(dtype)?;
-    sink.between();
-    sink.begin(shape.len() as u64)?;
-    for (place, &length) in shape.iter().enumerate() {
-        if place > 0 {
-            sink.between();
+    writer.text(dtype)?;
+    writer.separate();
+    writer.begin(shape.len() as u64)?;
+    for (n, &length) in shape.iter().enumerate() {
+        if n > 0 {
+            writer.separate();
         }
-        sink.length(length)?;
+        writer.length(length)?;
     }
-    sink.end();
-    sink.end();
+    writer.end();
+    writer.end();
     Ok(())
 }
 
 fn write_nested(
-    sink: &mut dyn ObjectSink,
+    writer: &mut dyn ListWriter,
     rest: &mut std::slice::Iter<'_, ObjectElement<'_>>,
     shape: &[u64],
 ) -> Result<()> {
     let Some((&rows, row)) = shape.split_first() else {
         let too_few = || Error::invalid("chunk", "too few elements");
-        return sink.element(rest.next().ok_or_else(too_few)?);
+        return writer.element(rest.next().ok_or_else(too_few)?);
     };
-    sink.begin(rows)?;
-    for place in 0..rows {
-        if place > 0 {
-            sink.between();
+    writer.begin(rows)?;
+    for n in 0..rows {
+        if n > 0 {
+            writer.separate();
         }
-        write_nested(sink, rest, row)?;
+        write_nested(writer, rest, row)?;
     }
-    sink.end();
+    writer.end();
     Ok(())
 }
 
-/// Elements that are being read.
-pub(super) struct Elements<'a> {
-    form: &'a Form,
+/// The decoded chunk, to which elements are added as they are read.
+pub(super) struct ChunkBuilder<'a> {
+    repr: &'a ArrayRepr,
     out: Vec<u8>,
-    most: usize,
+    max_bytes: usize,
 }
 
-impl<'a> Elements<'a> {
-    /// Begins to read a chunk of at most `most` bytes.
-    pub(super) fn new(form: &'a Form, most: usize) -> Elements<'a> {
-        Elements {
-            form,
+impl<'a> ChunkBuilder<'a> {
+    /// Begins a chunk of at most `max_bytes`.
+    pub(super) fn new(repr: &'a ArrayRepr, max_bytes: usize) -> ChunkBuilder<'a> {
+        ChunkBuilder {
+            repr,
             out: Vec::new(),
-            most,
+            max_bytes,
         }
     }
 
-    /// Returns what was read.
+    /// Returns the chunk.
     pub(super) fn finish(self) -> Vec<u8> {
         self.out
     }
 
     /// Returns the array that is being read.
-    pub(super) fn form(&self) -> &Form {
-        self.form
+    pub(super) fn repr(&self) -> &ArrayRepr {
+        self.repr
     }
 
-    /// Says `TooLarge` if so many bytes of an element are too many.
+    /// Fails with `TooLarge` if `bytes` more exceed the chunk.
     fn check_room(&self, bytes: usize) -> Result<()> {
-        if self.out.len().saturating_add(bytes) <= self.most {
+        if self.out.len().saturating_add(bytes) <= self.max_bytes {
             return Ok(());
         }
-        let found = format!("elements of more than {} bytes", self.most);
+        let found = format!("elements of more than {} bytes", self.max_bytes);
         Err(Error::too_large("chunk", found))
     }
 
-    /// Says what is wrong with a value of an element of which `bytes` are there: too many, or it nests too deep.
+    /// Checks a value at `depth` of an element of which `bytes` are read: `TooLarge` if they exceed the chunk,
+    /// `Corrupt` if it nests too deep.
     pub(super) fn check_value(&self, bytes: usize, depth: usize) -> Result<()> {
         self.check_room(bytes)?;
         if depth <= MAX_DEPTH {
@@ -177,19 +181,16 @@ impl<'a> Elements<'a> {
         Err(Error::corrupt("chunk", found))
     }
 
-    /// Appends an element; `TooLarge` if a chunk cannot have so much.
+    /// Appends an element; `TooLarge` if it exceeds the chunk, `Corrupt` if it is no value of the array's type.
     pub(super) fn add(&mut self, element: &ObjectElement<'_>) -> Result<()> {
-        if self.form.data_type.size().is_some() {
-            let fixed = element.fixed(&self.form.data_type);
+        if self.repr.data_type.size().is_some() {
+            let fixed = element.fixed_bytes(&self.repr.data_type);
             self.out.extend(fixed.ok_or_else(|| self.misfit(element))?);
             return self.check_room(0);
         }
         let bytes = element.bytes();
-        self.check_room(bytes.len().saturating_add(COUNT))?;
-        let count = u32::try_from(bytes.len()).map_err(|error| Error::too_large("chunk", error))?;
-        self.out.extend(count.to_le_bytes());
-        self.out.extend_from_slice(bytes);
-        Ok(())
+        self.check_room(bytes.len().saturating_add(LENGTH_PREFIX))?;
+        records::append(&mut self.out, bytes)
     }
 
     fn misfit(&self, element: &ObjectElement<'_>) -> Error {
@@ -197,7 +198,7 @@ impl<'a> Elements<'a> {
             .chars()
             .take(40)
             .collect();
-        Error::corrupt("chunk", format!("{text:?} is no {}", self.form.data_type))
+        Error::corrupt("chunk", format!("{text:?} is no {}", self.repr.data_type))
     }
 }
 

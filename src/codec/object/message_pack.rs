@@ -1,8 +1,7 @@
 //! Lists of objects as MessagePack, read.
 //!
-//! Value by value from the bytes of a chunk, never by the counts that it claims: each value takes a byte at
-//! least. Which types and how many elements there may be is `object_list.rs`'s business; writing is
-//! `message_pack_writer.rs`.
+//! Read value by value, without allocating by the counts that a chunk claims: each value takes at least one byte.
+//! The types and the number of elements are left to `list.rs`, writing to `message_pack_writer.rs`.
 
 use rmp::Marker;
 use rmp::decode::RmpRead;
@@ -11,7 +10,7 @@ use crate::error::{Error, Result};
 
 use super::element::ObjectElement;
 use super::json_text::push_text;
-use super::list::{Elements, rows_of, stored_shape};
+use super::list::{ChunkBuilder, checked_rows, stored_shape};
 
 pub(super) const NAME: &str = "msgpack";
 
@@ -19,10 +18,10 @@ fn corrupt(error: impl std::fmt::Display) -> Error {
     Error::corrupt(NAME, error)
 }
 
-/// The start of a value: all of it, or how many values follow.
+/// A value, or of a list or map the number of values or pairs that follow.
 enum Token<'a> {
     Nil,
-    Truth(bool),
+    Bool(bool),
     Unsigned(u64),
     Signed(i64),
     Float(f64),
@@ -32,38 +31,38 @@ enum Token<'a> {
     Map(usize),
 }
 
-/// Takes the next token off.
-fn token<'a>(rest: &mut &'a [u8]) -> Result<Token<'a>> {
-    let marker = rmp::decode::read_marker(rest).map_err(|_| cut())?;
+/// Removes and returns the next token.
+fn take_token<'a>(rest: &mut &'a [u8]) -> Result<Token<'a>> {
+    let marker = rmp::decode::read_marker(rest).map_err(|_| truncated())?;
     Ok(match marker {
         Marker::Null => Token::Nil,
-        Marker::True => Token::Truth(true),
-        Marker::False => Token::Truth(false),
+        Marker::True => Token::Bool(true),
+        Marker::False => Token::Bool(false),
         Marker::FixPos(number) => Token::Unsigned(number.into()),
         Marker::FixNeg(number) => Token::Signed(number.into()),
-        Marker::U8 => Token::Unsigned(length(rest, 1)?),
-        Marker::U16 => Token::Unsigned(length(rest, 2)?),
-        Marker::U32 => Token::Unsigned(length(rest, 4)?),
-        Marker::U64 => Token::Unsigned(length(rest, 8)?),
-        Marker::I8 => Token::Signed(rest.read_data_i8().map_err(|_| cut())?.into()),
-        Marker::I16 => Token::Signed(rest.read_data_i16().map_err(|_| cut())?.into()),
-        Marker::I32 => Token::Signed(rest.read_data_i32().map_err(|_| cut())?.into()),
-        Marker::I64 => Token::Signed(rest.read_data_i64().map_err(|_| cut())?),
-        Marker::F32 => Token::Float(rest.read_data_f32().map_err(|_| cut())?.into()),
-        Marker::F64 => Token::Float(rest.read_data_f64().map_err(|_| cut())?),
+        Marker::U8 => Token::Unsigned(take_number(rest, 1)?),
+        Marker::U16 => Token::Unsigned(take_number(rest, 2)?),
+        Marker::U32 => Token::Unsigned(take_number(rest, 4)?),
+        Marker::U64 => Token::Unsigned(take_number(rest, 8)?),
+        Marker::I8 => Token::Signed(rest.read_data_i8().map_err(|_| truncated())?.into()),
+        Marker::I16 => Token::Signed(rest.read_data_i16().map_err(|_| truncated())?.into()),
+        Marker::I32 => Token::Signed(rest.read_data_i32().map_err(|_| truncated())?.into()),
+        Marker::I64 => Token::Signed(rest.read_data_i64().map_err(|_| truncated())?),
+        Marker::F32 => Token::Float(rest.read_data_f32().map_err(|_| truncated())?.into()),
+        Marker::F64 => Token::Float(rest.read_data_f64().map_err(|_| truncated())?),
         Marker::FixStr(bytes) => Token::Text(take(rest, bytes.into())?),
-        Marker::Str8 => Token::Text(counted(rest, 1)?),
-        Marker::Str16 => Token::Text(counted(rest, 2)?),
-        Marker::Str32 => Token::Text(counted(rest, 4)?),
-        Marker::Bin8 => Token::Bytes(counted(rest, 1)?),
-        Marker::Bin16 => Token::Bytes(counted(rest, 2)?),
-        Marker::Bin32 => Token::Bytes(counted(rest, 4)?),
+        Marker::Str8 => Token::Text(take_counted(rest, 1)?),
+        Marker::Str16 => Token::Text(take_counted(rest, 2)?),
+        Marker::Str32 => Token::Text(take_counted(rest, 4)?),
+        Marker::Bin8 => Token::Bytes(take_counted(rest, 1)?),
+        Marker::Bin16 => Token::Bytes(take_counted(rest, 2)?),
+        Marker::Bin32 => Token::Bytes(take_counted(rest, 4)?),
         Marker::FixArray(count) => Token::List(count.into()),
-        Marker::Array16 => Token::List(length(rest, 2)? as usize),
-        Marker::Array32 => Token::List(length(rest, 4)? as usize),
+        Marker::Array16 => Token::List(take_count(rest, 2)?),
+        Marker::Array32 => Token::List(take_count(rest, 4)?),
         Marker::FixMap(count) => Token::Map(count.into()),
-        Marker::Map16 => Token::Map(length(rest, 2)? as usize),
-        Marker::Map32 => Token::Map(length(rest, 4)? as usize),
+        Marker::Map16 => Token::Map(take_count(rest, 2)?),
+        Marker::Map32 => Token::Map(take_count(rest, 4)?),
         other => {
             let found = format!("a value of kind {other:?} has no form as JSON");
             return Err(Error::unsupported(NAME, found));
@@ -71,48 +70,59 @@ fn token<'a>(rest: &mut &'a [u8]) -> Result<Token<'a>> {
     })
 }
 
-fn cut() -> Error {
+fn truncated() -> Error {
     corrupt("the chunk ends within a value")
 }
 
-/// Reads a number of so many bytes, most significant first.
-fn length(rest: &mut &[u8], width: u64) -> Result<u64> {
+/// Removes and returns a big-endian number of `width` bytes.
+fn take_number(rest: &mut &[u8], width: u64) -> Result<u64> {
     let bytes = take(rest, width)?;
     Ok(bytes
         .iter()
         .fold(0, |number, &byte| number << 8 | u64::from(byte)))
 }
 
-fn counted<'a>(rest: &mut &'a [u8], width: u64) -> Result<&'a [u8]> {
-    let bytes = length(rest, width)?;
+/// Removes and returns the number of values in a list or pairs in a map.
+fn take_count(rest: &mut &[u8], width: u64) -> Result<usize> {
+    usize::try_from(take_number(rest, width)?).map_err(|_| truncated())
+}
+
+/// Removes and returns bytes that stand behind their count of `width` bytes.
+fn take_counted<'a>(rest: &mut &'a [u8], width: u64) -> Result<&'a [u8]> {
+    let bytes = take_number(rest, width)?;
     take(rest, bytes)
 }
 
+/// Removes and returns so many bytes.
 fn take<'a>(rest: &mut &'a [u8], bytes: u64) -> Result<&'a [u8]> {
-    let bytes = usize::try_from(bytes).map_err(|_| cut())?;
-    let (taken, after) = rest.split_at_checked(bytes).ok_or_else(cut)?;
+    let bytes = usize::try_from(bytes).map_err(|_| truncated())?;
+    let (taken, after) = rest.split_at_checked(bytes).ok_or_else(truncated)?;
     *rest = after;
     Ok(taken)
 }
 
 /// Reads a chunk.
-pub(super) fn read(encoded: &[u8], elements: &mut Elements<'_>) -> Result<()> {
+pub(super) fn read(encoded: &[u8], chunk: &mut ChunkBuilder<'_>) -> Result<()> {
     let mut rest = encoded;
-    let Token::List(values) = token(&mut rest)? else {
+    let Token::List(values) = take_token(&mut rest)? else {
         return Err(corrupt("expected a list"));
     };
-    let (shape, behind) = trailer(rest, values, elements)?;
-    let (rows, row) = rows_of(&shape, (values - behind) as u64)?;
+    let (shape, behind) = read_trailer(rest, values, chunk)?;
+    let (rows, row) = checked_rows(&shape, (values - behind) as u64)?;
     let mut scratch = Vec::new();
     for _ in 0..rows {
-        nested(&mut rest, row, elements, &mut scratch)?;
+        read_nested(&mut rest, row, chunk, &mut scratch)?;
     }
     Ok(())
 }
 
-/// Reads what stands behind the elements of a list of `values`, and returns the shape in which they are nested
-/// and how many values are none of them.
-fn trailer(mut rest: &[u8], values: usize, elements: &Elements<'_>) -> Result<(Vec<u64>, usize)> {
+/// Reads the type and the shape behind the elements of a list of `values`; returns the shape in which elements are
+/// nested and how many values the trailer has.
+fn read_trailer(
+    mut rest: &[u8],
+    values: usize,
+    chunk: &ChunkBuilder<'_>,
+) -> Result<(Vec<u64>, usize)> {
     let mut last = [rest; 2];
     for _ in 0..values {
         last = [last[1], rest];
@@ -122,10 +132,10 @@ fn trailer(mut rest: &[u8], values: usize, elements: &Elements<'_>) -> Result<(V
         return Err(corrupt(format!("{} bytes after the list", rest.len())));
     }
     let [mut dtype, mut end] = last;
-    let (shape, behind) = match token(&mut end)? {
+    let (shape, behind) = match take_token(&mut end)? {
         Token::Text(_) if values > 0 => (None, 1),
         Token::List(rank) if values > 1 => {
-            let lengths = (0..rank).map(|_| match token(&mut end)? {
+            let lengths = (0..rank).map(|_| match take_token(&mut end)? {
                 Token::Unsigned(length) => Ok(length),
                 _ => Err(corrupt("the shape is no list of lengths")),
             });
@@ -136,18 +146,18 @@ fn trailer(mut rest: &[u8], values: usize, elements: &Elements<'_>) -> Result<(V
     if behind == 1 {
         dtype = last[1];
     }
-    let dtype = match token(&mut dtype)? {
+    let dtype = match take_token(&mut dtype)? {
         Token::Text(text) => std::str::from_utf8(text).map_err(corrupt)?,
         _ => return Err(corrupt("the end is no type and shape")),
     };
-    Ok((stored_shape(elements.form(), dtype, shape)?, behind))
+    Ok((stored_shape(chunk.repr(), dtype, shape)?, behind))
 }
 
-/// Passes over a value.
+/// Skips a value.
 fn skip(rest: &mut &[u8]) -> Result<()> {
     let mut due = 1_usize;
     while due > 0 {
-        let inside = match token(rest)? {
+        let inside = match take_token(rest)? {
             Token::List(count) => count,
             Token::Map(count) => count.saturating_mul(2),
             _ => 0,
@@ -158,51 +168,55 @@ fn skip(rest: &mut &[u8]) -> Result<()> {
 }
 
 /// Reads elements that are nested as `shape` says.
-fn nested(
+fn read_nested(
     rest: &mut &[u8],
     shape: &[u64],
-    elements: &mut Elements<'_>,
+    chunk: &mut ChunkBuilder<'_>,
     scratch: &mut Vec<u8>,
 ) -> Result<()> {
     let Some((&rows, row)) = shape.split_first() else {
-        return element(rest, elements, scratch);
+        return read_element(rest, chunk, scratch);
     };
-    match token(rest)? {
+    match take_token(rest)? {
         Token::List(count) if count as u64 == rows => {}
         _ => return Err(corrupt("elements are not nested as the shape says")),
     }
-    (0..rows).try_for_each(|_| nested(rest, row, elements, scratch))
+    (0..rows).try_for_each(|_| read_nested(rest, row, chunk, scratch))
 }
 
-fn element(rest: &mut &[u8], elements: &mut Elements<'_>, scratch: &mut Vec<u8>) -> Result<()> {
+fn read_element(
+    rest: &mut &[u8],
+    chunk: &mut ChunkBuilder<'_>,
+    scratch: &mut Vec<u8>,
+) -> Result<()> {
     scratch.clear();
-    match token(rest)? {
-        // Python's `raw` takes text for bytes, so it need not be UTF-8.
+    match take_token(rest)? {
+        // Python writes bytes as text with its option `raw`, so text need not be UTF-8.
         Token::Text(bytes) => match std::str::from_utf8(bytes) {
-            Ok(text) => elements.add(&ObjectElement::Text(text.into())),
-            Err(_) => elements.add(&ObjectElement::Bytes(bytes)),
+            Ok(text) => chunk.add(&ObjectElement::Text(text.into())),
+            Err(_) => chunk.add(&ObjectElement::Bytes(bytes)),
         },
-        Token::Bytes(bytes) => elements.add(&ObjectElement::Bytes(bytes)),
+        Token::Bytes(bytes) => chunk.add(&ObjectElement::Bytes(bytes)),
         other => {
-            copy(other, rest, elements, scratch, 0)?;
+            copy_value(other, rest, chunk, scratch, 0)?;
             let text = std::str::from_utf8(scratch).map_err(corrupt)?;
-            elements.add(&ObjectElement::Json(text.into()))
+            chunk.add(&ObjectElement::Json(text.into()))
         }
     }
 }
 
 /// Copies a value as JSON.
-fn copy(
+fn copy_value(
     value: Token<'_>,
     rest: &mut &[u8],
-    elements: &Elements<'_>,
+    chunk: &ChunkBuilder<'_>,
     out: &mut Vec<u8>,
     depth: usize,
 ) -> Result<()> {
-    elements.check_value(out.len(), depth)?;
+    chunk.check_value(out.len(), depth)?;
     match value {
         Token::Nil => out.extend(b"null"),
-        Token::Truth(truth) => out.extend(truth.to_string().bytes()),
+        Token::Bool(boolean) => out.extend(boolean.to_string().bytes()),
         Token::Unsigned(number) => out.extend(number.to_string().bytes()),
         Token::Signed(number) => out.extend(number.to_string().bytes()),
         Token::Float(number) => out.extend(float(number).bytes()),
@@ -214,28 +228,37 @@ fn copy(
             out.push(b'[');
             for n in 0..count {
                 out.extend((n > 0).then_some(b','));
-                copy(token(rest)?, rest, elements, out, depth + 1)?;
+                copy_value(take_token(rest)?, rest, chunk, out, depth + 1)?;
             }
             out.push(b']');
         }
-        Token::Map(count) => {
-            out.push(b'{');
-            for n in 0..count {
-                out.extend((n > 0).then_some(b','));
-                let (Token::Text(key) | Token::Bytes(key)) = token(rest)? else {
-                    return Err(corrupt("a key of a map is no text"));
-                };
-                push_text(out, std::str::from_utf8(key).map_err(corrupt)?)?;
-                out.push(b':');
-                copy(token(rest)?, rest, elements, out, depth + 1)?;
-            }
-            out.push(b'}');
-        }
+        Token::Map(count) => copy_map(count, rest, chunk, out, depth)?,
     }
     Ok(())
 }
 
-/// Returns a number as JSON has it, and Python's words for what JSON has not.
+fn copy_map(
+    count: usize,
+    rest: &mut &[u8],
+    chunk: &ChunkBuilder<'_>,
+    out: &mut Vec<u8>,
+    depth: usize,
+) -> Result<()> {
+    out.push(b'{');
+    for n in 0..count {
+        out.extend((n > 0).then_some(b','));
+        let (Token::Text(key) | Token::Bytes(key)) = take_token(rest)? else {
+            return Err(corrupt("a key of a map is no text"));
+        };
+        push_text(out, std::str::from_utf8(key).map_err(corrupt)?)?;
+        out.push(b':');
+        copy_value(take_token(rest)?, rest, chunk, out, depth + 1)?;
+    }
+    out.push(b'}');
+    Ok(())
+}
+
+/// Returns a number as JSON, or as Python's extension of JSON if it is not finite.
 fn float(number: f64) -> String {
     match serde_json::Number::from_f64(number) {
         Some(number) => number.to_string(),

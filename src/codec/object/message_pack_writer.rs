@@ -1,7 +1,7 @@
 //! Lists of objects as MessagePack, written.
 //!
-//! How many values a list has stands before them, so values are written beside the list and counted. Whole
-//! numbers have 64 bits at most, and what is longer is refused.
+//! The number of values stands before them, so values of a JSON list are written to a buffer of their own and
+//! counted. Integers of more than 64 bits are refused.
 
 use jiter::{Jiter, Peek};
 use rmp::encode;
@@ -9,26 +9,25 @@ use rmp::encode;
 use crate::error::{Error, Result};
 
 use super::element::ObjectElement;
-use super::list;
-use super::list::{MAX_DEPTH, ObjectSink};
+use super::list::{self, ListWriter, MAX_DEPTH};
 use super::message_pack::NAME;
 
 /// Writes a chunk.
 pub(super) fn write(elements: &[ObjectElement<'_>], dtype: &str, shape: &[u64]) -> Result<Vec<u8>> {
-    let mut out = Packed(Vec::new());
+    let mut out = MessagePackWriter(Vec::new());
     list::write(&mut out, elements, dtype, shape)?;
     Ok(out.0)
 }
 
-/// MessagePack that is being written.
-struct Packed(Vec<u8>);
+/// Writes a list as MessagePack.
+struct MessagePackWriter(Vec<u8>);
 
-impl ObjectSink for Packed {
+impl ListWriter for MessagePackWriter {
     fn begin(&mut self, count: u64) -> Result<()> {
-        list(&mut self.0, count)
+        write_list_length(&mut self.0, count)
     }
 
-    fn between(&mut self) {}
+    fn separate(&mut self) {}
 
     fn end(&mut self) {}
 
@@ -59,13 +58,13 @@ fn invalid(error: impl std::fmt::Display) -> Error {
     Error::invalid(NAME, error)
 }
 
-fn list(out: &mut Vec<u8>, count: u64) -> Result<()> {
+fn write_list_length(out: &mut Vec<u8>, count: u64) -> Result<()> {
     let count = u32::try_from(count).map_err(|error| Error::too_large(NAME, error))?;
     encode::write_array_len(out, count).map_err(invalid)?;
     Ok(())
 }
 
-/// Writes a JSON value, whose numbers may be those of Python.
+/// Writes a JSON value, whose numbers may be `NaN` or infinite.
 fn write_value(json: &mut Jiter<'_>, peek: Peek, depth: usize, out: &mut Vec<u8>) -> Result<()> {
     if depth > MAX_DEPTH {
         return Err(invalid(format!("a value nests deeper than {MAX_DEPTH}")));
@@ -76,8 +75,8 @@ fn write_value(json: &mut Jiter<'_>, peek: Peek, depth: usize, out: &mut Vec<u8>
             encode::write_nil(out).map_err(invalid)
         }
         Peek::True | Peek::False => {
-            let truth = json.known_bool(peek)?;
-            encode::write_bool(out, truth).map_err(invalid)
+            let boolean = json.known_bool(peek)?;
+            encode::write_bool(out, boolean).map_err(invalid)
         }
         Peek::String => encode::write_str(out, json.known_str()?).map_err(invalid),
         Peek::Array => write_list(json, depth, out),
@@ -86,7 +85,7 @@ fn write_value(json: &mut Jiter<'_>, peek: Peek, depth: usize, out: &mut Vec<u8>
     }
 }
 
-/// Writes a list: how many values there are stands before them, and is known after them.
+/// Writes a list, whose length stands before the values and is known after them.
 fn write_list(json: &mut Jiter<'_>, depth: usize, out: &mut Vec<u8>) -> Result<()> {
     let (mut count, mut values) = (0, Vec::new());
     let mut next = json.known_array()?;
@@ -95,7 +94,7 @@ fn write_list(json: &mut Jiter<'_>, depth: usize, out: &mut Vec<u8>) -> Result<(
         count += 1;
         next = json.array_step()?;
     }
-    list(out, count)?;
+    write_list_length(out, count)?;
     out.append(&mut values);
     Ok(())
 }
@@ -115,7 +114,7 @@ fn write_map(json: &mut Jiter<'_>, depth: usize, out: &mut Vec<u8>) -> Result<()
     Ok(())
 }
 
-/// Writes a whole number of 64 bits, with or without a sign, or a float.
+/// Writes an unsigned or signed integer of 64 bits, or a float; `Invalid` for a longer integer.
 fn write_number(digits: &[u8], out: &mut Vec<u8>) -> Result<()> {
     let text = std::str::from_utf8(digits).map_err(invalid)?;
     if let Ok(number) = text.parse() {

@@ -1,29 +1,29 @@
-//! Codecs `json2` and `msgpack2` of numcodecs: an array as one list of its elements, rank by rank, then the
-//! name of numpy's type and the shape.
+//! Codecs `json2` and `msgpack2` of numcodecs: an array as one list of its elements, nested dimension by
+//! dimension, then the name of numpy's type and the shape.
 //!
-//! The two notations are `json_text.rs` and `message_pack.rs`; what a list is stands in `object_list.rs`, what
-//! an element is in `object_element.rs`.
+//! The two notations are left to `json_text.rs` and `message_pack.rs`, the structure of the list to `list.rs`,
+//! the elements to `element.rs`.
 
 use std::borrow::Cow;
 
 use crate::error::{Error, Result};
 use crate::model::DataType;
 
-use super::config::Members;
-use super::kind::{ArrayToBytes, COUNT, ChainPosition, Codec, Data, Form, Length};
+use super::config::Configuration;
+use super::kind::{ArrayRepr, ArrayToBytes, ChainPosition, Codec, Data, LENGTH_PREFIX, Length};
 use super::records;
 use element::{ObjectElement, dtype_of};
-use list::Elements;
+use list::ChunkBuilder;
 
 pub(super) mod categorize;
-pub(super) mod element;
-pub(super) mod json_text;
-pub(super) mod list;
-pub(super) mod message_pack;
-pub(super) mod message_pack_writer;
+mod element;
+mod json_text;
+mod list;
+mod message_pack;
+mod message_pack_writer;
 pub(super) mod vlen;
 
-/// How the list is written.
+/// The format of the list.
 #[derive(Clone, Copy, Debug)]
 enum Notation {
     Json,
@@ -33,33 +33,41 @@ enum Notation {
 /// A chunk as one list.
 #[derive(Debug)]
 struct ObjectCodec {
-    form: Form,
+    repr: ArrayRepr,
     notation: Notation,
-    /// numpy's name of the type, in whose byte order numcodecs takes the elements for those of the array.
+    /// numpy's name of the type, in the byte order of the array.
     dtype: String,
+    /// Decoded bytes of the chunk.
     decoded: Length,
 }
 
 /// Builds `json2`, of which `json` is a form without a shape (numcodecs, `JSON`).
-pub(super) fn json(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
+pub(super) fn json(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
     // Both are read as UTF-8; other encodings occur in no store.
-    members.word("encoding", &["utf-8", "utf8", "UTF-8", "ascii"])?;
-    build(members, place, Notation::Json)
+    config.keyword("encoding", &["utf-8", "utf8", "UTF-8", "ascii"])?;
+    build(config, position, Notation::Json)
 }
 
 /// Builds `msgpack2`, of which `msgpack` is a form without a shape (numcodecs, `MsgPack`).
-pub(super) fn message_pack(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
-    build(members, place, Notation::MessagePack)
+pub(super) fn message_pack(
+    config: Configuration<'_>,
+    position: &ChainPosition<'_>,
+) -> Result<Codec> {
+    build(config, position, Notation::MessagePack)
 }
 
-/// Reads `endian`, which the dialect adds: the byte order of the array's type.
-fn build(members: Members<'_>, place: &ChainPosition<'_>, notation: Notation) -> Result<Codec> {
-    let form = place.form.clone();
-    let dtype = dtype_of(&form.data_type)?;
-    let is_big = members.word("endian", &["little", "big"])? == Some("big");
-    let decoded = form.length(place.max_chunk)?;
+/// Builds either codec. The dialect adds `endian`, the byte order of the array's type.
+fn build(
+    config: Configuration<'_>,
+    position: &ChainPosition<'_>,
+    notation: Notation,
+) -> Result<Codec> {
+    let repr = position.repr.clone();
+    let dtype = dtype_of(&repr.data_type)?;
+    let is_big = config.keyword("endian", &["little", "big"])? == Some("big");
+    let decoded = position.length()?;
     Ok(Codec::ArrayToBytes(Box::new(ObjectCodec {
-        form,
+        repr,
         notation,
         dtype: if is_big {
             dtype.replace('<', ">")
@@ -71,26 +79,26 @@ fn build(members: Members<'_>, place: &ChainPosition<'_>, notation: Notation) ->
 }
 
 impl ObjectCodec {
-    /// Returns the elements of a decoded chunk, `Invalid` if they are not as many as they should be.
+    /// Returns the elements of a decoded chunk; `Invalid` if there are more or fewer than its shape says.
     fn elements<'a>(&self, decoded: &'a [u8]) -> Result<Vec<ObjectElement<'a>>> {
-        let data_type = &self.form.data_type;
+        let data_type = &self.repr.data_type;
         let element = |part| ObjectElement::of(data_type, part);
         if let Some(size) = data_type.size() {
             return Ok(decoded.chunks_exact(size).map(element).collect());
         }
-        let parts = records::split(decoded, self.form.shape.iter().product())
+        let parts = records::split(decoded, self.repr.shape.iter().product())
             .map_err(|error| Error::invalid("chunk", error.detail()))?;
         let bytes = parts
             .into_iter()
-            .map(|part| part.get(COUNT..).unwrap_or_default());
+            .map(|part| part.get(LENGTH_PREFIX..).unwrap_or_default());
         Ok(bytes.map(element).collect())
     }
 }
 
 impl ArrayToBytes for ObjectCodec {
     fn encoded_length(&self) -> Length {
-        // Escapes and digits may take several times the room of what they stand for.
-        Length::AtMost(self.decoded.most().saturating_mul(8)).compressed()
+        // Escapes and digits may take several times the bytes of what they encode.
+        Length::AtMost(self.decoded.upper_bound().saturating_mul(8)).compressed()
     }
 
     fn is_identity(&self) -> bool {
@@ -98,28 +106,28 @@ impl ArrayToBytes for ObjectCodec {
     }
 
     fn decode<'a>(&self, encoded: Data<'a>) -> Result<Data<'a>> {
-        let mut elements = Elements::new(&self.form, self.decoded.most());
+        let mut chunk = ChunkBuilder::new(&self.repr, self.decoded.upper_bound());
         match self.notation {
-            Notation::Json => json_text::read(&encoded, &mut elements)?,
-            Notation::MessagePack => message_pack::read(&encoded, &mut elements)?,
+            Notation::Json => json_text::read(&encoded, &mut chunk)?,
+            Notation::MessagePack => message_pack::read(&encoded, &mut chunk)?,
         }
-        Ok(Cow::Owned(elements.finish()))
+        Ok(Cow::Owned(chunk.finish()))
     }
 
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
         let elements = self.elements(&decoded)?;
         let encoded = match self.notation {
-            Notation::Json => json_text::write(&elements, &self.dtype, &self.form.shape),
+            Notation::Json => json_text::write(&elements, &self.dtype, &self.repr.shape),
             Notation::MessagePack => {
-                message_pack_writer::write(&elements, &self.dtype, &self.form.shape)
+                message_pack_writer::write(&elements, &self.dtype, &self.repr.shape)
             }
         };
         encoded.map(Cow::Owned)
     }
 
-    /// Text that looks like a number is written as one.
+    /// Returns whether elements are objects: text that looks like a number is written as one.
     fn is_lossy(&self) -> bool {
-        self.form.data_type == DataType::Object
+        self.repr.data_type == DataType::Object
     }
 }
 

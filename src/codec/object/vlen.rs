@@ -1,19 +1,21 @@
 //! Codecs `vlen-utf8`, `vlen-bytes` and numcodecs' `vlen-array`: a count of elements, then each element's
 //! length and bytes.
 //!
-//! That is nearly how elements without a fixed length are decoded, so they cost a check and a move. Writers
-//! also use these codecs for elements of fixed length; those are padded with zeros. Lists may be big-endian.
+//! Decoded elements without a fixed length are nearly the same bytes, so decoding costs a check and a move. Some
+//! writers use these codecs for elements of fixed length too; those are padded with zeros. Numbers of lists may
+//! be big-endian.
 
 use std::borrow::Cow;
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{
+    ArrayRepr, ArrayToBytes, ChainPosition, Codec, Data, LENGTH_PREFIX, Length,
+};
+use crate::codec::order::bytes::swap_words;
+use crate::codec::records;
 use crate::dialect::typestr;
 use crate::error::{Error, Result};
 use crate::model::DataType;
-
-use crate::codec::config::Members;
-use crate::codec::kind::{ArrayToBytes, COUNT, ChainPosition, Codec, Data, Form, Length};
-use crate::codec::order::bytes::swap_words;
-use crate::codec::records;
 
 /// What the bytes of an element must be.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,53 +27,59 @@ enum Content {
 /// Elements one after the other with their lengths.
 #[derive(Debug)]
 struct Vlen {
-    form: Form,
+    repr: ArrayRepr,
     count: usize,
     content: Content,
-    /// Bytes of what is turned round in an element; 1 if nothing is.
-    turned: usize,
+    /// Bytes of the words that are swapped in an element; 1 if none are.
+    swapped: usize,
     encoded: Length,
 }
 
 /// Builds `vlen-utf8` (extension codec `vlen-utf8`, "Format and algorithm").
-pub(crate) fn utf8(_members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
-    build(place, Content::Text, 1)
+pub(crate) fn utf8(_members: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
+    build(position, Content::Text, 1)
 }
 
 /// Builds `vlen-bytes` (extension codec `vlen-bytes`, "Format and algorithm").
-pub(crate) fn bytes(_members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
-    build(place, Content::Any, 1)
+pub(crate) fn bytes(_members: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
+    build(position, Content::Any, 1)
 }
 
 /// Builds `vlen-array`: elements are lists of numbers of type `dtype` (numcodecs, `VLenArray`).
-pub(crate) fn array(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
-    let wrong = || members.wrong("dtype", "a type of numbers");
-    let typed = typestr::parse(members.get("dtype").ok_or_else(wrong)?)?;
+pub(crate) fn array(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
+    let wrong = || config.unexpected("dtype", "a type of numbers");
+    let typed = typestr::parse(config.get("dtype").ok_or_else(wrong)?)?;
     let word = typed.data_type.word();
-    build(place, Content::Any, if typed.is_big() { word } else { 1 })
+    build(
+        position,
+        Content::Any,
+        if typed.is_big() { word } else { 1 },
+    )
 }
 
-fn build(place: &ChainPosition<'_>, content: Content, turned: usize) -> Result<Codec> {
-    let form = place.form.clone();
-    let decoded = form.length(place.max_chunk)?.most();
-    let count: u64 = form.shape.iter().product();
+fn build(position: &ChainPosition<'_>, content: Content, swapped: usize) -> Result<Codec> {
+    let repr = position.repr.clone();
+    let decoded = position.length()?.upper_bound();
+    let count: u64 = repr.shape.iter().product();
     let count = usize::try_from(count).map_err(|error| Error::too_large("chunk_shape", error))?;
-    let counts = count.saturating_add(1).saturating_mul(COUNT);
+    let counts = count.saturating_add(1).saturating_mul(LENGTH_PREFIX);
     Ok(Codec::ArrayToBytes(Box::new(Vlen {
-        form,
+        repr,
         count,
         content,
-        turned,
+        swapped,
         encoded: Length::AtMost(decoded.saturating_add(counts)),
     })))
 }
 
 impl Vlen {
-    /// Checks every element and calls `each` with it.
-    fn each(&self, encoded: &[u8], mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    /// Checks every element and calls `visit` with it.
+    fn for_each(&self, encoded: &[u8], mut visit: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let corrupt = |what: String| Error::corrupt("vlen", what);
         let cut = || corrupt("the chunk ends within an element".to_string());
-        let (count, mut rest) = encoded.split_first_chunk::<COUNT>().ok_or_else(cut)?;
+        let (count, mut rest) = encoded
+            .split_first_chunk::<LENGTH_PREFIX>()
+            .ok_or_else(cut)?;
         let count = u32::from_le_bytes(*count) as usize;
         if count != self.count {
             return Err(corrupt(format!(
@@ -80,13 +88,13 @@ impl Vlen {
             )));
         }
         for _ in 0..count {
-            let (length, after) = rest.split_first_chunk::<COUNT>().ok_or_else(cut)?;
+            let (length, after) = rest.split_first_chunk::<LENGTH_PREFIX>().ok_or_else(cut)?;
             let length = u32::from_le_bytes(*length) as usize;
             let (element, after) = after.split_at_checked(length).ok_or_else(cut)?;
             if self.content == Content::Text && std::str::from_utf8(element).is_err() {
                 return Err(corrupt("an element is no UTF-8".to_string()));
             }
-            each(element)?;
+            visit(element)?;
             rest = after;
         }
         match rest.len() {
@@ -95,24 +103,24 @@ impl Vlen {
         }
     }
 
-    /// Turns the numbers in elements without a fixed length round.
-    fn turn(&self, mut records: Vec<u8>) -> Vec<u8> {
-        let mut at = 0;
-        while self.turned > 1
-            && let Some(rest) = records.get_mut(at..)
+    /// Swaps the words of elements without a fixed length.
+    fn swap(&self, mut records: Vec<u8>) -> Vec<u8> {
+        let mut offset = 0;
+        while self.swapped > 1
+            && let Some(rest) = records.get_mut(offset..)
             && let Some((record, _)) = records::split_first(rest)
         {
             let length = record.len();
-            swap_words(&mut rest[COUNT..length], self.turned);
-            at += length;
+            swap_words(&mut rest[LENGTH_PREFIX..length], self.swapped);
+            offset += length;
         }
         records
     }
 
-    /// Appends an element of fixed length.
+    /// Appends an element of fixed length, padded with zeros; `Corrupt` if it is longer.
     fn pad(&self, element: &[u8], size: usize, out: &mut Vec<u8>) -> Result<()> {
         let end = out.len() + size;
-        match &self.form.data_type {
+        match &self.repr.data_type {
             DataType::FixedText(_) => {
                 let text = String::from_utf8_lossy(element);
                 out.extend(
@@ -123,16 +131,16 @@ impl Vlen {
             _ => out.extend_from_slice(element),
         }
         if out.len() > end {
-            let found = format!("an element is longer than {}", self.form.data_type);
+            let found = format!("an element is longer than {}", self.repr.data_type);
             return Err(Error::corrupt("vlen", found));
         }
         out.resize(end, 0);
         Ok(())
     }
 
-    /// Returns the bytes of an element of fixed length less the zeros at its end.
+    /// Returns the bytes of an element of fixed length without the zeros at its end.
     fn unpad(&self, element: &[u8]) -> Vec<u8> {
-        if let DataType::FixedText(_) = self.form.data_type {
+        if let DataType::FixedText(_) = self.repr.data_type {
             let points = element.as_chunks::<4>().0.iter();
             let letters = points.map(|point| char::from_u32(u32::from_le_bytes(*point)));
             let text: String = letters.map(|letter| letter.unwrap_or('\u{fffd}')).collect();
@@ -156,31 +164,29 @@ impl ArrayToBytes for Vlen {
     }
 
     fn decode<'a>(&self, encoded: Data<'a>) -> Result<Data<'a>> {
-        let Some(size) = self.form.data_type.size() else {
-            self.each(&encoded, |_| Ok(()))?;
+        let Some(size) = self.repr.data_type.size() else {
+            self.for_each(&encoded, |_| Ok(()))?;
             let mut records = encoded.into_owned();
-            records.drain(..COUNT);
-            return Ok(Cow::Owned(self.turn(records)));
+            records.drain(..LENGTH_PREFIX);
+            return Ok(Cow::Owned(self.swap(records)));
         };
         let mut out = Vec::with_capacity(self.count.saturating_mul(size));
-        self.each(&encoded, |element| self.pad(element, size, &mut out))?;
+        self.for_each(&encoded, |element| self.pad(element, size, &mut out))?;
         Ok(Cow::Owned(out))
     }
 
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
         let count = u32::try_from(self.count).map_err(|error| Error::too_large("chunk", error))?;
         let mut out = count.to_le_bytes().to_vec();
-        match self.form.data_type.size() {
+        match self.repr.data_type.size() {
             None => {
-                out.extend(self.turn(decoded.into_owned()));
-                self.each(&out, |_| Ok(()))
+                out.extend(self.swap(decoded.into_owned()));
+                self.for_each(&out, |_| Ok(()))
                     .map_err(|error| Error::invalid("chunk", error.detail()))?;
             }
             Some(size) => {
                 for element in decoded.chunks_exact(size) {
-                    let element = self.unpad(element);
-                    out.extend((element.len() as u32).to_le_bytes());
-                    out.extend(element);
+                    records::append(&mut out, &self.unpad(element))?;
                 }
             }
         }

@@ -1,94 +1,95 @@
-//! Codec `bytes` (once `endian`): elements one after the other, in either byte order.
+//! Codec `bytes` (`endian` in older drafts): elements one after the other, in either byte order.
 //!
-//! Little-endian costs nothing, not even a copy; big-endian is turned round in place. Which parts of an
-//! element have an order is the data type's business (`DataType::words`). Numbers of fewer than eight bits
-//! are put right where a writer left the other bits as they were.
+//! Little-endian costs nothing, not even a copy; big-endian is swapped in place. Which parts of an element have
+//! a byte order is left to the data type (`DataType::words`). Numbers of fewer than eight bits are extended on
+//! decoding, since some writers leave other values in the unused bits.
 
 use serde_json::Value;
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{ArrayRepr, ArrayToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::Result;
 use crate::model::{DataType, Words};
 
-use crate::codec::config::Members;
-use crate::codec::kind::{ArrayToBytes, ChainPosition, Codec, Data, Form, Length};
-
-/// Elements as they are, or turned round.
+/// How elements are swapped and extended.
 #[derive(Debug)]
 struct ByteOrderCodec {
     length: usize,
-    turn: Swap,
+    swap: Swap,
     /// How many bits of a byte count, and whether the highest of them is a sign.
     narrow: Option<(u32, bool)>,
 }
 
-/// What is turned round.
+/// Which bytes are swapped.
 #[derive(Debug, PartialEq)]
 enum Swap {
     Nothing,
     /// Words of so many bytes, one after the other.
     Words(usize),
-    /// Words here and there in elements of so many bytes.
+    /// Some words of elements of so many bytes.
     Fields(usize, Vec<Words>),
 }
 
 /// Reads the configuration (codec `bytes`, "Configuration parameters"; data type `structured`, "Missing endian
-/// configuration"). `mixed` is how v2 comes in where the fields of a structure differ: `big` has a truth for
-/// each of `DataType::words`.
-pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
-    let data_type = &place.form.data_type;
+/// configuration"). Dialect v2 writes `mixed` where the fields of a structure differ: `big` then has
+/// a boolean for each of `DataType::words`.
+pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
+    let data_type = &position.repr.data_type;
     let words = data_type.words();
-    let big = match members.word("endian", &["little", "big", "mixed"])? {
+    let big = match config.keyword("endian", &["little", "big", "mixed"])? {
         Some("big") => vec![true; words.len()],
-        Some("mixed") => mixed(members, words.len())?,
+        Some("mixed") => mixed(config, words.len())?,
         Some(_) => vec![false; words.len()],
         None if words.is_empty() || matches!(data_type, DataType::Struct(_)) => {
             vec![false; words.len()]
         }
         None => {
             let expected = format!("little or big for data type {data_type}");
-            return Err(members.wrong("endian", expected));
+            return Err(config.unexpected("endian", expected));
         }
     };
-    let turned = words.into_iter().zip(big).filter(|(_, big)| *big);
-    let turned: Vec<Words> = turned.map(|(words, _)| words).collect();
-    let turn = match turned.as_slice() {
+    let swapped = words.into_iter().zip(big).filter(|(_, big)| *big);
+    let swapped: Vec<Words> = swapped.map(|(words, _)| words).collect();
+    let swap = match swapped.as_slice() {
         [] => Swap::Nothing,
-        [words] if words.width * words.count == place.form.element()? => Swap::Words(words.width),
-        _ => Swap::Fields(place.form.element()?, turned),
+        [words] if words.width * words.count == position.repr.element_size()? => {
+            Swap::Words(words.width)
+        }
+        _ => Swap::Fields(position.repr.element_size()?, swapped),
     };
     Ok(Codec::ArrayToBytes(Box::new(ByteOrderCodec {
-        length: place.form.bytes(place.max_chunk)?,
-        turn,
-        narrow: narrow(data_type),
+        length: position.bytes()?,
+        swap,
+        narrow: narrow_bits(data_type),
     })))
 }
 
-fn mixed(members: Members<'_>, count: usize) -> Result<Vec<bool>> {
-    let list = members.get("big").and_then(Value::as_array);
+fn mixed(config: Configuration<'_>, count: usize) -> Result<Vec<bool>> {
+    let list = config.get("big").and_then(Value::as_array);
     let big: Option<Vec<bool>> = list.and_then(|list| list.iter().map(Value::as_bool).collect());
     big.filter(|big| big.len() == count)
-        .ok_or_else(|| members.wrong("big", format!("{count} truths")))
+        .ok_or_else(|| config.unexpected("big", format!("{count} truths")))
 }
 
-fn narrow(data_type: &DataType) -> Option<(u32, bool)> {
+fn narrow_bits(data_type: &DataType) -> Option<(u32, bool)> {
     match data_type {
         DataType::Small(number) => number.narrow(),
         _ => None,
     }
 }
 
-/// Returns the codec for little-endian elements.
-pub(crate) fn little(form: &Form, max_chunk: u64) -> Result<Box<dyn ArrayToBytes>> {
+/// Returns the codec for little-endian elements of at most `max_chunk` bytes.
+pub(crate) fn little_endian(repr: &ArrayRepr, max_chunk: u64) -> Result<Box<dyn ArrayToBytes>> {
     Ok(Box::new(ByteOrderCodec {
-        length: form.bytes(max_chunk)?,
-        turn: Swap::Nothing,
-        narrow: narrow(&form.data_type),
+        length: repr.bytes(max_chunk)?,
+        swap: Swap::Nothing,
+        narrow: narrow_bits(&repr.data_type),
     }))
 }
 
 impl ByteOrderCodec {
-    fn turn<'a>(&self, mut data: Data<'a>) -> Data<'a> {
-        match &self.turn {
+    fn swapped<'a>(&self, mut data: Data<'a>) -> Data<'a> {
+        match &self.swap {
             Swap::Nothing => {}
             Swap::Words(width) => swap_words(data.to_mut(), *width),
             Swap::Fields(element, words) => {
@@ -104,13 +105,15 @@ impl ByteOrderCodec {
     }
 }
 
-/// Clears the bits above the lowest `bits`, or fills them with the sign.
-fn put_right(data: &mut [u8], bits: u32, signed: bool) {
+/// Fills the bits above the lowest `bits` with the sign, or with zeros.
+fn extend(data: &mut [u8], bits: u32, signed: bool) {
     let unused = 8 - bits;
     for byte in data {
-        *byte = match signed {
-            true => (((*byte << unused) as i8) >> unused) as u8,
-            false => (*byte << unused) >> unused,
+        let upper = *byte << unused;
+        *byte = if signed {
+            (upper.cast_signed() >> unused).cast_unsigned()
+        } else {
+            upper >> unused
         };
     }
 }
@@ -121,24 +124,24 @@ impl ArrayToBytes for ByteOrderCodec {
     }
 
     fn is_identity(&self) -> bool {
-        self.turn == Swap::Nothing && self.narrow.is_none()
+        self.swap == Swap::Nothing && self.narrow.is_none()
     }
 
     fn decode<'a>(&self, encoded: Data<'a>) -> Result<Data<'a>> {
         Length::Exact(self.length).check("bytes", encoded.len())?;
-        let mut decoded = self.turn(encoded);
+        let mut decoded = self.swapped(encoded);
         if let Some((bits, signed)) = self.narrow {
-            put_right(decoded.to_mut(), bits, signed);
+            extend(decoded.to_mut(), bits, signed);
         }
         Ok(decoded)
     }
 
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
-        Ok(self.turn(decoded))
+        Ok(self.swapped(decoded))
     }
 }
 
-/// Turns each word of `width` bytes round. A rest shorter than a word is left as it is.
+/// Reverses the bytes of each word of `width` bytes. A rest shorter than a word is left as it is.
 pub(crate) fn swap_words(data: &mut [u8], width: usize) {
     match width {
         0 | 1 => {}
@@ -149,7 +152,7 @@ pub(crate) fn swap_words(data: &mut [u8], width: usize) {
     }
 }
 
-/// With the width known when compiled, this becomes byte-shuffle instructions.
+/// Reverses words of a width known at compile time, which gives byte-shuffle instructions.
 fn swap_each<const W: usize>(data: &mut [u8]) {
     for word in data.as_chunks_mut::<W>().0 {
         word.reverse();

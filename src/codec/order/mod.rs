@@ -1,6 +1,6 @@
-//! Codecs that move elements or their bytes and change none of them.
+//! Codecs that move elements or their bytes and change no value.
 
 pub(super) mod bytes;
-pub(super) mod permute;
+mod permute;
 pub(super) mod reshape;
 pub(super) mod transpose;

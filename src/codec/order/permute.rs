@@ -1,36 +1,34 @@
-//! Elements of a C-order array brought into another order of dimensions, fast.
+//! A C-order array copied into another order of its dimensions, fast.
 //!
-//! Dimensions that stay neighbours are first merged, and what is contiguous on both sides becomes one long
-//! element. What is left is a stack of planes, each turned over in tiles of a cache line, since reading or
-//! writing single elements with a large stride spends a cache line on each. No allocation; the caller gives
-//! buffers of exactly `length()` bytes. What the order means is `transpose.rs`'s business.
+//! Dimensions that stay neighbours are merged first, and what is contiguous on both sides becomes one long
+//! element. That leaves a stack of planes, each transposed in tiles of a cache line, since reading or writing
+//! single elements with a large stride spends a cache line on each. Nothing is allocated: the caller gives
+//! buffers of exactly `length()` bytes. What the order means is left to `transpose.rs`.
 
-/// One dimension of the target; distances are in bytes.
+/// One dimension of the target; strides are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Dimension {
+struct StridedDimension {
     length: usize,
-    /// Between neighbours in the source.
-    from: usize,
-    /// Between neighbours in the target.
-    to: usize,
+    source_stride: usize,
+    target_stride: usize,
 }
 
-/// A change of order, prepared.
+/// A prepared change of order.
 #[derive(Clone, Debug)]
 pub(super) struct Permutation {
-    /// The length of what always moves together.
+    /// Bytes that stay contiguous.
     element: usize,
     length: usize,
-    /// All dimensions but the last two of the plane; the slowest first.
-    outer: Vec<Dimension>,
+    /// All dimensions but those of the plane; the slowest first.
+    outer: Vec<StridedDimension>,
     plane: Option<Plane>,
 }
 
 /// Two dimensions: `column` is contiguous in the target, `row` in the source.
 #[derive(Clone, Copy, Debug)]
 struct Plane {
-    column: Dimension,
-    row: Dimension,
+    column: StridedDimension,
+    row: StridedDimension,
 }
 
 impl Permutation {
@@ -49,24 +47,28 @@ impl Permutation {
             .first()
             .map_or(Some(element), |first| first.0.checked_mul(first.1))?;
         let dimensions = axes.iter().zip(&to);
-        let dimensions = dimensions.map(|(&axis, &(length, to))| Dimension {
+        let dimensions = dimensions.map(|(&axis, &(length, to))| StridedDimension {
             length,
-            from: from[axis].1,
-            to,
+            source_stride: from[axis].1,
+            target_stride: to,
         });
         Some(Permutation::simplify(dimensions.collect(), element, length))
     }
 
-    /// Merges what need not be taken apart.
-    fn simplify(dimensions: Vec<Dimension>, mut element: usize, length: usize) -> Permutation {
-        let mut merged: Vec<Dimension> = Vec::new();
+    /// Merges dimensions that stay neighbours, and those that stay contiguous with the element.
+    fn simplify(
+        dimensions: Vec<StridedDimension>,
+        mut element: usize,
+        length: usize,
+    ) -> Permutation {
+        let mut merged: Vec<StridedDimension> = Vec::new();
         for next in dimensions
             .into_iter()
             .filter(|dimension| dimension.length != 1)
         {
             match merged.last_mut() {
-                Some(last) if last.from == next.from * next.length => {
-                    *last = Dimension {
+                Some(last) if last.source_stride == next.source_stride * next.length => {
+                    *last = StridedDimension {
                         length: last.length * next.length,
                         ..next
                     };
@@ -74,12 +76,12 @@ impl Permutation {
                 _ => merged.push(next),
             }
         }
-        if let Some(last) = merged.pop_if(|last| last.from == element) {
+        if let Some(last) = merged.pop_if(|last| last.source_stride == element) {
             element *= last.length;
         }
         let row = merged
             .iter()
-            .position(|dimension| dimension.from == element);
+            .position(|dimension| dimension.source_stride == element);
         let plane = match (row, merged.pop()) {
             (Some(row), Some(column)) if length > 0 => Some(Plane {
                 column,
@@ -95,7 +97,7 @@ impl Permutation {
         }
     }
 
-    /// Returns the bytes of the source and of the target.
+    /// Returns the bytes of the source, which are as many as those of the target.
     pub(super) fn length(&self) -> usize {
         self.length
     }
@@ -111,12 +113,12 @@ impl Permutation {
         match self.plane {
             None => target.copy_from_slice(source),
             Some(plane) => self.for_each_plane(0, 0, 0, &mut |from, to| {
-                self.turn(plane, &source[from..], &mut target[to..]);
+                self.transpose(plane, &source[from..], &mut target[to..]);
             }),
         }
     }
 
-    /// Calls `visit` with the place of each plane in source and target.
+    /// Calls `visit` with the offset of each plane in source and target.
     fn for_each_plane(
         &self,
         depth: usize,
@@ -128,52 +130,52 @@ impl Permutation {
             return visit(from, to);
         };
         for index in 0..dimension.length {
-            let from = from + index * dimension.from;
-            self.for_each_plane(depth + 1, from, to + index * dimension.to, visit);
+            let from = from + index * dimension.source_stride;
+            self.for_each_plane(depth + 1, from, to + index * dimension.target_stride, visit);
         }
     }
 
-    /// The second number is the side of a tile: a cache line of elements.
-    fn turn(&self, plane: Plane, source: &[u8], target: &mut [u8]) {
+    /// Transposes one plane. The second constant is the side of a tile: the elements of a cache line.
+    fn transpose(&self, plane: Plane, source: &[u8], target: &mut [u8]) {
         match self.element {
-            1 => plane.turn::<1, 32>(source, target),
-            2 => plane.turn::<2, 32>(source, target),
-            4 => plane.turn::<4, 16>(source, target),
-            8 => plane.turn::<8, 8>(source, target),
-            16 => plane.turn::<16, 4>(source, target),
-            element => plane.turn_long(element, source, target),
+            1 => plane.transpose::<1, 32>(source, target),
+            2 => plane.transpose::<2, 32>(source, target),
+            4 => plane.transpose::<4, 16>(source, target),
+            8 => plane.transpose::<8, 8>(source, target),
+            16 => plane.transpose::<16, 4>(source, target),
+            element => plane.transpose_long(element, source, target),
         }
     }
 }
 
 impl Plane {
-    fn turn<const W: usize, const T: usize>(&self, source: &[u8], target: &mut [u8]) {
+    fn transpose<const W: usize, const T: usize>(&self, source: &[u8], target: &mut [u8]) {
         for row in (0..self.row.length).step_by(T) {
             for column in (0..self.column.length).step_by(T) {
-                let from = column * self.column.from + row * W;
-                let to = row * self.row.to + column * W;
+                let from = column * self.column.source_stride + row * W;
+                let to = row * self.row.target_stride + column * W;
                 let rows = T.min(self.row.length - row);
                 let columns = T.min(self.column.length - column);
                 let source = &source[from..];
                 let target = &mut target[to..];
                 if rows == T && columns == T {
-                    self.tile::<W, T>(source, target);
+                    self.transpose_tile::<W, T>(source, target);
                 } else {
-                    self.part::<W>(rows, columns, source, target);
+                    self.transpose_edge::<W>(rows, columns, source, target);
                 }
             }
         }
     }
 
-    /// A whole tile goes through a copy on the stack: whole lines are read, whole lines are written.
-    fn tile<const W: usize, const T: usize>(&self, source: &[u8], target: &mut [u8]) {
+    /// Transposes a whole tile by way of a copy on the stack, so that whole cache lines are read and written.
+    fn transpose_tile<const W: usize, const T: usize>(&self, source: &[u8], target: &mut [u8]) {
         let mut tile = [[[0; W]; T]; T];
         for (column, line) in tile.iter_mut().enumerate() {
-            let from = column * self.column.from;
+            let from = column * self.column.source_stride;
             line.copy_from_slice(source[from..from + T * W].as_chunks::<W>().0);
         }
         for row in 0..T {
-            let to = row * self.row.to;
+            let to = row * self.row.target_stride;
             let line = target[to..to + T * W].as_chunks_mut::<W>().0;
             for (element, column) in line.iter_mut().zip(&tile) {
                 *element = column[row];
@@ -181,32 +183,38 @@ impl Plane {
         }
     }
 
-    /// What is left at the edges.
-    fn part<const W: usize>(&self, rows: usize, columns: usize, source: &[u8], target: &mut [u8]) {
+    /// Transposes a part of a tile, at the edge of the plane.
+    fn transpose_edge<const W: usize>(
+        &self,
+        rows: usize,
+        columns: usize,
+        source: &[u8],
+        target: &mut [u8],
+    ) {
         for row in 0..rows {
-            let to = row * self.row.to;
+            let to = row * self.row.target_stride;
             let line = target[to..to + columns * W].as_chunks_mut::<W>().0;
             let mut from = row * W;
             for element in line {
                 element.copy_from_slice(&source[from..from + W]);
-                from += self.column.from;
+                from += self.column.source_stride;
             }
         }
     }
 
-    /// Long elements fill cache lines by themselves.
-    fn turn_long(&self, element: usize, source: &[u8], target: &mut [u8]) {
+    /// Transposes long elements one by one: they fill cache lines by themselves.
+    fn transpose_long(&self, element: usize, source: &[u8], target: &mut [u8]) {
         for row in 0..self.row.length {
             for column in 0..self.column.length {
-                let from = column * self.column.from + row * element;
-                let to = row * self.row.to + column * element;
+                let from = column * self.column.source_stride + row * element;
+                let to = row * self.row.target_stride + column * element;
                 target[to..to + element].copy_from_slice(&source[from..from + element]);
             }
         }
     }
 }
 
-/// Returns each dimension's length and the distance in bytes between neighbours along it, in C order.
+/// Returns the length and the stride in bytes of each dimension, in C order.
 fn strides(
     shape: impl DoubleEndedIterator<Item = u64>,
     element: usize,

@@ -1,84 +1,85 @@
 //! Codec `reshape`: the same elements in the same order, counted along other dimensions.
 //!
-//! No byte moves. What follows sees the other shape, which matters to `transpose` and to sharding.
+//! No byte moves. The codecs that follow get the new shape, which matters to `transpose` and to sharding.
 
 use serde_json::Value;
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{ArrayRepr, ArrayToArray, ChainPosition, Codec, Data};
 use crate::error::Result;
 
-use crate::codec::config::Members;
-use crate::codec::kind::{ArrayToArray, ChainPosition, Codec, Data, Form};
-
-/// The array with its new shape.
+/// The array in its new shape.
 #[derive(Debug)]
 struct Reshape {
-    form: Form,
+    repr: ArrayRepr,
 }
 
 /// One dimension as it is configured (codec `reshape`, "shape").
-enum ReshapeDim {
-    Stated(u64),
+enum ReshapeDimension {
+    Length(u64),
     /// The product of these dimensions of the input.
     Product(Vec<usize>),
+    /// As many elements as are left, written as -1.
     Rest,
 }
 
 /// Reads the configuration (codec `reshape`, "Configuration parameters").
-pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
-    let input = &place.form.shape;
+pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
+    let input = &position.repr.shape;
     let rank = input.len();
     let wrong = || {
         let expected =
             format!("lengths, lists of the {rank} dimensions in order, and at most one -1");
-        members.wrong("shape", expected)
+        config.unexpected("shape", expected)
     };
-    let list = members.get("shape").and_then(Value::as_array);
-    let lengths: Option<Vec<ReshapeDim>> = list.and_then(|list| list.iter().map(length).collect());
+    let list = config.get("shape").and_then(Value::as_array);
+    let lengths: Option<Vec<ReshapeDimension>> =
+        list.and_then(|list| list.iter().map(parse_dimension).collect());
     let lengths = lengths.ok_or_else(wrong)?;
-    let shape = shape(&lengths, input).ok_or_else(wrong)?;
+    let shape = resolve(&lengths, input).ok_or_else(wrong)?;
     let consistent = are_consistent(&lengths, input, &shape);
     consistent.ok_or_else(|| {
         let expected = format!("a shape of as many elements as {input:?}, dimension by dimension");
-        members.wrong("shape", expected)
+        config.unexpected("shape", expected)
     })?;
-    let form = Form {
+    let repr = ArrayRepr {
         shape,
-        ..place.form.clone()
+        ..position.repr.clone()
     };
-    Ok(Codec::ArrayToArray(Box::new(Reshape { form })))
+    Ok(Codec::ArrayToArray(Box::new(Reshape { repr })))
 }
 
-fn length(value: &Value) -> Option<ReshapeDim> {
+fn parse_dimension(value: &Value) -> Option<ReshapeDimension> {
     match value {
         Value::Array(list) => {
             let dimension = |value: &Value| usize::try_from(value.as_u64()?).ok();
             list.iter()
                 .map(dimension)
                 .collect::<Option<_>>()
-                .map(ReshapeDim::Product)
+                .map(ReshapeDimension::Product)
         }
-        _ if value.as_i64() == Some(-1) => Some(ReshapeDim::Rest),
+        _ if value.as_i64() == Some(-1) => Some(ReshapeDimension::Rest),
         _ => value
             .as_u64()
             .filter(|&length| length > 0)
-            .map(ReshapeDim::Stated),
+            .map(ReshapeDimension::Length),
     }
 }
 
-/// Returns the new shape; nothing if it cannot be told.
-fn shape(lengths: &[ReshapeDim], input: &[u64]) -> Option<Vec<u64>> {
+/// Returns the new shape; nothing if the configuration does not determine one.
+fn resolve(lengths: &[ReshapeDimension], input: &[u64]) -> Option<Vec<u64>> {
     let mut known = 1_u64;
     let mut shape = Vec::with_capacity(lengths.len());
     for length in lengths {
         let length = match length {
-            ReshapeDim::Stated(length) => Some(*length),
-            ReshapeDim::Product(dimensions) => {
+            ReshapeDimension::Length(length) => Some(*length),
+            ReshapeDimension::Product(dimensions) => {
                 let lengths = dimensions
                     .iter()
                     .map(|&dimension| input.get(dimension).copied());
                 Some(product(&lengths.collect::<Option<Vec<u64>>>()?)?)
             }
-            ReshapeDim::Rest => None,
+            ReshapeDimension::Rest => None,
         };
         known = known.checked_mul(length.unwrap_or(1))?;
         shape.push(length);
@@ -100,12 +101,12 @@ fn product(lengths: &[u64]) -> Option<u64> {
         .try_fold(1_u64, |product, &length| product.checked_mul(length))
 }
 
-/// Checks that no element is lost, and that listed dimensions are those whose elements come to lie there.
-fn are_consistent(lengths: &[ReshapeDim], input: &[u64], shape: &[u64]) -> Option<()> {
+/// Checks that no element is lost, and that the elements of listed dimensions stay where they are.
+fn are_consistent(lengths: &[ReshapeDimension], input: &[u64], shape: &[u64]) -> Option<()> {
     let mut next = 0;
     let mut consistent = product(shape) == product(input);
     for (n, length) in lengths.iter().enumerate() {
-        let ReshapeDim::Product(dimensions) = length else {
+        let ReshapeDimension::Product(dimensions) = length else {
             continue;
         };
         for &dimension in dimensions {
@@ -121,8 +122,8 @@ fn are_consistent(lengths: &[ReshapeDim], input: &[u64], shape: &[u64]) -> Optio
 }
 
 impl ArrayToArray for Reshape {
-    fn encoded_form(&self) -> &Form {
-        &self.form
+    fn encoded_repr(&self) -> &ArrayRepr {
+        &self.repr
     }
 
     fn is_identity(&self) -> bool {

@@ -1,65 +1,69 @@
 //! Codec `transpose`: the dimensions of a chunk in another order (`F` of v2 among them).
 //!
-//! Dimension `i` of the encoded array is dimension `order[i]` of the decoded one. An order that moves no
-//! byte costs nothing. The moving itself is `permute.rs`; of elements without a fixed length it moves their
-//! places, and the elements follow.
+//! Dimension `i` of the encoded array is dimension `order[i]` of the decoded one. An order that moves no byte
+//! costs nothing. Copying is left to `permute.rs`; of elements without a fixed length it moves the offsets, by
+//! which the elements are then copied.
 
 use std::borrow::Cow;
 
 use serde_json::Value;
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{ArrayRepr, ArrayToArray, ChainPosition, Codec, Data, Length};
+use crate::codec::records;
 use crate::error::Result;
 use crate::sync::buffer;
 
 use super::permute::Permutation;
-use crate::codec::config::Members;
-use crate::codec::kind::{ArrayToArray, ChainPosition, Codec, Data, Form, Length};
-use crate::codec::records;
 
 const NAME: &str = "transpose";
 
-/// The permutation there and the one back.
+/// The permutation that encodes and the one that decodes.
 #[derive(Debug)]
 struct Transpose {
-    form: Form,
-    there: Permutation,
-    back: Permutation,
+    repr: ArrayRepr,
+    encode: Permutation,
+    decode: Permutation,
 }
 
 /// Reads the configuration (codec `transpose`, "Configuration parameters"; before ZEP 1 also `C` and `F`).
-pub(crate) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
-    let rank = place.form.shape.len();
-    let order = order(members, rank)?;
-    let wrong = || members.wrong("order", format!("a permutation of the {rank} dimensions"));
+pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
+    let rank = position.repr.shape.len();
+    let order = order(config, rank)?;
+    let wrong = || config.unexpected("order", format!("a permutation of the {rank} dimensions"));
     let mut inverse = vec![0; rank];
-    for (place, &axis) in order.iter().enumerate() {
-        *inverse.get_mut(axis).ok_or_else(wrong)? = place;
+    for (n, &axis) in order.iter().enumerate() {
+        *inverse.get_mut(axis).ok_or_else(wrong)? = n;
     }
-    let element = match place.form.data_type.is_variable() {
-        true => PLACE,
-        false => place.form.element()?,
+    let element = if position.repr.data_type.is_variable() {
+        OFFSET_BYTES
+    } else {
+        position.repr.element_size()?
     };
-    let there = Permutation::new(&place.form.shape, &order, element).ok_or_else(wrong)?;
-    let shape: Vec<u64> = order.iter().map(|&axis| place.form.shape[axis]).collect();
-    let back = Permutation::new(&shape, &inverse, element).ok_or_else(wrong)?;
-    let form = Form {
+    let encode = Permutation::new(&position.repr.shape, &order, element).ok_or_else(wrong)?;
+    let shape: Vec<u64> = order
+        .iter()
+        .map(|&axis| position.repr.shape[axis])
+        .collect();
+    let decode = Permutation::new(&shape, &inverse, element).ok_or_else(wrong)?;
+    let repr = ArrayRepr {
         shape,
-        ..place.form.clone()
+        ..position.repr.clone()
     };
     Ok(Codec::ArrayToArray(Box::new(Transpose {
-        form,
-        there,
-        back,
+        repr,
+        encode,
+        decode,
     })))
 }
 
-/// Returns the order as a list; whether it is a permutation is still open.
-fn order(members: Members<'_>, rank: usize) -> Result<Vec<usize>> {
-    match members.get("order").and_then(Value::as_str) {
+/// Returns the order as a list, which need not be a permutation.
+fn order(config: Configuration<'_>, rank: usize) -> Result<Vec<usize>> {
+    match config.get("order").and_then(Value::as_str) {
         Some("C") => Ok((0..rank).collect()),
         Some("F") => Ok((0..rank).rev().collect()),
         _ => {
-            let order = members.integers("order")?;
+            let order = config.integers("order")?;
             Ok(order
                 .into_iter()
                 .map(|axis| usize::try_from(axis).unwrap_or(usize::MAX))
@@ -68,29 +72,27 @@ fn order(members: Members<'_>, rank: usize) -> Result<Vec<usize>> {
     }
 }
 
-/// Bytes of the place of an element in a chunk.
-const PLACE: usize = size_of::<u64>();
+/// Bytes of the offset of an element in a chunk.
+const OFFSET_BYTES: usize = size_of::<usize>();
 
-/// Moves elements without a fixed length.
+/// Permutes elements without a fixed length.
 fn apply_ragged<'a>(permutation: &Permutation, data: Data<'a>) -> Result<Data<'a>> {
     if permutation.is_identity() {
         return Ok(data);
     }
-    let mut places = Vec::with_capacity(permutation.length());
-    let mut at = 0_u64;
-    for record in records::split(&data, (permutation.length() / PLACE) as u64)? {
-        places.extend(at.to_le_bytes());
-        at += record.len() as u64;
+    let mut offsets = Vec::with_capacity(permutation.length());
+    let mut offset = 0_usize;
+    for record in records::split(&data, (permutation.length() / OFFSET_BYTES) as u64)? {
+        offsets.extend(offset.to_ne_bytes());
+        offset += record.len();
     }
-    let mut moved = vec![0; places.len()];
-    permutation.apply(&places, &mut moved);
+    let mut moved = vec![0; offsets.len()];
+    permutation.apply(&offsets, &mut moved);
     let mut out = Vec::with_capacity(data.len());
-    for place in moved.as_chunks::<PLACE>().0 {
-        let rest = data.get(u64::from_le_bytes(*place) as usize..);
-        out.extend(
-            rest.and_then(records::split_first)
-                .map_or(&[][..], |(record, _)| record),
-        );
+    for offset in moved.as_chunks::<OFFSET_BYTES>().0 {
+        let rest = data.get(usize::from_ne_bytes(*offset)..);
+        let record = rest.and_then(records::split_first);
+        out.extend_from_slice(record.map_or(&[], |(record, _)| record));
     }
     Ok(Cow::Owned(out))
 }
@@ -108,27 +110,31 @@ fn apply<'a>(permutation: &Permutation, data: Data<'a>) -> Result<Data<'a>> {
     Ok(Cow::Owned(out))
 }
 
+impl Transpose {
+    fn permute<'a>(&self, permutation: &Permutation, data: Data<'a>) -> Result<Data<'a>> {
+        if self.repr.data_type.is_variable() {
+            apply_ragged(permutation, data)
+        } else {
+            apply(permutation, data)
+        }
+    }
+}
+
 impl ArrayToArray for Transpose {
-    fn encoded_form(&self) -> &Form {
-        &self.form
+    fn encoded_repr(&self) -> &ArrayRepr {
+        &self.repr
     }
 
     fn is_identity(&self) -> bool {
-        self.there.is_identity()
+        self.encode.is_identity()
     }
 
     fn decode<'a>(&self, encoded: Data<'a>) -> Result<Data<'a>> {
-        match self.form.data_type.is_variable() {
-            true => apply_ragged(&self.back, encoded),
-            false => apply(&self.back, encoded),
-        }
+        self.permute(&self.decode, encoded)
     }
 
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
-        match self.form.data_type.is_variable() {
-            true => apply_ragged(&self.there, decoded),
-            false => apply(&self.there, decoded),
-        }
+        self.permute(&self.encode, decoded)
     }
 }
 

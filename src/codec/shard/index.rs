@@ -1,27 +1,26 @@
 //! A level of sharding: how a shard is divided, and where in it its inner chunks are.
 //!
 //! The index is checked as a whole (length, checksum) when it is decoded; each entry is checked against the
-//! shard's length when it is asked for, so that one bad entry costs one inner chunk. Nothing is read here:
-//! the caller fetches the index and the ranges it gives.
+//! shard's length when it is used, so that one bad entry costs one inner chunk. Reading is left to the caller,
+//! who fetches the index and the ranges it gives.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
+use crate::codec::chain::Chain;
+use crate::codec::config::Configuration;
+use crate::codec::kind::{ArrayRepr, ChainContext, Length};
 use crate::error::{Error, Result};
 use crate::model::{CodecSpec, DataType};
-
-use crate::codec::chain::Chain;
-use crate::codec::config::Members;
-use crate::codec::kind::{Form, Length};
 
 /// Final-v3 name of the codec.
 pub(crate) const NAME: &str = "sharding_indexed";
 
-/// Both numbers of an inner chunk that is not stored.
+/// Offset and length in the entry of an inner chunk that is not stored.
 const NOT_STORED: u64 = u64::MAX;
 
-/// Bytes of an entry: offset and length.
-const ENTRY: usize = 16;
+/// Bytes of an entry: offset and length, 64 bits each.
+const ENTRY_BYTES: usize = 16;
 
 /// How a shard is divided into inner chunks (codec `sharding_indexed`, "Definitions").
 #[derive(Debug)]
@@ -35,54 +34,40 @@ pub struct ShardLevel {
 }
 
 impl ShardLevel {
-    /// Reads the configuration for shards of `form` (codec `sharding_indexed`, "Configuration parameters").
-    pub(crate) fn new(
-        members: Members<'_>,
-        form: &Form,
-        max_chunk: u64,
-        depth: usize,
+    /// Reads the configuration for shards of `repr` (codec `sharding_indexed`, "Configuration parameters").
+    pub(in crate::codec) fn new(
+        config: Configuration<'_>,
+        repr: &ArrayRepr,
+        context: ChainContext,
     ) -> Result<ShardLevel> {
-        let inner_shape = members.integers("chunk_shape")?;
-        let chunks_per_shard = divide(&form.shape, &inner_shape).ok_or_else(|| {
-            members.wrong(
+        let inner_shape = config.integers("chunk_shape")?;
+        let chunks_per_shard = divide(&repr.shape, &inner_shape).ok_or_else(|| {
+            config.unexpected(
                 "chunk_shape",
-                format!("lengths that divide the shard's {:?}", form.shape),
+                format!("lengths that divide the shard's {:?}", repr.shape),
             )
         })?;
-        let mut shape = chunks_per_shard.clone();
-        shape.push(2);
-        let entries = Form {
-            data_type: DataType::UInt(8),
-            shape,
-            fill: vec![0xff; 8],
-        };
-        let count = entries
-            .bytes(max_chunk)
-            .map_err(|error| error.about("shard index"))?
-            / ENTRY;
-        let index = Chain::new(
-            &members.codecs("index_codecs")?,
-            &entries,
-            max_chunk,
-            depth + 1,
-        )?;
+        let entries = index_repr(&chunks_per_shard);
+        let bytes = entries.bytes(context.max_chunk);
+        let bytes = bytes.map_err(|error| error.about("shard index"))?;
+        let index = Chain::new(&config.codecs("index_codecs")?, &entries, context.nested())?;
         let Length::Exact(index_bytes) = index.encoded_length() else {
-            return Err(members.wrong("index_codecs", "codecs that give a fixed length"));
+            return Err(config.unexpected("index_codecs", "codecs that give a fixed length"));
         };
-        let index_at_end = members.word("index_location", &["start", "end"])? != Some("start");
+        let location = config.keyword("index_location", &["start", "end"])?;
         Ok(ShardLevel {
             inner_shape,
             chunks_per_shard,
-            count,
+            count: bytes / ENTRY_BYTES,
             index,
             index_bytes,
-            index_at_end,
+            index_at_end: location != Some("start"),
         })
     }
 
-    /// Returns the chain of the inner chunks, in the order of encoding.
-    pub(crate) fn inner_codecs(members: Members<'_>) -> Result<Vec<CodecSpec>> {
-        members.codecs("codecs")
+    /// Returns the codecs of the inner chunks, in the order of encoding.
+    pub(in crate::codec) fn inner_codecs(config: Configuration<'_>) -> Result<Vec<CodecSpec>> {
+        config.codecs("codecs")
     }
 
     /// Returns the shape of a chunk of this level ("inner chunk shape").
@@ -100,17 +85,25 @@ impl ShardLevel {
         self.count
     }
 
-    /// Returns the length of the encoded index.
+    /// Returns the bytes of the encoded index.
     pub fn index_bytes(&self) -> usize {
         self.index_bytes
     }
 
-    /// Returns whether the index is the end of the shard or its start (`index_location`).
+    /// Returns whether the index is at the end of the shard, not at its start (`index_location`).
     pub fn index_at_end(&self) -> bool {
         self.index_at_end
     }
 
-    /// Decodes an index (codec `sharding_indexed`, "Binary shard format") of a shard of `shard_bytes`.
+    /// Returns where the index lies in a shard of `length` bytes; nothing if the shard is too short for one.
+    pub(super) fn index_range(&self, length: usize) -> Option<Range<usize>> {
+        let spare = length.checked_sub(self.index_bytes)?;
+        let start = if self.index_at_end { spare } else { 0 };
+        Some(start..start + self.index_bytes)
+    }
+
+    /// Decodes an index (codec `sharding_indexed`, "Binary shard format") of a shard of `shard_bytes`; `Corrupt`
+    /// if its length or checksum is wrong.
     pub fn decode_index(&self, encoded: &[u8], shard_bytes: u64) -> Result<ShardIndex> {
         let subject = "shard index";
         Length::Exact(self.index_bytes).check(subject, encoded.len())?;
@@ -126,7 +119,7 @@ impl ShardLevel {
 
     /// Encodes an index whose entry `n` is the range of inner chunk `n`, as `ShardIndex::range` gives it.
     pub fn encode_index(&self, ranges: &[Option<Range<u64>>]) -> Result<Vec<u8>> {
-        let mut entries = Vec::with_capacity(ranges.len().saturating_mul(ENTRY));
+        let mut entries = Vec::with_capacity(ranges.len().saturating_mul(ENTRY_BYTES));
         for range in ranges {
             let (offset, length) = match range {
                 Some(range) => (range.start, range.end.saturating_sub(range.start)),
@@ -139,7 +132,16 @@ impl ShardLevel {
     }
 }
 
-/// Returns how often `inner` fits into `shard` along each dimension; nothing unless it does evenly.
+/// Returns the index of a shard as an array: an offset and a length for each inner chunk.
+fn index_repr(chunks_per_shard: &[u64]) -> ArrayRepr {
+    ArrayRepr {
+        data_type: DataType::UInt(8),
+        shape: [chunks_per_shard, &[2]].concat(),
+        fill: NOT_STORED.to_le_bytes().to_vec(),
+    }
+}
+
+/// Returns how often `inner` fits into `shard` along each dimension; nothing unless it divides it evenly.
 fn divide(shard: &[u64], inner: &[u64]) -> Option<Vec<u64>> {
     if shard.len() != inner.len() {
         return None;
@@ -152,22 +154,22 @@ fn divide(shard: &[u64], inner: &[u64]) -> Option<Vec<u64>> {
 /// The decoded index of one shard.
 #[derive(Clone, Debug)]
 pub struct ShardIndex {
-    /// Offset and length of each inner chunk, little-endian; kept as bytes to need no second copy.
+    /// Offset and length of each inner chunk, little-endian; left as bytes to avoid a second copy.
     entries: Vec<u8>,
     shard_bytes: u64,
 }
 
 impl ShardIndex {
-    /// Returns where inner chunk `n` (in C order) lies, counted from the shard's start; nothing if it is not
+    /// Returns the bytes of inner chunk `n` (in C order), counted from the shard's start; nothing if it is not
     /// stored and reads as the fill value (codec `sharding_indexed`, "Binary shard format").
     ///
     /// Fails with `Corrupt` if the entry leaves the shard, `Invalid` if there is no inner chunk `n`.
     pub fn range(&self, n: usize) -> Result<Option<Range<u64>>> {
         let subject = || format!("inner chunk {n}");
-        let (entries, _) = self.entries.as_chunks::<ENTRY>();
+        let (entries, _) = self.entries.as_chunks::<ENTRY_BYTES>();
         let none = || Error::invalid(subject(), format!("the shard has {}", entries.len()));
         let entry = entries.get(n).ok_or_else(none)?;
-        let [offset, length] = halves(entry);
+        let [offset, length] = offset_and_length(entry);
         if offset == NOT_STORED && length == NOT_STORED {
             return Ok(None);
         }
@@ -184,35 +186,47 @@ impl ShardIndex {
             .ok_or_else(|| Error::corrupt(subject(), outside()))
     }
 
-    /// Returns the bytes this index holds in memory.
+    /// Returns the range of an inner chunk of a shard in memory, as `range` does.
+    pub(super) fn memory_range(&self, n: usize) -> Result<Option<Range<usize>>> {
+        let place =
+            |offset: u64| usize::try_from(offset).map_err(|error| Error::too_large("shard", error));
+        let range = self.range(n)?;
+        range
+            .map(|range| Ok(place(range.start)?..place(range.end)?))
+            .transpose()
+    }
+
+    /// Returns the bytes that this index takes in memory.
     pub fn memory(&self) -> usize {
         self.entries.capacity() + size_of::<ShardIndex>()
     }
 }
 
-fn halves(entry: &[u8; ENTRY]) -> [u64; 2] {
-    let both = u128::from_le_bytes(*entry);
-    [both as u64, (both >> 64) as u64]
+fn offset_and_length(entry: &[u8; ENTRY_BYTES]) -> [u64; 2] {
+    let (words, _) = entry.as_chunks();
+    [0, 1].map(|n| u64::from_le_bytes(words[n]))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec::registry;
     use crate::error::Kind;
     use serde_json::{Value, json};
 
     fn level(shape: &[u64], configuration: Value) -> Result<ShardLevel> {
-        let form = Form {
+        let repr = ArrayRepr {
             data_type: DataType::UInt(1),
             shape: shape.to_vec(),
             fill: vec![0],
         };
-        ShardLevel::new(
-            Members::of(&CodecSpec::new(NAME, configuration)),
-            &form,
-            1 << 20,
-            0,
-        )
+        let context = ChainContext {
+            max_chunk: 1 << 20,
+            depth: 0,
+            find: registry::find,
+        };
+        let spec = CodecSpec::new(NAME, configuration);
+        ShardLevel::new(Configuration::of(&spec), &repr, context)
     }
 
     fn small(index_codecs: Value) -> Result<ShardLevel> {

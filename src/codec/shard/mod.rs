@@ -1,8 +1,8 @@
 //! Codec `sharding_indexed` over a whole shard in memory.
 //!
-//! Only for shards that cannot be opened piece by piece, because another codec stands before or after; the
-//! usual case is peeled off as `ShardLevel`s in `mod.rs`. Both give equal bytes: inner chunks that are not
-//! stored are the fill value, and on encoding those that are nothing but fill are not stored.
+//! Only for shards that cannot be read one inner chunk at a time, because another codec stands before or after
+//! the sharding; in the usual case the pipeline has a `ShardLevel` instead. Both give equal bytes: inner chunks
+//! that are not stored are the fill value, and on encoding those of nothing but fill values are not stored.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -10,25 +10,26 @@ use std::ops::Range;
 use crate::error::{Error, Result};
 
 use super::chain::Chain;
-use super::config::Members;
-use super::kind::{ArrayToBytes, ChainPosition, Codec, Data, Form, Length};
+use super::config::Configuration;
+use super::kind::{ArrayRepr, ArrayToBytes, ChainPosition, Codec, Data, Length};
 use super::records;
 use index::{NAME, ShardIndex, ShardLevel};
 use ragged::ShardRecords;
 use rows::Rows;
 
 pub(super) mod index;
-pub(super) mod ragged;
+mod ragged;
 pub(super) mod rebuild;
-pub(super) mod rows;
+mod rows;
 
-/// A level, and the chain of its inner chunks.
+/// A level of sharding, and the chain of its inner chunks.
 #[derive(Debug)]
 struct Sharding {
+    /// Decoded bytes of a shard.
     length: Length,
     /// Bytes of an element, unless each has a length of its own.
-    element: Option<usize>,
-    /// An element that is not stored, with its count if it has a length of its own.
+    element_size: Option<usize>,
+    /// The value of an element that is not stored, with its length prefix if elements have lengths of their own.
     fill: Vec<u8>,
     level: ShardLevel,
     rows: Rows,
@@ -36,23 +37,24 @@ struct Sharding {
 }
 
 /// Reads the configuration (codec `sharding_indexed`, "Configuration parameters").
-pub(super) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
-    let form = place.form.clone();
-    let level = ShardLevel::new(members, &form, place.max_chunk, place.depth)?;
-    let inner = Form {
+pub(super) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
+    let repr = position.repr;
+    let level = ShardLevel::new(config, repr, position.context)?;
+    let inner = ArrayRepr {
         shape: level.inner_shape().to_vec(),
-        ..form.clone()
+        ..repr.clone()
     };
-    let codecs = ShardLevel::inner_codecs(members)?;
-    let (element, fill) = match form.data_type.is_variable() {
-        true => (None, records::record(&form.fill)?),
-        false => (Some(form.element()?), form.fill.clone()),
+    let codecs = ShardLevel::inner_codecs(config)?;
+    let (element_size, fill) = if repr.data_type.is_variable() {
+        (None, records::encode(&repr.fill)?)
+    } else {
+        (Some(repr.element_size()?), repr.fill.clone())
     };
     Ok(Codec::ArrayToBytes(Box::new(Sharding {
-        length: form.length(place.max_chunk)?,
-        chain: Chain::new(&codecs, &inner, place.max_chunk, place.depth + 1)?,
-        rows: Rows::new(&form.shape, &level),
-        element,
+        length: position.length()?,
+        chain: Chain::new(&codecs, &inner, position.context.nested())?,
+        rows: Rows::new(&repr.shape, &level)?,
+        element_size,
         fill,
         level,
     })))
@@ -60,18 +62,12 @@ pub(super) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<C
 
 impl Sharding {
     /// Returns where the index lies in a shard of `length` bytes.
-    fn index_place(&self, length: usize) -> Result<Range<usize>> {
-        let index = self.level.index_bytes();
-        let start = if self.level.index_at_end() {
-            length.checked_sub(index)
-        } else {
-            Some(0)
+    fn index_range(&self, length: usize) -> Result<Range<usize>> {
+        let missing = || {
+            let index = self.level.index_bytes();
+            Error::corrupt(NAME, format!("{length} bytes hold no index of {index}"))
         };
-        let place = start
-            .map(|start| start..start + index)
-            .filter(|place| place.end <= length);
-        place
-            .ok_or_else(|| Error::corrupt(NAME, format!("{length} bytes hold no index of {index}")))
+        self.level.index_range(length).ok_or_else(missing)
     }
 
     /// Returns inner chunk `n` decoded, or nothing if it is not stored.
@@ -81,44 +77,42 @@ impl Sharding {
         index: &ShardIndex,
         n: usize,
     ) -> Result<Option<Data<'a>>> {
-        let Some(range) = index.range(n)? else {
+        let Some(range) = index.memory_range(n)? else {
             return Ok(None);
         };
-        let inner = encoded
-            .get(range.start as usize..range.end as usize)
-            .unwrap_or_default();
+        let inner = encoded.get(range).unwrap_or_default();
         let inner = self.chain.decode(Cow::Borrowed(inner));
         inner
             .map(Some)
             .map_err(|error| error.about(format!("inner chunk {n}")))
     }
 
-    /// Puts a shard together whose elements have `element` bytes each.
-    fn join(&self, encoded: &[u8], index: &ShardIndex, element: usize) -> Result<Vec<u8>> {
-        let mut out = vec![0; self.length.most()];
+    /// Decodes a shard whose elements have `element_size` bytes each.
+    fn join(&self, encoded: &[u8], index: &ShardIndex, element_size: usize) -> Result<Vec<u8>> {
+        let mut out = vec![0; self.length.upper_bound()];
         let is_zero = self.fill.iter().all(|&byte| byte == 0);
         for n in 0..self.level.count() {
             match self.inner(encoded, index, n)? {
-                Some(inner) => self.rows.of(n, element, &mut |shard, row| {
+                Some(inner) => self.rows.for_each(n, element_size, &mut |shard, row| {
                     out[shard].copy_from_slice(&inner[row]);
                 }),
                 None if is_zero => {}
-                None => self.rows.of(n, element, &mut |shard, _| {
-                    let places = out[shard].chunks_exact_mut(element.max(1));
-                    places.for_each(|place| place.copy_from_slice(&self.fill));
+                None => self.rows.for_each(n, element_size, &mut |shard, _| {
+                    let elements = out[shard].chunks_exact_mut(element_size.max(1));
+                    elements.for_each(|element| element.copy_from_slice(&self.fill));
                 }),
             }
         }
         Ok(out)
     }
 
-    /// Returns the inner chunks of a shard, one after the other.
+    /// Returns the decoded inner chunks of a shard, in C order.
     fn split(&self, decoded: &[u8]) -> Result<Vec<Vec<u8>>> {
         let mut pieces = vec![Vec::new(); self.level.count()];
-        if let Some(element) = self.element {
+        if let Some(element_size) = self.element_size {
             for (n, piece) in pieces.iter_mut().enumerate() {
                 let mut take = |shard: Range<usize>, _| piece.extend_from_slice(&decoded[shard]);
-                self.rows.of(n, element, &mut take);
+                self.rows.for_each(n, element_size, &mut take);
             }
             return Ok(pieces);
         }
@@ -128,7 +122,7 @@ impl Sharding {
     fn records(&self) -> ShardRecords<'_> {
         ShardRecords {
             rows: &self.rows,
-            most: self.length.most(),
+            max_bytes: self.length.upper_bound(),
         }
     }
 
@@ -144,7 +138,7 @@ impl ArrayToBytes for Sharding {
         let inner = self
             .chain
             .encoded_length()
-            .most()
+            .upper_bound()
             .saturating_mul(self.level.count());
         Length::Exact(inner.saturating_add(self.level.index_bytes())).compressed()
     }
@@ -154,11 +148,11 @@ impl ArrayToBytes for Sharding {
     }
 
     fn decode<'a>(&self, encoded: Data<'a>) -> Result<Data<'a>> {
-        let place = self.index_place(encoded.len())?;
-        let index = encoded.get(place).unwrap_or_default();
+        let index = self.index_range(encoded.len())?;
+        let index = encoded.get(index).unwrap_or_default();
         let index = self.level.decode_index(index, encoded.len() as u64)?;
-        let decoded = match self.element {
-            Some(element) => self.join(&encoded, &index, element),
+        let decoded = match self.element_size {
+            Some(element_size) => self.join(&encoded, &index, element_size),
             None => {
                 let inner = (0..self.level.count()).map(|n| self.inner(&encoded, &index, n));
                 self.records().join(inner, &self.fill)

@@ -1,26 +1,25 @@
-//! A shard whose elements have lengths of their own, put together from its inner chunks and taken apart.
+//! A shard whose elements have lengths of their own, joined from its inner chunks and split into them.
 //!
-//! Elements go from one to the other in C order of the shard, in which those of each inner chunk stand in its
-//! own C order: so nothing but the place in each has to be known. They never are longer together than a chunk
-//! may be.
+//! Elements are moved in C order of the shard, in which those of each inner chunk come in C order of that chunk:
+//! so one read position for each inner chunk is enough. Together they never exceed the bytes of a chunk.
 
+use crate::codec::kind::Data;
+use crate::codec::records;
 use crate::error::{Error, Result};
 
 use super::index::NAME;
 use super::rows::Rows;
-use crate::codec::kind::Data;
-use crate::codec::records;
 
-/// How a shard is divided, and the most bytes it may have.
+/// How a shard is divided, and the most bytes that it may have.
 pub(super) struct ShardRecords<'a> {
     pub(super) rows: &'a Rows,
-    pub(super) most: usize,
+    pub(super) max_bytes: usize,
 }
 
 impl ShardRecords<'_> {
-    /// Puts a shard together; an inner chunk that is not stored is so many of `fill`, which has its count.
-    /// `TooLarge` as soon as there is too much, `Corrupt` if an inner chunk has more or fewer elements than it
-    /// should.
+    /// Joins decoded inner chunks into a shard; every element of one that is not stored is the record `fill`.
+    /// `TooLarge` as soon as the elements exceed a chunk, `Corrupt` if an inner chunk has more or fewer elements
+    /// than its shape.
     pub(super) fn join<'a>(
         &self,
         inner: impl Iterator<Item = Result<Option<Data<'a>>>>,
@@ -36,10 +35,10 @@ impl ShardRecords<'_> {
         }
         let mut rests: Vec<Option<&[u8]>> = pieces.iter().map(Option::as_deref).collect();
         let mut out = Vec::with_capacity(bytes);
-        self.rows.in_order(&mut |n, row| {
+        self.rows.for_each_in_shard_order(&mut |n, row| {
             for _ in 0..row {
                 let record = match &mut rests[n] {
-                    Some(rest) => next(rest).ok_or_else(|| miscounted(n))?,
+                    Some(rest) => take_record(rest).ok_or_else(|| miscounted(n))?,
                     None => fill,
                 };
                 self.check_room(out.len().saturating_add(record.len()))?;
@@ -54,14 +53,14 @@ impl ShardRecords<'_> {
         }
     }
 
-    /// Appends the elements of a shard to its inner chunks, which are empty; `Invalid` if they are more or
-    /// fewer than it has.
+    /// Appends the elements of a shard to its inner chunks, which are empty; `Invalid` if there are more or fewer
+    /// elements than the shard has.
     pub(super) fn split(&self, decoded: &[u8], mut pieces: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
         let mut rest = decoded;
         let wrong = || Error::invalid(NAME, "another number of elements than the shard has");
-        self.rows.in_order(&mut |n, row| {
+        self.rows.for_each_in_shard_order(&mut |n, row| {
             for _ in 0..row {
-                pieces[n].extend_from_slice(next(&mut rest).ok_or_else(wrong)?);
+                pieces[n].extend_from_slice(take_record(&mut rest).ok_or_else(wrong)?);
             }
             Ok(())
         })?;
@@ -69,16 +68,16 @@ impl ShardRecords<'_> {
     }
 
     fn check_room(&self, bytes: usize) -> Result<()> {
-        if bytes <= self.most {
+        if bytes <= self.max_bytes {
             return Ok(());
         }
-        let found = format!("elements of more than {} bytes", self.most);
+        let found = format!("elements of more than {} bytes", self.max_bytes);
         Err(Error::too_large(NAME, found))
     }
 }
 
-/// Takes the first element off.
-fn next<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+/// Removes and returns the first record.
+fn take_record<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (record, after) = records::split_first(rest)?;
     *rest = after;
     Some(record)

@@ -1,7 +1,7 @@
-//! A shard made anew with some of its inner chunks replaced.
+//! A shard rebuilt with some of its inner chunks replaced.
 //!
 //! Inner chunks that are not replaced keep their exact bytes: they are copied as they are stored and never
-//! decoded. What was stored under several entries of an index is stored once again. Nothing is read here.
+//! decoded. Bytes that several entries of an index share stay shared. Reading and writing are left to the caller.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -10,11 +10,11 @@ use crate::error::{Error, Result};
 
 use super::index::{ShardIndex, ShardLevel};
 
-/// Encoded inner chunks by their place: on each level of sharding, outermost first, the number in its shard.
+/// Encoded inner chunks by their path: the number of the inner chunk on each level of sharding, outermost first.
 pub type InnerChunks = BTreeMap<Vec<usize>, Vec<u8>>;
 
-/// Makes a shard of these levels anew; `old` is what was stored before, if there was something (codec
-/// `sharding_indexed`, "Binary shard format").
+/// Rebuilds a shard of these levels; `old` is the stored one, if there is one (codec `sharding_indexed`, "Binary
+/// shard format").
 ///
 /// Fails with `Corrupt` if the old shard's index does not check, or an inner chunk that is kept lies outside it.
 pub(crate) fn rebuild(
@@ -22,123 +22,130 @@ pub(crate) fn rebuild(
     old: Option<&[u8]>,
     replaced: &InnerChunks,
 ) -> Result<Vec<u8>> {
-    let mut out = Vec::new();
-    let mut path = Vec::with_capacity(levels.len());
-    shard(levels, old, (replaced, &mut path), &mut out)?;
-    Ok(out)
-}
-
-/// Appends a shard to `out`; `path` leads to it.
-fn shard(
-    levels: &[ShardLevel],
-    old: Option<&[u8]>,
-    (replaced, path): (&InnerChunks, &mut Vec<usize>),
-    out: &mut Vec<u8>,
-) -> Result<()> {
-    let Some((level, below)) = levels.split_first() else {
-        return Ok(());
+    let mut builder = ShardBuilder {
+        replaced,
+        path: Vec::with_capacity(levels.len()),
+        out: Vec::new(),
     };
-    let first = out.len();
-    let length = level.index_bytes();
-    if !level.index_at_end() {
-        out.resize(first + length, 0);
-    }
-    let mut kept = old.map(|old| KeptShard::new(level, old)).transpose()?;
-    let mut ranges = Vec::with_capacity(level.count());
-    for n in 0..level.count() {
-        path.push(n);
-        let begin = out.len();
-        let range = if !is_replaced(replaced, path) {
-            match &mut kept {
-                Some(kept) => kept.copy(n, first, out)?,
-                None => None,
-            }
-        } else {
-            match replaced.get(path.as_slice()) {
-                Some(inner) => out.extend_from_slice(inner),
-                None => {
-                    let old = match &kept {
-                        Some(kept) => kept.inner(n)?,
-                        None => None,
-                    };
-                    shard(below, old, (replaced, path), out)?;
-                }
-            }
-            Some((begin - first) as u64..(out.len() - first) as u64)
+    builder.append_shard(levels, old)?;
+    Ok(builder.out)
+}
+
+/// A shard that is being rebuilt, or one within it.
+struct ShardBuilder<'a> {
+    replaced: &'a InnerChunks,
+    /// The path of the inner chunk that comes next.
+    path: Vec<usize>,
+    out: Vec<u8>,
+}
+
+impl ShardBuilder<'_> {
+    /// Appends the shard at `path`.
+    fn append_shard(&mut self, levels: &[ShardLevel], old: Option<&[u8]>) -> Result<()> {
+        let Some((level, inner_levels)) = levels.split_first() else {
+            return Ok(());
         };
-        ranges.push(range);
-        path.pop();
+        let start = self.out.len();
+        if !level.index_at_end() {
+            self.out.resize(start + level.index_bytes(), 0);
+        }
+        let mut old = old.map(|old| OldShard::new(level, old)).transpose()?;
+        let mut ranges = Vec::with_capacity(level.count());
+        for n in 0..level.count() {
+            self.path.push(n);
+            ranges.push(if self.is_replaced() {
+                let begin = (self.out.len() - start) as u64;
+                self.append_replaced(inner_levels, old.as_ref(), n)?;
+                Some(begin..(self.out.len() - start) as u64)
+            } else {
+                match &mut old {
+                    Some(old) => old.copy(n, start, &mut self.out)?,
+                    None => None,
+                }
+            });
+            self.path.pop();
+        }
+        let index = level.encode_index(&ranges)?;
+        if level.index_at_end() {
+            self.out.extend_from_slice(&index);
+        } else if let Some(room) = self.out.get_mut(start..start + index.len()) {
+            room.copy_from_slice(&index);
+        }
+        Ok(())
     }
-    let index = level.encode_index(&ranges)?;
-    if level.index_at_end() {
-        out.extend_from_slice(&index);
-    } else if let Some(place) = out.get_mut(first..first + length) {
-        place.copy_from_slice(&index);
+
+    /// Returns whether the inner chunk at `path`, or one within it, is replaced.
+    fn is_replaced(&self) -> bool {
+        let next = self.replaced.range(self.path.clone()..).next();
+        next.is_some_and(|(found, _)| found.starts_with(&self.path))
     }
-    Ok(())
+
+    /// Appends the inner chunk at `path`, number `n` of its shard, which is replaced whole or in part.
+    fn append_replaced(
+        &mut self,
+        inner_levels: &[ShardLevel],
+        old: Option<&OldShard<'_>>,
+        n: usize,
+    ) -> Result<()> {
+        if let Some(inner) = self.replaced.get(self.path.as_slice()) {
+            self.out.extend_from_slice(inner);
+            return Ok(());
+        }
+        let old = old.map(|old| old.inner(n)).transpose()?.flatten();
+        self.append_shard(inner_levels, old)
+    }
 }
 
-/// Whether an inner chunk, or one within it, is replaced.
-fn is_replaced(replaced: &InnerChunks, path: &[usize]) -> bool {
-    let next = replaced.range(path.to_vec()..).next();
-    next.is_some_and(|(found, _)| found.starts_with(path))
-}
-
-/// A shard whose inner chunks are kept.
-struct KeptShard<'a> {
+/// A stored shard, of which inner chunks are copied.
+struct OldShard<'a> {
     bytes: &'a [u8],
     index: ShardIndex,
-    /// Where what was copied lies now, counted from the start of the new shard.
-    copied: HashMap<Range<u64>, Range<u64>>,
+    /// The range in the new shard of each range that was copied.
+    copied: HashMap<Range<usize>, Range<u64>>,
     /// How many bytes may still be copied.
-    left: u64,
+    budget: usize,
 }
 
-impl<'a> KeptShard<'a> {
-    fn new(level: &ShardLevel, bytes: &'a [u8]) -> Result<KeptShard<'a>> {
-        let length = level.index_bytes();
-        let start = match level.index_at_end() {
-            true => bytes.len().checked_sub(length),
-            false => Some(0),
-        };
-        let index = start.and_then(|start| bytes.get(start..start.checked_add(length)?));
-        let size = bytes.len() as u64;
-        let index = index.ok_or_else(|| {
+impl<'a> OldShard<'a> {
+    fn new(level: &ShardLevel, bytes: &'a [u8]) -> Result<OldShard<'a>> {
+        let index = level.index_range(bytes.len());
+        let index = index.and_then(|range| bytes.get(range)).ok_or_else(|| {
+            let (size, length) = (bytes.len(), level.index_bytes());
             let found = format!("{size} bytes have no room for an index of {length}");
             Error::corrupt("shard index", found)
         })?;
-        Ok(KeptShard {
+        Ok(OldShard {
             bytes,
-            index: level.decode_index(index, size)?,
+            index: level.decode_index(index, bytes.len() as u64)?,
             copied: HashMap::new(),
-            left: size,
+            budget: bytes.len(),
         })
     }
 
     /// Returns the bytes of an inner chunk; nothing if it is not stored.
     fn inner(&self, n: usize) -> Result<Option<&'a [u8]>> {
-        let range = self.index.range(n)?;
-        Ok(range.and_then(|range| self.bytes.get(range.start as usize..range.end as usize)))
+        let range = self.index.memory_range(n)?;
+        Ok(range.and_then(|range| self.bytes.get(range)))
     }
 
-    /// Appends an inner chunk to a new shard that begins at `first`; returns where it lies in that.
-    fn copy(&mut self, n: usize, first: usize, out: &mut Vec<u8>) -> Result<Option<Range<u64>>> {
-        let Some(range) = self.index.range(n)? else {
+    /// Appends an inner chunk to a new shard that begins at `start` of `out`; returns its range in that shard.
+    fn copy(&mut self, n: usize, start: usize, out: &mut Vec<u8>) -> Result<Option<Range<u64>>> {
+        let Some(range) = self.index.memory_range(n)? else {
             return Ok(None);
         };
-        if let Some(range) = self.copied.get(&range) {
-            return Ok(Some(range.clone()));
+        if let Some(copy) = self.copied.get(&range) {
+            return Ok(Some(copy.clone()));
         }
-        // Inner chunks that overlap could make a shard of any length.
-        let left = self.left.checked_sub(range.end - range.start);
-        self.left = left.ok_or_else(|| {
+        // Inner chunks that overlap could make the new shard much longer than the old one.
+        let left = self.budget.checked_sub(range.len());
+        self.budget = left.ok_or_else(|| {
             Error::corrupt(format!("inner chunk {n}"), "overlaps others of its shard")
         })?;
-        let begin = (out.len() - first) as u64;
-        out.extend_from_slice(self.inner(n)?.unwrap_or_default());
-        let place = begin..(out.len() - first) as u64;
-        self.copied.insert(range, place.clone());
-        Ok(Some(place))
+        let begin = (out.len() - start) as u64;
+        out.extend_from_slice(self.bytes.get(range.clone()).unwrap_or_default());
+        let copy = begin..(out.len() - start) as u64;
+        self.copied.insert(range, copy.clone());
+        Ok(Some(copy))
     }
 }
 

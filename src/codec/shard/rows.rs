@@ -1,17 +1,17 @@
 //! Where the rows of inner chunks lie in a shard.
 //!
-//! A row is as many elements as lie side by side in both; every element of an inner chunk is in exactly one.
-//! What an element is, bytes or a place in a list, is the caller's unit.
+//! A row is a run of elements that are contiguous in the shard and in the inner chunk; every element of an inner
+//! chunk is in exactly one. What a range counts, bytes or elements, is left to the caller.
 
 use std::ops::Range;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 use super::index::ShardLevel;
 
-/// The lengths of a dimension: of the shard, of an inner chunk, and how many of these there are.
+/// Elements of the shard and of an inner chunk along one dimension, and the number of inner chunks.
 #[derive(Clone, Copy, Debug)]
-struct Side {
+struct ShardDimension {
     shard: usize,
     inner: usize,
     count: usize,
@@ -20,38 +20,43 @@ struct Side {
 /// A shard divided into inner chunks.
 #[derive(Debug)]
 pub(super) struct Rows {
-    sides: Vec<Side>,
+    dimensions: Vec<ShardDimension>,
 }
 
 impl Rows {
-    /// Divides a shard of `shape`, all of whose elements fit memory.
-    pub(super) fn new(shape: &[u64], level: &ShardLevel) -> Rows {
-        let inner = level.inner_shape().iter().zip(level.chunks_per_shard());
-        let side = |(&shard, (&inner, &count)): (&u64, (&u64, &u64))| Side {
-            shard: shard as usize,
-            inner: inner as usize,
-            count: count as usize,
+    /// Divides a shard of `shape`; `TooLarge` if its lengths do not fit memory.
+    pub(super) fn new(shape: &[u64], level: &ShardLevel) -> Result<Rows> {
+        let length = |length: u64| {
+            usize::try_from(length).map_err(|error| Error::too_large("chunk_shape", error))
         };
-        Rows {
-            sides: shape.iter().zip(inner).map(side).collect(),
-        }
+        let inner = level.inner_shape().iter().zip(level.chunks_per_shard());
+        let dimensions = shape.iter().zip(inner).map(|(&shard, (&inner, &count))| {
+            Ok(ShardDimension {
+                shard: length(shard)?,
+                inner: length(inner)?,
+                count: length(count)?,
+            })
+        });
+        Ok(Rows {
+            dimensions: dimensions.collect::<Result<_>>()?,
+        })
     }
 
-    /// Calls `visit` for each row of inner chunk `n`, with its place in the shard and in the inner chunk, in
-    /// C order; an element is `unit` long.
-    pub(super) fn of(
+    /// Calls `visit` for each row of inner chunk `n` in C order, with its range in the shard and in the inner
+    /// chunk, counted in units of which an element has `unit`.
+    pub(super) fn for_each(
         &self,
         n: usize,
         unit: usize,
         visit: &mut dyn FnMut(Range<usize>, Range<usize>),
     ) {
         let (mut origin, mut rest, mut distance) = (0, n, unit);
-        let mut steps = Vec::with_capacity(self.sides.len());
-        for side in self.sides.iter().rev() {
-            origin += rest % side.count * side.inner * distance;
-            rest /= side.count;
-            steps.push((side.inner, distance));
-            distance *= side.shard;
+        let mut steps = Vec::with_capacity(self.dimensions.len());
+        for dimension in self.dimensions.iter().rev() {
+            origin += rest % dimension.count * dimension.inner * distance;
+            rest /= dimension.count;
+            steps.push((dimension.inner, distance));
+            distance *= dimension.shard;
         }
         let row = steps.first().map_or(unit, |(inner, step)| inner * step);
         let mut place = 0;
@@ -62,20 +67,22 @@ impl Rows {
         });
     }
 
-    /// Calls `visit` for each row of the shard's elements in C order, as far as it lies in one inner chunk: with
-    /// the number of that chunk and how many elements. Each inner chunk is visited in its own C order. Ends
-    /// with the first error.
-    pub(super) fn in_order(&self, visit: &mut dyn FnMut(usize, usize) -> Result<()>) -> Result<()> {
-        let Some((last, outer)) = self.sides.split_last() else {
+    /// Calls `visit` with the number of the inner chunk and the count of elements of each row, in C order of the
+    /// shard; the rows of each inner chunk come in C order of that chunk. Ends with the first error.
+    pub(super) fn for_each_in_shard_order(
+        &self,
+        visit: &mut dyn FnMut(usize, usize) -> Result<()>,
+    ) -> Result<()> {
+        let Some((last, outer)) = self.dimensions.split_last() else {
             return visit(0, 1);
         };
-        let rows = outer.iter().map(|side| side.shard).product();
+        let rows = outer.iter().map(|dimension| dimension.shard).product();
         for row in 0..rows {
             let (mut first, mut rest, mut distance) = (0, row, last.count);
-            for side in outer.iter().rev() {
-                first += rest % side.shard / side.inner * distance;
-                rest /= side.shard;
-                distance *= side.count;
+            for dimension in outer.iter().rev() {
+                first += rest % dimension.shard / dimension.inner * distance;
+                rest /= dimension.shard;
+                distance *= dimension.count;
             }
             for column in 0..last.count {
                 visit(first + column, last.inner)?;
@@ -85,7 +92,8 @@ impl Rows {
     }
 }
 
-/// Calls `visit` for each combination of steps; the slowest stands last.
+/// Calls `visit` with the start of each combination of steps, which are pairs of a count and a distance; the
+/// slowest is the last.
 fn walk(steps: &[(usize, usize)], start: usize, visit: &mut dyn FnMut(usize)) {
     let Some(((count, distance), faster)) = steps.split_last() else {
         return visit(start);

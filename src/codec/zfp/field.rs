@@ -1,16 +1,16 @@
-//! An array as zfp sees it: at most four dimensions of one of four types, cut into blocks.
+//! An array as zfp describes it: at most four dimensions of one of four types, divided into blocks.
 //!
-//! Here stands how long a stream may be, before zfp is asked. What zfp makes of the blocks is `zfp_stream.rs`'s.
+//! The length of streams is calculated here, before zfp is called. Coding blocks is left to `stream.rs`.
 
 use super::mode::{MAX_BITS, Mode, rate_bits};
 
-/// The dimensions that zarrs 0.23 counts in every block where the rate is fixed.
+/// The dimensions of a block that zarrs 0.23 assumes in mode `fixed_rate`, whatever the array has.
 const ZARRS_DIMENSIONS: usize = 3;
 
-/// Elements along each side of a block.
+/// Elements along each dimension of a block.
 pub(super) const SIDE: usize = 4;
 
-/// The types that zfp knows.
+/// The types of zfp.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Scalar {
     Int32,
@@ -29,7 +29,7 @@ impl Scalar {
     }
 }
 
-/// An array as zfp sees it; its bytes are in C order, little-endian.
+/// An array; its bytes are in C order, little-endian.
 #[derive(Debug)]
 pub(super) struct ZfpField {
     pub(super) scalar: Scalar,
@@ -40,7 +40,7 @@ pub(super) struct ZfpField {
 }
 
 impl ZfpField {
-    /// Returns the lengths of four dimensions, the fastest one first; `absent` for those that are not there.
+    /// Returns the lengths of four dimensions, the fastest one first; `absent` for those that the array lacks.
     pub(super) fn sides(&self, absent: usize) -> [usize; 4] {
         let mut sides = [absent; 4];
         for (side, length) in sides.iter_mut().zip(self.shape.iter().rev()) {
@@ -49,17 +49,17 @@ impl ZfpField {
         sides
     }
 
-    /// Returns how many blocks there are.
+    /// Returns the number of blocks.
     fn blocks(&self) -> usize {
         let blocks = self.shape.iter().map(|length| length.div_ceil(SIDE));
         blocks.fold(1, usize::saturating_mul)
     }
 
     /// Returns the most bytes of a stream, its header included.
-    pub(super) fn most(&self, mode: Mode) -> usize {
-        // Exponents, tests of groups and the count of bits are less than that beside the numbers.
-        const BESIDE: usize = 32;
-        const HEADER: usize = 32;
+    pub(super) fn max_stream_bytes(&self, mode: Mode) -> usize {
+        // An upper bound of the bits of a block beside the numbers: exponents, group tests, the count of bits.
+        const OVERHEAD_BITS: usize = 32;
+        const HEADER_BYTES: usize = 32;
         let values = 1 << (2 * self.shape.len().min(4));
         let least = match mode {
             Mode::Rate { rate, dimensions } => {
@@ -68,13 +68,13 @@ impl ZfpField {
             Mode::Expert { minbits, .. } => minbits as usize,
             _ => 0,
         };
-        let bits = (values * (8 * self.scalar.width() + 1) + BESIDE).max(least);
+        let bits = (values * (8 * self.scalar.width() + 1) + OVERHEAD_BITS).max(least);
         let bytes = self.blocks().saturating_mul(bits) / 8;
-        bytes.saturating_add(HEADER)
+        bytes.saturating_add(HEADER_BYTES)
     }
 
-    /// Returns the dimensions that a stream of `length` bytes counts at `rate`: those of the array, or as many
-    /// as zarrs counts.
+    /// Returns the dimensions of a block in a stream of `length` bytes at `rate`: those of the array, or as many as
+    /// zarrs assumes.
     pub(super) fn dimensions_at(&self, rate: f64, length: usize) -> usize {
         let own = self.shape.len();
         let found = [own, ZARRS_DIMENSIONS]

@@ -1,14 +1,14 @@
 //! Codecs `zfp` and `zfpy` (feature `zfp`): numbers by the zfp library, exactly or nearly.
 //!
-//! A stream gives exactly the chunk's numbers, or is `Corrupt`. `zfp` has its mode in the configuration;
-//! streams of `zfpy` have a header, which must be that of the chunk. Modes are read in `zfp_mode.rs`, numbers
-//! become those of zfp in `zfp_numbers.rs`, and the library is called in `zfp_stream.rs`.
+//! A stream gives exactly the chunk's numbers, or is `Corrupt`. `zfp` has its mode in the configuration; streams
+//! of `zfpy` have a header, which must fit the chunk. Reading modes is left to `mode.rs`, conversion to the types
+//! of zfp to `numbers.rs`, calls of the library to `stream.rs`.
 
 use std::borrow::Cow;
 
 use crate::error::{Error, Result};
 
-use super::config::Members;
+use super::config::Configuration;
 use super::kind::{ArrayToBytes, ChainPosition, Codec, Data, Length};
 use field::ZfpField;
 use mode::Mode;
@@ -25,58 +25,59 @@ mod stream;
 struct Zfp {
     numbers: NumberConversion,
     field: ZfpField,
-    /// How to encode; of a stream without a header also how to decode.
+    /// The mode of encoding, and of decoding streams without a header.
     mode: Mode,
     has_header: bool,
-    /// The most bytes of a stream that is made.
-    most: usize,
+    /// The most bytes of a stream that encoding may need.
+    max_bytes: usize,
 }
 
 /// Builds codec `zfp`.
-pub(super) fn build(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
-    codec(place, mode::zfp(members, rank(place))?, false)
+pub(super) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
+    codec(position, mode::zfp(config, rank(position))?, false)
 }
 
 /// Builds codec `zfpy` of numcodecs.
-pub(super) fn zfpy(members: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
-    codec(place, mode::zfpy(members, rank(place))?, true)
+pub(super) fn zfpy(config: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
+    codec(position, mode::zfpy(config, rank(position))?, true)
 }
 
-/// Returns how many dimensions zfp sees.
-fn rank(place: &ChainPosition<'_>) -> usize {
-    place.form.shape.len().max(1)
+/// Returns the number of dimensions for zfp, which is at least 1.
+fn rank(position: &ChainPosition<'_>) -> usize {
+    position.repr.shape.len().max(1)
 }
 
-fn codec(place: &ChainPosition<'_>, mode: Mode, has_header: bool) -> Result<Codec> {
-    let form = place.form;
-    let count = form.bytes(place.max_chunk)? / form.element()?.max(1);
-    let numbers = NumberConversion::of(&form.data_type)
+fn codec(position: &ChainPosition<'_>, mode: Mode, has_header: bool) -> Result<Codec> {
+    let repr = position.repr;
+    let count = position.bytes()? / repr.element_size()?.max(1);
+    let numbers = NumberConversion::of(&repr.data_type)
         .filter(|numbers| !has_header || numbers.cast.is_none())
         .ok_or_else(|| {
-            let other = &form.data_type;
-            let known = match has_header {
-                true => "numbers of 32 and 64 bits, no unsigned ones",
-                false => "integers and floats",
+            let other = &repr.data_type;
+            let known = if has_header {
+                "numbers of 32 and 64 bits, no unsigned ones"
+            } else {
+                "integers and floats"
             };
             Error::unsupported("codecs", format!("{NAME} codes {known}, not {other}"))
         })?;
     let bytes = count.checked_mul(numbers.scalar.width());
     let field = ZfpField {
         scalar: numbers.scalar,
-        shape: dimensions(&form.shape)?,
+        shape: dimensions(&repr.shape)?,
         bytes: bytes.ok_or_else(|| Error::too_large("chunk_shape", "too many numbers"))?,
     };
-    let most = usize::try_from(place.max_chunk.saturating_mul(2)).unwrap_or(usize::MAX);
+    let max_bytes = position.context.max_chunk.saturating_mul(2);
     Ok(Codec::ArrayToBytes(Box::new(Zfp {
         numbers,
         field,
         mode,
         has_header,
-        most,
+        max_bytes: usize::try_from(max_bytes).unwrap_or(usize::MAX),
     })))
 }
 
-/// Returns the lengths that zfp sees (codec `zfp`, "Supported Chunk Shapes").
+/// Returns the shape for zfp (codec `zfp`, "Supported Chunk Shapes").
 fn dimensions(shape: &[u64]) -> Result<Vec<usize>> {
     if shape.len() > 4 {
         let why = format!("{NAME} codes at most 4 dimensions, not {}", shape.len());
@@ -91,8 +92,8 @@ fn dimensions(shape: &[u64]) -> Result<Vec<usize>> {
 
 impl ArrayToBytes for Zfp {
     fn encoded_length(&self) -> Length {
-        // Other writers' headers may say another mode.
-        Length::Exact(self.field.most(self.mode)).compressed()
+        // Streams with a header may be of another mode.
+        Length::Exact(self.field.max_stream_bytes(self.mode)).compressed()
     }
 
     fn is_identity(&self) -> bool {
@@ -120,9 +121,9 @@ impl ArrayToBytes for Zfp {
     }
 
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
-        let room = self.field.most(self.mode);
-        if room > self.most.max(1 << 16) {
-            let found = format!("a stream of up to {room} bytes exceeds {}", self.most);
+        let room = self.field.max_stream_bytes(self.mode);
+        if room > self.max_bytes.max(1 << 16) {
+            let found = format!("a stream of up to {room} bytes exceeds {}", self.max_bytes);
             return Err(Error::too_large(NAME, found));
         }
         let wide = match self.numbers.cast {

@@ -1,19 +1,18 @@
-//! How much zfp keeps of a number, as configurations say it.
+//! The modes of zfp, as configurations have them.
 //!
-//! Every mode that is made here is one that the library takes: no block has more than `MAX_BITS`.
+//! Every mode that is read here is one that the library accepts: no block has more than `MAX_BITS`.
 
+use crate::codec::config::Configuration;
 use crate::error::Result;
 
-use crate::codec::config::Members;
-
-/// The most bits of a block that a mode may ask for: what the header of a stream can say.
+/// The most bits of a block that a mode may ask for: the most that the header of a stream can store.
 pub(super) const MAX_BITS: u32 = 1 << 15;
 
-/// How much is kept of a number (zfp, "Compression Modes").
+/// The precision of encoded numbers (zfp, "Compression Modes").
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Mode {
     Reversible,
-    /// Bits a number; a block of so many dimensions has from 1 to `MAX_BITS`.
+    /// Bits per number; a block of so many dimensions has from 1 to `MAX_BITS`.
     Rate {
         rate: f64,
         dimensions: usize,
@@ -30,8 +29,8 @@ pub(super) enum Mode {
     },
 }
 
-/// Reads the configuration (codec `zfp`, "Configuration parameters") for chunks of so many dimensions.
-pub(super) fn zfp(members: Members<'_>, dimensions: usize) -> Result<Mode> {
+/// Reads the configuration of codec `zfp` ("Configuration parameters").
+pub(super) fn zfp(config: Configuration<'_>, dimensions: usize) -> Result<Mode> {
     let modes = [
         "reversible",
         "expert",
@@ -39,70 +38,73 @@ pub(super) fn zfp(members: Members<'_>, dimensions: usize) -> Result<Mode> {
         "fixed_rate",
         "fixed_precision",
     ];
-    let word = members.word("mode", &modes)?;
-    Ok(match word.ok_or_else(|| members.wrong("mode", "a mode"))? {
-        "expert" => expert(members)?,
-        "fixed_accuracy" => accuracy(members)?,
-        "fixed_rate" => rate(members, dimensions)?,
-        "fixed_precision" => Mode::Precision(natural(members, "precision")?),
-        _ => Mode::Reversible,
-    })
+    let word = config.keyword("mode", &modes)?;
+    Ok(
+        match word.ok_or_else(|| config.unexpected("mode", "a mode"))? {
+            "expert" => expert(config)?,
+            "fixed_accuracy" => accuracy(config)?,
+            "fixed_rate" => rate(config, dimensions)?,
+            "fixed_precision" => Mode::Precision(unsigned(config, "precision")?),
+            _ => Mode::Reversible,
+        },
+    )
 }
 
-/// Reads the configuration (numcodecs, `ZFPY`): modes by number, and a negative parameter for "reversible".
-pub(super) fn zfpy(members: Members<'_>, dimensions: usize) -> Result<Mode> {
+/// Reads the configuration of numcodecs' `ZFPY`: modes by number, and a negative parameter for "reversible".
+pub(super) fn zfpy(config: Configuration<'_>, dimensions: usize) -> Result<Mode> {
     let set = |name| {
-        let number = members.get(name).map(|_| float(members, name));
+        let number = config.get(name).map(|_| float(config, name));
         number.transpose().map(|n| n.is_some_and(|n| n >= 0.0))
     };
-    Ok(match members.integer("mode", 2..=5)?.unwrap_or(4) {
-        2 if set("rate")? => rate(members, dimensions)?,
-        3 if set("precision")? => Mode::Precision(natural(members, "precision")?),
-        4 if set("tolerance")? => accuracy(members)?,
+    Ok(match config.integer("mode", 2..=5)?.unwrap_or(4) {
+        2 if set("rate")? => rate(config, dimensions)?,
+        3 if set("precision")? => Mode::Precision(unsigned(config, "precision")?),
+        4 if set("tolerance")? => accuracy(config)?,
         _ => Mode::Reversible,
     })
 }
 
-fn float(members: Members<'_>, name: &str) -> Result<f64> {
-    let number = members.get(name).and_then(serde_json::Value::as_f64);
-    number.ok_or_else(|| members.wrong(name, "a number"))
+fn float(config: Configuration<'_>, name: &str) -> Result<f64> {
+    let number = config.get(name).and_then(serde_json::Value::as_f64);
+    number.ok_or_else(|| config.unexpected(name, "a number"))
 }
 
-fn natural(members: Members<'_>, name: &str) -> Result<u32> {
-    let number = members.integer(name, 0..=i64::from(u32::MAX))?;
-    let number = number.and_then(|number| u32::try_from(number).ok());
-    number.ok_or_else(|| members.wrong(name, "an integer"))
+fn unsigned(config: Configuration<'_>, name: &str) -> Result<u32> {
+    let number = config.unsigned(name, 0..=u32::MAX)?;
+    number.ok_or_else(|| config.unexpected(name, "an integer"))
 }
 
-fn accuracy(members: Members<'_>) -> Result<Mode> {
-    let tolerance = float(members, "tolerance")?;
-    match tolerance.is_finite() && tolerance >= 0.0 {
-        true => Ok(Mode::Accuracy(tolerance)),
-        false => Err(members.wrong("tolerance", "a number not below 0")),
+fn accuracy(config: Configuration<'_>) -> Result<Mode> {
+    let tolerance = float(config, "tolerance")?;
+    if tolerance.is_finite() && tolerance >= 0.0 {
+        Ok(Mode::Accuracy(tolerance))
+    } else {
+        Err(config.unexpected("tolerance", "a number not below 0"))
     }
 }
 
-fn rate(members: Members<'_>, dimensions: usize) -> Result<Mode> {
-    let rate = float(members, "rate")?;
+fn rate(config: Configuration<'_>, dimensions: usize) -> Result<Mode> {
+    let rate = float(config, "rate")?;
     let expected = || format!("a rate of 1 to {MAX_BITS} bits a block");
     let bits = rate_bits(rate, dimensions);
-    bits.ok_or_else(|| members.wrong("rate", expected()))?;
+    bits.ok_or_else(|| config.unexpected("rate", expected()))?;
     Ok(Mode::Rate { rate, dimensions })
 }
 
-fn expert(members: Members<'_>) -> Result<Mode> {
-    let (minbits, maxbits) = (natural(members, "minbits")?, natural(members, "maxbits")?);
+fn expert(config: Configuration<'_>) -> Result<Mode> {
+    let (minbits, maxbits) = (unsigned(config, "minbits")?, unsigned(config, "maxbits")?);
     if maxbits == 0 || minbits > maxbits.min(MAX_BITS) {
         let expected = format!("at most maxbits ({maxbits}, not 0) and {MAX_BITS}");
-        return Err(members.wrong("minbits", expected));
+        return Err(config.unexpected("minbits", expected));
     }
-    let maxprec = members.integer("maxprec", 1..=64)?;
-    let minexp = members.integer("minexp", -16495..=16495)?;
+    let maxprec = config.unsigned("maxprec", 1..=64)?;
+    let minexp = config.integer("minexp", -16495..=16495)?;
+    let minexp = minexp.and_then(|minexp| i32::try_from(minexp).ok());
     Ok(Mode::Expert {
         minbits,
         maxbits,
-        maxprec: maxprec.ok_or_else(|| members.wrong("maxprec", "an integer"))? as u32,
-        minexp: minexp.ok_or_else(|| members.wrong("minexp", "an integer"))? as i32,
+        maxprec: maxprec.ok_or_else(|| config.unexpected("maxprec", "an integer"))?,
+        minexp: minexp.ok_or_else(|| config.unexpected("minexp", "an integer"))?,
     })
 }
 
@@ -110,6 +112,11 @@ fn expert(members: Members<'_>) -> Result<Mode> {
 pub(super) fn rate_bits(rate: f64, dimensions: usize) -> Option<u32> {
     let values = f64::from(1_u32 << (2 * dimensions.min(4)));
     let bits = (values * rate + 0.5).floor();
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a whole number from 1 to MAX_BITS"
+    )]
     (1.0..=f64::from(MAX_BITS))
         .contains(&bits)
         .then_some(bits as u32)

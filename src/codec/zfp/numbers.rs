@@ -1,7 +1,16 @@
-//! Numbers of any type as those that zfp knows (codec `zfp`, "Compression", step 1).
+//! Conversion of numbers to the types of zfp (codec `zfp`, "Compression", step 1).
 //!
 //! Short integers become the upper bits of longer ones, float16 becomes float32. Unsigned numbers of 32 and 64
-//! bits are cut at the largest signed one, as the zarrs crate has it, since the text says nothing of them.
+//! bits are clamped to the largest signed one, as in the zarrs crate, since the specification leaves them open.
+
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "numbers are clamped before they are narrowed"
+)]
+#![expect(
+    clippy::cast_sign_loss,
+    reason = "numbers are clamped before they are narrowed"
+)]
 
 use half::f16;
 
@@ -12,18 +21,18 @@ use super::field::Scalar;
 /// Numbers in little-endian bytes cast to another type.
 pub(super) type Cast = fn(&[u8]) -> Vec<u8>;
 
-/// How numbers become those that zfp knows.
+/// The conversion of numbers to a type of zfp.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NumberConversion {
     pub(super) scalar: Scalar,
-    /// To zfp's type and back, if they differ.
+    /// The casts to zfp's type and back, if it is another one.
     pub(super) cast: Option<(Cast, Cast)>,
-    /// Whether some numbers do not come back.
+    /// Whether some numbers are clamped and so not restored.
     pub(super) clamps: bool,
 }
 
 impl NumberConversion {
-    /// Returns how a type is coded; nothing if it cannot be.
+    /// Returns the conversion of a type; nothing if there is none.
     pub(super) fn of(data_type: &DataType) -> Option<NumberConversion> {
         let numbers = |scalar, cast, clamps| {
             Some(NumberConversion {

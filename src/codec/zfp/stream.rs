@@ -1,8 +1,8 @@
-//! Streams of the zfp library, which is called from here and from nowhere else.
+//! Streams of the zfp library, which is called in this file only.
 //!
-//! zfp checks no bound of a stream. So it reads a copy that has more zeros after its end than one block can
-//! take, and the place is checked after each block, before the next one is read. Modes are checked before zfp
-//! hears of them. What they are made of is `zfp_mode.rs`'s and `zfp_field.rs`'s.
+//! zfp checks no bound of a stream. So it reads a copy that has more zeros after its end than one block can take,
+//! and the position is checked after each block, before the next one is read. Modes and arrays are checked before
+//! in `mode.rs` and `field.rs`.
 
 use std::ptr::NonNull;
 
@@ -19,9 +19,9 @@ pub(super) const NAME: &str = "zfp";
 const PADDING: usize = 2 * MAX_BITS as usize / 8;
 
 /// The bytes of the largest block.
-const BLOCK: usize = 8 * SIDE * SIDE * SIDE * SIDE;
+const BLOCK_BYTES: usize = 8 * SIDE * SIDE * SIDE * SIDE;
 
-fn code(scalar: Scalar) -> zfp_type {
+fn zfp_type_of(scalar: Scalar) -> zfp_type {
     match scalar {
         Scalar::Int32 => zfp_type_zfp_type_int32,
         Scalar::Int64 => zfp_type_zfp_type_int64,
@@ -30,11 +30,11 @@ fn code(scalar: Scalar) -> zfp_type {
     }
 }
 
-/// Returns an array at `data` as zfp describes it.
-fn described(field: &ZfpField, data: *mut std::ffi::c_void) -> zfp_field {
+/// Returns zfp's description of an array at `data`.
+fn zfp_field_of(field: &ZfpField, data: *mut std::ffi::c_void) -> zfp_field {
     let [nx, ny, nz, nw] = field.sides(0);
     zfp_field {
-        type_: code(field.scalar),
+        type_: zfp_type_of(field.scalar),
         nx,
         ny,
         nz,
@@ -47,11 +47,11 @@ fn described(field: &ZfpField, data: *mut std::ffi::c_void) -> zfp_field {
     }
 }
 
-/// One block of any type, where zfp may write it.
+/// A buffer for one block of any type, aligned for zfp.
 #[repr(align(8))]
-struct ZfpBlock([u8; BLOCK]);
+struct ZfpBlock([u8; BLOCK_BYTES]);
 
-/// zfp's two handles over words that are kept as long as they are; freed when dropped.
+/// zfp's two handles of a stream, which are closed on drop, and the words that they point to.
 struct ZfpStream {
     words: Vec<u64>,
     bits: NonNull<bitstream>,
@@ -77,15 +77,16 @@ impl ZfpStream {
         Ok(ZfpStream { words, bits, zfp })
     }
 
-    /// Sets the mode, which was checked.
+    /// Sets a mode, whose parameters are checked already.
     fn set_mode(&mut self, mode: Mode, field: &ZfpField) -> Result<()> {
         let zfp = self.zfp.as_ptr();
         // SAFETY: `zfp` is open; the rate is one whose bits fit their type, as `rate_bits` found.
-        let known = unsafe {
+        let accepted = unsafe {
             match mode {
                 Mode::Reversible => zfp_stream_set_reversible(zfp),
                 Mode::Rate { rate, dimensions } => {
-                    zfp_stream_set_rate(zfp, rate, code(field.scalar), dimensions as u32, 0);
+                    let dimensions = u32::try_from(dimensions).unwrap_or(u32::MAX);
+                    zfp_stream_set_rate(zfp, rate, zfp_type_of(field.scalar), dimensions, 0);
                 }
                 Mode::Precision(precision) => {
                     zfp_stream_set_precision(zfp, precision);
@@ -105,30 +106,31 @@ impl ZfpStream {
                 _ => true,
             }
         };
-        match known {
-            true => Ok(()),
-            false => Err(Error::corrupt(NAME, "parameters that zfp refuses")),
+        if accepted {
+            Ok(())
+        } else {
+            Err(Error::corrupt(NAME, "parameters that zfp refuses"))
         }
     }
 
     /// Reads a header, which sets the mode, and checks that it is that of `field`.
     fn read_header(&mut self, field: &ZfpField) -> Result<()> {
-        let want = described(field, std::ptr::null_mut());
+        let want = zfp_field_of(field, std::ptr::null_mut());
         let mut found = want;
         // SAFETY: both are valid; a header is shorter than the padding after the words.
         let bits = unsafe { zfp_read_header(self.zfp.as_ptr(), &raw mut found, ZFP_HEADER_FULL) };
         if bits == 0 {
             return Err(Error::corrupt(NAME, "no header of a zfp stream"));
         }
-        let facts = |field: &zfp_field| {
+        let type_and_shape = |field: &zfp_field| {
             let sides = [field.nw, field.nz, field.ny, field.nx];
             let shape = Vec::from_iter(sides.into_iter().filter(|side| *side != 0));
             (field.type_, shape)
         };
-        if facts(&want) == facts(&found) {
+        if type_and_shape(&want) == type_and_shape(&found) {
             return Ok(());
         }
-        let [(want, shape), (other, lengths)] = [facts(&want), facts(&found)];
+        let [(want, shape), (other, lengths)] = [type_and_shape(&want), type_and_shape(&found)];
         let found = format!(
             "expected numbers of zfp's type {want} and shape {shape:?}, found {other} and {lengths:?}"
         );
@@ -136,17 +138,17 @@ impl ZfpStream {
     }
 
     /// Returns how many bits were read.
-    fn place(&self) -> u64 {
+    fn position(&self) -> u64 {
         // SAFETY: the stream is open.
         unsafe { stream_rtell(self.bits.as_ptr()) }
     }
 
-    /// Reads the next block. The caller has seen that the place lies before the padding.
+    /// Reads the next block. The caller has checked that the position is before the padding.
     fn read_block(&mut self, scalar: Scalar, dimensions: usize, block: &mut ZfpBlock) {
         use Scalar::{Double, Float, Int32, Int64};
         let (zfp, to) = (self.zfp.as_ptr(), block.0.as_mut_ptr());
-        // SAFETY: the stream is open, and more words follow its place than a block takes in any mode that was
-        // let through. A block of at most 4^4 numbers of 8 bytes is written, for which there is room, aligned.
+        // SAFETY: the stream is open, and more words follow its position than a block takes in any mode that was
+        // accepted. A block of at most 4^4 numbers of 8 bytes is written, for which there is room, aligned.
         unsafe {
             match (scalar, dimensions) {
                 (Int32, 1) => zfp_decode_block_int32_1(zfp, to.cast()),
@@ -180,8 +182,8 @@ impl Drop for ZfpStream {
     }
 }
 
-/// Decodes a stream into exactly `field.bytes`; without a mode it has a header that says it. Bytes after the
-/// last block are ignored, as the library does. `Corrupt` if the stream ends early or is another array's.
+/// Decodes a stream into exactly `field.bytes`; a stream without a given mode has it in its header. Bytes after
+/// the last block are ignored, as in the library. `Corrupt` if the stream ends early or is another array's.
 pub(super) fn decode(field: &ZfpField, mode: Option<Mode>, encoded: &[u8]) -> Result<Vec<u8>> {
     let padding = std::iter::repeat_n(0, PADDING / size_of::<u64>());
     let mut stream = ZfpStream::open(Vec::from_iter(words(encoded).chain(padding)))?;
@@ -192,22 +194,22 @@ pub(super) fn decode(field: &ZfpField, mode: Option<Mode>, encoded: &[u8]) -> Re
     let end = 8 * encoded.len() as u64;
     let sides = field.sides(1);
     let [nx, ny, nz, nw] = sides;
-    let mut block = ZfpBlock([0; BLOCK]);
+    let mut block = ZfpBlock([0; BLOCK_BYTES]);
     let mut decoded = vec![0; field.bytes];
     for w in (0..nw).step_by(SIDE) {
         for z in (0..nz).step_by(SIDE) {
             for y in (0..ny).step_by(SIDE) {
                 for x in (0..nx).step_by(SIDE) {
-                    if stream.place() >= end {
+                    if stream.position() >= end {
                         return Err(ended(end));
                     }
                     stream.read_block(field.scalar, field.shape.len(), &mut block);
-                    put(&block, [x, y, z, w], field, &mut decoded);
+                    copy_block(&block, [x, y, z, w], field, &mut decoded);
                 }
             }
         }
     }
-    if stream.place() > end {
+    if stream.position() > end {
         return Err(ended(end));
     }
     swap_big(&mut decoded, field.scalar.width());
@@ -218,8 +220,8 @@ fn ended(end: u64) -> Error {
     Error::corrupt(NAME, format!("the stream ends early, after {end} bits"))
 }
 
-/// Copies the rows of a block to their place, as far as they lie in the array.
-fn put(block: &ZfpBlock, at: [usize; 4], field: &ZfpField, decoded: &mut [u8]) {
+/// Copies a block to its position in the array, without the rows and columns beyond its edges.
+fn copy_block(block: &ZfpBlock, at: [usize; 4], field: &ZfpField, decoded: &mut [u8]) {
     let width = field.scalar.width();
     let [nx, ny, nz, nw] = field.sides(1);
     let [x, y, z, w] = at;
@@ -235,7 +237,7 @@ fn put(block: &ZfpBlock, at: [usize; 4], field: &ZfpField, decoded: &mut [u8]) {
     }
 }
 
-/// Encodes exactly `field.bytes`, with a header or without. `Invalid` if the header cannot say the shape.
+/// Encodes exactly `field.bytes`, with a header or without. `Invalid` if the header cannot store the shape.
 pub(super) fn encode(
     field: &ZfpField,
     mode: Mode,
@@ -246,29 +248,19 @@ pub(super) fn encode(
         let found = format!("expected {} bytes, found {}", field.bytes, decoded.len());
         return Err(Error::invalid(NAME, found));
     }
-    let mut numbers = decoded.to_vec();
-    swap_big(&mut numbers, field.scalar.width());
-    // Words, since zfp wants numbers aligned.
-    let (chunks, rest) = numbers.as_chunks();
-    let mut aligned: Vec<u64> = chunks
-        .iter()
-        .map(|word| u64::from_ne_bytes(*word))
-        .collect();
-    let mut last = [0; 8];
-    last[..rest.len()].copy_from_slice(rest);
-    aligned.push(u64::from_ne_bytes(last));
-    let array = described(field, aligned.as_mut_ptr().cast());
-    let room = field.most(mode).saturating_add(PADDING) / size_of::<u64>();
+    let mut numbers = aligned(decoded, field.scalar.width());
+    let array = zfp_field_of(field, numbers.as_mut_ptr().cast());
+    let room = field.max_stream_bytes(mode).saturating_add(PADDING) / size_of::<u64>();
     let mut stream = ZfpStream::open(vec![0; room])?;
     stream.set_mode(mode, field)?;
     let zfp = stream.zfp.as_ptr();
-    // SAFETY: `array` describes `aligned`, which has that many numbers; the stream is open.
-    let most = unsafe { zfp_stream_maximum_size(zfp, &raw const array) };
-    if most == 0 || most > room * size_of::<u64>() {
-        let found = format!("a stream of up to {most} bytes, more than was expected");
+    // SAFETY: `array` describes `numbers`, which has that many numbers; the stream is open.
+    let max_bytes = unsafe { zfp_stream_maximum_size(zfp, &raw const array) };
+    if max_bytes == 0 || max_bytes > room * size_of::<u64>() {
+        let found = format!("a stream of up to {max_bytes} bytes, more than was expected");
         return Err(Error::too_large(NAME, found));
     }
-    // SAFETY: as before; there is room for all that zfp may write, header and blocks, as it says itself.
+    // SAFETY: as before; there is room for all that zfp may write, header and blocks, as it returned itself.
     let written = unsafe {
         if header && zfp_write_header(zfp, &raw const array, ZFP_HEADER_FULL) == 0 {
             return Err(Error::invalid(
@@ -278,15 +270,23 @@ pub(super) fn encode(
         }
         zfp_compress(zfp, &raw const array)
     };
-    let bytes = stream.words.iter().take(written.div_ceil(8));
-    let encoded = Vec::from_iter(bytes.flat_map(|word| word.to_le_bytes()));
-    match encoded.is_empty() {
-        true => Err(Error::invalid(NAME, "zfp could not encode the chunk")),
-        false => Ok(encoded),
+    if written == 0 {
+        return Err(Error::invalid(NAME, "zfp could not encode the chunk"));
     }
+    let words = stream.words.iter().take(written.div_ceil(8));
+    Ok(words.flat_map(|word| word.to_le_bytes()).collect())
 }
 
-/// Returns the words of a stream, the last one filled up with zeros.
+/// Returns numbers of `width` bytes in this machine's byte order, in words, since zfp needs numbers aligned.
+fn aligned(decoded: &[u8], width: usize) -> Vec<u64> {
+    let mut numbers = decoded.to_vec();
+    swap_big(&mut numbers, width);
+    numbers.resize(numbers.len().next_multiple_of(size_of::<u64>()), 0);
+    let (words, _) = numbers.as_chunks();
+    words.iter().map(|word| u64::from_ne_bytes(*word)).collect()
+}
+
+/// Returns the words of a stream, the last one padded with zeros.
 fn words(encoded: &[u8]) -> impl Iterator<Item = u64> {
     encoded.chunks(size_of::<u64>()).map(|bytes| {
         let mut word = [0; size_of::<u64>()];
@@ -295,7 +295,7 @@ fn words(encoded: &[u8]) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Turns numbers of this machine into little-endian ones and back.
+/// Swaps numbers between the byte order of this machine and little-endian.
 fn swap_big(numbers: &mut [u8], width: usize) {
     if cfg!(target_endian = "big") {
         numbers.chunks_mut(width).for_each(<[u8]>::reverse);

@@ -9,6 +9,7 @@ use crate::dialect::draft::members::{attributes, check_extensions, uri_of};
 use crate::dialect::draft::{ChunkLocation, codec_uris, data_type};
 use crate::dialect::members::{self, check_shapes, lengths};
 use crate::dialect::typestr::Typed;
+use crate::dialect::v2::codecs::reversed;
 use crate::dialect::{DialectSettings, Parsed, fill};
 use crate::error::{Error, Result};
 use crate::model::{Array, CodecSpec, KeyScheme, Node};
@@ -117,7 +118,7 @@ fn memory_layout(
     match members.get("chunk_memory_layout") {
         None | Some(Value::Null) => Ok((None, None)),
         Some(Value::String(text)) if text == "C" => Ok((None, None)),
-        Some(Value::String(text)) if text == "F" => Ok((codec_uris::reversed(rank), None)),
+        Some(Value::String(text)) if text == "F" => Ok((reversed(rank), None)),
         Some(extension @ Value::Object(_)) => {
             let uri = uri_of(extension);
             Ok((
@@ -151,17 +152,7 @@ fn transform(
         codecs,
         undecodable: None,
     };
-    let transformers = match members.get("storage_transformers") {
-        None | Some(Value::Null) => return Ok(transformed),
-        Some(Value::Array(transformers)) => transformers,
-        Some(other) => {
-            return Err(Error::corrupt(
-                "storage_transformers",
-                format!("expected a list, found {other}"),
-            ));
-        }
-    };
-    match transformers.as_slice() {
+    match members::list(members, "storage_transformers")? {
         [] => {}
         [one] if is_sharding(one) => shard(&mut transformed, one)?,
         [one] => {
@@ -217,7 +208,7 @@ fn shard(transformed: &mut Transformed, transformer: &Value) -> Result<()> {
 }
 
 /// Builds the keys of chunks. The only chunk of an array without dimensions is `c` in the texts and `c0` in
-/// stores of zarr-python; where indices have no prefix, the texts say nothing and `0` is usual.
+/// stores of zarr-python; where indices have no prefix, the texts leave it open and `0` is usual.
 fn keys(location: &ChunkLocation, separator: char) -> KeyScheme {
     let within = |name: &str| [location.base.as_slice(), name.as_bytes()].concat();
     let (scalars, encoding) = if location.index_prefix.is_empty() {

@@ -6,6 +6,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::dialect::typestr::Typed;
+use crate::dialect::v2::codecs::reversed;
 use crate::error::{Error, Result};
 use crate::model::CodecSpec;
 
@@ -75,12 +76,6 @@ pub(super) fn chain(
         chain.push(typed.bytes_codec());
     }
     chain
-}
-
-/// Returns the transposition that F order is; nothing where C and F are the same.
-pub(super) fn reversed(rank: usize) -> Option<CodecSpec> {
-    let order: Vec<usize> = (0..rank).rev().collect();
-    (rank > 1).then(|| CodecSpec::new("transpose", json!({ "order": order })))
 }
 
 /// Returns the codec that a URI or a bare word names; nothing if the codec changes nothing.

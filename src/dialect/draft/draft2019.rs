@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use crate::dialect::draft::array::ArrayRules;
 use crate::dialect::draft::members::{attributes, check_extensions, check_version};
 use crate::dialect::draft::{ChunkLocation, Draft, DraftLayout, array, codec_uris, writing};
-use crate::dialect::members::lengths;
+use crate::dialect::members::{lengths, list};
 use crate::dialect::typestr::Typed;
 use crate::dialect::{DialectSettings, Parsed};
 use crate::error::{Error, Result};
@@ -53,16 +53,7 @@ fn array(
 
 /// Reads `chunk_codecs`; a codec's parameters stand beside its name.
 fn codecs(members: &Map<String, Value>, typed: &Typed) -> Result<Vec<CodecSpec>> {
-    let list = match members.get("chunk_codecs") {
-        None | Some(Value::Null) => return Ok(Vec::new()),
-        Some(Value::Array(list)) => list,
-        Some(other) => {
-            return Err(Error::corrupt(
-                "chunk_codecs",
-                format!("expected a list, found {other}"),
-            ));
-        }
-    };
+    let list = list(members, "chunk_codecs")?;
     let rank = lengths(members, "shape")?.len();
     let codec = |value: &Value| {
         let wrong = || {

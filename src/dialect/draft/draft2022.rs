@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use crate::dialect::draft::array::ArrayRules;
 use crate::dialect::draft::members::{attributes, check_extensions, key_suffix, refuse_unknown};
 use crate::dialect::draft::{ChunkLocation, Draft, DraftLayout, array, codec_uris, writing};
-use crate::dialect::members::lengths;
+use crate::dialect::members::{lengths, list};
 use crate::dialect::typestr::Typed;
 use crate::dialect::{DialectSettings, Parsed};
 use crate::error::{Error, Result};
@@ -95,16 +95,7 @@ fn array(
 
 /// Reads `codecs`; a missing list is an empty one.
 fn codecs(members: &Map<String, Value>, typed: &Typed) -> Result<Vec<CodecSpec>> {
-    let list = match members.get("codecs") {
-        None | Some(Value::Null) => return Ok(Vec::new()),
-        Some(Value::Array(list)) => list,
-        Some(other) => {
-            return Err(Error::corrupt(
-                "codecs",
-                format!("expected a list, found {other}"),
-            ));
-        }
-    };
+    let list = list(members, "codecs")?;
     let rank = lengths(members, "shape")?.len();
     let codec = |value: &Value| {
         let wrong = || {

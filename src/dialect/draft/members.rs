@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use crate::dialect::members::list;
 use crate::error::{Error, Result};
 
 /// Whether `zarr_format` is a URI, as in every draft; in final v3 it is a number.
@@ -51,17 +52,7 @@ pub(super) fn key_suffix(value: &Value) -> Result<String> {
 
 /// Refuses extensions that must be understood, since none is known (drafts, "extensions").
 pub(super) fn check_extensions(members: &Map<String, Value>) -> Result<()> {
-    let extensions = match members.get("extensions") {
-        None | Some(Value::Null) => return Ok(()),
-        Some(Value::Array(extensions)) => extensions,
-        Some(other) => {
-            return Err(Error::corrupt(
-                "extensions",
-                format!("expected a list, found {other}"),
-            ));
-        }
-    };
-    for extension in extensions {
+    for extension in list(members, "extensions")? {
         if extension.get("must_understand") != Some(&Value::Bool(false)) {
             let uri = uri_of(extension);
             return Err(Error::unsupported(

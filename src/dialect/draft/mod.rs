@@ -24,7 +24,7 @@ pub use registry::{draft_of, entry_2019, is_2019};
 
 /// A dialect that governs all that lies below its entry point.
 pub struct Draft {
-    /// The name that a person sees.
+    /// The name, as `--dialect` and `info` have it.
     pub name: &'static str,
     /// Returns where documents and chunks lie, by the members of the entry point if there is one.
     layout: fn(Option<&Map<String, Value>>) -> Result<DraftLayout>,

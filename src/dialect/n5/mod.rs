@@ -9,10 +9,10 @@ use serde_json::{Map, Value, json};
 use crate::dialect::members::{check_shapes, lengths};
 use crate::dialect::n5::attributes::{check_own, is_own, user_attributes};
 use crate::dialect::typestr::Typed;
-use crate::dialect::{Dialect, Document, DocumentMap, Edit, edit, fill, json};
+use crate::dialect::{Dialect, Document, DocumentMap, Edit, edit, fill, json, v2};
 use crate::error::{Error, Result};
 use crate::model::document::ATTRIBUTES_JSON;
-use crate::model::{Array, CodecSpec, DataType, Group, KeyScheme, Node};
+use crate::model::{Array, CodecSpec, DataType, Group, Node};
 use crate::store::Key;
 
 mod attributes;
@@ -121,7 +121,8 @@ fn array(path: &Key, members: Map<String, Value>) -> Result<Array> {
         dialect: DIALECT.name,
         fill_value: fill::parse(&data_type, &Value::Null)?,
         codecs: vec![block(&members, &data_type, shape.len())?],
-        keys: keys(path),
+        // Blocks lie in folders by their position in the grid: `path/3/0/1`.
+        keys: v2::key_scheme(path, '/', None),
         dimension_names: Vec::new(),
         undecodable: None,
         attributes: user_attributes(members),
@@ -213,22 +214,6 @@ fn blosc(settings: &Map<String, Value>, data_type: &DataType) -> CodecSpec {
             "blocksize": stated("blocksize", json!(0)),
         }),
     )
-}
-
-/// Returns the keys of blocks, which lie in folders by their position in the grid: `path/3/0/1`.
-fn keys(path: &Key) -> KeyScheme {
-    let prefix = if path.is_root() {
-        Vec::new()
-    } else {
-        [path.as_bytes(), b"/"].concat()
-    };
-    KeyScheme {
-        scalar_keys: vec![[prefix.as_slice(), b"0"].concat()],
-        prefix,
-        separator: '/',
-        other_separator: None,
-        v3: json!({ "name": "v2", "configuration": { "separator": "/" } }),
-    }
 }
 
 #[cfg(test)]

@@ -149,16 +149,19 @@ fn id_of(configuration: &Value) -> &str {
 /// Reads `order`: F is a transposition.
 fn memory_order(members: &Map<String, Value>, rank: usize) -> Result<Option<CodecSpec>> {
     match members.get("order").and_then(Value::as_str) {
-        Some("F") if rank > 1 => {
-            let order: Vec<usize> = (0..rank).rev().collect();
-            Ok(Some(CodecSpec::new("transpose", json!({ "order": order }))))
-        }
-        Some("C" | "F") | None => Ok(None),
+        Some("F") => Ok(reversed(rank)),
+        Some("C") | None => Ok(None),
         Some(other) => Err(Error::corrupt(
             "order",
             format!("expected C or F, found {other}"),
         )),
     }
+}
+
+/// Returns the transposition that F order is; nothing where C and F are the same.
+pub(crate) fn reversed(rank: usize) -> Option<CodecSpec> {
+    let order: Vec<usize> = (0..rank).rev().collect();
+    (rank > 1).then(|| CodecSpec::new("transpose", json!({ "order": order })))
 }
 
 /// Reads `filters`, which may be null.

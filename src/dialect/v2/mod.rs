@@ -127,25 +127,30 @@ fn data_type(members: &Map<String, Value>) -> Result<Typed> {
     }
 }
 
+/// Reads `dimension_separator`.
 fn keys(path: &Key, members: &Map<String, Value>) -> Result<KeyScheme> {
     let stated = members.get("dimension_separator");
     let stated = stated.filter(|stated| !stated.is_null());
-    let (separator, other_separator) = match separator(stated, "dimension_separator")? {
-        Some(stated) => (stated, None),
-        None => ('.', Some('/')),
-    };
+    Ok(match separator(stated, "dimension_separator")? {
+        Some(stated) => key_scheme(path, stated, None),
+        None => key_scheme(path, '.', Some('/')),
+    })
+}
+
+/// Returns the keys of chunks in the folder of an array: indices alone, and `0` without dimensions.
+pub(super) fn key_scheme(path: &Key, separator: char, other_separator: Option<char>) -> KeyScheme {
     let prefix = if path.is_root() {
         Vec::new()
     } else {
         [path.as_bytes(), b"/"].concat()
     };
-    Ok(KeyScheme {
+    KeyScheme {
         scalar_keys: vec![[prefix.as_slice(), b"0"].concat()],
         prefix,
         separator,
         other_separator,
         v3: json!({ "name": "v2", "configuration": { "separator": separator.to_string() } }),
-    })
+    }
 }
 
 /// Reads the names of dimensions from xarray's attribute `_ARRAY_DIMENSIONS`, if it has one a dimension.

@@ -3,12 +3,12 @@
 //! The device comes over a socket that is the program's standard input, so no descriptor has to be
 //! inherited by number. What the program writes to stderr becomes a warning or the error.
 
-use std::ffi::OsStr;
+use std::io;
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use rustix::net;
 use rustix::net::{
@@ -29,66 +29,57 @@ pub(super) fn mount(request: &MountRequest) -> Result<OwnedFd> {
     if !Path::new(device::DEVICE).exists() {
         return Err(device::missing());
     }
-    let program = find()?;
-    let (ours, theirs) = net::socketpair(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .map_err(|error| Error::os(PROGRAM, error))?;
-    let child = Command::new(&program)
-        .args([
-            OsStr::new("-o"),
-            OsStr::new(&options(request)),
-            OsStr::new("--"),
-            request.path.as_os_str(),
-        ])
-        .env("_FUSE_COMMFD", "0")
-        .stdin(Stdio::from(theirs))
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| Error::os(program.display(), error))?;
+    let failed = |error: io::Error| Error::os(PROGRAM, error);
+    let (ours, theirs) = socket_pair().map_err(|error| failed(error.into()))?;
+    let child = start(request, theirs)?;
     let device = receive(&ours);
-    let end = child
-        .wait_with_output()
-        .map_err(|error| Error::os(PROGRAM, error))?;
+    let end = child.wait_with_output().map_err(failed)?;
     let message = message(&end.stderr);
-    match device {
-        Ok(Some(device)) if end.status.success() => {
+    match device.map_err(|error| failed(error.into()))? {
+        Some(device) if end.status.success() => {
             if !message.is_empty() {
                 log::warn!("{message}");
             }
             Ok(device)
         }
-        Err(error) => Err(Error::os(PROGRAM, error)),
-        _ => Err(Error::new(
-            Kind::Denied,
-            request.path.display(),
-            refusal(&message),
-        )),
+        _ => Err(refused(&request.path, message)),
     }
+}
+
+fn socket_pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
+    net::socketpair(family, kind, SocketFlags::CLOEXEC, None)
+}
+
+/// Starts the program; it sends the device over `socket`.
+fn start(request: &MountRequest, socket: OwnedFd) -> Result<Child> {
+    let program = find()?;
+    Command::new(&program)
+        .arg("-o")
+        .arg(options(request))
+        .arg("--")
+        .arg(&request.path)
+        .env("_FUSE_COMMFD", "0")
+        .stdin(Stdio::from(socket))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| Error::os(program.display(), error))
 }
 
 /// Detaches the mount at `path`.
 pub(super) fn unmount(path: &Path) -> Result<()> {
     let program = find()?;
     let end = Command::new(&program)
-        .args([
-            OsStr::new("-u"),
-            OsStr::new("-z"),
-            OsStr::new("--"),
-            path.as_os_str(),
-        ])
+        .args(["-u", "-z", "--"])
+        .arg(path)
         .stdin(Stdio::null())
         .output()
         .map_err(|error| Error::os(program.display(), error))?;
     if end.status.success() {
         return Ok(());
     }
-    let message = message(&end.stderr);
-    Err(Error::new(Kind::Denied, path.display(), refusal(&message)))
+    Err(refused(path, message(&end.stderr)))
 }
 
 /// Returns what the program wrote to stderr, in one line.
@@ -97,11 +88,11 @@ fn message(stderr: &[u8]) -> String {
     text.trim().replace('\n', "; ")
 }
 
-fn refusal(message: &str) -> String {
+fn refused(path: &Path, mut message: String) -> Error {
     if message.is_empty() {
-        return format!("{PROGRAM} refused without a word");
+        message = format!("{PROGRAM} refused without a word");
     }
-    message.to_string()
+    Error::new(Kind::Denied, path.display(), message)
 }
 
 fn find() -> Result<PathBuf> {

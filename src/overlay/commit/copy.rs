@@ -55,11 +55,11 @@ pub fn copy_all(from: &dyn Store, to: &dyn Store, progress: &ProgressFn) -> Resu
 
 /// Copies an object; returns its length in bytes. `Changed` if the other store has another content.
 fn copy_key(from: &dyn Store, to: &dyn Store, key: &Key) -> Result<u64> {
-    let reader = from.open(key)?;
+    let reader = from.open(key, None)?;
     let size = reader.meta()?.size;
     let put = |body: PutBody<'_>| match to.put(key, body, &Condition::Absent) {
         Err(error) if error.kind() == Kind::Changed => {
-            if content::is_same(&*reader, &*to.open(key)?)? {
+            if content::is_same(&*reader, &*to.open(key, None)?)? {
                 Ok(())
             } else {
                 Err(error)

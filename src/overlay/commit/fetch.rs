@@ -29,19 +29,22 @@ impl OverlayCore {
         let fetched = parallel_map(PARALLEL_KEYS, copies.collect(), &fetch);
         fetched.into_iter().collect::<Result<()>>()?;
         let _names = self.names.lock();
-        let mut records = Vec::new();
+        let mut fetched = Vec::new();
         for HiddenSubtree { at, moved, .. } in hidden {
             // A whiteout that changed meanwhile shows something that was not fetched.
             let moved = moved.as_ref().filter(|moved| self.is_moved(at, moved));
             if let Some(moved) = moved {
                 self.make_moved_folders(at, moved)?;
-                records.push(JournalRecord::Whiteout {
-                    key: at.clone(),
-                    source: None,
-                });
+                fetched.push(at);
             }
         }
-        self.record(records)
+        let whiteouts = fetched.iter().map(|at| JournalRecord::Whiteout {
+            key: Key::clone(at),
+            source: None,
+        });
+        self.record(whiteouts.collect())?;
+        fetched.into_iter().for_each(|at| self.note_tree_change(at));
+        Ok(())
     }
 
     /// Whether a key shows what the store has elsewhere, as it was when it was listed.

@@ -37,7 +37,7 @@ impl CommitStep {
 
 /// Asks the store what it has of a key now.
 pub(super) fn probe(core: &OverlayCore, change: ChangedKey) -> Result<CommitStep> {
-    let now = core.lower.stamp(&change.key)?;
+    let now = core.lower.etag(&change.key)?;
     let is_expected = change.base == BaseState::Known(now.as_ref().map(|etag| etag.version));
     let is_done = match (&change.action, &now) {
         (ChangeAction::Erase, None) => true,
@@ -53,9 +53,9 @@ pub(super) fn probe(core: &OverlayCore, change: ChangedKey) -> Result<CommitStep
 
 /// Whether the store has the bytes that the upper folder has.
 fn has_content(core: &OverlayCore, key: &Key) -> Result<bool> {
-    match core.lower.open(key) {
+    match core.lower.open(key, None) {
         Err(error) if error.kind() == Kind::NotFound => Ok(false),
-        stored => content::is_same(&*stored?, &*Store::open(&core.files, key)?),
+        stored => content::is_same(&*stored?, &*Store::open(&core.files, key, None)?),
     }
 }
 

@@ -39,7 +39,7 @@ impl OverlayCore {
         }
         let _names = self.names.lock();
         let present = self.whiteouts(path);
-        let mut records = Vec::new();
+        let mut shown = Vec::new();
         for (whiteout, objects) in idle {
             // Names may have changed while the store was asked.
             let mut is_idle = present.contains(&whiteout);
@@ -47,10 +47,13 @@ impl OverlayCore {
                 is_idle &= self.is_committed(key) && self.upper.stat(key)?.is_some();
             }
             if is_idle {
-                records.push(JournalRecord::WhiteoutRemoved(whiteout.0));
+                shown.push(whiteout.0);
             }
         }
-        self.record(records)
+        let records = shown.iter().cloned().map(JournalRecord::WhiteoutRemoved);
+        self.record(records.collect())?;
+        shown.iter().for_each(|at| self.note_tree_change(at));
+        Ok(())
     }
 
     fn is_committed(&self, key: &Key) -> bool {

@@ -42,7 +42,7 @@ impl OverlayCore {
     pub(in crate::overlay) fn write_through_removal(self: &Arc<Self>, paths: &[Key]) -> Result<()> {
         self.write_through(paths)?;
         // In a bucket a folder disappears with its last key, so the upper folder keeps it.
-        if self.config.write_through && self.lower.folder().is_some() {
+        if self.config.write_through && self.lower.info().folder.is_some() {
             let _names = self.names.lock();
             for path in paths {
                 self.remove_empty_parents(path)?;

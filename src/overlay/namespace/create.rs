@@ -72,7 +72,7 @@ impl OverlayCore {
         let parent = key.parent().unwrap_or_default();
         match self.find(&parent)? {
             // A store that cannot list does not know its folders: the kernel has seen this one.
-            None if !self.lower.lists() => Ok(()),
+            None if !self.lower.info().lists => Ok(()),
             None => Err(Error::not_found(&parent)),
             Some(found) if self.kind(&parent, &found) != EntryKind::Directory => {
                 Err(wrong_kind(&parent, false))

@@ -69,7 +69,7 @@ impl OverlayCore {
         if self.upper.stat(path)?.is_some() {
             self.remove_from_upper(path, AtFlags::REMOVEDIR)?;
         }
-        self.note_change(path);
+        self.note_tree_change(path);
         Ok(())
     }
 
@@ -89,7 +89,7 @@ impl OverlayCore {
     /// Whether a name that was listed is there. Some buckets list a folder for a while after its last key was erased;
     /// only a write-through erases keys before their folder is removed.
     fn still_shows(self: &Arc<Self>, key: &Key) -> Result<bool> {
-        let may_linger = self.config.write_through && self.lower.folder().is_none();
+        let may_linger = self.config.write_through && self.lower.info().folder.is_none();
         match self.find(key)? {
             Some(Resolved::Lower(_, meta)) if may_linger && meta.kind == EntryKind::Directory => {
                 match listing::open(self, key) {

@@ -109,7 +109,8 @@ impl OverlayCore {
         self.rename_open_files(self.registered_below(from), from, to);
         self.state.lock().write_numbers.forget_below(from);
         self.note_write(to);
-        self.note_change(from);
+        self.note_tree_change(to);
+        self.note_tree_change(from);
         Ok(())
     }
 
@@ -260,6 +261,8 @@ impl OverlayCore {
         let (first, second) = (self.registered_below(from), self.registered_below(to));
         self.rename_open_files(first, from, to);
         self.rename_open_files(second, to, from);
+        self.note_tree_change(from);
+        self.note_tree_change(to);
         Ok(())
     }
 

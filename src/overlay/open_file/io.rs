@@ -25,7 +25,9 @@ impl OpenFile {
     fn resize(&self, size: u64) -> Result<()> {
         let mut state = self.lock();
         let file = state.writable(&self.core, size == 0)?;
-        file.set_len(size).map_err(|error| state.os_error(error))?;
+        let done = file.set_len(size);
+        state.note_write(&self.core);
+        done.map_err(|error| state.os_error(error))?;
         state.clear_failed(&self.core, |failed| failed.truncated(size));
         Ok(())
     }
@@ -85,7 +87,9 @@ impl TreeFile for OpenFile {
         let mut state = self.lock();
         let file = state.writable(&self.core, false)?;
         let flags = FallocateFlags::from_bits_retain(mode.cast_unsigned());
-        fallocate(&*file, flags, range.0, range.1).map_err(|error| state.os_error(error))
+        let done = fallocate(&*file, flags, range.0, range.1);
+        state.note_write(&self.core);
+        done.map_err(|error| state.os_error(error))
     }
 
     fn flush(&self) -> Result<()> {

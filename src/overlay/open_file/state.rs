@@ -196,12 +196,24 @@ impl FileState {
                 core.record(self.base_records(core, key)?)?;
             }
         }
-        if let Some(key) = &self.key {
-            core.note_write(key);
-        }
+        self.note_write(core);
         match &self.source {
             ContentSource::Upper(file) => Ok(file.clone()),
             ContentSource::Lower(_) => Err(Error::read_only(self.key_or_root())),
+        }
+    }
+
+    /// Notes a write of the content: before it is made, so that a reader does not take a part of it for the
+    /// whole, and again after it, since a reader may have come in between.
+    pub(super) fn note_write(&self, core: &OverlayCore) {
+        if let Some(key) = &self.key {
+            core.note_write(key);
+        }
+        if let ContentSource::Upper(file) = &self.source
+            && rustix::fs::fstat(file).is_ok_and(|stat| stat.st_nlink > 1)
+        {
+            // The other names of the file are not known here.
+            core.note_tree_change(&Key::root());
         }
     }
 
@@ -214,7 +226,9 @@ impl FileState {
         bytes: &[u8],
     ) -> Result<()> {
         let range = offset..offset.saturating_add(bytes.len() as u64);
-        match file.write_all_at(bytes, offset) {
+        let done = file.write_all_at(bytes, offset);
+        self.note_write(core);
+        match done {
             Ok(()) => {
                 self.clear_failed(core, |failed| failed.without(range));
                 Ok(())

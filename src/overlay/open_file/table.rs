@@ -83,7 +83,7 @@ impl OverlayCore {
         match (self.kind(key, &found), found) {
             (EntryKind::Directory, _) => Err(wrong_kind(key, true)),
             (_, Resolved::Lower(lower, meta)) => {
-                let reader = self.lower.open_known(&lower, &meta)?;
+                let reader = self.lower.open(&lower, Some(&meta))?;
                 let opened_as = Some((lower.clone(), reader.meta()?.version));
                 let source = ContentSource::Lower(reader);
                 Ok((OpenFile::new(self, key, source, opened_as), Some(lower)))

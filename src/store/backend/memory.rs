@@ -8,14 +8,25 @@ use std::time::{Duration, UNIX_EPOCH};
 use crate::error::{Error, Kind, Result};
 use crate::store::listing::NameList;
 use crate::store::{
-    ByteRange, Condition, ETag, EntryKind, Key, Listing, Meta, Object, PutBody, Reader, Store,
-    Version,
+    ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Object, PutBody,
+    Reader, Store, StoreInfo, Version, not_a_link,
 };
 
 /// Keys and their bytes; clones share them.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct MemoryStore {
     objects: Arc<Mutex<ObjectMap>>,
+    info: StoreInfo,
+}
+
+impl Default for MemoryStore {
+    /// Builds an empty store.
+    fn default() -> MemoryStore {
+        MemoryStore {
+            objects: Arc::default(),
+            info: StoreInfo::new(Duration::ZERO),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -153,7 +164,7 @@ impl Store for MemoryStore {
         Ok(self.find(key).map(|(_, version)| version))
     }
 
-    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
+    fn open(&self, key: &Key, _known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
         let (bytes, version) = self.find(key).ok_or_else(|| Error::not_found(key))?;
         Ok(Arc::new(OpenObject { bytes, version }))
     }
@@ -173,11 +184,15 @@ impl Store for MemoryStore {
         Ok(Box::new(NameList::new(names)))
     }
 
-    fn freshness(&self) -> Duration {
-        Duration::ZERO
+    fn list_all(&self, _prefix: &Key, _from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
+        Ok(None)
     }
 
-    fn stamp(&self, key: &Key) -> Result<Option<ETag>> {
+    fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
+        Err(not_a_link(key))
+    }
+
+    fn etag(&self, key: &Key) -> Result<Option<ETag>> {
         Ok(self.find(key).map(|(_, version)| stamp_of(version)))
     }
 
@@ -188,18 +203,25 @@ impl Store for MemoryStore {
         let bytes = body.read().map_err(|error| error.about(key))?;
         let mut objects = self.lock();
         objects.check(key, condition)?;
-        Ok(stamp_of(objects.insert(key.clone(), bytes)))
+        let etag = stamp_of(objects.insert(key.clone(), bytes));
+        self.info.changes.note(key);
+        Ok(etag)
     }
 
     fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
         let mut objects = self.lock();
         objects.check(key, condition)?;
         objects.by_key.remove(key);
+        self.info.changes.note(key);
         Ok(())
     }
 
-    fn honours_conditions(&self) -> Result<bool> {
-        Ok(true)
+    fn erase_folder(&self, _prefix: &Key) -> Result<()> {
+        Ok(())
+    }
+
+    fn info(&self) -> &StoreInfo {
+        &self.info
     }
 }
 

@@ -1,15 +1,17 @@
-//! A store that counts: a wrapper around any other, so that no store has to.
+//! Counts the requests, bytes and time of the store below, so that no store has to.
+//!
+//! Its counters are those named `store_*`; answers pass through unchanged.
 
 use std::io::IoSliceMut;
-use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::error::Result;
 use crate::stats::Stats;
+use crate::store::layer::Layer;
 use crate::store::{
     ByteRange, Condition, ETag, FlatListing, Key, Listing, Meta, Object, PutBody, Reader, Store,
-    Tree, Version,
+    Version,
 };
 
 /// A store over a store, with the counters that are named `store_*`.
@@ -23,19 +25,13 @@ impl CountingStore {
     pub fn new(inner: Arc<dyn Store>, stats: Arc<Stats>) -> CountingStore {
         CountingStore { inner, stats }
     }
-
-    fn counted(&self, inner: Arc<dyn Reader>) -> Arc<dyn Reader> {
-        let stats = self.stats.clone();
-        Arc::new(CountingReader { inner, stats })
-    }
 }
 
 fn timed<T>(stats: &Stats, work: impl FnOnce() -> T) -> T {
     let start = Instant::now();
     let answer = work();
-    stats
-        .store_nanoseconds
-        .add(start.elapsed().as_nanos() as u64);
+    let nanoseconds = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    stats.store_nanoseconds.add(nanoseconds);
     answer
 }
 
@@ -48,8 +44,11 @@ fn counted(stats: &Stats, answer: Result<Option<Object>>) -> Result<Option<Objec
     answer
 }
 
-#[deny(clippy::missing_trait_methods)]
-impl Store for CountingStore {
+impl Layer for CountingStore {
+    fn below(&self) -> &dyn Store {
+        &*self.inner
+    }
+
     fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
         counted(
             &self.stats,
@@ -74,13 +73,10 @@ impl Store for CountingStore {
         timed(&self.stats, || self.inner.version(key))
     }
 
-    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
-        Ok(self.counted(timed(&self.stats, || self.inner.open(key))?))
-    }
-
-    fn open_known(&self, key: &Key, meta: &Meta) -> Result<Arc<dyn Reader>> {
-        let opened = timed(&self.stats, || self.inner.open_known(key, meta));
-        Ok(self.counted(opened?))
+    fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
+        let inner = timed(&self.stats, || self.inner.open(key, known))?;
+        let stats = self.stats.clone();
+        Ok(Arc::new(CountingReader { inner, stats }))
     }
 
     fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
@@ -88,48 +84,26 @@ impl Store for CountingStore {
         timed(&self.stats, || self.inner.list(prefix))
     }
 
-    fn walk(&self, prefix: &Key, from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
-        let walk = timed(&self.stats, || self.inner.walk(prefix, from))?;
-        let Some(inner) = walk else { return Ok(None) };
+    fn list_all(&self, prefix: &Key, from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
+        let listing = timed(&self.stats, || self.inner.list_all(prefix, from))?;
+        let Some(inner) = listing else {
+            return Ok(None);
+        };
         self.stats.store_list_requests.add(1);
         let stats = self.stats.clone();
         Ok(Some(Box::new(CountingFlatListing { inner, stats })))
     }
 
-    fn head_now(&self, key: &Key) -> Option<Option<Meta>> {
-        self.inner.head_now(key)
-    }
-
-    fn ask_ahead(&self, keys: &[Key]) {
-        self.inner.ask_ahead(keys);
-    }
-
-    fn lists(&self) -> bool {
-        self.inner.lists()
-    }
-
-    fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
-        self.inner.read_link(key)
-    }
-
-    fn freshness(&self) -> Duration {
-        self.inner.freshness()
-    }
-
-    fn epoch(&self) -> u64 {
-        self.inner.epoch()
-    }
-
-    fn stamp(&self, key: &Key) -> Result<Option<ETag>> {
+    fn etag(&self, key: &Key) -> Result<Option<ETag>> {
         self.stats.store_head_requests.add(1);
-        timed(&self.stats, || self.inner.stamp(key))
+        timed(&self.stats, || self.inner.etag(key))
     }
 
     fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
         self.stats.store_put_requests.add(1);
-        let stamp = timed(&self.stats, || self.inner.put(key, body, condition))?;
+        let etag = timed(&self.stats, || self.inner.put(key, body, condition))?;
         self.stats.store_put_bytes.add(body.len());
-        Ok(stamp)
+        Ok(etag)
     }
 
     fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
@@ -139,18 +113,6 @@ impl Store for CountingStore {
 
     fn erase_folder(&self, prefix: &Key) -> Result<()> {
         timed(&self.stats, || self.inner.erase_folder(prefix))
-    }
-
-    fn honours_conditions(&self) -> Result<bool> {
-        timed(&self.stats, || self.inner.honours_conditions())
-    }
-
-    fn tree(&self) -> Option<Arc<dyn Tree>> {
-        self.inner.tree()
-    }
-
-    fn folder(&self) -> Option<&Path> {
-        self.inner.folder()
     }
 }
 

@@ -113,7 +113,7 @@ impl FilesView {
 
     /// Returns what `stat` shows.
     fn attr(&self, place: &PathTarget) -> Result<Attr> {
-        let mut fresh = self.hierarchy.store().freshness();
+        let mut fresh = self.hierarchy.store().info().freshness;
         let (found, size) = match place {
             PathTarget::Node(found) | PathTarget::Chunks(found) => {
                 return Ok(directory_attr(found.modified, fresh));

@@ -6,6 +6,7 @@ use crate::error::{Error, Kind, Result};
 use crate::export::{FORMATS, Format};
 use crate::grid::ChunkIndex;
 use crate::hierarchy::NodeEntry;
+use crate::known::Known;
 use crate::model::Node;
 use crate::store::Key;
 use crate::view::files::{ATTRIBUTES, CHUNKS, FilesView, METADATA};
@@ -35,8 +36,10 @@ impl FilesView {
     pub(super) fn resolve_now(&self, path: &Key) -> Result<Option<PathTarget>> {
         self.resolve_by(path, |parent, name| {
             let path = parent.map_or_else(|| Ok(Key::root()), |parent| parent.path.child(name))?;
-            let known = self.hierarchy.node_now(&path);
-            known.ok_or_else(|| Error::new(Kind::Unavailable, path, "is not known yet"))
+            match self.hierarchy.node_now(&path) {
+                Known::Unknown => Err(Error::new(Kind::Unavailable, path, "is not known yet")),
+                known => Ok(known.found()),
+            }
         })
     }
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use zarrfs::store::ByteRange;
 use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::{ByteRange, Store};
 
 use super::place::{Mounted, bytes_of, key, mounted};
 
@@ -78,7 +78,7 @@ fn an_object_that_is_known_is_opened_and_read_without_a_question() {
     for (round, requests) in [(0, (2, 1)), (1, (0, 1))] {
         let mount = mounted(&memory, folder.path(), SIZE, Duration::ZERO);
         let meta = mount.store.head(&key("a/b")).unwrap().unwrap();
-        let reader = mount.store.open_known(&key("a/b"), &meta).unwrap();
+        let reader = mount.store.open(&key("a/b"), Some(&meta)).unwrap();
         for offset in [0, 200_000] {
             let read = reader.read_at(offset, 150_000).unwrap();
             assert_eq!(read, whole[offset as usize..][..read.len()]);

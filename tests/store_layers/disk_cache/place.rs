@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use zarrfs::error::Result;
 use zarrfs::stats::Stats;
 use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs::store::layer::Layer;
 use zarrfs::store::layer::counting::CountingStore;
 use zarrfs::store::layer::disk_cache::{CacheDir, CacheNamespace, DiskCache};
-use zarrfs::store::{ByteRange, Key, Listing, Meta, Object, Reader, Store};
+use zarrfs::store::{Key, Store, StoreInfo};
 
 pub(crate) fn key(name: impl AsRef<str>) -> Key {
     Key::new(name.as_ref()).unwrap()
@@ -24,37 +24,21 @@ pub(crate) fn bytes_of(number: u64, length: usize) -> Vec<u8> {
 }
 
 /// A store whose answers are true for a time.
-pub(crate) struct Lasting(pub(crate) MemoryStore, pub(crate) Duration);
+struct Lasting(MemoryStore, StoreInfo);
 
-impl Store for Lasting {
-    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
-        self.0.get(key, limit)
+impl Layer for Lasting {
+    fn below(&self) -> &dyn Store {
+        &self.0
     }
 
-    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
-        self.0.get_range(key, range)
-    }
-
-    fn head(&self, key: &Key) -> Result<Option<Meta>> {
-        self.0.head(key)
-    }
-
-    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
-        self.0.open(key)
-    }
-
-    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
-        self.0.list(prefix)
-    }
-
-    fn freshness(&self) -> Duration {
-        self.1
+    fn info(&self) -> &StoreInfo {
+        &self.1
     }
 }
 
 /// A mount's way to a store: counted, and kept in a folder.
 pub(crate) struct Mounted {
-    pub(crate) store: DiskCache,
+    pub(crate) store: Arc<dyn Store>,
     pub(crate) stats: Arc<Stats>,
 }
 
@@ -67,10 +51,17 @@ pub(crate) fn mounted(
 ) -> Mounted {
     let stats = Arc::new(Stats::default());
     let shelf = CacheDir::open(folder, size, &stats).unwrap();
-    let lasting = Arc::new(Lasting(memory.clone(), freshness));
+    let info = StoreInfo {
+        freshness,
+        ..memory.info().clone()
+    };
+    let lasting = Arc::new(Lasting(memory.clone(), info));
     let counted = Arc::new(CountingStore::new(lasting, stats.clone()));
     let store = DiskCache::new(counted, CacheNamespace::open(&shelf, "memory:"));
-    Mounted { store, stats }
+    Mounted {
+        store: Arc::new(store),
+        stats,
+    }
 }
 
 impl Mounted {

@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use zarrfs::error::{Error, Kind, Result};
 use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs::store::layer::Layer;
 use zarrfs::store::layer::metadata_cache::{MetadataCache, MetadataCacheConfig};
 use zarrfs::store::{
-    ByteRange, EntryKind, FlatListing, Key, Listing, Meta, Name, Object, Reader, Store,
+    ByteRange, EntryKind, FlatListing, Key, Listing, Meta, Name, Object, Reader, Store, StoreInfo,
+    Version,
 };
 
 /// In which order a walk gives keys.
@@ -34,6 +36,7 @@ pub struct Fake {
     pub held: Arc<AtomicUsize>,
     /// Answers are errors while this is set.
     pub fails: Arc<AtomicBool>,
+    info: StoreInfo,
 }
 
 pub const PAGE: usize = 150;
@@ -54,6 +57,7 @@ impl Fake {
             holds: Arc::default(),
             held: Arc::default(),
             fails: Arc::default(),
+            info: StoreInfo::new(LONG),
         };
         for name in names {
             fake.set(name, name.as_bytes());
@@ -132,7 +136,11 @@ impl Fake {
     }
 }
 
-impl Store for Fake {
+impl Layer for Fake {
+    fn below(&self) -> &dyn Store {
+        &self.memory
+    }
+
     fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
         self.note("get", key)?;
         self.memory.get(key, limit)
@@ -148,14 +156,20 @@ impl Store for Fake {
         self.memory.head(key)
     }
 
-    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
-        self.note("open", key)?;
-        let meta = self.memory.open(key)?.meta()?;
-        self.open_known(key, &meta)
+    fn version(&self, key: &Key) -> Result<Option<Version>> {
+        self.note("head", key)?;
+        self.memory.version(key)
     }
 
-    fn open_known(&self, key: &Key, meta: &Meta) -> Result<Arc<dyn Reader>> {
-        let (fake, key, meta) = (self.clone(), key.clone(), *meta);
+    fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
+        let meta = match known {
+            Some(meta) => *meta,
+            None => {
+                self.note("open", key)?;
+                self.memory.open(key, None)?.meta()?
+            }
+        };
+        let (fake, key) = (self.clone(), key.clone());
         Ok(Arc::new(Open { fake, key, meta }))
     }
 
@@ -170,7 +184,7 @@ impl Store for Fake {
         }))
     }
 
-    fn walk(&self, prefix: &Key, from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
+    fn list_all(&self, prefix: &Key, from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
         if self.order == Order::None {
             return Ok(None);
         }
@@ -184,8 +198,8 @@ impl Store for Fake {
         Ok(Some(Box::new(Steps { keys, fake })))
     }
 
-    fn freshness(&self) -> Duration {
-        LONG
+    fn info(&self) -> &StoreInfo {
+        &self.info
     }
 }
 
@@ -199,7 +213,7 @@ struct Open {
 impl Reader for Open {
     fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
         self.fake.note("read", &self.key)?;
-        let reader = self.fake.memory.open(&self.key)?;
+        let reader = self.fake.memory.open(&self.key, None)?;
         if reader.meta()?.version != self.meta.version {
             return Err(Error::new(Kind::Changed, &self.key, "changed"));
         }

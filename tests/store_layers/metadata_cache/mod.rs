@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use zarrfs::error::Kind;
+use zarrfs::known::Known;
 use zarrfs::store::layer::metadata_cache::MetadataCacheConfig;
-use zarrfs::store::{EntryKind, Key, Store};
+use zarrfs::store::{EntryKind, Hints, Key, Store};
 
 mod fake;
 
@@ -39,7 +40,10 @@ fn what_was_said_is_not_asked_again() {
         assert!(memo.get(&key("x"), 9).unwrap().is_none());
         assert!(memo.get(&key("a/.zarray"), 9).unwrap().is_none());
         assert!(memo.get(&key("a/zarr.json"), 99).unwrap().is_some());
-        assert_eq!(memo.open(&key("x")).err().unwrap().kind(), Kind::NotFound);
+        assert_eq!(
+            memo.open(&key("x"), None).err().unwrap().kind(),
+            Kind::NotFound
+        );
         assert_eq!(memo.list(&key("y")).err().unwrap().kind(), Kind::NotFound);
     }
     let expected = [
@@ -51,9 +55,9 @@ fn what_was_said_is_not_asked_again() {
         "list y",
     ];
     assert_eq!(fake.asked(), expected);
-    assert_eq!(memo.head_now(&key("a/b")).unwrap().unwrap().size, 3);
-    assert_eq!(memo.head_now(&key("x")), Some(None));
-    assert_eq!(memo.head_now(&key("z")), None);
+    assert_eq!(memo.head_now(&key("a/b")).found().unwrap().size, 3);
+    assert_eq!(memo.head_now(&key("x")), Known::Missing);
+    assert_eq!(memo.head_now(&key("z")), Known::Unknown);
     assert_eq!(fake.count(), 0);
 }
 
@@ -62,13 +66,13 @@ fn nothing_is_remembered_for_no_time() {
     let fake = Fake::holding(&["a/zarr.json"], Order::Bytes);
     let memo = fake.memo(Duration::ZERO);
     for _ in 0..2 {
-        memo.ask_ahead(&[key("a/zarr.json")]);
+        memo.prefetch(&[key("a/zarr.json")]);
         assert_eq!(names(&memo, &key("a")).len(), 1);
         assert!(memo.head(&key("a/zarr.json")).unwrap().is_some());
         assert!(memo.get(&key("a/zarr.json"), 99).unwrap().is_some());
         assert!(memo.head(&key("x")).unwrap().is_none());
-        assert_eq!(memo.head_now(&key("x")), None);
-        memo.open(&key("a/zarr.json")).unwrap();
+        assert_eq!(memo.head_now(&key("x")), Known::Unknown);
+        memo.open(&key("a/zarr.json"), None).unwrap();
         assert_eq!(fake.asked().len(), 5);
     }
 }
@@ -80,12 +84,12 @@ fn a_listing_tells_what_its_entries_are() {
     let mut listing = memo.list(&key("d")).unwrap();
     assert_eq!(listing.next().unwrap().unwrap().name, b"a");
     assert_eq!(memo.head(&key("d/a")).unwrap().unwrap().size, 3);
-    assert_eq!(memo.head_now(&key("d/b")), None, "not read yet");
+    assert_eq!(memo.head_now(&key("d/b")), Known::Unknown, "not read yet");
     while listing.next().unwrap().is_some() {}
     for (name, kind) in [("d/b", EntryKind::File), ("d/c", EntryKind::Directory)] {
         assert_eq!(memo.head(&key(name)).unwrap().unwrap().kind, kind);
     }
-    memo.open(&key("d/b")).unwrap();
+    memo.open(&key("d/b"), None).unwrap();
     for missing in ["d/x", "d/x/y/z", "d/b/zarr.json"] {
         assert_eq!(memo.head(&key(missing)).unwrap(), None);
         assert!(memo.get(&key(missing), 9).unwrap().is_none());
@@ -146,7 +150,7 @@ fn errors_are_not_remembered() {
     let memo = fake.memo(LONG);
     fake.fails.store(true, Ordering::SeqCst);
     assert!(memo.head(&key("a/b")).is_err() && memo.get(&key("a/b"), 9).is_err());
-    assert!(memo.list(&key("a")).is_err() && memo.open(&key("a/b")).is_err());
+    assert!(memo.list(&key("a")).is_err() && memo.open(&key("a/b"), None).is_err());
     fake.fails.store(false, Ordering::SeqCst);
     assert!(memo.head(&key("a/b")).unwrap().is_some());
     assert!(memo.get(&key("a/b"), 9).unwrap().is_some());
@@ -186,7 +190,12 @@ fn many_readers_make_one_request() {
     assert_eq!(asked, ["head a/b"]);
     let get = || assert_eq!(memo.get(&key("a/zarr.json"), 99).unwrap().unwrap().size, 11);
     assert_eq!(together(&fake, get), ["get a/zarr.json"]);
-    let open = || assert_eq!(memo.open(&key("a/c")).unwrap().meta().unwrap().size, 3);
+    let open = || {
+        assert_eq!(
+            memo.open(&key("a/c"), None).unwrap().meta().unwrap().size,
+            3
+        )
+    };
     assert_eq!(together(&fake, open), ["open a/c"]);
     let list = || assert_eq!(names(&memo, &key("a")).len(), 3);
     assert_eq!(together(&fake, list), ["list a"]);
@@ -202,9 +211,9 @@ fn a_changed_object_is_forgotten() {
     let memo = fake.memo(LONG);
     names(&memo, &key("d"));
     fake.set("d/a", b"other");
-    let old = memo.open(&key("d/a")).unwrap();
+    let old = memo.open(&key("d/a"), None).unwrap();
     assert_eq!(old.read_at(0, 9).unwrap_err().kind(), Kind::Changed);
-    let new = memo.open(&key("d/a")).unwrap();
+    let new = memo.open(&key("d/a"), None).unwrap();
     assert_eq!(new.read_at(0, 9).unwrap(), b"other");
     assert_eq!(memo.head(&key("d/a")).unwrap().unwrap().size, 5);
     fake.set("d/c", b"new");
@@ -251,10 +260,10 @@ fn names_take_a_bounded_amount_of_memory() {
     fake.asked();
     assert_eq!(
         memo.head_now(&key("d0/0001")),
-        None,
+        Known::Unknown,
         "too many to be remembered"
     );
-    assert!(memo.head_now(&key("d1/3001")).unwrap().is_some());
+    assert!(memo.head_now(&key("d1/3001")).found().is_some());
 }
 
 /// Returns every directory of a store with its names, listed one after the other, the first name first.
@@ -376,7 +385,7 @@ fn documents_asked_for_ahead_are_under_way_together() {
     let memo = fake.memo(LONG);
     let wanted = ["zarr.json", ".zarray", ".zgroup", ".zattrs"].map(key);
     fake.holds.store(true, Ordering::SeqCst);
-    memo.ask_ahead(&wanted);
+    memo.prefetch(&wanted);
     while fake.held.load(Ordering::SeqCst) < 4 {
         thread::yield_now();
     }
@@ -391,13 +400,13 @@ fn documents_asked_for_ahead_are_under_way_together() {
 fn the_top_of_a_store_is_listed_before_somebody_asks() {
     let fake = Fake::holding(&["a/0", "b/0", "zarr.json"], Order::None);
     let memo = fake.memo(LONG);
-    memo.look_around();
+    memo.warm_up();
     assert_eq!(fake.asked(), ["list /"]);
     assert!(memo.get(&key(".zarray"), 9).unwrap().is_none());
-    assert_eq!(memo.head_now(&key(".zarrfs")), Some(None));
+    assert_eq!(memo.head_now(&key(".zarrfs")), Known::Missing);
     assert_eq!(names(&memo, &Key::root()).len(), 3);
     assert_eq!(fake.count(), 0);
-    fake.memo(Duration::ZERO).look_around();
+    fake.memo(Duration::ZERO).warm_up();
     assert_eq!(fake.count(), 0);
 }
 
@@ -405,7 +414,7 @@ fn the_top_of_a_store_is_listed_before_somebody_asks() {
 fn a_directory_that_is_alone_is_listed_ahead() {
     let fake = Fake::holding(&["c/0/0", "c/1/0", "zarr.json"], Order::None);
     let memo = fake.memo(LONG);
-    memo.look_around();
+    memo.warm_up();
     // It is listed by a thread of its own, or by who asks first.
     assert_eq!(names(&memo, &key("c")).len(), 2);
     while fake.count() < 2 {
@@ -414,7 +423,7 @@ fn a_directory_that_is_alone_is_listed_ahead() {
     assert_eq!(fake.asked(), ["list /", "list c"]);
     let fake = Fake::holding(&["a/0", "b/0"], Order::None);
     let memo = fake.memo(LONG);
-    memo.look_around();
+    memo.warm_up();
     assert_eq!(names(&memo, &key("b")).len(), 1);
     assert_eq!(fake.asked(), ["list /", "list b"]);
 }

@@ -8,7 +8,8 @@ use zarrfs::stats::Stats;
 use zarrfs::store;
 use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::store::backend::zip::ZipStore;
-use zarrfs::store::{ByteRange, Key, Listing, Meta, Object, Reader, Store, StoreConfig};
+use zarrfs::store::layer::Layer;
+use zarrfs::store::{Key, Meta, Object, Reader, Store, StoreConfig, StoreInfo};
 
 use super::stage::{content, get, key, names};
 use super::writer::{Archive, Entry};
@@ -17,7 +18,7 @@ use super::writer::{Archive, Entry};
 #[derive(Clone)]
 struct Told {
     memory: MemoryStore,
-    fresh: Duration,
+    info: StoreInfo,
     log: Arc<Mutex<Vec<String>>>,
 }
 
@@ -27,7 +28,7 @@ impl Told {
         memory.set(key("a.zip"), bytes);
         Told {
             memory,
-            fresh,
+            info: StoreInfo::new(fresh),
             log: Arc::default(),
         }
     }
@@ -46,13 +47,13 @@ impl Told {
     }
 }
 
-impl Store for Told {
-    fn get(&self, key: &Key, _: u64) -> Result<Option<Object>> {
-        Err(Error::invalid(key, "an archive is never read as a whole"))
+impl Layer for Told {
+    fn below(&self) -> &dyn Store {
+        &self.memory
     }
 
-    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
-        self.memory.get_range(key, range)
+    fn get(&self, key: &Key, _: u64) -> Result<Option<Object>> {
+        Err(Error::invalid(key, "an archive is never read as a whole"))
     }
 
     fn head(&self, key: &Key) -> Result<Option<Meta>> {
@@ -60,21 +61,17 @@ impl Store for Told {
         self.memory.head(key)
     }
 
-    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
+    fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
         self.note("open".to_string());
         Ok(Arc::new(ToldReader {
-            reader: self.memory.open(key)?,
+            reader: self.memory.open(key, known)?,
             key: key.clone(),
             told: self.clone(),
         }))
     }
 
-    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
-        self.memory.list(prefix)
-    }
-
-    fn freshness(&self) -> Duration {
-        self.fresh
+    fn info(&self) -> &StoreInfo {
+        &self.info
     }
 }
 
@@ -115,7 +112,7 @@ fn an_entry_costs_one_request_and_only_its_bytes() {
     assert_eq!(told.asked(), [""; 0]);
     assert_eq!(get(&zip, "a/7").unwrap().unwrap(), long);
     assert_eq!(told.asked(), ["600097 bytes"]);
-    let opened = zip.open(&key("a/8")).unwrap();
+    let opened = zip.open(&key("a/8"), None).unwrap();
     assert_eq!(opened.read_at(1000, 10).unwrap(), long[1000..1010]);
     assert_eq!(told.asked(), ["33 bytes", "10 bytes"]);
 }
@@ -127,7 +124,7 @@ fn a_changed_archive_is_changed_for_who_has_it_open_and_new_for_others() {
         let told = Told::new(fresh, archive(b"old").bytes());
         let zip = told.zip();
         let before = zip.head(&key("a")).unwrap().unwrap();
-        let opened = ["a", "b"].map(|path| zip.open(&key(path)).unwrap());
+        let opened = ["a", "b"].map(|path| zip.open(&key(path), None).unwrap());
         told.memory.set(key("a.zip"), archive(b"newer").bytes());
         for reader in &opened {
             assert_eq!(reader.read_at(0, 3).unwrap_err().kind(), Kind::Changed);
@@ -137,7 +134,7 @@ fn a_changed_archive_is_changed_for_who_has_it_open_and_new_for_others() {
         let after = zip.head(&key("a")).unwrap().unwrap();
         assert_eq!((before.size, after.size), (3, 5));
         assert_ne!(before.version, after.version);
-        let opened = zip.open(&key("b")).unwrap();
+        let opened = zip.open(&key("b"), None).unwrap();
         assert_eq!(opened.read_at(0, 9).unwrap(), b"newer");
     }
 }
@@ -148,11 +145,11 @@ fn an_archive_that_is_gone_is_no_missing_entry() {
     for fresh in [Duration::ZERO, Duration::from_secs(3600)] {
         let told = Told::new(fresh, bytes.clone());
         let zip = told.zip();
-        let opened = zip.open(&key("a")).unwrap();
+        let opened = zip.open(&key("a"), None).unwrap();
         told.memory.erase(&key("a.zip"));
         assert_eq!(fault_of(get(&zip, "a")), Kind::Unavailable);
         assert_eq!(fault_of(opened.read_at(0, 1)), Kind::Unavailable);
-        assert_eq!(fault_of(zip.open(&key("a"))), Kind::Unavailable);
+        assert_eq!(fault_of(zip.open(&key("a"), None)), Kind::Unavailable);
         told.memory.set(key("a.zip"), bytes.clone());
         assert_eq!(get(&zip, "a").unwrap().unwrap(), b"bytes");
         told.memory.set(key("a.zip"), bytes[..40].to_vec());
@@ -173,7 +170,7 @@ fn a_file_that_is_overwritten_in_place_is_noticed() {
     let stats = Arc::new(Stats::default());
     let location = path.to_string_lossy().into_owned();
     let zip = store::open(&location, &StoreConfig::default(), &stats).unwrap();
-    let opened = zip.open(&key("a")).unwrap();
+    let opened = zip.open(&key("a"), None).unwrap();
     assert_eq!(opened.read_at(0, 100).unwrap(), b"old text");
     // Longer, so that it differs even where the clock of the file system is coarse.
     std::fs::write(&path, archive(b"new and longer text")).unwrap();

@@ -91,7 +91,7 @@ fn entries_that_cannot_be_read_are_there_all_the_same() {
     for name in ["encrypted", "strongly", "masked", "deflate64", "zstd"] {
         assert_eq!(fault(&zip, name), Kind::Unsupported, "{name}");
         assert_eq!(
-            zip.open(&key(name)).err().unwrap().kind(),
+            zip.open(&key(name), None).err().unwrap().kind(),
             Kind::Unsupported
         );
         assert_eq!(zip.head(&key(name)).unwrap().unwrap().size, 5);
@@ -153,7 +153,7 @@ fn damaged_entries_are_corrupt_and_the_others_are_not() {
         assert!(error.to_string().starts_with(&path), "{error}");
         damaged += 1;
         // Piece by piece a deflated entry is checked at its end, a stored one in its headers alone.
-        let opened = zip.open(&key(&path));
+        let opened = zip.open(&key(&path), None);
         let read = opened.and_then(|opened| opened.read_at(0, 1 << 22));
         assert!(path == "crc" || path == "byte" || read.is_err(), "{path}");
     }
@@ -260,7 +260,7 @@ fn mutated_archives_are_read_or_refused() {
                         Ok(None) => {}
                         Err(_) => refused += 1,
                     }
-                    if let Ok(opened) = zip.open(&key(path)) {
+                    if let Ok(opened) = zip.open(&key(path), None) {
                         let _ = opened.read_at(17, 1000);
                     }
                 }

@@ -41,7 +41,7 @@ fn stored_and_deflated_entries_are_read() {
             (meta.kind, meta.size),
             (EntryKind::File, expected.len() as u64)
         );
-        let opened = zip.open(&key(path)).unwrap();
+        let opened = zip.open(&key(path), None).unwrap();
         assert_eq!(opened.meta().unwrap(), meta);
         assert!(opened.read_at(0, usize::MAX).unwrap() == expected, "{path}");
         assert_eq!(
@@ -58,10 +58,13 @@ fn stored_and_deflated_entries_are_read() {
     );
     assert_eq!(names(&zip, "a"), ["b/", "streamed"]);
     assert_eq!(
-        zip.open(&key("a")).err().unwrap().kind(),
+        zip.open(&key("a"), None).err().unwrap().kind(),
         Kind::IsADirectory
     );
-    assert_eq!(zip.open(&key("none")).err().unwrap().kind(), Kind::NotFound);
+    assert_eq!(
+        zip.open(&key("none"), None).err().unwrap().kind(),
+        Kind::NotFound
+    );
     assert_eq!(zip.list(&key("none")).err().unwrap().kind(), Kind::NotFound);
     assert_eq!(
         zip.list(&key("long")).err().unwrap().kind(),
@@ -78,7 +81,7 @@ fn any_range_is_the_slice_of_the_whole() {
     ]);
     let size = long.len();
     for path in ["stored", "deflated"] {
-        let opened = zip.open(&key(path)).unwrap();
+        let opened = zip.open(&key(path), None).unwrap();
         // Forward, backward by little and by more than is kept, to the end and beyond.
         for (offset, length) in [
             (0, 10),
@@ -112,7 +115,7 @@ fn any_range_is_the_slice_of_the_whole() {
 fn readers_out_of_step_get_the_same_bytes() {
     let long = content(2 << 20);
     let zip = zip([Entry::deflated("deflated", &long)]);
-    let opened = zip.open(&key("deflated")).unwrap();
+    let opened = zip.open(&key("deflated"), None).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..4usize {
             let (opened, long) = (&opened, &long);

@@ -18,7 +18,7 @@ use crate::model::document;
 use crate::stats::Stats;
 use crate::store::{
     ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Object, PutBody,
-    Reader, RemoteConfig, Store, Version,
+    Reader, RemoteConfig, Store, StoreInfo, Version, not_a_link,
 };
 use address::Address;
 use client::{Client, describe};
@@ -122,10 +122,9 @@ pub struct BucketStore {
     writer: WriteClients,
     /// Whether nothing below the prefix is a store, too.
     may_be_empty: bool,
-    lists: bool,
     /// Whether keys are listed in order: those of S3's directory buckets are not.
     is_ordered: bool,
-    freshness: Duration,
+    info: StoreInfo,
 }
 
 impl BucketStore {
@@ -159,8 +158,9 @@ impl BucketStore {
             }
             _ => error,
         })?;
-        let store = BucketStore::build(address, config, &connector, (RETRIES, config.timeout))?;
-        Ok(BucketStore { lists, ..store })
+        let mut store = BucketStore::build(address, config, &connector, (RETRIES, config.timeout))?;
+        store.info.lists = lists;
+        Ok(store)
     }
 
     fn build(
@@ -183,9 +183,8 @@ impl BucketStore {
             prefix: address.prefix.clone(),
             writer: WriteClients::new(address, config, connector),
             may_be_empty: config.may_be_empty,
-            lists: true,
             is_ordered: !address.bucket.ends_with("--x-s3"),
-            freshness: config.metadata_ttl,
+            info: StoreInfo::new(config.metadata_ttl),
         })
     }
 
@@ -247,7 +246,7 @@ impl BucketStore {
         if key.is_root() {
             return Ok(true);
         }
-        if !self.lists || self.name(key).is_none() {
+        if !self.info.lists || self.name(key).is_none() {
             return Ok(false);
         }
         let before = self.before(key);
@@ -275,6 +274,19 @@ impl BucketStore {
 }
 
 impl BucketStore {
+    /// Whether the server refuses a put whose condition does not hold: tried once, on a key of its own that is
+    /// removed again.
+    pub fn honours_conditions(&self) -> Result<bool> {
+        let name = self.trial()?;
+        self.writer.get(&self.client)?.honours(&self.target(&name)?)
+    }
+
+    /// Notes a change, also one that failed: it may have been made.
+    fn changed<T>(&self, key: &Key, done: Result<T>) -> Result<T> {
+        self.info.changes.note(key);
+        done
+    }
+
     /// Fetches a range once the size is known: an empty one, or one past the end, is refused by some servers.
     fn get_sized_range(&self, key: &Key, path: &Path, range: &ByteRange) -> Result<Option<Object>> {
         let Some(meta) = self.object(key)? else {
@@ -357,7 +369,7 @@ impl Store for BucketStore {
 
     fn head(&self, key: &Key) -> Result<Option<Meta>> {
         let (object, is_prefix) = match self.path(key) {
-            Some(path) if self.lists => self.look(key, &path)?,
+            Some(path) if self.info.lists => self.look(key, &path)?,
             _ => (self.object(key)?, self.is_prefix(key)?),
         };
         Ok(match (is_prefix, object) {
@@ -374,23 +386,22 @@ impl Store for BucketStore {
         Ok(self.object(key)?.map(|meta| meta.version))
     }
 
-    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
-        let meta = self.object(key)?.ok_or_else(|| Error::not_found(key))?;
-        self.open_known(key, &meta)
-    }
-
-    fn open_known(&self, key: &Key, meta: &Meta) -> Result<Arc<dyn Reader>> {
+    fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
+        let meta = match known {
+            Some(meta) => *meta,
+            None => self.object(key)?.ok_or_else(|| Error::not_found(key))?,
+        };
         let path = self.path(key).ok_or_else(|| Error::not_found(key))?;
         Ok(Arc::new(BucketReader {
             client: self.client.clone(),
             path,
             key: key.clone(),
-            meta: *meta,
+            meta,
         }))
     }
 
     fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
-        if !self.lists {
+        if !self.info.lists {
             return Err(Error::unsupported(
                 prefix,
                 "this store does not tell its names",
@@ -413,8 +424,8 @@ impl Store for BucketStore {
         }
     }
 
-    fn walk(&self, prefix: &Key, from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
-        if !self.lists || !self.is_ordered || self.name(prefix).is_none() {
+    fn list_all(&self, prefix: &Key, from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
+        if !self.info.lists || !self.is_ordered || self.name(prefix).is_none() {
             return Ok(None);
         }
         // What sorts right before the slash that all keys in the folder have.
@@ -428,20 +439,12 @@ impl Store for BucketStore {
         })))
     }
 
-    fn lists(&self) -> bool {
-        self.lists
-    }
-
-    fn freshness(&self) -> Duration {
-        self.freshness
-    }
-
-    fn epoch(&self) -> u64 {
-        self.writer.changes()
+    fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
+        Err(not_a_link(key))
     }
 
     /// The ETag as it stands in a condition, and Google's generation.
-    fn stamp(&self, key: &Key) -> Result<Option<ETag>> {
+    fn etag(&self, key: &Key) -> Result<Option<ETag>> {
         match self.target(key) {
             Ok(target) => self.writer.get(&self.client)?.stamp(&target),
             Err(_) => Ok(None),
@@ -452,8 +455,7 @@ impl Store for BucketStore {
         let (target, name) = (self.target(key)?, self.trial()?);
         let trial = self.target(&name)?;
         let writer = self.writer.get(&self.client)?;
-        self.writer
-            .changed(writer.put(&target, &trial, body, condition))
+        self.changed(key, writer.put(&target, &trial, body, condition))
     }
 
     /// Removes an object. What the condition asks for is looked at just before, also where a put is refused in
@@ -463,12 +465,14 @@ impl Store for BucketStore {
             return condition.check(key, None);
         };
         let writer = self.writer.get(&self.client)?;
-        self.writer.changed(writer.erase(&target, condition))
+        self.changed(key, writer.erase(&target, condition))
     }
 
-    /// Whether the server refuses a put whose condition does not hold.
-    fn honours_conditions(&self) -> Result<bool> {
-        let name = self.trial()?;
-        self.writer.get(&self.client)?.honours(&self.target(&name)?)
+    fn erase_folder(&self, _prefix: &Key) -> Result<()> {
+        Ok(())
+    }
+
+    fn info(&self) -> &StoreInfo {
+        &self.info
     }
 }

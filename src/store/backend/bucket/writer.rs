@@ -6,7 +6,6 @@
 
 use parking_lot::Mutex;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -43,7 +42,6 @@ pub(super) struct WriteClients {
     config: RemoteConfig,
     connector: Connector,
     made: OnceLock<Result<Writer>>,
-    changes: AtomicU64,
 }
 
 impl WriteClients {
@@ -57,7 +55,6 @@ impl WriteClients {
             config: config.clone(),
             connector: connector.clone(),
             made: OnceLock::new(),
-            changes: AtomicU64::new(0),
         }
     }
 
@@ -74,17 +71,6 @@ impl WriteClients {
             })
         });
         made.as_ref().map_err(Error::clone)
-    }
-
-    /// Counts a change, also one that failed: whether it was made is not known.
-    pub(super) fn changed<T>(&self, done: Result<T>) -> Result<T> {
-        self.changes.fetch_add(1, Ordering::Release);
-        done
-    }
-
-    /// Returns how many changes there were.
-    pub(super) fn changes(&self) -> u64 {
-        self.changes.load(Ordering::Acquire)
     }
 }
 

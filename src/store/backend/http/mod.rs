@@ -7,13 +7,14 @@
 
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, UNIX_EPOCH};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::UNIX_EPOCH;
 
 use crate::error::{Error, Kind, Result};
 use crate::model::document;
 use crate::store::{
-    ByteRange, Condition, ETag, Key, Listing, Meta, Object, PutBody, Reader, Store, Version,
+    ByteRange, Condition, ETag, FlatListing, Key, Listing, Meta, Object, PutBody, Reader, Store,
+    StoreInfo, Version, not_a_link,
 };
 use endpoint::{HttpEndpoint, RequestSpec, RequestedRange, refused};
 use reader::{HttpReader, LONGEST_WHOLE};
@@ -53,10 +54,9 @@ pub(super) struct HttpStore {
     redirects: AtomicBool,
     /// Whether an index page was seen to have a name that begins with a dot.
     shows_hidden: AtomicBool,
-    freshness: Duration,
     /// Whether the server holds to conditions, once that was tried.
     honours: Mutex<Option<bool>>,
-    changes: AtomicU64,
+    info: StoreInfo,
 }
 
 /// What lies under a key.
@@ -261,9 +261,9 @@ impl HttpStore {
         }
     }
 
-    /// Counts a change, also one that failed: whether it was made is not known.
-    fn changed<T>(&self, done: Result<T>) -> Result<T> {
-        self.changes.fetch_add(1, Ordering::Release);
+    /// Notes a change, also one that failed: it may have been made.
+    fn changed<T>(&self, key: &Key, done: Result<T>) -> Result<T> {
+        self.info.changes.note(key);
         done
     }
 
@@ -393,21 +393,19 @@ impl Store for HttpStore {
         }
     }
 
-    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
+    fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
         let is_folder = || Error::new(Kind::IsADirectory, key, "is a directory");
-        if key.is_root() {
-            return Err(is_folder());
-        }
-        match self.ask_object(key)? {
-            ProbeResult::Object(meta) => self.open_known(key, &meta),
-            ProbeResult::Folder => Err(is_folder()),
-            ProbeResult::Missing => Err(Error::not_found(key)),
-        }
-    }
-
-    fn open_known(&self, key: &Key, meta: &Meta) -> Result<Arc<dyn Reader>> {
+        let meta = match known {
+            Some(meta) => *meta,
+            None if key.is_root() => return Err(is_folder()),
+            None => match self.ask_object(key)? {
+                ProbeResult::Object(meta) => meta,
+                ProbeResult::Folder => return Err(is_folder()),
+                ProbeResult::Missing => return Err(Error::not_found(key)),
+            },
+        };
         let (site, key) = (self.site.clone(), key.clone());
-        Ok(Arc::new(HttpReader::new(site, key, *meta)))
+        Ok(Arc::new(HttpReader::new(site, key, meta)))
     }
 
     fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
@@ -436,37 +434,33 @@ impl Store for HttpStore {
         }
     }
 
-    fn lists(&self) -> bool {
-        self.shape != ListingMethod::Bare
+    fn list_all(&self, _prefix: &Key, _from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
+        Ok(None)
     }
 
-    fn freshness(&self) -> Duration {
-        self.freshness
+    fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
+        Err(not_a_link(key))
     }
 
-    fn epoch(&self) -> u64 {
-        self.changes.load(Ordering::Acquire)
-    }
-
-    fn stamp(&self, key: &Key) -> Result<Option<ETag>> {
+    fn etag(&self, key: &Key) -> Result<Option<ETag>> {
         self.stamp_now(key)
     }
 
     /// Puts an object in one request. `ReadOnly` where the server takes no changes.
     fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
-        self.changed(self.put_now(key, body, condition))
+        self.changed(key, self.put_now(key, body, condition))
     }
 
     fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
-        self.changed(self.erase_now(key, condition))
+        self.changed(key, self.erase_now(key, condition))
     }
 
     /// Removes a folder in which nothing was seen just before: WebDAV has no other way.
     fn erase_folder(&self, prefix: &Key) -> Result<()> {
-        self.changed(self.erase_folder_now(prefix))
+        self.changed(prefix, self.erase_folder_now(prefix))
     }
 
-    fn honours_conditions(&self) -> Result<bool> {
-        self.honours()
+    fn info(&self) -> &StoreInfo {
+        &self.info
     }
 }

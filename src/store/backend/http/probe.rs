@@ -5,7 +5,7 @@
 
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use futures_util::future::join_all;
@@ -22,7 +22,7 @@ use crate::model::document;
 use crate::stats::Stats;
 use crate::store::backend::bucket::connector::Connector;
 use crate::store::backend::bucket::{FIRST_LIMIT, FIRST_RETRIES, RETRIES, option_names, settings};
-use crate::store::{Key, RemoteConfig};
+use crate::store::{Key, RemoteConfig, StoreInfo};
 
 /// The longest answer about names that is read.
 pub(super) const LONGEST_LIST: u64 = 256 << 20;
@@ -87,9 +87,11 @@ impl HttpStore {
             refuses_heads: AtomicBool::new(false),
             redirects: AtomicBool::new(false),
             shows_hidden: AtomicBool::new(false),
-            freshness: config.metadata_ttl,
             honours: Mutex::default(),
-            changes: AtomicU64::new(0),
+            info: StoreInfo {
+                lists: false,
+                ..StoreInfo::new(config.metadata_ttl)
+            },
         })
     }
 
@@ -97,6 +99,7 @@ impl HttpStore {
     fn probe(&mut self, shown: &str) -> Result<()> {
         if self.speaks_dav()? {
             self.shape = ListingMethod::Dav;
+            self.info.lists = true;
             return Ok(());
         }
         let root = Key::root();
@@ -111,6 +114,7 @@ impl HttpStore {
         let names = index_page::names(&self.site.place, &root, answer.content_type(), &bytes);
         if answer.status == 200 && matches!(names, Ok(Some(_))) {
             self.shape = ListingMethod::Pages;
+            self.info.lists = true;
             return Ok(());
         }
         self.probe_documents(answer.status, answer.origin)

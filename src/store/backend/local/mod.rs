@@ -7,7 +7,6 @@
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::fs::OFlags;
@@ -19,8 +18,8 @@ use crate::store::backend::local::listing::LocalListing;
 use crate::store::backend::local::reader::{LocalReader, read_span};
 use crate::store::backend::local::stat::{modified, size_of, version_of};
 use crate::store::{
-    ByteRange, Condition, ETag, EntryKind, Key, Listing, Meta, Object, PutBody, Reader, Store,
-    StoreConfig,
+    ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Object, PutBody,
+    Reader, Store, StoreConfig, StoreInfo, Version,
 };
 
 mod atomic_file;
@@ -40,22 +39,26 @@ const MOST_READS: usize = 4;
 #[derive(Clone)]
 pub struct LocalStore {
     directory: Arc<StoreRoot>,
-    changes: Arc<AtomicU64>,
+    info: StoreInfo,
 }
 
 impl LocalStore {
     /// Opens the store in the directory at `path`.
     pub fn open(path: &Path, config: &StoreConfig) -> Result<LocalStore> {
         let directory = StoreRoot::new(path, config.follow_symlinks)?;
+        let folder = Some(directory.path().to_path_buf());
         Ok(LocalStore {
             directory: Arc::new(directory),
-            changes: Arc::default(),
+            info: StoreInfo {
+                folder,
+                ..StoreInfo::new(FRESH)
+            },
         })
     }
 
-    /// Counts a change, also one that failed: how much of it was done nobody knows.
-    fn changed<T>(&self, done: Result<T>) -> Result<T> {
-        self.changes.fetch_add(1, Ordering::Release);
+    /// Notes a change, also one that failed: part of it may have been made.
+    fn changed<T>(&self, key: &Key, done: Result<T>) -> Result<T> {
+        self.info.changes.note(key);
         done
     }
 
@@ -107,7 +110,14 @@ impl Store for LocalStore {
         self.directory.head(key)
     }
 
-    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
+    fn version(&self, key: &Key) -> Result<Option<Version>> {
+        let object = self
+            .head(key)?
+            .filter(|meta| meta.kind != EntryKind::Directory);
+        Ok(object.map(|meta| meta.version))
+    }
+
+    fn open(&self, key: &Key, _known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
         match self.directory.open_file(key)? {
             Some((fd, _)) => Ok(Arc::new(LocalReader::new(fd, key))),
             None if self
@@ -133,6 +143,10 @@ impl Store for LocalStore {
         Ok(Box::new(LocalListing::new(fd, prefix, store)))
     }
 
+    fn list_all(&self, _prefix: &Key, _from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
+        Ok(None)
+    }
+
     fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
         let target = self.directory.link_target(key)?;
         if !self.directory.shows_as_link(key, &target) {
@@ -142,38 +156,24 @@ impl Store for LocalStore {
         Ok(target)
     }
 
-    fn freshness(&self) -> Duration {
-        FRESH
-    }
-
-    fn epoch(&self) -> u64 {
-        self.changes.load(Ordering::Acquire)
-    }
-
-    fn stamp(&self, key: &Key) -> Result<Option<ETag>> {
+    fn etag(&self, key: &Key) -> Result<Option<ETag>> {
         writer::stamp(&self.directory, key)
     }
 
     /// Puts a file; it has the mode of the one that it replaces. Durable when this returns.
     fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
-        self.changed(writer::put(&self.directory, key, body, condition))
+        self.changed(key, writer::put(&self.directory, key, body, condition))
     }
 
     fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
-        self.changed(writer::erase(&self.directory, key, condition))
+        self.changed(key, writer::erase(&self.directory, key, condition))
     }
 
     fn erase_folder(&self, prefix: &Key) -> Result<()> {
-        self.changed(writer::erase_folder(&self.directory, prefix))
+        self.changed(prefix, writer::erase_folder(&self.directory, prefix))
     }
 
-    /// No: the kernel holds to it that a key is absent; what a key holds is looked at just before, where other
-    /// programs may come between.
-    fn honours_conditions(&self) -> Result<bool> {
-        Ok(false)
-    }
-
-    fn folder(&self) -> Option<&Path> {
-        Some(self.directory.path())
+    fn info(&self) -> &StoreInfo {
+        &self.info
     }
 }

@@ -50,7 +50,7 @@ pub(super) struct EntryData {
 impl Archive {
     /// Opens an archive and reads its directory; `NotFound`, or `Corrupt` if it is no whole zip archive.
     pub(super) fn open(base: &dyn Store, key: &Key) -> Result<(Archive, LeftOut)> {
-        let reader = base.open(key)?;
+        let reader = base.open(key, None)?;
         let meta = reader.meta()?;
         let read = directory::read(&*reader, meta.size);
         if reader.meta()?.version != meta.version {
@@ -61,7 +61,7 @@ impl Archive {
             index: directory.index,
             meta,
             reader,
-            in_place: base.folder().is_some(),
+            in_place: base.info().folder.is_some(),
         };
         Ok((archive, directory.left_out))
     }

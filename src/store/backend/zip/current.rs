@@ -34,7 +34,7 @@ struct CurrentArchive {
 impl Current {
     /// Opens the archive under a key; `shown` is what messages call it.
     pub(super) fn open(base: Arc<dyn Store>, key: Key, shown: &str) -> Result<Current> {
-        let until = Instant::now() + base.freshness();
+        let until = Instant::now() + base.info().freshness;
         let archive = read(&*base, &key, shown)?;
         Ok(Current {
             base,
@@ -47,11 +47,6 @@ impl Current {
             }),
             looked: Condvar::new(),
         })
-    }
-
-    /// Returns the store below.
-    pub(super) fn base(&self) -> &Arc<dyn Store> {
-        &self.base
     }
 
     /// Answers from the current state, from the next one if the archive changed meanwhile.
@@ -78,7 +73,7 @@ impl Current {
         let old = state.archive.clone();
         drop(state);
         let _turn = ReloadGuard(self);
-        let until = Instant::now() + self.base.freshness();
+        let until = Instant::now() + self.base.info().freshness;
         let new = self.look(old)?;
         let mut state = self.lock();
         state.archive = new.clone();

@@ -8,11 +8,11 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::error::{Error, Kind, Result, printable};
 use crate::store::{
-    ByteRange, Condition, ETag, Key, Listing, Meta, Name, Object, PutBody, Reader, Store,
+    ByteRange, Condition, ETag, FlatListing, Key, Listing, Meta, Name, Object, PutBody, Reader,
+    Store, StoreInfo, Version, not_a_link,
 };
 
 mod archive;
@@ -38,6 +38,7 @@ pub struct ZipStore {
     current: Current,
     inner: Key,
     kept: InflateCache,
+    info: StoreInfo,
 }
 
 impl ZipStore {
@@ -47,9 +48,11 @@ impl ZipStore {
     /// `NotFound` if there is no such object or folder, `Invalid` if `inner` is a file, `Corrupt` if the object
     /// is not a zip archive or cut off.
     pub fn open(base: Arc<dyn Store>, archive: &Key, inner: &Key, shown: &str) -> Result<ZipStore> {
+        let info = StoreInfo::new(base.info().freshness);
         let current = Current::open(base, archive.clone(), shown)?;
         let zip = ZipStore {
             current,
+            info,
             inner: inner.clone(),
             kept: InflateCache::default(),
         };
@@ -145,7 +148,11 @@ impl Store for ZipStore {
         })
     }
 
-    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
+    fn version(&self, key: &Key) -> Result<Option<Version>> {
+        self.of_file(key, |archive, _, entry| Ok(archive.version_of(entry)))
+    }
+
+    fn open(&self, key: &Key, _known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
         let reader = self.of_file(key, |archive, full, entry| {
             let start = archive.data(full, entry, false)?.start;
             let (archive, key) = (archive.clone(), key.clone());
@@ -198,12 +205,16 @@ impl Store for ZipStore {
         })
     }
 
-    fn freshness(&self) -> Duration {
-        self.current.base().freshness()
+    fn list_all(&self, _prefix: &Key, _from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
+        Ok(None)
+    }
+
+    fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
+        Err(not_a_link(key))
     }
 
     /// Names an entry by its checksum, length and time: an archive that was written anew may hold the same.
-    fn stamp(&self, key: &Key) -> Result<Option<ETag>> {
+    fn etag(&self, key: &Key) -> Result<Option<ETag>> {
         self.of_file(key, |archive, _, entry| {
             let (size, crc, modified) = (entry.size, entry.crc, entry.modified);
             Ok(ETag {
@@ -219,6 +230,14 @@ impl Store for ZipStore {
 
     fn erase(&self, key: &Key, _condition: &Condition) -> Result<()> {
         Err(read_only(key))
+    }
+
+    fn erase_folder(&self, _prefix: &Key) -> Result<()> {
+        Ok(())
+    }
+
+    fn info(&self) -> &StoreInfo {
+        &self.info
     }
 }
 

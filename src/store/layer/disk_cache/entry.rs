@@ -1,7 +1,7 @@
-//! One file of the cache: bytes, and at its end what they are, of which content, and their checksums.
+//! One file of the cache: bytes, and at its end their checksums, the entry's key, and of which version they are.
 //!
-//! A file is taken for what its label says, never for what its name says, and no byte of it is given out
-//! before the checksum of its block was found right. Who places and removes files is `shelf`'s business.
+//! A file counts by the key that it holds, never by its name, and no byte of it is returned before the checksum of its
+//! block was compared. Placing and removing files is left to `cache_dir`.
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hasher};
@@ -18,7 +18,7 @@ const BLOCK: usize = 64 << 10;
 
 const MAGIC: &[u8; 8] = b"zarrfs\0\x01";
 
-/// Magic, version, size, time, length, length of the label, checksum of all but the bytes themselves.
+/// Magic, version, size, time, length, length of the key, checksum of all but the bytes themselves.
 const TAIL: usize = 48;
 
 /// Which bytes a file holds: a part of what lies under a key.
@@ -33,12 +33,12 @@ impl EntryKey {
         EntryKey(bytes)
     }
 
-    /// A whole object.
+    /// Names a whole object.
     pub fn whole(key: &Key) -> EntryKey {
         EntryKey::new(0, (0, 0), key)
     }
 
-    /// A range of an object, as it was asked for.
+    /// Names a range of an object, as it was asked for.
     pub fn range(key: &Key, range: &ByteRange) -> EntryKey {
         match range {
             ByteRange::Span(span) => EntryKey::new(1, (span.start, span.end), key),
@@ -46,12 +46,12 @@ impl EntryKey {
         }
     }
 
-    /// A decoded piece of the array at `key`, by its number and by the metadata that it was decoded with.
+    /// Names a decoded piece of the array at `key`, by its number and by the metadata that it was decoded with.
     pub fn decoded(key: &Key, piece: u64, metadata: u64) -> EntryKey {
         EntryKey::new(3, (piece, metadata), key)
     }
 
-    /// Returns the name of the label's file: 32 hexadecimal digits.
+    /// Returns the name of the entry's file: 32 hexadecimal digits.
     pub(super) fn name(&self) -> String {
         let half = |salt: u8| {
             let mut hasher = DefaultHasher::new();
@@ -63,10 +63,10 @@ impl EntryKey {
     }
 }
 
-/// What is known of the bytes of a file.
+/// Which content the bytes of a file are of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryHeader {
-    /// The content of the key that they are of.
+    /// The version of the object.
     pub version: Version,
     /// Length of the whole object.
     pub size: u64,
@@ -75,7 +75,7 @@ pub struct EntryHeader {
 }
 
 impl EntryHeader {
-    /// Facts about an answer that came just now.
+    /// Describes an answer that came just now.
     pub fn now(version: Version, size: u64) -> EntryHeader {
         EntryHeader {
             version,
@@ -98,39 +98,43 @@ pub(super) fn seconds() -> u64 {
 }
 
 /// Returns what follows the bytes in their file.
-pub(super) fn seal(label: &EntryKey, facts: &EntryHeader, bytes: &[u8]) -> Vec<u8> {
-    let mut end = Vec::with_capacity(bytes.len().div_ceil(BLOCK) * 4 + label.0.len() + TAIL);
+pub(super) fn seal(key: &EntryKey, header: &EntryHeader, bytes: &[u8]) -> Vec<u8> {
+    let mut end = Vec::with_capacity(bytes.len().div_ceil(BLOCK) * 4 + key.0.len() + TAIL);
     for block in bytes.chunks(BLOCK) {
         end.extend_from_slice(&crc32c::crc32c(block).to_le_bytes());
     }
-    end.extend_from_slice(&label.0);
+    end.extend_from_slice(&key.0);
     end.extend_from_slice(MAGIC);
-    for number in [facts.version.0, facts.size, facts.asked, bytes.len() as u64] {
+    for number in [
+        header.version.0,
+        header.size,
+        header.asked,
+        bytes.len() as u64,
+    ] {
         end.extend_from_slice(&number.to_le_bytes());
     }
-    end.extend_from_slice(&(label.0.len() as u32).to_le_bytes());
+    let key_length = u32::try_from(key.0.len()).unwrap_or(u32::MAX);
+    end.extend_from_slice(&key_length.to_le_bytes());
     let sum = crc32c::crc32c(&end);
     end.extend_from_slice(&sum.to_le_bytes());
     end
 }
 
-/// An open file of the cache whose end was found right.
+/// An open file of the cache whose end is intact.
 pub struct CacheFile {
     file: File,
-    facts: EntryHeader,
+    header: EntryHeader,
     length: u64,
     sums: Vec<u32>,
 }
 
-/// Says that a file is not what it should be.
+/// Returns the error for a file that is not what was written.
 fn torn() -> io::Error {
     io::Error::from(io::ErrorKind::InvalidData)
 }
 
-fn number(bytes: &[u8], place: usize) -> u64 {
-    let eight = bytes
-        .get(place..place + 8)
-        .and_then(|part| part.try_into().ok());
+fn number(bytes: &[u8], at: usize) -> u64 {
+    let eight = bytes.get(at..at + 8).and_then(|part| part.try_into().ok());
     eight.map_or(0, u64::from_le_bytes)
 }
 
@@ -139,14 +143,14 @@ fn short(bytes: &[u8]) -> u32 {
 }
 
 impl CacheFile {
-    /// Reads the end of a file of `file_length` bytes; `InvalidData` if it is torn or of another label.
-    pub(super) fn open(file: File, file_length: u64, label: &EntryKey) -> io::Result<CacheFile> {
+    /// Reads the end of a file of `file_length` bytes; `InvalidData` if it is damaged or of another key.
+    pub(super) fn open(file: File, file_length: u64, key: &EntryKey) -> io::Result<CacheFile> {
         let mut tail = [0; TAIL];
-        let place = file_length.checked_sub(TAIL as u64).ok_or_else(torn)?;
-        file.read_exact_at(&mut tail, place)?;
+        let at = file_length.checked_sub(TAIL as u64).ok_or_else(torn)?;
+        file.read_exact_at(&mut tail, at)?;
         let length = number(&tail, 32);
         let before = length.div_ceil(BLOCK as u64).checked_mul(4);
-        let before = before.and_then(|sums| sums.checked_add(label.0.len() as u64));
+        let before = before.and_then(|sums| sums.checked_add(key.0.len() as u64));
         let all = before.and_then(|before| before.checked_add(length)?.checked_add(TAIL as u64));
         if &tail[..8] != MAGIC || all != Some(file_length) {
             return Err(torn());
@@ -155,13 +159,13 @@ impl CacheFile {
         let mut end = vec![0; before + TAIL];
         file.read_exact_at(&mut end, length)?;
         let (sealed, sum) = end.split_at(before + TAIL - 4);
-        let (sums, rest) = end.split_at(before - label.0.len());
-        if crc32c::crc32c(sealed) != short(sum) || !rest.starts_with(&label.0) {
+        let (sums, rest) = end.split_at(before - key.0.len());
+        if crc32c::crc32c(sealed) != short(sum) || !rest.starts_with(&key.0) {
             return Err(torn());
         }
         Ok(CacheFile {
             file,
-            facts: EntryHeader {
+            header: EntryHeader {
                 version: Version(number(&tail, 8)),
                 size: number(&tail, 16),
                 asked: number(&tail, 24),
@@ -171,9 +175,9 @@ impl CacheFile {
         })
     }
 
-    /// Returns what is known of the bytes.
-    pub fn facts(&self) -> &EntryHeader {
-        &self.facts
+    /// Returns which content the bytes are of.
+    pub fn header(&self) -> &EntryHeader {
+        &self.header
     }
 
     /// Returns how many bytes there are.
@@ -186,7 +190,7 @@ impl CacheFile {
         self.length == 0
     }
 
-    /// Returns a range of the bytes; `InvalidData` if it does not lie in them or a block is not what it was.
+    /// Returns a range of the bytes; `InvalidData` if it does not lie in them or a block is damaged.
     pub(super) fn read(&self, range: Range<u64>) -> io::Result<Vec<u8>> {
         if range.start > range.end || range.end > self.length {
             return Err(torn());
@@ -199,21 +203,22 @@ impl CacheFile {
             .div_ceil(block)
             .saturating_mul(block)
             .min(self.length);
-        let length = usize::try_from(end.saturating_sub(start)).map_err(|_| torn())?;
+        let in_memory = |length| usize::try_from(length).map_err(|_| torn());
+        let length = in_memory(end.saturating_sub(start))?;
         let mut bytes = buffer::with_capacity(length);
         if bytes.capacity() < length {
             return Err(io::Error::from(io::ErrorKind::OutOfMemory));
         }
         bytes.resize(length, 0);
         self.file.read_exact_at(&mut bytes, start)?;
-        let sums = self.sums.iter().skip(first as usize);
+        let sums = self.sums.iter().skip(in_memory(first)?);
         for (block, &sum) in bytes.chunks(BLOCK).zip(sums) {
             if crc32c::crc32c(block) != sum {
                 return Err(torn());
             }
         }
-        bytes.truncate((range.end - start) as usize);
-        bytes.drain(..(range.start - start) as usize);
+        bytes.truncate(in_memory(range.end - start)?);
+        bytes.drain(..in_memory(range.start - start)?);
         Ok(bytes)
     }
 
@@ -221,15 +226,15 @@ impl CacheFile {
     pub(super) fn touch(&self) {
         let modified = self.file.metadata().and_then(|meta| meta.modified());
         let age = modified.map(|time| time.elapsed().unwrap_or(Duration::MAX));
-        if age.is_ok_and(|age| age >= USED_AGAIN) {
-            // The order of use is a matter of speed; a file that cannot be touched can still be read.
+        if age.is_ok_and(|age| age >= TOUCH_INTERVAL) {
+            // The order of use only matters for speed; a file that cannot be touched can still be read.
             let _ = self.file.set_modified(SystemTime::now());
         }
     }
 }
 
-/// Uses closer together than this count as one.
-const USED_AGAIN: Duration = Duration::from_secs(1);
+/// Uses within this time of each other count as one.
+const TOUCH_INTERVAL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
@@ -237,25 +242,25 @@ mod tests {
 
     use super::*;
 
-    fn file_of(label: &EntryKey, bytes: &[u8]) -> Vec<u8> {
-        let facts = EntryHeader::now(Version(7), 1 << 40);
-        [bytes, &seal(label, &facts, bytes)].concat()
+    fn file_of(key: &EntryKey, bytes: &[u8]) -> Vec<u8> {
+        let header = EntryHeader::now(Version(7), 1 << 40);
+        [bytes, &seal(key, &header, bytes)].concat()
     }
 
-    fn open(content: &[u8], label: &EntryKey) -> io::Result<CacheFile> {
+    fn open(content: &[u8], key: &EntryKey) -> io::Result<CacheFile> {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(content).unwrap();
-        CacheFile::open(file, content.len() as u64, label)
+        CacheFile::open(file, content.len() as u64, key)
     }
 
     #[test]
     fn any_range_is_the_slice() {
-        let label = EntryKey::whole(&Key::new("a/b").unwrap());
+        let key = EntryKey::whole(&Key::new("a/b").unwrap());
         for length in [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 5] {
             let bytes: Vec<u8> = (0..length).map(|place| (place % 251) as u8).collect();
-            let entry = open(&file_of(&label, &bytes), &label).unwrap();
+            let entry = open(&file_of(&key, &bytes), &key).unwrap();
             assert_eq!(
-                (entry.len(), entry.facts().version),
+                (entry.len(), entry.header().version),
                 (length as u64, Version(7))
             );
             for start in [0, 1, BLOCK, length / 2, length] {
@@ -272,33 +277,33 @@ mod tests {
 
     #[test]
     fn every_flipped_byte_and_every_cut_is_noticed() {
-        let label = EntryKey::whole(&Key::new("a").unwrap());
-        let content = file_of(&label, b"some bytes");
+        let key = EntryKey::whole(&Key::new("a").unwrap());
+        let content = file_of(&key, b"some bytes");
         for place in 0..content.len() {
             let mut wrong = content.clone();
             wrong[place] ^= 1;
-            let read = open(&wrong, &label).and_then(|entry| entry.read(0..10));
+            let read = open(&wrong, &key).and_then(|entry| entry.read(0..10));
             assert!(read.is_err(), "{place}");
-            let read = open(&content[..place], &label).and_then(|entry| entry.read(0..10));
+            let read = open(&content[..place], &key).and_then(|entry| entry.read(0..10));
             assert!(read.is_err(), "{place}");
         }
     }
 
     #[test]
-    fn a_file_of_another_label_is_not_taken() {
-        let key = Key::new("a").unwrap();
-        let labels = [
-            EntryKey::whole(&key),
+    fn a_file_of_another_key_is_not_taken() {
+        let object = Key::new("a").unwrap();
+        let keys = [
+            EntryKey::whole(&object),
             EntryKey::whole(&Key::new("b").unwrap()),
-            EntryKey::range(&key, &ByteRange::Span(0..3)),
-            EntryKey::range(&key, &ByteRange::Suffix(3)),
-            EntryKey::decoded(&key, 0, 3),
+            EntryKey::range(&object, &ByteRange::Span(0..3)),
+            EntryKey::range(&object, &ByteRange::Suffix(3)),
+            EntryKey::decoded(&object, 0, 3),
         ];
-        for (place, label) in labels.iter().enumerate() {
-            let content = file_of(label, b"abc");
-            for (other, asked) in labels.iter().enumerate() {
+        for (place, key) in keys.iter().enumerate() {
+            let content = file_of(key, b"abc");
+            for (other, asked) in keys.iter().enumerate() {
                 assert_eq!(open(&content, asked).is_ok(), place == other);
-                assert_eq!(label.name() == asked.name(), place == other);
+                assert_eq!(key.name() == asked.name(), place == other);
             }
         }
     }

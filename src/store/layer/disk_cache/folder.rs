@@ -1,4 +1,4 @@
-//! The folder of a cache: opened so that nobody else can have laid anything into it, and looked through.
+//! The files of a cache's folder: opened only if no other user may write there, looked through, removed.
 //!
 //! Below the folder no symbolic link is followed. It holds `lock`, at most one file `arriving`, and a folder
 //! `store-...` for each store with its files, which are named by 32 hexadecimal digits.
@@ -16,14 +16,16 @@ use rustix::io::Errno;
 
 use crate::error::{Error, Kind, Result};
 
-/// The file that is on its way in.
+/// The name of a file that is being written.
 pub(super) const ARRIVING: &str = "arriving";
 
+/// The name of the file whose lock makes changes exclusive, and which has the account.
 pub(super) const LOCK: &str = "lock";
 
-pub(super) const STORE: &str = "store-";
+/// How the names of stores' folders begin.
+pub(super) const STORE_PREFIX: &str = "store-";
 
-/// How everything in the folder is opened: no links, no waiting.
+/// How everything in the folder is opened: links are not followed, and pipes and devices do not block.
 pub(super) const SAFE: OFlags = OFlags::NOFOLLOW
     .union(OFlags::CLOEXEC)
     .union(OFlags::NONBLOCK)
@@ -32,8 +34,8 @@ pub(super) const SAFE: OFlags = OFlags::NOFOLLOW
 pub(super) const PRIVATE_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
 pub(super) const PRIVATE_FOLDER: Mode = Mode::RWXU;
 
-/// Opens the folder of a cache, which is made if it is missing. Refuses what is no folder (`NotADirectory`) and
-/// what others own or may write to (`Denied`); any other error is one of the file system.
+/// Opens the folder of a cache, which is made if it is missing. `NotADirectory` if it is something else, `Denied` if
+/// another user owns it or may write to it; the inner error is one of the file system.
 pub(super) fn open(path: &Path) -> Result<io::Result<OwnedFd>> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
     let meta = match std::fs::metadata(path) {
@@ -69,17 +71,17 @@ pub(super) struct EvictionCandidate {
 
 /// What a cache holds.
 pub(super) struct Inventory {
-    /// What was used least comes first; not more than a bounded number.
-    pub(super) oldest: Vec<EvictionCandidate>,
+    /// Sorted, what was used least recently first; not more than a bounded number.
+    pub(super) candidates: Vec<EvictionCandidate>,
     /// Bytes of everything.
     pub(super) held: u64,
 }
 
-/// The most files that are remembered as the oldest, about 10 MiB.
-const MOST_OLDEST: usize = 1 << 16;
+/// The most eviction candidates that are remembered, about 10 MiB.
+const MAX_CANDIDATES: usize = 1 << 16;
 
-/// Returns the bytes that a file of a length may take with blocks of `block` bytes: a 256th is for the maps of
-/// where its blocks are.
+/// Returns the bytes that a file of `length` bytes may take in blocks of `block` bytes: a 256th more is for the file
+/// system's maps of its blocks.
 pub(super) fn charge(length: u64, block: u64) -> u64 {
     length
         .saturating_add(length / 256)
@@ -87,35 +89,38 @@ pub(super) fn charge(length: u64, block: u64) -> u64 {
         .unwrap_or(u64::MAX)
 }
 
-/// Looks through the whole folder; what a dead process left on its way in is removed. Only under the lock.
+/// Looks through the whole folder, and removes what a dead process left unfinished. To be called under the lock only.
 pub(super) fn look_through(root: impl AsFd, block: u64) -> io::Result<Inventory> {
     let root = root.as_fd();
     remove(root, ARRIVING)?;
     let mut found = Inventory {
-        oldest: Vec::new(),
-        held: base(block),
+        candidates: Vec::new(),
+        held: empty_cache(block),
     };
     for name in names(root)? {
-        if !is_hexadecimal(name.strip_prefix(STORE), 16) {
+        if !is_hexadecimal(name.strip_prefix(STORE_PREFIX), 16) {
             continue;
         }
         let Ok(folder) = open_store(root, &name) else {
             continue;
         };
         found.held = found.held.saturating_add(block);
-        look_at(Arc::new(folder), block, &mut found)?;
+        count_store(Arc::new(folder), block, &mut found)?;
     }
-    found.oldest.sort_unstable_by_key(|aged| aged.used);
-    found.oldest.truncate(MOST_OLDEST);
+    found
+        .candidates
+        .sort_unstable_by_key(|candidate| candidate.used);
+    found.candidates.truncate(MAX_CANDIDATES);
     Ok(found)
 }
 
 /// Returns the bytes of a cache without stores: the folder itself and the lock.
-pub(super) fn base(block: u64) -> u64 {
+fn empty_cache(block: u64) -> u64 {
     block.saturating_mul(2)
 }
 
-fn look_at(folder: Arc<OwnedFd>, block: u64, found: &mut Inventory) -> io::Result<()> {
+/// Counts the files of one store.
+fn count_store(folder: Arc<OwnedFd>, block: u64, found: &mut Inventory) -> io::Result<()> {
     for name in Dir::read_from(&*folder)? {
         let name = text(name?.file_name());
         if !is_hexadecimal(Some(&name), 32) {
@@ -124,42 +129,46 @@ fn look_at(folder: Arc<OwnedFd>, block: u64, found: &mut Inventory) -> io::Resul
         let Some(stat) = stat(&*folder, &name)? else {
             continue;
         };
-        found.held = found
-            .held
-            .saturating_add(charge(stat.st_size as u64, block));
-        found.oldest.push(EvictionCandidate {
+        found.held = found.held.saturating_add(charge(length(&stat), block));
+        found.candidates.push(EvictionCandidate {
             used: used(&stat),
             folder: folder.clone(),
             name,
         });
-        if found.oldest.len() >= 2 * MOST_OLDEST {
+        if found.candidates.len() >= 2 * MAX_CANDIDATES {
             found
-                .oldest
-                .select_nth_unstable_by_key(MOST_OLDEST, |aged| aged.used);
-            found.oldest.truncate(MOST_OLDEST);
+                .candidates
+                .select_nth_unstable_by_key(MAX_CANDIDATES, |candidate| candidate.used);
+            found.candidates.truncate(MAX_CANDIDATES);
         }
     }
     Ok(())
 }
 
 impl EvictionCandidate {
-    /// Removes the file unless it was used meanwhile; returns its length.
+    /// Removes the file unless it was used meanwhile; returns its length in bytes, or nothing if it stays.
     pub(super) fn remove(&self) -> io::Result<Option<u64>> {
         match stat(&*self.folder, &self.name)? {
             Some(stat) if used(&stat) == self.used => {
                 remove(&*self.folder, &self.name)?;
-                Ok(Some(stat.st_size as u64))
+                Ok(Some(length(&stat)))
             }
             _ => Ok(None),
         }
     }
 }
 
+/// Returns the length of a file in bytes.
+pub(super) fn length(stat: &Stat) -> u64 {
+    u64::try_from(stat.st_size).unwrap_or_default()
+}
+
+/// Returns when a file was used last.
 fn used(stat: &Stat) -> (i64, u64) {
     (stat.st_mtime, stat.st_mtime_nsec)
 }
 
-/// Returns what is known of a file; nothing if there is none.
+/// Returns the metadata of a file; nothing if there is none, or a directory.
 pub(super) fn stat(folder: impl AsFd, name: &str) -> io::Result<Option<Stat>> {
     match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => Ok(None),

@@ -1,15 +1,15 @@
-//! Folders out of one stream of keys: what a walk finds, told directory by directory.
+//! Assembles directories from the keys of a flat listing.
 //!
-//! A folder is complete when a key after it has come, which holds where keys come byte by byte or folder by
-//! folder in order; any other order ends the walk. Folders of which something is in doubt are left out, and so
-//! is the one that the walk began in: whoever wants those asks the store.
+//! A directory is complete when a key after it has come. That holds where keys are sorted by bytes, or by names,
+//! directory by directory; any other order is an error. A directory with a name whose kind is in doubt is left out, and so
+//! is the top one, of which names may be missing.
 
 use std::time::Instant;
 
-use super::dir::{DirEntry, NameMap};
+use super::dirs::{DirEntry, NameMap};
 use crate::store::{EntryKind, Key, Meta};
 
-/// A folder of which every name is known.
+/// A directory of which every name is known.
 pub(super) struct AssembledDir {
     pub(super) prefix: Key,
     /// When the first of its names was asked for.
@@ -17,21 +17,21 @@ pub(super) struct AssembledDir {
     pub(super) names: NameMap,
 }
 
-/// Folders under way.
+/// The directories that are not complete yet.
 pub(super) struct DirAssembler {
-    /// From the top of the walk down to where it is.
+    /// From the top down to the directory of the last key.
     open: Vec<AssembledDir>,
     last: Option<Key>,
     by_bytes: bool,
     by_names: bool,
 }
 
-/// Keys came in no order that tells when a folder is complete.
+/// Keys come in no order that tells when a directory is complete.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unsorted;
 
 impl DirAssembler {
-    /// Begins a walk below `top`.
+    /// Expects the keys below `top`.
     pub(super) fn new(top: Key) -> DirAssembler {
         let top = AssembledDir {
             prefix: top,
@@ -46,12 +46,12 @@ impl DirAssembler {
         }
     }
 
-    /// Whether keys come folder by folder and not byte by byte.
+    /// Whether keys are sorted by names rather than by bytes.
     pub(super) fn is_by_names(&self) -> bool {
         !self.by_bytes
     }
 
-    /// Takes the next object, of a page asked for at `asked`; returns the folders that are complete with it.
+    /// Takes the next object, of a page asked for at `asked`; returns the directories that it completes.
     pub(super) fn take(
         &mut self,
         key: Key,
@@ -63,11 +63,9 @@ impl DirAssembler {
             return Err(Unsorted);
         };
         let mut complete = Vec::new();
-        while let Some(folder) = self
-            .open
-            .pop_if(|open| parent.below(&open.prefix).is_none())
-        {
-            complete.extend(finished(folder));
+        let is_passed = |open: &mut AssembledDir| parent.below(&open.prefix).is_none();
+        while let Some(dir) = self.open.pop_if(is_passed) {
+            complete.extend(finished(dir));
         }
         self.descend(&parent, asked)?;
         let entry = DirEntry {
@@ -75,15 +73,15 @@ impl DirAssembler {
             cursor: 0,
             meta: Some(meta),
         };
-        if let Some(folder) = self.open.last_mut() {
-            folder.names.insert(key.name().into(), entry);
+        if let Some(dir) = self.open.last_mut() {
+            dir.names.insert(key.name().into(), entry);
         }
         self.last = Some(key);
-        // The top stays open to the end.
-        match self.open.is_empty() {
-            true => Err(Unsorted),
-            false => Ok(complete),
+        // The top stays open until the end; without it the key was not below the top.
+        if self.open.is_empty() {
+            return Err(Unsorted);
         }
+        Ok(complete)
     }
 
     fn check_order(&mut self, key: &Key) -> Result<(), Unsorted> {
@@ -91,13 +89,14 @@ impl DirAssembler {
             self.by_bytes &= last < key;
             self.by_names &= last.names().lt(key.names());
         }
-        match self.by_bytes || self.by_names {
-            true => Ok(()),
-            false => Err(Unsorted),
+        if self.by_bytes || self.by_names {
+            Ok(())
+        } else {
+            Err(Unsorted)
         }
     }
 
-    /// Opens the folders from the innermost open one down to `parent`.
+    /// Opens the directories from the innermost open one down to `parent`.
     fn descend(&mut self, parent: &Key, asked: Instant) -> Result<(), Unsorted> {
         loop {
             let open = self.open.last_mut().ok_or(Unsorted)?;
@@ -120,22 +119,23 @@ impl DirAssembler {
         }
     }
 
-    /// Ends the walk after the last key; returns the folders that are complete with that.
+    /// Returns the directories that are complete after the last key.
     pub(super) fn end(self) -> Vec<AssembledDir> {
         let mut open = self.open.into_iter();
         open.next();
         open.rev().filter_map(finished).collect()
     }
 
-    /// The same where all keys of the top came: it is complete as well, unless there are none.
+    /// Like `end`, but also returns the top directory, unless it is empty.
     pub(super) fn end_with_top(self) -> Vec<AssembledDir> {
-        let has_names = |folder: &AssembledDir| !folder.names.is_empty();
+        let has_names = |dir: &AssembledDir| !dir.names.is_empty();
         let open = self.open.into_iter().rev().filter(has_names);
         open.filter_map(finished).collect()
     }
 }
 
-/// Makes an object a directory, since keys lie below it. One without bytes may be the marker of the folder.
+/// Makes an object a directory, since keys lie below it. One without bytes may be a marker of the directory, whose
+/// metadata are not known then.
 fn become_directory(entry: &mut DirEntry) {
     entry.kind = EntryKind::Directory;
     entry.meta = entry.meta.filter(|meta| meta.size > 0).map(|meta| Meta {
@@ -144,20 +144,20 @@ fn become_directory(entry: &mut DirEntry) {
     });
 }
 
-/// Orders the names as a listing has them; nothing if something may be an empty folder as well as an empty object.
-fn finished(mut folder: AssembledDir) -> Option<AssembledDir> {
+/// Sorts the names as a listing has them; nothing if something may be an empty directory as well as an empty object.
+fn finished(mut dir: AssembledDir) -> Option<AssembledDir> {
     let is_doubtful = |entry: &DirEntry| {
         entry.kind == EntryKind::File && entry.meta.is_none_or(|meta| meta.size == 0)
     };
-    if folder.names.values().any(is_doubtful) {
+    if dir.names.values().any(is_doubtful) {
         return None;
     }
-    folder.names.sort_unstable_keys();
-    for (entry, cursor) in folder.names.values_mut().zip(1..) {
+    dir.names.sort_unstable_keys();
+    for (entry, cursor) in dir.names.values_mut().zip(1..) {
         entry.cursor = cursor;
     }
-    folder.names.shrink_to_fit();
-    Some(folder)
+    dir.names.shrink_to_fit();
+    Some(dir)
 }
 
 #[cfg(test)]
@@ -181,15 +181,19 @@ mod tests {
         }
     }
 
-    /// Returns the folders that a walk over keys in the given order finds, and how many before its end.
-    fn gathered<'a>(keys: impl IntoIterator<Item = &'a Key>, size: u64) -> Option<(Tree, usize)> {
-        let mut gather = DirAssembler::new(Key::root());
+    /// Returns the directories that keys in the given order make, and how many were complete before the end.
+    fn assembled<'a>(keys: impl IntoIterator<Item = &'a Key>, size: u64) -> Option<(Tree, usize)> {
+        let mut assembler = DirAssembler::new(Key::root());
         let mut found = Vec::new();
         for key in keys {
-            found.extend(gather.take(key.clone(), meta(size), Instant::now()).ok()?);
+            found.extend(
+                assembler
+                    .take(key.clone(), meta(size), Instant::now())
+                    .ok()?,
+            );
         }
         let early = found.len();
-        found.extend(gather.end());
+        found.extend(assembler.end());
         let count = found.len();
         let tree: Tree = found
             .into_iter()
@@ -199,11 +203,11 @@ mod tests {
                 (folder.prefix, kinds.collect())
             })
             .collect();
-        assert_eq!(tree.len(), count, "a folder was told twice");
+        assert_eq!(tree.len(), count, "a directory came twice");
         Some((tree, early))
     }
 
-    /// Returns the same by a listing of each folder below the root.
+    /// Returns the same by a listing of each directory below the root.
     fn listed(keys: &BTreeSet<Key>) -> Tree {
         let memory = MemoryStore::default();
         for key in keys {
@@ -232,13 +236,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_walk_is_every_listing(
+        fn a_flat_listing_is_every_listing(
             keys in prop::collection::btree_set("[ab.0-]{1,2}(/[ab.0-]{1,2}){0,4}", 0..40)
         ) {
             let keys: BTreeSet<Key> = keys.iter().filter_map(|key| Key::new(key.as_str()).ok()).collect();
             let expected = listed(&keys);
-            prop_assert_eq!(&gathered(&keys, 1).unwrap().0, &expected);
-            prop_assert_eq!(&gathered(by_names(&keys), 1).unwrap().0, &expected);
+            prop_assert_eq!(&assembled(&keys, 1).unwrap().0, &expected);
+            prop_assert_eq!(&assembled(by_names(&keys), 1).unwrap().0, &expected);
         }
     }
 
@@ -247,14 +251,14 @@ mod tests {
     }
 
     #[test]
-    fn disorder_ends_a_walk() {
-        assert!(gathered(&keys(&["a/1", "b/1", "a/2"]), 1).is_none());
-        assert!(gathered(&keys(&["a/1", "a/1"]), 1).is_none());
+    fn unsorted_keys_are_an_error() {
+        assert!(assembled(&keys(&["a/1", "b/1", "a/2"]), 1).is_none());
+        assert!(assembled(&keys(&["a/1", "a/1"]), 1).is_none());
     }
 
     #[test]
-    fn folders_are_told_once_they_are_passed() {
-        let (tree, early) = gathered(&keys(&["a/1", "a/2", "b/1", "c"]), 1).unwrap();
+    fn directories_are_complete_once_they_are_passed() {
+        let (tree, early) = assembled(&keys(&["a/1", "a/2", "b/1", "c"]), 1).unwrap();
         assert_eq!((tree.len(), early), (2, 2));
     }
 
@@ -262,11 +266,11 @@ mod tests {
     fn a_top_of_which_all_came_is_complete() {
         let top = || DirAssembler::new(Key::new("a").unwrap());
         assert!(top().end_with_top().is_empty(), "perhaps an object");
-        let mut gather = top();
+        let mut assembler = top();
         for key in keys(&["a/1", "a/b/2"]) {
-            gather.take(key, meta(1), Instant::now()).unwrap();
+            assembler.take(key, meta(1), Instant::now()).unwrap();
         }
-        let told: Vec<Key> = gather
+        let told: Vec<Key> = assembler
             .end_with_top()
             .into_iter()
             .map(|folder| folder.prefix)
@@ -275,17 +279,17 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_a_marker_is_left_in_doubt() {
-        let (tree, _) = gathered(&keys(&["a/b", "c/d", "c/d/e"]), 0).unwrap();
+    fn what_may_be_a_marker_is_left_out() {
+        let (tree, _) = assembled(&keys(&["a/b", "c/d", "c/d/e"]), 0).unwrap();
         let told: Vec<&Key> = tree.keys().collect();
         assert_eq!(told, [&Key::new("c").unwrap()]);
-        let mut gather = DirAssembler::new(Key::root());
+        let mut assembler = DirAssembler::new(Key::root());
         let now = Instant::now();
         for (key, size) in [("c/d", 0), ("c/d/e", 1)] {
-            let told = gather.take(Key::new(key).unwrap(), meta(size), now);
+            let told = assembler.take(Key::new(key).unwrap(), meta(size), now);
             assert!(told.unwrap().is_empty());
         }
-        let folders: Vec<AssembledDir> = gather.end();
+        let folders: Vec<AssembledDir> = assembler.end();
         assert_eq!(folders.len(), 2);
         let entry = folders[1].names[b"d".as_slice()];
         assert_eq!(entry.kind, EntryKind::Directory);

@@ -1,112 +1,346 @@
-//! The folders that are remembered, bounded by the names that all of them hold.
+//! The directories that are remembered: the names of each as they become known, read once for all readers.
 //!
-//! What was listed least recently goes first. A folder may take half of the room; one that grows beyond is
-//! abandoned, so that a directory of millions costs no more memory than one of thousands. Names that somebody
-//! still reads count until he has ended.
+//! Names stand in the order of the store's listing, each with its cursor there. A complete directory also tells what is
+//! not in it. The number of names is bounded: what was listed least recently goes first. A directory that grows beyond
+//! half of the bound is evicted while it is read, and its readers go on with listings of their own, so that one of
+//! millions of names takes no more memory than one of thousands.
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Instant;
 
+use indexmap::IndexMap;
 use lru::LruCache;
 
-use super::dir::{CachedDir, Slot};
 use super::keys::Expiring;
-use crate::store::{EntryKind, Key};
+use super::listing_prefetch::PassedDir;
+use crate::error::{Error, Result};
+use crate::known::Known;
+use crate::store::{EntryKind, Key, Listing, Meta, Name};
 
-/// Folders by key.
+/// What is known of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct DirEntry {
+    pub(super) kind: EntryKind,
+    pub(super) cursor: u64,
+    /// What `head` answers.
+    pub(super) meta: Option<Meta>,
+}
+
+/// Names in the order of the listing.
+pub(super) type NameMap = IndexMap<Box<[u8]>, DirEntry>;
+
+/// How far a directory is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Extent {
+    Growing,
+    Complete,
+    Evicted,
+}
+
+/// A directory's names.
+pub(super) struct CachedDir {
+    pub(super) prefix: Key,
+    /// Until when the names count.
+    pub(super) until: Instant,
+    /// The flat listing that found the names, and how far it was then.
+    pub(super) passed: Option<PassedDir>,
+    known: RwLock<(NameMap, Extent)>,
+    source: Mutex<NameSource>,
+    /// How often the source was asked: a reader that waited for another's request knows by it whose error it sees.
+    asked: AtomicU64,
+    /// Names held by all directories.
+    total: Arc<AtomicUsize>,
+}
+
+/// Where further names come from.
+#[derive(Default)]
+struct NameSource {
+    listing: Option<Box<dyn Listing>>,
+    failed: Option<Error>,
+}
+
+/// What stands at a place of a directory.
+pub(super) enum Slot {
+    Entry(Name),
+    End,
+    /// The names were evicted; the reader goes on with a listing of its own.
+    Evicted,
+}
+
+impl CachedDir {
+    /// Builds a directory whose names come from a listing that has just begun.
+    fn growing(
+        prefix: Key,
+        until: Instant,
+        listing: Box<dyn Listing>,
+        total: &Arc<AtomicUsize>,
+    ) -> CachedDir {
+        CachedDir {
+            prefix,
+            until,
+            passed: None,
+            known: RwLock::new((NameMap::new(), Extent::Growing)),
+            source: Mutex::new(NameSource {
+                listing: Some(listing),
+                failed: None,
+            }),
+            asked: AtomicU64::new(0),
+            total: total.clone(),
+        }
+    }
+
+    pub(super) fn is_fresh(&self) -> bool {
+        self.until > Instant::now()
+    }
+
+    /// Returns how many names are held.
+    pub(super) fn len(&self) -> usize {
+        self.known.read().0.len()
+    }
+
+    /// Returns what is known of a name; `Unknown` if it may come yet.
+    pub(super) fn look(&self, name: &[u8]) -> Known<DirEntry> {
+        let known = self.known.read();
+        match (known.0.get(name), known.1) {
+            (Some(entry), _) => Known::Is(*entry),
+            (None, Extent::Complete) => Known::Missing,
+            (None, _) => Known::Unknown,
+        }
+    }
+
+    /// Returns where a name stands.
+    pub(super) fn place_of(&self, name: &[u8]) -> Option<usize> {
+        self.known.read().0.get_index_of(name)
+    }
+
+    /// Returns where the name with a cursor stands.
+    pub(super) fn place_of_cursor(&self, cursor: u64) -> Option<usize> {
+        let known = self.known.read();
+        let is_it = |place: &usize| {
+            let found = known.0.get_index(*place);
+            found.is_some_and(|(_, entry)| entry.cursor == cursor)
+        };
+        let guess = usize::try_from(cursor).ok()?.checked_sub(1)?;
+        let guess = Some(guess).filter(is_it);
+        guess.or_else(|| (0..known.0.len()).find(is_it))
+    }
+
+    /// Returns the directories among the names from `start` to `end`.
+    pub(super) fn directories(&self, start: usize, end: usize) -> Vec<Vec<u8>> {
+        let known = self.known.read();
+        let names = (start..end).map_while(|place| known.0.get_index(place));
+        let directories = names.filter(|(_, entry)| entry.kind == EntryKind::Directory);
+        directories.map(|(name, _)| name.to_vec()).collect()
+    }
+
+    /// Returns what stands at a place; asks the source for names that were not read yet.
+    pub(super) fn at(&self, place: usize) -> Result<Slot> {
+        loop {
+            let asked = self.asked.load(Ordering::Acquire);
+            if let Some(slot) = self.known_at(place) {
+                return Ok(slot);
+            }
+            let mut source = self.source.lock();
+            if self.asked.load(Ordering::Acquire) != asked {
+                match &source.failed {
+                    Some(error) => return Err(error.clone()),
+                    None => continue,
+                }
+            }
+            if let Err(error) = self.read_name(&mut source) {
+                source.failed = Some(error.clone());
+                return Err(error);
+            }
+        }
+    }
+
+    fn known_at(&self, place: usize) -> Option<Slot> {
+        let known = self.known.read();
+        match (known.0.get_index(place), known.1) {
+            (Some((name, entry)), _) => Some(Slot::Entry(Name {
+                name: name.to_vec(),
+                kind: entry.kind,
+                cursor: entry.cursor,
+                meta: entry.meta,
+            })),
+            (None, Extent::Complete) => Some(Slot::End),
+            (None, Extent::Evicted) => Some(Slot::Evicted),
+            (None, Extent::Growing) => None,
+        }
+    }
+
+    /// Reads one more name.
+    fn read_name(&self, source: &mut NameSource) -> Result<()> {
+        source.failed = None;
+        let next = match &mut source.listing {
+            Some(listing) => listing.next(),
+            None => Ok(None),
+        };
+        self.asked.fetch_add(1, Ordering::Release);
+        let next = next?;
+        let mut known = self.known.write();
+        match next {
+            _ if known.1 == Extent::Evicted => {}
+            None => {
+                known.1 = Extent::Complete;
+                known.0.shrink_to_fit();
+                source.listing = None;
+            }
+            Some(name) => {
+                let entry = DirEntry {
+                    kind: name.kind,
+                    cursor: name.cursor,
+                    meta: name.meta,
+                };
+                if known.0.insert(name.name.into(), entry).is_none() {
+                    self.total.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops the names of a directory that is not complete.
+    fn evict(&self) {
+        let mut known = self.known.write();
+        if known.1 == Extent::Growing {
+            self.total.fetch_sub(known.0.len(), Ordering::Relaxed);
+            *known = (NameMap::new(), Extent::Evicted);
+        }
+    }
+
+    /// Takes the listing of a directory that was evicted; its first reader goes on with it.
+    pub(super) fn take_listing(&self) -> Option<Box<dyn Listing>> {
+        self.source.lock().listing.take()
+    }
+}
+
+impl Drop for CachedDir {
+    fn drop(&mut self) {
+        let held = self.known.read().0.len();
+        self.total.fetch_sub(held, Ordering::Relaxed);
+    }
+}
+
+/// Directories by key, bounded by the names that all of them hold. The names of a directory that is being read count
+/// until its last reader is done.
 pub(super) struct DirCache {
     by_key: Mutex<LruCache<Key, Arc<CachedDir>>>,
-    /// Names held now, and at most.
+    /// Names held now.
     total: Arc<AtomicUsize>,
-    most: usize,
+    max_names: usize,
 }
 
 impl DirCache {
-    /// Builds room for so many names.
-    pub(super) fn new(most: usize) -> DirCache {
+    /// Builds a cache of at most `max_names` names.
+    pub(super) fn new(max_names: usize) -> DirCache {
         DirCache {
             by_key: Mutex::new(LruCache::unbounded()),
             total: Arc::default(),
-            most,
+            max_names,
         }
     }
 
-    /// Returns the counter of names.
-    pub(super) fn total(&self) -> &Arc<AtomicUsize> {
-        &self.total
+    /// Builds a directory whose names come from a listing that has just begun. It is not in the cache yet.
+    pub(super) fn growing(
+        &self,
+        prefix: &Key,
+        until: Instant,
+        listing: Box<dyn Listing>,
+    ) -> Arc<CachedDir> {
+        let dir = CachedDir::growing(prefix.clone(), until, listing, &self.total);
+        Arc::new(dir)
     }
 
-    /// Returns a folder that is remembered.
+    /// Builds a directory of which all names are known. It is not in the cache yet.
+    pub(super) fn complete(
+        &self,
+        prefix: Key,
+        until: Instant,
+        names: NameMap,
+        passed: PassedDir,
+    ) -> Arc<CachedDir> {
+        self.total.fetch_add(names.len(), Ordering::Relaxed);
+        Arc::new(CachedDir {
+            prefix,
+            until,
+            passed: Some(passed),
+            known: RwLock::new((names, Extent::Complete)),
+            source: Mutex::default(),
+            asked: AtomicU64::new(0),
+            total: self.total.clone(),
+        })
+    }
+
+    /// Returns a directory that is remembered.
     pub(super) fn get(&self, key: &Key) -> Option<Arc<CachedDir>> {
-        let mut folders = self.by_key.lock();
-        let folder = folders.get(key)?.clone();
-        folder.is_fresh().then_some(folder)
+        let mut dirs = self.by_key.lock();
+        let dir = dirs.get(key)?.clone();
+        dir.is_fresh().then_some(dir)
     }
 
-    /// Remembers a folder.
-    pub(super) fn put(&self, folder: Arc<CachedDir>) {
-        // What falls out is dropped after the lock.
-        let _replaced = self
-            .by_key
-            .lock()
-            .push(folder.prefix.clone(), folder.clone());
-        self.trim(&folder);
+    /// Remembers a directory.
+    pub(super) fn put(&self, dir: &Arc<CachedDir>) {
+        let mut dirs = self.by_key.lock();
+        let replaced = dirs.push(dir.prefix.clone(), dir.clone());
+        drop(dirs);
+        drop(replaced);
+        self.trim(dir);
     }
 
-    /// Forgets a folder.
+    /// Forgets a directory.
     pub(super) fn forget(&self, key: &Key) {
-        let _forgotten = self.by_key.lock().pop(key);
+        let forgotten = self.by_key.lock().pop(key);
+        drop(forgotten);
     }
 
-    /// Whether the folder that holds this one is remembered with it.
-    pub(super) fn knows_folder(&self, key: &Key) -> bool {
+    /// Whether the directory above this one is remembered and has it as a directory.
+    pub(super) fn is_directory(&self, key: &Key) -> bool {
         let above = key.parent().and_then(|parent| self.get(&parent));
-        let place = above.and_then(|folder| folder.look(key.name()));
-        matches!(place, Some(Slot::Entry(entry)) if entry.kind == EntryKind::Directory)
+        let entry = above.map_or(Known::Unknown, |above| above.look(key.name()));
+        matches!(entry, Known::Is(entry) if entry.kind == EntryKind::Directory)
     }
 
-    /// Makes room after `grown` has got a name.
+    /// Makes room after `grown` got a name.
     pub(super) fn trim(&self, grown: &Arc<CachedDir>) {
-        if self.total.load(Ordering::Relaxed) <= self.most {
+        if self.total.load(Ordering::Relaxed) <= self.max_names {
             return;
         }
-        if grown.len() > self.most / 2 {
+        if grown.len() > self.max_names / 2 {
             self.forget(&grown.prefix);
-            grown.abandon();
+            grown.evict();
         }
-        while self.total.load(Ordering::Relaxed) > self.most {
+        while self.total.load(Ordering::Relaxed) > self.max_names {
             let Some((_, oldest)) = self.by_key.lock().pop_lru() else {
-                grown.abandon();
+                grown.evict();
                 return;
             };
-            oldest.abandon();
+            oldest.evict();
         }
     }
 
-    /// Returns what the folders say of a key: its entry, or that it, or what it would lie in, is missing.
-    pub(super) fn look(&self, key: &Key) -> Option<Expiring<Slot>> {
-        let mut asked = key.clone();
+    /// Returns what the directories tell of a key: its entry, or nothing if it, or what it would lie in, is missing.
+    pub(super) fn look(&self, key: &Key) -> Option<Expiring<Option<DirEntry>>> {
+        let mut looked = key.clone();
         loop {
-            let parent = asked.parent()?;
-            let folder = self.get(&parent);
-            let place = folder.and_then(|folder| {
-                let what = folder.look(asked.name())?;
-                let until = folder.until;
-                Some(Expiring { what, until })
-            });
-            match place {
-                Some(place) if asked == *key => return Some(place),
-                Some(Expiring { what, until }) => {
-                    // Nothing lies in what is not there, and nothing in an object.
-                    let is_empty = match what {
-                        Slot::Missing => true,
-                        Slot::Entry(entry) => entry.kind == EntryKind::File,
-                    };
-                    let what = Slot::Missing;
-                    return is_empty.then_some(Expiring { what, until });
-                }
-                None => asked = parent,
+            let parent = looked.parent()?;
+            let Some(dir) = self.get(&parent) else {
+                looked = parent;
+                continue;
+            };
+            let expiring = |value| {
+                let until = dir.until;
+                Some(Expiring { value, until })
+            };
+            match dir.look(looked.name()) {
+                Known::Missing => return expiring(None),
+                Known::Is(entry) if looked == *key => return expiring(Some(entry)),
+                // Nothing lies in an object.
+                Known::Is(entry) if entry.kind == EntryKind::File => return expiring(None),
+                Known::Is(_) => return None,
+                Known::Unknown => looked = parent,
             }
         }
     }

@@ -1,332 +1,335 @@
-//! Listings: from memory, from a walk that comes by, or from the store.
+//! Directories: from memory, from a flat listing that is under way, or listed now.
 //!
-//! Who lists a second directory beside another one will list the rest too: then all that lies below their parent
-//! is read as one flat listing, ahead of the reader, in a thread that ends with the walk.
+//! A client that lists a second directory beside another one will list the rest too. Then all keys below their parent
+//! are read as one flat listing, ahead of the client, in a thread that ends with it.
 
-use std::num::NonZeroUsize;
+use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lru::LruCache;
-
 use super::assembler::{AssembledDir, DirAssembler, Unsorted};
-use super::dir::CachedDir;
-use super::invalidation::QueryStamp;
-use super::listing_prefetch::{ListingPrefetch, PassedFolder};
-use super::shared::MetadataCacheState;
+use super::changes::{ChangeTracker, QueryStamp};
+use super::dirs::{CachedDir, DirCache};
+use super::folder_prefetch::SiblingStats;
+use super::join_deadline;
+use super::keys::{Expiring, KeyTable};
+use super::listing_prefetch::{ListHistory, ListedBefore, ListingPrefetch, PassedDir};
 use crate::error::{Kind, Result};
-use crate::store::{FlatListing, Key, Meta};
+use crate::store::{FlatListing, Key, LogPosition, Meta, Store};
+use crate::sync::pool::Pool;
+use crate::sync::single_flight::SingleFlight;
 
-/// How many walks are under way at a time.
-const MOST_WALKS: usize = 4;
+/// How many flat listings are under way at a time.
+const MAX_FLAT_LISTINGS: usize = 4;
 
-/// Within which time two directories are listed one after the other.
-const TOGETHER: Duration = Duration::from_secs(30);
-
-/// The directory that was listed last, by the one above; and where walks are not worthwhile.
-pub(super) struct ListHistory {
-    last: LruCache<Key, (Key, Instant)>,
-    barred: LruCache<Key, Instant>,
-    /// Whether the keys of the store come in no order.
-    has_no_order: bool,
+/// Lists directories of a store, and remembers them.
+pub(super) struct DirLister {
+    pub(super) inner: Arc<dyn Store>,
+    pub(super) ttl: Duration,
+    pub(super) dirs: DirCache,
+    keys: Arc<KeyTable>,
+    changes: Arc<ChangeTracker>,
+    listings: SingleFlight<(Key, LogPosition), Arc<CachedDir>>,
+    pub(super) prefetches: Mutex<Vec<Arc<ListingPrefetch>>>,
+    history: Mutex<ListHistory>,
+    pub(super) siblings: Mutex<SiblingStats>,
+    /// How many requests are made ahead at a time, and the threads that make them.
+    pub(super) window: usize,
+    pub(super) pool: Arc<Pool>,
 }
 
-/// For how long no walk is tried again.
-const BARRED: Duration = Duration::from_secs(300);
-
-/// What was listed before a directory.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum ListedBefore {
-    /// Another one beside it.
-    Sibling,
-    /// The one above, after the one above that; and none beside it.
-    Parents,
-    Other,
-}
-
-impl Default for ListHistory {
-    fn default() -> ListHistory {
-        let most = const { NonZeroUsize::new(1 << 10).unwrap() };
-        ListHistory {
-            last: LruCache::new(most),
-            barred: LruCache::new(most),
-            has_no_order: false,
-        }
-    }
-}
-
-impl ListHistory {
-    /// Notes a directory; returns what was listed before it, a short while ago, if a walk may help.
-    fn note(&mut self, directory: &Key) -> ListedBefore {
-        let Some(parent) = directory.parent() else {
-            return ListedBefore::Other;
-        };
-        let now = Instant::now();
-        let is_recent = |then: Instant| now.duration_since(then) < TOGETHER;
-        let is_barred = |since: &Instant| now.duration_since(*since) < BARRED;
-        let is_barred = self.barred.get(&parent).is_some_and(is_barred);
-        let before = self.last.put(parent.clone(), (directory.clone(), now));
-        if is_barred || self.has_no_order {
-            return ListedBefore::Other;
-        }
-        if let Some((other, then)) = before
-            && is_recent(then)
-        {
-            return match other == *directory {
-                true => ListedBefore::Other,
-                false => ListedBefore::Sibling,
-            };
-        }
-        let above = parent.parent().and_then(|above| self.last.get(&above));
-        match above {
-            Some((other, then)) if *other == parent && is_recent(*then) => ListedBefore::Parents,
-            _ => ListedBefore::Other,
+impl DirLister {
+    /// Remembers at most `max_names` names of directories, each for `ttl`.
+    pub(super) fn new(
+        inner: Arc<dyn Store>,
+        (ttl, max_names): (Duration, usize),
+        keys: Arc<KeyTable>,
+        changes: Arc<ChangeTracker>,
+        (window, pool): (usize, Arc<Pool>),
+    ) -> DirLister {
+        DirLister {
+            inner,
+            ttl,
+            dirs: DirCache::new(max_names),
+            keys,
+            changes,
+            listings: SingleFlight::default(),
+            prefetches: Mutex::default(),
+            history: Mutex::default(),
+            siblings: Mutex::default(),
+            window,
+            pool,
         }
     }
 
-    /// Notes that walks below a directory do not help.
-    pub(super) fn bar(&mut self, above: &Key) {
-        self.barred.put(above.clone(), Instant::now());
-    }
-}
-
-impl MetadataCacheState {
     /// Returns a directory, known or just begun.
-    pub(super) fn folder(self: &Arc<Self>, prefix: &Key) -> Result<Arc<CachedDir>> {
-        self.look_beside(prefix);
-        if let Some(folder) = self.known(prefix) {
-            return Ok(folder);
+    pub(super) fn list(self: &Arc<Self>, prefix: &Key) -> Result<Arc<CachedDir>> {
+        self.prefetch_siblings(prefix);
+        if let Some(dir) = self.known(prefix) {
+            return Ok(dir);
         }
-        let before = self.listed.lock().note(prefix);
-        let trail = self.trail_to(prefix).or_else(|| match before {
-            ListedBefore::Sibling => self.set_out(prefix),
+        let before = self.history.lock().note(prefix);
+        let prefetch = self.prefetch_to(prefix).or_else(|| match before {
+            ListedBefore::Sibling => self.start(prefix),
             ListedBefore::Parents => {
-                // The listing goes on beside it.
-                self.look_into(prefix.clone());
+                // The directory is listed all the same.
+                self.prefetch_dir(prefix.clone());
                 None
             }
             ListedBefore::Other => None,
         });
-        if let Some(trail) = trail {
-            if !trail.await_folder(prefix) && !trail.is_deep_in(prefix) {
-                // Where folders are larger than that, a walk is no faster than their listings.
-                self.listed.lock().bar(&trail.prefix);
-                self.end(&trail);
+        if let Some(prefetch) = prefetch {
+            if !prefetch.wait_for(prefix) && !prefetch.is_deep_in(prefix) {
+                // A flat listing of directories larger than that is no faster than a listing of each.
+                self.back_off(&prefetch);
             }
-            if let Some(folder) = self.known(prefix) {
-                return Ok(folder);
+            if let Some(dir) = self.known(prefix) {
+                return Ok(dir);
             }
         }
-        let asked = self.changes.asked();
-        let question = (prefix.clone(), asked.changes);
-        self.lists.fly(&question, || match self.known(prefix) {
-            Some(folder) => Ok(folder),
-            None => self.begin(prefix, asked),
-        })
+        let question = self.changes.question_below(prefix);
+        self.listings
+            .run(&question, join_deadline(), || match self.known(prefix) {
+                Some(dir) => Ok(dir),
+                None => self.begin(prefix),
+            })
     }
 
-    /// Returns a folder that is remembered; the walk that found it hears that it is followed.
+    /// Returns a directory that is remembered, and notes a reader of the flat listing that found it.
     fn known(&self, prefix: &Key) -> Option<Arc<CachedDir>> {
-        let folder = self.folders.get(prefix)?;
-        if let Some(step) = &folder.step {
-            step.trail.follow(step.keys);
+        let dir = self.dirs.get(prefix)?;
+        if let Some(passed) = &dir.passed {
+            passed.prefetch.note_reader(passed.keys);
         }
-        Some(folder)
+        Some(dir)
     }
 
     /// Begins to list a directory.
-    fn begin(&self, prefix: &Key, asked: QueryStamp) -> Result<Arc<CachedDir>> {
+    fn begin(&self, prefix: &Key) -> Result<Arc<CachedDir>> {
+        let stamp = self.changes.stamp();
+        let until = self.until(stamp.asked);
         let listing = match self.inner.list(prefix) {
             Err(error) if error.kind() == Kind::NotFound => {
-                self.note_head(prefix, None, asked);
+                self.note_missing(prefix, stamp);
                 return Err(error);
             }
-            answer => answer?,
+            listing => listing?,
         };
-        let until = self.told((), asked.at).until;
-        let total = self.folders.total();
-        let folder = Arc::new(CachedDir::growing(prefix.clone(), until, listing, total));
+        let dir = self.dirs.growing(prefix, until, listing);
         self.changes
-            .unless_changed(asked, || self.folders.put(folder.clone()));
-        Ok(folder)
+            .store_if_unchanged_below(stamp, prefix, || self.dirs.put(&dir));
+        Ok(dir)
     }
 
-    fn trail_to(&self, prefix: &Key) -> Option<Arc<ListingPrefetch>> {
-        let trails = self.trails.lock();
-        trails.iter().find(|trail| trail.leads_to(prefix)).cloned()
+    fn note_missing(&self, prefix: &Key, stamp: QueryStamp) {
+        let until = self.until(stamp.asked);
+        let missing = Expiring { value: None, until };
+        self.changes
+            .store_if_unchanged_below(stamp, prefix, || self.keys.put_head(prefix, missing));
     }
 
-    /// Begins a walk below the parent of a directory, from there on.
-    fn set_out(self: &Arc<Self>, directory: &Key) -> Option<Arc<ListingPrefetch>> {
-        let top = directory.parent()?;
-        let mut trails = self.trails.lock();
-        let walks = trails.iter().filter(|trail| !trail.is_excursion());
-        if walks.count() >= MOST_WALKS {
+    /// Returns until when an answer counts that was asked for at `asked`.
+    fn until(&self, asked: Instant) -> Instant {
+        asked.checked_add(self.ttl).unwrap_or(asked)
+    }
+
+    fn prefetch_to(&self, prefix: &Key) -> Option<Arc<ListingPrefetch>> {
+        let prefetches = self.prefetches.lock();
+        let mut prefetches = prefetches.iter();
+        prefetches
+            .find(|prefetch| prefetch.leads_to(prefix))
+            .cloned()
+    }
+
+    /// Starts a flat listing below the parent of a directory, from that directory on.
+    fn start(self: &Arc<Self>, dir: &Key) -> Option<Arc<ListingPrefetch>> {
+        let top = dir.parent()?;
+        let mut prefetches = self.prefetches.lock();
+        let flat = prefetches.iter().filter(|other| !other.is_of_one_dir());
+        if flat.count() >= MAX_FLAT_LISTINGS {
             return None;
         }
-        let trail = Arc::new(ListingPrefetch::new(top.clone(), directory.clone()));
-        trails.push(trail.clone());
-        drop(trails);
-        let walk = self.inner.walk(&top, directory).ok().flatten();
-        let started = walk.is_some_and(|walk| {
-            let (memory, trail) = (Arc::downgrade(self), trail.clone());
+        let prefetch = Arc::new(ListingPrefetch::new(top.clone(), dir.clone()));
+        prefetches.push(prefetch.clone());
+        drop(prefetches);
+        let listing = self.inner.list_all(&top, dir).ok().flatten();
+        let is_started = listing.is_some_and(|listing| {
+            let (lister, on) = (Arc::downgrade(self), prefetch.clone());
             let thread = thread::Builder::new().name("zarrfs-walk".to_string());
             thread
-                .spawn(move || run(&memory, &trail, Some(walk)))
+                .spawn(move || run(&lister, &on, Some(listing)))
                 .is_ok()
         });
-        if !started {
-            self.end(&trail);
+        if !is_started {
+            self.end(&prefetch);
             return None;
         }
-        Some(trail)
+        Some(prefetch)
     }
 
-    pub(super) fn end(&self, trail: &Arc<ListingPrefetch>) {
-        trail.end();
-        self.trails
-            .lock()
-            .retain(|other| !Arc::ptr_eq(other, trail));
+    /// Ends a flat listing.
+    pub(super) fn end(&self, prefetch: &Arc<ListingPrefetch>) {
+        prefetch.end();
+        let mut prefetches = self.prefetches.lock();
+        prefetches.retain(|other| !Arc::ptr_eq(other, prefetch));
     }
 
-    /// Remembers a folder that a walk has found.
-    fn remember(&self, found: AssembledDir, step: PassedFolder) {
-        let until = self.told((), found.asked).until;
-        let total = self.folders.total();
-        let trail = step.trail.clone();
-        let folder = CachedDir::complete(found.prefix, until, found.names, Some(step), total);
-        self.changes.between(|| {
-            // A change of what lies there ends the walk.
-            if !trail.has_ended() {
-                self.folders.put(Arc::new(folder));
+    /// Ends a flat listing, and starts none below the same directory for a while.
+    fn back_off(&self, prefetch: &Arc<ListingPrefetch>) {
+        self.history.lock().back_off(&prefetch.prefix);
+        self.end(prefetch);
+    }
+
+    /// Ends the flat listings that may come to a key which was changed: what they find from now on may be from before,
+    /// and the next change would end them as well.
+    pub(super) fn end_over(&self, key: &Key) {
+        let prefetches = self.prefetches.lock().clone();
+        let is_over = |prefetch: &&Arc<ListingPrefetch>| key.below(&prefetch.prefix).is_some();
+        for prefetch in prefetches.iter().filter(is_over) {
+            self.back_off(prefetch);
+        }
+    }
+
+    /// Remembers a directory that a flat listing has found.
+    fn store(&self, found: AssembledDir, passed: PassedDir) {
+        let until = self.until(found.asked);
+        let prefetch = passed.prefetch.clone();
+        let dir = self.dirs.complete(found.prefix, until, found.names, passed);
+        self.changes.store(|| {
+            // A change below it has ended the flat listing.
+            if !prefetch.has_ended() {
+                self.dirs.put(&dir);
             }
         });
     }
 }
 
-/// Walks to the end, or until nobody follows; then whoever waits lists for himself. Without a walk he does so at
-/// once.
+/// Reads a flat listing to its end, or until it has no readers; those who wait for it then list directly, and do so at
+/// once where there is no flat listing.
 pub(super) fn run(
-    memory: &Weak<MetadataCacheState>,
-    trail: &Arc<ListingPrefetch>,
-    walk: Option<Box<dyn FlatListing>>,
+    lister: &Weak<DirLister>,
+    prefetch: &Arc<ListingPrefetch>,
+    listing: Option<Box<dyn FlatListing>>,
 ) {
-    let ended = Ended { memory, trail };
-    let Some(walk) = walk else { return };
-    let mut steps = PrefetchSteps {
-        memory,
-        trail,
-        gather: DirAssembler::new(trail.prefix.clone()),
+    let ended = EndGuard { lister, prefetch };
+    let Some(listing) = listing else { return };
+    let mut reading = FlatRead {
+        lister,
+        prefetch,
+        assembler: DirAssembler::new(prefetch.prefix.clone()),
         keys: 0,
-        told: Vec::new(),
+        published: Vec::new(),
     };
-    if let Err(Unsorted) = steps.go(walk) {
+    if let Err(Unsorted) = reading.read(listing) {
         log::debug!(
             "{}: keys come in no order; folders are listed",
-            trail.prefix
+            prefetch.prefix
         );
-        steps.take_back();
+        reading.retract();
     }
     drop(ended);
 }
 
-/// Ends a trail, also where the walk panics.
-struct Ended<'a> {
-    memory: &'a Weak<MetadataCacheState>,
-    trail: &'a Arc<ListingPrefetch>,
+/// Ends a flat listing, also where its thread panics.
+struct EndGuard<'a> {
+    lister: &'a Weak<DirLister>,
+    prefetch: &'a Arc<ListingPrefetch>,
 }
 
-impl Drop for Ended<'_> {
+impl Drop for EndGuard<'_> {
     fn drop(&mut self) {
-        self.trail.end();
-        if let Some(shared) = self.memory.upgrade() {
-            shared.end(self.trail);
+        self.prefetch.end();
+        if let Some(lister) = self.lister.upgrade() {
+            lister.end(self.prefetch);
         }
     }
 }
 
-/// A walk as its thread sees it.
-struct PrefetchSteps<'a> {
-    memory: &'a Weak<MetadataCacheState>,
-    trail: &'a Arc<ListingPrefetch>,
-    gather: DirAssembler,
+/// A flat listing as its thread reads it.
+struct FlatRead<'a> {
+    lister: &'a Weak<DirLister>,
+    prefetch: &'a Arc<ListingPrefetch>,
+    assembler: DirAssembler,
     keys: u64,
-    /// The folders that were told.
-    told: Vec<Key>,
+    /// The directories that were published.
+    published: Vec<Key>,
 }
 
 type Ordered<T> = std::result::Result<T, Unsorted>;
 
-impl PrefetchSteps<'_> {
-    fn go(&mut self, mut walk: Box<dyn FlatListing>) -> Ordered<()> {
-        while !walk.has_ended() {
-            if !self.trail.may_go_on() {
-                self.note_excursion(None);
+impl FlatRead<'_> {
+    fn read(&mut self, mut listing: Box<dyn FlatListing>) -> Ordered<()> {
+        while !listing.has_ended() {
+            if !self.prefetch.may_go_on() {
+                self.note_size(None);
                 return Ok(());
             }
             let asked = Instant::now();
-            match walk.next() {
+            match listing.next() {
                 Ok(page) => self.take(page.unwrap_or_default(), asked)?,
                 Err(error) => {
-                    log::debug!("{}: a walk ended: {error}", self.trail.prefix);
+                    log::debug!("{}: a walk ended: {error}", self.prefetch.prefix);
                     return Ok(());
                 }
             }
         }
-        let gather = std::mem::replace(&mut self.gather, DirAssembler::new(Key::root()));
-        self.tell(match self.trail.is_excursion() {
-            true => gather.end_with_top(),
-            false => gather.end(),
+        let empty = DirAssembler::new(Key::root());
+        let assembler = std::mem::replace(&mut self.assembler, empty);
+        self.publish(if self.prefetch.is_of_one_dir() {
+            assembler.end_with_top()
+        } else {
+            assembler.end()
         });
-        self.note_excursion(Some(self.keys));
+        self.note_size(Some(self.keys));
         Ok(())
     }
 
-    fn note_excursion(&self, keys: Option<u64>) {
-        if self.trail.is_excursion()
-            && let Some(shared) = self.memory.upgrade()
+    /// Notes how many keys a directory holds of which one page was read; nothing if they are more than a page.
+    fn note_size(&self, keys: Option<u64>) {
+        if self.prefetch.is_of_one_dir()
+            && let Some(lister) = self.lister.upgrade()
         {
-            shared.note_excursion(&self.trail.prefix, keys);
+            lister.note_size(&self.prefetch.prefix, keys);
         }
     }
 
-    /// Takes a page; nothing of it is told unless all of it is in order.
+    /// Takes a page; nothing of it is published unless all of it is in order.
     fn take(&mut self, page: Vec<(Key, Meta)>, asked: Instant) -> Ordered<()> {
         let last = page.last().map(|(key, _)| key.clone());
         let mut complete = Vec::new();
         for (key, meta) in page {
             self.keys += 1;
-            complete.extend(self.gather.take(key, meta, asked)?);
+            complete.extend(self.assembler.take(key, meta, asked)?);
         }
-        self.tell(complete);
+        self.publish(complete);
         if let Some(last) = last {
-            let by_names = self.gather.is_by_names();
-            self.trail.note_page(self.keys, last, by_names);
+            let by_names = self.assembler.is_by_names();
+            self.prefetch.note_page(self.keys, last, by_names);
         }
         Ok(())
     }
 
-    fn tell(&mut self, folders: Vec<AssembledDir>) {
-        let Some(shared) = self.memory.upgrade() else {
-            return self.trail.end();
+    fn publish(&mut self, dirs: Vec<AssembledDir>) {
+        let Some(lister) = self.lister.upgrade() else {
+            return self.prefetch.end();
         };
-        for folder in folders {
-            self.told.push(folder.prefix.clone());
-            let trail = self.trail.clone();
+        for dir in dirs {
+            self.published.push(dir.prefix.clone());
+            let prefetch = self.prefetch.clone();
             let keys = self.keys;
-            shared.remember(folder, PassedFolder { trail, keys });
+            lister.store(dir, PassedDir { prefetch, keys });
         }
     }
 
-    /// Forgets what was told while the keys seemed to be in order; there will be no further walk.
-    fn take_back(&self) {
-        let Some(shared) = self.memory.upgrade() else {
+    /// Forgets what was published while the keys seemed to be in order; there will be no further flat listing.
+    fn retract(&self) {
+        let Some(lister) = self.lister.upgrade() else {
             return;
         };
-        shared.listed.lock().has_no_order = true;
-        for folder in &self.told {
-            shared.folders.forget(folder);
+        lister.history.lock().give_up();
+        for dir in &self.published {
+            lister.dirs.forget(dir);
         }
     }
 }

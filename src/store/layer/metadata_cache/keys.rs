@@ -1,20 +1,23 @@
-//! What the store said of single keys: kind, size and version, or that there is nothing.
+//! What the store answered about single keys: kind, size and version, small documents, or that there is nothing.
 //!
-//! A key as a name (`head`: also a prefix) and as an object (`get`, `version`, `open`) are two questions; an answer
-//! to the first is one to the second where no prefix is in play. Bounded; the key that was asked for least
-//! recently goes first.
+//! A key as a name (`head`, which also knows prefixes) and as an object (`get`, `version`, `open`) are two questions; an
+//! answer to the first also answers the second where no prefix is in play. The number of keys is bounded, and the
+//! documents by a part of the memory budget; the key that was used least recently goes first.
 
 use parking_lot::Mutex;
 use std::num::NonZeroUsize;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use crate::store::{EntryKind, Key, Meta, Version};
 use lru::LruCache;
+
+use crate::store::{EntryKind, Key, Meta, Object, Version};
+use crate::sync::budget::{Evict, MemoryBudget, Priority, Reservation};
 
 /// An answer, and until when it counts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Expiring<T> {
-    pub(super) what: T,
+    pub(super) value: T,
     pub(super) until: Instant,
 }
 
@@ -23,16 +26,14 @@ impl<T> Expiring<T> {
         self.until > Instant::now()
     }
 
-    pub(super) fn map<U>(self, change: impl FnOnce(T) -> U) -> Expiring<U> {
-        Expiring {
-            what: change(self.what),
-            until: self.until,
-        }
+    pub(super) fn with<U>(&self, value: U) -> Expiring<U> {
+        let until = self.until;
+        Expiring { value, until }
     }
 }
 
-/// Returns the younger of two answers.
-pub(super) fn younger<T>(
+/// Returns the newer of two answers.
+pub(super) fn newer<T>(
     one: Option<Expiring<T>>,
     other: Option<Expiring<T>>,
 ) -> Option<Expiring<T>> {
@@ -61,8 +62,8 @@ impl CachedObject {
         }
     }
 
-    /// Returns what an answer to `head` says of the object; nothing if it is about a prefix or a link.
-    pub(super) fn of_head(head: &Option<Meta>) -> Option<CachedObject> {
+    /// Returns what an answer to `head` tells of the object; nothing if it is about a prefix or a link.
+    fn of_head(head: &Option<Meta>) -> Option<CachedObject> {
         match head {
             None => Some(CachedObject::Missing),
             Some(meta) if meta.kind == EntryKind::File => Some(CachedObject::Object(*meta)),
@@ -71,74 +72,223 @@ impl CachedObject {
     }
 }
 
+impl From<Option<&Object>> for CachedObject {
+    /// Takes what an answer with bytes tells of the object.
+    fn from(found: Option<&Object>) -> CachedObject {
+        match found {
+            None => CachedObject::Missing,
+            Some(object) => match object.modified {
+                None => CachedObject::Version(object.version),
+                Some(modified) => CachedObject::Object(Meta {
+                    kind: EntryKind::File,
+                    size: object.size,
+                    stored: object.size,
+                    modified,
+                    version: object.version,
+                }),
+            },
+        }
+    }
+}
+
+/// What is known of one key.
 #[derive(Default)]
 struct KeyEntry {
     head: Option<Expiring<Option<Meta>>>,
     object: Option<Expiring<CachedObject>>,
+    document: Option<CachedDocument>,
 }
 
-/// Answers by key.
-pub(super) struct KeyCache(Mutex<LruCache<Key, KeyEntry>>);
+impl KeyEntry {
+    fn object(&self) -> Option<Expiring<CachedObject>> {
+        let of_head = self.head.and_then(|head| {
+            let object = CachedObject::of_head(&head.value)?;
+            Some(head.with(object))
+        });
+        newer(self.object, of_head)
+    }
+}
 
-impl KeyCache {
-    /// Builds room for the answers about so many keys.
-    pub(super) fn new(most: NonZeroUsize) -> KeyCache {
-        KeyCache(Mutex::new(LruCache::new(most)))
+/// A whole document and the memory that it counts in.
+struct CachedDocument {
+    object: Expiring<Arc<Object>>,
+    _room: Reservation,
+    _counted: Arc<()>,
+}
+
+/// What a document takes beside its bytes and its key, in bytes.
+const DOCUMENT_OVERHEAD: u64 = 256;
+
+/// Answers by key.
+pub(super) struct KeyTable {
+    entries: Mutex<LruCache<Key, KeyEntry>>,
+    memory: Arc<MemoryBudget>,
+    max_document_bytes: u64,
+    /// Shared with each document that is held, so that its count tells how many there are.
+    documents: Arc<()>,
+}
+
+impl KeyTable {
+    /// Builds a table of at most `max_keys` keys, whose documents of at most `max_document_bytes` each take their room
+    /// of `memory`.
+    pub(super) fn new(
+        max_keys: NonZeroUsize,
+        memory: Arc<MemoryBudget>,
+        max_document_bytes: u64,
+    ) -> Arc<KeyTable> {
+        let table = Arc::new(KeyTable {
+            entries: Mutex::new(LruCache::new(max_keys)),
+            memory,
+            max_document_bytes,
+            documents: Arc::default(),
+        });
+        let weak: Weak<KeyTable> = Arc::downgrade(&table);
+        table.memory.register(Priority::Metadata, weak);
+        table
     }
 
-    /// Returns what `head` says of a key.
+    /// Returns the length of the longest document that is kept, in bytes.
+    pub(super) fn max_document_bytes(&self) -> u64 {
+        self.max_document_bytes
+    }
+
+    /// Returns what `head` answers for a key.
     pub(super) fn head(&self, key: &Key) -> Option<Expiring<Option<Meta>>> {
-        let head = self.0.lock().get(key)?.head;
+        let head = self.entries.lock().get(key)?.head;
         head.filter(Expiring::is_fresh)
     }
 
     /// Whether a key is known to be a prefix of others.
-    pub(super) fn knows_folder(&self, key: &Key) -> bool {
-        let head = self.head(key).and_then(|head| head.what);
+    pub(super) fn is_directory(&self, key: &Key) -> bool {
+        let head = self.head(key).and_then(|head| head.value);
         head.is_some_and(|meta| meta.kind == EntryKind::Directory)
     }
 
     /// Returns what is known of an object.
     pub(super) fn object(&self, key: &Key) -> Option<Expiring<CachedObject>> {
-        let mut facts = self.0.lock();
-        let fact = facts.get(key)?;
-        let of_head = fact.head.and_then(|head| {
-            let what = CachedObject::of_head(&head.what)?;
-            Some(head.map(|_| what))
-        });
-        younger(fact.object, of_head).filter(Expiring::is_fresh)
+        let object = self.entries.lock().get(key)?.object();
+        object.filter(Expiring::is_fresh)
     }
 
-    /// Notes what `head` said.
-    pub(super) fn note_head(&self, key: &Key, head: Expiring<Option<Meta>>) {
-        self.change(key, |fact| fact.head = Some(head));
+    /// Returns a document.
+    pub(super) fn document(&self, key: &Key) -> Option<Expiring<Arc<Object>>> {
+        let mut entries = self.entries.lock();
+        let document = entries.get(key)?.document.as_ref()?;
+        document.object.is_fresh().then(|| document.object.clone())
     }
 
-    /// Notes what was said of an object.
-    pub(super) fn note_object(&self, key: &Key, object: Expiring<CachedObject>) {
-        self.change(key, |fact| {
-            // An object that is not what it was when its name was asked for is no longer what that said.
-            let before = fact
+    /// Stores an answer to `head`.
+    pub(super) fn put_head(&self, key: &Key, head: Expiring<Option<Meta>>) {
+        self.change(key, |entry| entry.head = Some(head));
+    }
+
+    /// Stores what an answer tells of an object.
+    pub(super) fn put_object(&self, key: &Key, object: Expiring<CachedObject>) {
+        self.change(key, |entry| {
+            // An answer to `head` about another content of the object is no longer true.
+            let before = entry
                 .head
-                .and_then(|head| CachedObject::of_head(&head.what))
-                .map(|state| state.version());
-            if before.is_some_and(|before| before != object.what.version()) {
-                fact.head = None;
+                .and_then(|head| CachedObject::of_head(&head.value));
+            if before.is_some_and(|before| before.version() != object.value.version()) {
+                entry.head = None;
             }
-            fact.object = Some(object);
+            entry.object = Some(object);
         });
+    }
+
+    /// Returns a document with the room that it takes, ready for `put_document`; nothing if it is too long or if there
+    /// is no room for it.
+    pub(super) fn reserve(
+        &self,
+        key: &Key,
+        object: Expiring<Arc<Object>>,
+    ) -> Option<ReservedDocument> {
+        let length = object.value.bytes.len() as u64;
+        let bytes = length + key.as_bytes().len() as u64 + DOCUMENT_OVERHEAD;
+        if length > self.max_document_bytes {
+            return None;
+        }
+        Some(ReservedDocument(CachedDocument {
+            object,
+            _room: self.memory.try_reserve(bytes)?,
+            _counted: self.documents.clone(),
+        }))
+    }
+
+    /// Stores a document.
+    pub(super) fn put_document(&self, key: &Key, document: ReservedDocument) {
+        self.change(key, |entry| entry.document = Some(document.0));
     }
 
     fn change(&self, key: &Key, change: impl FnOnce(&mut KeyEntry)) {
-        change(
-            self.0
-                .lock()
-                .get_or_insert_mut(key.clone(), KeyEntry::default),
-        );
+        let mut entries = self.entries.lock();
+        change(entries.get_or_insert_mut(key.clone(), KeyEntry::default));
     }
 
     /// Forgets a key.
     pub(super) fn forget(&self, key: &Key) {
-        self.0.lock().pop(key);
+        self.entries.lock().pop(key);
+    }
+}
+
+/// A document that has room in memory and is not stored yet.
+pub(super) struct ReservedDocument(CachedDocument);
+
+impl Evict for KeyTable {
+    fn evict_one(&self) -> bool {
+        let mut entries = self.entries.lock();
+        // Entries without a document give no memory back, so they go only as long as there are documents.
+        while Arc::strong_count(&self.documents) > 1 {
+            let Some((_, entry)) = entries.pop_lru() else {
+                return false;
+            };
+            if entry.document.is_some() {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::stats::Stats;
+
+    fn put(table: &KeyTable, name: &str, length: usize) {
+        let object = Object {
+            bytes: vec![0; length],
+            size: length as u64,
+            version: Version(1),
+            modified: None,
+        };
+        let key = Key::new(name).unwrap();
+        let until = Instant::now() + Duration::from_secs(1000);
+        let value = Arc::new(object);
+        if let Some(document) = table.reserve(&key, Expiring { value, until }) {
+            table.put_document(&key, document);
+        }
+    }
+
+    #[test]
+    fn documents_stay_within_their_part_of_the_memory() {
+        let memory = MemoryBudget::new(20_000, Arc::new(Stats::default()));
+        let most = NonZeroUsize::new(1000).unwrap();
+        let table = KeyTable::new(most, memory.part(5000), 1000);
+        put(&table, "large", 1001);
+        for number in 0..100 {
+            put(&table, &format!("{number}"), 900);
+            put(&table, "same", number);
+            assert!(memory.held() <= 5000);
+            assert!(table.document(&Key::new("same").unwrap()).is_some());
+        }
+        let has = |name: &str| table.document(&Key::new(name).unwrap()).is_some();
+        assert!(has("99") && !has("0") && !has("large"));
+        let _all = memory.try_reserve(20_000).unwrap();
+        assert!(!has("99"), "documents give way to other memory");
+        put(&table, "other", 10);
+        assert!(!has("other"));
     }
 }

@@ -1,41 +1,42 @@
-//! A listing over a folder that others may read as well.
+//! One reader's listing of a directory that others may read as well.
 //!
-//! Goes on alone, by a listing of its own, when the folder has been abandoned or does not know a cursor.
+//! The reader goes on with a listing of its own when the names were evicted or a cursor is not among them.
 
 use std::sync::Arc;
 
-use super::dir::{CachedDir, Stop};
-use super::shared::MetadataCacheState;
+use super::dirs::{CachedDir, Slot};
+use super::flat_listing::DirLister;
 use crate::error::Result;
 use crate::store::{Listing, Name};
 
-/// One reader of a folder.
+/// One reader of a directory.
 pub(super) struct CachedListing {
-    pub(super) shared: Arc<MetadataCacheState>,
-    pub(super) folder: Arc<CachedDir>,
-    /// The place of the next name, and the cursor of the one before.
-    pub(super) place: usize,
-    pub(super) cursor: u64,
-    pub(super) own: Option<Box<dyn Listing>>,
+    lister: Arc<DirLister>,
+    dir: Arc<CachedDir>,
+    /// The place of the next name.
+    place: usize,
+    /// The cursor of the name before it.
+    cursor: u64,
+    own: Option<Box<dyn Listing>>,
 }
 
 impl CachedListing {
-    /// Begins to read a folder.
-    pub(super) fn new(shared: &Arc<MetadataCacheState>, folder: Arc<CachedDir>) -> CachedListing {
+    /// Begins to read a directory.
+    pub(super) fn new(lister: &Arc<DirLister>, dir: Arc<CachedDir>) -> CachedListing {
         CachedListing {
-            shared: shared.clone(),
-            folder,
+            lister: lister.clone(),
+            dir,
             place: 0,
             cursor: 0,
             own: None,
         }
     }
 
-    /// Goes on after `cursor` by a listing that nobody else reads.
-    fn alone(&mut self, cursor: u64) -> Result<&mut Box<dyn Listing>> {
-        let mut own = match self.folder.inherit() {
+    /// Goes on after `cursor` with a listing of its own.
+    fn leave(&mut self, cursor: u64) -> Result<&mut Box<dyn Listing>> {
+        let mut own = match self.dir.take_listing() {
             Some(listing) => listing,
-            None => self.shared.inner.list(&self.folder.prefix)?,
+            None => self.lister.inner.list(&self.dir.prefix)?,
         };
         own.seek(cursor)?;
         Ok(self.own.insert(own))
@@ -47,29 +48,29 @@ impl Listing for CachedListing {
         if let Some(own) = &mut self.own {
             return own.next();
         }
-        let known = self.folder.len();
-        match self.folder.at(self.place)? {
-            Stop::Name(name) => {
+        let known = self.dir.len();
+        match self.dir.at(self.place)? {
+            Slot::Entry(name) => {
                 if self.place >= known {
-                    self.shared.folders.trim(&self.folder);
+                    self.lister.dirs.trim(&self.dir);
                 }
                 self.place += 1;
                 self.cursor = name.cursor;
                 Ok(Some(name))
             }
-            Stop::End => Ok(None),
-            Stop::Alone => self.alone(self.cursor)?.next(),
+            Slot::End => Ok(None),
+            Slot::Evicted => self.leave(self.cursor)?.next(),
         }
     }
 
     fn seek(&mut self, cursor: u64) -> Result<()> {
-        if cursor == 0 && !self.folder.is_fresh() {
-            // Who begins again wants to see what is there now.
-            self.folder = self.shared.folder(&self.folder.prefix)?;
+        if cursor == 0 && !self.dir.is_fresh() {
+            // A reader that starts again gets the names that are there now.
+            self.dir = self.lister.list(&self.dir.prefix)?;
         }
         let place = match cursor {
             0 => Some(0),
-            cursor => self.folder.place_of_cursor(cursor).map(|place| place + 1),
+            cursor => self.dir.place_of_cursor(cursor).map(|place| place + 1),
         };
         match (place, &mut self.own) {
             (_, Some(own)) => own.seek(cursor),
@@ -77,7 +78,7 @@ impl Listing for CachedListing {
                 (self.place, self.cursor) = (place, cursor);
                 Ok(())
             }
-            (None, None) => self.alone(cursor).map(drop),
+            (None, None) => self.leave(cursor).map(drop),
         }
     }
 }

@@ -1,53 +1,60 @@
-//! A walk under way: how far it is, who follows it, and whether it should go on.
+//! A flat listing that is read ahead of those who list directories: how far it is, who follows it, and whether it
+//! should go on; and when to start one.
 //!
-//! The walk waits when it is far ahead of those who follow, and ends when nobody does.
+//! It waits while it is far ahead of its readers, and ends when there are none.
 
-use crate::store::Key;
 use parking_lot::{Condvar, Mutex};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long nobody may follow.
-const PATIENCE: Duration = Duration::from_secs(3);
+use lru::LruCache;
 
-/// How many keys a walk may be ahead of who follows.
-const LEAD: u64 = 16_000;
+use crate::store::Key;
 
-/// How many keys a walk reads at most.
-const MOST_KEYS: u64 = 100_000;
+/// How long a flat listing goes on without a reader.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How many pages a reader waits for a folder before he lists it himself.
-const WORTHWHILE: u64 = 2;
+/// How many keys a flat listing may be ahead of its readers.
+const MAX_KEYS_AHEAD: u64 = 16_000;
 
-/// A walk over the folders below `prefix`, from `from` on; where that is the prefix, an excursion: one page of what
-/// that folder holds, itself included.
+/// How many keys a flat listing reads at most.
+const MAX_KEYS: u64 = 100_000;
+
+/// Pages to wait for a directory before it is listed directly.
+const MAX_PAGES_AWAITED: u64 = 2;
+
+/// A flat listing of the directories below `prefix`, from `from` on. Where both are the same it reads one page of what
+/// that directory holds, itself included.
 pub(super) struct ListingPrefetch {
     pub(super) prefix: Key,
     from: Key,
     state: Mutex<PrefetchState>,
-    bell: Condvar,
+    changed: Condvar,
 }
 
 struct PrefetchState {
     pages: u64,
     keys: u64,
-    /// The last key that was seen, and whether names come folder by folder rather than byte by byte.
+    /// The last key that came.
     last: Key,
+    /// Whether keys come sorted by names, directory by directory, rather than by bytes.
     by_names: bool,
+    /// How many keys had been read when the last directory came that a reader asked for.
     followed: u64,
     last_followed: Instant,
     ended: bool,
 }
 
-/// A place on a trail: how many keys were read when it was passed.
+/// Where a flat listing found a directory: after how many keys.
 #[derive(Clone)]
-pub(super) struct PassedFolder {
-    pub(super) trail: Arc<ListingPrefetch>,
+pub(super) struct PassedDir {
+    pub(super) prefetch: Arc<ListingPrefetch>,
     pub(super) keys: u64,
 }
 
 impl ListingPrefetch {
-    /// Begins a trail.
+    /// Describes a flat listing that reads its first page next.
     pub(super) fn new(prefix: Key, from: Key) -> ListingPrefetch {
         ListingPrefetch {
             prefix,
@@ -61,53 +68,53 @@ impl ListingPrefetch {
                 last_followed: Instant::now(),
                 ended: false,
             }),
-            bell: Condvar::new(),
+            changed: Condvar::new(),
         }
     }
 
-    /// Whether this is a look into one folder.
-    pub(super) fn is_excursion(&self) -> bool {
+    /// Whether it reads one page of one directory.
+    pub(super) fn is_of_one_dir(&self) -> bool {
         self.from == self.prefix
     }
 
-    /// Whether the walk may still come to a folder.
-    pub(super) fn leads_to(&self, folder: &Key) -> bool {
-        let lies_below = folder
+    /// Whether it may still come to a directory.
+    pub(super) fn leads_to(&self, dir: &Key) -> bool {
+        let lies_below = dir
             .below(&self.prefix)
-            .is_some_and(|rest| !rest.is_root() || self.is_excursion());
+            .is_some_and(|rest| !rest.is_root() || self.is_of_one_dir());
         let state = self.state.lock();
-        lies_below && !state.ended && *folder >= self.from && !state.has_passed(folder)
+        lies_below && !state.ended && *dir >= self.from && !state.has_passed(dir)
     }
 
-    /// Waits until the walk has passed a folder, if that is soon; returns whether it has.
-    pub(super) fn await_folder(&self, folder: &Key) -> bool {
+    /// Waits until the flat listing has passed a directory or has ended; false if that takes too many pages.
+    pub(super) fn wait_for(&self, dir: &Key) -> bool {
         let mut state = self.state.lock();
         let pages = state.pages;
-        while !state.ended && !state.has_passed(folder) {
-            if state.pages >= pages + WORTHWHILE {
+        while !state.ended && !state.has_passed(dir) {
+            if state.pages >= pages + MAX_PAGES_AWAITED {
                 return false;
             }
             state.last_followed = Instant::now();
             state.followed = state.keys;
-            self.bell.notify_all();
-            self.bell.wait(&mut state);
+            self.changed.notify_all();
+            self.changed.wait(&mut state);
         }
         true
     }
 
-    /// Whether the walk is in a folder inside this one: the names here are not known yet, those there soon are.
-    pub(super) fn is_deep_in(&self, folder: &Key) -> bool {
+    /// Whether it is in a directory inside this one: the names here are not complete yet, those there soon are.
+    pub(super) fn is_deep_in(&self, dir: &Key) -> bool {
         let state = self.state.lock();
-        let rest = state.last.below(folder);
+        let rest = state.last.below(dir);
         rest.is_some_and(|rest| rest.names().nth(1).is_some())
     }
 
-    /// Hears that somebody has read a folder that the walk found.
-    pub(super) fn follow(&self, keys: u64) {
+    /// Notes that a directory was read which it found after so many keys.
+    pub(super) fn note_reader(&self, keys: u64) {
         let mut state = self.state.lock();
         state.followed = state.followed.max(keys);
         state.last_followed = Instant::now();
-        self.bell.notify_all();
+        self.changed.notify_all();
     }
 
     /// Notes a page whose last key was `last`.
@@ -117,50 +124,127 @@ impl ListingPrefetch {
         state.keys = keys;
         state.last = last;
         state.by_names = by_names;
-        self.bell.notify_all();
+        self.changed.notify_all();
     }
 
-    /// Waits until the walk may read another page; false if it should end.
+    /// Waits until another page may be read; false if the flat listing should end.
     pub(super) fn may_go_on(&self) -> bool {
         let mut state = self.state.lock();
-        if self.is_excursion() {
+        if self.is_of_one_dir() {
             return !state.ended && state.pages == 0;
         }
         loop {
             let idle = state.last_followed.elapsed();
-            if state.ended || idle >= PATIENCE || state.keys >= MOST_KEYS {
+            if state.ended || idle >= IDLE_TIMEOUT || state.keys >= MAX_KEYS {
                 return false;
             }
-            if state.keys <= state.followed + LEAD {
+            if state.keys <= state.followed + MAX_KEYS_AHEAD {
                 return true;
             }
-            let rest = PATIENCE - idle;
-            self.bell.wait_for(&mut state, rest);
+            self.changed.wait_for(&mut state, IDLE_TIMEOUT - idle);
         }
     }
 
-    /// Whether it was ended.
+    /// Whether it has ended.
     pub(super) fn has_ended(&self) -> bool {
         self.state.lock().ended
     }
 
-    /// Ends the trail, and the wait of everybody on it.
+    /// Ends the flat listing; those who wait for it go on.
     pub(super) fn end(&self) {
         self.state.lock().ended = true;
-        self.bell.notify_all();
+        self.changed.notify_all();
     }
 }
 
 impl PrefetchState {
-    /// Whether no key below `folder` can come any more.
-    fn has_passed(&self, folder: &Key) -> bool {
-        if self.pages == 0 || self.last.below(folder).is_some() {
+    /// Whether no key below `dir` can come any more.
+    fn has_passed(&self, dir: &Key) -> bool {
+        if self.pages == 0 || self.last.below(dir).is_some() {
             return false;
         }
-        match self.by_names {
-            true => self.last.names().gt(folder.names()),
-            false => *self.last.as_bytes() > *[folder.as_bytes(), b"/"].concat(),
+        if self.by_names {
+            self.last.names().gt(dir.names())
+        } else {
+            *self.last.as_bytes() > *[dir.as_bytes(), b"/"].concat()
         }
+    }
+}
+
+/// Within which time two directories count as listed one after the other.
+const SEQUENCE_WINDOW: Duration = Duration::from_secs(30);
+
+/// For how long no flat listing is tried again where one was of no use.
+const BACKOFF: Duration = Duration::from_secs(300);
+
+/// Which directories were listed last, by the one above, and where flat listings are of no use.
+pub(super) struct ListHistory {
+    last: LruCache<Key, (Key, Instant)>,
+    backed_off: LruCache<Key, Instant>,
+    /// Whether the keys of the store come in no order.
+    is_unsorted: bool,
+}
+
+/// What was listed shortly before a directory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum ListedBefore {
+    /// Another one beside it.
+    Sibling,
+    /// The one above, after the one above that; and none beside it.
+    Parents,
+    Other,
+}
+
+impl Default for ListHistory {
+    fn default() -> ListHistory {
+        let most = const { NonZeroUsize::new(1 << 10).unwrap() };
+        ListHistory {
+            last: LruCache::new(most),
+            backed_off: LruCache::new(most),
+            is_unsorted: false,
+        }
+    }
+}
+
+impl ListHistory {
+    /// Notes that a directory is listed; returns what was listed before it, or `Other` where a flat listing is of no
+    /// use.
+    pub(super) fn note(&mut self, dir: &Key) -> ListedBefore {
+        let Some(parent) = dir.parent() else {
+            return ListedBefore::Other;
+        };
+        let now = Instant::now();
+        let is_recent = |then: Instant| now.duration_since(then) < SEQUENCE_WINDOW;
+        let is_recent_backoff = |since: &Instant| now.duration_since(*since) < BACKOFF;
+        let is_backed_off = self.backed_off.get(&parent).is_some_and(is_recent_backoff);
+        let before = self.last.put(parent.clone(), (dir.clone(), now));
+        if is_backed_off || self.is_unsorted {
+            return ListedBefore::Other;
+        }
+        if let Some((other, then)) = before
+            && is_recent(then)
+        {
+            return if other == *dir {
+                ListedBefore::Other
+            } else {
+                ListedBefore::Sibling
+            };
+        }
+        let above = parent.parent().and_then(|above| self.last.get(&above));
+        match above {
+            Some((other, then)) if *other == parent && is_recent(*then) => ListedBefore::Parents,
+            _ => ListedBefore::Other,
+        }
+    }
+
+    /// Notes that flat listings below a directory are of no use.
+    pub(super) fn back_off(&mut self, prefix: &Key) {
+        self.backed_off.put(prefix.clone(), Instant::now());
+    }
+
+    /// Notes that the keys of the store come in no order, so that flat listings are of no use anywhere.
+    pub(super) fn give_up(&mut self) {
+        self.is_unsorted = true;
     }
 }
 
@@ -173,44 +257,44 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_passed_when_a_key_after_it_came() {
-        let trail = ListingPrefetch::new(key("a"), key("a/b"));
-        assert!(trail.leads_to(&key("a/c")) && !trail.leads_to(&key("a/a")));
-        assert!(!trail.leads_to(&key("a")) && !trail.leads_to(&key("b")));
-        trail.note_page(10, key("a/c/x"), false);
-        assert!(!trail.leads_to(&key("a/b")), "passed");
+    fn a_directory_is_passed_when_a_key_after_it_came() {
+        let prefetch = ListingPrefetch::new(key("a"), key("a/b"));
+        assert!(prefetch.leads_to(&key("a/c")) && !prefetch.leads_to(&key("a/a")));
+        assert!(!prefetch.leads_to(&key("a")) && !prefetch.leads_to(&key("b")));
+        prefetch.note_page(10, key("a/c/x"), false);
+        assert!(!prefetch.leads_to(&key("a/b")), "passed");
         assert!(
-            trail.leads_to(&key("a/c")),
+            prefetch.leads_to(&key("a/c")),
             "its last key may not have come"
         );
-        assert!(!trail.leads_to(&key("a/c.d")) && trail.leads_to(&key("a/c0")));
-        trail.note_page(10, key("a/c/x"), true);
-        assert!(trail.leads_to(&key("a/c.d")), "in the order of names");
-        trail.end();
-        assert!(!trail.leads_to(&key("a/d")));
+        assert!(!prefetch.leads_to(&key("a/c.d")) && prefetch.leads_to(&key("a/c0")));
+        prefetch.note_page(10, key("a/c/x"), true);
+        assert!(prefetch.leads_to(&key("a/c.d")), "in the order of names");
+        prefetch.end();
+        assert!(!prefetch.leads_to(&key("a/d")));
     }
 
     #[test]
-    fn an_excursion_has_its_own_folder_and_one_page() {
-        let trail = ListingPrefetch::new(key("a/b"), key("a/b"));
-        assert!(trail.leads_to(&key("a/b")) && trail.leads_to(&key("a/b/c")));
-        assert!(!trail.leads_to(&key("a/c")) && !trail.leads_to(&key("a")));
-        assert!(trail.may_go_on());
-        trail.note_page(9, key("a/b/c"), false);
-        assert!(!trail.may_go_on());
+    fn one_page_of_one_directory_is_read() {
+        let prefetch = ListingPrefetch::new(key("a/b"), key("a/b"));
+        assert!(prefetch.leads_to(&key("a/b")) && prefetch.leads_to(&key("a/b/c")));
+        assert!(!prefetch.leads_to(&key("a/c")) && !prefetch.leads_to(&key("a")));
+        assert!(prefetch.may_go_on());
+        prefetch.note_page(9, key("a/b/c"), false);
+        assert!(!prefetch.may_go_on());
     }
 
     #[test]
-    fn a_walk_ends_at_its_bounds() {
-        let trail = ListingPrefetch::new(key("a"), key("a/b"));
-        assert!(trail.may_go_on());
-        trail.note_page(MOST_KEYS, key("a/c"), false);
-        trail.follow(MOST_KEYS);
-        assert!(!trail.may_go_on());
+    fn a_flat_listing_ends_at_its_bounds() {
+        let prefetch = ListingPrefetch::new(key("a"), key("a/b"));
+        assert!(prefetch.may_go_on());
+        prefetch.note_page(MAX_KEYS, key("a/c"), false);
+        prefetch.note_reader(MAX_KEYS);
+        assert!(!prefetch.may_go_on());
         let other = ListingPrefetch::new(key("a"), key("a/b"));
-        other.state.lock().last_followed = Instant::now() - PATIENCE;
+        other.state.lock().last_followed = Instant::now() - IDLE_TIMEOUT;
         assert!(!other.may_go_on());
-        other.follow(0);
+        other.note_reader(0);
         assert!(other.may_go_on());
     }
 }

@@ -1,43 +1,53 @@
-//! A store that remembers: a wrapper around stores that are far away, so that nothing is asked twice in a while.
+//! A cache of metadata over a store on a network: what was answered once is not asked again for a while.
 //!
 //! Answers count for `--metadata-ttl`: kinds, sizes and versions, small documents, the names of directories, and
-//! that something is missing. Errors are never remembered. Everything is bounded. What this holds of a key is
-//! forgotten when it is changed through this store (`changes`), or when a reader finds it changed; nothing else is
-//! ever invalidated but by time.
+//! that something is missing. Errors are never remembered. All of it is bounded, documents within the memory budget.
+//! What is known of a key is forgotten when it is changed through this store, or when a reader finds it changed;
+//! changes that other programs make show after the time above.
+//!
+//! Two rules fetch ahead: a client that lists a second directory beside another one gets all below their parent by one
+//! flat listing (`flat_listing`), and one that reads the same document of a second directory gets those of the next
+//! ones (`prefetch`).
 
+use std::io::IoSliceMut;
 use std::num::NonZeroUsize;
-use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, Kind, Result};
+use crate::known::Known;
+use crate::stats::Stats;
+use crate::store::layer::Layer;
 use crate::store::{
-    ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Object, PutBody,
-    Reader, Store, Tree, Version,
+    ByteRange, Condition, ETag, EntryKind, Hints, Key, Listing, Meta, Object, PutBody, Reader,
+    Store, Version,
 };
-use invalidation::ChangeKind;
+use crate::sync::budget::MemoryBudget;
+use changes::ChangeKind;
 use listing::CachedListing;
-use reader::InvalidatingReader;
-use shared::MetadataCacheState;
+use state::MetadataCacheState;
 
 mod assembler;
-mod dir;
+mod changes;
 mod dirs;
-mod document_prefetch;
-mod documents;
 mod flat_listing;
 mod folder_prefetch;
-mod invalidation;
 mod keys;
 mod listing;
 mod listing_prefetch;
-mod reader;
-mod shared;
-mod single_flight;
+mod prefetch;
+mod state;
 mod warm_up;
 
+/// How long a caller waits for the request of another one; far longer than the store's own time limits.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(600);
+
+fn join_deadline() -> Instant {
+    Instant::now() + JOIN_TIMEOUT
+}
+
 /// How much is remembered, and for how long.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct MetadataCacheConfig {
     /// For how long an answer counts.
     pub ttl: Duration,
@@ -51,10 +61,13 @@ pub struct MetadataCacheConfig {
     pub document: u64,
     /// Bytes of all documents.
     pub documents: u64,
+    /// The budget that documents are counted in.
+    pub memory: Arc<MemoryBudget>,
 }
 
-impl Default for MetadataCacheConfig {
-    fn default() -> MetadataCacheConfig {
+impl MetadataCacheConfig {
+    /// Returns the usual bounds, with documents counted in `memory`.
+    pub fn within(memory: Arc<MemoryBudget>) -> MetadataCacheConfig {
         MetadataCacheConfig {
             ttl: Duration::from_secs(60),
             concurrency: 32,
@@ -62,11 +75,19 @@ impl Default for MetadataCacheConfig {
             keys: const { NonZeroUsize::new(1 << 16).unwrap() },
             document: 1 << 20,
             documents: 32 << 20,
+            memory,
         }
     }
 }
 
-/// A store over a store.
+impl Default for MetadataCacheConfig {
+    /// Returns the usual bounds, with documents in a budget of their own.
+    fn default() -> MetadataCacheConfig {
+        MetadataCacheConfig::within(MemoryBudget::new(32 << 20, Arc::new(Stats::default())))
+    }
+}
+
+/// A store over a store that remembers metadata.
 pub struct MetadataCache {
     shared: Arc<MetadataCacheState>,
 }
@@ -78,31 +99,25 @@ impl MetadataCache {
             shared: Arc::new(MetadataCacheState::new(inner, config)),
         }
     }
-
-    fn watched(&self, key: &Key, inner: Arc<dyn Reader>) -> Arc<dyn Reader> {
-        Arc::new(InvalidatingReader {
-            inner,
-            key: key.clone(),
-            shared: self.shared.clone(),
-        })
-    }
 }
 
-#[deny(clippy::missing_trait_methods)]
-impl Store for MetadataCache {
+impl Layer for MetadataCache {
+    fn below(&self) -> &dyn Store {
+        self.shared.inner()
+    }
+
     fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
-        self.shared.ask_siblings(key);
-        let found = self.shared.object(key, limit)?;
-        Ok(found.map(Arc::unwrap_or_clone))
+        self.shared.prefetch_siblings(key);
+        self.shared.get(key, limit)
     }
 
     fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
         if self.shared.is_missing(key) {
             return Ok(None);
         }
-        let asked = self.shared.changes.asked();
-        let found = self.shared.inner.get_range(key, range)?;
-        self.shared.note_object(key, found.as_ref(), asked);
+        let stamp = self.shared.stamp();
+        let found = self.below().get_range(key, range)?;
+        self.shared.note_read(key, found.as_ref(), stamp);
         Ok(found)
     }
 
@@ -114,100 +129,99 @@ impl Store for MetadataCache {
         self.shared.version(key)
     }
 
-    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
-        let reader = self.shared.open(key)?;
-        Ok(self.watched(key, reader))
-    }
-
-    fn open_known(&self, key: &Key, meta: &Meta) -> Result<Arc<dyn Reader>> {
-        let reader = self.shared.inner.open_known(key, meta)?;
-        Ok(self.watched(key, reader))
+    fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
+        let inner = match known {
+            Some(_) => self.below().open(key, known)?,
+            None => self.shared.open(key)?,
+        };
+        Ok(Arc::new(InvalidatingReader {
+            inner,
+            key: key.clone(),
+            shared: self.shared.clone(),
+        }))
     }
 
     fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
-        if self.shared.ttl.is_zero() || !self.shared.inner.lists() {
-            return self.shared.inner.list(prefix);
+        if !self.shared.remembers() || !self.below().info().lists {
+            return self.below().list(prefix);
         }
         match self.shared.head_now(prefix) {
-            Some(None) => return Err(Error::not_found(prefix)),
-            Some(Some(meta)) if meta.kind == EntryKind::File => {
+            Known::Missing => return Err(Error::not_found(prefix)),
+            Known::Is(meta) if meta.kind == EntryKind::File => {
                 let text = "is an object, not a directory";
                 return Err(Error::new(Kind::NotADirectory, prefix, text));
             }
-            _ => {}
+            Known::Is(_) | Known::Unknown => {}
         }
-        let folder = self.shared.folder(prefix)?;
-        Ok(Box::new(CachedListing::new(&self.shared, folder)))
+        let lister = &self.shared.lister;
+        let dir = lister.list(prefix)?;
+        Ok(Box::new(CachedListing::new(lister, dir)))
     }
 
-    fn walk(&self, prefix: &Key, from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
-        self.shared.inner.walk(prefix, from)
-    }
-
-    fn head_now(&self, key: &Key) -> Option<Option<Meta>> {
-        self.shared.head_now(key)
-    }
-
-    fn ask_ahead(&self, keys: &[Key]) {
-        for key in keys {
-            self.shared.ask(key.clone());
-        }
-    }
-
-    fn lists(&self) -> bool {
-        self.shared.inner.lists()
-    }
-
-    fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
-        self.shared.inner.read_link(key)
-    }
-
-    fn freshness(&self) -> Duration {
-        self.shared.inner.freshness()
-    }
-
-    fn epoch(&self) -> u64 {
-        // A change is counted here once it is forgotten, below as soon as it is made.
-        let below = self.shared.inner.epoch();
-        below.wrapping_add(self.shared.changes.count())
-    }
-
-    fn stamp(&self, key: &Key) -> Result<Option<ETag>> {
-        let stamp = self.shared.inner.stamp(key)?;
-        let version = stamp.as_ref().map(|stamp| stamp.version);
-        let known = self.shared.object_now(key);
-        if known.is_some_and(|known| known.what.version() != version) {
-            self.shared.forget(key);
-        }
-        Ok(stamp)
+    fn etag(&self, key: &Key) -> Result<Option<ETag>> {
+        let etag = self.below().etag(key)?;
+        let version = etag.as_ref().map(|etag| etag.version);
+        self.shared.forget_other_version(key, version);
+        Ok(etag)
     }
 
     fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
-        let put = || self.shared.inner.put(key, body, condition);
+        let put = || self.below().put(key, body, condition);
         self.shared.change(key, ChangeKind::Put, put)
     }
 
     fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
-        let erase = || self.shared.inner.erase(key, condition);
+        let erase = || self.below().erase(key, condition);
         self.shared.change(key, ChangeKind::Erased, erase)
     }
 
     fn erase_folder(&self, prefix: &Key) -> Result<()> {
-        let erase = || self.shared.inner.erase_folder(prefix);
+        let erase = || self.below().erase_folder(prefix);
         self.shared.change(prefix, ChangeKind::Erased, erase)
     }
+}
 
-    fn honours_conditions(&self) -> Result<bool> {
-        // A listing that was read meanwhile may have the key of the trial.
-        let try_out = || self.shared.inner.honours_conditions();
-        self.shared.change(&Key::root(), ChangeKind::Put, try_out)
+impl Hints for MetadataCache {
+    fn head_now(&self, key: &Key) -> Known<Meta> {
+        self.shared.head_now(key)
     }
 
-    fn tree(&self) -> Option<Arc<dyn Tree>> {
-        self.shared.inner.tree()
+    fn prefetch(&self, keys: &[Key]) {
+        for key in keys {
+            self.shared.prefetch(key.clone());
+        }
+    }
+}
+
+/// An open object whose metadata are forgotten when a read finds it changed.
+struct InvalidatingReader {
+    inner: Arc<dyn Reader>,
+    key: Key,
+    shared: Arc<MetadataCacheState>,
+}
+
+impl InvalidatingReader {
+    fn check<T>(&self, answer: Result<T>) -> Result<T> {
+        if let Err(error) = &answer
+            && error.kind() == Kind::Changed
+        {
+            self.shared.forget(&self.key);
+        }
+        answer
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Reader for InvalidatingReader {
+    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+        self.check(self.inner.read_at(offset, len))
     }
 
-    fn folder(&self) -> Option<&Path> {
-        self.shared.inner.folder()
+    fn read_scattered(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<usize> {
+        self.check(self.inner.read_scattered(offset, parts))
+    }
+
+    fn meta(&self) -> Result<Meta> {
+        self.check(self.inner.meta())
     }
 }

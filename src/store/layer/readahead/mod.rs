@@ -9,17 +9,14 @@ use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::num::NonZeroUsize;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lru::LruCache;
 
 use crate::error::{Error, Result};
-use crate::store::{
-    ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Object, PutBody,
-    Reader, Store, Tree, Version,
-};
+use crate::store::layer::Layer;
+use crate::store::{ByteRange, EntryKind, Key, Meta, Object, Reader, Store, Version};
 use crate::sync::budget::{MemoryBudget, Priority, Reservation};
 use crate::sync::cache::Cache;
 use crate::sync::pool::Pool;
@@ -93,11 +90,6 @@ impl ReadaheadStore {
             shared: Arc::new(shared),
         }
     }
-
-    fn opened(&self, key: &Key, meta: Meta, below: Arc<dyn Reader>) -> Arc<dyn Reader> {
-        self.shared.note_open(key, meta.size);
-        Arc::new(ReadaheadReader::new(&self.shared, key, meta, below))
-    }
 }
 
 impl ReadaheadState {
@@ -119,7 +111,7 @@ impl ReadaheadState {
         drop(scans);
         if let (Some(upcoming), Some(names)) = (upcoming, names) {
             self.fetch_upcoming(&directory, &names, &upcoming, size);
-        } else if must_list && self.inner.lists() {
+        } else if must_list && self.inner.info().lists {
             let shared = self.clone();
             self.pool
                 .submit(move || shared.list_scanned(&directory, size));
@@ -290,93 +282,20 @@ impl ReadaheadState {
     }
 }
 
-#[deny(clippy::missing_trait_methods)]
-impl Store for ReadaheadStore {
-    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
-        self.shared.inner.get(key, limit)
+impl Layer for ReadaheadStore {
+    fn below(&self) -> &dyn Store {
+        &*self.shared.inner
     }
 
-    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
-        self.shared.inner.get_range(key, range)
-    }
-
-    fn head(&self, key: &Key) -> Result<Option<Meta>> {
-        self.shared.inner.head(key)
-    }
-
-    fn version(&self, key: &Key) -> Result<Option<Version>> {
-        self.shared.inner.version(key)
-    }
-
-    fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
-        let below = self.shared.inner.open(key)?;
-        let meta = below.meta()?;
-        Ok(self.opened(key, meta, below))
-    }
-
-    fn open_known(&self, key: &Key, meta: &Meta) -> Result<Arc<dyn Reader>> {
-        let below = self.shared.inner.open_known(key, meta)?;
-        Ok(self.opened(key, *meta, below))
-    }
-
-    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
-        self.shared.inner.list(prefix)
-    }
-
-    fn walk(&self, prefix: &Key, from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
-        self.shared.inner.walk(prefix, from)
-    }
-
-    fn head_now(&self, key: &Key) -> Option<Option<Meta>> {
-        self.shared.inner.head_now(key)
-    }
-
-    fn ask_ahead(&self, keys: &[Key]) {
-        self.shared.inner.ask_ahead(keys);
-    }
-
-    fn lists(&self) -> bool {
-        self.shared.inner.lists()
-    }
-
-    fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
-        self.shared.inner.read_link(key)
-    }
-
-    fn freshness(&self) -> Duration {
-        self.shared.inner.freshness()
-    }
-
-    fn epoch(&self) -> u64 {
-        self.shared.inner.epoch()
-    }
-
-    fn stamp(&self, key: &Key) -> Result<Option<ETag>> {
-        self.shared.inner.stamp(key)
-    }
-
-    fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
-        self.shared.inner.put(key, body, condition)
-    }
-
-    fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
-        self.shared.inner.erase(key, condition)
-    }
-
-    fn erase_folder(&self, prefix: &Key) -> Result<()> {
-        self.shared.inner.erase_folder(prefix)
-    }
-
-    fn honours_conditions(&self) -> Result<bool> {
-        self.shared.inner.honours_conditions()
-    }
-
-    fn tree(&self) -> Option<Arc<dyn Tree>> {
-        self.shared.inner.tree()
-    }
-
-    fn folder(&self) -> Option<&Path> {
-        self.shared.inner.folder()
+    fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
+        let below = self.below().open(key, known)?;
+        let meta = match known {
+            Some(meta) => *meta,
+            None => below.meta()?,
+        };
+        self.shared.note_open(key, meta.size);
+        let reader = ReadaheadReader::new(&self.shared, key, meta, below);
+        Ok(Arc::new(reader))
     }
 }
 
@@ -404,7 +323,7 @@ mod tests {
     }
 
     fn read(ahead: &ReadaheadStore, name: &str) {
-        let reader = ahead.open(&key(name)).unwrap();
+        let reader = Store::open(ahead, &key(name), None).unwrap();
         assert_eq!(reader.read_at(0, 10).unwrap(), [7; 10]);
     }
 

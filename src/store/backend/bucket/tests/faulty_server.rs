@@ -341,7 +341,7 @@ fn every_byte_is_right_though_a_third_of_the_requests_fail() {
             (part.bytes.as_slice(), part.size),
             (&whole[100..900], whole.len() as u64)
         );
-        let reader = store.open(&key).unwrap();
+        let reader = store.open(&key, None).unwrap();
         assert_eq!(reader.read_at(4000, 100_000).unwrap(), whole[4000..]);
     }
     let mut listing = store.list(&Key::root()).unwrap();
@@ -375,7 +375,7 @@ fn a_body_that_ends_early_is_an_error() {
     let (store, _) = bucket(|_| Fault::Short, Duration::from_secs(2));
     let error = store.get(&key(5), 1 << 20).unwrap_err();
     assert_eq!(error.kind(), Kind::Unavailable, "{error}");
-    assert!(store.open(&key(5)).unwrap().read_at(0, 5000).is_err());
+    assert!(store.open(&key(5), None).unwrap().read_at(0, 5000).is_err());
 }
 
 #[test]

@@ -59,7 +59,7 @@ impl Bench {
         let stamp = self.store.put(&key(), PutBody::Bytes(bytes), condition)?;
         // Whatever goes wrong, it says what the server would.
         *self.plan.lock() = |_, _| Fault::None;
-        assert_eq!(self.store.stamp(&key()).unwrap().unwrap(), stamp);
+        assert_eq!(self.store.etag(&key()).unwrap().unwrap(), stamp);
         Ok(stamp.text)
     }
 

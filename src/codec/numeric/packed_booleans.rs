@@ -1,48 +1,45 @@
-//! Codec `numcodecs.packbits`: truth values as bits, the first in the highest bit of a byte.
+//! Codec `numcodecs.packbits`: booleans as bits, the first in the highest bit of a byte.
 //!
-//! One byte in front says how many bits of the last byte are padding. It makes bytes of an array but stands
-//! among array codecs, so the encoded chunk is an array of `uint8`. The codec `packbits` of v3 is another
-//! one (`packbits.rs`).
+//! One byte in front counts the bits of the last byte that are padding. It makes bytes of an array but stands
+//! among `array -> array` codecs, so the encoded chunk is an array of `uint8`. The codec `packbits` of v3 is
+//! another one (`packbits.rs`).
 
 use std::borrow::Cow;
 
+use crate::codec::config::Configuration;
+use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 use crate::model::DataType;
 use crate::sync::buffer;
 
 use super::array_codec;
-use crate::codec::config::Members;
-use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 
 const NAME: &str = "packbits";
 
-/// Eight bytes into one; there is nothing to configure.
+/// Eight bytes into one; it has no configuration.
 #[derive(Debug)]
-struct PackedTruth {
-    /// Whether there may be other bytes than 0 and 1.
+struct PackedBooleans {
+    /// Whether decoded bytes may be others than 0 and 1.
     lossy: bool,
 }
 
 /// Builds the codec; any byte but 0 is true.
-pub(crate) fn build(_: Members<'_>, place: &ChainPosition<'_>) -> Result<Codec> {
-    let lossy = place.after_bytes || place.form.data_type != DataType::Bool;
-    let codec = Box::new(PackedTruth { lossy });
-    if place.after_bytes {
+pub(crate) fn build(_: Configuration<'_>, position: &ChainPosition<'_>) -> Result<Codec> {
+    let lossy = position.after_bytes || position.repr.data_type != DataType::Bool;
+    let codec = Box::new(PackedBooleans { lossy });
+    if position.after_bytes {
         return Ok(Codec::BytesToBytes(codec));
     }
-    array_codec(codec, DataType::UInt(1), place)
+    array_codec(codec, DataType::UInt(1), position)
 }
 
-fn packed(count: usize) -> usize {
+fn packed_bytes(count: usize) -> usize {
     count.div_ceil(8).saturating_add(1)
 }
 
-impl BytesToBytes for PackedTruth {
+impl BytesToBytes for PackedBooleans {
     fn encoded_length(&self, decoded: Length) -> Length {
-        match decoded {
-            Length::Exact(count) => Length::Exact(packed(count)),
-            Length::AtMost(count) => Length::AtMost(packed(count)),
-        }
+        decoded.map(packed_bytes)
     }
 
     fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
@@ -58,20 +55,20 @@ impl BytesToBytes for PackedTruth {
         want.check(NAME, count)?;
         let mut decoded = buffer::of_length(count);
         for (eight, byte) in decoded.chunks_mut(8).zip(bits) {
-            for (n, truth) in eight.iter_mut().enumerate() {
-                *truth = byte >> (7 - n) & 1;
+            for (n, boolean) in eight.iter_mut().enumerate() {
+                *boolean = byte >> (7 - n) & 1;
             }
         }
         Ok(Cow::Owned(decoded))
     }
 
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
-        let mut encoded = Vec::with_capacity(packed(decoded.len()));
-        encoded.push((decoded.len().next_multiple_of(8) - decoded.len()) as u8);
+        let mut encoded = Vec::with_capacity(packed_bytes(decoded.len()));
+        encoded.push([0, 7, 6, 5, 4, 3, 2, 1][decoded.len() % 8]);
         encoded.extend(decoded.chunks(8).map(|eight| {
             let bits = eight.iter().enumerate();
-            bits.fold(0, |byte, (n, &truth)| {
-                byte | u8::from(truth != 0) << (7 - n)
+            bits.fold(0, |byte, (n, &boolean)| {
+                byte | u8::from(boolean != 0) << (7 - n)
             })
         }));
         Ok(Cow::Owned(encoded))

@@ -5,21 +5,22 @@
 
 use serde_json::{Value, json};
 
-use crate::case::{Case, Dice, TYPES, codec};
-use crate::peer::{compare, compare_among, for_each_case};
+use crate::fixture::{Random, RandomChunk, TYPES, codec};
+use crate::reference::{compare, compare_among, for_each_chunk};
 
 /// Both encode the same numbers to the same bytes, and decode these to the same numbers.
 pub fn agree(
     seed: u64,
     least_rank: u64,
     types: &[&'static str],
-    chain: impl Fn(&Case, &mut Dice) -> Vec<Value>,
+    chain: impl Fn(&RandomChunk, &mut Random) -> Vec<Value>,
 ) {
-    let cases = |dice: &mut Dice| Case::among(dice, least_rank, types).with_numbers(dice);
-    for_each_case(seed, cases, chain, |case, ours, theirs, context| {
-        let stored = theirs.encode(&case.data);
+    let chunks =
+        |random: &mut Random| RandomChunk::among(random, least_rank, types).with_numbers(random);
+    for_each_chunk(seed, chunks, chain, |chunk, ours, theirs, context| {
+        let stored = theirs.encode(&chunk.data);
         assert!(
-            ours.encode(&case.data).unwrap() == stored,
+            ours.encode(&chunk.data).unwrap() == stored,
             "encoding, {context}"
         );
         assert!(
@@ -35,10 +36,10 @@ fn little() -> Value {
 
 #[test]
 fn bz2() {
-    compare(20, 0, |case, dice| {
-        let level = dice.below(9) + 1;
+    compare(20, 0, |chunk, random| {
+        let level = random.below(9) + 1;
         vec![
-            case.bytes(dice),
+            chunk.bytes(random),
             codec("numcodecs.bz2", json!({ "level": level })),
         ]
     });
@@ -46,10 +47,10 @@ fn bz2() {
 
 #[test]
 fn adler32() {
-    compare(21, 0, |case, dice| {
-        let location = dice.pick(&["start", "end"]);
+    compare(21, 0, |chunk, random| {
+        let location = random.pick(&["start", "end"]);
         vec![
-            case.bytes(dice),
+            chunk.bytes(random),
             codec("numcodecs.adler32", json!({ "location": location })),
         ]
     });
@@ -66,35 +67,38 @@ fn fletcher32() {
         "complex64",
         "complex128",
     ];
-    compare_among(22, 0, &types, |case, dice| {
-        vec![case.bytes(dice), codec("numcodecs.fletcher32", json!({}))]
+    compare_among(22, 0, &types, |chunk, random| {
+        vec![
+            chunk.bytes(random),
+            codec("numcodecs.fletcher32", json!({})),
+        ]
     });
 }
 
 #[test]
 fn shuffle() {
-    compare(23, 0, |case, dice| {
-        let shuffle = codec("numcodecs.shuffle", json!({ "elementsize": case.element }));
-        vec![case.bytes(dice), shuffle, case.compressor(dice)]
+    compare(23, 0, |chunk, random| {
+        let shuffle = codec("numcodecs.shuffle", json!({ "elementsize": chunk.element }));
+        vec![chunk.bytes(random), shuffle, chunk.compressor(random)]
     });
 }
 
 #[test]
 fn reshape() {
-    compare(24, 1, |case, dice| {
-        let rank = case.shape.len();
+    compare(24, 1, |chunk, random| {
+        let rank = chunk.shape.len();
         let all: Vec<usize> = (0..rank).collect();
-        let shape = match dice.below(3) {
+        let shape = match random.below(3) {
             0 => json!([-1]),
             1 => json!([all[..1], all[1..]]),
-            _ => json!([1, -1, case.shape[rank - 1]]),
+            _ => json!([1, -1, chunk.shape[rank - 1]]),
         };
         let rank = shape.as_array().map_or(0, Vec::len);
         let order: Vec<usize> = (0..rank).rev().collect();
         vec![
             codec("reshape", json!({ "shape": shape })),
             codec("transpose", json!({ "order": order })),
-            case.bytes(dice),
+            chunk.bytes(random),
         ]
     });
 }
@@ -109,8 +113,8 @@ fn packbits() {
 
 #[test]
 fn packbits_of_truth() {
-    compare_among(29, 0, &["bool"], |_, dice| {
-        let padding = dice.pick(&["none", "first_byte", "last_byte"]);
+    compare_among(29, 0, &["bool"], |_, random| {
+        let padding = random.pick(&["none", "first_byte", "last_byte"]);
         vec![codec("packbits", json!({ "padding_encoding": padding }))]
     });
 }
@@ -122,9 +126,9 @@ fn packbits_of_some_bits() {
         26,
         0,
         &["uint8", "uint16", "uint32", "uint64"],
-        |case, dice| {
-            let last = dice.below(case.element as u64 * 8);
-            let first = dice.below(last + 1);
+        |chunk, random| {
+            let last = random.below(chunk.element as u64 * 8);
+            let first = random.below(last + 1);
             vec![codec(
                 "packbits",
                 json!({ "first_bit": first, "last_bit": last }),
@@ -138,8 +142,8 @@ fn bitround() {
     let types = [
         "float16", "float32", "float64", "uint8", "uint16", "uint32", "uint64", "int32",
     ];
-    agree(27, 0, &types, |_, dice| {
-        let keepbits = dice.below(8) + 1;
+    agree(27, 0, &types, |_, random| {
+        let keepbits = random.below(8) + 1;
         vec![codec("bitround", json!({ "keepbits": keepbits })), little()]
     });
 }
@@ -147,10 +151,10 @@ fn bitround() {
 /// Of float64 only: zarrs 0.23.14 calculates in the decoded type where numpy takes the wider one.
 #[test]
 fn fixedscaleoffset() {
-    agree(28, 0, &["float64"], |_, dice| {
+    agree(28, 0, &["float64"], |_, random| {
         let members = json!({
-            "offset": dice.below(50), "scale": *dice.pick(&[1, 2, 10]),
-            "dtype": "<f8", "astype": *dice.pick(&["<i2", "<i4", "<f8"]),
+            "offset": random.below(50), "scale": *random.pick(&[1, 2, 10]),
+            "dtype": "<f8", "astype": *random.pick(&["<i2", "<i4", "<f8"]),
         });
         vec![codec("numcodecs.fixedscaleoffset", members), little()]
     });

@@ -13,7 +13,7 @@ use zarrs::metadata::v3::MetadataV3;
 
 use zarrfs::codec::Pipeline;
 
-use crate::case::{Case, Dice, ROUNDS, TYPES, codec};
+use crate::fixture::{ROUNDS, Random, RandomChunk, TYPES, codec};
 
 /// The other implementation.
 pub struct Zarrs {
@@ -25,21 +25,21 @@ pub struct Zarrs {
 }
 
 impl Zarrs {
-    pub fn new(case: &Case, codecs: &[Value]) -> Zarrs {
+    pub fn new(chunk: &RandomChunk, codecs: &[Value]) -> Zarrs {
         let metadata: Vec<MetadataV3> = codecs
             .iter()
             .map(|codec| serde_json::from_value(codec.clone()).unwrap())
             .collect();
-        let data_type: MetadataV3 = serde_json::from_value(json!(case.data_type)).unwrap();
+        let data_type: MetadataV3 = serde_json::from_value(json!(chunk.data_type)).unwrap();
         Zarrs {
             chain: CodecChain::from_metadata(&metadata).unwrap(),
-            shape: case
+            shape: chunk
                 .shape
                 .iter()
                 .map(|&length| NonZeroU64::new(length).unwrap())
                 .collect(),
             data_type: zarrs::array::DataType::from_metadata(&data_type).unwrap(),
-            fill: zarrs::array::FillValue::new(case.fill.clone()),
+            fill: zarrs::array::FillValue::new(chunk.fill.clone()),
             options: CodecOptions::default().with_concurrent_target(1),
         }
     }
@@ -98,7 +98,13 @@ fn for_each_row(
 }
 
 /// Decodes a shard piece by piece, as a program does that fetches ranges.
-fn open(pipeline: &Pipeline, level: usize, case: &Case, shape: &[u64], stored: &[u8]) -> Vec<u8> {
+fn open(
+    pipeline: &Pipeline,
+    level: usize,
+    chunk: &RandomChunk,
+    shape: &[u64],
+    stored: &[u8],
+) -> Vec<u8> {
     let Some(shard) = pipeline.shards().get(level) else {
         return pipeline.decode(stored.to_vec()).unwrap();
     };
@@ -113,18 +119,18 @@ fn open(pipeline: &Pipeline, level: usize, case: &Case, shape: &[u64], stored: &
             stored.len() as u64,
         )
         .unwrap();
-    let mut out = case.fill.repeat(shape.iter().product::<u64>() as usize);
+    let mut out = chunk.fill.repeat(shape.iter().product::<u64>() as usize);
     for n in 0..shard.count() {
         let Some(range) = index.range(n).unwrap() else {
             continue;
         };
         let inner = &stored[range.start as usize..range.end as usize];
-        let inner = open(pipeline, level + 1, case, shard.inner_shape(), inner);
+        let inner = open(pipeline, level + 1, chunk, shard.inner_shape(), inner);
         for_each_row(
             shape,
             shard.inner_shape(),
             n,
-            case.element,
+            chunk.element,
             &mut |whole, part| {
                 out[whole].copy_from_slice(&inner[part]);
             },
@@ -134,11 +140,17 @@ fn open(pipeline: &Pipeline, level: usize, case: &Case, shape: &[u64], stored: &
 }
 
 /// Encodes a shard piece by piece.
-fn close(pipeline: &Pipeline, level: usize, case: &Case, shape: &[u64], data: &[u8]) -> Vec<u8> {
+fn close(
+    pipeline: &Pipeline,
+    level: usize,
+    chunk: &RandomChunk,
+    shape: &[u64],
+    data: &[u8],
+) -> Vec<u8> {
     let Some(shard) = pipeline.shards().get(level) else {
         return pipeline.encode(data).unwrap();
     };
-    let length = shard.inner_shape().iter().product::<u64>() as usize * case.element;
+    let length = shard.inner_shape().iter().product::<u64>() as usize * chunk.element;
     let mut stored = vec![
         0;
         if shard.index_at_end() {
@@ -154,7 +166,7 @@ fn close(pipeline: &Pipeline, level: usize, case: &Case, shape: &[u64], data: &[
             shape,
             shard.inner_shape(),
             n,
-            case.element,
+            chunk.element,
             &mut |whole, part| {
                 inner[part].copy_from_slice(&data[whole]);
             },
@@ -163,7 +175,7 @@ fn close(pipeline: &Pipeline, level: usize, case: &Case, shape: &[u64], data: &[
         stored.extend(close(
             pipeline,
             level + 1,
-            case,
+            chunk,
             shard.inner_shape(),
             &inner,
         ));
@@ -179,7 +191,11 @@ fn close(pipeline: &Pipeline, level: usize, case: &Case, shape: &[u64], data: &[
 }
 
 /// Both directions, for many random arrays and the codecs that `chain` chooses for each.
-pub fn compare(seed: u64, least_rank: u64, chain: impl Fn(&Case, &mut Dice) -> Vec<Value>) {
+pub fn compare(
+    seed: u64,
+    least_rank: u64,
+    chain: impl Fn(&RandomChunk, &mut Random) -> Vec<Value>,
+) {
     compare_among(seed, least_rank, &TYPES, chain);
 }
 
@@ -188,18 +204,18 @@ pub fn compare_among(
     seed: u64,
     least_rank: u64,
     types: &[&'static str],
-    chain: impl Fn(&Case, &mut Dice) -> Vec<Value>,
+    chain: impl Fn(&RandomChunk, &mut Random) -> Vec<Value>,
 ) {
-    let cases = |dice: &mut Dice| Case::among(dice, least_rank, types);
-    for_each_case(seed, cases, chain, |case, ours, theirs, context| {
-        let stored = theirs.encode(&case.data);
+    let chunks = |random: &mut Random| RandomChunk::among(random, least_rank, types);
+    for_each_chunk(seed, chunks, chain, |chunk, ours, theirs, context| {
+        let stored = theirs.encode(&chunk.data);
         assert!(
-            open(ours, 0, case, &case.shape, &stored) == case.data,
+            open(ours, 0, chunk, &chunk.shape, &stored) == chunk.data,
             "we decode, {context}"
         );
-        let stored = close(ours, 0, case, &case.shape, &case.data);
+        let stored = close(ours, 0, chunk, &chunk.shape, &chunk.data);
         assert!(
-            theirs.decode(&stored) == case.data,
+            theirs.decode(&stored) == chunk.data,
             "zarrs decodes, {context}"
         );
     });
@@ -207,138 +223,142 @@ pub fn compare_among(
 
 /// Calls `check` for many random arrays with both implementations of the codecs that `chain` chooses, and with
 /// a text that says which array it is.
-pub fn for_each_case(
+pub fn for_each_chunk(
     seed: u64,
-    cases: impl Fn(&mut Dice) -> Case,
-    chain: impl Fn(&Case, &mut Dice) -> Vec<Value>,
-    check: impl Fn(&Case, &Pipeline, &Zarrs, &str),
+    chunks: impl Fn(&mut Random) -> RandomChunk,
+    chain: impl Fn(&RandomChunk, &mut Random) -> Vec<Value>,
+    check: impl Fn(&RandomChunk, &Pipeline, &Zarrs, &str),
 ) {
-    let mut dice = Dice(seed);
+    let mut random = Random(seed);
     for round in 0..ROUNDS {
-        let case = cases(&mut dice);
-        let codecs = chain(&case, &mut dice);
+        let chunk = chunks(&mut random);
+        let codecs = chain(&chunk, &mut random);
         let context = format!(
             "round {round}: {} {:?} {}",
-            case.data_type,
-            case.shape,
+            chunk.data_type,
+            chunk.shape,
             json!(codecs)
         );
-        let (ours, theirs) = (case.pipeline(&codecs), Zarrs::new(&case, &codecs));
-        check(&case, &ours, &theirs, &context);
+        let (ours, theirs) = (chunk.pipeline(&codecs), Zarrs::new(&chunk, &codecs));
+        check(&chunk, &ours, &theirs, &context);
     }
 }
 
 #[test]
 fn bytes_in_both_orders() {
-    compare(1, 0, |case, dice| vec![case.bytes(dice)]);
+    compare(1, 0, |chunk, random| vec![chunk.bytes(random)]);
 }
 
 #[test]
 fn transposed() {
-    compare(2, 1, |case, dice| {
-        vec![case.transpose(dice), case.bytes(dice)]
+    compare(2, 1, |chunk, random| {
+        vec![chunk.transpose(random), chunk.bytes(random)]
     });
 }
 
 #[test]
 fn transposed_twice() {
-    compare(3, 1, |case, dice| {
-        vec![case.transpose(dice), case.transpose(dice), case.bytes(dice)]
+    compare(3, 1, |chunk, random| {
+        vec![
+            chunk.transpose(random),
+            chunk.transpose(random),
+            chunk.bytes(random),
+        ]
     });
 }
 
 #[test]
 fn zstd() {
-    let zstd = |dice: &mut Dice| json!({ "level": dice.below(12) as i64 - 3, "checksum": dice.below(2) == 0 });
-    compare(4, 0, |case, dice| {
-        vec![case.bytes(dice), codec("zstd", zstd(dice))]
+    let zstd = |random: &mut Random| json!({ "level": random.below(12) as i64 - 3, "checksum": random.below(2) == 0 });
+    compare(4, 0, |chunk, random| {
+        vec![chunk.bytes(random), codec("zstd", zstd(random))]
     });
 }
 
 #[test]
 fn gzip() {
-    compare(5, 0, |case, dice| {
+    compare(5, 0, |chunk, random| {
         vec![
-            case.bytes(dice),
-            codec("gzip", json!({ "level": dice.below(10) })),
+            chunk.bytes(random),
+            codec("gzip", json!({ "level": random.below(10) })),
         ]
     });
 }
 
 #[test]
 fn zlib() {
-    compare(6, 0, |case, dice| {
+    compare(6, 0, |chunk, random| {
         vec![
-            case.bytes(dice),
-            codec("numcodecs.zlib", json!({ "level": dice.below(10) })),
+            chunk.bytes(random),
+            codec("numcodecs.zlib", json!({ "level": random.below(10) })),
         ]
     });
 }
 
 #[test]
 fn crc32c() {
-    compare(7, 0, |case, dice| {
-        vec![case.bytes(dice), codec("crc32c", json!({}))]
+    compare(7, 0, |chunk, random| {
+        vec![chunk.bytes(random), codec("crc32c", json!({}))]
     });
 }
 
 #[test]
 fn blosc() {
     let compressors = ["lz4", "lz4hc", "blosclz", "zstd", "zlib"];
-    compare(8, 0, |case, dice| {
-        vec![case.bytes(dice), case.blosc(dice, &compressors)]
+    compare(8, 0, |chunk, random| {
+        vec![chunk.bytes(random), chunk.blosc(random, &compressors)]
     });
 }
 
 #[test]
 fn blosc_with_snappy_blocks() {
-    compare(9, 0, |case, dice| {
-        vec![case.bytes(dice), case.blosc(dice, &["snappy"])]
+    compare(9, 0, |chunk, random| {
+        vec![chunk.bytes(random), chunk.blosc(random, &["snappy"])]
     });
 }
 
 #[test]
 fn chains_of_everything() {
-    compare(10, 1, |case, dice| {
-        let mut codecs = vec![case.transpose(dice), case.bytes(dice)];
-        (0..dice.below(4)).for_each(|_| codecs.push(case.compressor(dice)));
+    compare(10, 1, |chunk, random| {
+        let mut codecs = vec![chunk.transpose(random), chunk.bytes(random)];
+        (0..random.below(4)).for_each(|_| codecs.push(chunk.compressor(random)));
         codecs
     });
 }
 
 #[test]
 fn shards() {
-    compare(11, 1, |case, dice| {
-        vec![case.sharding(dice, &case.shape, 0)]
+    compare(11, 1, |chunk, random| {
+        vec![chunk.sharding(random, &chunk.shape, 0)]
     });
 }
 
 #[test]
 fn nested_shards() {
-    compare(12, 1, |case, dice| {
-        vec![case.sharding(dice, &case.shape, 1)]
+    compare(12, 1, |chunk, random| {
+        vec![chunk.sharding(random, &chunk.shape, 1)]
     });
-    compare(13, 1, |case, dice| {
-        vec![case.sharding(dice, &case.shape, 2)]
+    compare(13, 1, |chunk, random| {
+        vec![chunk.sharding(random, &chunk.shape, 2)]
     });
 }
 
 #[test]
 fn shards_between_other_codecs() {
-    compare(14, 1, |case, dice| {
+    compare(14, 1, |chunk, random| {
         // Of the same lengths in every order, so that the sharding fits whatever the transpose does.
-        let same = case.shape.iter().all(|length| *length == case.shape[0]);
+        let same = chunk.shape.iter().all(|length| *length == chunk.shape[0]);
         let first = if same {
-            case.transpose(dice)
+            chunk.transpose(random)
         } else {
             codec(
                 "transpose",
-                json!({ "order": Vec::from_iter(0..case.shape.len()) }),
+                json!({ "order": Vec::from_iter(0..chunk.shape.len()) }),
             )
         };
-        let depth = dice.below(2) as usize;
-        let mut codecs = vec![first, case.sharding(dice, &case.shape, depth)];
-        (0..dice.below(3)).for_each(|_| codecs.push(case.compressor(dice)));
+        let depth = random.below(2) as usize;
+        let mut codecs = vec![first, chunk.sharding(random, &chunk.shape, depth)];
+        (0..random.below(3)).for_each(|_| codecs.push(chunk.compressor(random)));
         codecs
     });
 }
@@ -346,25 +366,25 @@ fn shards_between_other_codecs() {
 /// Large enough for several blosc blocks and many tiles.
 #[test]
 fn large_chunks() {
-    let mut dice = Dice(15);
+    let mut random = Random(15);
     for round in 0..30 {
-        let case = Case::of(&mut dice, vec![20, 33, 70 + round as u64]);
+        let chunk = RandomChunk::of(&mut random, vec![20, 33, 70 + round as u64]);
         let cname = *["snappy", "blosclz", "lz4", "zlib", "zstd"]
             .get(round % 5)
             .unwrap();
         let codecs = [
-            case.transpose(&mut dice),
-            case.bytes(&mut dice),
-            case.blosc(&mut dice, &[cname]),
+            chunk.transpose(&mut random),
+            chunk.bytes(&mut random),
+            chunk.blosc(&mut random, &[cname]),
         ];
-        let (ours, theirs) = (case.pipeline(&codecs), Zarrs::new(&case, &codecs));
+        let (ours, theirs) = (chunk.pipeline(&codecs), Zarrs::new(&chunk, &codecs));
         assert!(
-            ours.decode(theirs.encode(&case.data)).unwrap() == case.data,
+            ours.decode(theirs.encode(&chunk.data)).unwrap() == chunk.data,
             "{}",
             json!(codecs)
         );
         assert!(
-            theirs.decode(&ours.encode(&case.data).unwrap()) == case.data,
+            theirs.decode(&ours.encode(&chunk.data).unwrap()) == chunk.data,
             "{}",
             json!(codecs)
         );

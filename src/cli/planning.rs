@@ -1,0 +1,61 @@
+//! Makes the plan of a mount from the arguments of `zarrfs mount` or `mount.zarrfs`; `-o` options come last, in order.
+
+use super::plan::MountPlan;
+use super::{HelperArgs, MountArgs, options, units};
+use crate::dialect::DialectSettings;
+use crate::error::Result;
+use crate::hierarchy::HierarchyConfig;
+use crate::store::StoreConfig;
+
+impl MountPlan {
+    /// Returns the plan of `zarrfs mount`; `Invalid` for an option that makes no sense.
+    pub(super) fn of_command(args: &MountArgs) -> Result<MountPlan> {
+        let mut plan = MountPlan {
+            view: args.view,
+            files: args.files.as_deref().map(units::absolute).transpose()?,
+            foreground: args.foreground,
+            allow_other: args.allow_other,
+            umask: args.umask,
+            max_chunk: args.max_chunk,
+            timeout: args.timeout,
+            formats: args.formats.clone(),
+            store: StoreConfig {
+                follow_symlinks: args.follow_symlinks,
+                remote: args.remote.config(args.timeout)?,
+                ..StoreConfig::default()
+            },
+            hierarchy: HierarchyConfig {
+                dialect: args.dialect,
+                consolidated: args.consolidated,
+                settings: DialectSettings {
+                    fallback: !args.no_fallback,
+                },
+            },
+            lossy: args.lossy,
+            log: args.log.as_deref().map(units::absolute).transpose()?,
+            verbose: args.verbose,
+            ..MountPlan::plain(&args.store, &args.dir)?
+        };
+        if let Some(upper) = &args.cow {
+            plan.set_cow(upper)?;
+        }
+        if args.write_through {
+            plan.set_write_through()?;
+        }
+        plan.uid = args.uid.unwrap_or(plan.uid);
+        plan.gid = args.gid.unwrap_or(plan.gid);
+        plan.memory = args.memory.unwrap_or(plan.memory);
+        options::apply_all(&mut plan, &args.options, false)?;
+        Ok(plan)
+    }
+
+    /// Returns the plan of `mount.zarrfs`; `Invalid` for an option that makes no sense.
+    pub(super) fn of_helper(args: &HelperArgs) -> Result<MountPlan> {
+        let mut plan = MountPlan::plain(&args.store, &args.dir)?;
+        plan.verbose = args.verbose;
+        plan.fake = args.fake;
+        plan.read_only = args.read_only;
+        options::apply_all(&mut plan, &args.options, args.sloppy)?;
+        Ok(plan)
+    }
+}

@@ -1,0 +1,98 @@
+//! Every codec there is, by each of its names.
+//!
+//! The names are those of final v3, of its extensions and of numcodecs, into which dialects translate theirs.
+//! Configurations are left to the codecs.
+
+use super::kind::BuildCodec;
+use super::{checksum, compress, conditional, numeric, object, order, shard, zfp};
+
+/// Returns the constructor of the codec with this name.
+pub(super) fn find(name: &str) -> Option<BuildCodec> {
+    let found = CODECS.iter().find(|(known, _)| *known == name);
+    found.map(|(_, build)| *build)
+}
+
+const CODECS: &[(&str, BuildCodec)] = &[
+    ("adler32", checksum::adler32),
+    ("astype", numeric::astype::build),
+    ("base64", compress::base64::build),
+    ("bitround", numeric::bitround::build),
+    ("blosc", compress::blosc::build),
+    ("bytes", order::bytes::build),
+    ("bz2", compress::bz2::build),
+    ("bzip2", compress::bz2::build),
+    ("cast_value", numeric::cast_value::build),
+    ("conditional", conditional::build),
+    ("crc32", checksum::crc32),
+    ("crc32c", checksum::crc32c),
+    ("delta", numeric::delta::build),
+    ("endian", order::bytes::build),
+    ("fixedscaleoffset", numeric::fixed_scale_offset::build),
+    ("fletcher32", checksum::fletcher),
+    ("gzip", compress::deflate::gzip),
+    ("jenkins_lookup3", checksum::jenkins_lookup3),
+    ("lz4", compress::lz4::frame),
+    ("lzma", compress::lzma::build),
+    ("n5.lz4", compress::lz4_java::build),
+    ("n5_default", compress::n5_default::build),
+    ("numcodecs.adler32", checksum::adler32),
+    ("numcodecs.astype", numeric::astype::build),
+    ("numcodecs.base64", compress::base64::build),
+    ("numcodecs.bitround", numeric::bitround::build),
+    ("numcodecs.blosc", compress::blosc::build),
+    ("numcodecs.bz2", compress::bz2::build),
+    ("numcodecs.categorize", object::categorize::build),
+    ("numcodecs.crc32", checksum::crc32),
+    ("numcodecs.crc32c", checksum::crc32c),
+    ("numcodecs.delta", numeric::delta::build),
+    (
+        "numcodecs.fixedscaleoffset",
+        numeric::fixed_scale_offset::build,
+    ),
+    ("numcodecs.fletcher32", checksum::fletcher),
+    ("numcodecs.gzip", compress::deflate::gzip),
+    ("numcodecs.jenkins_lookup3", checksum::jenkins_lookup3),
+    ("numcodecs.json", object::json),
+    ("numcodecs.json2", object::json),
+    ("numcodecs.lz4", compress::lz4::block),
+    ("numcodecs.lzma", compress::lzma::build),
+    ("numcodecs.msgpack", object::message_pack),
+    ("numcodecs.msgpack2", object::message_pack),
+    ("numcodecs.packbits", numeric::packed_booleans::build),
+    ("numcodecs.pcodec", compress::pcodec::build),
+    ("numcodecs.quantize", numeric::quantize::build),
+    ("numcodecs.shuffle", compress::shuffle::build),
+    ("numcodecs.vlen-array", object::vlen::array),
+    ("numcodecs.vlen-bytes", object::vlen::bytes),
+    ("numcodecs.vlen-utf8", object::vlen::utf8),
+    ("numcodecs.zfpy", zfp::zfpy),
+    ("numcodecs.zlib", compress::deflate::zlib),
+    ("numcodecs.zstd", compress::zstd::build),
+    ("packbits", numeric::packbits::build),
+    ("quantize", numeric::quantize::build),
+    ("reshape", order::reshape::build),
+    ("scale_offset", numeric::scale_offset::build),
+    ("sharding_indexed", shard::build),
+    ("shuffle", compress::shuffle::build),
+    ("transpose", order::transpose::build),
+    ("vlen-array", object::vlen::array),
+    ("vlen-bytes", object::vlen::bytes),
+    ("vlen-utf8", object::vlen::utf8),
+    ("xz", compress::lzma::build),
+    ("zfp", zfp::build),
+    ("zfpy", zfp::zfpy),
+    ("zlib", compress::deflate::zlib),
+    ("zstd", compress::zstd::build),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique() {
+        for (n, (name, _)) in CODECS.iter().enumerate() {
+            assert!(CODECS[..n].iter().all(|(other, _)| other != name), "{name}");
+        }
+    }
+}

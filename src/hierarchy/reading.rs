@@ -1,0 +1,99 @@
+//! The state of one reading of a node: which documents were read, and what the answer depends on.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::SystemTime;
+
+use crate::dialect::Document;
+use crate::error::{Kind, Result};
+use crate::hierarchy::{ChildScope, MAX_DOCUMENT, NodeEntry};
+use crate::model::Node;
+use crate::store::{Dependencies, Key};
+
+/// One reading of a node.
+pub(super) struct NodeReading<'a> {
+    pub(super) path: &'a Key,
+    /// The scope that the node was found in, and step by step that of its children.
+    pub(super) scope: ChildScope,
+    /// What the answer depends on beside what the scope does.
+    pub(super) depends: Dependencies,
+    /// When the newest of its documents was changed.
+    pub(super) modified: Option<SystemTime>,
+    /// Whether no document describes the node.
+    pub(super) is_implied: bool,
+    /// A document that was read already and is needed once more.
+    pub(super) kept: Option<Document>,
+    versions: DefaultHasher,
+}
+
+impl NodeReading<'_> {
+    /// Begins to read the node at a path.
+    pub(super) fn new(path: &Key, scope: ChildScope) -> NodeReading<'_> {
+        NodeReading {
+            path,
+            scope,
+            depends: Dependencies::default(),
+            modified: None,
+            is_implied: false,
+            kept: None,
+            versions: DefaultHasher::new(),
+        }
+    }
+
+    /// Reads a document. One whose name is too long is missing.
+    pub(super) fn document(&mut self, key: &Key) -> Result<Document> {
+        if let Some(kept) = self.kept.take_if(|kept| kept.key == *key) {
+            return Ok(kept);
+        }
+        self.scope.depends.add_key(key);
+        let object = match self.scope.store.get(key, MAX_DOCUMENT) {
+            Err(error) if error.kind() == Kind::NameTooLong => None,
+            answer => answer?,
+        };
+        if let Some(object) = &object {
+            (key, object.version).hash(&mut self.versions);
+            let modified = match object.modified {
+                None => self.scope.store.head(key)?.map(|meta| meta.modified),
+                known => known,
+            };
+            self.modified = self.modified.max(modified);
+        }
+        Ok(Document {
+            key: key.clone(),
+            bytes: object.map(|object| object.bytes),
+        })
+    }
+
+    /// Returns all that the answer depends on.
+    pub(super) fn dependencies(&self) -> Dependencies {
+        self.scope.depends.with(&self.depends)
+    }
+
+    /// Returns the entry of the node that was read.
+    pub(super) fn entry(self, node: Result<Node>) -> NodeEntry {
+        let version = if self.is_implied {
+            self.scope.implied_version()
+        } else {
+            let mut versions = self.versions;
+            self.scope.version.hash(&mut versions);
+            if !matches!(node, Ok(Node::Array(_))) {
+                self.scope.consolidated.hash(&mut versions);
+            }
+            versions.finish()
+        };
+        NodeEntry {
+            path: self.path.clone(),
+            node,
+            version,
+            modified: self.modified.unwrap_or(SystemTime::UNIX_EPOCH),
+            scope: self.scope,
+        }
+    }
+}
+
+/// Whether an error is about the documents themselves and not about the store: asking again would not help.
+pub(super) fn is_lasting(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::TooLarge | Kind::Corrupt | Kind::Denied | Kind::Unsupported
+    )
+}
