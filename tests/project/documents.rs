@@ -351,6 +351,42 @@ fn every_invariant_has_its_test() {
     assert!(count >= 14, "{count} invariants");
 }
 
+/// Returns the folders below `folder` by their paths from it, as lists of names.
+fn folders_below(folder: &Path) -> Vec<Vec<String>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        if entry.file_type().unwrap().is_dir() {
+            let name = entry.file_name().into_string().unwrap();
+            let below = folders_below(&entry.path());
+            found.push(vec![name.clone()]);
+            found.extend(
+                below
+                    .into_iter()
+                    .map(|path| [vec![name.clone()], path].concat()),
+            );
+        }
+    }
+    found
+}
+
+#[test]
+fn every_folder_of_sources_is_explained() {
+    let text = read("ARCHITECTURE.md");
+    let items: Vec<&str> = section(&text, "## Folders").split("\n- ").collect();
+    let folders = folders_below(&root().join("src"));
+    assert!(folders.len() > 30);
+    for path in folders {
+        let (Some(top), Some(name)) = (path.first(), path.last()) else {
+            continue;
+        };
+        let item = items
+            .iter()
+            .find(|item| item.starts_with(&format!("`{top}/`")));
+        let item = item.unwrap_or_else(|| panic!("no line for {top}"));
+        assert!(item.contains(&format!("`{name}/`")), "{}", path.join("/"));
+    }
+}
+
 /// Returns every document and source of the project.
 fn texts() -> Vec<String> {
     let beside = fs::read_dir(root()).unwrap().filter_map(|entry| {
