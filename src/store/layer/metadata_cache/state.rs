@@ -219,7 +219,7 @@ impl MetadataCacheState {
 
     /// Notes what an answer with bytes tells of an object. It counts from now, when its bytes have come.
     pub(super) fn note_read(&self, key: &Key, found: Option<&Object>, stamp: QueryStamp) {
-        self.note_object(key, found.into(), stamp.from_now());
+        self.note_object(key, found.into(), stamp.starting_now());
     }
 
     /// Notes what an answer tells of an object.
