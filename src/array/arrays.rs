@@ -72,9 +72,11 @@ impl Arrays {
         }
     }
 
-    /// Whether something may have been written that is not stored yet.
+    /// Whether something was written that is not stored yet.
     pub fn are_written(&self) -> bool {
-        !self.written_below(&Key::root()).is_empty()
+        let writers = self.engine.writers();
+        let mut open = writers.iter().filter_map(Weak::upgrade);
+        open.any(|array| !array.dirty.is_empty())
     }
 
     fn written_below(&self, path: &Key) -> Vec<Arc<OpenArray>> {

@@ -15,7 +15,7 @@ use crate::array::access_pattern::AccessPattern;
 use crate::array::decoder::Decoder;
 use crate::array::piece::{Cached, Piece};
 use crate::array::readers::StoredChunk;
-use crate::array::versions::VersionState;
+use crate::array::versions::{LockedVersions, VersionState};
 use crate::error::{Error, Result};
 use crate::grid::{ChunkIndex, Coordinates, Layout, Region, Runs, boxes};
 use crate::model::bytes_of;
@@ -126,14 +126,16 @@ impl FlatFile {
         }
         let now = Instant::now();
         let (mut parts, mut pieces) = (Vec::new(), Vec::new());
+        let mut versions = self.array.versions.lock();
         let is_complete = self.visit_pieces(decoder, &range, |number, start, shared| {
-            let Some(piece) = self.piece_now(decoder, number, now) else {
+            let Some(piece) = self.piece_now(decoder, number, &mut versions, now) else {
                 return false;
             };
             parts.push(Part::new(number, start, shared));
             pieces.push(piece);
             true
         });
+        drop(versions);
         if !is_complete {
             return None;
         }
@@ -151,13 +153,19 @@ impl FlatFile {
     }
 
     /// Returns a piece if it is in memory and current.
-    fn piece_now(&self, decoder: &Decoder, piece: ChunkIndex, now: Instant) -> Option<Piece> {
+    fn piece_now(
+        &self,
+        decoder: &Decoder,
+        piece: ChunkIndex,
+        versions: &mut LockedVersions<'_>,
+        now: Instant,
+    ) -> Option<Piece> {
         let array = &*self.array;
         if let Some(written) = array.written(decoder, piece) {
             return Some(Piece::Data(written));
         }
         let stored = decoder.stored_number(piece);
-        match array.version_state(decoder, stored, now) {
+        match array.version_in(versions, decoder, stored, now) {
             VersionState::Known(None) => Some(Piece::Fill),
             VersionState::Known(Some(version)) => {
                 match array.engine.cache.get(&(array.id, 0, piece.0)) {

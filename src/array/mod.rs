@@ -17,7 +17,7 @@ use crate::array::piece::{CacheKey, Cached};
 use crate::array::readers::ReaderCache;
 use crate::array::spill::Spill;
 use crate::array::spill_key::SpillKey;
-use crate::array::versions::{ChunkVersions, VersionState};
+use crate::array::versions::{ChunkVersions, LockedVersions, VersionState};
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Grid};
 use crate::hierarchy::{Hierarchy, NodeEntry};
@@ -246,8 +246,20 @@ impl OpenArray {
 
     /// Returns what is known of the version of a stored chunk.
     fn version_state(&self, decoder: &Decoder, stored: u64, now: Instant) -> VersionState {
-        let keys = || self.keys(&decoder.stored.indices(ChunkIndex(stored)));
-        self.versions.of(stored, now, keys)
+        self.version_in(&mut self.versions.lock(), decoder, stored, now)
+    }
+
+    /// Like `version_state`, in the locked table.
+    fn version_in(
+        &self,
+        versions: &mut LockedVersions<'_>,
+        decoder: &Decoder,
+        stored: u64,
+        now: Instant,
+    ) -> VersionState {
+        versions.of(stored, now, || {
+            self.keys(&decoder.stored.indices(ChunkIndex(stored)))
+        })
     }
 
     fn decoder(&self) -> Result<&Decoder> {

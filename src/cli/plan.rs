@@ -159,7 +159,7 @@ impl MountPlan {
         let config = OverlayConfig {
             uid: self.uid,
             gid: self.gid,
-            through: self.write_through,
+            write_through: self.write_through,
         };
         self.cow.clone().map(|upper| (upper, config))
     }

@@ -66,7 +66,7 @@ fn open(args: &PlaceArgs, upper: &Path) -> Result<Overlay> {
     let config = OverlayConfig {
         uid: process::geteuid().as_raw(),
         gid: process::getegid().as_raw(),
-        through: false,
+        write_through: false,
     };
     let name = store::shown(&source);
     // A mount that was unmounted a moment ago has it for a little longer.

@@ -16,12 +16,12 @@ use crate::error::Result;
 use crate::hierarchy::Hierarchy;
 use crate::overlay;
 use crate::overlay::Overlay;
-use crate::overlay::changes::{ChangedKey, What};
+use crate::overlay::changes::{ChangeAction, ChangedKey};
 use crate::overlay::commit::{CommitConfig, Outcome, ProgressFn};
 use crate::stats::Stats;
 use crate::store::{Key, Store};
 
-/// What comparing arrays may hold in memory, beside what a mount holds, in bytes.
+/// KeyChange comparing arrays may hold in memory, beside what a mount holds, in bytes.
 const COMPARE_MEMORY: u64 = 1 << 30;
 
 /// How long a request to the store may take while arrays are compared.
@@ -50,7 +50,7 @@ pub fn execute(
 
 fn status(overlay: &Overlay) -> Result<StatusReport> {
     let changes = overlay.changes()?;
-    let is_put = |change: &&ChangedKey| change.what != What::Erase;
+    let is_put = |change: &&ChangedKey| change.action != ChangeAction::Erase;
     let (put, erased): (Vec<_>, Vec<_>) = changes.keys.iter().partition(is_put);
     Ok(StatusReport {
         store: overlay::belongs_to(overlay.path())?,
@@ -66,8 +66,8 @@ fn status(overlay: &Overlay) -> Result<StatusReport> {
 fn diff(overlay: &Overlay) -> Result<DiffReport> {
     let changes = overlay.changes()?;
     let keys = changes.keys.iter().map(|change| KeyDiff {
-        change: match change.what {
-            What::Erase => 'D',
+        change: match change.action {
+            ChangeAction::Erase => 'D',
             _ if change.is_new() => 'A',
             _ => 'M',
         },

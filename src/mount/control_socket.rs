@@ -79,7 +79,7 @@ mod tests {
         let config = OverlayConfig {
             uid: 0,
             gid: 0,
-            through: false,
+            write_through: false,
         };
         let overlay = Overlay::open(&upper, Arc::new(store), "s.zarr", config).unwrap();
         serve(overlay.clone()).unwrap();

@@ -153,8 +153,8 @@ fn spec_of(time: SystemTime) -> Timespec {
 }
 
 /// Returns an extended attribute of a file.
-pub(super) fn attribute(file: impl AsFd, name: &[u8]) -> rustix::io::Result<Option<Vec<u8>>> {
-    let mut value = vec![0; LONGEST_ATTRIBUTE];
+pub(super) fn xattr(file: impl AsFd, name: &[u8]) -> rustix::io::Result<Option<Vec<u8>>> {
+    let mut value = vec![0; MAX_XATTR_BYTES];
     match rustix::fs::fgetxattr(file, name, value.as_mut_slice()) {
         Ok(length) => {
             value.truncate(length);
@@ -166,8 +166,8 @@ pub(super) fn attribute(file: impl AsFd, name: &[u8]) -> rustix::io::Result<Opti
 }
 
 /// Returns the names of a file's extended attributes.
-pub(super) fn attribute_names(file: impl AsFd) -> rustix::io::Result<Vec<Vec<u8>>> {
-    let mut names = vec![0; LONGEST_ATTRIBUTE];
+pub(super) fn xattr_names(file: impl AsFd) -> rustix::io::Result<Vec<Vec<u8>>> {
+    let mut names = vec![0; MAX_XATTR_BYTES];
     let length = match rustix::fs::flistxattr(file, names.as_mut_slice()) {
         Err(Errno::NOTSUP) => 0,
         length => length?,
@@ -181,7 +181,7 @@ pub(super) fn attribute_names(file: impl AsFd) -> rustix::io::Result<Vec<Vec<u8>
 }
 
 /// The most bytes that an extended attribute, and all their names, may have (`xattr(7)`).
-const LONGEST_ATTRIBUTE: usize = 64 << 10;
+const MAX_XATTR_BYTES: usize = 64 << 10;
 
 #[cfg(test)]
 mod tests {

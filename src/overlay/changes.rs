@@ -1,21 +1,21 @@
 //! What the upper folder would change in the store: keys to put, keys to erase, and what no key can hold.
 //!
-//! Only what is whole counts: files that are being written are left for later. Nothing is changed here.
+//! Only complete files count: a file that is being written is left for a later commit. Nothing is changed here.
 
 use std::collections::BTreeMap;
 
 use rustix::fs::FileType;
 
-use super::below::stored_below;
+use super::listing::{Subtree, list_recursive};
 use super::records::joined;
-use super::{BaseVersion, Overlay, Shared};
+use super::{Overlay, OverlayCore};
 use crate::error::Result;
 use crate::store::{EntryKind, Key, Version};
 
-/// What happens to a key.
+/// What a commit does to a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
-    /// It gets the upper folder's content, of so many bytes.
+pub enum ChangeAction {
+    /// It gets the upper folder's content, of this length in bytes.
     Put(u64),
     /// It gets what the store has under another key.
     Copy {
@@ -28,14 +28,14 @@ pub enum What {
     Erase,
 }
 
-/// What the store held under a key before.
+/// What is known of the store's state of a key before the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BaseState {
-    /// That was never seen.
+    /// The store's version was never seen.
     Unseen,
-    /// This, when the key was first changed; nothing if it was missing.
-    Held(Option<Version>),
-    /// Whatever it is, it shows under another name.
+    /// The version when the key was first changed; `None` if the key was missing.
+    Known(Option<Version>),
+    /// The store's content, of whatever version, shows under another name.
     Moved,
 }
 
@@ -44,204 +44,255 @@ pub enum BaseState {
 pub struct ChangedKey {
     /// The key.
     pub key: Key,
-    /// What happens to it.
-    pub what: What,
-    /// What the store held there.
-    pub before: BaseState,
+    /// What a commit does to it.
+    pub action: ChangeAction,
+    /// What the store had there before.
+    pub base: BaseState,
 }
 
 impl ChangedKey {
     /// Whether the store did not have the key.
     pub fn is_new(&self) -> bool {
-        self.before == BaseState::Held(None)
+        self.base == BaseState::Known(None)
     }
 
-    /// How many bytes are written.
+    /// Returns how many bytes a commit writes.
     pub fn bytes(&self) -> u64 {
-        match self.what {
-            What::Put(size) | What::Copy { size, .. } => size,
-            What::Erase => 0,
+        match self.action {
+            ChangeAction::Put(size) | ChangeAction::Copy { size, .. } => size,
+            ChangeAction::Erase => 0,
         }
     }
 }
 
-/// Everything that the upper folder has for the store.
+/// What of the upper folder cannot be committed now, and why.
+pub type KeptKeys = Vec<(Key, &'static str)>;
+
+/// Everything that the upper folder changes in the store.
 #[derive(Clone, Debug, Default)]
 pub struct ChangeSet {
     /// Keys, in order.
     pub keys: Vec<ChangedKey>,
     /// What stays in the upper folder, and why.
-    pub kept: Vec<(Key, &'static str)>,
+    pub kept: KeptKeys,
+}
+
+/// A whiteout, and what the store has there.
+pub(super) struct HiddenSubtree {
+    pub(super) at: Key,
+    /// The objects at and below it.
+    objects: Vec<Key>,
+    /// Where a rename left it.
+    pub(super) moved: Option<MovedSubtree>,
+}
+
+/// What of the store shows under another name.
+pub(super) struct MovedSubtree {
+    pub(super) source: Key,
+    pub(super) stored: Subtree,
 }
 
 impl Overlay {
-    /// Returns what differs from the store. Names of the store are listed where something was renamed or whole
-    /// folders were removed; `Unsupported` if the store cannot do that.
+    /// Returns what differs from the store. Lists the store where something was renamed or whole folders were
+    /// removed; `Unsupported` if the store cannot list its keys.
     pub fn changes(&self) -> Result<ChangeSet> {
-        self.0.changes_at(&[Key::root()])
+        let all = [Key::root()];
+        self.0.changes_at(&all, &self.0.list_hidden(&all)?)
     }
 }
 
-impl Shared {
-    pub(super) fn known(&self, key: &Key) -> Option<BaseVersion> {
-        self.state.lock().records.held(key)
-    }
-
-    /// Returns what differs from the store at these paths and below.
-    pub(super) fn changes_at(&self, paths: &[Key]) -> Result<ChangeSet> {
-        let mut found = ChangeSet::default();
-        let mut keys: BTreeMap<Key, ChangedKey> = BTreeMap::new();
-        for path in paths {
-            if let Some(stat) = self.upper.stat(path)? {
-                let kind = self.meta(path, &stat).kind;
-                self.upper_change(path.clone(), kind, &mut keys, &mut found.kept)?;
-            }
-            let whiteouts = self.state.lock().records.whiteouts(path);
-            for (at, of) in whiteouts {
-                self.hidden_changes(&at, &mut keys)?;
-                if let Some(of) = of {
-                    self.moved_changes(&at, &of, &mut keys)?;
-                }
-            }
+impl OverlayCore {
+    /// Lists what the store has where whiteouts at these paths and below are.
+    pub(super) fn list_hidden(&self, paths: &[Key]) -> Result<Vec<HiddenSubtree>> {
+        let mut found = Vec::new();
+        for (at, source) in paths.iter().flat_map(|path| self.whiteouts(path)) {
+            let objects = list_recursive(&*self.lower, &at)?.objects;
+            let moved = match source {
+                None => None,
+                Some(source) => Some(MovedSubtree {
+                    stored: list_recursive(&*self.lower, &source)?,
+                    source,
+                }),
+            };
+            found.push(HiddenSubtree {
+                at,
+                objects: objects.into_iter().map(|(key, _)| key).collect(),
+                moved,
+            });
         }
-        found.keys = keys.into_values().collect();
         Ok(found)
     }
 
-    /// Adds the files that the upper folder has in a folder and below.
-    fn upper_changes(
-        &self,
-        folder: &Key,
-        keys: &mut BTreeMap<Key, ChangedKey>,
-        kept: &mut Vec<(Key, &'static str)>,
-    ) -> Result<()> {
-        let names = self.upper_names(folder)?;
-        if names.is_empty() && !folder.is_root() && self.find_lower(folder)?.is_none() {
-            kept.push((folder.clone(), "an empty folder"));
+    /// Returns what differs from the store at these paths and below, given what `list_hidden` found there.
+    pub(super) fn changes_at(&self, paths: &[Key], hidden: &[HiddenSubtree]) -> Result<ChangeSet> {
+        let whiteouts = self.whiteouts(&Key::root());
+        let mut collector = ChangeCollector {
+            core: self,
+            moved: whiteouts
+                .into_iter()
+                .filter_map(|(_, source)| source)
+                .collect(),
+            keys: BTreeMap::new(),
+            kept: Vec::new(),
+        };
+        for path in paths {
+            if let Some(kind) = self.upper_kind(path)? {
+                collector.add_upper(path.clone(), kind)?;
+            }
+        }
+        for subtree in hidden {
+            collector.add_hidden(&subtree.objects)?;
+            if let Some(moved) = &subtree.moved {
+                collector.add_moved(&subtree.at, moved)?;
+            }
+        }
+        Ok(ChangeSet {
+            keys: collector.keys.into_values().collect(),
+            kept: collector.kept,
+        })
+    }
+
+    /// Returns the key below `at` that shows `from`, which is below `source`; `None` if another one shows there, or
+    /// the key is where it was.
+    pub(super) fn moved_key(&self, from: &Key, source: &Key, at: &Key) -> Option<Key> {
+        let key = joined(at, &from.below(source)?);
+        let shows = key != *from && self.lower_key(&key).as_ref() == Some(from);
+        shows.then_some(key)
+    }
+
+    fn upper_kind(&self, key: &Key) -> Result<Option<EntryKind>> {
+        let stat = self.upper.stat(key)?;
+        Ok(stat.map(|stat| self.meta(key, &stat).kind))
+    }
+
+    /// Returns the length in bytes of a file of the upper folder, if it is there and complete.
+    fn complete_file_size(&self, key: &Key) -> Result<Option<u64>> {
+        let is_incomplete = self.state.lock().records.is_incomplete(key);
+        let stat = self.upper.stat(key)?.filter(|stat| {
+            !is_incomplete && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+        });
+        Ok(stat.map(|stat| u64::try_from(stat.st_size).unwrap_or(0)))
+    }
+}
+
+/// Collects changes; each key is listed once.
+struct ChangeCollector<'a> {
+    core: &'a OverlayCore,
+    /// Keys of the store that show under another name; so does all that is below them.
+    moved: Vec<Key>,
+    keys: BTreeMap<Key, ChangedKey>,
+    kept: KeptKeys,
+}
+
+impl ChangeCollector<'_> {
+    fn add(&mut self, key: Key, action: ChangeAction, base: BaseState) {
+        let change = ChangedKey {
+            key: key.clone(),
+            action,
+            base,
+        };
+        self.keys.insert(key, change);
+    }
+
+    /// Adds what the upper folder has at a key and below.
+    fn add_upper(&mut self, key: Key, kind: EntryKind) -> Result<()> {
+        match kind {
+            EntryKind::Directory => return self.add_upper_folder(&key),
+            EntryKind::Link => self.kept.push((key, "a symbolic link")),
+            EntryKind::Pipe | EntryKind::Socket => self.kept.push((key, "a pipe or socket")),
+            EntryKind::File => self.add_upper_file(key)?,
+        }
+        Ok(())
+    }
+
+    fn add_upper_folder(&mut self, folder: &Key) -> Result<()> {
+        let names = self.core.upper_names(folder)?;
+        if names.is_empty() && !folder.is_root() && self.core.find_lower(folder)?.is_none() {
+            self.kept.push((folder.clone(), "an empty folder"));
         }
         for (name, kind) in names {
-            self.upper_change(folder.child(&name)?, kind, keys, kept)?;
+            self.add_upper(folder.child(&name)?, kind)?;
         }
         Ok(())
     }
 
-    /// Adds what the upper folder has of a key.
-    fn upper_change(
-        &self,
-        key: Key,
-        kind: EntryKind,
-        keys: &mut BTreeMap<Key, ChangedKey>,
-        kept: &mut Vec<(Key, &'static str)>,
-    ) -> Result<()> {
-        match kind {
-            EntryKind::Directory => return self.upper_changes(&key, keys, kept),
-            EntryKind::Link => kept.push((key, "a symbolic link")),
-            EntryKind::Pipe | EntryKind::Socket => kept.push((key, "a pipe or socket")),
-            EntryKind::File => {
-                let known = self.known(&key);
-                let state = self.state.lock();
-                let (is_born, is_torn) =
-                    (state.records.is_born(&key), state.torn.contains_key(&key));
-                drop(state);
-                match known {
-                    _ if is_torn => kept.push((key, "a file that could not be written whole")),
-                    _ if is_born => kept.push((key, "a file that is being written")),
-                    Some(held) if held.sent => {}
-                    Some(held) if held.same => kept.push((key, "owner, mode or times")),
-                    known => {
-                        let change = self.put(key, known)?;
-                        keys.extend(change.map(|change| (change.key.clone(), change)));
-                    }
-                }
+    fn add_upper_file(&mut self, key: Key) -> Result<()> {
+        let state = self.core.state.lock();
+        let base = state.records.base(&key);
+        let kept = if state.failed_writes.contains(&key) {
+            Some("a file that could not be written whole")
+        } else if state.records.is_incomplete(&key) {
+            Some("a file that is being written")
+        } else if base.is_some_and(|base| base.same_content && !base.is_committed) {
+            Some("owner, mode or times")
+        } else {
+            None
+        };
+        drop(state);
+        if let Some(why) = kept {
+            self.kept.push((key, why));
+        } else if base.is_none_or(|base| !base.is_committed)
+            && let Some(size) = self.core.complete_file_size(&key)?
+        {
+            let base = base.map_or(BaseState::Unseen, |base| BaseState::Known(base.version));
+            self.add(key, ChangeAction::Put(size), base);
+        }
+        Ok(())
+    }
+
+    /// Adds those keys of the store that a whiteout hides and for which nothing else shows.
+    fn add_hidden(&mut self, objects: &[Key]) -> Result<()> {
+        for key in objects {
+            if !self.keys.contains_key(key) && !self.shows_file(key)? {
+                let base = self.base_state(key, BaseState::Unseen);
+                self.add(key.clone(), ChangeAction::Erase, base);
             }
         }
         Ok(())
     }
 
-    fn put(&self, key: Key, known: Option<BaseVersion>) -> Result<Option<ChangedKey>> {
-        let Some(stat) = self.upper.stat(&key)? else {
-            return Ok(None);
-        };
-        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        Ok(is_file.then(|| ChangedKey {
-            key,
-            what: What::Put(u64::try_from(stat.st_size).unwrap_or(0)),
-            before: known.map_or(BaseState::Unseen, |held| BaseState::Held(held.version)),
-        }))
-    }
-
-    /// Adds the store's keys that a whiteout hides.
-    fn hidden_changes(&self, at: &Key, keys: &mut BTreeMap<Key, ChangedKey>) -> Result<()> {
-        let moved = self.moved();
-        let is_moved = |key: &Key| moved.iter().any(|of| key.below(of).is_some());
-        for (key, _) in stored_below(&*self.lower, at)? {
-            if keys.contains_key(&key) || self.shows_file(&key)? {
+    /// Adds the keys at and below `at` that show what the store has elsewhere.
+    fn add_moved(&mut self, at: &Key, moved: &MovedSubtree) -> Result<()> {
+        for (from, meta) in &moved.stored.objects {
+            let Some(key) = self.core.moved_key(from, &moved.source, at) else {
+                continue;
+            };
+            if self.core.upper.stat(&key)?.is_some() {
                 continue;
             }
-            let before = match self.known(&key) {
-                Some(held) => BaseState::Held(held.version),
-                None if is_moved(&key) => BaseState::Moved,
-                None => BaseState::Unseen,
+            let size = match meta {
+                Some(meta) => meta.size,
+                None => self.core.lower.head(from)?.map_or(0, |meta| meta.size),
             };
-            let what = What::Erase;
-            keys.insert(key.clone(), ChangedKey { key, what, before });
+            // Without a base there was nothing at the key that would have been hidden.
+            let base = self.base_state(&key, BaseState::Known(None));
+            let from = from.clone();
+            self.add(key, ChangeAction::Copy { from, size }, base);
         }
         Ok(())
     }
 
-    /// Returns what of the store shows under another name.
-    fn moved(&self) -> Vec<Key> {
-        let whiteouts = self.state.lock().records.whiteouts(&Key::root());
-        whiteouts.into_iter().filter_map(|(_, of)| of).collect()
+    /// Returns the base of a key, or `otherwise` if neither a version was recorded nor the key moved.
+    fn base_state(&self, key: &Key, otherwise: BaseState) -> BaseState {
+        match self.core.base(key) {
+            Some(base) => BaseState::Known(base.version),
+            None if self.moved.iter().any(|of| key.below(of).is_some()) => BaseState::Moved,
+            None => otherwise,
+        }
     }
 
-    /// Whether something that a key can hold is shown there.
+    /// Whether a key shows something that a key of a store can hold.
     fn shows_file(&self, key: &Key) -> Result<bool> {
-        if let Some(stat) = self.upper.stat(key)? {
-            return Ok(self.meta(key, &stat).kind == EntryKind::File);
+        if let Some(kind) = self.core.upper_kind(key)? {
+            return Ok(kind == EntryKind::File);
         }
-        match self.lower_key(key) {
+        match self.core.lower_key(key) {
             None => Ok(false),
             Some(lower) if lower == *key => Ok(true),
             Some(lower) => {
-                let meta = self.lower.head(&lower)?;
+                let meta = self.core.lower.head(&lower)?;
                 Ok(meta.is_some_and(|meta| meta.kind == EntryKind::File))
             }
         }
-    }
-
-    /// Adds the keys that show what the store has under others.
-    fn moved_changes(
-        &self,
-        at: &Key,
-        of: &Key,
-        keys: &mut BTreeMap<Key, ChangedKey>,
-    ) -> Result<()> {
-        let moved = self.moved();
-        let is_moved = |key: &Key| moved.iter().any(|of| key.below(of).is_some());
-        for (from, meta) in stored_below(&*self.lower, of)? {
-            let Some(rest) = from.below(of) else { continue };
-            let key = joined(at, &rest);
-            // It was renamed, and back.
-            if key == from {
-                continue;
-            }
-            if self.lower_key(&key).as_ref() != Some(&from) || self.upper.stat(&key)?.is_some() {
-                continue;
-            }
-            let before = match self.known(&key) {
-                Some(held) => BaseState::Held(held.version),
-                None if is_moved(&key) => BaseState::Moved,
-                // There was nothing that would have been hidden.
-                None => BaseState::Held(None),
-            };
-            let size = match meta {
-                Some(meta) => meta.size,
-                None => self.lower.head(&from)?.map_or(0, |meta| meta.size),
-            };
-            let what = What::Copy { from, size };
-            keys.insert(key.clone(), ChangedKey { key, what, before });
-        }
-        Ok(())
     }
 }

@@ -12,10 +12,10 @@ use crate::store::Reader;
 use crate::store::tree::AttrChange;
 
 /// How much is copied at a time, in bytes.
-const PIECE: usize = 1 << 20;
+const COPY_BUFFER: usize = 1 << 20;
 
 /// Returns up to `len` bytes at `offset`; fewer only at the end.
-pub(super) fn read_native(file: &File, offset: u64, len: usize) -> std::io::Result<Vec<u8>> {
+pub(super) fn read_file(file: &File, offset: u64, len: usize) -> std::io::Result<Vec<u8>> {
     let size = file.metadata()?.len();
     // The kernel takes no offset that no file can have.
     let there = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
@@ -46,8 +46,10 @@ pub(super) fn copy_data(from: &File, to: &File) -> std::io::Result<()> {
         let end = rustix::fs::seek(from, SeekFrom::Hole(start))?.min(size);
         at = start;
         while at < end {
-            let piece = usize::try_from(end - at).unwrap_or(PIECE).min(PIECE);
-            let bytes = read_native(from, at, piece)?;
+            let piece = usize::try_from(end - at)
+                .unwrap_or(COPY_BUFFER)
+                .min(COPY_BUFFER);
+            let bytes = read_file(from, at, piece)?;
             if bytes.is_empty() {
                 return Ok(());
             }
@@ -60,7 +62,7 @@ pub(super) fn copy_data(from: &File, to: &File) -> std::io::Result<()> {
 
 /// Copies an object of the store: all of one content, or `Changed` is said.
 pub(super) fn copy_stored(reader: &dyn Reader, to: &File) -> Result<()> {
-    for _ in 0..MOST_COPIES {
+    for _ in 0..MAX_COPY_ATTEMPTS {
         let version = reader.meta()?.version;
         let length = copy_once(reader, to)?;
         if reader.meta()?.version == version {
@@ -72,13 +74,13 @@ pub(super) fn copy_stored(reader: &dyn Reader, to: &File) -> Result<()> {
 }
 
 /// How often an object is copied that is written meanwhile.
-const MOST_COPIES: usize = 4;
+const MAX_COPY_ATTEMPTS: usize = 4;
 
 /// Copies what a reader gives; returns how many bytes that were.
 fn copy_once(reader: &dyn Reader, to: &File) -> Result<u64> {
     let mut at = 0;
     loop {
-        let bytes = reader.read_at(at, PIECE)?;
+        let bytes = reader.read_at(at, COPY_BUFFER)?;
         if bytes.is_empty() {
             return Ok(at);
         }
@@ -100,8 +102,8 @@ pub(super) fn copy_attributes(from: &File, to: &File) -> rustix::io::Result<()> 
         ..AttrChange::default()
     };
     attributes::set_open(to, &change)?;
-    for name in attributes::attribute_names(from)? {
-        let value = attributes::attribute(from, &name)?;
+    for name in attributes::xattr_names(from)? {
+        let value = attributes::xattr(from, &name)?;
         rustix::fs::fsetxattr(
             to,
             name.as_slice(),
@@ -119,7 +121,10 @@ pub(super) fn is_same(one: &dyn Reader, other: &dyn Reader) -> Result<bool> {
     }
     let mut at = 0;
     loop {
-        let (ours, theirs) = (one.read_at(at, PIECE)?, other.read_at(at, PIECE)?);
+        let (ours, theirs) = (
+            one.read_at(at, COPY_BUFFER)?,
+            other.read_at(at, COPY_BUFFER)?,
+        );
         if ours != theirs {
             return Ok(false);
         }

@@ -1,8 +1,8 @@
-//! The journal of an upper folder: what cannot be told from the files in it, a line a change.
+//! The journal of an upper folder: the changes that its files alone do not show, one line each.
 //!
-//! A line is a checksum and a JSON list of records, appended by one write: a line that was cut is no line, and
-//! what it stood for did not happen. A line in the middle that does not check is an error, never skipped. What
-//! the records mean together is `records`' business.
+//! A line is a checksum and a JSON list of records, appended by one write. An incomplete last line counts for
+//! nothing: its change did not happen. Any other line with a wrong checksum is an error, never skipped. The words of
+//! the lines are a format on disk and stay as they are. `records` holds what the records mean together.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -18,52 +18,54 @@ use serde_json::{Value, json};
 use crate::error::{Error, Result};
 use crate::store::{Key, Version};
 
-/// One change that is written down.
+/// One change of an upper folder that its files alone do not show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum JournalRecord {
-    /// What the store held when a key was first changed; nothing if the key was missing. `same` while the content
-    /// that the upper folder has is still the store's.
-    Held {
+    /// The store's version of a key when it was first changed here; `None` if the key was missing.
+    Base {
         key: Key,
         version: Option<Version>,
-        same: bool,
+        /// Only attributes were changed: the content in the upper folder is still the store's.
+        same_content: bool,
     },
-    /// What the upper folder has of a key is in the store now, under this version.
-    Sent { key: Key, version: Version },
-    /// A key is as in the store again.
-    Let(Key),
-    /// The store's key and what lies below it are hidden, or stand for those of another key.
-    White { key: Key, of: Option<Key> },
-    /// They are no longer hidden.
-    Show(Key),
-    /// A file of this key was made and is not whole yet.
-    Born(Key),
-    /// It is whole.
-    Whole(Key),
-    /// Something is about to get another name; `native` if the upper folder has it.
-    Move { from: Key, to: Key, native: bool },
-    /// It has got it.
-    Moved,
+    /// The content that the upper folder has of a key is in the store, under this version.
+    Committed { key: Key, version: Version },
+    /// A key is as in the store again: its base is forgotten.
+    Reverted(Key),
+    /// The store's objects at a key and below are hidden, or replaced by those at and below `source`.
+    Whiteout { key: Key, source: Option<Key> },
+    /// The whiteout of this key is gone.
+    WhiteoutRemoved(Key),
+    /// A file was created under this key and is incomplete.
+    Created(Key),
+    /// The file of this key is complete.
+    Completed(Key),
+    /// A rename begins; `in_upper` if the upper folder has what is renamed.
+    RenameStarted { from: Key, to: Key, in_upper: bool },
+    /// The rename is done.
+    RenameFinished,
 }
 
-/// The file of records.
+/// The journal file, open for appending.
 pub(super) struct Journal {
     file: File,
     path: PathBuf,
     length: u64,
-    /// Up to where there is room for certain, in bytes.
+    /// Space on disk is allocated up to this offset, in bytes.
     reserved: u64,
 }
 
-/// How much room is kept for records to come, in bytes: some hundreds of removals.
-const ROOM: u64 = 64 << 10;
+/// Space on disk that is allocated ahead, in bytes: enough for some hundreds of removals.
+const RESERVE: u64 = 64 << 10;
 
 /// The longest journal that is read, in bytes.
-const LONGEST: u64 = 4 << 30;
+const MAX_LENGTH: u64 = 4 << 30;
 
 impl Journal {
-    /// Opens the journal at `path`, made if there is none, and returns the records in it; `Corrupt` if it is
-    /// damaged. What was cut off at the end is removed.
+    /// Opens the journal at `path`, created if it is missing, and returns its records. An incomplete last line is
+    /// removed.
+    ///
+    /// `Corrupt` if another line is damaged, `TooLarge` beyond 4 GiB.
     pub(super) fn open(path: &Path) -> Result<(Journal, Vec<JournalRecord>)> {
         let failed = |error| Error::os(path.display(), error);
         let mut file = OpenOptions::new()
@@ -73,12 +75,13 @@ impl Journal {
             .truncate(false)
             .open(path)
             .map_err(failed)?;
-        if file.metadata().map_err(failed)?.len() > LONGEST {
+        if file.metadata().map_err(failed)?.len() > MAX_LENGTH {
             return Err(Error::too_large(path.display(), "a journal beyond 4 GiB"));
         }
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(failed)?;
-        let (records, length) = read_lines(&bytes).map_err(|error| error.about(path.display()))?;
+        let (records, length) =
+            decode_lines(&bytes).map_err(|error| error.about(path.display()))?;
         if length < bytes.len() {
             log::warn!("{}: its last line was cut, and is ignored", path.display());
             file.set_len(length as u64).map_err(failed)?;
@@ -92,12 +95,12 @@ impl Journal {
         Ok((journal, records))
     }
 
-    /// Appends records that happen together. When there is no room the journal is as before.
+    /// Appends records as one line: all of them count, or none. If the disk is full the journal stays as it was.
     pub(super) fn append(&mut self, records: &[JournalRecord]) -> Result<()> {
-        let line = line_of(records);
+        let line = encode_line(records);
         self.reserve(line.len() as u64);
         if let Err(error) = self.file.write_all_at(&line, self.length) {
-            // A line that is cut is ignored when the journal is read.
+            // If this fails as well, the incomplete line is dropped when the journal is read.
             let _ = self.file.set_len(self.length);
             self.reserved = 0;
             return Err(Error::os(self.path.display(), error));
@@ -106,68 +109,68 @@ impl Journal {
         Ok(())
     }
 
-    /// Keeps room ahead, so that something can be removed when there is no room for anything else.
-    fn reserve(&mut self, more: u64) {
-        let end = self.length + more;
-        if end + ROOM / 2 <= self.reserved {
+    /// Allocates space ahead, so that keys can still be removed when the disk is full.
+    fn reserve(&mut self, bytes: u64) {
+        let end = self.length + bytes;
+        if end + RESERVE / 2 <= self.reserved {
             return;
         }
-        let (flags, length) = (FallocateFlags::KEEP_SIZE, end - self.length + ROOM);
+        let (flags, length) = (FallocateFlags::KEEP_SIZE, end - self.length + RESERVE);
         match rustix::fs::fallocate(&self.file, flags, self.length, length) {
             Err(Errno::NOSPC | Errno::DQUOT) => {}
-            _ => self.reserved = end + ROOM,
+            _ => self.reserved = end + RESERVE,
         }
     }
 
-    /// Returns the file, to be synced without a lock.
+    /// Returns another handle of the file, so that it can be synced without the lock that guards the journal.
     pub(super) fn file(&self) -> io::Result<File> {
         self.file.try_clone()
     }
 
-    /// Whether it is much longer than so many records would be.
-    pub(super) fn is_long_for(&self, records: usize) -> bool {
+    /// Whether the journal is much longer than a new one of this many records.
+    pub(super) fn is_oversized(&self, records: usize) -> bool {
         self.length > (1 << 20) + 1024 * records as u64
     }
 
-    /// Puts a journal of these records in the place of this one.
+    /// Replaces the journal by one of these records, in one step.
     pub(super) fn rewrite(&mut self, records: &[JournalRecord]) -> Result<()> {
         let failed = |error| Error::os(self.path.display(), error);
-        let arriving = self.path.with_extension("new");
+        let replacement = self.path.with_extension("new");
         let bytes: Vec<u8> = records
             .iter()
-            .flat_map(|record| line_of(std::slice::from_ref(record)))
+            .flat_map(|record| encode_line(std::slice::from_ref(record)))
             .collect();
         let file = OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
             .truncate(true)
-            .open(&arriving)
+            .open(&replacement)
             .map_err(failed)?;
         file.write_all_at(&bytes, 0).map_err(failed)?;
         file.sync_all().map_err(failed)?;
-        std::fs::rename(&arriving, &self.path).map_err(failed)?;
+        std::fs::rename(&replacement, &self.path).map_err(failed)?;
         (self.file, self.length, self.reserved) = (file, bytes.len() as u64, 0);
         Ok(())
     }
 }
 
-/// Digits of a checksum, and the blank after it.
-const SUM: usize = 9;
+/// Length of the checksum at the start of a line: eight digits and a blank.
+const CHECKSUM_WIDTH: usize = 9;
 
-fn line_of(records: &[JournalRecord]) -> Vec<u8> {
+fn encode_line(records: &[JournalRecord]) -> Vec<u8> {
     let list: Vec<Value> = records.iter().map(to_json).collect();
     let text = Value::Array(list).to_string();
     let sum = crc32c::crc32c(text.as_bytes());
     format!("{sum:08x} {text}\n").into_bytes()
 }
 
-/// Reads whole lines; returns the records and how many bytes they took.
-fn read_lines(bytes: &[u8]) -> Result<(Vec<JournalRecord>, usize)> {
+/// Returns the records of all complete lines, and the length of these lines in bytes.
+fn decode_lines(bytes: &[u8]) -> Result<(Vec<JournalRecord>, usize)> {
     let mut records = Vec::new();
     let mut length = 0;
     for (number, line) in bytes.split_inclusive(|&byte| byte == b'\n').enumerate() {
-        match read_line(line) {
+        match decode_line(line) {
             Some(more) => records.extend(more),
             None if length + line.len() == bytes.len() => break,
             None => {
@@ -180,9 +183,9 @@ fn read_lines(bytes: &[u8]) -> Result<(Vec<JournalRecord>, usize)> {
     Ok((records, length))
 }
 
-fn read_line(line: &[u8]) -> Option<Vec<JournalRecord>> {
+fn decode_line(line: &[u8]) -> Option<Vec<JournalRecord>> {
     let line = std::str::from_utf8(line.strip_suffix(b"\n")?).ok()?;
-    let (sum, text) = line.split_at_checked(SUM)?;
+    let (sum, text) = line.split_at_checked(CHECKSUM_WIDTH)?;
     let sum = u32::from_str_radix(sum.strip_suffix(' ')?, 16).ok()?;
     if sum != crc32c::crc32c(text.as_bytes()) {
         return None;
@@ -191,8 +194,8 @@ fn read_line(line: &[u8]) -> Option<Vec<JournalRecord>> {
     list.iter().map(from_json).collect()
 }
 
-/// Bytes of keys that are spelled as they are.
-const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
+/// Bytes of keys that are written without percent encoding, beside letters and digits.
+const UNESCAPED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'/')
     .remove(b'.')
     .remove(b'_')
@@ -202,77 +205,81 @@ const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'=')
     .remove(b'+');
 
-fn spelled(key: &Key) -> String {
-    percent_encode(key.as_bytes(), PLAIN).to_string()
+fn encode_key(key: &Key) -> String {
+    percent_encode(key.as_bytes(), UNESCAPED).to_string()
 }
 
-fn key_of(value: Option<&Value>) -> Option<Key> {
+fn decode_key(value: Option<&Value>) -> Option<Key> {
     let bytes: Vec<u8> = percent_decode_str(value?.as_str()?).collect();
     Key::new(bytes).ok()
 }
 
-fn version_of(value: &Value) -> Option<Version> {
+fn decode_version(value: &Value) -> Option<Version> {
     let digits = u64::from_str_radix(value.as_str()?, 16);
     Some(Version(digits.ok()?))
 }
 
 fn to_json(record: &JournalRecord) -> Value {
     match record {
-        JournalRecord::Held { key, version, same } => {
+        JournalRecord::Base {
+            key,
+            version,
+            same_content,
+        } => {
             let version = version.map(|version| format!("{:016x}", version.0));
-            json!({"held": spelled(key), "version": version, "same": same})
+            json!({"held": encode_key(key), "version": version, "same": same_content})
         }
-        JournalRecord::Sent { key, version } => {
-            json!({"sent": spelled(key), "version": format!("{:016x}", version.0)})
+        JournalRecord::Committed { key, version } => {
+            json!({"sent": encode_key(key), "version": format!("{:016x}", version.0)})
         }
-        JournalRecord::Let(key) => json!({"let": spelled(key)}),
-        JournalRecord::White { key, of } => {
-            json!({"white": spelled(key), "of": of.as_ref().map(spelled)})
+        JournalRecord::Reverted(key) => json!({"let": encode_key(key)}),
+        JournalRecord::Whiteout { key, source } => {
+            json!({"white": encode_key(key), "of": source.as_ref().map(encode_key)})
         }
-        JournalRecord::Show(key) => json!({"show": spelled(key)}),
-        JournalRecord::Born(key) => json!({"born": spelled(key)}),
-        JournalRecord::Whole(key) => json!({"whole": spelled(key)}),
-        JournalRecord::Move { from, to, native } => {
-            json!({"move": spelled(from), "to": spelled(to), "native": native})
+        JournalRecord::WhiteoutRemoved(key) => json!({"show": encode_key(key)}),
+        JournalRecord::Created(key) => json!({"born": encode_key(key)}),
+        JournalRecord::Completed(key) => json!({"whole": encode_key(key)}),
+        JournalRecord::RenameStarted { from, to, in_upper } => {
+            json!({"move": encode_key(from), "to": encode_key(to), "native": in_upper})
         }
-        JournalRecord::Moved => json!({"moved": true}),
+        JournalRecord::RenameFinished => json!({"moved": true}),
     }
 }
 
 fn from_json(value: &Value) -> Option<JournalRecord> {
     let members = value.as_object()?;
     let (name, first) = members.iter().next()?;
-    let key = || key_of(Some(first));
+    let key = || decode_key(Some(first));
     Some(match name.as_str() {
-        "held" => JournalRecord::Held {
+        "held" => JournalRecord::Base {
             key: key()?,
             version: match members.get("version")? {
                 Value::Null => None,
-                version => Some(version_of(version)?),
+                version => Some(decode_version(version)?),
             },
-            same: members.get("same")?.as_bool()?,
+            same_content: members.get("same")?.as_bool()?,
         },
-        "sent" => JournalRecord::Sent {
+        "sent" => JournalRecord::Committed {
             key: key()?,
-            version: version_of(members.get("version")?)?,
+            version: decode_version(members.get("version")?)?,
         },
-        "let" => JournalRecord::Let(key()?),
-        "white" => JournalRecord::White {
+        "let" => JournalRecord::Reverted(key()?),
+        "white" => JournalRecord::Whiteout {
             key: key()?,
-            of: match members.get("of")? {
+            source: match members.get("of")? {
                 Value::Null => None,
-                of => Some(key_of(Some(of))?),
+                source => Some(decode_key(Some(source))?),
             },
         },
-        "show" => JournalRecord::Show(key()?),
-        "born" => JournalRecord::Born(key()?),
-        "whole" => JournalRecord::Whole(key()?),
-        "move" => JournalRecord::Move {
+        "show" => JournalRecord::WhiteoutRemoved(key()?),
+        "born" => JournalRecord::Created(key()?),
+        "whole" => JournalRecord::Completed(key()?),
+        "move" => JournalRecord::RenameStarted {
             from: key()?,
-            to: key_of(members.get("to"))?,
-            native: members.get("native")?.as_bool()?,
+            to: decode_key(members.get("to"))?,
+            in_upper: members.get("native")?.as_bool()?,
         },
-        "moved" => JournalRecord::Moved,
+        "moved" => JournalRecord::RenameFinished,
         _ => return None,
     })
 }
@@ -281,48 +288,48 @@ fn from_json(value: &Value) -> Option<JournalRecord> {
 mod tests {
     use super::*;
 
-    fn some() -> Vec<JournalRecord> {
+    fn sample() -> Vec<JournalRecord> {
         let key = |bytes: &[u8]| Key::new(bytes).unwrap();
         vec![
-            JournalRecord::Held {
+            JournalRecord::Base {
                 key: key(b"a/\xff %\n\"b"),
                 version: Some(Version(u64::MAX)),
-                same: true,
+                same_content: true,
             },
-            JournalRecord::Held {
+            JournalRecord::Base {
                 key: key(b"b"),
                 version: None,
-                same: false,
+                same_content: false,
             },
-            JournalRecord::Sent {
+            JournalRecord::Committed {
                 key: key(b"b"),
                 version: Version(5),
             },
-            JournalRecord::Let(key(b"b")),
-            JournalRecord::White {
+            JournalRecord::Reverted(key(b"b")),
+            JournalRecord::Whiteout {
                 key: key(b"c/0/1"),
-                of: Some(Key::root()),
+                source: Some(Key::root()),
             },
-            JournalRecord::White {
+            JournalRecord::Whiteout {
                 key: key(b"c"),
-                of: None,
+                source: None,
             },
-            JournalRecord::Show(key(b"c")),
-            JournalRecord::Born(key(b"d")),
-            JournalRecord::Whole(key(b"d")),
-            JournalRecord::Move {
+            JournalRecord::WhiteoutRemoved(key(b"c")),
+            JournalRecord::Created(key(b"d")),
+            JournalRecord::Completed(key(b"d")),
+            JournalRecord::RenameStarted {
                 from: key(b"e"),
                 to: key(b"f"),
-                native: true,
+                in_upper: true,
             },
-            JournalRecord::Moved,
+            JournalRecord::RenameFinished,
         ]
     }
 
-    /// Writes each of `some` as a line; returns the bytes.
+    /// Writes each of `sample` as a line; returns the bytes.
     fn written(path: &Path) -> Vec<u8> {
         let (mut journal, _) = Journal::open(path).unwrap();
-        for record in some() {
+        for record in sample() {
             journal.append(&[record]).unwrap();
         }
         std::fs::read(path).unwrap()
@@ -334,13 +341,13 @@ mod tests {
         let path = folder.path().join("journal");
         let (mut journal, none) = Journal::open(&path).unwrap();
         assert_eq!(none, []);
-        journal.append(&some()[..2]).unwrap();
-        journal.append(&some()[2..]).unwrap();
-        assert_eq!(Journal::open(&path).unwrap().1, some());
-        journal.rewrite(&some()[3..]).unwrap();
-        journal.append(&some()[..1]).unwrap();
+        journal.append(&sample()[..2]).unwrap();
+        journal.append(&sample()[2..]).unwrap();
+        assert_eq!(Journal::open(&path).unwrap().1, sample());
+        journal.rewrite(&sample()[3..]).unwrap();
+        journal.append(&sample()[..1]).unwrap();
         let (_, found) = Journal::open(&path).unwrap();
-        assert_eq!(found, [&some()[3..], &some()[..1]].concat());
+        assert_eq!(found, [&sample()[3..], &sample()[..1]].concat());
     }
 
     #[test]
@@ -352,10 +359,10 @@ mod tests {
             std::fs::write(&path, &whole[..cut]).unwrap();
             let (mut journal, found) = Journal::open(&path).unwrap();
             let lines = whole[..cut].iter().filter(|&&byte| byte == b'\n').count();
-            assert_eq!(found, some()[..lines]);
-            journal.append(&[JournalRecord::Moved]).unwrap();
+            assert_eq!(found, sample()[..lines]);
+            journal.append(&[JournalRecord::RenameFinished]).unwrap();
             let (_, found) = Journal::open(&path).unwrap();
-            assert_eq!(found.last(), Some(&JournalRecord::Moved));
+            assert_eq!(found.last(), Some(&JournalRecord::RenameFinished));
         }
     }
 
@@ -370,7 +377,9 @@ mod tests {
             std::fs::write(&path, &bytes).unwrap();
             match Journal::open(&path) {
                 Err(_) => {}
-                Ok((_, found)) => assert!(found.len() < some().len() && some().starts_with(&found)),
+                Ok((_, found)) => {
+                    assert!(found.len() < sample().len() && sample().starts_with(&found))
+                }
             }
         }
     }

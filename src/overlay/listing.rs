@@ -1,54 +1,47 @@
-//! A directory of the overlay: the upper folder's names, then those of the store that are neither there nor hidden.
+//! Listings: a directory of the overlay, and everything below a prefix of a store.
 //!
-//! Names of the upper folder are taken when the listing begins or begins again; those of the store come as a
-//! stream. Cursors are places in this order. Where the upper folder has no such directory and nothing in it is
-//! hidden, the store's own listing is given as it is.
+//! A directory lists the upper folder's names, then those of the store that are neither there nor hidden. Names of
+//! the upper folder are taken when the listing begins or begins again; those of the store come as a stream. Cursors
+//! are positions in this order. Where the upper folder has no such directory and nothing in it is hidden, the
+//! store's own listing is given as it is.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-use rustix::fs::FileType;
+use rustix::fs::{Dir, FileType, OFlags};
+use rustix::io::Errno;
 
-use super::upper::failed;
-use super::{Resolved, Shared, wrong_kind};
+use super::upper::os_error;
+use super::{OverlayCore, Resolved, wrong_kind};
 use crate::error::{Error, Kind, Result};
-use crate::store::{EntryKind, Key, Listing, Name};
+use crate::store::{EntryKind, Key, Listing, Meta, Name, Store};
 
-/// Opens the listing of a directory.
-pub(super) fn open(shared: &Arc<Shared>, prefix: &Key) -> Result<Box<dyn Listing>> {
-    let has_upper = match shared.find(prefix)? {
-        None => return Err(Error::not_found(prefix)),
-        Some(Resolved::Lower(_, meta)) => {
-            if meta.kind != EntryKind::Directory {
-                return Err(wrong_kind(prefix, false));
-            }
-            false
-        }
-        Some(Resolved::Upper(stat)) => {
-            if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
-                return Err(wrong_kind(prefix, false));
-            }
-            true
-        }
-    };
-    let lower = shared.lower_key(prefix);
-    if let (false, true, Some(lower)) = (has_upper, shared.shows_all(prefix), &lower) {
-        return shared.lower.list(lower);
+/// Opens the listing of a directory. `NotFound` if there is nothing, `NotADirectory` if it is a file.
+pub(super) fn open(core: &Arc<OverlayCore>, prefix: &Key) -> Result<Box<dyn Listing>> {
+    let found = core.find(prefix)?.ok_or_else(|| Error::not_found(prefix))?;
+    if core.kind(prefix, &found) != EntryKind::Directory {
+        return Err(wrong_kind(prefix, false));
     }
-    let mut merged = Merged {
-        shared: shared.clone(),
+    if let (Resolved::Lower(..), true) = (found, core.shows_all(prefix))
+        && let Some(lower) = core.lower_key(prefix)
+    {
+        return core.lower.list(&lower);
+    }
+    let mut merged = MergedListing {
+        core: core.clone(),
         prefix: prefix.clone(),
         upper: Vec::new(),
-        known: HashSet::new(),
+        covered: HashSet::new(),
         lower: None,
-        place: 0,
+        position: 0,
     };
     merged.begin()?;
     Ok(Box::new(merged))
 }
 
-impl Shared {
-    /// Whether everything that the store has in a directory is shown under its own name, and nothing beside it.
+impl OverlayCore {
+    /// Whether a directory shows everything that the store has in it under its own name, and nothing else of the
+    /// store.
     fn shows_all(&self, prefix: &Key) -> bool {
         let state = self.state.lock();
         let records = &state.records;
@@ -60,29 +53,25 @@ impl Shared {
 
     /// Returns the names and kinds that the upper folder has in a directory.
     pub(super) fn upper_names(&self, prefix: &Key) -> Result<Vec<(Vec<u8>, EntryKind)>> {
-        use rustix::fs::OFlags;
-        let fd = match self
-            .upper
-            .open_key(prefix, OFlags::RDONLY | OFlags::DIRECTORY)
-        {
-            Err(rustix::io::Errno::NOENT) => return Ok(Vec::new()),
-            opened => opened.map_err(|error| failed(prefix, error))?,
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let fd = match self.upper.open_key(prefix, flags) {
+            Err(Errno::NOENT) => return Ok(Vec::new()),
+            opened => opened.map_err(|error| os_error(prefix, error))?,
         };
         let mut names = Vec::new();
-        for entry in rustix::fs::Dir::new(fd).map_err(|error| failed(prefix, error))? {
-            let entry = entry.map_err(|error| failed(prefix, error))?;
+        for entry in Dir::new(fd).map_err(|error| os_error(prefix, error))? {
+            let entry = entry.map_err(|error| os_error(prefix, error))?;
             let name = entry.file_name().to_bytes();
             if name != b"." && name != b".." {
-                names.push((
-                    name.to_vec(),
-                    self.kind_of(prefix, name, entry.file_type())?,
-                ));
+                let kind = self.entry_kind(prefix, name, entry.file_type())?;
+                names.push((name.to_vec(), kind));
             }
         }
         Ok(names)
     }
 
-    fn kind_of(&self, prefix: &Key, name: &[u8], found: FileType) -> Result<EntryKind> {
+    /// Returns the kind of a directory entry; asks for it where the file system's listing does not tell.
+    fn entry_kind(&self, prefix: &Key, name: &[u8], found: FileType) -> Result<EntryKind> {
         Ok(match found {
             FileType::Directory => EntryKind::Directory,
             FileType::Symlink => EntryKind::Link,
@@ -98,30 +87,31 @@ impl Shared {
     }
 }
 
-struct Merged {
-    shared: Arc<Shared>,
+/// A directory with names of the upper folder.
+struct MergedListing {
+    core: Arc<OverlayCore>,
     prefix: Key,
     upper: Vec<(Vec<u8>, EntryKind)>,
-    /// Names of the store that are not shown: the upper folder has them, or they are hidden.
-    known: HashSet<Vec<u8>>,
+    /// Names that are not taken from the store: the upper folder has them, or a whiteout stands there.
+    covered: HashSet<Vec<u8>>,
     lower: Option<Box<dyn Listing>>,
     /// How many names were given.
-    place: u64,
+    position: u64,
 }
 
-impl Merged {
+impl MergedListing {
     /// Takes the names of the upper folder, and opens the listing of the store.
     fn begin(&mut self) -> Result<()> {
-        self.place = 0;
-        let mut names = self.shared.upper_names(&self.prefix)?;
-        self.known = names.iter().map(|(name, _)| name.clone()).collect();
+        self.position = 0;
+        let mut names = self.core.upper_names(&self.prefix)?;
+        self.covered = names.iter().map(|(name, _)| name.clone()).collect();
         names.extend(self.moved_here()?);
         self.upper = names;
-        self.lower = match self.shared.lower_key(&self.prefix) {
+        self.lower = match self.core.lower_key(&self.prefix) {
             None => None,
-            Some(lower) => match self.shared.lower.list(&lower) {
+            Some(lower) => match self.core.lower.list(&lower) {
                 Err(error) if matches!(error.kind(), Kind::NotFound | Kind::NotADirectory) => None,
-                // What the store has cannot be told; what was written can.
+                // A store that cannot list its keys: the names that were written are still shown.
                 Err(error) if error.kind() == Kind::Unsupported && !self.upper.is_empty() => None,
                 listing => Some(listing?),
             },
@@ -129,20 +119,17 @@ impl Merged {
         Ok(())
     }
 
-    /// Returns the names of the store that were given another key in this directory, and hides those that stand
-    /// under a whiteout.
+    /// Covers the names with a whiteout in this directory, and returns those that show another key of the store.
     fn moved_here(&mut self) -> Result<Vec<(Vec<u8>, EntryKind)>> {
-        let whiteouts = self.shared.state.lock().records.whiteouts(&self.prefix);
         let mut moved = Vec::new();
-        for (key, of) in whiteouts {
-            if key.parent().as_ref() != Some(&self.prefix) {
+        for (key, source) in self.core.whiteouts(&self.prefix) {
+            if key.parent().as_ref() != Some(&self.prefix)
+                || !self.covered.insert(key.name().to_vec())
+            {
                 continue;
             }
-            if !self.known.insert(key.name().to_vec()) {
-                continue;
-            }
-            if let Some(of) = of
-                && let Some(meta) = self.shared.lower.head(&of)?
+            if let Some(source) = source
+                && let Some(meta) = self.core.lower.head(&source)?
             {
                 moved.push((key.name().to_vec(), meta.kind));
             }
@@ -151,15 +138,15 @@ impl Merged {
     }
 }
 
-impl Listing for Merged {
+impl Listing for MergedListing {
     fn next(&mut self) -> Result<Option<Name>> {
-        let place = usize::try_from(self.place).unwrap_or(usize::MAX);
-        if let Some((name, kind)) = self.upper.get(place) {
-            self.place += 1;
+        let position = usize::try_from(self.position).unwrap_or(usize::MAX);
+        if let Some((name, kind)) = self.upper.get(position) {
+            self.position += 1;
             return Ok(Some(Name {
                 name: name.clone(),
                 kind: *kind,
-                cursor: self.place,
+                cursor: self.position,
                 meta: None,
             }));
         }
@@ -167,9 +154,9 @@ impl Listing for Merged {
             return Ok(None);
         };
         while let Some(name) = lower.next()? {
-            if !self.known.contains(&name.name) {
-                self.place += 1;
-                let cursor = self.place;
+            if !self.covered.contains(&name.name) {
+                self.position += 1;
+                let cursor = self.position;
                 return Ok(Some(Name { cursor, ..name }));
             }
         }
@@ -178,7 +165,97 @@ impl Listing for Merged {
 
     fn seek(&mut self, cursor: u64) -> Result<()> {
         self.begin()?;
-        while self.place < cursor && self.next()?.is_some() {}
+        while self.position < cursor && self.next()?.is_some() {}
         Ok(())
     }
+}
+
+/// All that a store has at and below a prefix.
+#[derive(Default)]
+pub(super) struct Subtree {
+    /// The objects, and what the listing told of each.
+    pub(super) objects: Vec<(Key, Option<Meta>)>,
+    /// The folders, each before those in it.
+    pub(super) folders: Vec<Key>,
+}
+
+/// Lists all that a store has at and below a prefix: in one listing where the store has such a thing, else folder
+/// by folder.
+pub(super) fn list_recursive(store: &dyn Store, prefix: &Key) -> Result<Subtree> {
+    let mut found = Subtree::default();
+    match store.head(prefix)? {
+        None => {}
+        Some(meta) if meta.kind != EntryKind::Directory => {
+            found.objects.push((prefix.clone(), Some(meta)));
+        }
+        Some(_) => match store.list_all(prefix, prefix)? {
+            Some(mut pages) => {
+                let mut objects = Vec::new();
+                while let Some(page) = pages.next()? {
+                    objects.extend(page);
+                }
+                found = from_flat_listing(store, prefix, objects)?;
+            }
+            None => list_folders(store, prefix, &mut found)?,
+        },
+    }
+    Ok(found)
+}
+
+fn list_folders(store: &dyn Store, prefix: &Key, found: &mut Subtree) -> Result<()> {
+    let mut folders = vec![prefix.clone()];
+    while let Some(folder) = folders.pop() {
+        let mut names = match store.list(&folder) {
+            Err(error) if matches!(error.kind(), Kind::NotFound | Kind::NotADirectory) => continue,
+            names => names?,
+        };
+        // A listing of a folder that changes meanwhile may have a name twice.
+        let mut within = HashSet::new();
+        while let Some(name) = names.next()? {
+            let key = folder.child(&name.name)?;
+            match name.kind {
+                EntryKind::Directory if within.insert(key.clone()) => folders.push(key),
+                EntryKind::File => found.objects.push((key, name.meta)),
+                _ => {}
+            }
+        }
+        found.folders.push(folder);
+    }
+    Ok(())
+}
+
+/// Tells objects and folders apart as listings of folders do: what has keys below it is a folder, and so is an
+/// object without bytes that marks one.
+fn from_flat_listing(
+    store: &dyn Store,
+    prefix: &Key,
+    objects: Vec<(Key, Meta)>,
+) -> Result<Subtree> {
+    let mut folders = BTreeSet::from([prefix.clone()]);
+    for (key, _) in &objects {
+        let mut above = key.parent();
+        while let Some(folder) = above.filter(|folder| folder.below(prefix).is_some()) {
+            above = folder.parent();
+            if !folders.insert(folder) {
+                break;
+            }
+        }
+    }
+    let mut found = Subtree::default();
+    for (key, meta) in objects {
+        if folders.contains(&key) {
+            continue;
+        }
+        let is_marker = meta.size == 0
+            && store
+                .head(&key)?
+                .is_some_and(|meta| meta.kind == EntryKind::Directory);
+        if is_marker {
+            folders.insert(key);
+        } else {
+            found.objects.push((key, Some(meta)));
+        }
+    }
+    found.folders = folders.into_iter().collect();
+    Ok(found)
 }

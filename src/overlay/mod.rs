@@ -1,19 +1,24 @@
-//! The overlay: a store over a store that can be changed, while the one below stays as it is.
+//! The overlay: a store over a store. It can be changed, while the one below stays as it is until a commit.
 //!
-//! What is written lies in the upper folder under its key; what is deleted or renamed stands in its journal. A
-//! reader finds the upper folder's files first, then what the store has, unless a whiteout hides it. After a cut
-//! at any point each key has the state before a change or the one after. When changes reach the store is
-//! `changes`' business; what a program may do, the kernel's.
+//! What is written lies in the upper folder under its key; what is removed or renamed stands in its journal. A
+//! reader finds the upper folder's file first, then the store's object, unless a whiteout hides it. After a crash at
+//! any point each key has the state before a change or the one after it. `commit` brings the changes into the store,
+//! `changes` lists them, `discard` drops them.
 //!
-//! Locks are taken in this order: `names` (one change of names at a time), a file's own, `state`. None is held
-//! while the store is asked, but for a file's own while its content is copied up.
+//! Locks are taken in this order: `committing` (one commit at a time), `names` (one change of names at a time), the
+//! state of an open file, `state`. `state` is never held during a request to the store. The state of a file is held
+//! while its content is copied from the store. `names` is held during requests for single keys: whether a name is
+//! free, which kind of thing it is, which version is about to be hidden, and what the folders above it are. Most of
+//! these were asked just before the lock was taken, so that a metadata cache below answers them. Contents and
+//! listings of the store are asked for without `names`; after it is taken, a look at the records tells whether the
+//! answer still counts. The one listing under `names` is of a folder that is to be removed or replaced, which has
+//! to be empty.
 
-use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::SystemTime;
 
+use parking_lot::Mutex;
 use rustix::fs::{AtFlags, Stat as Native};
 
 use crate::error::{Error, Kind, Result};
@@ -24,11 +29,11 @@ use crate::store::{
 };
 
 mod attributes;
-mod below;
 pub mod changes;
 pub mod commit;
 mod content;
 mod discard;
+mod folders;
 mod journal;
 mod listing;
 mod namespace;
@@ -36,12 +41,15 @@ mod open_file;
 mod records;
 mod store;
 mod upper;
+mod write_numbers;
 
 use journal::{Journal, JournalRecord};
 use open_file::OpenFile;
-use open_file::failed_writes::FailedWrites;
+use open_file::failed_writes::FailedWritesTable;
+use open_file::table::OpenFileTable;
 use records::Records;
-use upper::{Upper, failed};
+use upper::{Upper, os_error};
+use write_numbers::WriteNumbers;
 
 pub use records::BaseVersion;
 pub use upper::belongs_to;
@@ -53,50 +61,49 @@ pub struct OverlayConfig {
     pub uid: u32,
     /// Group of those.
     pub gid: u32,
-    /// Each change goes to the store at once: a file's when it is flushed, that of a name when it is made.
-    pub through: bool,
+    /// Each change is committed at once: a file's when it is flushed, that of a name when it is made.
+    pub write_through: bool,
 }
 
-/// A store that can be changed, over one that is not touched; clones are the same overlay.
+/// A store that can be changed, over one that is not; clones are the same overlay.
 #[derive(Clone)]
-pub struct Overlay(Arc<Shared>);
+pub struct Overlay(Arc<OverlayCore>);
 
-/// What all files of an overlay share.
-struct Shared {
+/// The state that all files of one overlay share.
+struct OverlayCore {
     lower: Arc<dyn Store>,
     upper: Upper,
-    /// The upper folder's files by their keys, for readers.
+    /// The upper folder's files under their keys, for reading.
     files: LocalStore,
     config: OverlayConfig,
+    /// Held while names are made, removed, renamed or given to another content.
     names: Mutex<()>,
-    /// One commit at a time.
+    /// Held during a commit.
     committing: Mutex<()>,
     state: Mutex<OverlayState>,
-    /// What the overlay is as a store. Its changes are its own: what is written to the upper folder leaves what is
-    /// known of the store below true.
+    /// What the overlay is as a store. Its log of changes is its own: a write to the upper folder leaves true what is
+    /// known of the store below.
     info: StoreInfo,
 }
 
 struct OverlayState {
     records: Records,
     journal: Journal,
-    live: HashMap<Key, Weak<OpenFile>>,
-    /// What is missing of files that were made.
-    torn: HashMap<Key, FailedWrites>,
-    /// Counts writes to keys: the clock does not tell all of them apart.
-    writes: HashMap<Key, u64>,
+    open_files: OpenFileTable,
+    failed_writes: FailedWritesTable,
+    write_numbers: WriteNumbers,
 }
 
-/// What a key is.
+/// Where a key's content or folder is.
 enum Resolved {
-    /// The upper folder has it.
+    /// In the upper folder.
     Upper(Native),
-    /// The store has it, under this key.
+    /// In the store, under this key.
     Lower(Key, Meta),
 }
 
 impl Overlay {
-    /// Opens the upper folder at `path` over a store that is shown as `name`; what was cut is put in order.
+    /// Opens the upper folder at `path` over a store that is shown as `name`, and recovers it after a crash.
     ///
     /// `Exists` if the folder is in use, `Invalid` if it belongs to another store, `Corrupt` if it is damaged.
     pub fn open(
@@ -113,7 +120,7 @@ impl Overlay {
         }
         recover(&upper, &mut journal, &mut records)?;
         let summary = records.summary();
-        if journal.is_long_for(summary.len()) {
+        if journal.is_oversized(summary.len()) {
             journal.rewrite(&summary)?;
         }
         let files = LocalStore::open(&upper.keys(), &StoreConfig::default())?;
@@ -122,7 +129,7 @@ impl Overlay {
             lists: below.lists,
             ..StoreInfo::new(below.freshness)
         };
-        Ok(Overlay(Arc::new(Shared {
+        Ok(Overlay(Arc::new(OverlayCore {
             lower,
             upper,
             files,
@@ -132,9 +139,9 @@ impl Overlay {
             state: Mutex::new(OverlayState {
                 records,
                 journal,
-                live: HashMap::new(),
-                torn: HashMap::new(),
-                writes: HashMap::new(),
+                open_files: OpenFileTable::default(),
+                failed_writes: FailedWritesTable::default(),
+                write_numbers: WriteNumbers::default(),
             }),
             info,
         })))
@@ -161,72 +168,90 @@ impl Overlay {
     }
 }
 
-/// Ends what was begun when the program was killed: renames are done, files that were not whole put aside.
+/// Puts an upper folder in order after a crash: finishes a rename, and moves incomplete files to `rescued/`.
 fn recover(upper: &Upper, journal: &mut Journal, records: &mut Records) -> Result<()> {
-    if let Some((from, to, native)) = records.moving() {
-        namespace::rename::finish(upper, &from, &to, native)?;
-        journal.append(&[JournalRecord::Moved])?;
-        records.apply(JournalRecord::Moved);
+    let mut record = |records: &mut Records, record: JournalRecord| {
+        journal.append(std::slice::from_ref(&record))?;
+        records.apply(record);
+        Ok::<(), Error>(())
+    };
+    if let Some((from, to, in_upper)) = records.unfinished_rename() {
+        namespace::rename::finish(upper, &from, &to, in_upper)?;
+        record(records, JournalRecord::RenameFinished)?;
     }
     upper.rescue_pending()?;
-    for key in records.born_below(&Key::root()) {
+    for key in records.incomplete_below(&Key::root()) {
         upper.rescue_key(&key)?;
-        journal.append(&[JournalRecord::Whole(key.clone())])?;
-        records.apply(JournalRecord::Whole(key));
+        record(records, JournalRecord::Completed(key))?;
     }
-    // What was about to be changed and was not is as in the store.
-    for (key, _) in records.all_held(&Key::root()) {
-        if records.lower(&key).as_ref() == Some(&key) && upper.stat(&key)?.is_none() {
-            journal.append(&[JournalRecord::Let(key.clone())])?;
-            records.apply(JournalRecord::Let(key));
+    // A base without a change: the program ended between the record and the change.
+    for (key, _) in records.bases_below(&Key::root()) {
+        if records.lower_key(&key).as_ref() == Some(&key) && upper.stat(&key)?.is_none() {
+            record(records, JournalRecord::Reverted(key))?;
         }
     }
     Ok(())
 }
 
-impl Shared {
-    /// Writes records down, then holds to them.
-    fn note(&self, list: Vec<JournalRecord>) -> Result<()> {
+impl OverlayCore {
+    /// Appends records to the journal, then applies them.
+    fn record(&self, list: Vec<JournalRecord>) -> Result<()> {
         if list.is_empty() {
             return Ok(());
         }
         let mut state = self.state.lock();
         state.journal.append(&list)?;
         for record in list {
-            if let JournalRecord::Whole(key) = &record {
-                state.torn.remove(key);
+            if let JournalRecord::Completed(key) = &record {
+                state.failed_writes.set(key, None);
             }
             state.records.apply(record);
         }
         Ok(())
     }
 
-    /// Notes that what a key is was changed.
-    fn changed(&self, key: &Key) {
+    /// Notes that what a key shows, or its attributes, changed: answers that were remembered do not count any more.
+    fn note_change(&self, key: &Key) {
         self.info.changes.note(key);
     }
 
-    /// Notes that everything at a path and below it may be something else.
-    fn tree_changed(&self, path: &Key) {
-        self.info.changes.note_tree(path);
+    /// Notes the same of a key and all that is below it.
+    fn note_tree_change(&self, prefix: &Key) {
+        self.info.changes.note_tree(prefix);
     }
 
-    /// Counts and notes a change of a key's content.
-    fn written(&self, key: &Key) {
-        *self.state.lock().writes.entry(key.clone()).or_default() += 1;
-        self.changed(key);
+    /// Notes that the upper folder has another content of a key.
+    fn note_write(&self, key: &Key) {
+        self.state.lock().write_numbers.advance(key);
+        self.note_change(key);
     }
 
-    fn writes(&self, key: &Key) -> u64 {
-        self.state.lock().writes.get(key).copied().unwrap_or(0)
+    /// Notes that the upper folder has no content of a key any more.
+    fn note_removal(&self, key: &Key) {
+        self.state.lock().write_numbers.forget(key);
+        self.note_change(key);
     }
 
-    /// Returns which key of the store stands at `key`.
+    fn write_number(&self, key: &Key) -> u64 {
+        self.state.lock().write_numbers.get(key)
+    }
+
+    /// Returns which key of the store shows at `key`; `None` if it is hidden.
     fn lower_key(&self, key: &Key) -> Option<Key> {
-        self.state.lock().records.lower(key)
+        self.state.lock().records.lower_key(key)
     }
 
-    /// Returns what the store has at a key that nothing hides.
+    /// Returns the base of a key; `None` if the key was not changed.
+    fn base(&self, key: &Key) -> Option<BaseVersion> {
+        self.state.lock().records.base(key)
+    }
+
+    /// Returns the whiteouts at and below a prefix, with the keys of the store that show there instead.
+    fn whiteouts(&self, prefix: &Key) -> Vec<(Key, Option<Key>)> {
+        self.state.lock().records.whiteouts(prefix)
+    }
+
+    /// Asks the store for what shows at `key`, unless a whiteout hides it.
     fn find_lower(&self, key: &Key) -> Result<Option<(Key, Meta)>> {
         let Some(lower) = self.lower_key(key) else {
             return Ok(None);
@@ -235,10 +260,10 @@ impl Shared {
         Ok(meta.map(|meta| (lower, meta)))
     }
 
-    /// Returns what a key is; nothing if there is nothing.
+    /// Returns where the content or folder of a key is; `None` if there is nothing.
     fn find(&self, key: &Key) -> Result<Option<Resolved>> {
-        // What is renamed meanwhile may be in neither place when it is looked for.
-        for _ in 0..MOST_LOOKS {
+        // A rename between both looks can hide a key from either: the lookup is repeated then.
+        for _ in 0..MAX_LOOKUPS {
             let position = self.info.changes.position();
             if let Some(stat) = self.upper.stat(key)? {
                 return Ok(Some(Resolved::Upper(stat)));
@@ -252,73 +277,53 @@ impl Shared {
         Ok(found.map(|(lower, meta)| Resolved::Lower(lower, meta)))
     }
 
-    /// Returns the file of a key that is open, if it is.
-    fn live(&self, key: &Key) -> Option<Arc<OpenFile>> {
-        self.state.lock().live.get(key)?.upgrade()
+    /// Returns the open file of a key, if there is one.
+    fn registered(&self, key: &Key) -> Option<Arc<OpenFile>> {
+        self.state.lock().open_files.get(key)
     }
 
-    /// Returns the record of what the store held at a key whose content is about to be another, if there is none
-    /// that says so.
-    fn hold(&self, key: &Key) -> Result<Option<JournalRecord>> {
-        let known = self.state.lock().records.held(key);
-        let version = match known {
-            Some(known) if !known.same => return Ok(None),
-            Some(known) => known.version,
+    /// Returns the open files at and below a prefix.
+    fn registered_below(&self, prefix: &Key) -> Vec<Arc<OpenFile>> {
+        self.state.lock().open_files.below(prefix)
+    }
+
+    /// Takes the key away from its open file, whose content stays readable until it is closed.
+    fn detach(&self, key: &Key) {
+        let file = self.state.lock().open_files.remove(key);
+        if let Some(file) = file {
+            file.detach();
+        }
+    }
+
+    /// Returns the record of the store's version of a key whose content is about to change; `None` if it was
+    /// recorded before. Asks the store for the version.
+    fn base_record(&self, key: &Key) -> Result<Option<JournalRecord>> {
+        let version = match self.base(key) {
+            Some(base) if !base.same_content => return Ok(None),
+            Some(base) => base.version,
             None => self.lower.version(key)?,
         };
-        Ok(Some(JournalRecord::Held {
+        Ok(Some(JournalRecord::Base {
             key: key.clone(),
             version,
-            same: false,
+            same_content: false,
         }))
     }
 
-    /// Returns the record that the store held this under a key which now shows under another name.
-    fn hold_moved(&self, from: &Key, version: Version) -> Option<JournalRecord> {
+    /// Returns the record of the version of a key that is hidden because it shows under another name; `None` if it
+    /// is not hidden, or was recorded before.
+    fn moved_base_record(&self, from: &Key, version: Version) -> Option<JournalRecord> {
         let state = self.state.lock();
-        let is_hidden = state.records.lower(from).as_ref() != Some(from);
-        (is_hidden && state.records.held(from).is_none()).then(|| JournalRecord::Held {
+        let is_hidden = state.records.lower_key(from).as_ref() != Some(from);
+        (is_hidden && state.records.base(from).is_none()).then(|| JournalRecord::Base {
             key: from.clone(),
             version: Some(version),
-            same: false,
+            same_content: false,
         })
     }
 
-    /// Makes the upper folder's folders above a key, with the attributes that they have in the store.
-    fn make_parents(&self, key: &Key) -> Result<()> {
-        let Some(parent) = key.parent() else {
-            return Ok(());
-        };
-        if parent.is_root() || self.upper.stat(&parent)?.is_some() {
-            return Ok(());
-        }
-        self.make_parents(&parent)?;
-        self.copy_folder(&parent)
-    }
-
-    /// Makes a folder of the store in the upper folder.
-    fn copy_folder(&self, key: &Key) -> Result<()> {
-        let stored = self.find_lower(key)?;
-        if stored
-            .as_ref()
-            .is_some_and(|(_, meta)| meta.kind != EntryKind::Directory)
-        {
-            return Err(wrong_kind(key, false));
-        }
-        let modified = stored.map(|(_, meta)| meta.modified);
-        let made = || -> rustix::io::Result<()> {
-            let (folder, name) = self.upper.parent(key)?;
-            match rustix::fs::mkdirat(&folder, name, rustix::fs::Mode::from(0o755)) {
-                Err(rustix::io::Errno::EXIST) => return Ok(()),
-                made => made?,
-            }
-            attributes::set_named(&folder, name, &self.first_change(0o755, modified))
-        };
-        made().map_err(|error| failed(key, error))
-    }
-
-    /// Returns the attributes that something of the store gets in the upper folder.
-    fn first_change(&self, mode: u32, modified: Option<SystemTime>) -> AttrChange {
+    /// Returns the attributes that something of the store gets when it is copied to the upper folder.
+    fn initial_attributes(&self, mode: u32, modified: Option<SystemTime>) -> AttrChange {
         let modified = modified.map(Time::At);
         let is_root = rustix::process::geteuid().is_root();
         AttrChange {
@@ -331,28 +336,37 @@ impl Shared {
         }
     }
 
-    /// Returns kind, size and version of the upper folder's file of a key.
+    /// Returns kind, size and version of a file of the upper folder.
     fn meta(&self, key: &Key, stat: &Native) -> Meta {
-        attributes::meta_of(stat, self.writes(key))
+        attributes::meta_of(stat, self.write_number(key))
+    }
+
+    /// Returns the kind of what was found at a key.
+    fn kind(&self, key: &Key, found: &Resolved) -> EntryKind {
+        match found {
+            Resolved::Upper(stat) => self.meta(key, stat).kind,
+            Resolved::Lower(_, meta) => meta.kind,
+        }
     }
 
     /// Removes the upper folder's file or folder of a key.
-    fn remove_native(&self, key: &Key, flags: AtFlags) -> Result<()> {
+    fn remove_from_upper(&self, key: &Key, flags: AtFlags) -> Result<()> {
         let removed = self
             .upper
             .parent(key)
             .and_then(|(folder, name)| rustix::fs::unlinkat(folder, name, flags));
-        removed.map_err(|error| failed(key, error))
+        removed.map_err(|error| os_error(key, error))
     }
 }
 
-/// How often a key is looked for that is renamed meanwhile.
-const MOST_LOOKS: usize = 8;
+/// How often a key is looked up while names change.
+const MAX_LOOKUPS: usize = 8;
 
-/// Says that a path is no directory, or is one.
+/// Returns the error of an operation on a file that is a folder, or the other way round.
 fn wrong_kind(key: &Key, is_folder: bool) -> Error {
-    match is_folder {
-        true => Error::new(Kind::IsADirectory, key, "is a directory"),
-        false => Error::new(Kind::NotADirectory, key, "is not a directory"),
+    if is_folder {
+        Error::new(Kind::IsADirectory, key, "is a directory")
+    } else {
+        Error::new(Kind::NotADirectory, key, "is not a directory")
     }
 }

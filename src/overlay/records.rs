@@ -1,8 +1,7 @@
-//! What the journal's records mean together: which keys of the store are hidden, which stand for others, and what
-//! the store held when a key was first changed.
+//! What the journal's records mean together: the state of an overlay beside the files of its upper folder.
 //!
-//! A whiteout hides the store's key and all below it, or has another prefix of the store stand there instead
-//! (something that was renamed). What the upper folder itself has is shown in any case.
+//! A whiteout hides the store's objects at a key and below, or shows those of another prefix of the store there
+//! (after a rename). The nearest whiteout at or above a key decides. Files of the upper folder show in any case.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound;
@@ -10,100 +9,121 @@ use std::ops::Bound;
 use crate::overlay::journal::JournalRecord;
 use crate::store::{Key, Version};
 
-/// What is known of a key that was changed.
+/// The store's state of a key when it was first changed here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BaseVersion {
-    /// What the store held when it was first changed; nothing if the key was missing.
+    /// The store's version; `None` if the key was missing.
     pub version: Option<Version>,
-    /// The upper folder's content is still the store's: only attributes were changed.
-    pub same: bool,
-    /// It was committed: the upper folder need not have it any more.
-    pub sent: bool,
+    /// Only attributes were changed: the content in the upper folder is still the store's.
+    pub same_content: bool,
+    /// The content was committed: the upper folder need not keep it.
+    pub is_committed: bool,
 }
 
-/// All that the records say.
+/// All records of a journal, applied.
 #[derive(Debug, Default)]
 pub(super) struct Records {
-    held: HashMap<Key, BaseVersion>,
-    white: BTreeMap<Key, Option<Key>>,
-    born: HashSet<Key>,
-    moving: Option<(Key, Key, bool)>,
+    bases: HashMap<Key, BaseVersion>,
+    /// The hidden keys, and which key of the store shows there instead.
+    whiteouts: BTreeMap<Key, Option<Key>>,
+    /// Files that were created and are not complete.
+    incomplete: HashSet<Key>,
+    /// From, to, and whether the upper folder has it.
+    renaming: Option<(Key, Key, bool)>,
 }
 
 impl Records {
-    /// Takes one record in.
+    /// Applies one record.
     pub(super) fn apply(&mut self, record: JournalRecord) {
         match record {
-            JournalRecord::Held { key, version, same } => {
-                let sent = false;
-                let new = BaseVersion {
+            JournalRecord::Base {
+                key,
+                version,
+                same_content,
+            } => {
+                // The first version stays: it is what the store had before any change.
+                let base = self.bases.entry(key).or_insert(BaseVersion {
                     version,
-                    same,
-                    sent,
-                };
-                let held = self.held.entry(key).or_insert(new);
-                held.same &= same;
-                held.sent &= same;
+                    same_content,
+                    is_committed: false,
+                });
+                base.same_content &= same_content;
+                base.is_committed &= same_content;
             }
-            JournalRecord::Sent { key, version } => {
-                let held = BaseVersion {
+            JournalRecord::Committed { key, version } => {
+                let base = BaseVersion {
                     version: Some(version),
-                    same: true,
-                    sent: true,
+                    same_content: true,
+                    is_committed: true,
                 };
-                self.held.insert(key, held);
+                self.bases.insert(key, base);
             }
-            JournalRecord::Let(key) => {
-                self.held.remove(&key);
+            JournalRecord::Reverted(key) => {
+                self.bases.remove(&key);
             }
-            JournalRecord::White { key, of } => {
-                self.white.remove(&key);
-                // What was renamed back is where it was.
-                let is_back = of.as_ref() == Some(&key) && self.lower(&key) == of;
+            JournalRecord::Whiteout { key, source } => {
+                self.whiteouts.remove(&key);
+                // A prefix that was renamed back needs no whiteout.
+                let is_back = source.as_ref() == Some(&key) && self.lower_key(&key) == source;
                 if !is_back {
-                    self.white.insert(key, of);
+                    self.whiteouts.insert(key, source);
                 }
             }
-            JournalRecord::Show(key) => {
-                self.white.remove(&key);
+            JournalRecord::WhiteoutRemoved(key) => {
+                self.whiteouts.remove(&key);
             }
-            JournalRecord::Born(key) => {
-                self.born.insert(key);
+            JournalRecord::Created(key) => {
+                self.incomplete.insert(key);
             }
-            JournalRecord::Whole(key) => {
-                self.born.remove(&key);
+            JournalRecord::Completed(key) => {
+                self.incomplete.remove(&key);
             }
-            JournalRecord::Move { from, to, native } => self.moving = Some((from, to, native)),
-            JournalRecord::Moved => self.moving = None,
+            JournalRecord::RenameStarted { from, to, in_upper } => {
+                self.renaming = Some((from, to, in_upper));
+            }
+            JournalRecord::RenameFinished => self.renaming = None,
         }
     }
 
-    /// Returns the records that say the same as all that were taken in.
+    /// Returns the shortest list of records that leads to this state.
     pub(super) fn summary(&self) -> Vec<JournalRecord> {
-        let held = self.held.iter().map(|(key, held)| {
-            let (key, version, same) = (key.clone(), held.version, held.same);
-            match (held.sent, version) {
-                (true, Some(version)) => JournalRecord::Sent { key, version },
-                _ => JournalRecord::Held { key, version, same },
+        let bases = self.bases.iter().map(|(key, base)| {
+            let (key, version) = (key.clone(), base.version);
+            match (base.is_committed, version) {
+                (true, Some(version)) => JournalRecord::Committed { key, version },
+                _ => JournalRecord::Base {
+                    key,
+                    version,
+                    same_content: base.same_content,
+                },
             }
         });
-        let white = self.white.iter().map(|(key, of)| JournalRecord::White {
+        let whiteouts = self.whiteouts.iter();
+        let whiteouts = whiteouts.map(|(key, source)| JournalRecord::Whiteout {
             key: key.clone(),
-            of: of.clone(),
+            source: source.clone(),
         });
-        let born = self.born.iter().cloned().map(JournalRecord::Born);
-        let moving = self.moving.iter().cloned();
-        let moving = moving.map(|(from, to, native)| JournalRecord::Move { from, to, native });
-        held.chain(white).chain(born).chain(moving).collect()
+        let incomplete = self.incomplete.iter().cloned().map(JournalRecord::Created);
+        let renaming = self.renaming.iter().cloned();
+        let renaming = renaming.map(|(from, to, in_upper)| JournalRecord::RenameStarted {
+            from,
+            to,
+            in_upper,
+        });
+        bases
+            .chain(whiteouts)
+            .chain(incomplete)
+            .chain(renaming)
+            .collect()
     }
 
-    /// Returns which key of the store stands at `key`; nothing if it is hidden.
-    pub(super) fn lower(&self, key: &Key) -> Option<Key> {
+    /// Returns which key of the store shows at `key`; `None` if it is hidden.
+    pub(super) fn lower_key(&self, key: &Key) -> Option<Key> {
         let mut at = key.clone();
         loop {
-            if let Some(of) = self.white.get(&at) {
+            if let Some(source) = self.whiteouts.get(&at) {
                 let rest = key.below(&at)?;
-                return of.as_ref().map(|of| joined(of, &rest));
+                return source.as_ref().map(|source| joined(source, &rest));
             }
             match at.parent() {
                 Some(parent) => at = parent,
@@ -112,49 +132,50 @@ impl Records {
         }
     }
 
-    /// Returns the whiteouts at and below a prefix.
+    /// Returns the whiteouts at and below a prefix, with the keys of the store that show there instead.
     pub(super) fn whiteouts(&self, prefix: &Key) -> Vec<(Key, Option<Key>)> {
         let from = (Bound::Included(prefix), Bound::Unbounded);
-        let range = self.white.range::<Key, _>(from);
-        // Keys are in the order of their bytes: others stand between those of a prefix.
+        let range = self.whiteouts.range::<Key, _>(from);
+        // Keys are sorted by their bytes: `a-b` lies between `a` and `a/b`.
         range
             .take_while(|(key, _)| key.as_bytes().starts_with(prefix.as_bytes()))
             .filter(|(key, _)| key.below(prefix).is_some())
-            .map(|(key, of)| (key.clone(), of.clone()))
+            .map(|(key, source)| (key.clone(), source.clone()))
             .collect()
     }
 
-    /// Whether no key of the store is hidden.
+    /// Whether there is no whiteout: every key of the store shows under its own name.
     pub(super) fn hides_nothing(&self) -> bool {
-        self.white.is_empty()
+        self.whiteouts.is_empty()
     }
 
-    /// Returns what is known of a key that was changed.
-    pub(super) fn held(&self, key: &Key) -> Option<BaseVersion> {
-        self.held.get(key).copied()
+    /// Returns the base of a key; `None` if the key was not changed.
+    pub(super) fn base(&self, key: &Key) -> Option<BaseVersion> {
+        self.bases.get(key).copied()
     }
 
-    /// Returns all keys that were changed at and below a prefix.
-    pub(super) fn all_held(&self, prefix: &Key) -> Vec<(Key, BaseVersion)> {
-        let below = self.held.iter();
-        let below = below.filter(|(key, _)| key.below(prefix).is_some());
-        below.map(|(key, held)| (key.clone(), *held)).collect()
+    /// Returns the bases of all changed keys at and below a prefix.
+    pub(super) fn bases_below(&self, prefix: &Key) -> Vec<(Key, BaseVersion)> {
+        let bases = self.bases.iter();
+        let below = bases.filter(|(key, _)| key.below(prefix).is_some());
+        below.map(|(key, base)| (key.clone(), *base)).collect()
     }
 
-    /// Returns the files at a prefix and below that are not whole.
-    pub(super) fn born_below(&self, prefix: &Key) -> Vec<Key> {
-        let below = self.born.iter().filter(|key| key.below(prefix).is_some());
+    /// Returns the incomplete files at a prefix and below.
+    pub(super) fn incomplete_below(&self, prefix: &Key) -> Vec<Key> {
+        let incomplete = self.incomplete.iter();
+        let below = incomplete.filter(|key| key.below(prefix).is_some());
         below.cloned().collect()
     }
 
-    /// Whether a file is not whole yet.
-    pub(super) fn is_born(&self, key: &Key) -> bool {
-        self.born.contains(key)
+    /// Whether the file of a key was created and is not complete.
+    pub(super) fn is_incomplete(&self, key: &Key) -> bool {
+        self.incomplete.contains(key)
     }
 
-    /// Returns the rename that was begun and not ended.
-    pub(super) fn moving(&self) -> Option<(Key, Key, bool)> {
-        self.moving.clone()
+    /// Returns the rename that was started and not finished: from, to, and whether the upper folder has it.
+    pub(super) fn unfinished_rename(&self) -> Option<(Key, Key, bool)> {
+        self.renaming.clone()
     }
 }
 
@@ -162,7 +183,7 @@ impl Records {
 pub(super) fn joined(prefix: &Key, rest: &Key) -> Key {
     let names = rest.names();
     names.fold(prefix.clone(), |key, name| {
-        // Each name was one of a key before.
+        // Names of a key are valid names.
         key.child(name).unwrap_or(key)
     })
 }
@@ -175,25 +196,25 @@ mod tests {
         Key::new(text).unwrap()
     }
 
-    fn white(at: &str, of: Option<&str>) -> JournalRecord {
-        JournalRecord::White {
+    fn whiteout(at: &str, source: Option<&str>) -> JournalRecord {
+        JournalRecord::Whiteout {
             key: key(at),
-            of: of.map(key),
+            source: source.map(key),
         }
     }
 
     #[test]
     fn the_nearest_whiteout_counts() {
         let mut records = Records::default();
-        records.apply(white("a", None));
-        records.apply(white("a/b", Some("x")));
-        records.apply(white("a/b/c", None));
-        assert_eq!(records.lower(&key("a")), None);
-        assert_eq!(records.lower(&key("a/z")), None);
-        assert_eq!(records.lower(&key("a/b")), Some(key("x")));
-        assert_eq!(records.lower(&key("a/b/d/e")), Some(key("x/d/e")));
-        assert_eq!(records.lower(&key("a/b/c/d")), None);
-        assert_eq!(records.lower(&key("ab")), Some(key("ab")));
+        records.apply(whiteout("a", None));
+        records.apply(whiteout("a/b", Some("x")));
+        records.apply(whiteout("a/b/c", None));
+        assert_eq!(records.lower_key(&key("a")), None);
+        assert_eq!(records.lower_key(&key("a/z")), None);
+        assert_eq!(records.lower_key(&key("a/b")), Some(key("x")));
+        assert_eq!(records.lower_key(&key("a/b/d/e")), Some(key("x/d/e")));
+        assert_eq!(records.lower_key(&key("a/b/c/d")), None);
+        assert_eq!(records.lower_key(&key("ab")), Some(key("ab")));
         let below: Vec<Key> = records
             .whiteouts(&key("a/b"))
             .into_iter()
@@ -205,26 +226,30 @@ mod tests {
     #[test]
     fn the_first_version_counts() {
         let mut records = Records::default();
-        for (version, same) in [(Some(Version(1)), true), (None, false)] {
+        for (version, same_content) in [(Some(Version(1)), true), (None, false)] {
             let key = key("a");
-            records.apply(JournalRecord::Held { key, version, same });
+            records.apply(JournalRecord::Base {
+                key,
+                version,
+                same_content,
+            });
         }
-        let held = records.held(&key("a")).unwrap();
-        assert_eq!((held.version, held.same), (Some(Version(1)), false));
+        let base = records.base(&key("a")).unwrap();
+        assert_eq!((base.version, base.same_content), (Some(Version(1)), false));
     }
 
     #[test]
     fn a_summary_says_the_same() {
         let mut records = Records::default();
         for record in [
-            white("a", None),
-            white("b", Some("c")),
-            JournalRecord::Show(key("a")),
-            JournalRecord::Born(key("n")),
-            JournalRecord::Held {
+            whiteout("a", None),
+            whiteout("b", Some("c")),
+            JournalRecord::WhiteoutRemoved(key("a")),
+            JournalRecord::Created(key("n")),
+            JournalRecord::Base {
                 key: key("h"),
                 version: None,
-                same: true,
+                same_content: true,
             },
         ] {
             records.apply(record);
@@ -233,11 +258,11 @@ mod tests {
         for record in records.summary() {
             again.apply(record);
         }
-        assert_eq!(format!("{:?}", again.white), format!("{:?}", records.white));
+        assert_eq!(again.whiteouts, records.whiteouts);
         assert_eq!(
-            again.born_below(&Key::root()),
-            records.born_below(&Key::root())
+            again.incomplete_below(&Key::root()),
+            records.incomplete_below(&Key::root())
         );
-        assert_eq!(again.held(&key("h")), records.held(&key("h")));
+        assert_eq!(again.base(&key("h")), records.base(&key("h")));
     }
 }

@@ -1,12 +1,15 @@
 //! The overlay as a store: what the upper folder has, then what the store below has and nothing hides.
 
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, FileType};
+use rustix::fs::FileType;
 
 use super::journal::JournalRecord;
-use super::upper::failed;
-use super::{Overlay, Resolved, listing};
+use super::upper::os_error;
+use super::{Overlay, OverlayCore, Resolved, attributes, listing, wrong_kind};
 use crate::error::{Error, Kind, Result};
 use crate::known::Known;
 use crate::store::{
@@ -15,11 +18,11 @@ use crate::store::{
 };
 
 impl Overlay {
-    /// Reads part of an object of the upper folder, of one content.
+    /// Reads part of an object of the upper folder; all bytes are of one content, or `Changed` is returned.
     fn object(
         &self,
         key: &Key,
-        span: impl Fn(u64) -> Result<std::ops::Range<u64>>,
+        span: impl Fn(u64) -> Result<Range<u64>>,
     ) -> Result<Option<Object>> {
         let reader = match Store::open(self, key, None) {
             Err(error) if matches!(error.kind(), Kind::NotFound | Kind::IsADirectory) => {
@@ -27,7 +30,7 @@ impl Overlay {
             }
             reader => reader?,
         };
-        for _ in 0..MOST_READS {
+        for _ in 0..MAX_READ_ATTEMPTS {
             let meta = reader.meta()?;
             let span = span(meta.size)?;
             let length = usize::try_from(span.end - span.start)
@@ -46,33 +49,35 @@ impl Overlay {
         Err(Error::new(Kind::Changed, key, why))
     }
 
-    /// Returns which key of the store has the object at `key`, if the store and not the upper folder has it.
+    /// Returns which key of the store shows at `key`; `None` if the upper folder has it, or a whiteout hides it.
     fn below(&self, key: &Key) -> Result<Option<Key>> {
-        let is_written = self.0.live(key).is_some_and(|live| live.is_pending());
-        match is_written || self.0.upper.stat(key)?.is_some() {
-            true => Ok(None),
-            false => Ok(self.0.lower_key(key)),
+        let file = self.0.registered(key);
+        let is_written = file.is_some_and(|file| file.is_pending());
+        if is_written || self.0.upper.stat(key)?.is_some() {
+            Ok(None)
+        } else {
+            Ok(self.0.lower_key(key))
         }
     }
 }
 
-/// How much is copied at a time, in bytes.
-const PIECE: u64 = 1 << 20;
+/// Bytes that are copied at a time.
+const COPY_BUFFER: u64 = 1 << 20;
 
-/// How often an object is read that is written meanwhile.
-const MOST_READS: usize = 4;
+/// How often an object is read again that is written while it is read.
+const MAX_READ_ATTEMPTS: usize = 4;
 
 impl Store for Overlay {
     fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
         if let Some(lower) = self.below(key)? {
             return self.0.lower.get(&lower, limit);
         }
-        self.object(key, |size| match size > limit {
-            true => {
+        self.object(key, |size| {
+            if size > limit {
                 let why = format!("{size} bytes, at most {limit} are read");
-                Err(Error::too_large(key, why))
+                return Err(Error::too_large(key, why));
             }
-            false => Ok(0..size),
+            Ok(0..size)
         })
     }
 
@@ -100,7 +105,7 @@ impl Store for Overlay {
         {
             return self.0.files.open(key, None);
         }
-        Ok(self.0.open_live(key)?)
+        Ok(self.0.open_file(key)?)
     }
 
     fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
@@ -120,7 +125,7 @@ impl Store for Overlay {
                     self.0.upper.parent(key).and_then(|(folder, name)| {
                         rustix::fs::readlinkat(folder, name, Vec::new())
                     });
-                let target = target.map_err(|error| failed(key, error))?;
+                let target = target.map_err(|error| os_error(key, error))?;
                 Ok(target.into_bytes())
             }
         }
@@ -129,7 +134,7 @@ impl Store for Overlay {
     fn etag(&self, key: &Key) -> Result<Option<ETag>> {
         let meta = self.head(key)?;
         let meta = meta.filter(|meta| meta.kind == EntryKind::File);
-        Ok(meta.map(|meta| stamp_of(&meta)))
+        Ok(meta.map(|meta| etag_of(&meta)))
     }
 
     fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
@@ -137,9 +142,9 @@ impl Store for Overlay {
         condition.check(key, self.etag(key)?.as_ref())?;
         self.0.replace(key, body)?;
         drop(names);
-        self.0.pass_on(std::slice::from_ref(key))?;
-        let stamp = self.etag(key)?;
-        stamp.ok_or_else(|| Error::not_found(key))
+        self.0.write_through(std::slice::from_ref(key))?;
+        let etag = self.etag(key)?;
+        etag.ok_or_else(|| Error::not_found(key))
     }
 
     fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
@@ -149,7 +154,7 @@ impl Store for Overlay {
             self.0.remove_name(key)?;
         }
         drop(names);
-        self.0.pass_on(std::slice::from_ref(key))
+        self.0.write_through(std::slice::from_ref(key))
     }
 
     fn erase_folder(&self, prefix: &Key) -> Result<()> {
@@ -176,23 +181,24 @@ pub(super) struct OverlayHints {
 
 impl Hints for OverlayHints {
     fn head_now(&self, key: &Key) -> Known<Meta> {
-        let shared = &self.overlay.0;
+        let core = &self.overlay.0;
         // The attributes of an open file may have to come from the store.
-        if shared.live(key).is_some() {
+        if core.registered(key).is_some() {
             return Known::Unknown;
         }
-        let position = shared.info.changes.position();
-        let known = match shared.upper.stat(key) {
+        let position = core.info.changes.position();
+        let known = match core.upper.stat(key) {
             Err(_) => Known::Unknown,
-            Ok(Some(stat)) => Known::Is(shared.meta(key, &stat)),
-            Ok(None) => match shared.lower_key(key) {
+            Ok(Some(stat)) => Known::Is(core.meta(key, &stat)),
+            Ok(None) => match core.lower_key(key) {
                 None => Known::Missing,
                 Some(lower) => self.below.head_now(&lower),
             },
         };
-        match shared.info.changes.changed_since(position, key) {
-            true => Known::Unknown,
-            false => known,
+        if core.info.changes.changed_since(position, key) {
+            Known::Unknown
+        } else {
+            known
         }
     }
 
@@ -200,7 +206,7 @@ impl Hints for OverlayHints {
         let state = self.overlay.0.state.lock();
         let keys: Vec<Key> = keys
             .iter()
-            .filter_map(|key| state.records.lower(key))
+            .filter_map(|key| state.records.lower_key(key))
             .collect();
         drop(state);
         self.below.prefetch(&keys);
@@ -212,104 +218,66 @@ fn is_no_empty_folder(error: &Error) -> bool {
     matches!(error.kind(), NotFound | NotEmpty | NotADirectory)
 }
 
-fn stamp_of(meta: &Meta) -> ETag {
+fn etag_of(meta: &Meta) -> ETag {
     ETag {
         text: format!("{:016x}", meta.version.0),
         version: meta.version,
     }
 }
 
-impl super::Shared {
+impl OverlayCore {
     /// Puts an object in the place of what has a key. The names must be locked.
-    fn replace(self: &Arc<Self>, key: &Key, body: PutBody<'_>) -> Result<()> {
+    fn replace(&self, key: &Key, body: PutBody<'_>) -> Result<()> {
         if let Some(found) = self.find(key)?
             && self.kind(key, &found) == EntryKind::Directory
         {
-            return Err(super::wrong_kind(key, true));
+            return Err(wrong_kind(key, true));
         }
-        let (name, file) = self.upper.begin(key).map_err(|error| failed(key, error))?;
+        let (name, file) = self
+            .upper
+            .create_pending(key)
+            .map_err(|error| os_error(key, error))?;
         let filled = self.fill_object(key, body, &file);
-        if let Err(error) = filled.and_then(|()| self.give_key(key, &name)) {
-            self.upper.drop_pending(&name);
+        if let Err(error) = filled.and_then(|()| self.publish_object(key, &name)) {
+            self.upper.discard_pending(&name);
             return Err(error.about(key));
         }
-        if let Some(live) = self.live(key) {
-            live.lose_name();
-            self.state.lock().live.remove(key);
-        }
-        self.written(key);
+        self.detach(key);
+        self.note_write(key);
         Ok(())
     }
 
-    fn fill_object(&self, key: &Key, body: PutBody<'_>, file: &std::fs::File) -> Result<()> {
-        use std::os::unix::fs::FileExt;
+    /// Writes an object to a pending file, which gets the mode of the file that it replaces.
+    fn fill_object(&self, key: &Key, body: PutBody<'_>, file: &File) -> Result<()> {
         let mut at = 0;
         while at < body.len() {
-            let end = body.len().min(at.saturating_add(PIECE));
+            let end = body.len().min(at.saturating_add(COPY_BUFFER));
             let piece = body.part(at..end)?;
             let written = file.write_all_at(&piece, at);
             written.map_err(|error| Error::os("", error))?;
             at = end;
         }
         let mode = self.upper.stat(key)?.map_or(0o644, |stat| stat.st_mode);
-        let change = self.first_change(mode, None);
-        super::attributes::set_open(file, &change).map_err(Error::from)
+        let change = self.initial_attributes(mode, None);
+        attributes::set_open(file, &change).map_err(Error::from)
     }
 
-    fn give_key(&self, key: &Key, pending: &str) -> Result<()> {
-        let mut records: Vec<JournalRecord> = self.hold(key)?.into_iter().collect();
+    /// Gives a pending file the key of its object.
+    fn publish_object(&self, key: &Key, pending: &str) -> Result<()> {
+        let mut records: Vec<JournalRecord> = self.base_record(key)?.into_iter().collect();
         if self.upper.stat(key)?.is_none() && self.lower_key(key).as_ref() != Some(key) {
-            let stored = self.find_lower(key)?;
-            records.extend(stored.and_then(|(from, meta)| self.hold_moved(&from, meta.version)));
+            let replaced = self.find_lower(key)?;
+            records.extend(
+                replaced.and_then(|(from, meta)| self.moved_base_record(&from, meta.version)),
+            );
         }
-        if self.state.lock().records.is_born(key) {
-            // What was being written there has no name any more.
-            records.push(JournalRecord::Whole(key.clone()));
+        if self.state.lock().records.is_incomplete(key) {
+            // The file that was being written there is replaced.
+            records.push(JournalRecord::Completed(key.clone()));
         }
         self.make_parents(key)?;
-        self.note(records)?;
-        self.upper
-            .publish(pending, key)
-            .map_err(|error| failed(key, error))
-    }
-
-    /// Removes a file's name. The names must be locked.
-    pub(super) fn remove_name(&self, key: &Key) -> Result<()> {
-        let upper = self.upper.stat(key)?;
-        let mut records = Vec::new();
-        if let Some((stored, meta)) = self.find_lower(key)? {
-            records.extend(self.hold(key)?);
-            if stored != *key && upper.is_none() {
-                records.extend(self.hold_moved(&stored, meta.version));
-            }
-            let (key, of) = (key.clone(), None);
-            records.push(JournalRecord::White { key, of });
-        }
-        self.note(records)?;
-        if upper.is_some() {
-            self.remove_native(key, AtFlags::empty())?;
-        }
-        self.forget_new(key)?;
-        if let Some(live) = self.live(key) {
-            live.lose_name();
-            self.state.lock().live.remove(key);
-        }
-        self.written(key);
-        Ok(())
-    }
-
-    /// Forgets a file that was made and is gone again: the store never had it.
-    pub(super) fn forget_new(&self, key: &Key) -> Result<()> {
-        let state = self.state.lock();
-        let mut records = Vec::new();
-        if state.records.is_born(key) {
-            records.push(JournalRecord::Whole(key.clone()));
-        }
-        let held = state.records.held(key);
-        if held.is_some_and(|held| held.version.is_none()) {
-            records.push(JournalRecord::Let(key.clone()));
-        }
-        drop(state);
-        self.note(records)
+        self.record(records)?;
+        let published = self.upper.publish(pending, key);
+        published.map_err(|error| os_error(key, error))
     }
 }

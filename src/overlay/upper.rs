@@ -37,7 +37,7 @@ const IDENTITY: &str = "zarrfs.json";
 const LOCK: &str = "lock";
 
 /// The form of upper folders that is written and read.
-const FORM: u64 = 1;
+const FORMAT_VERSION: u64 = 1;
 
 const README: &str = "\
 This folder holds changes of a Zarr store that are not in the store yet.
@@ -75,7 +75,7 @@ impl Upper {
         let path = path.canonicalize().map_err(failed)?;
         let lock = lock(&path)?;
         match store {
-            Some(store) if is_new => furnish(&path, store).map_err(failed)?,
+            Some(store) if is_new => initialize(&path, store).map_err(failed)?,
             _ => {}
         }
         let found = belongs_to(&path)?;
@@ -142,12 +142,12 @@ impl Upper {
             Ok(stat) => Ok(Some(stat)),
             // Where a link stands in the way, its target has another path.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
-            Err(error) => Err(failed(key, error)),
+            Err(error) => Err(os_error(key, error)),
         }
     }
 
     /// Makes a file that has no key yet; returns its name in `pending`.
-    pub(super) fn begin(&self, key: &Key) -> rustix::io::Result<(String, File)> {
+    pub(super) fn create_pending(&self, key: &Key) -> rustix::io::Result<(String, File)> {
         let number = self.last_pending.fetch_add(1, Ordering::Relaxed) + 1;
         let name = format!("{number}-{}", readable(key));
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -163,7 +163,7 @@ impl Upper {
     }
 
     /// Throws a pending file away.
-    pub(super) fn drop_pending(&self, pending: &str) {
+    pub(super) fn discard_pending(&self, pending: &str) {
         let gone = rustix::fs::unlinkat(&self.pending, pending, AtFlags::empty());
         if let Err(error) = gone {
             log::debug!("pending/{pending}: {error}");
@@ -271,12 +271,12 @@ fn lock(path: &Path) -> Result<File> {
 }
 
 /// Makes what an upper folder has; what says that it is one comes last.
-fn furnish(path: &Path, store: &str) -> std::io::Result<()> {
+fn initialize(path: &Path, store: &str) -> std::io::Result<()> {
     for name in [KEYS, PENDING] {
         fs::create_dir_all(path.join(name))?;
     }
     fs::write(path.join(README_NAME), README)?;
-    let identity = json!({ "zarrfs": FORM, "store": store });
+    let identity = json!({ "zarrfs": FORMAT_VERSION, "store": store });
     let arriving = path.join("zarrfs.json.new");
     fs::write(&arriving, format!("{identity:#}\n"))?;
     File::open(&arriving)?.sync_all()?;
@@ -289,8 +289,8 @@ pub fn belongs_to(path: &Path) -> Result<String> {
     let text = fs::read_to_string(&name).map_err(|error| Error::os(name.display(), error))?;
     let value: Value =
         serde_json::from_str(&text).map_err(|error| Error::corrupt(name.display(), error))?;
-    if value.get("zarrfs").and_then(Value::as_u64) != Some(FORM) {
-        let why = format!("expected a folder of changes of form {FORM}");
+    if value.get("zarrfs").and_then(Value::as_u64) != Some(FORMAT_VERSION) {
+        let why = format!("expected a folder of changes of form {FORMAT_VERSION}");
         return Err(Error::unsupported(name.display(), why));
     }
     match value.get("store").and_then(Value::as_str) {
@@ -303,14 +303,14 @@ pub fn belongs_to(path: &Path) -> Result<String> {
 }
 
 /// Makes a file without a name, which is gone when it is closed.
-pub(super) fn nameless() -> std::io::Result<File> {
+pub(super) fn unnamed_file() -> std::io::Result<File> {
     let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
     let mode = Mode::RUSR | Mode::WUSR;
     Ok(rustix::fs::open(std::env::temp_dir(), flags, mode)?.into())
 }
 
 /// Returns an error of the kernel about a key.
-pub(super) fn failed(key: &Key, error: Errno) -> Error {
+pub(super) fn os_error(key: &Key, error: Errno) -> Error {
     match error {
         Errno::PERM => Error::new(Kind::NotPermitted, key, "is not permitted"),
         error => Error::os(key, error),

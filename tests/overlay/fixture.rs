@@ -37,7 +37,7 @@ pub(crate) fn opened(upper: &Path, lower: &Arc<dyn Store>, name: &str) -> Result
     let config = OverlayConfig {
         uid: 0,
         gid: 0,
-        through: false,
+        write_through: false,
     };
     for _ in 0..500 {
         match Overlay::open(upper, lower.clone(), name, config.clone()) {

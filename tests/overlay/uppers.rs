@@ -14,7 +14,7 @@ use crate::steps::Step;
 const CONFIG: OverlayConfig = OverlayConfig {
     uid: 0,
     gid: 0,
-    through: false,
+    write_through: false,
 };
 
 #[test]

@@ -308,7 +308,7 @@ fn overlaid(objects: Objects, is_upper: fn(usize) -> bool, lower: Fixture) -> Fi
     let config = OverlayConfig {
         uid: 0,
         gid: 0,
-        through: false,
+        write_through: false,
     };
     let overlay = Overlay::open(&folder.path().join("upper"), lower.store, "x", config).unwrap();
     for (place, (name, bytes)) in objects.iter().enumerate() {

@@ -1,22 +1,26 @@
-//! Copies a whole store into another: chunks first, then the metadata that names them. A copy that was cut is run
-//! again: what the other store has already, byte for byte, is not sent twice; anything else there is a conflict.
+//! Copies a whole store into another: chunks first, then the metadata that names them.
+//!
+//! A copy that was cut off can be run again: what the other store already has, byte for byte, is not put twice;
+//! anything else there is a conflict.
 
+use std::fs::File;
+use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::plan::phase;
 use super::{Outcome, PARALLEL_KEYS, ProgressFn};
-use crate::error::{Kind, Result};
-use crate::overlay::below::stored_below;
-use crate::overlay::content;
+use crate::error::{Error, Kind, Result};
+use crate::overlay::listing::list_recursive;
+use crate::overlay::{content, upper};
 use crate::store::{Condition, Key, PutBody, Reader, Store};
 use crate::sync::pool::parallel_map;
 
-/// How much of an object is in memory at a time, in bytes; longer ones go by way of a file.
-const PIECE: usize = 16 << 20;
+/// Objects of at most this many bytes are copied in memory; longer ones by way of a temporary file.
+const MAX_IN_MEMORY: usize = 16 << 20;
 
-/// Copies every key of a store into one that is empty, or that a copy which was cut has left.
+/// Copies every key of a store into one that is empty, or that a copy which was cut off has left.
 pub fn copy_all(from: &dyn Store, to: &dyn Store, progress: &ProgressFn) -> Result<Outcome> {
-    let stored = stored_below(from, &Key::root())?;
+    let stored = list_recursive(from, &Key::root())?.objects;
     let mut keys: Vec<Key> = stored.into_iter().map(|(key, _)| key).collect();
     keys.sort_by_key(phase);
     let total = keys.len();
@@ -41,7 +45,7 @@ pub fn copy_all(from: &dyn Store, to: &dyn Store, progress: &ProgressFn) -> Resu
                 Err(error) => return Err(error),
             }
         }
-        // What names chunks that are not there is not copied.
+        // Metadata is not copied unless all chunks that it names were.
         if !outcome.conflicts.is_empty() {
             break;
         }
@@ -49,20 +53,22 @@ pub fn copy_all(from: &dyn Store, to: &dyn Store, progress: &ProgressFn) -> Resu
     Ok(outcome)
 }
 
+/// Copies an object; returns its length in bytes. `Changed` if the other store has another content.
 fn copy_key(from: &dyn Store, to: &dyn Store, key: &Key) -> Result<u64> {
     let reader = from.open(key, None)?;
     let size = reader.meta()?.size;
     let put = |body: PutBody<'_>| match to.put(key, body, &Condition::Absent) {
         Err(error) if error.kind() == Kind::Changed => {
-            match content::is_same(&*reader, &*to.open(key, None)?)? {
-                true => Ok(()),
-                false => Err(error),
+            if content::is_same(&*reader, &*to.open(key, None)?)? {
+                Ok(())
+            } else {
+                Err(error)
             }
         }
         done => done.map(|_| ()),
     };
     match usize::try_from(size) {
-        Ok(size) if size <= PIECE => put(PutBody::Bytes(&reader.read_at(0, size)?))?,
+        Ok(size) if size <= MAX_IN_MEMORY => put(PutBody::Bytes(&reader.read_at(0, size)?))?,
         _ => {
             let file = spooled(&*reader).map_err(|error| error.about(key))?;
             put(PutBody::File(&file, size))?;
@@ -71,14 +77,13 @@ fn copy_key(from: &dyn Store, to: &dyn Store, key: &Key) -> Result<u64> {
     Ok(size)
 }
 
-/// Returns a nameless file with an object's bytes.
-fn spooled(reader: &dyn Reader) -> Result<std::fs::File> {
-    use std::io::Write;
-    let failed = |error| crate::error::Error::os("a temporary file", error);
-    let mut file = crate::overlay::upper::nameless().map_err(failed)?;
+/// Returns a temporary file without a name that has an object's bytes.
+fn spooled(reader: &dyn Reader) -> Result<File> {
+    let failed = |error| Error::os("a temporary file", error);
+    let mut file = upper::unnamed_file().map_err(failed)?;
     let mut at = 0;
     loop {
-        let bytes = reader.read_at(at, PIECE)?;
+        let bytes = reader.read_at(at, MAX_IN_MEMORY)?;
         if bytes.is_empty() {
             return Ok(file);
         }

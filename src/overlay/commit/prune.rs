@@ -1,77 +1,86 @@
-//! After a commit: the upper folder lets go of what the store has by now.
+//! After a commit: the upper folder drops what the store has.
 
 use rustix::fs::AtFlags;
 
 use crate::error::Result;
-use crate::overlay::Shared;
-use crate::overlay::below::stored_below;
+use crate::overlay::OverlayCore;
 use crate::overlay::journal::JournalRecord;
+use crate::overlay::listing::list_recursive;
 use crate::store::{Key, Version};
 
-impl Shared {
-    /// Removes from the upper folder what the store has by now.
-    pub(super) fn clean(&self, paths: &[Key]) -> Result<()> {
-        let _names = self.names.lock();
+/// A whiteout: the key, and the key of the store that shows there instead.
+type Whiteout = (Key, Option<Key>);
+
+impl OverlayCore {
+    /// Drops whiteouts and files at these paths and below that say nothing more than the store.
+    pub(super) fn prune(&self, paths: &[Key]) -> Result<()> {
         for path in paths {
-            self.show_what_is_gone(path)?;
-            let all = self.state.lock().records.all_held(path);
-            for (key, held) in all {
-                if held.sent && self.lower_key(&key).as_ref() == Some(&key) {
-                    self.drop_sent(&key, held.version)?;
-                }
-            }
+            self.prune_whiteouts(path)?;
+            self.prune_files(path)?;
         }
         let mut state = self.state.lock();
         let summary = state.records.summary();
-        match state.journal.is_long_for(summary.len()) {
-            true => state.journal.rewrite(&summary),
-            false => Ok(()),
+        if state.journal.is_oversized(summary.len()) {
+            state.journal.rewrite(&summary)?;
         }
+        Ok(())
     }
 
-    /// Drops whiteouts at a path and below that hide nothing any more.
-    fn show_what_is_gone(&self, path: &Key) -> Result<()> {
-        let whiteouts = self.state.lock().records.whiteouts(path);
+    /// Drops the whiteouts at a path and below that hide nothing more.
+    fn prune_whiteouts(&self, path: &Key) -> Result<()> {
+        let mut idle: Vec<(Whiteout, Vec<Key>)> = Vec::new();
+        for whiteout in self.whiteouts(path).into_iter().rev() {
+            let stored = list_recursive(&*self.lower, &whiteout.0)?;
+            let objects: Vec<Key> = stored.objects.into_iter().map(|(key, _)| key).collect();
+            if objects.iter().all(|key| self.is_committed(key)) {
+                self.erase_folders(&stored.folders)?;
+                idle.push((whiteout, objects));
+            }
+        }
+        let _names = self.names.lock();
+        let present = self.whiteouts(path);
         let mut shown = Vec::new();
-        for (at, _) in whiteouts.iter().rev() {
-            let mut hides = false;
-            for (key, _) in stored_below(&*self.lower, at)? {
-                hides |= !self.known(&key).is_some_and(|held| held.sent);
+        for (whiteout, objects) in idle {
+            // Names may have changed while the store was asked.
+            let mut is_idle = present.contains(&whiteout);
+            for key in &objects {
+                is_idle &= self.is_committed(key) && self.upper.stat(key)?.is_some();
             }
-            if !hides {
-                self.erase_folders(at)?;
-                shown.push(at.clone());
+            if is_idle {
+                shown.push(whiteout.0);
             }
         }
-        self.note(shown.iter().cloned().map(JournalRecord::Show).collect())?;
-        shown.iter().for_each(|at| self.tree_changed(at));
+        let records = shown.iter().cloned().map(JournalRecord::WhiteoutRemoved);
+        self.record(records.collect())?;
+        shown.iter().for_each(|at| self.note_tree_change(at));
         Ok(())
     }
 
-    fn drop_sent(&self, key: &Key, version: Option<Version>) -> Result<()> {
-        if let Some(live) = self.live(key) {
-            live.was_sent(version);
+    fn is_committed(&self, key: &Key) -> bool {
+        self.base(key).is_some_and(|base| base.is_committed)
+    }
+
+    /// Drops the committed files at a path and below, unless a whiteout hides the store's object.
+    fn prune_files(&self, path: &Key) -> Result<()> {
+        let _names = self.names.lock();
+        let bases = self.state.lock().records.bases_below(path);
+        for (key, base) in bases {
+            if base.is_committed && self.lower_key(&key).as_ref() == Some(&key) {
+                self.drop_committed(&key, base.version)?;
+            }
         }
-        self.note(vec![JournalRecord::Let(key.clone())])?;
+        Ok(())
+    }
+
+    fn drop_committed(&self, key: &Key, version: Option<Version>) -> Result<()> {
+        if let Some(file) = self.registered(key) {
+            file.set_committed(version);
+        }
+        self.record(vec![JournalRecord::Reverted(key.clone())])?;
         if self.upper.stat(key)?.is_some() {
-            self.remove_native(key, AtFlags::empty())?;
+            self.remove_from_upper(key, AtFlags::empty())?;
         }
-        self.written(key);
-        self.drop_folders(key)
-    }
-
-    /// Drops the empty folders above a key that the store has by now: they have nothing left to say.
-    pub(super) fn drop_folders(&self, key: &Key) -> Result<()> {
-        let mut at = key.parent();
-        while let Some(folder) = at.filter(|folder| !folder.is_root()) {
-            if self.find_lower(&folder)?.is_none()
-                || self.remove_native(&folder, AtFlags::REMOVEDIR).is_err()
-            {
-                break;
-            }
-            self.changed(&folder);
-            at = folder.parent();
-        }
-        Ok(())
+        self.note_removal(key);
+        self.remove_empty_parents(key)
     }
 }

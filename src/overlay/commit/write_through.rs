@@ -1,19 +1,19 @@
-//! Write-through: what was changed goes to the store at once, and the store's error is the change's.
+//! Write-through: each change is committed at once, and an error of the store is the change's error.
 //!
-//! It goes by way of the upper folder like any other change: what the store did not take stays there, is tried again
-//! with the next change of that key, and `status` names it. Nothing is lost by a store that cannot be reached.
+//! The change goes through the upper folder like any other. What the store did not take stays there, is tried again
+//! with the next change of that key, and `status` names it: nothing is lost if the store cannot be reached.
 
 use std::sync::Arc;
 
 use super::CommitConfig;
 use crate::error::{Error, Kind, Result};
-use crate::overlay::Shared;
+use crate::overlay::OverlayCore;
 use crate::store::Key;
 
-impl Shared {
-    /// Brings what was changed at these paths into the store, if that is to be at once.
-    pub(crate) fn pass_on(self: &Arc<Self>, paths: &[Key]) -> Result<()> {
-        if !self.config.through {
+impl OverlayCore {
+    /// Commits what was changed at these paths, if the overlay writes through. `Changed` for a conflict.
+    pub(in crate::overlay) fn write_through(self: &Arc<Self>, paths: &[Key]) -> Result<()> {
+        if !self.config.write_through {
             return Ok(());
         }
         let outcome = self.commit(paths, CommitConfig::default(), &|_, _| {})?;
@@ -29,23 +29,23 @@ impl Shared {
         }
     }
 
-    /// Makes sure that the folder of a name outlives it, where the store has folders only as parts of keys. The
-    /// names must be locked.
-    pub(crate) fn keep_folder(&self, path: &Key) -> Result<()> {
-        match self.config.through {
-            true => self.make_parents(path),
-            false => Ok(()),
+    /// Keeps the folder of a name that is removed, where the store has folders only as parts of keys: makes it in the
+    /// upper folder. The names must be locked.
+    pub(in crate::overlay) fn keep_folder(&self, path: &Key) -> Result<()> {
+        if self.config.write_through {
+            self.make_parents(path)?;
         }
+        Ok(())
     }
 
-    /// Like `pass_on`, for names that were removed: their folders stay, here or in the store.
-    pub(crate) fn pass_on_removed(self: &Arc<Self>, paths: &[Key]) -> Result<()> {
-        self.pass_on(paths)?;
-        // A bucket that has them now may have them no more in a moment.
-        if self.config.through && self.lower.info().folder.is_some() {
+    /// Like `write_through`, for names that were removed: their folders stay, in the upper folder or in the store.
+    pub(in crate::overlay) fn write_through_removal(self: &Arc<Self>, paths: &[Key]) -> Result<()> {
+        self.write_through(paths)?;
+        // In a bucket a folder disappears with its last key, so the upper folder keeps it.
+        if self.config.write_through && self.lower.info().folder.is_some() {
             let _names = self.names.lock();
             for path in paths {
-                self.drop_folders(path)?;
+                self.remove_empty_parents(path)?;
             }
         }
         Ok(())

@@ -1,14 +1,17 @@
-//! The overlay as a tree of files that programs change: each operation is done in the upper folder, after the
-//! journal says what the store's part of it is.
+//! The overlay as a tree of files that programs change.
+//!
+//! Each operation first asks the store, then locks the names, writes its records to the journal, and is done in the
+//! upper folder. `create`, `remove` and `rename` have the steps; the operations on attributes are here.
 
+use std::fs::File;
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat as Native, XattrFlags};
+use rustix::fs::{AtFlags, OFlags, Stat as Native, XattrFlags};
 use rustix::io::Errno;
 
 use super::journal::JournalRecord;
-use super::upper::failed;
-use super::{Overlay, Resolved, Shared, attributes, listing, wrong_kind};
+use super::upper::os_error;
+use super::{Overlay, OverlayCore, Resolved, attributes, wrong_kind};
 use crate::error::{Error, Kind, Result};
 use crate::store::tree::{
     AttrChange, Credentials, FreeSpace, RenameMode, Setting, Stat, Tree, TreeFile,
@@ -16,7 +19,8 @@ use crate::store::tree::{
 use crate::store::{EntryKind, Key};
 
 mod create;
-pub(crate) mod rename;
+mod remove;
+pub(super) mod rename;
 
 impl Tree for Overlay {
     fn identity(&self) -> usize {
@@ -24,9 +28,9 @@ impl Tree for Overlay {
     }
 
     fn stat(&self, path: &Key) -> Result<Option<Stat>> {
-        // What is being written is longer than what has the key.
-        if let Some(live) = self.0.live(path).filter(|live| live.is_pending()) {
-            return live.stat().map(Some);
+        // A file that is being written shows its new length, though its key has the old content.
+        if let Some(file) = self.0.registered(path).filter(|file| file.is_pending()) {
+            return file.stat().map(Some);
         }
         Ok(self.0.find(path)?.map(|found| match found {
             Resolved::Lower(_, meta) => Stat { meta, posix: None },
@@ -35,8 +39,8 @@ impl Tree for Overlay {
     }
 
     fn stat_now(&self, path: &Key) -> Option<Stat> {
-        // Who writes it may be waiting for the store.
-        if self.0.live(path).is_some() {
+        // The lock of an open file may be held during a request to the store.
+        if self.0.registered(path).is_some() {
             return None;
         }
         let stat = self.0.upper.stat(path).ok()??;
@@ -44,179 +48,94 @@ impl Tree for Overlay {
     }
 
     fn create(&self, path: &Key, maker: &Credentials) -> Result<Arc<dyn TreeFile>> {
-        let held = self.prepare(path)?;
+        let base = self.0.base_of_free_name(path)?;
         let _names = self.0.names.lock();
-        self.0.check_free(path)?;
-        self.0.make_parents(path)?;
-        let held = held.filter(|_| self.0.state.lock().records.held(path).is_none());
-        let born = JournalRecord::Born(path.clone());
-        self.0.note(held.into_iter().chain([born]).collect())?;
-        match self.0.make_file(path, maker) {
-            Ok(file) => {
-                self.0.written(path);
-                Ok(self.0.enlist_born(path, file))
-            }
-            Err(error) => {
-                self.0.forget_new(path)?;
-                Err(failed(path, error))
-            }
-        }
+        Ok(self.0.create(path, base, maker)?)
     }
 
     fn open(&self, path: &Key, truncate: bool) -> Result<Arc<dyn TreeFile>> {
-        let live = self.0.open_live(path)?;
+        let file = self.0.open_file(path)?;
         if truncate {
-            let size = Some(0);
-            live.change(&AttrChange {
-                size,
+            file.change(&AttrChange {
+                size: Some(0),
                 ..AttrChange::default()
             })?;
         }
-        Ok(live)
+        Ok(file)
     }
 
     fn change(&self, path: &Key, change: &AttrChange) -> Result<()> {
-        match self.0.find(path)? {
-            None => Err(Error::not_found(path)),
-            Some(found) => match self.0.kind(path, &found) {
-                EntryKind::File => {
-                    let live = self.0.open_live(path)?;
-                    live.change(change)?;
-                    // Nobody has it open who would flush it.
-                    live.flush()
-                }
-                _ => self.0.change_named(path, &found, change),
-            },
+        let found = self.0.find(path)?;
+        let found = found.ok_or_else(|| Error::not_found(path))?;
+        if self.0.kind(path, &found) != EntryKind::File {
+            return self.0.change_special(path, &found, change);
         }
+        let file = self.0.open_file(path)?;
+        file.change(change)?;
+        // There may be no open handle whose close would flush it.
+        file.flush()
     }
 
     fn make_folder(&self, path: &Key, maker: &Credentials) -> Result<()> {
-        self.make(path, |shared| {
-            let (folder, name) = shared.upper.parent(path)?;
-            let mode = Mode::from_bits_truncate(maker.mode & attributes::PERMISSIONS);
-            rustix::fs::mkdirat(&folder, name, mode)?;
-            let change = shared.made_by(&folder, maker, true)?;
-            attributes::set_named(&folder, name, &change)
-        })
+        self.0.make_special(path, |core| core.mkdir(path, maker))
     }
 
     fn make_link(&self, path: &Key, target: &[u8], maker: &Credentials) -> Result<()> {
-        self.make(path, |shared| {
-            let (folder, name) = shared.upper.parent(path)?;
-            rustix::fs::symlinkat(target, &folder, name)?;
-            let change = shared.made_by(&folder, maker, false)?;
-            attributes::set_named(
-                &folder,
-                name,
-                &AttrChange {
-                    mode: None,
-                    ..change
-                },
-            )
-        })
+        self.0
+            .make_special(path, |core| core.symlink(path, target, maker))
     }
 
     fn make_node(&self, path: &Key, maker: &Credentials) -> Result<()> {
-        let kind = FileType::from_raw_mode(maker.mode);
-        match kind {
-            FileType::RegularFile => return self.create(path, maker)?.flush(),
-            FileType::Fifo | FileType::Socket => {}
-            _ => {
-                let why = "devices cannot be made on this mount";
-                return Err(Error::new(Kind::NotPermitted, path, why));
-            }
+        if create::is_regular(maker) {
+            return self.create(path, maker)?.flush();
         }
-        self.make(path, |shared| {
-            let (folder, name) = shared.upper.parent(path)?;
-            let mode = Mode::from_bits_truncate(maker.mode & attributes::PERMISSIONS);
-            rustix::fs::mknodat(&folder, name, kind, mode, 0)?;
-            let change = shared.made_by(&folder, maker, false)?;
-            attributes::set_named(&folder, name, &change)
-        })
+        create::check_node_kind(path, maker)?;
+        self.0.make_special(path, |core| core.mknod(path, maker))
     }
 
     fn link(&self, from: &Key, to: &Key) -> Result<()> {
-        let held = self.prepare(to)?;
+        let base = self.0.base_of_free_name(to)?;
         if let Some(Resolved::Lower(..)) = self.0.find(from)? {
-            // Fetched before the names are locked.
-            self.0.open_live(from)?.native(true)?;
+            self.0.open_file(from)?.upper_file_for_change()?;
         }
         let names = self.0.names.lock();
-        self.0.check_free(to)?;
-        for live in self.0.all_live(from) {
-            live.settle()?;
-        }
-        self.0.check_whole(from)?;
-        self.0.make_parents(to)?;
-        let mut records: Vec<JournalRecord> = held.into_iter().collect();
-        // What is written under one name changes the other one too.
-        records.extend(self.0.hold(from)?);
-        self.0.note(records)?;
-        let linked = (|| {
-            let (old, old_name) = self.0.upper.parent(from)?;
-            let (new, new_name) = self.0.upper.parent(to)?;
-            rustix::fs::linkat(old, old_name, new, new_name, AtFlags::empty())
-        })();
-        if let Err(error) = linked {
-            self.0.forget_new(to)?;
-            return Err(failed(to, error));
-        }
-        self.0.written(to);
+        self.0.link(from, to, base)?;
         drop(names);
-        self.0.pass_on(std::slice::from_ref(to))
+        self.0.write_through(std::slice::from_ref(to))
     }
 
     fn unlink(&self, path: &Key) -> Result<()> {
         self.0.find_lower(path)?;
         let names = self.0.names.lock();
         match self.0.find(path)? {
-            None => Err(Error::not_found(path)),
+            None => return Err(Error::not_found(path)),
             Some(found) if self.0.kind(path, &found) == EntryKind::Directory => {
-                Err(wrong_kind(path, true))
+                return Err(wrong_kind(path, true));
             }
-            Some(_) => self.0.remove_name(path),
-        }?;
+            Some(_) => self.0.remove_name(path)?,
+        }
         self.0.keep_folder(path)?;
         drop(names);
-        self.0.pass_on_removed(std::slice::from_ref(path))
+        self.0.write_through_removal(std::slice::from_ref(path))
     }
 
     fn remove_folder(&self, path: &Key) -> Result<()> {
         self.0.find_lower(path)?;
         let names = self.0.names.lock();
-        match self.0.find(path)? {
-            None => return Err(Error::not_found(path)),
-            Some(found) if self.0.kind(path, &found) != EntryKind::Directory => {
-                return Err(wrong_kind(path, false));
-            }
-            Some(_) => self.0.check_empty(path)?,
-        }
-        let mut records = Vec::new();
-        if self.0.find_lower(path)?.is_some() {
-            let below = self.0.state.lock().records.whiteouts(path);
-            records.extend(below.into_iter().map(|(key, _)| JournalRecord::Show(key)));
-            let (key, of) = (path.clone(), None);
-            records.push(JournalRecord::White { key, of });
-        }
-        self.0.note(records)?;
-        if self.0.upper.stat(path)?.is_some() {
-            self.0.remove_native(path, AtFlags::REMOVEDIR)?;
-        }
+        self.0.remove_folder(path)?;
         self.0.keep_folder(path)?;
-        self.0.tree_changed(path);
         drop(names);
-        self.0.pass_on_removed(std::slice::from_ref(path))
+        self.0.write_through_removal(std::slice::from_ref(path))
     }
 
     fn rename(&self, from: &Key, to: &Key, onto: RenameMode) -> Result<()> {
-        // Asked before the names are locked.
         self.0.find_lower(from)?;
         self.0.find_lower(to)?;
         let names = self.0.names.lock();
         self.0.rename(from, to, onto)?;
         self.0.keep_folder(from)?;
         drop(names);
-        self.0.pass_on_removed(&[to.clone(), from.clone()])
+        self.0.write_through_removal(&[to.clone(), from.clone()])
     }
 
     fn sync_folder(&self, path: &Key) -> Result<()> {
@@ -224,16 +143,16 @@ impl Tree for Overlay {
     }
 
     fn attribute(&self, path: &Key, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        match self.0.native(path, false)? {
+        match self.0.file_of_xattrs(path)? {
             None => Ok(None),
-            Some(file) => attributes::attribute(&file, name).map_err(|error| failed(path, error)),
+            Some(file) => attributes::xattr(&file, name).map_err(|error| os_error(path, error)),
         }
     }
 
     fn attributes(&self, path: &Key) -> Result<Vec<Vec<u8>>> {
-        match self.0.native(path, false)? {
+        match self.0.file_of_xattrs(path)? {
             None => Ok(Vec::new()),
-            Some(file) => attributes::attribute_names(&file).map_err(|error| failed(path, error)),
+            Some(file) => attributes::xattr_names(&file).map_err(|error| os_error(path, error)),
         }
     }
 
@@ -243,18 +162,16 @@ impl Tree for Overlay {
             Setting::Create => XattrFlags::CREATE,
             Setting::Replace => XattrFlags::REPLACE,
         };
-        let file = self.0.native(path, true)?;
-        let file = file.ok_or_else(|| Error::read_only(path))?;
-        rustix::fs::fsetxattr(file, name, value, flags).map_err(|error| failed(path, error))?;
-        self.0.changed(path);
+        let file = self.0.file_for_xattr_change(path)?;
+        rustix::fs::fsetxattr(file, name, value, flags).map_err(|error| os_error(path, error))?;
+        self.0.note_change(path);
         Ok(())
     }
 
     fn remove_attribute(&self, path: &Key, name: &[u8]) -> Result<()> {
-        let file = self.0.native(path, true)?;
-        let file = file.ok_or_else(|| Error::read_only(path))?;
-        rustix::fs::fremovexattr(file, name).map_err(|error| failed(path, error))?;
-        self.0.changed(path);
+        let file = self.0.file_for_xattr_change(path)?;
+        rustix::fs::fremovexattr(file, name).map_err(|error| os_error(path, error))?;
+        self.0.note_change(path);
         Ok(())
     }
 
@@ -272,7 +189,7 @@ impl Tree for Overlay {
     }
 }
 
-impl Shared {
+impl OverlayCore {
     fn upper_stat(&self, path: &Key, stat: &Native) -> Stat {
         Stat {
             meta: self.meta(path, stat),
@@ -280,51 +197,113 @@ impl Shared {
         }
     }
 
-    /// Returns what kind of thing was found.
-    pub(super) fn kind(&self, key: &Key, found: &Resolved) -> EntryKind {
-        match found {
-            Resolved::Upper(stat) => self.meta(key, stat).kind,
-            Resolved::Lower(_, meta) => meta.kind,
+    /// Sets attributes of a folder, link, pipe or socket.
+    fn change_special(&self, key: &Key, found: &Resolved, change: &AttrChange) -> Result<()> {
+        if change.size.is_some() {
+            return Err(match self.kind(key, found) {
+                EntryKind::Directory => wrong_kind(key, true),
+                _ => Error::invalid(key, "has no length that can be set"),
+            });
         }
-    }
-
-    /// Says `NotEmpty` for a folder that shows a name.
-    pub(super) fn check_empty(self: &Arc<Self>, key: &Key) -> Result<()> {
-        let mut names = listing::open(self, key)?;
-        while let Some(name) = names.next()? {
-            if self.holds(&key.child(&name.name)?)? {
-                let name = String::from_utf8_lossy(&name.name).into_owned();
-                let why = format!("still holds {name}");
-                return Err(Error::new(Kind::NotEmpty, key, why));
+        let _names = self.names.lock();
+        if let Resolved::Lower(_, meta) = found {
+            match meta.kind {
+                EntryKind::Directory => self.copy_up_folder(key)?,
+                _ => return Err(Error::read_only(key)),
             }
         }
+        let (folder, name) = self
+            .upper
+            .parent(key)
+            .map_err(|error| os_error(key, error))?;
+        attributes::set_named(&folder, name, change).map_err(|error| os_error(key, error))?;
+        self.note_change(key);
         Ok(())
     }
 
-    /// Whether something is there that a listing shows. Some buckets list folders for a while after their last key
-    /// was erased, which only a write-through does before the folder is removed.
-    fn holds(self: &Arc<Self>, key: &Key) -> Result<bool> {
-        let may_linger = self.config.through && self.lower.info().folder.is_none();
-        match self.find(key)? {
-            Some(Resolved::Lower(_, meta)) if may_linger && meta.kind == EntryKind::Directory => {
-                match listing::open(self, key) {
-                    Err(error) if error.kind() == Kind::NotFound => Ok(false),
-                    names => Ok(names?.next()?.is_some()),
-                }
-            }
-            found => Ok(found.is_some()),
+    /// Returns the upper folder's file or folder of a key; `None` where nothing can have extended attributes.
+    fn file_of_xattrs(self: &Arc<Self>, key: &Key) -> Result<Option<Arc<File>>> {
+        let found = self.find(key)?.ok_or_else(|| Error::not_found(key))?;
+        match (self.kind(key, &found), found) {
+            (EntryKind::File, _) => Ok(self.open_file(key)?.upper_file()),
+            (EntryKind::Directory, Resolved::Upper(_)) => self.open_upper_folder(key).map(Some),
+            _ => Ok(None),
         }
     }
 
-    /// Keeps the journal and the names of a folder over a loss of power.
+    /// Returns the upper folder's file or folder of a key, copied up if only the store has it.
+    ///
+    /// `NotPermitted` for links, pipes and sockets.
+    fn file_for_xattr_change(self: &Arc<Self>, key: &Key) -> Result<Arc<File>> {
+        let found = self.find(key)?.ok_or_else(|| Error::not_found(key))?;
+        match (self.kind(key, &found), found) {
+            (EntryKind::File, _) => {
+                let file = self.open_file(key)?.upper_file_for_change()?;
+                file.ok_or_else(|| Error::read_only(key))
+            }
+            (EntryKind::Directory, found) => {
+                if let Resolved::Lower(..) = found {
+                    let _names = self.names.lock();
+                    self.copy_up_folder(key)?;
+                }
+                self.open_upper_folder(key)
+            }
+            _ => {
+                let why = "links, pipes and sockets have no extended attributes";
+                Err(Error::new(Kind::NotPermitted, key, why))
+            }
+        }
+    }
+
+    fn open_upper_folder(&self, key: &Key) -> Result<Arc<File>> {
+        let fd = self.upper.open_key(key, OFlags::RDONLY | OFlags::DIRECTORY);
+        let fd = fd.map_err(|error| os_error(key, error))?;
+        Ok(Arc::new(File::from(fd)))
+    }
+
+    /// Gives a file one more name. The names must be locked.
+    fn link(&self, from: &Key, to: &Key, base: Option<JournalRecord>) -> Result<()> {
+        self.check_free(to)?;
+        for file in self.registered_below(from) {
+            file.publish_if_complete()?;
+        }
+        self.check_complete(from)?;
+        self.make_parents(to)?;
+        // A write under one name changes the content of the other one too.
+        let bases = [base, self.base_record(from)?];
+        self.record(bases.into_iter().flatten().collect())?;
+        let linked = self.upper.parent(from).and_then(|(old, old_name)| {
+            let (new, new_name) = self.upper.parent(to)?;
+            rustix::fs::linkat(old, old_name, new, new_name, AtFlags::empty())
+        });
+        if let Err(error) = linked {
+            self.forget_created(to)?;
+            return Err(os_error(to, error));
+        }
+        self.note_write(to);
+        Ok(())
+    }
+
+    /// Fails like the write that failed if a file at a key or below is incomplete for that reason.
+    fn check_complete(&self, key: &Key) -> Result<()> {
+        for file in self.registered_below(key) {
+            file.check_complete()?;
+        }
+        match self.state.lock().failed_writes.error_below(key) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// Keeps the journal and the names of a folder through a loss of power.
     pub(super) fn sync_folder(&self, key: &Key) -> Result<()> {
         let journal = self.state.lock().journal.file();
         let synced = journal.and_then(|file| file.sync_data());
         synced.map_err(|error| Error::os(self.upper.journal().display(), error))?;
         match self.upper.open_key(key, OFlags::RDONLY | OFlags::DIRECTORY) {
             Err(Errno::NOENT) => Ok(()),
-            Err(error) => Err(failed(key, error)),
-            Ok(fd) => rustix::fs::fsync(fd).map_err(|error| failed(key, error)),
+            Err(error) => Err(os_error(key, error)),
+            Ok(fd) => rustix::fs::fsync(fd).map_err(|error| os_error(key, error)),
         }
     }
 }

@@ -1,27 +1,35 @@
 //! Renames, of files and of whole folders: nothing is copied.
 //!
-//! What the upper folder has is renamed there; what the store has is shown under its new name by a whiteout that
-//! stands for the old one. Both together are one step: the journal says what is about to happen, and who opens
-//! the folder after a cut ends it.
+//! What the upper folder has is renamed there; what the store has shows under its new name by a whiteout with the
+//! old one as its source. Both are one step: the journal says that a rename starts, and recovery finishes it after a
+//! crash.
+
+use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType, RenameFlags};
 use rustix::io::Errno;
 
 use crate::error::{Error, Kind, Result};
 use crate::overlay::journal::JournalRecord;
+use crate::overlay::open_file::OpenFile;
 use crate::overlay::records::joined;
-use crate::overlay::upper::{Upper, failed};
-use crate::overlay::{Resolved, Shared, wrong_kind};
+use crate::overlay::upper::{Upper, os_error};
+use crate::overlay::{OverlayCore, Resolved, wrong_kind};
 use crate::store::tree::RenameMode;
 use crate::store::{EntryKind, Key, Meta};
-use std::sync::Arc;
 
-/// Does in the upper folder what a rename does, as far as it was not done; `native` if the folder has it.
-pub(crate) fn finish(upper: &Upper, from: &Key, to: &Key, native: bool) -> Result<()> {
-    if native {
-        return match rename_native(upper, from, to, RenameFlags::empty()) {
+/// Does in the upper folder what a rename does, as far as it was not done; `in_upper` if the upper folder has what
+/// is renamed.
+pub(in crate::overlay) fn finish(
+    upper: &Upper,
+    from: &Key,
+    to: &Key,
+    in_upper: bool,
+) -> Result<()> {
+    if in_upper {
+        return match rename_in_upper(upper, from, to, RenameFlags::empty()) {
             Err(Errno::NOENT) => Ok(()),
-            done => done.map_err(|error| failed(from, error)),
+            done => done.map_err(|error| os_error(from, error)),
         };
     }
     let Some(stat) = upper.stat(to)? else {
@@ -34,10 +42,10 @@ pub(crate) fn finish(upper: &Upper, from: &Key, to: &Key, native: bool) -> Resul
     let removed = upper
         .parent(to)
         .and_then(|(folder, name)| rustix::fs::unlinkat(folder, name, flags));
-    removed.map_err(|error| failed(to, error))
+    removed.map_err(|error| os_error(to, error))
 }
 
-fn rename_native(
+fn rename_in_upper(
     upper: &Upper,
     from: &Key,
     to: &Key,
@@ -48,58 +56,66 @@ fn rename_native(
     rustix::fs::renameat_with(old, old_name, new, new_name, flags)
 }
 
-impl Shared {
+fn is_folder(found: &Resolved) -> bool {
+    match found {
+        Resolved::Upper(stat) => FileType::from_raw_mode(stat.st_mode) == FileType::Directory,
+        Resolved::Lower(_, meta) => meta.kind == EntryKind::Directory,
+    }
+}
+
+impl OverlayCore {
     /// Gives what is at `from` the name `to`. The names must be locked.
     pub(super) fn rename(self: &Arc<Self>, from: &Key, to: &Key, onto: RenameMode) -> Result<()> {
-        let Some(old) = self.find(from)? else {
-            return Err(Error::not_found(from));
-        };
+        let old = self.find(from)?.ok_or_else(|| Error::not_found(from))?;
         let new = self.find(to)?;
-        if self.check_onto(from, to, (&old, new.as_ref()), onto)? {
+        if self.is_done_already(from, to, (&old, new.as_ref()), onto)? {
             return Ok(());
         }
-        for live in self.all_live(from) {
-            live.settle()?;
+        for file in self.registered_below(from) {
+            file.publish_if_complete()?;
         }
         if onto == RenameMode::Exchange {
-            return self.exchange(from, to);
+            self.exchange(from, to)
+        } else {
+            self.rename_onto(from, to)
         }
-        // A folder or file of the upper folder may have been made by that.
-        let native = self.upper.stat(from)?.is_some();
+    }
+
+    /// Renames; what is at `to` is replaced.
+    fn rename_onto(&self, from: &Key, to: &Key) -> Result<()> {
+        let in_upper = self.upper.stat(from)?.is_some();
         self.make_parents(to)?;
-        let mut records = self.held_by_rename(from, to)?;
-        let moves = self.whiteouts_of_rename(from, to)?;
-        if self.state.lock().records.is_born(to) {
-            // What was being written there has no name any more.
-            records.push(JournalRecord::Whole(to.clone()));
-        }
-        let born = self.state.lock().records.born_below(from);
-        let renamed = |key: &Key| key.below(from).map(|rest| joined(to, &rest));
-        records.extend(born.iter().filter_map(renamed).map(JournalRecord::Born));
-        let replaces = !native && self.upper.stat(to)?.is_some();
-        let is_one_step = moves.is_empty() && !replaces;
-        records.extend(moves);
+        let mut records = self.rename_base_records(from, to)?;
+        let whiteouts = self.rename_whiteouts(from, to)?;
+        let incomplete = self.state.lock().records.incomplete_below(from);
+        records.extend(self.incomplete_after_rename(&incomplete, from, to));
+        let replaces = !in_upper && self.upper.stat(to)?.is_some();
+        let is_one_step = whiteouts.is_empty() && !replaces;
+        records.extend(whiteouts);
         if !is_one_step {
-            records.push(JournalRecord::Move {
-                from: from.clone(),
-                to: to.clone(),
-                native,
-            });
+            let (from, to) = (from.clone(), to.clone());
+            records.push(JournalRecord::RenameStarted { from, to, in_upper });
         }
-        self.note(records)?;
-        finish(&self.upper, from, to, native)?;
+        self.record(records)?;
+        finish(&self.upper, from, to, in_upper)?;
         if !is_one_step {
-            self.note(vec![JournalRecord::Moved])?;
+            self.record(vec![JournalRecord::RenameFinished])?;
         }
-        self.follow_torn(from, to);
-        self.note(born.into_iter().map(JournalRecord::Whole).collect())?;
-        self.forget_new_below(from)?;
-        self.follow(from, to);
+        self.state.lock().failed_writes.rename(from, to);
+        let completed = incomplete.into_iter().map(JournalRecord::Completed);
+        self.record(completed.collect())?;
+        self.forget_created_below(from)?;
+        self.detach(to);
+        self.rename_open_files(self.registered_below(from), from, to);
+        self.state.lock().write_numbers.forget_below(from);
+        self.note_write(to);
+        self.note_tree_change(to);
+        self.note_tree_change(from);
         Ok(())
     }
 
     /// Checks what has the new name; returns whether there is nothing to do.
-    fn check_onto(
+    fn is_done_already(
         self: &Arc<Self>,
         from: &Key,
         to: &Key,
@@ -114,23 +130,22 @@ impl Shared {
         {
             return Err(Error::invalid(to, "lies in what is renamed"));
         }
-        let Some(new) = new else {
-            return match onto {
-                RenameMode::Exchange => Err(Error::not_found(to)),
-                _ => Ok(false),
-            };
-        };
-        match onto {
-            RenameMode::Nothing => return Err(Error::new(Kind::Exists, to, "is there already")),
-            RenameMode::Exchange => return Ok(false),
-            RenameMode::Replace => {}
+        match (onto, new) {
+            (RenameMode::Exchange, None) => Err(Error::not_found(to)),
+            (RenameMode::Exchange, Some(_)) | (_, None) => Ok(false),
+            (RenameMode::Nothing, Some(_)) => Err(Error::new(Kind::Exists, to, "is there already")),
+            (RenameMode::Replace, Some(new)) => self.check_replaced(to, old, new),
         }
+    }
+
+    /// Checks that `old` may replace `new`; returns whether both are names of one file.
+    fn check_replaced(self: &Arc<Self>, to: &Key, old: &Resolved, new: &Resolved) -> Result<bool> {
         if let (Resolved::Upper(old), Resolved::Upper(new)) = (old, new)
             && (old.st_dev, old.st_ino) == (new.st_dev, new.st_ino)
         {
             return Ok(true);
         }
-        match (self.is_folder(old), self.is_folder(new)) {
+        match (is_folder(old), is_folder(new)) {
             (false, true) => Err(wrong_kind(to, true)),
             (true, false) => Err(wrong_kind(to, false)),
             (true, true) => self.check_empty(to).map(|()| false),
@@ -138,194 +153,165 @@ impl Shared {
         }
     }
 
-    fn is_folder(&self, found: &Resolved) -> bool {
-        match found {
-            Resolved::Upper(stat) => FileType::from_raw_mode(stat.st_mode) == FileType::Directory,
-            Resolved::Lower(_, meta) => meta.kind == EntryKind::Directory,
-        }
-    }
-
-    /// Returns the records of what the store holds where files will be from now on.
-    fn held_by_rename(&self, from: &Key, to: &Key) -> Result<Vec<JournalRecord>> {
+    /// Returns the records of the store's versions at the keys where files will be after a rename.
+    fn rename_base_records(&self, from: &Key, to: &Key) -> Result<Vec<JournalRecord>> {
         let mut records = Vec::new();
-        let is_folder = self.is_folder_anywhere(from)?;
+        let moves_folder = self.is_folder_at(from)?;
         for key in [from, to] {
             let stored = self.find_lower(key)?;
             let is_file = |(_, meta): &(Key, Meta)| meta.kind != EntryKind::Directory;
             if key == to && self.upper.stat(to)?.is_none() {
-                // What the store shows there under another name goes.
-                let hidden = stored
-                    .as_ref()
-                    .filter(|stored| is_file(stored) && stored.0 != *to);
-                records.extend(hidden.and_then(|(from, meta)| self.hold_moved(from, meta.version)));
+                // Another object of the store that shows at `to` is replaced.
+                let replaced = stored.as_ref();
+                let replaced = replaced.filter(|stored| is_file(stored) && stored.0 != *to);
+                records.extend(
+                    replaced.and_then(|(from, meta)| self.moved_base_record(from, meta.version)),
+                );
             }
-            if stored.map_or(!is_folder && key == to, |stored| is_file(&stored)) {
-                records.extend(self.hold_file(key)?);
+            if stored.map_or(!moves_folder && key == to, |stored| is_file(&stored)) {
+                records.extend(self.file_base_record(key)?);
             }
         }
-        let below = self.state.lock().records.all_held(from);
+        let below = self.state.lock().records.bases_below(from);
         for (key, _) in below {
             if let Some(rest) = key.below(from).filter(|rest| !rest.is_root()) {
-                records.extend(self.hold_file(&joined(to, &rest))?);
+                records.extend(self.file_base_record(&joined(to, &rest))?);
             }
         }
         Ok(records)
     }
 
-    /// Like `hold`, for what is no folder of the upper folder.
-    fn hold_file(&self, key: &Key) -> Result<Option<JournalRecord>> {
-        let stat = self.upper.stat(key)?;
-        let is_folder = |mode| FileType::from_raw_mode(mode) == FileType::Directory;
-        match stat.is_some_and(|stat| is_folder(stat.st_mode)) {
-            true => Ok(None),
-            false => self.hold(key),
+    /// Returns the base record of a key, unless it is a folder of the upper folder.
+    fn file_base_record(&self, key: &Key) -> Result<Option<JournalRecord>> {
+        match self.upper.stat(key)? {
+            Some(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => Ok(None),
+            _ => self.base_record(key),
         }
     }
 
-    /// Returns the changes of whiteouts: what the store has at `from` stands at `to` from now on.
-    fn whiteouts_of_rename(&self, from: &Key, to: &Key) -> Result<Vec<JournalRecord>> {
+    /// Returns the records of which files are incomplete after a rename; `incomplete` are those at `from` and below.
+    fn incomplete_after_rename(
+        &self,
+        incomplete: &[Key],
+        from: &Key,
+        to: &Key,
+    ) -> Vec<JournalRecord> {
+        let mut records = Vec::new();
+        if self.state.lock().records.is_incomplete(to) {
+            // It is replaced.
+            records.push(JournalRecord::Completed(to.clone()));
+        }
+        let renamed = |key: &Key| key.below(from).map(|rest| joined(to, &rest));
+        let created = incomplete.iter().filter_map(renamed);
+        records.extend(created.map(JournalRecord::Created));
+        records
+    }
+
+    /// Returns the changes of whiteouts after which `to` shows what the store has at `from` and below.
+    fn rename_whiteouts(&self, from: &Key, to: &Key) -> Result<Vec<JournalRecord>> {
         let lower = self.find_lower(from)?.map(|(lower, _)| lower);
         let hides = self.find_lower(to)?.is_some();
-        let state = self.state.lock();
-        let below_to = state.records.whiteouts(to);
-        let below_from = state.records.whiteouts(from);
-        drop(state);
-        let white = |key: Key, of| JournalRecord::White { key, of };
-        let mut list: Vec<JournalRecord> = Vec::new();
-        let is_other = self.is_no_file_of_upper(from)?;
+        let below_to = self.whiteouts(to);
+        let below_from = self.whiteouts(from);
+        let whiteout = |key: Key, source| JournalRecord::Whiteout { key, source };
+        let mut records: Vec<JournalRecord> = Vec::new();
         let moves = lower.is_some() || below_from.iter().any(|(key, _)| key != from);
-        if moves || (is_other && (hides || !below_to.is_empty())) {
-            list.extend(
-                below_to
-                    .into_iter()
-                    .map(|(key, _)| JournalRecord::Show(key)),
-            );
-            list.push(white(to.clone(), lower.clone()));
+        let is_special = self.is_special_in_upper(from)?;
+        if moves || (is_special && (hides || !below_to.is_empty())) {
+            let below_to = below_to.into_iter().map(|(key, _)| key);
+            records.extend(below_to.map(JournalRecord::WhiteoutRemoved));
+            records.push(whiteout(to.clone(), lower.clone()));
         }
-        for (key, of) in below_from {
+        for (key, source) in below_from {
             let Some(rest) = key.below(from).filter(|rest| !rest.is_root()) else {
                 continue;
             };
-            list.push(JournalRecord::Show(key));
-            list.push(white(joined(to, &rest), of));
+            records.push(JournalRecord::WhiteoutRemoved(key));
+            records.push(whiteout(joined(to, &rest), source));
         }
         if lower.is_some() {
-            list.push(white(from.clone(), None));
+            records.push(whiteout(from.clone(), None));
         }
-        Ok(list)
+        Ok(records)
     }
 
-    /// Whether the upper folder has something there that takes the place of a key without being one.
-    fn is_no_file_of_upper(&self, key: &Key) -> Result<bool> {
+    /// Whether the upper folder has something that is no regular file: it hides a key without changing it.
+    fn is_special_in_upper(&self, key: &Key) -> Result<bool> {
         let stat = self.upper.stat(key)?;
-        let is_file = |mode| FileType::from_raw_mode(mode) == FileType::RegularFile;
-        Ok(stat.is_some_and(|stat| !is_file(stat.st_mode)))
+        Ok(stat.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile))
     }
 
-    /// Gives two files or folders of the upper folder each other's name.
+    /// Gives two files, or folders of the upper folder alone, each other's name.
     fn exchange(self: &Arc<Self>, from: &Key, to: &Key) -> Result<()> {
         for key in [from, to] {
-            let hides = self.state.lock().records.whiteouts(key);
-            let holds = hides.iter().any(|(below, _)| below != key);
-            let is_stored = self.find_lower(key)?.is_some();
-            if (is_stored || holds) && self.is_folder_anywhere(key)? {
-                let why = "folders of the store cannot be exchanged";
-                return Err(Error::invalid(key, why));
-            }
-            if self.upper.stat(key)?.is_none() {
-                self.copy_up(key)?;
-            }
-            for live in self.all_live(key) {
-                live.settle()?;
-            }
-            self.check_whole(key)?;
+            self.prepare_exchange(key)?;
         }
-        let mut records = self.held_by_rename(from, to)?;
-        records.extend(self.held_by_rename(to, from)?);
+        let mut records = self.rename_base_records(from, to)?;
+        records.extend(self.rename_base_records(to, from)?);
         for key in [from, to] {
             if self.find_lower(key)?.is_some() {
-                // A folder may be there from now on.
-                let (key, of) = (key.clone(), None);
-                records.push(JournalRecord::White { key, of });
+                // A folder may be there after the exchange.
+                let (key, source) = (key.clone(), None);
+                records.push(JournalRecord::Whiteout { key, source });
             }
         }
-        self.note(records)?;
-        rename_native(&self.upper, from, to, RenameFlags::EXCHANGE)
-            .map_err(|error| failed(from, error))?;
-        let (first, second) = (self.all_live(from), self.all_live(to));
-        self.list_again(first, from, to);
-        self.list_again(second, to, from);
-        self.tree_changed(from);
-        self.tree_changed(to);
+        self.record(records)?;
+        rename_in_upper(&self.upper, from, to, RenameFlags::EXCHANGE)
+            .map_err(|error| os_error(from, error))?;
+        let (first, second) = (self.registered_below(from), self.registered_below(to));
+        self.rename_open_files(first, from, to);
+        self.rename_open_files(second, to, from);
+        self.note_tree_change(from);
+        self.note_tree_change(to);
         Ok(())
     }
 
-    fn is_folder_anywhere(&self, key: &Key) -> Result<bool> {
-        Ok(self.find(key)?.is_some_and(|found| self.is_folder(&found)))
-    }
-
-    /// Says `NoSpace`, or why else, if something at a key or below could not be written whole.
-    pub(super) fn check_whole(&self, key: &Key) -> Result<()> {
-        for live in self.all_live(key) {
-            live.check_whole()?;
+    /// Brings what is to be exchanged into the upper folder. `Invalid` for a folder of the store.
+    fn prepare_exchange(self: &Arc<Self>, key: &Key) -> Result<()> {
+        let shows_below = self.whiteouts(key).iter().any(|(below, _)| below != key);
+        let is_stored = self.find_lower(key)?.is_some();
+        if (is_stored || shows_below) && self.is_folder_at(key)? {
+            let why = "folders of the store cannot be exchanged";
+            return Err(Error::invalid(key, why));
         }
-        let state = self.state.lock();
-        let mut torn = state.torn.iter();
-        match torn.find(|(torn, _)| torn.below(key).is_some()) {
-            Some((at, torn)) => Err(torn.error(at)),
-            None => Ok(()),
+        if self.upper.stat(key)?.is_none() {
+            self.open_file(key)?.publish_copy()?;
         }
-    }
-
-    /// Has what is missing of files follow a rename.
-    fn follow_torn(&self, from: &Key, to: &Key) {
-        let torn = &mut self.state.lock().torn;
-        let all = torn.drain().map(|(key, missing)| match key.below(from) {
-            Some(rest) => (joined(to, &rest), missing),
-            None => (key, missing),
-        });
-        *torn = all.collect();
-    }
-
-    /// Has what is open follow a rename; what was at `to` has no name any more.
-    fn follow(&self, from: &Key, to: &Key) {
-        if let Some(live) = self.live(to) {
-            live.lose_name();
+        for file in self.registered_below(key) {
+            file.publish_if_complete()?;
         }
-        self.state.lock().live.remove(to);
-        let moved = self.all_live(from);
-        self.list_again(moved, from, to);
-        self.written(to);
-        self.written(from);
-        self.tree_changed(to);
-        self.tree_changed(from);
+        self.check_complete(key)
     }
 
-    fn list_again(&self, lives: Vec<Arc<crate::overlay::OpenFile>>, from: &Key, to: &Key) {
-        for live in &lives {
-            let Some(rest) = live.key().and_then(|key| key.below(from)) else {
+    fn is_folder_at(&self, key: &Key) -> Result<bool> {
+        Ok(self.find(key)?.is_some_and(|found| is_folder(&found)))
+    }
+
+    /// Gives open files their keys after a rename.
+    fn rename_open_files(&self, files: Vec<Arc<OpenFile>>, from: &Key, to: &Key) {
+        for file in &files {
+            let Some(old) = file.key() else { continue };
+            let Some(rest) = old.below(from) else {
                 continue;
             };
-            let key = joined(to, &rest);
+            let new = joined(to, &rest);
             let mut state = self.state.lock();
-            let old = joined(from, &rest);
-            let is_listed = |found: &std::sync::Weak<crate::overlay::OpenFile>| {
-                std::ptr::eq(found.as_ptr(), Arc::as_ptr(live))
-            };
-            if state.live.get(&old).is_some_and(is_listed) {
-                state.live.remove(&old);
-            }
-            state.live.insert(key.clone(), Arc::downgrade(live));
+            state.open_files.unregister(&old, file);
+            state.open_files.register(&new, file);
             drop(state);
-            live.set_key(key);
+            file.set_key(new);
         }
     }
 
-    /// Forgets keys below a folder that was made and renamed: the store never had them.
-    fn forget_new_below(&self, from: &Key) -> Result<()> {
-        let held = self.state.lock().records.all_held(from);
-        let new = held.into_iter();
-        let new = new.filter(|(_, held)| held.version.is_none());
-        self.note(new.map(|(key, _)| JournalRecord::Let(key)).collect())
+    /// Drops the bases of keys that the store never had, below a folder that was renamed.
+    fn forget_created_below(&self, from: &Key) -> Result<()> {
+        let bases = self.state.lock().records.bases_below(from);
+        let created = bases.into_iter();
+        let created = created.filter(|(_, base)| base.version.is_none());
+        self.record(
+            created
+                .map(|(key, _)| JournalRecord::Reverted(key))
+                .collect(),
+        )
     }
 }

@@ -1,37 +1,39 @@
-//! What of a file's content could not be written, such as for want of room.
+//! The parts of a file's content that could not be written, for example because the disk is full.
 //!
-//! As long as something is missing the file does not get its key, so that no part of a content is ever committed;
-//! what is written there after all, or cut off, is missing no more.
+//! A file with such a part does not get its key, so that no incomplete content is ever committed. Writing the part
+//! again, or cutting it off, clears it.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::error::{Error, Kind};
+use crate::overlay::records::joined;
 use crate::store::Key;
 
-/// A stretch of a file that is not as its writer meant it.
+/// The range of bytes that could not be written, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FailedWrites {
+pub(in crate::overlay) struct FailedWrites {
     range: Range<u64>,
     kind: Kind,
 }
 
 impl FailedWrites {
-    /// Adds a write that failed. One that no file could take has left nothing behind, and is not missing.
-    pub(super) fn failed(
-        torn: Option<FailedWrites>,
+    /// Adds a write that failed. A write that no file could take leaves nothing incomplete, and is not added.
+    pub(super) fn with_failure(
+        failed: Option<FailedWrites>,
         range: Range<u64>,
         kind: Kind,
     ) -> Option<FailedWrites> {
         if matches!(kind, Kind::Invalid | Kind::TooLarge) {
-            return torn;
+            return failed;
         }
-        let before = torn.map_or(range.clone(), |torn| torn.range);
+        let before = failed.map_or(range.clone(), |failed| failed.range);
         let range = before.start.min(range.start)..before.end.max(range.end);
         Some(FailedWrites { range, kind })
     }
 
-    /// Returns what is missing still after a write.
-    pub(super) fn written(self, written: Range<u64>) -> Option<FailedWrites> {
+    /// Returns what is missing after a write that succeeded.
+    pub(super) fn without(self, written: Range<u64>) -> Option<FailedWrites> {
         let Range { mut start, mut end } = self.range;
         if written.start <= start {
             start = start.max(written.end);
@@ -46,16 +48,56 @@ impl FailedWrites {
         })
     }
 
-    /// Returns what is missing still of a file that has this length now, in bytes.
-    pub(super) fn cut(self, length: u64) -> Option<FailedWrites> {
-        self.written(length..u64::MAX)
+    /// Returns what is missing after the file was given this length in bytes.
+    pub(super) fn truncated(self, length: u64) -> Option<FailedWrites> {
+        self.without(length..u64::MAX)
     }
 
-    /// Says that the file is not whole.
-    pub(crate) fn error(&self, key: &Key) -> Error {
+    /// Returns the error that keeps the file from its key.
+    pub(super) fn error(&self, key: &Key) -> Error {
         let Range { start, end } = self.range;
         let why = format!("bytes {start} to {end} could not be written, so it is not whole");
         Error::new(self.kind, key, why)
+    }
+}
+
+/// The failed writes of files that were created and are incomplete, by key: they outlive the open file.
+#[derive(Default)]
+pub(in crate::overlay) struct FailedWritesTable(HashMap<Key, FailedWrites>);
+
+impl FailedWritesTable {
+    /// Returns what is missing of the file of a key.
+    pub(super) fn get(&self, key: &Key) -> Option<&FailedWrites> {
+        self.0.get(key)
+    }
+
+    /// Whether something is missing of the file of a key.
+    pub(in crate::overlay) fn contains(&self, key: &Key) -> bool {
+        self.0.contains_key(key)
+    }
+
+    /// Sets what is missing of the file of a key; `None` if it is complete.
+    pub(in crate::overlay) fn set(&mut self, key: &Key, failed: Option<&FailedWrites>) {
+        match failed {
+            Some(failed) => self.0.insert(key.clone(), failed.clone()),
+            None => self.0.remove(key),
+        };
+    }
+
+    /// Moves the entries at and below a key that was renamed.
+    pub(in crate::overlay) fn rename(&mut self, from: &Key, to: &Key) {
+        let all = self.0.drain().map(|(key, failed)| match key.below(from) {
+            Some(rest) => (joined(to, &rest), failed),
+            None => (key, failed),
+        });
+        self.0 = all.collect();
+    }
+
+    /// Returns the error of some file at and below a prefix, if there is one.
+    pub(in crate::overlay) fn error_below(&self, prefix: &Key) -> Option<Error> {
+        let mut all = self.0.iter();
+        let found = all.find(|(key, _)| key.below(prefix).is_some());
+        found.map(|(key, failed)| failed.error(key))
     }
 }
 
@@ -63,35 +105,36 @@ impl FailedWrites {
 mod tests {
     use super::*;
 
-    fn torn(range: Range<u64>) -> Option<FailedWrites> {
-        FailedWrites::failed(None, range, Kind::NoSpace)
+    fn failed(range: Range<u64>) -> Option<FailedWrites> {
+        FailedWrites::with_failure(None, range, Kind::NoSpace)
     }
 
     #[test]
     fn what_failed_adds_up() {
-        let both = FailedWrites::failed(torn(10..20), 30..40, Kind::NoSpace);
-        assert_eq!(both, torn(10..40));
-        assert_eq!(FailedWrites::failed(None, 1..2, Kind::TooLarge), None);
+        let both = FailedWrites::with_failure(failed(10..20), 30..40, Kind::NoSpace);
+        assert_eq!(both, failed(10..40));
+        let refused = FailedWrites::with_failure(None, 1..2, Kind::TooLarge);
+        assert_eq!(refused, None);
     }
 
     #[test]
     fn what_is_written_after_all_is_missing_no_more() {
-        let rest = |written| torn(10..20).and_then(|torn| torn.written(written));
+        let rest = |written| failed(10..20).and_then(|failed| failed.without(written));
         assert_eq!(rest(10..20), None);
         assert_eq!(rest(0..100), None);
-        assert_eq!(rest(10..15), torn(15..20));
-        assert_eq!(rest(15..20), torn(10..15));
-        assert_eq!(rest(12..15), torn(10..20));
-        assert_eq!(rest(20..30), torn(10..20));
-        assert_eq!(rest(0..10), torn(10..20));
+        assert_eq!(rest(10..15), failed(15..20));
+        assert_eq!(rest(15..20), failed(10..15));
+        assert_eq!(rest(12..15), failed(10..20));
+        assert_eq!(rest(20..30), failed(10..20));
+        assert_eq!(rest(0..10), failed(10..20));
     }
 
     #[test]
     fn what_is_cut_off_is_missing_no_more() {
-        let cut = |length| torn(10..20).and_then(|torn| torn.cut(length));
+        let cut = |length| failed(10..20).and_then(|failed| failed.truncated(length));
         assert_eq!(cut(0), None);
         assert_eq!(cut(10), None);
-        assert_eq!(cut(15), torn(10..15));
-        assert_eq!(cut(20), torn(10..20));
+        assert_eq!(cut(15), failed(10..15));
+        assert_eq!(cut(20), failed(10..20));
     }
 }

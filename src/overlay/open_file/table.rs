@@ -1,145 +1,161 @@
-//! Opening files of the overlay, and the table of those that are open: one `OpenFile` for all who open the same key.
+//! Opening files of the overlay, and the table of those that are open: all who open a key share one `OpenFile`.
 
+use std::collections::HashMap;
 use std::fs::File;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::{ContentSource, OpenFile};
+use super::OpenFile;
+use super::state::ContentSource;
 use crate::error::{Error, Kind, Result};
-use crate::overlay::upper::failed;
-use crate::overlay::{Resolved, Shared, wrong_kind};
+use crate::overlay::upper::os_error;
+use crate::overlay::{OverlayCore, Resolved, wrong_kind};
 use crate::store::{EntryKind, Key};
 
-/// How often a file is opened that is replaced meanwhile.
-const MOST_OPENINGS: usize = 64;
+/// The open files by their keys.
+#[derive(Default)]
+pub(in crate::overlay) struct OpenFileTable(HashMap<Key, Weak<OpenFile>>);
 
-impl Shared {
-    /// Opens the file of a key; `NotFound` if there is none, `IsADirectory` if it is one.
-    pub(crate) fn open_live(self: &Arc<Shared>, key: &Key) -> Result<Arc<OpenFile>> {
-        for _ in 0..MOST_OPENINGS {
-            if let Some(live) = self.live(key) {
-                return Ok(live);
+impl OpenFileTable {
+    /// Returns the open file of a key.
+    pub(in crate::overlay) fn get(&self, key: &Key) -> Option<Arc<OpenFile>> {
+        self.0.get(key)?.upgrade()
+    }
+
+    /// Returns the open files at and below a prefix.
+    pub(in crate::overlay) fn below(&self, prefix: &Key) -> Vec<Arc<OpenFile>> {
+        let all = self.0.iter();
+        let below = all.filter(|(key, _)| key.below(prefix).is_some());
+        below.filter_map(|(_, file)| file.upgrade()).collect()
+    }
+
+    /// Enters a file under a key, whatever was there.
+    pub(in crate::overlay) fn register(&mut self, key: &Key, file: &Arc<OpenFile>) {
+        self.0.insert(key.clone(), Arc::downgrade(file));
+    }
+
+    /// Removes a file, if it is the one of this key.
+    pub(in crate::overlay) fn unregister(&mut self, key: &Key, file: &OpenFile) {
+        let found = self.0.get(key);
+        if found.is_some_and(|found| std::ptr::eq(found.as_ptr(), file)) {
+            self.0.remove(key);
+        }
+    }
+
+    /// Removes the file of a key, and returns it if it is open.
+    pub(in crate::overlay) fn remove(&mut self, key: &Key) -> Option<Arc<OpenFile>> {
+        self.0.remove(key)?.upgrade()
+    }
+}
+
+/// How often a file is opened again that is replaced while it is opened.
+const MAX_OPEN_ATTEMPTS: usize = 64;
+
+impl OverlayCore {
+    /// Opens the file of a key; `NotFound` if there is none, `IsADirectory` if it is a folder.
+    pub(in crate::overlay) fn open_file(self: &Arc<Self>, key: &Key) -> Result<Arc<OpenFile>> {
+        for _ in 0..MAX_OPEN_ATTEMPTS {
+            if let Some(file) = self.registered(key) {
+                return Ok(file);
             }
-            let (live, lower) = self.found_live(key)?;
-            let live = Arc::new(live);
-            let state = self.state.lock();
-            if state.records.is_born(key) {
-                // Whoever made it could not finish it.
-                let mut body = live.body();
-                (body.is_born, body.is_dirty) = (true, true);
-                body.torn = state.torn.get(key).cloned();
-            }
-            drop(state);
-            if let Some(other) = self.enlist(key, &live) {
+            let (file, lower) = self.open_current(key)?;
+            let file = Arc::new(file);
+            self.restore_incomplete(key, &file);
+            if let Some(other) = self.register_if_first(key, &file) {
                 return Ok(other);
             }
-            // Whoever replaces the file from now on finds it listed; whoever did before is seen here.
-            if self.is_current(key, &live, lower.as_ref())? {
-                return Ok(live);
+            // A later replacement finds the file in the table; one that came before is noticed here.
+            if self.is_current(key, &file, lower.as_ref())? {
+                return Ok(file);
             }
-            self.strike(key, &live);
+            file.detach();
+            self.state.lock().open_files.unregister(key, &file);
         }
         let why = "is replaced each time it is opened";
         Err(Error::new(Kind::Changed, key, why))
     }
 
-    /// Opens what a key is now; returns under which key the store has it, if the store and not the upper folder has.
-    fn found_live(self: &Arc<Shared>, key: &Key) -> Result<(OpenFile, Option<Key>)> {
-        match self.find(key)? {
-            None => Err(Error::not_found(key)),
-            Some(Resolved::Upper(stat)) => match self.meta(key, &stat).kind {
-                EntryKind::Directory => Err(wrong_kind(key, true)),
-                EntryKind::File => {
-                    Ok((OpenFile::new(self, key, self.open_native(key)?, None), None))
-                }
-                _ => Err(Error::invalid(key, "is no regular file")),
-            },
-            Some(Resolved::Lower(_, meta)) if meta.kind == EntryKind::Directory => {
-                Err(wrong_kind(key, true))
-            }
-            Some(Resolved::Lower(lower, meta)) => {
+    /// Opens the present content of a key; also returns the store's key of it, if the store has it.
+    fn open_current(self: &Arc<Self>, key: &Key) -> Result<(OpenFile, Option<Key>)> {
+        let found = self.find(key)?.ok_or_else(|| Error::not_found(key))?;
+        match (self.kind(key, &found), found) {
+            (EntryKind::Directory, _) => Err(wrong_kind(key, true)),
+            (_, Resolved::Lower(lower, meta)) => {
                 let reader = self.lower.open(&lower, Some(&meta))?;
-                let held = reader.meta()?.version;
-                let (source, at) = (ContentSource::Lower(reader), lower.clone());
-                Ok((
-                    OpenFile::new(self, key, source, Some((lower, held))),
-                    Some(at),
-                ))
+                let opened_as = Some((lower.clone(), reader.meta()?.version));
+                let source = ContentSource::Lower(reader);
+                Ok((OpenFile::new(self, key, source, opened_as), Some(lower)))
             }
+            (EntryKind::File, Resolved::Upper(_)) => {
+                let source = ContentSource::Upper(Arc::new(self.open_upper(key)?));
+                Ok((OpenFile::new(self, key, source, None), None))
+            }
+            (_, Resolved::Upper(_)) => Err(Error::invalid(key, "is no regular file")),
         }
     }
 
-    /// Whether an open file is still what its key is.
-    fn is_current(&self, key: &Key, live: &OpenFile, lower: Option<&Key>) -> Result<bool> {
-        let upper = self.upper.stat(key)?;
-        match (&live.body().source, upper) {
-            (ContentSource::Upper(file), Some(stat)) => {
-                let own = rustix::fs::fstat(file).map_err(|error| failed(key, error))?;
-                Ok((own.st_dev, own.st_ino) == (stat.st_dev, stat.st_ino))
-            }
+    /// Marks a file as incomplete that was created, closed, and could not be completed.
+    fn restore_incomplete(&self, key: &Key, file: &OpenFile) {
+        let overlay = self.state.lock();
+        if overlay.records.is_incomplete(key) {
+            let failed_writes = overlay.failed_writes.get(key).cloned();
+            drop(overlay);
+            let mut state = file.lock();
+            (state.is_incomplete, state.is_dirty) = (true, true);
+            state.failed_writes = failed_writes;
+        }
+    }
+
+    /// Whether an open file still is the content of its key.
+    fn is_current(&self, key: &Key, file: &OpenFile, lower: Option<&Key>) -> Result<bool> {
+        match (file.source(), self.upper.stat(key)?) {
+            (ContentSource::Upper(file), Some(_)) => self.is_file_of(key, &file),
             (ContentSource::Lower(_), None) => Ok(self.lower_key(key).as_ref() == lower),
             _ => Ok(false),
         }
     }
 
-    /// Takes a file out of those that are open under a key.
-    fn strike(&self, key: &Key, live: &Arc<OpenFile>) {
-        live.lose_name();
-        let mut state = self.state.lock();
-        let listed = state.live.get(key);
-        if listed.is_some_and(|listed| std::ptr::eq(listed.as_ptr(), Arc::as_ptr(live))) {
-            state.live.remove(key);
-        }
+    /// Whether a file of the upper folder has this key.
+    pub(in crate::overlay) fn is_file_of(&self, key: &Key, file: &File) -> Result<bool> {
+        let own = rustix::fs::fstat(file).map_err(|error| os_error(key, error))?;
+        let found = self.upper.stat(key)?;
+        Ok(found.is_some_and(|stat| (own.st_dev, own.st_ino) == (stat.st_dev, stat.st_ino)))
     }
 
-    fn open_native(&self, key: &Key) -> Result<ContentSource> {
+    fn open_upper(&self, key: &Key) -> Result<File> {
         let safe = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         let opened = match self.upper.open_key(key, OFlags::RDWR | safe) {
-            // One that nobody may write, and that this program does not own.
+            // A file without permission to write that belongs to another user.
             Err(Errno::ACCESS) => self.upper.open_key(key, OFlags::RDONLY | safe),
             opened => opened,
         };
-        let fd = opened.map_err(|error| failed(key, error))?;
-        Ok(ContentSource::Upper(Arc::new(File::from(fd))))
+        Ok(File::from(opened.map_err(|error| os_error(key, error))?))
     }
 
-    /// Enters a file among those that are open, unless somebody else was faster: returns theirs.
-    fn enlist(&self, key: &Key, live: &Arc<OpenFile>) -> Option<Arc<OpenFile>> {
+    /// Enters a file under its key, unless another one was entered meanwhile, which is returned.
+    fn register_if_first(&self, key: &Key, file: &Arc<OpenFile>) -> Option<Arc<OpenFile>> {
         let mut state = self.state.lock();
-        if let Some(other) = state.live.get(key).and_then(|other| other.upgrade()) {
-            return Some(other);
+        let other = state.open_files.get(key);
+        if other.is_none() {
+            state.open_files.register(key, file);
         }
-        state.live.insert(key.clone(), Arc::downgrade(live));
-        None
+        other
     }
 
-    /// Enters a file that was just made under a key.
-    pub(crate) fn enlist_born(self: &Arc<Shared>, key: &Key, file: File) -> Arc<OpenFile> {
-        let live = OpenFile::new(self, key, ContentSource::Upper(Arc::new(file)), None);
-        let mut body = live.body();
-        (body.is_born, body.is_dirty) = (true, true);
-        drop(body);
-        let live = Arc::new(live);
-        let mut state = self.state.lock();
-        state.live.insert(key.clone(), Arc::downgrade(&live));
-        live
-    }
-
-    /// Returns the open files at and below a key.
-    pub(crate) fn all_live(&self, prefix: &Key) -> Vec<Arc<OpenFile>> {
-        let state = self.state.lock();
-        let below = state.live.iter();
-        let below = below.filter(|(key, _)| key.below(prefix).is_some());
-        below.filter_map(|(_, live)| live.upgrade()).collect()
-    }
-
-    /// Brings a file of the store into the upper folder. The names must be locked.
-    pub(crate) fn copy_up(self: &Arc<Shared>, key: &Key) -> Result<()> {
-        let live = self.open_live(key)?;
-        let mut body = live.body();
-        live.begin(&mut body, false)?;
-        live.publish(&mut body)
+    /// Enters a file that was just created under a key.
+    pub(in crate::overlay) fn register_created(
+        self: &Arc<Self>,
+        key: &Key,
+        file: File,
+    ) -> Arc<OpenFile> {
+        let file = OpenFile::new(self, key, ContentSource::Upper(Arc::new(file)), None);
+        let mut state = file.lock();
+        (state.is_incomplete, state.is_dirty) = (true, true);
+        drop(state);
+        let file = Arc::new(file);
+        self.state.lock().open_files.register(key, &file);
+        file
     }
 }

@@ -1,0 +1,164 @@
+//! Makes the changes of a commit in the store, phase by phase.
+//!
+//! Each change is made on the condition that the store still has what was compared, and is recorded when it is done.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rustix::fs::OFlags;
+
+use super::plan::{CommitStep, phases};
+use super::{Conflicts, PARALLEL_KEYS, ProgressFn};
+use crate::error::{Error, Kind, Result};
+use crate::overlay::OverlayCore;
+use crate::overlay::changes::ChangeAction;
+use crate::overlay::journal::JournalRecord;
+use crate::overlay::listing::list_recursive;
+use crate::overlay::upper::os_error;
+use crate::store::{Condition, ETag, Key, PutBody};
+use crate::sync::pool::parallel_map;
+
+/// A commit whose steps are known to be without conflict, or are forced.
+pub(super) struct Apply<'a> {
+    pub(super) core: &'a OverlayCore,
+    pub(super) force: bool,
+}
+
+impl Apply<'_> {
+    /// Makes the changes; returns the keys that other programs changed since they were compared.
+    pub(super) fn run(&self, steps: Vec<CommitStep>, progress: &ProgressFn) -> Result<Conflicts> {
+        let total = steps.len();
+        let done = AtomicUsize::new(0);
+        let (puts, erases): (Vec<CommitStep>, Vec<CommitStep>) = steps
+            .into_iter()
+            .partition(|step| step.change.action != ChangeAction::Erase);
+        let (erases, conflicts) = self.remove_obstacles(&puts, erases)?;
+        if !conflicts.is_empty() {
+            return Ok(conflicts);
+        }
+        for phase in phases(puts, erases) {
+            let conflicts = self.apply_all(phase, &|| {
+                progress(done.fetch_add(1, Ordering::Relaxed) + 1, total);
+            })?;
+            if !conflicts.is_empty() {
+                return Ok(conflicts);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// Removes first what is in the way of a put: a file where a folder comes, or a folder where a file comes.
+    /// Returns the removals that are left, and the keys that other programs changed.
+    fn remove_obstacles(
+        &self,
+        puts: &[CommitStep],
+        erases: Vec<CommitStep>,
+    ) -> Result<(Vec<CommitStep>, Conflicts)> {
+        let keys: HashSet<&Key> = puts.iter().map(|step| &step.change.key).collect();
+        let above = |key: &Key| std::iter::successors(key.parent(), Key::parent);
+        let folders: HashSet<Key> = keys.iter().flat_map(|key| above(key)).collect();
+        let is_obstacle = |step: &CommitStep| {
+            let key = &step.change.key;
+            folders.contains(key) || above(key).any(|folder| keys.contains(&folder))
+        };
+        let (obstacles, others) = erases.into_iter().partition(is_obstacle);
+        let conflicts = self.apply_all(obstacles, &|| {})?;
+        for key in keys {
+            if self.core.lower_key(key).as_ref() != Some(key) {
+                let folders = list_recursive(&*self.core.lower, key)?.folders;
+                self.core.erase_folders(&folders)?;
+            }
+        }
+        Ok((others, conflicts))
+    }
+
+    /// Applies steps in any order; returns the keys that other programs changed since they were compared.
+    fn apply_all(&self, steps: Vec<CommitStep>, done: &(dyn Fn() + Sync)) -> Result<Conflicts> {
+        let apply = |step: CommitStep| {
+            let applied = self.apply_step(&step);
+            done();
+            (step.change.key, applied)
+        };
+        let mut conflicts = Vec::new();
+        for (key, applied) in parallel_map(PARALLEL_KEYS, steps, &apply) {
+            match applied {
+                Err(error) if error.kind() == Kind::Changed => {
+                    conflicts.push((key, "was changed by somebody else just now".to_string()));
+                }
+                applied => applied?,
+            }
+        }
+        Ok(conflicts)
+    }
+
+    fn apply_step(&self, step: &CommitStep) -> Result<()> {
+        let condition = match &step.now {
+            _ if self.force => Condition::Any,
+            None => Condition::Absent,
+            Some(etag) => Condition::Held(etag.text.clone()),
+        };
+        match step.change.action {
+            ChangeAction::Erase => self.erase(step, &condition),
+            _ => self.put(step, &condition),
+        }
+    }
+
+    fn erase(&self, step: &CommitStep, condition: &Condition) -> Result<()> {
+        let key = &step.change.key;
+        if !step.is_done {
+            self.core.lower.erase(key, condition)?;
+        }
+        self.core.record(vec![JournalRecord::Reverted(key.clone())])
+    }
+
+    fn put(&self, step: &CommitStep, condition: &Condition) -> Result<()> {
+        let core = self.core;
+        let key = &step.change.key;
+        let number = core.write_number(key);
+        let file = self.upper_file(key)?;
+        let etag = match &step.now {
+            Some(etag) if step.is_done => etag.clone(),
+            _ => self.put_file(key, &file, condition)?,
+        };
+        let _names = core.names.lock();
+        let is_pending = core.registered(key).is_some_and(|file| file.is_pending());
+        let is_unchanged = core.write_number(key) == number && core.is_file_of(key, &file)?;
+        let (key, version) = (key.clone(), etag.version);
+        if is_unchanged && !is_pending {
+            return core.record(vec![JournalRecord::Committed { key, version }]);
+        }
+        // Written or removed meanwhile: for the next commit the base is what the store has now.
+        core.record(vec![
+            JournalRecord::Reverted(key.clone()),
+            JournalRecord::Base {
+                key,
+                version: Some(version),
+                same_content: false,
+            },
+        ])
+    }
+
+    fn put_file(&self, key: &Key, file: &File, condition: &Condition) -> Result<ETag> {
+        let length = file
+            .metadata()
+            .map_err(|error| Error::os(key, error))?
+            .len();
+        let body = PutBody::File(file, length);
+        self.core.lower.put(key, body, condition)
+    }
+
+    fn upper_file(&self, key: &Key) -> Result<File> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let fd = self.core.upper.open_key(key, flags);
+        Ok(File::from(fd.map_err(|error| os_error(key, error))?))
+    }
+}
+
+impl OverlayCore {
+    /// Removes folders of the store that are empty, given each before those in it.
+    pub(super) fn erase_folders(&self, folders: &[Key]) -> Result<()> {
+        let mut inner_first = folders.iter().rev();
+        inner_first.try_for_each(|folder| self.lower.erase_folder(folder))
+    }
+}
