@@ -29,8 +29,8 @@ fn record(word: &str) {
     }
 }
 
-/// Whether a test runs that needs what the first word says; any of the words skips it.
-fn needs(words: &[&str], is_here: bool) -> bool {
+/// Whether a test runs that needs what the first word says, which comes as `source` tells; any of the words skips it.
+fn needs(words: &[&str], source: &str, is_here: bool) -> bool {
     if is_named(words) {
         record(words[0]);
         return false;
@@ -38,24 +38,24 @@ fn needs(words: &[&str], is_here: bool) -> bool {
     let word = words[0];
     assert!(
         is_here,
-        "needs {word}, which is missing; ZARRFS_TEST_SKIP={word} skips what needs it"
+        "needs {word}, which is missing{source}; ZARRFS_TEST_SKIP={word} skips what needs it"
     );
     true
 }
 
 /// Whether a test runs that only root can do.
 pub fn root() -> bool {
-    needs(&["root"], rustix::process::geteuid().is_root())
+    needs(&["root"], "", rustix::process::geteuid().is_root())
 }
 
 /// Whether a test runs that mounts by the kernel, as root.
 pub fn mounts() -> bool {
-    root() && needs(&["fuse"], File::open("/dev/fuse").is_ok())
+    root() && needs(&["fuse"], "", File::open("/dev/fuse").is_ok())
 }
 
 /// Whether a test runs that needs a program or file of the system.
 pub fn program(name: &str, is_here: bool) -> bool {
-    needs(&[name], is_here)
+    needs(&[name], "", is_here)
 }
 
 /// Whether a test runs that needs the server of which a variable of `scripts/servers` tells the address:
@@ -63,7 +63,8 @@ pub fn program(name: &str, is_here: bool) -> bool {
 pub fn server(variable: &str) -> bool {
     let name = variable.trim_start_matches("ZARRFS_TEST_").to_lowercase();
     let name = name.split('_').next().unwrap_or_default();
-    needs(&[name, "servers"], env::var_os(variable).is_some())
+    let source = " (scripts/servers COMMAND runs a command beside it)";
+    needs(&[name, "servers"], source, env::var_os(variable).is_some())
 }
 
 /// Returns a folder of `../shared`. A clone of the project alone has none: tests on it are then skipped, whether or

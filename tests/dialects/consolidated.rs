@@ -7,7 +7,7 @@ use zarrfs::hierarchy::{Hierarchy, HierarchyConfig};
 use zarrfs::store::Store;
 use zarrfs::store::backend::memory::MemoryStore;
 
-use crate::shelf::{
+use crate::hierarchies::{
     CORE_2020, Mute, array, children, configured, documents, found, group, hierarchy, key,
 };
 

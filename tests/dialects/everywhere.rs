@@ -10,7 +10,7 @@ use zarrfs::model::Array;
 use zarrfs::store::backend::memory::MemoryStore;
 
 use crate::common;
-use crate::shelf::{array, hierarchy};
+use crate::hierarchies::{array, hierarchy};
 use crate::written::{CHUNK, FILL, STORES, n5, october2020, sharded2020, v3, whole};
 
 /// Returns the array with what may differ made equal.
@@ -63,7 +63,7 @@ fn an_n5_array_keeps_its_axes() {
     let store = n5();
     let hierarchy: Arc<Hierarchy> = hierarchy(&store);
     let found = array(&hierarchy, "a/b");
-    let expected = array(&crate::shelf::hierarchy(&v3()), "a/b");
+    let expected = array(&crate::hierarchies::hierarchy(&v3()), "a/b");
     assert_eq!(found.dialect, "n5");
     assert_eq!(
         (&found.shape, &found.data_type),

@@ -11,7 +11,7 @@ use zarrfs::model::{Array, DataType};
 use zarrfs::store::Key;
 
 use crate::common;
-use crate::shelf::{CORE_2020, array, documents, fault, group, hierarchy, key};
+use crate::hierarchies::{CORE_2020, array, documents, fault, group, hierarchy, key};
 
 /// Returns a text of the specification; nothing on machines that have none.
 fn seed(name: &str) -> Option<String> {

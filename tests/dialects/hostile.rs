@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use zarrfs::error::Kind;
 
 use crate::common;
-use crate::shelf::{CORE_2020, CORE_2022, children, documents, fault, hierarchy, key};
+use crate::hierarchies::{CORE_2020, CORE_2022, children, documents, fault, hierarchy, key};
 
 fn entry(suffix: &str) -> Value {
     json!({"zarr_format": CORE_2020, "metadata_encoding": CORE_2020, "metadata_key_suffix": suffix})

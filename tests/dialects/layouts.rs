@@ -7,7 +7,7 @@ use zarrfs::dialect::DialectSettings;
 use zarrfs::hierarchy::HierarchyConfig;
 use zarrfs::model::DataType;
 
-use crate::shelf::{
+use crate::hierarchies::{
     CORE_2019, CORE_2020, CORE_2022, array, children, configured, documents, fault, found, group,
     hierarchy, key,
 };
@@ -369,7 +369,10 @@ fn an_n5_container_says_what_its_folders_are() {
     assert_eq!(children(&hierarchy, "g/plain"), ["d"]);
     assert_eq!(array(&hierarchy, "g/plain/d").dialect, "n5");
     store.erase(&key("attributes.json"));
-    assert_eq!(group(&crate::shelf::hierarchy(&store), "g"), json!({}));
+    assert_eq!(
+        group(&crate::hierarchies::hierarchy(&store), "g"),
+        json!({})
+    );
 }
 
 #[test]

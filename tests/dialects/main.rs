@@ -8,7 +8,7 @@ mod conformance;
 mod consolidated;
 mod everywhere;
 mod examples;
+mod hierarchies;
 mod hostile;
 mod layouts;
-mod shelf;
 mod written;

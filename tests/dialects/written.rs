@@ -8,7 +8,7 @@ use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 use zarrfs::store::backend::memory::MemoryStore;
 
-use crate::shelf::{CORE_2019, CORE_2020, CORE_2022, documents, key};
+use crate::hierarchies::{CORE_2019, CORE_2020, CORE_2022, documents, key};
 
 /// The array: big-endian, in F order, gzipped, ragged, one chunk missing.
 pub const SHAPE: [usize; 2] = [3, 5];

@@ -10,26 +10,28 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
+use crate::fixture::{Fixture, PROGRAM, end_of, signal, stderr};
 use crate::needs;
-use crate::stage::{PROGRAM, Stage, end_of, signal, stderr};
 
 #[test]
 fn options_reach_the_kernel() {
-    let Some(stage) = Stage::new() else { return };
-    stage.mount(&[
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    fixture.mount(&[
         "-o",
         r"suid,dev,noexec,fsname=a\,b,uid=7,gid=8,umask=077,nofail,x-y=z",
     ]);
-    assert_eq!(stage.mounted().unwrap().source, "a,b");
+    assert_eq!(fixture.mounted().unwrap().source, "a,b");
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let line = table
         .lines()
         .find(|line| line.contains(" fuse.zarrfs a,b "))
         .unwrap();
     assert!(line.contains(" ro,nosuid,nodev,noexec"), "{line}");
-    let meta = fs::metadata(stage.dir.join("zarr.json")).unwrap();
+    let meta = fs::metadata(fixture.dir.join("zarr.json")).unwrap();
     assert_eq!((meta.uid(), meta.gid(), meta.mode() & 0o777), (7, 8, 0o400));
-    let device = stage.mounted().unwrap().device;
+    let device = fixture.mounted().unwrap().device;
     let readahead = format!(
         "/sys/class/bdi/{}:{}/read_ahead_kb",
         device.major, device.minor
@@ -39,10 +41,12 @@ fn options_reach_the_kernel() {
 
 #[test]
 fn others_look_in_when_allowed() {
-    let Some(stage) = Stage::new() else { return };
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
     let look = || {
         Command::new("ls")
-            .arg(&stage.dir)
+            .arg(&fixture.dir)
             .uid(65534)
             .gid(65534)
             .output()
@@ -50,30 +54,32 @@ fn others_look_in_when_allowed() {
             .status
             .success()
     };
-    stage.mount(&[]);
+    fixture.mount(&[]);
     assert!(!look());
-    stage.umount(&stage.dir);
-    stage.mount(&["--allow-other"]);
+    fixture.umount(&fixture.dir);
+    fixture.mount(&["--allow-other"]);
     assert!(look());
 }
 
 #[test]
 fn mount_calls_the_program() {
-    let Some(stage) = Stage::new() else { return };
-    let helper = stage.path("mount.zarrfs");
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let helper = fixture.path("mount.zarrfs");
     symlink(PROGRAM, &helper).unwrap();
     let run = |args: &[&str]| {
         Command::new(&helper)
-            .arg(&stage.store)
-            .arg(&stage.dir)
+            .arg(&fixture.store)
+            .arg(&fixture.dir)
             .args(args)
             .status()
             .unwrap()
     };
     assert!(run(&["-f", "-o", "ro"]).success());
-    assert!(stage.mounted().is_none(), "a fake mount mounts nothing");
+    assert!(fixture.mounted().is_none(), "a fake mount mounts nothing");
     assert!(run(&["-sn", "-t", "zarrfs", "-o", "ro,nobody_knows_this"]).success());
-    assert!(stage.umount(&stage.dir).status.success());
+    assert!(fixture.umount(&fixture.dir).status.success());
     // `mount -t fuse.zarrfs` needs it.
     if !needs::program("fuse3", Path::new("/usr/sbin/mount.fuse3").exists()) {
         return;
@@ -82,18 +88,20 @@ fn mount_calls_the_program() {
         mount -t fuse.zarrfs "$1/s.zarr" second -o fsname=x,allow_other; cat second/zarr.json; umount second
         echo "$1/s.zarr $1/second fuse.zarrfs _netdev,nofail,noauto,ro,formats=npy\\,raw,x-systemd.automount 0 0" > fstab
         mount -T fstab "$1/second"; cat second/zarr.json; /usr/local/bin/zarrfs umount second"#;
-    let output = stage.in_namespace(script);
+    let output = fixture.in_namespace(script);
     assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(
         output.stdout,
-        fs::read(stage.store.join("zarr.json")).unwrap().repeat(2)
+        fs::read(fixture.store.join("zarr.json")).unwrap().repeat(2)
     );
 }
 
 #[test]
 fn the_examples_are_understood() {
-    let Some(stage) = Stage::new() else { return };
-    let helper = stage.path("mount.zarrfs");
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let helper = fixture.path("mount.zarrfs");
     symlink(PROGRAM, &helper).unwrap();
     let doc = |name: &str| {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("doc");
@@ -111,8 +119,8 @@ fn the_examples_are_understood() {
         let mut command = Command::new(&helper);
         let output = command
             .args(["-f", "-o", options])
-            .arg(&stage.store)
-            .arg(&stage.dir)
+            .arg(&fixture.store)
+            .arg(&fixture.dir)
             .output();
         let output = output.unwrap();
         assert!(output.status.success(), "{options}: {}", stderr(&output));
@@ -121,7 +129,9 @@ fn the_examples_are_understood() {
 
 #[test]
 fn a_user_mounts_with_fusermount3() {
-    let Some(stage) = Stage::new() else { return };
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
     let is_here = Command::new("fusermount3").arg("-V").output().is_ok();
     if !needs::program("fuse3", is_here) {
         return;
@@ -134,7 +144,7 @@ fn a_user_mounts_with_fusermount3() {
         as_user node/zarrfs umount second; grep -c second /proc/self/mountinfo || true
         as_user node/zarrfs mount s.zarr second -o allow_other || true
         mount --bind "$PWD/s.zarr/zarr.json" /usr/bin/fusermount3; as_user node/zarrfs mount s.zarr second || true"#;
-    let output = stage.in_namespace(script);
+    let output = fixture.in_namespace(script);
     let said = stderr(&output);
     assert!(output.status.success(), "{said}");
     assert!(
@@ -146,7 +156,9 @@ fn a_user_mounts_with_fusermount3() {
 
 #[test]
 fn a_descriptor_that_is_mounted_is_served() {
-    let Some(stage) = Stage::new() else { return };
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
     let device = fs::File::options()
         .read(true)
         .write(true)
@@ -156,32 +168,34 @@ fn a_descriptor_that_is_mounted_is_served() {
     let data =
         std::ffi::CString::new(format!("fd={number},rootmode=40000,user_id=0,group_id=0")).unwrap();
     let flags = rustix::mount::MountFlags::RDONLY;
-    rustix::mount::mount("x", &stage.dir, "fuse.zarrfs", flags, data.as_c_str()).unwrap();
+    rustix::mount::mount("x", &fixture.dir, "fuse.zarrfs", flags, data.as_c_str()).unwrap();
     rustix::io::fcntl_setfd(&device, rustix::io::FdFlags::empty()).unwrap();
     let place = format!("/dev/fd/{number}");
     let mut child = Command::new(PROGRAM)
         .args(["mount", "-f"])
-        .arg(&stage.store)
+        .arg(&fixture.store)
         .arg(place)
         .spawn()
         .unwrap();
     drop(device);
-    assert_eq!(fs::read(stage.dir.join("a/c/0")).unwrap(), [7; 16]);
+    assert_eq!(fs::read(fixture.dir.join("a/c/0")).unwrap(), [7; 16]);
     // Lazily: a process that another test is just starting may hold the file that was read, for a moment.
-    let unmounted = Command::new("umount").arg("-l").arg(&stage.dir).status();
+    let unmounted = Command::new("umount").arg("-l").arg(&fixture.dir).status();
     assert!(unmounted.unwrap().success());
     assert_eq!(end_of(&mut child).code(), Some(0));
 }
 
 #[test]
 fn systemd_is_told() {
-    let Some(stage) = Stage::new() else { return };
-    let name = stage.path("notify");
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let name = fixture.path("notify");
     let socket = UnixDatagram::bind(&name).unwrap();
     socket
         .set_read_timeout(Some(Duration::from_secs(10)))
         .unwrap();
-    let mut child = stage.foreground(stage.foreground_command().env("NOTIFY_SOCKET", &name));
+    let mut child = fixture.foreground(fixture.foreground_command().env("NOTIFY_SOCKET", &name));
     let hear = || {
         let mut bytes = [0; 64];
         let count = socket.recv(&mut bytes).unwrap();

@@ -5,74 +5,84 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::stage::{Stage, end_of, signal, soon};
+use crate::fixture::{Fixture, end_of, signal, soon};
 
 #[test]
 fn a_mount_answers_when_the_command_returns() {
-    let Some(stage) = Stage::new() else { return };
-    stage.mount(&["--files", stage.second.to_str().unwrap()]);
-    assert_eq!(fs::read(stage.dir.join("a/c/0")).unwrap(), [7; 16]);
-    assert!(stage.second.join("a").is_dir());
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    fixture.mount(&["--files", fixture.second.to_str().unwrap()]);
+    assert_eq!(fs::read(fixture.dir.join("a/c/0")).unwrap(), [7; 16]);
+    assert!(fixture.second.join("a").is_dir());
     assert_eq!(
-        fs::write(stage.dir.join("x"), "")
+        fs::write(fixture.dir.join("x"), "")
             .unwrap_err()
             .raw_os_error(),
         Some(30),
         "EROFS"
     );
-    let output = stage.umount(&stage.dir);
+    let output = fixture.umount(&fixture.dir);
     assert!(output.status.success() && output.stderr.is_empty());
     // The second mount goes with the first, and the daemon with both.
-    assert!(soon(|| stage.daemons().is_empty()));
-    assert_eq!(fs::read_dir(&stage.second).unwrap().count(), 0);
+    assert!(soon(|| fixture.daemons().is_empty()));
+    assert_eq!(fs::read_dir(&fixture.second).unwrap().count(), 0);
 }
 
 #[test]
 fn umount_of_the_system_ends_the_daemon() {
-    let Some(stage) = Stage::new() else { return };
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
     for program in [&["umount"][..], &["fusermount3", "-u"]] {
-        stage.mount(&[]);
+        fixture.mount(&[]);
         let (name, args) = program.split_first().unwrap();
-        match Command::new(name).args(args).arg(&stage.dir).status() {
+        match Command::new(name).args(args).arg(&fixture.dir).status() {
             Ok(status) => assert!(status.success(), "{name}"),
             Err(_) => continue,
         }
-        assert!(soon(|| stage.daemons().is_empty()), "{name}");
+        assert!(soon(|| fixture.daemons().is_empty()), "{name}");
     }
 }
 
 /// The kernel gives the number of a mount that is gone to the next one, while the daemon of the first still ends.
 #[test]
 fn mounts_one_after_the_other_leave_each_other_alone() {
-    let Some(stage) = Stage::new() else { return };
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
     for _ in 0..100 {
-        stage.mount(&[]);
-        assert!(stage.umount(&stage.dir).status.success());
+        fixture.mount(&[]);
+        assert!(fixture.umount(&fixture.dir).status.success());
     }
 }
 
 #[test]
 fn signals_unmount() {
-    let Some(stage) = Stage::new() else { return };
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
     for which in [Signal::TERM, Signal::INT, Signal::HUP] {
-        let mut child = stage.foreground(&mut stage.foreground_command());
+        let mut child = fixture.foreground(&mut fixture.foreground_command());
         signal(&child, which);
         assert_eq!(end_of(&mut child).code(), Some(0), "{which:?}");
-        assert!(stage.mounted().is_none());
+        assert!(fixture.mounted().is_none());
     }
 }
 
 #[test]
 fn a_busy_mount_leaves_the_tree_and_a_second_signal_ends_at_once() {
-    let Some(stage) = Stage::new() else { return };
-    let mut child = stage.foreground(&mut stage.foreground_command());
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let mut child = fixture.foreground(&mut fixture.foreground_command());
     let mut user = Command::new("sleep")
         .arg("20")
-        .current_dir(&stage.dir)
+        .current_dir(&fixture.dir)
         .spawn()
         .unwrap();
     signal(&child, Signal::TERM);
-    assert!(soon(|| stage.mounted().is_none()));
+    assert!(soon(|| fixture.mounted().is_none()));
     assert!(
         child.try_wait().unwrap().is_none(),
         "it waits for the user of the mount"
@@ -87,27 +97,31 @@ fn a_busy_mount_leaves_the_tree_and_a_second_signal_ends_at_once() {
 
 #[test]
 fn a_busy_mount_is_unmounted_by_command() {
-    let Some(stage) = Stage::new() else { return };
-    stage.mount(&[]);
-    let file = fs::File::open(stage.dir.join("a/c/0")).unwrap();
-    assert!(stage.umount(&stage.dir).status.success());
-    assert!(stage.mounted().is_none());
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    fixture.mount(&[]);
+    let file = fs::File::open(fixture.dir.join("a/c/0")).unwrap();
+    assert!(fixture.umount(&fixture.dir).status.success());
+    assert!(fixture.mounted().is_none());
     let mut bytes = [0; 16];
     std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, 0).unwrap();
     assert_eq!(bytes, [7; 16], "what is open stays readable");
     drop(file);
-    assert!(soon(|| stage.daemons().is_empty()));
+    assert!(soon(|| fixture.daemons().is_empty()));
 }
 
 #[test]
 fn a_stale_mount_is_cleared() {
-    let Some(stage) = Stage::new() else { return };
-    stage.mount(&[]);
-    stage.kill_daemon();
-    assert!(fs::read_dir(&stage.dir).is_err());
-    stage.mount(&[]);
-    assert_eq!(fs::read(stage.dir.join("a/c/0")).unwrap(), [7; 16]);
-    stage.kill_daemon();
-    assert!(stage.umount(&stage.dir).status.success());
-    assert!(stage.mounted().is_none());
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    fixture.mount(&[]);
+    fixture.kill_daemon();
+    assert!(fs::read_dir(&fixture.dir).is_err());
+    fixture.mount(&[]);
+    assert_eq!(fs::read(fixture.dir.join("a/c/0")).unwrap(), [7; 16]);
+    fixture.kill_daemon();
+    assert!(fixture.umount(&fixture.dir).status.success());
+    assert!(fixture.mounted().is_none());
 }

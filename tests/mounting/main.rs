@@ -8,6 +8,6 @@ mod needs;
 
 mod callers;
 mod ending;
+mod fixture;
 mod refusals;
 mod served;
-mod stage;

@@ -6,40 +6,42 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::stage::{PROGRAM, Stage, end_of, signal, soon, stderr};
+use crate::fixture::{Fixture, PROGRAM, end_of, signal, soon, stderr};
 
 #[test]
 fn mounts_of_others_are_left_alone() {
-    let Some(stage) = Stage::new() else { return };
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
     let tmpfs = || {
         assert!(
             Command::new("mount")
                 .args(["-t", "tmpfs", "tmpfs"])
-                .arg(&stage.dir)
+                .arg(&fixture.dir)
                 .status()
                 .unwrap()
                 .success()
         )
     };
-    let kind = || stage.mounted().unwrap().kind;
+    let kind = || fixture.mounted().unwrap().kind;
     // Under ours.
     tmpfs();
-    stage.mount(&[]);
+    fixture.mount(&[]);
     assert_eq!(kind(), "fuse.zarrfs");
     assert!(
         Command::new("umount")
-            .arg(&stage.dir)
+            .arg(&fixture.dir)
             .status()
             .unwrap()
             .success()
     );
-    assert!(soon(|| stage.daemons().is_empty()));
+    assert!(soon(|| fixture.daemons().is_empty()));
     assert_eq!(kind(), "tmpfs");
-    let output = stage.umount(&stage.dir);
+    let output = fixture.umount(&fixture.dir);
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).ends_with("is not a mount of zarrfs: tmpfs is mounted there\n"));
     // Over ours.
-    let mut child = stage.foreground(&mut stage.foreground_command());
+    let mut child = fixture.foreground(&mut fixture.foreground_command());
     assert!(soon(|| kind() == "fuse.zarrfs"));
     tmpfs();
     signal(&child, Signal::TERM);
@@ -49,23 +51,25 @@ fn mounts_of_others_are_left_alone() {
 
 #[test]
 fn places_that_cannot_be_mounted_are_refused() {
-    let Some(stage) = Stage::new() else { return };
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
     let text = |path: &std::path::Path| path.to_str().unwrap().to_string();
-    let full = stage.path("full");
+    let full = fixture.path("full");
     fs::create_dir_all(full.join("x")).unwrap();
-    symlink(stage.store.join("a"), stage.path("link")).unwrap();
+    symlink(fixture.store.join("a"), fixture.path("link")).unwrap();
     let refused = [
-        (stage.store.join("a"), "lies inside the store"),
-        (stage.path("link"), "lies inside the store"),
-        (stage.path(""), "would cover the store"),
-        (stage.path("none"), "No such file or directory"),
-        (stage.store.join("zarr.json"), "must be a directory"),
+        (fixture.store.join("a"), "lies inside the store"),
+        (fixture.path("link"), "lies inside the store"),
+        (fixture.path(""), "would cover the store"),
+        (fixture.path("none"), "No such file or directory"),
+        (fixture.store.join("zarr.json"), "must be a directory"),
         (full.clone(), "is not empty; '-o nonempty'"),
     ];
     for (dir, reason) in refused {
         let output = Command::new(PROGRAM)
             .arg("mount")
-            .arg(&stage.store)
+            .arg(&fixture.store)
             .arg(&dir)
             .output()
             .unwrap();
@@ -77,16 +81,18 @@ fn places_that_cannot_be_mounted_are_refused() {
         );
         assert!(said.contains(text(&dir).trim_end_matches('/')), "{said}");
     }
-    stage.mount(&[]);
-    assert!(stderr(&stage.try_mount(&[])).contains("is mounted there already"));
+    fixture.mount(&[]);
+    assert!(stderr(&fixture.try_mount(&[])).contains("is mounted there already"));
 }
 
 #[test]
 fn what_is_wrong_is_said_once_with_its_exit_status() {
-    let Some(stage) = Stage::new() else { return };
-    fs::remove_dir_all(&stage.store).unwrap();
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    fs::remove_dir_all(&fixture.store).unwrap();
     for more in [&[][..], &["-f"]] {
-        let output = stage.try_mount(more);
+        let output = fixture.try_mount(more);
         let said = stderr(&output);
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(
@@ -94,12 +100,12 @@ fn what_is_wrong_is_said_once_with_its_exit_status() {
             "{said}"
         );
     }
-    let helper = stage.path("mount.zarrfs");
+    let helper = fixture.path("mount.zarrfs");
     symlink(PROGRAM, &helper).unwrap();
     let status = |options: &str| {
         let output = Command::new(&helper)
-            .arg(&stage.store)
-            .arg(&stage.dir)
+            .arg(&fixture.store)
+            .arg(&fixture.dir)
             .args(["-o", options])
             .output()
             .unwrap();
@@ -126,18 +132,20 @@ fn what_is_wrong_is_said_once_with_its_exit_status() {
         stderr(&output),
         "zarrfs: unexpected argument 'b' found; try 'zarrfs umount --help'\n"
     );
-    assert!(stage.mounted().is_none());
+    assert!(fixture.mounted().is_none());
 }
 
 #[test]
 fn a_cache_has_a_place_of_its_own() {
-    let Some(stage) = Stage::new() else { return };
-    symlink(&stage.store, stage.path("link")).unwrap();
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    symlink(&fixture.store, fixture.path("link")).unwrap();
     let refused = [
-        (stage.dir.join("cache"), "lies in the mountpoint"),
-        (stage.dir.clone(), "lies in the mountpoint"),
-        (stage.store.join("a/cache"), "lies in the store"),
-        (stage.path("link/new/cache"), "lies in the store"),
+        (fixture.dir.join("cache"), "lies in the mountpoint"),
+        (fixture.dir.clone(), "lies in the mountpoint"),
+        (fixture.store.join("a/cache"), "lies in the store"),
+        (fixture.path("link/new/cache"), "lies in the store"),
     ];
     for (cache, reason) in refused {
         for option in ["--cache-dir", "-o"] {
@@ -146,14 +154,14 @@ fn a_cache_has_a_place_of_its_own() {
                 "-o" => format!("cache_size=1M,cache_dir={}", path.replace(',', "\\,")),
                 _ => path.to_string(),
             };
-            let said = stderr(&stage.try_mount(&[option, &value]));
+            let said = stderr(&fixture.try_mount(&[option, &value]));
             assert!(said.contains(reason), "{said}");
             assert_eq!(said.lines().count(), 1, "{said}");
         }
     }
-    assert!(!stage.store.join("a/cache").exists() && !stage.store.join("new").exists());
-    let unused = stage.path("unused");
-    stage.mount(&["--cache-dir", unused.to_str().unwrap()]);
-    assert_eq!(fs::read(stage.dir.join("a/c/0")).unwrap(), [7; 16]);
+    assert!(!fixture.store.join("a/cache").exists() && !fixture.store.join("new").exists());
+    let unused = fixture.path("unused");
+    fixture.mount(&["--cache-dir", unused.to_str().unwrap()]);
+    assert_eq!(fs::read(fixture.dir.join("a/c/0")).unwrap(), [7; 16]);
     assert!(!unused.exists(), "a store of this machine needs none");
 }

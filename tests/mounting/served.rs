@@ -22,7 +22,7 @@ use zarrfs::store::{EntryKind, Key, Listing, Name};
 use zarrfs::vfs::{Vfs, VfsConfig};
 use zarrfs::view::{Attr, File, OpenedFile, ReadBytes, View};
 
-use crate::stage::{Stage, soon};
+use crate::fixture::{Fixture, soon};
 
 /// Where reads of `hang...` wait.
 #[derive(Default)]
@@ -159,7 +159,7 @@ struct Served {
     gate: Arc<Gate>,
 }
 
-fn serve(stage: &Stage, timeout: Duration) -> Served {
+fn serve(fixture: &Fixture, timeout: Duration) -> Served {
     let stats = Arc::new(Stats::default());
     let gate: Arc<Gate> = Arc::default();
     let config = VfsConfig {
@@ -175,7 +175,7 @@ fn serve(stage: &Stage, timeout: Duration) -> Served {
     );
     let connection = mount::mount(&MountRequest {
         source: "faulty".to_string(),
-        path: stage.dir.clone(),
+        path: fixture.dir.clone(),
         ..MountRequest::default()
     });
     let (sender, ended) = mpsc::channel();
@@ -192,7 +192,7 @@ fn serve(stage: &Stage, timeout: Duration) -> Served {
         end,
     );
     Served {
-        dir: stage.dir.clone(),
+        dir: fixture.dir.clone(),
         session: Some(session.unwrap()),
         ended,
         stats,
@@ -222,8 +222,10 @@ const CONTENT_THREADS: usize = 64;
 
 #[test]
 fn a_hung_store_blocks_neither_names_nor_its_reader_for_ever() {
-    let Some(stage) = Stage::new() else { return };
-    let served = serve(&stage, Duration::from_secs(3600));
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let served = serve(&fixture, Duration::from_secs(3600));
     let readers = hanging_readers(&served, CONTENT_THREADS + 16);
     assert!(soon(|| served.gate.waiting.load(Relaxed) == CONTENT_THREADS));
     assert_eq!(fs::read_dir(&served.dir).unwrap().count(), FILES.len());
@@ -234,7 +236,7 @@ fn a_hung_store_blocks_neither_names_nor_its_reader_for_ever() {
     }
     assert_eq!(served.stats.error_requests.get(), 0);
     served.end();
-    let served = serve(&stage, Duration::from_secs(1));
+    let served = serve(&fixture, Duration::from_secs(1));
     for reader in hanging_readers(&served, 8) {
         let error = reader.join().unwrap().unwrap_err();
         assert_eq!(error.raw_os_error(), Some(5), "EIO");
@@ -245,8 +247,10 @@ fn a_hung_store_blocks_neither_names_nor_its_reader_for_ever() {
 
 #[test]
 fn a_panic_is_an_error_of_one_request() {
-    let Some(stage) = Stage::new() else { return };
-    let served = serve(&stage, Duration::from_secs(30));
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let served = serve(&fixture, Duration::from_secs(30));
     for _ in 0..5 {
         assert_eq!(
             fs::metadata(served.dir.join("panic"))
@@ -263,8 +267,10 @@ fn a_panic_is_an_error_of_one_request() {
 #[test]
 fn attributes_are_those_of_the_view() {
     use std::os::unix::fs::MetadataExt;
-    let Some(stage) = Stage::new() else { return };
-    let served = serve(&stage, Duration::from_secs(30));
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let served = serve(&fixture, Duration::from_secs(30));
     let meta = fs::metadata(served.dir.join("old")).unwrap();
     assert_eq!((meta.uid(), meta.gid(), meta.mode()), (3, 4, 0o100440));
     assert_eq!(
@@ -285,8 +291,10 @@ fn attributes_are_those_of_the_view() {
 
 #[test]
 fn contents_arrive_whole_and_once() {
-    let Some(stage) = Stage::new() else { return };
-    let served = serve(&stage, Duration::from_secs(30));
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let served = serve(&fixture, Duration::from_secs(30));
     let path = served.dir.join("old");
     let mut seen = HashMap::new();
     for byte in fs::read(&path).unwrap() {

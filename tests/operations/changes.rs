@@ -7,9 +7,9 @@ use std::path::Path;
 
 use serde_json::json;
 
+use crate::backend::{Backend, Enter};
 use crate::common::sample::{Form, GROUP, Keys, Sample};
-use crate::place::{Enter, Place};
-use crate::stand::{Stand, soon};
+use crate::fixture::{Fixture, soon};
 
 /// Bytes of each array of the store, and of one of its two chunks.
 const WHOLE: usize = 4096;
@@ -43,9 +43,9 @@ fn replace_first(store: &Path, name: &str) {
 }
 
 /// Reads an array until it is `new`; meanwhile it is `old` or an error.
-fn becomes(place: &dyn Place, file: &str, old: &[u8], new: &[u8]) {
+fn becomes(backend: &dyn Backend, file: &str, old: &[u8], new: &[u8]) {
     assert_ne!(old, new);
-    let is_new = || match place.read_whole(file) {
+    let is_new = || match backend.read_whole(file) {
         Ok(read) if read == new => true,
         Ok(read) => {
             assert!(read == old, "{file}: neither the old content nor the new");
@@ -57,16 +57,16 @@ fn becomes(place: &dyn Place, file: &str, old: &[u8], new: &[u8]) {
 }
 
 pub(crate) fn a_changed_chunk_is_seen(enter: &Enter) {
-    let stand = Stand::with(put);
-    let place = enter(stand.views.files.clone());
+    let fixture = Fixture::with(put);
+    let backend = enter(fixture.views.files.clone());
     for (name, form) in forms() {
         let old = sample(form).whole();
         let file = format!("{name}/{name}.raw");
-        assert_eq!(place.read_whole(&file).unwrap(), old);
-        replace_first(&stand.store(), name);
+        assert_eq!(backend.read_whole(&file).unwrap(), old);
+        replace_first(&fixture.store(), name);
         let new = [&old[CHUNK..], &old[CHUNK..]].concat();
-        becomes(&*place, &file, &old, &new);
-        let chunk = place.read_whole(&format!("{name}/chunks/0.0.raw"));
+        becomes(&*backend, &file, &old, &new);
+        let chunk = backend.read_whole(&format!("{name}/chunks/0.0.raw"));
         assert_eq!(chunk.unwrap(), new[..CHUNK]);
     }
 }
@@ -110,16 +110,16 @@ pub(crate) fn a_shard_overwritten_in_place_is_never_a_mixture(enter: &Enter) {
             "chunk_shape": [INNER], "codecs": bytes, "index_codecs": bytes,
         }}],
     });
-    let stand = Stand::with(|store| {
+    let fixture = Fixture::with(|store| {
         store.put("zarr.json", GROUP.as_bytes());
         store.put("a/zarr.json", metadata.to_string().as_bytes());
         store.put("a/c/0", &old);
     });
-    let place = enter(stand.views.files.clone());
-    let file = place.open("a/a.raw").unwrap();
+    let backend = enter(fixture.views.files.clone());
+    let file = backend.open("a/a.raw").unwrap();
     // The index is in memory from here on.
     assert_eq!(file.read(0, INNER).unwrap(), before[..INNER]);
-    overwrite(&stand.store().join("a/c/0"), &new);
+    overwrite(&fixture.store().join("a/c/0"), &new);
     if let Ok(read) = file.read(INNER as u64, INNER) {
         let mixture = read != before[INNER..] && read != after[INNER..];
         assert!(
@@ -129,61 +129,64 @@ pub(crate) fn a_shard_overwritten_in_place_is_never_a_mixture(enter: &Enter) {
         );
     }
     drop(file);
-    becomes(&*place, "a/a.raw", &before, &after);
+    becomes(&*backend, "a/a.raw", &before, &after);
 }
 
 pub(crate) fn an_added_and_a_removed_chunk_are_seen(enter: &Enter) {
-    let stand = Stand::with(put);
-    let place = enter(stand.views.files.clone());
+    let fixture = Fixture::with(put);
+    let backend = enter(fixture.views.files.clone());
     for (name, form) in forms() {
         let whole = sample(form).whole();
         let filled = [&[0xff; CHUNK][..], &whole[CHUNK..]].concat();
         let file = format!("{name}/{name}.raw");
-        assert_eq!(place.read_whole(&file).unwrap(), whole);
-        let (chunk, away) = (stand.store().join(name).join("c/0/0"), stand.beside(name));
+        assert_eq!(backend.read_whole(&file).unwrap(), whole);
+        let (chunk, away) = (
+            fixture.store().join(name).join("c/0/0"),
+            fixture.beside(name),
+        );
         fs::rename(&chunk, &away).unwrap();
-        becomes(&*place, &file, &whole, &filled);
+        becomes(&*backend, &file, &whole, &filled);
         fs::rename(&away, &chunk).unwrap();
-        becomes(&*place, &file, &filled, &whole);
+        becomes(&*backend, &file, &filled, &whole);
     }
 }
 
 pub(crate) fn a_longer_array_is_seen(enter: &Enter) {
-    let stand = Stand::with(put);
-    let place = enter(stand.views.files.clone());
+    let fixture = Fixture::with(put);
+    let backend = enter(fixture.views.files.clone());
     for (name, form) in forms() {
         let sample = sample(form);
         let file = format!("{name}/{name}.raw");
-        assert_eq!(place.stat(&file).unwrap().size, WHOLE as u64);
+        assert_eq!(backend.stat(&file).unwrap().size, WHOLE as u64);
         let mut metadata = sample.metadata();
         metadata["shape"] = json!([3, 1024]);
         metadata["attributes"] = json!({"unit": "K"});
-        stand.store().as_path().put(
+        fixture.store().as_path().put(
             &format!("{name}/zarr.json"),
             metadata.to_string().as_bytes(),
         );
         let longer = (WHOLE + CHUNK) as u64;
         assert!(
-            soon(|| place.stat(&file).unwrap().size == longer),
+            soon(|| backend.stat(&file).unwrap().size == longer),
             "{file} does not grow"
         );
-        let read = place.read_whole(&file).unwrap();
+        let read = backend.read_whole(&file).unwrap();
         assert_eq!(read, [sample.whole(), vec![0xff; CHUNK]].concat());
-        assert_eq!(place.list(&format!("{name}/chunks")).unwrap().len(), 6);
-        let attributes = place.read_whole(&format!("{name}/attributes.json"));
+        assert_eq!(backend.list(&format!("{name}/chunks")).unwrap().len(), 6);
+        let attributes = backend.read_whole(&format!("{name}/attributes.json"));
         let attributes: serde_json::Value = serde_json::from_slice(&attributes.unwrap()).unwrap();
         assert_eq!(attributes, json!({"unit": "K"}));
     }
 }
 
 pub(crate) fn keys_that_come_and_go_are_seen(enter: &Enter) {
-    let stand = Stand::with(put);
+    let fixture = Fixture::with(put);
     let (stored, files) = (
-        enter(stand.views.stored.clone()),
-        enter(stand.views.files.clone()),
+        enter(fixture.views.stored.clone()),
+        enter(fixture.views.files.clone()),
     );
     assert!(stored.stat("late/zarr.json").is_err() && files.stat("late").is_err());
-    let store = stand.store();
+    let store = fixture.store();
     sample(Form::Plain).put(store.as_path(), "late");
     assert!(soon(|| stored.stat("late/zarr.json").is_ok()));
     assert!(soon(|| files.read_whole("late/late.raw").is_ok()));
@@ -206,30 +209,30 @@ pub(crate) fn keys_that_come_and_go_are_seen(enter: &Enter) {
 }
 
 pub(crate) fn a_file_that_grew_is_never_cut(enter: &Enter) {
-    let stand = Stand::with(|_| ());
-    let place = enter(stand.views.stored.clone());
-    let note = stand.store().join("note");
+    let fixture = Fixture::with(|_| ());
+    let backend = enter(fixture.views.stored.clone());
+    let note = fixture.store().join("note");
     for size in 1..60 {
         fs::write(&note, b"x".repeat(10 * size)).unwrap();
         // A kernel believes this length for a second.
-        place.stat("note").unwrap();
+        backend.stat("note").unwrap();
         let longer = b"y".repeat(20 * size);
         fs::write(&note, &longer).unwrap();
-        assert!(place.read_whole("note").unwrap() == longer, "{size}");
+        assert!(backend.read_whole("note").unwrap() == longer, "{size}");
     }
 }
 
 pub(crate) fn bytes_of_a_replaced_file_never_reach_new_readers(enter: &Enter) {
     const SIZE: usize = 16 << 20;
-    let stand = Stand::with(|store| store.put("big", &b"o".repeat(SIZE)));
-    let place = enter(stand.views.stored.clone());
-    let old = place.open("big").unwrap();
+    let fixture = Fixture::with(|store| store.put("big", &b"o".repeat(SIZE)));
+    let backend = enter(fixture.views.stored.clone());
+    let old = backend.open("big").unwrap();
     assert_eq!(old.read(0, 1).unwrap(), b"o");
-    let arriving = stand.beside("arriving");
+    let arriving = fixture.beside("arriving");
     fs::write(&arriving, b"n".repeat(SIZE)).unwrap();
-    fs::rename(arriving, stand.store().join("big")).unwrap();
-    assert!(soon(|| place.read("big", 0, 1).unwrap() == b"n"));
-    let new = place.open("big").unwrap();
+    fs::rename(arriving, fixture.store().join("big")).unwrap();
+    assert!(soon(|| backend.read("big", 0, 1).unwrap() == b"n"));
+    let new = backend.open("big").unwrap();
     let middle = 9 << 20;
     match old.read(middle, 4096) {
         Ok(read) => assert!(read == b"n".repeat(4096)),

@@ -5,9 +5,9 @@ use std::thread;
 use rustix::io::Errno;
 use zarrfs::store::EntryKind;
 
+use crate::backend::{Backend, Enter, OpenFile};
 use crate::common::sample::{Sample, arrays, places};
-use crate::place::{Enter, OpenFile, Place};
-use crate::stand::{Stand, name};
+use crate::fixture::{Fixture, name};
 
 /// Numbers that look random and are the same in each run.
 pub(crate) struct Numbers(u64);
@@ -49,21 +49,21 @@ fn elements<'a>(npy: &'a [u8], shape: &[u64]) -> &'a [u8] {
 }
 
 pub(crate) fn sizes_are_those_of_the_content(enter: &Enter) {
-    let stand = Stand::new();
-    let place = enter(stand.views.files.clone());
+    let fixture = Fixture::new();
+    let backend = enter(fixture.views.files.clone());
     for (path, sample) in arrays() {
         let whole = sample.whole();
         let base = format!("{path}/{}", name(path));
-        assert_eq!(place.read_whole(&format!("{base}.raw")).unwrap(), whole);
-        let npy = place.read_whole(&format!("{base}.npy")).unwrap();
+        assert_eq!(backend.read_whole(&format!("{base}.raw")).unwrap(), whole);
+        let npy = backend.read_whole(&format!("{base}.npy")).unwrap();
         assert_eq!(elements(&npy, &sample.shape), whole, "{path}");
         let own = ["zarr.json", "attributes.json"].map(|name| format!("{path}/{name}"));
         for file in own
             .into_iter()
             .chain(["raw", "npy"].map(|end| format!("{base}.{end}")))
         {
-            let stat = place.stat(&file).unwrap();
-            let read = place.read_whole(&file).unwrap();
+            let stat = backend.stat(&file).unwrap();
+            let read = backend.read_whole(&file).unwrap();
             assert_eq!(
                 (stat.kind, stat.size),
                 (EntryKind::File, read.len() as u64),
@@ -71,22 +71,22 @@ pub(crate) fn sizes_are_those_of_the_content(enter: &Enter) {
             );
         }
         for folder in [path.to_string(), format!("{path}/chunks")] {
-            assert_eq!(place.stat(&folder).unwrap().kind, EntryKind::Directory);
+            assert_eq!(backend.stat(&folder).unwrap().kind, EntryKind::Directory);
         }
     }
 }
 
 pub(crate) fn any_range_is_the_slice_of_the_whole(enter: &Enter) {
-    let stand = Stand::new();
-    let place = enter(stand.views.files.clone());
+    let fixture = Fixture::new();
+    let backend = enter(fixture.views.files.clone());
     let mut numbers = Numbers::new(7);
     for (path, sample) in arrays() {
         for end in ["raw", "npy"] {
             let file = format!("{path}/{}.{end}", name(path));
-            let whole = place.read_whole(&file).unwrap();
+            let whole = backend.read_whole(&file).unwrap();
             assert!(whole.ends_with(&sample.whole()));
             let size = whole.len() as u64;
-            let open = place.open(&file).unwrap();
+            let open = backend.open(&file).unwrap();
             for offset in [0, size.saturating_sub(1), size, size + 1, 1 << 40, 1 << 62] {
                 for len in [0, 1, 3, 4096, 100_001] {
                     assert_eq!(open.read(offset, len).unwrap(), slice(&whole, offset, len));
@@ -102,16 +102,16 @@ pub(crate) fn any_range_is_the_slice_of_the_whole(enter: &Enter) {
 
 pub(crate) fn many_threads_read_what_is_there(enter: &Enter) {
     const THREADS: u64 = 64;
-    let stand = Stand::new();
-    let place = enter(stand.views.files.clone());
+    let fixture = Fixture::new();
+    let backend = enter(fixture.views.files.clone());
     let files: Vec<(String, Vec<u8>)> = arrays()
         .into_iter()
         .map(|(path, sample)| (format!("{path}/{}.raw", name(path)), sample.whole()))
         .collect();
-    let place: &dyn Place = &*place;
+    let backend: &dyn Backend = &*backend;
     let shared: Vec<Box<dyn OpenFile>> = files
         .iter()
-        .map(|(file, _)| place.open(file).unwrap())
+        .map(|(file, _)| backend.open(file).unwrap())
         .collect();
     thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -124,7 +124,7 @@ pub(crate) fn many_threads_read_what_is_there(enter: &Enter) {
                     let offset = numbers.below(whole.len() as u64 + 5);
                     let len = numbers.below(20_000) as usize;
                     let read = match round % 4 {
-                        0 => place.read(file, offset, len),
+                        0 => backend.read(file, offset, len),
                         _ => shared[number].read(offset, len),
                     };
                     assert_eq!(
@@ -148,20 +148,20 @@ fn chunk_name(chunk: &[u64]) -> String {
 }
 
 /// Compares every chunk file of an array with the box it stands for.
-fn compare_chunks(place: &dyn Place, path: &str, sample: &Sample) {
+fn compare_chunks(backend: &dyn Backend, path: &str, sample: &Sample) {
     let mut expected = Vec::new();
     for chunk in places(&sample.counts()) {
         let base = format!("{path}/chunks/{}", chunk_name(&chunk));
         let clipped = sample.clipped(&chunk);
-        let stat = place.stat(&format!("{base}.raw")).unwrap();
+        let stat = backend.stat(&format!("{base}.raw")).unwrap();
         assert_eq!(stat.size, clipped.len() as u64, "{base}");
         assert_eq!(
-            place.read_whole(&format!("{base}.raw")).unwrap(),
+            backend.read_whole(&format!("{base}.raw")).unwrap(),
             clipped,
             "{base}"
         );
         assert!(
-            place
+            backend
                 .read_whole(&format!("{base}.npy"))
                 .unwrap()
                 .ends_with(&clipped)
@@ -169,17 +169,17 @@ fn compare_chunks(place: &dyn Place, path: &str, sample: &Sample) {
         expected.extend(["npy", "raw"].map(|end| format!("{}.{end}", chunk_name(&chunk))));
     }
     expected.sort();
-    assert_eq!(place.names(&format!("{path}/chunks")).unwrap(), expected);
+    assert_eq!(backend.names(&format!("{path}/chunks")).unwrap(), expected);
 }
 
 pub(crate) fn chunk_files_are_cut_at_the_edge(enter: &Enter) {
-    let stand = Stand::new();
-    let place = enter(stand.views.files.clone());
+    let fixture = Fixture::new();
+    let backend = enter(fixture.views.files.clone());
     for (path, sample) in arrays()
         .into_iter()
         .filter(|(_, sample)| sample.shape.len() > 1)
     {
-        compare_chunks(&*place, path, &sample);
+        compare_chunks(&*backend, path, &sample);
     }
     for other in [
         "4.0.raw",
@@ -191,26 +191,26 @@ pub(crate) fn chunk_files_are_cut_at_the_edge(enter: &Enter) {
         "-1.0.raw",
         "0.0.txt",
     ] {
-        let missing = place.stat(&format!("plain/chunks/{other}"));
+        let missing = backend.stat(&format!("plain/chunks/{other}"));
         assert_eq!(missing, Err(Errno::NOENT.raw_os_error()), "{other}");
     }
 }
 
 pub(crate) fn arrays_without_dimension_or_element_have_their_chunks(enter: &Enter) {
-    let stand = Stand::new();
-    let place = enter(stand.views.files.clone());
-    assert_eq!(place.names("point/chunks").unwrap(), ["0.npy", "0.raw"]);
-    assert_eq!(place.read_whole("point/chunks/0.raw").unwrap().len(), 2);
-    assert_eq!(place.list("nothing/chunks").unwrap(), []);
-    assert_eq!(place.read_whole("nothing/nothing.raw").unwrap(), b"");
-    let npy = place.read_whole("nothing/nothing.npy").unwrap();
+    let fixture = Fixture::new();
+    let backend = enter(fixture.views.files.clone());
+    assert_eq!(backend.names("point/chunks").unwrap(), ["0.npy", "0.raw"]);
+    assert_eq!(backend.read_whole("point/chunks/0.raw").unwrap().len(), 2);
+    assert_eq!(backend.list("nothing/chunks").unwrap(), []);
+    assert_eq!(backend.read_whole("nothing/nothing.raw").unwrap(), b"");
+    let npy = backend.read_whole("nothing/nothing.npy").unwrap();
     assert_eq!(elements(&npy, &[0, 5]), b"");
 }
 
 pub(crate) fn what_does_not_decode_says_so_when_it_is_opened(enter: &Enter) {
-    let stand = Stand::new();
-    let place = enter(stand.views.files.clone());
-    let names = place.names("strange").unwrap();
+    let fixture = Fixture::new();
+    let backend = enter(fixture.views.files.clone());
+    let names = backend.names("strange").unwrap();
     assert_eq!(
         names,
         [
@@ -221,7 +221,7 @@ pub(crate) fn what_does_not_decode_says_so_when_it_is_opened(enter: &Enter) {
             "zarr.json"
         ]
     );
-    assert_eq!(place.list("strange/chunks").unwrap().len(), 8);
+    assert_eq!(backend.list("strange/chunks").unwrap().len(), 8);
     for file in [
         "strange.npy",
         "strange.raw",
@@ -229,19 +229,19 @@ pub(crate) fn what_does_not_decode_says_so_when_it_is_opened(enter: &Enter) {
         "chunks/1.1.npy",
     ] {
         let path = format!("strange/{file}");
-        assert_eq!(place.stat(&path).unwrap().kind, EntryKind::File);
+        assert_eq!(backend.stat(&path).unwrap().kind, EntryKind::File);
         assert_eq!(
-            place.open(&path).err(),
+            backend.open(&path).err(),
             Some(Errno::OPNOTSUPP.raw_os_error()),
             "{file}"
         );
     }
-    let metadata = place.read_whole("strange/zarr.json").unwrap();
+    let metadata = backend.read_whole("strange/zarr.json").unwrap();
     let metadata: serde_json::Value = serde_json::from_slice(&metadata).unwrap();
     assert_eq!(metadata["codecs"][1]["name"], "nobody-knows");
-    let stored = place.read_whole(".zarrfs/store/strange/c/0/1").unwrap();
+    let stored = backend.read_whole(".zarrfs/store/strange/c/0/1").unwrap();
     assert_eq!(
         stored,
-        std::fs::read(stand.store().join("strange/c/0/1")).unwrap()
+        std::fs::read(fixture.store().join("strange/c/0/1")).unwrap()
     );
 }

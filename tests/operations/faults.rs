@@ -8,35 +8,35 @@ use rustix::io::Errno;
 use zarrfs::store::Store;
 use zarrfs::store::backend::memory::MemoryStore;
 
+use crate::backend::{Answer, Backend, Enter};
 use crate::common::sample::arrays;
 use crate::common::{needs, sample, views_of};
 use crate::faulty::{Faulty, Trap};
+use crate::fixture::{Fixture, PATIENT, local, name};
 use crate::in_process;
 use crate::mounted;
-use crate::place::{Answer, Enter, Place};
-use crate::stand::{PATIENT, Stand, local, name};
 
 /// An operation and what came of it.
 type Step = (String, Answer<Vec<u8>>);
 
 /// Adds what a directory shows of itself and of what it holds.
-fn look(place: &dyn Place, folder: &str, steps: &mut Vec<Step>) {
-    let shown = place
+fn look(backend: &dyn Backend, folder: &str, steps: &mut Vec<Step>) {
+    let shown = backend
         .names(folder)
         .map(|names| names.join("/").into_bytes());
     let names = shown.clone().unwrap_or_default();
     steps.push((format!("list {folder}"), shown));
     for name in String::from_utf8(names).unwrap().split_terminator('/') {
         let path = format!("{folder}/{name}");
-        let stat = place.stat(path.trim_start_matches('/'));
+        let stat = backend.stat(path.trim_start_matches('/'));
         let shown = stat.map(|stat| format!("{:?} {}", stat.kind, stat.size).into_bytes());
         steps.push((format!("stat {path}"), shown));
     }
 }
 
 /// Adds what parts of one open file hold.
-fn read_parts(place: &dyn Place, file: &str, steps: &mut Vec<Step>) {
-    let open = match place.open(file) {
+fn read_parts(backend: &dyn Backend, file: &str, steps: &mut Vec<Step>) {
+    let open = match backend.open(file) {
         Ok(open) => open,
         Err(errno) => return steps.push((format!("open {file}"), Err(errno))),
     };
@@ -55,24 +55,24 @@ fn parts() -> Vec<&'static str> {
 }
 
 /// Looks at directories, or at one array and reads its files; an operation that fails ends nothing.
-fn script(place: &dyn Place, part: &str) -> Vec<Step> {
+fn script(backend: &dyn Backend, part: &str) -> Vec<Step> {
     let mut steps = Vec::new();
     if part.is_empty() {
         for folder in ["", "deep", "own", "strange", "strange/chunks"] {
-            look(place, folder, &mut steps);
+            look(backend, folder, &mut steps);
         }
         return steps;
     }
-    look(place, part, &mut steps);
+    look(backend, part, &mut steps);
     let whole = format!("{part}/{}", name(part));
-    read_parts(place, &format!("{whole}.raw"), &mut steps);
+    read_parts(backend, &format!("{whole}.raw"), &mut steps);
     for file in [
         format!("{whole}.npy"),
         format!("{whole}.raw"),
         format!("{part}/zarr.json"),
         format!(".zarrfs/store/{part}/zarr.json"),
     ] {
-        let read = place.read_whole(&file);
+        let read = backend.read_whole(&file);
         steps.push((format!("read {file}"), read));
     }
     steps
@@ -90,9 +90,9 @@ struct Case<'a> {
 fn fail_once(case: &Case, part: &str, call: i64, right: &[Step]) -> (bool, bool) {
     let trap = Arc::new(Trap::default());
     let store = Faulty::new(case.base.clone(), trap.clone(), case.freshness);
-    let place = (case.enter)(views_of(Arc::new(store), PATIENT).files);
+    let backend = (case.enter)(views_of(Arc::new(store), PATIENT).files);
     trap.set(call);
-    let steps = script(&*place, part);
+    let steps = script(&*backend, part);
     let sprung = trap.has_sprung();
     trap.set(0);
     let mut shown = false;
@@ -105,7 +105,7 @@ fn fail_once(case: &Case, part: &str, call: i64, right: &[Step]) -> (bool, bool)
         );
         shown |= is_fault;
     }
-    let again = script(&*place, part);
+    let again = script(&*backend, part);
     for (after, right) in again.iter().zip(right) {
         assert_eq!(after, right, "after call {call} failed");
     }
@@ -140,9 +140,9 @@ fn fail_each(case: &Case, stride: usize) {
 /// The script itself is right where nothing fails.
 #[test]
 fn the_script_reads_what_is_there() {
-    let place = in_process::enter(views_of(memory(), PATIENT).files);
+    let backend = in_process::enter(views_of(memory(), PATIENT).files);
     for (path, sample) in arrays() {
-        let steps = script(&*place, path);
+        let steps = script(&*backend, path);
         let step = format!("read {path}/{}.raw", name(path));
         assert!(steps.contains(&(step, Ok(sample.whole()))), "{path}");
         assert!(steps.iter().all(|(_, answer)| answer.is_ok()), "{path}");
@@ -179,8 +179,8 @@ fn a_failed_call_is_not_remembered() {
 
 #[test]
 fn a_failed_call_of_a_folder_is_an_error_once() {
-    let stand = Stand::new();
-    let folder = local(&stand.store());
+    let fixture = Fixture::new();
+    let folder = local(&fixture.store());
     fail_each(&Case::new(folder, ALWAYS, &in_process::enter), 1);
 }
 

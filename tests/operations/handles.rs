@@ -5,9 +5,9 @@ use std::path::Path;
 
 use rustix::io::Errno;
 
+use crate::backend::{Backend, Enter};
 use crate::common::sample::arrays;
-use crate::place::{Enter, Place};
-use crate::stand::{Stand, name, soon};
+use crate::fixture::{Fixture, name, soon};
 
 /// Returns how many descriptors of this process lead below a folder; other tests have their own.
 fn descriptors(folder: &Path) -> usize {
@@ -17,7 +17,7 @@ fn descriptors(folder: &Path) -> usize {
 }
 
 /// Opens files and directories of both views and reads a little.
-fn use_once(place: &dyn Place, round: usize) {
+fn use_once(backend: &dyn Backend, round: usize) {
     let arrays = arrays();
     let (path, _) = &arrays[round % arrays.len()];
     for file in [
@@ -26,25 +26,25 @@ fn use_once(place: &dyn Place, round: usize) {
         format!("{path}/zarr.json"),
         ".zarrfs/stats.json".to_string(),
     ] {
-        place.read(&file, 1, 100).unwrap();
+        backend.read(&file, 1, 100).unwrap();
     }
-    place.list(path).unwrap();
-    place.list(&format!(".zarrfs/files/{path}")).unwrap();
-    assert!(place.open(".zarrfs/files/strange/strange.raw").is_err());
-    assert!(place.open("none").is_err());
+    backend.list(path).unwrap();
+    backend.list(&format!(".zarrfs/files/{path}")).unwrap();
+    assert!(backend.open(".zarrfs/files/strange/strange.raw").is_err());
+    assert!(backend.open("none").is_err());
 }
 
 pub(crate) fn what_is_opened_is_closed(enter: &Enter) {
-    let stand = Stand::new();
-    let place = enter(stand.views.stored.clone());
-    let folder = stand.store().canonicalize().unwrap();
-    let held = place.open("plain/zarr.json").unwrap();
+    let fixture = Fixture::new();
+    let backend = enter(fixture.views.stored.clone());
+    let folder = fixture.store().canonicalize().unwrap();
+    let held = backend.open("plain/zarr.json").unwrap();
     // What may stay open (stored chunks of arrays in use) does so after the first rounds.
-    (0..50).for_each(|round| use_once(&*place, round));
+    (0..50).for_each(|round| use_once(&*backend, round));
     drop(held);
     let usual = descriptors(&folder);
     assert!(usual > 0, "the store itself is open");
-    (0..1000).for_each(|round| use_once(&*place, round));
+    (0..1000).for_each(|round| use_once(&*backend, round));
     // The kernel lets go of files when it likes.
     assert!(
         soon(|| descriptors(&folder) <= usual),
@@ -54,19 +54,19 @@ pub(crate) fn what_is_opened_is_closed(enter: &Enter) {
 }
 
 pub(crate) fn a_deleted_file_stays_readable_while_it_is_open(enter: &Enter) {
-    let stand = Stand::new();
-    let place = enter(stand.views.stored.clone());
+    let fixture = Fixture::new();
+    let backend = enter(fixture.views.stored.clone());
     let path = "deep/er/packed/zarr.json";
-    let whole = place.read_whole(path).unwrap();
-    let (file, unread) = (place.open(path).unwrap(), place.open(path).unwrap());
+    let whole = backend.read_whole(path).unwrap();
+    let (file, unread) = (backend.open(path).unwrap(), backend.open(path).unwrap());
     assert_eq!(file.read(0, 10).unwrap(), whole[..10]);
-    fs::remove_dir_all(stand.store().join("deep/er")).unwrap();
+    fs::remove_dir_all(fixture.store().join("deep/er")).unwrap();
     let gone = Err(Errno::NOENT.raw_os_error());
-    assert!(soon(|| place.stat(path) == gone), "it is still there");
+    assert!(soon(|| backend.stat(path) == gone), "it is still there");
     for open in [&file, &unread] {
         assert_eq!(open.read(0, whole.len() + 1).unwrap(), whole);
         assert!(open.read(whole.len() as u64, 1).unwrap().is_empty());
     }
     drop((file, unread));
-    assert!(place.open(path).is_err());
+    assert!(backend.open(path).is_err());
 }

@@ -9,13 +9,13 @@ use rustix::io::Errno;
 use zarrfs::fuse::mount::mountinfo;
 use zarrfs::store::backend::memory::MemoryStore;
 
+use crate::backend::Backend;
 use crate::common::sample::{Form, Sample, arrays, put_store};
 use crate::common::{BothViews, needs, views_of};
 use crate::faulty::{Faulty, Gate};
+use crate::fixture::{PATIENT, name, soon};
 use crate::in_process;
 use crate::mounted::Mounted;
-use crate::place::Place;
-use crate::stand::{PATIENT, name, soon};
 
 const EIO: Errno = Errno::IO;
 
@@ -50,19 +50,19 @@ fn slow() -> Sample {
 }
 
 /// Reads what does not hang: every array, every directory.
-fn use_the_rest(place: &dyn Place) {
+fn use_the_rest(backend: &dyn Backend) {
     for (path, sample) in arrays() {
-        let read = place.read_whole(&format!("{path}/{}.raw", name(path)));
+        let read = backend.read_whole(&format!("{path}/{}.raw", name(path)));
         assert_eq!(read.unwrap(), sample.whole(), "{path}");
         assert!(
-            place
+            backend
                 .names(path)
                 .unwrap()
                 .contains(&"zarr.json".to_string())
         );
     }
-    assert!(place.names("").unwrap().contains(&"slow0".to_string()));
-    assert!(place.read_whole(".zarrfs/stats.json").is_ok());
+    assert!(backend.names("").unwrap().contains(&"slow0".to_string()));
+    assert!(backend.read_whole(".zarrfs/stats.json").is_ok());
 }
 
 /// Runs `hang` in many threads, uses the rest meanwhile, and expects EIO for each of them.
@@ -158,17 +158,17 @@ fn unmounting_waits_for_nobody() {
 fn a_second_reader_of_a_hanging_chunk_waits_no_longer_than_the_limit() {
     let limit = Duration::from_millis(300);
     let (views, gate) = hanging(is_slow_chunk, limit);
-    let place = in_process::enter(views.files);
-    let place = &*place;
+    let backend = in_process::enter(views.files);
+    let backend = &*backend;
     thread::scope(|scope| {
-        let first = scope.spawn(move || place.read_whole("slow0/chunks/0.0.raw"));
+        let first = scope.spawn(move || backend.read_whole("slow0/chunks/0.0.raw"));
         assert!(soon(|| gate.waiting() > 0));
-        let second = place.read_whole("slow0/chunks/0.0.raw");
+        let second = backend.read_whole("slow0/chunks/0.0.raw");
         let alone = first.is_finished();
         gate.open();
         assert_eq!(second, Err(EIO.raw_os_error()));
         assert!(!alone, "only the store can end the first");
         assert_eq!(first.join().unwrap().unwrap(), slow().clipped(&[0, 0]));
     });
-    assert_eq!(place.read_whole("slow0/slow0.raw"), Ok(slow().whole()));
+    assert_eq!(backend.read_whole("slow0/slow0.raw"), Ok(slow().whole()));
 }

@@ -8,14 +8,14 @@ use zarrfs::store::EntryKind;
 use zarrfs::vfs::{Fh, Ino, Vfs, VfsConfig};
 use zarrfs::view::{Attr, View};
 
-use crate::place::{Answer, Listed, OpenFile, Place, Stat};
+use crate::backend::{Answer, Backend, Listed, OpenFile, Stat};
 
 struct InProcess {
     vfs: Vfs,
 }
 
 /// Opens a view without the kernel.
-pub(crate) fn enter(view: Arc<dyn View>) -> Box<dyn Place> {
+pub(crate) fn enter(view: Arc<dyn View>) -> Box<dyn Backend> {
     let config = VfsConfig {
         uid: 0,
         gid: 0,
@@ -92,7 +92,7 @@ impl InProcess {
     }
 }
 
-impl Place for InProcess {
+impl Backend for InProcess {
     fn stat(&self, path: &str) -> Answer<Stat> {
         let (ino, found) = self.walk(path, false)?;
         let attr = self.attributes(ino)?;

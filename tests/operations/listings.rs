@@ -10,13 +10,13 @@ use rustix::fs::{CWD, FileType, Mode};
 use zarrfs::store::EntryKind;
 use zarrfs::store::backend::memory::MemoryStore;
 
+use crate::backend::{Backend, Enter, Listed};
 use crate::common::sample::{Form, GROUP, Keys, Sample};
 use crate::common::{needs, views_of};
 use crate::content::Numbers;
+use crate::fixture::{Fixture, PATIENT};
 use crate::in_process;
 use crate::mounted;
-use crate::place::{Enter, Listed, Place};
-use crate::stand::{PATIENT, Stand};
 
 fn join(folder: &str, name: &[u8]) -> String {
     let name = std::str::from_utf8(name).unwrap();
@@ -26,16 +26,16 @@ fn join(folder: &str, name: &[u8]) -> String {
 }
 
 /// Compares an entry with what `stat` says of it.
-fn compare(place: &dyn Place, folder: &str, entry: &Listed) {
+fn compare(backend: &dyn Backend, folder: &str, entry: &Listed) {
     let path = join(folder, &entry.name);
-    let stat = place.stat(&path).unwrap();
+    let stat = backend.stat(&path).unwrap();
     assert_eq!((stat.kind, stat.ino), (entry.kind, entry.ino), "{path}");
 }
 
 /// Calls `visit` with each directory below a path and its entries.
-fn walk(place: &dyn Place, folder: &str, visit: &mut dyn FnMut(&str, &[Listed])) {
+fn walk(backend: &dyn Backend, folder: &str, visit: &mut dyn FnMut(&str, &[Listed])) {
     // The broken node of the sample does not list.
-    let Ok(entries) = place.list(folder) else {
+    let Ok(entries) = backend.list(folder) else {
         return;
     };
     visit(folder, &entries);
@@ -43,20 +43,20 @@ fn walk(place: &dyn Place, folder: &str, visit: &mut dyn FnMut(&str, &[Listed]))
         .iter()
         .filter(|entry| entry.kind == EntryKind::Directory)
     {
-        walk(place, &join(folder, &entry.name), visit);
+        walk(backend, &join(folder, &entry.name), visit);
     }
 }
 
 pub(crate) fn directories_have_the_kind_and_inode_of_stat(enter: &Enter) {
-    let stand = Stand::new();
-    for view in [&stand.views.stored, &stand.views.files] {
-        let place = enter(view.clone());
+    let fixture = Fixture::new();
+    for view in [&fixture.views.stored, &fixture.views.files] {
+        let backend = enter(view.clone());
         let mut inodes = HashSet::new();
         let mut count = 0;
-        walk(&*place, "", &mut |folder, entries| {
+        walk(&*backend, "", &mut |folder, entries| {
             entries
                 .iter()
-                .for_each(|entry| compare(&*place, folder, entry));
+                .for_each(|entry| compare(&*backend, folder, entry));
             inodes.extend(entries.iter().map(|entry| entry.ino));
             count += entries.len();
         });
@@ -106,19 +106,19 @@ fn littered(store: &Path) {
 /// The files view shows nodes and what is made of them: folders are groups, links that lead to no node of the
 /// store are nothing.
 pub(crate) fn what_is_listed_is_what_can_be_looked_up(enter: &Enter) {
-    let stand = Stand::with(littered);
-    let place = enter(stand.views.files.clone());
+    let fixture = Fixture::with(littered);
+    let backend = enter(fixture.views.files.clone());
     let mut count = 0;
-    walk(&*place, "", &mut |folder, entries| {
+    walk(&*backend, "", &mut |folder, entries| {
         for entry in entries {
-            compare(&*place, folder, entry);
+            compare(&*backend, folder, entry);
             count += 1;
         }
     });
     assert!(count > 40, "{count} entries");
-    let listed = place.names("").unwrap();
-    for name in stand.names() {
-        let found = place.stat(&name).is_ok();
+    let listed = backend.names("").unwrap();
+    for name in fixture.names() {
+        let found = backend.stat(&name).is_ok();
         assert_eq!(found, listed.contains(&name), "{name}");
     }
     let links = [
@@ -131,7 +131,7 @@ pub(crate) fn what_is_listed_is_what_can_be_looked_up(enter: &Enter) {
     let links: Vec<_> = links.iter().chain(&[".git", "pipes"]).collect();
     for name in links {
         assert_eq!(
-            place.stat(name).unwrap().kind,
+            backend.stat(name).unwrap().kind,
             EntryKind::Directory,
             "{name}"
         );
@@ -139,18 +139,18 @@ pub(crate) fn what_is_listed_is_what_can_be_looked_up(enter: &Enter) {
     for length in [251, 252, 255] {
         let name = "n".repeat(length);
         let npy = format!("{name}.npy");
-        assert_eq!(place.names(&name).unwrap().contains(&npy), length == 251);
-        assert!(place.names(&format!("{name}/chunks")).unwrap().len() >= 4);
+        assert_eq!(backend.names(&name).unwrap().contains(&npy), length == 251);
+        assert!(backend.names(&format!("{name}/chunks")).unwrap().len() >= 4);
     }
 }
 
 pub(crate) fn a_listing_goes_on_after_any_cursor(enter: &Enter) {
-    let stand = Stand::new();
-    for view in [&stand.views.stored, &stand.views.files] {
-        let place = enter(view.clone());
-        walk(&*place, "", &mut |folder, entries| {
+    let fixture = Fixture::new();
+    for view in [&fixture.views.stored, &fixture.views.files] {
+        let backend = enter(view.clone());
+        walk(&*backend, "", &mut |folder, entries| {
             for (index, entry) in entries.iter().enumerate() {
-                let rest = place.list_after(folder, entry.cursor).unwrap();
+                let rest = backend.list_after(folder, entry.cursor).unwrap();
                 let name = String::from_utf8_lossy(&entry.name);
                 assert_eq!(
                     order(&rest),
@@ -163,8 +163,8 @@ pub(crate) fn a_listing_goes_on_after_any_cursor(enter: &Enter) {
 }
 
 /// Compares a large directory with the names it must have; looks at some of them.
-fn compare_large(place: &dyn Place, folder: &str, expected: &HashSet<String>) {
-    let entries = place.list(folder).unwrap();
+fn compare_large(backend: &dyn Backend, folder: &str, expected: &HashSet<String>) {
+    let entries = backend.list(folder).unwrap();
     let names: HashSet<&[u8]> = entries.iter().map(|entry| entry.name.as_slice()).collect();
     assert_eq!(
         (entries.len(), names.len()),
@@ -174,12 +174,12 @@ fn compare_large(place: &dyn Place, folder: &str, expected: &HashSet<String>) {
     let mut numbers = Numbers::new(3);
     for _ in 0..300 {
         let entry = &entries[numbers.below(entries.len() as u64) as usize];
-        compare(place, folder, entry);
+        compare(backend, folder, entry);
     }
     let last = entries.len() - 1;
     let some = (0..6).map(|_| numbers.below(last as u64) as usize);
     for index in [0, 1, last - 1, last].into_iter().chain(some) {
-        let rest = place.list_after(folder, entries[index].cursor).unwrap();
+        let rest = backend.list_after(folder, entries[index].cursor).unwrap();
         assert_eq!(
             order(&rest),
             order(&entries[index + 1..]),
@@ -194,10 +194,10 @@ pub(crate) fn a_hundred_thousand_chunks_list_wholly(enter: &Enter) {
     memory.put("zarr.json", GROUP.as_bytes());
     memory.put("many/zarr.json", sample.metadata().to_string().as_bytes());
     let views = views_of(Arc::new(memory), PATIENT);
-    let place = enter(views.files);
+    let backend = enter(views.files);
     let chunks = (0..400).flat_map(|row| (0..250).map(move |column| format!("{row}.{column}")));
     let expected = chunks.flat_map(|chunk| [format!("{chunk}.raw"), format!("{chunk}.npy")]);
-    compare_large(&*place, "many/chunks", &expected.collect());
+    compare_large(&*backend, "many/chunks", &expected.collect());
 }
 
 /// Fills a folder with many names of few files: links are faster to make.
@@ -224,9 +224,13 @@ fn two_hundred_thousand_keys_list_wholly() {
         .map(|number: usize| number.to_string())
         .collect();
     let names: HashSet<String> = names.into_iter().chain((0..100_000).map(odd)).collect();
-    let stand = Stand::with(|store| fill(&store.join("d"), &names));
-    compare_large(&*in_process::enter(stand.views.stored.clone()), "d", &names);
+    let fixture = Fixture::with(|store| fill(&store.join("d"), &names));
+    compare_large(
+        &*in_process::enter(fixture.views.stored.clone()),
+        "d",
+        &names,
+    );
     if needs::mounts() {
-        compare_large(&*mounted::enter(stand.views.stored.clone()), "d", &names);
+        compare_large(&*mounted::enter(fixture.views.stored.clone()), "d", &names);
     }
 }

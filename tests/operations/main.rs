@@ -7,18 +7,18 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod backend;
 mod changes;
 mod content;
 mod faults;
 mod faulty;
+mod fixture;
 mod handles;
 mod hangs;
 mod in_process;
 mod listings;
 mod mounted;
 mod names;
-mod place;
-mod stand;
 mod tools;
 mod writes;
 

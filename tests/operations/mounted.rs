@@ -22,7 +22,7 @@ use zarrfs::store::EntryKind;
 use zarrfs::vfs::{Vfs, VfsConfig};
 use zarrfs::view::View;
 
-use crate::place::{Answer, Listed, OpenFile, Place, Stat};
+use crate::backend::{Answer, Backend, Listed, OpenFile, Stat};
 
 pub(crate) struct Mounted {
     folder: TempDir,
@@ -31,7 +31,7 @@ pub(crate) struct Mounted {
 }
 
 /// Mounts a view.
-pub(crate) fn enter(view: Arc<dyn View>) -> Box<dyn Place> {
+pub(crate) fn enter(view: Arc<dyn View>) -> Box<dyn Backend> {
     Box::new(Mounted::new(view, Duration::from_secs(60), false))
 }
 
@@ -121,7 +121,7 @@ fn listed(name: &CStr, kind: FileType, ino: u64, cursor: u64) -> Listed {
     }
 }
 
-impl Place for Mounted {
+impl Backend for Mounted {
     fn stat(&self, path: &str) -> Answer<Stat> {
         let meta = fs::symlink_metadata(self.path(path)).map_err(errno)?;
         let kind = match (meta.is_file(), meta.is_dir()) {

@@ -7,31 +7,31 @@ use rustix::io::Errno;
 use serde_json::Value;
 use zarrfs::store::EntryKind;
 
+use crate::backend::{Backend, Enter};
 use crate::common::sample::{GROUP, arrays};
-use crate::place::{Enter, Place};
-use crate::stand::{Stand, name};
+use crate::fixture::{Fixture, name};
 
-fn json(place: &dyn Place, path: &str) -> Value {
-    serde_json::from_slice(&place.read_whole(path).unwrap()).unwrap()
+fn json(backend: &dyn Backend, path: &str) -> Value {
+    serde_json::from_slice(&backend.read_whole(path).unwrap()).unwrap()
 }
 
 pub(crate) fn a_broken_node_harms_only_itself(enter: &Enter) {
-    let stand = Stand::new();
-    let place = enter(stand.views.files.clone());
+    let fixture = Fixture::new();
+    let backend = enter(fixture.views.files.clone());
     let wrong = Errno::IO.raw_os_error();
-    let listed = place.names("").unwrap();
-    assert_eq!(place.stat("broken").unwrap().kind, EntryKind::Directory);
-    assert_eq!(place.list("broken"), Err(wrong));
+    let listed = backend.names("").unwrap();
+    assert_eq!(backend.stat("broken").unwrap().kind, EntryKind::Directory);
+    assert_eq!(backend.list("broken"), Err(wrong));
     for inside in ["zarr.json", "broken.raw", "chunks", "anything"] {
         assert_eq!(
-            place.stat(&format!("broken/{inside}")),
+            backend.stat(&format!("broken/{inside}")),
             Err(wrong),
             "{inside}"
         );
     }
     let others = arrays();
     for (path, sample) in &others {
-        let read = place.read_whole(&format!("{path}/{}.raw", name(path)));
+        let read = backend.read_whole(&format!("{path}/{}.raw", name(path)));
         assert_eq!(read.unwrap(), sample.whole(), "{path}");
         assert!(
             listed
@@ -46,29 +46,29 @@ pub(crate) fn a_broken_node_harms_only_itself(enter: &Enter) {
         ("c/0", b"1234"),
     ];
     for (key, bytes) in keys {
-        let stored = place.read_whole(&format!(".zarrfs/store/broken/{key}"));
+        let stored = backend.read_whole(&format!(".zarrfs/store/broken/{key}"));
         assert_eq!(stored.unwrap(), bytes);
     }
 }
 
 pub(crate) fn the_control_directory_resolves_and_is_not_listed(enter: &Enter) {
-    let stand = Stand::new();
-    for view in [&stand.views.stored, &stand.views.files] {
-        let place = enter(view.clone());
-        assert!(!place.names("").unwrap().contains(&".zarrfs".to_string()));
-        assert_eq!(place.stat(".zarrfs").unwrap().kind, EntryKind::Directory);
-        let held = place.names(".zarrfs").unwrap();
+    let fixture = Fixture::new();
+    for view in [&fixture.views.stored, &fixture.views.files] {
+        let backend = enter(view.clone());
+        assert!(!backend.names("").unwrap().contains(&".zarrfs".to_string()));
+        assert_eq!(backend.stat(".zarrfs").unwrap().kind, EntryKind::Directory);
+        let held = backend.names(".zarrfs").unwrap();
         assert_eq!(held, ["files", "mount.json", "stats.json", "store"]);
         for name in held {
-            assert!(place.stat(&format!(".zarrfs/{name}")).is_ok(), "{name}");
+            assert!(backend.stat(&format!(".zarrfs/{name}")).is_ok(), "{name}");
         }
-        assert_eq!(json(&*place, ".zarrfs/mount.json"), serde_json::json!({}));
+        assert_eq!(json(&*backend, ".zarrfs/mount.json"), serde_json::json!({}));
         assert_eq!(
-            place.read_whole(".zarrfs/store/zarr.json").unwrap(),
+            backend.read_whole(".zarrfs/store/zarr.json").unwrap(),
             GROUP.as_bytes()
         );
         assert_eq!(
-            place
+            backend
                 .read_whole(".zarrfs/files/point/point.raw")
                 .unwrap()
                 .len(),
@@ -82,69 +82,69 @@ pub(crate) fn the_control_directory_resolves_and_is_not_listed(enter: &Enter) {
             ".zarrfs/files/.zarrfs",
             ".zarrfs/none",
         ] {
-            assert_eq!(place.stat(nowhere), Err(missing), "{nowhere}");
+            assert_eq!(backend.stat(nowhere), Err(missing), "{nowhere}");
         }
         let inside = Errno::NOTDIR.raw_os_error();
-        assert_eq!(place.stat(".zarrfs/stats.json/x"), Err(inside));
+        assert_eq!(backend.stat(".zarrfs/stats.json/x"), Err(inside));
     }
 }
 
 pub(crate) fn counters_have_a_constant_size(enter: &Enter) {
-    let stand = Stand::new();
-    let place = enter(stand.views.files.clone());
-    let size = place.stat(".zarrfs/stats.json").unwrap().size;
-    let before = json(&*place, ".zarrfs/stats.json");
+    let fixture = Fixture::new();
+    let backend = enter(fixture.views.files.clone());
+    let size = backend.stat(".zarrfs/stats.json").unwrap().size;
+    let before = json(&*backend, ".zarrfs/stats.json");
     for (path, _) in arrays() {
-        place
+        backend
             .read_whole(&format!("{path}/{}.npy", name(path)))
             .unwrap();
-        assert_eq!(place.stat(".zarrfs/stats.json").unwrap().size, size);
+        assert_eq!(backend.stat(".zarrfs/stats.json").unwrap().size, size);
     }
-    let text = place.read_whole(".zarrfs/stats.json").unwrap();
+    let text = backend.read_whole(".zarrfs/stats.json").unwrap();
     assert_eq!(text.len() as u64, size);
-    let after = json(&*place, ".zarrfs/stats.json");
+    let after = json(&*backend, ".zarrfs/stats.json");
     let decoded = |stats: &Value| stats["decoded_chunks"].as_u64().unwrap();
     assert!(decoded(&after) > decoded(&before), "they are current");
 }
 
 pub(crate) fn a_child_wins_over_a_file_of_the_group(enter: &Enter) {
-    let stand = Stand::new();
-    let place = enter(stand.views.files.clone());
+    let fixture = Fixture::new();
+    let backend = enter(fixture.views.files.clone());
     assert_eq!(
-        place.names("own").unwrap(),
+        backend.names("own").unwrap(),
         ["attributes.json", "zarr.json"]
     );
     assert_eq!(
-        place.stat("own/zarr.json").unwrap().kind,
+        backend.stat("own/zarr.json").unwrap().kind,
         EntryKind::Directory
     );
     assert_eq!(
-        place.stat("own/attributes.json").unwrap().kind,
+        backend.stat("own/attributes.json").unwrap().kind,
         EntryKind::File
     );
-    let child = json(&*place, "own/zarr.json/zarr.json");
+    let child = json(&*backend, "own/zarr.json/zarr.json");
     assert_eq!(child["attributes"]["child"], true);
 }
 
 pub(crate) fn folders_without_documents_are_groups(enter: &Enter) {
-    let stand = Stand::new();
-    let place = enter(stand.views.files.clone());
+    let fixture = Fixture::new();
+    let backend = enter(fixture.views.files.clone());
     for group in ["deep", "deep/er"] {
-        assert_eq!(place.stat(group).unwrap().kind, EntryKind::Directory);
-        let metadata = json(&*place, &format!("{group}/zarr.json"));
+        assert_eq!(backend.stat(group).unwrap().kind, EntryKind::Directory);
+        let metadata = json(&*backend, &format!("{group}/zarr.json"));
         assert_eq!(
             (&metadata["node_type"], &metadata["zarr_format"]),
             (&"group".into(), &3.into())
         );
         assert_eq!(
-            json(&*place, &format!("{group}/attributes.json")),
+            json(&*backend, &format!("{group}/attributes.json")),
             serde_json::json!({})
         );
     }
-    let names = place.names("deep").unwrap();
+    let names = backend.names("deep").unwrap();
     assert_eq!(names, ["attributes.json", "er", "shards", "zarr.json"]);
     let missing = Errno::NOENT.raw_os_error();
-    assert_eq!(place.stat(".zarrfs/store/deep/zarr.json"), Err(missing));
+    assert_eq!(backend.stat(".zarrfs/store/deep/zarr.json"), Err(missing));
 }
 
 /// Makes a store with links inside it and out of it.
@@ -165,59 +165,69 @@ fn linked(store: &Path) {
 }
 
 pub(crate) fn links_inside_are_followed(enter: &Enter) {
-    let stand = Stand::with(linked);
-    let place = enter(stand.views.stored.clone());
+    let fixture = Fixture::with(linked);
+    let backend = enter(fixture.views.stored.clone());
     for (path, target) in [
         ("near", &b"a/b/x"[..]),
         ("a/up", b"../a/./b/../b/x"),
         ("folder", b"a/b"),
     ] {
-        let stat = place.stat(path).unwrap();
+        let stat = backend.stat(path).unwrap();
         assert_eq!(
             (stat.kind, stat.size),
             (EntryKind::Link, target.len() as u64)
         );
-        assert_eq!(place.read_link(path).unwrap(), target);
+        assert_eq!(backend.read_link(path).unwrap(), target);
     }
     for path in ["near", "a/up", "folder/x", "absolute"] {
-        assert_eq!(place.read_whole(path).unwrap(), b"inside", "{path}");
+        assert_eq!(backend.read_whole(path).unwrap(), b"inside", "{path}");
     }
-    assert_eq!(place.stat("absolute").unwrap().kind, EntryKind::File);
-    assert_eq!(place.names("folder").unwrap(), ["x"]);
-    assert_eq!(place.read_link("a/b/x"), Err(Errno::INVAL.raw_os_error()));
+    assert_eq!(backend.stat("absolute").unwrap().kind, EntryKind::File);
+    assert_eq!(backend.names("folder").unwrap(), ["x"]);
+    assert_eq!(backend.read_link("a/b/x"), Err(Errno::INVAL.raw_os_error()));
 }
 
 pub(crate) fn links_that_leave_are_refused(enter: &Enter) {
-    let stand = Stand::with(linked);
-    let place = enter(stand.views.stored.clone());
+    let fixture = Fixture::with(linked);
+    let backend = enter(fixture.views.stored.clone());
     let denied = Errno::ACCESS.raw_os_error();
     for path in ["away", "far", "outside"] {
-        assert_eq!(place.stat(path).unwrap().kind, EntryKind::Link, "{path}");
-        assert_eq!(place.read_link(path), Err(denied), "{path}");
-        assert_eq!(place.read(path, 0, 10), Err(denied), "{path}");
+        assert_eq!(backend.stat(path).unwrap().kind, EntryKind::Link, "{path}");
+        assert_eq!(backend.read_link(path), Err(denied), "{path}");
+        assert_eq!(backend.read(path, 0, 10), Err(denied), "{path}");
     }
-    assert_eq!(place.stat("outside/secret"), Err(denied));
-    assert_eq!(place.list("outside"), Err(denied));
-    assert_eq!(place.read("circle", 0, 1), Err(Errno::LOOP.raw_os_error()));
-    assert_eq!(place.read("broken", 0, 1), Err(Errno::NOENT.raw_os_error()));
-    let names = place.names("").unwrap();
+    assert_eq!(backend.stat("outside/secret"), Err(denied));
+    assert_eq!(backend.list("outside"), Err(denied));
+    assert_eq!(
+        backend.read("circle", 0, 1),
+        Err(Errno::LOOP.raw_os_error())
+    );
+    assert_eq!(
+        backend.read("broken", 0, 1),
+        Err(Errno::NOENT.raw_os_error())
+    );
+    let names = backend.names("").unwrap();
     assert_eq!(names.len(), 9, "all are listed: {names:?}");
 }
 
 pub(crate) fn what_is_missing_has_its_errno(enter: &Enter) {
-    let stand = Stand::new();
+    let fixture = Fixture::new();
     let long = "n".repeat(256);
-    for view in [&stand.views.stored, &stand.views.files] {
-        let place = enter(view.clone());
+    for view in [&fixture.views.stored, &fixture.views.files] {
+        let backend = enter(view.clone());
         for path in ["none", "plain/none", "deep/none/none"] {
-            assert_eq!(place.stat(path), Err(Errno::NOENT.raw_os_error()), "{path}");
-            assert_eq!(place.open(path).err(), Some(Errno::NOENT.raw_os_error()));
-            assert_eq!(place.list(path), Err(Errno::NOENT.raw_os_error()));
+            assert_eq!(
+                backend.stat(path),
+                Err(Errno::NOENT.raw_os_error()),
+                "{path}"
+            );
+            assert_eq!(backend.open(path).err(), Some(Errno::NOENT.raw_os_error()));
+            assert_eq!(backend.list(path), Err(Errno::NOENT.raw_os_error()));
         }
         let inside = Errno::NOTDIR.raw_os_error();
-        assert_eq!(place.stat("plain/zarr.json/x"), Err(inside));
-        assert_eq!(place.list("plain/zarr.json"), Err(inside));
-        assert_eq!(place.stat(&long), Err(Errno::NAMETOOLONG.raw_os_error()));
-        assert_eq!(place.stat(&long[1..]), Err(Errno::NOENT.raw_os_error()));
+        assert_eq!(backend.stat("plain/zarr.json/x"), Err(inside));
+        assert_eq!(backend.list("plain/zarr.json"), Err(inside));
+        assert_eq!(backend.stat(&long), Err(Errno::NAMETOOLONG.raw_os_error()));
+        assert_eq!(backend.stat(&long[1..]), Err(Errno::NOENT.raw_os_error()));
     }
 }

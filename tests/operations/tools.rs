@@ -6,8 +6,8 @@ use std::process::{Command, Output};
 
 use crate::common::needs;
 use crate::common::sample::arrays;
+use crate::fixture::{Fixture, PATIENT, name};
 use crate::mounted::Mounted;
-use crate::stand::{PATIENT, Stand, name};
 
 /// Runs a program in a folder; `more` are paths after its arguments.
 fn run(folder: &Path, command: &str, more: &[&Path]) -> Output {
@@ -43,10 +43,10 @@ fn programs_copy_the_store_byte_for_byte() {
     if !needs::mounts() {
         return;
     }
-    let stand = Stand::new();
-    std::os::unix::fs::symlink("plain/zarr.json", stand.store().join("link")).unwrap();
-    let mount = Mounted::new(stand.views.stored.clone(), PATIENT, false);
-    let (store, dir) = (stand.store(), mount.dir());
+    let fixture = Fixture::new();
+    std::os::unix::fs::symlink("plain/zarr.json", fixture.store().join("link")).unwrap();
+    let mount = Mounted::new(fixture.views.stored.clone(), PATIENT, false);
+    let (store, dir) = (fixture.store(), mount.dir());
     let same = |copy: &Path| assert_eq!(succeed(&store, "diff -r --no-dereference .", &[copy]), "");
     same(dir);
     let found = succeed(dir, "find .", &[]);
@@ -57,12 +57,12 @@ fn programs_copy_the_store_byte_for_byte() {
         sorted(&succeed(dir, files, &[])),
         sorted(&succeed(&store, files, &[]))
     );
-    let (copied, unpacked) = (stand.beside("copied"), stand.beside("unpacked"));
+    let (copied, unpacked) = (fixture.beside("copied"), fixture.beside("unpacked"));
     succeed(dir, "cp -r .", &[&copied]);
     same(&copied);
     fs::create_dir(&unpacked).unwrap();
-    succeed(dir, "tar -c . -f", &[&stand.beside("archive")]);
-    succeed(&unpacked, "tar -xf", &[&stand.beside("archive")]);
+    succeed(dir, "tar -c . -f", &[&fixture.beside("archive")]);
+    succeed(&unpacked, "tar -xf", &[&fixture.beside("archive")]);
     same(&unpacked);
 }
 
@@ -71,9 +71,9 @@ fn programs_copy_decoded_files() {
     if !needs::mounts() {
         return;
     }
-    let stand = Stand::new();
-    let mount = Mounted::new(stand.views.files.clone(), PATIENT, false);
-    let (copied, unpacked) = (stand.beside("copied"), stand.beside("unpacked"));
+    let fixture = Fixture::new();
+    let mount = Mounted::new(fixture.views.files.clone(), PATIENT, false);
+    let (copied, unpacked) = (fixture.beside("copied"), fixture.beside("unpacked"));
     // What does not decode and what is broken cannot be copied; everything else is.
     let output = run(mount.dir(), "cp -r .", &[&copied]);
     let said = String::from_utf8_lossy(&output.stderr);
@@ -84,7 +84,7 @@ fn programs_copy_decoded_files() {
         "{said}"
     );
     fs::create_dir(&unpacked).unwrap();
-    let archive = stand.beside("archive");
+    let archive = fixture.beside("archive");
     succeed(
         mount.dir(),
         "tar -c --exclude=strange --exclude=broken . -f",

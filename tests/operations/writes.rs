@@ -10,8 +10,8 @@ use rustix::fs::{CWD, FileType, Mode, XattrFlags};
 use rustix::io::Errno;
 
 use crate::common::needs;
+use crate::fixture::{Fixture, PATIENT};
 use crate::mounted::{Mounted, UMASK, errno};
-use crate::stand::{PATIENT, Stand};
 
 /// Tries to change files and directories; returns each way and its outcome.
 fn attempts(mount: &Mounted, folder: &str) -> Vec<(&'static str, io::Result<()>)> {
@@ -62,9 +62,9 @@ fn every_change_is_refused() {
     if !needs::mounts() {
         return;
     }
-    let stand = Stand::new();
+    let fixture = Fixture::new();
     for read_only in [true, false] {
-        let mount = Mounted::new(stand.views.stored.clone(), PATIENT, read_only);
+        let mount = Mounted::new(fixture.views.stored.clone(), PATIENT, read_only);
         for folder in ["plain", "deep/er/packed", ".zarrfs/files/plain"] {
             for (way, outcome) in attempts(&mount, folder) {
                 let refused = outcome.map_err(errno);
@@ -84,7 +84,7 @@ fn every_change_is_refused() {
         let read = rustix::fs::getxattr(&file, "user.x", &mut [0; 10][..]);
         assert_eq!(read, Err(Errno::OPNOTSUPP));
     }
-    assert!(!stand.store().join("plain/new").exists());
+    assert!(!fixture.store().join("plain/new").exists());
 }
 
 #[test]
@@ -92,8 +92,8 @@ fn modes_are_those_of_something_that_cannot_be_written() {
     if !needs::mounts() {
         return;
     }
-    let stand = Stand::new();
-    let mount = Mounted::new(stand.views.stored.clone(), PATIENT, false);
+    let fixture = Fixture::new();
+    let mount = Mounted::new(fixture.views.stored.clone(), PATIENT, false);
     for (path, mode) in [
         ("", 0o040555),
         ("deep/er", 0o040555),

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use zarrfs::overlay::commit::{CommitConfig, Outcome};
 
+use crate::fixture::{Fixture, Lower, shown};
 use crate::hooked::{Hooked, Trap};
-use crate::plain::{Shown, Tree};
 use crate::random::assert_same;
-use crate::stage::{Lower, Stage, shown};
+use crate::reference::{Shown, Tree};
 use crate::steps::Step;
 
 const HELD: [(&str, &[u8]); 9] = [
@@ -22,16 +22,16 @@ const HELD: [(&str, &[u8]); 9] = [
     ("folder/x", b"4"),
 ];
 
-/// Returns a stage with every kind of change.
-fn changed(lower: Lower, trap: &Arc<Trap>) -> Stage {
-    let plain = Stage::new(lower, &HELD);
-    let (folder, inner) = (crate::stage::folder(), plain.lower.clone());
+/// Returns a fixture with every kind of change.
+fn changed(lower: Lower, trap: &Arc<Trap>) -> Fixture {
+    let plain = Fixture::new(lower, &HELD);
+    let (folder, inner) = (crate::fixture::folder(), plain.lower.clone());
     let hook = trap.clone();
-    let mut stage = Stage::over(folder, Arc::new(Hooked::new(inner, hook)));
-    stage.keep(plain);
+    let mut fixture = Fixture::over(folder, Arc::new(Hooked::new(inner, hook)));
+    fixture.keep(plain);
     let path = |text: &str| text.to_string();
-    stage.write("changed/c/0", b"new");
-    stage.write("changed/zarr.json", b"{\"new\": 1}");
+    fixture.write("changed/c/0", b"new");
+    fixture.write("changed/zarr.json", b"{\"new\": 1}");
     for step in [
         Step::MakeFolder(path("made")),
         Step::Unlink(path("gone/c/0")),
@@ -44,16 +44,18 @@ fn changed(lower: Lower, trap: &Arc<Trap>) -> Stage {
         Step::Unlink(path("folder/x")),
         Step::RemoveFolder(path("folder")),
     ] {
-        stage.take(&step).unwrap();
+        fixture.take(&step).unwrap();
     }
     for name in ["made/zarr.json", "made/0", "file/y", "folder", "here/c/1"] {
-        stage.write(name, name.as_bytes());
+        fixture.write(name, name.as_bytes());
     }
-    stage
+    fixture
 }
 
-fn commit(stage: &Stage) -> zarrfs::error::Result<Outcome> {
-    stage.overlay().commit(CommitConfig::default(), &|_, _| {})
+fn commit(fixture: &Fixture) -> zarrfs::error::Result<Outcome> {
+    fixture
+        .overlay()
+        .commit(CommitConfig::default(), &|_, _| {})
 }
 
 fn files(tree: Tree) -> Tree {
@@ -62,24 +64,24 @@ fn files(tree: Tree) -> Tree {
 }
 
 /// Has each call of a commit fail, and commits again; returns how many calls there were.
-fn each_call_fails(lower: Lower, is_late: bool, again: &dyn Fn(&mut Stage)) -> i64 {
+fn each_call_fails(lower: Lower, is_late: bool, again: &dyn Fn(&mut Fixture)) -> i64 {
     for calls in 1.. {
         let trap = Arc::new(Trap::new(is_late));
-        let mut stage = changed(lower, &trap);
-        let wanted = stage.shown();
+        let mut fixture = changed(lower, &trap);
+        let wanted = fixture.shown();
         trap.set(calls);
-        let first = commit(&stage);
+        let first = commit(&fixture);
         let has_sprung = trap.has_sprung();
         trap.set(i64::MAX);
         assert_eq!(first.is_err(), has_sprung, "call {calls}: {first:?}");
-        assert_same(&stage.shown(), &wanted);
-        again(&mut stage);
-        assert_same(&stage.shown(), &wanted);
-        let second = commit(&stage).unwrap();
+        assert_same(&fixture.shown(), &wanted);
+        again(&mut fixture);
+        assert_same(&fixture.shown(), &wanted);
+        let second = commit(&fixture).unwrap();
         assert_eq!(second.conflicts, [], "call {calls}");
-        assert_same(&stage.shown(), &wanted);
-        assert_same(&files(shown(&*stage.lower, false)), &files(wanted));
-        assert_eq!(stage.overlay().changes().unwrap().keys, []);
+        assert_same(&fixture.shown(), &wanted);
+        assert_same(&files(shown(&*fixture.lower, false)), &files(wanted));
+        assert_eq!(fixture.overlay().changes().unwrap().keys, []);
         if !has_sprung {
             return calls;
         }
@@ -91,7 +93,7 @@ fn each_call_fails(lower: Lower, is_late: bool, again: &dyn Fn(&mut Stage)) -> i
 fn a_commit_with_a_call_that_fails_is_run_again() {
     for lower in [Lower::Memory, Lower::Local] {
         assert!(each_call_fails(lower, false, &|_| {}) > 50);
-        each_call_fails(lower, false, &|stage| stage.remount());
+        each_call_fails(lower, false, &|fixture| fixture.remount());
     }
 }
 
@@ -99,7 +101,7 @@ fn a_commit_with_a_call_that_fails_is_run_again() {
 fn a_commit_whose_answer_is_lost_is_run_again() {
     for lower in [Lower::Memory, Lower::Local] {
         assert!(each_call_fails(lower, true, &|_| {}) > 20);
-        each_call_fails(lower, true, &|stage| stage.remount());
+        each_call_fails(lower, true, &|fixture| fixture.remount());
     }
 }
 
@@ -119,17 +121,17 @@ fn nothing_in_the_store_names_what_is_not_there() {
             Ok(())
         }
     }
-    let plain = Stage::new(Lower::Memory, &HELD);
+    let plain = Fixture::new(Lower::Memory, &HELD);
     let (hook, inner) = (Arc::new(Order::default()), plain.lower.clone());
     let lower = Hooked::new(inner, hook.clone());
-    let mut stage = Stage::over(crate::stage::folder(), Arc::new(lower));
+    let mut fixture = Fixture::over(crate::fixture::folder(), Arc::new(lower));
     let path = |text: &str| text.to_string();
-    stage
+    fixture
         .take(&Step::Rename(path("gone"), path("made")))
         .unwrap();
-    stage.write("made/c/5", b"5");
-    stage.write("zarr.json", b"{}");
-    commit(&stage).unwrap();
+    fixture.write("made/c/5", b"5");
+    fixture.write("zarr.json", b"{}");
+    commit(&fixture).unwrap();
     let order = hook.0.lock().unwrap().clone();
     let place = |text: &str| order.iter().position(|found| found == text).unwrap();
     for (before, after) in [

@@ -6,10 +6,10 @@ use zarrfs::error::{Kind, Result};
 use zarrfs::overlay::commit::{CommitConfig, Outcome};
 use zarrfs::store::{Condition, Key, PutBody, Store};
 
+use crate::fixture::{Fixture, Lower, key, shown};
 use crate::hooked::{Hook, Hooked};
-use crate::plain::{Shown, Tree};
 use crate::random::assert_same;
-use crate::stage::{Lower, Stage, key, shown};
+use crate::reference::{Shown, Tree};
 use crate::steps::Step;
 
 const KINDS: [Lower; 2] = [Lower::Memory, Lower::Local];
@@ -35,12 +35,12 @@ fn erase(store: &dyn Store, at: &str) {
     store.erase(&key(at), &Condition::Any).unwrap();
 }
 
-fn commit(stage: &Stage, force: bool) -> Result<Outcome> {
+fn commit(fixture: &Fixture, force: bool) -> Result<Outcome> {
     let config = CommitConfig {
         force,
         ..CommitConfig::default()
     };
-    stage.overlay().commit(config, &|_, _| {})
+    fixture.overlay().commit(config, &|_, _| {})
 }
 
 fn conflicts(outcome: &Outcome) -> Vec<String> {
@@ -57,31 +57,31 @@ fn files(tree: Tree) -> Tree {
 /// store becomes what the mount shows.
 fn clash(ours: &[Step], theirs: &dyn Fn(&dyn Store), expected: &[&str]) {
     for kind in KINDS {
-        let mut stage = Stage::new(kind, &HELD);
+        let mut fixture = Fixture::new(kind, &HELD);
         for step in ours {
-            stage.take(step).unwrap();
+            fixture.take(step).unwrap();
         }
-        stage.write("z", b"ours too");
-        stage.flush_all();
-        theirs(&*stage.lower);
-        let wanted = stage.shown();
-        let before = shown(&*stage.lower, false);
+        fixture.write("z", b"ours too");
+        fixture.flush_all();
+        theirs(&*fixture.lower);
+        let wanted = fixture.shown();
+        let before = shown(&*fixture.lower, false);
         for dry_run in [true, false] {
             let force = false;
             let config = CommitConfig { dry_run, force };
-            let outcome = stage.overlay().commit(config, &|_, _| {}).unwrap();
+            let outcome = fixture.overlay().commit(config, &|_, _| {}).unwrap();
             assert_eq!(conflicts(&outcome), expected, "{kind:?}, {ours:?}");
             if dry_run || !expected.is_empty() {
-                assert_same(&shown(&*stage.lower, false), &before);
+                assert_same(&shown(&*fixture.lower, false), &before);
             }
-            assert_same(&stage.shown(), &wanted);
+            assert_same(&fixture.shown(), &wanted);
         }
-        stage.remount();
-        assert_eq!(conflicts(&commit(&stage, false).unwrap()), expected);
-        assert_eq!(conflicts(&commit(&stage, true).unwrap()), [""; 0]);
-        assert_same(&files(stage.shown()), &files(wanted.clone()));
-        assert_same(&files(shown(&*stage.lower, false)), &files(wanted));
-        assert_eq!(stage.overlay().changes().unwrap().keys, []);
+        fixture.remount();
+        assert_eq!(conflicts(&commit(&fixture, false).unwrap()), expected);
+        assert_eq!(conflicts(&commit(&fixture, true).unwrap()), [""; 0]);
+        assert_same(&files(fixture.shown()), &files(wanted.clone()));
+        assert_same(&files(shown(&*fixture.lower, false)), &files(wanted));
+        assert_eq!(fixture.overlay().changes().unwrap().keys, []);
     }
 }
 
@@ -151,15 +151,15 @@ fn a_key_that_somebody_changed_where_it_was_renamed_from() {
 #[test]
 fn what_somebody_writes_to_a_renamed_folder_is_renamed_too() {
     for kind in KINDS {
-        let mut stage = Stage::new(kind, &HELD);
-        stage.take(&Step::Rename(path("a"), path("new"))).unwrap();
-        put(&*stage.lower, "a/1", b"theirs");
-        put(&*stage.lower, "a/2", b"theirs too");
-        let wanted = files(stage.shown());
+        let mut fixture = Fixture::new(kind, &HELD);
+        fixture.take(&Step::Rename(path("a"), path("new"))).unwrap();
+        put(&*fixture.lower, "a/1", b"theirs");
+        put(&*fixture.lower, "a/2", b"theirs too");
+        let wanted = files(fixture.shown());
         assert_eq!(wanted["new/1"], Shown::File(b"theirs".to_vec()));
         assert_eq!(wanted["new/2"], Shown::File(b"theirs too".to_vec()));
-        assert_eq!(conflicts(&commit(&stage, false).unwrap()), [""; 0]);
-        assert_same(&files(shown(&*stage.lower, false)), &wanted);
+        assert_eq!(conflicts(&commit(&fixture, false).unwrap()), [""; 0]);
+        assert_same(&files(shown(&*fixture.lower, false)), &wanted);
     }
 }
 
@@ -206,7 +206,7 @@ impl Hook for Meddler {
 /// Between the look and the change: a commit says so, whatever it has done by then, and the next one too.
 fn race(ours: &[Step], call: &'static str, key: &'static str, bytes: Option<&'static [u8]>) {
     for kind in KINDS {
-        let plain = Stage::new(kind, &HELD);
+        let plain = Fixture::new(kind, &HELD);
         let meddler = Meddler {
             store: plain.lower.clone(),
             call,
@@ -216,23 +216,24 @@ fn race(ours: &[Step], call: &'static str, key: &'static str, bytes: Option<&'st
         };
         let meddler = Arc::new(meddler);
         let (inner, hook) = (plain.lower.clone(), meddler.clone());
-        let mut stage = Stage::over(crate::stage::folder(), Arc::new(Hooked::new(inner, hook)));
+        let mut fixture =
+            Fixture::over(crate::fixture::folder(), Arc::new(Hooked::new(inner, hook)));
         for step in ours {
-            stage.take(step).unwrap();
+            fixture.take(step).unwrap();
         }
-        stage.flush_all();
-        stage.open = Default::default();
-        let wanted = files(stage.shown());
-        let outcome = commit(&stage, false).unwrap();
+        fixture.flush_all();
+        fixture.open = Default::default();
+        let wanted = files(fixture.shown());
+        let outcome = commit(&fixture, false).unwrap();
         assert!(*meddler.is_done.lock().unwrap(), "nobody has asked");
         assert_eq!(conflicts(&outcome), [key], "{kind:?}, {ours:?}");
         let held = plain.lower.get(&self::key(key), 100).unwrap();
         assert_eq!(held.map(|held| held.bytes), bytes.map(<[u8]>::to_vec));
-        assert_same(&files(stage.shown()), &wanted);
-        stage.remount();
-        assert_eq!(conflicts(&commit(&stage, false).unwrap()), [key]);
-        assert_same(&files(stage.shown()), &wanted);
-        assert_eq!(conflicts(&commit(&stage, true).unwrap()), [""; 0]);
+        assert_same(&files(fixture.shown()), &wanted);
+        fixture.remount();
+        assert_eq!(conflicts(&commit(&fixture, false).unwrap()), [key]);
+        assert_same(&files(fixture.shown()), &wanted);
+        assert_eq!(conflicts(&commit(&fixture, true).unwrap()), [""; 0]);
         assert_same(&files(shown(&*plain.lower, false)), &wanted);
     }
 }
@@ -260,12 +261,12 @@ fn a_change_between_the_look_and_the_removal() {
 
 #[test]
 fn nobody_is_asked_of_what_nothing_was_changed_in() {
-    let stage = Stage::new(Lower::Memory, &HELD);
-    let nothing = commit(&stage, false).unwrap();
+    let fixture = Fixture::new(Lower::Memory, &HELD);
+    let nothing = commit(&fixture, false).unwrap();
     assert_eq!(
         (nothing.put, nothing.erased, conflicts(&nothing).len()),
         (0, 0, 0)
     );
-    let nothing = stage.overlay().discard(&key("a")).unwrap_err();
+    let nothing = fixture.overlay().discard(&key("a")).unwrap_err();
     assert_eq!(nothing.kind(), Kind::NotFound);
 }

@@ -13,8 +13,8 @@ use zarrfs::store::tree::{AttrChange, RenameMode, TreeFile};
 use zarrfs::store::{Condition, PutBody, Store, Tree as _};
 
 use crate::common::tmpfs::Tmpfs;
-use crate::plain::Shown;
-use crate::stage::{MAKER, NAME, key, opened, shown};
+use crate::fixture::{MAKER, NAME, key, opened, shown};
+use crate::reference::Shown;
 
 const MIB: u64 = 1 << 20;
 

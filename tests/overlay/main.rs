@@ -6,11 +6,11 @@ mod common;
 
 mod commits;
 mod conflicts;
+mod fixture;
 mod full;
 mod hooked;
 mod mounted;
-mod plain;
 mod random;
-mod stage;
+mod reference;
 mod steps;
 mod uppers;

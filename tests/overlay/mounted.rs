@@ -5,9 +5,9 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::plain::{Plain, Shown, Tree};
+use crate::fixture::folder;
 use crate::random::{assert_same, run};
-use crate::stage::folder;
+use crate::reference::{Reference, Shown, Tree};
 use crate::steps;
 use crate::steps::{Held, Step, first_bytes};
 
@@ -18,8 +18,8 @@ const RUNS: u32 = 8;
 /// A store, its mount, and the directory that it has to be like.
 struct Mounted {
     folder: TempDir,
-    mount: Plain,
-    model: Plain,
+    mount: Reference,
+    model: Reference,
 }
 
 impl Mounted {
@@ -29,13 +29,16 @@ impl Mounted {
         for name in ["store", "mount", "model"] {
             std::fs::create_dir(place(name)).unwrap();
         }
-        let store = Plain::new(&place("store"));
+        let store = Reference::new(&place("store"));
         let mut tree = Tree::new();
         for (path, size) in held {
             tree.insert(path.clone(), Shown::File(first_bytes(path, *size)));
         }
         store.become_like(&tree);
-        let (mount, model) = (Plain::new(&place("mount")), Plain::new(&place("model")));
+        let (mount, model) = (
+            Reference::new(&place("mount")),
+            Reference::new(&place("model")),
+        );
         model.become_like(&tree);
         let mounted = Mounted {
             folder,
@@ -122,7 +125,7 @@ fn take_all(held: &[Held], steps: &[Step]) {
             .filter(|(_, shown)| matches!(shown, Shown::File(_)))
             .collect()
     };
-    let stored = files(Plain::new(&mounted.place("store")).shown());
+    let stored = files(Reference::new(&mounted.place("store")).shown());
     assert_same(&stored, &files(mounted.model.shown()));
     mounted.compare();
 }

@@ -8,8 +8,8 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use zarrfs::overlay::commit::CommitConfig;
 use zarrfs::store::Key;
 
-use crate::plain::{Plain, Shown, Tree};
-use crate::stage::{Lower, Stage, is_own_refusal, key, shown};
+use crate::fixture::{Fixture, Lower, is_own_refusal, key, shown};
+use crate::reference::{Reference, Shown, Tree};
 use crate::steps;
 use crate::steps::{Held, Step, first_bytes};
 
@@ -76,8 +76,8 @@ fn shrunk<T: Clone>(mut list: Vec<T>, fails: &mut dyn FnMut(&[T]) -> bool) -> Ve
 /// An overlay and the directory that it has to be like.
 struct Pair {
     kind: Lower,
-    stage: Stage,
-    model: Plain,
+    fixture: Fixture,
+    model: Reference,
 }
 
 impl Pair {
@@ -90,26 +90,30 @@ impl Pair {
             .iter()
             .map(|(path, bytes)| (*path, bytes.as_slice()))
             .collect();
-        let stage = Stage::new(kind, &objects);
-        let root = stage.folder.path().join("model");
+        let fixture = Fixture::new(kind, &objects);
+        let root = fixture.folder.path().join("model");
         std::fs::create_dir(&root).unwrap();
-        let model = Plain::new(&root);
-        model.become_like(&shown(&*stage.lower, false));
-        Pair { kind, stage, model }
+        let model = Reference::new(&root);
+        model.become_like(&shown(&*fixture.lower, false));
+        Pair {
+            kind,
+            fixture,
+            model,
+        }
     }
 
     /// Takes a step here and there, and compares.
     fn take(&mut self, step: &Step) {
         match step {
             Step::Remount => {
-                self.stage.flush_all();
-                self.stage.remount();
+                self.fixture.flush_all();
+                self.fixture.remount();
                 self.model.open = Default::default();
             }
             Step::Commit(flushed) => self.commit(*flushed),
             Step::Discard => {
-                if self.stage.overlay().discard(&Key::root()).is_ok() {
-                    self.model.become_like(&shown(&*self.stage.lower, false));
+                if self.fixture.overlay().discard(&Key::root()).is_ok() {
+                    self.model.become_like(&shown(&*self.fixture.lower, false));
                 }
             }
             Step::DiscardPath(path) => self.discard(path),
@@ -135,7 +139,7 @@ impl Pair {
             | Step::Exchange(from, to)
             | Step::Link(from, to) => has_folder(from) && has_folder(to),
             Step::Put(path, ..) if !self.model.can_hold(path) => {
-                let refused = self.stage.take(step);
+                let refused = self.fixture.take(step);
                 return assert!(refused.is_err(), "{step:?}");
             }
             _ => true,
@@ -143,7 +147,7 @@ impl Pair {
         if !can_be {
             return;
         }
-        let done = self.stage.take(step);
+        let done = self.fixture.take(step);
         if done
             .as_ref()
             .is_err_and(|error| is_own_refusal(step, error))
@@ -159,8 +163,8 @@ impl Pair {
     }
 
     fn compare(&self) {
-        assert_same(&self.stage.shown(), &self.model.shown());
-        let (found, expected) = (self.stage.held_open(), self.model.held_open());
+        assert_same(&self.fixture.shown(), &self.model.shown());
+        let (found, expected) = (self.fixture.held_open(), self.model.held_open());
         for (slot, (found, expected)) in found.into_iter().zip(expected).enumerate() {
             let shown = |bytes: Option<Vec<u8>>| bytes.map(Shown::File);
             assert_eq!(shown(found), shown(expected), "open as {slot}");
@@ -169,19 +173,19 @@ impl Pair {
 
     fn commit(&mut self, flushed: bool) {
         for slot in self.model.part_links() {
-            self.stage.put_open(slot, None);
+            self.fixture.put_open(slot, None);
         }
         if flushed {
-            self.stage.flush_all();
+            self.fixture.flush_all();
         }
         let config = CommitConfig::default();
-        let outcome = self.stage.overlay().commit(config, &|_, _| {}).unwrap();
+        let outcome = self.fixture.overlay().commit(config, &|_, _| {}).unwrap();
         assert_eq!(outcome.conflicts, []);
         self.forget_empty_folders();
         if !flushed {
             return;
         }
-        let (stored, model) = (shown(&*self.stage.lower, false), self.model.shown());
+        let (stored, model) = (shown(&*self.fixture.lower, false), self.model.shown());
         let files = |tree: &Tree| -> Tree {
             let files = tree
                 .iter()
@@ -194,7 +198,7 @@ impl Pair {
         for (path, shown) in &stored {
             assert_eq!(Some(shown), model.get(path), "{path} in the store");
         }
-        let left = self.stage.overlay().changes().unwrap();
+        let left = self.fixture.overlay().changes().unwrap();
         assert_eq!(left.keys, []);
     }
 
@@ -203,7 +207,7 @@ impl Pair {
         if self.kind == Lower::Local {
             return;
         }
-        let found = self.stage.shown();
+        let found = self.fixture.shown();
         let model = self.model.shown();
         for (path, shown) in model.iter().rev() {
             if *shown == Shown::Folder && !found.contains_key(path) {
@@ -216,7 +220,7 @@ impl Pair {
     /// What is discarded is as the store has it; all else is as it was.
     fn discard(&mut self, path: &str) {
         // The model is made anew, and every name gets a file of its own.
-        if self.model.has_links() || self.stage.overlay().discard(&key(path)).is_err() {
+        if self.model.has_links() || self.fixture.overlay().discard(&key(path)).is_err() {
             return;
         }
         let below = |tree: &Tree, is_below: bool| -> Tree {
@@ -225,13 +229,13 @@ impl Pair {
             some.map(|(at, shown)| (at.clone(), shown.clone()))
                 .collect()
         };
-        let (found, model) = (self.stage.shown(), self.model.shown());
+        let (found, model) = (self.fixture.shown(), self.model.shown());
         assert_same(&below(&found, false), &below(&model, false));
         self.model.become_like(&found);
         // Everything got a new inode.
         for slot in 0..self.model.open.len() {
             self.model.open[slot] = None;
-            self.stage.put_open(slot, None);
+            self.fixture.put_open(slot, None);
         }
     }
 }

@@ -7,8 +7,8 @@ use zarrfs::error::Kind;
 use zarrfs::overlay::{Overlay, OverlayConfig};
 use zarrfs::store::Key;
 
-use crate::plain::Tree;
-use crate::stage::{Lower, NAME, Stage, opened, shown};
+use crate::fixture::{Fixture, Lower, NAME, opened, shown};
+use crate::reference::Tree;
 use crate::steps::Step;
 
 const CONFIG: OverlayConfig = OverlayConfig {
@@ -19,17 +19,17 @@ const CONFIG: OverlayConfig = OverlayConfig {
 
 #[test]
 fn an_upper_folder_has_one_owner_and_one_store() {
-    let mut stage = Stage::new(Lower::Memory, &[("a", b"1")]);
-    stage.write("a", b"2");
-    let open = |name: &str| Overlay::open(&stage.upper(), stage.lower.clone(), name, CONFIG);
+    let mut fixture = Fixture::new(Lower::Memory, &[("a", b"1")]);
+    fixture.write("a", b"2");
+    let open = |name: &str| Overlay::open(&fixture.upper(), fixture.lower.clone(), name, CONFIG);
     assert_eq!(open(NAME).err().unwrap().kind(), Kind::Exists);
-    stage.close();
-    let open = |name: &str| opened(&stage.upper(), &stage.lower, name);
+    fixture.close();
+    let open = |name: &str| opened(&fixture.upper(), &fixture.lower, name);
     let other = open("/another/store").err().unwrap();
     assert_eq!(other.kind(), Kind::Invalid);
     assert!(other.to_string().contains(NAME), "{other}");
     open(NAME).unwrap();
-    fs::write(stage.upper().join("zarrfs.json"), "{\"zarrfs\": 2}").unwrap();
+    fs::write(fixture.upper().join("zarrfs.json"), "{\"zarrfs\": 2}").unwrap();
     assert_eq!(open(NAME).err().unwrap().kind(), Kind::Unsupported);
 }
 
@@ -43,13 +43,13 @@ fn copied(from: &std::path::Path, to: &std::path::Path) {
 /// The journal is cut at each place, or one of its bytes is changed.
 #[test]
 fn a_journal_that_was_damaged_is_refused_or_shows_an_earlier_state() {
-    let mut stage = Stage::new(Lower::Memory, &[("a/x", b"1"), ("b", b"2"), ("c", b"3")]);
+    let mut fixture = Fixture::new(Lower::Memory, &[("a/x", b"1"), ("b", b"2"), ("c", b"3")]);
     let path = |text: &str| text.to_string();
-    stage.take(&Step::Unlink(path("b"))).unwrap();
-    stage.take(&Step::Rename(path("a"), path("d"))).unwrap();
-    stage.take(&Step::Unlink(path("c"))).unwrap();
-    stage.close();
-    let (upper, copy) = (stage.upper(), stage.folder.path().join("copy"));
+    fixture.take(&Step::Unlink(path("b"))).unwrap();
+    fixture.take(&Step::Rename(path("a"), path("d"))).unwrap();
+    fixture.take(&Step::Unlink(path("c"))).unwrap();
+    fixture.close();
+    let (upper, copy) = (fixture.upper(), fixture.folder.path().join("copy"));
     let journal = fs::read(upper.join("journal")).unwrap();
     // What was shown after each line.
     let ends = (0..=journal.len()).filter(|&end| end == 0 || journal[end - 1] == b'\n');
@@ -58,7 +58,7 @@ fn a_journal_that_was_damaged_is_refused_or_shows_an_earlier_state() {
         let _ = fs::remove_dir_all(&copy);
         copied(&upper, &copy);
         fs::write(copy.join("journal"), bytes).unwrap();
-        let overlay = opened(&copy, &stage.lower, NAME);
+        let overlay = opened(&copy, &fixture.lower, NAME);
         match overlay {
             Ok(overlay) => Some(shown(&overlay, true)),
             Err(error) => {
@@ -80,7 +80,7 @@ fn a_journal_that_was_damaged_is_refused_or_shows_an_earlier_state() {
         }
     }
     assert_eq!(
-        stage
+        fixture
             .lower
             .list(&Key::root())
             .unwrap()

@@ -29,12 +29,13 @@ def skip(word):
     pytest.skip(f"needs {word}")
 
 
-def require(word, is_here, *others):
-    """Skips a test where the word, or one of the others, is named; fails it where the thing is missing."""
+def require(word, is_here, *others, source=""):
+    """Skips a test where the word, or one of the others, is named; fails it where the thing is missing, which comes
+    as `source` tells."""
     if is_named(word, *others):
         skip(word)
     if not is_here:
-        text = f"needs {word}, which is missing; ZARRFS_TEST_SKIP={word} skips what needs it"
+        text = f"needs {word}, which is missing{source}; ZARRFS_TEST_SKIP={word} skips what needs it"
         pytest.fail(text, pytrace=False)
 
 
@@ -42,7 +43,8 @@ def address(variable):
     """Returns what scripts/servers says in a variable: ZARRFS_TEST_S3 is of the server `s3`, of which the words
     `s3` and `servers` skip the tests."""
     name = variable.removeprefix("ZARRFS_TEST_").lower().split("_")[0]
-    require(name, variable in os.environ, "servers")
+    source = " (scripts/servers COMMAND runs a command beside it)"
+    require(name, variable in os.environ, "servers", source=source)
     return os.environ[variable]
 
 

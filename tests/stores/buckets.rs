@@ -17,7 +17,7 @@ use tokio::runtime::Runtime;
 use zarrfs::stats::Stats;
 use zarrfs::store::{Key, RemoteConfig, StoreConfig};
 
-use super::subject::{Kind, Listed, Objects, Subject, Writer, Writes};
+use super::fixture::{Fixture, Kind, Listed, Objects, Writer, Writes};
 
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 
@@ -195,7 +195,7 @@ fn holding(
     client: Box<dyn Client>,
     remote: RemoteConfig,
     objects: Objects,
-) -> Subject {
+) -> Fixture {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let prefix = format!("rust-{}-{count}", std::process::id());
@@ -225,7 +225,7 @@ fn holding(
     if objects.is_empty() {
         place.erase(&stand_in);
     }
-    Subject::new(store, Box::new(place))
+    Fixture::new(store, Box::new(place))
 }
 
 fn server(variable: &str) -> String {
@@ -247,15 +247,15 @@ fn remote(endpoint: String, pairs: &[(&str, &str)]) -> RemoteConfig {
     }
 }
 
-fn seaweedfs(objects: Objects) -> Subject {
+fn seaweedfs(objects: Objects) -> Fixture {
     s3(server("ZARRFS_TEST_S3"), objects)
 }
 
-fn moto(objects: Objects) -> Subject {
+fn moto(objects: Objects) -> Fixture {
     s3(server("ZARRFS_TEST_MOTO"), objects)
 }
 
-fn s3(endpoint: String, objects: Objects) -> Subject {
+fn s3(endpoint: String, objects: Objects) -> Fixture {
     let client = AmazonS3Builder::new()
         .with_bucket_name(BUCKET)
         .with_endpoint(&endpoint)
@@ -273,7 +273,7 @@ fn s3(endpoint: String, objects: Objects) -> Subject {
     holding("s3", Box::new(client), remote(endpoint, &keys), objects)
 }
 
-fn azurite(objects: Objects) -> Subject {
+fn azurite(objects: Objects) -> Fixture {
     let endpoint = format!("{}/{ACCOUNT}", server("ZARRFS_TEST_AZURE"));
     let client = MicrosoftAzureBuilder::new()
         .with_container_name(BUCKET)
@@ -287,7 +287,7 @@ fn azurite(objects: Objects) -> Subject {
     holding("az", Box::new(client), remote(endpoint, &keys), objects)
 }
 
-fn fake_gcs(objects: Objects) -> Subject {
+fn fake_gcs(objects: Objects) -> Fixture {
     let endpoint = server("ZARRFS_TEST_GCS");
     let client = Json {
         http: ReqwestConnector::default()

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use zarrfs::error::Kind as Fault;
 use zarrfs::store::{EntryKind, Listing, Name, Store};
 
-use crate::subject::{Kind, key};
+use crate::fixture::{Kind, key};
 
 /// Reads a listing to its end.
 fn rest(listing: &mut dyn Listing) -> Vec<Name> {
@@ -41,7 +41,7 @@ pub(crate) fn a_listing_has_each_name_once(kind: &Kind) {
         return;
     }
     use EntryKind::{Directory, File};
-    let subject = (kind.holding)(&[
+    let fixture = (kind.holding)(&[
         (b"zarr.json", b"1"),
         (b".zattrs", b"2"),
         (b"a/zarr.json", b"3"),
@@ -50,15 +50,15 @@ pub(crate) fn a_listing_has_each_name_once(kind: &Kind) {
         (b"a/c/1/0", b"6"),
     ]);
     let root = expected(&[("zarr.json", File), (".zattrs", File), ("a", Directory)]);
-    assert_eq!(names(&*subject.store, ""), root);
+    assert_eq!(names(&*fixture.store, ""), root);
     let array = expected(&[("zarr.json", File), ("c", Directory)]);
-    assert_eq!(names(&*subject.store, "a"), array);
+    assert_eq!(names(&*fixture.store, "a"), array);
     let rows = expected(&[("0", Directory), ("1", Directory)]);
-    assert_eq!(names(&*subject.store, "a/c"), rows);
+    assert_eq!(names(&*fixture.store, "a/c"), rows);
     let chunks = expected(&[("0", File), ("1", File)]);
-    assert_eq!(names(&*subject.store, "a/c/0"), chunks);
+    assert_eq!(names(&*fixture.store, "a/c/0"), chunks);
     for (name, kind) in root {
-        assert_eq!(subject.store.head(&key(name)).unwrap().unwrap().kind, kind);
+        assert_eq!(fixture.store.head(&key(name)).unwrap().unwrap().kind, kind);
     }
 }
 
@@ -67,15 +67,15 @@ pub(crate) fn names_that_begin_alike_are_apart(kind: &Kind) {
         return;
     }
     use EntryKind::{Directory, File};
-    let subject = (kind.holding)(&[
+    let fixture = (kind.holding)(&[
         (b"a/x", b""),
         (b"a.b/y", b""),
         (b"ab/z", b""),
         (b"a-", b""),
         (b"a0/1/2", b""),
     ]);
-    assert_eq!(names(&*subject.store, "a"), expected(&[("x", File)]));
-    assert_eq!(names(&*subject.store, "a0"), expected(&[("1", Directory)]));
+    assert_eq!(names(&*fixture.store, "a"), expected(&[("x", File)]));
+    assert_eq!(names(&*fixture.store, "a0"), expected(&[("1", Directory)]));
     let root = [
         ("a", Directory),
         ("a.b", Directory),
@@ -83,7 +83,7 @@ pub(crate) fn names_that_begin_alike_are_apart(kind: &Kind) {
         ("a-", File),
         ("a0", Directory),
     ];
-    assert_eq!(names(&*subject.store, ""), expected(&root));
+    assert_eq!(names(&*fixture.store, ""), expected(&root));
 }
 
 pub(crate) fn a_listing_goes_on_after_any_cursor(kind: &Kind) {
@@ -97,8 +97,8 @@ pub(crate) fn a_listing_goes_on_after_any_cursor(kind: &Kind) {
         })
         .collect();
     let objects: Vec<(&[u8], &[u8])> = keys.iter().map(|key| (key.as_bytes(), &b"1"[..])).collect();
-    let subject = (kind.holding)(&objects);
-    let mut listing = subject.store.list(&key("d")).unwrap();
+    let fixture = (kind.holding)(&objects);
+    let mut listing = fixture.store.list(&key("d")).unwrap();
     let all = rest(&mut *listing);
     assert_eq!(all.len(), keys.len());
     let cursors: HashSet<u64> = all.iter().map(|name| name.cursor).collect();
@@ -111,7 +111,7 @@ pub(crate) fn a_listing_goes_on_after_any_cursor(kind: &Kind) {
         assert_eq!(listing.next().unwrap().as_ref(), all.get(place + 1));
     }
     for place in [0, kind.many / 2, kind.many - 2, kind.many - 1] {
-        let mut other = subject.store.list(&key("d")).unwrap();
+        let mut other = fixture.store.list(&key("d")).unwrap();
         other.seek(all[place].cursor).unwrap();
         assert_eq!(rest(&mut *other), all[place + 1..], "another listing");
     }
@@ -120,22 +120,22 @@ pub(crate) fn a_listing_goes_on_after_any_cursor(kind: &Kind) {
 }
 
 pub(crate) fn an_empty_store_lists_nothing(kind: &Kind) {
-    let subject = (kind.holding)(&[]);
+    let fixture = (kind.holding)(&[]);
     if kind.lists() {
-        assert_eq!(rest(&mut *subject.store.list(&key("")).unwrap()), []);
+        assert_eq!(rest(&mut *fixture.store.list(&key("")).unwrap()), []);
     }
-    let root = subject.store.head(&key("")).unwrap().unwrap();
+    let root = fixture.store.head(&key("")).unwrap().unwrap();
     assert_eq!(root.kind, EntryKind::Directory);
-    assert!(subject.store.get(&key("zarr.json"), 10).unwrap().is_none());
+    assert!(fixture.store.get(&key("zarr.json"), 10).unwrap().is_none());
 }
 
 pub(crate) fn what_is_not_there_does_not_list(kind: &Kind) {
     if !kind.lists() {
         return;
     }
-    let subject = (kind.holding)(&[(b"ab/c", b"1"), (b"file", b"2")]);
+    let fixture = (kind.holding)(&[(b"ab/c", b"1"), (b"file", b"2")]);
     for missing in ["a", "abc", "ab/d", "x/y"] {
-        let error = subject.store.list(&key(missing)).err().unwrap();
+        let error = fixture.store.list(&key(missing)).err().unwrap();
         assert_eq!(error.kind(), Fault::NotFound, "{missing}");
         assert!(error.to_string().contains(missing), "{error}");
     }
@@ -145,14 +145,14 @@ pub(crate) fn objects_do_not_list(kind: &Kind) {
     if !kind.lists() {
         return;
     }
-    let subject = (kind.holding)(&[(b"ab/c", b"1"), (b"file", b"2")]);
+    let fixture = (kind.holding)(&[(b"ab/c", b"1"), (b"file", b"2")]);
     for (path, fault) in [
         ("file", Fault::NotADirectory),
         ("ab/c", Fault::NotADirectory),
         ("file/x", Fault::NotFound),
         ("ab/c/d/e", Fault::NotFound),
     ] {
-        let error = subject.store.list(&key(path)).err().unwrap();
+        let error = fixture.store.list(&key(path)).err().unwrap();
         assert_eq!(error.kind(), fault, "{error}");
         assert!(error.to_string().contains(path), "{error}");
     }
@@ -165,14 +165,14 @@ pub(crate) fn a_listing_ends_though_the_directory_changes(kind: &Kind) {
     let count = kind.fewer(3000).max(kind.many.min(1100));
     let keys: Vec<String> = (0..count).map(|number| format!("d/{number:030}")).collect();
     let objects: Vec<(&[u8], &[u8])> = keys.iter().map(|key| (key.as_bytes(), &b"1"[..])).collect();
-    let Some(subject) = kind.changing(&objects) else {
+    let Some(fixture) = kind.changing(&objects) else {
         return;
     };
-    let mut listing = subject.store.list(&key("d")).unwrap();
+    let mut listing = fixture.store.list(&key("d")).unwrap();
     let first = listing.next().unwrap().unwrap();
     for number in 0..count / 10 {
-        subject.writer().erase(&key(&keys[number * 10]));
-        subject
+        fixture.writer().erase(&key(&keys[number * 10]));
+        fixture
             .writer()
             .replace(&key(format!("d/new{number}")), b"2");
     }

@@ -13,8 +13,8 @@ use zarrfs::store::backend::local::LocalStore;
 use zarrfs::store::layer::counting::CountingStore;
 use zarrfs::store::{ByteRange, EntryKind, Store, StoreConfig};
 
+use crate::fixture::{MEMORY, key};
 use crate::listings;
-use crate::subject::{MEMORY, key};
 
 /// Makes a store with links inside it, out of it and to nowhere; beside it a secret.
 fn linked(folder: &Path) {
@@ -118,9 +118,9 @@ fn circles_pipes_and_broken_links_harm_only_themselves() {
 
 #[test]
 fn what_is_asked_is_counted() {
-    let subject = (MEMORY.holding)(&[(b"a/b", b"0123456789")]);
+    let fixture = (MEMORY.holding)(&[(b"a/b", b"0123456789")]);
     let stats = Arc::new(Stats::default());
-    let store = CountingStore::new(subject.store, stats.clone());
+    let store = CountingStore::new(fixture.store, stats.clone());
     store.get(&key("a/b"), 100).unwrap();
     store.get_range(&key("a/b"), ByteRange::Suffix(3)).unwrap();
     let reader = store.open(&key("a/b"), None).unwrap();

@@ -1,19 +1,19 @@
 //! What every store promises (`src/store/mod.rs`): one list of cases, run over each kind of store.
 //!
-//! A new store is one more `Kind` in `subject.rs` and one more line at the end of this file. A case that
+//! A new store is one more `Kind` in `fixture.rs` and one more line at the end of this file. A case that
 //! a kind cannot hold (objects that change, names of any bytes) says so and is skipped for it.
 
 #[path = "../common/needs.rs"]
 mod needs;
 
 mod buckets;
+mod fixture;
 mod listings;
 mod local;
 mod names;
 mod objects;
 mod readers;
 mod servers;
-mod subject;
 mod threads;
 mod writes;
 mod zip;
@@ -93,21 +93,21 @@ macro_rules! conforms {
     };
 }
 
-conforms!(local_folder, subject::LOCAL);
-conforms!(local_folder_with_links, subject::LOCAL_FOLLOWING);
-conforms!(memory, subject::MEMORY);
-conforms!(counted_local_folder, subject::COUNTED_LOCAL);
-conforms!(counted_memory, subject::COUNTED_MEMORY);
-conforms!(kept_memory, subject::KEPT_MEMORY);
-conforms!(ahead_of_memory, subject::AHEAD);
-conforms!(memo_of_nothing, subject::MEMO_OF_NOTHING);
-conforms!(memo, subject::MEMO);
-conforms!(zip_stored, subject::ZIP);
-conforms!(zip_deflated, subject::ZIP_DEFLATED);
-conforms!(zip_folder, subject::ZIP_FOLDER);
-conforms!(overlay_over_nothing, subject::OVERLAY_UPPER);
-conforms!(overlay_of_nothing, subject::OVERLAY_LOWER);
-conforms!(overlay_over_half, subject::OVERLAY_HALF);
+conforms!(local_folder, fixture::LOCAL);
+conforms!(local_folder_with_links, fixture::LOCAL_FOLLOWING);
+conforms!(memory, fixture::MEMORY);
+conforms!(counted_local_folder, fixture::COUNTED_LOCAL);
+conforms!(counted_memory, fixture::COUNTED_MEMORY);
+conforms!(kept_memory, fixture::KEPT_MEMORY);
+conforms!(ahead_of_memory, fixture::AHEAD);
+conforms!(memo_of_nothing, fixture::MEMO_OF_NOTHING);
+conforms!(memo, fixture::MEMO);
+conforms!(zip_stored, fixture::ZIP);
+conforms!(zip_deflated, fixture::ZIP_DEFLATED);
+conforms!(zip_folder, fixture::ZIP_FOLDER);
+conforms!(overlay_over_nothing, fixture::OVERLAY_UPPER);
+conforms!(overlay_of_nothing, fixture::OVERLAY_LOWER);
+conforms!(overlay_over_half, fixture::OVERLAY_HALF);
 conforms!(s3_seaweedfs, buckets::SEAWEEDFS);
 conforms!(s3_moto, buckets::MOTO);
 conforms!(azure, buckets::AZURITE);

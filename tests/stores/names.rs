@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use zarrfs::error::Kind as Fault;
 use zarrfs::store::{EntryKind, Key};
 
+use crate::fixture::{Kind, key};
 use crate::listings;
-use crate::subject::{Kind, key};
 
 /// Returns names that somebody has to get wrong: each byte, and bytes that mean something elsewhere.
 pub(crate) fn odd_names() -> Vec<Vec<u8>> {
@@ -46,18 +46,18 @@ pub(crate) fn any_byte_can_stand_in_a_name(kind: &Kind) {
         .zip(&names)
         .map(|(key, name)| (key.as_slice(), name.as_slice()))
         .collect();
-    let subject = (kind.holding)(&objects);
+    let fixture = (kind.holding)(&objects);
     if kind.lists() {
-        let listed = listings::names(&*subject.store, "d");
+        let listed = listings::names(&*fixture.store, "d");
         assert!(listed.values().all(|kind| *kind == EntryKind::File));
         let shown = names.iter().filter(|name| kind.shows(name));
         let expected: BTreeSet<Vec<u8>> = shown.cloned().collect();
         assert_eq!(listed.into_keys().collect::<BTreeSet<_>>(), expected);
     }
     for (asked, name) in objects {
-        let object = subject.store.get(&key(asked), 1000).unwrap().unwrap();
+        let object = fixture.store.get(&key(asked), 1000).unwrap().unwrap();
         assert_eq!(object.bytes, name);
-        let reader = subject.store.open(&key(asked), None).unwrap();
+        let reader = fixture.store.open(&key(asked), None).unwrap();
         assert_eq!(reader.read_at(0, 300).unwrap(), name);
     }
 }
@@ -71,42 +71,42 @@ pub(crate) fn names_are_never_another_spelling(kind: &Kind) {
         .iter()
         .map(|name| (name.as_bytes(), name.as_bytes()))
         .collect();
-    let subject = (kind.holding)(&objects);
+    let fixture = (kind.holding)(&objects);
     for name in names {
-        let object = subject.store.get(&key(name), 100).unwrap().unwrap();
+        let object = fixture.store.get(&key(name), 100).unwrap().unwrap();
         assert_eq!(object.bytes, name.as_bytes());
     }
     for other in ["NAME", "a%20", "a+b", "A", "E\u{301}"] {
         assert!(
-            subject.store.get(&key(other), 100).unwrap().is_none(),
+            fixture.store.get(&key(other), 100).unwrap().is_none(),
             "{other}"
         );
     }
     if kind.lists() {
-        assert_eq!(listings::names(&*subject.store, "").len(), names.len());
+        assert_eq!(listings::names(&*fixture.store, "").len(), names.len());
     }
 }
 
 pub(crate) fn long_names_and_deep_keys_are_read(kind: &Kind) {
     let long = ["n".repeat(255), "m".repeat(255)].join("/");
     let deep = vec!["d"; 200].join("/");
-    let subject = (kind.holding)(&[(long.as_bytes(), b"1"), (deep.as_bytes(), b"2")]);
+    let fixture = (kind.holding)(&[(long.as_bytes(), b"1"), (deep.as_bytes(), b"2")]);
     for (name, bytes) in [(&long, b"1"), (&deep, b"2")] {
-        let object = subject.store.get(&key(name), 10).unwrap().unwrap();
+        let object = fixture.store.get(&key(name), 10).unwrap().unwrap();
         assert_eq!(object.bytes, bytes);
     }
     let shorter = key("n".repeat(254));
-    assert_eq!(subject.store.head(&shorter).unwrap(), None);
+    assert_eq!(fixture.store.head(&shorter).unwrap(), None);
     // Longer than any path may be: nothing can be there.
     let endless = key(vec!["d"; 3000].join("/"));
-    match subject.store.head(&endless) {
+    match fixture.store.head(&endless) {
         Ok(found) => assert_eq!(found, None),
         Err(error) => assert_eq!(error.kind(), Fault::NameTooLong, "{error}"),
     }
 }
 
 pub(crate) fn keys_that_could_leave_the_store_are_refused(kind: &Kind) {
-    let subject = (kind.holding)(&[(b"d/x", b"1")]);
+    let fixture = (kind.holding)(&[(b"d/x", b"1")]);
     for outward in [
         &b".."[..],
         b"../x",
@@ -118,7 +118,7 @@ pub(crate) fn keys_that_could_leave_the_store_are_refused(kind: &Kind) {
         b"d/",
         b"d/x\0",
     ] {
-        let refused = Key::new(outward).map(|key| subject.store.get(&key, 10));
+        let refused = Key::new(outward).map(|key| fixture.store.get(&key, 10));
         assert_eq!(refused.err().unwrap().kind(), Fault::Invalid);
     }
     let folder = key("d");

@@ -5,8 +5,8 @@ use std::ops::Range;
 use zarrfs::error::Kind as Fault;
 use zarrfs::store::{ByteRange, EntryKind, Key, Store};
 
+use crate::fixture::{Kind, key, pattern};
 use crate::listings::names;
-use crate::subject::{Kind, key, pattern};
 
 /// Nobody would find an object at this key.
 fn assert_nothing(store: &dyn Store, missing: &Key) {
@@ -33,12 +33,12 @@ pub(crate) fn objects_are_given_whole(kind: &Kind) {
         (b"a/b/small", &small),
         (b"a/large", &large),
     ];
-    let subject = (kind.holding)(&objects);
+    let fixture = (kind.holding)(&objects);
     for (name, bytes) in objects {
-        let object = subject.store.get(&key(name), 1 << 20).unwrap().unwrap();
+        let object = fixture.store.get(&key(name), 1 << 20).unwrap().unwrap();
         assert_eq!(object.bytes, bytes);
         assert_eq!(object.size, bytes.len() as u64);
-        let meta = subject.store.head(&key(name)).unwrap().unwrap();
+        let meta = fixture.store.head(&key(name)).unwrap().unwrap();
         assert_eq!(
             (meta.kind, meta.size),
             (EntryKind::File, bytes.len() as u64)
@@ -47,21 +47,21 @@ pub(crate) fn objects_are_given_whole(kind: &Kind) {
 }
 
 pub(crate) fn objects_beyond_the_limit_are_too_large(kind: &Kind) {
-    let subject = (kind.holding)(&[(b"a/ten", &pattern(10)), (b"empty", b"")]);
+    let fixture = (kind.holding)(&[(b"a/ten", &pattern(10)), (b"empty", b"")]);
     for limit in [10, 11, u64::MAX] {
-        let object = subject.store.get(&key("a/ten"), limit).unwrap().unwrap();
+        let object = fixture.store.get(&key("a/ten"), limit).unwrap().unwrap();
         assert_eq!(object.bytes, pattern(10));
     }
     for limit in [0, 9] {
-        let error = subject.store.get(&key("a/ten"), limit).unwrap_err();
+        let error = fixture.store.get(&key("a/ten"), limit).unwrap_err();
         assert_eq!(error.kind(), Fault::TooLarge);
         assert!(error.to_string().contains("a/ten"), "{error}");
     }
-    assert!(subject.store.get(&key("empty"), 0).unwrap().is_some());
+    assert!(fixture.store.get(&key("empty"), 0).unwrap().is_some());
 }
 
 pub(crate) fn what_is_missing_is_nothing(kind: &Kind) {
-    let subject = (kind.holding)(&[(b"abc", b"1"), (b"d/e/f", b"2")]);
+    let fixture = (kind.holding)(&[(b"abc", b"1"), (b"d/e/f", b"2")]);
     for missing in [
         "ab",
         "abcd",
@@ -72,39 +72,39 @@ pub(crate) fn what_is_missing_is_nothing(kind: &Kind) {
         "x/y/z",
         "c",
     ] {
-        assert_nothing(&*subject.store, &key(missing));
+        assert_nothing(&*fixture.store, &key(missing));
         assert_eq!(
-            subject.store.head(&key(missing)).unwrap(),
+            fixture.store.head(&key(missing)).unwrap(),
             None,
             "{missing}"
         );
-        let error = subject.store.open(&key(missing), None).err().unwrap();
+        let error = fixture.store.open(&key(missing), None).err().unwrap();
         assert_eq!(error.kind(), Fault::NotFound);
     }
 }
 
 pub(crate) fn a_prefix_is_no_object(kind: &Kind) {
-    let subject = (kind.holding)(&[(b"a/b/c", b"1")]);
+    let fixture = (kind.holding)(&[(b"a/b/c", b"1")]);
     for prefix in ["", "a", "a/b"] {
-        assert_nothing(&*subject.store, &key(prefix));
-        let meta = subject.store.head(&key(prefix)).unwrap().unwrap();
+        assert_nothing(&*fixture.store, &key(prefix));
+        let meta = fixture.store.head(&key(prefix)).unwrap().unwrap();
         assert_eq!((meta.kind, meta.size), (EntryKind::Directory, 0));
     }
 }
 
 pub(crate) fn a_key_through_an_object_is_missing(kind: &Kind) {
-    let subject = (kind.holding)(&[(b"a", b"1"), (b"d/e", b"2")]);
+    let fixture = (kind.holding)(&[(b"a", b"1"), (b"d/e", b"2")]);
     for through in ["a/b", "a/b/c", "d/e/zarr.json"] {
-        assert_nothing(&*subject.store, &key(through));
+        assert_nothing(&*fixture.store, &key(through));
         assert_eq!(
-            subject.store.head(&key(through)).unwrap(),
+            fixture.store.head(&key(through)).unwrap(),
             None,
             "{through}"
         );
         if !kind.lists() {
             continue;
         }
-        let error = subject.store.list(&key(through)).err().unwrap();
+        let error = fixture.store.list(&key(through)).err().unwrap();
         assert!([Fault::NotFound, Fault::NotADirectory].contains(&error.kind()));
     }
 }
@@ -125,9 +125,9 @@ pub(crate) fn every_range_is_the_slice_it_means(kind: &Kind) {
     let ranges: Vec<ByteRange> = spans.chain(places().map(ByteRange::Suffix)).collect();
     for length in [0, 1, 10] {
         let whole = pattern(length);
-        let subject = (kind.holding)(&[(b"a/b", &whole)]);
+        let fixture = (kind.holding)(&[(b"a/b", &whole)]);
         for range in &ranges {
-            let part = subject.store.get_range(&key("a/b"), range.clone());
+            let part = fixture.store.get_range(&key("a/b"), range.clone());
             let part = part.unwrap().unwrap();
             assert_eq!(part.bytes, slice(&whole, range), "{range:?} of {length}");
             assert_eq!(part.size, length as u64, "{range:?}");
@@ -143,8 +143,8 @@ pub(crate) fn a_key_may_be_an_object_and_a_prefix(kind: &Kind) {
     // Names that sort before and after the separator.
     let keys: [&[u8]; 5] = [b"a", b"a-", b"a/b", b"a/b/c", b"a0"];
     let objects: Vec<(&[u8], &[u8])> = keys.iter().map(|&key| (key, key)).collect();
-    let subject = (kind.holding)(&objects);
-    let store = &*subject.store;
+    let fixture = (kind.holding)(&objects);
+    let store = &*fixture.store;
     for name in keys {
         let asked = key(name);
         assert_eq!(store.get(&asked, 10).unwrap().unwrap().bytes, name);
@@ -190,11 +190,11 @@ fn version(store: &dyn Store, asked: &Key) -> zarrfs::store::Version {
 }
 
 pub(crate) fn every_answer_has_the_same_version(kind: &Kind) {
-    let subject = (kind.holding)(&[(b"a", b"one"), (b"b/c", b"two")]);
+    let fixture = (kind.holding)(&[(b"a", b"one"), (b"b/c", b"two")]);
     for name in ["a", "b/c"] {
-        let first = version(&*subject.store, &key(name));
+        let first = version(&*fixture.store, &key(name));
         assert_eq!(
-            version(&*subject.store, &key(name)),
+            version(&*fixture.store, &key(name)),
             first,
             "nothing changed"
         );
@@ -202,17 +202,17 @@ pub(crate) fn every_answer_has_the_same_version(kind: &Kind) {
 }
 
 pub(crate) fn another_content_has_another_version(kind: &Kind) {
-    let Some(subject) = kind.changing(&[(b"a/b", b"0000")]) else {
+    let Some(fixture) = kind.changing(&[(b"a/b", b"0000")]) else {
         return;
     };
-    let (store, asked) = (&*subject.store, key("a/b"));
+    let (store, asked) = (&*fixture.store, key("a/b"));
     let mut before = version(store, &asked);
     let written: [&[u8]; 4] = [b"1111", b"2222", b"33333", b"4"];
     for (place, bytes) in written.into_iter().enumerate() {
         if place % 2 == 0 {
-            subject.writer().replace(&asked, bytes);
+            fixture.writer().replace(&asked, bytes);
         } else {
-            subject.writer().overwrite(&asked, bytes);
+            fixture.writer().overwrite(&asked, bytes);
         }
         assert_eq!(store.get(&asked, 100).unwrap().unwrap().bytes, bytes);
         let now = version(store, &asked);
@@ -222,13 +222,13 @@ pub(crate) fn another_content_has_another_version(kind: &Kind) {
 }
 
 pub(crate) fn an_erased_object_is_missing(kind: &Kind) {
-    let Some(subject) = kind.changing(&[(b"a/b", b"1"), (b"a/c", b"2")]) else {
+    let Some(fixture) = kind.changing(&[(b"a/b", b"1"), (b"a/c", b"2")]) else {
         return;
     };
-    subject.writer().erase(&key("a/b"));
-    assert_nothing(&*subject.store, &key("a/b"));
-    assert_eq!(subject.store.head(&key("a/b")).unwrap(), None);
-    subject.writer().replace(&key("a/b"), b"3");
-    let object = subject.store.get(&key("a/b"), 10).unwrap().unwrap();
+    fixture.writer().erase(&key("a/b"));
+    assert_nothing(&*fixture.store, &key("a/b"));
+    assert_eq!(fixture.store.head(&key("a/b")).unwrap(), None);
+    fixture.writer().replace(&key("a/b"), b"3");
+    let object = fixture.store.get(&key("a/b"), 10).unwrap().unwrap();
     assert_eq!(object.bytes, b"3");
 }

@@ -5,7 +5,7 @@ use std::io::IoSliceMut;
 use zarrfs::error::Kind as Fault;
 use zarrfs::store::Reader;
 
-use crate::subject::{Kind, key, pattern};
+use crate::fixture::{Kind, key, pattern};
 
 const FAR: [u64; 3] = [1 << 40, i64::MAX as u64, u64::MAX];
 
@@ -17,8 +17,8 @@ fn slice(whole: &[u8], offset: u64, length: usize) -> &[u8] {
 pub(crate) fn an_open_object_is_read_anywhere(kind: &Kind) {
     for length in [0, 1, 9, 70_000] {
         let whole = pattern(length);
-        let subject = (kind.holding)(&[(b"a/b", &whole)]);
-        let reader = subject.store.open(&key("a/b"), None).unwrap();
+        let fixture = (kind.holding)(&[(b"a/b", &whole)]);
+        let reader = fixture.store.open(&key("a/b"), None).unwrap();
         assert_eq!(reader.meta().unwrap().size, length as u64);
         let edges = [0, 1, 8, 9, 10, 4095, 4097, 69_999, 70_000, 70_001];
         for offset in edges.into_iter().chain(FAR) {
@@ -50,8 +50,8 @@ fn scatter(reader: &dyn Reader, whole: &[u8], offset: u64, lengths: &[usize]) {
 
 pub(crate) fn scattered_reads_fill_what_there_is(kind: &Kind) {
     let whole = pattern(10_000);
-    let subject = (kind.holding)(&[(b"a", &whole), (b"empty", b"")]);
-    let reader = subject.store.open(&key("a"), None).unwrap();
+    let fixture = (kind.holding)(&[(b"a", &whole), (b"empty", b"")]);
+    let reader = fixture.store.open(&key("a"), None).unwrap();
     // More pieces than one system call takes.
     let many = vec![3; 2500];
     let shapes: [&[usize]; 8] = [
@@ -73,7 +73,7 @@ pub(crate) fn scattered_reads_fill_what_there_is(kind: &Kind) {
         }
     }
     scatter(
-        &*subject.store.open(&key("empty"), None).unwrap(),
+        &*fixture.store.open(&key("empty"), None).unwrap(),
         b"",
         0,
         &[4],
@@ -82,32 +82,32 @@ pub(crate) fn scattered_reads_fill_what_there_is(kind: &Kind) {
 
 pub(crate) fn an_open_object_keeps_its_content_or_says_changed(kind: &Kind) {
     let (old, new) = (vec![1; 100_000], vec![2; 100_000]);
-    let Some(subject) = kind.changing(&[(b"a/b", &old)]) else {
+    let Some(fixture) = kind.changing(&[(b"a/b", &old)]) else {
         return;
     };
-    let reader = subject.store.open(&key("a/b"), None).unwrap();
+    let reader = fixture.store.open(&key("a/b"), None).unwrap();
     let version = reader.meta().unwrap().version;
     assert_eq!(reader.read_at(0, 10).unwrap(), old[..10]);
-    subject.writer().replace(&key("a/b"), &new);
+    fixture.writer().replace(&key("a/b"), &new);
     for offset in [0, 50_000, 99_999] {
         match reader.read_at(offset, 10) {
             Ok(read) => assert_eq!(read, slice(&old, offset, 10)),
             Err(error) => assert_eq!(error.kind(), Fault::Changed, "{error}"),
         }
     }
-    let fresh = subject.store.open(&key("a/b"), None).unwrap();
+    let fresh = fixture.store.open(&key("a/b"), None).unwrap();
     assert_eq!(fresh.read_at(0, 10).unwrap(), new[..10]);
     assert_ne!(fresh.meta().unwrap().version, version);
 }
 
 pub(crate) fn an_open_object_shows_no_other_content_under_its_version(kind: &Kind) {
     let (old, new) = ([1; 1000], [2; 1000]);
-    let Some(subject) = kind.changing(&[(b"a/b", &old)]) else {
+    let Some(fixture) = kind.changing(&[(b"a/b", &old)]) else {
         return;
     };
-    let reader = subject.store.open(&key("a/b"), None).unwrap();
+    let reader = fixture.store.open(&key("a/b"), None).unwrap();
     let version = reader.meta().unwrap().version;
-    subject.writer().overwrite(&key("a/b"), &new);
+    fixture.writer().overwrite(&key("a/b"), &new);
     match reader.read_at(10, 100) {
         Ok(read) if read == old[10..110] => {}
         Ok(read) => {
@@ -120,11 +120,11 @@ pub(crate) fn an_open_object_shows_no_other_content_under_its_version(kind: &Kin
 
 pub(crate) fn an_open_object_survives_its_removal(kind: &Kind) {
     let old = pattern(1000);
-    let Some(subject) = kind.changing(&[(b"a/b", &old)]) else {
+    let Some(fixture) = kind.changing(&[(b"a/b", &old)]) else {
         return;
     };
-    let reader = subject.store.open(&key("a/b"), None).unwrap();
-    subject.writer().erase(&key("a/b"));
+    let reader = fixture.store.open(&key("a/b"), None).unwrap();
+    fixture.writer().erase(&key("a/b"));
     match reader.read_at(10, 100) {
         Ok(read) => assert_eq!(read, old[10..110]),
         Err(error) => assert_eq!(error.kind(), Fault::Changed, "{error}"),

@@ -14,7 +14,7 @@ use zarrfs::stats::Stats;
 use zarrfs::store::{Key, RemoteConfig, StoreConfig};
 
 use super::buckets::CONTROL;
-use super::subject::{Kind, Listed, Objects, Subject, Writer, Writes};
+use super::fixture::{Fixture, Kind, Listed, Objects, Writer, Writes};
 
 const PLAIN: Kind = Kind {
     name: "a web server",
@@ -69,15 +69,15 @@ pub(crate) const HTTP_SERVER: Kind = Kind {
     ..PLAIN
 };
 
-fn webdav(objects: Objects) -> Subject {
+fn webdav(objects: Objects) -> Fixture {
     served("ZARRFS_TEST_WEBDAV", "ZARRFS_TEST_WEBDAV_DIR", objects)
 }
 
-fn nginx(objects: Objects) -> Subject {
+fn nginx(objects: Objects) -> Fixture {
     served("ZARRFS_TEST_NGINX", "ZARRFS_TEST_NGINX_DIR", objects)
 }
 
-fn nginx_autoindex(objects: Objects) -> Subject {
+fn nginx_autoindex(objects: Objects) -> Fixture {
     served(
         "ZARRFS_TEST_NGINX_AUTOINDEX",
         "ZARRFS_TEST_NGINX_DIR",
@@ -85,14 +85,14 @@ fn nginx_autoindex(objects: Objects) -> Subject {
     )
 }
 
-fn http_server(objects: Objects) -> Subject {
+fn http_server(objects: Objects) -> Fixture {
     served("ZARRFS_TEST_HTTP", "ZARRFS_TEST_HTTP_DIR", objects)
 }
 
 /// A folder under a server's; it goes when the test ends.
 struct Folder(PathBuf);
 
-fn served(address: &str, folder: &str, objects: Objects) -> Subject {
+fn served(address: &str, folder: &str, objects: Objects) -> Fixture {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     // Its name has to be escaped in the URL.
@@ -118,7 +118,7 @@ fn served(address: &str, folder: &str, objects: Objects) -> Subject {
         ..StoreConfig::default()
     };
     let store = zarrfs::store::open(&url, &config, &stats).unwrap();
-    Subject::new(store, Box::new(root))
+    Fixture::new(store, Box::new(root))
 }
 
 impl Folder {

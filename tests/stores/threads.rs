@@ -4,8 +4,8 @@ use std::thread;
 
 use zarrfs::store::{ByteRange, Store};
 
+use crate::fixture::{Kind, key};
 use crate::listings;
-use crate::subject::{Kind, key};
 
 const THREADS: usize = 16;
 const OBJECTS: usize = 40;
@@ -40,13 +40,13 @@ pub(crate) fn many_threads_read_at_once(kind: &Kind) {
         .iter()
         .map(|(key, bytes)| (key.as_bytes(), bytes.as_slice()))
         .collect();
-    let subject = (kind.holding)(&objects);
+    let fixture = (kind.holding)(&objects);
     let rounds = kind.fewer(ROUNDS).max(4);
     // One reader that all of them share.
-    let shared = subject.store.open(&key("d/7"), None).unwrap();
+    let shared = fixture.store.open(&key("d/7"), None).unwrap();
     thread::scope(|scope| {
         for thread in 0..THREADS {
-            let (store, shared) = (&*subject.store, &shared);
+            let (store, shared) = (&*fixture.store, &shared);
             scope.spawn(move || {
                 for round in 0..rounds {
                     ask(store, (thread * 3 + round) % OBJECTS, round + thread);

@@ -7,11 +7,11 @@ use std::io::Write;
 use zarrfs::error::Kind as Fault;
 use zarrfs::store::{ByteRange, Condition, ETag, EntryKind, Key, PutBody, Store};
 
+use crate::fixture::{Fixture, Kind, Writes, key, pattern};
 use crate::listings::names;
-use crate::subject::{Kind, Subject, Writes, key, pattern};
 
 /// Returns a store that takes changes; where there is none, that it says so.
-fn writable(kind: &Kind, objects: &[(&[u8], &[u8])]) -> Option<Subject> {
+fn writable(kind: &Kind, objects: &[(&[u8], &[u8])]) -> Option<Fixture> {
     if kind.writes == Writes::Elsewhere {
         println!(
             "skipped: {} takes nothing that object_store puts",
@@ -19,13 +19,13 @@ fn writable(kind: &Kind, objects: &[(&[u8], &[u8])]) -> Option<Subject> {
         );
         return None;
     }
-    let subject = (kind.holding)(objects);
+    let fixture = (kind.holding)(objects);
     if kind.writes != Writes::No {
-        return Some(subject);
+        return Some(fixture);
     }
     let refused = [Fault::ReadOnly, Fault::Denied];
     let body = PutBody::Bytes(b"new");
-    let error = subject
+    let error = fixture
         .store
         .put(&key("refused"), body, &Condition::Any)
         .unwrap_err();
@@ -33,12 +33,12 @@ fn writable(kind: &Kind, objects: &[(&[u8], &[u8])]) -> Option<Subject> {
     assert!(error.to_string().contains("refused"), "{error}");
     for (name, bytes) in objects {
         let asked = key(name);
-        let error = subject.store.erase(&asked, &Condition::Any).unwrap_err();
+        let error = fixture.store.erase(&asked, &Condition::Any).unwrap_err();
         assert!(refused.contains(&error.kind()), "{error}");
-        let there = subject.store.get(&asked, u64::MAX).unwrap().unwrap();
+        let there = fixture.store.get(&asked, u64::MAX).unwrap().unwrap();
         assert_eq!(there.bytes, *bytes);
         // What was there can be told from what will be there, also where nothing is put.
-        assert_stamp(&*subject.store, &asked);
+        assert_stamp(&*fixture.store, &asked);
     }
     None
 }
@@ -93,10 +93,10 @@ fn assert_missing(store: &dyn Store, asked: &Key) {
 }
 
 pub(crate) fn what_is_put_is_there(kind: &Kind) {
-    let Some(subject) = writable(kind, &[(b"a/old", b"old")]) else {
+    let Some(fixture) = writable(kind, &[(b"a/old", b"old")]) else {
         return;
     };
-    let store = &*subject.store;
+    let store = &*fixture.store;
     let large = pattern(300_001);
     let objects: [(&str, &[u8]); 6] = [
         ("top", b"1"),
@@ -128,13 +128,13 @@ pub(crate) fn what_is_put_is_there(kind: &Kind) {
 
 /// Of a file only the promised beginning is put.
 pub(crate) fn a_file_is_put_as_bytes_are(kind: &Kind) {
-    let Some(subject) = writable(kind, &[(b"a", b"1")]) else {
+    let Some(fixture) = writable(kind, &[(b"a", b"1")]) else {
         return;
     };
     let bytes = pattern(2_500_000);
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(&bytes).unwrap();
-    let store = &*subject.store;
+    let store = &*fixture.store;
     for length in [bytes.len(), 70_000, 1, 0] {
         let body = PutBody::File(&file, length as u64);
         store.put(&key("b/c"), body, &Condition::Any).unwrap();
@@ -146,10 +146,10 @@ pub(crate) fn a_file_is_put_as_bytes_are(kind: &Kind) {
 }
 
 pub(crate) fn what_must_be_absent_is_not_replaced(kind: &Kind) {
-    let Some(subject) = writable(kind, &[(b"a/b", b"old")]) else {
+    let Some(fixture) = writable(kind, &[(b"a/b", b"old")]) else {
         return;
     };
-    let store = &*subject.store;
+    let store = &*fixture.store;
     let before = assert_stamp(store, &key("a/b"));
     let body = PutBody::Bytes(b"new");
     let refused = store.put(&key("a/b"), body, &Condition::Absent);
@@ -166,10 +166,10 @@ pub(crate) fn what_must_be_absent_is_not_replaced(kind: &Kind) {
 }
 
 pub(crate) fn only_what_is_held_is_replaced(kind: &Kind) {
-    let Some(subject) = writable(kind, &[(b"a/b", b"old"), (b"a/c", b"other")]) else {
+    let Some(fixture) = writable(kind, &[(b"a/b", b"old"), (b"a/c", b"other")]) else {
         return;
     };
-    let (store, asked) = (&*subject.store, key("a/b"));
+    let (store, asked) = (&*fixture.store, key("a/b"));
     let held = assert_stamp(store, &asked);
     let body = PutBody::Bytes(b"newer");
     for wrong in [
@@ -197,10 +197,10 @@ pub(crate) fn only_what_is_held_is_replaced(kind: &Kind) {
 
 pub(crate) fn what_is_erased_is_gone(kind: &Kind) {
     let objects: [(&[u8], &[u8]); 3] = [(b"a/b", b"1"), (b"a/c", b"2"), (b"d/e/f", b"3")];
-    let Some(subject) = writable(kind, &objects) else {
+    let Some(fixture) = writable(kind, &objects) else {
         return;
     };
-    let store = &*subject.store;
+    let store = &*fixture.store;
     let (one, other) = (assert_stamp(store, &key("a/b")), key("a/c"));
     assert_eq!(names(store, "a").len(), 2);
     let refused = store.erase(&other, &Condition::Held(one.text.clone()));
@@ -224,10 +224,10 @@ pub(crate) fn what_is_erased_is_gone(kind: &Kind) {
 }
 
 pub(crate) fn folders_go_when_they_are_empty(kind: &Kind) {
-    let Some(subject) = writable(kind, &[(b"a/b/c", b"1"), (b"d", b"2")]) else {
+    let Some(fixture) = writable(kind, &[(b"a/b/c", b"1"), (b"d", b"2")]) else {
         return;
     };
-    let store = &*subject.store;
+    let store = &*fixture.store;
     for folder in ["a/b", "a", "", "never/was", "d"] {
         store.erase_folder(&key(folder)).unwrap();
     }
@@ -246,10 +246,10 @@ pub(crate) fn folders_go_when_they_are_empty(kind: &Kind) {
 }
 
 pub(crate) fn odd_names_can_be_put(kind: &Kind) {
-    let Some(subject) = writable(kind, &[(b"stand/in", b"1")]) else {
+    let Some(fixture) = writable(kind, &[(b"stand/in", b"1")]) else {
         return;
     };
-    let (store, mut held) = (&*subject.store, kind.names());
+    let (store, mut held) = (&*fixture.store, kind.names());
     if kind.variable.is_some() {
         // Each costs ten requests: of those that are one byte in another name, some.
         let mut place = 0;
@@ -276,10 +276,10 @@ pub(crate) fn odd_names_can_be_put(kind: &Kind) {
 
 /// What no key can be is refused, and nothing is put elsewhere.
 pub(crate) fn a_folder_is_not_replaced(kind: &Kind) {
-    let Some(subject) = writable(kind, &[(b"a/b", b"1")]) else {
+    let Some(fixture) = writable(kind, &[(b"a/b", b"1")]) else {
         return;
     };
-    let store = &*subject.store;
+    let store = &*fixture.store;
     assert!(
         store
             .put(&Key::root(), PutBody::Bytes(b"x"), &Condition::Any)
@@ -302,10 +302,10 @@ pub(crate) fn an_open_listing_outlasts_puts(kind: &Kind) {
         .iter()
         .map(|name| (name.as_bytes(), &b"1"[..]))
         .collect();
-    let Some(subject) = writable(kind, &objects) else {
+    let Some(fixture) = writable(kind, &objects) else {
         return;
     };
-    let store = &*subject.store;
+    let store = &*fixture.store;
     let mut listing = store.list(&key("d")).unwrap();
     let mut seen: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
     let mut count = 0;
@@ -327,10 +327,10 @@ pub(crate) fn an_open_listing_outlasts_puts(kind: &Kind) {
 /// A reader that was open before shows the old content, or says that it is gone.
 pub(crate) fn an_open_object_is_not_mixed_with_what_is_put(kind: &Kind) {
     let old = pattern(50_000);
-    let Some(subject) = writable(kind, &[(b"a/b", &old)]) else {
+    let Some(fixture) = writable(kind, &[(b"a/b", &old)]) else {
         return;
     };
-    let store = &*subject.store;
+    let store = &*fixture.store;
     let reader = store.open(&key("a/b"), None).unwrap();
     assert_eq!(reader.read_at(0, 10).unwrap(), old[..10]);
     put(store, "a/b", &vec![0xee; 50_000]);
@@ -342,10 +342,10 @@ pub(crate) fn an_open_object_is_not_mixed_with_what_is_put(kind: &Kind) {
 }
 
 pub(crate) fn a_trial_of_conditions_leaves_nothing(kind: &Kind) {
-    let Some(subject) = writable(kind, &[(b"a", b"1")]) else {
+    let Some(fixture) = writable(kind, &[(b"a", b"1")]) else {
         return;
     };
-    let store = &*subject.store;
+    let store = &*fixture.store;
     let body = PutBody::Bytes(b"2");
     let held = store.put(&key("b"), body, &Condition::Absent).unwrap();
     let condition = Condition::Held(held.text);
@@ -354,10 +354,10 @@ pub(crate) fn a_trial_of_conditions_leaves_nothing(kind: &Kind) {
 }
 
 pub(crate) fn changes_are_noted_by_key(kind: &Kind) {
-    let Some(subject) = writable(kind, &[(b"a/b", b"1")]) else {
+    let Some(fixture) = writable(kind, &[(b"a/b", b"1")]) else {
         return;
     };
-    let store = &*subject.store;
+    let store = &*fixture.store;
     let changes = &store.info().changes;
     let start = changes.position();
     put(store, "a/c", b"2");
@@ -373,13 +373,13 @@ pub(crate) fn changes_are_noted_by_key(kind: &Kind) {
 const THREADS: usize = 8;
 
 pub(crate) fn of_many_who_put_what_is_absent_one_wins(kind: &Kind) {
-    let Some(subject) = writable(kind, &[(b"a/b", b"1")]) else {
+    let Some(fixture) = writable(kind, &[(b"a/b", b"1")]) else {
         return;
     };
     if [Writes::Looking, Writes::Racing].contains(&kind.writes) {
         return println!("skipped: {} looks just before", kind.name);
     }
-    let store = &*subject.store;
+    let store = &*fixture.store;
     for round in 0..kind.fewer(400).clamp(3, 100) {
         let asked = key(format!("new/{round}"));
         let tries = std::thread::scope(|scope| {
@@ -407,13 +407,13 @@ pub(crate) fn of_many_who_put_what_is_absent_one_wins(kind: &Kind) {
 
 /// Many count in one object, each by what it has read and under its own name: no step is lost.
 pub(crate) fn no_conditional_put_is_lost(kind: &Kind) {
-    let Some(subject) = writable(kind, &[(b"a/count", b"0 nobody")]) else {
+    let Some(fixture) = writable(kind, &[(b"a/count", b"0 nobody")]) else {
         return;
     };
     if [Writes::Looking, Writes::Racing].contains(&kind.writes) {
         return println!("skipped: {} looks just before", kind.name);
     }
-    let (store, asked) = (&*subject.store, key("a/count"));
+    let (store, asked) = (&*fixture.store, key("a/count"));
     let steps = kind.fewer(400).clamp(3, 20);
     let count = || -> u64 {
         let bytes = store.get(&asked, 100).unwrap().unwrap().bytes;
@@ -448,10 +448,10 @@ pub(crate) fn a_big_object_is_put_whole(kind: &Kind) {
     if !kind.takes_big {
         return println!("skipped: another kind of {} does it", kind.name);
     }
-    let Some(subject) = writable(kind, &[(b"a", b"1")]) else {
+    let Some(fixture) = writable(kind, &[(b"a", b"1")]) else {
         return;
     };
-    let store = &*subject.store;
+    let store = &*fixture.store;
     let bytes = pattern((40 << 20) + 1);
     let mut file: File = tempfile::tempfile().unwrap();
     file.write_all(&bytes).unwrap();

@@ -11,14 +11,14 @@ use zarrfs::store::backend::zip::ZipStore;
 use zarrfs::store::layer::Layer;
 use zarrfs::store::{Key, Store, StoreConfig, StoreInfo};
 
-use crate::subject::{Objects, Subject, Writer, key, tick};
+use crate::fixture::{Fixture, Objects, Writer, key, tick};
 use crate::zip::writer::{Archive, Entry};
 
 /// Makes an entry of a name and its bytes.
 type Pack = fn(&[u8], &[u8]) -> Entry;
 
 /// Returns the folder `inner` of an archive that holds these objects there, and something else beside it.
-pub(crate) fn holding(objects: Objects, pack: Pack, inner: &str) -> Subject {
+pub(crate) fn holding(objects: Objects, pack: Pack, inner: &str) -> Fixture {
     let zipped = Zipped {
         folder: tempfile::tempdir().unwrap(),
         entries: Mutex::default(),
@@ -31,7 +31,7 @@ pub(crate) fn holding(objects: Objects, pack: Pack, inner: &str) -> Subject {
     fs::write(zipped.folder.path().join(NAME), zipped.bytes()).unwrap();
     let base = LocalStore::open(zipped.folder.path(), &StoreConfig::default()).unwrap();
     let zip = ZipStore::open(Arc::new(Watched::new(base)), &key(NAME), &key(inner), NAME).unwrap();
-    Subject::new(Arc::new(zip), Box::new(zipped))
+    Fixture::new(Arc::new(zip), Box::new(zipped))
 }
 
 const NAME: &str = "store.zip";

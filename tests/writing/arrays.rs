@@ -13,8 +13,8 @@ use zarrfs::view::File;
 
 use crate::case::{Case, cases};
 use crate::common::sample::{Form, Sample};
-use crate::shelf::key;
-use crate::stand::{Full, Stand, all, limits};
+use crate::fixture::{Fixture, Full, all, limits};
+use crate::hierarchies::key;
 use crate::written;
 
 /// One thing that a program does.
@@ -45,7 +45,7 @@ fn noise(length: usize, seed: u8) -> Vec<u8> {
 
 /// The files of an array, and what they should hold.
 struct Subject {
-    stand: Stand,
+    fixture: Fixture,
     raw: Export,
     npy: Export,
     expected: Vec<u8>,
@@ -53,11 +53,11 @@ struct Subject {
 
 impl Subject {
     fn new(memory: &MemoryStore, path: &str, budget: u64) -> Subject {
-        let stand = Stand::new(Arc::new(memory.clone()), limits(budget));
-        let (raw, npy) = (stand.file(path, "raw"), stand.file(path, "npy"));
+        let fixture = Fixture::new(Arc::new(memory.clone()), limits(budget));
+        let (raw, npy) = (fixture.file(path, "raw"), fixture.file(path, "npy"));
         let expected = all(&raw);
         Subject {
-            stand,
+            fixture,
             raw,
             npy,
             expected,
@@ -85,7 +85,7 @@ impl Subject {
         let array = self.raw.array().clone();
         let grid = array.stored_grid().unwrap().clone();
         let indices = grid.indices(zarrfs::grid::ChunkIndex(chunk % grid.len()));
-        let file = self.stand.chunk("a", &indices);
+        let file = self.fixture.chunk("a", &indices);
         let bytes = noise(file.len() as usize, seed);
         file.write_at(0, &bytes).unwrap();
         assert_eq!(all(&file), bytes);
@@ -126,7 +126,7 @@ fn check(case: &Case, steps: &[Step], budget: u64) {
     steps.iter().for_each(|step| subject.step(step));
     subject.raw.array().flush().unwrap();
     assert_eq!(all(&subject.raw), subject.expected);
-    assert_eq!(Stand::of(&memory).read("a"), subject.expected);
+    assert_eq!(Fixture::of(&memory).read("a"), subject.expected);
 }
 
 proptest! {
@@ -161,7 +161,7 @@ fn every_dialect_is_written_in_its_own_form() {
         subject.write(true, 9, 3, 2);
         subject.write(false, 4, 2, 3);
         subject.raw.array().flush().unwrap();
-        assert_eq!(Stand::of(&memory).read("a/b"), subject.expected, "{name}");
+        assert_eq!(Fixture::of(&memory).read("a/b"), subject.expected, "{name}");
         let after = keys(&memory);
         let added: Vec<&String> = after.iter().filter(|key| !before.contains(key)).collect();
         let most = if name == "sharded2020" { 0 } else { 1 };
@@ -203,14 +203,14 @@ fn stored(memory: &MemoryStore, name: &str) -> Option<Vec<u8>> {
 fn a_chunk_that_is_written_whole_is_not_read() {
     let (memory, _) = sample(Form::Packed);
     memory.set(key("a/c/0/1"), b"no chunk".to_vec());
-    let stand = Stand::of(&memory);
-    let chunk = stand.chunk("a", &[0, 1]);
+    let fixture = Fixture::of(&memory);
+    let chunk = fixture.chunk("a", &[0, 1]);
     assert_eq!(chunk.read_at(0, 1).err().unwrap().kind(), Kind::Corrupt);
     // In part it cannot be written, since nobody knows the rest.
     assert_eq!(chunk.write_at(0, &[1]).unwrap_err().kind(), Kind::Corrupt);
     chunk.write_at(0, &[5; 128]).unwrap();
     chunk.array().flush().unwrap();
-    assert_eq!(all(&Stand::of(&memory).chunk("a", &[0, 1])), [5; 128]);
+    assert_eq!(all(&Fixture::of(&memory).chunk("a", &[0, 1])), [5; 128]);
 }
 
 #[test]
@@ -219,25 +219,25 @@ fn only_what_was_written_is_stored() {
     let before: Vec<_> = ["a/c/0/0", "a/c/0/1"]
         .map(|name| stored(&memory, name))
         .into();
-    let stand = Stand::of(&memory);
-    let file = stand.file("a", "raw");
+    let fixture = Fixture::of(&memory);
+    let file = fixture.file("a", "raw");
     file.write_at(16, &[1, 2]).unwrap();
     assert_eq!(stored(&memory, "a/c/0/1"), before[1]);
     file.array().flush().unwrap();
     assert_eq!(stored(&memory, "a/c/0/0"), before[0]);
     assert_ne!(stored(&memory, "a/c/0/1"), before[1]);
-    assert_eq!(stand.stats.encoded_chunks.get(), 1);
+    assert_eq!(fixture.stats.encoded_chunks.get(), 1);
     // What is stored is not stored twice.
     file.array().flush().unwrap();
-    assert_eq!(stand.stats.encoded_chunks.get(), 1);
+    assert_eq!(fixture.stats.encoded_chunks.get(), 1);
 }
 
 #[test]
 fn inner_chunks_that_are_not_written_keep_their_bytes() {
     let (memory, sample) = sample(Form::Sharded(vec![4, 4]));
     let before = stored(&memory, "a/c/0/0").unwrap();
-    let stand = Stand::of(&memory);
-    let file = stand.file("a", "raw");
+    let fixture = Fixture::of(&memory);
+    let file = fixture.file("a", "raw");
     file.write_at(0, &[9; 4]).unwrap();
     file.array().flush().unwrap();
     let after = stored(&memory, "a/c/0/0").unwrap();
@@ -252,8 +252,8 @@ fn inner_chunks_that_are_not_written_keep_their_bytes() {
     }
     let mut expected = sample.whole();
     expected[..4].fill(9);
-    assert_eq!(Stand::of(&memory).read("a"), expected);
-    assert_eq!(stand.stats.decoded_chunks.get(), 1);
+    assert_eq!(Fixture::of(&memory).read("a"), expected);
+    assert_eq!(fixture.stats.decoded_chunks.get(), 1);
 }
 
 #[test]
@@ -264,8 +264,8 @@ fn padding_at_the_edge_stays_as_it_was() {
     chunk[64..].fill(0x77);
     memory.set(key("a/c/2/0"), chunk);
     memory.erase(&key("a/c/2/1"));
-    let stand = Stand::of(&memory);
-    let file = stand.file("a", "raw");
+    let fixture = Fixture::of(&memory);
+    let file = fixture.file("a", "raw");
     let row = 16 * 48;
     file.write_at(row, &[1]).unwrap();
     file.write_at(row + 16, &[1]).unwrap();
@@ -287,8 +287,8 @@ fn errors_of_the_store_stay_with_the_chunk() {
     let store = Arc::new(Full::default());
     let sample = Sample::new(&[4], &[2], Form::Packed);
     sample.put(&store.memory, "a");
-    let stand = Stand::new(store.clone(), limits(64 << 20));
-    let file = stand.file("a", "raw");
+    let fixture = Fixture::new(store.clone(), limits(64 << 20));
+    let file = fixture.file("a", "raw");
     file.write_at(2, &[1, 2, 3, 4]).unwrap();
     store.is_full.store(true, Ordering::SeqCst);
     for _ in 0..2 {
@@ -302,24 +302,24 @@ fn errors_of_the_store_stay_with_the_chunk() {
     // Another handle knows it too, though the first one is gone.
     drop(file);
     store.is_full.store(false, Ordering::SeqCst);
-    let again = stand.file("a", "raw");
+    let again = fixture.file("a", "raw");
     assert_eq!(all(&again), expected);
     again.array().flush().unwrap();
-    assert_eq!(Stand::of(&store.memory).read("a"), expected);
+    assert_eq!(Fixture::of(&store.memory).read("a"), expected);
 }
 
 #[test]
 fn what_cannot_be_stored_does_not_fill_the_memory() {
     let store = Arc::new(Full::default());
     Sample::new(&[1 << 20], &[1 << 15], Form::Packed).put(&store.memory, "a");
-    let stand = Stand::new(store.clone(), limits(1 << 20));
-    let file = stand.file("a", "raw");
+    let fixture = Fixture::new(store.clone(), limits(1 << 20));
+    let file = fixture.file("a", "raw");
     store.is_full.store(true, Ordering::SeqCst);
     let written = (0..32).map(|chunk| file.write_at(chunk << 16, &[1; 1 << 16]));
     let errors: Vec<_> = written.filter_map(Result::err).collect();
     assert!(!errors.is_empty() && errors.len() < 32);
     assert!(errors.iter().all(|error| error.kind() == Kind::NoSpace));
-    assert!(stand.stats.memory_peak_bytes.get() <= 1 << 20);
+    assert!(fixture.stats.memory_peak_bytes.get() <= 1 << 20);
     store.is_full.store(false, Ordering::SeqCst);
     file.array().flush().unwrap();
 }
@@ -329,13 +329,13 @@ fn writers_of_one_chunk_lose_nothing() {
     for form in [Form::Packed, Form::Sharded(vec![16])] {
         let memory = MemoryStore::default();
         Sample::new(&[64], &[64], form).put(&memory, "a");
-        let stand = Stand::of(&memory);
+        let fixture = Fixture::of(&memory);
         let start = Barrier::new(4);
         std::thread::scope(|scope| {
             for writer in 0..4u64 {
-                let (stand, start) = (&stand, &start);
+                let (fixture, start) = (&fixture, &start);
                 scope.spawn(move || {
-                    let file = stand.file("a", "raw");
+                    let file = fixture.file("a", "raw");
                     start.wait();
                     // Every fourth byte, so that all share each element.
                     for round in 0..8u8 {
@@ -348,8 +348,8 @@ fn writers_of_one_chunk_lose_nothing() {
             }
         });
         let expected: Vec<u8> = (0..128).map(|at| 7 ^ at).collect();
-        assert_eq!(stand.read("a"), expected);
-        assert_eq!(Stand::of(&memory).read("a"), expected);
+        assert_eq!(fixture.read("a"), expected);
+        assert_eq!(Fixture::of(&memory).read("a"), expected);
     }
 }
 
@@ -358,13 +358,13 @@ fn readers_beside_a_writer_never_see_what_was_before() {
     for form in [Form::Packed, Form::Sharded(vec![8])] {
         let memory = MemoryStore::default();
         Sample::new(&[256], &[32], form).put(&memory, "a");
-        let stand = Stand::of(&memory);
-        let file = stand.file("a", "raw");
+        let fixture = Fixture::of(&memory);
+        let file = fixture.file("a", "raw");
         let is_done = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| {
-                    let file = stand.file("a", "raw");
+                    let file = fixture.file("a", "raw");
                     while !is_done.load(Ordering::SeqCst) {
                         all(&file);
                     }
@@ -385,8 +385,8 @@ fn readers_beside_a_writer_never_see_what_was_before() {
 #[test]
 fn no_write_moves_the_end_or_the_header() {
     let (memory, sample) = sample(Form::Packed);
-    let stand = Stand::of(&memory);
-    let (raw, npy) = (stand.file("a", "raw"), stand.file("a", "npy"));
+    let fixture = Fixture::of(&memory);
+    let (raw, npy) = (fixture.file("a", "raw"), fixture.file("a", "npy"));
     for at in [raw.len(), raw.len() - 1, u64::MAX - 1] {
         assert_eq!(
             raw.write_at(at, &[1, 2]).unwrap_err().kind(),
@@ -402,7 +402,7 @@ fn no_write_moves_the_end_or_the_header() {
     assert_eq!(npy.write_at(0, &whole).unwrap_err().kind(), Kind::Invalid);
     assert_eq!(npy.write_at(20, &[1]).unwrap_err().kind(), Kind::Invalid);
     raw.array().discard();
-    assert_eq!(stand.read("a"), sample.whole());
+    assert_eq!(fixture.read("a"), sample.whole());
 }
 
 #[test]
@@ -422,19 +422,19 @@ fn what_encoding_would_spoil_is_not_written() {
         "float32",
         json!([round, {"name": "bytes", "configuration": {"endian": "little"}}]),
     );
-    let stand = Stand::of(&lossy);
-    let error = stand.file("a", "raw").write_at(0, &[1]).unwrap_err();
+    let fixture = Fixture::of(&lossy);
+    let error = fixture.file("a", "raw").write_at(0, &[1]).unwrap_err();
     assert_eq!(error.kind(), Kind::ReadOnly);
     assert!(error.to_string().contains("--lossy"), "{error}");
     let mut allowed = limits(64 << 20);
     allowed.lossy = true;
-    let stand = Stand::new(Arc::new(lossy), allowed);
-    stand.file("a", "raw").write_at(0, &[1]).unwrap();
+    let fixture = Fixture::new(Arc::new(lossy), allowed);
+    fixture.file("a", "raw").write_at(0, &[1]).unwrap();
 
-    let text = Stand::of(&array("string", json!(["vlen-utf8"])));
+    let text = Fixture::of(&array("string", json!(["vlen-utf8"])));
     let error = text.file("a", "raw").write_at(0, &[0]).unwrap_err();
     assert_eq!(error.kind(), Kind::ReadOnly);
-    let unknown = Stand::of(&array("uint8", json!(["bytes", "nobody-knows"])));
+    let unknown = Fixture::of(&array("uint8", json!(["bytes", "nobody-knows"])));
     let error = unknown.file("a", "raw").write_at(0, &[0]).unwrap_err();
     assert_eq!(error.kind(), Kind::Unsupported);
 }
@@ -442,29 +442,29 @@ fn what_encoding_would_spoil_is_not_written() {
 #[test]
 fn what_is_pending_survives_new_attributes_and_a_new_shape() {
     let (memory, sample) = sample(Form::Packed);
-    let stand = Stand::of(&memory);
-    let file = stand.file("a", "raw");
+    let fixture = Fixture::of(&memory);
+    let file = fixture.file("a", "raw");
     file.write_at(0, &[1, 2]).unwrap();
     let mut metadata = sample.metadata();
     metadata["attributes"] = json!({"unit": "2"});
     memory.set(key("a/zarr.json"), metadata.to_string().into_bytes());
     // The old handle goes on, and a new one sees what it wrote.
     file.write_at(2, &[3, 4]).unwrap();
-    assert_eq!(stand.read("a")[..4], [1, 2, 3, 4]);
+    assert_eq!(fixture.read("a")[..4], [1, 2, 3, 4]);
     metadata["shape"] = json!([40, 24]);
     memory.set(key("a/zarr.json"), metadata.to_string().into_bytes());
     let error = file.write_at(0, &[9]).unwrap_err();
     assert_eq!(error.kind(), Kind::Changed);
-    assert_eq!(stand.read("a")[..4], [1, 2, 3, 4]);
+    assert_eq!(fixture.read("a")[..4], [1, 2, 3, 4]);
     file.array().flush().unwrap();
-    assert_eq!(Stand::of(&memory).read("a")[..4], [1, 2, 3, 4]);
+    assert_eq!(Fixture::of(&memory).read("a")[..4], [1, 2, 3, 4]);
 }
 
 #[test]
 fn an_erased_chunk_is_the_fill_value() {
     let (memory, _) = sample(Form::Packed);
-    let stand = Stand::of(&memory);
-    let chunk = stand.chunk("a", &[0, 0]);
+    let fixture = Fixture::of(&memory);
+    let chunk = fixture.chunk("a", &[0, 0]);
     chunk.write_at(0, &[1]).unwrap();
     let before = chunk.array().content_now();
     chunk

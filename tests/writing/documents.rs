@@ -12,9 +12,9 @@ use zarrfs::view::View;
 
 use crate::common;
 use crate::common::sample::{Form, Sample};
-use crate::shelf;
-use crate::shelf::{documents, key};
-use crate::stand::{MAKER, Stand, tree};
+use crate::fixture::{Fixture, MAKER, tree};
+use crate::hierarchies;
+use crate::hierarchies::{documents, key};
 use crate::written;
 
 /// Returns every store that has an array at `a/b`.
@@ -311,7 +311,7 @@ fn consolidated(store: &MemoryStore) -> Arc<zarrfs::hierarchy::Hierarchy> {
         consolidated: true,
         ..HierarchyConfig::default()
     };
-    shelf::configured(Arc::new(store.clone()), config)
+    hierarchies::configured(Arc::new(store.clone()), config)
 }
 
 #[test]
@@ -340,14 +340,14 @@ fn consolidated_metadata_say_what_the_documents_say() {
         let (_, tree) = tree(Arc::new(memory.clone()));
         write(&tree, "a/b/attributes.json", r#"{"new": 2}"#).unwrap();
         tree.make_folder(&key("a/g"), &MAKER).unwrap();
-        let array = shelf::array(&consolidated(&memory), "a/b");
+        let array = hierarchies::array(&consolidated(&memory), "a/b");
         assert_eq!(Value::Object(array.attributes), json!({"new": 2}));
-        let children = shelf::children(&consolidated(&memory), "a");
+        let children = hierarchies::children(&consolidated(&memory), "a");
         assert_eq!(children, ["b", "g"]);
         tree.rename(&key("a/b"), &key("a/c"), RenameMode::Replace)
             .unwrap();
         tree.remove_folder(&key("a/g")).unwrap();
-        assert_eq!(shelf::children(&consolidated(&memory), "a"), ["c"]);
+        assert_eq!(hierarchies::children(&consolidated(&memory), "a"), ["c"]);
     }
 }
 
@@ -360,7 +360,7 @@ fn a_broken_document_of_others_is_left_alone() {
     let object = memory.get(&key(".zmetadata"), 100).unwrap().unwrap();
     assert_eq!(object.bytes, b"{ broken");
     assert!(
-        Stand::of(&memory)
+        Fixture::of(&memory)
             .hierarchy
             .root()
             .unwrap()

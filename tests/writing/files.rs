@@ -10,10 +10,10 @@ use zarrfs::view::View;
 
 use crate::common;
 use crate::common::sample::{Form, Sample};
-use crate::shelf::key;
-use crate::stand::{MAKER, tree};
+use crate::fixture::{MAKER, tree};
+use crate::hierarchies::key;
 
-fn stand() -> (MemoryStore, Sample, Arc<dyn View>, Arc<dyn Tree>) {
+fn fixture() -> (MemoryStore, Sample, Arc<dyn View>, Arc<dyn Tree>) {
     let memory = MemoryStore::default();
     let sample = Sample::new(&[6, 5], &[4, 2], Form::Packed);
     sample.put(&memory, "g/a");
@@ -30,7 +30,7 @@ fn sized(size: u64) -> AttrChange {
 
 #[test]
 fn a_write_is_seen_in_every_file_at_once() {
-    let (memory, sample, view, tree) = stand();
+    let (memory, sample, view, tree) = fixture();
     let mut expected = sample.whole();
     let raw = tree.open(&key("g/a/a.raw"), false).unwrap();
     let chunk = tree.open(&key("g/a/chunks/1.1.raw"), false).unwrap();
@@ -57,7 +57,7 @@ fn a_write_is_seen_in_every_file_at_once() {
 
 #[test]
 fn no_file_gets_another_length() {
-    let (_, sample, view, tree) = stand();
+    let (_, sample, view, tree) = fixture();
     for path in ["g/a/a.raw", "g/a/a.npy", "g/a/chunks/0.0.raw"] {
         let path = key(path);
         let size = view.lookup(&path).unwrap().unwrap().size;
@@ -97,7 +97,7 @@ fn no_file_gets_another_length() {
 
 #[test]
 fn other_places_say_why_not() {
-    let (_, _, _, tree) = stand();
+    let (_, _, _, tree) = fixture();
     let kind = |path: &str| tree.open(&key(path), false).err().unwrap().kind();
     assert_eq!(kind("g/a"), Kind::IsADirectory);
     assert_eq!(kind("g/a/chunks"), Kind::IsADirectory);

@@ -8,11 +8,11 @@ mod case;
 mod changed_keys;
 mod documents;
 mod files;
-mod nodes;
-#[path = "../dialects/shelf.rs"]
+mod fixture;
+#[path = "../dialects/hierarchies.rs"]
 #[allow(dead_code)]
-mod shelf;
+mod hierarchies;
+mod nodes;
 mod slow;
-mod stand;
 #[path = "../dialects/written.rs"]
 mod written;

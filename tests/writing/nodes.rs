@@ -13,8 +13,8 @@ use zarrfs::view::View;
 use crate::common;
 use crate::common::sample::{Form, Sample};
 use crate::documents::{read_json, stores, write};
-use crate::shelf::key;
-use crate::stand::{MAKER, tree};
+use crate::fixture::{MAKER, tree};
+use crate::hierarchies::key;
 use crate::written;
 
 /// Returns all keys and what is under them.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use zarrfs::store::ByteRange;
 use zarrfs::store::backend::memory::MemoryStore;
 
-use super::place::{Mounted, bytes_of, key, mounted};
+use super::fixture::{Mounted, bytes_of, key, mounted};
 
 const SIZE: u64 = 64 << 20;
 const LONG: Duration = Duration::from_secs(3600);

@@ -11,7 +11,7 @@ use zarrfs::stats::Stats;
 use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::store::layer::disk_cache::CacheDir;
 
-use super::place::{Mounted, bytes_of, key, mounted};
+use super::fixture::{Mounted, bytes_of, key, mounted};
 use crate::common::tmpfs::Tmpfs;
 
 const LONG: Duration = Duration::from_secs(3600);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use zarrfs::store::backend::memory::MemoryStore;
 
-use super::place::{bytes_of, du, entries, key, mounted};
+use super::fixture::{bytes_of, du, entries, key, mounted};
 
 const LONG: Duration = Duration::from_secs(3600);
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use zarrfs::store::backend::memory::MemoryStore;
 
-use super::place::{Mounted, bytes_of, du, entries, key, mounted};
+use super::fixture::{Mounted, bytes_of, du, entries, key, mounted};
 
 const SIZE: u64 = 2 << 20;
 const OBJECTS: u64 = 60;

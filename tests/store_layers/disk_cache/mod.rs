@@ -3,7 +3,7 @@
 
 mod asking;
 mod failing;
+mod fixture;
 mod holding;
 mod killed;
-mod place;
 mod spilling;

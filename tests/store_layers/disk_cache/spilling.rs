@@ -15,7 +15,7 @@ use zarrfs::sync::budget::MemoryBudget;
 use zarrfs::view::View;
 use zarrfs::view::files::FilesView;
 
-use super::place::du;
+use super::fixture::du;
 use crate::common;
 use crate::common::sample::{Form, GROUP, Keys, Sample};
 
@@ -39,8 +39,8 @@ fn put(memory: &MemoryStore, sample: &Sample) {
 fn view(memory: &MemoryStore, folder: Option<&Path>) -> (Arc<dyn View>, Arc<Stats>) {
     let stats = Arc::new(Stats::default());
     let drawer = folder.map(|folder| {
-        let shelf = CacheDir::open(folder, 64 << 20, &stats).unwrap();
-        CacheNamespace::open(&shelf, "decoded")
+        let cache_dir = CacheDir::open(folder, 64 << 20, &stats).unwrap();
+        CacheNamespace::open(&cache_dir, "decoded")
     });
     let limits = Limits {
         memory: MEMORY,
@@ -109,7 +109,7 @@ fn wrong_bytes_are_decoded_again() {
         let (view, stats) = view(&memory, Some(folder.path()));
         assert!(common::read(&view, "a/a.raw").unwrap() == sample.whole());
         assert!(stats.spill_written_chunks.get() + stats.spill_hit_chunks.get() > 0);
-        for path in super::place::entries(folder.path()) {
+        for path in super::fixture::entries(folder.path()) {
             let mut content = std::fs::read(&path).unwrap();
             content[100] ^= 1;
             std::fs::write(&path, content).unwrap();

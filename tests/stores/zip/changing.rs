@@ -11,7 +11,7 @@ use zarrfs::store::backend::zip::ZipStore;
 use zarrfs::store::layer::Layer;
 use zarrfs::store::{Key, Meta, Object, Reader, Store, StoreConfig, StoreInfo};
 
-use super::stage::{content, get, key, names};
+use super::fixture::{content, get, key, names};
 use super::writer::{Archive, Entry};
 
 /// A store that says of itself what a test wants.

@@ -8,7 +8,7 @@ use zarrfs::hierarchy::Hierarchy;
 use zarrfs::store::backend::zip::ZipStore;
 use zarrfs::store::{Key, Store};
 
-use super::stage::{LIMIT, content, get, key, names, open, zip};
+use super::fixture::{LIMIT, content, get, key, names, open, zip};
 use super::writer::{Archive, Entry};
 
 fn fault(store: &dyn Store, path: &str) -> Kind {

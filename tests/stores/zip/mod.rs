@@ -1,8 +1,8 @@
 //! Zip archives as stores: what writers write is read.
 
 mod changing;
+mod fixture;
 mod hostile;
-mod stage;
 pub(crate) mod writer;
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use zarrfs::stats::Stats;
 use zarrfs::store;
 use zarrfs::store::{ByteRange, EntryKind, Key, Store, StoreConfig};
 
-use stage::{LIMIT, content, get, key, names, open, open_inside, zip};
+use fixture::{LIMIT, content, get, key, names, open, open_inside, zip};
 use writer::{Archive, Entry};
 
 #[test]

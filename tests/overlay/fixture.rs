@@ -11,7 +11,7 @@ use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::store::tree::{AttrChange, Credentials, RenameMode, Tree as _, TreeFile};
 use zarrfs::store::{Condition, EntryKind, Key, PutBody, Store, StoreConfig};
 
-use crate::plain::{Shown, Tree};
+use crate::reference::{Shown, Tree};
 use crate::steps::{SLOTS, Step};
 
 pub(crate) const NAME: &str = "/the/store";
@@ -58,7 +58,7 @@ pub(crate) enum Lower {
 }
 
 /// A store below, an upper folder, and what is open.
-pub(crate) struct Stage {
+pub(crate) struct Fixture {
     pub(crate) folder: TempDir,
     pub(crate) lower: Arc<dyn Store>,
     overlay: Option<Overlay>,
@@ -67,9 +67,9 @@ pub(crate) struct Stage {
     pub(crate) open: [Option<Arc<dyn TreeFile>>; SLOTS],
 }
 
-impl Stage {
-    /// Returns a stage whose store holds these objects.
-    pub(crate) fn new(lower: Lower, objects: &[(&str, &[u8])]) -> Stage {
+impl Fixture {
+    /// Returns a fixture whose store holds these objects.
+    pub(crate) fn new(lower: Lower, objects: &[(&str, &[u8])]) -> Fixture {
         let folder = folder();
         let lower: Arc<dyn Store> = match lower {
             Lower::Memory => Arc::new(MemoryStore::default()),
@@ -84,24 +84,24 @@ impl Stage {
                 .put(&key(name), PutBody::Bytes(bytes), &Condition::Any)
                 .unwrap();
         }
-        Stage::over(folder, lower)
+        Fixture::over(folder, lower)
     }
 
-    /// Returns a stage over a store; `folder` gets the upper folder.
-    pub(crate) fn over(folder: TempDir, lower: Arc<dyn Store>) -> Stage {
-        let mut stage = Stage {
+    /// Returns a fixture over a store; `folder` gets the upper folder.
+    pub(crate) fn over(folder: TempDir, lower: Arc<dyn Store>) -> Fixture {
+        let mut fixture = Fixture {
             folder,
             lower,
             overlay: None,
             kept: Vec::new(),
             open: Default::default(),
         };
-        stage.remount();
-        stage
+        fixture.remount();
+        fixture
     }
 
-    /// Has the folder of another stage live as long as this one.
-    pub(crate) fn keep(&mut self, other: Stage) {
+    /// Has the folder of another fixture live as long as this one.
+    pub(crate) fn keep(&mut self, other: Fixture) {
         self.kept.push(other.folder);
     }
 

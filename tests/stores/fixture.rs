@@ -49,7 +49,7 @@ pub(crate) struct Kind {
     /// The variable that says where its server is, if it has one.
     pub(crate) variable: Option<&'static str>,
     /// Makes a store that holds these objects and nothing else.
-    pub(crate) holding: fn(Objects) -> Subject,
+    pub(crate) holding: fn(Objects) -> Fixture,
 }
 
 /// How a store is changed through itself.
@@ -80,7 +80,7 @@ pub(crate) enum Listed {
 }
 
 /// A store under test.
-pub(crate) struct Subject {
+pub(crate) struct Fixture {
     pub(crate) store: Arc<dyn Store>,
     writer: Option<Box<dyn Writer>>,
 }
@@ -281,7 +281,7 @@ impl Kind {
     }
 
     /// Returns a store that can be changed from outside, or nothing, after saying so, where there is none.
-    pub(crate) fn changing(&self, objects: Objects) -> Option<Subject> {
+    pub(crate) fn changing(&self, objects: Objects) -> Option<Fixture> {
         if !self.changes {
             println!("skipped: objects of {} do not change", self.name);
             return None;
@@ -290,10 +290,10 @@ impl Kind {
     }
 }
 
-impl Subject {
-    pub(crate) fn new(store: Arc<dyn Store>, writer: Box<dyn Writer>) -> Subject {
+impl Fixture {
+    pub(crate) fn new(store: Arc<dyn Store>, writer: Box<dyn Writer>) -> Fixture {
         let writer = Some(writer);
-        Subject { store, writer }
+        Fixture { store, writer }
     }
 
     /// Returns the way in; only kinds that change have one.
@@ -303,7 +303,7 @@ impl Subject {
 }
 
 /// Puts an upper folder over a store, and those objects in it whose place is named.
-fn overlaid(objects: Objects, is_upper: fn(usize) -> bool, lower: Subject) -> Subject {
+fn overlaid(objects: Objects, is_upper: fn(usize) -> bool, lower: Fixture) -> Fixture {
     let folder = tempfile::tempdir().unwrap();
     let config = OverlayConfig {
         uid: 0,
@@ -319,49 +319,49 @@ fn overlaid(objects: Objects, is_upper: fn(usize) -> bool, lower: Subject) -> Su
     }
     let store = Arc::new(overlay);
     let below = lower.writer.unwrap();
-    Subject::new(store, Box::new(Beside(below, folder)))
+    Fixture::new(store, Box::new(Beside(below, folder)))
 }
 
-fn counted(subject: Subject) -> Subject {
+fn counted(fixture: Fixture) -> Fixture {
     let store = Arc::new(CountingStore::new(
-        subject.store,
+        fixture.store,
         Arc::new(Stats::default()),
     ));
-    Subject { store, ..subject }
+    Fixture { store, ..fixture }
 }
 
-fn ahead(subject: Subject) -> Subject {
+fn ahead(fixture: Fixture) -> Fixture {
     let config = ReadaheadConfig {
         memory: MemoryBudget::new(4 << 20, Arc::new(Stats::default())),
         concurrency: 4,
         timeout: Duration::from_secs(20),
     };
-    let store = Arc::new(ReadaheadStore::new(subject.store, &config));
-    Subject { store, ..subject }
+    let store = Arc::new(ReadaheadStore::new(fixture.store, &config));
+    Fixture { store, ..fixture }
 }
 
-fn remembered(subject: Subject, ttl: Duration) -> Subject {
+fn remembered(fixture: Fixture, ttl: Duration) -> Fixture {
     let config = MetadataCacheConfig {
         ttl,
         ..MetadataCacheConfig::default()
     };
-    let store = Arc::new(MetadataCache::new(subject.store, &config));
-    Subject { store, ..subject }
+    let store = Arc::new(MetadataCache::new(fixture.store, &config));
+    Fixture { store, ..fixture }
 }
 
 /// Puts a cache on disk over a store.
-fn kept(subject: Subject) -> Subject {
+fn kept(fixture: Fixture) -> Fixture {
     let folder = tempfile::tempdir().unwrap();
-    let shelf = CacheDir::open(folder.path(), 64 << 20, &Arc::new(Stats::default())).unwrap();
+    let cache_dir = CacheDir::open(folder.path(), 64 << 20, &Arc::new(Stats::default())).unwrap();
     let store = Arc::new(DiskCache::new(
-        subject.store,
-        CacheNamespace::open(&shelf, "test"),
+        fixture.store,
+        CacheNamespace::open(&cache_dir, "test"),
     ));
-    let writer: Option<Box<dyn Writer>> = match subject.writer {
+    let writer: Option<Box<dyn Writer>> = match fixture.writer {
         Some(writer) => Some(Box::new(Beside(writer, folder))),
         None => None,
     };
-    Subject { store, writer }
+    Fixture { store, writer }
 }
 
 /// A way into a store, and the folder that lives as long.
@@ -381,12 +381,12 @@ impl Writer for Beside {
     }
 }
 
-fn memory(objects: Objects) -> Subject {
+fn memory(objects: Objects) -> Fixture {
     let memory = MemoryStore::default();
     for (name, bytes) in objects {
         memory.set(key(name), bytes.to_vec());
     }
-    Subject {
+    Fixture {
         store: Arc::new(memory.clone()),
         writer: Some(Box::new(memory)),
     }
@@ -406,7 +406,7 @@ impl Writer for MemoryStore {
     }
 }
 
-fn local(objects: Objects, follow_symlinks: bool) -> Subject {
+fn local(objects: Objects, follow_symlinks: bool) -> Fixture {
     let folder = Folder(tempfile::tempdir().unwrap());
     fs::create_dir(folder.store()).unwrap();
     for (name, bytes) in objects {
@@ -418,7 +418,7 @@ fn local(objects: Objects, follow_symlinks: bool) -> Subject {
         follow_symlinks,
         ..StoreConfig::default()
     };
-    Subject {
+    Fixture {
         store: Arc::new(LocalStore::open(&folder.store(), &config).unwrap()),
         writer: Some(Box::new(folder)),
     }

@@ -29,27 +29,27 @@ pub fn limits(memory: u64) -> Limits {
 }
 
 /// The arrays of a store.
-pub struct Stand {
+pub struct Fixture {
     pub hierarchy: Arc<Hierarchy>,
     pub arrays: Arrays,
     pub stats: Arc<Stats>,
 }
 
-impl Stand {
-    pub fn new(store: Arc<dyn Store>, limits: Limits) -> Stand {
+impl Fixture {
+    pub fn new(store: Arc<dyn Store>, limits: Limits) -> Fixture {
         let stats = Arc::new(Stats::default());
         let hierarchy = Arc::new(Hierarchy::new(store));
         let engine = Engine::new(limits, stats.clone());
         let arrays = Arrays::new(hierarchy.clone(), engine);
-        Stand {
+        Fixture {
             hierarchy,
             arrays,
             stats,
         }
     }
 
-    pub fn of(memory: &MemoryStore) -> Stand {
-        Stand::new(Arc::new(memory.clone()), limits(64 << 20))
+    pub fn of(memory: &MemoryStore) -> Fixture {
+        Fixture::new(Arc::new(memory.clone()), limits(64 << 20))
     }
 
     pub fn array(&self, path: &str) -> Arc<OpenArray> {
@@ -78,8 +78,13 @@ impl Stand {
 
 /// Returns the files view of a store, and the tree that changes it.
 pub fn tree(store: Arc<dyn Store>) -> (Arc<dyn View>, Arc<dyn Tree>) {
-    let stand = Stand::new(store, limits(64 << 20));
-    let files = FilesView::new(stand.hierarchy, stand.arrays, "sample", FORMATS.to_vec());
+    let fixture = Fixture::new(store, limits(64 << 20));
+    let files = FilesView::new(
+        fixture.hierarchy,
+        fixture.arrays,
+        "sample",
+        FORMATS.to_vec(),
+    );
     let (tree, path) = files.tree(&Key::root()).unwrap().unwrap();
     assert!(path.is_root());
     (Arc::new(files), tree)

@@ -36,14 +36,14 @@ impl std::fmt::Debug for Shown {
 pub(crate) type Tree = BTreeMap<String, Shown>;
 
 /// A directory, and the files that are open in it.
-pub(crate) struct Plain {
+pub(crate) struct Reference {
     pub(crate) root: PathBuf,
     pub(crate) open: [Option<File>; SLOTS],
 }
 
-impl Plain {
-    pub(crate) fn new(root: &Path) -> Plain {
-        Plain {
+impl Reference {
+    pub(crate) fn new(root: &Path) -> Reference {
+        Reference {
             root: root.to_path_buf(),
             open: Default::default(),
         }

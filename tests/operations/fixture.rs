@@ -14,25 +14,25 @@ use crate::common::{BothViews, sample, views_of};
 /// How long a request may wait where nothing hangs on purpose.
 pub(crate) const PATIENT: Duration = Duration::from_secs(60);
 
-pub(crate) struct Stand {
+pub(crate) struct Fixture {
     folder: TempDir,
     pub(crate) views: BothViews,
 }
 
-impl Stand {
+impl Fixture {
     /// Writes the sample store and opens it.
-    pub(crate) fn new() -> Stand {
-        Stand::with(sample::put_store)
+    pub(crate) fn new() -> Fixture {
+        Fixture::with(sample::put_store)
     }
 
     /// Opens a store that `put` writes into a folder.
-    pub(crate) fn with(put: impl FnOnce(&Path)) -> Stand {
+    pub(crate) fn with(put: impl FnOnce(&Path)) -> Fixture {
         let folder = tempfile::tempdir().unwrap();
         let store = folder.path().join("store");
         std::fs::create_dir(&store).unwrap();
         put(&store);
         let views = views_of(local(&store), PATIENT);
-        Stand { folder, views }
+        Fixture { folder, views }
     }
 
     /// Returns the folder that is the store.

@@ -29,7 +29,7 @@ pub(crate) struct Listed {
 }
 
 /// A file system somewhere.
-pub(crate) trait Place: Send + Sync {
+pub(crate) trait Backend: Send + Sync {
     /// Returns what a path is, a link at its end not followed.
     fn stat(&self, path: &str) -> Answer<Stat>;
 
@@ -84,4 +84,4 @@ pub(crate) trait OpenFile: Send + Sync {
 }
 
 /// Opens a place over a view.
-pub(crate) type Enter = dyn Fn(Arc<dyn View>) -> Box<dyn Place>;
+pub(crate) type Enter = dyn Fn(Arc<dyn View>) -> Box<dyn Backend>;

@@ -23,16 +23,16 @@ const ARRAY: &str = r#"{"zarr_format": 3, "node_type": "array", "shape": [4], "d
     "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
     "fill_value": 0, "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}]}"#;
 
-pub(crate) struct Stage {
+pub(crate) struct Fixture {
     folder: TempDir,
     pub(crate) store: PathBuf,
     pub(crate) dir: PathBuf,
     pub(crate) second: PathBuf,
 }
 
-impl Stage {
-    /// Returns a stage, or nothing where tests that mount are skipped.
-    pub(crate) fn new() -> Option<Stage> {
+impl Fixture {
+    /// Returns a fixture, or nothing where tests that mount are skipped.
+    pub(crate) fn new() -> Option<Fixture> {
         if !needs::mounts() {
             return None;
         }
@@ -51,7 +51,7 @@ impl Stage {
         fs::write(store.join("a/c/0"), [7; 16]).unwrap();
         fs::create_dir(&dir).unwrap();
         fs::create_dir(&second).unwrap();
-        Some(Stage {
+        Some(Fixture {
             folder,
             store,
             dir,
@@ -115,7 +115,7 @@ impl Stage {
         mountinfo::top_at(&self.dir).unwrap()
     }
 
-    /// Returns the daemons of this stage: those with its folder among their arguments.
+    /// Returns the daemons of this fixture: those with its folder among their arguments.
     pub(crate) fn daemons(&self) -> Vec<Pid> {
         let folder = self.folder.path().as_os_str().as_encoded_bytes();
         let processes = fs::read_dir("/proc").unwrap().flatten();
@@ -143,7 +143,7 @@ impl Stage {
         assert!(soon(|| self.daemons().is_empty()));
     }
 
-    /// Runs a shell script as root in a mount namespace of its own; `$1` is the stage's folder.
+    /// Runs a shell script as root in a mount namespace of its own; `$1` is the fixture's folder.
     pub(crate) fn in_namespace(&self, script: &str) -> Output {
         let script = format!("set -eu; cd \"$1\"; {script}");
         let args = ["-m", "sh", "-c", &script, "sh"].map(OsStr::new);
@@ -156,7 +156,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for Fixture {
     fn drop(&mut self) {
         for daemon in self.daemons() {
             // It may have ended by itself.

@@ -50,14 +50,14 @@ pub(crate) fn mounted(
     freshness: Duration,
 ) -> Mounted {
     let stats = Arc::new(Stats::default());
-    let shelf = CacheDir::open(folder, size, &stats).unwrap();
+    let cache_dir = CacheDir::open(folder, size, &stats).unwrap();
     let info = StoreInfo {
         freshness,
         ..memory.info().clone()
     };
     let lasting = Arc::new(Lasting(memory.clone(), info));
     let counted = Arc::new(CountingStore::new(lasting, stats.clone()));
-    let store = DiskCache::new(counted, CacheNamespace::open(&shelf, "memory:"));
+    let store = DiskCache::new(counted, CacheNamespace::open(&cache_dir, "memory:"));
     Mounted {
         store: Arc::new(store),
         stats,
