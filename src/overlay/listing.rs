@@ -173,7 +173,7 @@ impl Listing for MergedListing {
 /// All that a store has at and below a prefix.
 #[derive(Default)]
 pub(super) struct Subtree {
-    /// The objects, and what the listing told of each.
+    /// The objects, with what the listing has of each.
     pub(super) objects: Vec<(Key, Option<Meta>)>,
     /// The folders, each before those in it.
     pub(super) folders: Vec<Key>,
@@ -209,7 +209,7 @@ fn list_folders(store: &dyn Store, prefix: &Key, found: &mut Subtree) -> Result<
             Err(error) if matches!(error.kind(), Kind::NotFound | Kind::NotADirectory) => continue,
             names => names?,
         };
-        // A listing of a folder that changes meanwhile may have a name twice.
+        // A listing may have a name twice if the folder changes while it is read.
         let mut within = HashSet::new();
         while let Some(name) = names.next()? {
             let key = folder.child(&name.name)?;
