@@ -1,59 +1,65 @@
-//! Reading ahead: notices that a file is read in order, or in equal steps, and says which parts come next.
+//! How a flat file is being read, and which ranges its reader will want next.
 //!
-//! Only offsets of the flat file are known here; which chunks lie under them, and whether they are there
-//! already, is the array's business. Another seek ends the reading ahead.
+//! Reads in order and reads in equal steps are recognized; any other seek ends the prediction. Only offsets of the
+//! flat file are known here: which chunks lie under them is left to `prefetch`.
 
 use parking_lot::Mutex;
 use std::ops::Range;
 
-/// How far a request may lie from where it was expected and still count as in order: the kernel sends
-/// requests of its own read-ahead side by side.
-const SLACK: u64 = 4 << 20;
+/// How far from its expected offset a read may begin and still count as in order, in bytes: the kernel sends
+/// requests of its own readahead side by side.
+const REORDER_TOLERANCE: u64 = 4 << 20;
 
-/// How much must have been read in order before anything is read ahead.
-const PROOF: u64 = 256 << 10;
+/// Bytes that must have been read in order before anything is read ahead.
+const MIN_SEQUENTIAL: u64 = 256 << 10;
+
+/// The most answered ranges that are kept behind one that is not answered yet.
+const MAX_ANSWERED_RANGES: usize = 64;
+
+/// The most steps that a prediction goes ahead.
+const MAX_STEPS: u32 = 4096;
+
+/// Number of equal steps in a row that make a pattern.
+const MIN_EQUAL_STEPS: u32 = 3;
 
 /// How one open file is being read.
 #[derive(Default)]
 pub struct AccessPattern {
-    seen: Mutex<Seen>,
+    history: Mutex<ReadHistory>,
 }
 
 #[derive(Default)]
-struct Seen {
+struct ReadHistory {
+    /// Where the reading in order began.
+    start: u64,
     /// Where the last read in order ended.
     end: u64,
     /// Bytes read in order so far.
-    streak: u64,
-    /// Where the reading in order began.
-    began: u64,
+    sequential: u64,
     /// Length of the last read.
     length: u64,
     /// Up to where reading ahead was asked for.
-    asked: u64,
-    /// Where the last read began, how far from the one before, and how often in a row so far.
+    requested: u64,
+    /// Where the last read began, its distance from the one before, and how often in a row that was the same.
     offset: u64,
     step: i128,
     steps: u32,
     /// Up to where every read was answered.
-    done: u64,
-    /// Ranges after that which were answered.
-    beyond: Vec<Range<u64>>,
+    answered: u64,
+    /// Ranges after `answered` that were answered as well.
+    answered_beyond: Vec<Range<u64>>,
 }
 
-/// The most ranges that are remembered beyond one that is not answered.
-const MOST_BEYOND: usize = 64;
-
-/// What comes next.
+/// The reads that come next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Prediction {
     /// The range that follows; it may be empty.
     Range(Range<u64>),
-    /// Reads of so many bytes, each so far from the one before; the first begins there.
+    /// Reads of `len` bytes, each `step` bytes after the one before.
     Steps {
         /// Where the first begins.
         first: u64,
-        /// From one to the next, in bytes.
+        /// Distance from one to the next, in bytes.
         step: i128,
         /// Length of each, in bytes.
         len: u64,
@@ -70,9 +76,9 @@ impl Prediction {
             Prediction::Range(range) => (Some(range), 0, 0, 0),
             Prediction::Steps { first, step, len } => (None, i128::from(first), step, len),
         };
-        let place = move |number: i128| u64::try_from(first + number * step).ok();
-        let steps = (0..i128::from(MOST_STEPS)).map_while(move |number| {
-            let start = place(number).filter(|start| step != 0 && *start < length)?;
+        let offset = move |number: i128| u64::try_from(first + number * step).ok();
+        let steps = (0..i128::from(MAX_STEPS)).map_while(move |number| {
+            let start = offset(number).filter(|start| step != 0 && *start < length)?;
             Some(start..start.saturating_add(len))
         });
         let cut = move |range: Range<u64>| range.start.min(length)..range.end.min(length);
@@ -81,16 +87,10 @@ impl Prediction {
     }
 }
 
-/// The most steps that are looked at.
-const MOST_STEPS: u32 = 4096;
-
-/// How many equal steps are a pattern.
-const LIKE_STEPS: u32 = 3;
-
 /// How far to read ahead of a reader in order, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
-    /// As soon as there is reason to: what any read costs is not much more with as much again.
+    /// As soon as reading in order is recognized.
     pub least: u64,
     /// Once much has been read; never more, whatever `least` says.
     pub most: u64,
@@ -98,50 +98,42 @@ pub struct Window {
 
 impl AccessPattern {
     /// Notes a read and returns what to read ahead now.
-    pub fn note(&self, offset: u64, len: u64, reach: Window) -> Prediction {
-        let mut seen = self.seen.lock();
+    pub fn note_read(&self, offset: u64, len: u64, window: Window) -> Prediction {
+        self.history.lock().note_read(offset, len, window)
+    }
+
+    /// Notes that a read was answered; returns what `unread` does after that.
+    pub fn note_answer(&self, range: Range<u64>) -> Option<u64> {
+        let mut history = self.history.lock();
+        history.note_answer(range);
+        history.unread()
+    }
+
+    /// Returns where the bytes begin that a reader in order has still to read; nothing if the file is not read in
+    /// order.
+    pub fn unread(&self) -> Option<u64> {
+        self.history.lock().unread()
+    }
+}
+
+impl ReadHistory {
+    fn note_read(&mut self, offset: u64, len: u64, window: Window) -> Prediction {
         let end = offset.saturating_add(len);
-        let expected = seen.end.saturating_sub(SLACK)..=seen.end.saturating_add(SLACK);
-        seen.note_step(offset);
-        if !expected.contains(&offset) {
-            (seen.end, seen.streak, seen.asked) = (end, len, end);
-            (seen.began, seen.length, seen.done) = (offset, len, offset);
-            seen.beyond.clear();
-            return seen.steps_ahead(len);
+        let earliest = self.end.saturating_sub(REORDER_TOLERANCE);
+        let latest = self.end.saturating_add(REORDER_TOLERANCE);
+        self.note_step(offset);
+        if !(earliest..=latest).contains(&offset) {
+            (self.end, self.sequential, self.requested) = (end, len, end);
+            (self.start, self.length, self.answered) = (offset, len, offset);
+            self.answered_beyond.clear();
+            return self.steps_ahead(len);
         }
-        match seen.range_ahead(end, len, reach) {
+        match self.range_ahead(end, len, window) {
             range if range.is_empty() => Prediction::NOTHING,
             range => Prediction::Range(range),
         }
     }
 
-    /// Notes that a read was answered.
-    pub fn note_answer(&self, range: Range<u64>) {
-        let mut seen = self.seen.lock();
-        seen.beyond.push(range);
-        seen.beyond.sort_unstable_by_key(|range| range.start);
-        let mut done = seen.done;
-        seen.beyond.retain(|range| {
-            let joins = range.start <= done;
-            done = if joins { done.max(range.end) } else { done };
-            !joins
-        });
-        seen.done = done;
-        seen.beyond.truncate(MOST_BEYOND);
-    }
-
-    /// Returns where the bytes begin that a reader in order has still to get; nothing if the file is not read in
-    /// order.
-    pub fn rest(&self) -> Option<u64> {
-        let seen = self.seen.lock();
-        let in_order = seen.streak >= PROOF || (seen.began == 0 && seen.streak > 0);
-        // What the kernel had already, it never asks for.
-        let slack = SLACK.max(seen.length.saturating_mul(2));
-        in_order.then_some(seen.done.max(seen.end.saturating_sub(slack)))
-    }
-}
-
-impl Seen {
     fn note_step(&mut self, offset: u64) {
         let step = i128::from(offset) - i128::from(self.offset);
         self.steps = if step == self.step {
@@ -155,7 +147,7 @@ impl Seen {
     fn steps_ahead(&self, len: u64) -> Prediction {
         let first = u64::try_from(i128::from(self.offset) + self.step);
         match first {
-            Ok(first) if self.steps >= LIKE_STEPS => Prediction::Steps {
+            Ok(first) if self.steps >= MIN_EQUAL_STEPS => Prediction::Steps {
                 first,
                 step: self.step,
                 len,
@@ -164,23 +156,46 @@ impl Seen {
         }
     }
 
-    fn range_ahead(&mut self, end: u64, len: u64, reach: Window) -> Range<u64> {
-        let (seen, most) = (self, reach.most);
-        seen.streak = seen.streak.saturating_add(len);
-        seen.end = seen.end.max(end);
-        seen.length = len;
-        if seen.streak < PROOF {
+    fn range_ahead(&mut self, end: u64, len: u64, window: Window) -> Range<u64> {
+        self.sequential = self.sequential.saturating_add(len);
+        self.end = self.end.max(end);
+        self.length = len;
+        if self.sequential < MIN_SEQUENTIAL {
             return end..end;
         }
-        let earned = seen.streak.saturating_mul(4).max(reach.least);
-        let far = seen.end.saturating_add(most.min(earned));
-        let near = seen.asked.max(seen.end);
-        // Small steps cost more than they bring: wait until a quarter of the way is free.
-        if far.saturating_sub(near) * 4 < most.min(far - seen.end) {
+        let wanted = self.sequential.saturating_mul(4).max(window.least);
+        let far = self.end.saturating_add(window.most.min(wanted));
+        let near = self.requested.max(self.end);
+        // Small batches cost more than they bring: wait until a quarter of the window is free.
+        if far.saturating_sub(near) * 4 < window.most.min(far - self.end) {
             return end..end;
         }
-        seen.asked = far;
+        self.requested = far;
         near..far
+    }
+
+    fn note_answer(&mut self, range: Range<u64>) {
+        self.answered_beyond.push(range);
+        self.answered_beyond
+            .sort_unstable_by_key(|range| range.start);
+        let mut answered = self.answered;
+        self.answered_beyond.retain(|range| {
+            let joins = range.start <= answered;
+            if joins {
+                answered = answered.max(range.end);
+            }
+            !joins
+        });
+        self.answered = answered;
+        self.answered_beyond.truncate(MAX_ANSWERED_RANGES);
+    }
+
+    fn unread(&self) -> Option<u64> {
+        let is_first = self.start == 0 && self.sequential > 0;
+        // The kernel never asks for pages that it has already, so answers may be missing for good.
+        let tolerance = REORDER_TOLERANCE.max(self.length.saturating_mul(2));
+        let unread = self.answered.max(self.end.saturating_sub(tolerance));
+        (is_first || self.sequential >= MIN_SEQUENTIAL).then_some(unread)
     }
 }
 
@@ -197,19 +212,25 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wanted_at_once_is_asked_for_after_the_proof() {
+    fn the_least_window_is_read_ahead_once_reading_in_order_is_proved() {
         let pattern = AccessPattern::default();
-        let reach = |most| Window {
+        let window = |most| Window {
             least: 32 * MIB,
             most,
         };
-        let first = pattern.note(0, PROOF - 1, reach(64 * MIB));
+        let first = pattern.note_read(0, MIN_SEQUENTIAL - 1, window(64 * MIB));
         assert_eq!(first, Prediction::NOTHING);
-        let next = pattern.note(PROOF - 1, 1, reach(64 * MIB));
-        assert_eq!(next, Prediction::Range(PROOF..PROOF + 32 * MIB));
+        let next = pattern.note_read(MIN_SEQUENTIAL - 1, 1, window(64 * MIB));
+        assert_eq!(
+            next,
+            Prediction::Range(MIN_SEQUENTIAL..MIN_SEQUENTIAL + 32 * MIB)
+        );
         let pattern = AccessPattern::default();
-        let bounded = pattern.note(0, PROOF, reach(4 * MIB));
-        assert_eq!(bounded, Prediction::Range(PROOF..PROOF + 4 * MIB));
+        let bounded = pattern.note_read(0, MIN_SEQUENTIAL, window(4 * MIB));
+        assert_eq!(
+            bounded,
+            Prediction::Range(MIN_SEQUENTIAL..MIN_SEQUENTIAL + 4 * MIB)
+        );
     }
 
     #[test]
@@ -217,7 +238,7 @@ mod tests {
         let pattern = AccessPattern::default();
         let mut asked = 0;
         for step in 0..64 {
-            let range = pattern.note(step * MIB, MIB, up_to(16));
+            let range = pattern.note_read(step * MIB, MIB, up_to(16));
             if let Prediction::Range(range) = range
                 && !range.is_empty()
             {
@@ -233,38 +254,45 @@ mod tests {
     fn requests_of_the_kernel_out_of_order_are_in_order() {
         let pattern = AccessPattern::default();
         for step in [0, 2, 1, 3, 5, 4] {
-            pattern.note(step * MIB, MIB, up_to(64));
+            pattern.note_read(step * MIB, MIB, up_to(64));
         }
-        assert_ne!(pattern.note(6 * MIB, MIB, up_to(64)), Prediction::NOTHING);
+        assert_ne!(
+            pattern.note_read(6 * MIB, MIB, up_to(64)),
+            Prediction::NOTHING
+        );
     }
 
     #[test]
-    fn who_reads_in_order_has_the_rest_to_read() {
+    fn a_reader_in_order_has_the_bytes_after_its_answers_to_read() {
         let pattern = AccessPattern::default();
-        assert_eq!(pattern.rest(), None);
-        pattern.note(0, 4096, up_to(0));
-        assert_eq!(pattern.rest(), Some(0));
+        assert_eq!(pattern.unread(), None);
+        pattern.note_read(0, 4096, up_to(0));
+        assert_eq!(pattern.unread(), Some(0));
         for step in 0..16 {
-            pattern.note(step * MIB, MIB, up_to(0));
+            pattern.note_read(step * MIB, MIB, up_to(0));
         }
-        assert_eq!(pattern.rest(), Some(16 * MIB - SLACK), "none was answered");
+        assert_eq!(
+            pattern.unread(),
+            Some(16 * MIB - REORDER_TOLERANCE),
+            "none was answered"
+        );
         for step in [13, 15] {
             pattern.note_answer(step * MIB..(step + 1) * MIB);
         }
-        assert_eq!(pattern.rest(), Some(12 * MIB));
+        assert_eq!(pattern.unread(), Some(12 * MIB));
         pattern.note_answer(0..13 * MIB);
-        assert_eq!(pattern.rest(), Some(14 * MIB));
+        assert_eq!(pattern.unread(), Some(14 * MIB));
         pattern.note_answer(14 * MIB..15 * MIB);
-        assert_eq!(pattern.rest(), Some(16 * MIB));
-        pattern.note(900 * MIB, 4096, up_to(0));
-        assert_eq!(pattern.rest(), None);
+        assert_eq!(pattern.unread(), Some(16 * MIB));
+        pattern.note_read(900 * MIB, 4096, up_to(0));
+        assert_eq!(pattern.unread(), None);
     }
 
     #[test]
     fn random_reads_ask_for_nothing() {
         let pattern = AccessPattern::default();
         for step in [90, 10, 70, 30, 50] {
-            let ahead = pattern.note(step * step * 100 * MIB, 4096, up_to(16));
+            let ahead = pattern.note_read(step * step * 100 * MIB, 4096, up_to(16));
             assert_eq!(ahead, Prediction::NOTHING);
         }
     }
@@ -274,13 +302,13 @@ mod tests {
         let pattern = AccessPattern::default();
         let mut ahead = Prediction::NOTHING;
         for step in 1..=4 {
-            ahead = pattern.note(step * 100 * MIB, 4096, up_to(16));
+            ahead = pattern.note_read(step * 100 * MIB, 4096, up_to(16));
         }
         let next: Vec<_> = ahead.ranges(700 * MIB + 5).collect();
         let read = |start: u64| start..(start + 4096).min(700 * MIB + 5);
         assert_eq!(next, [500, 600, 700].map(|place| read(place * MIB)));
         for step in [30, 20, 10] {
-            ahead = pattern.note(step * 10 * MIB, 4096, up_to(16));
+            ahead = pattern.note_read(step * 10 * MIB, 4096, up_to(16));
         }
         assert_eq!(ahead.ranges(u64::MAX).collect::<Vec<_>>(), [read(0)]);
     }

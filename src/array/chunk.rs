@@ -1,8 +1,8 @@
-//! One decoded piece of an array: from memory, or fetched and decoded.
+//! Loading of pieces: from the cache, from disk, or fetched and decoded.
 //!
-//! A piece is a chunk, or with sharding an inner chunk (`shard`). What is not stored is the fill value, said
-//! here and nowhere else; what cannot be fetched or decoded is an error. Memory is reserved before anything is
-//! fetched.
+//! A piece that is not stored is the fill value, which is decided here and nowhere else; a piece that cannot be
+//! fetched or decoded is an error. Memory is reserved before anything is fetched. Inner chunks of shards are
+//! fetched by `shard`.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,201 +10,96 @@ use std::time::Instant;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::array::OpenArray;
-use crate::array::decoder::{Decoder, leave};
-use crate::array::shard::CachedShardIndex;
-use crate::array::spill::SpillKey;
-use crate::array::versions::Generation;
+use crate::array::decoder::{Decoder, PieceLocation};
+use crate::array::piece::{Cached, Decoded, Load, Piece};
+use crate::array::versions::VersionState;
 use crate::codec::Pipeline;
 use crate::error::{Error, Kind, Result};
-use crate::grid::{ChunkIndex, Coordinates};
+use crate::grid::ChunkIndex;
 use crate::store::{Key, Version};
 use crate::sync::budget::Reservation;
-use crate::sync::buffer;
 
-/// A decoded piece.
-#[derive(Clone)]
-pub enum Piece {
-    /// Its elements, C order, little-endian.
-    Data(Arc<Decoded>),
-    /// Not stored: every element is the fill value.
-    Fill,
-}
+/// Bytes by which an encoded chunk may exceed nine eighths of the decoded one without being looked up first.
+const ENCODED_OVERHEAD: u64 = 64 << 10;
 
-/// Decoded bytes and the memory they are counted in.
-pub struct Decoded {
-    bytes: Vec<u8>,
-    version: Version,
-    /// Of what array it is, if it may go to disk.
-    pub(super) origin: Option<Arc<SpillKey>>,
-    /// Whether it came from there.
-    pub(super) is_on_disk: bool,
-    _room: Reservation,
-}
-
-/// The version of what is not stored yet: no store is asked for it.
-const PENDING: Version = Version(0);
-
-impl Drop for Decoded {
-    fn drop(&mut self) {
-        buffer::recycle(std::mem::take(&mut self.bytes));
-    }
-}
-
-impl Decoded {
-    /// Returns the elements.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
-    /// Builds a piece that was written and is not stored yet.
-    pub(super) fn pending(bytes: Vec<u8>, room: Reservation) -> Decoded {
-        Decoded {
-            bytes,
-            version: PENDING,
-            origin: None,
-            is_on_disk: false,
-            _room: room,
-        }
-    }
-
-    /// Returns the same piece, to be written and not stored yet.
-    pub(super) fn into_pending(mut self) -> Decoded {
-        self.version = PENDING;
-        self.origin = None;
-        self.is_on_disk = false;
-        self
-    }
-
-    /// Returns the elements, to be changed.
-    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes
-    }
-
-    /// Returns of which content it is.
-    pub(super) fn version(&self) -> Version {
-        self.version
-    }
-}
-
-/// What the cache holds.
-#[derive(Clone)]
-pub(crate) enum Cached {
-    Chunk(Arc<Decoded>),
-    Index(Arc<CachedShardIndex>),
-}
-
-/// An array, a depth (0: pieces; n: indexes of the n-th level of shards), a number in that grid.
-pub(crate) type CacheKey = (u64, u8, u64);
-
-/// Where a piece is stored.
-pub(super) struct PieceLocation {
-    /// Number of the stored chunk.
-    pub(super) stored: u64,
-    /// Its indices.
-    pub(super) indices: Coordinates,
-    /// With sharding: for each level, the number of the inner chunk in its shard.
-    pub(super) inner: Vec<usize>,
-}
-
-/// A piece being loaded.
-pub(super) struct Load<'a> {
-    pub(super) decoder: &'a Decoder,
-    /// Decodes the stored chunk.
-    pub(super) pipeline: Arc<Pipeline>,
-    pub(super) place: &'a PieceLocation,
-    /// The version that the stored chunk has, if that is known.
-    known: Option<Version>,
-    pub(super) deadline: Instant,
+/// Returns the most bytes that a piece of `decoded` bytes may have encoded; a longer one is corrupt.
+pub(super) fn max_encoded(decoded: u64) -> u64 {
+    decoded.saturating_mul(8).saturating_add(1 << 20)
 }
 
 impl OpenArray {
-    /// Returns a piece if memory has it and it is current.
-    pub(super) fn piece_now(
-        &self,
-        decoder: &Decoder,
-        piece: ChunkIndex,
-        now: Instant,
-    ) -> Option<Piece> {
-        if let Some(written) = self.written(decoder, piece) {
-            return Some(Piece::Data(written));
-        }
-        let stored = self.stored_number(decoder, piece);
-        match self.generation(decoder, stored, now) {
-            Generation::Known(None) => Some(Piece::Fill),
-            Generation::Known(Some(version)) => self.cached(piece, version).map(Piece::Data),
-            _ => None,
-        }
-    }
-
     /// Returns a piece that was written and is not stored yet.
     pub(super) fn written(&self, decoder: &Decoder, piece: ChunkIndex) -> Option<Arc<Decoded>> {
-        if self.pending.is_empty() {
+        if self.dirty.is_empty() {
             return None;
         }
-        let place = self.place(decoder, piece);
-        self.pending.find(&place.indices, &place.inner)
+        let location = decoder.locate(piece);
+        self.dirty.find(&location.indices, &location.inner)
     }
 
-    /// Forgets a piece that is in memory.
+    /// Drops a piece from the cache.
     pub(super) fn forget(&self, piece: ChunkIndex) {
         self.engine.cache.forget(&(self.id, 0, piece.0));
     }
 
-    /// Whether a piece is in memory or on its way.
+    /// Whether a piece is in the cache or being loaded.
     pub(super) fn has_piece(&self, piece: ChunkIndex) -> bool {
         self.engine.cache.has(&(self.id, 0, piece.0))
     }
 
-    /// Returns a piece, fetched and decoded if need be.
+    /// Returns the current content of a piece, fetched and decoded if need be.
     pub(super) fn piece(&self, decoder: &Decoder, piece: ChunkIndex) -> Result<Piece> {
         if let Some(written) = self.written(decoder, piece) {
             return Ok(Piece::Data(written));
         }
-        let place = self.place(decoder, piece);
-        let mut generation = self.generation(decoder, place.stored, Instant::now());
-        if generation == Generation::Stale {
-            generation = Generation::Known(self.ask_generation(decoder, place.stored)?);
+        let location = decoder.locate(piece);
+        let mut state = self.version_state(decoder, location.stored, Instant::now());
+        if state == VersionState::Stale {
+            state = VersionState::Known(self.fetch_version(decoder, location.stored)?);
         }
-        match generation {
-            Generation::Known(None) => {
+        match state {
+            VersionState::Known(None) => {
                 self.engine.stats.missing_chunks.add(1);
                 Ok(Piece::Fill)
             }
-            Generation::Known(Some(version)) => {
+            VersionState::Known(Some(version)) => {
                 if let Some(decoded) = self.cached(piece, version) {
                     self.engine.stats.cache_hit_chunks.add(1);
                     return Ok(Piece::Data(decoded));
                 }
                 self.forget_other(piece, version);
-                let chunk = self.load(decoder, piece, &place, Some(version))?;
-                self.settle(decoder, piece, &place, chunk)
+                let chunk = self.load(decoder, piece, &location, Some(version))?;
+                self.check_loaded(decoder, piece, &location, chunk)
             }
-            Generation::Unknown | Generation::Stale => self.load(decoder, piece, &place, None),
+            VersionState::Unknown | VersionState::Stale => {
+                self.load(decoder, piece, &location, None)
+            }
         }
     }
 
-    /// Returns what was loaded, or loads it again: a flight that was joined may have begun before the last change.
-    fn settle(
+    /// Returns a piece that was loaded, or loads it again if it is not current: a load that was joined may have begun
+    /// before the last change.
+    fn check_loaded(
         &self,
         decoder: &Decoder,
         piece: ChunkIndex,
-        place: &PieceLocation,
+        location: &PieceLocation,
         chunk: Piece,
     ) -> Result<Piece> {
         let loaded = match &chunk {
             Piece::Data(decoded) => Some(decoded.version),
             Piece::Fill => None,
         };
-        match self.generation(decoder, place.stored, Instant::now()) {
-            Generation::Known(known) if known == loaded => return Ok(chunk),
+        match self.version_state(decoder, location.stored, Instant::now()) {
+            VersionState::Known(known) if known == loaded => return Ok(chunk),
             _ => {}
         }
-        match self.ask_generation(decoder, place.stored)? {
+        match self.fetch_version(decoder, location.stored)? {
             known if known == loaded => Ok(chunk),
             None => Ok(Piece::Fill),
             Some(version) => {
                 self.forget_other(piece, version);
-                self.load(decoder, piece, place, Some(version))
+                self.load(decoder, piece, location, Some(version))
             }
         }
     }
@@ -216,7 +111,7 @@ impl OpenArray {
         }
     }
 
-    /// Drops a piece of another generation, so that loading does not find it.
+    /// Drops a piece of another version from the cache, so that loading does not find it.
     fn forget_other(&self, piece: ChunkIndex, version: Version) {
         let key = (self.id, 0, piece.0);
         if let Some(Cached::Chunk(decoded)) = self.engine.cache.get(&key)
@@ -226,10 +121,10 @@ impl OpenArray {
         }
     }
 
-    /// Asks the store which version a stored chunk has; nothing if it is missing.
-    pub(super) fn ask_generation(&self, decoder: &Decoder, stored: u64) -> Result<Option<Version>> {
+    /// Asks the store for the version of a stored chunk; nothing if it is missing.
+    pub(super) fn fetch_version(&self, decoder: &Decoder, stored: u64) -> Result<Option<Version>> {
         let indices = decoder.stored.indices(ChunkIndex(stored));
-        let position = self.generations.position();
+        let position = self.versions.position();
         let mut version = None;
         for key in self.keys(&indices)? {
             version = self.hierarchy.store().version(&key)?;
@@ -237,53 +132,15 @@ impl OpenArray {
                 break;
             }
         }
-        self.generations.note(stored, version, position);
+        self.versions.note(stored, version, position);
         Ok(version)
-    }
-
-    pub(super) fn keys(&self, indices: &[u64]) -> Result<Vec<Key>> {
-        self.array
-            .keys
-            .candidates(indices)
-            .into_iter()
-            .map(Key::new)
-            .collect()
-    }
-
-    fn stored_number(&self, decoder: &Decoder, piece: ChunkIndex) -> u64 {
-        match decoder.pipeline.shards() {
-            [] => piece.0,
-            _ => self.place(decoder, piece).stored,
-        }
-    }
-
-    pub(super) fn place(&self, decoder: &Decoder, piece: ChunkIndex) -> PieceLocation {
-        let mut indices = decoder.pieces.indices(piece);
-        let levels = decoder.pipeline.shards();
-        let mut inner = Vec::with_capacity(levels.len());
-        if let Some((outermost, within)) = levels.split_first() {
-            for level in within.iter().rev() {
-                inner.push(leave(&mut indices, level.chunks_per_shard()));
-            }
-            inner.push(decoder.leave_shard(&mut indices, outermost));
-        }
-        inner.reverse();
-        let stored = decoder
-            .stored
-            .index(&indices)
-            .map_or(u64::MAX, |index| index.0);
-        PieceLocation {
-            stored,
-            indices,
-            inner,
-        }
     }
 
     fn load(
         &self,
         decoder: &Decoder,
         piece: ChunkIndex,
-        place: &PieceLocation,
+        location: &PieceLocation,
         known: Option<Version>,
     ) -> Result<Piece> {
         self.engine.stats.cache_miss_chunks.add(1);
@@ -294,8 +151,8 @@ impl OpenArray {
             .load(&(self.id, 0, piece.0), deadline, || {
                 let load = Load {
                     decoder,
-                    pipeline: decoder.pipeline_of(ChunkIndex(place.stored))?,
-                    place,
+                    pipeline: decoder.pipeline_of(ChunkIndex(location.stored))?,
+                    location,
                     known,
                     deadline,
                 };
@@ -316,33 +173,33 @@ impl OpenArray {
             }
             Err(error) => Err(error),
             Ok(Cached::Index(_)) => Err(Error::corrupt(
-                &self.found.path,
+                &self.entry.path,
                 "an index where a chunk is due",
             )),
         }
     }
 
-    /// Returns a piece that was decoded before and is of the current content, from disk.
+    /// Returns a piece of the current content that was decoded before and is on disk.
     fn load_spilled(&self, piece: ChunkIndex, load: &Load) -> Result<Option<Decoded>> {
-        let (Some(spill), Some(origin), Some(version)) =
-            (&self.engine.spill, &self.origin, load.known)
+        let (Some(spill), Some(spill_key), Some(version)) =
+            (&self.engine.spill, &self.spill_key, load.known)
         else {
             return Ok(None);
         };
         let length = load.pipeline.chunk_bytes();
-        if !spill.has(origin, piece.0) {
+        if !spill.has(spill_key, piece.0) {
             return Ok(None);
         }
         let room = self.engine.cache.reserve(length as u64, load.deadline);
-        let mut room = room.map_err(|error| error.about(&self.found.path))?;
-        let Some(bytes) = spill.find(origin, piece.0, (version, length)) else {
+        let mut room = room.map_err(|error| error.about(&self.entry.path))?;
+        let Some(bytes) = spill.find(spill_key, piece.0, (version, length)) else {
             return Ok(None);
         };
         room.shrink(bytes.capacity() as u64);
         Ok(Some(Decoded {
             bytes,
             version,
-            origin: Some(origin.clone()),
+            spill_key: Some(spill_key.clone()),
             is_on_disk: true,
             _room: room,
         }))
@@ -350,12 +207,12 @@ impl OpenArray {
 
     /// Fetches and decodes a stored chunk as a whole.
     fn load_whole(&self, load: &Load) -> Result<Option<Decoded>> {
-        let (pipeline, place, deadline) = (&*load.pipeline, load.place, load.deadline);
+        let (pipeline, location, deadline) = (&*load.pipeline, load.location, load.deadline);
         let decoded = pipeline.chunk_bytes() as u64;
-        let usual = decoded + decoded / 8 + (64 << 10);
+        let usual = decoded + decoded / 8 + ENCODED_OVERHEAD;
         let mut room = self.reserve(pipeline, usual, deadline)?;
-        let position = self.generations.position();
-        for key in self.keys(&place.indices)? {
+        let position = self.versions.position();
+        for key in self.keys(&location.indices)? {
             let object = match self.hierarchy.store().get(&key, usual) {
                 Err(error) if error.kind() == Kind::TooLarge => {
                     drop(room);
@@ -366,24 +223,24 @@ impl OpenArray {
                 answer => answer?,
             };
             if let Some(object) = object {
-                self.generations
-                    .note(place.stored, Some(object.version), position);
+                self.versions
+                    .note(location.stored, Some(object.version), position);
                 let decoded = self.decode(pipeline, (&key, object.version), object.bytes, room);
                 return decoded.map(Some);
             }
         }
-        self.generations.note(place.stored, None, position);
+        self.versions.note(location.stored, None, position);
         Ok(None)
     }
 
-    /// Takes room for a decoded piece and its encoded bytes.
+    /// Takes room in the budget for a decoded piece and its `encoded` bytes.
     pub(super) fn reserve(
         &self,
         pipeline: &Pipeline,
         encoded: u64,
         deadline: Instant,
     ) -> Result<Reservation> {
-        // The bytes of an uncompressed chunk are the chunk.
+        // An uncompressed chunk is decoded where it was fetched to.
         let decoded = if pipeline.is_identity() {
             0
         } else {
@@ -393,13 +250,12 @@ impl OpenArray {
             .engine
             .cache
             .reserve(encoded.saturating_add(decoded), deadline);
-        room.map_err(|error| error.about(&self.found.path))
+        room.map_err(|error| error.about(&self.entry.path))
     }
 
-    /// Returns the length of a chunk that is longer than usual; `Corrupt` if it is longer than any codec
-    /// would make it.
+    /// Returns the length of a chunk that is longer than usual; `Corrupt` if no codec makes one so long.
     fn check_length(&self, key: &Key, decoded: u64) -> Result<u64> {
-        let longest = decoded.saturating_mul(8).saturating_add(1 << 20);
+        let longest = max_encoded(decoded);
         match self.hierarchy.store().head(key)? {
             Some(meta) if meta.size <= longest => Ok(meta.size),
             Some(meta) => Err(Error::corrupt(
@@ -410,7 +266,7 @@ impl OpenArray {
         }
     }
 
-    /// Decodes a piece, which keeps what room it needs.
+    /// Decodes a piece; the room that it does not need is given back.
     pub(super) fn decode(
         &self,
         pipeline: &Pipeline,
@@ -430,20 +286,20 @@ impl OpenArray {
         Ok(Decoded {
             bytes,
             version,
-            origin: self.origin.clone(),
+            spill_key: self.spill_key.clone(),
             is_on_disk: false,
             _room: room,
         })
     }
 }
 
-/// Returns the CPU time of this thread: with more threads than cores, waiting for one is no decoding.
+/// Returns the CPU time of this thread; time spent waiting for a core is not decoding.
 fn cpu_nanoseconds() -> u64 {
     let now = clock_gettime(ClockId::ThreadCPUTime);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
-/// The loader's way to say that a piece is not stored: nothing of it stays in the cache.
+/// Returns the error by which a loader says that a piece is not stored, so that the cache keeps nothing.
 fn missing() -> Error {
     Error::new(Kind::NotFound, "", "not stored")
 }

@@ -1,8 +1,8 @@
 //! How the chunks of an array decode: their grids, and a pipeline for each shape that chunks have.
 //!
-//! A regular grid has one pipeline. In a rectilinear one chunks differ, and so do the indexes of shards; their
-//! pipelines are built when a chunk is decoded, and the ones used last are kept. What all have in common
-//! (levels of sharding, the shape of inner chunks, whether anything is encoded) is asked of the largest.
+//! A regular grid has one pipeline. In a rectilinear grid chunks differ, and so do the indexes of shards: a pipeline
+//! is built for each shape when a chunk of it is decoded, and the ones used last are kept. What all shapes have in
+//! common (levels of sharding, the shape of inner chunks, whether anything is encoded) is read off the largest.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::borrow::Cow;
@@ -15,11 +15,11 @@ use serde_json::Map;
 use crate::array::Limits;
 use crate::codec::{Pipeline, ShardLevel};
 use crate::error::{Error, Kind, Result};
-use crate::grid::{ChunkIndex, Grid};
+use crate::grid::{ChunkIndex, Coordinates, Grid};
 use crate::model::Array;
 
-/// How many pipelines of a rectilinear grid are kept.
-const KEPT: NonZeroUsize = NonZeroUsize::new(64).unwrap();
+/// Number of pipelines of a rectilinear grid that are kept.
+const MAX_PIPELINES: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 
 /// How the chunks of an array decode.
 pub(super) struct Decoder {
@@ -32,9 +32,19 @@ pub(super) struct Decoder {
     shapes: Option<Shapes>,
 }
 
+/// Where a piece is stored.
+pub(super) struct PieceLocation {
+    /// Number of the stored chunk.
+    pub(super) stored: u64,
+    /// Its indices.
+    pub(super) indices: Coordinates,
+    /// With sharding: for each level, the number of the inner chunk in its shard.
+    pub(super) inner: Vec<usize>,
+}
+
 /// The pipelines of a rectilinear grid.
 struct Shapes {
-    /// The array without what no codec asks for.
+    /// The array without what no codec reads.
     array: Array,
     most: u64,
     kept: Mutex<LruCache<Vec<u64>, Arc<Pipeline>>>,
@@ -46,11 +56,12 @@ impl Decoder {
     /// Fails as `Pipeline::new` does, and with `Unsupported` for a rectilinear grid with shards that inner
     /// chunks do not divide.
     pub(super) fn new(array: &Array, stored: &Grid, limits: &Limits) -> Result<Decoder> {
-        // How long a chunk of elements without a fixed length becomes is known only afterwards. Half of the
-        // memory may be held while it is loaded, encoded and decoded (`ragged`), so it may take a fifth.
-        let most = match array.data_type.is_variable() {
-            true => limits.max_chunk.min(limits.memory / 5),
-            false => limits.max_chunk,
+        // The decoded length of elements without a fixed length is known only after decoding. `ragged` may hold half
+        // of the memory while such a chunk is loaded and decoded, so one chunk may take a fifth.
+        let most = if array.data_type.is_variable() {
+            limits.max_chunk.min(limits.memory / 5)
+        } else {
+            limits.max_chunk
         };
         let shapes = Shapes::new(array, stored, most);
         let pipeline = match &shapes {
@@ -83,11 +94,39 @@ impl Decoder {
         }
     }
 
-    /// Takes the indices of an inner chunk of a shard of the outermost level to those of the shard; returns
-    /// its number there.
-    pub(super) fn leave_shard(&self, indices: &mut [u64], level: &ShardLevel) -> usize {
+    /// Finds where a piece is stored.
+    pub(super) fn locate(&self, piece: ChunkIndex) -> PieceLocation {
+        let mut indices = self.pieces.indices(piece);
+        let levels = self.pipeline.shards();
+        let mut inner = Vec::with_capacity(levels.len());
+        if let Some((outermost, within)) = levels.split_first() {
+            for level in within.iter().rev() {
+                inner.push(leave_level(&mut indices, level.chunks_per_shard()));
+            }
+            inner.push(self.leave_shard(&mut indices, outermost));
+        }
+        inner.reverse();
+        let stored = self.stored.index(&indices);
+        PieceLocation {
+            stored: stored.map_or(u64::MAX, |index| index.0),
+            indices,
+            inner,
+        }
+    }
+
+    /// Returns the number of the stored chunk that a piece is in.
+    pub(super) fn stored_number(&self, piece: ChunkIndex) -> u64 {
+        match self.pipeline.shards() {
+            [] => piece.0,
+            _ => self.locate(piece).stored,
+        }
+    }
+
+    /// Turns the indices of an inner chunk of an outermost shard into those of the shard; returns the number of the
+    /// inner chunk in it.
+    fn leave_shard(&self, indices: &mut [u64], level: &ShardLevel) -> usize {
         if self.stored.is_regular() {
-            return leave(indices, level.chunks_per_shard());
+            return leave_level(indices, level.chunks_per_shard());
         }
         let mut number = 0;
         let inner = indices.iter_mut().zip(level.inner_shape());
@@ -98,22 +137,27 @@ impl Decoder {
             number = number * (shard_length / length) + (element - start) / length;
             *index = shard;
         }
-        number as usize
+        inner_number(number)
     }
 }
 
-/// Takes the indices of an inner chunk to those of its shard; returns its number there.
-pub(super) fn leave(indices: &mut [u64], chunks_per_shard: &[u64]) -> usize {
+/// Turns the indices of an inner chunk into those of its shard; returns the number of the inner chunk in it.
+fn leave_level(indices: &mut [u64], chunks_per_shard: &[u64]) -> usize {
     let mut number = 0;
     for (index, &count) in indices.iter_mut().zip(chunks_per_shard) {
         number = number * count + *index % count;
         *index /= count;
     }
-    number as usize
+    inner_number(number)
+}
+
+/// Returns the number of an inner chunk as an index; one that no index can have is in no shard.
+fn inner_number(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
 }
 
 impl Shapes {
-    /// Prepares to build the pipelines of a rectilinear grid; nothing for a regular one.
+    /// Prepares the pipelines of a rectilinear grid; nothing for a regular one.
     fn new(array: &Array, stored: &Grid, most: u64) -> Option<Shapes> {
         if array.chunk_edges.is_empty() {
             return None;
@@ -127,7 +171,7 @@ impl Shapes {
         Some(Shapes {
             array,
             most,
-            kept: Mutex::new(LruCache::new(KEPT)),
+            kept: Mutex::new(LruCache::new(MAX_PIPELINES)),
         })
     }
 
@@ -143,7 +187,8 @@ impl Shapes {
             chunk_shape: shape.to_vec(),
             ..self.array.clone()
         };
-        let pipeline = Pipeline::new(&array, self.most).map_err(|error| misfit(&shape, error))?;
+        let pipeline =
+            Pipeline::new(&array, self.most).map_err(|error| shape_error(&shape, error))?;
         let pipeline = Arc::new(pipeline);
         let replaced = self.kept().push(shape.into_owned(), pipeline.clone());
         drop(replaced);
@@ -151,8 +196,8 @@ impl Shapes {
     }
 }
 
-/// A configuration that makes no sense for one shape of chunks may do so for another.
-fn misfit(shape: &[u64], error: Error) -> Error {
+/// Returns the error of a shape of chunks: a configuration that is wrong for one shape may be right for another.
+fn shape_error(shape: &[u64], error: Error) -> Error {
     match error.kind() {
         Kind::Corrupt => Error::unsupported("codecs", format!("chunks of {shape:?}: {error}")),
         _ => error,

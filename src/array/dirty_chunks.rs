@@ -1,8 +1,8 @@
 //! Pieces that were written and are not stored yet, by the stored chunk that they belong to.
 //!
-//! They are the current content for every reader of the array. Whoever changes or stores a chunk has its turn
-//! until that is done, so no change is lost; a piece is changed in place only while nobody reads it. The table's
-//! own lock is held for a look at it, or while the bytes of one write are copied.
+//! They are the current content for every reader of the array. A chunk is locked while it is changed or stored, so no
+//! change is lost; a piece is changed in place only while no reader shares it. The table's own lock is held for a
+//! lookup, or while the bytes of one write are copied.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
@@ -12,22 +12,22 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use lru::LruCache;
 
-use crate::array::chunk::Decoded;
+use crate::array::piece::Decoded;
 use crate::grid::Coordinates;
 use crate::model::Array;
 
 /// Decoded pieces by their place in the stored chunk: with sharding, on each level the number of the inner chunk.
 pub(super) type Pieces = BTreeMap<Vec<usize>, Arc<Decoded>>;
 
-/// How many chunks of an array are changed or stored at a time.
-const TURNS: usize = 64;
+/// Number of locks that the chunks of an array share.
+const CHUNK_LOCKS: usize = 64;
 
-/// What all arrays together have pending.
+/// What all arrays together have still to store.
 #[derive(Default)]
 pub(super) struct DirtyBytes {
     /// Bytes of pieces.
     bytes: AtomicU64,
-    /// Counts writes, so that it is known which came first.
+    /// Counts writes, which orders them.
     clock: AtomicU64,
 }
 
@@ -38,46 +38,46 @@ impl DirtyBytes {
     }
 }
 
-/// A stored chunk that has to be stored anew.
+/// A chunk that has to be stored.
 #[derive(Default)]
 struct DirtyChunk {
     pieces: Pieces,
-    /// When it was last written.
+    /// The count of writes when it was last written.
     touched: u64,
-    /// Whether it could not be stored when that was tried last.
+    /// Whether the last attempt to store it failed.
     failed: bool,
 }
 
-/// The pending pieces of an array.
+/// The pieces of an array that are not stored yet.
 pub(super) struct DirtyChunks {
-    /// The array that they belong to; its shape and attributes may be others by now.
+    /// The array that they belong to; its shape and attributes may have changed since.
     array: Array,
     /// By the indices of the stored chunk, which stay the same when an array grows.
     chunks: Mutex<LruCache<Coordinates, DirtyChunk>>,
-    /// How many chunks there are: readers look here first.
+    /// Number of chunks; readers look here before they take the lock.
     count: AtomicUsize,
-    /// How often a content changed.
+    /// Number of changes of content.
     changes: AtomicU64,
-    turns: [Mutex<()>; TURNS],
-    backlog: Arc<DirtyBytes>,
+    locks: [Mutex<()>; CHUNK_LOCKS],
+    dirty_bytes: Arc<DirtyBytes>,
 }
 
-/// The turn of somebody who changes or stores a chunk.
+/// The right to change or to store a chunk.
 pub(super) type ChunkLock<'a> = MutexGuard<'a, ()>;
 
 impl DirtyChunks {
-    pub(super) fn new(array: &Array, backlog: Arc<DirtyBytes>) -> DirtyChunks {
+    pub(super) fn new(array: &Array, dirty_bytes: Arc<DirtyBytes>) -> DirtyChunks {
         DirtyChunks {
             array: array.clone(),
             chunks: Mutex::new(LruCache::unbounded()),
             count: AtomicUsize::new(0),
             changes: AtomicU64::new(0),
-            turns: [const { Mutex::new(()) }; TURNS],
-            backlog,
+            locks: [const { Mutex::new(()) }; CHUNK_LOCKS],
+            dirty_bytes,
         }
     }
 
-    /// Whether the pieces mean the same in an array of these metadata.
+    /// Whether the pieces have the same meaning in an array of these metadata.
     pub(super) fn fits(&self, array: &Array) -> bool {
         self.array.is_stored_like(array)
     }
@@ -91,25 +91,25 @@ impl DirtyChunks {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Returns how often a content changed.
+    /// Returns the number of changes of content so far.
     pub(super) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// Waits until nobody else changes or stores a chunk.
-    pub(super) fn turn(&self, chunk: &[u64]) -> ChunkLock<'_> {
+    /// Waits until no other thread changes or stores a chunk, and locks it.
+    pub(super) fn lock_chunk(&self, chunk: &[u64]) -> ChunkLock<'_> {
         let mut hasher = DefaultHasher::new();
         chunk.hash(&mut hasher);
-        let turn = &self.turns[hasher.finish() as usize % TURNS];
-        turn.lock()
+        let slot = hasher.finish() % CHUNK_LOCKS as u64;
+        self.locks[usize::try_from(slot).unwrap_or(0)].lock()
     }
 
-    /// Returns a piece if it is pending.
+    /// Returns a piece if it is here.
     pub(super) fn find(&self, chunk: &Coordinates, inner: &[usize]) -> Option<Arc<Decoded>> {
         self.lock().peek(chunk)?.pieces.get(inner).cloned()
     }
 
-    /// Changes a piece in place; false if it is not pending, or somebody reads it. Needs the chunk's turn.
+    /// Changes a piece in place; false if it is not here, or a reader shares it. Needs the chunk's lock.
     pub(super) fn edit(
         &self,
         chunk: &Coordinates,
@@ -122,19 +122,19 @@ impl DirtyChunks {
         };
         let piece = found.pieces.get_mut(inner).and_then(Arc::get_mut);
         let Some(piece) = piece else { return false };
-        edit(piece.bytes_mut());
+        edit(&mut piece.bytes);
         self.touch(found);
         true
     }
 
-    /// Puts a piece in the place of what readers have seen so far. Needs the chunk's turn.
+    /// Puts a piece in the place of the content that readers have seen so far. Needs the chunk's lock.
     pub(super) fn put(&self, chunk: &Coordinates, inner: Vec<usize>, piece: Arc<Decoded>) {
         let length = piece.bytes().len() as u64;
         let mut chunks = self.lock();
         let found = chunks.get_or_insert_mut(chunk.clone(), DirtyChunk::default);
         let replaced = found.pieces.insert(inner, piece);
         if replaced.is_none() {
-            self.backlog.bytes.fetch_add(length, Ordering::Relaxed);
+            self.dirty_bytes.bytes.fetch_add(length, Ordering::Relaxed);
         }
         self.touch(found);
         self.count.store(chunks.len(), Ordering::Release);
@@ -142,13 +142,14 @@ impl DirtyChunks {
         drop(replaced);
     }
 
+    /// Notes that a chunk was written just now.
     fn touch(&self, chunk: &mut DirtyChunk) {
-        chunk.touched = self.backlog.clock.fetch_add(1, Ordering::Relaxed);
+        chunk.touched = self.dirty_bytes.clock.fetch_add(1, Ordering::Relaxed);
         chunk.failed = false;
         self.note_change();
     }
 
-    /// Notes that readers see another content now.
+    /// Counts a change of the content that readers see.
     pub(super) fn note_change(&self) {
         self.changes.fetch_add(1, Ordering::AcqRel);
     }
@@ -158,7 +159,7 @@ impl DirtyChunks {
         Some(self.lock().peek(chunk)?.pieces.clone())
     }
 
-    /// Returns all chunks, the one that was written first first.
+    /// Returns all chunks, the one that was written longest ago first.
     pub(super) fn chunks(&self) -> Vec<Coordinates> {
         let chunks = self.lock();
         chunks
@@ -168,18 +169,18 @@ impl DirtyChunks {
             .collect()
     }
 
-    /// Returns the chunk that nobody has written for the longest time, and when that was; `kept` is left out, and
-    /// those that could not be stored unless they are asked for.
+    /// Returns the chunk that was written longest ago, and the count of writes then. `kept` is left out; chunks that
+    /// could not be stored are considered only `with_failed`.
     pub(super) fn oldest(
         &self,
         kept: Option<&Coordinates>,
         with_failed: bool,
     ) -> Option<(u64, Coordinates)> {
         let chunks = self.lock();
-        let mut waiting = chunks.iter().rev();
-        let (place, chunk) = waiting
-            .find(|(place, chunk)| (with_failed || !chunk.failed) && Some(*place) != kept)?;
-        Some((chunk.touched, place.clone()))
+        let mut oldest_first = chunks.iter().rev();
+        let (indices, chunk) = oldest_first
+            .find(|(indices, chunk)| (with_failed || !chunk.failed) && Some(*indices) != kept)?;
+        Some((chunk.touched, indices.clone()))
     }
 
     /// Notes that a chunk could not be stored.
@@ -189,21 +190,22 @@ impl DirtyChunks {
         }
     }
 
-    /// Lets a chunk go: it is stored, or nobody wants it. Needs the chunk's turn.
+    /// Removes a chunk that is stored or discarded. Needs the chunk's lock.
     pub(super) fn remove(&self, chunk: &Coordinates) {
         let mut chunks = self.lock();
         let removed = chunks.pop(chunk);
         self.count.store(chunks.len(), Ordering::Release);
         drop(chunks);
         if let Some(removed) = removed {
-            self.give_back(&removed);
+            self.uncount(&removed);
         }
     }
 
-    fn give_back(&self, chunk: &DirtyChunk) {
+    /// Takes the bytes of a chunk off the sum of all arrays.
+    fn uncount(&self, chunk: &DirtyChunk) {
         let pieces = chunk.pieces.values();
         let bytes: usize = pieces.map(|piece| piece.bytes().len()).sum();
-        self.backlog
+        self.dirty_bytes
             .bytes
             .fetch_sub(bytes as u64, Ordering::Relaxed);
     }
@@ -212,6 +214,6 @@ impl DirtyChunks {
 impl Drop for DirtyChunks {
     fn drop(&mut self) {
         let chunks = std::mem::replace(&mut *self.lock(), LruCache::unbounded());
-        chunks.iter().for_each(|(_, chunk)| self.give_back(chunk));
+        chunks.iter().for_each(|(_, chunk)| self.uncount(chunk));
     }
 }

@@ -1,44 +1,26 @@
 //! A box of an array as one flat file: C order, little-endian, no header.
 //!
-//! A range of bytes is cut into boxes, these into the pieces under them, and each piece's runs of bytes are
-//! copied into the answer. Pieces are taken one after another, so a read never holds more than one; the
-//! other missing ones are meanwhile decoded by the engine's threads.
+//! A range of bytes is cut into boxes, these into the pieces under them, and each piece's runs of bytes are copied
+//! into the answer; a range inside one piece is not copied at all. Pieces are taken one after another, so a read
+//! never holds more than one that it has to load; the other missing ones are meanwhile decoded by the engine's
+//! threads (`prefetch`).
 
-use std::ops::{Deref, Range};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use crate::array::OpenArray;
 use crate::array::access_pattern::AccessPattern;
-use crate::array::chunk::{Decoded, Piece};
 use crate::array::decoder::Decoder;
+use crate::array::piece::{Cached, Piece};
 use crate::array::readers::StoredChunk;
+use crate::array::versions::{LockedVersions, VersionState};
 use crate::error::{Error, Result};
 use crate::grid::{ChunkIndex, Coordinates, Layout, Region, Runs, boxes};
 use crate::model::bytes_of;
 use crate::sync::buffer::Buffer;
-
-/// Bytes of a read: inside a decoded piece, or put together.
-pub enum ReadSpan {
-    /// A range of a piece that stays where it is.
-    Shared(Arc<Decoded>, Range<usize>),
-    /// Bytes put together for this read.
-    Own(Buffer),
-}
-
-impl Deref for ReadSpan {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match self {
-            ReadSpan::Shared(decoded, range) => {
-                decoded.bytes().get(range.clone()).unwrap_or_default()
-            }
-            ReadSpan::Own(bytes) => bytes,
-        }
-    }
-}
+use crate::sync::read_bytes::ReadBytes;
 
 /// A box of an array as a flat file.
 pub struct FlatFile {
@@ -46,35 +28,63 @@ pub struct FlatFile {
     pub(super) region: Region,
     pub(super) length: u64,
     pub(super) pattern: AccessPattern,
-    /// Tells this file from others.
+    /// Tells the readers of an array apart.
     pub(super) number: usize,
-    /// Whether reads go straight to the stored chunks.
+    /// Whether reads go to the stored chunks themselves, which are not encoded.
     direct: bool,
 }
 
 /// The number of the next flat file.
-static LAST: AtomicUsize = AtomicUsize::new(0);
+static NEXT_NUMBER: AtomicUsize = AtomicUsize::new(0);
 
 impl Drop for FlatFile {
     fn drop(&mut self) {
-        if let Some(origin) = &self.array.origin {
-            origin.note(self.number, &self.region, None);
+        if let Some(spill_key) = &self.array.spill_key {
+            spill_key.note_reader(self.number, &self.region, None);
         }
     }
 }
 
-/// Runs shorter than this are not worth a place in a system call of their own, in bytes.
-const LEAST_RUN: u64 = 256;
+/// The shortest runs, in bytes, that are read directly: each takes a buffer of a system call.
+const MIN_DIRECT_RUN: u64 = 256;
 
 /// The most parts that a read is made of at a time; a part takes about 200 bytes.
-const MOST_PARTS: u64 = 1 << 14;
+const MAX_PARTS: u64 = 1 << 14;
 
 /// A piece under a read and what of it is wanted.
 pub(super) struct Part {
     pub(super) piece: ChunkIndex,
     /// The piece's first element.
     pub(super) start: Coordinates,
-    pub(super) part: Region,
+    /// The elements that are wanted.
+    pub(super) region: Region,
+}
+
+impl Part {
+    fn new(piece: ChunkIndex, start: &[u64], region: &Region) -> Part {
+        Part {
+            piece,
+            start: start.into(),
+            region: region.clone(),
+        }
+    }
+}
+
+/// Where the bytes of a part come from.
+enum Source {
+    /// A piece in memory.
+    Piece(Piece),
+    /// The stored chunk itself.
+    Stored,
+}
+
+/// Returns a length or an offset inside the buffer of one read.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "it is at most the length of the buffer, which is a usize"
+)]
+pub(super) fn in_buffer(bytes: u64) -> usize {
+    bytes as usize
 }
 
 impl FlatFile {
@@ -82,12 +92,12 @@ impl FlatFile {
     pub fn new(array: Arc<OpenArray>, region: Region) -> Result<FlatFile> {
         let length = bytes_of(&region.shape, array.array.element_size()?)?;
         Ok(FlatFile {
-            direct: array.reads_direct(LEAST_RUN),
+            direct: array.reads_direct(MIN_DIRECT_RUN),
             array,
             region,
             length,
             pattern: AccessPattern::default(),
-            number: LAST.fetch_add(1, Ordering::Relaxed),
+            number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
         })
     }
 
@@ -106,67 +116,105 @@ impl FlatFile {
         &self.array
     }
 
-    /// Returns the bytes of a range if all pieces under it are in memory and current. The range must lie in
-    /// the file.
-    pub fn read_now(&self, range: Range<u64>) -> Option<ReadSpan> {
+    /// Returns the bytes of a range if all pieces under it are in memory and current; stops at the first that is
+    /// not. The range must lie in the file.
+    pub fn read_now(&self, range: Range<u64>) -> Option<ReadBytes> {
         let decoder = self.array.decoder().ok()?;
-        let long = range.end - range.start > self.span(decoder);
-        if self.direct || long || !self.array.metadata_hold() {
+        let is_long = range.end - range.start > self.max_read(decoder);
+        if self.direct || is_long || !self.array.metadata_hold() {
             return None;
         }
         let now = Instant::now();
-        let parts = self.parts(decoder, &range);
-        let pieces: Option<Vec<Piece>> = parts
-            .iter()
-            .map(|part| self.array.piece_now(decoder, part.piece, now))
-            .collect();
-        let pieces = pieces?;
-        self.array
-            .engine
-            .stats
-            .cache_hit_chunks
-            .add(pieces.len() as u64);
+        let (mut parts, mut pieces) = (Vec::new(), Vec::new());
+        let mut versions = self.array.versions.lock();
+        let is_complete = self.visit_pieces(decoder, &range, |number, start, shared| {
+            let Some(piece) = self.piece_now(decoder, number, &mut versions, now) else {
+                return false;
+            };
+            parts.push(Part::new(number, start, shared));
+            pieces.push(piece);
+            true
+        });
+        drop(versions);
+        if !is_complete {
+            return None;
+        }
+        let stats = &self.array.engine.stats;
+        stats.cache_hit_chunks.add(pieces.len() as u64);
         let ahead = self.note_read(decoder, &range);
         self.read_ahead(decoder, &ahead);
         let mut pieces = pieces.into_iter();
-        let span = self.assemble(decoder, &range, &parts, |_| {
-            pieces.next().ok_or_else(|| Error::invalid("", "no piece"))
+        let bytes = self.gather(decoder, &range, &parts, |_| {
+            let piece = pieces.next().ok_or_else(|| Error::invalid("", "no piece"));
+            piece.map(Source::Piece)
         });
         self.note_answer(&range);
-        span.ok()
+        bytes.ok()
+    }
+
+    /// Returns a piece if it is in memory and current.
+    fn piece_now(
+        &self,
+        decoder: &Decoder,
+        piece: ChunkIndex,
+        versions: &mut LockedVersions<'_>,
+        now: Instant,
+    ) -> Option<Piece> {
+        let array = &*self.array;
+        if let Some(written) = array.written(decoder, piece) {
+            return Some(Piece::Data(written));
+        }
+        let stored = decoder.stored_number(piece);
+        match array.version_in(versions, decoder, stored, now) {
+            VersionState::Known(None) => Some(Piece::Fill),
+            VersionState::Known(Some(version)) => {
+                match array.engine.cache.get(&(array.id, 0, piece.0)) {
+                    Some(Cached::Chunk(decoded)) if decoded.version == version => {
+                        Some(Piece::Data(decoded))
+                    }
+                    _ => None,
+                }
+            }
+            VersionState::Unknown | VersionState::Stale => None,
+        }
     }
 
     /// Returns the bytes of a range; fetches and decodes what is missing. The range must lie in the file.
-    pub fn read(&self, range: Range<u64>) -> Result<ReadSpan> {
+    pub fn read(&self, range: Range<u64>) -> Result<ReadBytes> {
         let decoder = self.array.decoder()?;
         self.array.check_metadata()?;
-        let span = self.span(decoder);
-        if range.end - range.start <= span {
-            return self.read_span(decoder, range);
+        let most = self.max_read(decoder);
+        if range.end - range.start <= most {
+            return self.read_part(decoder, range);
         }
-        let mut out = Vec::with_capacity((range.end - range.start) as usize);
-        for start in range.clone().step_by(span as usize) {
-            let part = start..range.end.min(start.saturating_add(span));
-            out.extend_from_slice(&self.read_span(decoder, part)?);
+        let mut out = Vec::with_capacity(in_buffer(range.end - range.start));
+        let mut start = range.start;
+        while start < range.end {
+            let end = range.end.min(start.saturating_add(most));
+            out.extend_from_slice(&self.read_part(decoder, start..end)?);
+            start = end;
         }
-        Ok(ReadSpan::Own(out.into()))
+        Ok(out.into())
     }
 
-    /// Returns the bytes of a range of which no more than `span` are read at a time.
-    fn read_span(&self, decoder: &Decoder, range: Range<u64>) -> Result<ReadSpan> {
+    /// Returns the bytes of a range that is no longer than `max_read`.
+    fn read_part(&self, decoder: &Decoder, range: Range<u64>) -> Result<ReadBytes> {
         let parts = self.parts(decoder, &range);
         if self.direct {
-            return self.read_direct(decoder, &range, &parts);
+            return self.gather(decoder, &range, &parts, |piece| {
+                let written = self.array.written(decoder, piece);
+                Ok(written.map_or(Source::Stored, |piece| Source::Piece(Piece::Data(piece))))
+            });
         }
-        // Before anything is decoded, so that what makes room for it is known to be wanted.
+        // Before anything is decoded, so that what it evicts is known to be wanted again.
         let ahead = self.note_read(decoder, &range);
         self.decode_beside(decoder, parts.iter().skip(1).map(|part| part.piece));
         self.read_ahead(decoder, &ahead);
-        let span = self.assemble(decoder, &range, &parts, |piece| {
-            self.array.piece(decoder, piece)
+        let bytes = self.gather(decoder, &range, &parts, |piece| {
+            self.array.piece(decoder, piece).map(Source::Piece)
         });
         self.note_answer(&range);
-        span
+        bytes
     }
 
     /// Returns the elements that hold a range of bytes.
@@ -175,103 +223,100 @@ impl FlatFile {
         range.start / element..range.end.div_ceil(element)
     }
 
-    /// Returns how many bytes never have more than `MOST_PARTS` under them, or few more.
-    pub(super) fn span(&self, decoder: &Decoder) -> u64 {
-        let row = match decoder.pieces.is_regular() {
-            true => decoder.pieces.chunk_shape().last().copied().unwrap_or(1),
-            false => 1,
+    /// Returns the most bytes that are read at a time, so that about `MAX_PARTS` pieces lie under them.
+    pub(super) fn max_read(&self, decoder: &Decoder) -> u64 {
+        let row = if decoder.pieces.is_regular() {
+            decoder.pieces.chunk_shape().last().copied().unwrap_or(1)
+        } else {
+            1
         };
-        (MOST_PARTS * self.array.element.max(1) as u64).saturating_mul(row)
+        (MAX_PARTS * self.array.element.max(1) as u64).saturating_mul(row)
     }
 
-    /// Returns the pieces under a range, in order of their first byte in each box.
-    pub(super) fn parts(&self, decoder: &Decoder, range: &Range<u64>) -> Vec<Part> {
-        let mut parts = Vec::new();
+    /// Calls `visit` with each piece under a range, its first element and the elements that are wanted of it, in
+    /// order of their first byte in each box, until it returns false; returns whether all were visited.
+    pub(super) fn visit_pieces(
+        &self,
+        decoder: &Decoder,
+        range: &Range<u64>,
+        mut visit: impl FnMut(ChunkIndex, &[u64], &Region) -> bool,
+    ) -> bool {
         for mut part in boxes(&self.region.shape, self.elements(range)) {
             for (start, &offset) in part.start.iter_mut().zip(&self.region.start) {
                 *start += offset;
             }
+            let mut goes_on = true;
             decoder.pieces.visit(&part, |piece, start, shared| {
-                parts.push(Part {
-                    piece,
-                    start: start.into(),
-                    part: shared.clone(),
-                });
-                true
+                goes_on = visit(piece, start, shared);
+                goes_on
             });
+            if !goes_on {
+                return false;
+            }
         }
+        true
+    }
+
+    /// Returns the pieces under a range.
+    pub(super) fn parts(&self, decoder: &Decoder, range: &Range<u64>) -> Vec<Part> {
+        let mut parts = Vec::new();
+        self.visit_pieces(decoder, range, |piece, start, shared| {
+            parts.push(Part::new(piece, start, shared));
+            true
+        });
         parts
     }
 
-    /// Puts a range together out of its pieces; inside one piece, its bytes stay where they are.
-    fn assemble(
+    /// Puts the bytes of a range together out of its parts; a range inside one piece stays where it is.
+    fn gather(
         &self,
         decoder: &Decoder,
         range: &Range<u64>,
         parts: &[Part],
-        mut piece: impl FnMut(ChunkIndex) -> Result<Piece>,
-    ) -> Result<ReadSpan> {
-        let mut first = None;
-        if let [part] = parts {
-            let chunk = piece(part.piece)?;
-            let elements = self.elements(range);
-            let skip = (range.start - elements.start * self.array.element as u64) as usize;
-            let run = self.runs(decoder, &elements, part).single();
-            if let (Piece::Data(decoded), Some(run)) = (&chunk, run) {
-                let start = run.start + skip;
-                let end = start + (range.end - range.start) as usize;
-                return Ok(ReadSpan::Shared(decoded.clone(), start..end));
-            }
-            first = Some(chunk);
-        }
-        self.put_together(decoder, range, parts, |part, runs, out| {
-            match first.take().map_or_else(|| piece(part.piece), Ok)? {
-                Piece::Data(decoded) => runs.copy(decoded.bytes(), out),
-                Piece::Fill => runs.fill(&self.array.array.fill_value.bytes, out),
-            }
-            Ok(())
-        })
-    }
-
-    /// Puts a range together out of uncompressed chunks without keeping them: the kernel has them already.
-    fn read_direct(
-        &self,
-        decoder: &Decoder,
-        range: &Range<u64>,
-        parts: &[Part],
-    ) -> Result<ReadSpan> {
-        self.put_together(decoder, range, parts, |part, runs, out| {
-            if let Some(written) = self.array.written(decoder, part.piece) {
-                runs.copy(written.bytes(), out);
-                return Ok(());
-            }
-            let length = decoder.pipeline_of(part.piece)?.chunk_bytes();
-            let read = |stored: &StoredChunk| stored.scatter(runs, length, out);
-            let found = self.array.read_stored(decoder, part.piece.0, read)?;
-            if found.is_none() {
-                runs.fill(&self.array.array.fill_value.bytes, out);
-            }
-            Ok(())
-        })
-    }
-
-    /// Fills a buffer with what `copy` puts at the runs of each part; returns the bytes of the range.
-    fn put_together(
-        &self,
-        decoder: &Decoder,
-        range: &Range<u64>,
-        parts: &[Part],
-        mut copy: impl FnMut(&Part, &Runs, &mut [u8]) -> Result<()>,
-    ) -> Result<ReadSpan> {
+        mut source: impl FnMut(ChunkIndex) -> Result<Source>,
+    ) -> Result<ReadBytes> {
         let size = self.array.element as u64;
         let elements = self.elements(range);
         let first = elements.start * size;
-        let mut out = Buffer::of_length((elements.end * size - first) as usize);
+        let wanted = in_buffer(range.start - first)..in_buffer(range.end - first);
+        let mut out = None;
         for part in parts {
-            copy(part, &self.runs(decoder, &elements, part), &mut out)?;
+            let runs = self.runs(decoder, &elements, part);
+            let source = source(part.piece)?;
+            if let (Source::Piece(Piece::Data(decoded)), [_], Some(run)) =
+                (&source, parts, runs.single())
+            {
+                let range = run.start + wanted.start..run.start + wanted.end;
+                return Ok(ReadBytes::Shared(decoded.clone(), range));
+            }
+            let length = || Buffer::of_length(in_buffer(elements.end * size - first));
+            let out = out.get_or_insert_with(length);
+            match source {
+                Source::Piece(Piece::Data(decoded)) => runs.copy(decoded.bytes(), out),
+                Source::Piece(Piece::Fill) => runs.fill(&self.array.array.fill_value.bytes, out),
+                Source::Stored => self.copy_stored(decoder, part.piece, &runs, out)?,
+            }
         }
-        out.cut((range.start - first) as usize..(range.end - first) as usize);
-        Ok(ReadSpan::Own(out))
+        let mut out = out.unwrap_or_default();
+        out.cut(wanted);
+        Ok(ReadBytes::Own(out))
+    }
+
+    /// Copies runs out of an uncompressed chunk without keeping it: the kernel caches the file that it is.
+    fn copy_stored(
+        &self,
+        decoder: &Decoder,
+        piece: ChunkIndex,
+        runs: &Runs,
+        out: &mut [u8],
+    ) -> Result<()> {
+        let length = decoder.pipeline_of(piece)?.chunk_bytes();
+        let read = |stored: &StoredChunk| stored.scatter(runs, length, out);
+        let found = self.array.read_stored(decoder, piece.0, read)?;
+        if found.is_none() {
+            runs.fill(&self.array.array.fill_value.bytes, out);
+        }
+        Ok(())
     }
 
     /// Returns where a part lies in its piece, and in a buffer of these elements.
@@ -286,6 +331,6 @@ impl FlatFile {
             shape: &self.region.shape,
             skipped: elements.start,
         };
-        Runs::new(&part.part, from, to, self.array.element)
+        Runs::new(&part.region, from, to, self.array.element)
     }
 }

@@ -1,7 +1,7 @@
-//! Flushing: pending chunks are encoded and put under their keys.
+//! Flushing: written chunks are encoded and put under their keys.
 //!
-//! A chunk that cannot be encoded or put stays pending, and is tried again the next time. Of a shard only what
-//! was written is encoded. The fill value is stored like any other content.
+//! A chunk that cannot be encoded or put stays as it was written and is tried again by the next flush. Of a shard only
+//! the inner chunks that were written are encoded. The fill value is stored like any other content.
 
 use std::borrow::Cow;
 
@@ -16,10 +16,10 @@ use crate::sync::budget::Reservation;
 use crate::sync::pool::parallel_map;
 
 impl OpenArray {
-    /// Stores all that was written to the array, through whatever handle. Says the first error; what could not
-    /// be stored stays as it was written. `Changed` if by now the metadata mean something else.
+    /// Stores all that was written to the array, through any handle. Returns the first error, after all chunks were
+    /// tried; `Changed` if the metadata give the chunks another meaning by now.
     pub fn flush(&self) -> Result<()> {
-        let chunks = self.pending.chunks();
+        let chunks = self.dirty.chunks();
         if chunks.is_empty() {
             return Ok(());
         }
@@ -29,35 +29,34 @@ impl OpenArray {
         flushed.into_iter().fold(Ok(()), Result::and)
     }
 
-    /// Drops what was written to a stored chunk, and removes it from the store.
+    /// Drops what was written to a chunk, and removes the chunk from the store.
     pub fn erase_chunk(&self, chunk: ChunkIndex) -> Result<()> {
         let indices = self.stored_grid()?.indices(chunk);
-        let turn = self.pending.turn(&indices);
-        let position = self.generations.position();
+        let _lock = self.dirty.lock_chunk(&indices);
+        let position = self.versions.position();
         for key in self.keys(&indices)? {
             self.hierarchy.store().erase(&key, &Condition::Any)?;
         }
-        self.generations.note(chunk.0, None, position);
-        self.pending.remove(&indices);
-        self.pending.note_change();
-        drop(turn);
+        self.versions.note(chunk.0, None, position);
+        self.dirty.remove(&indices);
+        self.dirty.note_change();
         Ok(())
     }
 
-    /// Drops all that was written and is not stored.
+    /// Drops all that was written and is not stored yet.
     pub fn discard(&self) {
-        for chunk in self.pending.chunks() {
-            let _turn = self.pending.turn(&chunk);
-            self.pending.remove(&chunk);
+        for chunk in self.dirty.chunks() {
+            let _lock = self.dirty.lock_chunk(&chunk);
+            self.dirty.remove(&chunk);
         }
     }
 
-    /// Stores what was written to one chunk, if it still means the same.
+    /// Stores what was written to one chunk, if the metadata still give it the same meaning.
     pub(super) fn flush_alone(&self, chunk: &Coordinates) -> Result<()> {
         match self.check_chunks_hold() {
             Ok(()) => self.flush_chunk(chunk),
             Err(error) => {
-                self.pending.note_failure(chunk);
+                self.dirty.note_failure(chunk);
                 Err(error)
             }
         }
@@ -65,19 +64,19 @@ impl OpenArray {
 
     /// Stores what was written to one chunk.
     fn flush_chunk(&self, chunk: &Coordinates) -> Result<()> {
-        let _turn = self.pending.turn(chunk);
-        let Some(pieces) = self.pending.pieces(chunk) else {
+        let _lock = self.dirty.lock_chunk(chunk);
+        let Some(pieces) = self.dirty.pieces(chunk) else {
             return Ok(());
         };
         let decoder = self.decoder()?;
-        // An array that became smaller has no place for it.
+        // The chunk may lie outside of an array that became smaller.
         let stored = match decoder.stored.index(chunk) {
             Some(number) => self.put_chunk(decoder, number, chunk, &pieces),
             None => Ok(()),
         };
         match &stored {
-            Ok(()) => self.pending.remove(chunk),
-            Err(_) => self.pending.note_failure(chunk),
+            Ok(()) => self.dirty.remove(chunk),
+            Err(_) => self.dirty.note_failure(chunk),
         }
         stored
     }
@@ -94,17 +93,17 @@ impl OpenArray {
         let (bytes, _room) = self
             .encoded(&pipeline, &key, pieces)
             .map_err(|error| error.about(&key))?;
-        let position = self.generations.position();
+        let position = self.versions.position();
         let stamp = self
             .hierarchy
             .store()
             .put(&key, PutBody::Bytes(&bytes), &Condition::Any)?;
-        self.generations.note_put(number.0, stamp.version, position);
+        self.versions.note_put(number.0, stamp.version, position);
         self.engine.stats.encoded_chunks.add(1);
         Ok(())
     }
 
-    /// Returns the key that a chunk has, or is to have.
+    /// Returns the key that a chunk is stored under, or the first that it may have.
     fn key_of(&self, indices: &[u64]) -> Result<Key> {
         let keys = self.keys(indices)?;
         if keys.len() > 1 {
@@ -114,11 +113,11 @@ impl OpenArray {
                 }
             }
         }
-        let none = || Error::unsupported(&self.found.path, "its chunks have no keys");
+        let none = || Error::unsupported(&self.entry.path, "its chunks have no keys");
         keys.into_iter().next().ok_or_else(none)
     }
 
-    /// Encodes the pieces of a chunk, in room of the budget.
+    /// Returns the bytes of a chunk to be stored, and their room in the budget.
     fn encoded<'a>(
         &self,
         pipeline: &Pipeline,
@@ -129,7 +128,7 @@ impl OpenArray {
         let deadline = self.engine.deadline();
         let room = |bytes| self.engine.cache.reserve(bytes, deadline);
         if pipeline.shards().is_empty() {
-            let piece = pieces.values().next().ok_or_else(nothing)?;
+            let piece = pieces.values().next().ok_or_else(no_piece)?;
             if pipeline.is_identity() {
                 return Ok((Cow::Borrowed(piece.bytes()), room(0)?));
             }
@@ -152,7 +151,7 @@ impl OpenArray {
             let size = store.head(key)?.map_or(0, |meta| meta.size);
             let room = room(size.saturating_mul(2).saturating_add(added + index))?;
             let old = match store.get(key, size) {
-                // It has become longer meanwhile.
+                // The shard has become longer since.
                 Err(error) if error.kind() == Kind::TooLarge => continue,
                 answer => answer?,
             };
@@ -163,6 +162,7 @@ impl OpenArray {
     }
 }
 
-fn nothing() -> Error {
+/// Returns the error of a chunk without pieces, of which there is none.
+fn no_piece() -> Error {
     Error::invalid("", "no piece of the chunk was written")
 }

@@ -1,25 +1,23 @@
 //! An array opened: its metadata, how its chunks decode, and what of them is in memory.
 //!
-//! `decoder` knows how, `chunk` and `shard` load and decode one piece, `flat` puts chunks together into
-//! ranges of a flat file, `generation` knows which content of a stored key is the current one. `write` puts
-//! ranges of a flat file into pieces, `pending` holds those until `flush` has encoded them. An array that
-//! cannot be decoded is opened all the same; its reads say why.
+//! To read, `flat_file` puts pieces together into ranges of bytes, `chunk` and `shard` load one piece, `decoder` says
+//! where it is stored and how it decodes, and `versions` which content of a stored chunk is the current one. To write,
+//! `write` puts ranges of bytes into pieces, and `dirty_chunks` holds these until `flush` has stored them. An array
+//! that cannot be decoded is opened all the same; its reads return the error.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use lru::LruCache;
-
-use crate::array::chunk::{CacheKey, Cached};
 use crate::array::decoder::Decoder;
 use crate::array::dirty_chunks::{DirtyBytes, DirtyChunks};
+use crate::array::piece::{CacheKey, Cached};
 use crate::array::readers::ReaderCache;
-use crate::array::spill::{Spill, SpillKey};
-use crate::array::versions::{ChunkVersions, Generation};
+use crate::array::spill::Spill;
+use crate::array::spill_key::SpillKey;
+use crate::array::versions::{ChunkVersions, LockedVersions, VersionState};
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Grid};
 use crate::hierarchy::{Hierarchy, NodeEntry};
@@ -33,88 +31,94 @@ use crate::sync::cache::Cache;
 use crate::sync::pool::Pool;
 
 pub mod access_pattern;
-pub mod chunk;
+mod arrays;
+mod chunk;
 mod decoder;
 mod dirty_chunks;
 pub mod flat_file;
 mod flush;
+mod piece;
 mod prefetch;
 pub mod ragged;
 mod readers;
 mod shard;
 mod spill;
+mod spill_key;
 pub mod versions;
 mod write;
+
+pub use crate::array::arrays::Arrays;
 
 /// Limits of decoding.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Bytes that decoded chunks and chunks in flight may hold together.
     pub memory: u64,
-    /// Decoded bytes of one chunk.
+    /// The most decoded bytes of one chunk.
     pub max_chunk: u64,
-    /// How long a read may take.
+    /// How long a read may wait.
     pub timeout: Duration,
-    /// How many chunks may be fetched at a time; 0 for a store on this machine, which the cores alone limit.
+    /// How many chunks may be fetched at a time; 0 for a store on this machine, where the number of cores limits.
     pub fetches: usize,
-    /// Whether chunks are written although their codecs lose something each time that they encode.
+    /// Whether chunks may be written although their codecs lose something each time that they encode.
     pub lossy: bool,
 }
 
-/// What all arrays of a mount share: memory, threads, counters.
+/// Memory, threads and counters that all arrays of a mount share.
 pub struct Engine {
     cache: Arc<Cache<CacheKey, Cached>>,
-    /// Where decoded pieces go that memory has no room for.
+    /// Where evicted pieces go that will be read again.
     spill: Option<Arc<Spill>>,
-    /// Decodes what will be read next on the other cores.
+    /// Decodes what will be read next.
     decoders: Pool,
     /// How many threads encode at a time.
     encoders: usize,
     stats: Arc<Stats>,
     limits: Limits,
     last_id: AtomicU64,
-    /// What was written and is not stored yet, and the arrays that have it.
-    backlog: Arc<DirtyBytes>,
+    /// Bytes that were written and are not stored yet.
+    dirty_bytes: Arc<DirtyBytes>,
+    /// The arrays that have them.
     writers: Mutex<Vec<Weak<OpenArray>>>,
 }
 
-/// Chunks waiting to be decoded ahead; more are not asked for.
-const MOST_AHEAD: usize = 1024;
+/// The most batches of chunks that wait to be decoded ahead.
+const MAX_QUEUED: usize = 1024;
 
 impl Engine {
-    /// Builds an engine with as many decoding threads as there are cores, or as chunks may be fetched at a time:
-    /// a thread that waits for the network needs no core.
+    /// Builds an engine with as many decoding threads as there are cores, or as chunks may be fetched at a time if
+    /// those are more: a thread that waits for the network needs no core.
     pub fn new(limits: Limits, stats: Arc<Stats>) -> Arc<Engine> {
         let budget = MemoryBudget::new(limits.memory, stats.clone());
         Engine::within(budget, limits, stats, None)
     }
 
-    /// Like `new`, with memory of `budget`; decoded pieces that it has no room for while they are read go to
-    /// `drawer`.
+    /// Like `new`, with memory of `budget`; pieces that are evicted before a reader in order has read them go to
+    /// `disk`.
     pub fn within(
         budget: Arc<MemoryBudget>,
         limits: Limits,
         stats: Arc<Stats>,
-        drawer: Option<CacheNamespace>,
+        disk: Option<CacheNamespace>,
     ) -> Arc<Engine> {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
-        let spill = drawer.map(|drawer| Arc::new(Spill(drawer)));
-        let (kept, counters) = (spill.clone(), stats.clone());
+        let spill = disk.map(|disk| Arc::new(Spill(disk)));
+        let (disk, counters) = (spill.clone(), stats.clone());
         let on_evict = move |key: &CacheKey, value: &Cached| {
             counters.cache_evicted_chunks.add(1);
-            if let Some(spill) = &kept {
-                spill.keep(key.2, value);
+            if let Some(disk) = &disk {
+                disk.write_evicted(key.2, value);
             }
         };
         Arc::new(Engine {
             cache: Cache::new(budget, Priority::Used, Some(Box::new(on_evict))),
             spill,
-            decoders: Pool::new("decode", cores.max(limits.fetches), MOST_AHEAD),
+            decoders: Pool::new("decode", cores.max(limits.fetches), MAX_QUEUED),
             encoders: cores.max(limits.fetches),
             stats,
             limits,
             last_id: AtomicU64::new(0),
-            backlog: Arc::default(),
+            dirty_bytes: Arc::default(),
             writers: Mutex::default(),
         })
     }
@@ -133,118 +137,27 @@ impl Engine {
     }
 }
 
-/// The arrays of a hierarchy that are open.
-pub struct Arrays {
-    hierarchy: Arc<Hierarchy>,
-    engine: Arc<Engine>,
-    open: Mutex<LruCache<Key, Arc<OpenArray>>>,
-    /// What was written to arrays and is not stored yet; stays where it is while an array's metadata change.
-    pending: Mutex<HashMap<Key, Arc<DirtyChunks>>>,
-}
-
-/// How many arrays stay open though nobody reads them.
-const STAY_OPEN: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
-
-impl Arrays {
-    /// Builds the set of arrays of a hierarchy; none is open yet.
-    pub fn new(hierarchy: Arc<Hierarchy>, engine: Arc<Engine>) -> Arrays {
-        Arrays {
-            hierarchy,
-            engine,
-            open: Mutex::new(LruCache::new(STAY_OPEN)),
-            pending: Mutex::default(),
-        }
-    }
-
-    /// Returns what is pending of an array, whoever wrote it.
-    fn pending(&self, found: &NodeEntry) -> Result<Arc<DirtyChunks>> {
-        let array = array_of(found)?;
-        let mut all = self.pending.lock();
-        if let Some(pending) = all.get(&found.path)
-            && pending.fits(array)
-        {
-            return Ok(pending.clone());
-        }
-        if all.len() >= 2 * STAY_OPEN.get() {
-            all.retain(|_, pending| Arc::strong_count(pending) > 1 || !pending.is_empty());
-        }
-        let pending = Arc::new(DirtyChunks::new(array, self.engine.backlog.clone()));
-        all.insert(found.path.clone(), pending.clone());
-        Ok(pending)
-    }
-
-    /// Stores all that was written to the arrays at a path and below it.
-    pub fn flush_below(&self, path: &Key) -> Result<()> {
-        let mut outcome = Ok(());
-        for array in self.written_below(path) {
-            outcome = outcome.and(array.flush());
-        }
-        outcome
-    }
-
-    /// Drops all that was written to the arrays at a path and below it, and is not stored.
-    pub fn discard_below(&self, path: &Key) {
-        for array in self.written_below(path) {
-            array.discard();
-        }
-    }
-
-    /// Whether something may have been written that is not stored.
-    pub fn are_written(&self) -> bool {
-        !self.written_below(&Key::root()).is_empty()
-    }
-
-    fn written_below(&self, path: &Key) -> Vec<Arc<OpenArray>> {
-        let writers = self.engine.writers();
-        let writers = writers.iter().filter_map(Weak::upgrade);
-        writers
-            .filter(|array| array.found.path.below(path).is_some())
-            .collect()
-    }
-
-    /// Opens an array that was found. As long as its metadata do not change it is the same one each time.
-    pub fn open(&self, found: &Arc<NodeEntry>) -> Result<Arc<OpenArray>> {
-        let mut open = self.open.lock();
-        if let Some(array) = open.get(&found.path)
-            && array.found.version == found.version
-        {
-            return Ok(array.clone());
-        }
-        let array = Arc::new(OpenArray::new(
-            found.clone(),
-            self.pending(found)?,
-            self.hierarchy.clone(),
-            self.engine.clone(),
-        )?);
-        if !array.pending.is_empty() {
-            self.engine.note_writer(&array);
-        }
-        open.put(found.path.clone(), array.clone());
-        Ok(array)
-    }
-}
-
-fn array_of(found: &NodeEntry) -> Result<&Array> {
-    let array = found.array();
-    array.ok_or_else(|| Error::invalid(&found.path, "is not an array"))
+fn array_of(entry: &NodeEntry) -> Result<&Array> {
+    let array = entry.array();
+    array.ok_or_else(|| Error::invalid(&entry.path, "is not an array"))
 }
 
 /// An array, ready to be read.
 pub struct OpenArray {
     id: u64,
-    found: Arc<NodeEntry>,
+    entry: Arc<NodeEntry>,
     array: Array,
-    /// Bytes of an element; 0 if that is not known.
+    /// Bytes of an element; 0 if that is unknown.
     element: usize,
     stored: Result<Grid>,
     decoder: Result<Decoder>,
-    /// Of what the pieces are that may go to disk; nothing if none do.
-    origin: Option<Arc<SpillKey>>,
-    generations: ChunkVersions,
-    opened: ReaderCache,
+    /// The name of the array's pieces on disk; nothing if they do not go there.
+    spill_key: Option<Arc<SpillKey>>,
+    versions: ChunkVersions,
+    readers: ReaderCache,
     /// What was written and is not stored yet.
-    pending: Arc<DirtyChunks>,
-    /// Lengths of files that are known only once they were read, and of which content.
+    dirty: Arc<DirtyChunks>,
+    /// Lengths of files that had to be read to know them, and of which content.
     lengths: Mutex<HashMap<String, (u64, u64)>>,
     hierarchy: Arc<Hierarchy>,
     engine: Arc<Engine>,
@@ -252,36 +165,36 @@ pub struct OpenArray {
 
 impl OpenArray {
     fn new(
-        found: Arc<NodeEntry>,
-        pending: Arc<DirtyChunks>,
+        entry: Arc<NodeEntry>,
+        dirty: Arc<DirtyChunks>,
         hierarchy: Arc<Hierarchy>,
         engine: Arc<Engine>,
     ) -> Result<OpenArray> {
-        let array = array_of(&found)?.clone();
-        let stored = Grid::of(&array).map_err(|error| error.about(&found.path));
+        let array = array_of(&entry)?.clone();
+        let stored = Grid::of(&array).map_err(|error| error.about(&entry.path));
         let decoder = stored.as_ref().map_err(Error::clone).and_then(|stored| {
             let decoder = Decoder::new(&array, stored, &engine.limits);
-            decoder.map_err(|error| error.about(&found.path))
+            decoder.map_err(|error| error.about(&entry.path))
         });
-        let origin = engine.spill.as_ref().and_then(|_| {
+        let spill_key = engine.spill.as_ref().and_then(|_| {
             let decoder = decoder.as_ref().ok()?;
             let element = array.element_size().ok()?;
-            let (path, metadata) = (found.path.clone(), found.version);
-            // The bytes of an uncompressed chunk are on disk as they were stored.
-            let is_same = decoder.pipeline.is_identity() && decoder.pipeline.shards().is_empty();
-            (!is_same).then(|| SpillKey::new(path, metadata, element, decoder.pieces.clone()))
+            let (path, metadata) = (entry.path.clone(), entry.version);
+            // An uncompressed chunk is cached on disk as it was stored.
+            let is_plain = decoder.pipeline.is_identity() && decoder.pipeline.shards().is_empty();
+            (!is_plain).then(|| SpillKey::new(path, metadata, element, decoder.pieces.clone()))
         });
         Ok(OpenArray {
-            origin,
+            spill_key,
             id: engine.last_id.fetch_add(1, Ordering::Relaxed) + 1,
             element: array.element_size().unwrap_or(0),
             stored,
             decoder,
-            opened: ReaderCache::default(),
-            pending,
+            readers: ReaderCache::default(),
+            dirty,
             lengths: Mutex::default(),
-            generations: ChunkVersions::new(hierarchy.store().info()),
-            found,
+            versions: ChunkVersions::new(hierarchy.store().info()),
+            entry,
             array,
             hierarchy,
             engine,
@@ -293,9 +206,9 @@ impl OpenArray {
         &self.array
     }
 
-    /// Returns where and when the array was found.
-    pub fn found(&self) -> &Arc<NodeEntry> {
-        &self.found
+    /// Returns the node that the array is.
+    pub fn entry(&self) -> &Arc<NodeEntry> {
+        &self.entry
     }
 
     /// Returns the grid of chunks as stored; it exists whether or not they decode.
@@ -303,12 +216,12 @@ impl OpenArray {
         self.stored.as_ref().map_err(Error::clone)
     }
 
-    /// Says why the array cannot be decoded, if that is so.
+    /// Fails if the array cannot be decoded.
     pub fn check_decodable(&self) -> Result<()> {
         self.decoder().map(drop)
     }
 
-    /// Whether stored chunks are their own decoded form, on this machine, in rows of at least `run` bytes:
+    /// Whether stored chunks are their own decoded form, in files of this machine, in rows of at least `run` bytes:
     /// then the kernel's cache of the files is all the cache they need.
     fn reads_direct(&self, run: u64) -> bool {
         let Ok(decoder) = self.decoder() else {
@@ -321,64 +234,82 @@ impl OpenArray {
             && row.saturating_mul(self.element as u64) >= run
     }
 
-    /// Returns what is known of a stored chunk.
-    fn generation(&self, decoder: &Decoder, stored: u64, now: Instant) -> Generation {
-        let keys = || self.keys(&decoder.stored.indices(ChunkIndex(stored)));
-        self.generations.of(stored, now, keys)
+    /// Returns the keys that a chunk may be stored under.
+    fn keys(&self, indices: &[u64]) -> Result<Vec<Key>> {
+        self.array
+            .keys
+            .candidates(indices)
+            .into_iter()
+            .map(Key::new)
+            .collect()
     }
 
-    fn lengths(&self) -> MutexGuard<'_, HashMap<String, (u64, u64)>> {
-        self.lengths.lock()
+    /// Returns what is known of the version of a stored chunk.
+    fn version_state(&self, decoder: &Decoder, stored: u64, now: Instant) -> VersionState {
+        self.version_in(&mut self.versions.lock(), decoder, stored, now)
+    }
+
+    /// Like `version_state`, in the locked table.
+    fn version_in(
+        &self,
+        versions: &mut LockedVersions<'_>,
+        decoder: &Decoder,
+        stored: u64,
+        now: Instant,
+    ) -> VersionState {
+        versions.of(stored, now, || {
+            self.keys(&decoder.stored.indices(ChunkIndex(stored)))
+        })
     }
 
     fn decoder(&self) -> Result<&Decoder> {
         self.decoder.as_ref().map_err(Error::clone)
     }
 
-    /// Tells one content of the array from another: changes when a stored key that was read is seen to have
-    /// changed. Asks the store about everything that was read, so it may wait; nothing if that is too much.
+    /// Returns a number of the present content: another one once a stored chunk that was read has changed. Asks the
+    /// store about all chunks that were read, so it may wait; nothing if these are too many.
     pub fn content(&self) -> Result<Option<u64>> {
         let Ok(decoder) = self.decoder() else {
             return Ok(None);
         };
         let keys = |stored| self.keys(&decoder.stored.indices(ChunkIndex(stored)));
-        let Some(stale) = self.generations.stale(keys) else {
+        let Some(stale) = self.versions.stale(keys) else {
             return Ok(None);
         };
         for number in stale {
-            self.ask_generation(decoder, number)?;
+            self.fetch_version(decoder, number)?;
         }
         Ok(Some(self.content_now()))
     }
 
-    /// Like `content`, by what is known already.
+    /// Like `content`, by what is known without asking.
     pub fn content_now(&self) -> u64 {
-        let changes = self.generations.changes();
-        let written = self.pending.changes();
-        self.found
+        let changes = self.versions.changes();
+        let written = self.dirty.changes();
+        self.entry
             .version
             .wrapping_add(changes)
             .wrapping_add(written)
     }
 
-    /// Whether a node is this array as far as its files are concerned: attributes may have changed.
+    /// Whether a node is this array with the same files: only attributes may have changed.
     fn is_same(&self, found: &NodeEntry) -> bool {
         let is_like =
             |array: &Array| array.shape == self.array.shape && array.is_stored_like(&self.array);
-        found.version == self.found.version || found.array().is_some_and(is_like)
+        found.version == self.entry.version || found.array().is_some_and(is_like)
     }
 
-    /// Says `Changed` if the metadata are no longer those that the array was opened with.
+    /// Fails with `Changed` if the metadata are no longer those that the array was opened with.
     fn check_metadata(&self) -> Result<()> {
-        match self.hierarchy.node(&self.found.path)? {
+        match self.hierarchy.node(&self.entry.path)? {
             Some(found) if self.is_same(&found) => Ok(()),
             _ => Err(self.changed()),
         }
     }
 
-    /// Says `Changed` if stored chunks mean something else by now; the shape may be another.
+    /// Fails with `Changed` if the metadata give stored chunks another meaning by now; the shape may be another.
     fn check_chunks_hold(&self) -> Result<()> {
-        let found = self.hierarchy.node(&self.found.path)?;
+        let found = self.hierarchy.node(&self.entry.path)?;
         let array = found.as_deref().and_then(NodeEntry::array);
         match array {
             Some(array) if array.is_stored_like(&self.array) => Ok(()),
@@ -388,12 +319,12 @@ impl OpenArray {
 
     fn changed(&self) -> Error {
         let why = "the metadata changed while a file was open";
-        Error::new(Kind::Changed, &self.found.path, why)
+        Error::new(Kind::Changed, &self.entry.path, why)
     }
 
     /// Whether the metadata are known to be those that the array was opened with, without asking.
     fn metadata_hold(&self) -> bool {
-        let known = self.hierarchy.node_now(&self.found.path);
+        let known = self.hierarchy.node_now(&self.entry.path);
         matches!(known, Known::Is(found) if self.is_same(&found))
     }
 }

@@ -1,23 +1,23 @@
-//! Decoding before somebody waits: the other pieces of a read, and what a reader in order wants next.
+//! Decoding ahead of readers: the other pieces of a read, and the pieces that a reader will want next.
 //!
-//! Pieces go to the engine's threads in batches that are worth a hand-over. Nobody waits for a batch, and
-//! what fails in it is said to whoever reads the piece.
+//! Pieces go to the engine's threads in batches that are worth a hand-over. Nothing waits for a batch; an error in it
+//! is found again, and returned, by the read that wants the piece.
 
 use std::ops::Range;
 
-use crate::array::access_pattern::{Prediction, Window};
+use crate::array::access_pattern::{AccessPattern, Prediction, Window};
 use crate::array::decoder::Decoder;
 use crate::array::flat_file::FlatFile;
-use crate::grid::{ChunkIndex, boxes};
+use crate::grid::ChunkIndex;
 
-/// Decoded bytes that are worth a hand-over to another thread.
-const BATCH: usize = 256 << 10;
+/// Decoded bytes of a batch, so that it is worth the hand-over to another thread.
+const BATCH_BYTES: usize = 256 << 10;
 
 /// The least distance to read ahead, in bytes.
-const LEAST_AHEAD: u64 = 16 << 20;
+const MIN_WINDOW: u64 = 16 << 20;
 
-/// How many chunks are decoded ahead of a reader in equal steps where nothing comes over a network.
-const LEAST_STEPS: usize = 4;
+/// Number of chunks that are decoded ahead of a reader in equal steps when nothing comes over a network.
+const MIN_STEPPED_CHUNKS: usize = 4;
 
 impl FlatFile {
     /// Has pieces decoded by the engine's threads, as far as these have room for more work.
@@ -26,9 +26,9 @@ impl FlatFile {
         decoder: &Decoder,
         pieces: impl Iterator<Item = ChunkIndex>,
     ) {
-        // What comes over a network comes side by side.
+        // Over a network each chunk is fetched by a thread of its own.
         let size = match self.array.engine.limits.fetches {
-            0 => (BATCH / decoder.pipeline.chunk_bytes().max(1)).max(1),
+            0 => (BATCH_BYTES / decoder.pipeline.chunk_bytes().max(1)).max(1),
             _ => 1,
         };
         let mut missing = pieces.filter(|&piece| !self.array.has_piece(piece));
@@ -41,17 +41,18 @@ impl FlatFile {
         }
     }
 
+    /// Hands a batch to the engine's threads; false if these have no room for more work.
     fn submit(&self, batch: Vec<ChunkIndex>) -> bool {
         let array = self.array.clone();
         self.array.engine.decoders.submit(move || {
             let Ok(decoder) = array.decoder() else { return };
             for piece in batch {
-                // The reader may have been faster.
+                // A reader may have loaded it or passed it meanwhile.
                 let is_passed = || {
                     array
-                        .origin
+                        .spill_key
                         .as_ref()
-                        .is_some_and(|origin| origin.is_passed(piece))
+                        .is_some_and(|spill_key| spill_key.is_passed(piece))
                 };
                 if !array.has_piece(piece) && !is_passed() {
                     array.engine.stats.prefetched_chunks.add(1);
@@ -61,19 +62,19 @@ impl FlatFile {
         })
     }
 
-    /// Notes that a range is to be read; returns what its reader will want next.
+    /// Notes that a range is being read; returns what its reader will want next.
     pub(super) fn note_read(&self, decoder: &Decoder, range: &Range<u64>) -> Prediction {
-        let reach = self.reach(decoder);
+        let window = self.window(decoder);
         let length = range.end - range.start;
-        let ahead = self.pattern.note(range.start, length, reach);
-        self.note_rest();
+        let ahead = self.pattern.note_read(range.start, length, window);
+        self.note_progress(|pattern| pattern.unread());
         match ahead {
-            Prediction::Steps { .. } if reach.most == 0 => Prediction::NOTHING,
+            Prediction::Steps { .. } if window.most == 0 => Prediction::NOTHING,
             ahead => ahead,
         }
     }
 
-    /// Has decoded what a reader will want next.
+    /// Has the pieces decoded that a reader will want next.
     pub(super) fn read_ahead(&self, decoder: &Decoder, ahead: &Prediction) {
         match ahead {
             Prediction::Range(_) => {
@@ -86,11 +87,12 @@ impl FlatFile {
         }
     }
 
-    /// Has decoded what the next steps will want, as many pieces as come at a time.
+    /// Has the pieces decoded that the next steps will want, as many as can be fetched at a time.
     fn step_ahead(&self, decoder: &Decoder, ahead: &Prediction) {
+        let limits = &self.array.engine.limits;
         let size = decoder.pipeline.chunk_bytes().max(1) as u64;
-        let room = self.array.engine.limits.memory / 4 / size;
-        let wanted = (self.array.engine.limits.fetches.max(LEAST_STEPS) as u64).min(room);
+        let room = usize::try_from(limits.memory / 4 / size).unwrap_or(usize::MAX);
+        let wanted = limits.fetches.max(MIN_STEPPED_CHUNKS).min(room);
         let mut pieces: Vec<ChunkIndex> = Vec::new();
         for range in ahead.ranges(self.length) {
             for piece in self.pieces(decoder, &range) {
@@ -98,48 +100,42 @@ impl FlatFile {
                     pieces.push(piece);
                 }
             }
-            if pieces.len() as u64 >= wanted {
+            if pieces.len() >= wanted {
                 break;
             }
         }
-        pieces.truncate(wanted as usize);
+        pieces.truncate(wanted);
         self.decode_beside(decoder, pieces.into_iter());
     }
 
-    /// Notes that a range was read.
+    /// Notes that a read was answered.
     pub(super) fn note_answer(&self, range: &Range<u64>) {
-        if self.array.origin.is_some() {
-            self.pattern.note_answer(range.clone());
-            self.note_rest();
-        }
+        self.note_progress(|pattern| pattern.note_answer(range.clone()));
     }
 
-    fn note_rest(&self) {
-        if let Some(origin) = &self.array.origin {
-            origin.note(self.number, &self.region, self.pattern.rest());
+    /// Has the array know what of the file is still to be read, if that decides what goes to disk.
+    fn note_progress(&self, unread: impl FnOnce(&AccessPattern) -> Option<u64>) {
+        if let Some(spill_key) = &self.array.spill_key {
+            spill_key.note_reader(self.number, &self.region, unread(&self.pattern));
         }
     }
 
     /// Returns the pieces under a range.
     fn pieces(&self, decoder: &Decoder, range: &Range<u64>) -> Vec<ChunkIndex> {
         let mut pieces = Vec::new();
-        for mut part in boxes(&self.region.shape, self.elements(range)) {
-            for (start, &offset) in part.start.iter_mut().zip(&self.region.start) {
-                *start += offset;
-            }
-            decoder.pieces.visit(&part, |piece, _, _| {
-                pieces.push(piece);
-                true
-            });
-        }
+        self.visit_pieces(decoder, range, |piece, _, _| {
+            pieces.push(piece);
+            true
+        });
         pieces
     }
 
-    /// Returns how far to read ahead: one row of chunks along the first axis, so that the next row decodes while
-    /// this one is read; over a network as much again, since requests for the row after that one have to be under
-    /// way when this one's last chunk is waited for. Never so much that it does not fit the memory.
-    fn reach(&self, decoder: &Decoder) -> Window {
-        let quarter = self.array.engine.limits.memory / 4;
+    /// Returns how far to read ahead: one row of chunks along the first axis, so that the next row decodes while this
+    /// one is read. Over a network as much again, since requests for the row after that must be under way when this
+    /// row's last chunk is waited for. Nothing if a row does not fit a quarter of the memory.
+    fn window(&self, decoder: &Decoder) -> Window {
+        let limits = &self.array.engine.limits;
+        let quarter = limits.memory / 4;
         let chunk = decoder.pieces.chunk_shape().first().copied().unwrap_or(1);
         let row = match self.region.shape.first() {
             Some(&rows) => self.length / rows.max(1) * chunk.min(rows),
@@ -148,18 +144,14 @@ impl FlatFile {
         if row > quarter {
             return Window { least: 0, most: 0 };
         }
-        let most = match self.array.engine.limits.fetches as u64 {
-            0 => row.max(LEAST_AHEAD),
+        let (least, most) = match limits.fetches as u64 {
+            0 => (0, row),
             fetches => {
                 let at_once = fetches.saturating_mul(decoder.pipeline.chunk_bytes() as u64);
-                row.saturating_add(row.max(at_once)).max(LEAST_AHEAD)
+                (row, row.saturating_add(row.max(at_once)))
             }
         };
-        let least = match self.array.engine.limits.fetches {
-            0 => 0,
-            _ => row,
-        };
-        let most = most.min(quarter);
+        let most = most.max(MIN_WINDOW).min(quarter);
         Window { least, most }
     }
 }

@@ -1,23 +1,23 @@
 //! A box of an array whose elements have no fixed length, read as a whole.
 //!
-//! Where an element lies is known only after all before it were read, so the box is put together once, when
-//! a file of it is opened, and held in memory that is taken from the budget first. A box that needs more
-//! than half of the budget, together with the row of chunks that is being read, is refused.
+//! Where an element lies is known only after all before it were read, so the box is put together once, when a file of
+//! it is opened, in memory that is reserved first. A box that needs more than half of the budget, together with the
+//! row of chunks that is being read, is refused.
 
 use std::ops::Deref;
 
 use crate::array::OpenArray;
-use crate::array::chunk::Piece;
 use crate::array::decoder::Decoder;
+use crate::array::piece::Piece;
 use crate::error::{Error, Result};
 use crate::grid::{ChunkIndex, Region};
 use crate::model::{DataType, bytes_of};
 use crate::sync::budget::Reservation;
 
-/// Bytes of the count before an element.
-const COUNT: usize = 4;
+/// Bytes of the length before an element.
+const PREFIX: usize = 4;
 
-/// Elements in C order, each a count (u32, little-endian) and its bytes.
+/// Elements in C order, each its length in bytes (u32, little-endian) and its bytes.
 pub struct RaggedElements {
     data_type: DataType,
     bytes: ReservedBytes,
@@ -30,7 +30,7 @@ impl RaggedElements {
         &self.data_type
     }
 
-    /// Returns the elements with their counts.
+    /// Returns the elements with their lengths.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -45,7 +45,7 @@ impl RaggedElements {
         self.len == 0
     }
 
-    /// Returns the elements with their counts, without a copy.
+    /// Returns the elements with their lengths, without a copy.
     pub fn into_bytes(self) -> ReservedBytes {
         self.bytes
     }
@@ -61,9 +61,9 @@ impl RaggedElements {
     }
 }
 
-/// Splits the first element off.
+/// Splits the first element off; returns it without its length, and the rest.
 fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (count, rest) = bytes.split_first_chunk::<COUNT>()?;
+    let (count, rest) = bytes.split_first_chunk::<PREFIX>()?;
     rest.split_at_checked(u32::from_le_bytes(*count) as usize)
 }
 
@@ -71,27 +71,28 @@ fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 struct Cursor {
     piece: ChunkIndex,
     chunk: Piece,
-    /// How many elements were passed, and their bytes.
+    /// Number of elements that were passed.
     passed: usize,
-    at: usize,
+    /// Where the next one begins.
+    offset: usize,
 }
 
 impl Cursor {
-    /// Returns the element at a place of the piece with its count, or nothing if that is the fill value.
-    /// Places must ascend.
-    fn element(&mut self, place: usize) -> Option<Result<&[u8]>> {
+    /// Returns element number `wanted` of the piece with its length; nothing if it is the fill value. Numbers must
+    /// ascend from call to call.
+    fn element(&mut self, wanted: usize) -> Option<Result<&[u8]>> {
         let Piece::Data(decoded) = &self.chunk else {
             return None;
         };
-        let mut rest = decoded.bytes().get(self.at..).unwrap_or_default();
+        let mut rest = decoded.bytes().get(self.offset..).unwrap_or_default();
         loop {
             let Some((_, after)) = split(rest) else {
-                let found = format!("expected an element {place}, found {}", self.passed);
+                let found = format!("expected an element {wanted}, found {}", self.passed);
                 return Some(Err(Error::corrupt("", found)));
             };
             let length = rest.len() - after.len();
-            (self.passed, self.at) = (self.passed + 1, self.at + length);
-            if self.passed > place {
+            (self.passed, self.offset) = (self.passed + 1, self.offset + length);
+            if self.passed > wanted {
                 return Some(Ok(&rest[..length]));
             }
             rest = after;
@@ -99,7 +100,7 @@ impl Cursor {
     }
 }
 
-/// Bytes and the room in the budget that they take.
+/// Bytes and the room that they take in the budget.
 pub struct ReservedBytes {
     bytes: Vec<u8>,
     _room: Vec<Reservation>,
@@ -113,18 +114,18 @@ impl Deref for ReservedBytes {
     }
 }
 
-/// Bytes being put together, counted in the budget before they are there.
+/// Bytes being put together; their room in the budget is taken before they are there.
 pub struct Growing<'a> {
     array: &'a OpenArray,
     bytes: Vec<u8>,
     room: Vec<Reservation>,
-    /// Bytes that are held meanwhile for what is put together.
+    /// Bytes of the pieces that are held meanwhile.
     held: u64,
     limit: u64,
 }
 
-/// The least room that is taken at once, in bytes.
-const LEAST_GROWTH: usize = 1 << 16;
+/// The least room that is taken at a time, in bytes.
+const MIN_GROWTH: usize = 1 << 16;
 
 impl Growing<'_> {
     fn too_large(&self) -> Error {
@@ -132,27 +133,27 @@ impl Growing<'_> {
             "its elements need more than {} bytes, half of --memory",
             self.limit
         );
-        Error::too_large(&self.array.found.path, found)
+        Error::too_large(&self.array.entry.path, found)
     }
 
     /// Counts a piece that is held.
     fn hold(&mut self, bytes: u64) -> Result<()> {
         self.held += bytes;
-        match self.held + self.bytes.len() as u64 > self.limit {
-            true => Err(self.too_large()),
-            false => Ok(()),
+        if self.held + self.bytes.len() as u64 > self.limit {
+            return Err(self.too_large());
         }
+        Ok(())
     }
 
-    /// Appends bytes; `TooLarge` if that is more than half of the budget, with the pieces that are held for it.
+    /// Appends bytes; `TooLarge` if they and the pieces that are held need more than half of the budget.
     pub fn push(&mut self, bytes: &[u8]) -> Result<()> {
         let (length, capacity) = (self.bytes.len() + bytes.len(), self.bytes.capacity());
         if length as u64 + self.held > self.limit {
             return Err(self.too_large());
         }
         if length > capacity {
-            let grown = length.max(capacity + (capacity / 2).max(LEAST_GROWTH));
-            let grown = grown.min(self.limit as usize);
+            let grown = length.max(capacity + (capacity / 2).max(MIN_GROWTH));
+            let grown = grown.min(usize::try_from(self.limit).unwrap_or(usize::MAX));
             self.room.push(self.array.room((grown - capacity) as u64)?);
             self.bytes.reserve_exact(grown - self.bytes.len());
         }
@@ -178,7 +179,7 @@ impl OpenArray {
         let mut growing = self.growing();
         let too_large = growing.too_large();
         let len = usize::try_from(bytes_of(&region.shape, 1)?).map_err(|_| too_large.clone())?;
-        if len as u64 > growing.limit / COUNT as u64 {
+        if len as u64 > growing.limit / PREFIX as u64 {
             return Err(too_large);
         }
         for slab in slabs(region, decoder) {
@@ -191,7 +192,7 @@ impl OpenArray {
         })
     }
 
-    /// Begins to put bytes together, at most half of the budget.
+    /// Begins to put bytes together, of at most half of the budget.
     pub fn growing(&self) -> Growing<'_> {
         Growing {
             array: self,
@@ -202,26 +203,28 @@ impl OpenArray {
         }
     }
 
-    /// Takes room in the budget for what is held of this array.
+    /// Takes room in the budget for bytes of this array.
     fn room(&self, bytes: u64) -> Result<Reservation> {
         let room = self.engine.cache.reserve(bytes, self.engine.deadline());
-        room.map_err(|error| error.about(&self.found.path))
+        room.map_err(|error| error.about(&self.entry.path))
     }
 
     /// Appends the elements of a slab, which lies in one row of pieces along the first axis.
     fn add_slab(&self, decoder: &Decoder, slab: &Region, out: &mut Growing) -> Result<()> {
         let mut pieces = self.pieces_of(decoder, slab, out)?;
         let fill = &self.array.fill_value.bytes;
-        let fill = [&(fill.len() as u32).to_le_bytes(), fill.as_slice()].concat();
+        let length =
+            u32::try_from(fill.len()).map_err(|error| Error::too_large(&self.entry.path, error))?;
+        let fill = [&length.to_le_bytes(), fill.as_slice()].concat();
         let mut at = slab.start.clone();
         loop {
-            let (piece, place) = decoder.pieces.locate(&at);
+            let (piece, number) = decoder.pieces.locate(&at);
             let found = pieces.binary_search_by_key(&piece, |cursor| cursor.piece);
             let cursor = found.ok().and_then(|found| pieces.get_mut(found));
-            let cursor = cursor.ok_or_else(|| Error::invalid(&self.found.path, "no such chunk"))?;
-            match cursor.element(place) {
+            let cursor = cursor.ok_or_else(|| Error::invalid(&self.entry.path, "no such chunk"))?;
+            match cursor.element(number) {
                 Some(element) => {
-                    out.push(element.map_err(|error| error.about(&self.found.path))?)?
+                    out.push(element.map_err(|error| error.about(&self.entry.path))?)?
                 }
                 None => out.push(&fill)?,
             }
@@ -252,13 +255,13 @@ impl OpenArray {
                 piece,
                 chunk,
                 passed: 0,
-                at: 0,
+                offset: 0,
             });
         }
         Ok(pieces)
     }
 
-    /// Checks that a piece has its elements; returns its bytes.
+    /// Checks that a piece has as many elements as it should; returns its length in bytes.
     fn check_count(&self, decoder: &Decoder, piece: ChunkIndex, chunk: &Piece) -> Result<u64> {
         let Piece::Data(decoded) = chunk else {
             return Ok(0);
@@ -270,32 +273,33 @@ impl OpenArray {
         }
         if found != expected || !rest.is_empty() {
             let found = format!("expected {expected} elements, found {found}");
-            return Err(Error::corrupt(&self.found.path, found));
+            return Err(Error::corrupt(&self.entry.path, found));
         }
         Ok(decoded.bytes().len() as u64)
     }
 
-    /// Returns the length of a file of this content that was opened before.
-    pub fn remembered_length(&self, file: &str) -> Option<u64> {
-        let lengths = self.lengths();
-        let (content, length) = lengths.get(file)?;
+    /// Returns the length of file `name` if it was opened before with the present content.
+    pub fn known_length(&self, name: &str) -> Option<u64> {
+        let lengths = self.lengths.lock();
+        let (content, length) = lengths.get(name)?;
         (*content == self.content_now()).then_some(*length)
     }
 
-    /// Remembers the length of a file that was put together.
-    pub fn remember_length(&self, file: String, length: u64) {
-        let mut lengths = self.lengths();
-        if lengths.len() >= MOST_LENGTHS {
+    /// Keeps the length of file `name`, which was put together of the present content.
+    pub fn note_length(&self, name: String, length: u64) {
+        let content = self.content_now();
+        let mut lengths = self.lengths.lock();
+        if lengths.len() >= MAX_LENGTHS {
             lengths.clear();
         }
-        lengths.insert(file, (self.content_now(), length));
+        lengths.insert(name, (content, length));
     }
 }
 
-/// The most files of an array whose lengths are remembered.
-const MOST_LENGTHS: usize = 1 << 12;
+/// The most files of an array whose lengths are kept.
+const MAX_LENGTHS: usize = 1 << 12;
 
-/// Cuts a box where rows of pieces along the first axis meet.
+/// Cuts a box into slabs, each in one row of pieces along the first axis.
 fn slabs(region: &Region, decoder: &Decoder) -> Vec<Region> {
     if region.shape.contains(&0) {
         return Vec::new();

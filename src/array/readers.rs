@@ -1,8 +1,8 @@
 //! Stored chunks kept open: an array's shards and uncompressed chunks, read piece by piece.
 //!
-//! What is open is one content of a key: its index and its bytes belong together even if somebody replaces
-//! the key meanwhile. Where somebody overwrites it in place, that is noticed and it is opened again. The array's
-//! generations say whether that content is still the current one.
+//! An open chunk is one content of a key: its index and its bytes belong together even if the key is replaced
+//! meanwhile. One that is overwritten in place is noticed and opened again. `versions` says whether the content is
+//! still the current one.
 
 use parking_lot::Mutex;
 use std::io::IoSliceMut;
@@ -14,13 +14,13 @@ use lru::LruCache;
 
 use crate::array::OpenArray;
 use crate::array::decoder::Decoder;
-use crate::array::versions::Generation;
+use crate::array::versions::VersionState;
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Runs};
 use crate::store::{Key, Meta, Reader};
 
-/// How many stored chunks of an array stay open.
-const STAY_OPEN: NonZeroUsize = NonZeroUsize::new(64).unwrap();
+/// Number of stored chunks of an array that are kept open.
+const MAX_OPEN_CHUNKS: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 
 /// A stored chunk kept open.
 pub(super) struct StoredChunk {
@@ -34,7 +34,7 @@ pub(super) struct ReaderCache(Mutex<LruCache<u64, Arc<StoredChunk>>>);
 
 impl Default for ReaderCache {
     fn default() -> ReaderCache {
-        ReaderCache(Mutex::new(LruCache::new(STAY_OPEN)))
+        ReaderCache(Mutex::new(LruCache::new(MAX_OPEN_CHUNKS)))
     }
 }
 
@@ -55,22 +55,22 @@ impl ReaderCache {
 impl OpenArray {
     /// Returns a stored chunk, open and current; nothing if it is missing.
     fn stored(&self, decoder: &Decoder, number: u64) -> Result<Option<Arc<StoredChunk>>> {
-        let version = match self.generation(decoder, number, Instant::now()) {
-            Generation::Known(version) => version,
-            Generation::Stale => self.ask_generation(decoder, number)?,
-            Generation::Unknown => return self.open_stored(decoder, number),
+        let version = match self.version_state(decoder, number, Instant::now()) {
+            VersionState::Known(version) => version,
+            VersionState::Stale => self.fetch_version(decoder, number)?,
+            VersionState::Unknown => return self.open_stored(decoder, number),
         };
         let Some(version) = version else {
             return Ok(None);
         };
-        match self.opened.get(number) {
+        match self.readers.get(number) {
             Some(stored) if stored.meta.version == version => Ok(Some(stored)),
             _ => self.open_stored(decoder, number),
         }
     }
 
-    /// Calls `read` with a stored chunk, and once more with what it holds by then each time that `read` says
-    /// `Changed`; nothing if the chunk is missing.
+    /// Calls `read` with a stored chunk; again with the chunk opened anew when `read` returns `Changed`, at most
+    /// `MAX_REOPENS` times. Returns nothing if the chunk is missing.
     pub(super) fn read_stored<T>(
         &self,
         decoder: &Decoder,
@@ -78,7 +78,7 @@ impl OpenArray {
         mut read: impl FnMut(&StoredChunk) -> Result<T>,
     ) -> Result<Option<T>> {
         let mut stored = self.stored(decoder, number)?;
-        for _ in 0..MOST_RELOADS {
+        for _ in 0..MAX_REOPENS {
             let Some(open) = &stored else { return Ok(None) };
             match read(open) {
                 Err(error) if error.kind() == Kind::Changed => {}
@@ -89,9 +89,10 @@ impl OpenArray {
         stored.map(|open| read(&open)).transpose()
     }
 
+    /// Opens a stored chunk under the first of its keys that exists, and notes its version.
     fn open_stored(&self, decoder: &Decoder, number: u64) -> Result<Option<Arc<StoredChunk>>> {
         let indices = decoder.stored.indices(ChunkIndex(number));
-        let position = self.generations.position();
+        let position = self.versions.position();
         for key in self.keys(&indices)? {
             let reader = match self.hierarchy.store().open(&key, None) {
                 Ok(reader) => reader,
@@ -99,36 +100,37 @@ impl OpenArray {
                 Err(error) => return Err(error),
             };
             let meta = reader.meta()?;
-            self.generations.note(number, Some(meta.version), position);
+            self.versions.note(number, Some(meta.version), position);
             let stored = Arc::new(StoredChunk { key, meta, reader });
-            self.opened.put(number, stored.clone());
+            self.readers.put(number, stored.clone());
             return Ok(Some(stored));
         }
-        self.generations.note(number, None, position);
+        self.versions.note(number, None, position);
         Ok(None)
     }
 }
 
-/// How often a chunk is opened again because it changes while it is read.
-const MOST_RELOADS: usize = 3;
+/// How often a chunk that changes while it is read is opened again.
+const MAX_REOPENS: usize = 3;
 
-/// The most pieces of memory that one system call fills.
-const MOST_PARTS: usize = 1024;
+/// The most buffers that one system call fills (IOV_MAX).
+const MAX_BUFFERS: usize = 1024;
 
 impl StoredChunk {
-    /// Says `Changed` if the object may hold something else than when it was opened.
+    /// Fails with `Changed` if the object may hold something else than when it was opened.
     pub(super) fn check_unchanged(&self) -> Result<()> {
-        match self.reader.meta()?.version == self.meta.version {
-            true => Ok(()),
-            false => Err(self.changed()),
+        if self.reader.meta()?.version != self.meta.version {
+            return Err(self.changed());
         }
+        Ok(())
     }
 
+    /// Returns the error of a chunk that changed while it was read.
     pub(super) fn changed(&self) -> Error {
         Error::new(Kind::Changed, &self.key, "was written while it was read")
     }
 
-    /// Reads runs of an uncompressed chunk of `length` bytes straight to their places in `out`.
+    /// Reads runs of an uncompressed chunk of `length` bytes directly into their places in `out`.
     pub(super) fn scatter(&self, runs: &Runs, length: usize, out: &mut [u8]) -> Result<()> {
         if self.meta.size != length as u64 {
             self.check_unchanged()?;
@@ -141,7 +143,7 @@ impl StoredChunk {
         let mut consumed = 0;
         let joined = |a: &(usize, usize), b: &(usize, usize)| a.0 + size == b.0;
         for row in places.chunk_by(joined) {
-            for group in row.chunks(MOST_PARTS) {
+            for group in row.chunks(MAX_BUFFERS) {
                 let mut parts = Vec::with_capacity(group.len());
                 for &(_, to) in group {
                     let (_, after) = rest.split_at_mut(to - consumed);

@@ -1,25 +1,17 @@
-//! One inner chunk of a shard: the indexes on the way to it, and its own bytes, and nothing else is fetched.
+//! Loading of one inner chunk of a shard: only the indexes on the way to it and its own bytes are fetched.
 //!
-//! Indexes and bytes are of one content of the stored key: after each read the object is asked whether it is
-//! still the one that was opened, and if not everything is read again.
+//! Indexes and bytes are of one content of the stored key: after each read the object is checked to be the one that
+//! was opened, and if it is not, everything is read again.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::array::OpenArray;
-use crate::array::chunk::{Cached, Decoded, Load};
+use crate::array::chunk::max_encoded;
+use crate::array::piece::{Cached, CachedShardIndex, Decoded, Load};
 use crate::array::readers::StoredChunk;
-use crate::codec::{ShardIndex, ShardLevel};
+use crate::codec::ShardLevel;
 use crate::error::{Error, Result};
-use crate::store::Version;
-use crate::sync::budget::Reservation;
-
-/// The index of a shard.
-pub(crate) struct CachedShardIndex {
-    entries: ShardIndex,
-    version: Version,
-    _room: Reservation,
-}
 
 /// A range of a stored object that is a shard.
 struct Shard<'a> {
@@ -29,7 +21,7 @@ struct Shard<'a> {
 }
 
 impl Shard<'_> {
-    /// Reads bytes that must be there; `Changed` if they may be of another content.
+    /// Reads `length` bytes; `Corrupt` if there are fewer, `Changed` if they may be of another content.
     fn read(&self, offset: u64, length: u64) -> Result<Vec<u8>> {
         let key = &self.stored.key;
         let wanted = usize::try_from(length).map_err(|error| Error::too_large(key, error))?;
@@ -46,7 +38,7 @@ impl Shard<'_> {
 impl OpenArray {
     /// Fetches and decodes an inner chunk; nothing if it is not stored.
     pub(super) fn load_inner(&self, load: &Load) -> Result<Option<Decoded>> {
-        let number = load.place.stored;
+        let number = load.location.stored;
         let read = self.read_stored(load.decoder, number, |stored| self.inner_of(load, stored));
         Ok(read?.flatten())
     }
@@ -59,8 +51,15 @@ impl OpenArray {
         };
         for (depth, level) in load.pipeline.shards().iter().enumerate() {
             let number = index_number(load, depth);
-            let index = self.index(level, depth as u8 + 1, number, &shard, load.deadline)?;
-            let entry = load.place.inner.get(depth).copied().unwrap_or(usize::MAX);
+            let depth_key =
+                u8::try_from(depth + 1).map_err(|error| Error::too_large(&stored.key, error))?;
+            let index = self.index(level, (depth_key, number), &shard, load.deadline)?;
+            let entry = load
+                .location
+                .inner
+                .get(depth)
+                .copied()
+                .unwrap_or(usize::MAX);
             let range = index.entries.range(entry);
             let Some(range) = range.map_err(|error| error.about(&stored.key))? else {
                 return Ok(None);
@@ -69,7 +68,7 @@ impl OpenArray {
             shard.length = range.end - range.start;
         }
         let decoded = load.pipeline.chunk_bytes() as u64;
-        if shard.length > decoded.saturating_mul(8).saturating_add(1 << 20) {
+        if shard.length > max_encoded(decoded) {
             let found = format!("an inner chunk of {} bytes for {decoded}", shard.length);
             return Err(Error::corrupt(&stored.key, found));
         }
@@ -84,12 +83,11 @@ impl OpenArray {
         .map(Some)
     }
 
-    /// Returns the index of a shard, from memory or fetched.
+    /// Returns the index of a shard by its depth and its number there, from the cache or fetched.
     fn index(
         &self,
         level: &ShardLevel,
-        depth: u8,
-        number: u64,
+        (depth, number): (u8, u64),
         shard: &Shard,
         deadline: Instant,
     ) -> Result<Arc<CachedShardIndex>> {
@@ -106,7 +104,7 @@ impl OpenArray {
         });
         match loaded? {
             Cached::Index(index) if index.version == shard.stored.meta.version => Ok(index),
-            // Somebody else loaded it, of a content before or after ours.
+            // Another reader loaded it, of a content before or after this one.
             Cached::Index(_) => Err(shard.stored.changed()),
             Cached::Chunk(_) => Err(Error::corrupt(
                 &shard.stored.key,
@@ -152,11 +150,11 @@ impl OpenArray {
     }
 }
 
-/// Returns the number that tells the shards of one depth apart: by the inner chunks of the largest shard.
+/// Returns the number of a shard among all of its depth, counted by the inner chunks of the largest shard.
 fn index_number(load: &Load, depth: usize) -> u64 {
     let levels = load.decoder.pipeline.shards();
-    let outer = levels.iter().zip(&load.place.inner).take(depth);
-    outer.fold(load.place.stored, |number, (level, &inner)| {
+    let outer = levels.iter().zip(&load.location.inner).take(depth);
+    outer.fold(load.location.stored, |number, (level, &inner)| {
         let count: u64 = level.chunks_per_shard().iter().product();
         number.wrapping_mul(count).wrapping_add(inner as u64)
     })

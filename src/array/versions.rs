@@ -1,11 +1,11 @@
-//! Which content of each stored key is the current one.
+//! The current version of each stored chunk of an array, as far as it is known.
 //!
-//! Every stored chunk that was read has an entry: the version it had (or that it was missing), until when that
-//! may be taken for true, and its place among the changes made through the store: what was asked before a change of
-//! the chunk's key is not true after it. A cached chunk is served only under the version that stands here, so nothing
-//! in a cache ever needs to be invalidated. A version that changes is counted.
+//! Every stored chunk that was read has an entry: its version, or that it is missing; until when that counts; and the
+//! position in the store's log of changes from before it was asked for, since a change of the chunk's key ends it. A
+//! cached piece is used only under the version in this table, so the cache needs no invalidation. Changes of versions
+//! are counted: they tell one content of the array from another.
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,24 +14,24 @@ use std::time::{Duration, Instant};
 use crate::error::Result;
 use crate::store::{ChangeLog, Key, LogPosition, StoreInfo, Version};
 
-/// What is known of a stored key.
+/// What is known of a stored chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Generation {
-    /// Nothing: the store was not asked yet.
+pub enum VersionState {
+    /// The store was not asked yet.
     Unknown,
-    /// The version it had; it is time to ask again.
+    /// The store has to be asked again.
     Stale,
-    /// The version it has; nothing if it is missing.
+    /// The version; nothing if the chunk is missing.
     Known(Option<Version>),
 }
 
-/// The most keys that are remembered, about 64 MiB.
-const MAX_KEYS: usize = 1 << 20;
+/// The most chunks in the table, which takes about 64 MiB then.
+const MAX_CHUNKS: usize = 1 << 20;
 
-/// The most keys that are asked about when a file is opened.
-const MAX_KEYS_ASKED: usize = 1 << 12;
+/// The most chunks that the store is asked about when a file is opened.
+const MAX_CHUNKS_ASKED: usize = 1 << 12;
 
-/// What the store said of a key, and for how long that holds.
+/// An answer of the store and how long it counts.
 #[derive(Clone, Copy, Debug)]
 struct VersionEntry {
     version: Option<Version>,
@@ -39,16 +39,17 @@ struct VersionEntry {
     position: LogPosition,
 }
 
-/// The generations of an array's stored keys, by their number in the grid.
+/// The versions of an array's stored chunks, by their number in the grid.
 pub struct ChunkVersions {
     known: Mutex<HashMap<u64, VersionEntry>>,
+    /// Number of changes that were seen.
     changes: AtomicU64,
     log: Arc<ChangeLog>,
     freshness: Duration,
 }
 
 impl ChunkVersions {
-    /// Builds an empty record of keys of a store.
+    /// Builds an empty table of chunks of a store.
     pub fn new(info: &StoreInfo) -> ChunkVersions {
         ChunkVersions {
             known: Mutex::default(),
@@ -58,30 +59,20 @@ impl ChunkVersions {
         }
     }
 
-    /// Returns the place among the changes made through the store, to be taken before the store is asked.
+    /// Returns the position in the store's log of changes, to be taken before the store is asked.
     pub fn position(&self) -> LogPosition {
         self.log.position()
     }
 
-    /// Returns what is known of a chunk; `keys` tells the keys that it may have.
-    pub fn of(
-        &self,
-        number: u64,
-        now: Instant,
-        keys: impl FnOnce() -> Result<Vec<Key>>,
-    ) -> Generation {
-        let mut known = self.known.lock();
-        let Some(entry) = known.get_mut(&number) else {
-            return Generation::Unknown;
-        };
-        if self.holds(entry, now, keys) {
-            Generation::Known(entry.version)
-        } else {
-            Generation::Stale
+    /// Locks the table to look up several chunks.
+    pub fn lock(&self) -> LockedVersions<'_> {
+        LockedVersions {
+            known: self.known.lock(),
+            versions: self,
         }
     }
 
-    /// Whether an entry is true; if so, changes of other keys up to now need not be looked at again.
+    /// Whether an entry still counts; if so, its position moves on past the changes of other keys.
     fn holds(
         &self,
         entry: &mut VersionEntry,
@@ -102,29 +93,23 @@ impl ChunkVersions {
         is_unchanged
     }
 
-    /// Notes what the store, asked after `position`, said of a chunk just now.
+    /// Notes the version of a chunk that the store, asked after `position`, returned just now.
     pub fn note(&self, number: u64, version: Option<Version>, position: LogPosition) {
-        let before = self.insert(number, version, position);
-        if before.is_some_and(|before| before != version) {
+        if self.replace(number, version, position) {
             self.count_change();
         }
     }
 
     /// Notes the version of a chunk that was put just now, after `position`; what readers see has not changed by it.
     pub fn note_put(&self, number: u64, version: Version, position: LogPosition) {
-        self.insert(number, Some(version), position);
+        self.replace(number, Some(version), position);
     }
 
-    /// Returns the version that was noted before.
-    fn insert(
-        &self,
-        number: u64,
-        version: Option<Version>,
-        position: LogPosition,
-    ) -> Option<Option<Version>> {
+    /// Puts an entry into the table; returns whether it replaces one of another version.
+    fn replace(&self, number: u64, version: Option<Version>, position: LogPosition) -> bool {
         let mut known = self.known.lock();
-        if known.len() >= MAX_KEYS {
-            // What is forgotten can change unnoticed, so it counts as changed.
+        if known.len() >= MAX_CHUNKS {
+            // Chunks without an entry can change unnoticed, so they count as changed.
             known.clear();
             self.count_change();
         }
@@ -133,29 +118,56 @@ impl ChunkVersions {
             until: Instant::now() + self.freshness,
             position,
         };
-        known.insert(number, entry).map(|before| before.version)
+        let replaced = known.insert(number, entry);
+        replaced.is_some_and(|replaced| replaced.version != version)
     }
 
     fn count_change(&self) {
         self.changes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns how many changes were seen.
+    /// Returns the number of changes that were seen.
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Relaxed)
     }
 
-    /// Returns the chunks that it is time to ask about, whose keys `keys` tells; nothing if they are too many.
+    /// Returns the chunks that the store has to be asked about again, nothing if there may be too many; `keys` returns
+    /// the keys that a chunk may have.
     pub fn stale(&self, keys: impl Fn(u64) -> Result<Vec<Key>>) -> Option<Vec<u64>> {
         let now = Instant::now();
         let mut known = self.known.lock();
-        if known.len() > MAX_KEYS_ASKED {
+        if known.len() > MAX_CHUNKS_ASKED {
             return None;
         }
         let stale = known.iter_mut().filter_map(|(&number, entry)| {
             (!self.holds(entry, now, || keys(number))).then_some(number)
         });
         Some(stale.collect())
+    }
+}
+
+/// The locked table.
+pub struct LockedVersions<'a> {
+    known: MutexGuard<'a, HashMap<u64, VersionEntry>>,
+    versions: &'a ChunkVersions,
+}
+
+impl LockedVersions<'_> {
+    /// Returns what is known of a chunk; `keys` returns the keys that it may have.
+    pub fn of(
+        &mut self,
+        number: u64,
+        now: Instant,
+        keys: impl FnOnce() -> Result<Vec<Key>>,
+    ) -> VersionState {
+        let Some(entry) = self.known.get_mut(&number) else {
+            return VersionState::Unknown;
+        };
+        if self.versions.holds(entry, now, keys) {
+            VersionState::Known(entry.version)
+        } else {
+            VersionState::Stale
+        }
     }
 }
 
@@ -171,19 +183,19 @@ mod tests {
         ChunkVersions::new(&StoreInfo::new(freshness))
     }
 
-    fn of(versions: &ChunkVersions, number: u64) -> Generation {
-        versions.of(number, Instant::now(), || key(number))
+    fn of(versions: &ChunkVersions, number: u64) -> VersionState {
+        versions.lock().of(number, Instant::now(), || key(number))
     }
 
     #[test]
     fn a_version_that_changes_is_counted() {
         let versions = versions(Duration::from_secs(60));
         let position = versions.position();
-        assert_eq!(of(&versions, 1), Generation::Unknown);
+        assert_eq!(of(&versions, 1), VersionState::Unknown);
         for version in [Some(Version(1)), Some(Version(1)), None, Some(Version(2))] {
             versions.note(1, version, position);
         }
-        assert_eq!(of(&versions, 1), Generation::Known(Some(Version(2))));
+        assert_eq!(of(&versions, 1), VersionState::Known(Some(Version(2))));
         assert_eq!(versions.changes(), 2);
         versions.note_put(1, Version(3), position);
         assert_eq!(versions.changes(), 2);
@@ -198,15 +210,15 @@ mod tests {
         assert_eq!(versions.stale(key), Some(vec![]));
         versions.log.note(&key(1).unwrap()[0]);
         assert_eq!(versions.stale(key), Some(vec![1]));
-        assert_eq!(of(&versions, 1), Generation::Stale);
-        assert_eq!(of(&versions, 2), Generation::Known(Some(Version(1))));
+        assert_eq!(of(&versions, 1), VersionState::Stale);
+        assert_eq!(of(&versions, 2), VersionState::Known(Some(Version(1))));
     }
 
     #[test]
     fn answers_grow_old() {
         let versions = versions(Duration::ZERO);
         versions.note(1, None, versions.position());
-        assert_eq!(of(&versions, 1), Generation::Stale);
+        assert_eq!(of(&versions, 1), VersionState::Stale);
         assert_eq!(versions.stale(key), Some(vec![1]));
     }
 }

@@ -1,33 +1,32 @@
 //! Writing a box of an array as a flat file: a range of bytes goes to the pieces under it.
 //!
-//! A piece that is written in part is read first, and one that is written whole is not. Pieces stay in memory,
-//! where every reader of the array sees them, until `flush` has them encoded; when all arrays together hold more
-//! than their share of the memory, what nobody has written for the longest time is stored at once.
+//! A piece that is written in part is read first, and one that is written whole is not. Written pieces stay in memory,
+//! where every reader of the array sees them, until `flush` has encoded them. When all arrays together hold more than
+//! their share of the memory, the chunks that were written longest ago are stored at once.
 
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
-use crate::array::chunk::{Decoded, Piece, PieceLocation};
-use crate::array::decoder::Decoder;
-use crate::array::flat_file::{FlatFile, Part};
+use crate::array::decoder::{Decoder, PieceLocation};
+use crate::array::flat_file::{FlatFile, Part, in_buffer};
+use crate::array::piece::{Decoded, Piece};
 use crate::array::{Engine, OpenArray};
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Coordinates, Layout, Runs};
 use crate::sync::budget::Reservation;
 
-/// What part of the memory pieces that are not stored yet may hold: one in so many.
-const SHARE: u64 = 4;
+/// Pieces that are not stored yet may hold the memory divided by this.
+const DIRTY_SHARE: u64 = 4;
 
-/// How many times the length of a piece the memory must hold for it to be written: as it was and as it is, and
-/// encoded.
+/// The memory must hold a piece this many times for it to be written: as it was, as it is, and encoded.
 const COPIES: u64 = 3;
 
-/// Bytes that a piece takes beside its own.
-const OVERHEAD: u64 = 256;
+/// Bytes that a written piece takes beside its elements.
+const PIECE_OVERHEAD: u64 = 256;
 
 impl FlatFile {
-    /// Writes bytes at an offset. `TooLarge` beyond the end, which no write moves; what the array cannot take
-    /// is said as `OpenArray::check_writable` does. What was written before an error stays.
+    /// Writes bytes at an offset. Fails with `TooLarge` beyond the end, which no write moves, and as
+    /// `OpenArray::check_writable` does. What was written before an error stays.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.array.check_writable()?;
         let decoder = self.array.decoder()?;
@@ -35,13 +34,15 @@ impl FlatFile {
         let Some(end) = end.filter(|&end| end <= self.length) else {
             let length = self.length;
             let found = format!("the file has {length} bytes, as many as its array");
-            return Err(Error::too_large(&self.array.found.path, found));
+            return Err(Error::too_large(&self.array.entry.path, found));
         };
         self.array.check_metadata()?;
-        let span = self.span(decoder);
-        for start in (offset..end).step_by(usize::try_from(span).unwrap_or(usize::MAX)) {
-            let range = start..end.min(start.saturating_add(span));
-            let given = (range.start - offset) as usize..(range.end - offset) as usize;
+        let most = self.max_read(decoder);
+        let mut start = offset;
+        while start < end {
+            let range = start..end.min(start.saturating_add(most));
+            start = range.end;
+            let given = in_buffer(range.start - offset)..in_buffer(range.end - offset);
             let given = bytes.get(given).unwrap_or_default();
             for part in self.parts(decoder, &range) {
                 self.write_part(decoder, &range, &part, given)?;
@@ -70,29 +71,28 @@ impl FlatFile {
             shape: &decoder.pieces.shape_of(part.piece),
             skipped: 0,
         };
-        let runs = Runs::new(&part.part, from, to, self.array.element);
+        let runs = Runs::new(&part.region, from, to, self.array.element);
         let is_whole_elements = range.start.is_multiple_of(size) && range.end.is_multiple_of(size);
         let indices = decoder.pieces.indices(part.piece);
-        let is_whole = is_whole_elements && part.part == decoder.pieces.region(&indices);
-        let skipped = (range.start - elements.start * size) as usize;
-        self.array.change(
-            decoder,
-            part.piece,
-            is_whole,
-            &|piece| match is_whole_elements {
-                true => runs.copy(bytes, piece),
-                false => runs.copy_part(bytes, skipped, piece),
-            },
-        )
+        let is_whole = is_whole_elements && part.region == decoder.pieces.region(&indices);
+        let skipped = in_buffer(range.start - elements.start * size);
+        let copy = |piece: &mut [u8]| {
+            if is_whole_elements {
+                runs.copy(bytes, piece);
+            } else {
+                runs.copy_part(bytes, skipped, piece);
+            }
+        };
+        self.array.edit_piece(decoder, part.piece, is_whole, &copy)
     }
 }
 
 impl OpenArray {
-    /// Says why nothing can be written to the array, if that is so: `ReadOnly` where encoding would lose
-    /// something and nobody has allowed it, or elements have no fixed length; `TooLarge` if chunks are too
-    /// large for the memory; and what stops them from being decoded.
+    /// Fails if the array cannot be written: `ReadOnly` if encoding would lose something and that is not allowed, or
+    /// if elements have no fixed length; `TooLarge` if chunks are too large for the memory; and with the error that
+    /// stops them from being decoded.
     pub fn check_writable(&self) -> Result<()> {
-        let refuse = |why: &str| Err(Error::new(Kind::ReadOnly, &self.found.path, why));
+        let refuse = |why: &str| Err(Error::new(Kind::ReadOnly, &self.entry.path, why));
         if self.array.data_type.is_variable() {
             return refuse("elements without a fixed length are not written");
         }
@@ -109,59 +109,55 @@ impl OpenArray {
                 "a chunk of {length} bytes is too large to be written in a memory of {}",
                 limits.memory
             );
-            return Err(Error::too_large(&self.found.path, found));
+            return Err(Error::too_large(&self.entry.path, found));
         }
         Ok(())
     }
 
-    /// Changes a piece, which is read first unless all of it that lies in the array `is_whole`.
-    fn change(
+    /// Has `edit` change the elements of a piece, which is read first unless all of its elements are written
+    /// (`is_whole`).
+    fn edit_piece(
         self: &Arc<Self>,
         decoder: &Decoder,
         piece: ChunkIndex,
         is_whole: bool,
         edit: &dyn Fn(&mut [u8]),
     ) -> Result<()> {
-        let place = self.place(decoder, piece);
-        self.engine.make_room(self, &place.indices)?;
-        let turn = self.pending.turn(&place.indices);
-        let is_edited = self.pending.edit(&place.indices, &place.inner, edit);
-        let fresh = match is_edited {
-            true => None,
-            false => Some(self.editable(decoder, piece, &place, is_whole)?),
-        };
-        let PieceLocation { indices, inner, .. } = place;
-        if let Some(mut fresh) = fresh {
-            edit(fresh.bytes_mut());
-            self.engine.note_writer(self);
-            self.pending.put(&indices, inner, Arc::new(fresh));
+        let location = decoder.locate(piece);
+        self.engine.make_room(self, &location.indices)?;
+        let _lock = self.dirty.lock_chunk(&location.indices);
+        if self.dirty.edit(&location.indices, &location.inner, edit) {
+            return Ok(());
         }
-        drop(turn);
+        let mut fresh = self.editable(decoder, piece, &location, is_whole)?;
+        edit(&mut fresh.bytes);
+        self.engine.note_writer(self);
+        let PieceLocation { indices, inner, .. } = location;
+        self.dirty.put(&indices, inner, Arc::new(fresh));
         Ok(())
     }
 
-    /// Returns a piece that nobody else reads, with its current content.
+    /// Returns a copy of a piece that no reader shares, with its current content.
     fn editable(
         &self,
         decoder: &Decoder,
         piece: ChunkIndex,
-        place: &PieceLocation,
+        location: &PieceLocation,
         is_whole: bool,
     ) -> Result<Decoded> {
-        let pending = self.pending.find(&place.indices, &place.inner);
-        let current = match pending {
-            Some(pending) => Piece::Data(pending),
+        let current = match self.dirty.find(&location.indices, &location.inner) {
+            Some(written) => Piece::Data(written),
             None if is_whole => Piece::Fill,
             None => self.piece(decoder, piece)?,
         };
-        let pipeline = decoder.pipeline_of(ChunkIndex(place.stored))?;
+        let pipeline = decoder.pipeline_of(ChunkIndex(location.stored))?;
         let length = pipeline.chunk_bytes();
         match current {
             Piece::Data(current) => {
                 self.forget(piece);
                 match Arc::try_unwrap(current) {
-                    Ok(piece) => Ok(piece.into_pending()),
-                    Err(shared) => Ok(Decoded::pending(
+                    Ok(piece) => Ok(piece.into_dirty()),
+                    Err(shared) => Ok(Decoded::dirty(
                         shared.bytes().to_vec(),
                         self.room_for(length)?,
                     )),
@@ -170,49 +166,51 @@ impl OpenArray {
             Piece::Fill => {
                 let room = self.room_for(length)?;
                 let fill = &self.array.fill_value.bytes;
-                let bytes = match fill.iter().all(|&byte| byte == 0) {
-                    true => vec![0; length],
-                    false => fill.repeat(length / fill.len().max(1)),
+                let bytes = if fill.iter().all(|&byte| byte == 0) {
+                    vec![0; length]
+                } else {
+                    fill.repeat(length / fill.len().max(1))
                 };
-                Ok(Decoded::pending(bytes, room))
+                Ok(Decoded::dirty(bytes, room))
             }
         }
     }
 
+    /// Takes room in the budget for a written piece of `length` bytes.
     fn room_for(&self, length: usize) -> Result<Reservation> {
-        let room = length as u64 + OVERHEAD;
+        let room = length as u64 + PIECE_OVERHEAD;
         let room = self.engine.cache.reserve(room, self.engine.deadline());
-        room.map_err(|error| error.about(&self.found.path))
+        room.map_err(|error| error.about(&self.entry.path))
     }
 }
 
 impl Engine {
-    /// Remembers that an array has something pending.
+    /// Registers an array that has something to be stored.
     pub(super) fn note_writer(&self, array: &Arc<OpenArray>) {
         let mut writers = self.writers();
         let is_known = |known: &Weak<OpenArray>| known.as_ptr() == Arc::as_ptr(array);
-        if array.pending.is_empty() || !writers.iter().any(is_known) {
+        if array.dirty.is_empty() || !writers.iter().any(is_known) {
             writers.retain(|writer| {
                 let writer = writer.upgrade();
-                writer.is_some_and(|writer| !writer.pending.is_empty() && writer.id != array.id)
+                writer.is_some_and(|writer| !writer.dirty.is_empty() && writer.id != array.id)
             });
             writers.push(Arc::downgrade(array));
         }
     }
 
-    /// Stores what was written longest ago until pieces hold no more than their share of the memory. What cannot
-    /// be stored stays, and `OpenArray::flush` says why; once pieces hold twice their share, it is said here.
-    /// The chunk that is to be written now is kept, since its writer will go on.
+    /// Stores the chunks that were written longest ago until written pieces hold no more than their share of the
+    /// memory. A chunk that cannot be stored stays, and `OpenArray::flush` returns the error; once pieces hold twice
+    /// their share, it is returned here. The chunk `kept` is left out: its writer will go on.
     fn make_room(&self, writer: &OpenArray, kept: &Coordinates) -> Result<()> {
-        let share = self.limits.memory / SHARE;
-        while self.backlog.bytes() > share {
+        let share = self.limits.memory / DIRTY_SHARE;
+        while self.dirty_bytes.bytes() > share {
             let Some((array, chunk)) = self.oldest(writer, kept, false) else {
                 break;
             };
-            // The chunk remembers that it failed.
+            // The failure is noted with the chunk.
             let _ = array.flush_alone(&chunk);
         }
-        while self.backlog.bytes() > share.saturating_mul(2) {
+        while self.dirty_bytes.bytes() > share.saturating_mul(2) {
             match self.oldest(writer, kept, true) {
                 Some((array, chunk)) => array.flush_alone(&chunk)?,
                 None => break,
@@ -221,8 +219,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns the chunk of any array that nobody has written for the longest time; those that could not be
-    /// stored only where they are asked for.
+    /// Returns the chunk of any array that was written longest ago; chunks that could not be stored only
+    /// `with_failed`.
     fn oldest(
         &self,
         writer: &OpenArray,
@@ -233,7 +231,7 @@ impl Engine {
             self.writers().iter().filter_map(Weak::upgrade).collect();
         let oldest = writers.into_iter().filter_map(|array| {
             let kept = (array.id == writer.id).then_some(kept);
-            let (touched, chunk) = array.pending.oldest(kept, with_failed)?;
+            let (touched, chunk) = array.dirty.oldest(kept, with_failed)?;
             Some((touched, array, chunk))
         });
         let (_, array, chunk) = oldest.min_by_key(|(touched, ..)| *touched)?;

@@ -98,7 +98,7 @@ impl BytesToBytes for Conditional {
         for codec in &applied {
             let last = lengths.last().copied().unwrap_or(want);
             lengths.push(match codec.encoded_length(last) {
-                Length::AtMost(most) => Length::AtMost(most.min(cap)),
+                Length::AtMost(bytes) => Length::AtMost(bytes.min(cap)),
                 exact => exact,
             });
         }

@@ -55,7 +55,7 @@ impl<'a> Configuration<'a> {
             .ok_or_else(|| self.unexpected(name, expected()))
     }
 
-    /// Returns an integer within `range`, none of whose numbers is negative.
+    /// Returns an integer within `range` that is not negative.
     pub(super) fn unsigned(&self, name: &str, range: RangeInclusive<u32>) -> Result<Option<u32>> {
         let wide = i64::from(*range.start())..=i64::from(*range.end());
         let number = self.integer(name, wide)?;

@@ -2,8 +2,8 @@
 //!
 //! A `Pipeline` is built once for an array and used by all threads. Decoded bytes are always C order and
 //! little-endian, and always exactly as many as the metadata promise. This is the only folder that names
-//! codec crates. To add a codec, write its file and its line in `registry.rs`. Which chunk lies where, and
-//! what a chunk that is not stored reads as, is left to the caller.
+//! codec crates. To add a codec, write its file and its line in `registry.rs`. Where chunks are stored, and the
+//! values of a chunk that is not, are left to the caller.
 
 use std::borrow::Cow;
 

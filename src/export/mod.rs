@@ -1,18 +1,18 @@
-//! Virtual files of a box of an array: some header bytes, then the flat bytes. The table of formats.
+//! Virtual files of a box of an array: header bytes, then the elements as a flat file. The table of formats.
 //!
-//! A format is pure: it says for which arrays it exists and what its header is; of elements without a fixed
-//! length it makes a whole file when that is opened. What is written behind a header are elements as they are. To add one: a file and a line in `FORMATS`.
+//! A format is pure: it says which arrays it can hold and what its header is; of elements without a fixed length it
+//! makes a whole file when that is opened. To add one: a file and a line in `FORMATS`.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::array::OpenArray;
-use crate::array::flat_file::{FlatFile, ReadSpan};
+use crate::array::flat_file::FlatFile;
 use crate::array::ragged::{Growing, RaggedElements, ReservedBytes};
 use crate::error::{Error, Kind, Result};
 use crate::grid::Region;
-use crate::model::Array;
-use crate::sync::buffer::Buffer;
+use crate::model::{Array, bytes_of};
+use crate::sync::read_bytes::{ReadBytes, part};
 
 pub mod descr;
 pub mod npy;
@@ -26,18 +26,18 @@ pub struct Format {
     /// Returns the bytes before the elements of a box of that shape; nothing if the format cannot hold
     /// such elements. A format without it is for elements without a fixed length alone.
     pub header: Option<HeaderFn>,
-    /// Makes a whole file of a box of elements without a fixed length.
+    /// How a file of elements without a fixed length is made.
     pub ragged: Ragged,
-    /// Whether a directory shows such a file before anybody asked for it.
+    /// Whether a directory lists a file of elements without a fixed length.
     pub lists_ragged: bool,
 }
 
 type HeaderFn = fn(&Array, &[u64]) -> Option<Vec<u8>>;
 
-/// How a file is made of all elements of a box of a shape.
+/// How a file is made of all elements of a box.
 #[derive(Clone, Copy)]
 pub enum Ragged {
-    /// It is the elements with their counts.
+    /// It is the elements with their lengths.
     Records,
     /// It is put together out of them.
     Made(fn(&RaggedElements, &[u64], &mut Growing<'_>) -> Result<()>),
@@ -46,13 +46,36 @@ pub enum Ragged {
 impl Format {
     /// Whether the format has files of an array.
     pub fn fits(&self, array: &Array) -> bool {
-        // An array that does not decode has its files all the same; they say why.
+        // An array that does not decode has its files all the same; opening them returns the error.
         self.header.is_some() || array.data_type.is_variable()
     }
 
-    /// Whether the directory of an array shows its file.
+    /// Whether the directory of an array lists its file.
     pub fn is_listed(&self, array: &Array) -> bool {
         self.fits(array) && (self.lists_ragged || !array.data_type.is_variable())
+    }
+
+    /// Returns the bytes before the elements of a box; `Unsupported` if the format cannot hold them, or with the error
+    /// that stops the array from being decoded.
+    fn header_of(&self, array: &OpenArray, shape: &[u64]) -> Result<Vec<u8>> {
+        let described = array.array();
+        let header = self.header.and_then(|make| make(described, shape));
+        header.ok_or_else(|| match array.check_decodable() {
+            // Why an array does not decode says more than that its type has no form here.
+            Err(error) => error,
+            Ok(()) => Error::unsupported(
+                &array.entry().path,
+                format!("{} cannot hold {}", self.extension, described.data_type),
+            ),
+        })
+    }
+
+    /// Returns the length in bytes of the file of a box of this shape, whose elements have a fixed length. Fails as
+    /// opening it does, but for an array that does not decode.
+    pub fn file_len(&self, array: &OpenArray, shape: &[u64]) -> Result<u64> {
+        let header = self.header_of(array, shape)?.len() as u64;
+        let elements = bytes_of(shape, array.array().element_size()?)?;
+        Ok(header + elements)
     }
 }
 
@@ -71,18 +94,18 @@ pub fn format(extension: &str) -> Result<&'static Format> {
     })
 }
 
-/// A file that does not exist in the store.
+/// A file made of a box of an array.
 pub struct Export {
     array: Arc<OpenArray>,
-    header: Vec<u8>,
-    body: FileBody,
+    pub(crate) header: Vec<u8>,
+    pub(crate) body: FileBody,
 }
 
-/// What comes after the header.
-enum FileBody {
-    /// Elements of one length, put together where somebody reads.
+/// The bytes after the header.
+pub(crate) enum FileBody {
+    /// Elements of a fixed length, put together as they are read.
     Flat(Box<FlatFile>),
-    /// A file made when it was opened.
+    /// A file that was made when it was opened.
     Whole(ReservedBytes),
 }
 
@@ -94,47 +117,24 @@ impl FileBody {
         }
     }
 
-    /// Returns bytes that memory has; the range must lie in the body.
-    fn read_now(&self, range: Range<u64>) -> Option<ReadSpan> {
-        match self {
-            FileBody::Flat(flat) => flat.read_now(range),
-            FileBody::Whole(bytes) => {
-                let part = bytes.get(range.start as usize..range.end as usize);
-                Some(ReadSpan::Own(part.unwrap_or_default().to_vec().into()))
-            }
-        }
-    }
-
-    fn read(&self, range: Range<u64>) -> Result<ReadSpan> {
+    /// Returns the bytes of a range, which must lie in the body.
+    fn read(&self, range: Range<u64>) -> Result<ReadBytes> {
         match self {
             FileBody::Flat(flat) => flat.read(range),
-            FileBody::Whole(_) => Ok(self
-                .read_now(range)
-                .unwrap_or(ReadSpan::Own(Buffer::default()))),
+            FileBody::Whole(bytes) => Ok(part(bytes, range).into()),
         }
     }
 }
 
 impl Export {
-    /// Opens a box of an array in a format; `Unsupported` if the array does not decode or the format cannot
-    /// hold its elements. Elements without a fixed length are all read now, `TooLarge` if they are too many.
+    /// Opens a box of an array in a format; `Unsupported` if the format cannot hold its elements, or with the error
+    /// that stops the array from being decoded. Elements without a fixed length are all read now, `TooLarge` if they
+    /// are too many.
     pub fn open(array: &Arc<OpenArray>, format: &Format, region: Region) -> Result<Export> {
-        let described = array.array();
-        // Why an array does not decode says more than that its type has no form here.
-        let cannot_hold = || match array.check_decodable() {
-            Err(error) => error,
-            Ok(()) => Error::unsupported(
-                &array.found().path,
-                format!("{} cannot hold {}", format.extension, described.data_type),
-            ),
-        };
-        let (header, body) = if described.data_type.is_variable() {
+        let (header, body) = if array.array().data_type.is_variable() {
             (Vec::new(), whole(array, format.ragged, &region)?)
         } else {
-            let header = format
-                .header
-                .and_then(|make| make(described, &region.shape));
-            let header = header.ok_or_else(cannot_hold)?;
+            let header = format.header_of(array, &region.shape)?;
             let flat = FlatFile::new(array.clone(), region)?;
             (header, FileBody::Flat(Box::new(flat)))
         };
@@ -160,38 +160,24 @@ impl Export {
         &self.array
     }
 
-    /// Returns the bytes at `offset` if memory has them.
-    pub fn read_now(&self, offset: u64, len: usize) -> Option<ReadSpan> {
-        let end = offset.saturating_add(len as u64).min(self.len());
-        let header = self.header.len() as u64;
-        if offset >= end {
-            return Some(ReadSpan::Own(Buffer::default()));
-        }
-        match offset.checked_sub(header) {
-            Some(start) => self.body.read_now(start..end - header),
-            None if end <= header => Some(ReadSpan::Own(self.header_part(offset, end).into())),
-            None => None,
-        }
-    }
-
     /// Returns the bytes at `offset`, fewer than `len` only at the end.
-    pub fn read_at(&self, offset: u64, len: usize) -> Result<ReadSpan> {
+    pub fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes> {
         let end = offset.saturating_add(len as u64).min(self.len());
         let header = self.header.len() as u64;
         if offset >= end {
-            return Ok(ReadSpan::Own(Buffer::default()));
+            return Ok(ReadBytes::default());
         }
         if let Some(start) = offset.checked_sub(header) {
             return self.body.read(start..end - header);
         }
-        let mut out = self.header_part(offset, end.min(header));
+        let mut out = part(&self.header, offset..end).to_vec();
         if end > header {
             out.extend_from_slice(&self.body.read(0..end - header)?);
         }
-        Ok(ReadSpan::Own(out.into()))
+        Ok(out.into())
     }
 
-    /// Says why nothing can be written to the file, if that is so: what `OpenArray::check_writable` says.
+    /// Fails if the file cannot be written, as `OpenArray::check_writable` does.
     pub fn check_writable(&self) -> Result<()> {
         self.array.check_writable()
     }
@@ -202,26 +188,20 @@ impl Export {
         self.check_writable()?;
         let FileBody::Flat(flat) = &self.body else {
             let why = "is made of all elements together, and so is not written";
-            return Err(Error::new(Kind::ReadOnly, &self.array.found().path, why));
+            return Err(Error::new(Kind::ReadOnly, &self.array.entry().path, why));
         };
         let header = self.header.len() as u64;
-        let in_header = header.saturating_sub(offset).min(bytes.len() as u64);
-        let (head, elements) = bytes.split_at(in_header as usize);
-        if !head.is_empty() && head != self.header_part(offset, offset + in_header) {
+        let in_header = usize::try_from(header.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let (head, elements) = bytes.split_at(in_header.min(bytes.len()));
+        let end = offset.saturating_add(head.len() as u64);
+        if !head.is_empty() && head != part(&self.header, offset..end) {
             let why = "the header says what the array is, and only its metadata change that";
-            return Err(Error::invalid(&self.array.found().path, why));
+            return Err(Error::invalid(&self.array.entry().path, why));
         }
         if elements.is_empty() {
             return Ok(());
         }
         flat.write(offset.saturating_sub(header), elements)
-    }
-
-    fn header_part(&self, start: u64, end: u64) -> Vec<u8> {
-        self.header
-            .get(start as usize..end as usize)
-            .unwrap_or_default()
-            .to_vec()
     }
 }
 
@@ -232,6 +212,6 @@ fn whole(array: &OpenArray, ragged: Ragged, region: &Region) -> Result<FileBody>
         return Ok(FileBody::Whole(records.into_bytes()));
     };
     let mut out = array.growing();
-    make(&records, &region.shape, &mut out).map_err(|error| error.about(&array.found().path))?;
+    make(&records, &region.shape, &mut out).map_err(|error| error.about(&array.entry().path))?;
     Ok(FileBody::Whole(out.finish()))
 }

@@ -43,9 +43,12 @@ fn header(descr: &str, shape: &[u64]) -> Option<Vec<u8>> {
 /// Builds a whole file of elements as wide as the longest: `S` of bytes, `U` of text.
 fn ragged(records: &RaggedElements, shape: &[u64], out: &mut Growing<'_>) -> Result<()> {
     let is_text = !matches!(records.data_type(), DataType::Bytes | DataType::List(_));
-    let width = |element: &[u8]| match is_text {
-        true => String::from_utf8_lossy(element).chars().count(),
-        false => element.len(),
+    let width = |element: &[u8]| {
+        if is_text {
+            String::from_utf8_lossy(element).chars().count()
+        } else {
+            element.len()
+        }
     };
     let longest = records.iter().map(width).max().unwrap_or(0).max(1);
     let (letter, element) = if is_text {
@@ -65,18 +68,18 @@ fn ragged(records: &RaggedElements, shape: &[u64], out: &mut Growing<'_>) -> Res
         return Err(too_large());
     }
     out.push(&header(&format!("'{letter}{kind}{longest}'"), shape).ok_or_else(too_large)?)?;
-    let mut place = vec![0; element];
+    let mut padded = vec![0; element];
     for record in records.iter() {
-        place.fill(0);
+        padded.fill(0);
         if is_text {
             let text = String::from_utf8_lossy(record);
-            for (code, letter) in place.chunks_exact_mut(4).zip(text.chars()) {
+            for (code, letter) in padded.chunks_exact_mut(4).zip(text.chars()) {
                 code.copy_from_slice(&u32::from(letter).to_le_bytes());
             }
         } else {
-            place[..record.len()].copy_from_slice(record);
+            padded[..record.len()].copy_from_slice(record);
         }
-        out.push(&place)?;
+        out.push(&padded)?;
     }
     Ok(())
 }

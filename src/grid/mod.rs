@@ -13,10 +13,12 @@ use crate::model::Array;
 
 mod axis;
 mod boxes;
+mod numbered_name;
 mod runs;
 
 pub use axis::Axis;
 pub use boxes::boxes;
+pub use numbered_name::NumberedName;
 pub use runs::{Layout, Runs};
 
 /// Indices or lengths, one number for each dimension. Up to six dimensions need no allocation, since every read of

@@ -119,94 +119,115 @@ impl Views {
 
 /// Opens a store and reads its root, so that errors come before anything is mounted.
 pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
-    let listed = config
-        .formats
-        .iter()
-        .map(|name| format(name))
-        .collect::<Result<Vec<_>>>()?;
+    let formats = config.formats.iter().map(|name| format(name));
+    let formats = formats.collect::<Result<Vec<_>>>()?;
     let name = store::shown(&config.source);
-    let shelf = store::open_shelf(&config.source, &config.store.remote, stats)?;
-    let spill = shelf.as_ref().map(|shelf| {
-        let identity = disk_cache::identity(&name, &config.store.remote);
-        CacheNamespace::open(shelf, &format!("decoded\n{identity}"))
-    });
     let budget = MemoryBudget::new(config.memory, stats.clone());
     let opening = StoreConfig {
-        shelf,
+        shelf: store::open_shelf(&config.source, &config.store.remote, stats)?,
         memory: Some(budget.clone()),
         ..config.store.clone()
     };
-    let below = StoreStack::open(&config.source, &opening, stats)?;
-    match below.store.head(&Key::root())? {
-        Some(meta) if meta.kind == EntryKind::Directory => {}
-        _ => {
-            return Err(Error::invalid(name, "is not a store: expected a directory"));
-        }
-    }
-    let overlay = match &config.overlay {
-        Some((path, how)) => Some(Overlay::open(
-            path,
-            below.store.clone(),
-            &name,
-            how.clone(),
-        )?),
-        None => None,
-    };
-    let stack = match &overlay {
-        Some(overlay) => overlay.stack(below.hints),
-        None => below,
-    };
-    let (store, tree) = (stack.store.clone(), stack.tree.clone());
-    let hierarchy = Hierarchy::configured(store.clone(), config.hierarchy.clone())
+    let (stack, overlay) = open_stack(config, &opening, stats)?;
+    let hierarchy = Hierarchy::configured(stack.store.clone(), config.hierarchy.clone())
         .with_hints(stack.hints.clone())
-        .with_tree(tree.clone());
+        .with_tree(stack.tree.clone());
     let hierarchy = Arc::new(hierarchy);
     check_root(&hierarchy, &name)?;
-    let is_local = store::local_folder(&config.source).is_some();
-    // What is changed is not read ahead.
-    let reads_ahead = !is_local && config.overlay.is_none();
-    if !store.info().lists {
+    let lists = stack.store.info().lists;
+    if !lists {
         log::warn!("{name}: {UNLISTED}");
     }
-    let limits = Limits {
+    let spill = spill_namespace(&opening, &name);
+    let engine = Engine::within(budget.clone(), limits(config), stats.clone(), spill);
+    let arrays = Arc::new(Arrays::new(hierarchy.clone(), engine));
+    let readahead = stack.reading_ahead(readahead(config, budget));
+    let stored = store_view(&stack, readahead, &hierarchy, &arrays);
+    let files: Arc<dyn View> = Arc::new(FilesView::new(
+        hierarchy,
+        arrays,
+        &root_name(&name),
+        formats,
+    ));
+    let views = vec![("store", stored.clone()), ("files", files.clone())];
+    let control = Control::new(views, stats.clone(), mount_json(config, lists));
+    Ok(Views {
+        store: stack.store,
+        overlay,
+        stored,
+        files,
+        control: Arc::new(control),
+    })
+}
+
+/// Opens the store and, if it can be changed, the overlay on top of it.
+fn open_stack(
+    config: &ViewsConfig,
+    opening: &StoreConfig,
+    stats: &Arc<Stats>,
+) -> Result<(StoreStack, Option<Overlay>)> {
+    let name = store::shown(&config.source);
+    let stack = StoreStack::open(&config.source, opening, stats)?;
+    let root = stack.store.head(&Key::root())?;
+    if root.is_none_or(|meta| meta.kind != EntryKind::Directory) {
+        return Err(Error::invalid(name, "is not a store: expected a directory"));
+    }
+    let Some((upper, how)) = &config.overlay else {
+        return Ok((stack, None));
+    };
+    let overlay = Overlay::open(upper, stack.store, &name, how.clone())?;
+    Ok((overlay.stack(stack.hints), Some(overlay)))
+}
+
+/// Returns where decoded chunks go that memory has no room for, if there is a cache on disk.
+fn spill_namespace(opening: &StoreConfig, name: &str) -> Option<CacheNamespace> {
+    let shelf = opening.shelf.as_ref()?;
+    let identity = disk_cache::identity(name, &opening.remote);
+    let namespace = CacheNamespace::open(shelf, &format!("decoded\n{identity}"));
+    Some(namespace)
+}
+
+fn is_local(config: &ViewsConfig) -> bool {
+    store::local_folder(&config.source).is_some()
+}
+
+fn limits(config: &ViewsConfig) -> Limits {
+    Limits {
         memory: config.memory,
         max_chunk: config.max_chunk,
         timeout: config.timeout,
-        fetches: if is_local {
+        fetches: if is_local(config) {
             0
         } else {
             config.store.remote.concurrency
         },
         lossy: config.lossy,
-    };
-    let engine = Engine::within(budget.clone(), limits, stats.clone(), spill);
-    let arrays = Arc::new(Arrays::new(hierarchy.clone(), engine));
-    let shown = stack.reading_ahead(reads_ahead.then(|| ReadaheadConfig {
-        memory: budget,
+    }
+}
+
+/// Returns how the store view reads ahead: a store on the network, unless it can be changed.
+fn readahead(config: &ViewsConfig, memory: Arc<MemoryBudget>) -> Option<ReadaheadConfig> {
+    let reads_ahead = !is_local(config) && config.overlay.is_none();
+    reads_ahead.then(|| ReadaheadConfig {
+        memory,
         concurrency: config.store.remote.concurrency,
         timeout: config.timeout,
-    }));
-    let stored: Arc<dyn View> = match store.info().lists {
-        true => Arc::new(
-            StoreView::new(shown)
-                .with_hints(stack.hints)
-                .with_tree(tree)
-                .written_by(arrays.clone()),
-        ),
-        false => Arc::new(UnlistedView::new(shown, tree, hierarchy.clone())),
-    };
-    let files: Arc<dyn View> =
-        Arc::new(FilesView::new(hierarchy, arrays, &root_name(&name), listed));
-    let views = vec![("store", stored.clone()), ("files", files.clone())];
-    let mount = mount_json(config, store.info().lists);
-    let control = Arc::new(Control::new(views, stats.clone(), mount));
-    Ok(Views {
-        store,
-        overlay,
-        stored,
-        files,
-        control,
     })
+}
+
+/// Returns the store view over `readahead`, which reads objects of the stack's store.
+fn store_view(
+    stack: &StoreStack,
+    readahead: Arc<dyn Store>,
+    hierarchy: &Arc<Hierarchy>,
+    arrays: &Arc<Arrays>,
+) -> Arc<dyn View> {
+    let tree = stack.tree.clone();
+    if !stack.store.info().lists {
+        return Arc::new(UnlistedView::new(readahead, tree, hierarchy.clone()));
+    }
+    let view = StoreView::new(readahead).with_hints(stack.hints.clone());
+    Arc::new(view.with_tree(tree).written_by(arrays.clone()))
 }
 
 /// What is shown of a store that cannot list its keys.
@@ -215,17 +236,14 @@ const UNLISTED: &str = "the server does not list names; directories show what co
 
 /// Reads the root's metadata. A root whose metadata is broken or missing is mounted all the same, with a warning.
 fn check_root(hierarchy: &Hierarchy, source: &str) -> Result<()> {
-    match hierarchy.node(&Key::root())? {
-        Some(found) => match &found.node {
-            Err(error) => log::warn!("{source}: {error}; its keys can be read all the same"),
-            Ok(_) if found.version == 0 => {
-                log::warn!(
-                    "{source}: no Zarr metadata at the root; each folder is shown as a group"
-                );
-            }
-            Ok(_) => {}
-        },
-        None => return Err(Error::not_found(source)),
+    let root = hierarchy.node(&Key::root())?;
+    let root = root.ok_or_else(|| Error::not_found(source))?;
+    match &root.node {
+        Err(error) => log::warn!("{source}: {error}; its keys can be read all the same"),
+        Ok(_) if root.version == 0 => {
+            log::warn!("{source}: no Zarr metadata at the root; each folder is shown as a group");
+        }
+        Ok(_) => {}
     }
     Ok(())
 }

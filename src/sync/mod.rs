@@ -7,4 +7,5 @@ pub mod budget;
 pub mod buffer;
 pub mod cache;
 pub mod pool;
+pub mod read_bytes;
 pub mod single_flight;

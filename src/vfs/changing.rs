@@ -1,32 +1,33 @@
-//! The operations that change something: each finds who changes what lies at the path, and keeps the table of
-//! inodes as the names are from then on.
+//! Operations that change something: each is done by the tree that the view has for the path, and then the table of
+//! inodes is brought up to date.
 
 use std::sync::Arc;
 
-use super::{Entry, Fh, FileHandle, Ino, OpenReply, Vfs};
 use crate::error::{Error, Kind, Result};
 use crate::store::tree::{AttrChange, Credentials, FreeSpace, RenameMode, Setting, TreeFile};
 use crate::store::{Key, Tree};
+use crate::vfs::{Entry, Fh, FileHandle, Ino, OpenReply, Vfs};
 use crate::view::Attr;
 use crate::view::store::{ChangingFile, attr_of_stat};
 
-/// Something new in a directory.
+/// A new entry of a directory that is no regular file.
 #[derive(Clone, Debug)]
 pub enum NewNode {
     /// A directory.
     Folder,
     /// A symbolic link, and where it points.
     Link(Vec<u8>),
-    /// A pipe, a socket or an empty file, as the mode says.
+    /// A pipe, a socket or an empty file; the mode tells which.
     Special,
 }
 
 impl Vfs {
-    /// Returns who changes what lies at a path; `ReadOnly` if nobody does.
+    /// Returns the tree by which a path can be changed, and the path in it; `ReadOnly` if it cannot be changed.
     fn tree(&self, path: &Key) -> Result<(Arc<dyn Tree>, Key)> {
-        let tree = match self.config.writable {
-            true => self.view.tree(path)?,
-            false => None,
+        let tree = if self.config.writable {
+            self.view.tree(path)?
+        } else {
+            None
         };
         tree.ok_or_else(|| Error::read_only(path))
     }
@@ -35,11 +36,11 @@ impl Vfs {
         self.inodes.path(parent)?.child(name)
     }
 
-    /// Looks up something that was made a moment ago.
+    /// Looks up what was made just now.
     fn made(&self, parent: Ino, name: &[u8], path: &Key) -> Result<Entry> {
         let attr = self.view.lookup(path)?;
         let attr = attr.ok_or_else(|| Error::not_found(path))?;
-        Ok(self.entry(parent, name, attr))
+        Ok(self.entry(parent, &name.into(), attr))
     }
 
     /// Makes a regular file and opens it; `Exists` if there is something.
@@ -47,15 +48,15 @@ impl Vfs {
         &self,
         parent: Ino,
         name: &[u8],
-        maker: &Credentials,
+        credentials: &Credentials,
     ) -> Result<(Entry, OpenReply)> {
         let path = self.child(parent, name)?;
         let (tree, at) = self.tree(&path)?;
-        let file = tree.create(&at, maker)?;
+        let file = tree.create(&at, credentials)?;
         self.inodes.unlink(parent, name);
         let attr = attr_of_stat(&file.stat()?);
-        let entry = self.entry(parent, name, attr);
-        Ok((entry, self.enter_written(entry.ino, path, file)))
+        let entry = self.entry(parent, &name.into(), attr);
+        Ok((entry, self.add_writer(entry.ino, path, file)))
     }
 
     /// Opens a file for writing, and empties it first if asked to.
@@ -64,19 +65,17 @@ impl Vfs {
         let path = self.inodes.path(ino)?;
         let (tree, at) = self.tree(&path)?;
         let file = tree.open(&at, truncate)?;
-        Ok(self.enter_written(ino, path, file))
+        Ok(self.add_writer(ino, path, file))
     }
 
-    fn enter_written(&self, ino: Ino, path: Key, file: Arc<dyn TreeFile>) -> OpenReply {
-        let fh = self.new_handle();
-        let open = FileHandle {
+    fn add_writer(&self, ino: Ino, path: Key, file: Arc<dyn TreeFile>) -> OpenReply {
+        let fh = self.add_file(FileHandle {
             ino,
             path,
             file: Arc::new(ChangingFile(file.clone())),
             version: None,
-            written: Some(file),
-        };
-        self.enter(fh, Arc::new(open));
+            writer: Some(file),
+        });
         OpenReply {
             fh,
             keep_cache: self.keep_cache(ino, None),
@@ -85,16 +84,10 @@ impl Vfs {
         }
     }
 
-    fn written(&self, fh: Fh) -> Result<Arc<dyn TreeFile>> {
-        let open = self.file(fh)?;
-        let written = open.written.clone();
-        written.ok_or_else(|| Error::invalid(&open.path, "is not open for writing"))
-    }
-
-    /// Writes if that waits for nothing.
+    /// Like `write`, if it can be done without waiting.
     pub fn write_now(&self, fh: Fh, offset: u64, bytes: &[u8]) -> Option<Result<()>> {
-        let file = self.written(fh).ok()?;
-        let done = file.write_now(offset, bytes)?;
+        let open = self.file(fh).ok()?;
+        let done = open.writer.as_ref()?.write_now(offset, bytes)?;
         self.count_write(bytes);
         Some(done)
     }
@@ -102,7 +95,7 @@ impl Vfs {
     /// Writes all of `bytes` to an open file.
     pub fn write(&self, fh: Fh, offset: u64, bytes: &[u8]) -> Result<()> {
         let open = self.file(fh)?;
-        let done = self.written(fh)?.write_at(offset, bytes);
+        let done = open.writer()?.write_at(offset, bytes);
         self.count_write(bytes);
         done.map_err(|error| error.about(&open.path))
     }
@@ -112,34 +105,35 @@ impl Vfs {
         self.stats.write_bytes.add(bytes.len() as u64);
     }
 
-    /// Keeps what was written to an open file over the death of this process.
+    /// Makes what was written to an open file survive the end of this process.
     pub fn flush(&self, fh: Fh) -> Result<()> {
         let open = self.file(fh)?;
-        let Some(file) = &open.written else {
+        let Some(file) = &open.writer else {
             return Ok(());
         };
         file.flush().map_err(|error| error.about(&open.path))?;
-        self.drop_pages();
+        self.invalidate_open_files();
         Ok(())
     }
 
-    /// Keeps what was written to an open file over a loss of power.
+    /// Makes what was written to an open file survive a loss of power.
     pub fn sync(&self, fh: Fh) -> Result<()> {
         let open = self.file(fh)?;
-        match &open.written {
+        match &open.writer {
             Some(file) => file.sync().map_err(|error| error.about(&open.path)),
             None => Ok(()),
         }
     }
 
-    /// Keeps room for a range of an open file.
+    /// Reserves room for a range of an open file.
     pub fn allocate(&self, fh: Fh, mode: i32, range: (u64, u64)) -> Result<()> {
-        self.written(fh)?.allocate(mode, range)
+        self.file(fh)?.writer()?.allocate(mode, range)
     }
 
-    /// Sets attributes of an inode, by the handle through which it is asked if there is one.
+    /// Sets attributes of an inode; through the handle `fh` if that is open for writing.
     pub fn set_attributes(&self, ino: Ino, fh: Option<Fh>, change: &AttrChange) -> Result<Attr> {
-        let of_handle = fh.and_then(|fh| self.written(fh).ok());
+        let open = fh.and_then(|fh| self.file(fh).ok());
+        let of_handle = open.and_then(|open| open.writer.clone());
         let of_path = || {
             let path = self.inodes.path(ino)?;
             let (tree, at) = self.tree(&path)?;
@@ -156,13 +150,14 @@ impl Vfs {
                 done => return done.and_then(|()| self.getattr(ino)),
             },
         }
-        let open = self.open_file(ino, |open| open.written.is_some());
-        let file = open.and_then(|open| open.written.clone());
+        let open = self.open_file(ino, |open| open.writer.is_some());
+        let file = open.and_then(|open| open.writer.clone());
         let file = file.ok_or_else(|| Error::not_found(format!("inode {}", ino.0)))?;
         file.change(change)?;
         Ok(attr_of_stat(&file.stat()?))
     }
 
+    /// Whether an operation failed because the last name of the inode was removed.
     fn is_nameless(&self, ino: Ino, error: &Error) -> bool {
         let path = self.inodes.path(ino);
         error.kind() == Kind::NotFound && path.is_err_and(|error| error.kind() == Kind::NotFound)
@@ -174,14 +169,14 @@ impl Vfs {
         parent: Ino,
         name: &[u8],
         node: &NewNode,
-        maker: &Credentials,
+        credentials: &Credentials,
     ) -> Result<Entry> {
         let path = self.child(parent, name)?;
         let (tree, at) = self.tree(&path)?;
         match node {
-            NewNode::Folder => tree.make_folder(&at, maker)?,
-            NewNode::Link(target) => tree.make_link(&at, target, maker)?,
-            NewNode::Special => tree.make_node(&at, maker)?,
+            NewNode::Folder => tree.make_folder(&at, credentials)?,
+            NewNode::Link(target) => tree.make_link(&at, target, credentials)?,
+            NewNode::Special => tree.make_node(&at, credentials)?,
         }
         self.inodes.unlink(parent, name);
         self.made(parent, name, &path)
@@ -208,7 +203,7 @@ impl Vfs {
         let path = self.child(parent, name)?;
         let (tree, at) = self.tree(&path)?;
         tree.unlink(&at)?;
-        self.drop_pages();
+        self.invalidate_open_files();
         self.inodes.unlink(parent, name);
         Ok(())
     }
@@ -218,26 +213,26 @@ impl Vfs {
         let path = self.child(parent, name)?;
         let (tree, at) = self.tree(&path)?;
         tree.remove_folder(&at)?;
-        self.drop_pages();
+        self.invalidate_open_files();
         self.inodes.unlink(parent, name);
         Ok(())
     }
 
-    /// Gives something another name; names are directory and name.
+    /// Renames; `from` and `to` are directory and name.
     pub fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), onto: RenameMode) -> Result<()> {
         let (old, new) = (self.child(from.0, from.1)?, self.child(to.0, to.1)?);
         let ((tree, old), (other, at)) = (self.tree(&old)?, self.tree(&new)?);
         check_same(&new, &tree, &other)?;
         let same = onto != RenameMode::Exchange && is_same_file(&tree, &old, &at)?;
         tree.rename(&old, &at, onto)?;
-        self.drop_pages();
+        self.invalidate_open_files();
         if !same {
             self.inodes.rename(from, to, onto == RenameMode::Exchange);
         }
         Ok(())
     }
 
-    /// Keeps the names of a directory over a loss of power.
+    /// Makes the names of a directory survive a loss of power.
     pub fn sync_folder(&self, ino: Ino) -> Result<()> {
         let path = self.inodes.path(ino)?;
         match self.view.tree(&path)? {
@@ -279,14 +274,14 @@ impl Vfs {
         }
     }
 
-    /// Like `tree`, where nothing is changed: what has no tree has no extended attributes either.
+    /// Like `tree`, to read extended attributes; what has no tree has none.
     fn attributed(&self, path: &Key) -> Result<(Arc<dyn Tree>, Key)> {
         let why = "has no extended attributes";
         let tree = self.view.tree(path)?;
         tree.ok_or_else(|| Error::unsupported(path, why))
     }
 
-    /// Returns how much there is room for; nothing where nothing can be written.
+    /// Returns how much room there is; nothing where nothing can be written.
     pub fn room(&self) -> Result<Option<FreeSpace>> {
         match self.view.tree(&Key::root())? {
             Some((tree, _)) if self.config.writable => tree.room().map(Some),
@@ -295,14 +290,15 @@ impl Vfs {
     }
 }
 
+/// Fails with `CrossDevice` if two paths are changed by different trees.
 fn check_same(path: &Key, tree: &Arc<dyn Tree>, other: &Arc<dyn Tree>) -> Result<()> {
-    match tree.identity() == other.identity() {
-        true => Ok(()),
-        false => Err(Error::new(Kind::CrossDevice, path, "is in another view")),
+    if tree.identity() == other.identity() {
+        return Ok(());
     }
+    Err(Error::new(Kind::CrossDevice, path, "is in another view"))
 }
 
-/// Whether two paths are names of one file: then a rename does nothing.
+/// Whether two paths are names of one file; then a rename does nothing.
 fn is_same_file(tree: &Arc<dyn Tree>, from: &Key, to: &Key) -> Result<bool> {
     let identity = |path| -> Result<Option<u64>> {
         let stat = tree.stat(path)?;

@@ -1,18 +1,18 @@
-//! `.zarrfs`: the control directory of a mount, and the face that it stands in.
+//! `.zarrfs`: the control directory of a mount, and the view that has it in its root.
 //!
-//! Lookup resolves it and no listing has it, so that `ls -a`, `find`, `cp -r` and Zarr libraries never see
-//! it. It holds every view, the counters and the options in force. A key of that name in the store wins.
+//! A lookup finds it and no listing has it, so that `ls -a`, `find`, `cp -r` and Zarr libraries do not see it. It holds
+//! every view, the counters and the options in force. A key of that name in the store takes precedence.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::error::{Error, Kind, Result};
+use crate::known::Known;
 use crate::stats::Stats;
 use crate::store::listing::NameList;
 use crate::store::{EntryKind, Key, Listing, Tree};
-use crate::sync::buffer::Buffer;
 use crate::view::files::{TextFile, directory_attr};
-use crate::view::{Attr, File, OpenedFile, ReadBytes, View};
+use crate::view::{Attr, ChildName, File, OpenedFile, ReadBytes, View, ViewDir};
 
 /// The name of the control directory.
 pub const CONTROL: &[u8] = b".zarrfs";
@@ -82,7 +82,7 @@ impl Control {
     }
 }
 
-/// The counters, as they are at each read.
+/// The counters, with their values at each read.
 struct Counters {
     stats: Arc<Stats>,
 }
@@ -97,9 +97,7 @@ impl File for Counters {
     }
 
     fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes> {
-        Ok(self
-            .read_now(offset, len)
-            .unwrap_or(ReadBytes::Own(Buffer::default())))
+        Ok(self.read_now(offset, len).unwrap_or_default())
     }
 
     fn version(&self) -> Option<u64> {
@@ -113,7 +111,7 @@ pub struct ControlDirView {
     control: Arc<Control>,
 }
 
-/// Where a path leads.
+/// What a path stands for.
 enum ControlTarget<'a> {
     View(&'a Arc<dyn View>, Key),
     Control,
@@ -127,8 +125,8 @@ impl ControlDirView {
         ControlDirView { view, control }
     }
 
-    /// Whether the view itself has something of that name. A root that does not read has nothing: what is
-    /// wrong with it can be looked at through the other view.
+    /// Whether the view itself has the name of the control directory. A root that cannot be read has no names, so that
+    /// the other view can be reached through the control directory.
     fn is_taken(&self) -> Result<bool> {
         let found = self.view.lookup(&Key::root().child(CONTROL)?);
         Ok(matches!(found, Ok(Some(_))))
@@ -156,6 +154,11 @@ impl ControlDirView {
     }
 }
 
+/// Whether a path lies in the control directory.
+fn is_control(path: &Key) -> bool {
+    path.names().next() == Some(CONTROL)
+}
+
 impl View for ControlDirView {
     fn lookup(&self, path: &Key) -> Result<Option<Attr>> {
         match self.target(path)? {
@@ -172,11 +175,25 @@ impl View for ControlDirView {
         }
     }
 
-    fn lookup_now(&self, path: &Key) -> Option<Option<Attr>> {
-        if path.names().next() == Some(CONTROL) {
-            return None;
+    fn lookup_now(&self, path: &Key) -> Known<Attr> {
+        if is_control(path) {
+            return Known::Unknown;
         }
         self.view.lookup_now(path)
+    }
+
+    fn dir_now(&self, path: &Key) -> Option<ViewDir> {
+        if is_control(path) {
+            return None;
+        }
+        self.view.dir_now(path)
+    }
+
+    fn child_now(&self, dir: &ViewDir, name: &ChildName<'_>) -> Known<Attr> {
+        if name.bytes == CONTROL {
+            return Known::Unknown;
+        }
+        self.view.child_now(dir, name)
     }
 
     fn list(&self, path: &Key) -> Result<Box<dyn Listing>> {
@@ -194,7 +211,7 @@ impl View for ControlDirView {
         match self.target(path)? {
             ControlTarget::View(view, path) => view.open(&path),
             ControlTarget::Control => Err(Error::new(Kind::IsADirectory, path, "is a directory")),
-            // The numbers change by themselves, so nobody may keep them.
+            // The counters change by themselves, so the kernel must keep no pages.
             ControlTarget::File(file) => Ok(OpenedFile {
                 file,
                 version: None,

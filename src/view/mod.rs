@@ -1,13 +1,14 @@
-//! A view: one face of a hierarchy as a tree of directories and files.
+//! A view: a hierarchy shown as a tree of directories and files.
 //!
-//! Paths are spelled like keys. A view answers by path and keeps no state per caller; inode numbers, handles
-//! and permissions are the `vfs`'s business. Views never learn whether there is an overlay below.
+//! Paths are spelled like keys. A view answers by path and keeps no state of its callers; inode numbers, handles and
+//! permissions are the business of `vfs`. Views do not know whether there is an overlay below.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::array::flat_file::ReadSpan;
 use crate::error::Result;
+use crate::grid::NumberedName;
+use crate::known::Known;
 use crate::store::tree::Posix;
 use crate::store::{EntryKind, Key, Listing, Tree};
 
@@ -16,8 +17,7 @@ pub mod files;
 pub mod store;
 pub mod unlisted;
 
-/// Bytes of an answer.
-pub type ReadBytes = ReadSpan;
+pub use crate::sync::read_bytes::ReadBytes;
 
 /// What `stat` shows of a path, before owner and mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,9 +30,9 @@ pub struct Attr {
     pub stored: u64,
     /// Time of the last change.
     pub modified: SystemTime,
-    /// How long the kernel may take this for true.
+    /// How long the kernel may keep this without asking again.
     pub fresh: Duration,
-    /// Owner, mode and the like, where they are kept; else they are the mount's.
+    /// Owner, mode and the like where the store keeps them; else they are those of the mount.
     pub posix: Option<Posix>,
 }
 
@@ -40,8 +40,8 @@ pub struct Attr {
 pub struct OpenedFile {
     /// Its content.
     pub file: Arc<dyn File>,
-    /// Tells this content from another: the kernel keeps its pages while this number stays the same.
-    /// Nothing if the pages must not be kept at all.
+    /// A number of this content: the kernel keeps its pages while it stays the same. Nothing if the kernel must not
+    /// keep pages at all.
     pub version: Option<u64>,
     /// Whether reads must bypass the page cache (content that changes by itself).
     pub direct: bool,
@@ -49,32 +49,75 @@ pub struct OpenedFile {
 
 /// The content of an open file.
 pub trait File: Send + Sync {
-    /// Returns the bytes if memory holds them: never waits, never decodes.
+    /// Returns the bytes at `offset` if they are in memory; never waits, never decodes.
     fn read_now(&self, offset: u64, len: usize) -> Option<ReadBytes>;
     /// Returns the bytes at `offset`, fewer than `len` only at the end.
     fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes>;
-    /// Tells the content now from the one that was opened, by what is known without waiting.
+    /// Returns the number of the present content, by what is known without waiting.
     fn version(&self) -> Option<u64>;
-    /// Returns what `stat` shows of a content that stays readable though its path is gone.
+    /// Returns what `stat` shows of an open file whose path is gone; nothing if that is unknown.
     fn attr(&self) -> Option<Attr> {
         None
     }
 }
 
-/// One face of a hierarchy.
+/// A directory as a view looks up names in it: what its path stands for, so that the path is not resolved again for
+/// each name. It stays right as long as the directory has this path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ViewDir {
+    /// A directory whose names are looked up by their paths.
+    Path(Key),
+    /// The directory of the node at this path of the hierarchy.
+    Node(Key),
+    /// The directory of chunks of the array at this path of the hierarchy.
+    Chunks(Key),
+}
+
+/// A name to be looked up in a directory, with the indices in it.
+#[derive(Clone, Debug)]
+pub struct ChildName<'a> {
+    /// The name.
+    pub bytes: &'a [u8],
+    /// Its parts, if it is made of indices.
+    pub numbered: Option<NumberedName<'a>>,
+}
+
+impl<'a> From<&'a [u8]> for ChildName<'a> {
+    fn from(bytes: &'a [u8]) -> ChildName<'a> {
+        ChildName {
+            bytes,
+            numbered: NumberedName::parse(bytes),
+        }
+    }
+}
+
+/// A hierarchy as a tree of directories and files.
 pub trait View: Send + Sync {
-    /// Returns the attributes of a path, or nothing if there is none.
+    /// Returns the attributes of a path; nothing if there is no such path.
     fn lookup(&self, path: &Key) -> Result<Option<Attr>>;
-    /// Returns what `lookup` would, if memory knows it: never waits.
-    fn lookup_now(&self, path: &Key) -> Option<Option<Attr>>;
-    /// Opens a directory; names come without `.` and `..`.
+    /// Like `lookup`, by what is known without waiting.
+    fn lookup_now(&self, path: &Key) -> Known<Attr>;
+    /// Returns the directory at a path in the form in which the view looks up names in it; nothing if that is not
+    /// known without waiting.
+    fn dir_now(&self, path: &Key) -> Option<ViewDir> {
+        Some(ViewDir::Path(path.clone()))
+    }
+    /// Like `lookup_now`, of a name in a directory that `dir_now` returned. Unknown for what cannot be a name.
+    fn child_now(&self, dir: &ViewDir, name: &ChildName<'_>) -> Known<Attr> {
+        match dir {
+            ViewDir::Path(path) => path
+                .child(name.bytes)
+                .map_or(Known::Unknown, |path| self.lookup_now(&path)),
+            ViewDir::Node(_) | ViewDir::Chunks(_) => Known::Unknown,
+        }
+    }
+    /// Opens a directory; the listing has no `.` and `..`.
     fn list(&self, path: &Key) -> Result<Box<dyn Listing>>;
     /// Opens a file.
     fn open(&self, path: &Key) -> Result<OpenedFile>;
     /// Returns where a link points.
     fn read_link(&self, path: &Key) -> Result<Vec<u8>>;
-    /// Returns who changes what lies at a path, and under which path it is known there; nothing where nothing can
-    /// be changed.
+    /// Returns the tree by which a path can be changed, and the path in it; nothing if it cannot be changed.
     fn tree(&self, _path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
         Ok(None)
     }

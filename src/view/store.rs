@@ -1,7 +1,7 @@
 //! The store view: keys exactly as stored, byte for byte.
 //!
-//! Where a key is an object and a prefix of others, as stores of objects may have it, its name is a directory,
-//! and the object is in there under the name `OBJECT`, which no listing has.
+//! A key may be an object and a prefix of others in stores of objects. Then its name is a directory, and the object is
+//! in there under the name `OBJECT`, which no listing has.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,9 +18,9 @@ use crate::view::{Attr, File, OpenedFile, ReadBytes, View};
 pub struct StoreView {
     store: Arc<dyn Store>,
     hints: Arc<dyn Hints>,
-    /// The store as files that can be changed, if it is one.
+    /// The store as files that can be changed, if they can.
     tree: Option<Arc<dyn Tree>>,
-    /// The arrays whose decoded files may have been written: their chunks are stored before anybody looks.
+    /// The arrays whose decoded files may have been written; their chunks are stored before the view shows keys.
     arrays: Option<Arc<Arrays>>,
 }
 
@@ -35,7 +35,7 @@ impl StoreView {
         }
     }
 
-    /// Answers at once what is known of the store's keys.
+    /// Has lookups answered out of what `hints` know.
     pub fn with_hints(mut self, hints: Arc<dyn Hints>) -> StoreView {
         self.hints = hints;
         self
@@ -47,15 +47,15 @@ impl StoreView {
         self
     }
 
-    /// Shows what was written to these arrays, too.
+    /// Has what was written to these arrays stored before the view shows keys.
     pub fn written_by(mut self, arrays: Arc<Arrays>) -> StoreView {
         self.arrays = Some(arrays);
         self
     }
 
-    /// Stores what was written to decoded files, if there is anything; who wrote it hears of errors.
-    fn settle(&self, path: &Key) {
-        // Whoever comes through the control directory goes to the decoded files themselves.
+    /// Stores what was written to decoded files; the close of the file that was written returns errors.
+    fn store_written(&self, path: &Key) {
+        // Decoded files are written through this path themselves.
         if path.names().next() == Some(CONTROL) {
             return;
         }
@@ -68,14 +68,14 @@ impl StoreView {
         }
     }
 
-    /// Whether something written to decoded files has to be stored before keys are looked at.
-    fn must_settle(&self) -> bool {
+    /// Whether something was written to decoded files that has to be stored before the view shows keys.
+    fn has_unstored(&self) -> bool {
         let arrays = self.arrays.as_ref();
         arrays.is_some_and(|arrays| arrays.are_written())
     }
 
-    /// Opens the object that `path` names inside the directory of its own name, if there is one.
-    fn hidden(&self, path: &Key) -> Result<Option<Arc<dyn Reader>>> {
+    /// Opens the object that `path` names in the directory of the object's own name, if there is one.
+    fn open_hidden(&self, path: &Key) -> Result<Option<Arc<dyn Reader>>> {
         let Some(key) = path.parent().filter(|_| path.name() == OBJECT) else {
             return Ok(None);
         };
@@ -91,7 +91,7 @@ impl StoreView {
     }
 }
 
-/// The name of an object inside the directory of its own name. A key of that name wins.
+/// The name of an object in the directory of its own name. A key of that name takes precedence.
 pub const OBJECT: &[u8] = b".zarrfs-object";
 
 /// Returns what `stat` shows of something stored.
@@ -109,7 +109,7 @@ pub(crate) fn attr_of(meta: &Meta, fresh: Duration) -> Attr {
 
 impl View for StoreView {
     fn lookup(&self, path: &Key) -> Result<Option<Attr>> {
-        self.settle(path);
+        self.store_written(path);
         if let Some(tree) = &self.tree
             && let Some(stat) = tree.stat(path)?
         {
@@ -118,7 +118,7 @@ impl View for StoreView {
         let fresh = self.store.info().freshness;
         let meta = match self.store.head(path)? {
             Some(meta) => Some(meta),
-            None => match self.hidden(path)? {
+            None => match self.open_hidden(path)? {
                 Some(object) => Some(object.meta()?),
                 None => None,
             },
@@ -126,32 +126,31 @@ impl View for StoreView {
         Ok(meta.map(|meta| attr_of(&meta, fresh)))
     }
 
-    fn lookup_now(&self, path: &Key) -> Option<Option<Attr>> {
+    fn lookup_now(&self, path: &Key) -> Known<Attr> {
         let mut fresh = self.store.info().freshness;
         if let Some(tree) = &self.tree {
-            if self.must_settle() {
-                return None;
+            if self.has_unstored() {
+                return Known::Unknown;
             }
             if let Some(stat) = tree.stat_now(path) {
-                return Some(Some(attr_of_stat(&stat)));
+                return Known::Is(attr_of_stat(&stat));
             }
             fresh = Duration::ZERO;
         }
         match self.hints.head_now(path) {
-            Known::Unknown => None,
-            Known::Is(meta) => Some(Some(attr_of(&meta, fresh))),
-            // What has this name may be hidden.
-            Known::Missing => (path.name() != OBJECT).then_some(None),
+            // An object may be hidden in the directory of its own name.
+            Known::Missing if path.name() == OBJECT => Known::Unknown,
+            known => known.map(|meta| attr_of(&meta, fresh)),
         }
     }
 
     fn list(&self, path: &Key) -> Result<Box<dyn Listing>> {
-        self.settle(path);
+        self.store_written(path);
         self.store.list(path)
     }
 
     fn open(&self, path: &Key) -> Result<OpenedFile> {
-        self.settle(path);
+        self.store_written(path);
         if let Some(tree) = &self.tree
             && let Some(stat) = tree.stat(path)?
             && stat.meta.kind == EntryKind::File
@@ -165,7 +164,7 @@ impl View for StoreView {
             });
         }
         let reader = match self.store.open(path, None) {
-            Err(error) if error.kind() == Kind::NotFound => self.hidden(path)?.ok_or(error)?,
+            Err(error) if error.kind() == Kind::NotFound => self.open_hidden(path)?.ok_or(error)?,
             answer => answer?,
         };
         let meta = reader.meta()?;
@@ -189,13 +188,13 @@ impl View for StoreView {
     }
 
     fn tree(&self, path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
-        self.settle(path);
+        self.store_written(path);
         let tree = self.tree.clone();
         Ok(tree.map(|tree| (tree, path.clone())))
     }
 }
 
-/// Returns what `stat` shows of something that can be changed: the kernel asks each time.
+/// Returns what `stat` shows of something that can be changed, which the kernel must not keep.
 pub(crate) fn attr_of_stat(stat: &Stat) -> Attr {
     Attr {
         posix: stat.posix,
@@ -216,7 +215,7 @@ impl File for ChangingFile {
         Ok(ReadBytes::Own(bytes.into()))
     }
 
-    /// The kernel itself sees what is written through it.
+    /// Unknown; the kernel sees itself what is written through it.
     fn version(&self) -> Option<u64> {
         None
     }

@@ -1,8 +1,8 @@
-//! The store view of a store that cannot tell its names: they come from the metadata.
+//! The store view of a store that cannot list its keys: names come from the metadata.
 //!
-//! A path is asked of the store exactly. A directory that the store does not know is there if it is a node, or
-//! leads to chunks of an array. A listing has the documents that are there, the nodes that are known, and every
-//! chunk of the grid: whether one is stored is only known once it is asked for.
+//! The store is asked for the key that a path spells. A path that it does not have is a directory if it is a node or
+//! leads to chunks of an array. A listing has the documents that are there, the nodes that are known, and every chunk
+//! of the grid, since whether one is stored is known only when it is read.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -10,6 +10,7 @@ use std::time::SystemTime;
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Grid};
 use crate::hierarchy::{Hierarchy, NodeEntry};
+use crate::known::Known;
 use crate::model::Array;
 use crate::model::document::{IN_NODE_FOLDER, is_in_node_folder};
 use crate::store::listing::NameList;
@@ -25,20 +26,20 @@ pub struct UnlistedView {
     hierarchy: Arc<Hierarchy>,
 }
 
-/// What a directory is that the metadata know.
+/// A directory that follows from the metadata.
 enum KnownDir {
     Node(Arc<NodeEntry>),
     /// On the way to chunks of an array.
     Chunks(Level),
 }
 
-/// Names of one directory on the way to chunks.
+/// The names of one directory on the way to chunks.
 enum Level {
-    /// The next part of what stands before all indices.
+    /// The next component of the prefix of all chunk keys.
     Stem(Vec<u8>),
-    /// What stands before the first of these numbers, how many there are, and whether they end the key.
+    /// A prefix of the name, the count of indices that may follow it, and whether they end the key.
     Numbers(Vec<u8>, u64, EntryKind),
-    /// What stands before all indices of a chunk, which are joined by a character.
+    /// A prefix of the name; all indices of a chunk follow it, joined by a character.
     Chunks(Vec<u8>, Grid, char),
     /// Whole names.
     Scalars(Vec<Vec<u8>>),
@@ -59,7 +60,7 @@ impl UnlistedView {
         }
     }
 
-    /// Finds the directory that the metadata have at a path.
+    /// Finds the directory at a path that follows from the metadata.
     fn folder(&self, path: &Key) -> Result<Option<KnownDir>> {
         let Some(mut node) = self.hierarchy.root()? else {
             return Ok(None);
@@ -98,11 +99,11 @@ impl UnlistedView {
                 Some(level) => level.listing(),
                 None => Box::new(NameList::new([])),
             },
-            // A node that does not read has its documents all the same.
+            // A node whose metadata cannot be read has its documents all the same.
             None if found.node.is_err() => Box::new(NameList::new([])),
             None => self.hierarchy.known_children(found)?,
         };
-        Ok(Box::new(After {
+        Ok(Box::new(DocumentsFirst {
             documents,
             rest,
             place: 0,
@@ -123,8 +124,8 @@ impl View for UnlistedView {
         })
     }
 
-    fn lookup_now(&self, _path: &Key) -> Option<Option<Attr>> {
-        None
+    fn lookup_now(&self, _path: &Key) -> Known<Attr> {
+        Known::Unknown
     }
 
     fn list(&self, path: &Key) -> Result<Box<dyn Listing>> {
@@ -160,12 +161,13 @@ impl View for UnlistedView {
     }
 }
 
-/// Says which names lie under a path in an array or below it; nothing if none can.
+/// Returns the names under a path in an array or below it; nothing if there can be none.
 fn level(array: &Array, path: &Key) -> Result<Option<Level>> {
     let keys = &array.keys;
-    let inside = match path.is_root() {
-        true => Vec::new(),
-        false => [path.as_bytes(), b"/"].concat(),
+    let inside = if path.is_root() {
+        Vec::new()
+    } else {
+        [path.as_bytes(), b"/"].concat()
     };
     if array.shape.is_empty() {
         let below = keys.scalar_keys.iter();
@@ -195,7 +197,7 @@ fn level(array: &Array, path: &Key) -> Result<Option<Level>> {
     }
 }
 
-/// Says which indices may follow the first ones, each of which has a slash after it.
+/// Returns the indices that may follow the first ones, each of which has a slash after it.
 fn numbers(grid: &Grid, indices: &[u8]) -> Result<Option<Level>> {
     let given: Vec<&[u8]> = indices.split(|&byte| byte == b'/').collect();
     let Some((_, given)) = given.split_last() else {
@@ -210,15 +212,16 @@ fn numbers(grid: &Grid, indices: &[u8]) -> Result<Option<Level>> {
     if given.len() >= grid.counts().len() || !given.iter().zip(grid.counts()).all(fits) {
         return Ok(None);
     }
-    let kind = match given.len() + 1 == grid.counts().len() {
-        true => EntryKind::File,
-        false => EntryKind::Directory,
+    let kind = if given.len() + 1 == grid.counts().len() {
+        EntryKind::File
+    } else {
+        EntryKind::Directory
     };
     let count = grid.counts().get(given.len()).copied().unwrap_or_default();
     Ok(Some(Level::Numbers(Vec::new(), count, kind)))
 }
 
-/// Returns what stands before the first slash.
+/// Returns the bytes before the first slash.
 fn first(key: &[u8]) -> Vec<u8> {
     key.split(|&byte| byte == b'/')
         .next()
@@ -234,7 +237,7 @@ impl Level {
                 let files = names.into_iter().map(|name| (name, EntryKind::File));
                 Box::new(NameList::new(files))
             }
-            level => Box::new(Counted { level, place: 0 }),
+            level => Box::new(NumberedNames { level, place: 0 }),
         }
     }
 
@@ -267,13 +270,13 @@ impl Level {
     }
 }
 
-/// Names made from numbers, nothing held.
-struct Counted {
+/// Names that are made from numbers.
+struct NumberedNames {
     level: Level,
     place: u64,
 }
 
-impl Listing for Counted {
+impl Listing for NumberedNames {
     fn next(&mut self) -> Result<Option<Name>> {
         if self.place >= self.level.len() {
             return Ok(None);
@@ -294,17 +297,17 @@ impl Listing for Counted {
     }
 }
 
-/// A few names, then a listing, whose cursors are moved by a fixed number.
-struct After {
+/// The documents of a node, then a listing whose cursors are moved behind theirs.
+struct DocumentsFirst {
     documents: Vec<(Vec<u8>, EntryKind)>,
     rest: Box<dyn Listing>,
     place: usize,
 }
 
-/// More than a node has documents.
-const MOVED: u64 = 16;
+/// By how much cursors are moved; a node has fewer documents.
+const CURSOR_OFFSET: u64 = 16;
 
-impl Listing for After {
+impl Listing for DocumentsFirst {
     fn next(&mut self) -> Result<Option<Name>> {
         if let Some((name, kind)) = self.documents.get(self.place).cloned() {
             self.place += 1;
@@ -318,7 +321,7 @@ impl Listing for After {
         }
         let next = self.rest.next()?;
         Ok(next.map(|name| Name {
-            cursor: name.cursor.saturating_add(MOVED),
+            cursor: name.cursor.saturating_add(CURSOR_OFFSET),
             ..name
         }))
     }
@@ -327,7 +330,7 @@ impl Listing for After {
         self.place = usize::try_from(cursor)
             .unwrap_or(usize::MAX)
             .min(self.documents.len());
-        self.rest.seek(cursor.saturating_sub(MOVED))
+        self.rest.seek(cursor.saturating_sub(CURSOR_OFFSET))
     }
 }
 
@@ -407,7 +410,7 @@ mod tests {
     #[test]
     fn a_listing_goes_on_behind_the_documents() {
         let level = level(&v2("."), &Key::new("a").unwrap()).unwrap().unwrap();
-        let mut listing = After {
+        let mut listing = DocumentsFirst {
             documents: vec![(b".zarray".to_vec(), EntryKind::File)],
             rest: level.listing(),
             place: 0,

@@ -235,7 +235,8 @@ fn bombs_end_at_the_promised_length() {
         ("numcodecs.zlib", json!({})),
         ("zstd", json!({})),
         ("blosc", json!({})),
-        ("numcodecs.bz2", json!({ "level": 9 })),
+        // Its blocks are decoded whole; those of level 1 are short enough for several in a quarter.
+        ("numcodecs.bz2", json!({ "level": 1 })),
         ("numcodecs.lzma", json!({ "preset": 0 })),
         ("numcodecs.lzma", json!({ "format": 2, "preset": 0 })),
         (

@@ -16,6 +16,7 @@ use zarrfs::error::{Error, Result};
 use zarrfs::fuse::mount;
 use zarrfs::fuse::mount::MountRequest;
 use zarrfs::fuse::session::{MountSession, SessionSettings};
+use zarrfs::known::Known;
 use zarrfs::stats::Stats;
 use zarrfs::store::{EntryKind, Key, Listing, Name};
 use zarrfs::vfs::{Vfs, VfsConfig};
@@ -123,9 +124,13 @@ impl View for Faulty {
         }))
     }
 
-    fn lookup_now(&self, path: &Key) -> Option<Option<Attr>> {
+    fn lookup_now(&self, path: &Key) -> Known<Attr> {
         // The root is known without waiting, everything else takes the way through the pool.
-        path.is_root().then(|| self.lookup(path).unwrap())
+        if path.is_root() {
+            self.lookup(path).unwrap().into()
+        } else {
+            Known::Unknown
+        }
     }
 
     fn list(&self, _path: &Key) -> Result<Box<dyn Listing>> {

@@ -7,18 +7,7 @@ use std::path::Path;
 use crate::sources::{Source, sources};
 
 /// Folders whose files still import each other in circles.
-const CIRCLES: [&str; 7] = [
-    "array",
-    "codec/compress",
-    "codec/object",
-    "dialect",
-    "dialect/draft",
-    "store/backend",
-    "store/layer/metadata_cache",
-];
-
-/// Names that more than one type still has.
-const NAMES: [&str; 0] = [];
+const CIRCLES: [&str; 2] = ["store/backend", "store/layer/metadata_cache"];
 
 /// Returns the modules in the order of `lib.rs`.
 fn order() -> Vec<String> {
@@ -123,6 +112,5 @@ fn no_two_types_have_one_name() {
     }
     assert!(files.len() > 100);
     files.retain(|_, files| files.len() > 1);
-    let names: Vec<&str> = files.keys().map(String::as_str).collect();
-    assert_eq!(names, NAMES, "{files:#?}");
+    assert!(files.is_empty(), "{files:#?}");
 }

@@ -9,6 +9,7 @@ use zarrfs::error::Kind;
 use zarrfs::export::Export;
 use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::store::{Key, Store};
+use zarrfs::view::File;
 
 use crate::case::{Case, cases};
 use crate::common::sample::{Form, Sample};

@@ -44,8 +44,8 @@ impl BytesToBytes for Base64 {
         let text = alphabetic(&encoded);
         // A group more than wanted, so that the caller notices surplus bytes.
         let length = (text.len() / 4 * 3 + 3).min(want.upper_bound().saturating_add(3));
-        let most = length.div_ceil(3).saturating_mul(4);
-        let text = text.get(..most).unwrap_or(&text);
+        let letters = length.div_ceil(3).saturating_mul(4);
+        let text = text.get(..letters).unwrap_or(&text);
         let mut out = buffer::of_length(text.len() / 4 * 3 + 3);
         let decoded = LENIENT.decode_slice(text, &mut out);
         let length = decoded.map_err(|error| Error::corrupt(NAME, error))?;

@@ -108,11 +108,11 @@ impl BytesToBytes for Blosc {
 
     fn encode<'a>(&self, decoded: Data<'a>) -> Result<Data<'a>> {
         if decoded.len() > BLOSC_MAX_BUFFERSIZE as usize {
-            let most = format!(
+            let found = format!(
                 "{} bytes exceed the {BLOSC_MAX_BUFFERSIZE} of a frame",
                 decoded.len()
             );
-            return Err(Error::too_large(NAME, most));
+            return Err(Error::too_large(NAME, found));
         }
         let encoded = if self.compressor == SNAPPY {
             encode_snappy(&decoded, self.typesize, self.shuffle)

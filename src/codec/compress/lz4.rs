@@ -60,11 +60,11 @@ impl BytesToBytes for Lz4 {
             return encode_frame(&decoded).map(Cow::Owned);
         }
         if decoded.len() > MAX_BLOCK_BYTES {
-            let most = format!(
+            let found = format!(
                 "{} bytes exceed the {MAX_BLOCK_BYTES} of a block",
                 decoded.len()
             );
-            return Err(Error::too_large(NAME, most));
+            return Err(Error::too_large(NAME, found));
         }
         Ok(Cow::Owned(compress_prepend_size(&decoded)))
     }

@@ -136,14 +136,14 @@ fn take_block<'a>(rest: &mut &'a [u8]) -> Result<JavaBlock<'a>> {
     let (numbers, _) = numbers.as_chunks();
     let [stored, length, checksum] = [0, 1, 2].map(|n| u32::from_le_bytes(numbers[n]));
     let method = token & 0xf0;
-    let most = 1_u32 << (MIN_BLOCK_LOG2 + u32::from(token & 0x0f));
+    let max = 1_u32 << (MIN_BLOCK_LOG2 + u32::from(token & 0x0f));
     let fits = match method {
         RAW => stored == length,
         LZ4 => (stored == 0) == (length == 0),
         _ => return Err(wrong(format!("token {token:#x} is of no method"))),
     };
-    if !fits || length > most {
-        let what = format!("a block of {length} bytes, at most {most}, stored as {stored}");
+    if !fits || length > max {
+        let what = format!("a block of {length} bytes, at most {max}, stored as {stored}");
         return Err(wrong(what));
     }
     let (stored, after) = after

@@ -105,8 +105,8 @@ impl N5Default {
         let element = self.repr.element_size()?;
         let mut out = self.repr.fill.repeat(self.bytes / element.max(1));
         let mut part = Region::whole(&repr.shape);
-        for (length, most) in part.shape.iter_mut().zip(&self.repr.shape) {
-            *length = (*length).min(*most);
+        for (length, max) in part.shape.iter_mut().zip(&self.repr.shape) {
+            *length = (*length).min(*max);
         }
         let layout = |shape| Layout {
             start: &part.start,

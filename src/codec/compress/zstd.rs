@@ -46,7 +46,7 @@ impl BytesToBytes for Zstd {
     fn decode<'a>(&self, encoded: Data<'a>, want: Length) -> Result<Data<'a>> {
         let decoded = match want {
             Length::Exact(length) => decode_exact(&encoded, length),
-            Length::AtMost(most) => decode_bounded(&encoded, most),
+            Length::AtMost(max) => decode_bounded(&encoded, max),
         };
         decoded.map(Cow::Owned).map_err(|error| {
             let found = encoded.len();

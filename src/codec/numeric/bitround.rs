@@ -13,7 +13,7 @@ use super::{Kernel, Numeric};
 
 const NAME: &str = "bitround";
 
-/// How many bits are kept of which numbers.
+/// The type of numbers, and the significant bits that they keep.
 #[derive(Debug)]
 struct BitRound {
     number: Number,

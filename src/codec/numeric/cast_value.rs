@@ -161,11 +161,11 @@ impl CastValue {
                 whole => whole,
             },
         };
-        let (least, most) = bounds(to);
+        let (min, max) = bounds(to);
         match self.out_of_range {
-            _ if (least..=most).contains(&whole) => {}
+            _ if (min..=max).contains(&whole) => {}
             OutOfRange::Refuse => return None,
-            OutOfRange::Clamp => return Some(Wide::whole(whole.clamp(least, most))),
+            OutOfRange::Clamp => return Some(Wide::whole(whole.clamp(min, max))),
             OutOfRange::Wrap => return Some(Wide::whole(whole & i128::from(u64::MAX))),
         }
         Some(Wide::whole(whole))

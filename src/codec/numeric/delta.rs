@@ -1,8 +1,8 @@
 //! Codec `numcodecs.delta`: each element as its difference to the one before, over the flattened chunk.
 //!
-//! Sums and differences are taken in the decoded type (`dtype`), as numpy does, and wrap for integers. So
-//! integers come back exactly; sums of floats are rounded. A difference that the encoded type (`astype`)
-//! cannot hold is refused on encoding, where numcodecs would lose it.
+//! Sums and differences are calculated in the decoded type (`dtype`), as in numpy, and wrap for integers. So
+//! integers are restored exactly; sums of floats are rounded. A difference that the encoded type (`astype`) cannot
+//! represent is refused on encoding, where numcodecs stores another one.
 
 use crate::codec::config::Configuration;
 use crate::codec::kind::{ChainPosition, Codec};

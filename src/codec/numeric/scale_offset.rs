@@ -68,8 +68,8 @@ pub(crate) fn build(config: Configuration<'_>, position: &ChainPosition<'_>) -> 
 impl ScaleOffset {
     /// Returns a whole number if it is in the range of the type.
     fn whole(&self, number: i128) -> Option<i128> {
-        let (least, most) = bounds(self.number);
-        (least..=most).contains(&number).then_some(number)
+        let (min, max) = bounds(self.number);
+        (min..=max).contains(&number).then_some(number)
     }
 
     /// Returns a float rounded to the type; nothing if the operand was finite and the result is not.

@@ -16,7 +16,7 @@ pub type InnerChunks = BTreeMap<Vec<usize>, Vec<u8>>;
 /// Rebuilds a shard of these levels; `old` is the stored one, if there is one (codec `sharding_indexed`, "Binary
 /// shard format").
 ///
-/// Fails with `Corrupt` if the old shard's index does not check, or an inner chunk that is kept lies outside it.
+/// Fails with `Corrupt` if the old shard's index is damaged, or an inner chunk that is copied lies outside the shard.
 pub(crate) fn rebuild(
     levels: &[ShardLevel],
     old: Option<&[u8]>,

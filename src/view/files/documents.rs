@@ -1,7 +1,7 @@
 //! `attributes.json` and `zarr.json` open for writing, and the files that programs rename onto them.
 //!
-//! What is written is collected and takes effect as a whole when the file is closed or synced: then it is read,
-//! and either all of it becomes what the dialect stores or nothing does.
+//! What is written is collected and takes effect when the file is closed or synced: then it is parsed, and either all
+//! of it is stored as the dialect spells it or nothing is.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
@@ -20,20 +20,20 @@ use crate::view::files::path_target::PathTarget;
 use crate::view::files::unstored::Scratch;
 use crate::view::files::{FilesView, METADATA};
 
-/// The longest document that is taken, in bytes.
-const MOST: u64 = 16 << 20;
+/// The longest document that can be written, in bytes.
+const MAX_DOCUMENT: u64 = 16 << 20;
 
-/// The most chunks that an array may lose at once.
-const MOST_LOST: u64 = 1 << 20;
+/// The most chunks that an array may lose by one change of its shape.
+const MAX_LOST_CHUNKS: u64 = 1 << 20;
 
 /// A document, or a file beside one.
 pub(super) struct DocumentFile {
     files: FilesView,
     path: Key,
     bytes: Scratch,
-    /// Whether what was written is still to be stored.
+    /// Whether something was written that is not stored yet.
     is_dirty: Mutex<bool>,
-    /// Whether it is a document at all.
+    /// Whether it is a document, not a file beside one.
     is_document: bool,
 }
 
@@ -76,9 +76,9 @@ impl DocumentFile {
 
     fn checked(&self, length: u64) -> Result<usize> {
         match usize::try_from(length) {
-            Ok(short) if length <= MOST => Ok(short),
+            Ok(short) if length <= MAX_DOCUMENT => Ok(short),
             _ => {
-                let why = format!("a document has at most {MOST} bytes");
+                let why = format!("a document has at most {MAX_DOCUMENT} bytes");
                 Err(Error::too_large(&self.path, why))
             }
         }
@@ -156,8 +156,8 @@ impl TreeFile for DocumentFile {
 }
 
 impl FilesView {
-    /// Stores the text of a document. `Invalid` if it does not parse or means something that cannot be; then
-    /// the old one stays.
+    /// Stores the text of a document. `Invalid` if it does not parse or asks for what cannot be changed; then the old
+    /// one stays.
     pub(super) fn save(&self, path: &Key, text: &[u8]) -> Result<()> {
         let Some(PathTarget::Document(found, name)) = self.resolve(path)? else {
             return Err(Error::not_found(path));
@@ -167,7 +167,7 @@ impl FilesView {
             Value::Object(members) => members,
             _ => return Err(invalid(&"expected a JSON object")),
         };
-        self.session.keep(&found.path);
+        self.unstored.keep(&found.path);
         match name.as_slice() {
             METADATA => self.save_metadata(path, &found, &members),
             _ => self.save_attributes(&found, members),
@@ -179,13 +179,13 @@ impl FilesView {
             Node::Group(group) => &group.attributes,
             Node::Array(array) => &array.attributes,
         };
-        match *old == attributes {
-            true => Ok(()),
-            false => self.hierarchy.edit(found, &Edit::of_attributes(attributes)),
+        if *old == attributes {
+            return Ok(());
         }
+        self.hierarchy.edit(found, &Edit::of_attributes(attributes))
     }
 
-    /// Stores metadata that are given as final v3, whatever the dialect.
+    /// Stores metadata that are spelled as final v3, in the dialect of the node.
     fn save_metadata(
         &self,
         path: &Key,
@@ -211,7 +211,7 @@ impl FilesView {
         }
     }
 
-    /// Changes what may change of an array: attributes, shape, names of dimensions.
+    /// Changes attributes, shape or names of dimensions of an array; nothing else may change.
     fn save_array(
         &self,
         path: &Key,
@@ -240,16 +240,16 @@ impl FilesView {
         }
         let lost = self.lost_chunks(found, new)?;
         if edit.shape.is_some() {
-            // What was written goes where it belongs as long as that is known.
+            // Written chunks are stored while their place in the grid is known.
             self.arrays.flush_below(&found.path)?;
         }
         let array = self.arrays.open(found)?;
         self.hierarchy.edit(found, &edit)?;
-        // What lies outside would come back if the array grew again.
+        // A chunk that lies outside would come back if the array grew again.
         lost.iter().try_for_each(|&chunk| array.erase_chunk(chunk))
     }
 
-    /// Returns the chunks of an array that lie outside of it once it has another shape.
+    /// Returns the chunks that lie outside of an array once it has its new shape.
     fn lost_chunks(&self, found: &Arc<NodeEntry>, new: &Array) -> Result<Vec<ChunkIndex>> {
         let array = self.arrays.open(found)?;
         let (Ok(old), Ok(new)) = (array.stored_grid(), Grid::of(new)) else {
@@ -260,8 +260,8 @@ impl FilesView {
             return Ok(Vec::new());
         }
         let kept: u64 = both.map(|(old, new)| (*old).min(*new)).product();
-        if old.len().saturating_sub(kept) > MOST_LOST {
-            let why = format!("more than {MOST_LOST} chunks would be lost at once");
+        if old.len().saturating_sub(kept) > MAX_LOST_CHUNKS {
+            let why = format!("more than {MAX_LOST_CHUNKS} chunks would be lost at once");
             return Err(Error::invalid(&found.path, why));
         }
         let all = (0..old.len()).map(ChunkIndex);
@@ -280,9 +280,9 @@ impl FilesView {
     }
 }
 
-/// Returns the member by which the chunks of an array would mean something else.
+/// Returns the member of the metadata whose change would give stored chunks another meaning.
 fn changed_meaning(old: &Array, new: &Array) -> Option<&'static str> {
-    // What a dialect spells otherwise than final v3 does is compared as it is shown.
+    // Members that a dialect spells in another way are compared as final v3 spells them.
     let shown = |array: &Array| {
         let mut array = array.clone();
         array.shape.clear();

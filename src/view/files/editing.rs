@@ -1,19 +1,17 @@
 //! The files view as a tree that can be changed.
 //!
-//! Says what each operation means where, and leaves the doing to others: decoded files to `writing`, documents to
-//! `documents`, directories to `nodes`.
+//! Decides what each operation means for what its path stands for; `writing` has decoded files, `documents` documents,
+//! `nodes` directories.
 
 use std::sync::Arc;
 
 use crate::error::{Error, Kind, Result};
-use crate::export::Format;
-use crate::grid::ChunkIndex;
 use crate::hierarchy::NodeEntry;
 use crate::store::tree::{AttrChange, Credentials, FreeSpace, RenameMode, Stat, TreeFile};
 use crate::store::{Key, Meta, Tree, Version};
 use crate::view::View;
 use crate::view::files::documents::DocumentFile;
-use crate::view::files::path_target::PathTarget;
+use crate::view::files::path_target::{DecodedTarget, PathTarget};
 use crate::view::files::unstored::is_temporary;
 use crate::view::files::writing::{DecodedWriter, check_length};
 use crate::view::files::{FilesView, document};
@@ -28,15 +26,15 @@ impl Editing {
         Editing { files }
     }
 
-    fn place(&self, path: &Key) -> Result<PathTarget> {
-        let place = self.files.resolve(path)?;
-        place.ok_or_else(|| Error::not_found(path))
+    fn target(&self, path: &Key) -> Result<PathTarget> {
+        let target = self.files.resolve(path)?;
+        target.ok_or_else(|| Error::not_found(path))
     }
 
-    /// Says why nothing can be made at a path, unless it is a file that will replace a document.
+    /// Fails if no file can be made at a path; one that programs rename onto a document can.
     fn check_temporary(&self, path: &Key) -> Result<()> {
         let parent = path.parent().unwrap_or_default();
-        match self.place(&parent)? {
+        match self.target(&parent)? {
             PathTarget::Node(_) if is_temporary(path.name()) => Ok(()),
             PathTarget::Node(_) | PathTarget::Chunks(_) => Err(refused(
                 path,
@@ -53,14 +51,14 @@ impl Editing {
         truncate: bool,
     ) -> Result<Arc<dyn TreeFile>> {
         let file = DocumentFile::document(&self.files, path, document(found, name)?);
-        let length = self.files.session.take_truncated(path);
+        let length = self.files.unstored.take_truncated(path);
         if let Some(length) = length.or(truncate.then_some(0)) {
             file.resize(length)?;
         }
         Ok(file)
     }
 
-    /// Gives a file beside a document another name, or makes it the document.
+    /// Gives a file beside a document another name, or makes it the document if that is the new name.
     fn rename_scratch(
         &self,
         (from, bytes): (&Key, &[u8]),
@@ -70,7 +68,7 @@ impl Editing {
         match self.files.resolve(to)? {
             None => {
                 self.check_temporary(to)?;
-                self.files.session.rename_scratch(from, to);
+                self.files.unstored.rename_scratch(from, to);
                 return Ok(());
             }
             Some(PathTarget::Document(..)) if matches!(onto, RenameMode::Replace) => {}
@@ -78,29 +76,29 @@ impl Editing {
                 return Err(Error::new(Kind::Exists, to, "is there already"));
             }
             Some(PathTarget::Node(_) | PathTarget::Chunks(_)) => return Err(is_directory(to)),
-            Some(PathTarget::Decoded(..)) => {
+            Some(PathTarget::Decoded(_)) => {
                 return Err(refused(to, "an array is written in place"));
             }
         }
         self.files.save(to, bytes)?;
-        self.files.session.take_scratch(from);
+        self.files.unstored.take_scratch(from);
         Ok(())
     }
 
     fn open_decoded(
         &self,
         path: &Key,
-        (found, format, chunk): (Arc<NodeEntry>, &'static Format, Option<ChunkIndex>),
+        target: DecodedTarget,
         truncate: bool,
     ) -> Result<Arc<dyn TreeFile>> {
-        let export = self.files.export(&found, format, chunk)?;
+        let export = self.files.export(&target)?;
         export.check_writable().map_err(|error| error.about(path))?;
         if truncate {
             check_length(path, export.len(), 0)?;
         }
         Ok(Arc::new(DecodedWriter {
             path: path.clone(),
-            found,
+            found: target.found,
             export,
         }))
     }
@@ -131,60 +129,59 @@ impl Tree for Editing {
         Ok(meta.map(|meta| Stat { meta, posix: None }))
     }
 
-    fn create(&self, path: &Key, _maker: &Credentials) -> Result<Arc<dyn TreeFile>> {
+    fn create(&self, path: &Key, _credentials: &Credentials) -> Result<Arc<dyn TreeFile>> {
         if self.files.lookup(path)?.is_some() {
             return Err(Error::new(Kind::Exists, path, "is there already"));
         }
         self.check_temporary(path)?;
-        let bytes = self.files.session.make_scratch(path, Vec::new())?;
+        let bytes = self.files.unstored.make_scratch(path, Vec::new())?;
         Ok(DocumentFile::scratch(&self.files, path, bytes))
     }
 
     fn open(&self, path: &Key, truncate: bool) -> Result<Arc<dyn TreeFile>> {
-        if let Some(bytes) = self.files.session.scratch(path) {
+        if let Some(bytes) = self.files.unstored.scratch(path) {
             let file = DocumentFile::scratch(&self.files, path, bytes);
             if truncate {
                 file.resize(0)?;
             }
             return Ok(file);
         }
-        match self.place(path)? {
+        match self.target(path)? {
             PathTarget::Node(_) | PathTarget::Chunks(_) => Err(is_directory(path)),
             PathTarget::Document(found, name) => {
                 self.open_document(path, (&found, &name), truncate)
             }
-            PathTarget::Decoded(found, format, chunk) => {
-                self.files.session.keep(&found.path);
-                self.open_decoded(path, (found, format, chunk), truncate)
+            PathTarget::Decoded(target) => {
+                self.files.unstored.keep(&target.found.path);
+                self.open_decoded(path, target, truncate)
             }
         }
     }
 
-    /// Owner, mode and times are the mount's: to set them is allowed and changes nothing.
+    /// Owner, mode and times are those of the mount: setting them is allowed and changes nothing.
     fn change(&self, path: &Key, change: &AttrChange) -> Result<()> {
-        if self.files.session.scratch(path).is_some() {
+        if self.files.unstored.scratch(path).is_some() {
             return self.open(path, false)?.change(change);
         }
-        let place = self.place(path)?;
+        let target = self.target(path)?;
         let Some(size) = change.size else {
             return Ok(());
         };
-        match place {
+        match target {
             PathTarget::Node(_) | PathTarget::Chunks(_) => Err(is_directory(path)),
             PathTarget::Document(found, name) => {
                 if size != document(&found, &name)?.len() as u64 {
-                    self.files.session.truncate(path, size);
+                    self.files.unstored.truncate(path, size);
                 }
                 Ok(())
             }
-            PathTarget::Decoded(found, format, chunk) => {
-                let length = self.files.export(&found, format, chunk)?.len();
-                check_length(path, length, size)
+            PathTarget::Decoded(target) => {
+                check_length(path, self.files.export(&target)?.len(), size)
             }
         }
     }
 
-    fn make_folder(&self, path: &Key, _maker: &Credentials) -> Result<()> {
+    fn make_folder(&self, path: &Key, _credentials: &Credentials) -> Result<()> {
         if self.files.lookup(path)?.is_some() {
             return Err(Error::new(Kind::Exists, path, "is there already"));
         }
@@ -192,44 +189,44 @@ impl Tree for Editing {
     }
 
     fn unlink(&self, path: &Key) -> Result<()> {
-        if self.files.session.take_scratch(path).is_some() {
+        if self.files.unstored.take_scratch(path).is_some() {
             return Ok(());
         }
-        let place = self.place(path)?;
-        self.files.remove_file(path, &place)
+        let target = self.target(path)?;
+        self.files.remove_file(path, &target)
     }
 
     fn remove_folder(&self, path: &Key) -> Result<()> {
-        match self.place(path)? {
+        match self.target(path)? {
             PathTarget::Node(found) => self.files.remove_node(&found),
             PathTarget::Chunks(found) => self.files.remove_chunks(path, &found),
-            PathTarget::Document(..) | PathTarget::Decoded(..) => {
+            PathTarget::Document(..) | PathTarget::Decoded(_) => {
                 Err(Error::new(Kind::NotADirectory, path, "is a file"))
             }
         }
     }
 
     fn rename(&self, from: &Key, to: &Key, onto: RenameMode) -> Result<()> {
-        if let Some(bytes) = self.files.session.scratch(from) {
+        if let Some(bytes) = self.files.unstored.scratch(from) {
             let bytes = bytes.lock().clone();
             return self.rename_scratch((from, &bytes), to, onto);
         }
-        match self.place(from)? {
+        match self.target(from)? {
             PathTarget::Node(found) => self.files.rename_node(&found, to, onto),
-            // Editors put what they replace aside.
+            // Editors keep the old content under another name.
             PathTarget::Document(found, name) if is_temporary(to.name()) => {
                 self.check_temporary(to)?;
                 let bytes = document(&found, &name)?;
-                self.files.session.make_scratch(to, bytes).map(drop)
+                self.files.unstored.make_scratch(to, bytes).map(drop)
             }
-            PathTarget::Document(..) | PathTarget::Chunks(_) | PathTarget::Decoded(..) => {
+            PathTarget::Document(..) | PathTarget::Chunks(_) | PathTarget::Decoded(_) => {
                 let why = "has the name of its node; rename that";
                 Err(refused(from, why))
             }
         }
     }
 
-    /// Nobody knows how much room a store has, so there is plenty.
+    /// How much room a store has is unknown; the number is large enough for every program that checks it.
     fn room(&self) -> Result<FreeSpace> {
         const PLENTY: u64 = 1 << 38;
         Ok(FreeSpace {

@@ -1,6 +1,6 @@
-//! The directories of the files view that are read as streams: groups, and the chunks of arrays.
+//! Listings of the files view that are read name by name: groups, and the chunks of arrays.
 //!
-//! Nothing is held but the store's own listing, or the number of the next chunk.
+//! Only the store's own listing is held, or the number of the next chunk.
 
 use std::sync::Arc;
 
@@ -16,12 +16,13 @@ pub(super) struct GroupListing {
     children: Box<dyn Listing>,
     hierarchy: Arc<Hierarchy>,
     found: Arc<NodeEntry>,
+    /// Number of the next of its own documents; 0 while children are listed.
     own: usize,
 }
 
-/// Cursors of a group's own documents: beyond all that a file system gives out but its end, which ext4 has
-/// at the largest number, and below what `fuse` keeps for itself.
-const OWN: [(&[u8], u64); 2] = [
+/// A group's own documents and their cursors: larger than those of any file system but for the end of a directory,
+/// which is the largest number on ext4, and smaller than those that `fuse` keeps for itself.
+const OWN_FILES: [(&[u8], u64); 2] = [
     (METADATA, i64::MAX as u64 - 4),
     (ATTRIBUTES, i64::MAX as u64 - 3),
 ];
@@ -51,7 +52,7 @@ impl Listing for GroupListing {
                 None => self.own = 1,
             }
         }
-        while let Some(&(name, cursor)) = OWN.get(self.own - 1) {
+        while let Some(&(name, cursor)) = OWN_FILES.get(self.own - 1) {
             self.own += 1;
             if !self.is_taken(name)? {
                 return Ok(Some(Name {
@@ -66,8 +67,8 @@ impl Listing for GroupListing {
     }
 
     fn seek(&mut self, cursor: u64) -> Result<()> {
-        match OWN.iter().position(|own| own.1 == cursor) {
-            Some(place) => self.own = place + 2,
+        match OWN_FILES.iter().position(|own| own.1 == cursor) {
+            Some(number) => self.own = number + 2,
             None => {
                 self.own = 0;
                 self.children.seek(cursor)?;
@@ -77,7 +78,7 @@ impl Listing for GroupListing {
     }
 }
 
-/// The chunks of an array in each listed format: names made from numbers, nothing held.
+/// The chunks of an array in each listed format; names are made from numbers.
 pub(super) struct ChunkListing {
     grid: Grid,
     formats: Vec<&'static Format>,
@@ -106,7 +107,8 @@ impl Listing for ChunkListing {
         else {
             return Ok(None);
         };
-        let Some(format) = self.formats.get((self.next % formats) as usize) else {
+        let format = usize::try_from(self.next % formats).map(|number| self.formats.get(number));
+        let Ok(Some(format)) = format else {
             return Ok(None);
         };
         let indices: Vec<String> = self

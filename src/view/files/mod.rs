@@ -1,8 +1,8 @@
 //! The files view: each group and each array a directory, the decoded arrays files in it.
 //!
-//! In every node's directory `zarr.json` (its metadata as final v3) and `attributes.json`; in an array's the
-//! whole array in each format, `NAME.npy`, and `chunks/` with every chunk, `chunks/0.3.1.npy`. A child of a
-//! group wins over a file of the group's own. Sizes are known without decoding.
+//! Every node's directory has `zarr.json` (its metadata as final v3) and `attributes.json`; that of an array has the
+//! whole array in each format, `NAME.npy`, and `chunks/` with every chunk, `chunks/0.3.1.npy`. A child of a group takes
+//! precedence over a file of the group's own. Sizes are known without decoding.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -13,18 +13,19 @@ use crate::array::Arrays;
 use crate::dialect::{json, v3};
 use crate::error::{Error, Kind, Result};
 use crate::export::{Export, Format};
-use crate::grid::{ChunkIndex, Region};
 use crate::hierarchy::{Hierarchy, NodeEntry};
+use crate::known::Known;
 use crate::model::Node;
 use crate::store::listing::NameList;
 use crate::store::{EntryKind, Key, Listing, Tree};
-use crate::sync::buffer::Buffer;
+use crate::sync::read_bytes::part;
 use crate::view::files::editing::Editing;
 use crate::view::files::listings::{ChunkListing, GroupListing};
-use crate::view::files::path_target::PathTarget;
+use crate::view::files::path_target::{DecodedTarget, PathTarget};
 use crate::view::files::unstored::UnstoredState;
-use crate::view::{Attr, File, OpenedFile, ReadBytes, View};
+use crate::view::{Attr, ChildName, File, OpenedFile, ReadBytes, View, ViewDir};
 
+mod decoded;
 mod documents;
 mod editing;
 mod listings;
@@ -40,9 +41,9 @@ pub struct FilesView {
     arrays: Arc<Arrays>,
     /// The name of the root's own files.
     root_name: Arc<[u8]>,
-    /// The formats that are listed; every other one resolves by name.
+    /// The formats that are listed; files of others are found by name.
     listed: Arc<[&'static Format]>,
-    session: Arc<UnstoredState>,
+    unstored: Arc<UnstoredState>,
 }
 
 const METADATA: &[u8] = b"zarr.json";
@@ -50,7 +51,7 @@ const ATTRIBUTES: &[u8] = b"attributes.json";
 const CHUNKS: &[u8] = b"chunks";
 
 impl FilesView {
-    /// Builds the view; `root_name` names the root's own files.
+    /// Builds the view; the root's own files are named after `root_name`.
     pub fn new(
         hierarchy: Arc<Hierarchy>,
         arrays: impl Into<Arc<Arrays>>,
@@ -62,108 +63,86 @@ impl FilesView {
             arrays: arrays.into(),
             root_name: root_name.as_bytes().into(),
             listed: listed.into(),
-            session: Arc::default(),
+            unstored: Arc::default(),
         }
     }
 
-    fn export(
-        &self,
-        found: &Arc<NodeEntry>,
-        format: &'static Format,
-        chunk: Option<ChunkIndex>,
-    ) -> Result<Export> {
-        let array = self.arrays.open(found)?;
-        let region = match chunk {
-            None => Region::whole(&array.array().shape),
-            Some(chunk) => {
-                let grid = array.stored_grid()?;
-                grid.region(&grid.indices(chunk))
-            }
-        };
-        let export = Export::open(&array, format, region)?;
-        if array.array().data_type.is_variable() {
-            array.remember_length(file_of(format, chunk), export.len());
+    /// Opens a decoded file.
+    fn export(&self, target: &DecodedTarget) -> Result<Export> {
+        let export = Export::open(&target.array, target.format, target.region()?)?;
+        if target.is_ragged() {
+            target.array.note_length(target.name(), export.len());
         }
         Ok(export)
     }
 
-    /// Returns the length of a file that has to be read whole to know it: the one it had when it was opened.
-    /// A small one is read for that, so that programs that copy by `stat` miss nothing.
-    fn ragged_length(
-        &self,
-        found: &Arc<NodeEntry>,
-        format: &'static Format,
-        chunk: Option<ChunkIndex>,
-    ) -> Result<u64> {
-        let array = self.arrays.open(found)?;
-        if let Some(length) = array.remembered_length(&file_of(format, chunk)) {
+    /// Returns the length of a file that has to be read whole to know it: the one that it had when it was opened. A
+    /// small one is read now, so that programs that copy by `stat` copy all of it; the length of others is 0.
+    fn ragged_length(&self, target: &DecodedTarget) -> Result<u64> {
+        if let Some(length) = target.array.known_length(&target.name()) {
             return Ok(length);
         }
-        let elements: u64 = array
-            .array()
-            .shape
-            .iter()
-            .try_fold(1, |all: u64, &n| all.checked_mul(n))
-            .unwrap_or(u64::MAX);
-        if elements > READ_FOR_STAT {
+        let shape = &target.array.array().shape;
+        let mut lengths = shape.iter();
+        let elements = lengths.try_fold(1, |all: u64, &length| all.checked_mul(length));
+        if elements.is_none_or(|elements| elements > MAX_READ_FOR_STAT) {
             return Ok(0);
         }
-        Ok(self.export(found, format, chunk)?.len())
+        Ok(self.export(target)?.len())
+    }
+
+    /// Returns the length of a decoded file.
+    fn decoded_length(&self, target: &DecodedTarget) -> Result<u64> {
+        if target.is_ragged() {
+            return self.ragged_length(target).or_else(unmeasured);
+        }
+        let region = target.region();
+        let length = region.and_then(|region| target.format.file_len(&target.array, &region.shape));
+        length.or_else(unreadable)
     }
 
     /// Returns what `stat` shows.
-    fn attr(&self, place: &PathTarget) -> Result<Attr> {
+    fn attr(&self, target: &PathTarget) -> Result<Attr> {
         let mut fresh = self.hierarchy.store().info().freshness;
-        let (found, size) = match place {
+        let (found, size) = match target {
             PathTarget::Node(found) | PathTarget::Chunks(found) => {
                 return Ok(directory_attr(found.modified, fresh));
             }
             PathTarget::Document(found, name) => (found, document(found, name)?.len() as u64),
-            PathTarget::Decoded(found, format, chunk) if is_ragged(found) => {
-                let size = self.ragged_length(found, format, *chunk);
-                // The next reader may find another length.
-                fresh = Duration::ZERO;
-                (found, size.or_else(unmeasured)?)
-            }
-            PathTarget::Decoded(found, format, chunk) => {
-                let size = self
-                    .export(found, format, *chunk)
-                    .map(|export| export.len());
-                (found, size.or_else(unreadable)?)
+            PathTarget::Decoded(target) => {
+                if target.is_ragged() {
+                    // The next reader may find another length.
+                    fresh = Duration::ZERO;
+                }
+                (&target.found, self.decoded_length(target)?)
             }
         };
-        let kind = EntryKind::File;
-        Ok(Attr {
-            kind,
-            size,
-            stored: size,
-            modified: found.modified,
-            fresh,
-            posix: None,
-        })
+        Ok(file_attr(size, found.modified, fresh))
     }
 
-    /// Tells this view from others.
+    /// Returns a number that all clones of this view have and no other view.
     fn identity(&self) -> usize {
-        Arc::as_ptr(&self.session).addr()
+        Arc::as_ptr(&self.unstored).addr()
     }
 
-    /// Returns what `stat` shows of a file that only this session has.
+    /// Returns what `stat` shows of a file that is not stored.
     fn scratch_attr(&self, path: &Key) -> Option<Attr> {
-        let bytes = self.session.scratch(path)?;
+        let bytes = self.unstored.scratch(path)?;
         let size = bytes.lock().len() as u64;
-        Some(Attr {
-            kind: EntryKind::File,
-            size,
-            stored: size,
-            modified: SystemTime::now(),
-            fresh: Duration::ZERO,
-            posix: None,
-        })
+        Some(file_attr(size, SystemTime::now(), Duration::ZERO))
+    }
+
+    /// Returns what `stat` shows of what a path was found to stand for, if it is known without waiting.
+    fn attr_now(&self, target: &PathTarget) -> Known<Attr> {
+        match target {
+            // The length may have to be read.
+            PathTarget::Decoded(target) if target.is_ragged() => Known::Unknown,
+            target => self.attr(target).map_or(Known::Unknown, Known::Is),
+        }
     }
 
     fn open_scratch(&self, path: &Key) -> Result<OpenedFile> {
-        let bytes = self.session.scratch(path);
+        let bytes = self.unstored.scratch(path);
         let bytes = bytes.ok_or_else(|| Error::not_found(path))?;
         let bytes = bytes.lock().clone();
         Ok(OpenedFile {
@@ -182,7 +161,7 @@ impl FilesView {
                     let name = [self.name_of(found), b".", format.extension.as_bytes()].concat();
                     (name, EntryKind::File)
                 });
-                // No file has a name that is too long to be looked up.
+                // A name that is too long could not be looked up.
                 let decoded = decoded.filter(|(name, _)| found.path.child(name).is_ok());
                 let documents = [METADATA, ATTRIBUTES].map(|name| (name.to_vec(), EntryKind::File));
                 let chunks = [(CHUNKS.to_vec(), EntryKind::Directory)];
@@ -202,25 +181,10 @@ impl FilesView {
     }
 }
 
-/// The most elements without a fixed length that are read because somebody asks for a file's length.
-const READ_FOR_STAT: u64 = 1 << 16;
+/// The most elements without a fixed length that are read because the length of a file is asked for.
+const MAX_READ_FOR_STAT: u64 = 1 << 16;
 
-/// Names a file within an array.
-fn file_of(format: &Format, chunk: Option<ChunkIndex>) -> String {
-    match chunk {
-        None => format.extension.to_string(),
-        Some(chunk) => format!("{}.{}", chunk.0, format.extension),
-    }
-}
-
-/// Whether files of the node have to be read whole to know their lengths.
-fn is_ragged(found: &NodeEntry) -> bool {
-    found
-        .array()
-        .is_some_and(|array| array.data_type.is_variable())
-}
-
-/// Takes 0 for the length of a file that has to be decoded to know it; opening it says what is wrong.
+/// Takes 0 for the length of a file that cannot be decoded; opening it returns the error.
 fn unmeasured(error: Error) -> Result<u64> {
     match error.kind() {
         Kind::Corrupt => Ok(0),
@@ -228,7 +192,8 @@ fn unmeasured(error: Error) -> Result<u64> {
     }
 }
 
-/// A file that cannot be read, or that no file system could hold, is there: opening it says why.
+/// Takes 0 for the length of a file that cannot be read, or that no file system could hold; opening it returns the
+/// error.
 fn unreadable(error: Error) -> Result<u64> {
     match error.kind() {
         Kind::Unsupported | Kind::TooLarge => Ok(0),
@@ -236,6 +201,7 @@ fn unreadable(error: Error) -> Result<u64> {
     }
 }
 
+/// Returns the bytes of a document of a node.
 fn document(found: &NodeEntry, name: &[u8]) -> Result<Vec<u8>> {
     let node = found.node()?;
     let value = match (name, node) {
@@ -249,20 +215,37 @@ fn document(found: &NodeEntry, name: &[u8]) -> Result<Vec<u8>> {
 impl View for FilesView {
     fn lookup(&self, path: &Key) -> Result<Option<Attr>> {
         match self.resolve(path)? {
-            Some(place) => self.attr(&place).map(Some),
+            Some(target) => self.attr(&target).map(Some),
             None => Ok(self.scratch_attr(path)),
         }
     }
 
-    fn lookup_now(&self, path: &Key) -> Option<Option<Attr>> {
-        let place = self.resolve_now(path).ok()?;
-        if place.is_none() {
-            return Some(self.scratch_attr(path));
+    fn lookup_now(&self, path: &Key) -> Known<Attr> {
+        match self.resolve_now(path) {
+            Ok(Some(target)) => self.attr_now(&target),
+            Ok(None) => self.scratch_attr(path).into(),
+            Err(_) => Known::Unknown,
         }
-        if matches!(&place, Some(PathTarget::Decoded(found, ..)) if is_ragged(found)) {
-            return None;
+    }
+
+    fn dir_now(&self, path: &Key) -> Option<ViewDir> {
+        match self.resolve_now(path).ok()?? {
+            PathTarget::Node(found) => Some(ViewDir::Node(found.path.clone())),
+            PathTarget::Chunks(found) => Some(ViewDir::Chunks(found.path.clone())),
+            PathTarget::Document(..) | PathTarget::Decoded(_) => None,
         }
-        place.map(|place| self.attr(&place)).transpose().ok()
+    }
+
+    fn child_now(&self, dir: &ViewDir, name: &ChildName<'_>) -> Known<Attr> {
+        match (self.resolve_child_now(dir, name), dir) {
+            (Ok(Some(target)), _) => self.attr_now(&target),
+            (Ok(None), ViewDir::Path(path) | ViewDir::Node(path)) => {
+                let path = path.child(name.bytes);
+                path.map_or(Known::Unknown, |path| self.scratch_attr(&path).into())
+            }
+            (Ok(None), ViewDir::Chunks(_)) => Known::Missing,
+            (Err(_), _) => Known::Unknown,
+        }
     }
 
     fn list(&self, path: &Key) -> Result<Box<dyn Listing>> {
@@ -270,7 +253,7 @@ impl View for FilesView {
             None => Err(Error::not_found(path)),
             Some(PathTarget::Node(found)) => self.list_node(&found),
             Some(PathTarget::Chunks(found)) => self.list_chunks(&found),
-            Some(PathTarget::Document(..) | PathTarget::Decoded(..)) => {
+            Some(PathTarget::Document(..) | PathTarget::Decoded(_)) => {
                 Err(Error::new(Kind::NotADirectory, path, "is not a directory"))
             }
         }
@@ -290,13 +273,13 @@ impl View for FilesView {
                 version: Some(found.version),
                 direct: false,
             }),
-            Some(PathTarget::Decoded(found, format, chunk)) => {
-                let export = self.export(&found, format, chunk)?;
-                // An array that does not decode says so when it is opened, not byte by byte.
-                export.array().check_decodable()?;
-                let version = export.array().content()?;
+            Some(PathTarget::Decoded(target)) => {
+                let export = self.export(&target)?;
+                // An array that does not decode fails when it is opened, not with each read.
+                target.array.check_decodable()?;
+                let version = target.array.content()?;
                 Ok(OpenedFile {
-                    file: Arc::new(DecodedFile { export }),
+                    file: Arc::new(export),
                     version,
                     direct: false,
                 })
@@ -313,7 +296,19 @@ impl View for FilesView {
     }
 }
 
-/// Returns what `stat` shows of a directory that no store has.
+/// Returns what `stat` shows of a file that is not stored as such.
+fn file_attr(size: u64, modified: SystemTime, fresh: Duration) -> Attr {
+    Attr {
+        kind: EntryKind::File,
+        size,
+        stored: size,
+        modified,
+        fresh,
+        posix: None,
+    }
+}
+
+/// Returns what `stat` shows of a directory that is not stored as such.
 pub(crate) fn directory_attr(modified: SystemTime, fresh: Duration) -> Attr {
     Attr {
         kind: EntryKind::Directory,
@@ -325,26 +320,7 @@ pub(crate) fn directory_attr(modified: SystemTime, fresh: Duration) -> Attr {
     }
 }
 
-/// A decoded file.
-struct DecodedFile {
-    export: Export,
-}
-
-impl File for DecodedFile {
-    fn read_now(&self, offset: u64, len: usize) -> Option<ReadBytes> {
-        self.export.read_now(offset, len)
-    }
-
-    fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes> {
-        self.export.read_at(offset, len)
-    }
-
-    fn version(&self) -> Option<u64> {
-        Some(self.export.array().content_now())
-    }
-}
-
-/// A file whose bytes are known when it is opened.
+/// A file whose bytes are made when it is opened.
 pub(crate) struct TextFile {
     pub(crate) bytes: Vec<u8>,
     pub(crate) version: u64,
@@ -352,18 +328,12 @@ pub(crate) struct TextFile {
 
 impl File for TextFile {
     fn read_now(&self, offset: u64, len: usize) -> Option<ReadBytes> {
-        let start = usize::try_from(offset)
-            .unwrap_or(usize::MAX)
-            .min(self.bytes.len());
-        let end = start.saturating_add(len).min(self.bytes.len());
-        let part = self.bytes.get(start..end).unwrap_or_default();
-        Some(ReadBytes::Own(part.to_vec().into()))
+        let end = offset.saturating_add(len as u64);
+        Some(part(&self.bytes, offset..end).into())
     }
 
     fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes> {
-        Ok(self
-            .read_now(offset, len)
-            .unwrap_or(ReadBytes::Own(Buffer::default())))
+        Ok(self.read_now(offset, len).unwrap_or_default())
     }
 
     fn version(&self) -> Option<u64> {

@@ -1,9 +1,8 @@
-//! Nodes made, removed and renamed through the files view.
+//! Nodes removed and renamed through the files view.
 //!
-//! `rm -r` removes every file of a node and then its directories, and so does this: a chunk that is removed is
-//! erased, any other file of a node's own is noted, and the directory of an array can be removed once all that
-//! its listing shows was removed. Nothing that the listing does not show is lost by that, but what belongs to
-//! the node itself.
+//! `rm -r` removes every file of a node and then its directory. So a chunk that is removed is erased, the removal of
+//! any other file of a node is only noted, and the directory of an array can be removed once all files of its listing
+//! were removed. Nothing is lost that the listing does not show, but what belongs to the node itself.
 
 use std::sync::Arc;
 
@@ -15,31 +14,32 @@ use crate::store::tree::RenameMode;
 use crate::view::files::path_target::PathTarget;
 use crate::view::files::{ATTRIBUTES, CHUNKS, FilesView, METADATA};
 
+/// Returns the error of a directory that is not empty.
 fn not_empty(path: &Key, why: &str) -> Error {
     Error::new(Kind::NotEmpty, path, why)
 }
 
 impl FilesView {
     /// Removes one of a node's own files.
-    pub(super) fn remove_file(&self, path: &Key, place: &PathTarget) -> Result<()> {
-        let (found, chunk) = match place {
+    pub(super) fn remove_file(&self, path: &Key, target: &PathTarget) -> Result<()> {
+        let (found, chunk) = match target {
             PathTarget::Node(_) | PathTarget::Chunks(_) => {
                 return Err(Error::new(Kind::IsADirectory, path, "is a directory"));
             }
             PathTarget::Document(found, _) => (found, None),
-            PathTarget::Decoded(found, _, chunk) => (found, *chunk),
+            PathTarget::Decoded(target) => (&target.found, target.chunk_index()?),
         };
         let Some(chunk) = chunk else {
-            self.session.remove(&found.path, path.name());
+            self.unstored.remove(&found.path, path.name());
             return Ok(());
         };
-        // Every format of a chunk is the same chunk.
+        // The files of a chunk in all formats are one chunk.
         self.arrays.open(found)?.erase_chunk(chunk)?;
-        self.session.remove_chunk(&found.path, chunk.0);
+        self.unstored.remove_chunk(&found.path, chunk.0);
         Ok(())
     }
 
-    /// Removes the directory of an array's chunks, once all of them were removed.
+    /// Removes the directory of an array's chunks, once all chunks were removed.
     pub(super) fn remove_chunks(&self, path: &Key, found: &Arc<NodeEntry>) -> Result<()> {
         let array = self.arrays.open(found)?;
         let is_listed = self
@@ -50,10 +50,10 @@ impl FilesView {
             Ok(grid) if is_listed => grid.len(),
             _ => 0,
         };
-        if self.session.removed_chunks(&found.path) < count {
+        if self.unstored.removed_chunks(&found.path) < count {
             return Err(not_empty(path, "there are chunks in it"));
         }
-        self.session.remove(&found.path, CHUNKS);
+        self.unstored.remove(&found.path, CHUNKS);
         Ok(())
     }
 
@@ -63,7 +63,7 @@ impl FilesView {
         if path.is_root() {
             return Err(Error::new(Kind::NotPermitted, path, "the root stays"));
         }
-        let is_removed = |name: &[u8]| self.session.is_removed(path, name);
+        let is_removed = |name: &[u8]| self.unstored.is_removed(path, name);
         let documents = is_removed(METADATA) && is_removed(ATTRIBUTES);
         match found.node() {
             Ok(Node::Group(group)) => {
@@ -83,7 +83,7 @@ impl FilesView {
                 let mut names = listed.map(|format| {
                     [self.name_of(found), b".", format.extension.as_bytes()].concat()
                 });
-                // A name that is too long is not listed.
+                // A file whose name is too long is not listed.
                 let all = names.all(|name| is_removed(&name) || path.child(&name).is_err());
                 if !(documents && all && is_removed(CHUNKS)) {
                     return Err(not_empty(path, "it is an array; remove its files first"));
@@ -93,7 +93,7 @@ impl FilesView {
         }
         self.arrays.discard_below(path);
         self.hierarchy.erase_node(found)?;
-        self.session.forget_below(path);
+        self.unstored.forget_below(path);
         Ok(())
     }
 
@@ -127,8 +127,8 @@ impl FilesView {
         }
         self.arrays.flush_below(from)?;
         self.hierarchy.move_node(found, to)?;
-        self.session.forget_below(from);
-        self.session.forget_below(to);
+        self.unstored.forget_below(from);
+        self.unstored.forget_below(to);
         Ok(())
     }
 }

@@ -1,17 +1,19 @@
-//! What the paths of the files view mean.
+//! What the paths of the files view stand for.
 
 use std::sync::Arc;
 
+use crate::array::OpenArray;
 use crate::error::{Error, Kind, Result};
 use crate::export::{FORMATS, Format};
-use crate::grid::ChunkIndex;
+use crate::grid::{ChunkIndex, Coordinates, NumberedName, Region};
 use crate::hierarchy::NodeEntry;
 use crate::known::Known;
 use crate::model::Node;
 use crate::store::Key;
 use crate::view::files::{ATTRIBUTES, CHUNKS, FilesView, METADATA};
+use crate::view::{ChildName, ViewDir};
 
-/// What a path means.
+/// What a path stands for.
 pub(super) enum PathTarget {
     /// A node's directory.
     Node(Arc<NodeEntry>),
@@ -19,45 +21,121 @@ pub(super) enum PathTarget {
     Document(Arc<NodeEntry>, Vec<u8>),
     /// The directory of an array's chunks.
     Chunks(Arc<NodeEntry>),
-    /// A decoded file: the whole array or one chunk of it.
-    Decoded(Arc<NodeEntry>, &'static Format, Option<ChunkIndex>),
+    /// A decoded file.
+    Decoded(DecodedTarget),
+}
+
+/// A decoded file: the whole array or one chunk of it in a format.
+pub(super) struct DecodedTarget {
+    /// The array.
+    pub(super) found: Arc<NodeEntry>,
+    pub(super) array: Arc<OpenArray>,
+    pub(super) format: &'static Format,
+    /// The indices of the chunk, which is in the grid; nothing for the whole array.
+    pub(super) chunk: Option<Coordinates>,
+}
+
+impl DecodedTarget {
+    /// Returns the elements that the file holds.
+    pub(super) fn region(&self) -> Result<Region> {
+        Ok(match &self.chunk {
+            None => Region::whole(&self.array.array().shape),
+            Some(indices) => self.array.stored_grid()?.region(indices),
+        })
+    }
+
+    /// Returns the number of the chunk; nothing for the whole array.
+    pub(super) fn chunk_index(&self) -> Result<Option<ChunkIndex>> {
+        match &self.chunk {
+            None => Ok(None),
+            Some(indices) => Ok(self.array.stored_grid()?.index(indices)),
+        }
+    }
+
+    /// Whether the file has to be read whole to know its length.
+    pub(super) fn is_ragged(&self) -> bool {
+        self.array.array().data_type.is_variable()
+    }
+
+    /// Returns a name of the file within its array.
+    pub(super) fn name(&self) -> String {
+        let extension = self.format.extension;
+        match &self.chunk {
+            None => extension.to_string(),
+            Some(indices) => format!("{indices:?}.{extension}"),
+        }
+    }
 }
 
 impl FilesView {
-    /// Finds what a path means, from the root down; nothing if it means nothing.
+    /// Finds what a path stands for, from the root down; nothing if there is no such path.
     pub(super) fn resolve(&self, path: &Key) -> Result<Option<PathTarget>> {
-        self.resolve_by(path, |parent, name| match parent {
-            None => self.hierarchy.root(),
-            Some(parent) => self.hierarchy.child(parent, name),
-        })
-    }
-
-    /// Like `resolve`, by nodes that are known; an error if one is not.
-    pub(super) fn resolve_now(&self, path: &Key) -> Result<Option<PathTarget>> {
-        self.resolve_by(path, |parent, name| {
-            let path = parent.map_or_else(|| Ok(Key::root()), |parent| parent.path.child(name))?;
-            match self.hierarchy.node_now(&path) {
-                Known::Unknown => Err(Error::new(Kind::Unavailable, path, "is not known yet")),
-                known => Ok(known.found()),
-            }
-        })
-    }
-
-    fn resolve_by(
-        &self,
-        path: &Key,
-        node_at: impl Fn(Option<&NodeEntry>, &[u8]) -> Result<Option<Arc<NodeEntry>>>,
-    ) -> Result<Option<PathTarget>> {
-        let Some(mut node) = node_at(None, b"")? else {
+        let Some(root) = self.hierarchy.root()? else {
             return Ok(None);
         };
         let names: Vec<&[u8]> = path.names().collect();
-        let mut rest = names.as_slice();
+        self.resolve_below(root, &names, |parent, name| {
+            self.hierarchy.child(parent, name)
+        })
+    }
+
+    /// Like `resolve`, by nodes that are known without waiting; fails if one is not.
+    pub(super) fn resolve_now(&self, path: &Key) -> Result<Option<PathTarget>> {
+        let Some(root) = self.node_now(&Key::root())? else {
+            return Ok(None);
+        };
+        let names: Vec<&[u8]> = path.names().collect();
+        self.resolve_below(root, &names, |parent, name| self.child_node(parent, name))
+    }
+
+    /// Like `resolve_now`, of a name in a directory.
+    pub(super) fn resolve_child_now(
+        &self,
+        dir: &ViewDir,
+        name: &ChildName<'_>,
+    ) -> Result<Option<PathTarget>> {
+        match dir {
+            ViewDir::Path(path) => self.resolve_now(&path.child(name.bytes)?),
+            ViewDir::Node(path) => match self.node_now(path)? {
+                Some(node) => self.resolve_below(node, &[name.bytes], |parent, name| {
+                    self.child_node(parent, name)
+                }),
+                None => Ok(None),
+            },
+            ViewDir::Chunks(path) => match (self.node_now(path)?, &name.numbered) {
+                (Some(node), Some(numbered)) if node.array().is_some() => {
+                    self.chunk_file(node, numbered)
+                }
+                _ => Ok(None),
+            },
+        }
+    }
+
+    fn child_node(&self, parent: &NodeEntry, name: &[u8]) -> Result<Option<Arc<NodeEntry>>> {
+        self.node_now(&parent.path.child(name)?)
+    }
+
+    /// Returns the node at a path; `Unavailable` if it is not known without waiting.
+    fn node_now(&self, path: &Key) -> Result<Option<Arc<NodeEntry>>> {
+        match self.hierarchy.node_now(path) {
+            Known::Unknown => Err(Error::new(Kind::Unavailable, path, "is not known yet")),
+            known => Ok(known.found()),
+        }
+    }
+
+    /// Finds what names stand for below a node, whose children `child_of` finds.
+    fn resolve_below(
+        &self,
+        mut node: Arc<NodeEntry>,
+        names: &[&[u8]],
+        child_of: impl Fn(&NodeEntry, &[u8]) -> Result<Option<Arc<NodeEntry>>>,
+    ) -> Result<Option<PathTarget>> {
+        let mut rest = names;
         while let Some((name, after)) = rest.split_first() {
             if !matches!(node.node()?, Node::Group(_)) {
                 return self.within_array(node, rest);
             }
-            match node_at(Some(&node), name)? {
+            match child_of(&node, name)? {
                 Some(child) => node = child,
                 None => return Ok(group_file(node, rest)),
             }
@@ -66,41 +144,66 @@ impl FilesView {
         Ok(Some(PathTarget::Node(node)))
     }
 
-    /// Finds what `rest` means in an array's directory.
+    /// Finds what `rest` stands for in an array's directory.
     fn within_array(&self, found: Arc<NodeEntry>, rest: &[&[u8]]) -> Result<Option<PathTarget>> {
         Ok(match *rest {
             [name @ (METADATA | ATTRIBUTES)] => Some(PathTarget::Document(found, name.to_vec())),
             [CHUNKS] => Some(PathTarget::Chunks(found)),
-            [name] => {
-                let format = name.strip_prefix(self.name_of(&found)).and_then(format_of);
-                let fits = |format: &&Format| found.array().is_some_and(|array| format.fits(array));
-                let format = format.filter(fits);
-                format.map(|format| PathTarget::Decoded(found, format, None))
-            }
-            [CHUNKS, name] => self.chunk_file(found, name)?,
+            [name] => match name.strip_prefix(self.name_of(&found)).and_then(format_of) {
+                Some(format) => self.decoded(found, format, None)?,
+                None => None,
+            },
+            [CHUNKS, name] => match NumberedName::parse(name) {
+                Some(name) => self.chunk_file(found, &name)?,
+                None => None,
+            },
             _ => None,
         })
     }
 
-    /// Finds `0.3.1.npy`: the indices of a chunk that is in the grid, and a format.
-    fn chunk_file(&self, found: Arc<NodeEntry>, name: &[u8]) -> Result<Option<PathTarget>> {
-        let Some(dot) = name.iter().rposition(|&byte| byte == b'.') else {
-            return Ok(None);
-        };
-        let (indices, extension) = name.split_at(dot);
-        let Some(format) = format_of(extension) else {
-            return Ok(None);
-        };
-        let array = self.arrays.open(&found)?;
-        let (true, Ok(grid)) = (format.fits(array.array()), array.stored_grid()) else {
-            return Ok(None);
-        };
-        let chunk =
-            parse_indices(indices, grid.counts().len()).and_then(|indices| grid.index(&indices));
-        Ok(chunk.map(|chunk| PathTarget::Decoded(found, format, Some(chunk))))
+    /// Finds `0.3.1.npy`: the indices of a chunk that is in the grid, and a format. The chunk of a 0-dimensional
+    /// array is `0`.
+    fn chunk_file(
+        &self,
+        found: Arc<NodeEntry>,
+        name: &NumberedName<'_>,
+    ) -> Result<Option<PathTarget>> {
+        match format_of(name.suffix.as_bytes()) {
+            Some(format) if name.prefix.is_empty() => {
+                self.decoded(found, format, Some(&name.indices))
+            }
+            _ => Ok(None),
+        }
     }
 
-    /// Returns the name that a node's own files derive from.
+    /// Returns the file of an array, or of one chunk of it, if there is one in this format.
+    fn decoded(
+        &self,
+        found: Arc<NodeEntry>,
+        format: &'static Format,
+        chunk: Option<&[u64]>,
+    ) -> Result<Option<PathTarget>> {
+        let array = self.arrays.open(&found)?;
+        let is_in_grid = |indices: &[u64]| {
+            let grid = array.stored_grid();
+            grid.is_ok_and(|grid| grid.index(indices).is_some())
+        };
+        let chunk = match chunk {
+            Some([0]) if array.array().shape.is_empty() => Some(Coordinates::new()),
+            chunk => chunk.map(Coordinates::from),
+        };
+        if !format.fits(array.array()) || chunk.as_deref().is_some_and(|chunk| !is_in_grid(chunk)) {
+            return Ok(None);
+        }
+        Ok(Some(PathTarget::Decoded(DecodedTarget {
+            found,
+            array,
+            format,
+            chunk,
+        })))
+    }
+
+    /// Returns the name that a node's own files are named after.
     pub(super) fn name_of<'a>(&'a self, found: &'a NodeEntry) -> &'a [u8] {
         if found.path.is_root() {
             &self.root_name
@@ -121,22 +224,8 @@ fn group_file(found: Arc<NodeEntry>, rest: &[&[u8]]) -> Option<PathTarget> {
 /// Returns the format that `.npy` names.
 fn format_of(extension: &[u8]) -> Option<&'static Format> {
     let extension = std::str::from_utf8(extension.strip_prefix(b".")?).ok()?;
-    FORMATS
-        .iter()
+    let mut formats = FORMATS.iter();
+    formats
         .find(|format| format.extension == extension)
         .copied()
-}
-
-/// Reads `0.3.1`; the only spelling of an index is the shortest. A 0-dimensional array's chunk is `0`.
-fn parse_indices(text: &[u8], rank: usize) -> Option<Vec<u64>> {
-    let text = std::str::from_utf8(text).ok()?;
-    if rank == 0 {
-        return (text == "0").then(Vec::new);
-    }
-    text.split('.')
-        .map(|digits| {
-            let number: u64 = digits.parse().ok()?;
-            (number.to_string() == digits).then_some(number)
-        })
-        .collect()
 }

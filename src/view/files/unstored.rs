@@ -1,7 +1,7 @@
-//! What this session knows of the files view beyond what is stored: files that programs make beside a document
-//! before they rename them onto it, and which of a node's files were removed.
+//! In-memory state of the files view: files that programs make beside a document before they rename them onto it, and
+//! the names removed from each node.
 //!
-//! A node's own files are made from what is stored, so removing one alone changes nothing; the directory can be
+//! A node's own files are made from what is stored, so the removal of one is only noted here; the directory can be
 //! removed once all of them were. Chunks are the exception: a chunk that is removed is erased at once.
 
 use parking_lot::Mutex;
@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Kind, Result};
 use crate::store::Key;
 
-/// The most files beside documents.
-const MOST_FILES: usize = 256;
+/// The most files that are kept beside documents.
+const MAX_FILES: usize = 256;
 
-/// For how long the next to open a document is taken for who truncated it.
-const TRUNCATED: Duration = Duration::from_secs(5);
+/// How long a truncation by path waits for the open that follows it.
+const TRUNCATION_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A file that only this session has.
+/// The bytes of a file that is not stored.
 pub(super) type Scratch = Arc<Mutex<Vec<u8>>>;
 
 /// What was removed of a node.
@@ -29,7 +29,7 @@ struct Removed {
     chunks: IdRanges,
 }
 
-/// A set of numbers, as ranges: removing a directory goes through it in order.
+/// A set of numbers as ranges from start to end, since chunks are mostly removed in order.
 #[derive(Default)]
 struct IdRanges(BTreeMap<u64, u64>);
 
@@ -60,26 +60,26 @@ impl IdRanges {
     }
 }
 
-/// What all handles of a view share.
+/// The state that all clones of a view share.
 #[derive(Default)]
 pub(super) struct UnstoredState {
     scratch: Mutex<HashMap<Key, Scratch>>,
     removed: Mutex<HashMap<Key, Removed>>,
-    /// Lengths that documents are to have when they are opened next, and when that was said.
+    /// Lengths that documents are to have when they are opened next, and since when.
     truncated: Mutex<HashMap<Key, (u64, Instant)>>,
 }
 
 impl UnstoredState {
-    /// Returns a file that only this session has.
+    /// Returns a file that is not stored.
     pub(super) fn scratch(&self, path: &Key) -> Option<Scratch> {
         self.scratch.lock().get(path).cloned()
     }
 
-    /// Makes such a file, or empties it; `NoSpace` if there are too many.
+    /// Makes such a file, or replaces its bytes; `NoSpace` if there are too many.
     pub(super) fn make_scratch(&self, path: &Key, bytes: Vec<u8>) -> Result<Scratch> {
         let mut files = self.scratch.lock();
-        if files.len() >= MOST_FILES && !files.contains_key(path) {
-            let why = format!("at most {MOST_FILES} files are kept beside documents");
+        if files.len() >= MAX_FILES && !files.contains_key(path) {
+            let why = format!("at most {MAX_FILES} files are kept beside documents");
             return Err(Error::new(Kind::NoSpace, path, why));
         }
         let file = Arc::new(Mutex::new(bytes));
@@ -87,7 +87,7 @@ impl UnstoredState {
         Ok(file)
     }
 
-    /// Takes such a file away.
+    /// Removes such a file.
     pub(super) fn take_scratch(&self, path: &Key) -> Option<Scratch> {
         self.scratch.lock().remove(path)
     }
@@ -103,16 +103,16 @@ impl UnstoredState {
     /// Notes that a document is to have a length when it is opened next.
     pub(super) fn truncate(&self, path: &Key, length: u64) {
         let mut truncated = self.truncated.lock();
-        if truncated.len() >= MOST_FILES {
+        if truncated.len() >= MAX_FILES {
             truncated.clear();
         }
         truncated.insert(path.clone(), (length, Instant::now()));
     }
 
-    /// Returns the length that a document is to have.
+    /// Returns, once, the length that a document is to have when it is opened.
     pub(super) fn take_truncated(&self, path: &Key) -> Option<u64> {
         let (length, since) = self.truncated.lock().remove(path)?;
-        (since.elapsed() < TRUNCATED).then_some(length)
+        (since.elapsed() < TRUNCATION_TIMEOUT).then_some(length)
     }
 
     /// Notes that one of a node's files was removed.
@@ -122,13 +122,11 @@ impl UnstoredState {
         removed.names.insert(name.to_vec());
     }
 
-    /// Notes that a chunk of an array was removed; returns whether it had been already.
-    pub(super) fn remove_chunk(&self, node: &Key, chunk: u64) -> bool {
+    /// Notes that a chunk of an array was removed.
+    pub(super) fn remove_chunk(&self, node: &Key, chunk: u64) {
         let mut removed = self.removed.lock();
-        let chunks = &mut removed.entry(node.clone()).or_default().chunks;
-        let is_known = chunks.contains(chunk);
-        chunks.insert(chunk);
-        is_known
+        let removed = removed.entry(node.clone()).or_default();
+        removed.chunks.insert(chunk);
     }
 
     /// Whether one of a node's files was removed.
@@ -144,12 +142,12 @@ impl UnstoredState {
         removed.get(node).map_or(0, |removed| removed.chunks.len())
     }
 
-    /// Forgets what was removed of a node: it is in use again, or is gone.
+    /// Drops the removed names of a node that is in use again.
     pub(super) fn keep(&self, node: &Key) {
         self.removed.lock().remove(node);
     }
 
-    /// Forgets all that is known of the paths below a node that is gone.
+    /// Drops all state of a node that is gone, and of the paths below it.
     pub(super) fn forget_below(&self, node: &Key) {
         self.removed
             .lock()
@@ -163,8 +161,8 @@ impl UnstoredState {
     }
 }
 
-/// Whether a name is one that programs give a file that they write before it replaces another, or in which they
-/// keep what they replace.
+/// Whether a name is one that programs give to a file that will replace another, or to the old content of one that
+/// they replace.
 pub(super) fn is_temporary(name: &[u8]) -> bool {
     let holds = |word: &[u8]| name.windows(word.len()).any(|part| part == word);
     let starts = |words: &[&[u8]]| words.iter().any(|word| name.starts_with(word));

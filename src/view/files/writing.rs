@@ -1,7 +1,7 @@
 //! Decoded files open for writing: what is written goes to the chunks of the array.
 //!
-//! The length is the array's, so nothing makes such a file longer or shorter. Owner, mode and times are the
-//! mount's; setting them has no effect.
+//! The length is that of the array, so nothing makes such a file longer or shorter. Owner, mode and times are those of
+//! the mount; setting them has no effect.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use crate::hierarchy::NodeEntry;
 use crate::store::tree::{AttrChange, Stat, TreeFile};
 use crate::store::{EntryKind, Key, Meta, Version};
 
-/// A decoded file.
+/// A decoded file open for writing.
 pub(super) struct DecodedWriter {
     pub(super) path: Key,
     pub(super) found: Arc<NodeEntry>,
     pub(super) export: Export,
 }
 
-/// Says why a decoded file cannot get another length.
+/// Fails if a decoded file would get another length.
 pub(super) fn check_length(path: &Key, length: u64, wanted: u64) -> Result<()> {
     if length == wanted {
         return Ok(());
@@ -54,10 +54,10 @@ impl TreeFile for DecodedWriter {
         written.map_err(|error| error.about(&self.path))
     }
 
-    /// All of the file has its room.
+    /// Does nothing: a decoded file always has room for all of its bytes.
     fn allocate(&self, mode: i32, (offset, length): (u64, u64)) -> Result<()> {
         let end = offset.saturating_add(length);
-        if mode & !(FallocateFlags::KEEP_SIZE.bits() as i32) != 0 {
+        if mode & !FallocateFlags::KEEP_SIZE.bits().cast_signed() != 0 {
             return Err(Error::unsupported(
                 &self.path,
                 format!("fallocate mode {mode}"),

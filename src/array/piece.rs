@@ -1,0 +1,103 @@
+//! A decoded piece of an array, and what the cache of decoded data holds.
+//!
+//! A piece is the smallest part that decodes alone: a stored chunk, or with sharding an inner chunk.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::array::decoder::{Decoder, PieceLocation};
+use crate::array::spill_key::SpillKey;
+use crate::codec::{Pipeline, ShardIndex};
+use crate::store::Version;
+use crate::sync::budget::Reservation;
+use crate::sync::buffer;
+
+/// A piece as readers see it.
+#[derive(Clone)]
+pub(super) enum Piece {
+    /// Its elements, C order, little-endian.
+    Data(Arc<Decoded>),
+    /// Not stored: every element is the fill value.
+    Fill,
+}
+
+/// Decoded bytes and the memory they are counted in.
+pub(super) struct Decoded {
+    pub(super) bytes: Vec<u8>,
+    /// The version of the stored chunk; `NOT_STORED` of a piece that was written.
+    pub(super) version: Version,
+    /// The array that it belongs to, if it may go to disk when it leaves the cache.
+    pub(super) spill_key: Option<Arc<SpillKey>>,
+    /// Whether it was read from there.
+    pub(super) is_on_disk: bool,
+    pub(super) _room: Reservation,
+}
+
+/// The version of a piece that was written and is not stored yet; no store is asked for it.
+const NOT_STORED: Version = Version(0);
+
+impl Drop for Decoded {
+    fn drop(&mut self) {
+        buffer::recycle(std::mem::take(&mut self.bytes));
+    }
+}
+
+impl AsRef<[u8]> for Decoded {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Decoded {
+    /// Returns the elements.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Builds a piece that was written and is not stored yet.
+    pub(super) fn dirty(bytes: Vec<u8>, room: Reservation) -> Decoded {
+        Decoded {
+            bytes,
+            version: NOT_STORED,
+            spill_key: None,
+            is_on_disk: false,
+            _room: room,
+        }
+    }
+
+    /// Returns the same piece as one that is written and not stored yet.
+    pub(super) fn into_dirty(mut self) -> Decoded {
+        self.version = NOT_STORED;
+        self.spill_key = None;
+        self.is_on_disk = false;
+        self
+    }
+}
+
+/// The index of a shard of one content.
+pub(super) struct CachedShardIndex {
+    pub(super) entries: ShardIndex,
+    pub(super) version: Version,
+    pub(super) _room: Reservation,
+}
+
+/// A value of the cache.
+#[derive(Clone)]
+pub(super) enum Cached {
+    Chunk(Arc<Decoded>),
+    Index(Arc<CachedShardIndex>),
+}
+
+/// The number of an array, a depth (0: pieces; n: indexes of the n-th level of shards), a number in that grid.
+pub(super) type CacheKey = (u64, u8, u64);
+
+/// A piece that is being loaded.
+pub(super) struct Load<'a> {
+    pub(super) decoder: &'a Decoder,
+    /// Decodes the stored chunk.
+    pub(super) pipeline: Arc<Pipeline>,
+    pub(super) location: &'a PieceLocation,
+    /// The version that the stored chunk has, if that is known.
+    pub(super) known: Option<Version>,
+    pub(super) deadline: Instant,
+}

@@ -1,0 +1,56 @@
+//! Names of files that are made of chunk indices: `0.3.1`, `c.4`, `0.3.1.npy`.
+
+use super::Coordinates;
+
+/// A name with indices joined by dots in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NumberedName<'a> {
+    /// What stands before the indices; it has no digits.
+    pub prefix: &'a str,
+    /// The indices, at least one.
+    pub indices: Coordinates,
+    /// What stands after the indices, with its dot.
+    pub suffix: &'a str,
+}
+
+impl NumberedName<'_> {
+    /// Reads a name; nothing if it has no indices, or one that is not spelled as short as it can be.
+    pub fn parse(name: &[u8]) -> Option<NumberedName<'_>> {
+        let name = std::str::from_utf8(name).ok()?;
+        let (prefix, rest) = name.split_at(name.find(|c: char| c.is_ascii_digit())?);
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.');
+        let (indices, _) = rest.split_at(end.unwrap_or(rest.len()));
+        let (indices, suffix) = rest.split_at(indices.trim_end_matches('.').len());
+        Some(NumberedName {
+            prefix,
+            indices: indices.split('.').map(index).collect::<Option<_>>()?,
+            suffix,
+        })
+    }
+}
+
+/// Reads an index in its shortest spelling.
+fn index(digits: &str) -> Option<u64> {
+    let is_padded = digits.len() > 1 && digits.starts_with('0');
+    if is_padded { None } else { digits.parse().ok() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indices_are_read_in_their_shortest_spelling() {
+        let parse = |name: &'static str| {
+            NumberedName::parse(name.as_bytes())
+                .map(|name| (name.prefix, name.indices.to_vec(), name.suffix))
+        };
+        assert_eq!(parse("0.3.1.npy"), Some(("", vec![0, 3, 1], ".npy")));
+        assert_eq!(parse("c.4"), Some(("c.", vec![4], "")));
+        assert_eq!(parse("0."), Some(("", vec![0], ".")));
+        assert_eq!(parse("7.npy.tmp"), Some(("", vec![7], ".npy.tmp")));
+        for none in ["zarr.json", "01", "1..2", "", "99999999999999999999"] {
+            assert_eq!(parse(none), None, "{none}");
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Decoded files open for reading.
+
+use crate::error::Result;
+use crate::export::{Export, FileBody};
+use crate::sync::read_bytes::part;
+use crate::view::{File, ReadBytes};
+
+impl File for Export {
+    fn read_now(&self, offset: u64, len: usize) -> Option<ReadBytes> {
+        let end = offset.saturating_add(len as u64).min(self.len());
+        let header = self.header.len() as u64;
+        if offset >= end {
+            return Some(ReadBytes::default());
+        }
+        match (offset.checked_sub(header), &self.body) {
+            (Some(start), FileBody::Flat(flat)) => flat.read_now(start..end - header),
+            (Some(start), FileBody::Whole(bytes)) => Some(part(bytes, start..end - header).into()),
+            (None, _) if end <= header => Some(part(&self.header, offset..end).into()),
+            (None, _) => None,
+        }
+    }
+
+    fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes> {
+        Export::read_at(self, offset, len)
+    }
+
+    fn version(&self) -> Option<u64> {
+        Some(self.array().content_now())
+    }
+}
