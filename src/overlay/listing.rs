@@ -259,3 +259,36 @@ fn from_flat_listing(
     found.folders = folders.into_iter().collect();
     Ok(found)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::backend::memory::MemoryStore;
+
+    #[test]
+    fn a_flat_listing_shows_what_listings_of_folders_show() {
+        let key = |name: &str| Key::new(name).unwrap();
+        let store = MemoryStore::default();
+        for name in ["a/b/c", "a/b-", "a/d", "a/d/e/f"] {
+            store.set(key(name), vec![1]);
+        }
+        store.set(key("a/empty"), Vec::new());
+        let mut expected = Subtree::default();
+        list_folders(&store, &key("a"), &mut expected).unwrap();
+        let flat = ["a/b-", "a/b/c", "a/d", "a/d/e/f", "a/empty"].map(|name| {
+            let meta = store.head(&key(name)).unwrap().unwrap();
+            let kind = EntryKind::File;
+            (key(name), Meta { kind, ..meta })
+        });
+        let mut found = from_flat_listing(&store, &key("a"), flat.to_vec()).unwrap();
+        let names = |subtree: &mut Subtree| {
+            let objects = subtree.objects.iter().map(|(key, _)| key.clone());
+            let mut objects: Vec<Key> = objects.collect();
+            objects.sort();
+            subtree.folders.sort();
+            (objects, subtree.folders.clone())
+        };
+        assert_eq!(names(&mut found), names(&mut expected));
+        assert_eq!(found.folders.len(), 4, "a, a/b, a/d, a/d/e");
+    }
+}
