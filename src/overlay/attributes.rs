@@ -15,8 +15,8 @@ use crate::store::{EntryKind, Meta, Version};
 /// Bits of a mode that are permissions.
 pub(super) const PERMISSIONS: u32 = 0o7777;
 
-/// Returns kind, size, time and version; `writes` tells contents apart that the clock cannot.
-pub(super) fn meta_of(stat: &Stat, writes: u64) -> Meta {
+/// Returns kind, size, time and version; `write_number` tells contents apart that the clock does not.
+pub(super) fn meta_of(stat: &Stat, write_number: u64) -> Meta {
     let kind = match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => EntryKind::Directory,
         FileType::Symlink => EntryKind::Link,
@@ -35,23 +35,23 @@ pub(super) fn meta_of(stat: &Stat, writes: u64) -> Meta {
             .unwrap_or(0)
             .saturating_mul(512),
         modified: time_of(stat.st_mtime, stat.st_mtime_nsec),
-        version: version_of(stat, writes),
+        version: version_of(stat, write_number),
     }
 }
 
-fn version_of(stat: &Stat, writes: u64) -> Version {
+fn version_of(stat: &Stat, write_number: u64) -> Version {
     let words = [
         stat.st_ino,
-        stat.st_size as u64,
-        stat.st_mtime as u64,
+        stat.st_size.cast_unsigned(),
+        stat.st_mtime.cast_unsigned(),
         stat.st_mtime_nsec,
-        writes,
+        write_number,
     ];
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     Version::of(&bytes)
 }
 
-/// Returns what a file system knows of a file beside that.
+/// Returns what `stat` shows beside that.
 pub(super) fn posix_of(stat: &Stat) -> Posix {
     Posix {
         mode: stat.st_mode,
@@ -66,9 +66,10 @@ pub(super) fn posix_of(stat: &Stat) -> Posix {
 
 fn time_of(seconds: i64, nanoseconds: u64) -> SystemTime {
     let whole = Duration::from_secs(seconds.unsigned_abs());
-    let time = match seconds < 0 {
-        true => UNIX_EPOCH.checked_sub(whole),
-        false => UNIX_EPOCH.checked_add(whole),
+    let time = if seconds < 0 {
+        UNIX_EPOCH.checked_sub(whole)
+    } else {
+        UNIX_EPOCH.checked_add(whole)
     };
     time.and_then(|time| time.checked_add(Duration::from_nanos(nanoseconds)))
         .unwrap_or(UNIX_EPOCH)
@@ -89,7 +90,7 @@ pub(super) fn set_open(file: impl AsFd, change: &AttrChange) -> rustix::io::Resu
     Ok(())
 }
 
-/// Sets owner, mode and times of what has a name in a folder; links are not followed.
+/// Sets owner, mode and times of a name in a folder, without following links.
 pub(super) fn set_named(
     folder: impl AsFd,
     name: &OsStr,
@@ -101,7 +102,7 @@ pub(super) fn set_named(
     }
     if let Some(mode) = change.mode {
         let stat = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
-        // A link has no mode of its own.
+        // Links have no mode.
         if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
             let mode = Mode::from_bits_truncate(mode & PERMISSIONS);
             rustix::fs::chmodat(&folder, name, mode, AtFlags::empty())?;
@@ -133,7 +134,7 @@ fn timespec(time: Option<Time>) -> Timespec {
     Timespec { tv_sec, tv_nsec }
 }
 
-/// Returns a time as seconds, rounded down, and the nanoseconds after them.
+/// Returns a time as seconds since 1970, rounded down, and the nanoseconds after them.
 fn spec_of(time: SystemTime) -> Timespec {
     match time.duration_since(UNIX_EPOCH) {
         Ok(after) => Timespec {
@@ -152,7 +153,7 @@ fn spec_of(time: SystemTime) -> Timespec {
     }
 }
 
-/// Returns an extended attribute of a file.
+/// Returns an extended attribute of a file; `None` if it is not set.
 pub(super) fn xattr(file: impl AsFd, name: &[u8]) -> rustix::io::Result<Option<Vec<u8>>> {
     let mut value = vec![0; MAX_XATTR_BYTES];
     match rustix::fs::fgetxattr(file, name, value.as_mut_slice()) {

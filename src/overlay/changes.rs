@@ -35,7 +35,7 @@ pub enum BaseState {
     Unseen,
     /// The version when the key was first changed; `None` if the key was missing.
     Known(Option<Version>),
-    /// The store's content, of whatever version, shows under another name.
+    /// What the store has shows under another name: its version does not matter.
     Moved,
 }
 

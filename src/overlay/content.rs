@@ -1,4 +1,4 @@
-//! Contents and attributes of the upper folder's files, read and copied.
+//! Reads and copies contents and attributes of the upper folder's files, and objects of the store.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,13 +11,13 @@ use crate::error::{Error, Kind, Result};
 use crate::store::Reader;
 use crate::store::tree::AttrChange;
 
-/// How much is copied at a time, in bytes.
+/// Bytes that are copied at a time.
 const COPY_BUFFER: usize = 1 << 20;
 
 /// Returns up to `len` bytes at `offset`; fewer only at the end.
 pub(super) fn read_file(file: &File, offset: u64, len: usize) -> std::io::Result<Vec<u8>> {
     let size = file.metadata()?.len();
-    // The kernel takes no offset that no file can have.
+    // An offset that no file can have is beyond the end: the kernel would refuse it.
     let there = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
     let mut bytes = vec![0; len.min(there)];
     let mut read = 0;
@@ -33,7 +33,7 @@ pub(super) fn read_file(file: &File, offset: u64, len: usize) -> std::io::Result
     Ok(bytes)
 }
 
-/// Copies what a file holds; its holes stay holes.
+/// Copies the content of a file; holes stay holes.
 pub(super) fn copy_data(from: &File, to: &File) -> std::io::Result<()> {
     let size = from.metadata()?.len();
     to.set_len(size)?;
@@ -60,7 +60,7 @@ pub(super) fn copy_data(from: &File, to: &File) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Copies an object of the store: all of one content, or `Changed` is said.
+/// Copies an object of the store. `Changed` if it is replaced during each of several attempts.
 pub(super) fn copy_stored(reader: &dyn Reader, to: &File) -> Result<()> {
     for _ in 0..MAX_COPY_ATTEMPTS {
         let version = reader.meta()?.version;
@@ -73,10 +73,10 @@ pub(super) fn copy_stored(reader: &dyn Reader, to: &File) -> Result<()> {
     Err(Error::new(Kind::Changed, "", why))
 }
 
-/// How often an object is copied that is written meanwhile.
+/// How often an object is copied again that changes while it is copied.
 const MAX_COPY_ATTEMPTS: usize = 4;
 
-/// Copies what a reader gives; returns how many bytes that were.
+/// Copies an object; returns its length in bytes.
 fn copy_once(reader: &dyn Reader, to: &File) -> Result<u64> {
     let mut at = 0;
     loop {
@@ -90,7 +90,7 @@ fn copy_once(reader: &dyn Reader, to: &File) -> Result<u64> {
     }
 }
 
-/// Gives a file owner, mode and extended attributes of another.
+/// Copies owner, mode and extended attributes of a file to another one.
 pub(super) fn copy_attributes(from: &File, to: &File) -> rustix::io::Result<()> {
     let stat = rustix::fs::fstat(from)?;
     let posix = attributes::posix_of(&stat);
@@ -114,7 +114,7 @@ pub(super) fn copy_attributes(from: &File, to: &File) -> rustix::io::Result<()> 
     Ok(())
 }
 
-/// Whether two objects hold the same bytes.
+/// Whether two objects have the same bytes.
 pub(super) fn is_same(one: &dyn Reader, other: &dyn Reader) -> Result<bool> {
     if one.meta()?.size != other.meta()?.size {
         return Ok(false);

@@ -173,7 +173,7 @@ impl Listing for MergedListing {
 /// All that a store has at and below a prefix.
 #[derive(Default)]
 pub(super) struct Subtree {
-    /// The objects, and what the listing told of each.
+    /// The objects, with what the listing has of each.
     pub(super) objects: Vec<(Key, Option<Meta>)>,
     /// The folders, each before those in it.
     pub(super) folders: Vec<Key>,
@@ -209,7 +209,7 @@ fn list_folders(store: &dyn Store, prefix: &Key, found: &mut Subtree) -> Result<
             Err(error) if matches!(error.kind(), Kind::NotFound | Kind::NotADirectory) => continue,
             names => names?,
         };
-        // A listing of a folder that changes meanwhile may have a name twice.
+        // A listing may have a name twice if the folder changes while it is read.
         let mut within = HashSet::new();
         while let Some(name) = names.next()? {
             let key = folder.child(&name.name)?;
@@ -258,4 +258,37 @@ fn from_flat_listing(
     }
     found.folders = folders.into_iter().collect();
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::backend::memory::MemoryStore;
+
+    #[test]
+    fn a_flat_listing_shows_what_listings_of_folders_show() {
+        let key = |name: &str| Key::new(name).unwrap();
+        let store = MemoryStore::default();
+        for name in ["a/b/c", "a/b-", "a/d", "a/d/e/f"] {
+            store.set(key(name), vec![1]);
+        }
+        store.set(key("a/empty"), Vec::new());
+        let mut expected = Subtree::default();
+        list_folders(&store, &key("a"), &mut expected).unwrap();
+        let flat = ["a/b-", "a/b/c", "a/d", "a/d/e/f", "a/empty"].map(|name| {
+            let meta = store.head(&key(name)).unwrap().unwrap();
+            let kind = EntryKind::File;
+            (key(name), Meta { kind, ..meta })
+        });
+        let mut found = from_flat_listing(&store, &key("a"), flat.to_vec()).unwrap();
+        let names = |subtree: &mut Subtree| {
+            let objects = subtree.objects.iter().map(|(key, _)| key.clone());
+            let mut objects: Vec<Key> = objects.collect();
+            objects.sort();
+            subtree.folders.sort();
+            (objects, subtree.folders.clone())
+        };
+        assert_eq!(names(&mut found), names(&mut expected));
+        assert_eq!(found.folders.len(), 4, "a, a/b, a/d, a/d/e");
+    }
 }

@@ -7,12 +7,12 @@
 //!
 //! Locks are taken in this order: `committing` (one commit at a time), `names` (one change of names at a time), the
 //! state of an open file, `state`. `state` is never held during a request to the store. The state of a file is held
-//! while its content is copied from the store. `names` is held during requests for single keys: whether a name is
-//! free, which kind of thing it is, which version is about to be hidden, and what the folders above it are. Most of
-//! these were asked just before the lock was taken, so that a metadata cache below answers them. Contents and
-//! listings of the store are asked for without `names`; after it is taken, a look at the records tells whether the
-//! answer still counts. The one listing under `names` is of a folder that is to be removed or replaced, which has
-//! to be empty.
+//! while its content is copied from the store, and a change of its name waits for that. `names` is held during
+//! requests for single keys: whether a name is free, which kind of thing it is, which version is about to be hidden,
+//! and what the folders above it are. Most of these were asked just before the lock was taken, so that a metadata
+//! cache below answers them. Contents and listings of the store are asked for without `names`; once it is taken, the
+//! records tell whether the answer still counts. There are two exceptions: a folder that is removed or replaced is
+//! listed, since it has to be empty, and an exchange of two names copies the files.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -39,6 +39,7 @@ mod listing;
 mod namespace;
 mod open_file;
 mod records;
+mod recovery;
 mod store;
 mod upper;
 mod write_numbers;
@@ -118,7 +119,7 @@ impl Overlay {
         for record in list {
             records.apply(record);
         }
-        recover(&upper, &mut journal, &mut records)?;
+        recovery::recover(&upper, &mut journal, &mut records)?;
         let summary = records.summary();
         if journal.is_oversized(summary.len()) {
             journal.rewrite(&summary)?;
@@ -166,31 +167,6 @@ impl Overlay {
     pub fn path(&self) -> &Path {
         self.0.upper.path()
     }
-}
-
-/// Puts an upper folder in order after a crash: finishes a rename, and moves incomplete files to `rescued/`.
-fn recover(upper: &Upper, journal: &mut Journal, records: &mut Records) -> Result<()> {
-    let mut record = |records: &mut Records, record: JournalRecord| {
-        journal.append(std::slice::from_ref(&record))?;
-        records.apply(record);
-        Ok::<(), Error>(())
-    };
-    if let Some((from, to, in_upper)) = records.unfinished_rename() {
-        namespace::rename::finish(upper, &from, &to, in_upper)?;
-        record(records, JournalRecord::RenameFinished)?;
-    }
-    upper.rescue_pending()?;
-    for key in records.incomplete_below(&Key::root()) {
-        upper.rescue_key(&key)?;
-        record(records, JournalRecord::Completed(key))?;
-    }
-    // A base without a change: the program ended between the record and the change.
-    for (key, _) in records.bases_below(&Key::root()) {
-        if records.lower_key(&key).as_ref() == Some(&key) && upper.stat(&key)?.is_none() {
-            record(records, JournalRecord::Reverted(key))?;
-        }
-    }
-    Ok(())
 }
 
 impl OverlayCore {

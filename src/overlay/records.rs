@@ -3,7 +3,7 @@
 //! A whiteout hides the store's objects at a key and below, or shows those of another prefix of the store there
 //! (after a rename). The nearest whiteout at or above a key decides. Files of the upper folder show in any case.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
 
 use crate::overlay::journal::JournalRecord;
@@ -23,7 +23,7 @@ pub struct BaseVersion {
 /// All records of a journal, applied.
 #[derive(Debug, Default)]
 pub(super) struct Records {
-    bases: HashMap<Key, BaseVersion>,
+    bases: BTreeMap<Key, BaseVersion>,
     /// The hidden keys, and which key of the store shows there instead.
     whiteouts: BTreeMap<Key, Option<Key>>,
     /// Files that were created and are not complete.
@@ -134,12 +134,7 @@ impl Records {
 
     /// Returns the whiteouts at and below a prefix, with the keys of the store that show there instead.
     pub(super) fn whiteouts(&self, prefix: &Key) -> Vec<(Key, Option<Key>)> {
-        let from = (Bound::Included(prefix), Bound::Unbounded);
-        let range = self.whiteouts.range::<Key, _>(from);
-        // Keys are sorted by their bytes: `a-b` lies between `a` and `a/b`.
-        range
-            .take_while(|(key, _)| key.as_bytes().starts_with(prefix.as_bytes()))
-            .filter(|(key, _)| key.below(prefix).is_some())
+        below(&self.whiteouts, prefix)
             .map(|(key, source)| (key.clone(), source.clone()))
             .collect()
     }
@@ -156,9 +151,9 @@ impl Records {
 
     /// Returns the bases of all changed keys at and below a prefix.
     pub(super) fn bases_below(&self, prefix: &Key) -> Vec<(Key, BaseVersion)> {
-        let bases = self.bases.iter();
-        let below = bases.filter(|(key, _)| key.below(prefix).is_some());
-        below.map(|(key, base)| (key.clone(), *base)).collect()
+        below(&self.bases, prefix)
+            .map(|(key, base)| (key.clone(), *base))
+            .collect()
     }
 
     /// Returns the incomplete files at a prefix and below.
@@ -177,6 +172,18 @@ impl Records {
     pub(super) fn unfinished_rename(&self) -> Option<(Key, Key, bool)> {
         self.renaming.clone()
     }
+}
+
+/// Returns the entries of keys at and below a prefix.
+pub(super) fn below<'a, V>(
+    map: &'a BTreeMap<Key, V>,
+    prefix: &'a Key,
+) -> impl Iterator<Item = (&'a Key, &'a V)> {
+    let from = (Bound::Included(prefix), Bound::Unbounded);
+    // Keys are sorted by their bytes: `a-b` lies between `a` and `a/b`.
+    map.range::<Key, _>(from)
+        .take_while(|(key, _)| key.as_bytes().starts_with(prefix.as_bytes()))
+        .filter(|(key, _)| key.below(prefix).is_some())
 }
 
 /// Returns the key `rest` below `prefix`.

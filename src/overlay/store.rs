@@ -1,4 +1,5 @@
-//! The overlay as a store: what the upper folder has, then what the store below has and nothing hides.
+//! The overlay as a store, and the hints that it gives: the upper folder's content of a key, else what the store has
+//! where no whiteout hides it.
 
 use std::fs::File;
 use std::ops::Range;

@@ -1,8 +1,8 @@
 //! The upper folder on disk: an ordinary directory that a person can read.
 //!
-//! `keys/` has what was written, under its key; `pending/` what is being written; `rescued/` what was being
-//! written when the program was killed. It belongs to one store and is open in one process at a time. Every
-//! path is resolved beneath `keys/` without following a link, so that nothing leads outside.
+//! `keys/` has what was written, under its key; `pending/` what is being written; `rescued/` what was incomplete
+//! after a crash. It belongs to one store and is open in one process at a time. Every path is resolved beneath `keys/`
+//! without following a link, so that none leads outside.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -36,7 +36,7 @@ const JOURNAL: &str = "journal";
 const IDENTITY: &str = "zarrfs.json";
 const LOCK: &str = "lock";
 
-/// The form of upper folders that is written and read.
+/// The version of the layout that is written and read.
 const FORMAT_VERSION: u64 = 1;
 
 const README: &str = "\
@@ -54,9 +54,11 @@ everything; change it by them, or through the mount.
 ";
 
 impl Upper {
-    /// Opens the upper folder at `path` of the store that is shown as `store`, made if it is not there or empty.
+    /// Opens the upper folder at `path` of the store that is shown as `store`, and makes it if it is missing or empty.
+    /// Without `store` it has to be there.
     ///
-    /// `Exists` if another process has it open, `Invalid` if it belongs to another store or is no such folder.
+    /// `Exists` if another process has it open, `Invalid` if it belongs to another store, `NotEmpty` if it holds
+    /// something else.
     pub(super) fn open(path: &Path, store: Option<&str>) -> Result<Upper> {
         let failed = |error: std::io::Error| Error::os(path.display(), error);
         let is_new = !path.join(IDENTITY).exists();
@@ -122,34 +124,35 @@ impl Upper {
         ))
     }
 
-    /// Opens what has a key; no link is followed.
+    /// Opens the file or folder of a key, without following links.
     pub(super) fn open_key(&self, key: &Key, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-        let path = match key.is_root() {
-            true => OsStr::new("."),
-            false => OsStr::from_bytes(key.as_bytes()),
+        let path = if key.is_root() {
+            OsStr::new(".")
+        } else {
+            OsStr::from_bytes(key.as_bytes())
         };
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         let flags = flags | OFlags::CLOEXEC;
         rustix::fs::openat2(&self.keys, path, flags, Mode::empty(), resolve)
     }
 
-    /// Returns what has a key; nothing if there is nothing.
+    /// Returns the attributes of the file or folder of a key; `None` if there is none.
     pub(super) fn stat(&self, key: &Key) -> Result<Option<Stat>> {
         let found = self
             .parent(key)
             .and_then(|(folder, name)| rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW));
         match found {
             Ok(stat) => Ok(Some(stat)),
-            // Where a link stands in the way, its target has another path.
+            // A link above the key: what it points at has other keys.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
             Err(error) => Err(os_error(key, error)),
         }
     }
 
-    /// Makes a file that has no key yet; returns its name in `pending`.
+    /// Makes a file that has no key yet; returns its name in `pending/`.
     pub(super) fn create_pending(&self, key: &Key) -> rustix::io::Result<(String, File)> {
         let number = self.last_pending.fetch_add(1, Ordering::Relaxed) + 1;
-        let name = format!("{number}-{}", readable(key));
+        let name = format!("{number}-{}", name_part(key));
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
         let fd = rustix::fs::openat(&self.pending, &name, flags, mode)?;
@@ -162,7 +165,7 @@ impl Upper {
         rustix::fs::renameat(&self.pending, pending, folder, name)
     }
 
-    /// Throws a pending file away.
+    /// Removes a pending file.
     pub(super) fn discard_pending(&self, pending: &str) {
         let gone = rustix::fs::unlinkat(&self.pending, pending, AtFlags::empty());
         if let Err(error) = gone {
@@ -170,7 +173,7 @@ impl Upper {
         }
     }
 
-    /// Keeps what was being written when the program was killed where a person finds it.
+    /// Moves all pending files to `rescued/`: they were being written when the program ended.
     pub(super) fn rescue_pending(&self) -> Result<()> {
         let folder = self.path.join(PENDING);
         let failed = |error| Error::os(folder.display(), error);
@@ -181,12 +184,13 @@ impl Upper {
         Ok(())
     }
 
-    /// Moves the file of a key that was not whole out of the keys.
+    /// Moves an incomplete file from its key to `rescued/`.
     pub(super) fn rescue_key(&self, key: &Key) -> Result<()> {
         let path = self.keys().join(OsStr::from_bytes(key.as_bytes()));
-        self.rescue(&path, OsStr::new(&readable(key)))
+        self.rescue(&path, OsStr::new(&name_part(key)))
     }
 
+    /// Moves a file to `rescued/` under a free name; removes it if it is empty.
     fn rescue(&self, from: &Path, name: &OsStr) -> Result<()> {
         let failed = |error| Error::os(from.display(), error);
         let empty = match fs::symlink_metadata(from) {
@@ -214,13 +218,13 @@ impl Upper {
     }
 }
 
-/// The most letters of a key in the name of a file beside the keys.
-const SHOWN: usize = 60;
+/// The most characters of a key in the name of a file in `pending/` or `rescued/`.
+const MAX_NAME_CHARS: usize = 60;
 
-/// Returns the end of a key as a part of a file's name.
-fn readable(key: &Key) -> String {
+/// Returns the end of a key in a form that fits into a file name.
+fn name_part(key: &Key) -> String {
     let text = String::from_utf8_lossy(key.as_bytes()).replace('/', "+");
-    let skipped = text.chars().count().saturating_sub(SHOWN);
+    let skipped = text.chars().count().saturating_sub(MAX_NAME_CHARS);
     text.chars().skip(skipped).collect()
 }
 
@@ -229,29 +233,28 @@ fn folder(path: &Path) -> Result<OwnedFd> {
     rustix::fs::open(path, flags, Mode::empty()).map_err(|error| Error::os(path.display(), error))
 }
 
-/// Says `NotEmpty` for a folder that holds something and is no upper folder.
+/// `NotEmpty` for a folder that holds something and is no upper folder.
 fn check_empty(path: &Path) -> Result<()> {
     let mut names = match fs::read_dir(path) {
         Ok(names) => names,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(Error::os(path.display(), error)),
     };
-    // One that was begun and cut has at most these.
+    // An upper folder whose making was cut off has at most these.
     let begun = [README_NAME, LOCK, KEYS, PENDING, JOURNAL];
-    let strange = names.any(|entry| {
+    let has_others = names.any(|entry| {
         entry.is_ok_and(|entry| !begun.iter().any(|name| entry.file_name() == **name))
     });
-    match strange {
-        false => Ok(()),
-        true => {
-            let why = "holds something, and is no folder of changes: expected an empty one";
-            Err(Error::new(Kind::NotEmpty, path.display(), why))
-        }
+    if has_others {
+        let why = "holds something, and is no folder of changes: expected an empty one";
+        return Err(Error::new(Kind::NotEmpty, path.display(), why));
     }
+    Ok(())
 }
 
 const README_NAME: &str = "README";
 
+/// Takes the lock of an upper folder. `Exists` if another process has it.
 fn lock(path: &Path) -> Result<File> {
     let name = path.join(LOCK);
     let file = File::options()
@@ -270,20 +273,20 @@ fn lock(path: &Path) -> Result<File> {
     }
 }
 
-/// Makes what an upper folder has; what says that it is one comes last.
+/// Makes the parts of an upper folder; the file that marks it as one comes last.
 fn initialize(path: &Path, store: &str) -> std::io::Result<()> {
     for name in [KEYS, PENDING] {
         fs::create_dir_all(path.join(name))?;
     }
     fs::write(path.join(README_NAME), README)?;
     let identity = json!({ "zarrfs": FORMAT_VERSION, "store": store });
-    let arriving = path.join("zarrfs.json.new");
-    fs::write(&arriving, format!("{identity:#}\n"))?;
-    File::open(&arriving)?.sync_all()?;
-    fs::rename(arriving, path.join(IDENTITY))
+    let replacement = path.join("zarrfs.json.new");
+    fs::write(&replacement, format!("{identity:#}\n"))?;
+    File::open(&replacement)?.sync_all()?;
+    fs::rename(replacement, path.join(IDENTITY))
 }
 
-/// Returns the store whose changes a folder holds.
+/// Returns the store whose changes an upper folder holds. `Corrupt` or `Unsupported` if `zarrfs.json` cannot be read.
 pub fn belongs_to(path: &Path) -> Result<String> {
     let name = path.join(IDENTITY);
     let text = fs::read_to_string(&name).map_err(|error| Error::os(name.display(), error))?;
@@ -302,14 +305,14 @@ pub fn belongs_to(path: &Path) -> Result<String> {
     }
 }
 
-/// Makes a file without a name, which is gone when it is closed.
+/// Makes a temporary file without a name, which is gone when it is closed.
 pub(super) fn unnamed_file() -> std::io::Result<File> {
     let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
     let mode = Mode::RUSR | Mode::WUSR;
     Ok(rustix::fs::open(std::env::temp_dir(), flags, mode)?.into())
 }
 
-/// Returns an error of the kernel about a key.
+/// Returns an error of the kernel as an error about a key.
 pub(super) fn os_error(key: &Key, error: Errno) -> Error {
     match error {
         Errno::PERM => Error::new(Kind::NotPermitted, key, "is not permitted"),

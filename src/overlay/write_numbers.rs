@@ -3,8 +3,9 @@
 //!
 //! Only keys that were written since the overlay was opened, and that the upper folder still has, have a number.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
+use super::records::below;
 use crate::store::Key;
 
 /// The number of the last write of each key. No number is given twice, so that a key which was forgotten and
@@ -12,7 +13,7 @@ use crate::store::Key;
 #[derive(Default)]
 pub(super) struct WriteNumbers {
     last: u64,
-    by_key: HashMap<Key, u64>,
+    by_key: BTreeMap<Key, u64>,
 }
 
 impl WriteNumbers {
@@ -34,7 +35,10 @@ impl WriteNumbers {
 
     /// Forgets the numbers of all keys at and below a prefix.
     pub(super) fn forget_below(&mut self, prefix: &Key) {
-        self.by_key.retain(|key, _| key.below(prefix).is_none());
+        let keys: Vec<Key> = below(&self.by_key, prefix)
+            .map(|(key, _)| key.clone())
+            .collect();
+        keys.iter().for_each(|key| self.forget(key));
     }
 }
 

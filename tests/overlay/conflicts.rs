@@ -1,4 +1,5 @@
-//! Somebody else writes to the store between a change and its commit: it is told, and theirs is kept.
+//! Another program writes to the store between a change and its commit: the commit names the conflict and keeps the
+//! content of the other program.
 
 use std::sync::{Arc, Mutex};
 
@@ -53,8 +54,8 @@ fn files(tree: Tree) -> Tree {
     files.filter(|(_, shown)| *shown != Shown::Folder).collect()
 }
 
-/// Has `ours` and then `theirs` happen: the commit names `expected`, and leaves the store as it is; forced, the
-/// store becomes what the mount shows.
+/// Makes the changes `ours` on the overlay and then `theirs` in the store: the commit names the keys `expected` and
+/// leaves the store as it is; a forced one makes the store what the mount shows.
 fn clash(ours: &[Step], theirs: &dyn Fn(&dyn Store), expected: &[&str]) {
     for kind in KINDS {
         let mut fixture = Fixture::new(kind, &HELD);
@@ -147,7 +148,7 @@ fn a_key_that_somebody_changed_where_it_was_renamed_from() {
     clash(&[file, open, write], &theirs, &["a/1"]);
 }
 
-/// What they did to a folder that was only renamed here shows under its new name.
+/// Changes that another program makes in a folder which is renamed here show under the new name.
 #[test]
 fn what_somebody_writes_to_a_renamed_folder_is_renamed_too() {
     for kind in KINDS {
@@ -179,12 +180,12 @@ fn what_somebody_did_alike_is_no_conflict() {
     );
 }
 
-/// Somebody who writes just before a call, once.
+/// Another program: writes to the store once, just before a call.
 struct Meddler {
     store: Arc<dyn Store>,
     call: &'static str,
     key: &'static str,
-    /// What is written; nothing to erase.
+    /// The bytes to write; `None` to erase the key.
     bytes: Option<&'static [u8]>,
     is_done: Mutex<bool>,
 }
@@ -203,7 +204,8 @@ impl Hook for Meddler {
     }
 }
 
-/// Between the look and the change: a commit says so, whatever it has done by then, and the next one too.
+/// Another program changes a key after a commit compared it and before it is changed: this commit and the next one
+/// name the key.
 fn race(ours: &[Step], call: &'static str, key: &'static str, bytes: Option<&'static [u8]>) {
     for kind in KINDS {
         let plain = Fixture::new(kind, &HELD);

@@ -1,5 +1,4 @@
-//! An upper folder without room: the writer hears of it, no key ever gets a part of a content, and what makes room
-//! works.
+//! An upper folder on a full disk: the writer gets the error, no key gets an incomplete content, and removing works.
 
 use std::fs;
 use std::path::PathBuf;
@@ -57,7 +56,7 @@ impl Small {
         zarrfs::store::Tree::open(self.overlay(), &key(name), truncate).unwrap()
     }
 
-    /// Takes all room, until the file is removed.
+    /// Fills the disk with a file, whose removal makes room again.
     fn fill(&self) -> PathBuf {
         let path = self.disk.path().join("filler");
         let filler = fs::File::create(&path).unwrap();
@@ -136,7 +135,7 @@ fn a_new_file_that_is_not_whole_shows_and_is_not_committed() {
     no_room(&*small.open("other", false));
     let kept = small.overlay().changes().unwrap().kept;
     assert!(kept[0].1.contains("could not be written whole"), "{kept:?}");
-    // The next who opens the folder of changes finds it beside the keys.
+    // It lies beside the keys when the upper folder is opened again.
     small.remount();
     assert_eq!(small.overlay().stat(&key("other")).unwrap(), None);
     let rescued = small.disk.path().join("upper/rescued/other~0");

@@ -1,4 +1,4 @@
-//! A store where something happens at each call: a call fails, or somebody else writes just before it.
+//! A store with a hook at each call: to make a call fail, or to write to the store just before it.
 
 use std::io::IoSliceMut;
 use std::sync::Arc;

@@ -15,7 +15,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_zarrfs");
 const TURN: usize = 100;
 const RUNS: u32 = 8;
 
-/// A store, its mount, and the directory that it has to be like.
+/// A store, its mount, and the directory that has to show the same.
 struct Mounted {
     folder: TempDir,
     mount: Reference,

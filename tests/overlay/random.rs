@@ -24,7 +24,7 @@ fn number_of(variable: &str, default: u32) -> u32 {
     value.map_or(default, |value| value.parse().unwrap())
 }
 
-/// Has each of many random runs tried, the same ones each time; one that fails is shrunk, and told.
+/// Tries many random runs, the same ones each time; one that fails is shrunk and printed.
 pub(crate) fn run(runs: u32, step: impl Strategy<Value = Step>, test: &dyn Fn(&[Held], &[Step])) {
     let mut seed = [0; 32];
     seed[..4].copy_from_slice(&number_of("ZARRFS_TEST_SEED", 1).to_le_bytes());
@@ -47,7 +47,7 @@ pub(crate) fn run(runs: u32, step: impl Strategy<Value = Step>, test: &dyn Fn(&[
     }
 }
 
-/// Returns what was wrong with a run, if something was.
+/// Returns why a run failed; `None` if it did not.
 fn failure(test: &dyn Fn(&[Held], &[Step]), held: &[Held], steps: &[Step]) -> Option<String> {
     let done = catch_unwind(AssertUnwindSafe(|| test(held, steps)));
     let why = done.err()?;
@@ -73,7 +73,7 @@ fn shrunk<T: Clone>(mut list: Vec<T>, fails: &mut dyn FnMut(&[T]) -> bool) -> Ve
     list
 }
 
-/// An overlay and the directory that it has to be like.
+/// An overlay, and the directory that has to show the same.
 struct Pair {
     kind: Lower,
     fixture: Fixture,

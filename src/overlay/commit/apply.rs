@@ -128,7 +128,7 @@ impl Apply<'_> {
         if is_unchanged && !is_pending {
             return core.record(vec![JournalRecord::Committed { key, version }]);
         }
-        // Written or removed meanwhile: for the next commit the base is what the store has now.
+        // Written or removed during the put: for the next commit the base is what the store has now.
         core.record(vec![
             JournalRecord::Reverted(key.clone()),
             JournalRecord::Base {

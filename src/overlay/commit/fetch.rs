@@ -31,7 +31,7 @@ impl OverlayCore {
         let _names = self.names.lock();
         let mut fetched = Vec::new();
         for HiddenSubtree { at, moved, .. } in hidden {
-            // A whiteout that changed meanwhile shows something that was not fetched.
+            // A whiteout that has changed since shows something that was not fetched.
             let moved = moved.as_ref().filter(|moved| self.is_moved(at, moved));
             if let Some(moved) = moved {
                 self.make_moved_folders(at, moved)?;

@@ -1,4 +1,5 @@
-//! A file that is open: the same content for all who have it open, whatever happens to its name.
+//! A file that is open: all its handles have the same content, also after the name was removed or given to another
+//! file.
 //!
 //! `state` holds the content and gives it its key, `io` is what programs do with the file, `table` finds or opens
 //! the one `OpenFile` of a key.
@@ -128,7 +129,7 @@ impl OpenFile {
         if is_copy {
             let _names = self.core.names.lock();
             let mut state = self.lock();
-            // Written or committed meanwhile: a flush publishes it, or it is copied once more.
+            // It may have been written since, and is published by a flush then, or committed: it is copied again.
             if !state.is_dirty {
                 state.copy_up(&self.core)?;
                 state.publish(&self.core)?;

@@ -1,4 +1,4 @@
-//! Opening files of the overlay, and the table of those that are open: all who open a key share one `OpenFile`.
+//! Opening files of the overlay, and the table of those that are open: all handles of a key share one `OpenFile`.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -31,7 +31,7 @@ impl OpenFileTable {
         below.filter_map(|(_, file)| file.upgrade()).collect()
     }
 
-    /// Enters a file under a key, whatever was there.
+    /// Enters a file under a key, in the place of any other one.
     pub(in crate::overlay) fn register(&mut self, key: &Key, file: &Arc<OpenFile>) {
         self.0.insert(key.clone(), Arc::downgrade(file));
     }
@@ -134,7 +134,7 @@ impl OverlayCore {
         Ok(File::from(opened.map_err(|error| os_error(key, error))?))
     }
 
-    /// Enters a file under its key, unless another one was entered meanwhile, which is returned.
+    /// Enters a file under its key, unless there is another one, which is returned.
     fn register_if_first(&self, key: &Key, file: &Arc<OpenFile>) -> Option<Arc<OpenFile>> {
         let mut state = self.state.lock();
         let other = state.open_files.get(key);
