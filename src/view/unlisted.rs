@@ -237,7 +237,7 @@ impl Level {
                 let files = names.into_iter().map(|name| (name, EntryKind::File));
                 Box::new(NameList::new(files))
             }
-            level => Box::new(NumberedNames { level, place: 0 }),
+            level => Box::new(IndexListing { level, place: 0 }),
         }
     }
 
@@ -271,12 +271,12 @@ impl Level {
 }
 
 /// Names that are made from numbers.
-struct NumberedNames {
+struct IndexListing {
     level: Level,
     place: u64,
 }
 
-impl Listing for NumberedNames {
+impl Listing for IndexListing {
     fn next(&mut self) -> Result<Option<Name>> {
         if self.place >= self.level.len() {
             return Ok(None);
