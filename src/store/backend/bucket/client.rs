@@ -16,9 +16,11 @@ use object_store::path::Path;
 use object_store::{GetOptions, GetResult, ObjectMeta, ObjectStore};
 use tokio::sync::Semaphore;
 
-use super::fault;
-use super::runtime::{LastResponse, heard, note, wait, wait_beside};
 use crate::error::{Error, Kind, Result};
+use crate::store::backend::remote::fault;
+use crate::store::backend::remote::runtime::{
+    LastResponse, note_response, spawn_and_wait, wait, with_last_response,
+};
 use crate::store::{EntryKind, Meta, Object, Version};
 use crate::sync::buffer;
 
@@ -72,7 +74,7 @@ impl Client {
                 let _permit = self.permits.acquire().await;
                 other.await
             };
-            join(heard(one), heard(other)).await
+            join(with_last_response(one), with_last_response(other)).await
         })?;
         let Some(((one, said_one), (other, said_other))) = done else {
             return Err(fault::late(subject, self.limit.as_secs_f32()));
@@ -106,7 +108,7 @@ impl Client {
     ) -> Result<Option<Object>> {
         // The limit of the whole is far: what counts is that pieces keep coming.
         let (client, path) = (self.clone(), path.clone());
-        let (done, said) = wait_beside(self.limit.saturating_mul(LONGEST_BODY), async move {
+        let (done, said) = spawn_and_wait(self.limit.saturating_mul(LONGEST_BODY), async move {
             let _permit = client.permits.acquire().await;
             client.collect(&path, options, limit).await
         })?;
@@ -187,7 +189,7 @@ async fn in_time<T>(
     match tokio::time::timeout(limit, request).await {
         Ok(answer) => answer.map_err(Some),
         Err(_) => {
-            note(LastResponse::default());
+            note_response(LastResponse::default());
             Err(None)
         }
     }

@@ -16,13 +16,14 @@ use tokio::sync::Semaphore;
 use crate::error::{Error, Kind, Result};
 use crate::model::document;
 use crate::stats::Stats;
+use crate::store::backend::remote::connector::Connector;
+use crate::store::backend::remote::{FIRST_LIMIT, FIRST_RETRIES, RETRIES, condition_probe};
 use crate::store::{
     ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Object, PutBody,
     Reader, RemoteConfig, Store, StoreInfo, Version, not_a_link,
 };
 use address::Address;
 use client::{Client, describe};
-use connector::Connector;
 use listing::{PageRange, Pages};
 use reader::BucketReader;
 use walk::BucketFlatListing;
@@ -31,87 +32,20 @@ use writer::WriteClients;
 mod address;
 mod client;
 mod cloud_urls;
-pub(crate) mod connector;
-pub(crate) mod fault;
 mod listing;
-pub(crate) mod option_names;
+mod option_names;
 mod profile;
 mod reader;
-pub(crate) mod runtime;
-pub(crate) mod settings;
+mod settings;
 #[cfg(test)]
 mod tests;
 mod upload;
 mod walk;
-pub(crate) mod write_retry;
-pub(crate) mod writer;
+mod writer;
 
-/// How often a request of a mount that has begun is repeated.
-pub(crate) const RETRIES: usize = 10;
-
-/// How often and how long a store is asked that nobody has seen yet.
-pub(crate) const FIRST_RETRIES: usize = 1;
-pub(crate) const FIRST_LIMIT: Duration = Duration::from_secs(10);
-
-/// Whether there are stores of a scheme's kind here.
-pub(crate) fn has(scheme: &str) -> bool {
-    is_web(scheme) || address::kind(scheme).is_some()
-}
-
-/// Whether a scheme is that of the web.
-pub(super) fn is_web(scheme: &str) -> bool {
-    matches!(scheme, "http" | "https")
-}
-
-/// What is to be opened: a URL, what is said of it, and of an archive the object in it that counts.
-#[derive(Clone, Copy)]
-pub(crate) struct BucketLocation<'a> {
-    pub(crate) scheme: &'a str,
-    /// What follows the scheme and its colon.
-    pub(crate) rest: &'a str,
-    pub(crate) shown: &'a str,
-    pub(crate) only: Option<&'a Key>,
-}
-
-/// Opens a store on the network; `Denied`, `NotFound`, `Invalid` or `Unavailable` within seconds if that cannot be.
-pub(crate) fn open(
-    place: BucketLocation<'_>,
-    config: &RemoteConfig,
-    stats: &Arc<Stats>,
-) -> Result<Arc<dyn Store>> {
-    let BucketLocation {
-        scheme,
-        rest,
-        shown,
-        only,
-    } = place;
-    if !is_web(scheme) {
-        return Ok(Arc::new(BucketStore::open(
-            (scheme, rest),
-            shown,
-            config,
-            stats,
-        )?));
-    }
-    let url = format!("{scheme}:{rest}");
-    let behind = cloud_urls::bucket(&url).and_then(|(address, region)| {
-        let region = region.or_else(|| config.region.clone());
-        let config = RemoteConfig {
-            region,
-            ..config.clone()
-        };
-        BucketStore::open_address(&address, shown, &config, stats).ok()
-    });
-    // A bucket that does not let itself be read as one may still give out files.
-    match behind {
-        Some(bucket) => Ok(Arc::new(bucket)),
-        None => Ok(Arc::new(super::http::HttpStore::open(
-            &url,
-            (shown, only),
-            config,
-            stats,
-        )?)),
-    }
+/// Whether URLs of a scheme name buckets.
+pub(super) fn has_scheme(scheme: &str) -> bool {
+    address::kind(scheme).is_some()
 }
 
 /// A prefix of a bucket.
@@ -142,6 +76,21 @@ impl BucketStore {
         BucketStore::open_address(&address, shown, config, stats)
     }
 
+    /// Opens the bucket behind a plain HTTPS address of its cloud; nothing if there is none that can be read.
+    pub(super) fn open_cloud_url(
+        url: &str,
+        shown: &str,
+        config: &RemoteConfig,
+        stats: &Arc<Stats>,
+    ) -> Option<BucketStore> {
+        let (address, region) = cloud_urls::bucket(url)?;
+        let config = RemoteConfig {
+            region: region.or_else(|| config.region.clone()),
+            ..config.clone()
+        };
+        BucketStore::open_address(&address, shown, &config, stats).ok()
+    }
+
     fn open_address(
         address: &Address,
         shown: &str,
@@ -167,9 +116,9 @@ impl BucketStore {
         address: &Address,
         config: &RemoteConfig,
         connector: &Connector,
-        (most, limit): (usize, Duration),
+        (retries, limit): (usize, Duration),
     ) -> Result<BucketStore> {
-        let retry = settings::retries(most, limit);
+        let retry = settings::retries(retries, limit);
         let clients = settings::client(address, config, connector, retry)?;
         Ok(BucketStore {
             client: Arc::new(Client {
@@ -277,7 +226,7 @@ impl BucketStore {
     /// Whether the server refuses a put whose condition does not hold: tried once, on a key of its own that is
     /// removed again.
     pub fn honours_conditions(&self) -> Result<bool> {
-        let name = self.trial()?;
+        let name = condition_probe::probe_key()?;
         self.writer.get(&self.client)?.honours(&self.target(&name)?)
     }
 
@@ -452,7 +401,7 @@ impl Store for BucketStore {
     }
 
     fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
-        let (target, name) = (self.target(key)?, self.trial()?);
+        let (target, name) = (self.target(key)?, condition_probe::probe_key()?);
         let trial = self.target(&name)?;
         let writer = self.writer.get(&self.client)?;
         self.changed(key, writer.put(&target, &trial, body, condition))

@@ -10,10 +10,10 @@ use object_store::PutPayload;
 use object_store::multipart::PartId;
 use tokio::time::timeout;
 
-use super::runtime::{heard, wait};
 use super::writer::{ObjectTarget, Writer};
-use super::{fault, write_retry};
 use crate::error::{Error, Kind, Result};
+use crate::store::backend::remote::runtime::{wait, with_last_response};
+use crate::store::backend::remote::{fault, write_retry};
 use crate::store::{Condition, ETag, PutBody};
 
 /// The least length of a part, in bytes; the most parts that servers take.
@@ -105,7 +105,7 @@ impl Writer {
             let parts = &self.client.parts;
             parts.put_part(&target.path, upload, number, payload).await
         };
-        match timeout(self.client.limit, heard(request)).await {
+        match timeout(self.client.limit, with_last_response(request)).await {
             Ok((Ok(part), _)) => Ok(part),
             Ok((Err(error), said)) => Err(fault::error(&error, &said, target.key)),
             Err(_) => Err(fault::late(target.key, self.client.limit.as_secs_f32())),

@@ -4,8 +4,6 @@
 //! put together a big object, for which object_store has no conditions, the key is looked at just before. `settle`
 //! repeats what may be repeated; only what has no condition is left to the client to repeat.
 
-use parking_lot::Mutex;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -16,12 +14,14 @@ use object_store::{
 
 use super::address::Address;
 use super::client::{Client, describe, version};
-use super::connector::Connector;
 use super::reader::BucketReader;
 use super::settings::Clients;
-use super::write_retry::RemoteKey;
-use super::{BucketStore, address, settings, write_retry};
+use super::{BucketStore, address, settings};
 use crate::error::{Error, Kind, Result};
+use crate::store::backend::remote::condition_probe::{ConditionProbe, is_refusal};
+use crate::store::backend::remote::connector::Connector;
+use crate::store::backend::remote::write_retry;
+use crate::store::backend::remote::write_retry::RemoteKey;
 use crate::store::{Condition, ETag, EntryKind, Key, Meta, PutBody, Reader, RemoteConfig, Version};
 
 /// The longest object that is put in one request, in bytes.
@@ -67,7 +67,7 @@ impl WriteClients {
                 client: client.clone(),
                 once,
                 kind: self.address.kind,
-                honours: Mutex::default(),
+                conditions: ConditionProbe::default(),
             })
         });
         made.as_ref().map_err(Error::clone)
@@ -84,11 +84,6 @@ impl BucketStore {
         let path = self.path(key).ok_or_else(|| Error::invalid(key, why))?;
         Ok(ObjectTarget { key, path })
     }
-
-    /// Returns a key on which it can be tried what the server does with conditions.
-    pub(super) fn trial(&self) -> Result<Key> {
-        Key::new(trial_name())
-    }
 }
 
 /// Puts and removes.
@@ -98,7 +93,7 @@ pub(super) struct Writer {
     pub(super) once: Clients,
     kind: address::CloudKind,
     /// Whether the server holds to conditions, once that was tried.
-    honours: Mutex<Option<bool>>,
+    conditions: ConditionProbe,
 }
 
 impl Writer {
@@ -242,22 +237,18 @@ impl Writer {
 
     /// Whether the server holds to conditions: of what is absent, and of what another or the same content is.
     pub(super) fn honours(&self, trial: &ObjectTarget<'_>) -> Result<bool> {
-        // Who comes meanwhile waits for the answer.
-        let mut known = self.honours.lock();
-        if let Some(honours) = *known {
-            return Ok(honours);
-        }
-        let honours = self.try_conditions(trial);
-        let removed = self.erase(trial, &Condition::Any);
-        if let (Ok(_), Err(error)) = (&honours, removed) {
-            log::warn!("{error}: a trial of conditions is left there");
-        }
-        let honours = honours?;
-        if !honours {
-            log::warn!("the store does not hold to conditions: keys are looked at just before");
-        }
-        *known = Some(honours);
-        Ok(honours)
+        self.conditions.get_or_run(|| {
+            let enforced = self.try_conditions(trial);
+            let removed = self.erase(trial, &Condition::Any);
+            if let (Ok(_), Err(error)) = (&enforced, removed) {
+                log::warn!("{error}: a trial of conditions is left there");
+            }
+            let enforced = enforced?;
+            if !enforced {
+                log::warn!("the store does not hold to conditions: keys are looked at just before");
+            }
+            Ok(enforced)
+        })
     }
 
     fn try_conditions(&self, trial: &ObjectTarget<'_>) -> Result<bool> {
@@ -268,8 +259,6 @@ impl Writer {
                 .put_opts(&trial.path, body.into(), mode.into());
             self.client.ask(trial.key, request)
         };
-        let is_refused =
-            |error: &Error| matches!(error.kind(), Kind::Changed | Kind::Exists | Kind::NotFound);
         let first = match put("1", PutMode::Create) {
             // Not even known.
             Err(error) if matches!(error.kind(), Kind::Invalid | Kind::Unsupported) => {
@@ -284,7 +273,7 @@ impl Writer {
         for mode in [PutMode::Create, PutMode::Update(wrong)] {
             match put("2", mode) {
                 Ok(_) => return Ok(false),
-                Err(error) if is_refused(&error) => {}
+                Err(error) if is_refusal(&error) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -293,7 +282,7 @@ impl Writer {
         };
         match put("3", right) {
             Ok(_) => Ok(true),
-            Err(error) if is_refused(&error) => Ok(false),
+            Err(error) if is_refusal(&error) => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -330,15 +319,4 @@ impl RemoteKey for ObjectChange<'_> {
             meta: *meta,
         })
     }
-}
-
-/// Returns a name that no other user or machine tries with: what a trial that was killed has left, the next one
-/// removes.
-pub(crate) fn trial_name() -> String {
-    let mut hasher = DefaultHasher::new();
-    // Two machines without a name would only think less of the server.
-    let machine = std::fs::read("/proc/sys/kernel/hostname").unwrap_or_default();
-    machine.hash(&mut hasher);
-    rustix::process::geteuid().as_raw().hash(&mut hasher);
-    format!(".zarrfs-trial-{:016x}", hasher.finish())
 }

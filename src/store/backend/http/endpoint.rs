@@ -19,8 +19,8 @@ use tokio::time::Instant;
 use super::response::{ResponseHead, ResponseKind, refusal};
 use super::urls::UrlSpace;
 use crate::error::{Error, Kind, Result};
-use crate::store::backend::bucket::fault;
-use crate::store::backend::bucket::runtime::wait;
+use crate::store::backend::remote::fault;
+use crate::store::backend::remote::runtime::wait;
 use crate::store::{Key, Meta};
 use crate::sync::buffer;
 

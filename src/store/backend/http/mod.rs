@@ -5,13 +5,13 @@
 //! "missing"; only where documents are there and other documents are refused, a refused document is none, since
 //! such servers (S3 without permission to list) say so of missing keys.
 
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::UNIX_EPOCH;
 
 use crate::error::{Error, Kind, Result};
 use crate::model::document;
+use crate::store::backend::remote::condition_probe::ConditionProbe;
 use crate::store::{
     ByteRange, Condition, ETag, FlatListing, Key, Listing, Meta, Object, PutBody, Reader, Store,
     StoreInfo, Version, not_a_link,
@@ -55,7 +55,7 @@ pub(super) struct HttpStore {
     /// Whether an index page was seen to have a name that begins with a dot.
     shows_hidden: AtomicBool,
     /// Whether the server holds to conditions, once that was tried.
-    honours: Mutex<Option<bool>>,
+    conditions: ConditionProbe,
     info: StoreInfo,
 }
 

@@ -3,7 +3,6 @@
 //! Whether names can be listed is tried in silence: WebDAV, then an index page. A server that can neither is
 //! good enough if a document is there, or a folder; what is not is told in one sentence.
 
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -20,8 +19,9 @@ use super::{HttpStore, ListingMethod, ProbeResult, index_page, propfind, webdav}
 use crate::error::{Error, Kind, Result};
 use crate::model::document;
 use crate::stats::Stats;
-use crate::store::backend::bucket::connector::Connector;
-use crate::store::backend::bucket::{FIRST_LIMIT, FIRST_RETRIES, RETRIES, option_names, settings};
+use crate::store::backend::remote::condition_probe::ConditionProbe;
+use crate::store::backend::remote::connector::Connector;
+use crate::store::backend::remote::{FIRST_LIMIT, FIRST_RETRIES, RETRIES, client_options};
 use crate::store::{Key, RemoteConfig, StoreInfo};
 
 /// The longest answer about names that is read.
@@ -58,11 +58,11 @@ impl HttpStore {
 
     fn build(place: UrlSpace, config: &RemoteConfig, stats: &Arc<Stats>) -> Result<HttpStore> {
         let mut options = ClientOptions::new().with_allow_http(place.is_plain());
-        for (key, value) in settings::common(config) {
+        for (key, value) in client_options::defaults(config) {
             options = options.with_config(key, value);
         }
         for (name, value) in &config.options {
-            option_names::check_client(name)?;
+            client_options::check_client(name)?;
             let key = name.to_ascii_lowercase().parse();
             let key =
                 key.map_err(|_| Error::invalid(format!("--option {name}"), "no such option"))?;
@@ -87,7 +87,7 @@ impl HttpStore {
             refuses_heads: AtomicBool::new(false),
             redirects: AtomicBool::new(false),
             shows_hidden: AtomicBool::new(false),
-            honours: Mutex::default(),
+            conditions: ConditionProbe::default(),
             info: StoreInfo {
                 lists: false,
                 ..StoreInfo::new(config.metadata_ttl)

@@ -15,9 +15,9 @@ use super::reader::HttpReader;
 use super::response::{ResponseHead, refusal};
 use super::{HttpStore, ListingMethod, ProbeResult};
 use crate::error::{Error, Kind, Result};
-use crate::store::backend::bucket::write_retry;
-use crate::store::backend::bucket::write_retry::RemoteKey;
-use crate::store::backend::bucket::writer::trial_name;
+use crate::store::backend::remote::condition_probe::{is_refusal, probe_key};
+use crate::store::backend::remote::write_retry;
+use crate::store::backend::remote::write_retry::RemoteKey;
 use crate::store::{Condition, ETag, Key, Listing, Meta, PutBody, Reader};
 
 /// The longest object that is put, in bytes: it goes as one request, out of memory.
@@ -270,24 +270,19 @@ impl HttpStore {
 
     /// Whether the server holds to conditions: of what is absent, and of what another or the same content is.
     pub(super) fn honours(&self) -> Result<bool> {
-        // Who comes meanwhile waits for the answer.
-        let mut known = self.honours.lock();
-        if let Some(honours) = *known {
-            return Ok(honours);
-        }
-        let trial = Key::new(trial_name())?;
-        let honours = self.try_conditions(&trial);
-        if honours.is_ok()
-            && let Err(error) = self.delete(&trial, false, None)
-        {
-            log::warn!("{error}: a trial of conditions is left there");
-        }
-        let honours = honours?;
-        if !honours {
-            log::warn!("the server does not hold to conditions: keys are looked at just before");
-        }
-        *known = Some(honours);
-        Ok(honours)
+        self.conditions.get_or_run(|| {
+            let trial = probe_key()?;
+            let enforced = self.try_conditions(&trial)?;
+            if let Err(error) = self.delete(&trial, false, None) {
+                log::warn!("{error}: a trial of conditions is left there");
+            }
+            if !enforced {
+                log::warn!(
+                    "the server does not hold to conditions: keys are looked at just before"
+                );
+            }
+            Ok(enforced)
+        })
     }
 
     fn try_conditions(&self, trial: &Key) -> Result<bool> {
@@ -296,13 +291,11 @@ impl HttpStore {
             let payload = PutPayload::from_static(bytes);
             self.send(trial, &payload, PutBody::Bytes(bytes), header.as_ref())
         };
-        let is_refused =
-            |error: &Error| matches!(error.kind(), Kind::Changed | Kind::NotFound | Kind::Exists);
         let first = put(b"1", &Condition::Absent)?;
         for condition in [Condition::Absent, Condition::Held(WRONG.to_string())] {
             match put(b"2", &condition) {
                 Ok(_) => return Ok(false),
-                Err(error) if is_refused(&error) => {}
+                Err(error) if is_refusal(&error) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -312,7 +305,7 @@ impl HttpStore {
         }
         match put(b"3", &right) {
             Ok(_) => Ok(true),
-            Err(error) if is_refused(&error) => Ok(false),
+            Err(error) if is_refusal(&error) => Ok(false),
             Err(error) => Err(error),
         }
     }

@@ -27,22 +27,22 @@ pub(crate) struct LastResponse {
 }
 
 tokio::task_local! {
-    static SAID: RefCell<LastResponse>;
+    static LAST_RESPONSE: RefCell<LastResponse>;
 }
 
 /// Notes what a server said to the task that asked.
-pub(crate) fn note(said: LastResponse) {
+pub(crate) fn note_response(said: LastResponse) {
     // Work outside of a wait, such as renewing credentials, has nobody to tell.
-    let _ = SAID.try_with(|place| place.replace(said));
+    let _ = LAST_RESPONSE.try_with(|place| place.replace(said));
 }
 
 /// Does work beside other work of the same wait; returns what was said on the way to its own answer.
-pub(crate) async fn heard<T>(work: impl Future<Output = T>) -> (T, LastResponse) {
+pub(crate) async fn with_last_response<T>(work: impl Future<Output = T>) -> (T, LastResponse) {
     let told = async {
         let done = work.await;
-        (done, SAID.with(RefCell::take))
+        (done, LAST_RESPONSE.with(RefCell::take))
     };
-    SAID.scope(RefCell::default(), told).await
+    LAST_RESPONSE.scope(RefCell::default(), told).await
 }
 
 /// Runs work and waits for it, at most `limit`; returns its result, if there was one in time, and what was said
@@ -56,7 +56,7 @@ pub(crate) fn wait<T>(
 
 /// Like `wait`, for work of many steps: it runs in the runtime's own threads, and who waits is woken once, not
 /// for each piece of an answer.
-pub(crate) fn wait_beside<T: Send + 'static>(
+pub(crate) fn spawn_and_wait<T: Send + 'static>(
     limit: Duration,
     work: impl Future<Output = T> + Send + 'static,
 ) -> Result<(Option<T>, LastResponse)> {
@@ -68,9 +68,9 @@ pub(crate) fn wait_beside<T: Send + 'static>(
 async fn timed<T>(limit: Duration, work: impl Future<Output = T>) -> (Option<T>, LastResponse) {
     let timed = async {
         let done = tokio::time::timeout(limit, work).await.ok();
-        (done, SAID.with(RefCell::take))
+        (done, LAST_RESPONSE.with(RefCell::take))
     };
-    SAID.scope(RefCell::default(), timed).await
+    LAST_RESPONSE.scope(RefCell::default(), timed).await
 }
 
 fn runtime() -> Result<&'static Runtime> {
@@ -97,13 +97,13 @@ mod tests {
     #[test]
     fn no_work_beside_outlasts_its_limit() {
         let (done, _) =
-            wait_beside(Duration::from_millis(10), std::future::pending::<()>()).unwrap();
+            spawn_and_wait(Duration::from_millis(10), std::future::pending::<()>()).unwrap();
         assert!(done.is_none());
     }
 
     #[test]
     fn a_panic_beside_is_an_error() {
-        let done = wait_beside(Duration::from_secs(5), async { panic!("on purpose") });
+        let done = spawn_and_wait(Duration::from_secs(5), async { panic!("on purpose") });
         assert!(
             done.map(|(done, _): (Option<()>, LastResponse)| done)
                 .is_err()
@@ -113,14 +113,14 @@ mod tests {
     #[test]
     fn what_was_said_is_told() {
         let work = || async {
-            note(LastResponse {
+            note_response(LastResponse {
                 status: Some(503),
                 region: None,
             });
         };
         for (done, said) in [
             wait(Duration::from_secs(5), work()).unwrap(),
-            wait_beside(Duration::from_secs(5), work()).unwrap(),
+            spawn_and_wait(Duration::from_secs(5), work()).unwrap(),
         ] {
             assert_eq!((done, said.status), (Some(()), Some(503)));
         }

@@ -15,7 +15,7 @@ use crate::error::{Error, Kind};
 const LONGEST: usize = 200;
 
 /// Returns the error of a request about `subject`.
-pub(super) fn error(fault: &Fault, said: &LastResponse, subject: impl Display) -> Error {
+pub(crate) fn error(fault: &Fault, said: &LastResponse, subject: impl Display) -> Error {
     let kind = kind(fault, said);
     Error::new(kind, subject, describe(fault, said, kind))
 }

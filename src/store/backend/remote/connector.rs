@@ -10,7 +10,7 @@ use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
 };
 
-use super::runtime::{LastResponse, note};
+use super::runtime::{LastResponse, note_response};
 use crate::stats::Stats;
 
 /// Where S3 says which region a bucket is in.
@@ -34,7 +34,7 @@ impl Connector {
 
     /// Builds a maker of clients over others.
     #[cfg(test)]
-    pub(super) fn over(below: Arc<dyn HttpConnector>, stats: Arc<Stats>) -> Connector {
+    pub(crate) fn over(below: Arc<dyn HttpConnector>, stats: Arc<Stats>) -> Connector {
         Connector { stats, below }
     }
 }
@@ -70,7 +70,7 @@ impl HttpService for Listener {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         self.stats.http_requests.add(1);
         let answer = self.below.execute(request).await;
-        note(match &answer {
+        note_response(match &answer {
             Ok(answer) => LastResponse {
                 status: Some(answer.status().as_u16()),
                 region: answer
