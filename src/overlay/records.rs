@@ -263,6 +263,6 @@ mod tests {
             again.incomplete_below(&Key::root()),
             records.incomplete_below(&Key::root())
         );
-        assert_eq!(again.held(&key("h")), records.base(&key("h")));
+        assert_eq!(again.base(&key("h")), records.base(&key("h")));
     }
 }

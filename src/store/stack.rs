@@ -243,7 +243,6 @@ fn open_remote(
                 ..bounds
             };
             let memo = metadata_cache::MetadataCache::new(store, &memo);
-            memo.warm_up();
             let memo = Arc::new(memo);
             Ok(StoreStack {
                 store: memo.clone(),

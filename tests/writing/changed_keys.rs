@@ -120,7 +120,7 @@ fn what_is_written_to_an_upper_folder_leaves_other_keys_known() {
     let config = OverlayConfig {
         uid: 0,
         gid: 0,
-        through: false,
+        write_through: false,
     };
     let upper = folder.path().join("upper");
     let overlay = Overlay::open(&upper, store.clone(), "slow", config).unwrap();

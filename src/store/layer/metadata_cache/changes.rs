@@ -26,7 +26,7 @@ pub(super) struct QueryStamp {
 
 impl QueryStamp {
     /// Returns the stamp of an answer that counts from now on.
-    pub(super) fn from_now(self) -> QueryStamp {
+    pub(super) fn starting_now(self) -> QueryStamp {
         QueryStamp {
             asked: Instant::now(),
             ..self

@@ -11,13 +11,11 @@ use std::time::{Duration, Instant};
 use super::assembler::{AssembledDir, DirAssembler, Unsorted};
 use super::changes::{ChangeTracker, QueryStamp};
 use super::dirs::{CachedDir, DirCache};
-use super::folder_prefetch::SiblingStats;
 use super::join_deadline;
 use super::keys::{Expiring, KeyTable};
-use super::listing_prefetch::{ListHistory, ListedBefore, ListingPrefetch, PassedDir};
+use super::listing_prefetch::{ListHistory, ListingPrefetch, PassedDir};
 use crate::error::{Kind, Result};
 use crate::store::{FlatListing, Key, LogPosition, Meta, Store};
-use crate::sync::pool::Pool;
 use crate::sync::single_flight::SingleFlight;
 
 /// How many flat listings are under way at a time.
@@ -31,12 +29,8 @@ pub(super) struct DirLister {
     keys: Arc<KeyTable>,
     changes: Arc<ChangeTracker>,
     listings: SingleFlight<(Key, LogPosition), Arc<CachedDir>>,
-    pub(super) prefetches: Mutex<Vec<Arc<ListingPrefetch>>>,
+    prefetches: Mutex<Vec<Arc<ListingPrefetch>>>,
     history: Mutex<ListHistory>,
-    pub(super) siblings: Mutex<SiblingStats>,
-    /// How many requests are made ahead at a time, and the threads that make them.
-    pub(super) window: usize,
-    pub(super) pool: Arc<Pool>,
 }
 
 impl DirLister {
@@ -46,7 +40,6 @@ impl DirLister {
         (ttl, max_names): (Duration, usize),
         keys: Arc<KeyTable>,
         changes: Arc<ChangeTracker>,
-        (window, pool): (usize, Arc<Pool>),
     ) -> DirLister {
         DirLister {
             inner,
@@ -57,28 +50,17 @@ impl DirLister {
             listings: SingleFlight::default(),
             prefetches: Mutex::default(),
             history: Mutex::default(),
-            siblings: Mutex::default(),
-            window,
-            pool,
         }
     }
 
     /// Returns a directory, known or just begun.
     pub(super) fn list(self: &Arc<Self>, prefix: &Key) -> Result<Arc<CachedDir>> {
-        self.prefetch_siblings(prefix);
         if let Some(dir) = self.known(prefix) {
             return Ok(dir);
         }
-        let before = self.history.lock().note(prefix);
-        let prefetch = self.prefetch_to(prefix).or_else(|| match before {
-            ListedBefore::Sibling => self.start(prefix),
-            ListedBefore::Parents => {
-                // The directory is listed all the same.
-                self.prefetch_dir(prefix.clone());
-                None
-            }
-            ListedBefore::Other => None,
-        });
+        let is_sequential = self.history.lock().note(prefix);
+        let start = || is_sequential.then(|| self.start(prefix)).flatten();
+        let prefetch = self.prefetch_to(prefix).or_else(start);
         if let Some(prefetch) = prefetch {
             if !prefetch.wait_for(prefix) && !prefetch.is_deep_in(prefix) {
                 // A flat listing of directories larger than that is no faster than a listing of each.
@@ -146,8 +128,7 @@ impl DirLister {
     fn start(self: &Arc<Self>, dir: &Key) -> Option<Arc<ListingPrefetch>> {
         let top = dir.parent()?;
         let mut prefetches = self.prefetches.lock();
-        let flat = prefetches.iter().filter(|other| !other.is_of_one_dir());
-        if flat.count() >= MAX_FLAT_LISTINGS {
+        if prefetches.len() >= MAX_FLAT_LISTINGS {
             return None;
         }
         let prefetch = Arc::new(ListingPrefetch::new(top.clone(), dir.clone()));
@@ -157,9 +138,7 @@ impl DirLister {
         let is_started = listing.is_some_and(|listing| {
             let (lister, on) = (Arc::downgrade(self), prefetch.clone());
             let thread = thread::Builder::new().name("zarrfs-walk".to_string());
-            thread
-                .spawn(move || run(&lister, &on, Some(listing)))
-                .is_ok()
+            thread.spawn(move || run(&lister, &on, listing)).is_ok()
         });
         if !is_started {
             self.end(&prefetch);
@@ -169,7 +148,7 @@ impl DirLister {
     }
 
     /// Ends a flat listing.
-    pub(super) fn end(&self, prefetch: &Arc<ListingPrefetch>) {
+    fn end(&self, prefetch: &Arc<ListingPrefetch>) {
         prefetch.end();
         let mut prefetches = self.prefetches.lock();
         prefetches.retain(|other| !Arc::ptr_eq(other, prefetch));
@@ -205,15 +184,9 @@ impl DirLister {
     }
 }
 
-/// Reads a flat listing to its end, or until it has no readers; those who wait for it then list directly, and do so at
-/// once where there is no flat listing.
-pub(super) fn run(
-    lister: &Weak<DirLister>,
-    prefetch: &Arc<ListingPrefetch>,
-    listing: Option<Box<dyn FlatListing>>,
-) {
+/// Reads a flat listing to its end, or until it has no readers; those who wait for it then list directly.
+fn run(lister: &Weak<DirLister>, prefetch: &Arc<ListingPrefetch>, listing: Box<dyn FlatListing>) {
     let ended = EndGuard { lister, prefetch };
-    let Some(listing) = listing else { return };
     let mut reading = FlatRead {
         lister,
         prefetch,
@@ -262,7 +235,6 @@ impl FlatRead<'_> {
     fn read(&mut self, mut listing: Box<dyn FlatListing>) -> Ordered<()> {
         while !listing.has_ended() {
             if !self.prefetch.may_go_on() {
-                self.note_size(None);
                 return Ok(());
             }
             let asked = Instant::now();
@@ -276,22 +248,8 @@ impl FlatRead<'_> {
         }
         let empty = DirAssembler::new(Key::root());
         let assembler = std::mem::replace(&mut self.assembler, empty);
-        self.publish(if self.prefetch.is_of_one_dir() {
-            assembler.end_with_top()
-        } else {
-            assembler.end()
-        });
-        self.note_size(Some(self.keys));
+        self.publish(assembler.end());
         Ok(())
-    }
-
-    /// Notes how many keys a directory holds of which one page was read; nothing if they are more than a page.
-    fn note_size(&self, keys: Option<u64>) {
-        if self.prefetch.is_of_one_dir()
-            && let Some(lister) = self.lister.upgrade()
-        {
-            lister.note_size(&self.prefetch.prefix, keys);
-        }
     }
 
     /// Takes a page; nothing of it is published unless all of it is in order.

@@ -31,13 +31,11 @@ mod assembler;
 mod changes;
 mod dirs;
 mod flat_listing;
-mod folder_prefetch;
 mod keys;
 mod listing;
 mod listing_prefetch;
 mod prefetch;
 mod state;
-mod warm_up;
 
 /// How long a caller waits for the request of another one; far longer than the store's own time limits.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(600);

@@ -34,7 +34,7 @@ pub(super) struct MetadataCacheState {
     versions: KeyFlight<Option<Version>>,
     documents: KeyFlight<Option<Arc<Object>>>,
     opens: KeyFlight<Meta>,
-    pool: Arc<Pool>,
+    pool: Pool,
 }
 
 impl MetadataCacheState {
@@ -42,7 +42,7 @@ impl MetadataCacheState {
     pub(super) fn new(inner: Arc<dyn Store>, config: &MetadataCacheConfig) -> MetadataCacheState {
         let window = config.concurrency.max(1);
         let queued = window.saturating_mul(QUEUE_FACTOR);
-        let pool = Arc::new(Pool::new("zarrfs-ahead", window, queued));
+        let pool = Pool::new("zarrfs-ahead", window, queued);
         let memory = config.memory.part(config.documents);
         let keys = KeyTable::new(config.keys, memory, config.document);
         let changes = Arc::new(ChangeTracker::new(inner.info().changes.clone()));
@@ -51,7 +51,6 @@ impl MetadataCacheState {
             (config.ttl, config.names),
             keys.clone(),
             changes.clone(),
-            (window, pool.clone()),
         );
         MetadataCacheState {
             lister: Arc::new(lister),
@@ -219,7 +218,7 @@ impl MetadataCacheState {
 
     /// Notes what an answer with bytes tells of an object. It counts from now, when its bytes have come.
     pub(super) fn note_read(&self, key: &Key, found: Option<&Object>, stamp: QueryStamp) {
-        self.note_object(key, found.into(), stamp.from_now());
+        self.note_object(key, found.into(), stamp.starting_now());
     }
 
     /// Notes what an answer tells of an object.
