@@ -1,9 +1,8 @@
-//! Buckets and containers: S3, Google Cloud Storage, Azure, by the object_store crate; `web` has what is plain
-//! HTTP. The only asynchronous code.
+//! Buckets and containers of S3, Google Cloud Storage and Azure, by the object_store crate.
 //!
-//! An object is one key; a prefix of keys is a directory, also if an object has the same name. A key that is no
-//! UTF-8, or has control characters, cannot be asked for and is missing. What is asked is answered within the
-//! time limit or is an error; nothing is remembered here.
+//! An object is one key; a prefix of keys is a directory, also if an object has the same name. A key that is not
+//! UTF-8, or has control characters, cannot be requested and is missing. Every request ends within its time limit;
+//! nothing is cached here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,7 +53,7 @@ pub struct BucketStore {
     /// Without a slash at either end.
     prefix: String,
     writer: WriteClients,
-    /// Whether nothing below the prefix is a store, too.
+    /// Whether an empty prefix is a store as well.
     may_be_empty: bool,
     /// Whether keys are listed in order: those of S3's directory buckets are not.
     is_ordered: bool,
@@ -62,8 +61,7 @@ pub struct BucketStore {
 }
 
 impl BucketStore {
-    /// Opens `scheme:rest`, which is said of as `shown`. One request tells whether it is there and what may be
-    /// done; `Denied`, `NotFound`, `Invalid` or `Unavailable` within seconds if not.
+    /// Opens `scheme:rest`; messages call it `shown`. One request finds out whether it is there and can be listed; `Denied`, `NotFound`, `Invalid` or `Unavailable` within seconds if not.
     pub fn open(
         (scheme, rest): (&str, &str),
         shown: &str,
@@ -137,18 +135,18 @@ impl BucketStore {
         })
     }
 
-    /// Asks whether there is anything; returns whether names can be listed.
+    /// Checks that something is there; returns whether names can be listed.
     fn probe(&self, shown: &str) -> Result<bool> {
         let root = Key::root();
         let refused = match Pages::new(self.client.clone(), self.before(&root), root).has_names() {
             Ok(true) => return Ok(true),
-            // Nothing lies below; an object of that very name is no store, but says more than that.
+            // An object of exactly this name is no store, but is reported more precisely.
             Ok(false) if self.may_be_empty => return Ok(true),
             Ok(false) => return Err(Error::not_found(shown)),
             Err(error) if error.kind() == Kind::Denied => error,
             Err(error) => return Err(Error::new(error.kind(), shown, error.detail())),
         };
-        // Many a bucket lets everybody read and nobody list.
+        // Many public buckets permit reading and not listing.
         for name in document::at_root() {
             if let Ok(Some(_)) = self.object(&Key::new(name)?) {
                 return Ok(false);
@@ -180,7 +178,7 @@ impl BucketStore {
         Path::parse(self.name(key)?).ok()
     }
 
-    /// Returns what is known of an object; nothing if there is none.
+    /// Returns the metadata of an object; nothing if it is missing.
     fn object(&self, key: &Key) -> Result<Option<Meta>> {
         let Some(path) = self.path(key) else {
             return Ok(None);
@@ -203,7 +201,7 @@ impl BucketStore {
         Ok(has_names(&before, &page))
     }
 
-    /// Asks for an object and for what lies below it side by side.
+    /// Requests an object and the first name below it concurrently.
     fn look(&self, key: &Key, path: &Path) -> Result<(Option<Meta>, bool)> {
         let before = self.before(key);
         let head = GetOptions::new().with_head(true);
@@ -223,14 +221,13 @@ impl BucketStore {
 }
 
 impl BucketStore {
-    /// Whether the server refuses a put whose condition does not hold: tried once, on a key of its own that is
-    /// removed again.
+    /// Whether the server refuses a put whose condition does not hold: tried once, on a key that is removed again.
     pub fn honours_conditions(&self) -> Result<bool> {
         let name = condition_probe::probe_key()?;
         self.writer.get(&self.client)?.honours(&self.target(&name)?)
     }
 
-    /// Notes a change, also one that failed: it may have been made.
+    /// Notes a change, also a failed one: it may have been made.
     fn changed<T>(&self, key: &Key, done: Result<T>) -> Result<T> {
         self.info.changes.note(key);
         done
@@ -255,7 +252,7 @@ impl BucketStore {
     }
 }
 
-/// Takes an object that is not found for missing.
+/// Converts the answer about an object; nothing if it is missing.
 fn described(answer: Result<GetResult>) -> Result<Option<Meta>> {
     match answer {
         Ok(answer) => Ok(Some(describe(&answer.meta, EntryKind::File))),
@@ -273,7 +270,7 @@ fn one_name(before: &str) -> PageRange<'_> {
     }
 }
 
-/// Whether a page tells that something lies below the prefix.
+/// Whether a page shows that something lies below the prefix.
 fn has_names(before: &str, page: &PaginatedListResult) -> bool {
     let below = |name: &str| name.len() > before.len();
     let mut objects = page.result.objects.iter();
@@ -299,7 +296,7 @@ impl Store for BucketStore {
             ByteRange::Suffix(length) if *length > 0 && self.client.suffixes => {
                 Some(GetRange::Suffix(*length))
             }
-            // Servers count in signed numbers.
+            // Servers use signed offsets.
             ByteRange::Span(span) if !span.is_empty() && span.end <= i64::MAX as u64 => {
                 Some(GetRange::Bounded(span.clone()))
             }
@@ -308,7 +305,7 @@ impl Store for BucketStore {
         if range_now.is_some() {
             let options = GetOptions::new().with_range(range_now);
             match self.client.fetch(key, &path, options, u64::MAX) {
-                // There is no such byte, as in an empty object; servers say so in several ways.
+                // The range lies outside the object; servers report that in several ways.
                 Err(error) if matches!(error.kind(), Kind::Invalid | Kind::Unavailable) => {}
                 answer => return answer,
             }
@@ -395,7 +392,7 @@ impl Store for BucketStore {
     /// The ETag as it stands in a condition, and Google's generation.
     fn etag(&self, key: &Key) -> Result<Option<ETag>> {
         match self.target(key) {
-            Ok(target) => self.writer.get(&self.client)?.stamp(&target),
+            Ok(target) => self.writer.get(&self.client)?.etag(&target),
             Err(_) => Ok(None),
         }
     }

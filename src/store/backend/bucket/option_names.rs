@@ -1,4 +1,4 @@
-//! The names of `--option`, by kind of store; what is not one is refused with the nearest that is.
+//! The names of `--option` for each kind of bucket; an unknown one is refused with the nearest known one.
 
 use super::address::CloudKind;
 use crate::error::{Error, Result};
@@ -66,10 +66,10 @@ pub(super) fn check(kind: CloudKind, name: &str) -> Result<()> {
         .iter()
         .find_map(|prefix| lower.strip_prefix(prefix));
     let bare = bare.unwrap_or(&lower);
-    match of(kind).any(|known| known == bare) {
-        true => Ok(()),
-        false => Err(unknown(kind, name)),
+    if of(kind).any(|known| known == bare) {
+        return Ok(());
     }
+    Err(unknown(kind, name))
 }
 
 /// Returns the error of an option that is not known.

@@ -41,7 +41,7 @@ impl Writer {
     ) -> Result<ETag> {
         if *condition != Condition::Any {
             // Nothing need be sent that will be refused.
-            condition.check(target.key, self.stamp(target)?.as_ref())?;
+            condition.check(target.key, self.etag(target)?.as_ref())?;
         }
         let parts = &self.client.parts;
         let begun = parts.create_multipart(&target.path);
@@ -127,11 +127,11 @@ impl Writer {
                 Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Invalid) => {
                     Err(Error::unavailable(target.key, error.detail()))
                 }
-                answer => self.stamp_of_answer(target, &answer?),
+                answer => self.etag_of_answer(target, &answer?),
             }
         };
-        let looks = *condition != Condition::Any;
-        write_retry::put(&self.at(target), body, (condition, looks), attempt)
+        let checks_first = *condition != Condition::Any;
+        write_retry::put(&self.at(target), body, (condition, checks_first), attempt)
     }
 }
 

@@ -1,8 +1,8 @@
-//! Changes of a bucket: one request an object, or several for a big one (`upload`), each with its condition.
+//! Changes of a bucket: one request for each object, or several for a big one (`upload`).
 //!
-//! Where servers hold to conditions (tried once, `honours_conditions`) they are asked to; else, and to remove or to
-//! put together a big object, for which object_store has no conditions, the key is looked at just before. `settle`
-//! repeats what may be repeated; only what has no condition is left to the client to repeat.
+//! Conditions are sent to servers that enforce them (`condition_probe`). For other servers, and to remove an object or
+//! to complete a big one, for which object_store has no conditions, the key is checked just before. `write_retry`
+//! repeats failed changes; only a put without a condition is repeated by the client itself.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -27,7 +27,7 @@ use crate::store::{Condition, ETag, EntryKind, Key, Meta, PutBody, Reader, Remot
 /// The longest object that is put in one request, in bytes.
 const WHOLE: u64 = 16 << 20;
 
-/// What stands between an ETag and Google's number of a content.
+/// Separates an ETag from Google's generation number.
 const GENERATION: &str = " generation ";
 
 /// A key, and its path in the bucket.
@@ -36,7 +36,7 @@ pub(super) struct ObjectTarget<'a> {
     pub(super) path: Path,
 }
 
-/// The writer of a bucket, built when something is changed.
+/// The writer of a bucket, built at the first change.
 pub(super) struct WriteClients {
     address: Address,
     config: RemoteConfig,
@@ -92,17 +92,17 @@ pub(super) struct Writer {
     /// A client that repeats nothing.
     pub(super) once: Clients,
     kind: address::CloudKind,
-    /// Whether the server holds to conditions, once that was tried.
+    /// Whether the server enforces conditions.
     conditions: ConditionProbe,
 }
 
 impl Writer {
-    /// Names the content of an object; nothing if there is none.
-    pub(super) fn stamp(&self, target: &ObjectTarget<'_>) -> Result<Option<ETag>> {
-        Ok(self.look(target)?.map(|meta| self.stamp_of(&meta)))
+    /// Returns the ETag of an object; nothing if it is missing.
+    pub(super) fn etag(&self, target: &ObjectTarget<'_>) -> Result<Option<ETag>> {
+        Ok(self.look(target)?.map(|meta| self.etag_of(&meta)))
     }
 
-    /// Asks what is known of an object.
+    /// Requests the metadata of an object; nothing if it is missing.
     fn look(&self, target: &ObjectTarget<'_>) -> Result<Option<ObjectMeta>> {
         let head = GetOptions::new().with_head(true);
         let request = self.client.objects.get_opts(&target.path, head);
@@ -113,7 +113,7 @@ impl Writer {
         }
     }
 
-    fn stamp_of(&self, meta: &ObjectMeta) -> ETag {
+    fn etag_of(&self, meta: &ObjectMeta) -> ETag {
         let tagged = self.text(meta.e_tag.as_deref(), meta.version.as_deref());
         let (seconds, size) = (meta.last_modified.timestamp(), meta.size);
         ETag {
@@ -122,8 +122,8 @@ impl Writer {
         }
     }
 
-    /// Returns the stamp of what an answer says was put; asks for it where the answer does not tell.
-    pub(super) fn stamp_of_answer(
+    /// Returns the ETag of an object that was put, requesting it where the answer does not have it.
+    pub(super) fn etag_of_answer(
         &self,
         target: &ObjectTarget<'_>,
         answer: &PutResult,
@@ -137,18 +137,19 @@ impl Writer {
                 version: Version::of(tag.trim_matches('"').as_bytes()),
             }),
             _ => self
-                .stamp(target)?
+                .etag(target)?
                 .ok_or_else(|| Error::new(Kind::Changed, target.key, "was removed once put")),
         }
     }
 
-    /// Returns the words of a stamp: the ETag as it stands in a condition, and Google's number; nothing without.
+    /// Returns the text of an ETag as a condition needs it, with Google's generation number; nothing without them.
     fn text(&self, tag: Option<&str>, version: Option<&str>) -> Option<String> {
         let tag = tag?;
         // Some servers quote it in one answer and not in the next.
-        let tag = match tag.ends_with('"') {
-            true => tag.to_string(),
-            false => format!("\"{tag}\""),
+        let tag = if tag.ends_with('"') {
+            tag.to_string()
+        } else {
+            format!("\"{tag}\"")
         };
         match (self.kind, version) {
             (address::CloudKind::Google, Some(version)) => Some(tag + GENERATION + version),
@@ -157,7 +158,7 @@ impl Writer {
         }
     }
 
-    /// Returns how a condition is said to a server; nothing if it cannot be.
+    /// Returns the put mode of a condition; nothing if a request cannot express it.
     fn mode(&self, condition: &Condition) -> Option<PutMode> {
         match condition {
             Condition::Any => None,
@@ -197,14 +198,14 @@ impl Writer {
             let attempt = |_| {
                 let request = self.client.objects.put(&target.path, payload.clone());
                 let answer = self.client.ask(target.key, request)?;
-                self.stamp_of_answer(target, &answer)
+                self.etag_of_answer(target, &answer)
             };
             return write_retry::put(&self.at(target), body, (condition, false), attempt);
         }
-        // A trial that is refused tells nothing: then both is done.
+        // If the probe fails, the condition is sent and the key is checked as well.
         let honours = self.honours(trial).ok();
         let mode = self.mode(condition).filter(|_| honours != Some(false));
-        let looks = honours != Some(true) || mode.is_none();
+        let checks_first = honours != Some(true) || mode.is_none();
         let mode = mode.unwrap_or(PutMode::Overwrite);
         let attempt = |asks| {
             let objects = &self.once.objects;
@@ -215,12 +216,12 @@ impl Writer {
             };
             let request = objects.put_opts(&target.path, payload.clone(), mode.into());
             let answer = self.client.ask(target.key, request)?;
-            self.stamp_of_answer(target, &answer)
+            self.etag_of_answer(target, &answer)
         };
-        write_retry::put(&self.at(target), body, (condition, looks), attempt)
+        write_retry::put(&self.at(target), body, (condition, checks_first), attempt)
     }
 
-    /// Removes an object. A condition is looked at just before, since requests to remove have none here.
+    /// Removes an object. The condition is checked just before, since object_store's deletes have none.
     pub(super) fn erase(&self, target: &ObjectTarget<'_>, condition: &Condition) -> Result<()> {
         write_retry::erase(&self.at(target), condition, false, || {
             let request = self.once.objects.delete(&target.path);
@@ -235,7 +236,7 @@ impl Writer {
         }
     }
 
-    /// Whether the server holds to conditions: of what is absent, and of what another or the same content is.
+    /// Whether the server enforces the conditions `Absent` and `Held`.
     pub(super) fn honours(&self, trial: &ObjectTarget<'_>) -> Result<bool> {
         self.conditions.get_or_run(|| {
             let enforced = self.try_conditions(trial);
@@ -260,11 +261,11 @@ impl Writer {
             self.client.ask(trial.key, request)
         };
         let first = match put("1", PutMode::Create) {
-            // Not even known.
+            // The server does not know conditions.
             Err(error) if matches!(error.kind(), Kind::Invalid | Kind::Unsupported) => {
                 return Ok(false);
             }
-            first => self.stamp_of_answer(trial, &first?)?,
+            first => self.etag_of_answer(trial, &first?)?,
         };
         let wrong = UpdateVersion {
             e_tag: Some("\"0123456789abcdef0123456789abcdef\"".to_string()),
@@ -288,7 +289,7 @@ impl Writer {
     }
 }
 
-/// An object of a bucket that is changed.
+/// An object of a bucket, for `write_retry`.
 pub(super) struct ObjectChange<'a> {
     writer: &'a Writer,
     target: &'a ObjectTarget<'a>,
@@ -303,11 +304,11 @@ impl RemoteKey for ObjectChange<'_> {
         self.writer.client.limit
     }
 
-    fn look(&self) -> Result<Option<(ETag, Meta)>> {
+    fn probe(&self) -> Result<Option<(ETag, Meta)>> {
         let found = self.writer.look(self.target)?;
         Ok(found.map(|found| {
-            let stamp = self.writer.stamp_of(&found);
-            (stamp, describe(&found, EntryKind::File))
+            let etag = self.writer.etag_of(&found);
+            (etag, describe(&found, EntryKind::File))
         }))
     }
 

@@ -71,7 +71,7 @@ impl RemoteKey for KeyChange<'_> {
         self.store.endpoint.limit
     }
 
-    fn look(&self) -> Result<Option<(ETag, Meta)>> {
+    fn probe(&self) -> Result<Option<(ETag, Meta)>> {
         self.store
             .endpoint
             .wait(self.key, self.store.etag_and_meta(self.key))
@@ -89,7 +89,7 @@ impl HttpStore {
         if key.is_root() {
             return Ok(None);
         }
-        let found = KeyChange { store: self, key }.look()?;
+        let found = KeyChange { store: self, key }.probe()?;
         Ok(found.map(|(etag, _)| etag))
     }
 
@@ -170,7 +170,7 @@ impl HttpStore {
             status => return Err(refused(key, status)),
         };
         let change = KeyChange { store: self, key };
-        match change.look()? {
+        match change.probe()? {
             Some((etag, _)) if is_put => Ok(etag),
             Some((etag, meta)) if write_retry::is_there(&change, &meta, body)? => Ok(etag),
             _ => {
