@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Kind, Result};
 use crate::stats::Stats;
-use crate::store::backend::{bucket, local, memory, zip};
+use crate::store::backend::{local, memory, remote_url, zip};
 use crate::store::layer::readahead::{ReadaheadConfig, ReadaheadStore};
 use crate::store::layer::{counting, disk_cache, metadata_cache};
 use crate::store::location::{local_folder, scheme, shown};
@@ -223,15 +223,15 @@ fn open_remote(
             let memory = Arc::new(memory::MemoryStore::default());
             Ok(StoreStack::plain(counted(memory, stats)))
         }
-        Some((scheme, rest)) if bucket::has(scheme) => {
+        Some((scheme, rest)) if remote_url::has_scheme(scheme) => {
             let shown = &shown(location);
-            let place = bucket::BucketLocation {
+            let url = remote_url::RemoteUrl {
                 scheme,
                 rest,
                 shown,
                 only,
             };
-            let store = bucket::open(place, &config.remote, stats)?;
+            let store = remote_url::open(url, &config.remote, stats)?;
             let store = kept(counted(store, stats), location, config);
             let bounds = match &config.memory {
                 Some(memory) => metadata_cache::MetadataCacheConfig::within(memory.clone()),

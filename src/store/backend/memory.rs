@@ -43,9 +43,9 @@ impl ObjectMap {
         version
     }
 
-    /// Says `Changed` if a condition does not hold.
+    /// Returns `Changed` if a condition does not hold.
     fn check(&self, key: &Key, condition: &Condition) -> Result<()> {
-        let found = self.by_key.get(key).map(|(_, version)| stamp_of(*version));
+        let found = self.by_key.get(key).map(|(_, version)| etag_of(*version));
         condition.check(key, found.as_ref())
     }
 }
@@ -150,9 +150,10 @@ impl Store for MemoryStore {
         if object.is_none() && !is_prefix {
             return Ok(None);
         }
-        let kind = match is_prefix {
-            true => EntryKind::Directory,
-            false => EntryKind::File,
+        let kind = if is_prefix {
+            EntryKind::Directory
+        } else {
+            EntryKind::File
         };
         let (size, version) = object.map_or((0, Version(0)), |(bytes, version)| {
             (bytes.len() as u64, version)
@@ -193,7 +194,7 @@ impl Store for MemoryStore {
     }
 
     fn etag(&self, key: &Key) -> Result<Option<ETag>> {
-        Ok(self.find(key).map(|(_, version)| stamp_of(version)))
+        Ok(self.find(key).map(|(_, version)| etag_of(version)))
     }
 
     fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
@@ -203,7 +204,7 @@ impl Store for MemoryStore {
         let bytes = body.read().map_err(|error| error.about(key))?;
         let mut objects = self.lock();
         objects.check(key, condition)?;
-        let etag = stamp_of(objects.insert(key.clone(), bytes));
+        let etag = etag_of(objects.insert(key.clone(), bytes));
         self.info.changes.note(key);
         Ok(etag)
     }
@@ -225,7 +226,7 @@ impl Store for MemoryStore {
     }
 }
 
-fn stamp_of(version: Version) -> ETag {
+fn etag_of(version: Version) -> ETag {
     ETag {
         text: format!("change {}", version.0),
         version,

@@ -1,4 +1,5 @@
-//! Where keys and bytes really are: one folder or file a kind of store.
+//! Where keys and bytes really are: a folder or file for each kind of store. `remote_url` opens what lies behind a
+//! network, `remote` is what these stores share.
 //!
 //! A backend answers from its own medium alone. Counting, caching and reading ahead are left to `store/layer`.
 
@@ -6,4 +7,6 @@ pub mod bucket;
 mod http;
 pub mod local;
 pub mod memory;
+mod remote;
+pub(crate) mod remote_url;
 pub mod zip;

@@ -16,23 +16,25 @@ use object_store::path::Path;
 use object_store::{GetOptions, GetResult, ObjectMeta, ObjectStore};
 use tokio::sync::Semaphore;
 
-use super::fault;
-use super::runtime::{LastResponse, heard, note, wait, wait_beside};
 use crate::error::{Error, Kind, Result};
+use crate::store::backend::remote::fault;
+use crate::store::backend::remote::runtime::{
+    LastResponse, note_response, spawn_and_wait, wait, with_last_response,
+};
 use crate::store::{EntryKind, Meta, Object, Version};
 use crate::sync::buffer;
 
-/// A client of object_store and how it may be used.
+/// A client of object_store and the limits of its requests.
 pub(super) struct Client {
     pub(super) objects: Arc<dyn ObjectStore>,
     /// Names page by page.
     pub(super) pages: Arc<dyn PaginatedListStore>,
     /// Objects in parts.
     pub(super) parts: Arc<dyn MultipartStore>,
-    /// How long an answer, or a piece of one, may take.
+    /// Time limit of an answer, or of a piece of its body.
     pub(super) limit: Duration,
     pub(super) permits: Semaphore,
-    /// Whether the last so many bytes can be asked for without knowing the length.
+    /// Whether the server supports suffix ranges.
     pub(super) suffixes: bool,
 }
 
@@ -49,14 +51,14 @@ impl Client {
         subject: &dyn Display,
         request: impl Future<Output = object_store::Result<T>>,
     ) -> Result<T> {
-        let (done, said) = wait(self.limit, async {
+        let (done, last) = wait(self.limit, async {
             let _permit = self.permits.acquire().await;
             request.await
         })?;
-        self.judge(subject, done, &said)
+        self.to_result(subject, done, &last)
     }
 
-    /// Waits for two requests about `subject` that are under way side by side.
+    /// Waits for two concurrent requests about `subject`.
     pub(super) fn ask_two<A, B>(
         &self,
         subject: &dyn Display,
@@ -72,25 +74,25 @@ impl Client {
                 let _permit = self.permits.acquire().await;
                 other.await
             };
-            join(heard(one), heard(other)).await
+            join(with_last_response(one), with_last_response(other)).await
         })?;
-        let Some(((one, said_one), (other, said_other))) = done else {
+        let Some(((one, last_of_one), (other, last_of_other))) = done else {
             return Err(fault::late(subject, self.limit.as_secs_f32()));
         };
         Ok((
-            self.judge(subject, Some(one), &said_one),
-            self.judge(subject, Some(other), &said_other),
+            self.to_result(subject, Some(one), &last_of_one),
+            self.to_result(subject, Some(other), &last_of_other),
         ))
     }
 
-    fn judge<T>(
+    fn to_result<T>(
         &self,
         subject: &dyn Display,
         done: Option<object_store::Result<T>>,
-        said: &LastResponse,
+        last: &LastResponse,
     ) -> Result<T> {
         match done {
-            Some(answer) => answer.map_err(|error| fault::error(&error, said, subject)),
+            Some(answer) => answer.map_err(|error| fault::error(&error, last, subject)),
             None => Err(fault::late(subject, self.limit.as_secs_f32())),
         }
     }
@@ -104,16 +106,17 @@ impl Client {
         options: GetOptions,
         limit: u64,
     ) -> Result<Option<Object>> {
-        // The limit of the whole is far: what counts is that pieces keep coming.
+        // The limit of the whole body is generous; each piece has its own.
         let (client, path) = (self.clone(), path.clone());
-        let (done, said) = wait_beside(self.limit.saturating_mul(LONGEST_BODY), async move {
-            let _permit = client.permits.acquire().await;
-            client.collect(&path, options, limit).await
-        })?;
+        let (done, last) =
+            spawn_and_wait(self.limit.saturating_mul(BODY_TIME_FACTOR), async move {
+                let _permit = client.permits.acquire().await;
+                client.collect(&path, options, limit).await
+            })?;
         let body = match done {
             Some(Ok(body)) => body?,
             Some(Err(Some(fault))) => {
-                let error = fault::error(&fault, &said, subject);
+                let error = fault::error(&fault, &last, subject);
                 return match error.kind() {
                     Kind::NotFound => Ok(None),
                     _ => Err(error),
@@ -131,7 +134,7 @@ impl Client {
         }))
     }
 
-    /// Returns the answer and its body; as an error the fault, or nothing if a piece did not come in time.
+    /// Returns the body; the error is object_store's, or `None` if a piece did not arrive in time.
     async fn collect(
         &self,
         path: &Path,
@@ -145,15 +148,15 @@ impl Client {
             let found = format!("{length} bytes, at most {limit} are read");
             return Ok(Err(Error::too_large(path, found)));
         }
-        let body = self.drain(answer, length as usize).await?;
+        let body = self
+            .drain(answer, usize::try_from(length).unwrap_or(usize::MAX))
+            .await?;
         let found = body.bytes.len() as u64;
-        Ok(match found == length {
-            true => Ok(body),
-            false => Err(Error::unavailable(
-                path,
-                format!("{found} bytes came where {length} are due"),
-            )),
-        })
+        if found == length {
+            return Ok(Ok(body));
+        }
+        let text = format!("{found} bytes came where {length} are due");
+        Ok(Err(Error::unavailable(path, text)))
     }
 
     async fn drain(
@@ -167,7 +170,7 @@ impl Client {
         loop {
             let piece = tokio::time::timeout(self.limit, pieces.next()).await;
             match piece.map_err(|_| None)? {
-                // More than the head of the answer said is not taken.
+                // A body longer than its head states is not read to the end.
                 Some(piece) if bytes.len() <= length => {
                     bytes.extend_from_slice(&piece.map_err(Some)?)
                 }
@@ -177,8 +180,8 @@ impl Client {
     }
 }
 
-/// How many time limits a whole body may take.
-const LONGEST_BODY: u32 = 20;
+/// The time for a whole body, as a multiple of the time limit of an answer.
+const BODY_TIME_FACTOR: u32 = 20;
 
 async fn in_time<T>(
     limit: Duration,
@@ -187,13 +190,13 @@ async fn in_time<T>(
     match tokio::time::timeout(limit, request).await {
         Ok(answer) => answer.map_err(Some),
         Err(_) => {
-            note(LastResponse::default());
+            note_response(LastResponse::default());
             Err(None)
         }
     }
 }
 
-/// Returns which content an object is: by its ETag, or by time and size where it has none.
+/// Returns the version of an object: from its ETag, or from time and size where it has none.
 pub(super) fn version(meta: &ObjectMeta) -> Version {
     match &meta.e_tag {
         // Some servers quote it in one answer and not in the next.
@@ -205,7 +208,7 @@ pub(super) fn version(meta: &ObjectMeta) -> Version {
     }
 }
 
-/// Returns what is known of an object.
+/// Returns the metadata of an object.
 pub(super) fn describe(meta: &ObjectMeta, kind: EntryKind) -> Meta {
     Meta {
         kind,

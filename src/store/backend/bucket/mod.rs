@@ -1,9 +1,8 @@
-//! Buckets and containers: S3, Google Cloud Storage, Azure, by the object_store crate; `web` has what is plain
-//! HTTP. The only asynchronous code.
+//! Buckets and containers of S3, Google Cloud Storage and Azure, by the object_store crate.
 //!
-//! An object is one key; a prefix of keys is a directory, also if an object has the same name. A key that is no
-//! UTF-8, or has control characters, cannot be asked for and is missing. What is asked is answered within the
-//! time limit or is an error; nothing is remembered here.
+//! An object is one key; a prefix of keys is a directory, also if an object has the same name. A key that is not
+//! UTF-8, or has control characters, cannot be requested and is missing. Every request ends within its time limit;
+//! nothing is cached here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,13 +15,14 @@ use tokio::sync::Semaphore;
 use crate::error::{Error, Kind, Result};
 use crate::model::document;
 use crate::stats::Stats;
+use crate::store::backend::remote::connector::Connector;
+use crate::store::backend::remote::{FIRST_LIMIT, FIRST_RETRIES, RETRIES, condition_probe};
 use crate::store::{
     ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Object, PutBody,
     Reader, RemoteConfig, Store, StoreInfo, Version, not_a_link,
 };
 use address::Address;
 use client::{Client, describe};
-use connector::Connector;
 use listing::{PageRange, Pages};
 use reader::BucketReader;
 use walk::BucketFlatListing;
@@ -31,87 +31,20 @@ use writer::WriteClients;
 mod address;
 mod client;
 mod cloud_urls;
-pub(crate) mod connector;
-pub(crate) mod fault;
 mod listing;
-pub(crate) mod option_names;
+mod option_names;
 mod profile;
 mod reader;
-pub(crate) mod runtime;
-pub(crate) mod settings;
+mod settings;
 #[cfg(test)]
 mod tests;
 mod upload;
 mod walk;
-pub(crate) mod write_retry;
-pub(crate) mod writer;
+mod writer;
 
-/// How often a request of a mount that has begun is repeated.
-pub(crate) const RETRIES: usize = 10;
-
-/// How often and how long a store is asked that nobody has seen yet.
-pub(crate) const FIRST_RETRIES: usize = 1;
-pub(crate) const FIRST_LIMIT: Duration = Duration::from_secs(10);
-
-/// Whether there are stores of a scheme's kind here.
-pub(crate) fn has(scheme: &str) -> bool {
-    is_web(scheme) || address::kind(scheme).is_some()
-}
-
-/// Whether a scheme is that of the web.
-pub(super) fn is_web(scheme: &str) -> bool {
-    matches!(scheme, "http" | "https")
-}
-
-/// What is to be opened: a URL, what is said of it, and of an archive the object in it that counts.
-#[derive(Clone, Copy)]
-pub(crate) struct BucketLocation<'a> {
-    pub(crate) scheme: &'a str,
-    /// What follows the scheme and its colon.
-    pub(crate) rest: &'a str,
-    pub(crate) shown: &'a str,
-    pub(crate) only: Option<&'a Key>,
-}
-
-/// Opens a store on the network; `Denied`, `NotFound`, `Invalid` or `Unavailable` within seconds if that cannot be.
-pub(crate) fn open(
-    place: BucketLocation<'_>,
-    config: &RemoteConfig,
-    stats: &Arc<Stats>,
-) -> Result<Arc<dyn Store>> {
-    let BucketLocation {
-        scheme,
-        rest,
-        shown,
-        only,
-    } = place;
-    if !is_web(scheme) {
-        return Ok(Arc::new(BucketStore::open(
-            (scheme, rest),
-            shown,
-            config,
-            stats,
-        )?));
-    }
-    let url = format!("{scheme}:{rest}");
-    let behind = cloud_urls::bucket(&url).and_then(|(address, region)| {
-        let region = region.or_else(|| config.region.clone());
-        let config = RemoteConfig {
-            region,
-            ..config.clone()
-        };
-        BucketStore::open_address(&address, shown, &config, stats).ok()
-    });
-    // A bucket that does not let itself be read as one may still give out files.
-    match behind {
-        Some(bucket) => Ok(Arc::new(bucket)),
-        None => Ok(Arc::new(super::http::HttpStore::open(
-            &url,
-            (shown, only),
-            config,
-            stats,
-        )?)),
-    }
+/// Whether URLs of a scheme name buckets.
+pub(super) fn has_scheme(scheme: &str) -> bool {
+    address::kind(scheme).is_some()
 }
 
 /// A prefix of a bucket.
@@ -120,7 +53,7 @@ pub struct BucketStore {
     /// Without a slash at either end.
     prefix: String,
     writer: WriteClients,
-    /// Whether nothing below the prefix is a store, too.
+    /// Whether an empty prefix is a store as well.
     may_be_empty: bool,
     /// Whether keys are listed in order: those of S3's directory buckets are not.
     is_ordered: bool,
@@ -128,8 +61,7 @@ pub struct BucketStore {
 }
 
 impl BucketStore {
-    /// Opens `scheme:rest`, which is said of as `shown`. One request tells whether it is there and what may be
-    /// done; `Denied`, `NotFound`, `Invalid` or `Unavailable` within seconds if not.
+    /// Opens `scheme:rest`; messages call it `shown`. One request finds out whether it is there and can be listed; `Denied`, `NotFound`, `Invalid` or `Unavailable` within seconds if not.
     pub fn open(
         (scheme, rest): (&str, &str),
         shown: &str,
@@ -140,6 +72,21 @@ impl BucketStore {
             .ok_or_else(|| Error::unsupported(shown, format!("no stores of kind {scheme}:")))?;
         let address = address::read(kind, rest, shown)?;
         BucketStore::open_address(&address, shown, config, stats)
+    }
+
+    /// Opens the bucket behind a plain HTTPS address of its cloud; nothing if there is none that can be read.
+    pub(super) fn open_cloud_url(
+        url: &str,
+        shown: &str,
+        config: &RemoteConfig,
+        stats: &Arc<Stats>,
+    ) -> Option<BucketStore> {
+        let (address, region) = cloud_urls::bucket(url)?;
+        let config = RemoteConfig {
+            region: region.or_else(|| config.region.clone()),
+            ..config.clone()
+        };
+        BucketStore::open_address(&address, shown, &config, stats).ok()
     }
 
     fn open_address(
@@ -167,9 +114,9 @@ impl BucketStore {
         address: &Address,
         config: &RemoteConfig,
         connector: &Connector,
-        (most, limit): (usize, Duration),
+        (retries, limit): (usize, Duration),
     ) -> Result<BucketStore> {
-        let retry = settings::retries(most, limit);
+        let retry = settings::retries(retries, limit);
         let clients = settings::client(address, config, connector, retry)?;
         Ok(BucketStore {
             client: Arc::new(Client {
@@ -188,18 +135,18 @@ impl BucketStore {
         })
     }
 
-    /// Asks whether there is anything; returns whether names can be listed.
+    /// Checks that something is there; returns whether names can be listed.
     fn probe(&self, shown: &str) -> Result<bool> {
         let root = Key::root();
         let refused = match Pages::new(self.client.clone(), self.before(&root), root).has_names() {
             Ok(true) => return Ok(true),
-            // Nothing lies below; an object of that very name is no store, but says more than that.
+            // An object of exactly this name is no store, but is reported more precisely.
             Ok(false) if self.may_be_empty => return Ok(true),
             Ok(false) => return Err(Error::not_found(shown)),
             Err(error) if error.kind() == Kind::Denied => error,
             Err(error) => return Err(Error::new(error.kind(), shown, error.detail())),
         };
-        // Many a bucket lets everybody read and nobody list.
+        // Many public buckets permit reading and not listing.
         for name in document::at_root() {
             if let Ok(Some(_)) = self.object(&Key::new(name)?) {
                 return Ok(false);
@@ -231,7 +178,7 @@ impl BucketStore {
         Path::parse(self.name(key)?).ok()
     }
 
-    /// Returns what is known of an object; nothing if there is none.
+    /// Returns the metadata of an object; nothing if it is missing.
     fn object(&self, key: &Key) -> Result<Option<Meta>> {
         let Some(path) = self.path(key) else {
             return Ok(None);
@@ -254,7 +201,7 @@ impl BucketStore {
         Ok(has_names(&before, &page))
     }
 
-    /// Asks for an object and for what lies below it side by side.
+    /// Requests an object and the first name below it concurrently.
     fn look(&self, key: &Key, path: &Path) -> Result<(Option<Meta>, bool)> {
         let before = self.before(key);
         let head = GetOptions::new().with_head(true);
@@ -274,14 +221,13 @@ impl BucketStore {
 }
 
 impl BucketStore {
-    /// Whether the server refuses a put whose condition does not hold: tried once, on a key of its own that is
-    /// removed again.
+    /// Whether the server refuses a put whose condition does not hold: tried once, on a key that is removed again.
     pub fn honours_conditions(&self) -> Result<bool> {
-        let name = self.trial()?;
+        let name = condition_probe::probe_key()?;
         self.writer.get(&self.client)?.honours(&self.target(&name)?)
     }
 
-    /// Notes a change, also one that failed: it may have been made.
+    /// Notes a change, also a failed one: it may have been made.
     fn changed<T>(&self, key: &Key, done: Result<T>) -> Result<T> {
         self.info.changes.note(key);
         done
@@ -306,7 +252,7 @@ impl BucketStore {
     }
 }
 
-/// Takes an object that is not found for missing.
+/// Converts the answer about an object; nothing if it is missing.
 fn described(answer: Result<GetResult>) -> Result<Option<Meta>> {
     match answer {
         Ok(answer) => Ok(Some(describe(&answer.meta, EntryKind::File))),
@@ -324,7 +270,7 @@ fn one_name(before: &str) -> PageRange<'_> {
     }
 }
 
-/// Whether a page tells that something lies below the prefix.
+/// Whether a page shows that something lies below the prefix.
 fn has_names(before: &str, page: &PaginatedListResult) -> bool {
     let below = |name: &str| name.len() > before.len();
     let mut objects = page.result.objects.iter();
@@ -350,7 +296,7 @@ impl Store for BucketStore {
             ByteRange::Suffix(length) if *length > 0 && self.client.suffixes => {
                 Some(GetRange::Suffix(*length))
             }
-            // Servers count in signed numbers.
+            // Servers use signed offsets.
             ByteRange::Span(span) if !span.is_empty() && span.end <= i64::MAX as u64 => {
                 Some(GetRange::Bounded(span.clone()))
             }
@@ -359,7 +305,7 @@ impl Store for BucketStore {
         if range_now.is_some() {
             let options = GetOptions::new().with_range(range_now);
             match self.client.fetch(key, &path, options, u64::MAX) {
-                // There is no such byte, as in an empty object; servers say so in several ways.
+                // The range lies outside the object; servers report that in several ways.
                 Err(error) if matches!(error.kind(), Kind::Invalid | Kind::Unavailable) => {}
                 answer => return answer,
             }
@@ -446,13 +392,13 @@ impl Store for BucketStore {
     /// The ETag as it stands in a condition, and Google's generation.
     fn etag(&self, key: &Key) -> Result<Option<ETag>> {
         match self.target(key) {
-            Ok(target) => self.writer.get(&self.client)?.stamp(&target),
+            Ok(target) => self.writer.get(&self.client)?.etag(&target),
             Err(_) => Ok(None),
         }
     }
 
     fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
-        let (target, name) = (self.target(key)?, self.trial()?);
+        let (target, name) = (self.target(key)?, condition_probe::probe_key()?);
         let trial = self.target(&name)?;
         let writer = self.writer.get(&self.client)?;
         self.changed(key, writer.put(&target, &trial, body, condition))

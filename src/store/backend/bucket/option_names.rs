@@ -1,24 +1,8 @@
-//! The names of `--option`, by kind of store; what is not one is refused with the nearest that is.
+//! The names of `--option` for each kind of bucket; an unknown one is refused with the nearest known one.
 
 use super::address::CloudKind;
 use crate::error::{Error, Result};
-use crate::spelling::nearest;
-
-/// Options of every kind: how the HTTP client works.
-const CLIENT: [&str; 12] = [
-    "allow_http",
-    "allow_invalid_certificates",
-    "connect_timeout",
-    "disable_system_certificates",
-    "http1_only",
-    "pool_idle_timeout",
-    "pool_max_idle_per_host",
-    "proxy_ca_certificate",
-    "proxy_excludes",
-    "proxy_url",
-    "read_timeout",
-    "user_agent",
-];
+use crate::store::backend::remote::client_options::{CLIENT_OPTIONS, unknown_option};
 
 const S3: [&str; 19] = [
     "access_key_id",
@@ -82,34 +66,15 @@ pub(super) fn check(kind: CloudKind, name: &str) -> Result<()> {
         .iter()
         .find_map(|prefix| lower.strip_prefix(prefix));
     let bare = bare.unwrap_or(&lower);
-    match of(kind).any(|known| known == bare) {
-        true => Ok(()),
-        false => Err(unknown(kind, name)),
+    if of(kind).any(|known| known == bare) {
+        return Ok(());
     }
-}
-
-/// Checks that an option's name is one that every client has, which is all that those of the web have.
-pub(crate) fn check_client(name: &str) -> Result<()> {
-    match CLIENT.contains(&name.to_ascii_lowercase().as_str()) {
-        true => Ok(()),
-        false => Err(unknown_beside(name, &CLIENT)),
-    }
+    Err(unknown(kind, name))
 }
 
 /// Returns the error of an option that is not known.
 pub(super) fn unknown(kind: CloudKind, name: &str) -> Error {
-    unknown_beside(name, &of(kind).collect::<Vec<_>>())
-}
-
-fn unknown_beside(name: &str, known: &[&'static str]) -> Error {
-    let hint = match nearest(name, known.iter().copied()) {
-        Some(known) => format!("did you mean '{known}'?"),
-        None => format!("known are {}", known.join(", ")),
-    };
-    Error::invalid(
-        format!("--option {name}"),
-        format!("no such option; {hint}"),
-    )
+    unknown_option(name, &of(kind).collect::<Vec<_>>())
 }
 
 fn of(kind: CloudKind) -> impl Iterator<Item = &'static str> {
@@ -118,7 +83,7 @@ fn of(kind: CloudKind) -> impl Iterator<Item = &'static str> {
         CloudKind::Google => &GOOGLE,
         CloudKind::Azure => &AZURE,
     };
-    own.iter().chain(&CLIENT).copied()
+    own.iter().chain(&CLIENT_OPTIONS).copied()
 }
 
 #[cfg(test)]

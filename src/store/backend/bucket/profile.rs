@@ -12,8 +12,8 @@ use object_store::CredentialProvider;
 use object_store::aws::AwsCredential;
 use tokio::sync::Mutex;
 
-use super::runtime::wait;
 use crate::error::{Error, Kind, Result};
+use crate::store::backend::remote::runtime::wait;
 
 /// How long a profile may take to say something: SSO asks a server.
 const LIMIT: Duration = Duration::from_secs(20);

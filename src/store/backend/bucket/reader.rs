@@ -1,6 +1,6 @@
 //! An object of a bucket, read range by range.
 //!
-//! Every answer says which content it is of; one of another content is `Changed`, never mixed with the first.
+//! The version of each answer is compared: another content is `Changed`, never mixed with the first.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::client::Client;
 use crate::error::{Error, Kind, Result};
 use crate::store::{Key, Meta, Reader};
 
-/// An object as it was when it was opened.
+/// An object in the version in which it was opened.
 pub(super) struct BucketReader {
     pub(super) client: Arc<Client>,
     pub(super) path: Path,
@@ -36,18 +36,15 @@ impl Reader for BucketReader {
             .client
             .fetch(&self.key, &self.path, options, end - offset)?;
         let object = fetched.ok_or_else(|| self.changed())?;
-        match object.version == self.meta.version {
-            true if object.bytes.len() as u64 == end - offset => Ok(object.bytes),
-            true => Err(Error::unavailable(
-                &self.key,
-                format!(
-                    "{} bytes came where {} are due",
-                    object.bytes.len(),
-                    end - offset
-                ),
-            )),
-            false => Err(self.changed()),
+        if object.version != self.meta.version {
+            return Err(self.changed());
         }
+        let (found, due) = (object.bytes.len() as u64, end - offset);
+        if found == due {
+            return Ok(object.bytes);
+        }
+        let text = format!("{found} bytes came where {due} are due");
+        Err(Error::unavailable(&self.key, text))
     }
 
     fn meta(&self) -> Result<Meta> {

@@ -15,10 +15,11 @@ use object_store::multipart::MultipartStore;
 use object_store::{BackoffConfig, ClientConfigKey, ObjectStore, RetryConfig};
 
 use super::address::{Address, CloudKind};
-use super::connector::Connector;
 use super::{option_names, profile};
 use crate::error::{Error, Result};
 use crate::store::RemoteConfig;
+use crate::store::backend::remote::client_options;
+use crate::store::backend::remote::connector::Connector;
 
 /// The faces of a client.
 pub(super) struct Clients {
@@ -68,23 +69,6 @@ pub(super) fn client(
     build(address, config, connector, retry)
 }
 
-/// What every client is told; the limit of a whole body is not one of the client's, since a body has none.
-pub(crate) fn common(config: &RemoteConfig) -> [(ClientConfigKey, String); 4] {
-    let seconds = |duration: Duration| format!("{}ms", duration.as_millis().max(1));
-    [
-        (ClientConfigKey::Timeout, "1day".to_string()),
-        (ClientConfigKey::ReadTimeout, seconds(config.timeout)),
-        (
-            ClientConfigKey::ConnectTimeout,
-            seconds(config.timeout.min(Duration::from_secs(5))),
-        ),
-        (
-            ClientConfigKey::UserAgent,
-            concat!("zarrfs/", env!("CARGO_PKG_VERSION")).to_string(),
-        ),
-    ]
-}
-
 /// Whether plain HTTP is meant.
 fn is_plain(endpoint: Option<&str>) -> bool {
     endpoint.is_some_and(|endpoint| endpoint.starts_with("http://"))
@@ -119,7 +103,7 @@ fn s3(
     let mut builder = AmazonS3Builder::from_env()
         .with_bucket_name(&address.bucket)
         .with_disable_bulk_delete(true);
-    for (key, value) in common(config) {
+    for (key, value) in client_options::defaults(config) {
         builder = builder.with_config(S3Key::Client(key), value);
     }
     let mut wanted = None;
@@ -178,7 +162,7 @@ fn google(
     retry: RetryConfig,
 ) -> Result<Clients> {
     let mut builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(&address.bucket);
-    for (key, value) in common(config) {
+    for (key, value) in client_options::defaults(config) {
         builder = builder.with_config(GoogleKey::Client(key), value);
     }
     for (name, value) in &config.options {
@@ -228,7 +212,7 @@ fn azure(
     retry: RetryConfig,
 ) -> Result<Clients> {
     let mut builder = MicrosoftAzureBuilder::from_env().with_container_name(&address.bucket);
-    for (key, value) in common(config) {
+    for (key, value) in client_options::defaults(config) {
         builder = builder.with_config(AzureKey::Client(key), value);
     }
     if let Some(account) = &address.account {

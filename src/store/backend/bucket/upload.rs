@@ -10,10 +10,10 @@ use object_store::PutPayload;
 use object_store::multipart::PartId;
 use tokio::time::timeout;
 
-use super::runtime::{heard, wait};
 use super::writer::{ObjectTarget, Writer};
-use super::{fault, write_retry};
 use crate::error::{Error, Kind, Result};
+use crate::store::backend::remote::runtime::{wait, with_last_response};
+use crate::store::backend::remote::{fault, write_retry};
 use crate::store::{Condition, ETag, PutBody};
 
 /// The least length of a part, in bytes; the most parts that servers take.
@@ -41,7 +41,7 @@ impl Writer {
     ) -> Result<ETag> {
         if *condition != Condition::Any {
             // Nothing need be sent that will be refused.
-            condition.check(target.key, self.stamp(target)?.as_ref())?;
+            condition.check(target.key, self.etag(target)?.as_ref())?;
         }
         let parts = &self.client.parts;
         let begun = parts.create_multipart(&target.path);
@@ -105,7 +105,7 @@ impl Writer {
             let parts = &self.client.parts;
             parts.put_part(&target.path, upload, number, payload).await
         };
-        match timeout(self.client.limit, heard(request)).await {
+        match timeout(self.client.limit, with_last_response(request)).await {
             Ok((Ok(part), _)) => Ok(part),
             Ok((Err(error), said)) => Err(fault::error(&error, &said, target.key)),
             Err(_) => Err(fault::late(target.key, self.client.limit.as_secs_f32())),
@@ -127,11 +127,11 @@ impl Writer {
                 Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Invalid) => {
                     Err(Error::unavailable(target.key, error.detail()))
                 }
-                answer => self.stamp_of_answer(target, &answer?),
+                answer => self.etag_of_answer(target, &answer?),
             }
         };
-        let looks = *condition != Condition::Any;
-        write_retry::put(&self.at(target), body, (condition, looks), attempt)
+        let checks_first = *condition != Condition::Any;
+        write_retry::put(&self.at(target), body, (condition, checks_first), attempt)
     }
 }
 

@@ -1,11 +1,9 @@
-//! Changes of a bucket: one request an object, or several for a big one (`upload`), each with its condition.
+//! Changes of a bucket: one request for each object, or several for a big one (`upload`).
 //!
-//! Where servers hold to conditions (tried once, `honours_conditions`) they are asked to; else, and to remove or to
-//! put together a big object, for which object_store has no conditions, the key is looked at just before. `settle`
-//! repeats what may be repeated; only what has no condition is left to the client to repeat.
+//! Conditions are sent to servers that enforce them (`condition_probe`). For other servers, and to remove an object or
+//! to complete a big one, for which object_store has no conditions, the key is checked just before. `write_retry`
+//! repeats failed changes; only a put without a condition is repeated by the client itself.
 
-use parking_lot::Mutex;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -16,18 +14,20 @@ use object_store::{
 
 use super::address::Address;
 use super::client::{Client, describe, version};
-use super::connector::Connector;
 use super::reader::BucketReader;
 use super::settings::Clients;
-use super::write_retry::RemoteKey;
-use super::{BucketStore, address, settings, write_retry};
+use super::{BucketStore, address, settings};
 use crate::error::{Error, Kind, Result};
+use crate::store::backend::remote::condition_probe::{ConditionProbe, is_refusal};
+use crate::store::backend::remote::connector::Connector;
+use crate::store::backend::remote::write_retry;
+use crate::store::backend::remote::write_retry::RemoteKey;
 use crate::store::{Condition, ETag, EntryKind, Key, Meta, PutBody, Reader, RemoteConfig, Version};
 
 /// The longest object that is put in one request, in bytes.
 const WHOLE: u64 = 16 << 20;
 
-/// What stands between an ETag and Google's number of a content.
+/// Separates an ETag from Google's generation number.
 const GENERATION: &str = " generation ";
 
 /// A key, and its path in the bucket.
@@ -36,7 +36,7 @@ pub(super) struct ObjectTarget<'a> {
     pub(super) path: Path,
 }
 
-/// The writer of a bucket, built when something is changed.
+/// The writer of a bucket, built at the first change.
 pub(super) struct WriteClients {
     address: Address,
     config: RemoteConfig,
@@ -67,7 +67,7 @@ impl WriteClients {
                 client: client.clone(),
                 once,
                 kind: self.address.kind,
-                honours: Mutex::default(),
+                conditions: ConditionProbe::default(),
             })
         });
         made.as_ref().map_err(Error::clone)
@@ -84,11 +84,6 @@ impl BucketStore {
         let path = self.path(key).ok_or_else(|| Error::invalid(key, why))?;
         Ok(ObjectTarget { key, path })
     }
-
-    /// Returns a key on which it can be tried what the server does with conditions.
-    pub(super) fn trial(&self) -> Result<Key> {
-        Key::new(trial_name())
-    }
 }
 
 /// Puts and removes.
@@ -97,17 +92,17 @@ pub(super) struct Writer {
     /// A client that repeats nothing.
     pub(super) once: Clients,
     kind: address::CloudKind,
-    /// Whether the server holds to conditions, once that was tried.
-    honours: Mutex<Option<bool>>,
+    /// Whether the server enforces conditions.
+    conditions: ConditionProbe,
 }
 
 impl Writer {
-    /// Names the content of an object; nothing if there is none.
-    pub(super) fn stamp(&self, target: &ObjectTarget<'_>) -> Result<Option<ETag>> {
-        Ok(self.look(target)?.map(|meta| self.stamp_of(&meta)))
+    /// Returns the ETag of an object; nothing if it is missing.
+    pub(super) fn etag(&self, target: &ObjectTarget<'_>) -> Result<Option<ETag>> {
+        Ok(self.look(target)?.map(|meta| self.etag_of(&meta)))
     }
 
-    /// Asks what is known of an object.
+    /// Requests the metadata of an object; nothing if it is missing.
     fn look(&self, target: &ObjectTarget<'_>) -> Result<Option<ObjectMeta>> {
         let head = GetOptions::new().with_head(true);
         let request = self.client.objects.get_opts(&target.path, head);
@@ -118,7 +113,7 @@ impl Writer {
         }
     }
 
-    fn stamp_of(&self, meta: &ObjectMeta) -> ETag {
+    fn etag_of(&self, meta: &ObjectMeta) -> ETag {
         let tagged = self.text(meta.e_tag.as_deref(), meta.version.as_deref());
         let (seconds, size) = (meta.last_modified.timestamp(), meta.size);
         ETag {
@@ -127,8 +122,8 @@ impl Writer {
         }
     }
 
-    /// Returns the stamp of what an answer says was put; asks for it where the answer does not tell.
-    pub(super) fn stamp_of_answer(
+    /// Returns the ETag of an object that was put, requesting it where the answer does not have it.
+    pub(super) fn etag_of_answer(
         &self,
         target: &ObjectTarget<'_>,
         answer: &PutResult,
@@ -142,18 +137,19 @@ impl Writer {
                 version: Version::of(tag.trim_matches('"').as_bytes()),
             }),
             _ => self
-                .stamp(target)?
+                .etag(target)?
                 .ok_or_else(|| Error::new(Kind::Changed, target.key, "was removed once put")),
         }
     }
 
-    /// Returns the words of a stamp: the ETag as it stands in a condition, and Google's number; nothing without.
+    /// Returns the text of an ETag as a condition needs it, with Google's generation number; nothing without them.
     fn text(&self, tag: Option<&str>, version: Option<&str>) -> Option<String> {
         let tag = tag?;
         // Some servers quote it in one answer and not in the next.
-        let tag = match tag.ends_with('"') {
-            true => tag.to_string(),
-            false => format!("\"{tag}\""),
+        let tag = if tag.ends_with('"') {
+            tag.to_string()
+        } else {
+            format!("\"{tag}\"")
         };
         match (self.kind, version) {
             (address::CloudKind::Google, Some(version)) => Some(tag + GENERATION + version),
@@ -162,7 +158,7 @@ impl Writer {
         }
     }
 
-    /// Returns how a condition is said to a server; nothing if it cannot be.
+    /// Returns the put mode of a condition; nothing if a request cannot express it.
     fn mode(&self, condition: &Condition) -> Option<PutMode> {
         match condition {
             Condition::Any => None,
@@ -202,14 +198,14 @@ impl Writer {
             let attempt = |_| {
                 let request = self.client.objects.put(&target.path, payload.clone());
                 let answer = self.client.ask(target.key, request)?;
-                self.stamp_of_answer(target, &answer)
+                self.etag_of_answer(target, &answer)
             };
             return write_retry::put(&self.at(target), body, (condition, false), attempt);
         }
-        // A trial that is refused tells nothing: then both is done.
+        // If the probe fails, the condition is sent and the key is checked as well.
         let honours = self.honours(trial).ok();
         let mode = self.mode(condition).filter(|_| honours != Some(false));
-        let looks = honours != Some(true) || mode.is_none();
+        let checks_first = honours != Some(true) || mode.is_none();
         let mode = mode.unwrap_or(PutMode::Overwrite);
         let attempt = |asks| {
             let objects = &self.once.objects;
@@ -220,12 +216,12 @@ impl Writer {
             };
             let request = objects.put_opts(&target.path, payload.clone(), mode.into());
             let answer = self.client.ask(target.key, request)?;
-            self.stamp_of_answer(target, &answer)
+            self.etag_of_answer(target, &answer)
         };
-        write_retry::put(&self.at(target), body, (condition, looks), attempt)
+        write_retry::put(&self.at(target), body, (condition, checks_first), attempt)
     }
 
-    /// Removes an object. A condition is looked at just before, since requests to remove have none here.
+    /// Removes an object. The condition is checked just before, since object_store's deletes have none.
     pub(super) fn erase(&self, target: &ObjectTarget<'_>, condition: &Condition) -> Result<()> {
         write_retry::erase(&self.at(target), condition, false, || {
             let request = self.once.objects.delete(&target.path);
@@ -240,24 +236,20 @@ impl Writer {
         }
     }
 
-    /// Whether the server holds to conditions: of what is absent, and of what another or the same content is.
+    /// Whether the server enforces the conditions `Absent` and `Held`.
     pub(super) fn honours(&self, trial: &ObjectTarget<'_>) -> Result<bool> {
-        // Who comes meanwhile waits for the answer.
-        let mut known = self.honours.lock();
-        if let Some(honours) = *known {
-            return Ok(honours);
-        }
-        let honours = self.try_conditions(trial);
-        let removed = self.erase(trial, &Condition::Any);
-        if let (Ok(_), Err(error)) = (&honours, removed) {
-            log::warn!("{error}: a trial of conditions is left there");
-        }
-        let honours = honours?;
-        if !honours {
-            log::warn!("the store does not hold to conditions: keys are looked at just before");
-        }
-        *known = Some(honours);
-        Ok(honours)
+        self.conditions.get_or_run(|| {
+            let enforced = self.try_conditions(trial);
+            let removed = self.erase(trial, &Condition::Any);
+            if let (Ok(_), Err(error)) = (&enforced, removed) {
+                log::warn!("{error}: a trial of conditions is left there");
+            }
+            let enforced = enforced?;
+            if !enforced {
+                log::warn!("the store does not hold to conditions: keys are looked at just before");
+            }
+            Ok(enforced)
+        })
     }
 
     fn try_conditions(&self, trial: &ObjectTarget<'_>) -> Result<bool> {
@@ -268,14 +260,12 @@ impl Writer {
                 .put_opts(&trial.path, body.into(), mode.into());
             self.client.ask(trial.key, request)
         };
-        let is_refused =
-            |error: &Error| matches!(error.kind(), Kind::Changed | Kind::Exists | Kind::NotFound);
         let first = match put("1", PutMode::Create) {
-            // Not even known.
+            // The server does not know conditions.
             Err(error) if matches!(error.kind(), Kind::Invalid | Kind::Unsupported) => {
                 return Ok(false);
             }
-            first => self.stamp_of_answer(trial, &first?)?,
+            first => self.etag_of_answer(trial, &first?)?,
         };
         let wrong = UpdateVersion {
             e_tag: Some("\"0123456789abcdef0123456789abcdef\"".to_string()),
@@ -284,7 +274,7 @@ impl Writer {
         for mode in [PutMode::Create, PutMode::Update(wrong)] {
             match put("2", mode) {
                 Ok(_) => return Ok(false),
-                Err(error) if is_refused(&error) => {}
+                Err(error) if is_refusal(&error) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -293,13 +283,13 @@ impl Writer {
         };
         match put("3", right) {
             Ok(_) => Ok(true),
-            Err(error) if is_refused(&error) => Ok(false),
+            Err(error) if is_refusal(&error) => Ok(false),
             Err(error) => Err(error),
         }
     }
 }
 
-/// An object of a bucket that is changed.
+/// An object of a bucket, for `write_retry`.
 pub(super) struct ObjectChange<'a> {
     writer: &'a Writer,
     target: &'a ObjectTarget<'a>,
@@ -314,11 +304,11 @@ impl RemoteKey for ObjectChange<'_> {
         self.writer.client.limit
     }
 
-    fn look(&self) -> Result<Option<(ETag, Meta)>> {
+    fn probe(&self) -> Result<Option<(ETag, Meta)>> {
         let found = self.writer.look(self.target)?;
         Ok(found.map(|found| {
-            let stamp = self.writer.stamp_of(&found);
-            (stamp, describe(&found, EntryKind::File))
+            let etag = self.writer.etag_of(&found);
+            (etag, describe(&found, EntryKind::File))
         }))
     }
 
@@ -330,15 +320,4 @@ impl RemoteKey for ObjectChange<'_> {
             meta: *meta,
         })
     }
-}
-
-/// Returns a name that no other user or machine tries with: what a trial that was killed has left, the next one
-/// removes.
-pub(crate) fn trial_name() -> String {
-    let mut hasher = DefaultHasher::new();
-    // Two machines without a name would only think less of the server.
-    let machine = std::fs::read("/proc/sys/kernel/hostname").unwrap_or_default();
-    machine.hash(&mut hasher);
-    rustix::process::geteuid().as_raw().hash(&mut hasher);
-    format!(".zarrfs-trial-{:016x}", hasher.finish())
 }

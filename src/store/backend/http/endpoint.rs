@@ -1,8 +1,8 @@
-//! Requests to one place on the web: blocking, limited in number and in time, repeated where that may help.
+//! Requests to one web server: blocking, limited in number and in time, repeated after transient failures.
 //!
-//! These are requests of our own over object_store's HTTP client, not its `HttpStore`: that one takes keys as
-//! UTF-8 only, loses the query, does not tell a redirection, refuses a server without ranges, and repeats what no
-//! server will ever do. A body that breaks off is gone on with by a range of the same content, or is an error.
+//! They use object_store's HTTP client, not its `HttpStore`, which accepts only UTF-8 keys, drops the query, hides
+//! redirections, refuses servers without ranges, and repeats requests that the server does not support. A body that
+//! breaks off is resumed by a range of the same content, or is an error.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -19,50 +19,50 @@ use tokio::time::Instant;
 use super::response::{ResponseHead, ResponseKind, refusal};
 use super::urls::UrlSpace;
 use crate::error::{Error, Kind, Result};
-use crate::store::backend::bucket::fault;
-use crate::store::backend::bucket::runtime::wait;
+use crate::store::backend::remote::fault;
+use crate::store::backend::remote::runtime::wait;
 use crate::store::{Key, Meta};
 use crate::sync::buffer;
 
-/// How many time limits a whole body may take.
-const LONGEST_BODY: u32 = 20;
+/// The time for a whole body, as a multiple of the time limit of an answer.
+const BODY_TIME_FACTOR: u32 = 20;
 
 /// Pauses before a request is repeated.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
 
-/// The most room that is made for a body before it comes.
-const MOST_ROOM: u64 = 64 << 20;
+/// The largest buffer, in bytes, that is allocated before the body arrives.
+const MAX_PREALLOCATED: u64 = 64 << 20;
 
-/// A server, a folder on it, and how it may be asked.
+/// A folder of a web server, and the client and limits of its requests.
 pub(super) struct HttpEndpoint {
     pub(super) place: UrlSpace,
     pub(super) http: HttpClient,
-    /// How long an answer, or a piece of one, may take.
+    /// Time limit of an answer, or of a piece of its body.
     pub(super) limit: Duration,
-    /// How often a request is repeated.
+    /// How often a failed request is repeated.
     pub(super) repeats: usize,
     pub(super) permits: Semaphore,
 }
 
-/// What is asked.
+/// A request about a key.
 #[derive(Clone)]
 pub(super) struct RequestSpec<'a> {
     pub(super) method: http::Method,
     pub(super) key: &'a Key,
-    /// Ask for the folder of the key's name.
+    /// Whether the URL ends with a slash, as that of a folder.
     pub(super) as_folder: bool,
     pub(super) header: Option<(&'static str, String)>,
-    /// XML that says more; mostly empty.
+    /// An XML body; empty for most requests.
     pub(super) body: &'static str,
-    /// An object that is put.
+    /// The body of a put.
     pub(super) payload: Option<PutPayload>,
-    /// Whether to ask once only, whatever comes of it.
+    /// Whether the request is never repeated.
     pub(super) once: bool,
 }
 
 impl<'a> RequestSpec<'a> {
-    /// Asks for a key.
+    /// A GET of a key.
     pub(super) fn get(key: &'a Key) -> RequestSpec<'a> {
         RequestSpec {
             method: http::Method::GET,
@@ -75,7 +75,7 @@ impl<'a> RequestSpec<'a> {
         }
     }
 
-    /// Asks for the head of the answer only.
+    /// A HEAD of a key.
     pub(super) fn head(key: &'a Key) -> RequestSpec<'a> {
         RequestSpec {
             method: http::Method::HEAD,
@@ -83,7 +83,7 @@ impl<'a> RequestSpec<'a> {
         }
     }
 
-    /// Asks for a part, as the header `Range` names it.
+    /// A GET of the part that `range`, a value of the header `Range`, names.
     pub(super) fn part(key: &'a Key, range: String) -> RequestSpec<'a> {
         RequestSpec {
             header: Some(("range", range)),
@@ -97,20 +97,20 @@ pub(super) struct RequestedRange {
     pub(super) bytes: Vec<u8>,
     /// Where it begins in the object.
     pub(super) start: u64,
-    /// What is known of the whole.
+    /// Metadata of the whole object.
     pub(super) meta: Meta,
-    /// Whether the server sent all there is, whatever was asked for.
+    /// Whether the server sent the whole object, ignoring the range.
     pub(super) is_whole: bool,
 }
 
 impl HttpEndpoint {
-    /// Waits for work about `subject`, which has its permit to ask.
+    /// Runs requests about `subject` under one permit and waits for their result.
     pub(super) fn wait<T>(
         &self,
         subject: &dyn Display,
         work: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        let (done, _) = wait(self.limit.saturating_mul(LONGEST_BODY), async {
+        let (done, _) = wait(self.limit.saturating_mul(BODY_TIME_FACTOR), async {
             let _permit = self.permits.acquire().await;
             work.await
         })?;
@@ -121,54 +121,54 @@ impl HttpEndpoint {
         fault::late(subject, self.limit.as_secs_f32())
     }
 
-    fn request(&self, question: &RequestSpec<'_>) -> Result<HttpRequest> {
-        let url = self.place.url(question.key, question.as_folder)?;
+    fn request(&self, spec: &RequestSpec<'_>) -> Result<HttpRequest> {
+        let url = self.place.url(spec.key, spec.as_folder)?;
         let mut request = http::Request::builder()
-            .method(question.method.clone())
+            .method(spec.method.clone())
             .uri(url)
-            // What is packed on the way has another length, and no parts.
+            // A compressed answer has another length, and its ranges are useless.
             .header("accept-encoding", "identity");
         if let Some(authorization) = &self.place.authorization {
             request = request.header("authorization", authorization);
         }
-        if let Some((name, value)) = &question.header {
+        if let Some((name, value)) = &spec.header {
             let value = HeaderValue::from_str(value);
-            request = request.header(*name, value.map_err(|_| unaskable(question.key))?);
+            request = request.header(*name, value.map_err(|_| invalid_request(spec.key))?);
         }
-        if let Some(payload) = &question.payload {
+        if let Some(payload) = &spec.payload {
             let request = request
                 .header("content-type", "application/octet-stream")
-                // Not every server takes a body whose length it is not told.
+                // Not every server accepts a body without a stated length.
                 .header("content-length", payload.content_length())
                 .body(HttpRequestBody::from(payload.clone()));
-            return request.map_err(|_| unaskable(question.key));
+            return request.map_err(|_| invalid_request(spec.key));
         }
-        if question.body.is_empty() {
+        if spec.body.is_empty() {
             let request = request.body(HttpRequestBody::empty());
-            return request.map_err(|_| unaskable(question.key));
+            return request.map_err(|_| invalid_request(spec.key));
         }
         let request = request.header("content-type", "application/xml");
-        let request = request.body(HttpRequestBody::from(question.body.to_string()));
-        request.map_err(|_| unaskable(question.key))
+        let request = request.body(HttpRequestBody::from(spec.body.to_string()));
+        request.map_err(|_| invalid_request(spec.key))
     }
 
-    /// Asks, and asks again while that may help; what the server says at last is the answer, whatever it is.
-    pub(super) async fn ask(&self, question: &RequestSpec<'_>) -> Result<ResponseHead> {
+    /// Sends a request, and again after transient failures; returns the last answer with any status.
+    pub(super) async fn send(&self, spec: &RequestSpec<'_>) -> Result<ResponseHead> {
         let deadline = Instant::now() + self.limit;
         let mut attempt = 0;
         loop {
-            let request = self.http.execute(self.request(question)?);
+            let request = self.http.execute(self.request(spec)?);
             let answer = tokio::time::timeout_at(deadline, request).await;
-            let answer = answer.map_err(|_| self.late(question.key))?;
+            let answer = answer.map_err(|_| self.late(spec.key))?;
             let pause = pause(attempt);
             let is_last =
-                question.once || attempt >= self.repeats || Instant::now() + pause >= deadline;
+                spec.once || attempt >= self.repeats || Instant::now() + pause >= deadline;
             match answer {
-                Ok(response) if is_last || !passes(response.status().as_u16()) => {
-                    return Ok(ResponseHead::new(response, &self.place, question.key));
+                Ok(response) if is_last || !is_transient_status(response.status().as_u16()) => {
+                    return Ok(ResponseHead::new(response, &self.place, spec.key));
                 }
-                Err(fault) if is_last || !may_pass(&fault) => {
-                    return Err(Error::unavailable(question.key, fault::innermost(&fault)));
+                Err(fault) if is_last || !is_transient(&fault) => {
+                    return Err(Error::unavailable(spec.key, fault::innermost(&fault)));
                 }
                 Ok(_) | Err(_) => {}
             }
@@ -177,8 +177,8 @@ impl HttpEndpoint {
         }
     }
 
-    /// Reads the rest of an answer that has an object, or a part of one, of at most `most` bytes (`TooLarge`).
-    pub(super) async fn piece(
+    /// Reads the body of an answer that is an object or a part of one; `TooLarge` beyond `most` bytes.
+    pub(super) async fn read_body(
         &self,
         key: &Key,
         answer: ResponseHead,
@@ -201,9 +201,9 @@ impl HttpEndpoint {
             return Err(too_large(key, length.unwrap_or_default(), most));
         }
         let mut meta = answer.meta(size);
-        let room = length.unwrap_or_default().min(MOST_ROOM);
-        let mut bytes = buffer::with_capacity(room as usize);
-        let mut broken = self.drain(key, answer, &mut bytes, most).await;
+        let room = length.unwrap_or_default().min(MAX_PREALLOCATED);
+        let mut bytes = buffer::with_capacity(usize::try_from(room).unwrap_or_default());
+        let mut broken = self.append_body(key, answer, &mut bytes, most).await;
         let Some(end) = end else {
             broken?;
             meta = Meta {
@@ -229,46 +229,42 @@ impl HttpEndpoint {
             tokio::time::sleep(pause(attempt)).await;
             attempt += 1;
             let at = start + bytes.len() as u64;
-            let rest = self.rest(key, at..end, &meta).await?;
-            broken = self.drain(key, rest, &mut bytes, most).await;
+            let rest = self.resume(key, at..end, &meta).await?;
+            broken = self.append_body(key, rest, &mut bytes, most).await;
         }
-        match bytes.len() as u64 == end - start {
-            true => Ok(RequestedRange {
-                bytes,
-                start,
-                meta,
-                is_whole,
-            }),
-            false => Err(Error::unavailable(
-                key,
-                "more bytes came than the server said",
-            )),
+        if bytes.len() as u64 != end - start {
+            let text = "more bytes came than the server said";
+            return Err(Error::unavailable(key, text));
         }
+        Ok(RequestedRange {
+            bytes,
+            start,
+            meta,
+            is_whole,
+        })
     }
 
-    /// Asks for the rest of a body that broke off; `Changed` if that is of another content.
-    async fn rest(
+    /// Requests the rest of a body that broke off; `Changed` if it is of another content.
+    async fn resume(
         &self,
         key: &Key,
         span: std::ops::Range<u64>,
         meta: &Meta,
     ) -> Result<ResponseHead> {
         let range = format!("bytes={}-{}", span.start, span.end - 1);
-        let answer = self.ask(&RequestSpec::part(key, range)).await?;
-        match (answer.standing(key)?, answer.part()) {
+        let answer = self.send(&RequestSpec::part(key, range)).await?;
+        match (answer.response_kind(key)?, answer.part()) {
             (ResponseKind::There | ResponseKind::Page, Some((start, end, size)))
                 if answer.status == 206 =>
             {
                 if answer.meta(size).version != meta.version {
                     return Err(changed(key));
                 }
-                match (start, end) == (span.start, span.end) {
-                    true => Ok(answer),
-                    false => Err(Error::unavailable(
-                        key,
-                        "the server sends another part than asked for",
-                    )),
+                if (start, end) == (span.start, span.end) {
+                    return Ok(answer);
                 }
+                let text = "the server sends another part than asked for";
+                Err(Error::unavailable(key, text))
             }
             (ResponseKind::Missing | ResponseKind::Folder, _) => Err(changed(key)),
             _ => Err(Error::unavailable(
@@ -278,8 +274,8 @@ impl HttpEndpoint {
         }
     }
 
-    /// Adds the pieces of a body to what there is of it.
-    async fn drain(
+    /// Appends the body of an answer to `bytes`; `TooLarge` beyond `most` bytes in all.
+    async fn append_body(
         &self,
         key: &Key,
         answer: ResponseHead,
@@ -301,16 +297,16 @@ impl HttpEndpoint {
         }
     }
 
-    /// Reads a document that a server makes for a question, with all that belongs to it; asks again if it breaks
-    /// off. Nothing but the head comes of an answer without success.
-    pub(super) async fn document(
+    /// Fetches a document that the server generates, such as a listing, again from its beginning if it breaks off.
+    /// The bytes are empty for an answer without success.
+    pub(super) async fn fetch_document(
         &self,
-        question: &RequestSpec<'_>,
+        spec: &RequestSpec<'_>,
         most: u64,
     ) -> Result<(ResponseHead, Vec<u8>)> {
         let mut attempt = 0;
         loop {
-            let mut answer = self.ask(question).await?;
+            let mut answer = self.send(spec).await?;
             if !(200..300).contains(&answer.status) {
                 return Ok((answer, Vec::new()));
             }
@@ -321,7 +317,7 @@ impl HttpEndpoint {
                 headers: answer.headers.clone(),
                 ..answer
             };
-            match self.drain(question.key, whole, &mut bytes, most).await {
+            match self.append_body(spec.key, whole, &mut bytes, most).await {
                 Ok(()) => return Ok((answer, bytes)),
                 Err(fault) if attempt >= self.repeats || fault.kind() != Kind::Unavailable => {
                     return Err(fault);
@@ -346,16 +342,16 @@ fn too_large(key: &Key, found: u64, most: u64) -> Error {
     Error::too_large(key, format!("{found} bytes, at most {most} are read"))
 }
 
-fn unaskable(key: &Key) -> Error {
+fn invalid_request(key: &Key) -> Error {
     Error::invalid(key, "cannot be asked for over HTTP")
 }
 
-/// Whether a status may be another one soon; what a server cannot do at all (501) stays.
-fn passes(status: u16) -> bool {
+/// Whether a status is transient; 501 (not implemented) is not.
+fn is_transient_status(status: u16) -> bool {
     matches!(status, 408 | 429 | 500 | 502 | 503 | 504)
 }
 
-fn may_pass(fault: &HttpError) -> bool {
+fn is_transient(fault: &HttpError) -> bool {
     matches!(
         fault.kind(),
         HttpErrorKind::Connect
@@ -365,12 +361,10 @@ fn may_pass(fault: &HttpError) -> bool {
     )
 }
 
-/// Returns how long to wait before another attempt: twice as long each time, give or take a half, so that many
-/// clients do not come back at once.
+/// Returns the pause before another attempt: doubled each time, varied at random by up to a half, so that many
+/// clients do not repeat at the same moment.
 fn pause(attempt: usize) -> Duration {
     let doubled = FIRST_PAUSE.saturating_mul(1 << attempt.min(10));
     let chance = RandomState::new().hash_one(attempt) % 1000;
-    doubled
-        .min(LONGEST_PAUSE)
-        .mul_f64(0.5 + chance as f64 / 1000.0)
+    doubled.min(MAX_PAUSE).mul_f64(0.5 + chance as f64 / 1000.0)
 }

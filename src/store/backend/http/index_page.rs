@@ -1,8 +1,8 @@
-//! Index pages: the names in a folder, as web servers show them to people and programs.
+//! Index pages: the HTML or JSON in which web servers list a folder.
 //!
-//! HTML as nginx, Apache, lighttpd, Python, rclone and others make it, and JSON as nginx and Caddy do. Any other
-//! page is none: links on it name nothing. Sizes on such pages are rounded, so only names are taken. A page that
-//! breaks off is `Corrupt`, never a shorter folder.
+//! HTML of nginx, Apache, lighttpd, Python, rclone and others, and JSON of nginx and Caddy. Links on any other page
+//! are ignored. Sizes on index pages are rounded, so only names are used. A page that breaks off is `Corrupt`, never
+//! a shorter folder.
 
 use html5gum::{Token, Tokenizer};
 use serde_json::Value;
@@ -11,7 +11,7 @@ use super::urls::{Relation, UrlSpace};
 use crate::error::{Error, Result};
 use crate::store::{EntryKind, Key};
 
-/// How the titles of index pages begin, in small letters.
+/// Beginnings of the titles of index pages, in lower case.
 const TITLES: [&str; 4] = [
     "index of ",
     "directory listing for ",
@@ -19,10 +19,10 @@ const TITLES: [&str; 4] = [
     "listing of ",
 ];
 
-/// Names with what they are.
+/// Names and their kinds.
 pub(super) type LinkedNames = Vec<(Vec<u8>, EntryKind)>;
 
-/// What is asked for: a program's index before a person's.
+/// The header `Accept` of a request for an index: JSON before HTML.
 pub(super) const ACCEPTED: &str = "application/json, text/html;q=0.9, */*;q=0.5";
 
 /// Reads the index page of a folder; nothing if the page is something else.
@@ -39,7 +39,7 @@ pub(super) fn names(
     }
 }
 
-/// Whether a content type is that of a page for people.
+/// Whether a content type is HTML.
 pub(super) fn is_html(kind: &str) -> bool {
     let kind = kind.split(';').next().unwrap_or_default().trim();
     kind.eq_ignore_ascii_case("text/html") || kind.eq_ignore_ascii_case("application/xhtml+xml")
@@ -76,7 +76,7 @@ fn in_html(place: &UrlSpace, folder: &Key, page: &[u8]) -> Result<Option<LinkedN
     }
 }
 
-/// Returns the name that a link stands for; nothing for links that sort the page, lead up or away.
+/// Returns the name that a link points to; nothing for links that sort the page or leave the folder.
 fn linked(place: &UrlSpace, folder: &Key, link: &str) -> Option<(Vec<u8>, EntryKind)> {
     if link.contains(['?', '#']) {
         return None;
@@ -88,9 +88,10 @@ fn linked(place: &UrlSpace, folder: &Key, link: &str) -> Option<(Vec<u8>, EntryK
 }
 
 fn kind(is_folder: bool) -> EntryKind {
-    match is_folder {
-        true => EntryKind::Directory,
-        false => EntryKind::File,
+    if is_folder {
+        EntryKind::Directory
+    } else {
+        EntryKind::File
     }
 }
 
@@ -99,13 +100,13 @@ fn checked(name: Vec<u8>) -> Option<Vec<u8>> {
     Some(name)
 }
 
-/// Reads a list of objects with a `name`, of which folders have the `type` directory or are `is_dir`.
+/// Reads a JSON array of objects with a `name`; folders have the `type` "directory" or a true `is_dir`.
 fn in_json(page: &[u8]) -> Result<Option<LinkedNames>> {
     let Ok(Value::Array(entries)) = serde_json::from_slice(page) else {
-        // A document that a server has for a folder is as likely as an index that breaks off.
+        // This may as well be a document that the server has for the folder as a truncated index.
         return Ok(None);
     };
-    let names: Option<Vec<_>> = entries.iter().map(described).collect();
+    let names: Option<Vec<_>> = entries.iter().map(json_entry).collect();
     let Some(names) = names else { return Ok(None) };
     let checked = names.into_iter();
     Ok(Some(
@@ -119,7 +120,7 @@ fn checked_name(name: &str) -> Option<Vec<u8>> {
     checked(name.as_bytes().to_vec())
 }
 
-fn described(entry: &Value) -> Option<(&str, EntryKind)> {
+fn json_entry(entry: &Value) -> Option<(&str, EntryKind)> {
     let name = entry.get("name")?.as_str()?;
     let is_folder = match (entry.get("type"), entry.get("is_dir")) {
         (Some(kind), _) => kind.as_str()? == "directory",

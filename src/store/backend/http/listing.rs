@@ -1,11 +1,11 @@
-//! The names in a folder on the web, from WebDAV or an index page; all of them, or an error.
+//! Listing of a folder of a web server by WebDAV or an index page: all names, or an error.
 
 use std::sync::atomic::Ordering;
 
 use futures_util::future::join_all;
 
 use super::endpoint::{RequestSpec, refused};
-use super::probe::LONGEST_LIST;
+use super::probe::MAX_LISTING;
 use super::response::{ResponseHead, ResponseOrigin, refusal, version};
 use super::urls::Relation;
 use super::webdav::Resource;
@@ -15,11 +15,11 @@ use crate::model::document::IN_NODE_FOLDER;
 use crate::store::listing::NameList;
 use crate::store::{EntryKind, Key, Meta};
 
-/// A name, what it is and what is known of it.
+/// A name, its kind, and its metadata if the listing has it.
 type ListedName = (Vec<u8>, EntryKind, Option<Meta>);
 
-/// Returns what `head` would say of an object, if WebDAV tells it exactly: the content's version is known by its
-/// ETag only, which some servers leave out here although they send it with the object.
+/// Returns the metadata of an object as `head` would, if the WebDAV answer is complete. Some servers leave the ETag
+/// out of it although they send it with the object; the version would then differ.
 pub(super) fn meta_of(one: &Resource) -> Option<Meta> {
     let (size, tag) = (one.size?, one.tag.as_deref()?);
     Some(Meta {
@@ -34,10 +34,10 @@ pub(super) fn meta_of(one: &Resource) -> Option<Meta> {
 impl HttpStore {
     /// Lists a folder by PROPFIND; nothing if it is none.
     pub(super) fn dav_names(&self, prefix: &Key) -> Result<Option<NameList>> {
-        let question = propfind(prefix, true, '1');
+        let spec = propfind(prefix, true, '1');
         let (answer, bytes) = self
-            .site
-            .wait(prefix, self.site.document(&question, LONGEST_LIST))?;
+            .endpoint
+            .wait(prefix, self.endpoint.fetch_document(&spec, MAX_LISTING))?;
         match answer.status {
             207 => {}
             404 | 405 | 409 | 410 => return Ok(None),
@@ -46,7 +46,7 @@ impl HttpStore {
         let found = webdav::resources(&bytes).map_err(|error| error.about(prefix))?;
         let (mut entries, mut is_folder) = (Vec::new(), false);
         for one in found {
-            match self.site.place.relation(prefix, &one.href) {
+            match self.endpoint.place.relation(prefix, &one.href) {
                 Relation::Same => is_folder = one.is_folder && one.status.is_none(),
                 Relation::Child(name, _) => entries.extend(entry(prefix, name, &one)?),
                 Relation::Elsewhere => {
@@ -60,7 +60,7 @@ impl HttpStore {
 
     /// Lists a folder by its index page; nothing if it has none.
     pub(super) fn page_names(&self, prefix: &Key) -> Result<Option<NameList>> {
-        let listed = self.site.wait(prefix, async {
+        let listed = self.endpoint.wait(prefix, async {
             let (answer, names) = self.index(prefix).await?;
             let Some(names) = names else {
                 return match answer.status {
@@ -88,16 +88,16 @@ impl HttpStore {
         &self,
         folder: &Key,
     ) -> Result<(ResponseHead, Option<index_page::LinkedNames>)> {
-        let question = RequestSpec {
+        let spec = RequestSpec {
             as_folder: true,
             header: Some(("accept", index_page::ACCEPTED.to_string())),
             ..RequestSpec::get(folder)
         };
-        let (answer, bytes) = self.site.document(&question, LONGEST_LIST).await?;
-        // A server may send from a slash that is too much to the object itself.
+        let (answer, bytes) = self.endpoint.fetch_document(&spec, MAX_LISTING).await?;
+        // A server may redirect a superfluous slash to the object itself.
         let names = match (answer.status, answer.origin) {
             (200, ResponseOrigin::Folder) => {
-                index_page::names(&self.site.place, folder, answer.content_type(), &bytes)
+                index_page::names(&self.endpoint.place, folder, answer.content_type(), &bytes)
                     .map_err(|error| error.about(folder))?
             }
             _ => None,
@@ -110,7 +110,7 @@ impl HttpStore {
         let names = IN_NODE_FOLDER.iter().filter(|name| name.starts_with('.'));
         let keys: Result<Vec<Key>> = names.map(|name| folder.child(name.as_bytes())).collect();
         let keys = keys?;
-        let answers = join_all(keys.iter().map(|key| self.described(key))).await;
+        let answers = join_all(keys.iter().map(|key| self.probe_object(key))).await;
         let mut entries = Vec::new();
         for (key, answer) in keys.iter().zip(answers) {
             if let ProbeResult::Object(meta) = answer? {
@@ -121,7 +121,7 @@ impl HttpStore {
     }
 }
 
-/// Returns the entry of a name; nothing for one that is gone, an error for one that could not be looked at.
+/// Returns the entry of a name; nothing if it was removed meanwhile, an error if the server reports one.
 fn entry(prefix: &Key, name: Vec<u8>, one: &Resource) -> Result<Option<ListedName>> {
     let Ok(key) = prefix.child(&name) else {
         return Ok(None);
@@ -131,13 +131,14 @@ fn entry(prefix: &Key, name: Vec<u8>, one: &Resource) -> Result<Option<ListedNam
         Some(404 | 410) => return Ok(None),
         Some(status) => return Err(refusal(&key, status)),
     }
-    Ok(Some(match one.is_folder {
-        true => (name, EntryKind::Directory, None),
-        false => (name, EntryKind::File, meta_of(one)),
+    Ok(Some(if one.is_folder {
+        (name, EntryKind::Directory, None)
+    } else {
+        (name, EntryKind::File, meta_of(one))
     }))
 }
 
-/// Puts names in an order that stays, each once; of two equal ones the folder counts.
+/// Sorts the names and removes duplicates; of an object and a folder of one name the folder is kept.
 fn ordered(mut entries: Vec<ListedName>) -> NameList {
     entries.sort_by(|one, other| {
         (&one.0, one.1 == EntryKind::File).cmp(&(&other.0, other.1 == EntryKind::File))

@@ -1,23 +1,24 @@
-//! Folders on the web: plain HTTP and WebDAV.
+//! A folder of a web server as a store: plain HTTP and WebDAV.
 //!
-//! An object is what the server gives for exactly its URL; a folder is never one, whatever page is shown of it.
-//! Names come from WebDAV, or from index pages, or not at all (`lists`). A refusal (401, 403) is an error, never
-//! "missing"; only where documents are there and other documents are refused, a refused document is none, since
-//! such servers (S3 without permission to list) say so of missing keys.
+//! An object is what the server returns for exactly its URL; a folder is never an object, whatever page the server
+//! shows for it. Names come from WebDAV, from index pages, or not at all (`StoreInfo::lists`). A refusal (401, 403)
+//! is an error, never "missing". The exception are servers that refused some documents when the store was opened
+//! and returned others (S3 without permission to list answers so for missing keys): there a refused document is
+//! missing.
 
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::UNIX_EPOCH;
 
 use crate::error::{Error, Kind, Result};
 use crate::model::document;
+use crate::store::backend::remote::condition_probe::ConditionProbe;
 use crate::store::{
     ByteRange, Condition, ETag, FlatListing, Key, Listing, Meta, Object, PutBody, Reader, Store,
     StoreInfo, Version, not_a_link,
 };
 use endpoint::{HttpEndpoint, RequestSpec, RequestedRange, refused};
-use reader::{HttpReader, LONGEST_WHOLE};
+use reader::{HttpReader, MAX_WHOLE_OBJECT};
 use response::{ResponseHead, ResponseKind, ResponseOrigin};
 use webdav::Resource;
 
@@ -44,29 +45,29 @@ enum ListingMethod {
 
 /// A folder of a web server as a store.
 pub(super) struct HttpStore {
-    site: Arc<HttpEndpoint>,
-    shape: ListingMethod,
-    /// Whether the server refuses documents that are missing.
+    endpoint: Arc<HttpEndpoint>,
+    listing_method: ListingMethod,
+    /// Whether the server answers 401 or 403 for missing documents.
     hides_missing: bool,
-    /// Whether the server was seen to refuse HEAD where GET is allowed, as for signed URLs.
+    /// Whether the server has refused HEAD where GET is allowed, as for signed URLs.
     refuses_heads: AtomicBool,
-    /// Whether the server was seen to send from a folder's name to the name with a slash.
+    /// Whether the server has redirected a folder's URL to the one with a slash.
     redirects: AtomicBool,
-    /// Whether an index page was seen to have a name that begins with a dot.
+    /// Whether an index page has had a name that begins with a dot.
     shows_hidden: AtomicBool,
-    /// Whether the server holds to conditions, once that was tried.
-    honours: Mutex<Option<bool>>,
+    /// Whether the server enforces conditions.
+    conditions: ConditionProbe,
     info: StoreInfo,
 }
 
-/// What lies under a key.
+/// What a request has found under a key.
 enum ProbeResult {
     Object(Meta),
     Folder,
     Missing,
 }
 
-/// Asks what WebDAV knows of a key, and with depth `1` of all directly in it.
+/// Builds a PROPFIND of a key, with depth `1` also of its direct children.
 fn propfind(key: &Key, as_folder: bool, depth: char) -> RequestSpec<'_> {
     RequestSpec {
         // The name is a valid one.
@@ -79,9 +80,9 @@ fn propfind(key: &Key, as_folder: bool, depth: char) -> RequestSpec<'_> {
 }
 
 impl HttpStore {
-    /// Says what an answer to a question about an object means.
-    async fn standing(&self, key: &Key, answer: &ResponseHead) -> Result<ResponseKind> {
-        let standing = match answer.standing(key) {
+    /// Returns what an answer about an object means, requesting more where the answer is ambiguous.
+    async fn response_kind(&self, key: &Key, answer: &ResponseHead) -> Result<ResponseKind> {
+        let standing = match answer.response_kind(key) {
             Err(error) if error.kind() == Kind::Denied && self.may_be_missing(key) => {
                 return Ok(ResponseKind::Missing);
             }
@@ -103,10 +104,10 @@ impl HttpStore {
         self.hides_missing && document::is_document(key.name())
     }
 
-    /// Whether the page that came for a key is one that is shown of a folder; an error where nobody can tell and
-    /// the key does not look like a page.
+    /// Whether the page that came for a key is the index of a folder; an error where the server has no listings and
+    /// the key's name is not that of a page.
     async fn is_shown_folder(&self, key: &Key) -> Result<bool> {
-        match self.shape {
+        match self.listing_method {
             ListingMethod::Dav => {
                 Ok(matches!(self.resource(key).await?, Some(one) if one.is_folder))
             }
@@ -123,10 +124,13 @@ impl HttpStore {
         }
     }
 
-    /// Returns what WebDAV says of a key; nothing if there is nothing.
+    /// Returns the WebDAV properties of a key; nothing if it is missing.
     async fn resource(&self, key: &Key) -> Result<Option<Resource>> {
-        let question = propfind(key, false, '0');
-        let (answer, bytes) = self.site.document(&question, probe::LONGEST_LIST).await?;
+        let spec = propfind(key, false, '0');
+        let (answer, bytes) = self
+            .endpoint
+            .fetch_document(&spec, probe::MAX_LISTING)
+            .await?;
         match answer.status {
             404 | 410 => return Ok(None),
             207 => {}
@@ -142,21 +146,22 @@ impl HttpStore {
         }
     }
 
-    /// Asks about the object of a key.
-    fn ask_object(&self, key: &Key) -> Result<ProbeResult> {
-        self.site.wait(key, self.described(key))
+    /// Requests the metadata of a key's object and waits for it.
+    fn head_object(&self, key: &Key) -> Result<ProbeResult> {
+        self.endpoint.wait(key, self.probe_object(key))
     }
 
-    async fn described(&self, key: &Key) -> Result<ProbeResult> {
-        Ok(self.described_with_tag(key).await?.0)
+    async fn probe_object(&self, key: &Key) -> Result<ProbeResult> {
+        Ok(self.probe_object_with_tag(key).await?.0)
     }
 
-    /// Asks about the object of a key; returns its ETag as well.
-    async fn described_with_tag(&self, key: &Key) -> Result<(ProbeResult, Option<String>)> {
+    /// Requests the metadata of a key's object, and its ETag as the server spells it. Uses a GET of one byte where
+    /// HEAD is refused.
+    async fn probe_object_with_tag(&self, key: &Key) -> Result<(ProbeResult, Option<String>)> {
         if !self.refuses_heads.load(Ordering::Relaxed) {
-            let answer = self.site.ask(&RequestSpec::head(key)).await?;
+            let answer = self.endpoint.send(&RequestSpec::head(key)).await?;
             let tells = match answer.status {
-                // Such an answer may be about the method, or the length is not known beforehand.
+                // The answer may concern only HEAD, or leave out the length of a generated body.
                 400 | 401 | 403 | 405 | 501 => answer.origin == ResponseOrigin::Folder,
                 200..=299 => answer.length().is_some() || answer.origin == ResponseOrigin::Folder,
                 _ => true,
@@ -167,8 +172,8 @@ impl HttpStore {
             }
         }
         let answer = self
-            .site
-            .ask(&RequestSpec::part(key, "bytes=0-0".to_string()))
+            .endpoint
+            .send(&RequestSpec::part(key, "bytes=0-0".to_string()))
             .await?;
         if answer.status < 300 && answer.origin != ResponseOrigin::Folder {
             self.refuses_heads.store(true, Ordering::Relaxed);
@@ -181,14 +186,14 @@ impl HttpStore {
         Ok((self.found(key, &answer, size).await?, answer.tag()))
     }
 
-    /// Returns what an answer says lies there, an object of `size` bytes if it is one.
+    /// Converts an answer to its result; an object has `size` bytes.
     async fn found(
         &self,
         key: &Key,
         answer: &ResponseHead,
         size: Option<u64>,
     ) -> Result<ProbeResult> {
-        match (self.standing(key, answer).await?, size) {
+        match (self.response_kind(key, answer).await?, size) {
             (ResponseKind::There | ResponseKind::OutOfRange, Some(size)) => {
                 Ok(ProbeResult::Object(answer.meta(size)))
             }
@@ -202,16 +207,15 @@ impl HttpStore {
         }
     }
 
-    /// Asks for an object, or the part of it that a header names; nothing if there is none, an error of kind
-    /// `Corrupt` never.
+    /// Fetches an object, or the part that a value of the header `Range` names, of at most `most` bytes.
     async fn fetch(&self, key: &Key, range: Option<String>, most: u64) -> Result<Fetched> {
-        let question = match range {
+        let spec = match range {
             Some(range) => RequestSpec::part(key, range),
             None => RequestSpec::get(key),
         };
-        let answer = self.site.ask(&question).await?;
-        match self.standing(key, &answer).await? {
-            // So some servers answer about an end of nothing.
+        let answer = self.endpoint.send(&spec).await?;
+        match self.response_kind(key, &answer).await? {
+            // Some servers answer like this for a suffix of an empty object.
             ResponseKind::There if answer.is_of_no_part() => return Ok(Fetched::OutOfRange),
             ResponseKind::There => {}
             ResponseKind::OutOfRange => return Ok(Fetched::OutOfRange),
@@ -219,10 +223,13 @@ impl HttpStore {
                 return Ok(Fetched::Nothing);
             }
         }
-        self.site.piece(key, answer, most).await.map(Fetched::Piece)
+        self.endpoint
+            .read_body(key, answer, most)
+            .await
+            .map(Fetched::Piece)
     }
 
-    /// Fetches a part that is not empty, as far as anybody can tell beforehand; nothing in it if it is.
+    /// Fetches a range that is not empty by itself.
     fn part(&self, key: &Key, range: &ByteRange) -> Result<Fetched> {
         let header = match range {
             ByteRange::Span(span) => format!("bytes={}-{}", span.start, span.end.saturating_sub(1)),
@@ -232,13 +239,15 @@ impl HttpStore {
             ByteRange::Span(span) => span.end.saturating_sub(span.start),
             ByteRange::Suffix(length) => *length,
         };
-        self.site
-            .wait(key, self.fetch(key, Some(header), most.max(LONGEST_WHOLE)))
+        self.endpoint.wait(
+            key,
+            self.fetch(key, Some(header), most.max(MAX_WHOLE_OBJECT)),
+        )
     }
 
-    /// The same where the part has to be cut to an object of known length first.
-    fn part_within(&self, key: &Key, range: &ByteRange) -> Result<Option<Object>> {
-        let ProbeResult::Object(meta) = self.ask_object(key)? else {
+    /// Fetches a range after limiting it to the object's length.
+    fn get_sized_range(&self, key: &Key, range: &ByteRange) -> Result<Option<Object>> {
+        let ProbeResult::Object(meta) = self.head_object(key)? else {
             return Ok(None);
         };
         let span = range.within(meta.size);
@@ -261,30 +270,30 @@ impl HttpStore {
         }
     }
 
-    /// Notes a change, also one that failed: it may have been made.
+    /// Notes a change, also a failed one: it may have been made.
     fn changed<T>(&self, key: &Key, done: Result<T>) -> Result<T> {
         self.info.changes.note(key);
         done
     }
 
-    /// Whether a folder is there that no redirection has told.
+    /// Whether a key is a folder, for servers that do not redirect folders to their slash.
     fn has_folder(&self, key: &Key) -> Result<bool> {
         if self.redirects.load(Ordering::Relaxed) {
             return Ok(false);
         }
-        self.site
+        self.endpoint
             .wait(key, async { Ok(self.index(key).await?.1.is_some()) })
     }
 }
 
-/// An answer to a question for bytes.
+/// The result of a request for bytes.
 enum Fetched {
     Piece(RequestedRange),
     OutOfRange,
     Nothing,
 }
 
-/// Cuts what came to what was asked for.
+/// Cuts the received bytes to the requested range.
 fn cut(key: &Key, piece: RequestedRange, range: &ByteRange) -> Result<Object> {
     let Meta {
         size,
@@ -298,10 +307,10 @@ fn cut(key: &Key, piece: RequestedRange, range: &ByteRange) -> Result<Object> {
     let bytes = start.and_then(|start| {
         let start = usize::try_from(start).ok()?;
         let end = start.checked_add(usize::try_from(length).ok()?)?;
-        match start == 0 && end == piece.bytes.len() {
-            true => Some(piece.bytes),
-            false => piece.bytes.get(start..end).map(<[u8]>::to_vec),
+        if start == 0 && end == piece.bytes.len() {
+            return Some(piece.bytes);
         }
+        piece.bytes.get(start..end).map(<[u8]>::to_vec)
     });
     let bytes = bytes
         .ok_or_else(|| Error::unavailable(key, "the server sends another part than asked for"))?;
@@ -313,15 +322,15 @@ fn cut(key: &Key, piece: RequestedRange, range: &ByteRange) -> Result<Object> {
     })
 }
 
-/// Lengths and places up to here are understood by every server.
-const FARTHEST: u64 = 1 << 53;
+/// Offsets and lengths below this are understood by every server.
+const MAX_OFFSET: u64 = 1 << 53;
 
 impl Store for HttpStore {
     fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
         if key.is_root() {
             return Ok(None);
         }
-        match self.site.wait(key, self.fetch(key, None, limit))? {
+        match self.endpoint.wait(key, self.fetch(key, None, limit))? {
             Fetched::Piece(piece) => Ok(Some(Object {
                 size: piece.meta.size,
                 version: piece.meta.version,
@@ -337,16 +346,16 @@ impl Store for HttpStore {
             return Ok(None);
         }
         let is_plain = match &range {
-            ByteRange::Span(span) => span.start < span.end && span.end < FARTHEST,
-            ByteRange::Suffix(length) => (1..FARTHEST).contains(length),
+            ByteRange::Span(span) => span.start < span.end && span.end < MAX_OFFSET,
+            ByteRange::Suffix(length) => (1..MAX_OFFSET).contains(length),
         };
         if !is_plain {
-            return self.part_within(key, &range);
+            return self.get_sized_range(key, &range);
         }
         match self.part(key, &range)? {
             Fetched::Nothing => Ok(None),
             Fetched::Piece(piece) => cut(key, piece, &range).map(Some),
-            Fetched::OutOfRange => self.part_within(key, &range),
+            Fetched::OutOfRange => self.get_sized_range(key, &range),
         }
     }
 
@@ -354,8 +363,8 @@ impl Store for HttpStore {
         if key.is_root() {
             return Ok(Some(Meta::prefix()));
         }
-        if self.shape == ListingMethod::Dav {
-            match self.site.wait(key, self.resource(key))? {
+        if self.listing_method == ListingMethod::Dav {
+            match self.endpoint.wait(key, self.resource(key))? {
                 None => return Ok(None),
                 Some(one) if one.is_folder => {
                     let modified = one.modified.unwrap_or(UNIX_EPOCH);
@@ -371,11 +380,11 @@ impl Store for HttpStore {
                 }
             }
         }
-        match self.ask_object(key)? {
+        match self.head_object(key)? {
             ProbeResult::Object(meta) => Ok(Some(meta)),
             ProbeResult::Folder => Ok(Some(Meta::prefix())),
             ProbeResult::Missing
-                if self.shape == ListingMethod::Pages && self.has_folder(key)? =>
+                if self.listing_method == ListingMethod::Pages && self.has_folder(key)? =>
             {
                 Ok(Some(Meta::prefix()))
             }
@@ -384,13 +393,13 @@ impl Store for HttpStore {
     }
 
     fn version(&self, key: &Key) -> Result<Option<Version>> {
-        match key.is_root() {
-            true => Ok(None),
-            false => Ok(match self.ask_object(key)? {
-                ProbeResult::Object(meta) => Some(meta.version),
-                ProbeResult::Folder | ProbeResult::Missing => None,
-            }),
+        if key.is_root() {
+            return Ok(None);
         }
+        Ok(match self.head_object(key)? {
+            ProbeResult::Object(meta) => Some(meta.version),
+            ProbeResult::Folder | ProbeResult::Missing => None,
+        })
     }
 
     fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
@@ -398,18 +407,18 @@ impl Store for HttpStore {
         let meta = match known {
             Some(meta) => *meta,
             None if key.is_root() => return Err(is_folder()),
-            None => match self.ask_object(key)? {
+            None => match self.head_object(key)? {
                 ProbeResult::Object(meta) => meta,
                 ProbeResult::Folder => return Err(is_folder()),
                 ProbeResult::Missing => return Err(Error::not_found(key)),
             },
         };
-        let (site, key) = (self.site.clone(), key.clone());
-        Ok(Arc::new(HttpReader::new(site, key, meta)))
+        let (endpoint, key) = (self.endpoint.clone(), key.clone());
+        Ok(Arc::new(HttpReader::new(endpoint, key, meta)))
     }
 
     fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
-        let names = match self.shape {
+        let names = match self.listing_method {
             ListingMethod::Dav => self.dav_names(prefix)?,
             ListingMethod::Pages => self.page_names(prefix)?,
             ListingMethod::Bare => {
@@ -420,7 +429,7 @@ impl Store for HttpStore {
         match names {
             Some(names) => Ok(Box::new(names)),
             None if prefix.is_root() => Err(Error::not_found(prefix)),
-            None => match self.ask_object(prefix)? {
+            None => match self.head_object(prefix)? {
                 ProbeResult::Object(_) => {
                     let text = "is an object, not a directory";
                     Err(Error::new(Kind::NotADirectory, prefix, text))
@@ -443,7 +452,7 @@ impl Store for HttpStore {
     }
 
     fn etag(&self, key: &Key) -> Result<Option<ETag>> {
-        self.stamp_now(key)
+        self.etag_now(key)
     }
 
     /// Puts an object in one request. `ReadOnly` where the server takes no changes.
@@ -455,7 +464,7 @@ impl Store for HttpStore {
         self.changed(key, self.erase_now(key, condition))
     }
 
-    /// Removes a folder in which nothing was seen just before: WebDAV has no other way.
+    /// Removes a folder that was empty just before: WebDAV cannot remove a folder only if it is empty.
     fn erase_folder(&self, prefix: &Key) -> Result<()> {
         self.changed(prefix, self.erase_folder_now(prefix))
     }

@@ -1,9 +1,8 @@
-//! What a place on the web is and can do, asked once when it is opened.
+//! Opening of a web folder: finds out once what it is and what the server supports.
 //!
-//! Whether names can be listed is tried in silence: WebDAV, then an index page. A server that can neither is
-//! good enough if a document is there, or a folder; what is not is told in one sentence.
+//! Listing is tried by WebDAV, then by an index page, without messages. A server with neither is accepted if it has
+//! a document or a folder there; anything else is one error.
 
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -20,16 +19,17 @@ use super::{HttpStore, ListingMethod, ProbeResult, index_page, propfind, webdav}
 use crate::error::{Error, Kind, Result};
 use crate::model::document;
 use crate::stats::Stats;
-use crate::store::backend::bucket::connector::Connector;
-use crate::store::backend::bucket::{FIRST_LIMIT, FIRST_RETRIES, RETRIES, option_names, settings};
+use crate::store::backend::remote::condition_probe::ConditionProbe;
+use crate::store::backend::remote::connector::Connector;
+use crate::store::backend::remote::{FIRST_LIMIT, FIRST_RETRIES, RETRIES, client_options};
 use crate::store::{Key, RemoteConfig, StoreInfo};
 
-/// The longest answer about names that is read.
-pub(super) const LONGEST_LIST: u64 = 256 << 20;
+/// The longest listing that is read, in bytes.
+pub(super) const MAX_LISTING: u64 = 256 << 20;
 
 impl HttpStore {
-    /// Opens a folder on the web, said of as `shown`. Of an archive, `only` is the object that counts: the folder
-    /// around it need not be there.
+    /// Opens a folder of a web server; messages call it `shown`. For an archive, `only` is its key, and the folder
+    /// itself need not be there.
     ///
     /// `Denied`, `NotFound`, `Invalid` or `Unavailable` within seconds if there is nothing to read.
     pub(crate) fn open(
@@ -39,30 +39,30 @@ impl HttpStore {
         stats: &Arc<Stats>,
     ) -> Result<HttpStore> {
         let mut web = HttpStore::build(UrlSpace::read(url, shown)?, config, stats)?;
-        let said_here = |error: Error| Error::new(error.kind(), shown, error.detail());
+        let about_shown = |error: Error| Error::new(error.kind(), shown, error.detail());
         match only {
             Some(key) => {
                 if let ProbeResult::Missing | ProbeResult::Folder =
-                    web.ask_object(key).map_err(said_here)?
+                    web.head_object(key).map_err(about_shown)?
                 {
                     return Err(Error::not_found(shown));
                 }
             }
-            None => web.probe(shown).map_err(said_here)?,
+            None => web.probe(shown).map_err(about_shown)?,
         }
-        if let Some(site) = Arc::get_mut(&mut web.site) {
-            (site.repeats, site.limit) = (RETRIES, config.timeout);
+        if let Some(endpoint) = Arc::get_mut(&mut web.endpoint) {
+            (endpoint.repeats, endpoint.limit) = (RETRIES, config.timeout);
         }
         Ok(web)
     }
 
     fn build(place: UrlSpace, config: &RemoteConfig, stats: &Arc<Stats>) -> Result<HttpStore> {
         let mut options = ClientOptions::new().with_allow_http(place.is_plain());
-        for (key, value) in settings::common(config) {
+        for (key, value) in client_options::defaults(config) {
             options = options.with_config(key, value);
         }
         for (name, value) in &config.options {
-            option_names::check_client(name)?;
+            client_options::check_client(name)?;
             let key = name.to_ascii_lowercase().parse();
             let key =
                 key.map_err(|_| Error::invalid(format!("--option {name}"), "no such option"))?;
@@ -73,7 +73,7 @@ impl HttpStore {
         let http = connector.connect(&options).map_err(|_| {
             Error::invalid("--option", "the HTTP client cannot work with these options")
         })?;
-        let site = HttpEndpoint {
+        let endpoint = HttpEndpoint {
             place,
             http,
             limit: config.timeout.min(FIRST_LIMIT),
@@ -81,13 +81,13 @@ impl HttpStore {
             permits: Semaphore::new(config.concurrency.max(1)),
         };
         Ok(HttpStore {
-            site: Arc::new(site),
-            shape: ListingMethod::Bare,
+            endpoint: Arc::new(endpoint),
+            listing_method: ListingMethod::Bare,
             hides_missing: false,
             refuses_heads: AtomicBool::new(false),
             redirects: AtomicBool::new(false),
             shows_hidden: AtomicBool::new(false),
-            honours: Mutex::default(),
+            conditions: ConditionProbe::default(),
             info: StoreInfo {
                 lists: false,
                 ..StoreInfo::new(config.metadata_ttl)
@@ -95,40 +95,40 @@ impl HttpStore {
         })
     }
 
-    /// Finds out how names can be listed, if they can.
+    /// Finds out whether and how names can be listed.
     fn probe(&mut self, shown: &str) -> Result<()> {
         if self.speaks_dav()? {
-            self.shape = ListingMethod::Dav;
+            self.listing_method = ListingMethod::Dav;
             self.info.lists = true;
             return Ok(());
         }
         let root = Key::root();
-        let question = RequestSpec {
+        let spec = RequestSpec {
             as_folder: true,
             header: Some(("accept", index_page::ACCEPTED.to_string())),
             ..RequestSpec::get(&root)
         };
         let (answer, bytes) = self
-            .site
-            .wait(&shown, self.site.document(&question, LONGEST_LIST))?;
-        let names = index_page::names(&self.site.place, &root, answer.content_type(), &bytes);
+            .endpoint
+            .wait(&shown, self.endpoint.fetch_document(&spec, MAX_LISTING))?;
+        let names = index_page::names(&self.endpoint.place, &root, answer.content_type(), &bytes);
         if answer.status == 200 && matches!(names, Ok(Some(_))) {
-            self.shape = ListingMethod::Pages;
+            self.listing_method = ListingMethod::Pages;
             self.info.lists = true;
             return Ok(());
         }
         self.probe_documents(answer.status, answer.origin)
     }
 
-    /// Whether the server answers PROPFIND with XML. One name is asked for, since a root may have many.
+    /// Whether the server answers PROPFIND with XML. Depth 0 is requested, since a root may have many names.
     fn speaks_dav(&self) -> Result<bool> {
         let root = Key::root();
-        let question = propfind(&root, true, '0');
+        let spec = propfind(&root, true, '0');
         let started = Instant::now();
-        let asked = self.site.document(&question, LONGEST_LIST);
-        let (answer, bytes) = match self.site.wait(&root, asked) {
-            // Some firewalls cut off what they do not know; a server that does not answer at all is not asked twice.
-            Err(_) if started.elapsed() < self.site.limit / 2 => return Ok(false),
+        let asked = self.endpoint.fetch_document(&spec, MAX_LISTING);
+        let (answer, bytes) = match self.endpoint.wait(&root, asked) {
+            // Some firewalls cut off unknown methods. A server that used up the time does not answer at all.
+            Err(_) if started.elapsed() < self.endpoint.limit / 2 => return Ok(false),
             answer => answer?,
         };
         let resources = webdav::resources(&bytes);
@@ -136,18 +136,18 @@ impl HttpStore {
             && resources.is_ok_and(|found| found.iter().any(|one| one.is_folder)))
     }
 
-    /// Looks for a document; `status` and `origin` are those of the folder's own answer.
+    /// Requests the documents of a root node; `status` and `origin` are those of the folder's own answer.
     fn probe_documents(&mut self, status: u16, origin: ResponseOrigin) -> Result<()> {
         let keys: Vec<Key> = document::at_root().map(Key::new).collect::<Result<_>>()?;
-        let answers = self.site.wait(&Key::root(), async {
-            let asked = keys.iter().map(|key| self.described(key));
+        let answers = self.endpoint.wait(&Key::root(), async {
+            let asked = keys.iter().map(|key| self.probe_object(key));
             Ok(join_all(asked).await)
         })?;
         let is_there = |answer: &Result<ProbeResult>| matches!(answer, Ok(ProbeResult::Object(_)));
         let is_refused = |answer: &Result<ProbeResult>| matches!(answer, Err(error) if error.kind() == Kind::Denied);
         let has_refused = answers.iter().any(is_refused);
         if answers.iter().any(is_there) {
-            // So servers answer that do not tell a missing key from a secret one.
+            // Servers that do not distinguish missing keys from forbidden ones answer like this.
             self.hides_missing = has_refused;
             return Ok(());
         }
@@ -155,7 +155,7 @@ impl HttpStore {
             return Err(error);
         }
         match (status, origin) {
-            // A folder that may not be listed, and has no document.
+            // A folder that must not be listed and has no document.
             (403, ResponseOrigin::Folder) => Ok(()),
             (401 | 403 | 407, _) => Err(refusal(&Key::root(), status)),
             (404 | 410, _) => Err(Error::not_found("")),

@@ -1,6 +1,6 @@
-//! An object on the web, read range by range, or whole and once where the server has no ranges.
+//! An open object of a web server, read by ranges, or once as a whole where the server has no ranges.
 //!
-//! Every answer says which content it is of; one of another content is `Changed`, never mixed with the first.
+//! The version of each answer is compared: another content is `Changed`, never mixed with the first.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use super::response::ResponseKind;
 use crate::error::{Error, Result};
 use crate::store::{Key, Meta, Reader};
 
-/// The longest object that is kept in memory because the server has no ranges.
-pub(super) const LONGEST_WHOLE: u64 = 256 << 20;
+/// The longest object, in bytes, that is kept in memory where the server has no ranges.
+pub(super) const MAX_WHOLE_OBJECT: u64 = 256 << 20;
 
-/// An object as it was when it was opened.
+/// An object in the version in which it was opened.
 pub(super) struct HttpReader {
-    site: Arc<HttpEndpoint>,
+    endpoint: Arc<HttpEndpoint>,
     key: Key,
     meta: Meta,
-    /// Whether the server was seen to answer a range with a range.
+    /// Whether the server has answered a range request with a range.
     has_ranges: AtomicBool,
     whole: Mutex<Option<Whole>>,
 }
@@ -28,10 +28,10 @@ pub(super) struct HttpReader {
 type Whole = Arc<Vec<u8>>;
 
 impl HttpReader {
-    /// Opens an object of which `meta` is known.
-    pub(super) fn new(site: Arc<HttpEndpoint>, key: Key, meta: Meta) -> HttpReader {
+    /// Opens an object whose metadata is `meta`.
+    pub(super) fn new(endpoint: Arc<HttpEndpoint>, key: Key, meta: Meta) -> HttpReader {
         HttpReader {
-            site,
+            endpoint,
             key,
             meta,
             has_ranges: AtomicBool::new(false),
@@ -39,22 +39,22 @@ impl HttpReader {
         }
     }
 
-    /// Fetches a part; with it, or instead of it, the whole if that is what came.
+    /// Fetches a part; also returns the whole object if the server has sent that.
     fn fetch(&self, start: u64, end: u64) -> Result<(Vec<u8>, Option<Whole>)> {
         let range = format!("bytes={start}-{}", end - 1);
-        let piece = self.site.wait(&self.key, async {
-            let question = RequestSpec::part(&self.key, range);
-            let answer = self.site.ask(&question).await?;
-            match answer.standing(&self.key)? {
+        let piece = self.endpoint.wait(&self.key, async {
+            let spec = RequestSpec::part(&self.key, range);
+            let answer = self.endpoint.send(&spec).await?;
+            match answer.response_kind(&self.key)? {
                 ResponseKind::There | ResponseKind::Page => {}
                 _ => return Err(changed(&self.key)),
             }
             let most = if answer.status == 206 {
                 end - start
             } else {
-                LONGEST_WHOLE
+                MAX_WHOLE_OBJECT
             };
-            self.site.piece(&self.key, answer, most).await
+            self.endpoint.read_body(&self.key, answer, most).await
         })?;
         if piece.meta.version != self.meta.version || piece.meta.size != self.meta.size {
             return Err(changed(&self.key));
@@ -92,7 +92,7 @@ impl Reader for HttpReader {
         if self.has_ranges.load(Ordering::Relaxed) {
             return Ok(self.fetch(offset, end)?.0);
         }
-        // Until the server has shown what it can do, one asks and the others wait: what comes may be the whole.
+        // Until it is known whether the server has ranges, one request at a time: its answer may be the whole object.
         let mut kept = self.whole.lock();
         if let Some(whole) = &*kept {
             return Ok(slice(whole, offset, end));

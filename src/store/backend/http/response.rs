@@ -1,4 +1,4 @@
-//! What the head of an answer says: whether there is an object, which content it is of, and which part of it.
+//! Interpretation of an answer's head: whether there is an object, its version, and the range that was sent.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -12,7 +12,7 @@ use super::urls::{UrlSpace, too_long};
 use crate::error::{Error, Kind, Result};
 use crate::store::{EntryKind, Key, Meta, Version};
 
-/// From which URL an answer is, after all redirections.
+/// The URL that an answer came from, after all redirections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResponseOrigin {
     /// That of the key.
@@ -23,21 +23,21 @@ pub(super) enum ResponseOrigin {
     Elsewhere,
 }
 
-/// What an answer says of a key.
+/// What an answer means for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResponseKind {
     /// The object is there.
     There,
-    /// A page for people, which a server shows of a folder too.
+    /// An HTML page, which may be the index of a folder.
     Page,
     /// A folder is there.
     Folder,
     Missing,
-    /// There is no such part of the object.
+    /// The requested range lies outside the object.
     OutOfRange,
 }
 
-/// An answer whose body is still to come.
+/// An answer whose body has not been read.
 pub(super) struct ResponseHead {
     pub(super) status: u16,
     pub(super) origin: ResponseOrigin,
@@ -46,7 +46,7 @@ pub(super) struct ResponseHead {
 }
 
 impl ResponseHead {
-    /// Takes an answer to a question about `key`.
+    /// Reads the head of an answer about `key`.
     pub(super) fn new(response: HttpResponse, place: &UrlSpace, key: &Key) -> ResponseHead {
         let origin = match final_url(&response) {
             Some(url) if !place.is_of(key, &url) => ResponseOrigin::Elsewhere,
@@ -66,17 +66,17 @@ impl ResponseHead {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// Returns the type of the content; empty if it is not said.
+    /// Returns the content type; empty if it is not stated.
     pub(super) fn content_type(&self) -> &str {
         self.text("content-type").unwrap_or_default()
     }
 
-    /// Returns the length of the body, if it is said.
+    /// Returns the length of the body, if it is stated.
     pub(super) fn length(&self) -> Option<u64> {
         self.text("content-length")?.trim().parse().ok()
     }
 
-    /// Returns where the part begins, where it ends and how long the whole is (RFC 9110, section 14.4).
+    /// Returns start and end of the part and the length of the whole (RFC 9110, section 14.4).
     pub(super) fn part(&self) -> Option<(u64, u64, u64)> {
         let (span, size) = self.content_range()?;
         let (first, last) = span.split_once('-')?;
@@ -85,12 +85,12 @@ impl ResponseHead {
         (first < end && end <= size).then_some((first, end, size))
     }
 
-    /// Whether the answer is a part that cannot be one, of an object whose length is told.
+    /// Whether the answer is an impossible part of an object whose length is stated.
     pub(super) fn is_of_no_part(&self) -> bool {
         self.status == 206 && self.part().is_none() && self.size_beside_range().is_some()
     }
 
-    /// Returns the length of the whole, as the refusal of a range tells it.
+    /// Returns the length of the whole object that the refusal of a range states.
     pub(super) fn size_beside_range(&self) -> Option<u64> {
         self.content_range()?.1
     }
@@ -101,17 +101,17 @@ impl ResponseHead {
         Some((span.trim(), size.trim().parse().ok()))
     }
 
-    /// Returns the ETag as it is spelled.
+    /// Returns the ETag as the server spells it.
     pub(super) fn tag(&self) -> Option<String> {
         self.text("etag").map(|tag| tag.trim().to_string())
     }
 
-    /// Returns when the object was changed.
+    /// Returns when the object was last changed.
     fn modified(&self) -> Option<SystemTime> {
         httpdate::parse_http_date(self.text("last-modified")?).ok()
     }
 
-    /// Returns what is known of an object of `size` bytes.
+    /// Returns the metadata of an object of `size` bytes.
     pub(super) fn meta(&self, size: u64) -> Meta {
         let modified = self.modified();
         Meta {
@@ -123,13 +123,13 @@ impl ResponseHead {
         }
     }
 
-    /// Says what the answer means for `key`; `Denied`, `Unavailable` and others as the server refuses.
-    pub(super) fn standing(&self, key: &Key) -> Result<ResponseKind> {
+    /// Returns what the answer means for `key`; `Denied`, `Unavailable` or another error for a refusal.
+    pub(super) fn response_kind(&self, key: &Key) -> Result<ResponseKind> {
         match (self.origin, self.status) {
-            // Whatever the folder's own answer is.
+            // The redirection proves the folder, also if it must not be listed.
             (ResponseOrigin::Folder, 200..=299 | 401 | 403 | 404) => Ok(ResponseKind::Folder),
             (_, 404 | 410) => Ok(ResponseKind::Missing),
-            // So WebDAV answers about a folder.
+            // WebDAV answers this for a folder.
             (_, 405) => Ok(ResponseKind::Missing),
             (_, 416) => Ok(ResponseKind::OutOfRange),
             (ResponseOrigin::Elsewhere, 200..=299) if index_page::is_html(self.content_type()) => {
@@ -160,10 +160,10 @@ pub(super) fn refusal(key: &Key, status: u16) -> Error {
     Error::new(kind, key, text)
 }
 
-/// Returns which content an object is: by its ETag, or by time and size where it has none.
+/// Returns the version of an object: from its ETag, or from time and size where it has none.
 pub(super) fn version(tag: Option<&str>, modified: Option<SystemTime>, size: u64) -> Version {
     if let Some(tag) = tag {
-        // Some servers quote it, or call it weak, in one answer and not in the next.
+        // Some servers quote it, or mark it weak, in one answer and not in the next.
         let tag = tag.trim();
         let tag = tag.strip_prefix("W/").unwrap_or(tag);
         return Version::of(tag.trim_matches('"').as_bytes());
@@ -172,8 +172,7 @@ pub(super) fn version(tag: Option<&str>, modified: Option<SystemTime>, size: u64
     Version::of(format!("{} {size}", since.unwrap_or_default().as_secs()).as_bytes())
 }
 
-/// Returns the URL that an answer came from in the end, as the client that follows redirections notes it; nothing
-/// if that is not known.
+/// Returns the URL at the end of all redirections, as the client notes it; nothing if it does not.
 fn final_url(response: &HttpResponse) -> Option<Url> {
     let RequestUri(uri) = response.extensions().get()?;
     Url::parse(&uri.to_string()).ok()
@@ -202,7 +201,7 @@ mod tests {
         let key = Key::new("a").unwrap();
         let html = [("content-type", "Text/HTML; charset=utf-8")];
         let standing = |status, origin, headers: &[(&str, &str)]| {
-            answer(status, origin, headers).standing(&key)
+            answer(status, origin, headers).response_kind(&key)
         };
         use ResponseOrigin::*;
         assert_eq!(standing(200, Object, &[]).unwrap(), ResponseKind::There);

@@ -1,7 +1,7 @@
-//! Where a store on the web is: the URL that each key is asked for, and which key a URL in an answer names.
+//! The URLs of a web store: from a key to its URL, and from a URL in an answer to the key that it names.
 //!
-//! A key's bytes are escaped one by one, so that every key has one URL and every byte arrives. Names are compared
-//! after their escapes are undone. User, password and query go with each request, and into no text.
+//! A key's bytes are escaped one by one, so that every key has one URL. Names are compared with their escapes undone.
+//! User, password and query are sent with each request and appear in no message.
 
 use std::fmt;
 
@@ -14,23 +14,23 @@ use url::Url;
 use crate::error::{Error, Kind, Result};
 use crate::store::Key;
 
-/// What stands in a URL for other than itself: all but the unreserved characters of RFC 3986, section 2.3.
+/// Bytes that are escaped in a URL: all but the unreserved characters of RFC 3986, section 2.3.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
 
-/// The longest key that is asked for, in bytes, which is the longest path of most servers' systems. Some take a
-/// longer one for a fault of their own.
-const LONGEST: usize = 4096;
+/// The longest key that is requested, in bytes: the longest path of most servers' systems, some of which report an
+/// internal error beyond it.
+const MAX_KEY_LENGTH: usize = 4096;
 
-/// The folder that a store is.
+/// The folder of a store and what is sent with each request to it.
 pub(super) struct UrlSpace {
     /// Without user, password, query; a slash at the end.
     folder: Url,
     query: Option<String>,
-    /// User and password, as a header says them.
+    /// Value of the header `Authorization`, from user and password.
     pub(super) authorization: Option<HeaderValue>,
 }
 
@@ -40,7 +40,7 @@ impl fmt::Debug for UrlSpace {
     }
 }
 
-/// What a URL in an answer is to a folder.
+/// The relation of a URL in an answer to a folder.
 #[derive(Debug, PartialEq)]
 pub(super) enum Relation {
     /// The folder itself.
@@ -79,7 +79,7 @@ impl UrlSpace {
 
     /// Returns the URL of a key, or with `as_folder` of the folder of that name; `NameTooLong` if it is too long.
     pub(super) fn url(&self, key: &Key, as_folder: bool) -> Result<String> {
-        if key.as_bytes().len() > LONGEST {
+        if key.as_bytes().len() > MAX_KEY_LENGTH {
             return Err(too_long(key));
         }
         let mut url = self.folder.as_str().to_string();
@@ -103,8 +103,8 @@ impl UrlSpace {
         self.folder.scheme() == "http"
     }
 
-    /// Says what a reference in the answer about a folder names. Host and query do not count: a server behind
-    /// another one knows its own address only.
+    /// Returns what a reference in an answer about a folder names. Host and query are ignored: a server behind a proxy
+    /// only knows its own address.
     pub(super) fn relation(&self, folder: &Key, reference: &str) -> Relation {
         let asked = self.names(folder);
         let Some(base) = self
@@ -149,7 +149,7 @@ impl UrlSpace {
     }
 }
 
-/// Returns the error of a key that no server can have.
+/// Returns the error of a key that is too long for a URL.
 pub(super) fn too_long(key: &Key) -> Error {
     Error::new(Kind::NameTooLong, key, "too long for a URL")
 }
@@ -163,8 +163,8 @@ fn names(url: &Url) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Returns the header for a URL's user and password (RFC 7617); nothing in it if there are none, nothing at all
-/// if they cannot be said.
+/// Returns the header for a URL's user and password (RFC 7617): `Some(None)` without them, `None` if a header cannot
+/// hold them.
 fn authorization(url: &Url) -> Option<Option<HeaderValue>> {
     if url.username().is_empty() && url.password().is_none() {
         return Some(None);

@@ -1,7 +1,7 @@
-//! Answers to PROPFIND (WebDAV, RFC 4918): what lies in a folder.
+//! Answers to PROPFIND (WebDAV, RFC 4918), which list a folder.
 //!
-//! A document that breaks off, or that says of a name that it could not be looked at, is `Corrupt` or
-//! `Unavailable`: never a shorter folder.
+//! A document that breaks off is `Corrupt`, and a name that the server could not read is an error: never a shorter
+//! folder.
 
 use std::time::SystemTime;
 
@@ -11,19 +11,19 @@ use quick_xml::events::{BytesRef, Event};
 
 use crate::error::{Error, Result};
 
-/// Asks for what is read here and no more: to say what a file holds, some servers open each.
+/// The PROPFIND body: only the properties that are read here, since for others some servers open each file.
 pub(super) const WANTED: &str = r#"<?xml version="1.0" encoding="utf-8"?><D:propfind xmlns:D="DAV:"><D:prop><D:resourcetype/><D:getcontentlength/><D:getlastmodified/><D:getetag/></D:prop></D:propfind>"#;
 
-/// What is said of one name.
+/// The properties of one name.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Resource {
-    /// Its URL or path, as it is written.
+    /// Its URL or path as the server writes it.
     pub(super) href: String,
     pub(super) is_folder: bool,
     pub(super) size: Option<u64>,
     pub(super) modified: Option<SystemTime>,
     pub(super) tag: Option<String>,
-    /// What the server said about it as a whole, if not that all is well.
+    /// The status of the name itself, if it is an error.
     pub(super) status: Option<u16>,
 }
 
@@ -63,14 +63,14 @@ fn resolved(entity: &BytesRef<'_>) -> Result<String> {
     known.ok_or_else(|| broken("an entity that is not known"))
 }
 
-/// A document half read.
+/// State of the parser.
 #[derive(Default)]
 struct MultistatusParser {
-    /// How deep the element stands that is read.
+    /// Depth of the current element.
     depth: usize,
     resources: Vec<Resource>,
     now: Resource,
-    /// What one group of properties says; it counts only under a good status.
+    /// The current group of properties, used only if its status is a success.
     properties: Resource,
     status: Option<u16>,
     in_properties: bool,
@@ -98,7 +98,7 @@ impl MultistatusParser {
         let text = std::mem::take(&mut self.text);
         let text = text.trim();
         match name {
-            // Inside of an error there may be others.
+            // An error description may have further `href`s.
             b"href" if !self.in_properties && self.now.href.is_empty() => {
                 self.now.href = text.to_string();
             }

@@ -1,9 +1,9 @@
-//! Changes of a folder on the web: PUT, DELETE, and MKCOL for the folders on the way (WebDAV, RFC 4918).
+//! Changes of a store folder: PUT, DELETE, and MKCOL for the folders of a key (WebDAV, RFC 4918).
 //!
-//! A server that holds to If-Match and If-None-Match (tried once) is asked with them; for any other the key is looked
-//! at just before. Only 201 and 204 say that something was put: another success may be that of a request that was
-//! redirected, and counts if the object is there. DELETE removes a folder with all in it, so only what was just
-//! seen to be an object, or a folder with nothing in it, is removed.
+//! If-Match and If-None-Match are sent to servers that enforce them (`condition_probe`); for others the key is checked
+//! just before. Only 201 and 204 prove a put: another success may be that of a redirected request, and is accepted if
+//! the object is there. DELETE removes a folder with its contents, so it is sent only for a key that was an object, or
+//! an empty folder, just before.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,25 +15,25 @@ use super::reader::HttpReader;
 use super::response::{ResponseHead, refusal};
 use super::{HttpStore, ListingMethod, ProbeResult};
 use crate::error::{Error, Kind, Result};
-use crate::store::backend::bucket::write_retry;
-use crate::store::backend::bucket::write_retry::RemoteKey;
-use crate::store::backend::bucket::writer::trial_name;
+use crate::store::backend::remote::condition_probe::{is_refusal, probe_key};
+use crate::store::backend::remote::write_retry;
+use crate::store::backend::remote::write_retry::RemoteKey;
 use crate::store::{Condition, ETag, Key, Listing, Meta, PutBody, Reader};
 
-/// The longest object that is put, in bytes: it goes as one request, out of memory.
-const LONGEST: u64 = 2 << 30;
+/// The longest object that is put, in bytes: it is sent from memory in one request.
+const MAX_PUT: u64 = 2 << 30;
 
 /// An ETag that no content has.
-const WRONG: &str = "\"0123456789abcdef0123456789abcdef\"";
+const UNUSED_ETAG: &str = "\"0123456789abcdef0123456789abcdef\"";
 
 type RequestHeader = (&'static str, String);
 
-/// Returns the header that says a condition; nothing if there is none, or none that a server would understand.
+/// Returns the header of a condition; nothing for `Any` and for an ETag that a header cannot hold.
 fn header(condition: &Condition) -> Option<RequestHeader> {
     match condition {
         Condition::Any => None,
         Condition::Absent => Some(("if-none-match", "*".to_string())),
-        // What is called weak does not count in conditions.
+        // Weak ETags never match in If-Match.
         Condition::Held(text) if text.starts_with('"') => Some(("if-match", text.clone())),
         Condition::Held(_) => None,
     }
@@ -56,9 +56,9 @@ fn refused(key: &Key, status: u16) -> Error {
     Error::new(kind, key, format!("{why} ({status})"))
 }
 
-/// A key that is changed.
+/// A key of a store store, for `write_retry`.
 struct KeyChange<'a> {
-    web: &'a HttpStore,
+    store: &'a HttpStore,
     key: &'a Key,
 }
 
@@ -68,41 +68,43 @@ impl RemoteKey for KeyChange<'_> {
     }
 
     fn limit(&self) -> Duration {
-        self.web.site.limit
+        self.store.endpoint.limit
     }
 
-    fn look(&self) -> Result<Option<(ETag, Meta)>> {
-        self.web.site.wait(self.key, self.web.stamped(self.key))
+    fn probe(&self) -> Result<Option<(ETag, Meta)>> {
+        self.store
+            .endpoint
+            .wait(self.key, self.store.etag_and_meta(self.key))
     }
 
     fn reader(&self, meta: &Meta) -> Arc<dyn Reader> {
-        let (site, key) = (self.web.site.clone(), self.key.clone());
-        Arc::new(HttpReader::new(site, key, *meta))
+        let (endpoint, key) = (self.store.endpoint.clone(), self.key.clone());
+        Arc::new(HttpReader::new(endpoint, key, *meta))
     }
 }
 
 impl HttpStore {
-    /// Names the content of an object: by its ETag as the server spells it, else by time and size.
-    pub(super) fn stamp_now(&self, key: &Key) -> Result<Option<ETag>> {
+    /// Returns the ETag of an object as the server spells it, or a text of time and size; nothing if it is missing.
+    pub(super) fn etag_now(&self, key: &Key) -> Result<Option<ETag>> {
         if key.is_root() {
             return Ok(None);
         }
-        let found = KeyChange { web: self, key }.look()?;
-        Ok(found.map(|(stamp, _)| stamp))
+        let found = KeyChange { store: self, key }.probe()?;
+        Ok(found.map(|(etag, _)| etag))
     }
 
-    async fn stamped(&self, key: &Key) -> Result<Option<(ETag, Meta)>> {
-        let (found, tag) = self.described_with_tag(key).await?;
+    async fn etag_and_meta(&self, key: &Key) -> Result<Option<(ETag, Meta)>> {
+        let (found, tag) = self.probe_object_with_tag(key).await?;
         let ProbeResult::Object(meta) = found else {
             return Ok(None);
         };
         let since = meta.modified.duration_since(std::time::UNIX_EPOCH);
         let (seconds, size) = (since.unwrap_or_default().as_secs(), meta.size);
-        let stamp = ETag {
+        let etag = ETag {
             text: tag.unwrap_or_else(|| format!("modified {seconds}, size {size}")),
             version: meta.version,
         };
-        Ok(Some((stamp, meta)))
+        Ok(Some((etag, meta)))
     }
 
     /// Puts an object if the condition holds.
@@ -115,27 +117,28 @@ impl HttpStore {
         if key.is_root() {
             return Err(Error::new(Kind::IsADirectory, key, "is a directory"));
         }
-        if body.len() > LONGEST {
-            let why = format!("{} bytes, at most {LONGEST} are put over HTTP", body.len());
+        if body.len() > MAX_PUT {
+            let why = format!("{} bytes, at most {MAX_PUT} are put over HTTP", body.len());
             return Err(Error::too_large(key, why));
         }
         let payload = PutPayload::from(body.read().map_err(|error| error.about(key))?);
-        // A trial that is refused tells nothing: then both is done.
-        let honours = match condition {
+        // If the probe fails, the header is sent and the key is checked as well.
+        let enforced = match condition {
             Condition::Any => None,
-            _ => self.honours().ok(),
+            _ => self.enforces_conditions().ok(),
         };
-        let header = header(condition).filter(|_| honours != Some(false));
-        let looks = *condition != Condition::Any && (honours != Some(true) || header.is_none());
+        let header = header(condition).filter(|_| enforced != Some(false));
+        let checks_first =
+            *condition != Condition::Any && (enforced != Some(true) || header.is_none());
         write_retry::put(
-            &KeyChange { web: self, key },
+            &KeyChange { store: self, key },
             body,
-            (condition, looks),
+            (condition, checks_first),
             |_| self.send(key, &payload, body, header.as_ref()),
         )
     }
 
-    /// Sends an object once; once more after the folders on the way were made.
+    /// Sends an object, and again after creating the folders above it if they were missing.
     fn send(
         &self,
         key: &Key,
@@ -144,14 +147,14 @@ impl HttpStore {
         header: Option<&RequestHeader>,
     ) -> Result<ETag> {
         let put = || {
-            let question = RequestSpec {
+            let spec = RequestSpec {
                 method: http::Method::PUT,
                 header: header.cloned(),
                 payload: Some(payload.clone()),
                 once: true,
                 ..RequestSpec::get(key)
             };
-            self.site.wait(key, self.site.ask(&question))
+            self.endpoint.wait(key, self.endpoint.send(&spec))
         };
         let mut answer = put()?;
         if matches!(answer.status, 404 | 409) {
@@ -166,10 +169,10 @@ impl HttpStore {
             }
             status => return Err(refused(key, status)),
         };
-        let spot = KeyChange { web: self, key };
-        match spot.look()? {
-            Some((stamp, _)) if is_put => Ok(stamp),
-            Some((stamp, meta)) if write_retry::is_there(&spot, &meta, body)? => Ok(stamp),
+        let change = KeyChange { store: self, key };
+        match change.probe()? {
+            Some((etag, _)) if is_put => Ok(etag),
+            Some((etag, meta)) if write_retry::is_there(&change, &meta, body)? => Ok(etag),
             _ => {
                 let why = format!(
                     "the server answered {}, but holds none of it",
@@ -181,26 +184,26 @@ impl HttpStore {
     }
 
     fn is_folder(&self, key: &Key) -> Result<bool> {
-        if self.shape != ListingMethod::Dav {
+        if self.listing_method != ListingMethod::Dav {
             return Ok(false);
         }
-        let found = self.site.wait(key, self.resource(key))?;
+        let found = self.endpoint.wait(key, self.resource(key))?;
         Ok(found.is_some_and(|found| found.is_folder))
     }
 
-    /// Makes a folder and those above it.
+    /// Creates a folder and those above it.
     fn make_folder(&self, key: &Key) -> Result<()> {
         if key.is_root() {
             return Ok(());
         }
         let make = || -> Result<ResponseHead> {
-            let question = RequestSpec {
+            let spec = RequestSpec {
                 // The name is a valid one.
                 method: http::Method::from_bytes(b"MKCOL").unwrap_or(http::Method::OPTIONS),
                 as_folder: true,
                 ..RequestSpec::get(key)
             };
-            self.site.wait(key, self.site.ask(&question))
+            self.endpoint.wait(key, self.endpoint.send(&spec))
         };
         let mut status = make()?.status;
         if matches!(status, 404 | 409) {
@@ -208,43 +211,45 @@ impl HttpStore {
             status = make()?.status;
         }
         match status {
-            // Or it is there already.
+            // 405: the folder exists.
             200..=299 | 405 => Ok(()),
             _ => Err(refused(key, status)),
         }
     }
 
-    /// Removes an object if the condition holds. It is looked at just before in any case.
+    /// Removes an object if the condition holds; it is checked just before in any case.
     pub(super) fn erase_now(&self, key: &Key, condition: &Condition) -> Result<()> {
         if key.is_root() {
             return condition.check(key, None);
         }
-        let honours = match condition {
-            Condition::Held(_) => self.honours().unwrap_or(false),
+        let enforced = match condition {
+            Condition::Held(_) => self.enforces_conditions().unwrap_or(false),
             _ => false,
         };
-        let header = header(condition).filter(|_| honours);
-        write_retry::erase(&KeyChange { web: self, key }, condition, true, || {
+        let header = header(condition).filter(|_| enforced);
+        write_retry::erase(&KeyChange { store: self, key }, condition, true, || {
             self.delete(key, false, header.clone())
         })
     }
 
     fn delete(&self, key: &Key, as_folder: bool, header: Option<RequestHeader>) -> Result<()> {
-        let question = RequestSpec {
+        let spec = RequestSpec {
             method: http::Method::DELETE,
             as_folder,
             header,
             once: true,
             ..RequestSpec::get(key)
         };
-        let answer = self.site.wait(key, self.site.ask(&question))?;
-        let is_there = || match as_folder {
-            true => self.is_folder(key),
-            false => Ok(self.stamp_now(key)?.is_some()),
+        let answer = self.endpoint.wait(key, self.endpoint.send(&spec))?;
+        let is_there = || {
+            if as_folder {
+                return self.is_folder(key);
+            }
+            Ok(self.etag_now(key)?.is_some())
         };
         match answer.status {
             204 | 404 | 410 => Ok(()),
-            // So answers a server that removed it, and one that was asked for something else by a redirection.
+            // The answer of a server that has removed it, and also that to a redirected request.
             200..=299 if is_there()? => {
                 let why = format!("the server answered {}, but still has it", answer.status);
                 Err(Error::unavailable(key, why))
@@ -254,9 +259,12 @@ impl HttpStore {
         }
     }
 
-    /// Removes a folder of WebDAV in which nothing was seen just before.
+    /// Removes a WebDAV folder that was empty just before.
     pub(super) fn erase_folder_now(&self, prefix: &Key) -> Result<()> {
-        if self.shape != ListingMethod::Dav || prefix.is_root() || !self.is_folder(prefix)? {
+        if self.listing_method != ListingMethod::Dav
+            || prefix.is_root()
+            || !self.is_folder(prefix)?
+        {
             return Ok(());
         }
         let Some(mut names) = self.dav_names(prefix)? else {
@@ -268,26 +276,21 @@ impl HttpStore {
         }
     }
 
-    /// Whether the server holds to conditions: of what is absent, and of what another or the same content is.
-    pub(super) fn honours(&self) -> Result<bool> {
-        // Who comes meanwhile waits for the answer.
-        let mut known = self.honours.lock();
-        if let Some(honours) = *known {
-            return Ok(honours);
-        }
-        let trial = Key::new(trial_name())?;
-        let honours = self.try_conditions(&trial);
-        if honours.is_ok()
-            && let Err(error) = self.delete(&trial, false, None)
-        {
-            log::warn!("{error}: a trial of conditions is left there");
-        }
-        let honours = honours?;
-        if !honours {
-            log::warn!("the server does not hold to conditions: keys are looked at just before");
-        }
-        *known = Some(honours);
-        Ok(honours)
+    /// Whether the server enforces the conditions `Absent` and `Held`.
+    pub(super) fn enforces_conditions(&self) -> Result<bool> {
+        self.conditions.get_or_run(|| {
+            let trial = probe_key()?;
+            let enforced = self.try_conditions(&trial)?;
+            if let Err(error) = self.delete(&trial, false, None) {
+                log::warn!("{error}: a trial of conditions is left there");
+            }
+            if !enforced {
+                log::warn!(
+                    "the server does not hold to conditions: keys are looked at just before"
+                );
+            }
+            Ok(enforced)
+        })
     }
 
     fn try_conditions(&self, trial: &Key) -> Result<bool> {
@@ -296,13 +299,11 @@ impl HttpStore {
             let payload = PutPayload::from_static(bytes);
             self.send(trial, &payload, PutBody::Bytes(bytes), header.as_ref())
         };
-        let is_refused =
-            |error: &Error| matches!(error.kind(), Kind::Changed | Kind::NotFound | Kind::Exists);
         let first = put(b"1", &Condition::Absent)?;
-        for condition in [Condition::Absent, Condition::Held(WRONG.to_string())] {
+        for condition in [Condition::Absent, Condition::Held(UNUSED_ETAG.to_string())] {
             match put(b"2", &condition) {
                 Ok(_) => return Ok(false),
-                Err(error) if is_refused(&error) => {}
+                Err(error) if is_refusal(&error) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -312,7 +313,7 @@ impl HttpStore {
         }
         match put(b"3", &right) {
             Ok(_) => Ok(true),
-            Err(error) if is_refused(&error) => Ok(false),
+            Err(error) if is_refusal(&error) => Ok(false),
             Err(error) => Err(error),
         }
     }

@@ -1,7 +1,7 @@
-//! The directory that is a store: from keys to what the kernel has there.
+//! The root directory of a local store: resolves keys to open files and their status.
 //!
-//! Every path is resolved beneath the directory by the kernel (`openat2`, RESOLVE_BENEATH), so no key and no
-//! link leads outside, and nothing is opened in a way that could block.
+//! The kernel resolves every path beneath the directory (`openat2`, RESOLVE_BENEATH), so no key and no link leads
+//! outside unless links may be followed, and nothing is opened in a way that could block.
 
 use std::ffi::OsStr;
 use std::io;
@@ -21,7 +21,7 @@ const SAFE: OFlags = OFlags::CLOEXEC
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY);
 
-/// Adds the flags that are safe; the kernel refuses most beside O_PATH, which opens nothing.
+/// Adds the flags `SAFE`, or with O_PATH the only one of them that the kernel accepts there.
 fn safe(flags: OFlags) -> OFlags {
     if flags.contains(OFlags::PATH) {
         flags | OFlags::CLOEXEC
@@ -30,7 +30,7 @@ fn safe(flags: OFlags) -> OFlags {
     }
 }
 
-/// The directory that is a store.
+/// The root directory of a store.
 pub(super) struct StoreRoot {
     fd: OwnedFd,
     path: PathBuf,
@@ -54,12 +54,12 @@ impl StoreRoot {
         })
     }
 
-    /// Returns where the directory is, links resolved.
+    /// Returns the path of the directory, links resolved.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Opens what lies under a key, following links as far as they may be followed.
+    /// Opens a key, following all links that may be followed.
     pub(super) fn open(&self, key: &Key, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         if self.follow_symlinks {
             return rustix::fs::openat(&self.fd, relative(key), safe(flags), Mode::empty());
@@ -67,7 +67,7 @@ impl StoreRoot {
         self.open_inside(key, flags)
     }
 
-    /// Opens what lies under a key, following links that end inside the store only.
+    /// Opens a key, following only links that end inside the store.
     pub(super) fn open_inside(&self, key: &Key, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         match self.open_beneath(relative(key), flags) {
             Err(Errno::XDEV) => self.open_absolute_link(key, flags),
@@ -87,7 +87,7 @@ impl StoreRoot {
         Err(Errno::AGAIN)
     }
 
-    /// RESOLVE_BENEATH refuses every absolute link; one that ends inside the store is followed all the same.
+    /// Opens a key behind an absolute link that ends inside the store: RESOLVE_BENEATH refuses every absolute link.
     fn open_absolute_link(&self, key: &Key, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         let target = self
             .path
@@ -103,7 +103,7 @@ impl StoreRoot {
         self.open_beneath(inside, flags)
     }
 
-    /// Opens a regular file; nothing if there is none, or what is there holds no bytes.
+    /// Opens a regular file; nothing for a directory or a missing key, `Corrupt` for other kinds of files.
     pub(super) fn open_file(&self, key: &Key) -> Result<Option<(OwnedFd, Stat)>> {
         let fd = match self.open(key, OFlags::RDONLY) {
             Ok(fd) => fd,
@@ -121,8 +121,8 @@ impl StoreRoot {
         }
     }
 
-    /// Returns what names the content of a key: its file, or a link that leads to none; nothing if there is
-    /// nothing, or a directory.
+    /// Returns the status of a key's file, or of a link that cannot be followed; nothing for a directory or a
+    /// missing key.
     pub(super) fn content(&self, key: &Key) -> Result<Option<Stat>> {
         let found = match self.open(key, OFlags::PATH) {
             Ok(fd) => Some(rustix::fs::fstat(fd).map_err(|error| failed(key, error))?),
@@ -142,7 +142,7 @@ impl StoreRoot {
         }
     }
 
-    /// Returns what a key is, links not followed.
+    /// Returns the status of a key, links not followed; nothing if it is missing.
     pub(super) fn stat_link(&self, key: &Key) -> Result<Option<Stat>> {
         let Some(parent) = key.parent() else {
             return rustix::fs::fstat(&self.fd)
@@ -165,8 +165,8 @@ impl StoreRoot {
         }
     }
 
-    /// Returns whether a link is shown as a link: the kernel will follow it inside the mount. One that is
-    /// absolute or leaves the store is shown as what it leads to, if it may be followed at all.
+    /// Whether a link is shown as a link, which the kernel then follows inside the mount. One that is absolute or
+    /// leaves the store is shown as its target, if it may be followed at all.
     pub(super) fn shows_as_link(&self, key: &Key, target: &[u8]) -> bool {
         !target.starts_with(b"/")
             && !matches!(
@@ -176,7 +176,7 @@ impl StoreRoot {
             && (stays_inside(key, target) || self.open_beneath(relative(key), OFlags::PATH).is_ok())
     }
 
-    /// Returns where a link points.
+    /// Returns the target of a link.
     pub(super) fn link_target(&self, key: &Key) -> Result<Vec<u8>> {
         let parent = key.parent().unwrap_or_default();
         let parent = self
@@ -186,7 +186,7 @@ impl StoreRoot {
         Ok(target.map_err(|error| failed(key, error))?.into_bytes())
     }
 
-    /// Returns what is known of a key; a link that is shown as one is not followed.
+    /// Returns the metadata of a key; a link that is shown as one is not followed.
     pub(super) fn head(&self, key: &Key) -> Result<Option<Meta>> {
         let Some(stat) = self.stat_link(key)? else {
             return Ok(None);
@@ -214,12 +214,12 @@ fn relative(key: &Key) -> &OsStr {
     }
 }
 
-/// Whether a key is simply not there: also when a file stands where a directory would have to be.
+/// Whether an error means that a key is missing, also because a name on its path is a file.
 fn is_missing(error: Errno) -> bool {
     matches!(error, Errno::NOENT | Errno::NOTDIR)
 }
 
-/// Returns an error of the kernel as the one that a caller sees.
+/// Converts an error of the kernel about a key.
 pub(super) fn failed(key: &Key, error: Errno) -> Error {
     match error {
         Errno::XDEV => Error::new(
@@ -228,7 +228,7 @@ pub(super) fn failed(key: &Key, error: Errno) -> Error {
             "a symbolic link leaves the store (see --follow-symlinks)",
         ),
         Errno::LOOP => Error::corrupt(key, "symbolic links that lead in a circle"),
-        // A socket, or a pipe that nobody writes to.
+        // A socket, or a pipe without a writer.
         Errno::NXIO => Error::corrupt(key, "neither a regular file nor a directory"),
         error => Error::os(key, error),
     }
@@ -236,15 +236,15 @@ pub(super) fn failed(key: &Key, error: Errno) -> Error {
 
 /// Whether a link's target names something inside the store, by its text alone.
 fn stays_inside(key: &Key, target: &[u8]) -> bool {
-    let mut depth = key.names().count() as i64 - 1;
+    let Some(mut depth) = key.names().count().checked_sub(1) else {
+        return false;
+    };
     for name in target.split(|&b| b == b'/') {
         match name {
             b"" | b"." => {}
+            b".." if depth == 0 => return false,
             b".." => depth -= 1,
             _ => depth += 1,
-        }
-        if depth < 0 {
-            return false;
         }
     }
     true

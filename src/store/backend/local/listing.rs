@@ -1,5 +1,5 @@
-//! A directory read as a stream of `getdents` pages, whose cursors are the file system's own. Files on their way in
-//! are no names of the store.
+//! A directory read as a stream of `getdents` pages, whose cursors are those of the file system. Temporary files
+//! (`atomic_file`) are left out.
 
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
@@ -21,7 +21,7 @@ pub(super) struct LocalListing {
     page: VecDeque<Name>,
 }
 
-/// Length of one `getdents` page; about a thousand names.
+/// Bytes of one `getdents` page; about a thousand names.
 const PAGE: usize = 32 * 1024;
 
 impl LocalListing {
@@ -43,7 +43,7 @@ impl LocalListing {
             let name = entry.file_name().to_bytes();
             if name != b"."
                 && name != b".."
-                && !atomic_file::is_name(name)
+                && !atomic_file::is_temp_name(name)
                 && let Some(kind) = self.kind_of(name, entry.file_type())
             {
                 self.page.push_back(Name {
@@ -60,7 +60,7 @@ impl LocalListing {
         Ok(!self.page.is_empty())
     }
 
-    /// Returns what to show a name as; nothing for pipes, sockets and devices.
+    /// Returns the kind of a name; nothing for pipes, sockets and devices.
     fn kind_of(&self, name: &[u8], found: FileType) -> Option<EntryKind> {
         match found {
             FileType::RegularFile => Some(EntryKind::File),

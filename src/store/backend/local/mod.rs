@@ -1,8 +1,8 @@
-//! A directory of this machine as a store.
+//! A local directory as a store.
 //!
 //! Names are raw bytes. Nothing but regular files and directories is ever read. `directory` resolves keys and
-//! holds that none leads outside, `reader` reads what is open, `listing` lists, `stat` says what is there, `writer`
-//! changes it.
+//! ensures that none leads outside the store, `reader` reads open files, `listing` lists directories, `stat` converts
+//! the kernel's file status, `writer` makes changes, with `atomic_file`.
 
 use std::ops::Range;
 use std::path::Path;
@@ -29,11 +29,11 @@ mod reader;
 mod stat;
 mod writer;
 
-/// For how long an answer about a local file is taken for true.
-const FRESH: Duration = Duration::from_secs(1);
+/// How long the metadata of a local file may be cached.
+const FRESHNESS: Duration = Duration::from_secs(1);
 
-/// How often an object is read that is overwritten meanwhile.
-const MOST_READS: usize = 4;
+/// How often an object is read again because it was overwritten meanwhile.
+const MAX_READS: usize = 4;
 
 /// A directory as a store.
 #[derive(Clone)]
@@ -51,24 +51,25 @@ impl LocalStore {
             directory: Arc::new(directory),
             info: StoreInfo {
                 folder,
-                ..StoreInfo::new(FRESH)
+                ..StoreInfo::new(FRESHNESS)
             },
         })
     }
 
-    /// Notes a change, also one that failed: part of it may have been made.
+    /// Notes a change, also a failed one: part of it may have been made.
     fn changed<T>(&self, key: &Key, done: Result<T>) -> Result<T> {
         self.info.changes.note(key);
         done
     }
 
-    /// Reads the part of an object that `span` chooses by its size: of one content, or `Changed`.
+    /// Reads the part of an object that `span` returns for its size. All bytes are of one content; `Changed` if the file
+    /// is overwritten during every attempt.
     fn object(
         &self,
         key: &Key,
         span: impl Fn(u64) -> Result<Range<u64>>,
     ) -> Result<Option<Object>> {
-        for _ in 0..MOST_READS {
+        for _ in 0..MAX_READS {
             let Some((fd, stat)) = self.directory.open_file(key)? else {
                 return Ok(None);
             };
@@ -93,12 +94,12 @@ impl LocalStore {
 
 impl Store for LocalStore {
     fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
-        self.object(key, |size| match size > limit {
-            true => Err(Error::too_large(
-                key,
-                format!("{size} bytes, at most {limit} are read"),
-            )),
-            false => Ok(0..size),
+        self.object(key, |size| {
+            if size > limit {
+                let text = format!("{size} bytes, at most {limit} are read");
+                return Err(Error::too_large(key, text));
+            }
+            Ok(0..size)
         })
     }
 
@@ -133,7 +134,7 @@ impl Store for LocalStore {
     fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let fd = match self.directory.open(prefix, flags) {
-            // Below a file there is nothing.
+            // A key below a file is missing.
             Err(Errno::NOTDIR) if self.head(prefix)?.is_none() => {
                 return Err(Error::not_found(prefix));
             }
@@ -157,10 +158,10 @@ impl Store for LocalStore {
     }
 
     fn etag(&self, key: &Key) -> Result<Option<ETag>> {
-        writer::stamp(&self.directory, key)
+        writer::etag(&self.directory, key)
     }
 
-    /// Puts a file; it has the mode of the one that it replaces. Durable when this returns.
+    /// Puts a file, with the mode of the one that it replaces. It is on the disk when this returns.
     fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
         self.changed(key, writer::put(&self.directory, key, body, condition))
     }

@@ -12,7 +12,7 @@ use crate::store::backend::local::stat::meta_of;
 use crate::store::{Key, Meta, Reader, deal_out};
 use crate::sync::buffer;
 
-/// A file kept open: what replaces it under the same key does not show here.
+/// A file kept open; a file that replaces it under its key is not seen here.
 pub(super) struct LocalReader {
     fd: OwnedFd,
     key: Key,
@@ -34,7 +34,7 @@ impl Reader for LocalReader {
 
     fn read_scattered(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<usize> {
         let wanted: usize = parts.iter().map(|part| part.len()).sum();
-        // The kernel refuses reads that would end beyond what it can count.
+        // The kernel refuses reads that would end beyond the largest signed offset.
         if offset.saturating_add(wanted as u64) > i64::MAX as u64 {
             let bytes = self.read_at(offset, wanted)?;
             deal_out(&bytes, parts);
@@ -49,7 +49,7 @@ impl Reader for LocalReader {
     }
 }
 
-/// Reads `length` bytes, fewer only if the file ends before. No file reaches beyond what the kernel can count.
+/// Reads `length` bytes, fewer only at the end of the file; no file exceeds the largest signed offset.
 pub(super) fn read_span(fd: &OwnedFd, offset: u64, length: u64) -> rustix::io::Result<Vec<u8>> {
     let length = length.min((i64::MAX as u64).saturating_sub(offset));
     let length = usize::try_from(length).map_err(|_| Errno::FBIG)?;
@@ -69,7 +69,7 @@ pub(super) fn read_span(fd: &OwnedFd, offset: u64, length: u64) -> rustix::io::R
     Ok(bytes)
 }
 
-/// Fills pieces of memory; returns how many bytes there were.
+/// Fills `parts` one after the other; returns the number of bytes read.
 fn fill_parts(
     fd: &OwnedFd,
     offset: u64,

@@ -1,9 +1,7 @@
-//! What the kernel says of a file, as a store says it: kind, size, time and version.
+//! Conversion of the kernel's file status to a store's metadata, version and ETag.
 //!
-//! The version is made of inode, size and both times of change: it changes with every write that the
-//! clock of the file system can tell from the one before.
-//!
-//! The stamp leaves out what a change of the mode alters.
+//! The version is made of inode, size, mtime and ctime: it changes with every write that the clock of the file
+//! system can tell from the one before. The text of the ETag leaves ctime out, which a change of the mode alters.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -17,19 +15,18 @@ pub(super) fn size_of(stat: &Stat) -> u64 {
 
 pub(super) fn version_of(stat: &Stat) -> Version {
     let words = [
-        stat.st_ino,
-        stat.st_size as u64,
-        stat.st_mtime as u64,
-        stat.st_mtime_nsec,
-        stat.st_ctime as u64,
-        stat.st_ctime_nsec,
+        stat.st_ino.to_le_bytes(),
+        stat.st_size.to_le_bytes(),
+        stat.st_mtime.to_le_bytes(),
+        stat.st_mtime_nsec.to_le_bytes(),
+        stat.st_ctime.to_le_bytes(),
+        stat.st_ctime_nsec.to_le_bytes(),
     ];
-    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    Version::of(&bytes)
+    Version::of(&words.concat())
 }
 
-/// Returns the stamp of a file: its size, the time of its last write, and its inode.
-pub(super) fn stamp_of(stat: &Stat) -> ETag {
+/// Returns the ETag of a file: its size, the time of its last write, and its inode.
+pub(super) fn etag_of(stat: &Stat) -> ETag {
     let (size, inode) = (size_of(stat), stat.st_ino);
     let (seconds, nanoseconds) = (stat.st_mtime, stat.st_mtime_nsec);
     ETag {
@@ -38,7 +35,7 @@ pub(super) fn stamp_of(stat: &Stat) -> ETag {
     }
 }
 
-/// Returns what is known of a file or directory; nothing for pipes, sockets and devices.
+/// Returns the metadata of a file or directory; nothing for pipes, sockets and devices.
 pub(super) fn meta_of(stat: &Stat) -> Option<Meta> {
     let (kind, size) = match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => (EntryKind::File, size_of(stat)),

@@ -1,8 +1,8 @@
-//! Changes of a directory of this machine: an object is replaced, or comes, or goes, in one step.
+//! Changes of a local directory: an object is created, replaced or removed in one step.
 //!
-//! What a change says is done is on the disk, file and directory. Nothing is written through a link that leaves the
-//! store, `--follow-symlinks` or not; a link that has a key's name is replaced, not followed. That a key is absent
-//! is held to by the kernel; what it holds is looked at just before, alone among all zarrfs (`arrival`).
+//! A change is on the disk, file and directory, when it returns. Nothing is written through a link that leaves the
+//! store, with or without `--follow-symlinks`; a link that has a key's name is replaced, not followed. The condition
+//! `Absent` is enforced by the kernel; `Held` is checked just before, under the lock of the key (`atomic_file`).
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -14,26 +14,26 @@ use crate::error::{Error, Kind, Result};
 use crate::store::backend::local::atomic_file;
 use crate::store::backend::local::atomic_file::AtomicFile;
 use crate::store::backend::local::directory::{StoreRoot, failed};
-use crate::store::backend::local::stat::stamp_of;
+use crate::store::backend::local::stat::etag_of;
 use crate::store::{Condition, ETag, Key, PutBody};
 
-/// How often a folder is made that others remove meanwhile.
-const ATTEMPTS: usize = 16;
+/// How often a folder is created again that other processes remove meanwhile.
+const MAX_ATTEMPTS: usize = 16;
 
-/// What anybody may do in a new folder, less the umask.
-const EVERYBODY: Mode = Mode::from_raw_mode(0o777);
+/// Mode of a new folder before the umask is applied.
+const FOLDER_MODE: Mode = Mode::from_raw_mode(0o777);
 
-/// How much is copied at once, in bytes.
-const PIECE: usize = 1 << 20;
+/// Bytes that are copied at a time.
+const COPY_SIZE: usize = 1 << 20;
 
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
-/// Names the content of a key.
-pub(super) fn stamp(directory: &StoreRoot, key: &Key) -> Result<Option<ETag>> {
-    Ok(directory.content(key)?.as_ref().map(stamp_of))
+/// Returns the ETag of a key's content; nothing if there is none.
+pub(super) fn etag(directory: &StoreRoot, key: &Key) -> Result<Option<ETag>> {
+    Ok(directory.content(key)?.as_ref().map(etag_of))
 }
 
-/// Puts an object under a key if the condition holds, the folders above it too if they are missing.
+/// Puts an object under a key if the condition holds; creates the folders above it.
 pub(super) fn put(
     directory: &StoreRoot,
     key: &Key,
@@ -41,16 +41,16 @@ pub(super) fn put(
     condition: &Condition,
 ) -> Result<ETag> {
     check_name(key)?;
-    condition.check(key, stamp(directory, key)?.as_ref())?;
-    for _ in 0..ATTEMPTS {
+    condition.check(key, etag(directory, key)?.as_ref())?;
+    for _ in 0..MAX_ATTEMPTS {
         let folder = make_folder(directory, &parent(key))?;
-        let place = WriteTarget {
+        let target = WriteTarget {
             directory,
             key,
             folder: &folder,
         };
-        match place.put(body, condition) {
-            // The folder was removed, being empty, before the file came.
+        match target.put(body, condition) {
+            // The folder was empty and has been removed before the file got its name.
             Err(error) if error.kind() == Kind::NotFound => {}
             done => return done,
         }
@@ -61,7 +61,7 @@ pub(super) fn put(
 /// Removes an object if the condition holds.
 pub(super) fn erase(directory: &StoreRoot, key: &Key, condition: &Condition) -> Result<()> {
     check_name(key)?;
-    let found = stamp(directory, key)?;
+    let found = etag(directory, key)?;
     condition.check(key, found.as_ref())?;
     if found.is_none() {
         return Ok(());
@@ -69,18 +69,18 @@ pub(super) fn erase(directory: &StoreRoot, key: &Key, condition: &Condition) -> 
     let folder = directory
         .open_inside(&parent(key), FOLDER)
         .map_err(|error| refused(key, error))?;
-    let mut turn = AtomicFile::new(&folder, key.name()).map_err(|error| refused(key, error))?;
-    turn.take_turn().map_err(|error| refused(key, error))?;
-    condition.check(key, stamp(directory, key)?.as_ref())?;
+    let mut lock = AtomicFile::new(&folder, key.name()).map_err(|error| refused(key, error))?;
+    lock.lock_key().map_err(|error| refused(key, error))?;
+    condition.check(key, etag(directory, key)?.as_ref())?;
     match rustix::fs::unlinkat(&folder, key.name(), AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => {}
         Err(error) => return Err(refused(key, error)),
     }
-    turn.leave().map_err(|error| refused(key, error))?;
+    lock.unlock_key().map_err(|error| refused(key, error))?;
     rustix::fs::fsync(&folder).map_err(|error| refused(key, error))
 }
 
-/// Removes a folder if it is empty, but for what files on their way have left.
+/// Removes a folder if it is empty but for stale temporary files.
 pub(super) fn erase_folder(directory: &StoreRoot, prefix: &Key) -> Result<()> {
     let Some(parent) = prefix.parent() else {
         return Ok(());
@@ -94,7 +94,7 @@ pub(super) fn erase_folder(directory: &StoreRoot, prefix: &Key) -> Result<()> {
         Err(Errno::NOTEMPTY | Errno::EXIST) => {
             let inside = directory.open_inside(prefix, FOLDER);
             let inside = inside.map_err(|error| refused(prefix, error))?;
-            atomic_file::sweep(&inside).map_err(|error| Error::os(prefix, error))?;
+            atomic_file::remove_stale(&inside).map_err(|error| Error::os(prefix, error))?;
             remove()
         }
         removed => removed,
@@ -106,12 +106,12 @@ pub(super) fn erase_folder(directory: &StoreRoot, prefix: &Key) -> Result<()> {
     }
 }
 
-/// Refuses what no object can be.
+/// Refuses keys that no object can have: the root and temporary names.
 fn check_name(key: &Key) -> Result<()> {
     if key.is_root() {
         return Err(is_folder(key));
     }
-    if key.names().any(atomic_file::is_name) {
+    if key.names().any(atomic_file::is_temp_name) {
         let why = "names of this form are kept for files on their way";
         return Err(Error::invalid(key, why));
     }
@@ -126,15 +126,15 @@ fn parent(key: &Key) -> Key {
     key.parent().unwrap_or_default()
 }
 
-/// Opens a folder, made if it is missing. Those that are new are on the disk.
+/// Opens a folder, creating and syncing it and those above it where they are missing.
 fn make_folder(directory: &StoreRoot, key: &Key) -> Result<OwnedFd> {
-    for _ in 0..ATTEMPTS {
+    for _ in 0..MAX_ATTEMPTS {
         match directory.open_inside(key, FOLDER) {
             Err(Errno::NOENT) if !key.is_root() => {}
             opened => return opened.map_err(|error| refused(key, error)),
         }
         let above = make_folder(directory, &parent(key))?;
-        match rustix::fs::mkdirat(&above, key.name(), EVERYBODY) {
+        match rustix::fs::mkdirat(&above, key.name(), FOLDER_MODE) {
             Ok(()) => rustix::fs::fsync(&above).map_err(|error| refused(key, error))?,
             Err(Errno::EXIST | Errno::NOENT) => {}
             Err(error) => return Err(refused(key, error)),
@@ -143,7 +143,7 @@ fn make_folder(directory: &StoreRoot, key: &Key) -> Result<OwnedFd> {
     Err(Error::unavailable(key, "is removed each time it is made"))
 }
 
-/// Where an object comes to.
+/// The key, and the open folder, that an object is put to.
 struct WriteTarget<'a> {
     directory: &'a StoreRoot,
     key: &'a Key,
@@ -155,21 +155,21 @@ impl WriteTarget<'_> {
         let failed = |error| refused(self.key, error);
         let replaced = atomic_file::stat(self.folder, self.key.name()).map_err(failed)?;
         self.check_kind(replaced.as_ref())?;
-        let mut arrival = AtomicFile::new(self.folder, self.key.name()).map_err(failed)?;
+        let mut file = AtomicFile::new(self.folder, self.key.name()).map_err(failed)?;
         if let Some(replaced) = replaced.filter(is_file) {
-            keep_rights(arrival.file(), &replaced).map_err(failed)?;
+            copy_owner_and_mode(file.file(), &replaced).map_err(failed)?;
         }
-        write(arrival.file(), body).map_err(|error| error.about(self.key))?;
-        rustix::fs::fsync(arrival.file()).map_err(failed)?;
+        write(file.file(), body).map_err(|error| error.about(self.key))?;
+        rustix::fs::fsync(file.file()).map_err(failed)?;
         let may_be_new = match condition {
             Condition::Any => replaced.is_none(),
             Condition::Absent => true,
             Condition::Held(_) => false,
         };
-        self.land(&mut arrival, condition, may_be_new)?;
-        let stat = rustix::fs::fstat(arrival.file()).map_err(failed)?;
+        self.replace(&mut file, condition, may_be_new)?;
+        let stat = rustix::fs::fstat(file.file()).map_err(failed)?;
         rustix::fs::fsync(self.folder).map_err(failed)?;
-        Ok(stamp_of(&stat))
+        Ok(etag_of(&stat))
     }
 
     fn check_kind(&self, found: Option<&Stat>) -> Result<()> {
@@ -180,27 +180,27 @@ impl WriteTarget<'_> {
         }
     }
 
-    /// Gives a file that is written its name.
-    fn land(
+    /// Gives a written file its name if the condition holds; `may_be_new` tries first without replacing.
+    fn replace(
         &self,
-        arrival: &mut AtomicFile<'_>,
+        file: &mut AtomicFile<'_>,
         condition: &Condition,
         may_be_new: bool,
     ) -> Result<()> {
         let failed = |error| refused(self.key, error);
         if may_be_new {
-            match arrival.land_beside() {
+            match file.link_noreplace() {
                 Err(Errno::EXIST) => {
                     let found = atomic_file::stat(self.folder, self.key.name()).map_err(failed)?;
                     self.check_kind(found.as_ref())?;
-                    condition.check(self.key, found.as_ref().map(stamp_of).as_ref())?;
+                    condition.check(self.key, found.as_ref().map(etag_of).as_ref())?;
                 }
                 landed => return landed.map_err(failed),
             }
         }
-        arrival.take_turn().map_err(failed)?;
-        condition.check(self.key, stamp(self.directory, self.key)?.as_ref())?;
-        arrival.land().map_err(failed)
+        file.lock_key().map_err(failed)?;
+        condition.check(self.key, etag(self.directory, self.key)?.as_ref())?;
+        file.replace().map_err(failed)
     }
 }
 
@@ -208,8 +208,8 @@ fn is_file(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
 
-/// Gives a file the owner, if that may be, and the mode of the one that it replaces.
-fn keep_rights(file: &OwnedFd, replaced: &Stat) -> rustix::io::Result<()> {
+/// Gives a file the mode of the one that it replaces, and its owner where this is permitted.
+fn copy_owner_and_mode(file: &OwnedFd, replaced: &Stat) -> rustix::io::Result<()> {
     let ours = rustix::fs::fstat(file)?;
     if (ours.st_uid, ours.st_gid) != (replaced.st_uid, replaced.st_gid) {
         let (uid, gid) = (
@@ -217,7 +217,7 @@ fn keep_rights(file: &OwnedFd, replaced: &Stat) -> rustix::io::Result<()> {
             Gid::from_raw(replaced.st_gid),
         );
         match rustix::fs::fchown(file, Some(uid), Some(gid)) {
-            // Only some users, on some file systems, may.
+            // Only privileged users may, and not on every file system.
             Ok(()) | Err(Errno::PERM | Errno::INVAL | Errno::OPNOTSUPP) => {}
             Err(error) => return Err(error),
         }
@@ -245,7 +245,7 @@ fn write_at(to: &OwnedFd, bytes: &[u8], offset: u64) -> rustix::io::Result<()> {
     Ok(())
 }
 
-/// Copies the beginning of a file, in the kernel as far as that can.
+/// Copies the first `length` bytes of a file, in the kernel where it supports that.
 fn copy(to: &OwnedFd, from: &File, length: u64) -> Result<()> {
     let (mut read, mut written) = (0, 0);
     while written < length {
@@ -254,7 +254,7 @@ fn copy(to: &OwnedFd, from: &File, length: u64) -> Result<()> {
         match rustix::fs::copy_file_range(from, Some(&mut read), to, Some(&mut written), most) {
             Ok(0) => break,
             Ok(_) | Err(Errno::INTR) => {}
-            // Other kinds of files, or file systems that do not do it.
+            // The kernel cannot copy between these files or file systems.
             Err(Errno::XDEV | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => break,
             Err(error) => return Err(Error::os("", error)),
         }
@@ -266,7 +266,8 @@ fn copy_pieces(to: &OwnedFd, from: &File, rest: std::ops::Range<u64>) -> Result<
     let mut place = rest.start;
     let mut piece = Vec::new();
     while place < rest.end {
-        piece.resize(PIECE.min((rest.end - place) as usize), 0);
+        let left = usize::try_from(rest.end - place).unwrap_or(usize::MAX);
+        piece.resize(COPY_SIZE.min(left), 0);
         match rustix::io::pread(from, &mut piece[..], place) {
             Ok(0) => {
                 let why = format!("{} bytes were promised, {place} were there", rest.end);
@@ -283,7 +284,7 @@ fn copy_pieces(to: &OwnedFd, from: &File, rest: std::ops::Range<u64>) -> Result<
     Ok(())
 }
 
-/// Returns an error of the kernel about a change as the one that a caller sees.
+/// Converts an error of the kernel about a change.
 fn refused(key: &Key, error: Errno) -> Error {
     match error {
         Errno::XDEV => {

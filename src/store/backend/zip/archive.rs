@@ -18,19 +18,20 @@ use super::directory::LeftOut;
 use super::index::{Packing, ZipEntry, ZipIndex};
 
 /// Length of a local header without its name and extra field, and how it begins (APPNOTE 4.3.7).
-const HEADER: u64 = 30;
+const HEADER_LEN: usize = 30;
+const HEADER: u64 = HEADER_LEN as u64;
 const SIGNATURE: &[u8] = b"PK\x03\x04";
 
-/// Room for the extra field of a local header, which nothing tells beforehand: zip64, times, owner.
+/// Assumed length of the extra field of a local header (zip64, times, owner), which is not known beforehand.
 const EXTRA: u64 = 64;
 
 /// Entries up to this length are read together with their header.
 const TOGETHER: u64 = 1 << 20;
 
-/// The most that a byte of a deflated stream can stand for, and what a stream has beside.
+/// The largest number of bytes that one byte of a deflated stream can expand to.
 const MOST_RATIO: u64 = 1032;
 
-/// An archive as it was when its directory was read.
+/// An archive in the version of which the directory was read.
 pub(super) struct Archive {
     pub(super) index: ZipIndex,
     pub(super) meta: Meta,
@@ -66,7 +67,7 @@ impl Archive {
         Ok((archive, directory.left_out))
     }
 
-    /// Returns what is known of an entry.
+    /// Returns the metadata of an entry.
     pub(super) fn meta_of(&self, entry: &ZipEntry) -> Meta {
         Meta {
             kind: EntryKind::File,
@@ -77,7 +78,7 @@ impl Archive {
         }
     }
 
-    /// Returns what is known of a folder, which need not have an entry.
+    /// Returns the metadata of a folder, which may have no entry.
     pub(super) fn folder_meta(&self, entry: Option<&ZipEntry>) -> Meta {
         let written = entry.map(|entry| Duration::from_secs(entry.modified.into()));
         Meta {
@@ -89,7 +90,7 @@ impl Archive {
         }
     }
 
-    /// The archive's version, and which entry it is.
+    /// Returns the version of an entry, made of the archive's version and the entry's place and checksum.
     pub(super) fn version_of(&self, entry: &ZipEntry) -> Version {
         let mut hasher = DefaultHasher::new();
         self.meta.version.hash(&mut hasher);
@@ -129,10 +130,10 @@ impl Archive {
     pub(super) fn data(&self, key: &Key, entry: &ZipEntry, together: bool) -> Result<EntryData> {
         check_packing(entry)?;
         let together = together && entry.packed <= TOGETHER;
-        let wanted = match together {
-            true => HEADER + entry.name_len() + EXTRA + entry.packed,
-            false => HEADER + entry.name_len(),
-        };
+        let mut wanted = HEADER + entry.name_len();
+        if together {
+            wanted += EXTRA + entry.packed;
+        }
         let left = self.meta.size.saturating_sub(entry.header);
         let mut bytes = self.read(entry.header, wanted.min(left))?;
         let length = header_length(&bytes, key).map_err(|error| self.blame(error))?;
@@ -200,8 +201,7 @@ fn header_length(bytes: &[u8], name: &Key) -> Result<u64> {
     let number = |at: usize| Some(u16::from_le_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]));
     let lengths = number(26).zip(number(28));
     let (name_length, extra_length) = lengths.ok_or_else(wrong)?;
-    let name_start = HEADER as usize;
-    let found = bytes.get(name_start..name_start + usize::from(name_length));
+    let found = bytes.get(HEADER_LEN..HEADER_LEN + usize::from(name_length));
     if !bytes.starts_with(SIGNATURE) || found != Some(name.as_bytes()) {
         return Err(wrong());
     }

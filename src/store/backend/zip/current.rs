@@ -1,7 +1,7 @@
-//! The archive as it is now: its directory is read again when the store below says that it changed.
+//! The current version of the archive: its directory is read again when the store below reports a change.
 //!
-//! Whoever finds the last look too old looks anew; all others wait for that one look. Readers that are open
-//! keep the state that they were opened with.
+//! The first caller after the freshness time checks for a change, and concurrent callers wait for its result. Open
+//! readers keep the version that they were opened with.
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::Arc;
@@ -20,15 +20,15 @@ pub(super) struct Current {
     key: Key,
     shown: String,
     state: Mutex<CurrentArchive>,
-    looked: Condvar,
+    checked: Condvar,
 }
 
 struct CurrentArchive {
     archive: Arc<Archive>,
-    /// Until when that is taken for the current one.
+    /// When the archive has to be checked for a change again.
     until: Instant,
-    /// Whether somebody looks right now.
-    looking: bool,
+    /// Whether a caller is checking for a change.
+    checking: bool,
 }
 
 impl Current {
@@ -43,13 +43,13 @@ impl Current {
             state: Mutex::new(CurrentArchive {
                 archive,
                 until,
-                looking: false,
+                checking: false,
             }),
-            looked: Condvar::new(),
+            checked: Condvar::new(),
         })
     }
 
-    /// Answers from the current state, from the next one if the archive changed meanwhile.
+    /// Runs a query on the current archive, and again on the next one if it changed meanwhile.
     pub(super) fn ask<T>(&self, question: impl Fn(&Arc<Archive>) -> Result<T>) -> Result<T> {
         match question(&self.get()?) {
             Err(error) if error.kind() == Kind::Changed => {
@@ -63,18 +63,18 @@ impl Current {
     /// Returns the current state.
     pub(super) fn get(&self) -> Result<Arc<Archive>> {
         let mut state = self.lock();
-        while state.looking {
-            self.looked.wait(&mut state);
+        while state.checking {
+            self.checked.wait(&mut state);
         }
         if Instant::now() < state.until {
             return Ok(state.archive.clone());
         }
-        state.looking = true;
+        state.checking = true;
         let old = state.archive.clone();
         drop(state);
         let _turn = ReloadGuard(self);
         let until = Instant::now() + self.base.info().freshness;
-        let new = self.look(old)?;
+        let new = self.check(old)?;
         let mut state = self.lock();
         state.archive = new.clone();
         state.until = until;
@@ -82,13 +82,13 @@ impl Current {
     }
 
     /// Returns the old state if it still holds, else reads the directory.
-    fn look(&self, old: Arc<Archive>) -> Result<Arc<Archive>> {
+    fn check(&self, old: Arc<Archive>) -> Result<Arc<Archive>> {
         let meta = self.base.head(&self.key);
         match meta.map_err(|error| archive::failed(error).about(&self.shown))? {
             Some(meta) if meta.version == old.meta.version => Ok(old),
             Some(meta) if meta.kind == EntryKind::File => {
                 let new = read(&*self.base, &self.key, &self.shown);
-                // An archive that is being written is no fault of the entry that is asked for.
+                // An archive that is being written is not a corrupt entry.
                 new.map_err(|error| match archive::failed(error) {
                     error if error.kind() == Kind::Corrupt => {
                         Error::new(Kind::Unavailable, &self.shown, error.detail())
@@ -109,17 +109,17 @@ impl Current {
     }
 }
 
-/// The turn of the one who looks; the next may look when it ends, however it ends.
+/// Ends the check when dropped, also after an error, and wakes the callers that wait for it.
 struct ReloadGuard<'a>(&'a Current);
 
 impl Drop for ReloadGuard<'_> {
     fn drop(&mut self) {
-        self.0.lock().looking = false;
-        self.0.looked.notify_all();
+        self.0.lock().checking = false;
+        self.0.checked.notify_all();
     }
 }
 
-/// Reads the directory and tells the log, once, what is not shown.
+/// Reads the directory and logs a warning about entries that are left out.
 fn read(base: &dyn Store, key: &Key, shown: &str) -> Result<Arc<Archive>> {
     let (archive, left_out) = Archive::open(base, key).map_err(|error| error.about(shown))?;
     if left_out != LeftOut::default() {

@@ -17,7 +17,8 @@ use super::index::{IndexBuilder, Packing, ZipEntry, ZipIndex};
 /// The record at the end (APPNOTE 4.3.16): how it begins, its length, and with the longest comment.
 const SIGNATURE: &[u8] = b"PK\x05\x06";
 const END: usize = 22;
-const TAIL: u64 = END as u64 + u16::MAX as u64;
+const TAIL_LEN: usize = END + u16::MAX as usize;
+const TAIL: u64 = TAIL_LEN as u64;
 
 /// How often something in the comment that looks like the record is passed over.
 const TRIES: usize = 64;
@@ -173,7 +174,7 @@ fn seconds(time: &ZipDateTimeKind) -> u32 {
         )
         .map(|time| time.to_unix()),
     };
-    unix.map_or(0, |unix| unix.clamp(0, u32::MAX.into()) as u32)
+    unix.map_or(0, |unix| u32::try_from(unix.max(0)).unwrap_or(u32::MAX))
 }
 
 fn is_io(error: &rawzip::Error) -> bool {
@@ -210,7 +211,7 @@ struct ArchiveSource<'a> {
 impl ArchiveSource<'_> {
     fn new(reader: &dyn Reader, size: u64) -> Result<ArchiveSource<'_>> {
         let tail_start = size.saturating_sub(TAIL);
-        let tail = reader.read_at(tail_start, TAIL as usize)?;
+        let tail = reader.read_at(tail_start, TAIL_LEN)?;
         Ok(ArchiveSource {
             reader,
             tail,

@@ -48,7 +48,7 @@ pub(super) struct ZipEntry {
 pub(super) enum IndexedPath<'a> {
     /// Nothing.
     Missing,
-    /// A folder, and the record of it if somebody wrote one.
+    /// A folder, and its record if the archive has one.
     Folder(Option<&'a ZipEntry>),
     File(&'a ZipEntry),
 }

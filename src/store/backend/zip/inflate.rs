@@ -71,11 +71,12 @@ impl Inflate {
         Ok(out)
     }
 
-    /// Gives the bytes up to `place` to nobody.
+    /// Discards the bytes up to `place`.
     pub(super) fn skip_to(&mut self, archive: &Archive, place: u64) -> Result<()> {
         let mut block = vec![0; BLOCK];
         while self.produced < place {
-            let length = (place - self.produced).min(BLOCK as u64) as usize;
+            let left = usize::try_from(place - self.produced).unwrap_or(usize::MAX);
+            let length = left.min(BLOCK);
             self.fill(archive, &mut block[..length])?;
         }
         Ok(())
@@ -113,8 +114,10 @@ impl Inflate {
             let input = self.input.get(self.used..).unwrap_or_default();
             let (read, written) = (self.decoder.total_in(), self.decoder.total_out());
             let answer = self.decoder.decompress(input, out, FlushDecompress::None);
-            let read = (self.decoder.total_in() - read) as usize;
-            let written = (self.decoder.total_out() - written) as usize;
+            let read = self.decoder.total_in() - read;
+            let read = usize::try_from(read).unwrap_or(input.len());
+            let written = self.decoder.total_out() - written;
+            let written = usize::try_from(written).unwrap_or(out.len());
             self.used += read;
             match answer {
                 Err(error) => return Err(self.wrong(archive, &format!("is not deflated: {error}"))),

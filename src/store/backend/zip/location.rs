@@ -80,13 +80,12 @@ pub(in crate::store) fn in_url(url: &str) -> Result<Option<ArchiveLocation<Strin
     Ok(None)
 }
 
-/// Returns the bytes that a part of a URL stands for: escapes are undone on the web, and belong to the key in a
-/// bucket.
+/// Returns the bytes of a part of a URL: escapes are undone for HTTP, and belong to the key in a bucket.
 fn named(url: &str, part: &str) -> Vec<u8> {
-    match url.starts_with("http://") || url.starts_with("https://") {
-        true => percent_decode_str(part).collect(),
-        false => part.as_bytes().to_vec(),
+    if url.starts_with("http://") || url.starts_with("https://") {
+        return percent_decode_str(part).collect();
     }
+    part.as_bytes().to_vec()
 }
 
 fn is_zip(name: &[u8]) -> bool {

@@ -1,6 +1,6 @@
 //! A zip archive as a store: an object of any other store, read by ranges.
 //!
-//! Only the directory is kept, sorted and compact; an entry's bytes are fetched when somebody reads them, and
+//! Only the directory is kept, sorted and compact; an entry's bytes are fetched when they are read, and
 //! nothing is unpacked to disk. Stored and deflated entries are read; any other is there, but `Unsupported`
 //! to read. Keys are the names byte for byte; `directory` leaves out those that lead elsewhere. Of several
 //! entries of one name the last counts, and a folder hides a file of its name. Sections of APPNOTE, the

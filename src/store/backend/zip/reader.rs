@@ -1,9 +1,8 @@
 //! An entry kept open.
 //!
-//! What it held when it was opened stays readable, or `Changed` is said. A deflated entry can only be inflated
-//! from its beginning: the last part that was inflated is kept, so that readers who go forward, even out of
-//! step, cost one pass; who goes back further begins again. The parts kept by all readers of a store are
-//! bounded together.
+//! Reads return the content of the time of opening, or `Changed`. A deflated entry can only be inflated from its
+//! beginning: the last inflated part is kept, so that reads in ascending order, even slightly out of order, need one
+//! pass; a read further back starts again. The parts that all readers of a store keep are bounded together.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -17,8 +16,8 @@ use super::archive::{Archive, EntryData};
 use super::index::ZipEntry;
 use super::inflate::{BLOCK, Inflate};
 
-/// What one reader keeps while all together keep less than `ALL_KEEP`, and what it keeps in any case. An entry
-/// that fits is inflated once.
+/// Inflated bytes that one reader keeps while all readers together keep at most `ALL_KEEP`, and in any case. An
+/// entry that fits is inflated once.
 const KEEP: usize = 8 << 20;
 const ALL_KEEP: usize = 32 << 20;
 const LEAST_KEEP: usize = 256 << 10;
@@ -107,7 +106,7 @@ impl DeflatedReader {
     /// Inflates another block behind the bytes that are kept.
     fn advance(&self, stream: &mut InflateState) -> Result<()> {
         let left = self.entry.size - stream.inflate.produced();
-        let length = left.min(BLOCK as u64) as usize;
+        let length = usize::try_from(left).unwrap_or(usize::MAX).min(BLOCK);
         let old = stream.last.len();
         stream.last.resize(old + length, 0);
         self.kept.fetch_add(length, Relaxed);
@@ -116,9 +115,10 @@ impl DeflatedReader {
 
     /// Drops the first of the bytes that are kept once they are twice too many.
     fn trim(&self, stream: &mut InflateState) {
-        let most = match self.kept.load(Relaxed) <= ALL_KEEP {
-            true => KEEP,
-            false => LEAST_KEEP,
+        let most = if self.kept.load(Relaxed) <= ALL_KEEP {
+            KEEP
+        } else {
+            LEAST_KEEP
         };
         if stream.last.len() > most + most / 4 {
             let dropped = stream.last.len() - most;
@@ -154,7 +154,10 @@ impl InflateState {
     /// Copies what is kept of a range.
     fn copy(&self, offset: u64, end: u64, out: &mut Vec<u8>) {
         let start = self.last_start();
-        let place = |at: u64| at.saturating_sub(start).min(self.last.len() as u64) as usize;
+        let place = |at: u64| {
+            let place = usize::try_from(at.saturating_sub(start)).unwrap_or(usize::MAX);
+            place.min(self.last.len())
+        };
         out.extend_from_slice(self.last.get(place(offset)..place(end)).unwrap_or_default());
     }
 }
@@ -165,7 +168,7 @@ impl Reader for DeflatedReader {
         if offset >= end {
             return Ok(Vec::new());
         }
-        // Held while the archive is read: there is one decoder, and it has one place.
+        // Held while the archive is read, since the decoder has one position.
         let mut stream = self.stream.lock();
         let answer = self.read(&mut stream, offset, end);
         answer.map_err(|error| {

@@ -24,8 +24,8 @@ use object_store::client::{
 
 use crate::error::Kind;
 use crate::stats::Stats;
-use crate::store::backend::bucket::connector::Connector;
 use crate::store::backend::bucket::{BucketStore, address};
+use crate::store::backend::remote::connector::Connector;
 use crate::store::{ByteRange, Key, RemoteConfig, Store};
 
 /// What goes wrong with a request.

@@ -1,7 +1,7 @@
-//! What a client of object_store says went wrong, in our words.
+//! Conversion of object_store's errors.
 //!
-//! No URL, header or body is repeated, since they may hold secrets; of an answer the status and the server's
-//! error code are.
+//! No URL, header or body is repeated, since they may contain secrets; only the status and the server's error code
+//! are.
 
 use std::error::Error as _;
 use std::fmt::Display;
@@ -11,13 +11,13 @@ use object_store::Error as Fault;
 use super::runtime::LastResponse;
 use crate::error::{Error, Kind};
 
-/// The longest text of a cause that is repeated, in letters.
-const LONGEST: usize = 200;
+/// The longest text of a cause that is repeated, in characters.
+const MAX_CAUSE: usize = 200;
 
 /// Returns the error of a request about `subject`.
-pub(super) fn error(fault: &Fault, said: &LastResponse, subject: impl Display) -> Error {
-    let kind = kind(fault, said);
-    Error::new(kind, subject, describe(fault, said, kind))
+pub(crate) fn error(fault: &Fault, last: &LastResponse, subject: impl Display) -> Error {
+    let kind = kind(fault, last);
+    Error::new(kind, subject, describe(fault, last, kind))
 }
 
 /// Returns the error of a request that was not answered in time.
@@ -25,8 +25,8 @@ pub(crate) fn late(subject: impl Display, seconds: f32) -> Error {
     Error::unavailable(subject, format!("no answer within {seconds} s (--timeout)"))
 }
 
-fn kind(fault: &Fault, said: &LastResponse) -> Kind {
-    match (fault, said.status) {
+fn kind(fault: &Fault, last: &LastResponse) -> Kind {
+    match (fault, last.status) {
         (Fault::NotFound { .. }, _) => Kind::NotFound,
         (Fault::PermissionDenied { .. } | Fault::Unauthenticated { .. }, _) => Kind::Denied,
         (Fault::Precondition { .. }, _) => Kind::Changed,
@@ -42,12 +42,12 @@ fn kind(fault: &Fault, said: &LastResponse) -> Kind {
     }
 }
 
-fn describe(fault: &Fault, said: &LastResponse, kind: Kind) -> String {
+fn describe(fault: &Fault, last: &LastResponse, kind: Kind) -> String {
     let code = code(fault);
-    if let (Some(300..=400), Some(region)) = (said.status, &said.region) {
+    if let (Some(300..=400), Some(region)) = (last.status, &last.region) {
         return format!("the bucket is in region {region}: use --region {region}");
     }
-    match (kind, said.status) {
+    match (kind, last.status) {
         (Kind::Corrupt, _) => format!(
             "a listing holds a key that cannot be shown: {}",
             cause(fault)
@@ -91,7 +91,7 @@ pub(crate) fn innermost(fault: &dyn std::error::Error) -> String {
     }
     let text = last.to_string();
     let text = text.split("://").next().unwrap_or_default();
-    text.chars().take(LONGEST).collect()
+    text.chars().take(MAX_CAUSE).collect()
 }
 
 /// Returns the texts of the error and its causes, outermost first.
@@ -116,7 +116,7 @@ mod tests {
         }
     }
 
-    fn said(status: u16) -> LastResponse {
+    fn last(status: u16) -> LastResponse {
         LastResponse {
             status: Some(status),
             region: None,
@@ -127,7 +127,7 @@ mod tests {
     fn the_status_says_what_a_listing_does_not() {
         let fault =
             generic("status 403: <Error><Code>AccessDenied</Code><Message>no</Message></Error>");
-        let error = error(&fault, &said(403), "a");
+        let error = error(&fault, &last(403), "a");
         assert_eq!(error.kind(), Kind::Denied);
         assert_eq!(
             error.to_string(),
@@ -137,9 +137,9 @@ mod tests {
 
     #[test]
     fn a_wrong_region_is_named() {
-        let mut said = said(301);
-        said.region = Some("eu-west-1".to_string());
-        let error = error(&generic("Received redirect without LOCATION"), &said, "b");
+        let mut last = last(301);
+        last.region = Some("eu-west-1".to_string());
+        let error = error(&generic("Received redirect without LOCATION"), &last, "b");
         assert!(error.to_string().contains("--region eu-west-1"), "{error}");
     }
 

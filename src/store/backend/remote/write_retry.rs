@@ -1,8 +1,8 @@
-//! Changes over a network that loses answers: made once, or known not to have been made.
+//! Changes over a network that loses answers: each is made once, or known not to have been made.
 //!
-//! A request that failed may have been carried out. What the key holds then tells: what was to be put, byte for
-//! byte, is a success; what breaks the condition is `Changed`; and only where neither is so is the request made
-//! again, so that nobody's later object is overwritten.
+//! A failed request may have been carried out. The content of the key then decides: the bytes of the put mean
+//! success, a content that breaks the condition is `Changed`, and only otherwise is the request repeated, so that a
+//! later object of another writer is not overwritten.
 
 use std::sync::Arc;
 use std::thread;
@@ -13,19 +13,19 @@ use crate::store::{Condition, ETag, Key, Meta, PutBody, Reader};
 
 /// Pauses before a request is repeated.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+const MAX_PAUSE: Duration = Duration::from_secs(2);
 
-/// How much is compared at once, in bytes.
-const PIECE: u64 = 8 << 20;
+/// Bytes that are compared at a time.
+const COMPARE_SIZE: u64 = 8 << 20;
 
-/// A key that is changed.
+/// A key of a remote store to be changed.
 pub(crate) trait RemoteKey {
     fn key(&self) -> &Key;
-    /// How long attempts are made.
+    /// For how long attempts are made.
     fn limit(&self) -> Duration;
-    /// Asks what the key holds.
-    fn look(&self) -> Result<Option<(ETag, Meta)>>;
-    /// Opens what it was found to hold.
+    /// Requests the ETag and metadata of the key's object.
+    fn probe(&self) -> Result<Option<(ETag, Meta)>>;
+    /// Opens the object that `probe` has found.
     fn reader(&self, meta: &Meta) -> Arc<dyn Reader>;
 }
 
@@ -50,7 +50,7 @@ impl Attempts {
             return false;
         }
         thread::sleep(self.pause);
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        self.pause = (self.pause * 2).min(MAX_PAUSE);
         true
     }
 }
@@ -60,28 +60,28 @@ fn may_be_made(error: &Error) -> bool {
     error.kind() == Kind::Unavailable
 }
 
-/// How often a server may refuse a condition that holds before it is not asked to any more.
-const MOST_REFUSALS: usize = 2;
+/// How often a server may refuse a condition that holds before the condition is no longer sent.
+const MAX_REFUSALS: usize = 2;
 
-/// Puts an object, each attempt being one request. With `looks` the key is looked at before each. An attempt is
-/// told whether to ask the server for the condition: one that takes a folder for an object never finds that nothing
-/// is there, and the key has just been looked at.
+/// Puts an object, each attempt being one request. With `checks_first` the key is checked before each. The argument of
+/// `attempt` is whether to send the condition: a server that takes a folder for an object always refuses `Absent`, and
+/// the key has just been checked.
 pub(crate) fn put(
-    spot: &dyn RemoteKey,
+    target: &dyn RemoteKey,
     body: PutBody<'_>,
-    (condition, looks): (&Condition, bool),
+    (condition, checks_first): (&Condition, bool),
     attempt: impl Fn(bool) -> Result<ETag>,
 ) -> Result<ETag> {
-    let mut attempts = Attempts::new(spot.limit());
+    let mut attempts = Attempts::new(target.limit());
     let mut was_lost = false;
     let mut refusals = 0;
     loop {
-        if looks {
-            let found = spot.look()?.map(|(stamp, _)| stamp);
-            condition.check(spot.key(), found.as_ref())?;
+        if checks_first {
+            let found = target.probe()?.map(|(etag, _)| etag);
+            condition.check(target.key(), found.as_ref())?;
         }
-        let error = match attempt(refusals < MOST_REFUSALS) {
-            Ok(stamp) => return Ok(stamp),
+        let error = match attempt(refusals < MAX_REFUSALS) {
+            Ok(etag) => return Ok(etag),
             Err(error) => error,
         };
         let is_refusal = matches!(error.kind(), Kind::Changed | Kind::Exists);
@@ -90,43 +90,44 @@ pub(crate) fn put(
         }
         was_lost |= !is_refusal;
         refusals += usize::from(is_refusal && *condition == Condition::Absent);
-        let found = spot.look().map_err(|_| error.clone())?;
-        if let Some((stamp, meta)) = &found
+        let found = target.probe().map_err(|_| error.clone())?;
+        if let Some((etag, meta)) = &found
             && was_lost
-            && is_there(spot, meta, body)?
+            && is_there(target, meta, body)?
         {
-            return Ok(stamp.clone());
+            return Ok(etag.clone());
         }
-        condition.check(spot.key(), found.map(|(stamp, _)| stamp).as_ref())?;
-        // It holds after all: what was in the way is gone, or nothing came of the attempt.
+        condition.check(target.key(), found.map(|(etag, _)| etag).as_ref())?;
+        // The condition holds: the conflicting object is gone, or the attempt had no effect.
         if !attempts.again() {
             let why = "the server refuses the condition, though it holds";
-            return Err(match is_refusal {
-                true => Error::unavailable(spot.key(), why),
-                false => error,
+            return Err(if is_refusal {
+                Error::unavailable(target.key(), why)
+            } else {
+                error
             });
         }
     }
 }
 
-/// Removes an object, each attempt being one request. With `looks` the key is looked at before the first one too;
-/// what is no object is not asked for.
+/// Removes an object, each attempt being one request. With `checks_first` the key is checked before the first one too;
+/// no request is made for a missing object.
 pub(crate) fn erase(
-    spot: &dyn RemoteKey,
+    target: &dyn RemoteKey,
     condition: &Condition,
-    looks: bool,
+    checks_first: bool,
     attempt: impl Fn() -> Result<()>,
 ) -> Result<()> {
-    let mut attempts = Attempts::new(spot.limit());
+    let mut attempts = Attempts::new(target.limit());
     let mut was_lost = false;
     loop {
-        if looks || was_lost || *condition != Condition::Any {
-            let found = spot.look()?.map(|(stamp, _)| stamp);
+        if checks_first || was_lost || *condition != Condition::Any {
+            let found = target.probe()?.map(|(etag, _)| etag);
             let is_gone = found.is_none() && (was_lost || *condition == Condition::Any);
             if is_gone {
                 return Ok(());
             }
-            condition.check(spot.key(), found.as_ref())?;
+            condition.check(target.key(), found.as_ref())?;
             if found.is_none() {
                 return Ok(());
             }
@@ -143,15 +144,15 @@ pub(crate) fn erase(
     }
 }
 
-/// Whether a key holds, byte for byte, what was to be put.
-pub(crate) fn is_there(spot: &dyn RemoteKey, found: &Meta, body: PutBody<'_>) -> Result<bool> {
+/// Whether a key holds exactly the bytes of `body`.
+pub(crate) fn is_there(target: &dyn RemoteKey, found: &Meta, body: PutBody<'_>) -> Result<bool> {
     if found.size != body.len() {
         return Ok(false);
     }
-    let reader = spot.reader(found);
+    let reader = target.reader(found);
     let mut place = 0;
     while place < body.len() {
-        let end = body.len().min(place + PIECE);
+        let end = body.len().min(place + COMPARE_SIZE);
         let ours = body.part(place..end)?;
         match reader.read_at(place, ours.len()) {
             Ok(theirs) if theirs == ours => place = end,

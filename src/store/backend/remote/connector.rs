@@ -1,7 +1,7 @@
-//! The HTTP client below every store client: it counts requests and listens to the answers.
+//! The HTTP client below every store client: counts requests and records responses.
 //!
-//! Each request on the wire is counted, also those that a client repeats on its own. Status and region are noted
-//! for whoever waits (`runtime`).
+//! Each request on the wire is counted, also those that a client repeats by itself. Status and region of the response
+//! are recorded for the waiting caller (`runtime`).
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
 };
 
-use super::runtime::{LastResponse, note};
+use super::runtime::{LastResponse, note_response};
 use crate::stats::Stats;
 
-/// Where S3 says which region a bucket is in.
+/// The header in which S3 names the region of a bucket.
 const REGION: &str = "x-amz-bucket-region";
 
 /// Makes clients that count.
@@ -34,7 +34,7 @@ impl Connector {
 
     /// Builds a maker of clients over others.
     #[cfg(test)]
-    pub(super) fn over(below: Arc<dyn HttpConnector>, stats: Arc<Stats>) -> Connector {
+    pub(crate) fn over(below: Arc<dyn HttpConnector>, stats: Arc<Stats>) -> Connector {
         Connector { stats, below }
     }
 }
@@ -47,30 +47,30 @@ impl std::fmt::Debug for Connector {
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        Ok(HttpClient::new(Listener {
+        Ok(HttpClient::new(CountingClient {
             stats: self.stats.clone(),
             below: self.below.connect(options)?,
         }))
     }
 }
 
-struct Listener {
+struct CountingClient {
     stats: Arc<Stats>,
     below: HttpClient,
 }
 
-impl std::fmt::Debug for Listener {
+impl std::fmt::Debug for CountingClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Listener")
+        f.write_str("CountingClient")
     }
 }
 
 #[async_trait::async_trait]
-impl HttpService for Listener {
+impl HttpService for CountingClient {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         self.stats.http_requests.add(1);
         let answer = self.below.execute(request).await;
-        note(match &answer {
+        note_response(match &answer {
             Ok(answer) => LastResponse {
                 status: Some(answer.status().as_u16()),
                 region: answer

@@ -1,7 +1,7 @@
-//! Where asynchronous work runs: one runtime for the whole process, and the wait for its answers.
+//! The one asynchronous runtime of the process, and blocking waits for its tasks.
 //!
-//! Callers block; no wait outlasts its limit. What the servers said last on the way to an answer is told beside
-//! it, since the clients keep it to themselves.
+//! No wait exceeds its limit. Each result comes with the status of the last HTTP response, which the clients do not
+//! return.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -17,7 +17,7 @@ const THREADS: usize = 2;
 
 static RUNTIME: OnceLock<std::io::Result<Runtime>> = OnceLock::new();
 
-/// What the server said last.
+/// The last HTTP response to a task.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LastResponse {
     /// Status of the answer.
@@ -27,50 +27,53 @@ pub(crate) struct LastResponse {
 }
 
 tokio::task_local! {
-    static SAID: RefCell<LastResponse>;
+    static LAST_RESPONSE: RefCell<LastResponse>;
 }
 
-/// Notes what a server said to the task that asked.
-pub(crate) fn note(said: LastResponse) {
-    // Work outside of a wait, such as renewing credentials, has nobody to tell.
-    let _ = SAID.try_with(|place| place.replace(said));
+/// Notes the response to a request of the current task.
+pub(crate) fn note_response(last: LastResponse) {
+    // Tasks outside of a wait, such as renewing credentials, do not record it.
+    let _ = LAST_RESPONSE.try_with(|place| place.replace(last));
 }
 
-/// Does work beside other work of the same wait; returns what was said on the way to its own answer.
-pub(crate) async fn heard<T>(work: impl Future<Output = T>) -> (T, LastResponse) {
-    let told = async {
+/// Runs one of several concurrent futures of a wait; returns the last response to its own requests.
+pub(crate) async fn with_last_response<T>(work: impl Future<Output = T>) -> (T, LastResponse) {
+    let recorded = async {
         let done = work.await;
-        (done, SAID.with(RefCell::take))
+        (done, LAST_RESPONSE.with(RefCell::take))
     };
-    SAID.scope(RefCell::default(), told).await
+    LAST_RESPONSE.scope(RefCell::default(), recorded).await
 }
 
-/// Runs work and waits for it, at most `limit`; returns its result, if there was one in time, and what was said
-/// last. Must not be called from asynchronous code.
+/// Runs a future for at most `limit` and waits for it; returns its result, if it came in time, and the last
+/// response. Must not be called from asynchronous code.
 pub(crate) fn wait<T>(
     limit: Duration,
     work: impl Future<Output = T>,
 ) -> Result<(Option<T>, LastResponse)> {
-    Ok(runtime()?.block_on(timed(limit, work)))
+    Ok(runtime()?.block_on(with_limit(limit, work)))
 }
 
-/// Like `wait`, for work of many steps: it runs in the runtime's own threads, and who waits is woken once, not
-/// for each piece of an answer.
-pub(crate) fn wait_beside<T: Send + 'static>(
+/// Like `wait`, for futures of many steps: they run in the runtime's threads, so that the caller is woken once and
+/// not for each piece of an answer.
+pub(crate) fn spawn_and_wait<T: Send + 'static>(
     limit: Duration,
     work: impl Future<Output = T> + Send + 'static,
 ) -> Result<(Option<T>, LastResponse)> {
     let runtime = runtime()?;
-    let done = runtime.block_on(runtime.spawn(timed(limit, work)));
+    let done = runtime.block_on(runtime.spawn(with_limit(limit, work)));
     done.map_err(|error| Error::unavailable("", format!("a request ended early: {error}")))
 }
 
-async fn timed<T>(limit: Duration, work: impl Future<Output = T>) -> (Option<T>, LastResponse) {
+async fn with_limit<T>(
+    limit: Duration,
+    work: impl Future<Output = T>,
+) -> (Option<T>, LastResponse) {
     let timed = async {
         let done = tokio::time::timeout(limit, work).await.ok();
-        (done, SAID.with(RefCell::take))
+        (done, LAST_RESPONSE.with(RefCell::take))
     };
-    SAID.scope(RefCell::default(), timed).await
+    LAST_RESPONSE.scope(RefCell::default(), timed).await
 }
 
 fn runtime() -> Result<&'static Runtime> {
@@ -95,15 +98,15 @@ mod tests {
     }
 
     #[test]
-    fn no_work_beside_outlasts_its_limit() {
+    fn no_spawned_work_outlasts_its_limit() {
         let (done, _) =
-            wait_beside(Duration::from_millis(10), std::future::pending::<()>()).unwrap();
+            spawn_and_wait(Duration::from_millis(10), std::future::pending::<()>()).unwrap();
         assert!(done.is_none());
     }
 
     #[test]
-    fn a_panic_beside_is_an_error() {
-        let done = wait_beside(Duration::from_secs(5), async { panic!("on purpose") });
+    fn a_panic_of_spawned_work_is_an_error() {
+        let done = spawn_and_wait(Duration::from_secs(5), async { panic!("on purpose") });
         assert!(
             done.map(|(done, _): (Option<()>, LastResponse)| done)
                 .is_err()
@@ -111,18 +114,18 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_is_told() {
+    fn the_last_response_is_returned() {
         let work = || async {
-            note(LastResponse {
+            note_response(LastResponse {
                 status: Some(503),
                 region: None,
             });
         };
-        for (done, said) in [
+        for (done, last) in [
             wait(Duration::from_secs(5), work()).unwrap(),
-            wait_beside(Duration::from_secs(5), work()).unwrap(),
+            spawn_and_wait(Duration::from_secs(5), work()).unwrap(),
         ] {
-            assert_eq!((done, said.status), (Some(()), Some(503)));
+            assert_eq!((done, last.status), (Some(()), Some(503)));
         }
     }
 }
