@@ -72,12 +72,12 @@ impl Source {
         found.extend(paths_in(&rest));
         found
             .into_iter()
-            .filter_map(|path| self.from_crate(path))
+            .filter_map(|path| self.absolute(path))
             .collect()
     }
 
     /// Returns a path from the crate; nothing for one into another crate.
-    fn from_crate(&self, path: Vec<String>) -> Option<Vec<String>> {
+    fn absolute(&self, path: Vec<String>) -> Option<Vec<String>> {
         let mut base = self.module.clone();
         let mut words = path.into_iter().peekable();
         if words.next_if_eq("crate").is_some() {
