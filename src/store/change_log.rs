@@ -9,6 +9,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use twox_hash::XxHash64;
 
 use crate::store::Key;
@@ -25,7 +26,10 @@ pub struct LogPosition(u64);
 
 /// The changes made through a store, by key.
 pub struct ChangeLog {
+    /// The position after the last change whose slots are marked.
     last: AtomicU64,
+    /// Held while a change is entered: a reader that sees a position sees the marks of all changes up to it.
+    entering: Mutex<()>,
     /// The position of the last change that each slot stands for.
     slots: Box<[AtomicU64]>,
 }
@@ -35,6 +39,7 @@ impl Default for ChangeLog {
         let slots = 0..KEY_SLOTS + 2 * PREFIX_SLOTS;
         ChangeLog {
             last: AtomicU64::new(0),
+            entering: Mutex::default(),
             slots: slots.map(|_| AtomicU64::new(0)).collect(),
         }
     }
@@ -58,12 +63,14 @@ impl ChangeLog {
     }
 
     fn mark<const N: usize>(&self, key: &Key, slots: [u32; N]) {
-        let position = self.last.fetch_add(1, Ordering::SeqCst) + 1;
+        let _entering = self.entering.lock();
+        let position = self.last.load(Ordering::SeqCst) + 1;
         for slot in slots.into_iter().chain(prefixes(key).map(below_slot)) {
             if let Some(last) = self.slots.get(slot as usize) {
-                last.fetch_max(position, Ordering::SeqCst);
+                last.store(position, Ordering::SeqCst);
             }
         }
+        self.last.store(position, Ordering::SeqCst);
     }
 
     /// Whether what a key holds may have changed since a position.

@@ -68,11 +68,12 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlight<K, V> {
             call,
         };
         let result = work();
-        *guard.call.result.lock() = Some(result.clone());
         let mut calls = self.calls.lock();
         publish(&result);
         calls.remove(key);
         drop(calls);
+        // Only now: a caller that has this result and asks again must not join this call once more.
+        *guard.call.result.lock() = Some(result.clone());
         result
     }
 }
