@@ -82,9 +82,9 @@ pub enum EntryKind {
     Directory,
     /// A symbolic link that stays inside the store (local stores).
     Link,
-    /// A pipe that somebody made on a mount.
+    /// A pipe that was made on a mount.
     Pipe,
-    /// A socket that somebody made on a mount.
+    /// A socket that was made on a mount.
     Socket,
 }
 
@@ -147,13 +147,13 @@ pub trait Listing: Send {
 pub trait FlatListing: Send {
     /// Returns the next objects as the store gives them, with their whole keys, or nothing after the last page.
     fn next(&mut self) -> Result<Option<Vec<(Key, Meta)>>>;
-    /// Whether the last page has come; asks nobody.
+    /// Whether the last page has come; makes no request.
     fn has_ended(&self) -> bool;
 }
 
-/// An object kept open: what it held when it was opened stays readable though the key is replaced or erased, or
-/// `Changed` is said. A file of this machine that is overwritten in place shows its new bytes: who needs several
-/// reads to be of one content compares `meta` after the last of them.
+/// An object kept open. The content that it had when it was opened stays readable though the key is replaced or
+/// erased, or reads fail with `Changed`. A file of this machine that is overwritten in place shows its new bytes:
+/// callers whose reads must all be of one content compare `meta` after the last of them.
 pub trait Reader: Send + Sync {
     /// Returns up to `len` bytes at `offset`; fewer only at the end.
     fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>>;

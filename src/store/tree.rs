@@ -1,7 +1,7 @@
 //! A tree of files that can be changed as a directory of this machine can: what a store behind a mount offers
 //! to programs that write.
 //!
-//! Paths are keys; owners and modes are what the kernel asked for, and whoever asks has already been allowed to.
+//! Paths are keys; owners and modes are those of the kernel's request, which the kernel has already permitted.
 //! Each operation is one step: after a cut there is the state before it or the one after.
 
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub struct Stat {
     pub posix: Option<Posix>,
 }
 
-/// Who makes something new, and how it may be used.
+/// The owner, group and mode of a new file or folder.
 #[derive(Clone, Copy, Debug)]
 pub struct Credentials {
     /// Owner.

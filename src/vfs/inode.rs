@@ -552,7 +552,7 @@ mod tests {
         assert_ne!(file(&inodes, b"a", Some(8)), both);
         assert_eq!(file(&inodes, b"b", Some(7)), both);
         assert_eq!(path(&inodes, both), b"b");
-        // One is gone, and nobody said so.
+        // One is gone without a notice.
         let (inodes, both) = linked();
         assert_eq!(file(&inodes, b"b", Some(7)), both);
         assert_eq!(path(&inodes, both), b"b");

@@ -1,8 +1,8 @@
 //! A level of sharding: how a shard is divided, and where in it its inner chunks are.
 //!
 //! The index is checked as a whole (length, checksum) when it is decoded; each entry is checked against the
-//! shard's length when it is used, so that one bad entry costs one inner chunk. Reading is left to the caller,
-//! who fetches the index and the ranges it gives.
+//! shard's length when it is used, so that one bad entry costs one inner chunk. The caller
+//! reads the index and the ranges that it gives.
 
 use std::borrow::Cow;
 use std::ops::Range;

@@ -1,7 +1,7 @@
-//! How a bucket is reached: what the user says, what the environment says, or nothing, which is anonymous.
+//! The settings and credentials of a bucket: from options, from the environment, or none, which is anonymous.
 //!
-//! Options win over the environment, of which only the names of the store's own programs count. Nobody is asked
-//! for credentials that were not set up: no metadata address is tried unless it is named.
+//! Options win over the environment, of which only the variables of the store's own programs count. The metadata
+//! address of a virtual machine is asked for credentials only if an option names it.
 
 use std::str::FromStr;
 use std::sync::Arc;

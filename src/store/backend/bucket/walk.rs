@@ -1,7 +1,7 @@
 //! All objects below a prefix, whatever folder they are in, page by page as the server gives them.
 //!
 //! A name that cannot be a key is left out, as in listings. Clients take the slash at the end of a folder's
-//! marker away, so an object of no bytes may be one: who reads this decides what it means.
+//! marker away, so an object of no bytes may be one; the caller decides what it means.
 
 use std::sync::Arc;
 

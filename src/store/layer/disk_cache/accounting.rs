@@ -1,6 +1,6 @@
 //! Changes of a cache's folder: one at a time, over all processes, with an account of the bytes that it holds.
 //!
-//! Whoever holds the lock file's lock is alone with the folder: at most one file is on its way in, and a file that is on
+//! The holder of the lock file's lock is alone with the folder: at most one file is on its way in, and a file that is on
 //! its way in while the lock is free was left by a dead process. Room is made, and written down, before a file is begun,
 //! and a file is complete before it gets its name. What an error means is left to the caller.
 
