@@ -4,10 +4,15 @@
 //! `tests/project/layers.rs` holds that.
 
 #![warn(missing_docs, unreachable_pub, clippy::all)]
-#![deny(clippy::dbg_macro, clippy::todo, clippy::undocumented_unsafe_blocks)]
 #![cfg_attr(
     not(test),
-    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic),
+    warn(
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss,
+        clippy::match_bool
+    )
 )]
 
 pub mod error;

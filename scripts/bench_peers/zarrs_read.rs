@@ -6,6 +6,8 @@
 //! and prints seconds, bytes and CPU seconds. The buffer is allocated and touched before the first line, so that
 //! no round pays for fresh memory.
 
+#![expect(unsafe_code, reason = "the buffer of zarrs is shared by its threads")]
+
 use std::error::Error;
 use std::io::BufRead;
 use std::sync::Arc;

@@ -36,9 +36,12 @@ impl Consolidated {
         documents: DocumentMap,
         modified: SystemTime,
     ) -> Consolidated {
-        let within = |key: Key| match top.is_root() {
-            true => key.as_bytes().to_vec(),
-            false => [top.as_bytes(), b"/", key.as_bytes()].concat(),
+        let within = |key: Key| {
+            if top.is_root() {
+                key.as_bytes().to_vec()
+            } else {
+                [top.as_bytes(), b"/", key.as_bytes()].concat()
+            }
         };
         let documents = documents.into_iter();
         Consolidated {

@@ -5,6 +5,8 @@
 //! pages, since a page fault each costs as much as decoding into them. The only `unsafe` beside the codecs. Which
 //! buffers are used again is up to `buffer`.
 
+#![expect(unsafe_code, reason = "advice about memory takes addresses")]
+
 use std::mem::MaybeUninit;
 
 /// Blocks from this length on go back to the kernel when they are freed, in bytes. More than the 408 KiB that the

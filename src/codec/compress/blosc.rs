@@ -4,6 +4,8 @@
 //! true length of both buffers. Each call uses one thread, since callers run in parallel. Frames with snappy
 //! blocks are left to `blosc_frame.rs`. Bytes after a frame are ignored, as in the reference.
 
+#![expect(unsafe_code, reason = "c-blosc is a C library")]
+
 use std::borrow::Cow;
 use std::ffi::CStr;
 

@@ -4,6 +4,8 @@
 //! and the position is checked after each block, before the next one is read. Modes and arrays are checked before
 //! in `mode.rs` and `field.rs`.
 
+#![expect(unsafe_code, reason = "zfp is a C library")]
+
 use std::ptr::NonNull;
 
 use zfp_sys::*;
