@@ -175,4 +175,22 @@ mod tests {
         });
         assert_eq!(result.unwrap(), 1);
     }
+
+    #[test]
+    fn a_result_shows_only_when_its_call_cannot_be_joined() {
+        let flights: SingleFlight<u8, u8> = SingleFlight::default();
+        let call = Mutex::new(None);
+        let work = || {
+            *call.lock() = flights.calls.lock().get(&1).cloned();
+            Ok(1)
+        };
+        let publish = |_: &Result<u8>| {
+            let call = call.lock();
+            assert!(call.as_ref().unwrap().result.lock().is_none());
+        };
+        assert_eq!(
+            flights.run_and_publish(&1, later(), work, publish).unwrap(),
+            1
+        );
+    }
 }
