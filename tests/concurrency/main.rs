@@ -3,4 +3,7 @@
 mod commit_faults;
 mod fixture;
 mod gate;
+mod history;
+mod register;
+mod value;
 mod waiting;

@@ -146,7 +146,7 @@ fn a15_closes_to_one_key_are_written_through_in_order() {
 /// The journal is as long as what it describes, not as what was done.
 #[test]
 fn a15_the_journal_stays_short_while_it_is_mounted() {
-    const WRITES: usize = 16_000;
+    const WRITES: usize = 24_000;
     let fixture = Fixture::new(Lower::Memory, &[("k", "old")]);
     for number in 0..WRITES {
         fixture.replace("k", &number.to_string());
@@ -154,5 +154,5 @@ fn a15_the_journal_stays_short_while_it_is_mounted() {
     let journal = fixture.folder.path().join("upper/journal");
     let length = fs::metadata(journal).unwrap().len();
     // It describes one key; some of what was done may still be in it.
-    assert!(length < 1 << 20, "{length} bytes");
+    assert!(length < 3 << 19, "{length} bytes");
 }
