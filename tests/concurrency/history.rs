@@ -88,6 +88,17 @@ pub(crate) struct Operation {
     pub(crate) failure: Option<Failure>,
 }
 
+/// The call of an operation that was about to be made when its process ended.
+pub(crate) const INTENT: &str = "the end of the process";
+
+impl Operation {
+    /// Whether the operation was about to be made.
+    pub(crate) fn is_intent(&self) -> bool {
+        let failure = self.failure.as_ref();
+        failure.is_some_and(|failure| failure.call == INTENT)
+    }
+}
+
 /// A commit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CommitRecord {

@@ -1,0 +1,297 @@
+//! Whether a history can have been: what programs saw, what the store held, which calls failed.
+
+use crate::actors::DISCARD;
+use crate::history::{Act, CommitRecord, Failure, History, Operation, Span};
+use crate::plan::{Class, Plan, PlannedKey};
+use crate::register;
+use crate::value::{Seen, Value};
+
+/// What was found.
+pub(crate) struct Finding {
+    pub(crate) text: String,
+}
+
+/// How long a change of another program may stay unseen on a store that is reached by a network, in nanoseconds: the
+/// mounts of these tests remember what they know for a millisecond.
+const UNSEEN: u64 = 200_000_000;
+
+/// What calls answer while a mount is killed.
+const KILLED: [i32; 7] = [
+    libc::ENOTCONN,
+    libc::ECONNABORTED,
+    libc::EIO,
+    libc::ENODEV,
+    libc::EINTR,
+    libc::ESTALE,
+    libc::ECONNREFUSED,
+];
+
+/// Returns what is wrong with a history, the first thing of each key.
+pub(crate) fn judge(plan: &Plan, history: &History) -> Vec<Finding> {
+    let keys = plan.all_keys();
+    let mut texts: Vec<String> = history.wrongs.clone();
+    texts.extend(judge_commits(plan, history));
+    for (key, operations) in keys.iter().zip(history.by_key(keys.len())) {
+        let judge = KeyJudge { plan, key, history };
+        texts.extend(judge.judge(operations));
+    }
+    texts.into_iter().map(|text| Finding { text }).collect()
+}
+
+/// Commits end without an error and without a conflict: no other program changes what is changed on the mount.
+fn judge_commits(plan: &Plan, history: &History) -> Option<String> {
+    let is_wrong = |commit: &&CommitRecord| match &commit.failure {
+        Some(failure) => {
+            !plan.site.is_flaky()
+                && history.kill_during(&commit.span).is_none()
+                && failure.errno != 0
+        }
+        None => !commit.conflicts.is_empty(),
+    };
+    let commit = history.commits.iter().find(is_wrong)?;
+    Some(match &commit.failure {
+        Some(failure) => failure.to_string(),
+        None => format!(
+            "a commit met conflicts that nobody made: {:?}",
+            commit.conflicts
+        ),
+    })
+}
+
+struct KeyJudge<'a> {
+    plan: &'a Plan,
+    key: &'a PlannedKey,
+    history: &'a History,
+}
+
+impl KeyJudge<'_> {
+    fn judge(&self, mut operations: Vec<Operation>) -> Option<String> {
+        for operation in &mut operations {
+            if operation.is_intent() {
+                // The kill that ended the process of a mapping.
+                let kills = self.history.kills.iter();
+                let later = kills.filter(|kill| kill.end >= operation.span.begin);
+                if let Some(kill) = later.min_by_key(|kill| kill.begin) {
+                    operation.span.end = kill.end;
+                }
+            }
+            if let Some(failure) = operation.failure.clone() {
+                if !self.is_allowed(operation, &failure) {
+                    return Some(self.tell("A call failed that must not", &[operation.clone()]));
+                }
+                self.extend(operation);
+            }
+        }
+        self.judge_shown(operations.clone())
+            .or_else(|| self.judge_stored(&operations))
+    }
+
+    /// Whether a call may fail so.
+    fn is_allowed(&self, operation: &Operation, failure: &Failure) -> bool {
+        let site = self.plan.site;
+        let is_killed = self.history.kill_during(&operation.span).is_some();
+        // An object that is replaced cannot be read on.
+        let is_open = failure.call.ends_with("read");
+        let can_be_replaced = site.is_remote()
+            || self.key.class == Class::Foreign
+            || self.key.class.is_in_place()
+            || self.key.class.is_chunk();
+        match failure.errno {
+            errno if is_killed && KILLED.contains(&errno) => true,
+            libc::ESTALE if is_open && can_be_replaced => true,
+            libc::EIO if site.is_flaky() => true,
+            _ => false,
+        }
+    }
+
+    /// Lengthens an operation that failed as long as it may still have its moment.
+    fn extend(&self, operation: &mut Operation) {
+        if let Some(kill) = self.history.kill_during(&operation.span) {
+            operation.span.end = operation.span.end.max(kill.end);
+        }
+    }
+
+    /// Judges what programs on the mount saw.
+    fn judge_shown(&self, mut operations: Vec<Operation>) -> Option<String> {
+        if self.key.class == Class::Foreign && self.plan.site.is_remote() {
+            for operation in &mut operations {
+                if matches!(operation.act, Act::Set(_)) {
+                    operation.span.end += UNSEEN;
+                }
+            }
+        }
+        let initial = self.key.initial;
+        let place = register::check(initial, &operations).err()?;
+        let cut = register::cut(initial, &operations, place);
+        Some(self.tell("This cannot have been on the mount", &cut))
+    }
+
+    /// Judges what the store held.
+    fn judge_stored(&self, operations: &[Operation]) -> Option<String> {
+        if self.plan.write_through || self.key.class == Class::Foreign {
+            return self.judge_written_through(operations);
+        }
+        let sets = Sets::new(self.key.initial, operations, self.commits());
+        let mut floor: (u64, Option<Operation>) = (0, None);
+        let mut reads: Vec<&Operation> = operations.iter().filter(|each| is_stored(each)).collect();
+        reads.sort_by_key(|read| read.span.begin);
+        let mut over: Vec<(Span, u64, &Operation)> = Vec::new();
+        for read in reads {
+            let Act::Stored(seen) = &read.act else {
+                continue;
+            };
+            let Some((lowest, highest)) = sets.candidates(seen, &read.span) else {
+                let context = context(operations, read);
+                return Some(self.tell("The store cannot have held this", &context));
+            };
+            // Reads before this one saw something that was written after all that this one can be of.
+            for (span, lowest, earlier) in &over {
+                if span.end < read.span.begin && *lowest > floor.0 {
+                    floor = (*lowest, Some((*earlier).clone()));
+                }
+            }
+            over.retain(|(span, _, _)| span.end >= read.span.begin);
+            if let (lowest, Some(earlier)) = &floor
+                && highest < *lowest
+            {
+                let mut context = context(operations, read);
+                context.insert(0, earlier.clone());
+                return Some(self.tell("The store went back to something older", &context));
+            }
+            over.push((read.span, lowest, read));
+        }
+        self.judge_discards(&sets, operations)
+    }
+
+    /// What shows after a discard is not older than what a commit had brought into the store.
+    fn judge_discards(&self, sets: &Sets<'_>, operations: &[Operation]) -> Option<String> {
+        let discards = operations.iter().filter(|each| each.what == DISCARD);
+        for discard in discards {
+            let Act::Set(value) = discard.act else {
+                continue;
+            };
+            let moment = discard.span.begin - 1;
+            let before = Span {
+                begin: moment,
+                end: moment,
+            };
+            if sets.candidates(&Seen::Value(value), &before).is_none() {
+                let context = context(operations, discard);
+                return Some(self.tell("A discard showed what was not there", &context));
+            }
+        }
+        None
+    }
+
+    /// Judges a store that has each change when it is made: it is a register of its own.
+    fn judge_written_through(&self, operations: &[Operation]) -> Option<String> {
+        let stored = operations.iter().filter_map(|each| match &each.act {
+            Act::Stored(seen) => Some(Operation {
+                act: Act::Saw(seen.clone()),
+                ..each.clone()
+            }),
+            Act::Set(_) => Some(each.clone()),
+            _ => None,
+        });
+        let stored: Vec<Operation> = stored.collect();
+        let place = register::check(self.key.initial, &stored).err()?;
+        let cut = register::cut(self.key.initial, &stored, place);
+        Some(self.tell("This cannot have been in the store", &cut))
+    }
+
+    /// Returns begin and end of the commits that have taken this key along.
+    fn commits(&self) -> Vec<Span> {
+        let commits = self.history.commits.iter();
+        let whole = commits.filter(|commit| {
+            let is_kept = commit.kept.iter().any(|path| *path == self.key.path);
+            commit.failure.is_none() && commit.conflicts.is_empty() && !is_kept
+        });
+        whole.map(|commit| commit.span).collect()
+    }
+
+    fn tell(&self, what: &str, operations: &[Operation]) -> String {
+        let PlannedKey { path, initial, .. } = self.key;
+        let lines = operations.iter().map(|each| format!("    {each}\n"));
+        let mut lines: Vec<String> = lines.collect();
+        if let (Some(first), Some(last)) = (operations.first(), operations.last()) {
+            let span = Span {
+                begin: first.span.begin,
+                end: last.span.end,
+            };
+            let commits = self.history.commits.iter();
+            let overlapping = commits.filter(|commit| commit.span.overlaps(&span));
+            lines.extend(overlapping.take(8).map(|commit| {
+                let micros = |time: u64| time % 1_000_000_000_000 / 1000;
+                let (begin, end) = (micros(commit.span.begin), micros(commit.span.end));
+                format!(
+                    "    {begin:>10} {end:>10} us  a commit, kept {:?}\n",
+                    commit.kept
+                )
+            }));
+        }
+        format!(
+            "{what}: {path}, which held {initial} at first\n{}",
+            lines.concat()
+        )
+    }
+}
+
+fn is_stored(operation: &Operation) -> bool {
+    matches!(operation.act, Act::Stored(_))
+}
+
+/// Returns the last writes before an operation, and itself.
+fn context(operations: &[Operation], last: &Operation) -> Vec<Operation> {
+    const SHOWN: usize = 10;
+    let sets = operations
+        .iter()
+        .filter(|each| matches!(each.act, Act::Set(_)) && each.span.begin <= last.span.end);
+    let mut found: Vec<Operation> = sets.cloned().collect();
+    found = found.split_off(found.len().saturating_sub(SHOWN));
+    found.push(last.clone());
+    found
+}
+
+/// The values that a key was given, and the commits that took them along.
+struct Sets<'a> {
+    initial: Value,
+    sets: Vec<(&'a Operation, Value)>,
+    commits: Vec<Span>,
+}
+
+impl<'a> Sets<'a> {
+    fn new(initial: Value, operations: &'a [Operation], commits: Vec<Span>) -> Sets<'a> {
+        let sets = operations.iter().filter_map(|each| match each.act {
+            Act::Set(value) => Some((each, value)),
+            _ => None,
+        });
+        Sets {
+            initial,
+            sets: sets.collect(),
+            commits,
+        }
+    }
+
+    /// Returns the earliest begin and the latest end of the writes that the store can hold at a time and that are
+    /// seen so; `None` if there are none. A write is out of the question once a commit is over that began after a
+    /// later one was done.
+    fn candidates(&self, seen: &Seen, span: &Span) -> Option<(u64, u64)> {
+        let over = self.commits.iter().filter(|each| each.end < span.begin);
+        let taken = over.map(|each| each.begin).max().unwrap_or(0);
+        let sure = self
+            .sets
+            .iter()
+            .filter(|(set, _)| set.failure.is_none() && set.span.end < taken);
+        let newest = sure.map(|(set, _)| set.span.begin).max().unwrap_or(0);
+        let first = Span { begin: 0, end: 0 };
+        let initial = std::iter::once((first, self.initial));
+        let written = self.sets.iter().map(|(set, value)| (set.span, *value));
+        let fitting = initial.chain(written).filter(|(set, value)| {
+            seen.is_of(*value) && set.begin <= span.end && set.end >= newest
+        });
+        fitting.fold(None, |found, (set, _)| {
+            let (begin, end) = found.unwrap_or((u64::MAX, 0));
+            Some((set.begin.min(begin), set.end.max(end)))
+        })
+    }
+}
