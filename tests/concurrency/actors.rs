@@ -644,6 +644,7 @@ impl<'a> Actor<'a> {
             failure,
         };
         (self.sink)(Record::Commit(record.clone()));
+        self.shared.left.fetch_sub(1, Ordering::Relaxed);
         if record.failure.is_some() {
             self.wait_until_up();
         }

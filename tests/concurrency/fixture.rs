@@ -150,11 +150,6 @@ impl Fixture {
         self.store.put(&key(path), body, &Condition::Any).unwrap();
     }
 
-    /// Another program erases an object.
-    pub(crate) fn erase_in_store(&self, path: &str) {
-        self.store.erase(&key(path), &Condition::Any).unwrap();
-    }
-
     pub(crate) fn create(&self, path: &str) -> Arc<dyn TreeFile> {
         self.overlay().create(&key(path), &MAKER).unwrap()
     }

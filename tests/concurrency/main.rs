@@ -17,6 +17,7 @@ mod histories;
 mod history;
 mod in_process;
 mod judge;
+mod live_commits;
 mod mounted;
 mod plan;
 mod proxy;

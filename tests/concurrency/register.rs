@@ -184,30 +184,44 @@ impl Checker<'_> {
     }
 }
 
-/// Returns the operations that are needed to see that the one at `place` cannot have been: reads that do not matter
-/// are left out, and writes long before too.
+/// Returns the operations that show why the one at `place` cannot have been: reads that do not matter are left out, and
+/// all writes but the last ones and that of what was seen.
 pub(crate) fn cut(initial: Value, operations: &[Operation], place: usize) -> Vec<Operation> {
-    const MOST: usize = 400;
-    const SHOWN: usize = 16;
-    let end = operations[place].span.end;
-    let fails = |some: &[Operation]| check(initial, some).is_err();
-    let before = operations.iter().filter(|each| each.span.begin <= end);
+    const MOST_TRIED: usize = 400;
+    const LAST_WRITES: usize = 5;
+    let last = &operations[place];
+    let before = operations
+        .iter()
+        .filter(|each| each.span.begin <= last.span.end);
     let mut kept: Vec<Operation> = before.cloned().collect();
-    let mut tried = 0;
     let mut at = kept.len();
-    while at > 0 && tried < MOST {
+    let end = at.saturating_sub(MOST_TRIED);
+    while at > end {
         at -= 1;
         if matches!(kept[at].act, Act::Set(_)) {
             continue;
         }
         let removed = kept.remove(at);
-        if !fails(&kept) {
+        if check(initial, &kept).is_ok() {
             kept.insert(at, removed);
         }
-        tried += 1;
     }
-    kept.split_off(kept.len().saturating_sub(SHOWN))
+    let sets = kept.iter().filter(|each| matches!(each.act, Act::Set(_)));
+    let skipped = sets.count().saturating_sub(LAST_WRITES);
+    let mut number = 0;
+    kept.retain(|each| match (&each.act, &last.act) {
+        (Act::Set(value), seen) => {
+            number += 1;
+            let is_seen = matches!(seen, Act::Saw(seen) if seen.is_of(*value));
+            number > skipped || is_seen && *value != Value::Missing
+        }
+        _ => each.span.end + RECENT >= last.span.begin,
+    });
+    kept
 }
+
+/// How long before the last one operations are shown, in nanoseconds.
+const RECENT: u64 = 1_000_000_000;
 
 #[cfg(test)]
 mod tests {
