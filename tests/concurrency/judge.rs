@@ -82,7 +82,7 @@ impl KeyJudge<'_> {
                 self.extend(operation);
             }
         }
-        self.judge_shown(operations.clone())
+        self.judge_shown(&operations)
             .or_else(|| self.judge_stored(&operations))
     }
 
@@ -112,18 +112,19 @@ impl KeyJudge<'_> {
     }
 
     /// Judges what programs on the mount saw.
-    fn judge_shown(&self, mut operations: Vec<Operation>) -> Option<String> {
-        if self.key.class == Class::Foreign && self.plan.site.is_remote() {
-            for operation in &mut operations {
-                if matches!(operation.act, Act::Set(_)) {
-                    operation.span.end += UNSEEN;
-                }
-            }
-        }
+    fn judge_shown(&self, operations: &[Operation]) -> Option<String> {
         let initial = self.key.initial;
-        let place = register::check(initial, &operations).err()?;
-        let cut = register::cut(initial, &operations, place);
-        Some(self.tell("This cannot have been on the mount", &cut))
+        let is_late = self.key.class == Class::Foreign && self.plan.site.is_remote();
+        let (place, shown) = if is_late {
+            let place = register::check_late(initial, operations, UNSEEN).err()?;
+            (place, context(operations, &operations[place]))
+        } else {
+            let place = register::check(initial, operations).err()?;
+            (place, register::cut(initial, operations, place))
+        };
+        let what = "This cannot have been on the mount";
+        let last = &operations[place];
+        Some(self.tell(&format!("{what} ({})", last.what), &shown))
     }
 
     /// Judges what the store held.

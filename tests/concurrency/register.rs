@@ -35,7 +35,9 @@ pub(crate) fn check(initial: Value, operations: &[Operation]) -> Result<(), usiz
     for (place, operation) in operations.iter().enumerate() {
         match &operation.act {
             Act::Saw(seen) if overlaps_gradual(&operation.span) => {
-                if !tags(seen).all(|tag| is_plausible(tag, &operation.span, initial, operations)) {
+                let is_of = |tag| move |value| matches!(value, Value::Content(of, _) if of == tag);
+                let span = &operation.span;
+                if !tags(seen).all(|tag| is_plausible(&is_of(tag), span, initial, operations)) {
                     return Err(place);
                 }
             }
@@ -79,29 +81,52 @@ fn tags(seen: &Seen) -> impl Iterator<Item = Tag> + '_ {
     one.into_iter().chain(several.iter().copied())
 }
 
-/// Whether a key can have held part of a write at some moment of a time: it began before its end, and nothing that
-/// came after it was done before its begin.
-fn is_plausible(tag: Tag, span: &Span, initial: Value, operations: &[Operation]) -> bool {
-    let is_of = |value: Value| matches!(value, Value::Content(of, _) if of == tag);
-    let sets = || {
-        operations.iter().filter_map(|each| match each.act {
-            Act::Set(value) => Some((each, value)),
-            _ => None,
-        })
+/// Like `check` where a change may stay unseen for some time, in nanoseconds: what was seen has to be something that the
+/// key held since then.
+pub(crate) fn check_late(
+    initial: Value,
+    operations: &[Operation],
+    unseen: u64,
+) -> Result<(), usize> {
+    let is_impossible = |operation: &&Operation| {
+        let Act::Saw(seen) = &operation.act else {
+            return false;
+        };
+        let span = Span {
+            begin: operation.span.begin.saturating_sub(unseen),
+            ..operation.span
+        };
+        !is_plausible(&|value| seen.is_of(value), &span, initial, operations)
     };
-    let is_over = |end: u64| {
-        sets().any(|(each, value)| {
-            let is_later = each.span.begin > end && each.span.end < span.begin;
-            is_later && each.failure.is_none() && !is_of(value)
-        })
-    };
-    let began = Span { begin: 0, end: 0 };
-    let from_start = is_of(initial).then_some(began);
-    let written = sets().filter(|(_, value)| is_of(*value));
-    from_start
+    let mut all = operations.iter();
+    match all.position(|operation| is_impossible(&operation)) {
+        Some(place) => Err(place),
+        None => Ok(()),
+    }
+}
+
+/// Whether a key can have held a value that fits, or part of it, at some moment of a time: its write began before the
+/// end, and no later one was done before the begin.
+fn is_plausible(
+    fits: &dyn Fn(Value) -> bool,
+    span: &Span,
+    initial: Value,
+    operations: &[Operation],
+) -> bool {
+    let sets = operations.iter().filter_map(|each| match each.act {
+        Act::Set(value) => Some((each, value)),
+        _ => None,
+    });
+    let others = sets.clone().filter(|(each, value)| {
+        each.span.end < span.begin && each.failure.is_none() && !fits(*value)
+    });
+    let newest = others.map(|(each, _)| each.span.begin).max().unwrap_or(0);
+    let first = fits(initial).then_some(Span { begin: 0, end: 0 });
+    let written = sets.filter(|(_, value)| fits(*value));
+    first
         .into_iter()
         .chain(written.map(|(each, _)| each.span))
-        .any(|write| write.begin <= span.end && !is_over(write.end))
+        .any(|write| write.begin <= span.end && write.end >= newest)
 }
 
 impl Checker<'_> {

@@ -198,7 +198,11 @@ impl OutsideStore {
         let mut paths = Vec::new();
         let mut folders = vec![Key::root()];
         while let Some(folder) = folders.pop() {
-            let mut listing = self.0.list(&folder)?;
+            let mut listing = match self.0.list(&folder) {
+                // It went with its last key.
+                Err(error) if error.kind() == Kind::NotFound => continue,
+                listing => listing?,
+            };
             while let Some(name) = listing.next()? {
                 let key = folder.child(&name.name)?;
                 match name.kind {
