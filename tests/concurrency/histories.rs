@@ -112,25 +112,25 @@ fn smaller(plan: &Plan) -> Vec<Plan> {
 /// What any directory holds to.
 #[test]
 fn plain() {
-    let (operations, run) = (20_000, 10_000);
+    let (operations, run) = (10_000, 5000);
     repeat(Site::Plain, &Amount { operations, run });
 }
 
 #[test]
 fn memory() {
-    let (operations, run) = (70_000, 10_000);
+    let (operations, run) = (75_000, 7500);
     repeat(Site::Memory, &Amount { operations, run });
 }
 
 #[test]
 fn folder() {
-    let (operations, run) = (70_000, 10_000);
+    let (operations, run) = (75_000, 7500);
     repeat(Site::Folder, &Amount { operations, run });
 }
 
 #[test]
 fn flaky() {
-    let (operations, run) = (20_000, 2000);
+    let (operations, run) = (5000, 1000);
     repeat(Site::Flaky, &Amount { operations, run });
 }
 
@@ -145,7 +145,7 @@ fn local() {
 #[test]
 fn s3() {
     if crate::common::needs::mounts() && crate::common::needs::server("ZARRFS_TEST_S3") {
-        let (operations, run) = (12_000, 2000);
+        let (operations, run) = (3000, 1000);
         repeat(Site::S3, &Amount { operations, run });
     }
 }
@@ -153,7 +153,7 @@ fn s3() {
 #[test]
 fn flaky_s3() {
     if crate::common::needs::mounts() && crate::common::needs::server("ZARRFS_TEST_S3") {
-        let (operations, run) = (2000, 500);
+        let (operations, run) = (400, 200);
         repeat(Site::FlakyS3, &Amount { operations, run });
     }
 }

@@ -6,11 +6,6 @@ use crate::plan::{Class, Plan, PlannedKey};
 use crate::register;
 use crate::value::{Seen, Value};
 
-/// What was found.
-pub(crate) struct Finding {
-    pub(crate) text: String,
-}
-
 /// How long a change of another program may stay unseen on a store that is reached by a network, in nanoseconds: the
 /// mounts of these tests remember what they know for a millisecond.
 const UNSEEN: u64 = 200_000_000;
@@ -26,16 +21,16 @@ const KILLED: [i32; 7] = [
     libc::ECONNREFUSED,
 ];
 
-/// Returns what is wrong with a history, the first thing of each key.
-pub(crate) fn judge(plan: &Plan, history: &History) -> Vec<Finding> {
+/// Returns what is wrong with a history: the first thing of each key, then what is wrong by itself.
+pub(crate) fn judge(plan: &Plan, history: &History) -> Vec<String> {
     let keys = plan.all_keys();
-    let mut texts: Vec<String> = history.wrongs.clone();
-    texts.extend(judge_commits(plan, history));
+    let mut found: Vec<String> = judge_commits(plan, history).into_iter().collect();
     for (key, operations) in keys.iter().zip(history.by_key(keys.len())) {
         let judge = KeyJudge { plan, key, history };
-        texts.extend(judge.judge(operations));
+        found.extend(judge.judge(operations));
     }
-    texts.into_iter().map(|text| Finding { text }).collect()
+    found.extend(history.wrongs.clone());
+    found
 }
 
 /// Commits end without an error and without a conflict: no other program changes what is changed on the mount.

@@ -87,10 +87,9 @@ pub(crate) fn run(plan: &Plan) -> Result<Done, String> {
             kills: history.kills.len(),
         });
     }
-    const SHOWN: usize = 4;
-    let texts: Vec<String> = found.into_iter().map(|finding| finding.text).collect();
-    let shown = texts[..texts.len().min(SHOWN)].join("\n");
-    Err(format!("{} things are wrong:\n{shown}", texts.len()))
+    const SHOWN: usize = 5;
+    let shown = found[..found.len().min(SHOWN)].join("\n");
+    Err(format!("{} things are wrong:\n{shown}", found.len()))
 }
 
 /// Has all actors act at once.
