@@ -15,13 +15,22 @@ use crate::world::{Held, InPlace, Outside, Tried, World};
 pub(crate) struct Shared {
     /// Operations that are still to be made.
     left: AtomicI64,
+    /// How many more operations saw something than there should be beside those that set something.
+    ahead: AtomicI64,
     has_ended: AtomicBool,
 }
+
+/// How many operations see something for each that sets something.
+const READS_A_WRITE: i64 = 4;
+
+/// How far readers may get ahead of writers.
+const MOST_AHEAD: i64 = 200;
 
 impl Shared {
     pub(crate) fn new(operations: u64) -> Shared {
         Shared {
             left: AtomicI64::new(operations as i64),
+            ahead: AtomicI64::new(0),
             has_ended: AtomicBool::new(false),
         }
     }
@@ -29,6 +38,19 @@ impl Shared {
     /// Whether there are operations to be made.
     pub(crate) fn goes_on(&self) -> bool {
         !self.has_ended.load(Ordering::Relaxed) && self.left.load(Ordering::Relaxed) > 0
+    }
+
+    fn count(&self, is_write: bool) {
+        self.left.fetch_sub(1, Ordering::Relaxed);
+        let ahead = if is_write { -READS_A_WRITE } else { 1 };
+        self.ahead.fetch_add(ahead, Ordering::Relaxed);
+    }
+
+    /// Has a reader wait for writers that are slower.
+    fn pace(&self) {
+        if self.ahead.load(Ordering::Relaxed) > MOST_AHEAD {
+            thread::sleep(Duration::from_micros(300));
+        }
     }
 
     pub(crate) fn end(&self) {
@@ -119,6 +141,7 @@ impl<'a> Actor<'a> {
             Err((act, failure)) => (act, Some(failure)),
         };
         let is_done = failure.is_none();
+        self.shared.count(matches!(act, Act::Set(_)));
         let class = self.keys[usize::from(key)].class;
         let operation = Operation {
             key,
@@ -130,7 +153,6 @@ impl<'a> Actor<'a> {
             failure,
         };
         (self.sink)(Record::Operation(operation));
-        self.shared.left.fetch_sub(1, Ordering::Relaxed);
         is_done
     }
 
@@ -476,10 +498,13 @@ impl<'a> Actor<'a> {
     /// Reads any keys.
     pub(crate) fn read(mut self) {
         let mut held = VecDeque::new();
-        self.repeat(|actor| match actor.random.below(12) {
-            0 => actor.list(),
-            1..3 => actor.hold(&mut held),
-            _ => actor.look(),
+        self.repeat(|actor| {
+            actor.shared.pace();
+            match actor.random.below(12) {
+                0 => actor.list(),
+                1..3 => actor.hold(&mut held),
+                _ => actor.look(),
+            }
         });
     }
 
@@ -656,6 +681,7 @@ impl<'a> Actor<'a> {
     /// Reads keys in the store, and changes those that are its own.
     pub(crate) fn work_outside(mut self) {
         self.repeat(|actor| {
+            actor.shared.pace();
             let is_foreign = |key: &PlannedKey| key.class == Class::Foreign;
             match actor
                 .random

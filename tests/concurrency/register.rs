@@ -214,6 +214,7 @@ impl Checker<'_> {
 pub(crate) fn cut(initial: Value, operations: &[Operation], place: usize) -> Vec<Operation> {
     const MOST_TRIED: usize = 400;
     const LAST_WRITES: usize = 5;
+    const MOST_SHOWN: usize = 16;
     let last = &operations[place];
     let before = operations
         .iter()
@@ -240,13 +241,10 @@ pub(crate) fn cut(initial: Value, operations: &[Operation], place: usize) -> Vec
             let is_seen = matches!(seen, Act::Saw(seen) if seen.is_of(*value));
             number > skipped || is_seen && *value != Value::Missing
         }
-        _ => each.span.end + RECENT >= last.span.begin,
+        _ => true,
     });
-    kept
+    kept.split_off(kept.len().saturating_sub(MOST_SHOWN))
 }
-
-/// How long before the last one operations are shown, in nanoseconds.
-const RECENT: u64 = 1_000_000_000;
 
 #[cfg(test)]
 mod tests {

@@ -180,10 +180,17 @@ fn remove_temporaries(plan: &Plan, places: Places<'_>, history: &History) {
     let keys = plan.all_keys();
     for operation in &history.operations {
         if let (Act::Set(Value::Content(tag, _)), Some(_)) = (&operation.act, &operation.failure) {
-            let folder = keys[usize::from(operation.key)].folder();
-            let temporary = format!("{folder}/{TEMPORARY}{}-{}", tag.writer, tag.number);
-            // Most of them were never made, or were renamed.
-            let _ = places.world.remove(&temporary);
+            let key = &keys[usize::from(operation.key)];
+            let name = format!("{TEMPORARY}{}-{}", tag.writer, tag.number);
+            // Its folder may have been renamed since.
+            let twins = keys
+                .iter()
+                .filter(|twin| twin.class == key.class && twin.owner == key.owner);
+            let folders: BTreeSet<&str> = twins.map(|twin| twin.folder()).collect();
+            for folder in folders {
+                // Most of them were never made, or got their names.
+                let _ = places.world.remove(&format!("{folder}/{name}"));
+            }
         }
     }
 }
