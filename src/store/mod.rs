@@ -29,7 +29,7 @@ pub use change_log::{ChangeLog, Dependencies, LogPosition};
 pub use condition::{Condition, ETag, PutBody};
 pub use key::Key;
 pub use location::{local_folder, local_place, shown};
-pub use stack::{RemoteConfig, StoreConfig, StoreStack, open, open_shelf};
+pub use stack::{RemoteConfig, StoreConfig, StoreStack, open, open_cache_dir};
 pub use tree::Tree;
 
 /// Tells one content of a key from another: made of the ETag, or of inode, size and times.
