@@ -138,7 +138,7 @@ impl Store for LocalStore {
             Err(Errno::NOTDIR) if self.head(prefix)?.is_none() => {
                 return Err(Error::not_found(prefix));
             }
-            answer => answer.map_err(|error| failed(prefix, error))?,
+            opened => opened.map_err(|error| failed(prefix, error))?,
         };
         let store = self.directory.clone();
         Ok(Box::new(LocalListing::new(fd, prefix, store)))
