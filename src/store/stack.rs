@@ -132,20 +132,20 @@ impl StoreStack {
         let name = shown(location);
         let Some(path) = local_folder(location) else {
             return match zip::location::in_url(location).map_err(|error| error.about(&name))? {
-                Some(place) => {
-                    let base = open_remote(&place.folder, Some(&place.archive), config, stats)?;
-                    let zip = zip::ZipStore::open(base.store, &place.archive, &place.inner, &name)?;
+                Some(found) => {
+                    let base = open_remote(&found.folder, Some(&found.archive), config, stats)?;
+                    let zip = zip::ZipStore::open(base.store, &found.archive, &found.inner, &name)?;
                     Ok(StoreStack::plain(Arc::new(zip)))
                 }
                 None => open_remote(location, None, config, stats),
             };
         };
         match zip::location::in_path(Path::new(&path)).map_err(|error| error.about(&name))? {
-            Some(place) => {
-                let local = local::LocalStore::open(&place.folder, config)?;
+            Some(found) => {
+                let local = local::LocalStore::open(&found.folder, config)?;
                 let base = counted(Arc::new(local), stats);
-                match zip::ZipStore::open(base, &place.archive, &place.inner, &name) {
-                    Err(error) if error.kind() == Kind::Corrupt && !place.is_named_zip() => {
+                match zip::ZipStore::open(base, &found.archive, &found.inner, &name) {
+                    Err(error) if error.kind() == Kind::Corrupt && !found.is_named_zip() => {
                         let text = "expected a directory or a zip archive";
                         Err(Error::new(Kind::NotADirectory, name, text))
                     }

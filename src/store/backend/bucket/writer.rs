@@ -25,7 +25,7 @@ use crate::store::backend::remote::write_retry::RemoteKey;
 use crate::store::{Condition, ETag, EntryKind, Key, Meta, PutBody, Reader, RemoteConfig, Version};
 
 /// The longest object that is put in one request, in bytes.
-const WHOLE: u64 = 16 << 20;
+const MAX_SINGLE_PUT: u64 = 16 << 20;
 
 /// Separates an ETag from Google's generation number.
 const GENERATION: &str = " generation ";
@@ -41,7 +41,7 @@ pub(super) struct WriteClients {
     address: Address,
     config: RemoteConfig,
     connector: Connector,
-    made: OnceLock<Result<Writer>>,
+    built: OnceLock<Result<Writer>>,
 }
 
 impl WriteClients {
@@ -54,13 +54,13 @@ impl WriteClients {
             address: address.clone(),
             config: config.clone(),
             connector: connector.clone(),
-            made: OnceLock::new(),
+            built: OnceLock::new(),
         }
     }
 
     /// Returns the writer beside a client that reads.
     pub(super) fn get(&self, client: &Arc<Client>) -> Result<&Writer> {
-        let made = self.made.get_or_init(|| {
+        let built = self.built.get_or_init(|| {
             let never = settings::retries(0, self.config.timeout);
             let once = settings::client(&self.address, &self.config, &self.connector, never)?;
             Ok(Writer {
@@ -70,7 +70,7 @@ impl WriteClients {
                 conditions: ConditionProbe::default(),
             })
         });
-        made.as_ref().map_err(Error::clone)
+        built.as_ref().map_err(Error::clone)
     }
 }
 
@@ -99,15 +99,15 @@ pub(super) struct Writer {
 impl Writer {
     /// Returns the ETag of an object; nothing if it is missing.
     pub(super) fn etag(&self, target: &ObjectTarget<'_>) -> Result<Option<ETag>> {
-        Ok(self.look(target)?.map(|meta| self.etag_of(&meta)))
+        Ok(self.head(target)?.map(|meta| self.etag_of(&meta)))
     }
 
     /// Requests the metadata of an object; nothing if it is missing.
-    fn look(&self, target: &ObjectTarget<'_>) -> Result<Option<ObjectMeta>> {
+    fn head(&self, target: &ObjectTarget<'_>) -> Result<Option<ObjectMeta>> {
         let head = GetOptions::new().with_head(true);
         let request = self.client.objects.get_opts(&target.path, head);
         match self.client.ask(target.key, request) {
-            Ok(answer) => Ok(Some(answer.meta)),
+            Ok(response) => Ok(Some(response.meta)),
             Err(error) if error.kind() == Kind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
@@ -122,15 +122,15 @@ impl Writer {
         }
     }
 
-    /// Returns the ETag of an object that was put, requesting it where the answer does not have it.
-    pub(super) fn etag_of_answer(
+    /// Returns the ETag of an object that was put, requesting it where the response does not have it.
+    pub(super) fn etag_of_response(
         &self,
         target: &ObjectTarget<'_>,
-        answer: &PutResult,
+        response: &PutResult,
     ) -> Result<ETag> {
         match (
-            &answer.e_tag,
-            self.text(answer.e_tag.as_deref(), answer.version.as_deref()),
+            &response.e_tag,
+            self.text(response.e_tag.as_deref(), response.version.as_deref()),
         ) {
             (Some(tag), Some(text)) => Ok(ETag {
                 text,
@@ -145,7 +145,7 @@ impl Writer {
     /// Returns the text of an ETag as a condition needs it, with Google's generation number; nothing without them.
     fn text(&self, tag: Option<&str>, version: Option<&str>) -> Option<String> {
         let tag = tag?;
-        // Some servers quote it in one answer and not in the next.
+        // Some servers quote it in one response and not in the next.
         let tag = if tag.ends_with('"') {
             tag.to_string()
         } else {
@@ -180,8 +180,7 @@ impl Writer {
         }
     }
 
-    /// Puts an object if the condition holds. `trial` is a key on which it may be tried whether the server holds
-    /// to conditions.
+    /// Puts an object if the condition holds. `trial` is the key for the probe of conditions.
     pub(super) fn put(
         &self,
         target: &ObjectTarget<'_>,
@@ -189,7 +188,7 @@ impl Writer {
         body: PutBody<'_>,
         condition: &Condition,
     ) -> Result<ETag> {
-        if body.len() > WHOLE {
+        if body.len() > MAX_SINGLE_PUT {
             return self.put_parts(target, body, condition);
         }
         let bytes = body.read().map_err(|error| error.about(target.key))?;
@@ -197,10 +196,10 @@ impl Writer {
         if *condition == Condition::Any {
             let attempt = |_| {
                 let request = self.client.objects.put(&target.path, payload.clone());
-                let answer = self.client.ask(target.key, request)?;
-                self.etag_of_answer(target, &answer)
+                let response = self.client.ask(target.key, request)?;
+                self.etag_of_response(target, &response)
             };
-            return write_retry::put(&self.at(target), body, (condition, false), attempt);
+            return write_retry::put(&self.change(target), body, (condition, false), attempt);
         }
         // If the probe fails, the condition is sent and the key is checked as well.
         let honours = self.honours(trial).ok();
@@ -215,21 +214,26 @@ impl Writer {
                 PutMode::Overwrite
             };
             let request = objects.put_opts(&target.path, payload.clone(), mode.into());
-            let answer = self.client.ask(target.key, request)?;
-            self.etag_of_answer(target, &answer)
+            let response = self.client.ask(target.key, request)?;
+            self.etag_of_response(target, &response)
         };
-        write_retry::put(&self.at(target), body, (condition, checks_first), attempt)
+        write_retry::put(
+            &self.change(target),
+            body,
+            (condition, checks_first),
+            attempt,
+        )
     }
 
     /// Removes an object. The condition is checked just before, since object_store's deletes have none.
     pub(super) fn erase(&self, target: &ObjectTarget<'_>, condition: &Condition) -> Result<()> {
-        write_retry::erase(&self.at(target), condition, false, || {
+        write_retry::erase(&self.change(target), condition, false, || {
             let request = self.once.objects.delete(&target.path);
             self.client.ask(target.key, request)
         })
     }
 
-    pub(super) fn at<'a>(&'a self, target: &'a ObjectTarget<'a>) -> ObjectChange<'a> {
+    pub(super) fn change<'a>(&'a self, target: &'a ObjectTarget<'a>) -> ObjectChange<'a> {
         ObjectChange {
             writer: self,
             target,
@@ -265,7 +269,7 @@ impl Writer {
             Err(error) if matches!(error.kind(), Kind::Invalid | Kind::Unsupported) => {
                 return Ok(false);
             }
-            first => self.etag_of_answer(trial, &first?)?,
+            first => self.etag_of_response(trial, &first?)?,
         };
         let wrong = UpdateVersion {
             e_tag: Some("\"0123456789abcdef0123456789abcdef\"".to_string()),
@@ -301,11 +305,11 @@ impl RemoteKey for ObjectChange<'_> {
     }
 
     fn limit(&self) -> Duration {
-        self.writer.client.limit
+        self.writer.client.limits.time
     }
 
     fn probe(&self) -> Result<Option<(ETag, Meta)>> {
-        let found = self.writer.look(self.target)?;
+        let found = self.writer.head(self.target)?;
         Ok(found.map(|found| {
             let etag = self.writer.etag_of(&found);
             (etag, describe(&found, EntryKind::File))

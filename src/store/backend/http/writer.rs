@@ -1,4 +1,4 @@
-//! Changes of a store folder: PUT, DELETE, and MKCOL for the folders of a key (WebDAV, RFC 4918).
+//! Changes of a folder of a web server: PUT, DELETE, and MKCOL for the folders of a key (WebDAV, RFC 4918).
 //!
 //! If-Match and If-None-Match are sent to servers that enforce them (`condition_probe`); for others the key is checked
 //! just before. Only 201 and 204 prove a put: another success may be that of a redirected request, and is accepted if
@@ -11,9 +11,10 @@ use std::time::Duration;
 use object_store::PutPayload;
 
 use super::endpoint::RequestSpec;
+use super::lookup::ProbeResult;
 use super::reader::HttpReader;
 use super::response::{ResponseHead, refusal};
-use super::{HttpStore, ListingMethod, ProbeResult};
+use super::{HttpStore, ListingMethod};
 use crate::error::{Error, Kind, Result};
 use crate::store::backend::remote::condition_probe::{is_refusal, probe_key};
 use crate::store::backend::remote::write_retry;
@@ -56,7 +57,7 @@ fn refused(key: &Key, status: u16) -> Error {
     Error::new(kind, key, format!("{why} ({status})"))
 }
 
-/// A key of a store store, for `write_retry`.
+/// A key to be changed, for `write_retry`.
 struct KeyChange<'a> {
     store: &'a HttpStore,
     key: &'a Key,
@@ -68,7 +69,7 @@ impl RemoteKey for KeyChange<'_> {
     }
 
     fn limit(&self) -> Duration {
-        self.store.endpoint.limit
+        self.store.endpoint.limits.time
     }
 
     fn probe(&self) -> Result<Option<(ETag, Meta)>> {
@@ -85,7 +86,7 @@ impl RemoteKey for KeyChange<'_> {
 
 impl HttpStore {
     /// Returns the ETag of an object as the server spells it, or a text of time and size; nothing if it is missing.
-    pub(super) fn etag_now(&self, key: &Key) -> Result<Option<ETag>> {
+    pub(super) fn fetch_etag(&self, key: &Key) -> Result<Option<ETag>> {
         if key.is_root() {
             return Ok(None);
         }
@@ -108,7 +109,7 @@ impl HttpStore {
     }
 
     /// Puts an object if the condition holds.
-    pub(super) fn put_now(
+    pub(super) fn put_object(
         &self,
         key: &Key,
         body: PutBody<'_>,
@@ -156,12 +157,12 @@ impl HttpStore {
             };
             self.endpoint.wait(key, self.endpoint.send(&spec))
         };
-        let mut answer = put()?;
-        if matches!(answer.status, 404 | 409) {
+        let mut response = put()?;
+        if matches!(response.status, 404 | 409) {
             self.make_folder(&key.parent().unwrap_or_default())?;
-            answer = put()?;
+            response = put()?;
         }
-        let is_put = match answer.status {
+        let is_put = match response.status {
             201 | 204 => true,
             200..=299 => false,
             405 if self.is_folder(key)? => {
@@ -176,7 +177,7 @@ impl HttpStore {
             _ => {
                 let why = format!(
                     "the server answered {}, but holds none of it",
-                    answer.status
+                    response.status
                 );
                 Err(Error::unavailable(key, why))
             }
@@ -184,7 +185,7 @@ impl HttpStore {
     }
 
     fn is_folder(&self, key: &Key) -> Result<bool> {
-        if self.listing_method != ListingMethod::Dav {
+        if self.listing_method != ListingMethod::WebDav {
             return Ok(false);
         }
         let found = self.endpoint.wait(key, self.resource(key))?;
@@ -218,7 +219,7 @@ impl HttpStore {
     }
 
     /// Removes an object if the condition holds; it is checked just before in any case.
-    pub(super) fn erase_now(&self, key: &Key, condition: &Condition) -> Result<()> {
+    pub(super) fn erase_object(&self, key: &Key, condition: &Condition) -> Result<()> {
         if key.is_root() {
             return condition.check(key, None);
         }
@@ -240,18 +241,18 @@ impl HttpStore {
             once: true,
             ..RequestSpec::get(key)
         };
-        let answer = self.endpoint.wait(key, self.endpoint.send(&spec))?;
+        let response = self.endpoint.wait(key, self.endpoint.send(&spec))?;
         let is_there = || {
             if as_folder {
                 return self.is_folder(key);
             }
-            Ok(self.etag_now(key)?.is_some())
+            Ok(self.fetch_etag(key)?.is_some())
         };
-        match answer.status {
+        match response.status {
             204 | 404 | 410 => Ok(()),
-            // The answer of a server that has removed it, and also that to a redirected request.
+            // The response of a server that has removed it, and also that to a redirected request.
             200..=299 if is_there()? => {
-                let why = format!("the server answered {}, but still has it", answer.status);
+                let why = format!("the server answered {}, but still has it", response.status);
                 Err(Error::unavailable(key, why))
             }
             200..=299 => Ok(()),
@@ -260,14 +261,14 @@ impl HttpStore {
     }
 
     /// Removes a WebDAV folder that was empty just before.
-    pub(super) fn erase_folder_now(&self, prefix: &Key) -> Result<()> {
-        if self.listing_method != ListingMethod::Dav
+    pub(super) fn erase_webdav_folder(&self, prefix: &Key) -> Result<()> {
+        if self.listing_method != ListingMethod::WebDav
             || prefix.is_root()
             || !self.is_folder(prefix)?
         {
             return Ok(());
         }
-        let Some(mut names) = self.dav_names(prefix)? else {
+        let Some(mut names) = self.webdav_names(prefix)? else {
             return Ok(());
         };
         match names.next()? {

@@ -69,11 +69,11 @@ impl std::fmt::Debug for CountingClient {
 impl HttpService for CountingClient {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         self.stats.http_requests.add(1);
-        let answer = self.below.execute(request).await;
-        note_response(match &answer {
-            Ok(answer) => LastResponse {
-                status: Some(answer.status().as_u16()),
-                region: answer
+        let response = self.below.execute(request).await;
+        note_response(match &response {
+            Ok(response) => LastResponse {
+                status: Some(response.status().as_u16()),
+                region: response
                     .headers()
                     .get(REGION)
                     .and_then(|value| value.to_str().ok())
@@ -81,6 +81,6 @@ impl HttpService for CountingClient {
             },
             Err(_) => LastResponse::default(),
         });
-        answer
+        response
     }
 }

@@ -1,4 +1,4 @@
-//! Changes over a network that loses answers: each is made once, or known not to have been made.
+//! Changes over a network that loses responses: each is made once, or known not to have been made.
 //!
 //! A failed request may have been carried out. The content of the key then decides: the bytes of the put mean
 //! success, a content that breaks the condition is `Changed`, and only otherwise is the request repeated, so that a
@@ -6,14 +6,11 @@
 
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use super::limits::Attempts;
 use crate::error::{Error, Kind, Result};
 use crate::store::{Condition, ETag, Key, Meta, PutBody, Reader};
-
-/// Pauses before a request is repeated.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const MAX_PAUSE: Duration = Duration::from_secs(2);
 
 /// Bytes that are compared at a time.
 const COMPARE_SIZE: u64 = 8 << 20;
@@ -29,30 +26,10 @@ pub(crate) trait RemoteKey {
     fn reader(&self, meta: &Meta) -> Arc<dyn Reader>;
 }
 
-/// Attempts, with a pause between them.
-struct Attempts {
-    end: Instant,
-    pause: Duration,
-}
-
-impl Attempts {
-    fn new(limit: Duration) -> Attempts {
-        let now = Instant::now();
-        Attempts {
-            end: now.checked_add(limit).unwrap_or(now),
-            pause: FIRST_PAUSE,
-        }
-    }
-
-    /// Waits for the next one; false if it would come too late.
-    fn again(&mut self) -> bool {
-        if Instant::now() + self.pause > self.end {
-            return false;
-        }
-        thread::sleep(self.pause);
-        self.pause = (self.pause * 2).min(MAX_PAUSE);
-        true
-    }
+/// Waits before the next attempt; false if there may be none.
+fn wait_for_next(attempts: &mut Attempts) -> bool {
+    let pause = attempts.next_pause();
+    pause.map(thread::sleep).is_some()
 }
 
 /// Whether a request may have been carried out though it failed.
@@ -72,7 +49,7 @@ pub(crate) fn put(
     (condition, checks_first): (&Condition, bool),
     attempt: impl Fn(bool) -> Result<ETag>,
 ) -> Result<ETag> {
-    let mut attempts = Attempts::new(target.limit());
+    let mut attempts = Attempts::new(target.limit(), usize::MAX);
     let mut was_lost = false;
     let mut refusals = 0;
     loop {
@@ -99,7 +76,7 @@ pub(crate) fn put(
         }
         condition.check(target.key(), found.map(|(etag, _)| etag).as_ref())?;
         // The condition holds: the conflicting object is gone, or the attempt had no effect.
-        if !attempts.again() {
+        if !wait_for_next(&mut attempts) {
             let why = "the server refuses the condition, though it holds";
             return Err(if is_refusal {
                 Error::unavailable(target.key(), why)
@@ -118,7 +95,7 @@ pub(crate) fn erase(
     checks_first: bool,
     attempt: impl Fn() -> Result<()>,
 ) -> Result<()> {
-    let mut attempts = Attempts::new(target.limit());
+    let mut attempts = Attempts::new(target.limit(), usize::MAX);
     let mut was_lost = false;
     loop {
         if checks_first || was_lost || *condition != Condition::Any {
@@ -137,7 +114,7 @@ pub(crate) fn erase(
             Err(error) if error.kind() == Kind::NotFound => return Ok(()),
             Err(error) => error,
         };
-        if !may_be_made(&error) || !attempts.again() {
+        if !may_be_made(&error) || !wait_for_next(&mut attempts) {
             return Err(error);
         }
         was_lost = true;

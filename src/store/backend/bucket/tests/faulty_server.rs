@@ -38,11 +38,11 @@ pub(super) enum Fault {
     Cut,
     /// The body ends after half of it, as if that were all.
     Short,
-    /// No answer, ever.
+    /// No response, ever.
     Silence,
-    /// It is carried out, and the connection breaks off before the answer.
+    /// It is carried out, and the connection breaks off before the response.
     Lost,
-    /// It is carried out, and the answer is this status.
+    /// It is carried out, and the response is this status.
     Denied(u16),
     /// It is carried out, somebody else replaces the object, and the connection breaks off.
     Overtaken,
@@ -54,7 +54,7 @@ pub(super) type FaultPlan = Arc<dyn Fn(usize, &str) -> Fault + Send + Sync>;
 /// A server of objects that fails by plan.
 #[derive(Clone)]
 pub(super) struct FaultyServer {
-    pub(super) shelf: Arc<Mutex<FaultyObjects>>,
+    pub(super) state: Arc<Mutex<FaultyObjects>>,
     pub(super) plan: FaultPlan,
     pub(super) asked: Arc<AtomicUsize>,
 }
@@ -88,31 +88,33 @@ impl HttpService for FaultyServer {
         }
         let (head, sent) = request.into_parts();
         let sent = sent.collect().await?.to_bytes();
-        let mut shelf = self.shelf.lock();
-        let answer = shelf.answer(&head, &sent, fault);
+        let mut state = self.state.lock();
+        let response = state.response(&head, &sent, fault);
         match fault {
             Fault::Lost => Err(failed(HttpErrorKind::Interrupted)),
             Fault::Overtaken => {
                 let name = name_of(&head).to_string();
-                shelf.keep(&name, b"somebody else's".to_vec());
+                state.keep(&name, b"somebody else's".to_vec());
                 Err(failed(HttpErrorKind::Interrupted))
             }
             Fault::Denied(status) => Ok(slow_down(status)),
-            _ => Ok(answer),
+            _ => Ok(response),
         }
     }
 }
 
 fn slow_down(status: u16) -> HttpResponse {
     let text = "<Error><Code>SlowDown</Code></Error>".to_string();
-    let answer = Response::builder().status(status);
-    answer.body(HttpResponseBody::from(text)).unwrap()
+    let response = Response::builder().status(status);
+    response.body(HttpResponseBody::from(text)).unwrap()
 }
 
-/// Makes an answer without a body.
+/// Makes a response without a body.
 pub(super) fn bare(status: u16) -> HttpResponse {
-    let answer = Response::builder().status(status);
-    answer.body(HttpResponseBody::from(String::new())).unwrap()
+    let response = Response::builder().status(status);
+    response
+        .body(HttpResponseBody::from(String::new()))
+        .unwrap()
 }
 
 pub(super) fn name_of(head: &Parts) -> &str {
@@ -140,7 +142,7 @@ impl FaultyObjects {
         self.objects.insert(name.to_string(), (bytes, self.changes));
     }
 
-    fn answer(&mut self, head: &Parts, sent: &[u8], fault: Fault) -> HttpResponse {
+    fn response(&mut self, head: &Parts, sent: &[u8], fault: Fault) -> HttpResponse {
         let query = head.uri.query().unwrap_or_default();
         match head.method.as_str() {
             "GET" if query.contains("list-type=2") => {
@@ -173,13 +175,13 @@ impl FaultyObjects {
     fn taken(&mut self, name: &str, bytes: Vec<u8>) -> HttpResponse {
         self.keep(name, bytes);
         let number = self.changes;
-        let answer = Response::builder()
+        let response = Response::builder()
             .header("etag", format!("\"{number}\""))
             .header("x-goog-generation", number);
         let xml = format!(
             "<CompleteMultipartUploadResult><ETag>&quot;{number}&quot;</ETag></CompleteMultipartUploadResult>"
         );
-        answer.body(HttpResponseBody::from(xml)).unwrap()
+        response.body(HttpResponseBody::from(xml)).unwrap()
     }
 
     /// Answers what is about an upload in parts, which is named by the object.
@@ -194,8 +196,10 @@ impl FaultyObjects {
                     return bare(404);
                 };
                 parts.insert(number.parse().unwrap(), sent.to_vec());
-                let answer = Response::builder().header("etag", format!("\"part {number}\""));
-                answer.body(HttpResponseBody::from(String::new())).unwrap()
+                let response = Response::builder().header("etag", format!("\"part {number}\""));
+                response
+                    .body(HttpResponseBody::from(String::new()))
+                    .unwrap()
             }
             ("POST", _) if query.contains("uploadId") => match self.uploads.remove(&name) {
                 Some(parts) => self.taken(&name, parts.into_values().flatten().collect()),
@@ -233,33 +237,35 @@ impl FaultyObjects {
         let Some((bytes, number)) = self.objects.get(name_of(head)) else {
             return bare(404);
         };
-        let answer = Response::builder()
+        let response = Response::builder()
             .header("etag", format!("\"{number}\""))
             .header("x-goog-generation", *number)
             .header("last-modified", "Thu, 01 Jan 2026 00:00:00 GMT");
         if head.method == "HEAD" {
-            let answer = answer.header("content-length", bytes.len());
-            return answer.body(HttpResponseBody::from(String::new())).unwrap();
+            let response = response.header("content-length", bytes.len());
+            return response
+                .body(HttpResponseBody::from(String::new()))
+                .unwrap();
         }
         let range = header(head, "range");
         let Some((start, end)) =
             range.and_then(|range| range.strip_prefix("bytes=")?.split_once('-'))
         else {
-            return body(answer, bytes.clone(), fault);
+            return body(response, bytes.clone(), fault);
         };
         let end = end
             .parse()
             .map_or(bytes.len(), |end: usize| (end + 1).min(bytes.len()));
         let start: usize = start.parse().unwrap_or(bytes.len() - end);
         let said = format!("bytes {start}-{}/{}", end - 1, bytes.len());
-        let answer = answer.status(206).header("content-range", said);
-        body(answer, bytes[start..end].to_vec(), fault)
+        let response = response.status(206).header("content-range", said);
+        body(response, bytes[start..end].to_vec(), fault)
     }
 }
 
-/// Makes an answer whose body is as good as the fault lets it be.
-fn body(answer: http::response::Builder, bytes: Vec<u8>, fault: Fault) -> HttpResponse {
-    let answer = answer.header("content-length", bytes.len());
+/// Makes a response whose body is as good as the fault lets it be.
+fn body(response: http::response::Builder, bytes: Vec<u8>, fault: Fault) -> HttpResponse {
+    let response = response.header("content-length", bytes.len());
     let half = bytes[..bytes.len() / 2].to_vec();
     let body = match fault {
         Fault::Cut => {
@@ -272,7 +278,7 @@ fn body(answer: http::response::Builder, bytes: Vec<u8>, fault: Fault) -> HttpRe
         Fault::Short => HttpResponseBody::from(half),
         _ => HttpResponseBody::from(bytes),
     };
-    answer.body(body).unwrap()
+    response.body(body).unwrap()
 }
 
 fn content(number: usize) -> Vec<u8> {
@@ -304,12 +310,12 @@ pub(super) fn open(
 
 /// Opens a bucket whose requests fail by plan.
 fn bucket(plan: fn(usize) -> Fault, timeout: Duration) -> (BucketStore, Arc<Stats>) {
-    let mut shelf = FaultyObjects::default();
+    let mut state = FaultyObjects::default();
     for number in 0..COUNT {
-        shelf.keep(&format!("o{number:02}"), content(number));
+        state.keep(&format!("o{number:02}"), content(number));
     }
     let server = FaultyServer {
-        shelf: Arc::new(Mutex::new(shelf)),
+        state: Arc::new(Mutex::new(state)),
         plan: Arc::new(move |number, _| plan(number)),
         asked: Arc::default(),
     };
