@@ -259,7 +259,8 @@ pub trait Store: Send + Sync {
     /// ETag of what is there now.
     fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag>;
 
-    /// Removes an object if the condition holds (`Changed` if not). One that is missing already is no error.
+    /// Removes an object if the condition holds (`Changed` if not). A missing object is no error where the condition
+    /// allows it.
     fn erase(&self, key: &Key, condition: &Condition) -> Result<()>;
 
     /// Removes a folder that holds nothing any more, where the store has folders beside its keys.

@@ -10,7 +10,7 @@ use object_store::path::Path;
 use object_store::{GetOptions, GetRange};
 
 use crate::error::{Error, Kind, Result};
-use crate::store::backend::remote::condition_probe;
+use crate::store::backend::remote::condition_probe::trial_key;
 use crate::store::{
     ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Object, PutBody,
     Reader, Store, StoreInfo, Version, not_a_link,
@@ -19,11 +19,13 @@ use client::Client;
 use flat_listing::BucketFlatListing;
 use listing::BucketListing;
 use reader::BucketReader;
-use writer::WriteClients;
+use writer::{WriteClients, Writer};
 
 mod address;
+mod azure_removal;
 mod client;
 mod cloud_urls;
+mod conditions;
 mod flat_listing;
 mod listing;
 mod lookup;
@@ -56,10 +58,10 @@ pub struct BucketStore {
 }
 
 impl BucketStore {
-    /// Whether the server refuses a put whose condition does not hold: tried once, on a key that is removed again.
-    pub fn honours_conditions(&self) -> Result<bool> {
-        let name = condition_probe::probe_key()?;
-        self.writer.get(&self.client)?.honours(&self.target(&name)?)
+    fn writer(&self) -> Result<&Writer> {
+        let key = trial_key()?;
+        let path = self.target(&key)?.path;
+        self.writer.get(&self.client, (key, path))
     }
 
     /// Notes a change, also a failed one: it may have been made.
@@ -80,6 +82,14 @@ impl BucketStore {
         let options = GetOptions::new().with_range(Some(GetRange::Bounded(part)));
         self.client.fetch(key, path, options, u64::MAX)
     }
+}
+
+/// Whether an error of a range may mean that the range lies outside the object, or is of an unsupported form.
+fn is_range_refusal(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        Kind::Invalid | Kind::Unavailable | Kind::Unsupported
+    )
 }
 
 impl Store for BucketStore {
@@ -108,7 +118,7 @@ impl Store for BucketStore {
             let options = GetOptions::new().with_range(range_now);
             match self.client.fetch(key, &path, options, u64::MAX) {
                 // The range lies outside the object; servers report that in several ways.
-                Err(error) if matches!(error.kind(), Kind::Invalid | Kind::Unavailable) => {}
+                Err(error) if is_range_refusal(&error) => {}
                 object => return object,
             }
         }
@@ -195,25 +205,23 @@ impl Store for BucketStore {
     /// The ETag as it stands in a condition, and Google's generation.
     fn etag(&self, key: &Key) -> Result<Option<ETag>> {
         match self.target(key) {
-            Ok(target) => self.writer.get(&self.client)?.etag(&target),
+            Ok(target) => self.writer()?.etag(&target),
             Err(_) => Ok(None),
         }
     }
 
     fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
-        let (target, name) = (self.target(key)?, condition_probe::probe_key()?);
-        let trial = self.target(&name)?;
-        let writer = self.writer.get(&self.client)?;
-        self.changed(key, writer.put(&target, &trial, body, condition))
+        let (target, writer) = (self.target(key)?, self.writer()?);
+        self.changed(key, writer.put(&target, body, condition))
     }
 
-    /// Removes an object. What the condition asks for is looked at just before, also where a put is refused in
-    /// one step: there are no requests to remove that have a condition.
+    /// Removes an object. The request carries the condition; the key is checked just before where the server does not
+    /// enforce that.
     fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
         let Ok(target) = self.target(key) else {
             return condition.check(key, None);
         };
-        let writer = self.writer.get(&self.client)?;
+        let writer = self.writer()?;
         self.changed(key, writer.erase(&target, condition))
     }
 

@@ -4,7 +4,7 @@
 //! address of a virtual machine is used for credentials only if an option names it.
 
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey as S3Key};
@@ -12,9 +12,11 @@ use object_store::azure::{AzureConfigKey as AzureKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey as GoogleKey};
 use object_store::list::PaginatedListStore;
 use object_store::multipart::MultipartStore;
-use object_store::{BackoffConfig, ClientConfigKey, ObjectStore, RetryConfig};
+use object_store::{BackoffConfig, ClientConfigKey, ClientOptions, ObjectStore, RetryConfig};
+use url::Url;
 
 use super::address::{Address, CloudKind};
+use super::azure_removal::AzureContainer;
 use super::{option_names, profile};
 use crate::error::{Error, Result};
 use crate::store::RemoteConfig;
@@ -28,6 +30,8 @@ pub(super) struct Clients {
     pub(super) pages: Arc<dyn PaginatedListStore>,
     /// Uploads objects in parts.
     pub(super) parts: Arc<dyn MultipartStore>,
+    /// Removes blobs of Azure on a condition, if it is known where they are.
+    pub(super) azure: Option<AzureContainer>,
 }
 
 impl Clients {
@@ -37,6 +41,7 @@ impl Clients {
             objects: store.clone(),
             pages: store.clone(),
             parts: store,
+            azure: None,
         }
     }
 }
@@ -70,6 +75,11 @@ trait CloudBuilder: Sized {
     fn has_any(&self, keys: &[Self::Key]) -> bool {
         let has = |key| self.get(key).is_some_and(|value| !value.is_empty());
         keys.iter().any(has)
+    }
+
+    /// Whether a setting is `true`.
+    fn is_on(&self, key: Self::Key) -> bool {
+        self.get(&key).is_some_and(|value| value == "true")
     }
 
     /// Sets what all kinds have: the HTTP client, the options, and the server.
@@ -135,6 +145,59 @@ cloud_builder!(AmazonS3Builder, S3Key, Endpoint);
 cloud_builder!(GoogleCloudStorageBuilder, GoogleKey, BaseUrl);
 cloud_builder!(MicrosoftAzureBuilder, AzureKey, Endpoint);
 
+/// Builds the clients of Azure, with one for conditional removals.
+fn azure_clients(
+    builder: MicrosoftAzureBuilder,
+    container: &str,
+    connector: &Connector,
+    retry: RetryConfig,
+) -> object_store::Result<Clients> {
+    let account = builder.get(&AzureKey::AccountName);
+    let container = container_url(&builder, container).zip(account);
+    let container = container.filter(|_| !builder.is_on(AzureKey::SkipSignature));
+    let settings = client_settings(&builder);
+    let builder = builder.with_retry(retry);
+    let store = builder.with_http_connector(connector.clone()).build()?;
+    let azure = container.map(|(url, account)| AzureContainer {
+        url,
+        account,
+        credentials: store.credentials().clone(),
+        connector: connector.clone(),
+        settings,
+        http: OnceLock::new(),
+    });
+    Ok(Clients {
+        azure,
+        ..Clients::of(store)
+    })
+}
+
+/// Returns the URL of a container where it follows from the account or the endpoint alone.
+fn container_url(builder: &MicrosoftAzureBuilder, container: &str) -> Option<Url> {
+    if builder.is_on(AzureKey::UseEmulator) || builder.is_on(AzureKey::UseFabricEndpoint) {
+        return None;
+    }
+    let endpoint = builder.get(&AzureKey::Endpoint).or_else(|| {
+        let account = builder.get(&AzureKey::AccountName)?;
+        Some(format!("https://{account}.blob.core.windows.net"))
+    });
+    let mut url = Url::parse(&endpoint?).ok()?;
+    url.path_segments_mut().ok()?.push(container);
+    Some(url)
+}
+
+/// Returns the settings of a builder's HTTP client.
+fn client_settings(builder: &MicrosoftAzureBuilder) -> ClientOptions {
+    let names = client_options::CLIENT_OPTIONS.iter().chain(&["timeout"]);
+    let keys = names.filter_map(|name| name.parse::<ClientConfigKey>().ok());
+    keys.fold(ClientOptions::new(), |options, key| {
+        match builder.get(&AzureKey::Client(key)) {
+            Some(value) => options.with_config(key, value),
+            None => options,
+        }
+    })
+}
+
 /// Names of the option that chooses a profile of AWS's own programs, which object_store does not have.
 const PROFILE_OPTIONS: [&str; 2] = ["profile", "aws_profile"];
 
@@ -171,7 +234,10 @@ pub(super) fn client(
     let built = match address.kind {
         CloudKind::S3 => s3(address, config)?.clients(connector, retry),
         CloudKind::Google => google(address, config)?.clients(connector, retry),
-        CloudKind::Azure => azure(address, config)?.clients(connector, retry),
+        CloudKind::Azure => {
+            let builder = azure(address, config)?;
+            azure_clients(builder, &address.bucket, connector, retry)
+        }
     };
     built.map_err(|fault| unusable(address, &fault))
 }
@@ -242,12 +308,11 @@ fn azure(address: &Address, config: &RemoteConfig) -> Result<MicrosoftAzureBuild
         builder = builder.with_account(account);
     }
     let builder = builder.configured(CloudKind::Azure, config)?;
-    let is_on = |key| builder.get(&key).is_some_and(|value| value == "true");
     let connection = std::env::var_os("AZURE_STORAGE_CONNECTION_STRING");
     let has_credentials = builder.has_any(&AZURE_CREDENTIALS)
         || connection.is_some_and(|value| !value.is_empty())
-        || is_on(AzureKey::UseEmulator)
-        || is_on(AzureKey::UseAzureCli);
+        || builder.is_on(AzureKey::UseEmulator)
+        || builder.is_on(AzureKey::UseAzureCli);
     if has_credentials && !config.anonymous {
         return Ok(builder);
     }

@@ -157,6 +157,8 @@ impl Store for HttpStore {
         self.changed(key, self.put_object(key, body, condition))
     }
 
+    /// Removes an object. The request carries the condition where the server enforces that, and the key is checked just
+    /// before in any case.
     fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
         self.changed(key, self.erase_object(key, condition))
     }

@@ -16,7 +16,9 @@ use super::reader::HttpReader;
 use super::response::{ResponseHead, refusal};
 use super::{HttpStore, ListingMethod};
 use crate::error::{Error, Kind, Result};
-use crate::store::backend::remote::condition_probe::{is_refusal, probe_key};
+use crate::store::backend::remote::condition_probe::{
+    ConditionTrial, EnforcedConditions, trial_key,
+};
 use crate::store::backend::remote::write_retry;
 use crate::store::backend::remote::write_retry::RemoteKey;
 use crate::store::{Condition, ETag, Key, Listing, Meta, PutBody, Reader};
@@ -126,7 +128,7 @@ impl HttpStore {
         // If the probe fails, the header is sent and the key is checked as well.
         let enforced = match condition {
             Condition::Any => None,
-            _ => self.enforces_conditions().ok(),
+            _ => self.enforced_conditions().ok().map(|found| found.puts),
         };
         let header = header(condition).filter(|_| enforced != Some(false));
         let checks_first =
@@ -223,16 +225,16 @@ impl HttpStore {
         if key.is_root() {
             return condition.check(key, None);
         }
-        let enforced = match condition {
-            Condition::Held(_) => self.enforces_conditions().unwrap_or(false),
-            _ => false,
-        };
-        let header = header(condition).filter(|_| enforced);
+        let header = header(condition).filter(|_| {
+            let enforced = self.enforced_conditions();
+            matches!(condition, Condition::Held(_)) && enforced.is_ok_and(|found| found.removals)
+        });
         write_retry::erase(&KeyChange { store: self, key }, condition, true, || {
             self.delete(key, false, header.clone())
         })
     }
 
+    /// Removes an object or a folder by one request; `NotFound` if the server says that it is missing.
     fn delete(&self, key: &Key, as_folder: bool, header: Option<RequestHeader>) -> Result<()> {
         let spec = RequestSpec {
             method: http::Method::DELETE,
@@ -249,7 +251,8 @@ impl HttpStore {
             Ok(self.fetch_etag(key)?.is_some())
         };
         match response.status {
-            204 | 404 | 410 => Ok(()),
+            204 => Ok(()),
+            404 | 410 => Err(Error::not_found(key)),
             // The response of a server that has removed it, and also that to a redirected request.
             200..=299 if is_there()? => {
                 let why = format!("the server answered {}, but still has it", response.status);
@@ -273,49 +276,44 @@ impl HttpStore {
         };
         match names.next()? {
             Some(_) => Ok(()),
-            None => self.delete(prefix, true, None),
+            None => match self.delete(prefix, true, None) {
+                Err(error) if error.kind() == Kind::NotFound => Ok(()),
+                done => done,
+            },
         }
     }
 
-    /// Whether the server enforces the conditions `Absent` and `Held`.
-    pub(super) fn enforces_conditions(&self) -> Result<bool> {
-        self.conditions.get_or_run(|| {
-            let trial = probe_key()?;
-            let enforced = self.try_conditions(&trial)?;
-            if let Err(error) = self.delete(&trial, false, None) {
-                log::warn!("{error}: a trial of conditions is left there");
-            }
-            if !enforced {
-                log::warn!(
-                    "the server does not hold to conditions: keys are looked at just before"
-                );
-            }
-            Ok(enforced)
-        })
+    /// Returns which conditions the server enforces.
+    fn enforced_conditions(&self) -> Result<EnforcedConditions> {
+        let key = &trial_key()?;
+        self.conditions.get_or_run(&KeyChange { store: self, key })
+    }
+}
+
+impl ConditionTrial for KeyChange<'_> {
+    fn put(&self, bytes: &'static [u8], condition: &Condition) -> Result<ETag> {
+        let header = expressed(self.key, condition)?;
+        let (payload, body) = (PutPayload::from_static(bytes), PutBody::Bytes(bytes));
+        self.store.send(self.key, &payload, body, header.as_ref())
     }
 
-    fn try_conditions(&self, trial: &Key) -> Result<bool> {
-        let put = |bytes: &'static [u8], condition: &Condition| {
-            let header = header(condition);
-            let payload = PutPayload::from_static(bytes);
-            self.send(trial, &payload, PutBody::Bytes(bytes), header.as_ref())
-        };
-        let first = put(b"1", &Condition::Absent)?;
-        for condition in [Condition::Absent, Condition::Held(UNUSED_ETAG.to_string())] {
-            match put(b"2", &condition) {
-                Ok(_) => return Ok(false),
-                Err(error) if is_refusal(&error) => {}
-                Err(error) => return Err(error),
-            }
+    fn remove(&self, condition: &Condition) -> Result<()> {
+        let header = expressed(self.key, condition)?;
+        self.store.delete(self.key, false, header)
+    }
+
+    fn unused_etag(&self) -> String {
+        UNUSED_ETAG.to_string()
+    }
+}
+
+/// Returns the header of a condition, none for `Any`; `Unsupported` if no header can express it.
+fn expressed(key: &Key, condition: &Condition) -> Result<Option<RequestHeader>> {
+    match (condition, header(condition)) {
+        (Condition::Absent | Condition::Held(_), None) => {
+            let why = "no request can express the condition";
+            Err(Error::unsupported(key, why))
         }
-        let right = Condition::Held(first.text);
-        if header(&right).is_none() {
-            return Ok(false);
-        }
-        match put(b"3", &right) {
-            Ok(_) => Ok(true),
-            Err(error) if is_refusal(&error) => Ok(false),
-            Err(error) => Err(error),
-        }
+        (_, header) => Ok(header),
     }
 }

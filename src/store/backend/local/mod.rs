@@ -166,6 +166,8 @@ impl Store for LocalStore {
         self.changed(key, writer::put(&self.directory, key, body, condition))
     }
 
+    /// Removes a file. The condition is checked under the lock of the key, which all of zarrfs takes: another program
+    /// can still replace the file between the check and the removal, since the kernel has no conditional unlink(2).
     fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
         self.changed(key, writer::erase(&self.directory, key, condition))
     }

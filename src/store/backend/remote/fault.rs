@@ -38,6 +38,7 @@ fn kind(fault: &Fault, last: &LastResponse) -> Kind {
         (_, Some(404)) => Kind::NotFound,
         (_, Some(412)) => Kind::Changed,
         (_, Some(400 | 416)) => Kind::Invalid,
+        (_, Some(501)) => Kind::Unsupported,
         _ => Kind::Unavailable,
     }
 }

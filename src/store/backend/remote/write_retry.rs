@@ -77,9 +77,8 @@ pub(crate) fn put(
         condition.check(target.key(), found.map(|(etag, _)| etag).as_ref())?;
         // The condition holds: the conflicting object is gone, or the attempt had no effect.
         if !wait_for_next(&mut attempts) {
-            let why = "the server refuses the condition, though it holds";
             return Err(if is_refusal {
-                Error::unavailable(target.key(), why)
+                Error::unavailable(target.key(), REFUSED)
             } else {
                 error
             });
@@ -87,8 +86,9 @@ pub(crate) fn put(
     }
 }
 
-/// Removes an object, each attempt being one request. With `checks_first` the key is checked before the first one too;
-/// no request is made for a missing object.
+/// Removes an object, each attempt being one request. With `checks_first` the key is checked before each; an attempt
+/// that was refused, or may have been made, is followed by a check in any case. An object that is missing once an
+/// attempt may have been made was removed by it.
 pub(crate) fn erase(
     target: &dyn RemoteKey,
     condition: &Condition,
@@ -97,28 +97,58 @@ pub(crate) fn erase(
 ) -> Result<()> {
     let mut attempts = Attempts::new(target.limit(), usize::MAX);
     let mut was_lost = false;
+    let checks_first = checks_first || *condition == Condition::Absent;
     loop {
-        if checks_first || was_lost || *condition != Condition::Any {
-            let found = target.probe()?.map(|(etag, _)| etag);
-            let is_gone = found.is_none() && (was_lost || *condition == Condition::Any);
-            if is_gone {
-                return Ok(());
-            }
-            condition.check(target.key(), found.as_ref())?;
-            if found.is_none() {
-                return Ok(());
-            }
+        if (checks_first || was_lost) && !is_there_to_erase(target, condition, was_lost)? {
+            return Ok(());
         }
         let error = match attempt() {
             Ok(()) => return Ok(()),
-            Err(error) if error.kind() == Kind::NotFound => return Ok(()),
+            Err(error) if error.kind() == Kind::NotFound => {
+                return check_missing(target.key(), condition, was_lost);
+            }
             Err(error) => error,
         };
-        if !may_be_made(&error) || !wait_for_next(&mut attempts) {
+        let is_refusal = matches!(condition, Condition::Held(_))
+            && matches!(error.kind(), Kind::Changed | Kind::Exists);
+        if !is_refusal && !may_be_made(&error) {
             return Err(error);
         }
-        was_lost = true;
+        was_lost |= !is_refusal;
+        if is_refusal && !is_there_to_erase(target, condition, was_lost)? {
+            return Ok(());
+        }
+        if !wait_for_next(&mut attempts) {
+            return Err(if is_refusal {
+                Error::unavailable(target.key(), REFUSED)
+            } else {
+                error
+            });
+        }
     }
+}
+
+/// Why a change fails whose condition the server refuses each time.
+const REFUSED: &str = "the server refuses the condition, though it holds";
+
+/// Checks a key that is to be removed; false if there is nothing to remove.
+fn is_there_to_erase(
+    target: &dyn RemoteKey,
+    condition: &Condition,
+    was_lost: bool,
+) -> Result<bool> {
+    match target.probe()? {
+        Some((etag, _)) => condition.check(target.key(), Some(&etag)).map(|()| true),
+        None => check_missing(target.key(), condition, was_lost).map(|()| false),
+    }
+}
+
+/// Checks the condition of a removal whose key is missing; with `was_lost` an attempt may have removed it.
+fn check_missing(key: &Key, condition: &Condition, was_lost: bool) -> Result<()> {
+    if was_lost || *condition == Condition::Any {
+        return Ok(());
+    }
+    condition.check(key, None)
 }
 
 /// Whether a key holds exactly the bytes of `body`.

@@ -89,6 +89,7 @@ impl HttpService for FaultyServer {
         let (head, sent) = request.into_parts();
         let sent = sent.collect().await?.to_bytes();
         let mut state = self.state.lock();
+        state.requests.push((head.method.clone(), condition(&head)));
         let response = state.response(&head, &sent, fault);
         match fault {
             Fault::Lost => Err(failed(HttpErrorKind::Interrupted)),
@@ -121,8 +122,27 @@ pub(super) fn name_of(head: &Parts) -> &str {
     head.uri.path().trim_start_matches("/bucket/")
 }
 
+/// Returns the condition of a removal, by name and value.
+pub(super) fn condition(head: &Parts) -> Option<(&'static str, String)> {
+    let names = ["if-match", "x-goog-if-generation-match"];
+    let mut found = names
+        .iter()
+        .filter_map(|&name| Some((name, header(head, name)?.to_string())));
+    found.next()
+}
+
 fn header<'a>(head: &'a Parts, name: &str) -> Option<&'a str> {
     Some(head.headers.get(name)?.to_str().unwrap())
+}
+
+/// What the server does with conditions of removals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Removals {
+    #[default]
+    Enforce,
+    Ignore,
+    /// Refuses requests that have one, by this status.
+    Refuse(u16),
 }
 
 /// Objects and their numbers, and uploads in parts.
@@ -130,10 +150,16 @@ fn header<'a>(head: &'a Parts, name: &str) -> Option<&'a str> {
 pub(super) struct FaultyObjects {
     pub(super) objects: BTreeMap<String, (Vec<u8>, u64)>,
     pub(super) uploads: BTreeMap<String, BTreeMap<usize, Vec<u8>>>,
-    /// Conditions of a put are not looked at.
+    /// Whether conditions are ignored.
     pub(super) is_careless: bool,
+    pub(super) removals: Removals,
     pub(super) changes: u64,
+    /// The requests that were carried out: method, and condition of a version.
+    pub(super) requests: Vec<RecordedRequest>,
 }
+
+/// The method of a request, and its condition by name and value.
+pub(super) type RecordedRequest = (http::Method, Option<(&'static str, String)>);
 
 impl FaultyObjects {
     /// Puts an object.
@@ -154,14 +180,18 @@ impl FaultyObjects {
                 true => self.taken(name_of(head), sent.to_vec()),
                 false => bare(412),
             },
-            _ => {
-                self.objects.remove(name_of(head));
-                bare(204)
-            }
+            _ => match (self.removals, condition(head)) {
+                (Removals::Refuse(status), Some(_)) => bare(status),
+                (Removals::Enforce, Some(_)) if !self.holds(head) => bare(412),
+                _ => {
+                    self.objects.remove(name_of(head));
+                    bare(204)
+                }
+            },
         }
     }
 
-    /// Whether the condition of a put holds.
+    /// Whether the condition of a change holds.
     fn holds(&self, head: &Parts) -> bool {
         let number = self.objects.get(name_of(head)).map(|(_, number)| *number);
         let tag = number.map(|number| format!("\"{number}\""));
@@ -295,8 +325,12 @@ pub(super) fn open(
     server: &FaultyServer,
     timeout: Duration,
 ) -> (BucketStore, Arc<Stats>) {
+    let is_azure = kind == address::CloudKind::Azure;
+    let account = [("account_name", "account"), ("account_key", "c2VjcmV0")];
+    let account = account.map(|(name, value)| (name.to_string(), value.to_string()));
     let config = RemoteConfig {
-        anonymous: true,
+        anonymous: !is_azure,
+        options: account.into_iter().filter(|_| is_azure).collect(),
         endpoint: Some("http://server.invalid".to_string()),
         timeout,
         ..RemoteConfig::default()

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::faulty_server::{Fault, FaultyObjects, FaultyServer, open};
+use super::faulty_server::{Fault, FaultyObjects, FaultyServer, Removals, open};
 use crate::error::Kind;
 use crate::store::backend::bucket::BucketStore;
 use crate::store::backend::bucket::address::CloudKind as Bucket;
+use crate::store::backend::remote::condition_probe::EnforcedConditions;
 use crate::store::{Condition, Key, PutBody, Store};
 
 const KINDS: [Bucket; 2] = [Bucket::S3, Bucket::Google];
@@ -50,7 +51,12 @@ fn fixture_within(kind: Bucket, timeout: Duration) -> BucketFixture {
 impl BucketFixture {
     /// Lets requests go wrong from now on, after it was tried what the server does with conditions.
     fn fail(&self, plan: LossPlan) {
-        assert!(self.store.honours_conditions().unwrap());
+        let enforced = self.store.writer().unwrap().enforced_conditions();
+        let all = EnforcedConditions {
+            puts: true,
+            removals: true,
+        };
+        assert_eq!(enforced.unwrap(), all);
         *self.plan.lock() = plan;
         self.server.asked.store(0, Ordering::SeqCst);
     }
@@ -186,8 +192,12 @@ fn refused_access_is_told_at_once() {
 fn a_careless_server_is_found_out() {
     for kind in KINDS {
         let fixture = fixture(kind);
-        fixture.server.state.lock().is_careless = true;
-        assert!(!fixture.store.honours_conditions().unwrap());
+        {
+            let mut state = fixture.server.state.lock();
+            (state.is_careless, state.removals) = (true, Removals::Ignore);
+        }
+        let enforced = fixture.store.writer().unwrap().enforced_conditions();
+        assert_eq!(enforced.unwrap(), EnforcedConditions::default());
         assert_eq!(fixture.server.state.lock().objects, BTreeMap::new());
         let etag = fixture.put(b"one", &Condition::Absent).unwrap();
         for wrong in [Condition::Absent, Condition::Held("\"0\"".to_string())] {
@@ -284,7 +294,7 @@ fn an_object_is_erased_once() {
     let fixture = fixture(Bucket::S3);
     let held = fixture.put(b"one", &Condition::Any).unwrap();
     fixture.fail(|number, method| match (number, method) {
-        (1, "DELETE") => Fault::Overtaken,
+        (0, "DELETE") => Fault::Overtaken,
         _ => Fault::None,
     });
     let error = fixture
