@@ -11,7 +11,9 @@ use crate::value::{Seen, Value};
 const UNSEEN: u64 = 200_000_000;
 
 /// What calls answer while a mount is killed.
-const KILLED: [i32; 7] = [
+const KILLED: [i32; 8] = [
+    // The directory under the mountpoint is empty.
+    libc::ENOENT,
     libc::ENOTCONN,
     libc::ECONNABORTED,
     libc::EIO,
@@ -70,6 +72,9 @@ impl KeyJudge<'_> {
                     operation.span.end = kill.end;
                 }
             }
+            if self.is_beside_mount(operation) {
+                operation.act = Act::Nothing;
+            }
             if let Some(failure) = operation.failure.clone() {
                 if !self.is_allowed(operation, &failure) {
                     return Some(self.tell("A call failed that must not", &[operation.clone()]));
@@ -97,6 +102,15 @@ impl KeyJudge<'_> {
             libc::EIO if site.is_flaky() => true,
             _ => false,
         }
+    }
+
+    /// Whether an operation found nothing while nothing was mounted.
+    fn is_beside_mount(&self, operation: &Operation) -> bool {
+        let is_nothing = match &operation.act {
+            Act::Saw(seen) => seen.is_of(Value::Missing),
+            _ => false,
+        };
+        is_nothing && self.history.kill_during(&operation.span).is_some()
     }
 
     /// Lengthens an operation that failed as long as it may still have its moment.

@@ -352,7 +352,7 @@ impl World for MountPoint {
         self.is_plain || self.path(".zarrfs/mount.json").exists()
     }
 
-    /// Everything in the upper folder but what is always there.
+    /// Everything in the upper folder but what is always there, and what was not whole when the mount was killed.
     fn left_over(&self) -> Vec<String> {
         if self.is_plain {
             return Vec::new();
@@ -368,9 +368,9 @@ impl World for MountPoint {
                     .to_string_lossy()
                     .into_owned();
                 let is_own = ["README", "zarrfs.json", "lock", "socket"].contains(&name.as_str());
-                if path.is_dir() {
+                if path.is_dir() && name != "rescued" {
                     folders.push(path);
-                } else if !is_own && !name.starts_with("journal") {
+                } else if path.is_file() && !is_own && !name.starts_with("journal") {
                     left.push(path.to_string_lossy().into_owned());
                 }
             }
