@@ -35,15 +35,20 @@ pub(crate) fn judge(plan: &Plan, history: &History) -> Vec<String> {
     found
 }
 
-/// Commits end without an error and without a conflict: no other program changes what is changed on the mount.
+/// Commits end without an error, and without a conflict but in what another program has changed too.
 fn judge_commits(plan: &Plan, history: &History) -> Option<String> {
+    let keys = plan.all_keys();
+    let is_contested = |path: &String| {
+        let mut contested = keys.iter().filter(|key| key.class == Class::Contested);
+        contested.any(|key| key.path == *path)
+    };
     let is_wrong = |commit: &&CommitRecord| match &commit.failure {
         Some(failure) => {
             !plan.site.is_flaky()
                 && history.kill_during(&commit.span).is_none()
                 && failure.errno != 0
         }
-        None => !commit.conflicts.is_empty(),
+        None => !commit.conflicts.iter().all(is_contested),
     };
     let commit = history.commits.iter().find(is_wrong)?;
     Some(match &commit.failure {
@@ -82,6 +87,9 @@ impl KeyJudge<'_> {
                 self.extend(operation);
             }
         }
+        if self.key.class == Class::Contested {
+            return self.judge_contested(&operations);
+        }
         self.judge_shown(&operations)
             .or_else(|| self.judge_stored(&operations))
     }
@@ -93,7 +101,7 @@ impl KeyJudge<'_> {
         // An object that is replaced cannot be read on.
         let is_open = failure.call.ends_with("read");
         let can_be_replaced = site.is_remote()
-            || self.key.class == Class::Foreign
+            || self.key.class.is_changed_outside()
             || self.key.class.is_in_place()
             || self.key.class.is_chunk();
         match failure.errno {
@@ -134,6 +142,23 @@ impl KeyJudge<'_> {
         let what = "This cannot have been on the mount";
         let last = &operations[place];
         Some(self.tell(&format!("{what} ({})", last.what), &shown))
+    }
+
+    /// Judges a key that is changed in the store and on the mount: it holds whole values, which somebody has written.
+    fn judge_contested(&self, operations: &[Operation]) -> Option<String> {
+        let is_made_up = |each: &&Operation| match &each.act {
+            Act::Saw(seen) | Act::Stored(seen) => {
+                let written = operations.iter().any(|set| match set.act {
+                    Act::Set(value) => seen.is_of(value) && set.span.begin <= each.span.end,
+                    _ => false,
+                });
+                !written && !seen.is_of(self.key.initial)
+            }
+            _ => false,
+        };
+        let made_up = operations.iter().find(is_made_up)?;
+        let context = context(operations, made_up);
+        Some(self.tell("Nobody wrote what was seen", &context))
     }
 
     /// Judges what the store held.

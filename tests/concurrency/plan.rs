@@ -110,9 +110,11 @@ pub(crate) enum Class {
     Packed,
     /// Changed by another program in the store alone.
     Foreign,
+    /// Replaced by writers, and by another program in the store: commits meet conflicts.
+    Contested,
 }
 
-const CLASSES: [Class; 10] = [
+const CLASSES: [Class; 11] = [
     Class::Replaced,
     Class::Shared,
     Class::InPlace,
@@ -123,11 +125,22 @@ const CLASSES: [Class; 10] = [
     Class::Chunk,
     Class::Packed,
     Class::Foreign,
+    Class::Contested,
 ];
 
 impl Class {
     pub(crate) fn is_chunk(self) -> bool {
         matches!(self, Class::Chunk | Class::Packed)
+    }
+
+    /// Whether another program changes it in the store.
+    pub(crate) fn is_changed_outside(self) -> bool {
+        matches!(self, Class::Foreign | Class::Contested)
+    }
+
+    /// Whether all writers on the mount change it.
+    pub(crate) fn is_of_all(self) -> bool {
+        matches!(self, Class::Shared | Class::Contested)
     }
 
     /// Whether an open descriptor may show another content than that it was opened on.
@@ -227,7 +240,8 @@ impl Plan {
         if plan.write_through {
             // Nothing waits for a commit, and nothing can be discarded.
             plan.committers = 0;
-            plan.classes.retain(|class| *class != Class::Discarded);
+            let waits = |class: &Class| matches!(class, Class::Discarded | Class::Contested);
+            plan.classes.retain(|class| !waits(class));
         }
         plan
     }
@@ -262,7 +276,8 @@ impl Plan {
             Class::Shared if is_first => numbers.for_each(|n| add(0, format!("s/k{n}"))),
             // The other program is one that is no writer on the mount.
             Class::Foreign if is_first => numbers.for_each(|n| add(0, format!("o/k{n}"))),
-            Class::Shared | Class::Foreign => {}
+            Class::Contested if is_first => numbers.for_each(|n| add(0, format!("c/k{n}"))),
+            Class::Shared | Class::Foreign | Class::Contested => {}
             Class::Replaced => numbers.for_each(|n| add(owner, format!("r/k{}", own(n)))),
             Class::InPlace => numbers.for_each(|n| add(owner, format!("p/k{}", own(n)))),
             Class::Log => numbers.for_each(|n| add(owner, format!("l/k{}", own(n)))),

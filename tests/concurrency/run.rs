@@ -21,7 +21,7 @@ const COMMITTERS: u8 = 40;
 const OUTSIDERS: u8 = 60;
 const LAST: u8 = 80;
 
-/// How often a last commit is made again on a server that fails.
+/// How often a last commit is made again that met conflicts, or a server that fails.
 const LAST_COMMITS: usize = 20;
 
 /// What a run did.
@@ -157,7 +157,8 @@ fn settle(plan: &Plan, places: Places<'_>, history: &History, records: &Mutex<Ve
     actor.look_at_all();
     for _ in 0..LAST_COMMITS {
         let commit = actor.commit_once();
-        if commit.failure.is_none() || !plan.site.is_flaky() {
+        let is_met = !commit.conflicts.is_empty() || plan.site.is_flaky();
+        if commit.failure.is_none() && commit.conflicts.is_empty() || !is_met {
             break;
         }
     }

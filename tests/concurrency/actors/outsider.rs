@@ -20,7 +20,7 @@ impl Actor<'_> {
         });
     }
 
-    pub(crate) fn commit_once(&mut self) -> CommitRecord {
+    fn try_commit(&mut self) -> CommitRecord {
         let begin = now();
         let done = self.places.world.commit();
         let span = Span::since(begin);
@@ -40,30 +40,44 @@ impl Actor<'_> {
         record
     }
 
+    /// Commits; where other programs have changed keys too, theirs are taken, and nothing was committed.
+    pub(crate) fn commit_once(&mut self) -> CommitRecord {
+        let record = self.try_commit();
+        for path in &record.conflicts {
+            // It may have been replaced, and committed, by somebody else meanwhile.
+            let _ = self.places.world.discard(path);
+        }
+        record
+    }
+
     /// Reads keys in the store, and changes those that are its own.
     pub(crate) fn work_outside(mut self) {
+        let pause = if self.plan.site.is_mounted() { 400 } else { 50 };
         self.repeat(|actor| {
             actor.shared.pace();
-            let is_foreign = |key: &PlannedKey| key.class == Class::Foreign;
-            match actor
-                .random
-                .percent(30)
-                .then(|| actor.pick(is_foreign))
-                .flatten()
-            {
-                Some(key) => actor.change_outside(key),
-                None => actor.look_outside(),
+            if actor.random.percent(30) {
+                actor.change_outside();
+            } else if let Some(key) = actor.pick(|_| true) {
+                actor.look_outside(key);
             }
-            let pause = if actor.plan.site.is_mounted() {
-                400
-            } else {
-                50
-            };
             thread::sleep(Duration::from_micros(actor.random.below(pause) as u64));
         });
     }
 
-    fn change_outside(&mut self, key: u16) {
+    /// Changes one of the keys that other programs change.
+    fn change_outside(&mut self) {
+        // Not so often that hardly a commit is without a conflict.
+        let contested = self.random.percent(20);
+        let is_fitting = |key: &PlannedKey| match key.class {
+            Class::Contested => contested,
+            class => class.is_changed_outside(),
+        };
+        if let Some(key) = self.pick(is_fitting) {
+            self.change_outside_at(key);
+        }
+    }
+
+    fn change_outside_at(&mut self, key: u16) {
         let (path, outside) = (self.key(key).path, self.places.outside);
         let is_there = self.known.get(&key) != Some(&Value::Missing);
         if is_there && self.random.percent(20) {
@@ -77,13 +91,7 @@ impl Actor<'_> {
     }
 
     /// Reads a key in the store.
-    pub(crate) fn look_outside(&mut self) {
-        if let Some(key) = self.pick(|_| true) {
-            self.look_outside_at(key);
-        }
-    }
-
-    pub(crate) fn look_outside_at(&mut self, key: u16) {
+    fn look_outside(&mut self, key: u16) {
         let PlannedKey { path, class, .. } = self.key(key);
         let begin = now();
         let read = self.places.outside.get(&path);
@@ -99,7 +107,7 @@ impl Actor<'_> {
     pub(crate) fn look_at_all(&mut self) {
         for key in 0..self.keys.len() as u16 {
             self.read_stored(key);
-            self.look_outside_at(key);
+            self.look_outside(key);
         }
     }
 }

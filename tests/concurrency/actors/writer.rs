@@ -14,9 +14,8 @@ impl Actor<'_> {
     pub(crate) fn write(mut self) {
         let number = self.number;
         self.repeat(|actor| {
-            let is_own = |key: &PlannedKey| {
-                key.owner == number || key.owner == 0 && key.class == Class::Shared
-            };
+            let is_own =
+                |key: &PlannedKey| key.owner == number || key.owner == 0 && key.class.is_of_all();
             match actor.pick(is_own) {
                 Some(key) => actor.write_to(key),
                 None => actor.look(),
@@ -27,7 +26,7 @@ impl Actor<'_> {
     fn write_to(&mut self, key: u16) {
         match self.key(key).class {
             Class::Replaced => self.replace_or_remove(key, 75),
-            Class::Shared => self.replace_or_remove(key, 100),
+            Class::Shared | Class::Contested => self.replace_or_remove(key, 100),
             Class::InPlace => self.write_in_place(key),
             Class::Log => self.append_or_cut(key),
             Class::Moved => self.move_away(key),
