@@ -83,16 +83,25 @@ impl HeldCommit {
 impl Fixture {
     /// Returns a fixture whose store holds these objects.
     pub(crate) fn new(lower: Lower, objects: &[(&str, &str)]) -> Fixture {
-        Fixture::opened(lower, objects, false)
+        Fixture::opened(folder(), lower, objects, false)
     }
 
     /// Returns one in which each change is committed at once.
     pub(crate) fn through(lower: Lower, objects: &[(&str, &str)]) -> Fixture {
-        Fixture::opened(lower, objects, true)
+        Fixture::opened(folder(), lower, objects, true)
     }
 
-    fn opened(lower: Lower, objects: &[(&str, &str)], write_through: bool) -> Fixture {
-        let folder = folder();
+    /// Returns one whose upper folder is in this folder, over a store in memory.
+    pub(crate) fn in_folder(folder: TempDir, objects: &[(&str, &str)]) -> Fixture {
+        Fixture::opened(folder, Lower::Memory, objects, false)
+    }
+
+    fn opened(
+        folder: TempDir,
+        lower: Lower,
+        objects: &[(&str, &str)],
+        write_through: bool,
+    ) -> Fixture {
         let store: Arc<dyn Store> = match lower {
             Lower::Memory => Arc::new(MemoryStore::default()),
             Lower::Local => {

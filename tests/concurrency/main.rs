@@ -1,7 +1,7 @@
 //! Everything at once: commits, writers, readers, other programs and kills, checked as histories.
 //!
-//! `histories` and `live_commits` have actors that go on for as long as is asked for (`scripts/stress`); `commit_faults`
-//! and `waiting` make one moment each, by a store that holds a call.
+//! `histories` and `live_commits` have actors that go on for as long as is asked for (`scripts/stress`);
+//! `commit_faults`, `waiting` and `full_disk` make one moment each, by a store that holds a call.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -12,6 +12,7 @@ mod children;
 mod commit_faults;
 mod fixture;
 mod flaky;
+mod full_disk;
 mod gate;
 mod histories;
 mod history;
