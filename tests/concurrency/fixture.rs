@@ -1,9 +1,11 @@
 //! An overlay over a store whose calls can be held, without a mount.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use tempfile::TempDir;
 use zarrfs::error::{Kind, Result};
@@ -127,26 +129,17 @@ impl Fixture {
         fixture
     }
 
-    /// Closes the overlay and opens it again. A process that another test has just started may still hold the lock of
-    /// the upper folder.
-    pub(crate) fn remount(&mut self) {
+    /// Closes the overlay.
+    pub(crate) fn close(&mut self) {
         self.overlay = None;
-        let config = OverlayConfig {
-            uid: 0,
-            gid: 0,
-            write_through: self.write_through,
-        };
+    }
+
+    /// Closes the overlay and opens it again.
+    pub(crate) fn remount(&mut self) {
+        self.close();
         let upper = self.folder.path().join("upper");
-        let open = || Overlay::open(&upper, self.lower.clone(), "/the/store", config.clone());
-        let mut opened = open();
-        for _ in 0..500 {
-            if !matches!(&opened, Err(error) if error.kind() == Kind::Exists) {
-                break;
-            }
-            thread::sleep(std::time::Duration::from_millis(10));
-            opened = open();
-        }
-        self.overlay = Some(opened.unwrap());
+        let overlay = open_overlay(&upper, self.lower.clone(), self.write_through);
+        self.overlay = Some(overlay);
     }
 
     pub(crate) fn overlay(&self) -> &Overlay {
@@ -248,6 +241,25 @@ impl Fixture {
         self.remount();
         assert_eq!(self.shown(), expected, "shown after a remount");
     }
+}
+
+/// Opens an overlay. A process that another test has just started may still hold the lock of the upper folder.
+pub(crate) fn open_overlay(upper: &Path, lower: Arc<dyn Store>, write_through: bool) -> Overlay {
+    let config = OverlayConfig {
+        uid: 0,
+        gid: 0,
+        write_through,
+    };
+    let open = || Overlay::open(upper, lower.clone(), "/the/store", config.clone());
+    let mut opened = open();
+    for _ in 0..500 {
+        if !matches!(&opened, Err(error) if error.kind() == Kind::Exists) {
+            break;
+        }
+        thread::sleep(Duration::from_millis(10));
+        opened = open();
+    }
+    opened.unwrap()
 }
 
 /// Writes a file that is empty, and flushes it as a close does.

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 use zarrfs::error::{Kind, Result};
+use zarrfs::overlay::Overlay;
 use zarrfs::overlay::commit::CommitConfig;
-use zarrfs::overlay::{Overlay, OverlayConfig};
 use zarrfs::store::tree::{AttrChange, Credentials, RenameMode, Tree, TreeFile};
 use zarrfs::store::{Key, Reader, Store};
 
-use crate::fixture::{folder, key};
+use crate::fixture::{folder, key, open_overlay};
 use crate::history::Failure;
 use crate::world::{Committed, Held, InPlace, Tried, World, found, refused};
 
@@ -31,14 +31,8 @@ pub(crate) struct InProcess {
 impl InProcess {
     pub(crate) fn new(lower: Arc<dyn Store>, write_through: bool) -> InProcess {
         let folder = folder();
-        let config = OverlayConfig {
-            uid: 0,
-            gid: 0,
-            write_through,
-        };
-        let upper = folder.path().join("upper");
         InProcess {
-            overlay: Overlay::open(&upper, lower, "/the/store", config).unwrap(),
+            overlay: open_overlay(&folder.path().join("upper"), lower, write_through),
             _folder: folder,
         }
     }

@@ -1,7 +1,7 @@
 //! Everything at once: commits, writers, readers, other programs and kills, checked as histories.
 //!
 //! `histories` and `live_commits` have actors that go on for as long as is asked for (`scripts/stress`);
-//! `commit_faults`, `waiting` and `full_disk` make one moment each, by a store that holds a call.
+//! `commit_faults`, `waiting`, `full_disk` and `killed` make one moment each, by a store that holds a call.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -18,6 +18,7 @@ mod histories;
 mod history;
 mod in_process;
 mod judge;
+mod killed;
 mod live_commits;
 mod mounted;
 mod plan;
