@@ -8,7 +8,7 @@ use crate::value::{Seen, Value};
 
 /// How long a change of another program may stay unseen on a store that is reached by a network, in nanoseconds: the
 /// mounts of these tests remember what they know for a millisecond.
-const UNSEEN: u64 = 200_000_000;
+const UNSEEN: u64 = 1_000_000_000;
 
 /// What calls answer while a mount is killed.
 const KILLED: [i32; 8] = [
@@ -280,14 +280,23 @@ fn is_stored(operation: &Operation) -> bool {
     matches!(operation.act, Act::Stored(_))
 }
 
-/// Returns the last writes before an operation, and itself.
+/// Returns the last writes before an operation, those of what it saw, and itself.
 fn context(operations: &[Operation], last: &Operation) -> Vec<Operation> {
-    const SHOWN: usize = 10;
+    const SHOWN: usize = 8;
     let sets = operations
         .iter()
         .filter(|each| matches!(each.act, Act::Set(_)) && each.span.begin <= last.span.end);
-    let mut found: Vec<Operation> = sets.cloned().collect();
-    found = found.split_off(found.len().saturating_sub(SHOWN));
+    let sets: Vec<&Operation> = sets.collect();
+    let skipped = sets.len().saturating_sub(SHOWN);
+    let is_seen = |set: &Operation| match (&set.act, &last.act) {
+        (Act::Set(value), Act::Saw(seen) | Act::Stored(seen)) => {
+            *value != Value::Missing && seen.is_of(*value)
+        }
+        _ => false,
+    };
+    let shown = sets.into_iter().enumerate();
+    let shown = shown.filter(|(place, set)| *place >= skipped || is_seen(set));
+    let mut found: Vec<Operation> = shown.map(|(_, set)| set.clone()).collect();
     found.push(last.clone());
     found
 }
