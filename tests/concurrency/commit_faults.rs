@@ -6,7 +6,7 @@
 use zarrfs::overlay::commit::CommitConfig;
 use zarrfs::store::Tree as _;
 
-use crate::fixture::{Fixture, LOWERS, Lower, files, fill, key};
+use crate::fixture::{Fixture, LOWERS, Lower, files, fill, key, open_file};
 
 const FORCE: CommitConfig = CommitConfig {
     dry_run: false,
@@ -270,7 +270,7 @@ fn a16_a_file_opened_during_its_put_is_committed_as_it_was() {
     let mut fixture = Fixture::new(Lower::Memory, &[]);
     fixture.write("a", "first");
     let commit = fixture.commit_held_at("put", "a");
-    let file = zarrfs::store::Tree::open(fixture.overlay(), &key("a"), true).unwrap();
+    let file = open_file(fixture.overlay(), &key("a"), true).unwrap();
     file.write_at(0, b"sec").unwrap();
     assert_eq!(commit.end().unwrap().conflicts, []);
     assert_eq!(fixture.stored(), files(&[("a", "first")]));

@@ -158,14 +158,14 @@ impl Fixture {
 
     /// Opens a file that is there for writing.
     pub(crate) fn open(&self, path: &str) -> Arc<dyn TreeFile> {
-        Tree::open(self.overlay(), &key(path), false).unwrap()
+        open_file(self.overlay(), &key(path), false).unwrap()
     }
 
     /// Writes a whole file in its place, and closes it.
     pub(crate) fn write(&self, path: &str, content: &str) {
         let path = key(path);
         let file = match Tree::stat(self.overlay(), &path).unwrap() {
-            Some(_) => Tree::open(self.overlay(), &path, true),
+            Some(_) => open_file(self.overlay(), &path, true),
             None => self.overlay().create(&path, &MAKER),
         };
         fill(&*file.unwrap(), content);
@@ -241,6 +241,11 @@ impl Fixture {
         self.remount();
         assert_eq!(self.shown(), expected, "shown after a remount");
     }
+}
+
+/// Opens a file that is there for writing, and empties it first if asked to.
+pub(crate) fn open_file(overlay: &Overlay, path: &Key, empty: bool) -> Result<Arc<dyn TreeFile>> {
+    Tree::open(overlay, path, empty)
 }
 
 /// Opens an overlay. A process that another test has just started may still hold the lock of the upper folder.

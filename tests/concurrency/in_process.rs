@@ -9,7 +9,7 @@ use zarrfs::overlay::commit::CommitConfig;
 use zarrfs::store::tree::{AttrChange, Credentials, RenameMode, Tree, TreeFile};
 use zarrfs::store::{Key, Reader, Store};
 
-use crate::fixture::{folder, key, open_overlay};
+use crate::fixture::{folder, key, open_file, open_overlay};
 use crate::history::Failure;
 use crate::world::{Committed, Held, InPlace, Tried, World, found, refused};
 
@@ -39,7 +39,7 @@ impl InProcess {
 
     /// Opens a file for writing; makes it if it is missing.
     fn writable(&self, path: &Key, truncate: bool) -> Result<Arc<dyn TreeFile>> {
-        match Tree::open(&self.overlay, path, truncate) {
+        match open_file(&self.overlay, path, truncate) {
             Err(error) if error.kind() == Kind::NotFound => self.overlay.create(path, &MAKER),
             opened => opened,
         }
@@ -98,7 +98,7 @@ impl World for InProcess {
     }
 
     fn append(&self, path: &str, bytes: &[u8]) -> Tried<()> {
-        let file = Tree::open(&self.overlay, &key(path), false).map_err(refused("open"))?;
+        let file = open_file(&self.overlay, &key(path), false).map_err(refused("open"))?;
         let append = || file.write_at(file.stat()?.meta.size, bytes);
         append().map_err(refused("write"))?;
         file.flush().map_err(refused("close"))

@@ -10,7 +10,7 @@ use zarrfs::overlay::commit::CommitConfig;
 use zarrfs::store::tree::{Credentials, RenameMode, Tree};
 use zarrfs::store::{Condition, PutBody, Store};
 
-use crate::fixture::{Fixture, LOWERS, Lower, files, fill, key};
+use crate::fixture::{Fixture, LOWERS, Lower, files, fill, key, open_file};
 use crate::gate::Opening;
 
 /// What the store holds: everything under `slow` is held.
@@ -36,7 +36,7 @@ const OPERATIONS: [(&str, Operation); 11] = [
         overlay.create(&key("slow/new"), &MAKER).map(drop)
     }),
     ("open for writing", |overlay| {
-        let file = Tree::open(overlay, &key("slow/a"), false)?;
+        let file = open_file(overlay, &key("slow/a"), false)?;
         file.write_at(0, b"x")?;
         file.flush()
     }),
