@@ -56,6 +56,13 @@ impl Gate {
         );
     }
 
+    /// Waits until a call is held, or something is so.
+    pub(crate) fn wait_until(&self, is_so: impl Fn() -> bool) {
+        while self.0.0.lock().unwrap().arrived == 0 && !is_so() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// Lets all calls go on. Fails if one has waited for too long: what the test did meanwhile waited for it.
     pub(crate) fn open(&self) {
         let has_expired = self.let_go();

@@ -1,5 +1,6 @@
 //! What a run does: which store, which actors, which keys. All of it follows from a seed and can be typed again.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -185,6 +186,9 @@ fn array(class: Class) -> &'static str {
 /// The writer of what the store holds at the beginning.
 pub(crate) const FIRST_WRITER: u8 = 99;
 
+/// A file that keeps its folder.
+pub(crate) const STAYS: &str = "stays";
+
 /// What a run does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Plan {
@@ -306,6 +310,17 @@ impl Plan {
     pub(crate) fn documents(&self) -> Vec<(String, String)> {
         let group = r#"{"zarr_format": 3, "node_type": "group"}"#;
         let mut documents = vec![("zarr.json".to_string(), group.to_string())];
+        // Folders are there without a key, too.
+        let keys = self.all_keys();
+        let folders = keys.iter().map(|key| match key.class {
+            Class::Folder => format!("f{}", key.owner),
+            _ => key.folder().to_string(),
+        });
+        let folders: BTreeSet<String> = folders.collect();
+        let stays = folders
+            .into_iter()
+            .map(|folder| (format!("{folder}/{STAYS}"), String::new()));
+        documents.extend(stays);
         let chunks = u64::from(self.writers) * u64::from(self.keys);
         let bytes = r#"{"name": "bytes", "configuration": {"endian": "little"}}"#;
         let zstd = r#"{"name": "zstd", "configuration": {"level": 1, "checksum": false}}"#;

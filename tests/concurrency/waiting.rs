@@ -85,7 +85,8 @@ fn a15_a_store_that_hangs_blocks_nothing_in_the_upper_layer() {
         let opening = Opening(fixture.gate.clone());
         let overlay = fixture.overlay().clone();
         let work = thread::spawn(move || operation(&overlay));
-        fixture.gate.wait_for(1);
+        // It may be done without asking the store.
+        fixture.gate.wait_until(|| work.is_finished());
         println!("{name} waits for the store");
         let open = fixture.open("fast/old");
         fixture.write("fast/new", "1");

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use crate::actors::{Actor, TEMPORARY, seen};
 use crate::history::{Act, Span, now};
-use crate::plan::PlannedKey;
+use crate::plan::{PlannedKey, STAYS};
 use crate::value::{Seen, Value};
 use crate::world::Held;
 
@@ -103,7 +103,7 @@ impl Actor<'_> {
                 self.push(place as u16, span, "list", Ok(act));
             }
         }
-        left.retain(|name| !name.starts_with(TEMPORARY) && name != "zarr.json");
+        left.retain(|name| !name.starts_with(TEMPORARY) && name != "zarr.json" && name != STAYS);
         if !left.is_empty() {
             self.wrong(format!("nobody made what is listed in {folder}: {left:?}"));
         }
