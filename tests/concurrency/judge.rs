@@ -280,23 +280,9 @@ fn is_stored(operation: &Operation) -> bool {
     matches!(operation.act, Act::Stored(_))
 }
 
-/// Returns the last writes before an operation, those of what it saw, and itself.
+/// Returns the writes that say most about an operation, and itself.
 fn context(operations: &[Operation], last: &Operation) -> Vec<Operation> {
-    const SHOWN: usize = 8;
-    let sets = operations
-        .iter()
-        .filter(|each| matches!(each.act, Act::Set(_)) && each.span.begin <= last.span.end);
-    let sets: Vec<&Operation> = sets.collect();
-    let skipped = sets.len().saturating_sub(SHOWN);
-    let is_seen = |set: &Operation| match (&set.act, &last.act) {
-        (Act::Set(value), Act::Saw(seen) | Act::Stored(seen)) => {
-            *value != Value::Missing && seen.is_of(*value)
-        }
-        _ => false,
-    };
-    let shown = sets.into_iter().enumerate();
-    let shown = shown.filter(|(place, set)| *place >= skipped || is_seen(set));
-    let mut found: Vec<Operation> = shown.map(|(_, set)| set.clone()).collect();
+    let mut found = register::telling(operations, last);
     found.push(last.clone());
     found
 }

@@ -209,12 +209,11 @@ impl Checker<'_> {
     }
 }
 
-/// Returns the operations that show why the one at `place` cannot have been: reads that do not matter are left out, and
-/// all writes but the last ones and that of what was seen.
+/// Returns the operations that show why the one at `place` cannot have been: of the reads those that matter, of the
+/// writes those that `telling` returns.
 pub(crate) fn cut(initial: Value, operations: &[Operation], place: usize) -> Vec<Operation> {
     const MOST_TRIED: usize = 400;
-    const LAST_WRITES: usize = 5;
-    const MOST_SHOWN: usize = 16;
+    const MOST_SHOWN: usize = 24;
     let last = &operations[place];
     let before = operations
         .iter()
@@ -232,18 +231,47 @@ pub(crate) fn cut(initial: Value, operations: &[Operation], place: usize) -> Vec
             kept.insert(at, removed);
         }
     }
-    let sets = kept.iter().filter(|each| matches!(each.act, Act::Set(_)));
-    let skipped = sets.count().saturating_sub(LAST_WRITES);
-    let mut number = 0;
-    kept.retain(|each| match (&each.act, &last.act) {
-        (Act::Set(value), seen) => {
-            number += 1;
-            let is_seen = matches!(seen, Act::Saw(seen) if seen.is_of(*value));
-            number > skipped || is_seen && *value != Value::Missing
-        }
-        _ => true,
-    });
+    let sets = telling(&kept, last);
+    kept.retain(|each| !matches!(each.act, Act::Set(_)) || sets.contains(each));
     kept.split_off(kept.len().saturating_sub(MOST_SHOWN))
+}
+
+/// Returns the writes that say most about what somebody saw: the last ones of this value with those that came next, the
+/// last before it was seen, and the last of all.
+pub(crate) fn telling(operations: &[Operation], last: &Operation) -> Vec<Operation> {
+    const FEW: usize = 3;
+    let is_seen = |value: Value| match &last.act {
+        Act::Saw(seen) | Act::Stored(seen) => {
+            let mut tags = tags(seen);
+            let is_part = |tag| matches!(value, Value::Content(of, _) if of == tag);
+            seen.is_of(value) || tags.any(is_part)
+        }
+        _ => false,
+    };
+    let sets: Vec<(&Operation, Value)> = operations
+        .iter()
+        .filter(|each| each.span.begin <= last.span.end)
+        .filter_map(|each| match each.act {
+            Act::Set(value) => Some((each, value)),
+            _ => None,
+        })
+        .collect();
+    let done = sets
+        .iter()
+        .filter(|(set, _)| set.span.end < last.span.begin);
+    let before = done.count();
+    let written = sets.iter().rposition(|(_, value)| is_seen(*value));
+    let is_near = |place: usize, end: usize| place < end && place + FEW >= end;
+    let is_telling = |place: usize| {
+        is_near(place, sets.len())
+            || is_near(place, before)
+            || written.is_some_and(|written| place >= written && place < written + FEW)
+    };
+    let numbered = sets.iter().enumerate();
+    numbered
+        .filter(|(place, _)| is_telling(*place))
+        .map(|(_, (set, _))| Operation::clone(set))
+        .collect()
 }
 
 #[cfg(test)]
@@ -408,6 +436,6 @@ mod tests {
         let place = check(Value::Missing, &operations).unwrap_err();
         assert_eq!(place, 400);
         let cut = cut(Value::Missing, &operations, place);
-        assert!(cut.len() <= 16 && cut.last() == operations.last());
+        assert!(cut.len() <= 12 && cut.last() == operations.last());
     }
 }
