@@ -212,28 +212,44 @@ impl Checker<'_> {
 /// Returns the operations that show why the one at `place` cannot have been: of the reads those that matter, of the
 /// writes those that `telling` returns.
 pub(crate) fn cut(initial: Value, operations: &[Operation], place: usize) -> Vec<Operation> {
-    const MOST_TRIED: usize = 400;
     const MOST_SHOWN: usize = 24;
     let last = &operations[place];
-    let before = operations
-        .iter()
-        .filter(|each| each.span.begin <= last.span.end);
+    let before = operations.iter().filter(|each| {
+        let matters = matches!(each.act, Act::Set(_) | Act::Saw(_));
+        matters && each.span.begin <= last.span.end
+    });
     let mut kept: Vec<Operation> = before.cloned().collect();
-    let mut at = kept.len();
-    let end = at.saturating_sub(MOST_TRIED);
-    while at > end {
-        at -= 1;
-        if matches!(kept[at].act, Act::Set(_)) {
-            continue;
-        }
-        let removed = kept.remove(at);
-        if check(initial, &kept).is_ok() {
-            kept.insert(at, removed);
-        }
+    let mut length = kept.len();
+    while length > 0 {
+        kept = without_reads(initial, kept, length);
+        length /= 2;
     }
     let sets = telling(&kept, last);
     kept.retain(|each| !matches!(each.act, Act::Set(_)) || sets.contains(each));
     kept.split_off(kept.len().saturating_sub(MOST_SHOWN))
+}
+
+/// Drops the reads of each part of so many operations, as long as what is left cannot have been.
+fn without_reads(initial: Value, mut kept: Vec<Operation>, length: usize) -> Vec<Operation> {
+    const MOST_TRIED: usize = 64;
+    let mut end = kept.len();
+    for _ in 0..MOST_TRIED {
+        let begin = end.saturating_sub(length);
+        let mut fewer = kept.clone();
+        let mut place = 0;
+        fewer.retain(|each| {
+            place += 1;
+            matches!(each.act, Act::Set(_)) || place <= begin || place > end
+        });
+        if fewer.len() < kept.len() && check(initial, &fewer).is_err() {
+            kept = fewer;
+        }
+        if begin == 0 {
+            break;
+        }
+        end = begin;
+    }
+    kept
 }
 
 /// Returns the writes that say most about what somebody saw: the last ones of this value with those that came next, the
