@@ -17,6 +17,14 @@ pub(super) struct WriteNumbers {
 }
 
 impl WriteNumbers {
+    /// Returns numbers for a new layer, none of which this one has given.
+    pub(super) fn following(&self) -> WriteNumbers {
+        WriteNumbers {
+            last: self.last,
+            by_key: BTreeMap::new(),
+        }
+    }
+
     /// Returns the number of a key; 0 if it has none.
     pub(super) fn get(&self, key: &Key) -> u64 {
         self.by_key.get(key).copied().unwrap_or(0)
