@@ -140,50 +140,7 @@ impl Writer {
         }
     }
 
-<<<<<<< HEAD
-    /// Returns the text of an ETag as a condition needs it, with Google's generation number; nothing without them.
-    fn text(&self, tag: Option<&str>, version: Option<&str>) -> Option<String> {
-        let tag = tag?;
-        // Some servers quote it in one answer and not in the next.
-        let tag = if tag.ends_with('"') {
-            tag.to_string()
-        } else {
-            format!("\"{tag}\"")
-        };
-        match (self.kind, version) {
-            (address::CloudKind::Google, Some(version)) => Some(tag + GENERATION + version),
-            (address::CloudKind::Google, None) => None,
-            _ => Some(tag),
-        }
-    }
-
-    /// Returns the put mode of a condition; nothing if a request cannot express it.
-    fn mode(&self, condition: &Condition) -> Option<PutMode> {
-        match condition {
-            Condition::Any | Condition::Version(_) => None,
-            Condition::Absent => Some(PutMode::Create),
-            Condition::Held(text) => {
-                let (tag, version) = match text.split_once(GENERATION) {
-                    Some((tag, version)) => (tag, Some(version.to_string())),
-                    None => (text.as_str(), None),
-                };
-                let can = tag.ends_with('"')
-                    && version.is_some() == (self.kind == address::CloudKind::Google);
-                can.then(|| {
-                    PutMode::Update(UpdateVersion {
-                        e_tag: Some(tag.to_string()),
-                        version,
-                    })
-                })
-            }
-        }
-    }
-
-    /// Puts an object if the condition holds. `trial` is a key on which it may be tried whether the server holds
-    /// to conditions.
-=======
     /// Puts an object if the condition holds.
->>>>>>> main
     pub(super) fn put(
         &self,
         target: &ObjectTarget<'_>,
