@@ -146,6 +146,11 @@ impl LayeredStore {
         self.changes_at(&all, &self.list_hidden(&all)?)
     }
 
+    /// Returns what no key of a store can hold, and why it stays in the layer.
+    pub(super) fn kept(&self) -> Result<KeptKeys> {
+        Ok(self.changes()?.kept)
+    }
+
     /// Lists what the store has where whiteouts at these paths and below are.
     pub(super) fn list_hidden(&self, paths: &[Key]) -> Result<Vec<HiddenSubtree>> {
         let mut found = Vec::new();

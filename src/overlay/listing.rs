@@ -18,8 +18,9 @@ type LayerSource = Arc<dyn Fn() -> Arc<LayeredStore> + Send + Sync>;
 
 /// Opens the listing of a directory that an overlay shows.
 pub(super) fn of_overlay(core: &Arc<OverlayCore>, prefix: &Key) -> Result<Box<dyn Listing>> {
-    let core = core.clone();
-    open(Arc::new(move || core.top()), prefix)
+    let source = core.clone();
+    let source: LayerSource = Arc::new(move || source.top());
+    core.look(|_| open(source.clone(), prefix))
 }
 
 /// Opens the listing of a directory. `NotFound` if there is nothing, `NotADirectory` if it is a file.

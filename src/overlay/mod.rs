@@ -35,6 +35,7 @@ mod folders;
 mod journal;
 mod keys_dir;
 mod layer;
+mod layered_reads;
 mod layered_store;
 mod listing;
 mod name_change;
@@ -194,6 +195,17 @@ impl OverlayCore {
     /// Returns the layer that programs change, over what lies below it, as it is now.
     fn top(&self) -> Arc<LayeredStore> {
         self.top.read().clone()
+    }
+
+    /// Looks at the layer on top; again if another one came meanwhile, since what a commit leaves out moves there.
+    fn look<T>(&self, find: impl Fn(&Arc<LayeredStore>) -> Result<T>) -> Result<T> {
+        loop {
+            let top = self.top();
+            let found = find(&top);
+            if Arc::ptr_eq(&self.top(), &top) {
+                return found;
+            }
+        }
     }
 
     /// Appends records to the journal of the layer on top, then applies them. The names must be locked.

@@ -50,17 +50,21 @@ impl Overlay {
         Err(Error::new(Kind::Changed, key, why))
     }
 
-    /// Returns the store below and its key that shows at `key`; `None` if the upper folder has it, or a whiteout hides
-    /// it.
-    fn below(&self, key: &Key) -> Result<Option<(Arc<LayeredStore>, Key)>> {
-        let top = self.0.top();
+    /// Calls `get` with the store below and its key that shows at `key`; `None` if the upper folder has it, or a
+    /// whiteout hides it.
+    fn get_below<T>(
+        &self,
+        key: &Key,
+        get: impl Fn(&dyn Store, &Key) -> Result<T>,
+    ) -> Result<Option<T>> {
         let file = self.0.registered(key);
-        let is_written = file.is_some_and(|file| file.is_pending());
-        if is_written {
+        if file.is_some_and(|file| file.is_pending()) {
             return Ok(None);
         }
-        let lower = top.below(key)?;
-        Ok(lower.map(|lower| (top, lower)))
+        self.0.look(|top| match top.below(key)? {
+            Some(lower) => get(&*top.lower, &lower).map(Some),
+            None => Ok(None),
+        })
     }
 }
 
@@ -72,8 +76,8 @@ const MAX_READ_ATTEMPTS: usize = 4;
 
 impl Store for Overlay {
     fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
-        if let Some((top, lower)) = self.below(key)? {
-            return top.lower.get(&lower, limit);
+        if let Some(found) = self.get_below(key, |store, lower| store.get(lower, limit))? {
+            return Ok(found);
         }
         self.object(key, |size| {
             if size > limit {
@@ -85,8 +89,9 @@ impl Store for Overlay {
     }
 
     fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
-        if let Some((top, lower)) = self.below(key)? {
-            return top.lower.get_range(&lower, range);
+        let get = |store: &dyn Store, lower: &Key| store.get_range(lower, range.clone());
+        if let Some(found) = self.get_below(key, get)? {
+            return Ok(found);
         }
         self.object(key, |size| Ok(range.within(size)))
     }
@@ -115,7 +120,7 @@ impl Store for Overlay {
     }
 
     fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
-        self.0.top().read_link(key)
+        self.0.look(|top| top.read_link(key))
     }
 
     fn etag(&self, key: &Key) -> Result<Option<ETag>> {
@@ -174,8 +179,7 @@ impl Hints for OverlayHints {
             return Known::Unknown;
         }
         let position = core.info.changes.position();
-        let top = core.top();
-        let known = match top.find_in_layers(key) {
+        let known = match core.look(|top| top.find_in_layers(key)) {
             Err(_) => Known::Unknown,
             Ok(Shown::Upper(meta)) => Known::Is(meta),
             Ok(Shown::Hidden) => Known::Missing,

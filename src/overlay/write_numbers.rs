@@ -17,11 +17,12 @@ pub(super) struct WriteNumbers {
 }
 
 impl WriteNumbers {
-    /// Returns numbers for a new layer, none of which this one has given.
-    pub(super) fn following(&self) -> WriteNumbers {
+    /// Returns numbers for a new layer, none of which this one has given, but for those of keys that move there.
+    pub(super) fn following<'a>(&self, moved: impl Iterator<Item = &'a Key>) -> WriteNumbers {
+        let numbered = moved.map(|key| (key.clone(), self.get(key)));
         WriteNumbers {
             last: self.last,
-            by_key: BTreeMap::new(),
+            by_key: numbered.filter(|(_, number)| *number > 0).collect(),
         }
     }
 

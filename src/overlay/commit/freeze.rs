@@ -30,7 +30,7 @@ const CLOSE_WAIT: Duration = Duration::from_millis(5);
 const CLOSE_WAITS: usize = 100;
 
 /// Files that stay in the layer on top, and why.
-type LeftOut = BTreeMap<Key, &'static str>;
+type FilesLeftOut = BTreeMap<Key, &'static str>;
 
 impl OverlayCore {
     /// Freezes the layer of changes, over which no frozen one may lie. Returns it, or nothing if there is nothing to
@@ -66,8 +66,8 @@ impl OverlayCore {
     }
 
     /// Returns the keys of files that are being written, or could not be written whole.
-    fn left_out(&self, top: &LayeredStore) -> Result<LeftOut> {
-        let mut left_out = LeftOut::new();
+    fn left_out(&self, top: &LayeredStore) -> Result<FilesLeftOut> {
+        let mut left_out = FilesLeftOut::new();
         for key in top.layer.lock().records.incomplete_below(&Key::root()) {
             left_out.insert(key, "a file that could not be written whole");
         }
@@ -85,7 +85,7 @@ impl OverlayCore {
     fn exchange_layers(
         self: &Arc<Self>,
         top: &Arc<LayeredStore>,
-        left_out: &LeftOut,
+        left_out: &FilesLeftOut,
     ) -> Result<()> {
         self.upper
             .prepare_next(&records_of(&top.layer, left_out)?)?;
@@ -94,7 +94,7 @@ impl OverlayCore {
             return Err(error);
         }
         self.upper.swap_in_next()?;
-        let layer = self.open_next(top)?;
+        let layer = self.open_next(top, left_out)?;
         for key in left_out.keys() {
             move_file(&top.layer.keys, &layer.keys, key)?;
         }
@@ -108,12 +108,12 @@ impl OverlayCore {
     }
 
     /// Opens the layer that was put over the one on top.
-    fn open_next(&self, top: &LayeredStore) -> Result<ChangeLayer> {
+    fn open_next(&self, top: &LayeredStore, left_out: &FilesLeftOut) -> Result<ChangeLayer> {
         let mut old = top.layer.lock();
         if let Some(journal) = self.upper.frozen_journal() {
             old.journal.set_path(&journal);
         }
-        let numbers = old.write_numbers.following();
+        let numbers = old.write_numbers.following(left_out.keys());
         drop(old);
         let mut records = Records::default();
         let journal = Journal::open(&self.upper.journal(), &mut |record| records.apply(record))?;
@@ -123,7 +123,7 @@ impl OverlayCore {
 }
 
 /// Adds the other names of files that are left out: a write changes the content of all.
-fn add_linked(layer: &ChangeLayer, left_out: &mut LeftOut) -> Result<()> {
+fn add_linked(layer: &ChangeLayer, left_out: &mut FilesLeftOut) -> Result<()> {
     let mut inodes = Vec::new();
     for key in left_out.keys() {
         let stat = layer.keys.stat(key)?;
@@ -146,7 +146,7 @@ fn add_linked(layer: &ChangeLayer, left_out: &mut LeftOut) -> Result<()> {
 }
 
 /// Whether a layer has something to commit.
-fn has_changes(layer: &ChangeLayer, left_out: &LeftOut) -> Result<bool> {
+fn has_changes(layer: &ChangeLayer, left_out: &FilesLeftOut) -> Result<bool> {
     if !layer.whiteouts(&Key::root()).is_empty() {
         return Ok(true);
     }
@@ -178,7 +178,7 @@ fn for_each_file(
 }
 
 /// Returns the records of the files that are left out, as the next layer has them.
-fn records_of(layer: &ChangeLayer, left_out: &LeftOut) -> Result<Vec<JournalRecord>> {
+fn records_of(layer: &ChangeLayer, left_out: &FilesLeftOut) -> Result<Vec<JournalRecord>> {
     let state = layer.lock();
     let mut list = Vec::new();
     for key in left_out.keys() {
@@ -233,7 +233,7 @@ pub(super) fn copy_folders_above(from: &KeysDir, to: &KeysDir, key: &Key) -> Res
 }
 
 /// Has an open file know that its content is frozen: a write copies it to the new layer.
-fn freeze_file(file: &OpenFile, layer: &ChangeLayer, left_out: &LeftOut) -> Result<()> {
+fn freeze_file(file: &OpenFile, layer: &ChangeLayer, left_out: &FilesLeftOut) -> Result<()> {
     let mut state = file.lock();
     let Some(key) = state.key.clone().filter(|key| !left_out.contains_key(key)) else {
         return Ok(());

@@ -33,7 +33,7 @@ impl Tree for Overlay {
         if let Some(file) = self.0.registered(path).filter(|file| file.is_pending()) {
             return file.stat().map(Some);
         }
-        let stat = self.0.top().stat(path)?;
+        let stat = self.0.look(|top| top.stat(path))?;
         Ok(stat.map(|stat| self.0.with_id(path, stat)))
     }
 
@@ -42,9 +42,11 @@ impl Tree for Overlay {
         if self.0.registered(path).is_some() {
             return None;
         }
-        let top = self.0.top();
-        let stat = top.layer.keys.stat(path).ok()??;
-        Some(self.0.with_id(path, top.upper_stat(path, &stat)))
+        let stat = self.0.look(|top| {
+            let stat = top.layer.keys.stat(path)?;
+            Ok(stat.map(|stat| top.upper_stat(path, &stat)))
+        });
+        Some(self.0.with_id(path, stat.ok()??))
     }
 
     fn create(&self, path: &Key, maker: &Credentials) -> Result<Arc<dyn TreeFile>> {
@@ -68,7 +70,7 @@ impl Tree for Overlay {
     }
 
     fn change(&self, path: &Key, change: &AttrChange) -> Result<()> {
-        let found = self.0.top().find(path)?;
+        let found = self.0.look(|top| top.find(path))?;
         let found = found.ok_or_else(|| Error::not_found(path))?;
         if LayeredStore::kind(&found) != EntryKind::File {
             return self.0.change_special(path, change);
@@ -246,7 +248,7 @@ impl OverlayCore {
     ///
     /// `NotPermitted` for links, pipes and sockets.
     fn file_for_xattr_change(self: &Arc<Self>, key: &Key) -> Result<Arc<File>> {
-        let found = self.top().find(key)?;
+        let found = self.look(|top| top.find(key))?;
         let found = found.ok_or_else(|| Error::not_found(key))?;
         match (LayeredStore::kind(&found), found) {
             (EntryKind::File, _) => {

@@ -9,21 +9,21 @@ use crate::store::Reader;
 use crate::store::tree::{AttrChange, Stat, TreeFile};
 
 /// A handle of an open file.
-pub(in crate::overlay) struct FileHandle {
+pub(in crate::overlay) struct OpenFileHandle {
     file: Arc<OpenFile>,
     is_writer: bool,
 }
 
-impl FileHandle {
-    pub(super) fn new(file: Arc<OpenFile>, is_writer: bool) -> FileHandle {
+impl OpenFileHandle {
+    pub(super) fn new(file: Arc<OpenFile>, is_writer: bool) -> OpenFileHandle {
         if is_writer {
             file.writers.fetch_add(1, Ordering::SeqCst);
         }
-        FileHandle { file, is_writer }
+        OpenFileHandle { file, is_writer }
     }
 }
 
-impl Drop for FileHandle {
+impl Drop for OpenFileHandle {
     fn drop(&mut self) {
         if self.is_writer {
             self.file.writers.fetch_sub(1, Ordering::SeqCst);
@@ -31,7 +31,7 @@ impl Drop for FileHandle {
     }
 }
 
-impl TreeFile for FileHandle {
+impl TreeFile for OpenFileHandle {
     fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
         Reader::read_at(&*self.file, offset, len)
     }

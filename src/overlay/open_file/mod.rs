@@ -15,7 +15,7 @@ use super::name_change::NameChange;
 use crate::error::Result;
 use crate::store::tree::OpenMode;
 use crate::store::{Key, Version};
-use handle::FileHandle;
+use handle::OpenFileHandle;
 use state::{ContentSource, FileState};
 
 pub(super) mod failed_writes;
@@ -77,8 +77,8 @@ impl OpenFile {
     }
 
     /// Returns a handle of the file.
-    pub(super) fn open_as(self: &Arc<Self>, mode: OpenMode) -> Arc<FileHandle> {
-        Arc::new(FileHandle::new(self.clone(), mode != OpenMode::Read))
+    pub(super) fn open_as(self: &Arc<Self>, mode: OpenMode) -> Arc<OpenFileHandle> {
+        Arc::new(OpenFileHandle::new(self.clone(), mode != OpenMode::Read))
     }
 
     /// Whether a program has the file open for writing.

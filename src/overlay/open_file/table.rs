@@ -88,7 +88,7 @@ impl OverlayCore {
     }
 
     fn shows(&self, key: &Key) -> Result<bool> {
-        Ok(self.top().find(key)?.is_some())
+        self.look(|top| Ok(top.find(key)?.is_some()))
     }
 
     /// Whether the store still has what a file was opened on. Only a file that was not written can be out of date.
@@ -96,7 +96,7 @@ impl OverlayCore {
         let Some((lower, version)) = file.unwritten_version() else {
             return Ok(true);
         };
-        let now = self.top().lower.head(&lower)?;
+        let now = self.look(|top| top.lower.head(&lower))?;
         Ok(now.is_some_and(|meta| meta.version == version))
     }
 
