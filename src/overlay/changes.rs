@@ -2,7 +2,7 @@
 //!
 //! Only complete files count: a file that is being written is left for a later commit. Nothing is changed here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use super::Overlay;
 use super::layered_store::LayeredStore;
@@ -76,6 +76,8 @@ pub struct ChangeSet {
     pub keys: Vec<ChangedKey>,
     /// What stays in the upper folder, and why.
     pub kept: KeptKeys,
+    /// Those of the keys with which a commit began that did not finish; the next one goes on with them.
+    pub frozen: HashSet<Key>,
 }
 
 /// A whiteout, and what the store has there.
@@ -112,6 +114,7 @@ impl Overlay {
 impl ChangeSet {
     /// Returns what these changes and those of the layer below them are together.
     fn over(self, below: ChangeSet) -> ChangeSet {
+        let frozen = below.keys.iter().map(|change| change.key.clone()).collect();
         let keys = below.keys.into_iter();
         let mut keys: BTreeMap<Key, ChangedKey> =
             keys.map(|change| (change.key.clone(), change)).collect();
@@ -133,6 +136,7 @@ impl ChangeSet {
         kept.sort();
         kept.dedup_by(|one, other| one.0 == other.0);
         ChangeSet {
+            frozen,
             keys: keys.into_values().collect(),
             kept,
         }
@@ -199,6 +203,7 @@ impl LayeredStore {
         Ok(ChangeSet {
             keys: collector.keys.into_values().collect(),
             kept: collector.kept,
+            frozen: HashSet::new(),
         })
     }
 

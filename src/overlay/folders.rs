@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use super::keys_dir::os_error;
 use super::layered_store::LayeredStore;
 use super::name_change::NameChange;
-use super::{OverlayCore, attributes, wrong_kind};
+use super::{OverlayCore, attributes, mode, wrong_kind};
 use crate::error::Result;
 use crate::store::{EntryKind, Key};
 
@@ -33,7 +33,7 @@ impl NameChange<'_> {
         if meta.is_some_and(|meta| meta.kind != EntryKind::Directory) {
             return Err(wrong_kind(key, false));
         }
-        let change = self.initial_attributes(0o755, meta.map(|meta| meta.modified));
+        let change = self.initial_attributes(mode(0o755), meta.map(|meta| meta.modified));
         let keys = &self.top.layer.keys;
         let made = keys.parent(key).and_then(|(folder, name)| {
             match rustix::fs::mkdirat(&folder, name, Mode::from(0o755)) {

@@ -15,7 +15,7 @@ use super::keys_dir::os_error;
 use super::layer::{ChangeLayer, Located};
 use super::{Resolved, attributes};
 use crate::error::Result;
-use crate::store::tree::{Posix, Stat};
+use crate::store::tree::{AttrChange, Posix, Stat};
 use crate::store::{ETag, EntryKind, Key, Meta, Store, StoreInfo};
 
 /// A layer of changes over a store.
@@ -101,8 +101,25 @@ impl LayeredStore {
         }
     }
 
-    /// Returns the permission bits of what the store has at a key, if the store is a folder of this machine.
-    pub(super) fn stored_mode(&self, key: &Key) -> Option<u32> {
+    /// Returns owner and mode of the file that the store has at a key, if the store is a folder of this machine; nothing
+    /// but the usual mode otherwise.
+    pub(super) fn stored_attributes(&self, key: &Key) -> AttrChange {
+        let usual = AttrChange {
+            mode: Some(DEFAULT_MODE),
+            ..AttrChange::default()
+        };
+        self.stored_file(key).map_or(usual, |found| {
+            let is_root = rustix::process::geteuid().is_root();
+            AttrChange {
+                mode: Some(found.mode() & attributes::PERMISSIONS),
+                uid: is_root.then_some(found.uid()),
+                gid: is_root.then_some(found.gid()),
+                ..AttrChange::default()
+            }
+        })
+    }
+
+    fn stored_file(&self, key: &Key) -> Option<std::fs::Metadata> {
         let lower = self.stored_key(key)?;
         let store = self
             .frozen
@@ -111,9 +128,7 @@ impl LayeredStore {
         let path = store.info().folder.as_ref()?;
         let path = path.join(OsStr::from_bytes(lower.as_bytes()));
         let found = std::fs::symlink_metadata(path).ok()?;
-        found
-            .is_file()
-            .then(|| found.mode() & attributes::PERMISSIONS)
+        found.is_file().then_some(found)
     }
 
     /// Returns the kind of what was found at a key.
@@ -167,6 +182,9 @@ impl LayeredStore {
         })
     }
 }
+
+/// The mode of a file whose store knows of none.
+const DEFAULT_MODE: u32 = 0o644;
 
 /// Returns what `stat` shows of what the store has: owner and mode are the mount's.
 pub(super) fn stat_of_stored(meta: Meta) -> Stat {

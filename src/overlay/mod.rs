@@ -274,18 +274,26 @@ impl OverlayCore {
         }
     }
 
-    /// Returns the attributes that something of the store gets when it is copied to the upper folder.
-    fn initial_attributes(&self, mode: u32, modified: Option<SystemTime>) -> AttrChange {
+    /// Returns the attributes that something of the store gets when it is copied to the upper folder: those that the
+    /// store has, the mount's owner, and this time.
+    fn initial_attributes(&self, stored: AttrChange, modified: Option<SystemTime>) -> AttrChange {
         let modified = modified.map(Time::At);
         let is_root = rustix::process::geteuid().is_root();
         AttrChange {
-            mode: Some(mode),
-            uid: is_root.then_some(self.config.uid),
-            gid: is_root.then_some(self.config.gid),
+            uid: stored.uid.or(is_root.then_some(self.config.uid)),
+            gid: stored.gid.or(is_root.then_some(self.config.gid)),
             accessed: modified,
             modified,
-            ..AttrChange::default()
+            ..stored
         }
+    }
+}
+
+/// Returns the change that sets a mode.
+fn mode(mode: u32) -> AttrChange {
+    AttrChange {
+        mode: Some(mode),
+        ..AttrChange::default()
     }
 }
 

@@ -257,23 +257,14 @@ impl OverlayCore {
             written.map_err(|error| Error::os("", error))?;
             at = end;
         }
-        let mode = self.mode_below(key);
-        let change = self.initial_attributes(mode, None);
+        let top = self.top();
+        let change = match top.stat_in_layers(key)? {
+            Some(posix) => attributes::owner_and_mode(&posix),
+            None => self.initial_attributes(top.stored_attributes(key), None),
+        };
         attributes::set_open(file, &change).map_err(Error::from)
     }
-
-    /// Returns the mode that a key's file has here or in a store that is a folder of this machine.
-    fn mode_below(&self, key: &Key) -> u32 {
-        let top = self.top();
-        match top.stat_in_layers(key) {
-            Ok(Some(posix)) => posix.mode,
-            _ => top.stored_mode(key).unwrap_or(DEFAULT_MODE),
-        }
-    }
 }
-
-/// The mode of a file whose store knows of none.
-pub(super) const DEFAULT_MODE: u32 = 0o644;
 
 impl NameChange<'_> {
     /// Returns kind, size and version of what was found at a key.

@@ -76,6 +76,8 @@ pub enum PutBody<'a> {
     Bytes(&'a [u8]),
     /// As many first bytes of a file.
     File(&'a File, u64),
+    /// The same of a file whose owner and mode the object gets, where the store has such things.
+    FileAsIs(&'a File, u64),
 }
 
 impl PutBody<'_> {
@@ -83,7 +85,7 @@ impl PutBody<'_> {
     pub fn len(&self) -> u64 {
         match self {
             PutBody::Bytes(bytes) => bytes.len() as u64,
-            PutBody::File(_, length) => *length,
+            PutBody::File(_, length) | PutBody::FileAsIs(_, length) => *length,
         }
     }
 
@@ -101,7 +103,7 @@ impl PutBody<'_> {
                 let part = bytes.get(index(part.start)?..index(part.end)?);
                 part.map(<[u8]>::to_vec).ok_or_else(short)
             }
-            PutBody::File(file, _) => {
+            PutBody::File(file, _) | PutBody::FileAsIs(file, _) => {
                 let mut bytes = vec![0; index(part.end.saturating_sub(part.start))?];
                 match file.read_exact_at(&mut bytes, part.start) {
                     Err(error) if error.kind() == ErrorKind::UnexpectedEof => Err(short()),

@@ -173,7 +173,7 @@ impl Apply<'_> {
             .metadata()
             .map_err(|error| Error::os(key, error))?
             .len();
-        let body = PutBody::File(file, length);
+        let body = PutBody::FileAsIs(file, length);
         self.commit.core.store.put(key, body, condition)
     }
 

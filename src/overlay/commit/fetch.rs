@@ -10,8 +10,7 @@ use crate::overlay::changes::{ChangeAction, ChangeSet, HiddenSubtree, MovedSubtr
 use crate::overlay::journal::JournalRecord;
 use crate::overlay::keys_dir::os_error;
 use crate::overlay::layer::Located;
-use crate::overlay::store::DEFAULT_MODE;
-use crate::overlay::{attributes, content};
+use crate::overlay::{attributes, content, mode};
 use crate::store::{Key, Version};
 use crate::sync::pool::parallel_map;
 
@@ -72,7 +71,7 @@ impl Commit<'_> {
         if let Some(parent) = key.parent() {
             self.make_folder(&parent)?;
         }
-        let change = self.core.initial_attributes(0o755, None);
+        let change = self.core.initial_attributes(mode(0o755), None);
         let made = keys.parent(key).and_then(|(folder, name)| {
             match rustix::fs::mkdirat(&folder, name, Mode::from(0o755)) {
                 Err(Errno::EXIST) => Ok(()),
@@ -94,8 +93,8 @@ impl Commit<'_> {
         let (name, file) = pending.map_err(|error| os_error(key, error))?;
         let copied = content::copy_stored(&*reader, &file).and_then(|()| {
             let meta = reader.meta()?;
-            let mode = self.layered.stored_mode(key).unwrap_or(DEFAULT_MODE);
-            let change = core.initial_attributes(mode, Some(meta.modified));
+            let stored = self.layered.stored_attributes(key);
+            let change = core.initial_attributes(stored, Some(meta.modified));
             attributes::set_open(&file, &change).map_err(Error::from)?;
             self.give_key(key, from, meta.version, &name)
         });

@@ -107,7 +107,7 @@ impl OverlayCore {
     /// Looks for conflicts of all changes.
     fn compare_all(self: &Arc<Self>, force: bool) -> Result<Outcome> {
         let overlay = Overlay(self.clone());
-        let ChangeSet { keys, kept } = overlay.changes()?;
+        let ChangeSet { keys, kept, .. } = overlay.changes()?;
         let shown: Arc<dyn Store> = Arc::new(overlay);
         let plan = self.plan(&shown, &self.top(), keys, force)?;
         Ok(Outcome {
@@ -191,7 +191,7 @@ impl Commit<'_> {
             self.fetch_moved(&hidden, &changes)?;
             changes = self.layered.changes_at(paths, &hidden)?;
         }
-        let ChangeSet { keys, kept } = changes;
+        let ChangeSet { keys, kept, .. } = changes;
         let shown: Arc<dyn Store> = self.layered.clone();
         let plan = self.core.plan(&shown, self.layered, keys, force)?;
         let mut outcome = Outcome {

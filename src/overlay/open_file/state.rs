@@ -15,7 +15,6 @@ use crate::error::{Error, Kind, Result};
 use crate::overlay::journal::JournalRecord;
 use crate::overlay::keys_dir::os_error;
 use crate::overlay::name_change::NameChange;
-use crate::overlay::store::DEFAULT_MODE;
 use crate::overlay::{OverlayCore, attributes, content};
 use crate::store::{Key, Reader};
 
@@ -143,10 +142,8 @@ impl FileState {
                     content::copy_stored(&**reader, to)?;
                 }
                 let modified = reader.meta()?.modified;
-                let top = core.top();
-                let mode = self.key.as_ref().and_then(|key| top.stored_mode(key));
-                let mode = mode.unwrap_or(DEFAULT_MODE);
-                let change = core.initial_attributes(mode, Some(modified));
+                let stored = core.top().stored_attributes(&self.key_or_root());
+                let change = core.initial_attributes(stored, Some(modified));
                 attributes::set_open(to, &change).map_err(Error::from)
             }
         }
