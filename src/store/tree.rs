@@ -35,6 +35,9 @@ pub struct Stat {
     pub meta: Meta,
     /// Owner, mode and the like, if they are stored; else they are the mount's.
     pub posix: Option<Posix>,
+    /// Tells one file from another: stays while a file is written in place or renamed, and changes when its name gets
+    /// another file.
+    pub content: u64,
 }
 
 /// The owner, group and mode of a new file or folder.
@@ -72,6 +75,17 @@ pub struct AttrChange {
     pub accessed: Option<Time>,
     /// Time of the last change of the content.
     pub modified: Option<Time>,
+}
+
+/// What a file is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMode {
+    /// Reading alone.
+    Read,
+    /// Writing too.
+    Write,
+    /// Writing, after it was emptied.
+    Truncate,
 }
 
 /// What a rename does with a file that has the new name already.
@@ -149,8 +163,8 @@ pub trait Tree: Send + Sync {
     }
     /// Makes a regular file and opens it; `Exists` if there is something.
     fn create(&self, path: &Key, maker: &Credentials) -> Result<Arc<dyn TreeFile>>;
-    /// Opens a regular file for writing, and empties it first if asked to.
-    fn open(&self, path: &Key, truncate: bool) -> Result<Arc<dyn TreeFile>>;
+    /// Opens a regular file.
+    fn open(&self, path: &Key, mode: OpenMode) -> Result<Arc<dyn TreeFile>>;
     /// Sets attributes, also of directories; links are not followed.
     fn change(&self, path: &Key, change: &AttrChange) -> Result<()>;
     /// Makes an empty directory.

@@ -57,7 +57,7 @@ fn update_version(kind: CloudKind, text: &str) -> Option<UpdateVersion> {
 /// Returns the put mode of a condition; nothing if a request cannot express it.
 pub(super) fn put_mode(kind: CloudKind, condition: &Condition) -> Option<PutMode> {
     match condition {
-        Condition::Any => None,
+        Condition::Any | Condition::Version(_) => None,
         Condition::Absent => Some(PutMode::Create),
         Condition::Held(text) => update_version(kind, text).map(PutMode::Update),
     }

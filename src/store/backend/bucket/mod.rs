@@ -212,7 +212,9 @@ impl Store for BucketStore {
 
     fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
         let (target, writer) = (self.target(key)?, self.writer()?);
-        self.changed(key, writer.put(&target, body, condition))
+        let condition = condition.in_words(key, || writer.etag(&target));
+        let put = condition.and_then(|condition| writer.put(&target, body, &condition));
+        self.changed(key, put)
     }
 
     /// Removes an object. The request carries the condition; the key is checked just before where the server does not
@@ -222,7 +224,9 @@ impl Store for BucketStore {
             return condition.check(key, None);
         };
         let writer = self.writer()?;
-        self.changed(key, writer.erase(&target, condition))
+        let condition = condition.in_words(key, || writer.etag(&target));
+        let erased = condition.and_then(|condition| writer.erase(&target, &condition));
+        self.changed(key, erased)
     }
 
     fn erase_folder(&self, _prefix: &Key) -> Result<()> {

@@ -154,13 +154,17 @@ impl Store for HttpStore {
 
     /// Puts an object in one request. `ReadOnly` where the server takes no changes.
     fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
-        self.changed(key, self.put_object(key, body, condition))
+        let condition = condition.in_words(key, || self.fetch_etag(key));
+        let put = condition.and_then(|condition| self.put_object(key, body, &condition));
+        self.changed(key, put)
     }
 
     /// Removes an object. The request carries the condition where the server enforces that, and the key is checked just
     /// before in any case.
     fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
-        self.changed(key, self.erase_object(key, condition))
+        let condition = condition.in_words(key, || self.fetch_etag(key));
+        let erased = condition.and_then(|condition| self.erase_object(key, &condition));
+        self.changed(key, erased)
     }
 
     /// Removes a folder that was empty just before: WebDAV cannot remove a folder only if it is empty.

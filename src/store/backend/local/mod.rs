@@ -29,6 +29,11 @@ mod reader;
 mod stat;
 mod writer;
 
+/// Whether a name is kept for files that are on their way into a store.
+pub fn is_reserved_name(name: &[u8]) -> bool {
+    atomic_file::is_temp_name(name)
+}
+
 /// How long the metadata of a local file may be cached.
 const FRESHNESS: Duration = Duration::from_secs(1);
 
