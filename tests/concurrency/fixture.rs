@@ -13,7 +13,7 @@ use zarrfs::overlay::commit::{CommitConfig, Outcome};
 use zarrfs::overlay::{Overlay, OverlayConfig};
 use zarrfs::store::backend::local::LocalStore;
 use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::tree::{Credentials, RenameMode, Tree, TreeFile};
+use zarrfs::store::tree::{Credentials, OpenMode, RenameMode, Tree, TreeFile};
 use zarrfs::store::{Condition, EntryKind, Key, PutBody, Store, StoreConfig};
 
 use crate::gate::{Gate, Gated, Opening};
@@ -245,7 +245,12 @@ impl Fixture {
 
 /// Opens a file that is there for writing, and empties it first if asked to.
 pub(crate) fn open_file(overlay: &Overlay, path: &Key, empty: bool) -> Result<Arc<dyn TreeFile>> {
-    Tree::open(overlay, path, empty)
+    let mode = if empty {
+        OpenMode::Truncate
+    } else {
+        OpenMode::Write
+    };
+    Tree::open(overlay, path, mode)
 }
 
 /// Opens an overlay. A process that another test has just started may still hold the lock of the upper folder.

@@ -31,7 +31,10 @@ fn repeat(site: Site, amount: &Amount) {
     }
     if let Ok(plan) = env::var("ZARRFS_STRESS_PLAN") {
         let plan: Plan = serde_json::from_str(&plan).unwrap();
-        return if plan.site == site { once(&plan) } else { () };
+        if plan.site == site {
+            once(&plan);
+        }
+        return;
     }
     let seconds = variable("ZARRFS_STRESS_SECONDS").map(Duration::from_secs);
     let first: u64 = variable("ZARRFS_STRESS_SEED").unwrap_or(1);

@@ -82,7 +82,10 @@ impl KeyJudge<'_> {
             }
             if let Some(failure) = operation.failure.clone() {
                 if !self.is_allowed(operation, &failure) {
-                    return Some(self.tell("A call failed that must not", &[operation.clone()]));
+                    return Some(self.tell(
+                        "A call failed that must not",
+                        std::slice::from_ref(operation),
+                    ));
                 }
                 self.extend(operation);
             }
@@ -243,7 +246,7 @@ impl KeyJudge<'_> {
     fn commits(&self) -> Vec<Span> {
         let commits = self.history.commits.iter();
         let whole = commits.filter(|commit| {
-            let is_kept = commit.kept.iter().any(|path| *path == self.key.path);
+            let is_kept = commit.kept.contains(&self.key.path);
             commit.failure.is_none() && commit.conflicts.is_empty() && !is_kept
         });
         whole.map(|commit| commit.span).collect()

@@ -123,7 +123,9 @@ fn act_all(plan: &Plan, stage: &Stage) -> Vec<Record> {
             .collect();
         threads.into_iter().for_each(|each| each.join().unwrap());
         shared.end();
-        killer.map(|killer| killer.join().unwrap());
+        if let Some(killer) = killer {
+            killer.join().unwrap();
+        }
     });
     let mut records = records.into_inner().unwrap();
     if let Some(children) = children {
