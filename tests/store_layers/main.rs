@@ -3,5 +3,6 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod change_log;
 mod disk_cache;
 mod metadata_cache;
