@@ -124,11 +124,11 @@ impl FlatFile {
         if self.direct || is_long || !self.array.metadata_hold() {
             return None;
         }
-        let now = Instant::now();
+        let now = self.array.versions.now();
         let (mut parts, mut pieces) = (Vec::new(), Vec::new());
-        let mut versions = self.array.versions.lock();
+        let versions = self.array.versions.lock();
         let is_complete = self.visit_pieces(decoder, &range, |number, start, shared| {
-            let Some(piece) = self.piece_now(decoder, number, &mut versions, now) else {
+            let Some(piece) = self.piece_now(decoder, number, &versions, now) else {
                 return false;
             };
             parts.push(Part::new(number, start, shared));
@@ -157,7 +157,7 @@ impl FlatFile {
         &self,
         decoder: &Decoder,
         piece: ChunkIndex,
-        versions: &mut LockedVersions<'_>,
+        versions: &LockedVersions<'_>,
         now: Instant,
     ) -> Option<Piece> {
         let array = &*self.array;

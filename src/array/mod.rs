@@ -24,8 +24,8 @@ use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::known::Known;
 use crate::model::Array;
 use crate::stats::Stats;
-use crate::store::Key;
 use crate::store::layer::disk_cache::CacheNamespace;
+use crate::store::{Key, QueryStamp, Store};
 use crate::sync::budget::{MemoryBudget, Priority};
 use crate::sync::cache::Cache;
 use crate::sync::pool::Pool;
@@ -44,7 +44,7 @@ mod readers;
 mod shard;
 mod spill;
 mod spill_key;
-pub mod versions;
+mod versions;
 mod write;
 
 pub use crate::array::arrays::Arrays;
@@ -244,22 +244,31 @@ impl OpenArray {
             .collect()
     }
 
+    /// Asks the store; returns its answer and how old that is.
+    fn ask<T>(&self, question: impl FnOnce(&dyn Store) -> T) -> (T, QueryStamp) {
+        let store = &**self.hierarchy.store();
+        store.info().ask(|| question(store))
+    }
+
     /// Returns what is known of the version of a stored chunk.
-    fn version_state(&self, decoder: &Decoder, stored: u64, now: Instant) -> VersionState {
-        self.version_in(&mut self.versions.lock(), decoder, stored, now)
+    fn version_state(&self, decoder: &Decoder, stored: u64) -> VersionState {
+        self.version_in(&self.versions.lock(), decoder, stored, self.versions.now())
     }
 
     /// Like `version_state`, in the locked table.
     fn version_in(
         &self,
-        versions: &mut LockedVersions<'_>,
+        versions: &LockedVersions<'_>,
         decoder: &Decoder,
         stored: u64,
         now: Instant,
     ) -> VersionState {
-        versions.of(stored, now, || {
-            self.keys(&decoder.stored.indices(ChunkIndex(stored)))
-        })
+        versions.of(stored, now, || self.stored_keys(decoder, stored))
+    }
+
+    /// Returns the keys that a stored chunk may have.
+    fn stored_keys(&self, decoder: &Decoder, stored: u64) -> Result<Vec<Key>> {
+        self.keys(&decoder.stored.indices(ChunkIndex(stored)))
     }
 
     fn decoder(&self) -> Result<&Decoder> {
@@ -272,7 +281,7 @@ impl OpenArray {
         let Ok(decoder) = self.decoder() else {
             return Ok(None);
         };
-        let keys = |stored| self.keys(&decoder.stored.indices(ChunkIndex(stored)));
+        let keys = |stored| self.stored_keys(decoder, stored);
         let Some(stale) = self.versions.stale(keys) else {
             return Ok(None);
         };

@@ -128,6 +128,7 @@ impl Overlay {
         let below = lower.info();
         let info = StoreInfo {
             lists: below.lists,
+            clock: below.clock.clone(),
             ..StoreInfo::new(below.freshness)
         };
         Ok(Overlay(Arc::new(OverlayCore {

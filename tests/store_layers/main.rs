@@ -5,4 +5,5 @@ mod common;
 
 mod change_log;
 mod disk_cache;
+mod freshness;
 mod metadata_cache;
