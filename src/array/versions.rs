@@ -5,7 +5,7 @@
 //! chunk's key ends it. A cached piece is used only under the version in this table, so the cache needs no invalidation.
 //! Changes of versions are counted: they tell one content of the array from another.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{RwLock, RwLockReadGuard};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,7 +42,7 @@ struct VersionEntry {
 
 /// The versions of an array's stored chunks, by their number in the grid.
 pub(super) struct ChunkVersions {
-    known: Mutex<HashMap<u64, VersionEntry>>,
+    known: RwLock<HashMap<u64, VersionEntry>>,
     /// Number of changes that were seen.
     changes: AtomicU64,
     log: Arc<ChangeLog>,
@@ -54,7 +54,7 @@ impl ChunkVersions {
     /// Builds an empty table of chunks of a store.
     pub(super) fn new(info: &StoreInfo) -> ChunkVersions {
         ChunkVersions {
-            known: Mutex::default(),
+            known: RwLock::default(),
             changes: AtomicU64::new(0),
             log: info.changes.clone(),
             clock: info.clock.clone(),
@@ -67,10 +67,10 @@ impl ChunkVersions {
         self.clock.now()
     }
 
-    /// Locks the table to look up several chunks.
+    /// Locks the table to look up several chunks; others may look up chunks meanwhile.
     pub(super) fn lock(&self) -> LockedVersions<'_> {
         LockedVersions {
-            known: self.known.lock(),
+            known: self.known.read(),
             versions: self,
         }
     }
@@ -111,7 +111,7 @@ impl ChunkVersions {
 
     /// Puts an entry into the table, unless a newer answer is there; returns whether it replaces one of another version.
     fn replace(&self, number: u64, version: Option<Version>, stamp: QueryStamp) -> bool {
-        let mut known = self.known.lock();
+        let mut known = self.known.write();
         let is_newer = |entry: &VersionEntry| {
             entry.asked > stamp.asked && entry.position.get() >= stamp.position
         };
@@ -145,7 +145,7 @@ impl ChunkVersions {
     /// the keys that a chunk may have.
     pub(super) fn stale(&self, keys: impl Fn(u64) -> Result<Vec<Key>>) -> Option<Vec<u64>> {
         let now = self.now();
-        let known = self.known.lock();
+        let known = self.known.read();
         if known.len() > MAX_CHUNKS_ASKED {
             return None;
         }
@@ -158,7 +158,7 @@ impl ChunkVersions {
 
 /// The locked table.
 pub(super) struct LockedVersions<'a> {
-    known: MutexGuard<'a, HashMap<u64, VersionEntry>>,
+    known: RwLockReadGuard<'a, HashMap<u64, VersionEntry>>,
     versions: &'a ChunkVersions,
 }
 
