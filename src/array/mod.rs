@@ -37,6 +37,7 @@ mod decoder;
 mod dirty_chunks;
 pub mod flat_file;
 mod flush;
+mod parts;
 mod piece;
 mod prefetch;
 pub mod ragged;
