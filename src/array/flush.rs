@@ -41,7 +41,7 @@ impl OpenArray {
         erased?;
         self.versions.note(chunk.0, None, stamp);
         self.dirty.remove(&indices);
-        self.dirty.note_change();
+        self.dirty.content().renew();
         Ok(())
     }
 

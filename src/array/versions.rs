@@ -3,16 +3,16 @@
 //! Every stored chunk that was read has an entry: its version, or that it is missing; when the store was asked, from when
 //! that counts; and the position in the store's log of changes from before it was asked for, since a change of the
 //! chunk's key ends it. A cached piece is used only under the version in this table, so the cache needs no invalidation.
-//! Changes of versions are counted: they tell one content of the array from another.
+//! A version that changes gives the array's content another number.
 
 use parking_lot::{RwLock, RwLockReadGuard};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::array::content_number::ContentNumber;
 use crate::error::Result;
-use crate::store::{ChangeLog, Key, MovingPosition, QueryStamp, StoreInfo, Version};
+use crate::store::{ChangeLog, Key, LogPosition, MovingPosition, QueryStamp, StoreInfo, Version};
 use crate::sync::clock::Clock;
 
 /// What is known of a stored chunk.
@@ -43,8 +43,7 @@ struct VersionEntry {
 /// The versions of an array's stored chunks, by their number in the grid.
 pub(super) struct ChunkVersions {
     known: RwLock<HashMap<u64, VersionEntry>>,
-    /// Number of changes that were seen.
-    changes: AtomicU64,
+    content: ContentNumber,
     log: Arc<ChangeLog>,
     clock: Clock,
     freshness: Duration,
@@ -55,7 +54,7 @@ impl ChunkVersions {
     pub(super) fn new(info: &StoreInfo) -> ChunkVersions {
         ChunkVersions {
             known: RwLock::default(),
-            changes: AtomicU64::new(0),
+            content: ContentNumber::new(),
             log: info.changes.clone(),
             clock: info.clock.clone(),
             freshness: info.freshness,
@@ -89,18 +88,23 @@ impl ChunkVersions {
         if position == before {
             return true;
         }
-        let is_unchanged = |key: &Key| !self.log.changed_since(before, key);
-        let is_unchanged = keys().is_ok_and(|keys| keys.iter().all(is_unchanged));
+        let is_unchanged = self.is_unchanged(before, keys);
         if is_unchanged {
             entry.position.set(position);
         }
         is_unchanged
     }
 
+    /// Whether no key that a chunk may have was changed through the store since a position.
+    fn is_unchanged(&self, since: LogPosition, keys: impl FnOnce() -> Result<Vec<Key>>) -> bool {
+        let is_unchanged = |key: &Key| !self.log.changed_since(since, key);
+        keys().is_ok_and(|keys| keys.iter().all(is_unchanged))
+    }
+
     /// Notes the version of a chunk that the store returned.
     pub(super) fn note(&self, number: u64, version: Option<Version>, stamp: QueryStamp) {
         if self.replace(number, version, stamp) {
-            self.count_change();
+            self.content.renew();
         }
     }
 
@@ -121,7 +125,7 @@ impl ChunkVersions {
         if known.len() >= MAX_CHUNKS {
             // Chunks without an entry can change unnoticed, so they count as changed.
             known.clear();
-            self.count_change();
+            self.content.renew();
         }
         let entry = VersionEntry {
             version,
@@ -132,13 +136,9 @@ impl ChunkVersions {
         replaced.is_some_and(|replaced| replaced.version != version)
     }
 
-    fn count_change(&self) {
-        self.changes.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Returns the number of changes that were seen.
-    pub(super) fn changes(&self) -> u64 {
-        self.changes.load(Ordering::Relaxed)
+    /// Returns the number of the content, as far as changes of it were seen.
+    pub(super) fn content(&self) -> &ContentNumber {
+        &self.content
     }
 
     /// Returns the chunks that the store has to be asked about again, nothing if there may be too many; `keys` returns
@@ -153,6 +153,18 @@ impl ChunkVersions {
             (!self.holds(entry, now, || keys(number))).then_some(number)
         });
         Some(stale.collect())
+    }
+
+    /// Whether a chunk that was read may have been changed through the store since a position; `keys` returns the keys
+    /// that a chunk may have.
+    pub(super) fn may_have_changed(
+        &self,
+        since: LogPosition,
+        keys: impl Fn(u64) -> Result<Vec<Key>>,
+    ) -> bool {
+        let known = self.known.read();
+        let is_unchanged = |&number: &u64| self.is_unchanged(since, || keys(number));
+        known.len() > MAX_CHUNKS_ASKED || !known.keys().all(is_unchanged)
     }
 }
 
@@ -207,17 +219,22 @@ mod tests {
     }
 
     #[test]
-    fn a_version_that_changes_is_counted() {
+    fn a_version_that_changes_is_another_content() {
         let store = store();
         let (versions, stamp) = (ChunkVersions::new(&store), stamp(&store));
         assert_eq!(of(&versions, 1), VersionState::Unknown);
-        for version in [Some(Version(1)), Some(Version(1)), None, Some(Version(2))] {
+        let mut numbers = vec![ChunkVersions::new(&store).content().get()];
+        for version in [None, Some(Version(1)), None, Some(Version(2))] {
             versions.note(1, version, stamp);
+            let number = versions.content().get();
+            assert!(!numbers.contains(&number), "a number is given twice");
+            numbers.push(number);
+            versions.note(1, version, stamp);
+            assert_eq!(versions.content().get(), number);
         }
-        assert_eq!(versions.changes(), 2);
         assert_eq!(of(&versions, 1), VersionState::Known(Some(Version(2))));
         versions.note_put(1, Version(3), stamp);
-        assert_eq!(versions.changes(), 2);
+        assert_eq!(versions.content().get(), numbers[4]);
     }
 
     #[test]
@@ -227,8 +244,14 @@ mod tests {
         for number in [1, 2] {
             versions.note(number, Some(Version(1)), stamp(&store));
         }
+        let before = store.changes.position();
         assert_eq!(versions.stale(key), Some(vec![]));
+        assert!(!versions.may_have_changed(before, key));
+        store.changes.note(&key(3).unwrap()[0]);
+        assert!(!versions.may_have_changed(before, key));
         store.changes.note(&key(1).unwrap()[0]);
+        assert!(versions.may_have_changed(before, key));
+        assert!(!versions.may_have_changed(store.changes.position(), key));
         assert_eq!(versions.stale(key), Some(vec![1]));
         assert_eq!(of(&versions, 1), VersionState::Stale);
         assert_eq!(of(&versions, 2), VersionState::Known(Some(Version(1))));
@@ -240,15 +263,16 @@ mod tests {
         let (versions, first) = (ChunkVersions::new(&store), stamp(&store));
         store.clock.advance(MINUTE / 4);
         versions.note(1, Some(Version(2)), stamp(&store));
+        let number = versions.content().get();
         versions.note(1, Some(Version(1)), first);
         assert_eq!(of(&versions, 1), VersionState::Known(Some(Version(2))));
-        assert_eq!(versions.changes(), 0);
+        assert_eq!(versions.content().get(), number);
         // An answer from memory may be older than what a change of the key has ended.
         store.changes.note(&key(1).unwrap()[0]);
         let position = store.changes.position();
         versions.note(1, Some(Version(1)), QueryStamp { position, ..first });
         assert_eq!(of(&versions, 1), VersionState::Known(Some(Version(1))));
-        assert_eq!(versions.changes(), 1);
+        assert_ne!(versions.content().get(), number);
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod common;
 mod arrays;
 mod case;
 mod changed_keys;
+mod contents;
 mod documents;
 mod files;
 mod fixture;
