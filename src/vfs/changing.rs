@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Kind, Result};
-use crate::store::tree::{AttrChange, Credentials, FreeSpace, RenameMode, Setting, TreeFile};
+use crate::store::tree::{
+    AttrChange, Credentials, FreeSpace, OpenMode, RenameMode, Setting, TreeFile,
+};
 use crate::store::{Key, Tree};
 use crate::vfs::{Entry, Fh, FileHandle, Ino, OpenReply, Vfs};
 use crate::view::Attr;
@@ -64,7 +66,12 @@ impl Vfs {
         self.stats.open_requests.add(1);
         let path = self.inodes.path(ino)?;
         let (tree, at) = self.tree(&path)?;
-        let file = tree.open(&at, truncate)?;
+        let mode = if truncate {
+            OpenMode::Truncate
+        } else {
+            OpenMode::Write
+        };
+        let file = tree.open(&at, mode)?;
         Ok(self.add_writer(ino, path, file))
     }
 

@@ -94,7 +94,11 @@ pub(super) fn stat_of(length: usize) -> Stat {
         modified: SystemTime::now(),
         version: Version(0),
     };
-    Stat { meta, posix: None }
+    Stat {
+        meta,
+        posix: None,
+        content: meta.version.0,
+    }
 }
 
 impl TreeFile for DocumentFile {
