@@ -127,6 +127,7 @@ impl Overlay {
         let below = store.info();
         let info = StoreInfo {
             lists: below.lists,
+            clock: below.clock.clone(),
             ..StoreInfo::new(below.freshness)
         };
         let frozen = match upper.frozen_journal() {

@@ -27,4 +27,8 @@ impl File for Export {
     fn version(&self) -> Option<u64> {
         Some(self.array().content_now())
     }
+
+    fn may_have_changed(&self) -> bool {
+        Export::may_have_changed(self)
+    }
 }
