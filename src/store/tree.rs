@@ -36,6 +36,9 @@ pub struct Stat {
     pub meta: Meta,
     /// Owner, mode and the like, if they are kept; else they are the mount's.
     pub posix: Option<Posix>,
+    /// Tells one file from another: stays while a file is written in place or renamed, and changes when its name gets
+    /// another file.
+    pub content: u64,
 }
 
 /// The owner, group and mode of a new file or folder.

@@ -10,6 +10,7 @@ use rustix::fs::{AtFlags, OFlags, Stat as Native, XattrFlags};
 use rustix::io::Errno;
 
 use super::journal::JournalRecord;
+use super::open_file::OpenFile;
 use super::upper::os_error;
 use super::{Overlay, OverlayCore, Resolved, attributes, wrong_kind};
 use crate::error::{Error, Kind, Result};
@@ -28,14 +29,16 @@ impl Tree for Overlay {
     }
 
     fn stat(&self, path: &Key) -> Result<Option<Stat>> {
-        // A file that is being written shows its new length, though its key has the old content.
-        if let Some(file) = self.0.registered(path).filter(|file| file.is_pending()) {
-            return file.stat().map(Some);
+        for _ in 0..MAX_STATS {
+            let open = self.0.registered(path);
+            let stat = self.0.stat_of_open(path, open.as_deref())?;
+            let now = self.0.registered(path);
+            // Else the name got another file meanwhile.
+            if open.as_ref().map(Arc::as_ptr) == now.as_ref().map(Arc::as_ptr) {
+                return Ok(stat);
+            }
         }
-        Ok(self.0.find(path)?.map(|found| match found {
-            Resolved::Lower(_, meta) => Stat { meta, posix: None },
-            Resolved::Upper(stat) => self.0.upper_stat(path, &stat),
-        }))
+        self.0.stat_of_open(path, None)
     }
 
     fn stat_now(&self, path: &Key) -> Option<Stat> {
@@ -189,11 +192,42 @@ impl Tree for Overlay {
     }
 }
 
+/// How often a name is looked up again that gets another file each time.
+const MAX_STATS: usize = 8;
+
 impl OverlayCore {
+    /// Returns what a path is; `open` is its open file, if there is one.
+    fn stat_of_open(&self, path: &Key, open: Option<&OpenFile>) -> Result<Option<Stat>> {
+        // A file that is being written shows its new length, though its key has the old content.
+        if let Some(file) = open.filter(|file| file.is_pending()) {
+            return file.stat().map(Some);
+        }
+        let found = self.find(path)?;
+        if let (Some(file), Some(Resolved::Upper(stat))) = (open, &found)
+            && !file.is_at(stat)?
+        {
+            // Another file is being renamed to this path.
+            return file.stat().map(Some);
+        }
+        let stat = found.map(|found| match found {
+            Resolved::Lower(_, meta) => Stat {
+                meta,
+                posix: None,
+                content: meta.version.0,
+            },
+            Resolved::Upper(stat) => self.upper_stat(path, &stat),
+        });
+        Ok(stat.map(|stat| Stat {
+            content: open.map_or(stat.content, OpenFile::content),
+            ..stat
+        }))
+    }
+
     fn upper_stat(&self, path: &Key, stat: &Native) -> Stat {
         Stat {
             meta: self.meta(path, stat),
             posix: Some(attributes::posix_of(stat)),
+            content: stat.st_ino,
         }
     }
 

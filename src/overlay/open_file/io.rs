@@ -124,6 +124,7 @@ impl TreeFile for OpenFile {
             ContentSource::Lower(reader) => Ok(Stat {
                 meta: reader.meta()?,
                 posix: None,
+                content: self.content(),
             }),
             ContentSource::Upper(file) => {
                 let stat = rustix::fs::fstat(file).map_err(Error::from)?;
@@ -138,6 +139,7 @@ impl TreeFile for OpenFile {
                 Ok(Stat {
                     meta: attributes::meta_of(&stat, number),
                     posix: (!is_committed).then_some(posix),
+                    content: self.content(),
                 })
             }
         }

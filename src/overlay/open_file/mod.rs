@@ -6,11 +6,13 @@
 
 use std::fs::File;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
+use rustix::fs::Stat;
 
 use super::OverlayCore;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::store::{Key, Version};
 use state::{ContentSource, FileState};
 
@@ -19,9 +21,17 @@ mod io;
 mod state;
 pub(super) mod table;
 
+/// The number of files that were opened.
+static OPENED: AtomicU64 = AtomicU64::new(0);
+
+/// Set in the numbers of open files, which inode numbers of the upper folder have not.
+const FIRST_CONTENT: u64 = 1 << 63;
+
 /// A file of the overlay that is open.
 pub(super) struct OpenFile {
     core: Arc<OverlayCore>,
+    /// The number of the file; the same also when its content is copied to the upper folder.
+    content: u64,
     state: Mutex<FileState>,
 }
 
@@ -34,6 +44,7 @@ impl OpenFile {
     ) -> OpenFile {
         OpenFile {
             core: core.clone(),
+            content: FIRST_CONTENT | OPENED.fetch_add(1, Ordering::Relaxed),
             state: Mutex::new(FileState {
                 key: Some(key.clone()),
                 source,
@@ -55,9 +66,23 @@ impl OpenFile {
         self.lock().source.clone()
     }
 
+    /// Returns the number that tells this file from others.
+    pub(super) fn content(&self) -> u64 {
+        self.content
+    }
+
     /// Whether the content is not under the file's key yet.
     pub(super) fn is_pending(&self) -> bool {
         self.lock().pending.is_some()
+    }
+
+    /// Whether what lies in the upper folder is this file.
+    pub(super) fn is_at(&self, stat: &Stat) -> Result<bool> {
+        let ContentSource::Upper(file) = self.source() else {
+            return Ok(false);
+        };
+        let own = rustix::fs::fstat(&*file).map_err(Error::from)?;
+        Ok((own.st_dev, own.st_ino) == (stat.st_dev, stat.st_ino))
     }
 
     /// Returns the key; `None` once the file has no name.
