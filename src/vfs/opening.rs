@@ -109,10 +109,10 @@ impl Vfs {
         let mut opening = self.inodes.begin_open(ino);
         let mut shared = None;
         for _ in 0..MAX_OPEN_ATTEMPTS {
-            opening.ask();
             let handle = match shared.take() {
                 Some(handle) => handle,
                 None => {
+                    opening.ask();
                     let opened = open(&self.inodes.last_path(ino)?);
                     opened.map_err(|error| self.gone(error, ino, caller))?
                 }
@@ -178,7 +178,9 @@ impl Vfs {
                 self.writer(ino, &open.path, file).map(Some)
             }
             Some(open) => Ok(Some(open.shared())),
-            None if self.inodes.state(ino).is_open => Err(self.walk_again(ino, caller)),
+            None if mode.writes && self.open_file(ino, |_| true).is_some() => {
+                Err(self.walk_again(ino, caller))
+            }
             None => Ok(None),
         }
     }
