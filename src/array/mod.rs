@@ -28,7 +28,7 @@ use crate::store::Key;
 use crate::store::layer::disk_cache::CacheNamespace;
 use crate::sync::budget::{MemoryBudget, Priority};
 use crate::sync::cache::Cache;
-use crate::sync::pool::Pool;
+use crate::sync::pool::ThreadPool;
 
 pub mod access_pattern;
 mod arrays;
@@ -70,7 +70,7 @@ pub struct Engine {
     /// Where evicted pieces go that will be read again.
     spill: Option<Arc<Spill>>,
     /// Decodes what will be read next.
-    decoders: Pool,
+    decoders: ThreadPool,
     /// How many threads encode at a time.
     encoders: usize,
     stats: Arc<Stats>,
@@ -113,7 +113,7 @@ impl Engine {
         Arc::new(Engine {
             cache: Cache::new(budget, Priority::Used, Some(Box::new(on_evict))),
             spill,
-            decoders: Pool::new("decode", cores.max(limits.fetches), MAX_QUEUED),
+            decoders: ThreadPool::new("decode", cores.max(limits.fetches), MAX_QUEUED),
             encoders: cores.max(limits.fetches),
             stats,
             limits,

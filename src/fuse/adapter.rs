@@ -68,16 +68,16 @@ impl FuseAdapter {
             .enqueue(RequestInfo::flush(name, ino), reply, execute);
     }
 
-    fn make(
+    /// Queues the making of a node under a name; `operation` is what the log calls it.
+    fn enqueue_make(
         &self,
-        request: RequestInfo,
-        name: &OsStr,
-        node: NewNode,
+        (operation, node): (&'static str, NewNode),
+        (parent, name): (INodeNo, &OsStr),
         credentials: Credentials,
         reply: ReplyEntry,
     ) {
-        let (parent, name) = (request.ino, name.as_bytes().to_vec());
-        self.dispatch.enqueue(request, reply, move |vfs| {
+        let (parent, name) = (ino(parent), name.as_bytes().to_vec());
+        self.enqueue_names(operation, parent, reply, move |vfs| {
             vfs.make(parent, &name, &node, &credentials)
         });
     }
@@ -292,9 +292,8 @@ impl Filesystem for FuseAdapter {
         _rdev: u32,
         reply: ReplyEntry,
     ) {
-        let request = RequestInfo::names("mknod", ino(parent));
-        let credentials = credentials(req, mode);
-        self.make(request, name, NewNode::Special, credentials, reply);
+        let operation = ("mknod", NewNode::Special);
+        self.enqueue_make(operation, (parent, name), credentials(req, mode), reply);
     }
 
     fn mkdir(
@@ -306,9 +305,8 @@ impl Filesystem for FuseAdapter {
         _umask: u32,
         reply: ReplyEntry,
     ) {
-        let request = RequestInfo::names("mkdir", ino(parent));
-        let credentials = credentials(req, mode);
-        self.make(request, name, NewNode::Folder, credentials, reply);
+        let operation = ("mkdir", NewNode::Folder);
+        self.enqueue_make(operation, (parent, name), credentials(req, mode), reply);
     }
 
     fn symlink(
@@ -319,10 +317,9 @@ impl Filesystem for FuseAdapter {
         target: &Path,
         reply: ReplyEntry,
     ) {
-        let request = RequestInfo::names("symlink", ino(parent));
         let node = NewNode::Link(target.as_os_str().as_bytes().to_vec());
-        let credentials = credentials(req, 0o777);
-        self.make(request, link_name, node, credentials, reply);
+        let (operation, name) = (("symlink", node), (parent, link_name));
+        self.enqueue_make(operation, name, credentials(req, 0o777), reply);
     }
 
     fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {

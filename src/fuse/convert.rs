@@ -10,7 +10,7 @@ use fuser::{
 
 use crate::store::EntryKind;
 use crate::store::tree::{FreeSpace, Time};
-use crate::vfs::{Fh, Ino, OpenMode, OpenReply, VfsConfig};
+use crate::vfs::{Fh, Ino, OpenOptions, OpenReply, VfsConfig};
 use crate::view::Attr;
 
 /// The largest request, in bytes; also the block size of files at least this long, which cp and dd take as their buffer.
@@ -75,9 +75,9 @@ pub(super) fn file_attr(ino: Ino, attr: &Attr, config: &VfsConfig) -> FileAttr {
 }
 
 /// Returns what a file is opened for.
-pub(super) fn open_mode(flags: OpenFlags) -> OpenMode {
+pub(super) fn open_mode(flags: OpenFlags) -> OpenOptions {
     let has = |flag| flags.0 & flag != 0;
-    OpenMode {
+    OpenOptions {
         writes: has(libc::O_TRUNC) || flags.acc_mode() != OpenAccMode::O_RDONLY,
         appends: has(libc::O_APPEND),
         truncates: has(libc::O_TRUNC),

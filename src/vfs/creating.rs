@@ -7,7 +7,7 @@ use crate::error::{Error, Kind, Result};
 use crate::store::tree::{Credentials, TreeFile};
 use crate::store::{EntryKind, Key};
 use crate::vfs::changing::check_same;
-use crate::vfs::{Caller, Entry, Ino, OpenMode, OpenReply, Vfs, replaced};
+use crate::vfs::{Caller, Entry, Ino, OpenOptions, OpenReply, Vfs, replaced};
 use crate::view::Attr;
 use crate::view::store::attr_of_stat;
 
@@ -35,7 +35,7 @@ impl Vfs {
         parent: Ino,
         name: &[u8],
         credentials: &Credentials,
-        mode: OpenMode,
+        mode: OpenOptions,
         caller: Caller,
     ) -> Result<(Entry, OpenReply)> {
         let path = self.child(parent, name)?;
@@ -78,7 +78,7 @@ impl Vfs {
         &self,
         found: &Entry,
         credentials: &Credentials,
-        mode: OpenMode,
+        mode: OpenOptions,
         caller: Caller,
     ) -> Result<(Entry, OpenReply)> {
         if found.attr.kind != EntryKind::File || !self.is_own(&found.attr, credentials) {

@@ -34,7 +34,7 @@ mod opening;
 pub use crate::vfs::creating::NewNode;
 pub use crate::vfs::directories::DirSink;
 pub use crate::vfs::inode::Ino;
-pub use crate::vfs::opening::OpenMode;
+pub use crate::vfs::opening::OpenOptions;
 
 /// A handle of an open file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 
 use crate::error::{Error, Kind, Result};
 use crate::store::Key;
-use crate::store::tree::{AttrChange, TreeFile};
+use crate::store::tree::{AttrChange, OpenMode, TreeFile};
 use crate::vfs::files::Handle;
 use crate::vfs::inode::{Binding, Opening};
 use crate::vfs::{Caller, Fh, Ino, OpenReply, Vfs, is_gone, replaced};
@@ -17,7 +17,7 @@ use crate::view::store::ChangingFile;
 
 /// What a file is opened for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OpenMode {
+pub struct OpenOptions {
     /// Whether it will be written.
     pub writes: bool,
     /// Whether all writes go to its end, wherever the kernel takes that to be.
@@ -38,7 +38,7 @@ impl Vfs {
     /// Opens a file for reading.
     pub fn open(&self, ino: Ino, caller: Caller) -> Result<OpenReply> {
         self.stats.open_requests.add(1);
-        self.open_inode(ino, caller, OpenMode::default(), |path| {
+        self.open_inode(ino, caller, OpenOptions::default(), |path| {
             let opened = self.view.open(path)?;
             Ok(Handle {
                 ino,
@@ -55,11 +55,11 @@ impl Vfs {
     }
 
     /// Opens a file for writing, and empties it first if asked to.
-    pub fn open_for_writing(&self, ino: Ino, mode: OpenMode, caller: Caller) -> Result<OpenReply> {
+    pub fn open_for_writing(&self, ino: Ino, mode: OpenOptions, caller: Caller) -> Result<OpenReply> {
         self.stats.open_requests.add(1);
         let reply = self.open_inode(ino, caller, mode, |path| {
             let (tree, at) = self.tree(path)?;
-            self.writer(ino, path, tree.open(&at, false)?)
+            self.writer(ino, path, tree.open(&at, OpenMode::Write)?)
         })?;
         // Only now is it known to be the content of this inode.
         if mode.truncates
@@ -99,7 +99,7 @@ impl Vfs {
         &self,
         ino: Ino,
         caller: Caller,
-        mode: OpenMode,
+        mode: OpenOptions,
         open: impl Fn(&Key) -> Result<Handle>,
     ) -> Result<OpenReply> {
         if mode.writes {
@@ -132,7 +132,7 @@ impl Vfs {
 
     /// Refuses to write to what the last name of an inode has now, unless the path was walked again in vain. The kernel
     /// does not know the length of that, so it must not choose where its end is.
-    fn check_may_write(&self, ino: Ino, caller: Caller, mode: OpenMode) -> Result<()> {
+    fn check_may_write(&self, ino: Ino, caller: Caller, mode: OpenOptions) -> Result<()> {
         let state = self.inodes.state(ino);
         let is_own = state.is_named || state.is_open;
         if is_own || (self.walks_again(caller) && !mode.appends) {
@@ -166,7 +166,7 @@ impl Vfs {
 
     /// Returns a handle of the content that an inode is open with, which is not that of its name any more; nothing if
     /// it is not open by now. Fails unless the kernel has looked the name up just now.
-    fn share(&self, ino: Ino, caller: Caller, mode: OpenMode) -> Result<Option<Handle>> {
+    fn share(&self, ino: Ino, caller: Caller, mode: OpenOptions) -> Result<Option<Handle>> {
         if !self.config.writable && !self.walks_again(caller) {
             return Err(self.walk_again(ino, caller));
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::array::Arrays;
 use crate::error::{Error, Kind, Result};
 use crate::known::Known;
-use crate::store::tree::{Stat, TreeFile};
+use crate::store::tree::{OpenMode, Stat, TreeFile};
 use crate::store::{EntryKind, Hints, Key, Listing, Meta, NoHints, Reader, Store, Tree};
 use crate::view::control::CONTROL;
 use crate::view::{Attr, File, OpenedFile, ReadBytes, View};
@@ -156,7 +156,7 @@ impl View for StoreView {
             && let Some(stat) = tree.stat(path)?
             && stat.meta.kind == EntryKind::File
         {
-            let file = tree.open(path, false)?;
+            let file = tree.open(path, OpenMode::Read)?;
             let stat = file.stat()?;
             return Ok(OpenedFile {
                 file: Arc::new(ChangingFile(file.clone())),

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use zarrfs::error::{Error, Kind, Result};
-use zarrfs::store::tree::{AttrChange, Credentials, FreeSpace, RenameMode, Stat, TreeFile};
+use zarrfs::store::tree::{
+    AttrChange, Credentials, FreeSpace, OpenMode, RenameMode, Stat, TreeFile,
+};
 use zarrfs::store::{EntryKind, Key, Meta, Tree, Version};
 
 /// The files of one directory.
@@ -114,16 +116,16 @@ impl Tree for SwappedTree {
             return Err(Error::new(Kind::Exists, path, "is there already"));
         }
         self.put(&path.to_string(), b"");
-        self.open(path, false)
+        self.open(path, OpenMode::Write)
     }
 
-    fn open(&self, path: &Key, _truncate: bool) -> Result<Arc<dyn TreeFile>> {
+    fn open(&self, path: &Key, _mode: OpenMode) -> Result<Arc<dyn TreeFile>> {
         let file = self.file(path).ok_or_else(|| Error::not_found(path))?;
         Ok(file)
     }
 
     fn change(&self, path: &Key, change: &AttrChange) -> Result<()> {
-        self.open(path, false)?.change(change)
+        self.open(path, OpenMode::Write)?.change(change)
     }
 
     fn make_folder(&self, path: &Key, _maker: &Credentials) -> Result<()> {

@@ -3,8 +3,8 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod array_spec;
 mod arrays;
-mod case;
 mod changed_keys;
 mod documents;
 mod files;

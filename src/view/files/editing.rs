@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use crate::error::{Error, Kind, Result};
 use crate::hierarchy::NodeEntry;
-use crate::store::tree::{AttrChange, Credentials, FreeSpace, RenameMode, Stat, TreeFile};
+use crate::store::tree::{
+    AttrChange, Credentials, FreeSpace, OpenMode, RenameMode, Stat, TreeFile,
+};
 use crate::store::{Key, Meta, Tree, Version};
 use crate::view::View;
 use crate::view::files::documents::DocumentFile;
@@ -141,7 +143,8 @@ impl Tree for Editing {
         Ok(DocumentFile::scratch(&self.files, path, bytes))
     }
 
-    fn open(&self, path: &Key, truncate: bool) -> Result<Arc<dyn TreeFile>> {
+    fn open(&self, path: &Key, mode: OpenMode) -> Result<Arc<dyn TreeFile>> {
+        let truncate = mode == OpenMode::Truncate;
         if let Some(bytes) = self.files.unstored.scratch(path) {
             let file = DocumentFile::scratch(&self.files, path, bytes);
             if truncate {
@@ -164,7 +167,7 @@ impl Tree for Editing {
     /// Owner, mode and times are those of the mount: setting them is allowed and changes nothing.
     fn change(&self, path: &Key, change: &AttrChange) -> Result<()> {
         if self.files.unstored.scratch(path).is_some() {
-            return self.open(path, false)?.change(change);
+            return self.open(path, OpenMode::Write)?.change(change);
         }
         let target = self.target(path)?;
         let Some(size) = change.size else {

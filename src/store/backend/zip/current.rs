@@ -50,17 +50,17 @@ impl Current {
     }
 
     /// Runs a query on the current archive, and again on the next one if it changed meanwhile.
-    pub(super) fn ask<T>(&self, question: impl Fn(&Arc<Archive>) -> Result<T>) -> Result<T> {
-        match question(&self.get()?) {
+    pub(super) fn query<T>(&self, run: impl Fn(&Arc<Archive>) -> Result<T>) -> Result<T> {
+        match run(&self.get()?) {
             Err(error) if error.kind() == Kind::Changed => {
                 self.lock().until = Instant::now();
-                question(&self.get()?)
+                run(&self.get()?)
             }
-            answer => answer,
+            result => result,
         }
     }
 
-    /// Returns the current state.
+    /// Returns the archive in its current version.
     pub(super) fn get(&self) -> Result<Arc<Archive>> {
         let mut state = self.lock();
         while state.checking {
@@ -72,7 +72,7 @@ impl Current {
         state.checking = true;
         let old = state.archive.clone();
         drop(state);
-        let _turn = ReloadGuard(self);
+        let _guard = ReloadGuard(self);
         let until = Instant::now() + self.base.info().freshness;
         let new = self.check(old)?;
         let mut state = self.lock();
@@ -81,7 +81,7 @@ impl Current {
         Ok(new)
     }
 
-    /// Returns the old state if it still holds, else reads the directory.
+    /// Returns the old archive if it has not changed, else reads the new one's directory.
     fn check(&self, old: Arc<Archive>) -> Result<Arc<Archive>> {
         let meta = self.base.head(&self.key);
         match meta.map_err(|error| archive::failed(error).about(&self.shown))? {

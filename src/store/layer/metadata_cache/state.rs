@@ -15,7 +15,7 @@ use crate::error::{Error, Kind, Result};
 use crate::known::Known;
 use crate::model::document::is_document;
 use crate::store::{EntryKind, Key, LogPosition, Meta, Object, Reader, Store, Version};
-use crate::sync::pool::Pool;
+use crate::sync::pool::ThreadPool;
 use crate::sync::single_flight::SingleFlight;
 
 /// Documents that may wait to be fetched ahead, for each that is being fetched.
@@ -34,7 +34,7 @@ pub(super) struct MetadataCacheState {
     versions: KeyFlight<Option<Version>>,
     documents: KeyFlight<Option<Arc<Object>>>,
     opens: KeyFlight<Meta>,
-    pool: Pool,
+    pool: ThreadPool,
 }
 
 impl MetadataCacheState {
@@ -42,7 +42,7 @@ impl MetadataCacheState {
     pub(super) fn new(inner: Arc<dyn Store>, config: &MetadataCacheConfig) -> MetadataCacheState {
         let window = config.concurrency.max(1);
         let queued = window.saturating_mul(QUEUE_FACTOR);
-        let pool = Pool::new("zarrfs-ahead", window, queued);
+        let pool = ThreadPool::new("zarrfs-ahead", window, queued);
         let memory = config.memory.part(config.documents);
         let keys = KeyTable::new(config.keys, memory, config.document);
         let changes = Arc::new(ChangeTracker::new(inner.info().changes.clone()));
