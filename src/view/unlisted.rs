@@ -15,8 +15,8 @@ use crate::model::Array;
 use crate::model::document::{IN_NODE_FOLDER, is_in_node_folder};
 use crate::store::listing::NameList;
 use crate::store::{EntryKind, Key, Listing, Name, Store, Tree};
-use crate::view::files::directory_attr;
 use crate::view::store::StoreView;
+use crate::view::text_file::directory_attr;
 use crate::view::{Attr, OpenedFile, View};
 
 /// A store without listings as a tree of files.

@@ -18,12 +18,12 @@ use crate::known::Known;
 use crate::model::Node;
 use crate::store::listing::NameList;
 use crate::store::{EntryKind, Key, Listing, Tree};
-use crate::sync::read_bytes::part;
 use crate::view::files::editing::Editing;
 use crate::view::files::listings::{ChunkListing, GroupListing};
 use crate::view::files::path_target::{DecodedTarget, PathTarget};
-use crate::view::files::unstored::UnstoredState;
-use crate::view::{Attr, ChildName, File, OpenedFile, ReadBytes, View, ViewDir};
+use crate::view::files::unstored::{UnstoredState, content_of};
+use crate::view::text_file::{TextFile, directory_attr, file_attr};
+use crate::view::{Attr, ChildName, OpenedFile, View, ViewDir};
 
 mod decoded;
 mod documents;
@@ -123,7 +123,10 @@ impl FilesView {
                 (&target.found, self.decoded_length(target)?)
             }
         };
-        Ok(file_attr(size, found.modified, fresh))
+        Ok(Attr {
+            content: Some(found.version),
+            ..file_attr(size, found.modified, fresh)
+        })
     }
 
     /// Returns a number that all clones of this view have and no other view.
@@ -135,7 +138,10 @@ impl FilesView {
     fn scratch_attr(&self, path: &Key) -> Option<Attr> {
         let bytes = self.unstored.scratch(path)?;
         let size = bytes.lock().len() as u64;
-        Some(file_attr(size, SystemTime::now(), Duration::ZERO))
+        Some(Attr {
+            content: Some(content_of(&bytes)),
+            ..file_attr(size, SystemTime::now(), Duration::ZERO)
+        })
     }
 
     /// Returns what `stat` shows of what a path was found to stand for, if it is known without waiting.
@@ -149,12 +155,18 @@ impl FilesView {
 
     fn open_scratch(&self, path: &Key) -> Result<OpenedFile> {
         let bytes = self.unstored.scratch(path);
-        let bytes = bytes.ok_or_else(|| Error::not_found(path))?;
-        let bytes = bytes.lock().clone();
+        let scratch = bytes.ok_or_else(|| Error::not_found(path))?;
+        let bytes = scratch.lock().clone();
         Ok(OpenedFile {
-            file: Arc::new(TextFile { bytes, version: 0 }),
+            file: Arc::new(TextFile {
+                bytes,
+                version: 0,
+                modified: SystemTime::now(),
+            }),
+            content: Some(content_of(&scratch)),
             version: None,
             direct: true,
+            tree_file: None,
         })
     }
 
@@ -278,9 +290,12 @@ impl View for FilesView {
                 file: Arc::new(TextFile {
                     bytes: document(&found, &name)?,
                     version: found.version,
+                    modified: found.modified,
                 }),
+                content: Some(found.version),
                 version: Some(found.version),
                 direct: false,
+                tree_file: None,
             }),
             Some(PathTarget::Decoded(target)) => {
                 let export = self.export(&target)?;
@@ -289,8 +304,10 @@ impl View for FilesView {
                 let version = target.array.content()?;
                 Ok(OpenedFile {
                     file: Arc::new(export),
+                    content: Some(target.found.version),
                     version,
                     direct: false,
+                    tree_file: None,
                 })
             }
         }
@@ -302,50 +319,5 @@ impl View for FilesView {
 
     fn tree(&self, path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
         Ok(Some((Arc::new(Editing::new(self.clone())), path.clone())))
-    }
-}
-
-/// Returns what `stat` shows of a file that is not stored as such.
-fn file_attr(size: u64, modified: SystemTime, fresh: Duration) -> Attr {
-    Attr {
-        kind: EntryKind::File,
-        size,
-        stored: size,
-        modified,
-        fresh,
-        posix: None,
-    }
-}
-
-/// Returns what `stat` shows of a directory that is not stored as such.
-pub(crate) fn directory_attr(modified: SystemTime, fresh: Duration) -> Attr {
-    Attr {
-        kind: EntryKind::Directory,
-        size: 0,
-        stored: 0,
-        modified,
-        fresh,
-        posix: None,
-    }
-}
-
-/// A file whose bytes are made when it is opened.
-pub(crate) struct TextFile {
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) version: u64,
-}
-
-impl File for TextFile {
-    fn read_now(&self, offset: u64, len: usize) -> Option<ReadBytes> {
-        let end = offset.saturating_add(len as u64);
-        Some(part(&self.bytes, offset..end).into())
-    }
-
-    fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes> {
-        Ok(self.read_now(offset, len).unwrap_or_default())
-    }
-
-    fn version(&self) -> Option<u64> {
-        Some(self.version)
     }
 }
