@@ -138,7 +138,9 @@ impl RequestContext {
 
     /// Counts and logs an error.
     fn report(&self, request: RequestInfo, error: &Error) {
-        if matches!(error.kind(), Kind::NotFound | Kind::NoAttribute) {
+        // The kernel walks a path again whose name was replaced.
+        let is_replaced = request.pool == RequestPool::Names && error.kind() == Kind::Changed;
+        if is_replaced || matches!(error.kind(), Kind::NotFound | Kind::NoAttribute) {
             log::trace!("{request}: {error}");
             return;
         }

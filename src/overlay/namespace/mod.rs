@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use super::keys_dir::os_error;
 use super::layered_store::LayeredStore;
 use super::name_change::NameChange;
+use super::open_file::OpenFile;
 use super::{Overlay, OverlayCore, Resolved, attributes, wrong_kind};
 use crate::error::{Error, Kind, Result};
 use crate::store::tree::{
@@ -194,6 +195,12 @@ impl OverlayCore {
     /// Returns what `stat` shows, with the number that the file of the key has.
     fn with_id(&self, path: &Key, stat: Stat) -> Stat {
         let file = self.registered(path);
+        // Another program may have replaced what the file was opened on.
+        let is_same = |file: &Arc<OpenFile>| {
+            let opened = file.unwritten_version();
+            opened.is_none_or(|(_, version)| version == stat.meta.version)
+        };
+        let file = file.filter(is_same);
         let mut open = self.open.lock();
         let id = match &file {
             Some(file) => Some(file.id()),

@@ -17,7 +17,7 @@ use crate::model::{Array, Node};
 use crate::store::tree::{AttrChange, Stat, TreeFile};
 use crate::store::{EntryKind, Key, Meta, Version};
 use crate::view::files::path_target::PathTarget;
-use crate::view::files::unstored::Scratch;
+use crate::view::files::unstored::{Scratch, content_of};
 use crate::view::files::{FilesView, METADATA};
 
 /// The longest document that can be written, in bytes.
@@ -31,6 +31,8 @@ pub(super) struct DocumentFile {
     files: FilesView,
     path: Key,
     bytes: Scratch,
+    /// The number that tells the file from others.
+    content: u64,
     /// Whether something was written that is not stored yet.
     is_dirty: Mutex<bool>,
     /// Whether it is a document, not a file beside one.
@@ -38,23 +40,32 @@ pub(super) struct DocumentFile {
 }
 
 impl DocumentFile {
-    /// Opens a document that has these bytes.
-    pub(super) fn document(files: &FilesView, path: &Key, bytes: Vec<u8>) -> Arc<DocumentFile> {
-        DocumentFile::new(files, path, Arc::new(Mutex::new(bytes)), true)
+    /// Opens a document of a node that has these bytes.
+    pub(super) fn document(
+        files: &FilesView,
+        path: &Key,
+        found: &NodeEntry,
+        bytes: Vec<u8>,
+    ) -> Arc<DocumentFile> {
+        Arc::new(DocumentFile {
+            files: files.clone(),
+            path: path.clone(),
+            bytes: Arc::new(Mutex::new(bytes)),
+            content: found.version,
+            is_dirty: Mutex::new(false),
+            is_document: true,
+        })
     }
 
     /// Opens a file beside a document.
     pub(super) fn scratch(files: &FilesView, path: &Key, bytes: Scratch) -> Arc<DocumentFile> {
-        DocumentFile::new(files, path, bytes, false)
-    }
-
-    fn new(files: &FilesView, path: &Key, bytes: Scratch, is_document: bool) -> Arc<DocumentFile> {
         Arc::new(DocumentFile {
             files: files.clone(),
             path: path.clone(),
+            content: content_of(&bytes),
             bytes,
             is_dirty: Mutex::new(false),
-            is_document,
+            is_document: false,
         })
     }
 
@@ -86,7 +97,7 @@ impl DocumentFile {
 }
 
 /// Returns what `stat` shows of bytes in memory.
-pub(super) fn stat_of(length: usize) -> Stat {
+fn stat_of(length: usize, content: u64) -> Stat {
     let meta = Meta {
         kind: EntryKind::File,
         size: length as u64,
@@ -97,7 +108,7 @@ pub(super) fn stat_of(length: usize) -> Stat {
     Stat {
         meta,
         posix: None,
-        content: meta.version.0,
+        content,
     }
 }
 
@@ -148,7 +159,7 @@ impl TreeFile for DocumentFile {
     }
 
     fn stat(&self) -> Result<Stat> {
-        Ok(stat_of(self.bytes().len()))
+        Ok(stat_of(self.bytes().len(), self.content))
     }
 
     fn change(&self, change: &AttrChange) -> Result<()> {

@@ -52,7 +52,7 @@ impl Editing {
         (found, name): (&NodeEntry, &[u8]),
         truncate: bool,
     ) -> Result<Arc<dyn TreeFile>> {
-        let file = DocumentFile::document(&self.files, path, document(found, name)?);
+        let file = DocumentFile::document(&self.files, path, found, document(found, name)?);
         let length = self.files.unstored.take_truncated(path);
         if let Some(length) = length.or(truncate.then_some(0)) {
             file.resize(length)?;
@@ -121,17 +121,16 @@ impl Tree for Editing {
 
     fn stat(&self, path: &Key) -> Result<Option<Stat>> {
         let attr = self.files.lookup(path)?;
-        let meta = attr.map(|attr| Meta {
-            kind: attr.kind,
-            size: attr.size,
-            stored: attr.stored,
-            modified: attr.modified,
-            version: Version(0),
-        });
-        Ok(meta.map(|meta| Stat {
-            meta,
+        Ok(attr.map(|attr| Stat {
+            meta: Meta {
+                kind: attr.kind,
+                size: attr.size,
+                stored: attr.stored,
+                modified: attr.modified,
+                version: Version(0),
+            },
             posix: None,
-            content: meta.version.0,
+            content: attr.content.unwrap_or(0),
         }))
     }
 

@@ -22,6 +22,11 @@ const TRUNCATION_TIMEOUT: Duration = Duration::from_secs(5);
 /// The bytes of a file that is not stored.
 pub(super) type Scratch = Arc<Mutex<Vec<u8>>>;
 
+/// Returns the number that tells such a file from others.
+pub(super) fn content_of(scratch: &Scratch) -> u64 {
+    Arc::as_ptr(scratch).addr() as u64
+}
+
 /// What was removed of a node.
 #[derive(Default)]
 struct Removed {

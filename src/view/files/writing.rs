@@ -44,7 +44,7 @@ pub(super) fn stat_of(found: &NodeEntry, size: u64, version: u64) -> Stat {
     Stat {
         meta,
         posix: None,
-        content: meta.version.0,
+        content: found.version,
     }
 }
 
