@@ -55,7 +55,12 @@ impl Vfs {
     }
 
     /// Opens a file for writing, and empties it first if asked to.
-    pub fn open_for_writing(&self, ino: Ino, mode: OpenOptions, caller: Caller) -> Result<OpenReply> {
+    pub fn open_for_writing(
+        &self,
+        ino: Ino,
+        mode: OpenOptions,
+        caller: Caller,
+    ) -> Result<OpenReply> {
         self.stats.open_requests.add(1);
         let reply = self.open_inode(ino, caller, mode, |path| {
             let (tree, at) = self.tree(path)?;
