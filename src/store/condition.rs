@@ -30,6 +30,8 @@ pub enum Condition {
     Absent,
     /// The content that has these words for a stamp.
     Held(String),
+    /// The content that readers of this process know by this version: what was read is still there.
+    Version(Version),
 }
 
 impl Condition {
@@ -38,11 +40,33 @@ impl Condition {
         let why = match (self, found) {
             (Condition::Any, _) | (Condition::Absent, None) => return Ok(()),
             (Condition::Held(held), Some(found)) if *held == found.text => return Ok(()),
+            (Condition::Version(read), Some(found)) if *read == found.version => return Ok(()),
             (Condition::Absent, Some(_)) => "is there, though it was not before",
             (Condition::Held(_), Some(_)) => "holds something else than before",
-            (Condition::Held(_), None) => "is no longer there",
+            (Condition::Version(_), Some(_)) => "was changed since it was read",
+            (Condition::Held(_) | Condition::Version(_), None) => "is no longer there",
         };
         Err(Error::new(Kind::Changed, key, why))
+    }
+
+    /// Returns the condition of a key that was read: that it still holds this version, or is still missing.
+    pub fn unchanged(read: Option<Version>) -> Condition {
+        read.map_or(Condition::Absent, Condition::Version)
+    }
+
+    /// Returns the condition in words that a server understands, whom `etag` asks what the key holds now. `Changed` if
+    /// that is not the version that the condition names.
+    pub fn in_words(
+        &self,
+        key: &Key,
+        etag: impl FnOnce() -> Result<Option<ETag>>,
+    ) -> Result<Condition> {
+        let Condition::Version(_) = self else {
+            return Ok(self.clone());
+        };
+        let found = etag()?;
+        self.check(key, found.as_ref())?;
+        Ok(found.map_or(Condition::Absent, |found| Condition::Held(found.text)))
     }
 }
 
@@ -91,5 +115,44 @@ impl PutBody<'_> {
     /// Whether there is nothing in it.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn etag(version: u64) -> ETag {
+        ETag {
+            text: format!("\"{version}\""),
+            version: Version(version),
+        }
+    }
+
+    #[test]
+    fn a_version_that_was_read_is_still_there_or_the_key_has_changed() {
+        let key = Key::new("a/c/0").unwrap();
+        let read = Condition::unchanged(Some(Version(1)));
+        read.check(&key, Some(&etag(1))).unwrap();
+        for found in [None, Some(etag(2))] {
+            let error = read.check(&key, found.as_ref()).unwrap_err();
+            assert_eq!(error.kind(), Kind::Changed);
+            assert!(error.to_string().starts_with("a/c/0: "), "{error}");
+        }
+        let missing = Condition::unchanged(None);
+        missing.check(&key, None).unwrap();
+        missing.check(&key, Some(&etag(1))).unwrap_err();
+    }
+
+    #[test]
+    fn a_server_is_told_the_words_of_a_version() {
+        let key = Key::new("a").unwrap();
+        let read = Condition::Version(Version(1));
+        let held = read.in_words(&key, || Ok(Some(etag(1)))).unwrap();
+        assert_eq!(held, Condition::Held("\"1\"".to_string()));
+        let error = read.in_words(&key, || Ok(Some(etag(2)))).unwrap_err();
+        assert_eq!(error.kind(), Kind::Changed);
+        let any = Condition::Any.in_words(&key, || Err(Error::not_found(&key)));
+        assert_eq!(any.unwrap(), Condition::Any);
     }
 }

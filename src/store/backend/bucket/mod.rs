@@ -401,7 +401,9 @@ impl Store for BucketStore {
         let (target, name) = (self.target(key)?, condition_probe::probe_key()?);
         let trial = self.target(&name)?;
         let writer = self.writer.get(&self.client)?;
-        self.changed(key, writer.put(&target, &trial, body, condition))
+        let condition = condition.in_words(key, || writer.etag(&target));
+        let put = condition.and_then(|condition| writer.put(&target, &trial, body, &condition));
+        self.changed(key, put)
     }
 
     /// Removes an object. What the condition asks for is looked at just before, also where a put is refused in

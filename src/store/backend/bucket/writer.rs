@@ -161,7 +161,7 @@ impl Writer {
     /// Returns the put mode of a condition; nothing if a request cannot express it.
     fn mode(&self, condition: &Condition) -> Option<PutMode> {
         match condition {
-            Condition::Any => None,
+            Condition::Any | Condition::Version(_) => None,
             Condition::Absent => Some(PutMode::Create),
             Condition::Held(text) => {
                 let (tag, version) = match text.split_once(GENERATION) {

@@ -457,7 +457,9 @@ impl Store for HttpStore {
 
     /// Puts an object in one request. `ReadOnly` where the server takes no changes.
     fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
-        self.changed(key, self.put_now(key, body, condition))
+        let condition = condition.in_words(key, || self.etag_now(key));
+        let put = condition.and_then(|condition| self.put_now(key, body, &condition));
+        self.changed(key, put)
     }
 
     fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {

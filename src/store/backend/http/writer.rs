@@ -28,10 +28,10 @@ const UNUSED_ETAG: &str = "\"0123456789abcdef0123456789abcdef\"";
 
 type RequestHeader = (&'static str, String);
 
-/// Returns the header of a condition; nothing for `Any` and for an ETag that a header cannot hold.
+/// Returns the header of a condition; nothing for `Any`, a version and an ETag that a header cannot hold.
 fn header(condition: &Condition) -> Option<RequestHeader> {
     match condition {
-        Condition::Any => None,
+        Condition::Any | Condition::Version(_) => None,
         Condition::Absent => Some(("if-none-match", "*".to_string())),
         // Weak ETags never match in If-Match.
         Condition::Held(text) if text.starts_with('"') => Some(("if-match", text.clone())),

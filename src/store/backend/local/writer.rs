@@ -164,7 +164,7 @@ impl WriteTarget<'_> {
         let may_be_new = match condition {
             Condition::Any => replaced.is_none(),
             Condition::Absent => true,
-            Condition::Held(_) => false,
+            Condition::Held(_) | Condition::Version(_) => false,
         };
         self.replace(&mut file, condition, may_be_new)?;
         let stat = rustix::fs::fstat(file.file()).map_err(failed)?;
