@@ -6,6 +6,7 @@ mod common;
 mod arrays;
 mod case;
 mod changed_keys;
+mod conflicts;
 mod documents;
 mod files;
 mod fixture;
@@ -13,6 +14,7 @@ mod fixture;
 #[allow(dead_code)]
 mod hierarchies;
 mod nodes;
+mod shared;
 mod slow;
 #[path = "../dialects/written.rs"]
 mod written;

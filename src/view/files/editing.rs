@@ -96,11 +96,8 @@ impl Editing {
         if truncate {
             check_length(path, export.len(), 0)?;
         }
-        Ok(Arc::new(DecodedWriter {
-            path: path.clone(),
-            found: target.found,
-            export,
-        }))
+        let writer = DecodedWriter::new(path, target.found, export);
+        Ok(Arc::new(writer))
     }
 }
 
