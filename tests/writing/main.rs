@@ -7,6 +7,7 @@ mod arrays;
 mod case;
 mod changed_keys;
 mod conflicts;
+mod consolidated;
 mod documents;
 mod files;
 mod fixture;
@@ -14,6 +15,7 @@ mod fixture;
 #[allow(dead_code)]
 mod hierarchies;
 mod nodes;
+mod seen_documents;
 mod shared;
 mod slow;
 #[path = "../dialects/written.rs"]

@@ -1,7 +1,8 @@
 //! `attributes.json` and `zarr.json` open for writing, and the files that programs rename onto them.
 //!
 //! What is written is collected and takes effect when the file is closed or synced: then it is parsed, and either all
-//! of it is stored as the dialect spells it or nothing is.
+//! of it is stored as the dialect spells it or nothing is. A document that has changed since the program has seen it is
+//! not replaced (`Changed`).
 
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
@@ -12,13 +13,14 @@ use serde_json::{Map, Value};
 use crate::dialect::{Edit, json, v3};
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Grid};
-use crate::hierarchy::NodeEntry;
+use crate::hierarchy::{EditedNode, NodeEntry, SeenNode};
 use crate::model::{Array, Node};
 use crate::store::tree::{AttrChange, Stat, TreeFile};
 use crate::store::{EntryKind, Key, Meta, Version};
 use crate::view::files::path_target::PathTarget;
+use crate::view::files::seen::SeenDocument;
 use crate::view::files::unstored::Scratch;
-use crate::view::files::{FilesView, METADATA};
+use crate::view::files::{FilesView, METADATA, document};
 
 /// The longest document that can be written, in bytes.
 const MAX_DOCUMENT: u64 = 16 << 20;
@@ -33,14 +35,23 @@ pub(super) struct DocumentFile {
     bytes: Scratch,
     /// Whether something was written that is not stored yet.
     is_dirty: Mutex<bool>,
+    /// What the program has seen of the document; nothing if it replaces it unseen.
+    seen: Mutex<Option<SeenDocument>>,
     /// Whether it is a document, not a file beside one.
     is_document: bool,
 }
 
 impl DocumentFile {
     /// Opens a document that has these bytes.
-    pub(super) fn document(files: &FilesView, path: &Key, bytes: Vec<u8>) -> Arc<DocumentFile> {
-        DocumentFile::new(files, path, Arc::new(Mutex::new(bytes)), true)
+    pub(super) fn document(
+        files: &FilesView,
+        path: &Key,
+        bytes: Vec<u8>,
+        seen: Option<SeenDocument>,
+    ) -> Arc<DocumentFile> {
+        let file = DocumentFile::new(files, path, Arc::new(Mutex::new(bytes)), true);
+        *file.seen.lock() = seen;
+        file
     }
 
     /// Opens a file beside a document.
@@ -54,6 +65,7 @@ impl DocumentFile {
             path: path.clone(),
             bytes,
             is_dirty: Mutex::new(false),
+            seen: Mutex::new(None),
             is_document,
         })
     }
@@ -133,7 +145,9 @@ impl TreeFile for DocumentFile {
         let mut dirty = self.dirty();
         if *dirty && self.is_document {
             let bytes = self.bytes().clone();
-            self.files.save(&self.path, &bytes)?;
+            let seen = self.seen.lock().clone();
+            let saved = self.files.save(&self.path, &bytes, seen.as_ref())?;
+            *self.seen.lock() = Some(saved);
         }
         *dirty = false;
         Ok(())
@@ -156,9 +170,14 @@ impl TreeFile for DocumentFile {
 }
 
 impl FilesView {
-    /// Stores the text of a document. `Invalid` if it does not parse or asks for what cannot be changed; then the old
-    /// one stays.
-    pub(super) fn save(&self, path: &Key, text: &[u8]) -> Result<()> {
+    /// Stores the text of a document; returns what is to be seen of it then. `Invalid` if it does not parse or asks for
+    /// what cannot be changed, `Changed` if the document is not the one that was `seen`; then the old one stays.
+    pub(super) fn save(
+        &self,
+        path: &Key,
+        text: &[u8],
+        seen: Option<&SeenDocument>,
+    ) -> Result<SeenDocument> {
         let Some(PathTarget::Document(found, name)) = self.resolve(path)? else {
             return Err(Error::not_found(path));
         };
@@ -168,21 +187,34 @@ impl FilesView {
             _ => return Err(invalid(&"expected a JSON object")),
         };
         self.unstored.keep(&found.path);
-        match name.as_slice() {
-            METADATA => self.save_metadata(path, &found, &members),
-            _ => self.save_attributes(&found, members),
-        }
-    }
-
-    fn save_attributes(&self, found: &NodeEntry, attributes: Map<String, Value>) -> Result<()> {
-        let old = match found.node()? {
-            Node::Group(group) => &group.attributes,
-            Node::Array(array) => &array.attributes,
+        let is_shown_by =
+            |node: &Node| seen.is_none_or(|seen| seen.is(&document(node, name.as_slice())));
+        let seen = seen.map(|seen| SeenNode {
+            is_shown_by: &is_shown_by,
+            documents: seen.documents.as_deref(),
+        });
+        let saved = match name.as_slice() {
+            METADATA => self.save_metadata(path, &found, &members, seen),
+            _ => {
+                let edit = Edit::of_attributes(members);
+                self.hierarchy.edit(&found, &edit, seen)
+            }
         };
-        if *old == attributes {
-            return Ok(());
+        match saved {
+            Ok(edited) => {
+                let text = document(&edited.node, &name);
+                let saved = SeenDocument::saved(edited, &text);
+                self.unstored.note_saved(path, &saved);
+                Ok(saved)
+            }
+            Err(error) => {
+                if error.kind() == Kind::Changed {
+                    // Who saves it next may do so without having read it.
+                    self.unstored.forget_seen(path);
+                }
+                Err(error)
+            }
         }
-        self.hierarchy.edit(found, &Edit::of_attributes(attributes))
     }
 
     /// Stores metadata that are spelled as final v3, in the dialect of the node.
@@ -191,19 +223,23 @@ impl FilesView {
         path: &Key,
         found: &Arc<NodeEntry>,
         members: &Map<String, Value>,
-    ) -> Result<()> {
+        seen: Option<SeenNode<'_>>,
+    ) -> Result<EditedNode> {
         let invalid = |why: &dyn std::fmt::Display| Error::invalid(path, why);
         let new = v3::node(&found.path, members).map_err(|error| invalid(&error))?;
         match (found.node()?, new) {
-            (Node::Group(_), Node::Group(group)) => self.save_attributes(found, group.attributes),
-            (Node::Array(old), Node::Array(new)) => self.save_array(path, found, (old, &new)),
+            (Node::Group(_), Node::Group(group)) => {
+                let edit = Edit::of_attributes(group.attributes);
+                self.hierarchy.edit(found, &edit, seen)
+            }
+            (Node::Array(old), Node::Array(new)) => self.save_array(path, found, (old, &new), seen),
             (Node::Group(old), Node::Array(new)) => {
                 if !old.attributes.is_empty() || self.has_children(found)? {
                     return Err(invalid(
                         &"a group that holds something cannot become an array",
                     ));
                 }
-                self.hierarchy.make_array(found, &new)
+                self.hierarchy.make_array(found, &new, seen)
             }
             (Node::Array(_), Node::Group(_)) => {
                 Err(invalid(&"an array cannot become a group: remove it first"))
@@ -217,7 +253,8 @@ impl FilesView {
         path: &Key,
         found: &Arc<NodeEntry>,
         (old, new): (&Array, &Array),
-    ) -> Result<()> {
+        seen: Option<SeenNode<'_>>,
+    ) -> Result<EditedNode> {
         if let Some(member) = changed_meaning(old, new) {
             let why =
                 format!("with another {member} the chunks that are stored mean something else");
@@ -236,7 +273,9 @@ impl FilesView {
                 .then(|| new.dimension_names.clone()),
         };
         if edit == Edit::default() {
-            return Ok(());
+            return self
+                .hierarchy
+                .edit(found, &Edit::of_attributes(old.attributes.clone()), seen);
         }
         let lost = self.lost_chunks(found, new)?;
         if edit.shape.is_some() {
@@ -244,9 +283,11 @@ impl FilesView {
             self.arrays.flush_below(&found.path)?;
         }
         let array = self.arrays.open(found)?;
-        self.hierarchy.edit(found, &edit)?;
+        let edited = self.hierarchy.edit(found, &edit, seen)?;
         // A chunk that lies outside would come back if the array grew again.
-        lost.iter().try_for_each(|&chunk| array.erase_chunk(chunk))
+        lost.iter()
+            .try_for_each(|&chunk| array.erase_chunk(chunk))?;
+        Ok(edited)
     }
 
     /// Returns the chunks that lie outside of an array once it has its new shape.

@@ -12,6 +12,7 @@ use crate::store::{Key, Meta, Tree, Version};
 use crate::view::View;
 use crate::view::files::documents::DocumentFile;
 use crate::view::files::path_target::{DecodedTarget, PathTarget};
+use crate::view::files::seen::SeenDocument;
 use crate::view::files::unstored::is_temporary;
 use crate::view::files::writing::{DecodedWriter, check_length};
 use crate::view::files::{FilesView, document};
@@ -50,9 +51,19 @@ impl Editing {
         (found, name): (&NodeEntry, &[u8]),
         truncate: bool,
     ) -> Result<Arc<dyn TreeFile>> {
-        let file = DocumentFile::document(&self.files, path, document(found, name)?);
+        let bytes = document(found.node()?, name);
         let length = self.files.unstored.take_truncated(path);
-        if let Some(length) = length.or(truncate.then_some(0)) {
+        let length = length.or(truncate.then_some(0));
+        let seen = match length {
+            Some(0) => self.files.unstored.seen(path),
+            _ => {
+                let seen = SeenDocument::shown(found, &bytes);
+                self.files.unstored.note_seen(path, seen.clone());
+                Some(seen)
+            }
+        };
+        let file = DocumentFile::document(&self.files, path, bytes, seen);
+        if let Some(length) = length {
             file.resize(length)?;
         }
         Ok(file)
@@ -80,8 +91,9 @@ impl Editing {
                 return Err(refused(to, "an array is written in place"));
             }
         }
-        self.files.save(to, bytes)?;
-        self.files.unstored.take_scratch(from);
+        let seen = self.files.unstored.seen_at_rename(from, to);
+        self.files.save(to, bytes, seen.as_ref())?;
+        self.files.unstored.remove_scratch(from);
         Ok(())
     }
 
@@ -167,7 +179,7 @@ impl Tree for Editing {
         match target {
             PathTarget::Node(_) | PathTarget::Chunks(_) => Err(is_directory(path)),
             PathTarget::Document(found, name) => {
-                if size != document(&found, &name)?.len() as u64 {
+                if size != document(found.node()?, &name).len() as u64 {
                     self.files.unstored.truncate(path, size);
                 }
                 Ok(())
@@ -186,7 +198,7 @@ impl Tree for Editing {
     }
 
     fn unlink(&self, path: &Key) -> Result<()> {
-        if self.files.unstored.take_scratch(path).is_some() {
+        if self.files.unstored.remove_scratch(path) {
             return Ok(());
         }
         let target = self.target(path)?;
@@ -213,7 +225,7 @@ impl Tree for Editing {
             // Editors keep the old content under another name.
             PathTarget::Document(found, name) if is_temporary(to.name()) => {
                 self.check_temporary(to)?;
-                let bytes = document(&found, &name)?;
+                let bytes = document(found.node()?, &name);
                 self.files.unstored.make_scratch(to, bytes).map(drop)
             }
             PathTarget::Document(..) | PathTarget::Chunks(_) | PathTarget::Decoded(_) => {
