@@ -6,7 +6,7 @@
 
 use crate::error::{Error, Kind, Result};
 use crate::hierarchy::{Hierarchy, NodeEntry, Rule};
-use crate::model::document::is_document;
+use crate::model::document::{IN_NODE_FOLDER, ZARR_JSON, is_document};
 use crate::store::tree::RenameMode;
 use crate::store::{Condition, EntryKind, Key, PutBody, Tree};
 
@@ -36,6 +36,31 @@ impl Hierarchy {
             changed.push(key);
         }
         self.update_consolidated(&changed)
+    }
+
+    /// Returns the key of a document of another node in the folders of an array, if there is one. An array has no
+    /// children, so the files view does not show it.
+    pub fn nested_document(&self, array: &NodeEntry) -> Result<Option<Key>> {
+        let own: Vec<Key> = match &array.scope.rule {
+            Rule::Draft(entry) => {
+                let documents = entry.documents(&array.path)?.into_iter();
+                let own = documents.map(|(_, key)| key);
+                let entry_point = entry.top().child(ZARR_JSON.as_bytes())?;
+                own.chain(entry.consolidated()?)
+                    .chain([entry_point])
+                    .collect()
+            }
+            Rule::Plain(_) | Rule::Closed => {
+                let names = IN_NODE_FOLDER.iter();
+                let own = names.map(|name| array.path.child(name.as_bytes()));
+                own.collect::<Result<_>>()?
+            }
+        };
+        let mut documents = Vec::new();
+        for folder in self.keys_of(array, &array.path)?.folders {
+            self.documents_below(&folder, &mut documents)?;
+        }
+        Ok(documents.into_iter().find(|key| !own.contains(key)))
     }
 
     /// Returns the key of a file in the folder of a group that is no part of Zarr, if there is one. The files view does

@@ -14,6 +14,7 @@ mod fixture;
 #[path = "../dialects/hierarchies.rs"]
 #[allow(dead_code)]
 mod hierarchies;
+mod nested;
 mod nodes;
 mod seen_documents;
 mod shared;
