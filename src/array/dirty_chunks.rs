@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use lru::LruCache;
 
+use crate::array::content_number::ContentNumber;
 use crate::array::dirty_chunk::{Basis, DirtyChunk};
 use crate::array::piece::Decoded;
 use crate::error::Error;
@@ -45,8 +46,7 @@ pub(super) struct DirtyChunks {
     chunks: Mutex<LruCache<Coordinates, DirtyChunk>>,
     /// Number of chunks; readers look here before they take the lock.
     count: AtomicUsize,
-    /// Number of changes of content.
-    changes: AtomicU64,
+    content: ContentNumber,
     /// How many chunks were dropped because their keys had changed, and the error of the last one.
     lost: Mutex<(u64, Option<Error>)>,
     locks: [Mutex<()>; CHUNK_LOCKS],
@@ -62,7 +62,7 @@ impl DirtyChunks {
             array: array.clone(),
             chunks: Mutex::new(LruCache::unbounded()),
             count: AtomicUsize::new(0),
-            changes: AtomicU64::new(0),
+            content: ContentNumber::new(),
             lost: Mutex::default(),
             locks: [const { Mutex::new(()) }; CHUNK_LOCKS],
             dirty_bytes,
@@ -83,9 +83,9 @@ impl DirtyChunks {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Returns the number of changes of content so far.
-    pub(super) fn changes(&self) -> u64 {
-        self.changes.load(Ordering::Acquire)
+    /// Returns the number of the content that was written.
+    pub(super) fn content(&self) -> &ContentNumber {
+        &self.content
     }
 
     /// Waits until no other thread changes or stores a chunk, and locks it.
@@ -149,12 +149,7 @@ impl DirtyChunks {
     fn touch(&self, chunk: &mut DirtyChunk) {
         chunk.touched = self.dirty_bytes.clock.fetch_add(1, Ordering::Relaxed);
         chunk.failed = false;
-        self.note_change();
-    }
-
-    /// Counts a change of the content that readers see.
-    pub(super) fn note_change(&self) {
-        self.changes.fetch_add(1, Ordering::AcqRel);
+        self.content.renew();
     }
 
     /// Returns a chunk as it is written.
@@ -208,7 +203,7 @@ impl DirtyChunks {
         *lost = (lost.0 + 1, Some(error.clone()));
         drop(lost);
         self.remove(chunk);
-        self.note_change();
+        self.content.renew();
     }
 
     /// Returns how many chunks were dropped so far, and the error of the last one.

@@ -38,13 +38,15 @@ impl OpenArray {
     pub fn erase_chunk(&self, chunk: ChunkIndex) -> Result<()> {
         let indices = self.stored_grid()?.indices(chunk);
         let _lock = self.dirty.lock_chunk(&indices);
-        let position = self.versions.position();
-        for key in self.keys(&indices)? {
-            self.hierarchy.store().erase(&key, &Condition::Any)?;
-        }
-        self.versions.note(chunk.0, None, position);
+        let keys = self.keys(&indices)?;
+        let (erased, stamp) = self.ask(|store| {
+            let mut keys = keys.iter();
+            keys.try_for_each(|key| store.erase(key, &Condition::Any))
+        });
+        erased?;
+        self.versions.note(chunk.0, None, stamp);
         self.dirty.remove(&indices);
-        self.dirty.note_change();
+        self.dirty.content().renew();
         Ok(())
     }
 
@@ -100,11 +102,11 @@ impl OpenArray {
                 Condition::Any => &encoded.condition,
                 read => read,
             };
-            let position = self.versions.position();
             let body = PutBody::Bytes(&encoded.bytes);
-            let error = match self.hierarchy.store().put(&key, body, needed) {
+            let (put, stamp) = self.ask(|store| store.put(&key, body, needed));
+            let error = match put {
                 Ok(etag) => {
-                    self.versions.note_put(number.0, etag.version, position);
+                    self.versions.note_put(number.0, etag.version, stamp);
                     self.engine.stats.encoded_chunks.add(1);
                     return Ok(());
                 }

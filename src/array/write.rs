@@ -10,7 +10,8 @@ use std::sync::{Arc, Weak};
 
 use crate::array::decoder::{Decoder, PieceLocation};
 use crate::array::dirty_chunk::{Basis, ReadPiece};
-use crate::array::flat_file::{FlatFile, Part, in_buffer};
+use crate::array::flat_file::{FlatFile, in_buffer};
+use crate::array::parts::Part;
 use crate::array::piece::{Decoded, Piece};
 use crate::array::{Engine, OpenArray};
 use crate::error::{Error, Kind, Result};

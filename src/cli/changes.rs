@@ -33,6 +33,12 @@ fn print_status(status: &StatusReport) {
             units::show_size(status.bytes),
         ));
     }
+    if status.pending > 0 {
+        report::print(format_args!(
+            "a commit of {} of these keys did not finish: `zarrfs commit` goes on with it",
+            status.pending
+        ));
+    }
     print_kept(&status.kept);
 }
 

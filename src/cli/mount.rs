@@ -72,7 +72,7 @@ fn serve(plan: &MountPlan, parent: Option<&Parent>) -> Result<()> {
 
 /// Refuses a cache or an upper folder that lies in a mountpoint, where it would be hidden, or in the store.
 fn check_folders(plan: &MountPlan) -> Result<()> {
-    let store = store::local_place(&plan.source);
+    let store = store::local_path(&plan.source);
     let mounts = [Some(&plan.dir), plan.files.as_ref()];
     let cache = plan.store.remote.cache_dir.as_ref();
     let folders = [("--cache-dir", cache), ("--cow", plan.cow.as_ref())];
@@ -88,7 +88,7 @@ fn check_folders(plan: &MountPlan) -> Result<()> {
 
 /// Returns what is to be mounted where, with all mountpoints checked.
 fn targets(plan: &MountPlan) -> Result<Vec<MountTarget>> {
-    let store = store::local_place(&plan.source);
+    let store = store::local_path(&plan.source);
     let mut targets = vec![target(plan, plan.view, &plan.dir, store.as_deref())?];
     if let Some(files) = &plan.files {
         let second = target(plan, ViewKind::Files, files, store.as_deref())?;

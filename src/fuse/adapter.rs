@@ -12,9 +12,8 @@ use std::time::{Duration, SystemTime};
 
 use fuser::{
     BsdFileFlags, Errno, FileHandle, Filesystem, INodeNo, InitFlags, KernelConfig, LockOwner,
-    OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
-    WriteFlags,
+    OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty,
+    ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
 use super::convert;
@@ -27,7 +26,7 @@ use super::xattr;
 use crate::error::{Kind, Result};
 use crate::stats::Stats;
 use crate::store::tree::{AttrChange, Credentials, RenameMode};
-use crate::vfs::{Ino, NewNode, Vfs};
+use crate::vfs::{Caller, Ino, NewNode, Vfs};
 
 /// Readahead requests in flight, and from how many on the kernel holds back.
 const MAX_BACKGROUND: u16 = 128;
@@ -69,16 +68,16 @@ impl FuseAdapter {
             .enqueue(RequestInfo::flush(name, ino), reply, execute);
     }
 
-    fn make(
+    /// Queues the making of a node under a name; `operation` is what the log calls it.
+    fn enqueue_make(
         &self,
-        request: RequestInfo,
-        name: &OsStr,
-        node: NewNode,
+        (operation, node): (&'static str, NewNode),
+        (parent, name): (INodeNo, &OsStr),
         credentials: Credentials,
         reply: ReplyEntry,
     ) {
-        let (parent, name) = (request.ino, name.as_bytes().to_vec());
-        self.dispatch.enqueue(request, reply, move |vfs| {
+        let (parent, name) = (ino(parent), name.as_bytes().to_vec());
+        self.enqueue_names(operation, parent, reply, move |vfs| {
             vfs.make(parent, &name, &node, &credentials)
         });
     }
@@ -133,14 +132,15 @@ impl Filesystem for FuseAdapter {
             .run_unreplied("forget", |vfs| vfs.forget(ino(inode), nlookup));
     }
 
-    fn getattr(&self, _req: &Request, inode: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        let ino = ino(inode);
+    fn getattr(&self, req: &Request, inode: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        let (ino, caller) = (ino(inode), Caller(req.pid()));
         let request = RequestInfo::names("getattr", ino);
         let shown = move |attr| InodeAttr(ino, attr);
         let find = |vfs: &Vfs| vfs.getattr_now(ino).map(|attr| attr.map(shown));
         if let Some(reply) = self.dispatch.try_now(request, reply, find) {
-            self.dispatch
-                .enqueue(request, reply, move |vfs| vfs.getattr(ino).map(shown));
+            self.dispatch.enqueue(request, reply, move |vfs| {
+                vfs.getattr(ino, caller).map(shown)
+            });
         }
     }
 
@@ -151,18 +151,17 @@ impl Filesystem for FuseAdapter {
         });
     }
 
-    fn open(&self, _req: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let ino = ino(inode);
-        let truncates = flags.0 & libc::O_TRUNC != 0;
-        let writes = truncates || flags.acc_mode() != OpenAccMode::O_RDONLY;
-        if writes && !self.dispatch.is_writable() {
+    fn open(&self, req: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let (ino, caller) = (ino(inode), Caller(req.pid()));
+        let mode = convert::open_mode(flags);
+        if mode.writes && !self.dispatch.is_writable() {
             return reply.error(Errno::from_i32(Kind::ReadOnly.errno()));
         }
         self.enqueue_names("open", ino, reply, move |vfs| {
-            if writes {
-                vfs.open_for_writing(ino, truncates)
+            if mode.writes {
+                vfs.open_for_writing(ino, mode, caller)
             } else {
-                vfs.open(ino)
+                vfs.open(ino, caller)
             }
         });
     }
@@ -252,7 +251,7 @@ impl Filesystem for FuseAdapter {
 
     fn setattr(
         &self,
-        _req: &Request,
+        req: &Request,
         inode: INodeNo,
         mode: Option<u32>,
         uid: Option<u32>,
@@ -276,9 +275,9 @@ impl Filesystem for FuseAdapter {
             accessed: atime.map(convert::time),
             modified: mtime.map(convert::time),
         };
-        let (ino, fh) = (ino(inode), handle.map(fh));
+        let (ino, fh, caller) = (ino(inode), handle.map(fh), Caller(req.pid()));
         self.enqueue_names("setattr", ino, reply, move |vfs| {
-            let attr = vfs.set_attributes(ino, fh, &change)?;
+            let attr = vfs.set_attributes(ino, fh, &change, caller)?;
             Ok(InodeAttr(ino, attr))
         });
     }
@@ -293,9 +292,8 @@ impl Filesystem for FuseAdapter {
         _rdev: u32,
         reply: ReplyEntry,
     ) {
-        let request = RequestInfo::names("mknod", ino(parent));
-        let credentials = credentials(req, mode);
-        self.make(request, name, NewNode::Special, credentials, reply);
+        let operation = ("mknod", NewNode::Special);
+        self.enqueue_make(operation, (parent, name), credentials(req, mode), reply);
     }
 
     fn mkdir(
@@ -307,9 +305,8 @@ impl Filesystem for FuseAdapter {
         _umask: u32,
         reply: ReplyEntry,
     ) {
-        let request = RequestInfo::names("mkdir", ino(parent));
-        let credentials = credentials(req, mode);
-        self.make(request, name, NewNode::Folder, credentials, reply);
+        let operation = ("mkdir", NewNode::Folder);
+        self.enqueue_make(operation, (parent, name), credentials(req, mode), reply);
     }
 
     fn symlink(
@@ -320,10 +317,9 @@ impl Filesystem for FuseAdapter {
         target: &Path,
         reply: ReplyEntry,
     ) {
-        let request = RequestInfo::names("symlink", ino(parent));
         let node = NewNode::Link(target.as_os_str().as_bytes().to_vec());
-        let credentials = credentials(req, 0o777);
-        self.make(request, link_name, node, credentials, reply);
+        let (operation, name) = (("symlink", node), (parent, link_name));
+        self.enqueue_make(operation, name, credentials(req, 0o777), reply);
     }
 
     fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -385,13 +381,14 @@ impl Filesystem for FuseAdapter {
         name: &OsStr,
         mode: u32,
         _umask: u32,
-        _flags: i32,
+        flags: i32,
         reply: ReplyCreate,
     ) {
         let (parent, name) = (ino(parent), name.as_bytes().to_vec());
         let credentials = credentials(req, mode);
+        let (mode, caller) = (convert::open_mode(OpenFlags(flags)), Caller(req.pid()));
         self.enqueue_names("create", parent, reply, move |vfs| {
-            vfs.create(parent, &name, &credentials)
+            vfs.create(parent, &name, &credentials, mode, caller)
         });
     }
 

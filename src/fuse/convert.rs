@@ -4,11 +4,13 @@
 //! blocks, since tar and cp take that for a file that is all hole; directories have one link, which tells
 //! find that it must look at every name.
 
-use fuser::{FileAttr, FileHandle, FileType, FopenFlags, INodeNo, TimeOrNow};
+use fuser::{
+    FileAttr, FileHandle, FileType, FopenFlags, INodeNo, OpenAccMode, OpenFlags, TimeOrNow,
+};
 
 use crate::store::EntryKind;
 use crate::store::tree::{FreeSpace, Time};
-use crate::vfs::{Fh, Ino, OpenReply, VfsConfig};
+use crate::vfs::{Fh, Ino, OpenOptions, OpenReply, VfsConfig};
 use crate::view::Attr;
 
 /// The largest request, in bytes; also the block size of files at least this long, which cp and dd take as their buffer.
@@ -72,6 +74,17 @@ pub(super) fn file_attr(ino: Ino, attr: &Attr, config: &VfsConfig) -> FileAttr {
     }
 }
 
+/// Returns what a file is opened for.
+pub(super) fn open_mode(flags: OpenFlags) -> OpenOptions {
+    let has = |flag| flags.0 & flag != 0;
+    OpenOptions {
+        writes: has(libc::O_TRUNC) || flags.acc_mode() != OpenAccMode::O_RDONLY,
+        appends: has(libc::O_APPEND),
+        truncates: has(libc::O_TRUNC),
+        is_new: has(libc::O_EXCL),
+    }
+}
+
 /// Returns the flags of an open file.
 pub(super) fn open_flags(opened: &OpenReply) -> FopenFlags {
     let mut flags = FopenFlags::empty();
@@ -124,6 +137,7 @@ mod tests {
             modified: SystemTime::UNIX_EPOCH,
             fresh,
             posix: None,
+            content: None,
         }
     }
 

@@ -13,7 +13,7 @@ use super::reply::Output;
 use super::request::{RequestInfo, RequestPool};
 use crate::error::{Error, Kind, Result};
 use crate::stats::Stats;
-use crate::sync::pool::Pool;
+use crate::sync::pool::ThreadPool;
 use crate::vfs::Vfs;
 
 /// Threads that wait for names and attributes, and for contents.
@@ -27,8 +27,8 @@ const MAX_WAITING: usize = 16 << 10;
 /// The pools of one mount, and the deadlines of the requests in them.
 pub(super) struct Dispatcher {
     context: Arc<RequestContext>,
-    names: Pool,
-    contents: Pool,
+    names: ThreadPool,
+    contents: ThreadPool,
     deadlines: Deadlines,
 }
 
@@ -44,8 +44,8 @@ impl Dispatcher {
         Ok(Dispatcher {
             deadlines: Deadlines::new(timeout, stats.clone())?,
             context: Arc::new(RequestContext { vfs, stats }),
-            names: Pool::new("zarrfs-names", NAME_THREADS, MAX_WAITING),
-            contents: Pool::new("zarrfs-reads", CONTENT_THREADS, MAX_WAITING),
+            names: ThreadPool::new("zarrfs-names", NAME_THREADS, MAX_WAITING),
+            contents: ThreadPool::new("zarrfs-reads", CONTENT_THREADS, MAX_WAITING),
         })
     }
 
@@ -138,7 +138,9 @@ impl RequestContext {
 
     /// Counts and logs an error.
     fn report(&self, request: RequestInfo, error: &Error) {
-        if matches!(error.kind(), Kind::NotFound | Kind::NoAttribute) {
+        // The kernel walks a path again whose name was replaced.
+        let is_replaced = request.pool == RequestPool::Names && error.kind() == Kind::Changed;
+        if is_replaced || matches!(error.kind(), Kind::NotFound | Kind::NoAttribute) {
             log::trace!("{request}: {error}");
             return;
         }

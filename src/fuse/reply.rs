@@ -75,6 +75,7 @@ fn negative_entry(vfs: &Vfs) -> Entry {
         modified: SystemTime::UNIX_EPOCH,
         fresh: vfs.negative_ttl(),
         posix: None,
+        content: None,
     };
     Entry { ino: Ino(0), attr }
 }

@@ -59,6 +59,7 @@ fn status(overlay: &Overlay) -> Result<StatusReport> {
         new: put.iter().filter(|change| change.is_new()).count() as u64,
         erased: erased.len() as u64,
         bytes: put.iter().map(|change| change.bytes()).sum(),
+        pending: changes.frozen.len() as u64,
         kept: texts(changes.kept),
     })
 }
@@ -72,6 +73,7 @@ fn diff(overlay: &Overlay) -> Result<DiffReport> {
             _ => 'M',
         },
         key: text(&change.key),
+        pending: changes.frozen.contains(&change.key),
     });
     Ok(DiffReport {
         keys: keys.collect(),

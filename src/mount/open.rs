@@ -124,7 +124,7 @@ pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
     let name = store::shown(&config.source);
     let budget = MemoryBudget::new(config.memory, stats.clone());
     let opening = StoreConfig {
-        shelf: store::open_shelf(&config.source, &config.store.remote, stats)?,
+        disk_cache: store::open_cache_dir(&config.source, &config.store.remote, stats)?,
         memory: Some(budget.clone()),
         ..config.store.clone()
     };
@@ -181,9 +181,9 @@ fn open_stack(
 
 /// Returns where decoded chunks go that memory has no room for, if there is a cache on disk.
 fn spill_namespace(opening: &StoreConfig, name: &str) -> Option<CacheNamespace> {
-    let shelf = opening.shelf.as_ref()?;
+    let cache_dir = opening.disk_cache.as_ref()?;
     let identity = disk_cache::identity(name, &opening.remote);
-    let namespace = CacheNamespace::open(shelf, &format!("decoded\n{identity}"));
+    let namespace = CacheNamespace::open(cache_dir, &format!("decoded\n{identity}"));
     Some(namespace)
 }
 

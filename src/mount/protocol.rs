@@ -80,6 +80,9 @@ pub struct StatusReport {
     pub erased: u64,
     /// Bytes to put.
     pub bytes: u64,
+    /// Those of the keys with which a commit began that did not finish: the next one goes on with them.
+    #[serde(default)]
+    pub pending: u64,
     /// What stays in the upper folder, and why.
     pub kept: Vec<(String, String)>,
 }
@@ -100,6 +103,9 @@ pub struct KeyDiff {
     pub change: char,
     /// The key.
     pub key: String,
+    /// A commit that did not finish has begun with it: the next one goes on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub pending: bool,
 }
 
 /// Which nodes were changed, as `zarrfs diff --arrays --json` prints them.
@@ -290,7 +296,12 @@ mod tests {
         let key = "a/0.0".to_string();
         let printed = r#"{"change":"A","key":"a/0.0"}"#;
         assert_eq!(
-            serde_json::to_string(&KeyDiff { change, key }).unwrap(),
+            serde_json::to_string(&KeyDiff {
+                change,
+                key,
+                pending: false,
+            })
+            .unwrap(),
             printed
         );
     }

@@ -15,15 +15,25 @@ use crate::store::{EntryKind, Meta, Version};
 /// Bits of a mode that are permissions.
 pub(super) const PERMISSIONS: u32 = 0o7777;
 
-/// Returns kind, size, time and version; `write_number` tells contents apart that the clock does not.
-pub(super) fn meta_of(stat: &Stat, write_number: u64) -> Meta {
-    let kind = match FileType::from_raw_mode(stat.st_mode) {
+/// Returns what a file of the upper folder is.
+pub(super) fn kind_of(stat: &Stat) -> EntryKind {
+    kind_of_type(FileType::from_raw_mode(stat.st_mode))
+}
+
+/// Returns what a file of this type is.
+pub(super) fn kind_of_type(found: FileType) -> EntryKind {
+    match found {
         FileType::Directory => EntryKind::Directory,
         FileType::Symlink => EntryKind::Link,
         FileType::Fifo => EntryKind::Pipe,
         FileType::Socket => EntryKind::Socket,
         _ => EntryKind::File,
-    };
+    }
+}
+
+/// Returns kind, size, time and version; `write_number` tells contents apart that the clock does not.
+pub(super) fn meta_of(stat: &Stat, write_number: u64) -> Meta {
+    let kind = kind_of(stat);
     let size = match kind {
         EntryKind::Directory => 0,
         _ => u64::try_from(stat.st_size).unwrap_or(0),
@@ -61,6 +71,17 @@ pub(super) fn posix_of(stat: &Stat) -> Posix {
         accessed: time_of(stat.st_atime, stat.st_atime_nsec),
         changed: time_of(stat.st_ctime, stat.st_ctime_nsec),
         identity: stat.st_ino,
+    }
+}
+
+/// Returns the change that gives something this owner and mode.
+pub(super) fn owner_and_mode(posix: &Posix) -> AttrChange {
+    let root = rustix::process::geteuid().is_root();
+    AttrChange {
+        mode: Some(posix.mode),
+        uid: root.then_some(posix.uid),
+        gid: root.then_some(posix.gid),
+        ..AttrChange::default()
     }
 }
 

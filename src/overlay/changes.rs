@@ -2,13 +2,12 @@
 //!
 //! Only complete files count: a file that is being written is left for a later commit. Nothing is changed here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
-use rustix::fs::FileType;
-
+use super::Overlay;
+use super::layered_store::LayeredStore;
 use super::listing::{Subtree, list_recursive};
-use super::records::joined;
-use super::{Overlay, OverlayCore};
+use super::records::{BaseVersion, joined};
 use crate::error::Result;
 use crate::store::{EntryKind, Key, Version};
 
@@ -37,6 +36,8 @@ pub enum BaseState {
     Known(Option<Version>),
     /// What the store has shows under another name: its version does not matter.
     Moved,
+    /// What a frozen layer has: its commit comes first, and tells the version.
+    Frozen,
 }
 
 /// A key that changes.
@@ -75,6 +76,8 @@ pub struct ChangeSet {
     pub keys: Vec<ChangedKey>,
     /// What stays in the upper folder, and why.
     pub kept: KeptKeys,
+    /// Those of the keys with which a commit began that did not finish; the next one goes on with them.
+    pub frozen: HashSet<Key>,
 }
 
 /// A whiteout, and what the store has there.
@@ -82,6 +85,8 @@ pub(super) struct HiddenSubtree {
     pub(super) at: Key,
     /// The objects at and below it.
     objects: Vec<Key>,
+    /// The folders at and below it, each before those in it.
+    pub(super) folders: Vec<Key>,
     /// Where a rename left it.
     pub(super) moved: Option<MovedSubtree>,
 }
@@ -93,20 +98,68 @@ pub(super) struct MovedSubtree {
 }
 
 impl Overlay {
-    /// Returns what differs from the store. Lists the store where something was renamed or whole folders were
-    /// removed; `Unsupported` if the store cannot list its keys.
+    /// Returns what differs from the store, in the layer that programs change and in one that a commit has frozen. Lists
+    /// the store where something was renamed or whole folders were removed; `Unsupported` if the store cannot list
+    /// its keys.
     pub fn changes(&self) -> Result<ChangeSet> {
-        let all = [Key::root()];
-        self.0.changes_at(&all, &self.0.list_hidden(&all)?)
+        let top = self.0.top();
+        let changes = top.changes()?;
+        match &top.frozen {
+            None => Ok(changes),
+            Some(frozen) => Ok(changes.over(frozen.changes()?)),
+        }
     }
 }
 
-impl OverlayCore {
+impl ChangeSet {
+    /// Returns what these changes and those of the layer below them are together.
+    fn over(self, below: ChangeSet) -> ChangeSet {
+        let frozen = below.keys.iter().map(|change| change.key.clone()).collect();
+        let keys = below.keys.into_iter();
+        let mut keys: BTreeMap<Key, ChangedKey> =
+            keys.map(|change| (change.key.clone(), change)).collect();
+        for mut change in self.keys {
+            if let Some(below) = keys.remove(&change.key) {
+                change.base = below.base;
+            }
+            if let ChangeAction::Copy { size, .. } = change.action {
+                // The source may be what the layer below puts.
+                change.action = ChangeAction::Put(size);
+            }
+            let is_undone = change.action == ChangeAction::Erase && change.is_new();
+            if !is_undone {
+                keys.insert(change.key.clone(), change);
+            }
+        }
+        let mut kept = below.kept;
+        kept.extend(self.kept);
+        kept.sort();
+        kept.dedup_by(|one, other| one.0 == other.0);
+        ChangeSet {
+            frozen,
+            keys: keys.into_values().collect(),
+            kept,
+        }
+    }
+}
+
+impl LayeredStore {
+    /// Returns what differs from the store below.
+    pub(super) fn changes(&self) -> Result<ChangeSet> {
+        let all = [Key::root()];
+        self.changes_at(&all, &self.list_hidden(&all)?)
+    }
+
+    /// Returns what no key of a store can hold, and why it stays in the layer.
+    pub(super) fn kept(&self) -> Result<KeptKeys> {
+        Ok(self.changes()?.kept)
+    }
+
     /// Lists what the store has where whiteouts at these paths and below are.
     pub(super) fn list_hidden(&self, paths: &[Key]) -> Result<Vec<HiddenSubtree>> {
         let mut found = Vec::new();
-        for (at, source) in paths.iter().flat_map(|path| self.whiteouts(path)) {
-            let objects = list_recursive(&*self.lower, &at)?.objects;
+        for (at, source) in paths.iter().flat_map(|path| self.layer.whiteouts(path)) {
+            let stored = list_recursive(&*self.lower, &at)?;
             let moved = match source {
                 None => None,
                 Some(source) => Some(MovedSubtree {
@@ -116,7 +169,8 @@ impl OverlayCore {
             };
             found.push(HiddenSubtree {
                 at,
-                objects: objects.into_iter().map(|(key, _)| key).collect(),
+                objects: stored.objects.into_iter().map(|(key, _)| key).collect(),
+                folders: stored.folders,
                 moved,
             });
         }
@@ -125,9 +179,9 @@ impl OverlayCore {
 
     /// Returns what differs from the store at these paths and below, given what `list_hidden` found there.
     pub(super) fn changes_at(&self, paths: &[Key], hidden: &[HiddenSubtree]) -> Result<ChangeSet> {
-        let whiteouts = self.whiteouts(&Key::root());
+        let whiteouts = self.layer.whiteouts(&Key::root());
         let mut collector = ChangeCollector {
-            core: self,
+            layered: self,
             moved: whiteouts
                 .into_iter()
                 .filter_map(|(_, source)| source)
@@ -136,7 +190,7 @@ impl OverlayCore {
             kept: Vec::new(),
         };
         for path in paths {
-            if let Some(kind) = self.upper_kind(path)? {
+            if let Some(kind) = self.layer.keys.kind(path)? {
                 collector.add_upper(path.clone(), kind)?;
             }
         }
@@ -149,6 +203,7 @@ impl OverlayCore {
         Ok(ChangeSet {
             keys: collector.keys.into_values().collect(),
             kept: collector.kept,
+            frozen: HashSet::new(),
         })
     }
 
@@ -156,28 +211,22 @@ impl OverlayCore {
     /// the key is where it was.
     pub(super) fn moved_key(&self, from: &Key, source: &Key, at: &Key) -> Option<Key> {
         let key = joined(at, &from.below(source)?);
-        let shows = key != *from && self.lower_key(&key).as_ref() == Some(from);
+        let shows = key != *from && self.layer.lower_key(&key).as_ref() == Some(from);
         shows.then_some(key)
     }
+}
 
-    fn upper_kind(&self, key: &Key) -> Result<Option<EntryKind>> {
-        let stat = self.upper.stat(key)?;
-        Ok(stat.map(|stat| self.meta(key, &stat).kind))
-    }
-
-    /// Returns the length in bytes of a file of the upper folder, if it is there and complete.
-    fn complete_file_size(&self, key: &Key) -> Result<Option<u64>> {
-        let is_incomplete = self.state.lock().records.is_incomplete(key);
-        let stat = self.upper.stat(key)?.filter(|stat| {
-            !is_incomplete && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
-        });
-        Ok(stat.map(|stat| u64::try_from(stat.st_size).unwrap_or(0)))
+fn state_of_base(base: BaseVersion) -> BaseState {
+    if base.is_frozen {
+        BaseState::Frozen
+    } else {
+        BaseState::Known(base.version)
     }
 }
 
 /// Collects changes; each key is listed once.
 struct ChangeCollector<'a> {
-    core: &'a OverlayCore,
+    layered: &'a LayeredStore,
     /// Keys of the store that show under another name; so does all that is below them.
     moved: Vec<Key>,
     keys: BTreeMap<Key, ChangedKey>,
@@ -206,8 +255,8 @@ impl ChangeCollector<'_> {
     }
 
     fn add_upper_folder(&mut self, folder: &Key) -> Result<()> {
-        let names = self.core.upper_names(folder)?;
-        if names.is_empty() && !folder.is_root() && self.core.find_lower(folder)?.is_none() {
+        let names = self.layered.layer.keys.names(folder)?;
+        if names.is_empty() && !folder.is_root() && !self.is_in_store(folder)? {
             self.kept.push((folder.clone(), "an empty folder"));
         }
         for (name, kind) in names {
@@ -216,13 +265,17 @@ impl ChangeCollector<'_> {
         Ok(())
     }
 
+    /// Whether the store has a folder under its own name.
+    fn is_in_store(&self, folder: &Key) -> Result<bool> {
+        let is_own = self.layered.layer.lower_key(folder).as_ref() == Some(folder);
+        Ok(is_own && self.layered.lower.head(folder)?.is_some())
+    }
+
     fn add_upper_file(&mut self, key: Key) -> Result<()> {
-        let state = self.core.state.lock();
+        let state = self.layered.layer.lock();
         let base = state.records.base(&key);
-        let kept = if state.failed_writes.contains(&key) {
-            Some("a file that could not be written whole")
-        } else if state.records.is_incomplete(&key) {
-            Some("a file that is being written")
+        let kept = if state.records.is_incomplete(&key) {
+            Some("a file that is not written whole")
         } else if base.is_some_and(|base| base.same_content && !base.is_committed) {
             Some("owner, mode or times")
         } else {
@@ -232,9 +285,9 @@ impl ChangeCollector<'_> {
         if let Some(why) = kept {
             self.kept.push((key, why));
         } else if base.is_none_or(|base| !base.is_committed)
-            && let Some(size) = self.core.complete_file_size(&key)?
+            && let Some(size) = self.layered.layer.complete_file_size(&key)?
         {
-            let base = base.map_or(BaseState::Unseen, |base| BaseState::Known(base.version));
+            let base = base.map_or(BaseState::Unseen, state_of_base);
             self.add(key, ChangeAction::Put(size), base);
         }
         Ok(())
@@ -254,15 +307,15 @@ impl ChangeCollector<'_> {
     /// Adds the keys at and below `at` that show what the store has elsewhere.
     fn add_moved(&mut self, at: &Key, moved: &MovedSubtree) -> Result<()> {
         for (from, meta) in &moved.stored.objects {
-            let Some(key) = self.core.moved_key(from, &moved.source, at) else {
+            let Some(key) = self.layered.moved_key(from, &moved.source, at) else {
                 continue;
             };
-            if self.core.upper.stat(&key)?.is_some() {
+            if self.layered.layer.keys.stat(&key)?.is_some() {
                 continue;
             }
             let size = match meta {
                 Some(meta) => meta.size,
-                None => self.core.lower.head(from)?.map_or(0, |meta| meta.size),
+                None => self.layered.lower.head(from)?.map_or(0, |meta| meta.size),
             };
             // Without a base there was nothing at the key that would have been hidden.
             let base = self.base_state(&key, BaseState::Known(None));
@@ -274,8 +327,8 @@ impl ChangeCollector<'_> {
 
     /// Returns the base of a key, or `otherwise` if neither a version was recorded nor the key moved.
     fn base_state(&self, key: &Key, otherwise: BaseState) -> BaseState {
-        match self.core.base(key) {
-            Some(base) => BaseState::Known(base.version),
+        match self.layered.layer.base(key) {
+            Some(base) => state_of_base(base),
             None if self.moved.iter().any(|of| key.below(of).is_some()) => BaseState::Moved,
             None => otherwise,
         }
@@ -283,14 +336,14 @@ impl ChangeCollector<'_> {
 
     /// Whether a key shows something that a key of a store can hold.
     fn shows_file(&self, key: &Key) -> Result<bool> {
-        if let Some(kind) = self.core.upper_kind(key)? {
+        if let Some(kind) = self.layered.layer.keys.kind(key)? {
             return Ok(kind == EntryKind::File);
         }
-        match self.core.lower_key(key) {
+        match self.layered.layer.lower_key(key) {
             None => Ok(false),
             Some(lower) if lower == *key => Ok(true),
             Some(lower) => {
-                let meta = self.core.lower.head(&lower)?;
+                let meta = self.layered.lower.head(&lower)?;
                 Ok(meta.is_some_and(|meta| meta.kind == EntryKind::File))
             }
         }

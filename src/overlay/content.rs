@@ -9,7 +9,6 @@ use rustix::io::Errno;
 use super::attributes;
 use crate::error::{Error, Kind, Result};
 use crate::store::Reader;
-use crate::store::tree::AttrChange;
 
 /// Bytes that are copied at a time.
 const COPY_BUFFER: usize = 1 << 20;
@@ -93,14 +92,7 @@ fn copy_once(reader: &dyn Reader, to: &File) -> Result<u64> {
 /// Copies owner, mode and extended attributes of a file to another one.
 pub(super) fn copy_attributes(from: &File, to: &File) -> rustix::io::Result<()> {
     let stat = rustix::fs::fstat(from)?;
-    let posix = attributes::posix_of(&stat);
-    let root = rustix::process::geteuid().is_root();
-    let change = AttrChange {
-        mode: Some(posix.mode),
-        uid: root.then_some(posix.uid),
-        gid: root.then_some(posix.gid),
-        ..AttrChange::default()
-    };
+    let change = attributes::owner_and_mode(&attributes::posix_of(&stat));
     attributes::set_open(to, &change)?;
     for name in attributes::xattr_names(from)? {
         let value = attributes::xattr(from, &name)?;

@@ -1,100 +1,157 @@
 //! Discard: drops changes, so that the store's own state shows again.
+//!
+//! A rename has two sides, and discarding one of them must not leave half of it: with the new name the rename is
+//! undone; the old name alone cannot be discarded, and the message names the new one.
+
+use std::sync::Arc;
 
 use rustix::fs::AtFlags;
 
 use super::journal::JournalRecord;
-use super::listing::list_recursive;
+use super::layer::{ChangeLayer, Whiteout};
+use super::name_change::NameChange;
 use super::{Overlay, OverlayCore};
 use crate::error::{Error, Kind, Result};
 use crate::store::{EntryKind, Key};
 
 impl Overlay {
     /// Drops what was changed at a path and below; returns how many keys that were. Files that are open keep their
-    /// content until they are closed.
+    /// content until they are closed, and take no more writes. What was renamed from elsewhere to there has its old name
+    /// again. Waits for a commit.
     ///
-    /// `NotFound` if nothing was changed there.
+    /// `NotFound` if nothing was changed there, `Invalid` if something was renamed from there to elsewhere, or if the
+    /// old name of something that was renamed there is in use.
     pub fn discard(&self, path: &Key) -> Result<u64> {
         let core = &self.0;
-        loop {
-            let whiteouts = core.whiteouts(path);
-            let moved = core.moved_base_records(&whiteouts)?;
-            let _names = core.names.lock();
-            // Otherwise names changed while the store was asked.
-            if core.whiteouts(path) == whiteouts {
-                return core.discard(path, whiteouts, moved);
+        let _one = core.committing.lock();
+        core.change_names(std::slice::from_ref(path), |change| {
+            let layers = change.layers();
+            let mut undone = Vec::new();
+            for layer in &layers {
+                undone.push(renames_to_undo(layer, path)?);
             }
-        }
+            check_changed(core, &layers, path)?;
+            for file in core.registered_below(path) {
+                file.key().iter().for_each(|key| core.revoke(key));
+            }
+            let mut dropped = 0;
+            for (layer, undone) in layers.iter().zip(undone) {
+                dropped += discard_in_layer(layer, path, undone)?;
+            }
+            core.note_tree_change(&Key::root());
+            Ok(dropped.max(1))
+        })
     }
 }
 
-impl OverlayCore {
-    /// Returns the records of the versions that the store has where something was renamed from: it stays removed.
-    fn moved_base_records(&self, whiteouts: &[(Key, Option<Key>)]) -> Result<Vec<JournalRecord>> {
-        let mut records = Vec::new();
-        for source in whiteouts.iter().filter_map(|(_, source)| source.as_ref()) {
-            for (key, meta) in list_recursive(&*self.lower, source)?.objects {
-                let version = match meta {
-                    Some(meta) => Some(meta.version),
-                    None => self.lower.version(&key)?,
-                };
-                records.extend(version.and_then(|version| self.moved_base_record(&key, version)));
+impl NameChange<'_> {
+    /// Returns the layers of changes, that of programs first.
+    fn layers(&self) -> Vec<Arc<ChangeLayer>> {
+        let frozen = self.top.frozen.iter().map(|frozen| frozen.layer.clone());
+        std::iter::once(self.top.layer.clone())
+            .chain(frozen)
+            .collect()
+    }
+}
+
+/// `NotFound` if nothing was changed at a path and below.
+fn check_changed(core: &OverlayCore, layers: &[Arc<ChangeLayer>], path: &Key) -> Result<()> {
+    let open = core.registered_below(path);
+    let mut is_changed = open.iter().any(|file| file.is_pending());
+    for layer in layers {
+        let state = layer.lock();
+        is_changed |= !state.records.bases_below(path).is_empty();
+        is_changed |= !state.records.whiteouts(path).is_empty();
+        drop(state);
+        is_changed |= !path.is_root() && layer.keys.stat(path)?.is_some();
+        is_changed |= !layer.keys.names(path).unwrap_or_default().is_empty();
+    }
+    if is_changed {
+        return Ok(());
+    }
+    let why = "nothing was changed there";
+    Err(Error::new(Kind::NotFound, path, why))
+}
+
+/// Returns the old names of what was renamed to a path and below, from elsewhere. `Invalid` if one of them is in use
+/// again, or if something was renamed from there to elsewhere.
+fn renames_to_undo(layer: &ChangeLayer, path: &Key) -> Result<Vec<Key>> {
+    let is_inside = |key: &Key| key.below(path).is_some();
+    let mut old_names = Vec::new();
+    for (at, source) in layer.whiteouts(&Key::root()) {
+        let Some(source) = source else { continue };
+        match (is_inside(&at), is_inside(&source)) {
+            (true, false) => {
+                check_unused(layer, &source, &at)?;
+                old_names.push(source);
             }
+            (false, true) if !at.is_root() => {
+                let why = format!("was renamed to {at}: discard that, and it has its old name");
+                return Err(Error::invalid(source, why));
+            }
+            _ => {}
         }
-        Ok(records)
     }
+    Ok(old_names)
+}
 
-    /// Drops the changes at a path and below, among them these whiteouts, and takes `records` of what was renamed
-    /// from there. The names must be locked.
-    fn discard(
-        &self,
-        path: &Key,
-        whiteouts: Vec<(Key, Option<Key>)>,
-        mut records: Vec<JournalRecord>,
-    ) -> Result<u64> {
-        let bases = self.state.lock().records.bases_below(path);
-        let open = self.registered_below(path);
-        let pending = open.iter().filter(|file| file.is_pending()).count() as u64;
-        let is_in_upper = !path.is_root() && self.upper.stat(path)?.is_some()
-            || !self.upper_names(path).unwrap_or_default().is_empty();
-        if bases.is_empty() && whiteouts.is_empty() && pending == 0 && !is_in_upper {
-            let why = "nothing was changed there";
-            return Err(Error::new(Kind::NotFound, path, why));
-        }
-        for key in open.iter().filter_map(|file| file.key()) {
-            self.detach(&key);
-        }
-        let removed = self.remove_all_from_upper(path)?.max(pending);
-        let changed = bases.len().max(whiteouts.len()) as u64;
-        for (key, _) in bases {
-            records.push(JournalRecord::Completed(key.clone()));
-            records.push(JournalRecord::Reverted(key));
-        }
-        let whiteouts = whiteouts.into_iter().map(|(key, _)| key);
-        records.extend(whiteouts.map(JournalRecord::WhiteoutRemoved));
-        self.record(records)?;
-        self.note_tree_change(path);
-        Ok(changed.max(removed))
+/// `Invalid` if something else has the old name of what was renamed.
+fn check_unused(layer: &ChangeLayer, old_name: &Key, new_name: &Key) -> Result<()> {
+    let shows_folder = |folder: &Key| layer.lower_key(folder).as_ref() == Some(folder);
+    let is_hidden = layer.lower_key(old_name).is_none();
+    let is_free = is_hidden && layer.keys.stat(old_name)?.is_none();
+    if is_free && old_name.parent().as_ref().is_none_or(shows_folder) {
+        return Ok(());
     }
+    let why = format!("was renamed from {old_name}, which was changed since: discard that too");
+    Err(Error::invalid(new_name, why))
+}
 
-    /// Removes what the upper folder has at a path and below; returns how many files, and folders without any, that
-    /// were.
-    fn remove_all_from_upper(&self, path: &Key) -> Result<u64> {
-        let Some(stat) = self.upper.stat(path)? else {
-            return Ok(0);
-        };
-        if self.meta(path, &stat).kind != EntryKind::Directory {
-            self.remove_from_upper(path, AtFlags::empty())?;
-            self.note_removal(path);
+/// Drops what a layer changes at a path and below, and shows again what was renamed from these `old_names`; returns how
+/// many keys that were.
+fn discard_in_layer(layer: &ChangeLayer, path: &Key, old_names: Vec<Key>) -> Result<u64> {
+    let _shape = layer.reshape();
+    let removed = remove_all(layer, path)?;
+    let state = layer.lock();
+    let bases = state.records.bases_below(path);
+    let whiteouts: Vec<Whiteout> = state.records.whiteouts(path);
+    let mut records = Vec::new();
+    for key in state.records.incomplete_below(path) {
+        records.push(JournalRecord::Completed(key));
+    }
+    for old_name in old_names {
+        let moved = state.records.bases_below(&old_name).into_iter();
+        records.extend(moved.map(|(key, _)| JournalRecord::Reverted(key)));
+        records.push(JournalRecord::WhiteoutRemoved(old_name));
+    }
+    drop(state);
+    let changed = bases.len().max(whiteouts.len()) as u64;
+    let bases = bases.into_iter().map(|(key, _)| key);
+    records.extend(bases.map(JournalRecord::Reverted));
+    let whiteouts = whiteouts.into_iter().map(|(key, _)| key);
+    records.extend(whiteouts.map(JournalRecord::WhiteoutRemoved));
+    layer.record(records)?;
+    layer.lock().write_numbers.forget_below(path);
+    Ok(changed.max(removed))
+}
+
+/// Removes what a layer has at a path and below; returns how many files, and folders without any, that were.
+fn remove_all(layer: &ChangeLayer, path: &Key) -> Result<u64> {
+    match layer.keys.kind(path)? {
+        None => return Ok(0),
+        Some(EntryKind::Directory) => {}
+        Some(_) => {
+            layer.keys.remove(path, AtFlags::empty())?;
             return Ok(1);
         }
-        let mut removed = 0;
-        for (name, _) in self.upper_names(path)? {
-            removed += self.remove_all_from_upper(&path.child(&name)?)?;
-        }
-        if path.is_root() {
-            return Ok(removed);
-        }
-        self.remove_from_upper(path, AtFlags::REMOVEDIR)?;
-        Ok(removed.max(1))
     }
+    let mut removed = 0;
+    for (name, _) in layer.keys.names(path)? {
+        removed += remove_all(layer, &path.child(&name)?)?;
+    }
+    if path.is_root() {
+        return Ok(removed);
+    }
+    layer.keys.remove(path, AtFlags::REMOVEDIR)?;
+    Ok(removed.max(1))
 }

@@ -1,21 +1,25 @@
 //! Folders of the upper folder. A folder of the store is made there when something in it changes, and removed
 //! again when the store has all that was in it.
 
+use std::sync::Arc;
+
 use rustix::fs::{AtFlags, Mode};
 use rustix::io::Errno;
 
-use super::upper::os_error;
-use super::{OverlayCore, attributes, wrong_kind};
+use super::keys_dir::os_error;
+use super::layered_store::LayeredStore;
+use super::name_change::NameChange;
+use super::{OverlayCore, attributes, mode, wrong_kind};
 use crate::error::Result;
 use crate::store::{EntryKind, Key};
 
-impl OverlayCore {
-    /// Makes the folders above a key in the upper folder, with the attributes that they have in the store.
+impl NameChange<'_> {
+    /// Makes the folders above a key in the upper folder, with the attributes that they have below.
     pub(super) fn make_parents(&self, key: &Key) -> Result<()> {
         let Some(parent) = key.parent() else {
             return Ok(());
         };
-        if parent.is_root() || self.upper.stat(&parent)?.is_some() {
+        if parent.is_root() || self.top.layer.keys.stat(&parent)?.is_some() {
             return Ok(());
         }
         self.copy_up_folder(&parent)
@@ -23,29 +27,55 @@ impl OverlayCore {
 
     /// Makes a folder of the store, and those above it, in the upper folder. `NotADirectory` if it is an object.
     pub(super) fn copy_up_folder(&self, key: &Key) -> Result<()> {
+        let stored = self.find_lower(key)?;
         self.make_parents(key)?;
-        let stored = self.find_lower(key)?.map(|(_, meta)| meta);
-        if stored.is_some_and(|meta| meta.kind != EntryKind::Directory) {
+        let meta = stored.as_ref().map(|(_, meta)| meta);
+        if meta.is_some_and(|meta| meta.kind != EntryKind::Directory) {
             return Err(wrong_kind(key, false));
         }
-        let change = self.initial_attributes(0o755, stored.map(|meta| meta.modified));
-        let made = self.upper.parent(key).and_then(|(folder, name)| {
+        let change = self.initial_attributes(mode(0o755), meta.map(|meta| meta.modified));
+        let keys = &self.top.layer.keys;
+        let made = keys.parent(key).and_then(|(folder, name)| {
             match rustix::fs::mkdirat(&folder, name, Mode::from(0o755)) {
                 Err(Errno::EXIST) => return Ok(()),
                 made => made?,
             }
             attributes::set_named(&folder, name, &change)
         });
-        made.map_err(|error| os_error(key, error))
+        made.map_err(|error| os_error(key, error))?;
+        match (&self.top.frozen, stored) {
+            (Some(frozen), Some((lower, _))) => self.copy_folder_attributes(frozen, &lower, key),
+            _ => Ok(()),
+        }
     }
 
-    /// Removes the empty folders above a key from the upper folder, as far as the store has them too.
-    pub(super) fn remove_empty_parents(&self, key: &Key) -> Result<()> {
+    /// Gives a folder the owner and mode that it has in a frozen layer, if that has the folder.
+    fn copy_folder_attributes(&self, frozen: &LayeredStore, lower: &Key, key: &Key) -> Result<()> {
+        let Some(posix) = frozen.stat(lower)?.and_then(|stat| stat.posix) else {
+            return Ok(());
+        };
+        let keys = &self.top.layer.keys;
+        let change = attributes::owner_and_mode(&posix);
+        let set = keys
+            .parent(key)
+            .and_then(|(folder, name)| attributes::set_named(&folder, name, &change));
+        set.map_err(|error| os_error(key, error))
+    }
+}
+
+impl OverlayCore {
+    /// Removes the empty folders above a key from the upper folder, as far as what lies below has them too.
+    pub(super) fn remove_empty_parents(self: &Arc<Self>, key: &Key) -> Result<()> {
         let mut at = key.parent();
         while let Some(folder) = at.filter(|folder| !folder.is_root()) {
-            if self.find_lower(&folder)?.is_none()
-                || self.remove_from_upper(&folder, AtFlags::REMOVEDIR).is_err()
-            {
+            let removed = self.change_locked_paths(|change| {
+                if change.find_lower(&folder)?.is_none() {
+                    return Ok(false);
+                }
+                let keys = &change.top.layer.keys;
+                Ok(keys.remove(&folder, AtFlags::REMOVEDIR).is_ok())
+            })?;
+            if !removed {
                 break;
             }
             self.note_change(&folder);

@@ -6,7 +6,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::io::Read;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -25,6 +25,8 @@ pub(super) enum JournalRecord {
     Base {
         key: Key,
         version: Option<Version>,
+        /// What a frozen layer had was changed: its commit tells the store's version.
+        is_frozen: bool,
         /// Only attributes were changed: the content in the upper folder is still the store's.
         same_content: bool,
     },
@@ -44,6 +46,8 @@ pub(super) enum JournalRecord {
     RenameStarted { from: Key, to: Key, in_upper: bool },
     /// The rename is done.
     RenameFinished,
+    /// The layer is frozen: no later record follows, and recovery finishes the move of its files.
+    Frozen,
 }
 
 /// The journal file, open for appending.
@@ -58,41 +62,37 @@ pub(super) struct Journal {
 /// Space on disk that is allocated ahead, in bytes: enough for some hundreds of removals.
 const RESERVE: u64 = 64 << 10;
 
-/// The longest journal that is read, in bytes.
-const MAX_LENGTH: u64 = 4 << 30;
-
 impl Journal {
-    /// Opens the journal at `path`, created if it is missing, and returns its records. An incomplete last line is
-    /// removed.
+    /// Opens the journal at `path`, created if it is missing, and gives its records to `apply` in their order. An
+    /// incomplete last line is removed.
     ///
-    /// `Corrupt` if another line is damaged, `TooLarge` beyond 4 GiB.
-    pub(super) fn open(path: &Path) -> Result<(Journal, Vec<JournalRecord>)> {
+    /// `Corrupt` if another line is damaged.
+    pub(super) fn open(path: &Path, apply: &mut dyn FnMut(JournalRecord)) -> Result<Journal> {
         let failed = |error| Error::os(path.display(), error);
-        let mut file = OpenOptions::new()
+        let file = OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
             .truncate(false)
             .open(path)
             .map_err(failed)?;
-        if file.metadata().map_err(failed)?.len() > MAX_LENGTH {
-            return Err(Error::too_large(path.display(), "a journal beyond 4 GiB"));
-        }
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(failed)?;
-        let (records, length) =
-            decode_lines(&bytes).map_err(|error| error.about(path.display()))?;
-        if length < bytes.len() {
+        let total = file.metadata().map_err(failed)?.len();
+        let length = read_lines(&file, apply).map_err(|error| error.about(path.display()))?;
+        if length < total {
             log::warn!("{}: its last line was cut, and is ignored", path.display());
-            file.set_len(length as u64).map_err(failed)?;
+            file.set_len(length).map_err(failed)?;
         }
-        let journal = Journal {
+        Ok(Journal {
             file,
             path: path.to_path_buf(),
-            length: length as u64,
+            length,
             reserved: 0,
-        };
-        Ok((journal, records))
+        })
+    }
+
+    /// Notes that the file was renamed.
+    pub(super) fn set_path(&mut self, path: &Path) {
+        self.path = path.to_path_buf();
     }
 
     /// Appends records as one line: all of them count, or none. If the disk is full the journal stays as it was.
@@ -165,22 +165,28 @@ fn encode_line(records: &[JournalRecord]) -> Vec<u8> {
     format!("{sum:08x} {text}\n").into_bytes()
 }
 
-/// Returns the records of all complete lines, and the length of these lines in bytes.
-fn decode_lines(bytes: &[u8]) -> Result<(Vec<JournalRecord>, usize)> {
-    let mut records = Vec::new();
-    let mut length = 0;
-    for (number, line) in bytes.split_inclusive(|&byte| byte == b'\n').enumerate() {
-        match decode_line(line) {
-            Some(more) => records.extend(more),
-            None if length + line.len() == bytes.len() => break,
+/// Gives the records of all complete lines to `apply`; returns the length of these lines in bytes.
+fn read_lines(file: &File, apply: &mut dyn FnMut(JournalRecord)) -> Result<u64> {
+    let mut lines = BufReader::new(file);
+    let (mut length, mut number) = (0, 0);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = lines.read_until(b'\n', &mut line);
+        if read.map_err(|error| Error::os("", error))? == 0 {
+            return Ok(length);
+        }
+        number += 1;
+        match decode_line(&line) {
+            Some(records) => records.into_iter().for_each(&mut *apply),
+            None if lines.fill_buf().is_ok_and(<[u8]>::is_empty) => return Ok(length),
             None => {
-                let what = format!("line {} does not match its checksum", number + 1);
+                let what = format!("line {number} does not match its checksum");
                 return Err(Error::corrupt("", what));
             }
         }
-        length += line.len();
+        length += line.len() as u64;
     }
-    Ok((records, length))
 }
 
 fn decode_line(line: &[u8]) -> Option<Vec<JournalRecord>> {
@@ -224,10 +230,16 @@ fn to_json(record: &JournalRecord) -> Value {
         JournalRecord::Base {
             key,
             version,
+            is_frozen,
             same_content,
         } => {
             let version = version.map(|version| format!("{:016x}", version.0));
-            json!({"held": encode_key(key), "version": version, "same": same_content})
+            let mut record =
+                json!({"held": encode_key(key), "version": version, "same": same_content});
+            if *is_frozen {
+                record["frozen"] = json!(true);
+            }
+            record
         }
         JournalRecord::Committed { key, version } => {
             json!({"sent": encode_key(key), "version": format!("{:016x}", version.0)})
@@ -243,6 +255,7 @@ fn to_json(record: &JournalRecord) -> Value {
             json!({"move": encode_key(from), "to": encode_key(to), "native": in_upper})
         }
         JournalRecord::RenameFinished => json!({"moved": true}),
+        JournalRecord::Frozen => json!({"freeze": true}),
     }
 }
 
@@ -257,6 +270,7 @@ fn from_json(value: &Value) -> Option<JournalRecord> {
                 Value::Null => None,
                 version => Some(decode_version(version)?),
             },
+            is_frozen: members.get("frozen").is_some(),
             same_content: members.get("same")?.as_bool()?,
         },
         "sent" => JournalRecord::Committed {
@@ -280,6 +294,7 @@ fn from_json(value: &Value) -> Option<JournalRecord> {
             in_upper: members.get("native")?.as_bool()?,
         },
         "moved" => JournalRecord::RenameFinished,
+        "freeze" => JournalRecord::Frozen,
         _ => return None,
     })
 }
@@ -294,11 +309,13 @@ mod tests {
             JournalRecord::Base {
                 key: key(b"a/\xff %\n\"b"),
                 version: Some(Version(u64::MAX)),
+                is_frozen: false,
                 same_content: true,
             },
             JournalRecord::Base {
                 key: key(b"b"),
                 version: None,
+                is_frozen: true,
                 same_content: false,
             },
             JournalRecord::Committed {
@@ -323,12 +340,20 @@ mod tests {
                 in_upper: true,
             },
             JournalRecord::RenameFinished,
+            JournalRecord::Frozen,
         ]
+    }
+
+    /// Opens a journal; returns its records too.
+    fn opened(path: &Path) -> Result<(Journal, Vec<JournalRecord>)> {
+        let mut records = Vec::new();
+        let journal = Journal::open(path, &mut |record| records.push(record))?;
+        Ok((journal, records))
     }
 
     /// Writes each of `sample` as a line; returns the bytes.
     fn written(path: &Path) -> Vec<u8> {
-        let (mut journal, _) = Journal::open(path).unwrap();
+        let (mut journal, _) = opened(path).unwrap();
         for record in sample() {
             journal.append(&[record]).unwrap();
         }
@@ -339,14 +364,14 @@ mod tests {
     fn what_is_appended_is_read_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal");
-        let (mut journal, none) = Journal::open(&path).unwrap();
+        let (mut journal, none) = opened(&path).unwrap();
         assert_eq!(none, []);
         journal.append(&sample()[..2]).unwrap();
         journal.append(&sample()[2..]).unwrap();
-        assert_eq!(Journal::open(&path).unwrap().1, sample());
+        assert_eq!(opened(&path).unwrap().1, sample());
         journal.rewrite(&sample()[3..]).unwrap();
         journal.append(&sample()[..1]).unwrap();
-        let (_, found) = Journal::open(&path).unwrap();
+        let (_, found) = opened(&path).unwrap();
         assert_eq!(found, [&sample()[3..], &sample()[..1]].concat());
     }
 
@@ -357,11 +382,11 @@ mod tests {
         let whole = written(&path);
         for cut in 0..whole.len() {
             std::fs::write(&path, &whole[..cut]).unwrap();
-            let (mut journal, found) = Journal::open(&path).unwrap();
+            let (mut journal, found) = opened(&path).unwrap();
             let lines = whole[..cut].iter().filter(|&&byte| byte == b'\n').count();
             assert_eq!(found, sample()[..lines]);
             journal.append(&[JournalRecord::RenameFinished]).unwrap();
-            let (_, found) = Journal::open(&path).unwrap();
+            let (_, found) = opened(&path).unwrap();
             assert_eq!(found.last(), Some(&JournalRecord::RenameFinished));
         }
     }
@@ -375,7 +400,7 @@ mod tests {
             let mut bytes = whole.clone();
             bytes[at] ^= 1;
             std::fs::write(&path, &bytes).unwrap();
-            match Journal::open(&path) {
+            match opened(&path) {
                 Err(_) => {}
                 Ok((_, found)) => {
                     assert!(found.len() < sample().len() && sample().starts_with(&found))

@@ -8,27 +8,36 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-use rustix::fs::{Dir, FileType, OFlags};
-use rustix::io::Errno;
-
-use super::upper::os_error;
+use super::layered_store::LayeredStore;
 use super::{OverlayCore, Resolved, wrong_kind};
 use crate::error::{Error, Kind, Result};
 use crate::store::{EntryKind, Key, Listing, Meta, Name, Store};
 
+/// Returns the layer whose directories are listed, as it is now.
+type LayerSource = Arc<dyn Fn() -> Arc<LayeredStore> + Send + Sync>;
+
+/// Opens the listing of a directory that an overlay shows.
+pub(super) fn of_overlay(core: &Arc<OverlayCore>, prefix: &Key) -> Result<Box<dyn Listing>> {
+    let source = core.clone();
+    let source: LayerSource = Arc::new(move || source.top());
+    core.look(|_| open(source.clone(), prefix))
+}
+
 /// Opens the listing of a directory. `NotFound` if there is nothing, `NotADirectory` if it is a file.
-pub(super) fn open(core: &Arc<OverlayCore>, prefix: &Key) -> Result<Box<dyn Listing>> {
-    let found = core.find(prefix)?.ok_or_else(|| Error::not_found(prefix))?;
-    if core.kind(prefix, &found) != EntryKind::Directory {
+pub(super) fn open(source: LayerSource, prefix: &Key) -> Result<Box<dyn Listing>> {
+    let layered = source();
+    let found = layered.find(prefix)?;
+    let found = found.ok_or_else(|| Error::not_found(prefix))?;
+    if LayeredStore::kind(&found) != EntryKind::Directory {
         return Err(wrong_kind(prefix, false));
     }
-    if let (Resolved::Lower(..), true) = (found, core.shows_all(prefix))
-        && let Some(lower) = core.lower_key(prefix)
+    if let (Resolved::Lower(..), true) = (found, layered.shows_all(prefix))
+        && let Some(lower) = layered.layer.lower_key(prefix)
     {
-        return core.lower.list(&lower);
+        return layered.lower.list(&lower);
     }
     let mut merged = MergedListing {
-        core: core.clone(),
+        source,
         prefix: prefix.clone(),
         upper: Vec::new(),
         covered: HashSet::new(),
@@ -39,57 +48,22 @@ pub(super) fn open(core: &Arc<OverlayCore>, prefix: &Key) -> Result<Box<dyn List
     Ok(Box::new(merged))
 }
 
-impl OverlayCore {
-    /// Whether a directory shows everything that the store has in it under its own name, and nothing else of the
-    /// store.
+impl LayeredStore {
+    /// Whether a directory shows everything that the store below has in it under its own name, and nothing else of
+    /// that store.
     fn shows_all(&self, prefix: &Key) -> bool {
-        let state = self.state.lock();
+        let state = self.layer.lock();
         let records = &state.records;
         records.hides_nothing() || {
             let below = records.whiteouts(prefix);
             below.iter().all(|(key, _)| key == prefix)
         }
     }
-
-    /// Returns the names and kinds that the upper folder has in a directory.
-    pub(super) fn upper_names(&self, prefix: &Key) -> Result<Vec<(Vec<u8>, EntryKind)>> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let fd = match self.upper.open_key(prefix, flags) {
-            Err(Errno::NOENT) => return Ok(Vec::new()),
-            opened => opened.map_err(|error| os_error(prefix, error))?,
-        };
-        let mut names = Vec::new();
-        for entry in Dir::new(fd).map_err(|error| os_error(prefix, error))? {
-            let entry = entry.map_err(|error| os_error(prefix, error))?;
-            let name = entry.file_name().to_bytes();
-            if name != b"." && name != b".." {
-                let kind = self.entry_kind(prefix, name, entry.file_type())?;
-                names.push((name.to_vec(), kind));
-            }
-        }
-        Ok(names)
-    }
-
-    /// Returns the kind of a directory entry; asks for it where the file system's listing does not tell.
-    fn entry_kind(&self, prefix: &Key, name: &[u8], found: FileType) -> Result<EntryKind> {
-        Ok(match found {
-            FileType::Directory => EntryKind::Directory,
-            FileType::Symlink => EntryKind::Link,
-            FileType::Fifo => EntryKind::Pipe,
-            FileType::Socket => EntryKind::Socket,
-            FileType::Unknown => {
-                let key = prefix.child(name)?;
-                let stat = self.upper.stat(&key)?;
-                stat.map_or(EntryKind::File, |stat| self.meta(&key, &stat).kind)
-            }
-            _ => EntryKind::File,
-        })
-    }
 }
 
 /// A directory with names of the upper folder.
 struct MergedListing {
-    core: Arc<OverlayCore>,
+    source: LayerSource,
     prefix: Key,
     upper: Vec<(Vec<u8>, EntryKind)>,
     /// Names that are not taken from the store: the upper folder has them, or a whiteout stands there.
@@ -103,13 +77,14 @@ impl MergedListing {
     /// Takes the names of the upper folder, and opens the listing of the store.
     fn begin(&mut self) -> Result<()> {
         self.position = 0;
-        let mut names = self.core.upper_names(&self.prefix)?;
+        let layered = (self.source)();
+        let mut names = layered.layer.keys.names(&self.prefix)?;
         self.covered = names.iter().map(|(name, _)| name.clone()).collect();
-        names.extend(self.moved_here()?);
+        names.extend(self.moved_here(&layered)?);
         self.upper = names;
-        self.lower = match self.core.lower_key(&self.prefix) {
+        self.lower = match layered.layer.lower_key(&self.prefix) {
             None => None,
-            Some(lower) => match self.core.lower.list(&lower) {
+            Some(lower) => match layered.lower.list(&lower) {
                 Err(error) if matches!(error.kind(), Kind::NotFound | Kind::NotADirectory) => None,
                 // A store that cannot list its keys: the names that were written are still shown.
                 Err(error) if error.kind() == Kind::Unsupported && !self.upper.is_empty() => None,
@@ -120,16 +95,16 @@ impl MergedListing {
     }
 
     /// Covers the names with a whiteout in this directory, and returns those that show another key of the store.
-    fn moved_here(&mut self) -> Result<Vec<(Vec<u8>, EntryKind)>> {
+    fn moved_here(&mut self, layered: &LayeredStore) -> Result<Vec<(Vec<u8>, EntryKind)>> {
         let mut moved = Vec::new();
-        for (key, source) in self.core.whiteouts(&self.prefix) {
+        for (key, source) in layered.layer.whiteouts(&self.prefix) {
             if key.parent().as_ref() != Some(&self.prefix)
                 || !self.covered.insert(key.name().to_vec())
             {
                 continue;
             }
             if let Some(source) = source
-                && let Some(meta) = self.core.lower.head(&source)?
+                && let Some(meta) = layered.lower.head(&source)?
             {
                 moved.push((key.name().to_vec(), meta.kind));
             }

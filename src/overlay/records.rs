@@ -6,18 +6,27 @@
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
 
-use crate::overlay::journal::JournalRecord;
+use super::journal::JournalRecord;
 use crate::store::{Key, Version};
 
 /// The store's state of a key when it was first changed here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BaseVersion {
-    /// The store's version; `None` if the key was missing.
+    /// The store's version; `None` if the key was missing, or if the base is a frozen layer.
     pub version: Option<Version>,
+    /// What a frozen layer had was changed: its commit tells the store's version.
+    pub is_frozen: bool,
     /// Only attributes were changed: the content in the upper folder is still the store's.
     pub same_content: bool,
     /// The content was committed: the upper folder need not keep it.
     pub is_committed: bool,
+}
+
+impl BaseVersion {
+    /// Whether the store did not have the key.
+    pub fn is_new(&self) -> bool {
+        self.version.is_none() && !self.is_frozen
+    }
 }
 
 /// All records of a journal, applied.
@@ -39,11 +48,13 @@ impl Records {
             JournalRecord::Base {
                 key,
                 version,
+                is_frozen,
                 same_content,
             } => {
                 // The first version stays: it is what the store had before any change.
                 let base = self.bases.entry(key).or_insert(BaseVersion {
                     version,
+                    is_frozen,
                     same_content,
                     is_committed: false,
                 });
@@ -53,6 +64,7 @@ impl Records {
             JournalRecord::Committed { key, version } => {
                 let base = BaseVersion {
                     version: Some(version),
+                    is_frozen: false,
                     same_content: true,
                     is_committed: true,
                 };
@@ -82,6 +94,8 @@ impl Records {
                 self.renaming = Some((from, to, in_upper));
             }
             JournalRecord::RenameFinished => self.renaming = None,
+            // Tells recovery how far freezing the layer came; means nothing for its keys.
+            JournalRecord::Frozen => {}
         }
     }
 
@@ -94,6 +108,7 @@ impl Records {
                 _ => JournalRecord::Base {
                     key,
                     version,
+                    is_frozen: base.is_frozen,
                     same_content: base.same_content,
                 },
             }
@@ -115,6 +130,12 @@ impl Records {
             .chain(incomplete)
             .chain(renaming)
             .collect()
+    }
+
+    /// Returns how many records a summary has.
+    pub(super) fn len(&self) -> usize {
+        let renaming = usize::from(self.renaming.is_some());
+        self.bases.len() + self.whiteouts.len() + self.incomplete.len() + renaming
     }
 
     /// Returns which key of the store shows at `key`; `None` if it is hidden.
@@ -238,6 +259,7 @@ mod tests {
             records.apply(JournalRecord::Base {
                 key,
                 version,
+                is_frozen: false,
                 same_content,
             });
         }
@@ -256,6 +278,7 @@ mod tests {
             JournalRecord::Base {
                 key: key("h"),
                 version: None,
+                is_frozen: true,
                 same_content: true,
             },
         ] {

@@ -2,34 +2,31 @@
 //!
 //! Afterwards each key has the state before a change or the one after it, and incomplete files lie beside the keys.
 
-use super::journal::{Journal, JournalRecord};
+use super::journal::JournalRecord;
+use super::layer::ChangeLayer;
 use super::namespace::rename;
-use super::records::Records;
 use super::upper::Upper;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::store::Key;
 
 /// Finishes a rename that was started, and moves incomplete files to `rescued/`.
-pub(super) fn recover(upper: &Upper, journal: &mut Journal, records: &mut Records) -> Result<()> {
-    let mut record = |records: &mut Records, record: JournalRecord| {
-        journal.append(std::slice::from_ref(&record))?;
-        records.apply(record);
-        Ok::<(), Error>(())
-    };
-    if let Some((from, to, in_upper)) = records.unfinished_rename() {
-        rename::finish(upper, &from, &to, in_upper)?;
-        record(records, JournalRecord::RenameFinished)?;
+pub(super) fn recover(upper: &Upper, layer: &ChangeLayer) -> Result<()> {
+    let unfinished = layer.lock().records.unfinished_rename();
+    if let Some((from, to, in_upper)) = unfinished {
+        rename::finish(&layer.keys, &from, &to, in_upper)?;
+        layer.record(vec![JournalRecord::RenameFinished])?;
     }
-    upper.rescue_pending()?;
-    for key in records.incomplete_below(&Key::root()) {
+    let incomplete = layer.lock().records.incomplete_below(&Key::root());
+    for key in incomplete {
         upper.rescue_key(&key)?;
-        record(records, JournalRecord::Completed(key))?;
+        layer.record(vec![JournalRecord::Completed(key)])?;
     }
     // A base without a change: the program ended between the record and the change.
-    for (key, _) in records.bases_below(&Key::root()) {
-        if records.lower_key(&key).as_ref() == Some(&key) && upper.stat(&key)?.is_none() {
-            record(records, JournalRecord::Reverted(key))?;
+    let bases = layer.lock().records.bases_below(&Key::root());
+    for (key, _) in bases {
+        if layer.lower_key(&key).as_ref() == Some(&key) && layer.keys.stat(&key)?.is_none() {
+            layer.record(vec![JournalRecord::Reverted(key)])?;
         }
     }
-    Ok(())
+    layer.lock().compact()
 }

@@ -6,10 +6,10 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use rustix::fs::FileType;
-
 use super::journal::JournalRecord;
-use super::upper::os_error;
+use super::keys_dir::os_error;
+use super::layered_store::{LayeredStore, Shown, etag_of};
+use super::name_change::NameChange;
 use super::{Overlay, OverlayCore, Resolved, attributes, listing, wrong_kind};
 use crate::error::{Error, Kind, Result};
 use crate::known::Known;
@@ -50,15 +50,21 @@ impl Overlay {
         Err(Error::new(Kind::Changed, key, why))
     }
 
-    /// Returns which key of the store shows at `key`; `None` if the upper folder has it, or a whiteout hides it.
-    fn below(&self, key: &Key) -> Result<Option<Key>> {
+    /// Calls `get` with the store below and its key that shows at `key`; `None` if the upper folder has it, or a
+    /// whiteout hides it.
+    fn get_below<T>(
+        &self,
+        key: &Key,
+        get: impl Fn(&dyn Store, &Key) -> Result<T>,
+    ) -> Result<Option<T>> {
         let file = self.0.registered(key);
-        let is_written = file.is_some_and(|file| file.is_pending());
-        if is_written || self.0.upper.stat(key)?.is_some() {
-            Ok(None)
-        } else {
-            Ok(self.0.lower_key(key))
+        if file.is_some_and(|file| file.is_pending()) {
+            return Ok(None);
         }
+        self.0.look(|top| match top.below(key)? {
+            Some(lower) => get(&*top.lower, &lower).map(Some),
+            None => Ok(None),
+        })
     }
 }
 
@@ -70,8 +76,8 @@ const MAX_READ_ATTEMPTS: usize = 4;
 
 impl Store for Overlay {
     fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
-        if let Some(lower) = self.below(key)? {
-            return self.0.lower.get(&lower, limit);
+        if let Some(found) = self.get_below(key, |store, lower| store.get(lower, limit))? {
+            return Ok(found);
         }
         self.object(key, |size| {
             if size > limit {
@@ -83,8 +89,9 @@ impl Store for Overlay {
     }
 
     fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
-        if let Some(lower) = self.below(key)? {
-            return self.0.lower.get_range(&lower, range);
+        let get = |store: &dyn Store, lower: &Key| store.get_range(lower, range.clone());
+        if let Some(found) = self.get_below(key, get)? {
+            return Ok(found);
         }
         self.object(key, |size| Ok(range.within(size)))
     }
@@ -101,16 +108,11 @@ impl Store for Overlay {
     }
 
     fn open(&self, key: &Key, _known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
-        if let Some(stat) = self.0.upper.stat(key)?
-            && FileType::from_raw_mode(stat.st_mode) == FileType::Symlink
-        {
-            return self.0.files.open(key, None);
-        }
         Ok(self.0.open_file(key)?)
     }
 
     fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
-        listing::open(&self.0, prefix)
+        listing::of_overlay(&self.0, prefix)
     }
 
     fn list_all(&self, _prefix: &Key, _from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
@@ -118,18 +120,7 @@ impl Store for Overlay {
     }
 
     fn read_link(&self, key: &Key) -> Result<Vec<u8>> {
-        match self.0.find(key)? {
-            None => Err(Error::not_found(key)),
-            Some(Resolved::Lower(lower, _)) => self.0.lower.read_link(&lower),
-            Some(Resolved::Upper(_)) => {
-                let target =
-                    self.0.upper.parent(key).and_then(|(folder, name)| {
-                        rustix::fs::readlinkat(folder, name, Vec::new())
-                    });
-                let target = target.map_err(|error| os_error(key, error))?;
-                Ok(target.into_bytes())
-            }
-        }
+        self.0.look(|top| top.read_link(key))
     }
 
     fn etag(&self, key: &Key) -> Result<Option<ETag>> {
@@ -139,23 +130,23 @@ impl Store for Overlay {
     }
 
     fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
-        let names = self.0.names.lock();
-        condition.check(key, self.etag(key)?.as_ref())?;
-        self.0.replace(key, body)?;
-        drop(names);
-        self.0.write_through(std::slice::from_ref(key))?;
+        self.0.put(key, body, condition)?;
         let etag = self.etag(key)?;
         etag.ok_or_else(|| Error::not_found(key))
     }
 
     fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
-        let names = self.0.names.lock();
-        condition.check(key, self.etag(key)?.as_ref())?;
-        if self.0.find(key)?.is_some() {
-            self.0.remove_name(key)?;
-        }
-        drop(names);
-        self.0.write_through(std::slice::from_ref(key))
+        let paths = std::slice::from_ref(key);
+        self.0.change_and_store(paths, |change| {
+            let found = change.find(key)?;
+            let meta = found.as_ref().map(|found| change.meta(key, found));
+            let etag = meta.filter(|meta| meta.kind == EntryKind::File);
+            condition.check(key, etag.as_ref().map(etag_of).as_ref())?;
+            match found {
+                Some(_) => change.remove_name(key),
+                None => Ok(()),
+            }
+        })
     }
 
     fn erase_folder(&self, prefix: &Key) -> Result<()> {
@@ -188,13 +179,11 @@ impl Hints for OverlayHints {
             return Known::Unknown;
         }
         let position = core.info.changes.position();
-        let known = match core.upper.stat(key) {
+        let known = match core.look(|top| top.find_in_layers(key)) {
             Err(_) => Known::Unknown,
-            Ok(Some(stat)) => Known::Is(core.meta(key, &stat)),
-            Ok(None) => match core.lower_key(key) {
-                None => Known::Missing,
-                Some(lower) => self.below.head_now(&lower),
-            },
+            Ok(Shown::Upper(meta)) => Known::Is(meta),
+            Ok(Shown::Hidden) => Known::Missing,
+            Ok(Shown::Stored(lower)) => self.below.head_now(&lower),
         };
         if core.info.changes.changed_since(position, key) {
             Known::Unknown
@@ -204,12 +193,9 @@ impl Hints for OverlayHints {
     }
 
     fn prefetch(&self, keys: &[Key]) {
-        let state = self.overlay.0.state.lock();
-        let keys: Vec<Key> = keys
-            .iter()
-            .filter_map(|key| state.records.lower_key(key))
-            .collect();
-        drop(state);
+        let top = self.overlay.0.top();
+        let stored = keys.iter().filter_map(|key| top.stored_key(key));
+        let keys: Vec<Key> = stored.collect();
         self.below.prefetch(&keys);
     }
 }
@@ -219,33 +205,46 @@ fn is_no_empty_folder(error: &Error) -> bool {
     matches!(error.kind(), NotFound | NotEmpty | NotADirectory)
 }
 
-fn etag_of(meta: &Meta) -> ETag {
-    ETag {
-        text: format!("{:016x}", meta.version.0),
-        version: meta.version,
-    }
-}
-
 impl OverlayCore {
-    /// Puts an object in the place of what has a key. The names must be locked.
-    fn replace(&self, key: &Key, body: PutBody<'_>) -> Result<()> {
-        if let Some(found) = self.find(key)?
-            && self.kind(key, &found) == EntryKind::Directory
-        {
-            return Err(wrong_kind(key, true));
-        }
+    /// Puts an object in the place of what has a key.
+    ///
+    /// The version in a condition is the one that the object was made from. Where the upper folder has another content
+    /// by now, that is `Changed`. What the store below has is compared by the commit: the version is recorded as the
+    /// base of the change.
+    fn put(self: &Arc<Self>, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<()> {
         let (name, file) = self
             .upper
             .create_pending(key)
             .map_err(|error| os_error(key, error))?;
-        let filled = self.fill_object(key, body, &file);
-        if let Err(error) = filled.and_then(|()| self.publish_object(key, &name)) {
+        let put = self.fill_object(key, body, &file).and_then(|()| {
+            self.change_and_store(std::slice::from_ref(key), |change| {
+                if let Some(found) = change.find(key)?
+                    && LayeredStore::kind(&found) == EntryKind::Directory
+                {
+                    return Err(wrong_kind(key, true));
+                }
+                let base = change.base_of_put(key, condition)?;
+                change.publish_object(key, &name, base)
+            })
+        });
+        put.map_err(|error| {
+            // Without its name once it was published.
             self.upper.discard_pending(&name);
-            return Err(error.about(key));
-        }
-        self.detach(key);
-        self.note_write(key);
-        Ok(())
+            error.about(key)
+        })
+    }
+
+    /// Makes a change, and brings it into the store if the overlay writes through.
+    pub(super) fn change_and_store<T>(
+        self: &Arc<Self>,
+        paths: &[Key],
+        change: impl Fn(&NameChange<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let is_stored = self.config.write_through;
+        let _paths = is_stored.then(|| self.path_locks.lock(paths));
+        let done = self.change_locked_paths(change)?;
+        self.write_through(paths)?;
+        Ok(done)
     }
 
     /// Writes an object to a pending file, which gets the mode of the file that it replaces.
@@ -258,27 +257,85 @@ impl OverlayCore {
             written.map_err(|error| Error::os("", error))?;
             at = end;
         }
-        let mode = self.upper.stat(key)?.map_or(0o644, |stat| stat.st_mode);
-        let change = self.initial_attributes(mode, None);
+        let top = self.top();
+        let change = match top.stat_in_layers(key)? {
+            Some(posix) => attributes::owner_and_mode(&posix),
+            None => self.initial_attributes(top.stored_attributes(key), None),
+        };
         attributes::set_open(file, &change).map_err(Error::from)
+    }
+}
+
+impl NameChange<'_> {
+    /// Returns kind, size and version of what was found at a key.
+    fn meta(&self, key: &Key, found: &Resolved) -> Meta {
+        match found {
+            Resolved::Upper(stat) => self.top.layer.meta(key, stat),
+            Resolved::Lower(_, meta) => *meta,
+        }
+    }
+
+    /// Returns the base of an object that is put on a condition; `None` if there is one already. `Changed` if the upper
+    /// folder has another content than the condition names.
+    fn base_of_put(&self, key: &Key, condition: &Condition) -> Result<Option<JournalRecord>> {
+        let record = self.base_record(key)?;
+        let found = self.find(key)?;
+        let is_stored = match &found {
+            None => self.top.frozen.is_none() && self.top.layer.lower_key(key).is_some(),
+            Some(Resolved::Upper(_)) => false,
+            Some(Resolved::Lower(lower, _)) => lower == key && !self.is_frozen(key)?,
+        };
+        let expected = match condition {
+            Condition::Version(version) => Some(*version),
+            Condition::Absent => None,
+            _ => {
+                let etag = found.map(|found| etag_of(&self.meta(key, &found)));
+                condition.check(key, etag.as_ref())?;
+                return Ok(record);
+            }
+        };
+        if !is_stored {
+            let now = found.map(|found| etag_of(&self.meta(key, &found)));
+            condition.check(key, now.as_ref())?;
+            return Ok(record);
+        }
+        Ok(record.map(|record| match record {
+            JournalRecord::Base {
+                key, same_content, ..
+            } => JournalRecord::Base {
+                key,
+                version: expected,
+                is_frozen: false,
+                same_content,
+            },
+            other => other,
+        }))
     }
 
     /// Gives a pending file the key of its object.
-    fn publish_object(&self, key: &Key, pending: &str) -> Result<()> {
-        let mut records: Vec<JournalRecord> = self.base_record(key)?.into_iter().collect();
-        if self.upper.stat(key)?.is_none() && self.lower_key(key).as_ref() != Some(key) {
-            let replaced = self.find_lower(key)?;
-            records.extend(
-                replaced.and_then(|(from, meta)| self.moved_base_record(&from, meta.version)),
-            );
+    fn publish_object(&self, key: &Key, pending: &str, base: Option<JournalRecord>) -> Result<()> {
+        let layer = &self.top.layer;
+        let mut records: Vec<JournalRecord> = base.into_iter().collect();
+        if layer.keys.stat(key)?.is_none()
+            && layer.lower_key(key).as_ref() != Some(key)
+            && let Some((from, meta)) = self.find_lower(key)?
+        {
+            records.extend(self.moved_base_record(&from, meta.version)?);
         }
-        if self.state.lock().records.is_incomplete(key) {
+        if layer.lock().records.is_incomplete(key) {
             // The file that was being written there is replaced.
             records.push(JournalRecord::Completed(key.clone()));
         }
         self.make_parents(key)?;
         self.record(records)?;
-        let published = self.upper.publish(pending, key);
-        published.map_err(|error| os_error(key, error))
+        let published = self.upper.publish(pending, &layer.keys, key);
+        published.map_err(|error| os_error(key, error))?;
+        self.revoke(key);
+        let mut open = self.open.lock();
+        let id = open.ids.new_id();
+        open.ids.set(key, id);
+        drop(open);
+        self.note_write(key);
+        Ok(())
     }
 }

@@ -1,8 +1,8 @@
 //! The upper folder on disk: an ordinary directory that a person can read.
 //!
-//! `keys/` has what was written, under its key; `pending/` what is being written; `rescued/` what was incomplete
-//! after a crash. It belongs to one store and is open in one process at a time. Every path is resolved beneath `keys/`
-//! without following a link, so that none leads outside.
+//! `keys/` has what was written, under its key; `frozen/` the changes that a commit has begun to bring into the store;
+//! `pending/` what is being written; `rescued/` what was incomplete after a crash. It belongs to one store and is open
+//! in one process at a time.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,23 +13,27 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
+use super::journal::{Journal, JournalRecord};
+use super::keys_dir::KeysDir;
 use crate::error::{Error, Kind, Result};
 use crate::store::Key;
 
 /// An upper folder, open and locked.
 pub(super) struct Upper {
     path: PathBuf,
-    keys: OwnedFd,
     pending: OwnedFd,
-    last_pending: AtomicU64,
+    last_number: AtomicU64,
     _lock: File,
 }
 
 const KEYS: &str = "keys";
+const FROZEN: &str = "frozen";
+const NEXT: &str = "next";
+const COMMITTED: &str = "committed-";
 const PENDING: &str = "pending";
 const RESCUED: &str = "rescued";
 const JOURNAL: &str = "journal";
@@ -47,6 +51,7 @@ This folder holds changes of a Zarr store that are not in the store yet.
     keys/         every key that was written, as a file under its name
     journal       what was deleted or renamed, and what the store held before
     pending/      files that are being written at this moment
+    frozen/       keys and journal of changes that a commit has begun with
     rescued/      files that were not whole when zarrfs ended
 
 `zarrfs status`, `diff`, `commit` and `discard` work on this folder. Look at
@@ -86,9 +91,8 @@ impl Upper {
             return Err(Error::invalid(path.display(), why));
         }
         Ok(Upper {
-            keys: folder(&path.join(KEYS))?,
             pending: folder(&path.join(PENDING))?,
-            last_pending: AtomicU64::new(0),
+            last_number: AtomicU64::new(0),
             _lock: lock,
             path,
         })
@@ -104,54 +108,135 @@ impl Upper {
         self.path.join(JOURNAL)
     }
 
-    /// Returns where the folder of keys is.
-    pub(super) fn keys(&self) -> PathBuf {
-        self.path.join(KEYS)
+    /// Opens the folder of keys.
+    pub(super) fn open_keys(&self) -> Result<KeysDir> {
+        KeysDir::open(&self.path.join(KEYS))
     }
 
-    /// Opens the folder that holds a key, and returns the key's name in it.
-    pub(super) fn parent<'a>(&self, key: &'a Key) -> rustix::io::Result<(OwnedFd, &'a OsStr)> {
-        let Some(parent) = key.parent() else {
-            return Ok((
-                self.keys.try_clone().map_err(|_| Errno::MFILE)?,
-                OsStr::new("."),
-            ));
+    /// Returns where the frozen layer's journal is, if there is a frozen layer.
+    pub(super) fn frozen_journal(&self) -> Option<PathBuf> {
+        let journal = self.path.join(FROZEN).join(JOURNAL);
+        journal.exists().then_some(journal)
+    }
+
+    /// Opens the frozen layer's folder of keys.
+    pub(super) fn open_frozen_keys(&self) -> Result<KeysDir> {
+        KeysDir::open(&self.path.join(FROZEN).join(KEYS))
+    }
+
+    /// Prepares a layer beside the present one: an empty folder of keys, and a journal of these records.
+    pub(super) fn prepare_next(&self, records: &[JournalRecord]) -> Result<()> {
+        let next = self.path.join(NEXT);
+        let failed = |error| Error::os(next.display(), error);
+        let prepared = fs::create_dir_all(next.join(KEYS))
+            .and_then(|()| fs::create_dir_all(self.path.join(FROZEN)))
+            .map_err(failed)
+            .and_then(|()| {
+                let mut journal = Journal::open(&next.join(JOURNAL), &mut |_| {})?;
+                journal.rewrite(records)
+            });
+        prepared.inspect_err(|_| self.drop_next())
+    }
+
+    /// Drops the layer that was prepared.
+    pub(super) fn drop_next(&self) {
+        let _ = fs::remove_dir_all(self.path.join(NEXT));
+        // Stays where it holds a frozen layer.
+        let _ = fs::remove_dir(self.path.join(FROZEN));
+    }
+
+    /// Puts the layer that was prepared in the place of the present one, which becomes the frozen one. Its journal says
+    /// `Frozen`: after a crash in between the rest is done by `finish_freezing`.
+    pub(super) fn swap_in_next(&self) -> Result<()> {
+        let (next, frozen) = (self.path.join(NEXT), self.path.join(FROZEN));
+        let rename = |from: PathBuf, to: PathBuf| {
+            fs::rename(&from, to).map_err(|error| Error::os(from.display(), error))
         };
-        let flags = OFlags::PATH | OFlags::DIRECTORY;
-        Ok((
-            self.open_key(&parent, flags)?,
-            OsStr::from_bytes(key.name()),
-        ))
-    }
-
-    /// Opens the file or folder of a key, without following links.
-    pub(super) fn open_key(&self, key: &Key, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-        let path = if key.is_root() {
-            OsStr::new(".")
-        } else {
-            OsStr::from_bytes(key.as_bytes())
-        };
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        let flags = flags | OFlags::CLOEXEC;
-        rustix::fs::openat2(&self.keys, path, flags, Mode::empty(), resolve)
-    }
-
-    /// Returns the attributes of the file or folder of a key; `None` if there is none.
-    pub(super) fn stat(&self, key: &Key) -> Result<Option<Stat>> {
-        let found = self
-            .parent(key)
-            .and_then(|(folder, name)| rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW));
-        match found {
-            Ok(stat) => Ok(Some(stat)),
-            // A link above the key: what it points at has other keys.
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
-            Err(error) => Err(os_error(key, error)),
+        if next.join(KEYS).exists() {
+            if !frozen.join(KEYS).exists() {
+                rename(self.path.join(KEYS), frozen.join(KEYS))?;
+            }
+            rename(next.join(KEYS), self.path.join(KEYS))?;
         }
+        if self.journal().exists() {
+            rename(self.journal(), frozen.join(JOURNAL))?;
+        }
+        rename(next.join(JOURNAL), self.journal())?;
+        fs::remove_dir(&next).map_err(|error| Error::os(next.display(), error))
+    }
+
+    /// Takes back what `swap_in_next` had begun when it failed, as far as that is possible.
+    pub(super) fn undo_swap(&self) {
+        let (frozen, keys) = (self.path.join(FROZEN), self.path.join(KEYS));
+        if frozen.join(KEYS).exists() {
+            // Only an empty folder is removed: that of the layer that was prepared.
+            let _ = fs::remove_dir(&keys);
+            let _ = fs::rename(frozen.join(KEYS), &keys);
+        }
+        if frozen.join(JOURNAL).exists() {
+            let _ = fs::rename(frozen.join(JOURNAL), self.journal());
+        }
+        self.drop_next();
+    }
+
+    /// Finishes after a crash what `swap_in_next` had begun, or drops a layer that was only prepared, and what a commit
+    /// has left.
+    pub(super) fn finish_freezing(&self) -> Result<()> {
+        self.remove_committed()?;
+        let next = self.path.join(NEXT);
+        if !next.exists() {
+            return Ok(());
+        }
+        let mut last = None;
+        if self.journal().exists() {
+            Journal::open(&self.journal(), &mut |record| last = Some(record))?;
+        }
+        let has_begun = !self.journal().exists() || last == Some(JournalRecord::Frozen);
+        if has_begun && next.join(JOURNAL).exists() {
+            return self.swap_in_next();
+        }
+        self.drop_next();
+        Ok(())
+    }
+
+    /// Takes the frozen layer away, all of which is in the store; returns where its files are.
+    pub(super) fn retire_frozen(&self) -> Result<PathBuf> {
+        let frozen = self.path.join(FROZEN);
+        let failed = |error| Error::os(frozen.display(), error);
+        loop {
+            let number = self.last_number.fetch_add(1, Ordering::Relaxed) + 1;
+            let committed = self.path.join(format!("{COMMITTED}{number}"));
+            if !committed.exists() {
+                fs::rename(&frozen, &committed).map_err(failed)?;
+                return Ok(committed);
+            }
+        }
+    }
+
+    fn remove_committed(&self) -> Result<()> {
+        let failed = |error| Error::os(self.path.display(), error);
+        for entry in fs::read_dir(&self.path).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            if entry
+                .file_name()
+                .as_bytes()
+                .starts_with(COMMITTED.as_bytes())
+            {
+                fs::remove_dir_all(entry.path()).map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps the names in the folder itself through a loss of power.
+    pub(super) fn sync(&self) -> Result<()> {
+        let synced = File::open(&self.path).and_then(|folder| folder.sync_all());
+        synced.map_err(|error| Error::os(self.path.display(), error))
     }
 
     /// Makes a file that has no key yet; returns its name in `pending/`.
     pub(super) fn create_pending(&self, key: &Key) -> rustix::io::Result<(String, File)> {
-        let number = self.last_pending.fetch_add(1, Ordering::Relaxed) + 1;
+        let number = self.last_number.fetch_add(1, Ordering::Relaxed) + 1;
         let name = format!("{number}-{}", name_part(key));
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
@@ -160,8 +245,13 @@ impl Upper {
     }
 
     /// Gives a pending file its key, in one step.
-    pub(super) fn publish(&self, pending: &str, key: &Key) -> rustix::io::Result<()> {
-        let (folder, name) = self.parent(key)?;
+    pub(super) fn publish(
+        &self,
+        pending: &str,
+        keys: &KeysDir,
+        key: &Key,
+    ) -> rustix::io::Result<()> {
+        let (folder, name) = keys.parent(key)?;
         rustix::fs::renameat(&self.pending, pending, folder, name)
     }
 
@@ -186,8 +276,11 @@ impl Upper {
 
     /// Moves an incomplete file from its key to `rescued/`.
     pub(super) fn rescue_key(&self, key: &Key) -> Result<()> {
-        let path = self.keys().join(OsStr::from_bytes(key.as_bytes()));
-        self.rescue(&path, OsStr::new(&name_part(key)))
+        for keys in [self.path.join(KEYS), self.path.join(FROZEN).join(KEYS)] {
+            let path = keys.join(OsStr::from_bytes(key.as_bytes()));
+            self.rescue(&path, OsStr::new(&name_part(key)))?;
+        }
+        Ok(())
     }
 
     /// Moves a file to `rescued/` under a free name; removes it if it is empty.
@@ -310,14 +403,6 @@ pub(super) fn unnamed_file() -> std::io::Result<File> {
     let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
     let mode = Mode::RUSR | Mode::WUSR;
     Ok(rustix::fs::open(std::env::temp_dir(), flags, mode)?.into())
-}
-
-/// Returns an error of the kernel as an error about a key.
-pub(super) fn os_error(key: &Key, error: Errno) -> Error {
-    match error {
-        Errno::PERM => Error::new(Kind::NotPermitted, key, "is not permitted"),
-        error => Error::os(key, error),
-    }
 }
 
 #[cfg(test)]

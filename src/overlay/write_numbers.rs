@@ -17,6 +17,15 @@ pub(super) struct WriteNumbers {
 }
 
 impl WriteNumbers {
+    /// Returns numbers for a new layer, none of which this one has given, but for those of keys that move there.
+    pub(super) fn following<'a>(&self, moved: impl Iterator<Item = &'a Key>) -> WriteNumbers {
+        let numbered = moved.map(|key| (key.clone(), self.get(key)));
+        WriteNumbers {
+            last: self.last,
+            by_key: numbered.filter(|(_, number)| *number > 0).collect(),
+        }
+    }
+
     /// Returns the number of a key; 0 if it has none.
     pub(super) fn get(&self, key: &Key) -> u64 {
         self.by_key.get(key).copied().unwrap_or(0)

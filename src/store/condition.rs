@@ -1,8 +1,7 @@
-//! Changes of a store: which content a key must hold for a change to be made, and what is put there.
+//! Conditions of changes, ETags, and the bodies of puts.
 //!
-//! A change with a condition is made only if the condition holds, in one step where the store can do that; where
-//! it cannot, the key is looked at just before (`Store::honours_conditions` says which). A condition that does
-//! not hold is `Changed`, and nothing was changed.
+//! A change with a condition is made only if the key holds what the condition says: in one step where the store can do
+//! that, else the key is checked just before. A condition that does not hold is `Changed`, and nothing is changed.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -12,30 +11,30 @@ use std::os::unix::fs::FileExt;
 use crate::error::{Error, Kind, Result};
 use crate::store::{Key, Version};
 
-/// Names one content of a key in words that outlive the process: its ETag, or size and times.
+/// Names one content of a key by a text that outlives the process: the server's ETag, or size and times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ETag {
-    /// The words, in the store's own spelling.
+    /// The text, as the store spells it.
     pub text: String,
-    /// The same content as readers of this process know it.
+    /// The version of the same content.
     pub version: Version,
 }
 
 /// What a key must hold for a change to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// Whatever there is.
+    /// Anything, or nothing.
     Any,
     /// Nothing.
     Absent,
-    /// The content that has these words for a stamp.
+    /// The content whose ETag has this text.
     Held(String),
     /// The content that readers of this process know by this version: what was read is still there.
     Version(Version),
 }
 
 impl Condition {
-    /// Says `Changed` if a key that holds what `found` names does not meet the condition.
+    /// Returns `Changed` unless the condition holds for a key with the content `found`.
     pub fn check(&self, key: &Key, found: Option<&ETag>) -> Result<()> {
         let why = match (self, found) {
             (Condition::Any, _) | (Condition::Absent, None) => return Ok(()),
@@ -75,8 +74,10 @@ impl Condition {
 pub enum PutBody<'a> {
     /// These bytes.
     Bytes(&'a [u8]),
-    /// A file's first so many bytes.
+    /// As many first bytes of a file.
     File(&'a File, u64),
+    /// The same of a file whose owner and mode the object gets, where the store has such things.
+    FileAsIs(&'a File, u64),
 }
 
 impl PutBody<'_> {
@@ -84,7 +85,7 @@ impl PutBody<'_> {
     pub fn len(&self) -> u64 {
         match self {
             PutBody::Bytes(bytes) => bytes.len() as u64,
-            PutBody::File(_, length) => *length,
+            PutBody::File(_, length) | PutBody::FileAsIs(_, length) => *length,
         }
     }
 
@@ -93,17 +94,17 @@ impl PutBody<'_> {
         self.part(0..self.len())
     }
 
-    /// Returns a part of it that is there.
+    /// Returns a part of it; `Invalid` if it has no such part.
     pub fn part(&self, part: Range<u64>) -> Result<Vec<u8>> {
-        let place = |place| usize::try_from(place).map_err(|error| Error::too_large("", error));
+        let index = |offset| usize::try_from(offset).map_err(|error| Error::too_large("", error));
         let short = || Error::invalid("", "is shorter than was promised");
         match self {
             PutBody::Bytes(bytes) => {
-                let part = bytes.get(place(part.start)?..place(part.end)?);
+                let part = bytes.get(index(part.start)?..index(part.end)?);
                 part.map(<[u8]>::to_vec).ok_or_else(short)
             }
-            PutBody::File(file, _) => {
-                let mut bytes = vec![0; place(part.end.saturating_sub(part.start))?];
+            PutBody::File(file, _) | PutBody::FileAsIs(file, _) => {
+                let mut bytes = vec![0; index(part.end.saturating_sub(part.start))?];
                 match file.read_exact_at(&mut bytes, part.start) {
                     Err(error) if error.kind() == ErrorKind::UnexpectedEof => Err(short()),
                     read => read.map(|()| bytes).map_err(|error| Error::os("", error)),

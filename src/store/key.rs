@@ -1,4 +1,4 @@
-//! The name of an object: components that the kernel takes as names, so that no key leads out of its store.
+//! Keys, the names of objects: each component can be a file's name, so that no key leads out of its store.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ impl Key {
         Key::default()
     }
 
-    /// Checks and takes a key; `Invalid` if a component could not be a name.
+    /// Makes a key of bytes; `Invalid` if a component could not be a name.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Result<Key> {
         let bytes = bytes.into();
         if !bytes.is_empty() {
@@ -41,7 +41,7 @@ impl Key {
         Ok(Key(bytes))
     }
 
-    /// Returns the key that holds this one; nothing for the root.
+    /// Returns the key without its last component; nothing for the root.
     pub fn parent(&self) -> Option<Key> {
         if self.is_root() {
             return None;
@@ -60,7 +60,7 @@ impl Key {
         self.0.split(|&b| b == b'/').filter(|name| !name.is_empty())
     }
 
-    /// Returns the rest of this key below `prefix`, or nothing if it does not lie there.
+    /// Returns this key without the components of `prefix`; nothing if it does not begin with them.
     pub fn below(&self, prefix: &Key) -> Option<Key> {
         if prefix.is_root() {
             return Some(self.clone());
@@ -98,7 +98,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The longest name that the kernel takes.
+/// The longest name that the kernel accepts, in bytes.
 const MAX_NAME: usize = 255;
 
 fn check_name(name: &[u8]) -> Result<()> {

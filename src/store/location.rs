@@ -1,4 +1,4 @@
-//! What the text that names a store means: a path or a URL; and what others may see of it.
+//! Locations of stores: which path or URL a text is, and its form without secrets.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crate::store::backend::zip;
 
-/// Returns the name of a store as others may see it: without the user, password and query of a URL.
+/// Returns a location without its secrets: the user, password and query of a URL.
 pub fn shown(location: &str) -> String {
     match local_folder(location) {
         Some(_) => location.to_string(),
@@ -14,7 +14,7 @@ pub fn shown(location: &str) -> String {
     }
 }
 
-/// Takes the user, password and query out of a URL.
+/// Drops the user, password and query of a URL.
 fn redact(url: &str) -> String {
     let plain = url.split(['?', '#']).next().unwrap_or_default();
     let Some((scheme, rest)) = plain.split_once("://") else {
@@ -25,24 +25,24 @@ fn redact(url: &str) -> String {
     format!("{scheme}://{host}{path}")
 }
 
-/// Returns what of this machine a store stands on, if it does: its folder, or the file that is its archive.
-pub fn local_place(location: &str) -> Option<PathBuf> {
+/// Returns the path of a store on this machine: that of its folder, or of its archive.
+pub fn local_path(location: &str) -> Option<PathBuf> {
     let path = PathBuf::from(local_folder(location)?);
     match zip::location::in_path(&path) {
-        Ok(Some(place)) => Some(
-            place
+        Ok(Some(found)) => Some(
+            found
                 .folder
-                .join(OsStr::from_bytes(place.archive.as_bytes())),
+                .join(OsStr::from_bytes(found.archive.as_bytes())),
         ),
         _ => Some(path),
     }
 }
 
-/// Returns the local path that `location` is, if it is one.
+/// Returns the path that a location means on this machine, also one into an archive; nothing for other URLs.
 pub fn local_folder(location: &str) -> Option<String> {
     match scheme(location) {
         None => Some(location.to_string()),
-        Some(("file", rest)) => Some(local_path(rest)),
+        Some(("file", rest)) => Some(file_url_path(rest)),
         Some(_) => None,
     }
 }
@@ -59,7 +59,7 @@ pub(super) fn scheme(location: &str) -> Option<(&str, &str)> {
 }
 
 /// Returns the path of a `file:` URL: authority dropped, percent escapes undone.
-fn local_path(rest: &str) -> String {
+fn file_url_path(rest: &str) -> String {
     let path = match rest.strip_prefix("//") {
         Some(rest) => rest.find('/').map_or("", |start| &rest[start..]),
         None => rest,

@@ -1,20 +1,21 @@
-//! Where bytes are: the abstract store interface of the Zarr specifications, and keys.
+//! Keys to bytes: the abstract store interface of the Zarr specifications.
 //!
-//! A missing key is `Ok(None)` from here up; an error is never "missing". Every answer carries the version
-//! of the object, so that what is cached above can tell whether it is still true. Nothing here knows what
-//! a group or an array is.
+//! A missing key is `Ok(None)` from here up; an error is never "missing". Every result carries the version of the
+//! object, by which caches above find out whether they are current. Groups and arrays are unknown here.
 
 use std::io::IoSliceMut;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use twox_hash::XxHash64;
 
 use crate::error::{Error, Result};
 use crate::known::Known;
+use crate::sync::clock::Clock;
 
+mod answer_time;
 pub mod backend;
 mod change_log;
 pub mod condition;
@@ -25,11 +26,12 @@ mod location;
 mod stack;
 pub mod tree;
 
-pub use change_log::{ChangeLog, Dependencies, LogPosition};
+pub use answer_time::note_memory;
+pub use change_log::{ChangeLog, Dependencies, LogPosition, MovingPosition};
 pub use condition::{Condition, ETag, PutBody};
 pub use key::Key;
-pub use location::{local_folder, local_place, shown};
-pub use stack::{RemoteConfig, StoreConfig, StoreStack, open, open_shelf};
+pub use location::{local_folder, local_path, shown};
+pub use stack::{RemoteConfig, StoreConfig, StoreStack, open, open_cache_dir};
 pub use tree::Tree;
 
 /// Tells one content of a key from another: made of the ETag, or of inode, size and times.
@@ -97,8 +99,20 @@ pub struct Object {
     pub size: u64,
     /// Which content it is.
     pub version: Version,
-    /// When it was last changed, where the answer tells it.
+    /// When it was last changed, if the store returns that.
     pub modified: Option<SystemTime>,
+}
+
+impl Object {
+    /// Returns an empty part of the object that `meta` describes.
+    pub(crate) fn without_bytes(meta: &Meta) -> Object {
+        Object {
+            bytes: Vec::new(),
+            size: meta.size,
+            version: meta.version,
+            modified: Some(meta.modified),
+        }
+    }
 }
 
 /// Which part of an object.
@@ -129,9 +143,9 @@ pub struct Name {
     pub name: Vec<u8>,
     /// What it is.
     pub kind: EntryKind,
-    /// Where a listing goes on after this name; stable while the directory does not change. Never 0.
+    /// The cursor after this name; stable while the directory does not change. Never 0.
     pub cursor: u64,
-    /// What `head` would say, where the listing tells it.
+    /// Its metadata as `head` would return them, if the listing has them.
     pub meta: Option<Meta>,
 }
 
@@ -179,17 +193,28 @@ pub(crate) fn deal_out(bytes: &[u8], parts: &mut [IoSliceMut<'_>]) {
     }
 }
 
-/// What a store is, whatever its keys hold; layers pass on that of the store below, or a changed copy.
+/// Properties of a store as a whole; layers pass on those of the store below, or a changed copy.
 #[derive(Clone)]
 pub struct StoreInfo {
-    /// Whether `list` works, and `head` knows prefixes: not every store can tell its keys.
+    /// Whether `list` works, and `head` finds prefixes: not every store can list its keys.
     pub lists: bool,
-    /// For how long an answer may be taken for true, unless its key is changed through the store.
+    /// For how long metadata may be cached, unless their key is changed through the store.
     pub freshness: Duration,
     /// The folder on this machine that the store is, if it is one.
     pub folder: Option<PathBuf>,
     /// The changes made through the store.
     pub changes: Arc<ChangeLog>,
+    /// The clock by which answers grow old.
+    pub clock: Clock,
+}
+
+/// How old an answer is: from when it counts, and which changes it takes into account.
+#[derive(Clone, Copy, Debug)]
+pub struct QueryStamp {
+    /// When the store was asked for the oldest part of it.
+    pub asked: Instant,
+    /// The position of the change log before it was asked for.
+    pub position: LogPosition,
 }
 
 impl StoreInfo {
@@ -200,7 +225,27 @@ impl StoreInfo {
             freshness,
             folder: None,
             changes: Arc::default(),
+            clock: Clock::default(),
         }
+    }
+
+    /// Asks a question of the store; returns the answer and how old it is, which is more than nothing where a layer
+    /// answers from memory.
+    pub fn ask<T>(&self, question: impl FnOnce() -> T) -> (T, QueryStamp) {
+        let position = self.changes.position();
+        let (answer, asked) = answer_time::timed(self.clock.now(), question);
+        (answer, QueryStamp { asked, position })
+    }
+
+    /// Returns for how long an answer still counts that was asked for at `asked`.
+    pub fn time_left(&self, asked: Instant) -> Duration {
+        let age = self.clock.now().saturating_duration_since(asked);
+        self.freshness.saturating_sub(age)
+    }
+
+    /// Whether an answer still counts that was asked for at `asked`.
+    pub fn is_fresh(&self, asked: Instant) -> bool {
+        !self.time_left(asked).is_zero()
     }
 }
 
@@ -226,9 +271,8 @@ pub trait Store: Send + Sync {
     /// where objects and prefixes are asked about by requests of their own.
     fn version(&self, key: &Key) -> Result<Option<Version>>;
 
-    /// Opens an object for reading piece by piece; `NotFound` if it is missing. With `known`, which the store itself
-    /// said of it a short while ago, there may be no need to ask again; if the object has another version by then,
-    /// reading says `Changed`.
+    /// Opens an object for reading piece by piece; `NotFound` if it is missing. `known`, recent metadata of this store,
+    /// may save a request; if the object has another version by then, reads fail with `Changed`.
     fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>>;
 
     /// Lists what lies directly under a prefix; `NotADirectory` for an object, `NotFound` if there is nothing,
@@ -242,14 +286,15 @@ pub trait Store: Send + Sync {
     /// Returns where a symbolic link points; `Invalid` if the key is none.
     fn read_link(&self, key: &Key) -> Result<Vec<u8>>;
 
-    /// Names the content that a key holds; nothing if it is missing or is a prefix only. Asks the store itself.
+    /// Returns the ETag of an object; nothing if the key is missing or is a prefix only. Never from a cache.
     fn etag(&self, key: &Key) -> Result<Option<ETag>>;
 
     /// Puts an object under a key if the condition holds (`Changed` if not): whole or not at all. Returns the
     /// ETag of what is there now.
     fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag>;
 
-    /// Removes an object if the condition holds (`Changed` if not). One that is missing already is no error.
+    /// Removes an object if the condition holds (`Changed` if not). A missing object is no error where the condition
+    /// allows it.
     fn erase(&self, key: &Key, condition: &Condition) -> Result<()>;
 
     /// Removes a folder that holds nothing any more, where the store has folders beside its keys.
@@ -259,24 +304,24 @@ pub trait Store: Send + Sync {
     fn info(&self) -> &StoreInfo;
 }
 
-/// Says that a key is no symbolic link.
+/// Returns the error of a key that is no symbolic link.
 pub(crate) fn not_a_link(key: &Key) -> Error {
     Error::invalid(key, "not a symbolic link")
 }
 
-/// What is known of a store's keys, and what will be asked of it soon: an object of its own beside the store.
+/// Metadata that are known without a request, and announcements of reads: an object of its own beside the store.
 ///
-/// A hint changes no answer, only how long answers take.
+/// A hint changes no result, only how long it takes.
 pub trait Hints: Send + Sync {
-    /// Returns what `head` would, if that is known without asking: never waits for a network.
+    /// Returns what `head` would, if that is known without a request: never waits for a network.
     fn head_now(&self, key: &Key) -> Known<Meta>;
 
-    /// Announces documents that `get` will be asked for in a moment: a store that is far away may fetch them side by
-    /// side. Returns at once; errors come when the documents are asked for.
+    /// Announces documents that will be read soon: a store on the network may fetch them concurrently. Returns at once;
+    /// errors come with the reads.
     fn prefetch(&self, keys: &[Key]);
 }
 
-/// The hints of a store about which nothing is known and which nothing prepares.
+/// The hints of a store that has none.
 pub struct NoHints;
 
 impl Hints for NoHints {

@@ -45,12 +45,12 @@ use crate::sync::budget::MemoryBudget;
 /// How to open a store.
 #[derive(Clone, Debug, Default)]
 pub struct StoreConfig {
-    /// Follow symbolic links of a local store even when they leave it.
+    /// Whether symbolic links of a local store are followed even when they leave it.
     pub follow_symlinks: bool,
     /// How stores on the network are reached.
     pub remote: RemoteConfig,
-    /// Where bytes of stores on the network are kept.
-    pub shelf: Option<Arc<disk_cache::CacheDir>>,
+    /// The folder of the disk cache, for stores on the network.
+    pub disk_cache: Option<Arc<disk_cache::CacheDir>>,
     /// The budget that documents of stores on the network are counted in; without one they have a budget of their own.
     pub memory: Option<Arc<MemoryBudget>>,
 }
@@ -58,25 +58,25 @@ pub struct StoreConfig {
 /// How to reach a store on the network.
 #[derive(Clone)]
 pub struct RemoteConfig {
-    /// Names and values as the store's own programs have them; some are secrets.
+    /// Names and values of `--option`; some values are secrets.
     pub options: Vec<(String, String)>,
-    /// Ask without credentials.
+    /// Whether requests go without credentials.
     pub anonymous: bool,
-    /// A bucket or prefix without any key is a store, too: one that is about to be made.
+    /// Whether a bucket or prefix without any key is a store, too: one that is about to be made.
     pub may_be_empty: bool,
-    /// Where the server is, if not where such stores are.
+    /// URL of the server, if it is not that of the cloud.
     pub endpoint: Option<String>,
     /// Region of the bucket.
     pub region: Option<String>,
-    /// How long an answer, or a piece of one, may take.
+    /// Time limit of a response, or of a piece of its body.
     pub timeout: Duration,
     /// The most requests at a time.
     pub concurrency: usize,
-    /// For how long an answer is taken for true.
+    /// For how long metadata are used without asking again.
     pub metadata_ttl: Duration,
-    /// The folder that keeps what was read, if there is one.
+    /// The folder of the disk cache, if there is one.
     pub cache_dir: Option<PathBuf>,
-    /// The most bytes that it takes.
+    /// The most bytes that the disk cache takes.
     pub cache_size: u64,
 }
 
@@ -111,7 +111,7 @@ impl fmt::Debug for RemoteConfig {
 /// the store says.
 ///
 /// A file on the way down a path, and a name ending in `.zip` in a URL, is a zip archive; what follows it is a
-/// folder in the archive. What is read of the archive is counted, not what is made of it.
+/// folder in the archive. Requests for the archive are counted, not those for its entries.
 pub fn open(location: &str, config: &StoreConfig, stats: &Arc<Stats>) -> Result<Arc<dyn Store>> {
     StoreStack::open(location, config, stats).map(|stack| stack.store)
 }
@@ -120,7 +120,7 @@ pub fn open(location: &str, config: &StoreConfig, stats: &Arc<Stats>) -> Result<
 pub struct StoreStack {
     /// The store whose documents and chunks are read and changed.
     pub store: Arc<dyn Store>,
-    /// What is known of its keys without asking.
+    /// What is known of its keys without a request.
     pub hints: Arc<dyn Hints>,
     /// The store as files that programs may change, if it is that.
     pub tree: Option<Arc<dyn Tree>>,
@@ -132,20 +132,20 @@ impl StoreStack {
         let name = shown(location);
         let Some(path) = local_folder(location) else {
             return match zip::location::in_url(location).map_err(|error| error.about(&name))? {
-                Some(place) => {
-                    let base = open_remote(&place.folder, Some(&place.archive), config, stats)?;
-                    let zip = zip::ZipStore::open(base.store, &place.archive, &place.inner, &name)?;
+                Some(found) => {
+                    let base = open_remote(&found.folder, Some(&found.archive), config, stats)?;
+                    let zip = zip::ZipStore::open(base.store, &found.archive, &found.inner, &name)?;
                     Ok(StoreStack::plain(Arc::new(zip)))
                 }
                 None => open_remote(location, None, config, stats),
             };
         };
         match zip::location::in_path(Path::new(&path)).map_err(|error| error.about(&name))? {
-            Some(place) => {
-                let local = local::LocalStore::open(&place.folder, config)?;
+            Some(found) => {
+                let local = local::LocalStore::open(&found.folder, config)?;
                 let base = counted(Arc::new(local), stats);
-                match zip::ZipStore::open(base, &place.archive, &place.inner, &name) {
-                    Err(error) if error.kind() == Kind::Corrupt && !place.is_named_zip() => {
+                match zip::ZipStore::open(base, &found.archive, &found.inner, &name) {
+                    Err(error) if error.kind() == Kind::Corrupt && !found.is_named_zip() => {
                         let text = "expected a directory or a zip archive";
                         Err(Error::new(Kind::NotADirectory, name, text))
                     }
@@ -159,7 +159,7 @@ impl StoreStack {
         }
     }
 
-    /// Takes a store of which nothing is known without asking.
+    /// A stack without hints.
     fn plain(store: Arc<dyn Store>) -> StoreStack {
         StoreStack {
             store,
@@ -168,8 +168,7 @@ impl StoreStack {
         }
     }
 
-    /// Returns the store as objects are read from it one after the other: ahead of their readers, if a
-    /// configuration is given.
+    /// Returns the store, with read-ahead over it if a configuration is given.
     pub fn reading_ahead(&self, config: Option<ReadaheadConfig>) -> Arc<dyn Store> {
         let store = self.store.clone();
         match config {
@@ -183,9 +182,9 @@ fn counted(store: Arc<dyn Store>, stats: &Arc<Stats>) -> Arc<dyn Store> {
     Arc::new(counting::CountingStore::new(store, stats.clone()))
 }
 
-/// Opens the folder that keeps what is read of a store, if one was asked for; `NotADirectory` or `Denied` if it
-/// is not ours. A store on this machine has none.
-pub fn open_shelf(
+/// Opens the folder of the disk cache, if `--cache-dir` names one; `NotADirectory` or `Denied` if it cannot be that. A
+/// store on this machine has no disk cache.
+pub fn open_cache_dir(
     location: &str,
     remote: &RemoteConfig,
     stats: &Arc<Stats>,
@@ -200,18 +199,18 @@ pub fn open_shelf(
     }
 }
 
-/// Keeps what is read of a store on disk, if there is a place for it.
-fn kept(store: Arc<dyn Store>, location: &str, config: &StoreConfig) -> Arc<dyn Store> {
-    let Some(shelf) = &config.shelf else {
+/// Puts the disk cache over a store, if there is one.
+fn with_disk_cache(store: Arc<dyn Store>, location: &str, config: &StoreConfig) -> Arc<dyn Store> {
+    let Some(cache_dir) = &config.disk_cache else {
         return store;
     };
     let identity = disk_cache::identity(&shown(location), &config.remote);
-    let drawer = disk_cache::CacheNamespace::open(shelf, &identity);
-    Arc::new(disk_cache::DiskCache::new(store, drawer))
+    let namespace = disk_cache::CacheNamespace::open(cache_dir, &identity);
+    Arc::new(disk_cache::DiskCache::new(store, namespace))
 }
 
-/// Opens a store that is not on this machine: counted, and what is far away kept on disk and remembered. Of an
-/// archive, `only` is what counts in it.
+/// Opens a store that is no folder of this machine, with the layers over it: of a store on the network, the disk cache
+/// and the metadata cache. For an archive, `only` is its key: the only one that has to be there.
 fn open_remote(
     location: &str,
     only: Option<&Key>,
@@ -232,21 +231,20 @@ fn open_remote(
                 only,
             };
             let store = remote_url::open(url, &config.remote, stats)?;
-            let store = kept(counted(store, stats), location, config);
+            let store = with_disk_cache(counted(store, stats), location, config);
             let bounds = match &config.memory {
                 Some(memory) => metadata_cache::MetadataCacheConfig::within(memory.clone()),
                 None => metadata_cache::MetadataCacheConfig::default(),
             };
-            let memo = metadata_cache::MetadataCacheConfig {
+            let cache_config = metadata_cache::MetadataCacheConfig {
                 ttl: config.remote.metadata_ttl,
                 concurrency: config.remote.concurrency,
                 ..bounds
             };
-            let memo = metadata_cache::MetadataCache::new(store, &memo);
-            let memo = Arc::new(memo);
+            let cache = Arc::new(metadata_cache::MetadataCache::new(store, &cache_config));
             Ok(StoreStack {
-                store: memo.clone(),
-                hints: memo,
+                store: cache.clone(),
+                hints: cache,
                 tree: None,
             })
         }

@@ -1,8 +1,7 @@
-//! A tree of files that can be changed as a directory of this machine can: what a store behind a mount offers
-//! to programs that write.
+//! The interface of file trees that can be changed: what a writable mount needs beyond a store.
 //!
-//! Paths are keys; owners and modes are those of the kernel's request, which the kernel has already permitted.
-//! Each operation is one step: after a cut there is the state before it or the one after.
+//! Paths are keys; owners and modes are those of the kernel's request, which the kernel has already permitted. Each
+//! operation is atomic: after a crash there is the state before it or the one after it.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -19,23 +18,26 @@ pub struct Posix {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Names that the file has.
+    /// How many names the file has.
     pub links: u32,
     /// Time of the last access.
     pub accessed: SystemTime,
     /// Time of the last change of content or attributes.
     pub changed: SystemTime,
-    /// Tells files apart that have several names; the same for all names of one file.
+    /// The same number for all names of one file.
     pub identity: u64,
 }
 
-/// What a path is.
+/// The attributes of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
     /// Kind, size and time.
     pub meta: Meta,
-    /// Owner, mode and the like, if they are kept; else they are the mount's.
+    /// Owner, mode and the like, if they are stored; else they are the mount's.
     pub posix: Option<Posix>,
+    /// Tells one file from another: stays while a file is written in place or renamed, and changes when its name gets
+    /// another file.
+    pub content: u64,
 }
 
 /// The owner, group and mode of a new file or folder.
@@ -58,7 +60,7 @@ pub enum Time {
     Now,
 }
 
-/// Attributes to be set; what is nothing stays.
+/// Attributes to be set; those that are `None` stay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AttrChange {
     /// Permission bits.
@@ -75,21 +77,32 @@ pub struct AttrChange {
     pub modified: Option<Time>,
 }
 
-/// What a rename does with what has the new name already.
+/// What a file is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMode {
+    /// Reading alone.
+    Read,
+    /// Writing too.
+    Write,
+    /// Writing, after it was emptied.
+    Truncate,
+}
+
+/// What a rename does with a file that has the new name already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RenameMode {
     /// It is replaced: a file by a file, an empty directory by a directory.
     Replace,
-    /// `Exists` is said.
+    /// The rename fails with `Exists`.
     Nothing,
     /// It gets the old name.
     Exchange,
 }
 
-/// What to do with an extended attribute that is there or is not.
+/// Whether an extended attribute may or must exist when it is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
-    /// Set it in any case.
+    /// Sets it in any case.
     Any,
     /// `Exists` if it is there.
     Create,
@@ -97,7 +110,7 @@ pub enum Setting {
     Replace,
 }
 
-/// How much there is room for, as `statfs` shows it.
+/// Free space, as `statfs` shows it.
 #[derive(Clone, Copy, Debug)]
 pub struct FreeSpace {
     /// Bytes of a block.
@@ -120,17 +133,17 @@ pub trait TreeFile: Send + Sync {
     fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>>;
     /// Writes all of `bytes` at `offset`; a gap before it is zeros.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
-    /// Writes if that waits for nothing but memory; nothing if it may have to.
+    /// Writes if that need not wait for a disk or a network; nothing, and does nothing, otherwise.
     fn write_now(&self, _offset: u64, _bytes: &[u8]) -> Option<Result<()>> {
         None
     }
-    /// Keeps room for a range, as fallocate(2) with `mode` does.
+    /// Allocates space for a range, as fallocate(2) with `mode` does.
     fn allocate(&self, mode: i32, _range: (u64, u64)) -> Result<()> {
         Err(Error::unsupported("fallocate", format!("mode {mode}")))
     }
-    /// Keeps what was written: a process that dies after this loses nothing.
+    /// Stores what was written: it survives the end of this process.
     fn flush(&self) -> Result<()>;
-    /// Keeps what was written so that a machine that loses power loses nothing.
+    /// Stores what was written so that it survives a loss of power.
     fn sync(&self) -> Result<()>;
     /// Returns what `stat` shows now, also if the file has no name any more.
     fn stat(&self) -> Result<Stat>;
@@ -140,18 +153,18 @@ pub trait TreeFile: Send + Sync {
 
 /// A tree of files that can be changed.
 pub trait Tree: Send + Sync {
-    /// Tells trees apart: nothing is renamed from one to another.
+    /// A number that no other tree has: files cannot be renamed from one tree to another.
     fn identity(&self) -> usize;
-    /// Returns what a path is; nothing if there is nothing.
+    /// Returns the attributes of a path; nothing if it is missing.
     fn stat(&self, path: &Key) -> Result<Option<Stat>>;
-    /// Returns what a path is if that waits for nothing but a disk of this machine; nothing if it may have to.
+    /// Returns the attributes of a path if that need not wait for a network; nothing otherwise.
     fn stat_now(&self, _path: &Key) -> Option<Stat> {
         None
     }
     /// Makes a regular file and opens it; `Exists` if there is something.
     fn create(&self, path: &Key, maker: &Credentials) -> Result<Arc<dyn TreeFile>>;
-    /// Opens a regular file for writing, and empties it first if asked to.
-    fn open(&self, path: &Key, truncate: bool) -> Result<Arc<dyn TreeFile>>;
+    /// Opens a regular file.
+    fn open(&self, path: &Key, mode: OpenMode) -> Result<Arc<dyn TreeFile>>;
     /// Sets attributes, also of directories; links are not followed.
     fn change(&self, path: &Key, change: &AttrChange) -> Result<()>;
     /// Makes an empty directory.
@@ -160,21 +173,21 @@ pub trait Tree: Send + Sync {
     fn unlink(&self, path: &Key) -> Result<()>;
     /// Removes an empty directory; `NotEmpty` if it is not.
     fn remove_folder(&self, path: &Key) -> Result<()>;
-    /// Gives what is at `from` the name `to`.
+    /// Renames the file or folder `from` to `to`.
     fn rename(&self, from: &Key, to: &Key, onto: RenameMode) -> Result<()>;
     /// Makes a symbolic link that points at `target`.
     fn make_link(&self, path: &Key, _target: &[u8], _maker: &Credentials) -> Result<()> {
-        Err(not_here(path, "symbolic links"))
+        Err(unsupported(path, "symbolic links"))
     }
     /// Makes a pipe, a socket or an empty file.
     fn make_node(&self, path: &Key, _maker: &Credentials) -> Result<()> {
-        Err(not_here(path, "pipes and sockets"))
+        Err(unsupported(path, "pipes and sockets"))
     }
     /// Gives the file at `from` one more name.
     fn link(&self, _from: &Key, to: &Key) -> Result<()> {
-        Err(not_here(to, "hard links"))
+        Err(unsupported(to, "hard links"))
     }
-    /// Keeps the names of a directory so that a machine that loses power loses none.
+    /// Stores the names of a directory so that they survive a loss of power.
     fn sync_folder(&self, _path: &Key) -> Result<()> {
         Ok(())
     }
@@ -194,16 +207,16 @@ pub trait Tree: Send + Sync {
         _value: &[u8],
         _setting: Setting,
     ) -> Result<()> {
-        Err(not_here(path, "extended attributes"))
+        Err(unsupported(path, "extended attributes"))
     }
     /// Removes an extended attribute; `NoAttribute` if it is not set.
     fn remove_attribute(&self, path: &Key, _name: &[u8]) -> Result<()> {
-        Err(not_here(path, "extended attributes"))
+        Err(unsupported(path, "extended attributes"))
     }
-    /// Returns how much there is room for.
+    /// Returns the free space.
     fn room(&self) -> Result<FreeSpace>;
 }
 
-fn not_here(path: &Key, what: &str) -> Error {
+fn unsupported(path: &Key, what: &str) -> Error {
     Error::unsupported(path, format!("there are no {what} in this view"))
 }

@@ -16,7 +16,7 @@ type Job = Box<dyn FnOnce() + Send>;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Threads that run jobs.
-pub struct Pool {
+pub struct ThreadPool {
     shared: Arc<PoolState>,
 }
 
@@ -36,10 +36,10 @@ struct TaskQueue {
     closed: bool,
 }
 
-impl Pool {
+impl ThreadPool {
     /// Builds a pool of at most `threads` threads; `submit` refuses jobs while `max_queued` have not started.
-    pub fn new(name: &'static str, threads: usize, max_queued: usize) -> Pool {
-        Pool {
+    pub fn new(name: &'static str, threads: usize, max_queued: usize) -> ThreadPool {
+        ThreadPool {
             shared: Arc::new(PoolState {
                 name,
                 max_threads: threads.max(1),
@@ -80,7 +80,7 @@ impl Pool {
     }
 }
 
-impl Drop for Pool {
+impl Drop for ThreadPool {
     fn drop(&mut self) {
         let mut queue = self.shared.queue.lock();
         queue.closed = true;
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_panic_ends_one_job_only() {
-        let pool = Pool::new("test", 1, 8);
+        let pool = ThreadPool::new("test", 1, 8);
         let (done, wait) = mpsc::channel();
         assert!(pool.submit(|| panic!("on purpose")));
         assert!(pool.submit(move || done.send(7).unwrap()));
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_full_queue_refuses() {
-        let pool = Pool::new("test", 1, 1);
+        let pool = ThreadPool::new("test", 1, 1);
         let (release, gate) = mpsc::channel::<()>();
         let (started, running) = mpsc::channel();
         pool.submit(move || {

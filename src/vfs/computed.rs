@@ -25,10 +25,12 @@ const FRAMES: [(&str, &str); 8] = [
     ("", ".json"),
 ];
 
-/// Returns the inode number of a name, by its code, in a directory; nothing if there have been too many directories.
-pub(super) fn number_of(directory: u64, code: u64) -> Option<u64> {
-    let fits = directory < 1 << (63 - NAME_BITS);
-    fits.then_some(COMPUTED | directory << NAME_BITS | code)
+/// The number of directories from which on a number has no room for them.
+pub(super) const MAX_DIRECTORIES: u32 = 1 << (63 - NAME_BITS);
+
+/// Returns the inode number of a name, by its code, in one of the first directories.
+pub(super) fn number_of(directory: u32, code: u64) -> u64 {
+    COMPUTED | u64::from(directory % MAX_DIRECTORIES) << NAME_BITS | code
 }
 
 /// Encodes a name made of indices in `NAME_BITS` bits; nothing if it does not fit.
@@ -51,11 +53,11 @@ pub(super) fn code_of(name: &NumberedName<'_>) -> Option<u64> {
 }
 
 /// Returns the number of the directory and the name that a computed inode number holds.
-pub(super) fn computed_name(ino: u64) -> Option<(u64, String)> {
+pub(super) fn computed_name(ino: u64) -> Option<(u32, String)> {
     if ino & COMPUTED == 0 {
         return None;
     }
-    let parent = (ino & !COMPUTED) >> NAME_BITS;
+    let parent = u32::try_from((ino & !COMPUTED) >> NAME_BITS).ok()?;
     let code = ino & ((1 << NAME_BITS) - 1);
     let head = code >> INDEX_BITS;
     let (before, after) = FRAMES.get(usize::try_from(head >> 3).ok()?)?;
@@ -83,7 +85,7 @@ mod tests {
             let numbers: Vec<_> = indices.iter().map(u64::to_string).collect();
             let name = format!("{}{}{}", FRAMES[frame].0, numbers.join("."), FRAMES[frame].1);
             match code_of(&NumberedName::parse(name.as_bytes()).unwrap()) {
-                Some(code) => prop_assert_eq!(computed_name(number_of(5, code).unwrap()), Some((5, name))),
+                Some(code) => prop_assert_eq!(computed_name(number_of(5, code)), Some((5, name))),
                 None => prop_assert!(indices.iter().any(|&index| index >= 1 << (37 / indices.len() as u32))),
             }
         }

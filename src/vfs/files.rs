@@ -1,73 +1,135 @@
-//! Open files: opening, reading, closing, and which content the kernel's pages are of.
+//! Open files: reading, closing, and which bytes the kernel's pages are of.
 //!
-//! A handle holds what it was opened on and the number of that content. The kernel's pages of an inode belong to all
-//! of its handles, so a handle whose content was replaced is refused rather than read, and the kernel is told to drop
-//! its pages.
+//! The kernel's pages of an inode belong to all of its handles, which have one content. Its bytes may change all the
+//! same, as those of a decoded file do when a chunk is written: then the kernel is told to drop its pages.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
+use crate::store::Key;
 use crate::store::tree::TreeFile;
-use crate::vfs::{Fh, FileHandle, Ino, Invalidation, OpenReply, Vfs};
-use crate::view::{Attr, ReadBytes};
+use crate::vfs::{Fh, Ino, Invalidation, OpenReply, Vfs};
+use crate::view::{Attr, File, ReadBytes};
 
-/// The most inodes of which the content of the kernel's pages is remembered.
+/// The most inodes of which the bytes of the kernel's pages are remembered.
 const MAX_CACHED: usize = 1 << 16;
 
-impl FileHandle {
+/// Which bytes the kernel's pages of an inode are of.
+pub(super) struct CachedPages {
+    version: u64,
+    /// Whether the kernel is known to have dropped the pages that it had before. An answer that says so may be
+    /// overtaken by another one.
+    is_dropped: bool,
+}
+
+impl CachedPages {
+    fn of(version: u64) -> CachedPages {
+        CachedPages {
+            version,
+            is_dropped: false,
+        }
+    }
+}
+
+/// An open file.
+pub(super) struct Handle {
+    pub(super) ino: Ino,
+    pub(super) path: Key,
+    pub(super) file: Arc<dyn File>,
+    /// The number of the content, which all handles of the inode have.
+    pub(super) content: Option<u64>,
+    /// The number of the bytes that it had when it was opened.
+    pub(super) version: Option<u64>,
+    /// Whether reads must bypass the page cache.
+    pub(super) direct: bool,
+    /// The same file as one that can be changed, if it is of a tree.
+    pub(super) tree_file: Option<Arc<dyn TreeFile>>,
+    /// Whether it was opened for writing.
+    pub(super) writes: bool,
+    /// Whether the kernel is known to have the answer to the open.
+    pub(super) is_used: AtomicBool,
+}
+
+impl Handle {
+    /// Returns one more handle of the same content.
+    pub(super) fn shared(&self) -> Handle {
+        Handle {
+            ino: self.ino,
+            path: self.path.clone(),
+            file: self.file.clone(),
+            content: self.content,
+            version: self.version,
+            direct: self.direct,
+            tree_file: self.tree_file.clone(),
+            writes: false,
+            is_used: AtomicBool::new(false),
+        }
+    }
+
     /// Returns the file to be written; `Invalid` if it was not opened for that.
     pub(super) fn writer(&self) -> Result<&Arc<dyn TreeFile>> {
-        let writer = self.writer.as_ref();
+        let writer = self.tree_file.as_ref().filter(|_| self.writes);
         writer.ok_or_else(|| Error::invalid(&self.path, "is not open for writing"))
     }
 }
 
 impl Vfs {
-    /// Opens a file for reading.
-    pub fn open(&self, ino: Ino) -> Result<OpenReply> {
-        self.stats.open_requests.add(1);
-        let path = self.inodes.path(ino)?;
-        let opened = self.view.open(&path)?;
-        let keep_cache = self.keep_cache(ino, opened.version);
-        if !keep_cache {
-            // The kernel cuts the content off at the length that it has.
-            self.invalidate(ino, Invalidation::Length);
-        }
-        let fh = self.add_file(FileHandle {
-            ino,
-            path,
-            file: opened.file,
-            version: opened.version,
-            writer: None,
-        });
+    pub(super) fn add_file(&self, fh: Fh, file: Handle) -> Arc<Handle> {
+        let file = Arc::new(file);
+        self.files.write().insert(fh, file.clone());
+        file
+    }
+
+    /// Returns what the kernel is told of a file that was opened.
+    pub(super) fn open_reply(&self, fh: Fh) -> Result<OpenReply> {
+        let open = self.file(fh)?;
         Ok(OpenReply {
             fh,
-            keep_cache,
-            direct: opened.direct,
-            writes: false,
+            keep_cache: self.keep_cache(&open),
+            direct: open.direct,
+            writes: open.writes,
         })
     }
 
-    pub(super) fn add_file(&self, file: FileHandle) -> Fh {
-        let fh = self.new_handle();
-        self.files.write().insert(fh, Arc::new(file));
-        fh
-    }
-
-    /// Notes the content that the kernel's pages of an inode are of from now on; returns whether they were before.
-    pub(super) fn keep_cache(&self, ino: Ino, version: Option<u64>) -> bool {
+    /// Notes the bytes that the kernel's pages of an inode are of from now on; returns whether they are already. If not,
+    /// the kernel must not keep the length either: it cuts the content off there.
+    fn keep_cache(&self, open: &Handle) -> bool {
         let mut cached = self.cached.lock();
-        let Some(version) = version else {
-            cached.remove(&ino);
+        let Some(version) = open.version else {
+            cached.remove(&open.ino);
+            drop(cached);
+            if !open.writes {
+                self.invalidate(open.ino, Invalidation::Length);
+            }
             return false;
         };
+        let pages = cached.get(&open.ino);
+        if let Some(pages) = pages.filter(|pages| pages.version == version) {
+            return pages.is_dropped;
+        }
         if cached.len() >= MAX_CACHED {
             cached.clear();
         }
-        cached.insert(ino, version) == Some(version)
+        cached.insert(open.ino, CachedPages::of(version));
+        // Locked: nobody who opens the same bytes may use the length of those before.
+        self.invalidate(open.ino, Invalidation::Length);
+        false
     }
 
-    pub(super) fn file(&self, fh: Fh) -> Result<Arc<FileHandle>> {
+    /// Notes that the kernel uses a handle: it has dropped the pages that were there before the open.
+    fn note_use(&self, open: &Handle) {
+        if open.is_used.load(Ordering::Relaxed) || open.is_used.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        if let Some(pages) = self.cached.lock().get_mut(&open.ino)
+            && Some(pages.version) == open.version
+        {
+            pages.is_dropped = true;
+        }
+    }
+
+    pub(super) fn file(&self, fh: Fh) -> Result<Arc<Handle>> {
         let files = self.files.read();
         let open = files.get(&fh).cloned();
         open.ok_or_else(|| Error::invalid("handle", "is not open"))
@@ -77,11 +139,12 @@ impl Vfs {
     pub(super) fn open_file(
         &self,
         ino: Ino,
-        fits: impl Fn(&FileHandle) -> bool,
-    ) -> Option<Arc<FileHandle>> {
+        fits: impl Fn(&Handle) -> bool,
+    ) -> Option<Arc<Handle>> {
+        let handles = self.inodes.handles(ino);
         let files = self.files.read();
-        let open = files.values().find(|open| open.ino == ino && fits(open));
-        open.cloned()
+        let mut open = handles.iter().filter_map(|fh| files.get(fh));
+        open.find(|open| fits(open)).cloned()
     }
 
     /// Returns what `stat` shows of an inode that is open.
@@ -95,22 +158,20 @@ impl Vfs {
             Ok(open) => open,
             Err(error) => return Some(Err(error)),
         };
+        self.note_use(&open);
         let bytes = open.file.read_now(offset, len)?;
-        if let Err(error) = self.check_current(&open) {
-            return Some(Err(error));
-        }
         self.stats.read_immediate_requests.add(1);
         self.count_read(&bytes);
         Some(Ok(bytes))
     }
 
-    /// Returns bytes of an open file, fewer than `len` only at its end. `Changed` if its content was replaced.
+    /// Returns bytes of an open file, fewer than `len` only at its end. `Changed` if its content cannot be read any more.
     pub fn read(&self, fh: Fh, offset: u64, len: usize) -> Result<ReadBytes> {
         let open = self.file(fh)?;
+        self.note_use(&open);
         let bytes = open.file.read_at(offset, len);
         self.invalidate_if_changed(&open);
         let bytes = bytes.map_err(|error| error.about(&open.path))?;
-        self.check_current(&open)?;
         self.count_read(&bytes);
         Ok(bytes)
     }
@@ -120,43 +181,38 @@ impl Vfs {
         self.stats.read_bytes.add(bytes.len() as u64);
     }
 
-    /// Has the kernel drop its pages once the content is no longer the one that was opened.
-    fn invalidate_if_changed(&self, open: &FileHandle) {
+    /// Has the kernel drop its pages once the bytes are no longer those that were opened.
+    fn invalidate_if_changed(&self, open: &Handle) {
         let (Some(_), Some(now)) = (open.version, open.file.version()) else {
             return;
         };
-        if Some(now) == open.version || self.cached.lock().get(&open.ino) == Some(&now) {
+        if Some(now) == open.version {
             return;
         }
-        self.cached.lock().insert(open.ino, now);
+        let mut cached = self.cached.lock();
+        if cached
+            .get(&open.ino)
+            .is_some_and(|pages| pages.version == now)
+        {
+            return;
+        }
+        cached.insert(open.ino, CachedPages::of(now));
+        drop(cached);
         self.invalidate(open.ino, Invalidation::Content);
     }
 
-    /// Has the kernel drop its pages of all files that are open for reading: a change made through this mount may have
+    /// Has the kernel drop its pages of files that are open for reading, if a change made through this mount may have
     /// changed what they are made of.
     pub(super) fn invalidate_open_files(&self) {
         let files = self.files.read();
         let open = files.values();
         let made = open.filter(|open| open.version.is_some() && open.file.version().is_some());
-        let inodes: Vec<Ino> = made.map(|open| open.ino).collect();
+        let changed = made.filter(|open| open.file.may_have_changed());
+        let inodes: Vec<Ino> = changed.map(|open| open.ino).collect();
         drop(files);
         for ino in inodes {
             self.invalidate(ino, Invalidation::Content);
         }
-    }
-
-    /// Fails with `Changed` if another handle has seen the content of this one replaced: the kernel's pages of an inode
-    /// belong to all handles, so old bytes must not get into them again.
-    fn check_current(&self, open: &FileHandle) -> Result<()> {
-        let (Some(version), Some(&cached)) = (open.version, self.cached.lock().get(&open.ino))
-        else {
-            return Ok(());
-        };
-        if version == cached || open.file.version() != open.version {
-            return Ok(());
-        }
-        let why = "was replaced while it was open";
-        Err(Error::new(Kind::Changed, &open.path, why))
     }
 
     /// Flushes all files that are open; for a mount that is gone, on which no program closes them any more.
@@ -165,7 +221,7 @@ impl Vfs {
         let open: Vec<_> = files.values().cloned().collect();
         drop(files);
         for open in open {
-            if let Some(Err(error)) = open.writer.as_ref().map(|file| file.flush()) {
+            if let Ok(Err(error)) = open.writer().map(|file| file.flush()) {
                 log::error!("{}: what was written is not kept: {error}", open.path);
             }
         }
@@ -173,10 +229,15 @@ impl Vfs {
 
     /// Closes a file; what was written to it and not flushed is flushed now.
     pub fn release(&self, fh: Fh) {
-        let file = self.files.write().remove(&fh);
-        let writer = file.as_ref().and_then(|open| open.writer.as_ref());
-        if let Some(Err(error)) = writer.map(|file| file.flush()) {
-            log::error!("what was written is not kept: {error}");
+        let Ok(open) = self.file(fh) else {
+            return;
+        };
+        self.note_use(&open);
+        // Who finds the handle in the inode finds it here as well.
+        self.inodes.release(open.ino, fh);
+        self.files.write().remove(&fh);
+        if let Ok(Err(error)) = open.writer().map(|file| file.flush()) {
+            log::error!("{}: what was written is not kept: {error}", open.path);
         }
     }
 }

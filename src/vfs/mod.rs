@@ -1,10 +1,15 @@
 //! The file system's operations in our own types: names, inodes and handles over a view.
 //!
-//! No type of FUSE and no store is known here. `*_now` answer out of memory and never wait; the others may. `files` has
-//! open files, `directories` open directories, `changing` what changes something, `inode` the numbers of names.
+//! No type of FUSE and no store is known here. `*_now` answer out of memory and never wait; the others may. `opening`
+//! opens files, `files` has those that are open, `directories` open directories, `creating` and `changing` what changes
+//! something, `inode` the numbers of names.
+//!
+//! A request about an inode that has lost its name, or whose name has another content, is answered from an open handle,
+//! or by `Changed`: the kernel walks the path again then. `NotFound` would say that there is no such name, which may
+//! have been replaced and be there all the time.
 
 use parking_lot::{Mutex, RwLock};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -12,25 +17,32 @@ use std::time::Duration;
 use crate::error::{Error, Kind, Result};
 use crate::known::Known;
 use crate::stats::Stats;
-use crate::store::tree::{Posix, TreeFile};
 use crate::store::{EntryKind, Key};
 use crate::vfs::directories::DirHandle;
+use crate::vfs::files::{CachedPages, Handle};
 use crate::vfs::inode::{DirLookup, Inodes};
-use crate::view::{Attr, ChildName, File, View};
+use crate::view::{Attr, ChildName, View};
 
 mod changing;
 mod computed;
+mod creating;
 mod directories;
 mod files;
 pub mod inode;
+mod opening;
 
-pub use crate::vfs::changing::NewNode;
+pub use crate::vfs::creating::NewNode;
 pub use crate::vfs::directories::DirSink;
 pub use crate::vfs::inode::Ino;
+pub use crate::vfs::opening::OpenOptions;
 
 /// A handle of an open file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fh(pub u64);
+
+/// The thread of a program that a request comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Caller(pub u32);
 
 /// Owner and mode bits of everything that a mount shows.
 #[derive(Clone, Copy, Debug)]
@@ -86,23 +98,14 @@ pub struct Vfs {
     config: VfsConfig,
     stats: Arc<Stats>,
     inodes: Inodes,
-    files: RwLock<HashMap<Fh, Arc<FileHandle>>>,
+    files: RwLock<HashMap<Fh, Arc<Handle>>>,
     directories: Mutex<HashMap<Fh, Arc<Mutex<DirHandle>>>>,
     last_handle: AtomicU64,
-    /// The number of the content that the kernel's pages of an inode are of.
-    cached: Mutex<HashMap<Ino, u64>>,
+    /// Which bytes the kernel's pages of an inode are of.
+    cached: Mutex<HashMap<Ino, CachedPages>>,
+    /// Callers whose last open was answered `Changed`: the kernel walks the path again for them.
+    walking: Mutex<HashSet<Caller>>,
     invalidator: OnceLock<Invalidator>,
-}
-
-/// An open file.
-struct FileHandle {
-    ino: Ino,
-    path: Key,
-    file: Arc<dyn File>,
-    /// The number of the content that was opened.
-    version: Option<u64>,
-    /// The same file if it was opened for writing.
-    writer: Option<Arc<dyn TreeFile>>,
 }
 
 /// How long the kernel may keep the attributes of a directory where everything can be changed: resolving a path takes
@@ -111,6 +114,9 @@ const DIR_TTL: Duration = Duration::from_millis(1);
 
 /// How long the kernel may keep that a name is missing.
 const NEGATIVE_TTL: Duration = Duration::from_secs(1);
+
+/// How often the attributes of an inode are looked for that is opened or closed meanwhile.
+const MAX_GETATTR_ATTEMPTS: usize = 4;
 
 impl Vfs {
     /// Builds the operations over a view.
@@ -124,6 +130,7 @@ impl Vfs {
             directories: Mutex::default(),
             last_handle: AtomicU64::new(0),
             cached: Mutex::default(),
+            walking: Mutex::default(),
             invalidator: OnceLock::new(),
         }
     }
@@ -167,8 +174,16 @@ impl Vfs {
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Option<Entry>> {
         self.stats.lookup_requests.add(1);
         let path = self.inodes.path(parent)?.child(name)?;
+        let child = ChildName::from(name);
+        let Some(attr) = self.view.lookup(&path)? else {
+            return Ok(None);
+        };
+        if let Some(entry) = self.entry_if_same(parent, &child, attr) {
+            return Ok(Some(entry));
+        }
+        // A file that was opened after the view was asked may be the same all the same.
         let attr = self.view.lookup(&path)?;
-        Ok(attr.map(|attr| self.entry(parent, &name.into(), attr)))
+        Ok(attr.map(|attr| self.entry(parent, &child, attr)))
     }
 
     /// Like `lookup`, if it is known without waiting.
@@ -179,8 +194,12 @@ impl Vfs {
             Ok(known) => known.found(),
             Err(error) => return Some(Err(error)),
         };
+        let entry = match attr {
+            Some(attr) => Some(self.entry_if_same(parent, &name, attr)?),
+            None => None,
+        };
         self.stats.lookup_requests.add(1);
-        Some(Ok(attr.map(|attr| self.entry(parent, &name, attr))))
+        Some(Ok(entry))
     }
 
     /// Returns the attributes of a name in a directory, by what is known without waiting.
@@ -197,18 +216,16 @@ impl Vfs {
 
     /// Gives a name its inode and counts a lookup of the kernel.
     fn entry(&self, parent: Ino, name: &ChildName<'_>, attr: Attr) -> Entry {
-        let is_linked = |posix: &Posix| posix.links > 1 && attr.kind != EntryKind::Directory;
-        let ino = match attr.posix.filter(is_linked) {
-            Some(posix) => self
-                .inodes
-                .look_up_linked(parent, name.bytes, posix.identity),
-            None => {
-                let identity = attr.posix.map(|posix| posix.identity);
-                self.inodes.look_up(parent, name, attr.kind, identity)
-            }
-        };
+        let ino = self.inodes.look_up(parent, name, &attr);
         let attr = self.with_ttl(attr);
         Entry { ino, attr }
+    }
+
+    /// Like `entry`; nothing if the inode of the name is open with another content.
+    fn entry_if_same(&self, parent: Ino, name: &ChildName<'_>, attr: Attr) -> Option<Entry> {
+        let ino = self.inodes.look_up_same(parent, name, &attr)?;
+        let attr = self.with_ttl(attr);
+        Some(Entry { ino, attr })
     }
 
     /// Has the kernel ask for attributes each time where files can be changed, through this view or another; directories
@@ -223,43 +240,48 @@ impl Vfs {
     }
 
     /// Returns what `stat` shows of an inode.
-    pub fn getattr(&self, ino: Ino) -> Result<Attr> {
+    pub fn getattr(&self, ino: Ino, caller: Caller) -> Result<Attr> {
         self.stats.getattr_requests.add(1);
-        let path = match self.inodes.path(ino) {
-            // Its last name was removed.
-            Err(error) if error.kind() == Kind::NotFound => {
-                return self.open_attr(ino).ok_or(error);
+        for _ in 0..MAX_GETATTR_ATTEMPTS {
+            let path = match self.asked_path(ino) {
+                Ok(path) => path,
+                Err(error) => return self.open_attr(ino).ok_or(error),
+            };
+            let found = self.view.lookup(&path)?;
+            let own = found.filter(|attr| self.inodes.shows(ino, attr));
+            if let Some(attr) = own.or_else(|| self.open_attr(ino)) {
+                return Ok(self.with_ttl(attr));
             }
-            path => path?,
-        };
-        let attr = self.view.lookup(&path)?;
-        self.attr_or_open(ino, attr)
+            if found.is_none() {
+                return Err(self.gone(Error::not_found(path), ino, caller));
+            }
+            // It was opened or closed meanwhile.
+        }
+        Err(self.walk_again(ino, caller))
+    }
+
+    /// Returns the path by which the view is asked for an inode: that of its last name if it has none.
+    fn asked_path(&self, ino: Ino) -> Result<Key> {
+        if self.inodes.state(ino).is_directory {
+            self.inodes.path(ino)
+        } else {
+            self.inodes.last_path(ino)
+        }
     }
 
     /// Like `getattr`, if it is known without waiting.
     pub fn getattr_now(&self, ino: Ino) -> Option<Result<Attr>> {
-        let known = match self.inodes.name(ino) {
-            Ok(None) => Ok(self.view.lookup_now(&Key::root())),
-            Ok(Some((parent, name))) => self.find_now(parent, &ChildName::from(&*name)),
-            Err(error) => Err(error),
+        let known = match self.inodes.name(ino).ok()? {
+            None => self.view.lookup_now(&Key::root()),
+            Some((parent, name)) => self.find_now(parent, &ChildName::from(&*name)).ok()?,
         };
-        let attr = match known {
-            Ok(Known::Unknown) => return None,
-            Ok(known) => known.found(),
-            Err(error) if error.kind() == Kind::NotFound => return None,
-            Err(error) => return Some(Err(error)),
-        };
-        self.stats.getattr_requests.add(1);
-        Some(self.attr_or_open(ino, attr))
-    }
-
-    /// Returns the attributes that were found of an inode, or else those of an open file of it: the kernel asks for
-    /// attributes before it gives pages to a reader, and fails the read if there are none.
-    fn attr_or_open(&self, ino: Ino, attr: Option<Attr>) -> Result<Attr> {
-        match attr.or_else(|| self.open_attr(ino)) {
-            Some(attr) => Ok(self.with_ttl(attr)),
-            None => Err(Error::not_found(self.inodes.path(ino)?)),
+        // Else an open file of the inode may have to be asked.
+        let attr = known.found()?;
+        if !self.inodes.shows(ino, &attr) {
+            return None;
         }
+        self.stats.getattr_requests.add(1);
+        Some(Ok(self.with_ttl(attr)))
     }
 
     /// Takes back lookups that the kernel forgets.
@@ -268,8 +290,40 @@ impl Vfs {
         self.cached.lock().remove(&ino);
     }
 
+    /// Returns the path by which an inode is changed or asked for what `stat` does not show. The last name will do for
+    /// one that lost its name just now; what is open under that name only is reached through its handles.
+    fn present_path(&self, ino: Ino) -> Result<Key> {
+        let state = self.inodes.state(ino);
+        if state.is_named || state.is_open || state.is_directory {
+            self.inodes.path(ino)
+        } else {
+            self.inodes.last_path(ino)
+        }
+    }
+
     /// Returns where a link points.
     pub fn read_link(&self, ino: Ino) -> Result<Vec<u8>> {
-        self.view.read_link(&self.inodes.path(ino)?)
+        let target = self.view.read_link(&self.present_path(ino)?);
+        target.map_err(gone_is_changed)
+    }
+}
+
+/// Returns the error of an inode whose name has something else, or nothing, by now.
+fn replaced(what: impl std::fmt::Display) -> Error {
+    Error::new(Kind::Changed, what, "was replaced")
+}
+
+/// Whether an error says that the path of an inode has something else by now, or nothing.
+fn is_gone(error: &Error) -> bool {
+    use Kind::{IsADirectory, NotADirectory, NotFound};
+    matches!(error.kind(), NotFound | IsADirectory | NotADirectory)
+}
+
+/// Takes what is said of the path of an inode for what it means for the inode: that it was replaced.
+fn gone_is_changed(error: Error) -> Error {
+    if is_gone(&error) {
+        Error::new(Kind::Changed, "", error)
+    } else {
+        error
     }
 }

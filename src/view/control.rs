@@ -11,7 +11,7 @@ use crate::known::Known;
 use crate::stats::Stats;
 use crate::store::listing::NameList;
 use crate::store::{EntryKind, Key, Listing, Tree};
-use crate::view::files::{TextFile, directory_attr};
+use crate::view::text_file::{TextFile, directory_attr};
 use crate::view::{Attr, ChildName, File, OpenedFile, ReadBytes, View, ViewDir};
 
 /// The name of the control directory.
@@ -56,6 +56,7 @@ impl Control {
             b"mount.json" => Some(Arc::new(TextFile {
                 bytes: self.mount.clone(),
                 version: 0,
+                modified: self.started,
             })),
             _ => None,
         }
@@ -78,6 +79,7 @@ impl Control {
             modified: self.started,
             fresh: Duration::ZERO,
             posix: None,
+            content: None,
         }
     }
 }
@@ -92,6 +94,7 @@ impl File for Counters {
         TextFile {
             bytes: self.stats.to_json().into_bytes(),
             version: 0,
+            modified: SystemTime::now(),
         }
         .read_now(offset, len)
     }
@@ -214,8 +217,10 @@ impl View for ControlDirView {
             // The counters change by themselves, so the kernel must keep no pages.
             ControlTarget::File(file) => Ok(OpenedFile {
                 file,
+                content: None,
                 version: None,
                 direct: true,
+                tree_file: None,
             }),
             ControlTarget::Nothing => Err(Error::not_found(path)),
         }

@@ -9,12 +9,13 @@ use std::time::{Duration, SystemTime};
 use crate::error::Result;
 use crate::grid::NumberedName;
 use crate::known::Known;
-use crate::store::tree::Posix;
+use crate::store::tree::{Posix, TreeFile};
 use crate::store::{EntryKind, Key, Listing, Tree};
 
 pub mod control;
 pub mod files;
 pub mod store;
+mod text_file;
 pub mod unlisted;
 
 pub use crate::sync::read_bytes::ReadBytes;
@@ -34,17 +35,24 @@ pub struct Attr {
     pub fresh: Duration,
     /// Owner, mode and the like where the store keeps them; else they are those of the mount.
     pub posix: Option<Posix>,
+    /// The number of the content behind the name, as `OpenedFile::content`; nothing for what is no file.
+    pub content: Option<u64>,
 }
 
 /// A file that was opened.
 pub struct OpenedFile {
     /// Its content.
     pub file: Arc<dyn File>,
-    /// A number of this content: the kernel keeps its pages while it stays the same. Nothing if the kernel must not
-    /// keep pages at all.
+    /// Tells this content from another one of the same name: stays while a file is written in place, and changes when
+    /// the name gets another file. Nothing if that is unknown.
+    pub content: Option<u64>,
+    /// A number of the bytes that the content has now: the kernel keeps its pages while it stays the same. Nothing if
+    /// the kernel must not keep pages at all.
     pub version: Option<u64>,
     /// Whether reads must bypass the page cache (content that changes by itself).
     pub direct: bool,
+    /// The same file as one that can be changed, if it is of a tree.
+    pub tree_file: Option<Arc<dyn TreeFile>>,
 }
 
 /// The content of an open file.
@@ -53,9 +61,14 @@ pub trait File: Send + Sync {
     fn read_now(&self, offset: u64, len: usize) -> Option<ReadBytes>;
     /// Returns the bytes at `offset`, fewer than `len` only at the end.
     fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes>;
-    /// Returns the number of the present content, by what is known without waiting.
+    /// Returns the number of the present bytes, by what is known without waiting.
     fn version(&self) -> Option<u64>;
-    /// Returns what `stat` shows of an open file whose path is gone; nothing if that is unknown.
+    /// Whether the content may have changed since this was last asked, by what is known without waiting: a change made
+    /// through the mount was one of what the file is made of.
+    fn may_have_changed(&self) -> bool {
+        true
+    }
+    /// Returns what `stat` shows of an open file whose path is gone or has another content; nothing if that is unknown.
     fn attr(&self) -> Option<Attr> {
         None
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::array::Arrays;
 use crate::error::{Error, Kind, Result};
 use crate::known::Known;
-use crate::store::tree::{Stat, TreeFile};
+use crate::store::tree::{OpenMode, Stat, TreeFile};
 use crate::store::{EntryKind, Hints, Key, Listing, Meta, NoHints, Reader, Store, Tree};
 use crate::view::control::CONTROL;
 use crate::view::{Attr, File, OpenedFile, ReadBytes, View};
@@ -74,6 +74,15 @@ impl StoreView {
         arrays.is_some_and(|arrays| arrays.are_written())
     }
 
+    /// Returns what is stored under a path, or hidden in the directory of its own name.
+    fn meta(&self, path: &Key) -> Result<Option<Meta>> {
+        if let Some(meta) = self.store.head(path)? {
+            return Ok(Some(meta));
+        }
+        let hidden = self.open_hidden(path)?;
+        hidden.map(|object| object.meta()).transpose()
+    }
+
     /// Opens the object that `path` names in the directory of the object's own name, if there is one.
     fn open_hidden(&self, path: &Key) -> Result<Option<Arc<dyn Reader>>> {
         let Some(key) = path.parent().filter(|_| path.name() == OBJECT) else {
@@ -104,6 +113,7 @@ pub(crate) fn attr_of(meta: &Meta, fresh: Duration) -> Attr {
         modified: meta.modified,
         fresh,
         posix: None,
+        content: (meta.kind == EntryKind::File).then_some(meta.version.0),
     }
 }
 
@@ -115,19 +125,13 @@ impl View for StoreView {
         {
             return Ok(Some(attr_of_stat(&stat)));
         }
-        let fresh = self.store.info().freshness;
-        let meta = match self.store.head(path)? {
-            Some(meta) => Some(meta),
-            None => match self.open_hidden(path)? {
-                Some(object) => Some(object.meta()?),
-                None => None,
-            },
-        };
-        Ok(meta.map(|meta| attr_of(&meta, fresh)))
+        let info = self.store.info();
+        let (meta, stamp) = info.ask(|| self.meta(path));
+        let fresh = info.time_left(stamp.asked);
+        Ok(meta?.map(|meta| attr_of(&meta, fresh)))
     }
 
     fn lookup_now(&self, path: &Key) -> Known<Attr> {
-        let mut fresh = self.store.info().freshness;
         if let Some(tree) = &self.tree {
             if self.has_unstored() {
                 return Known::Unknown;
@@ -135,9 +139,14 @@ impl View for StoreView {
             if let Some(stat) = tree.stat_now(path) {
                 return Known::Is(attr_of_stat(&stat));
             }
-            fresh = Duration::ZERO;
         }
-        match self.hints.head_now(path) {
+        let info = self.store.info();
+        let (known, stamp) = info.ask(|| self.hints.head_now(path));
+        let fresh = match &self.tree {
+            Some(_) => Duration::ZERO,
+            None => info.time_left(stamp.asked),
+        };
+        match known {
             // An object may be hidden in the directory of its own name.
             Known::Missing if path.name() == OBJECT => Known::Unknown,
             known => known.map(|meta| attr_of(&meta, fresh)),
@@ -155,12 +164,14 @@ impl View for StoreView {
             && let Some(stat) = tree.stat(path)?
             && stat.meta.kind == EntryKind::File
         {
-            let file = tree.open(path, false)?;
-            let version = file.stat()?.meta.version.0;
+            let file = tree.open(path, OpenMode::Read)?;
+            let stat = file.stat()?;
             return Ok(OpenedFile {
-                file: Arc::new(ChangingFile(file)),
-                version: Some(version),
+                file: Arc::new(ChangingFile(file.clone())),
+                content: Some(stat.content),
+                version: Some(stat.meta.version.0),
                 direct: false,
+                tree_file: Some(file),
             });
         }
         let reader = match self.store.open(path, None) {
@@ -171,15 +182,19 @@ impl View for StoreView {
         if meta.kind != EntryKind::File {
             return Err(Error::new(Kind::IsADirectory, path, "is a directory"));
         }
-        let file = Arc::new(StoredFile {
-            reader,
-            version: meta.version.0,
-            fresh: self.store.info().freshness,
-        });
+        let fresh = self.store.info().freshness;
+        let version = Some(meta.version.0);
         Ok(OpenedFile {
-            file,
-            version: Some(meta.version.0),
+            file: Arc::new(StoredFile {
+                path: path.clone(),
+                reader,
+                meta,
+                fresh,
+            }),
+            content: version,
+            version,
             direct: false,
+            tree_file: None,
         })
     }
 
@@ -198,6 +213,7 @@ impl View for StoreView {
 pub(crate) fn attr_of_stat(stat: &Stat) -> Attr {
     Attr {
         posix: stat.posix,
+        content: (stat.meta.kind == EntryKind::File).then_some(stat.content),
         ..attr_of(&stat.meta, Duration::ZERO)
     }
 }
@@ -225,10 +241,25 @@ impl File for ChangingFile {
     }
 }
 
+/// An object as it was when it was opened; reads fail with `Changed` once it is overwritten in place.
 struct StoredFile {
+    path: Key,
     reader: Arc<dyn Reader>,
-    version: u64,
+    meta: Meta,
     fresh: Duration,
+}
+
+impl StoredFile {
+    /// Fails with `Changed` if the object was written since it was opened. Its version would tell more: a file of this
+    /// machine gets another one when it loses its name.
+    fn check_unchanged(&self) -> Result<()> {
+        let now = self.reader.meta()?;
+        if (now.size, now.modified) == (self.meta.size, self.meta.modified) {
+            return Ok(());
+        }
+        let why = "was overwritten while it was open";
+        Err(Error::new(Kind::Changed, &self.path, why))
+    }
 }
 
 impl File for StoredFile {
@@ -237,18 +268,17 @@ impl File for StoredFile {
     }
 
     fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes> {
-        self.reader
-            .read_at(offset, len)
-            .map(|bytes| ReadBytes::Own(bytes.into()))
+        let bytes = self.reader.read_at(offset, len)?;
+        self.check_unchanged()?;
+        Ok(ReadBytes::Own(bytes.into()))
     }
 
     fn version(&self) -> Option<u64> {
-        Some(self.version)
+        Some(self.meta.version.0)
     }
 
     fn attr(&self) -> Option<Attr> {
-        let meta = self.reader.meta().ok()?;
-        Some(attr_of(&meta, self.fresh))
+        Some(attr_of(&self.meta, self.fresh))
     }
 }
 

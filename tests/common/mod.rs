@@ -1,6 +1,7 @@
 //! What several tests need: what the machine has, stores written by hand, files read through a view.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod mapped;
 pub mod needs;
 pub mod sample;
 pub mod tmpfs;

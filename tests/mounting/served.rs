@@ -121,6 +121,7 @@ impl View for Faulty {
             modified,
             fresh: Duration::ZERO,
             posix: None,
+            content: None,
         }))
     }
 
@@ -141,8 +142,10 @@ impl View for Faulty {
         let gate = is_hanging(path).then(|| self.gate.clone());
         Ok(OpenedFile {
             file: Arc::new(Content { gate }),
+            content: None,
             version: Some(1),
             direct: false,
+            tree_file: None,
         })
     }
 

@@ -1,11 +1,12 @@
-//! A `Vfs` asked as the kernel would ask it: name by name, memory first, links followed by the asker.
+//! A `Vfs` asked as the kernel would ask it: name by name, memory first, links followed by the asker; once more after
+//! ESTALE.
 
 use std::sync::Arc;
 
 use rustix::io::Errno;
 use zarrfs::stats::Stats;
 use zarrfs::store::EntryKind;
-use zarrfs::vfs::{Fh, Ino, Vfs, VfsConfig};
+use zarrfs::vfs::{Caller, Fh, Ino, Vfs, VfsConfig};
 use zarrfs::view::{Attr, View};
 
 use crate::backend::{Answer, Backend, Listed, OpenFile, Stat};
@@ -45,7 +46,7 @@ impl InProcess {
     fn attributes(&self, ino: Ino) -> Answer<Attr> {
         let known = self.vfs.getattr_now(ino);
         known
-            .unwrap_or_else(|| self.vfs.getattr(ino))
+            .unwrap_or_else(|| self.vfs.getattr(ino, caller()))
             .map_err(|error| error.errno())
     }
 
@@ -92,15 +93,30 @@ impl InProcess {
     }
 }
 
+/// Returns this thread, which makes the requests.
+fn caller() -> Caller {
+    Caller(rustix::thread::gettid().as_raw_pid().unsigned_abs())
+}
+
+/// Asks once more if a name was replaced between its lookup and what is asked of its inode.
+fn again_if_stale<T>(ask: impl Fn() -> Answer<T>) -> Answer<T> {
+    match ask() {
+        Err(errno) if errno == Errno::STALE.raw_os_error() => ask(),
+        answer => answer,
+    }
+}
+
 impl Backend for InProcess {
     fn stat(&self, path: &str) -> Answer<Stat> {
-        let (ino, found) = self.walk(path, false)?;
-        let attr = self.attributes(ino)?;
-        assert_eq!((attr.kind, attr.size), (found.kind, found.size), "{path}");
-        Ok(Stat {
-            kind: attr.kind,
-            size: attr.size,
-            ino: ino.0,
+        again_if_stale(|| {
+            let (ino, found) = self.walk(path, false)?;
+            let attr = self.attributes(ino)?;
+            assert_eq!((attr.kind, attr.size), (found.kind, found.size), "{path}");
+            Ok(Stat {
+                kind: attr.kind,
+                size: attr.size,
+                ino: ino.0,
+            })
         })
     }
 
@@ -136,8 +152,11 @@ impl Backend for InProcess {
     }
 
     fn open(&self, path: &str) -> Answer<Box<dyn OpenFile + '_>> {
-        let (ino, _) = self.walk(path, true)?;
-        let opened = self.vfs.open(ino).map_err(|error| error.errno())?;
+        let opened = again_if_stale(|| {
+            let (ino, _) = self.walk(path, true)?;
+            let opened = self.vfs.open(ino, caller());
+            opened.map_err(|error| error.errno())
+        })?;
         let (vfs, fh) = (&self.vfs, opened.fh);
         Ok(Box::new(Handle { vfs, fh }))
     }

@@ -19,6 +19,8 @@ mod in_process;
 mod listings;
 mod mounted;
 mod names;
+mod replaced;
+mod swapping;
 mod tools;
 mod writes;
 
@@ -75,7 +77,8 @@ on_both! {
         a_longer_array_is_seen
         keys_that_come_and_go_are_seen
         a_file_that_grew_is_never_cut
-        bytes_of_a_replaced_file_never_reach_new_readers;
+        bytes_of_a_replaced_file_never_reach_new_readers
+        bytes_of_an_overwritten_file_never_reach_old_readers;
     handles:
         what_is_opened_is_closed
         a_deleted_file_stays_readable_while_it_is_open;

@@ -41,12 +41,25 @@ pub(crate) const UMASK: u32 = 0o027;
 impl Mounted {
     /// Mounts a view; a request that waits longer than `timeout` is answered EIO.
     pub(crate) fn new(view: Arc<dyn View>, timeout: Duration, read_only: bool) -> Mounted {
+        Mounted::serving(view, timeout, (read_only, false))
+    }
+
+    /// Mounts a view whose files can be changed.
+    pub(crate) fn writable(view: Arc<dyn View>) -> Mounted {
+        Mounted::serving(view, Duration::from_secs(60), (false, true))
+    }
+
+    fn serving(
+        view: Arc<dyn View>,
+        timeout: Duration,
+        (read_only, writable): (bool, bool),
+    ) -> Mounted {
         let folder = tempfile::tempdir().unwrap();
         let config = VfsConfig {
             uid: process::geteuid().as_raw(),
             gid: process::getegid().as_raw(),
             umask: UMASK,
-            writable: false,
+            writable,
         };
         let stats = Arc::new(Stats::default());
         let vfs = Arc::new(Vfs::new(view, config, stats.clone()));

@@ -63,7 +63,7 @@ fn clash(ours: &[Step], theirs: &dyn Fn(&dyn Store), expected: &[&str]) {
             fixture.take(step).unwrap();
         }
         fixture.write("z", b"ours too");
-        fixture.flush_all();
+        fixture.close_files();
         theirs(&*fixture.lower);
         let wanted = fixture.shown();
         let before = shown(&*fixture.lower, false);

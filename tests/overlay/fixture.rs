@@ -8,7 +8,7 @@ use zarrfs::error::{Error, Kind, Result};
 use zarrfs::overlay::{Overlay, OverlayConfig};
 use zarrfs::store::backend::local::LocalStore;
 use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::tree::{AttrChange, Credentials, RenameMode, Tree as _, TreeFile};
+use zarrfs::store::tree::{AttrChange, Credentials, OpenMode, RenameMode, Tree as _, TreeFile};
 use zarrfs::store::{Condition, EntryKind, Key, PutBody, Store, StoreConfig};
 
 use crate::reference::{Shown, Tree};
@@ -129,7 +129,7 @@ impl Fixture {
     pub(crate) fn write(&self, path: &str, bytes: &[u8]) {
         let (overlay, path) = (self.overlay(), key(path));
         let file = match overlay.stat(&path).unwrap() {
-            Some(_) => zarrfs::store::Tree::open(overlay, &path, true).unwrap(),
+            Some(_) => zarrfs::store::Tree::open(overlay, &path, OpenMode::Truncate).unwrap(),
             None => overlay.create(&path, &MAKER).unwrap(),
         };
         file.write_at(0, bytes).unwrap();
@@ -147,6 +147,11 @@ impl Fixture {
         }
     }
 
+    /// Closes all that is open, as programs close files.
+    pub(crate) fn close_files(&mut self) {
+        (0..SLOTS).for_each(|slot| self.put_open(slot, None));
+    }
+
     /// Takes a step.
     pub(crate) fn take(&mut self, step: &Step) -> Result<()> {
         let resized = |size| AttrChange {
@@ -159,7 +164,12 @@ impl Fixture {
                 self.put_open(*slot, Some(file));
             }
             Step::Open(path, slot, empty) => {
-                let file = zarrfs::store::Tree::open(self.overlay(), &key(path), *empty)?;
+                let mode = if *empty {
+                    OpenMode::Truncate
+                } else {
+                    OpenMode::Write
+                };
+                let file = zarrfs::store::Tree::open(self.overlay(), &key(path), mode)?;
                 self.put_open(*slot, Some(file));
             }
             Step::Write(slot, at, length, byte) => {

@@ -8,7 +8,7 @@ use zarrfs::error::Kind;
 use zarrfs::overlay::Overlay;
 use zarrfs::overlay::commit::CommitConfig;
 use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::tree::{AttrChange, RenameMode, TreeFile};
+use zarrfs::store::tree::{AttrChange, OpenMode, RenameMode, TreeFile};
 use zarrfs::store::{Condition, PutBody, Store, Tree as _};
 
 use crate::common::tmpfs::Tmpfs;
@@ -53,7 +53,12 @@ impl Small {
     }
 
     fn open(&self, name: &str, truncate: bool) -> Arc<dyn TreeFile> {
-        zarrfs::store::Tree::open(self.overlay(), &key(name), truncate).unwrap()
+        let mode = if truncate {
+            OpenMode::Truncate
+        } else {
+            OpenMode::Write
+        };
+        zarrfs::store::Tree::open(self.overlay(), &key(name), mode).unwrap()
     }
 
     /// Fills the disk with a file, whose removal makes room again.
@@ -134,7 +139,7 @@ fn a_new_file_that_is_not_whole_shows_and_is_not_committed() {
     assert_eq!(small.committed("other"), None);
     no_room(&*small.open("other", false));
     let kept = small.overlay().changes().unwrap().kept;
-    assert!(kept[0].1.contains("could not be written whole"), "{kept:?}");
+    assert!(kept[0].1.contains("not written whole"), "{kept:?}");
     // It lies beside the keys when the upper folder is opened again.
     small.remount();
     assert_eq!(small.overlay().stat(&key("other")).unwrap(), None);

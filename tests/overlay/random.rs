@@ -110,8 +110,9 @@ impl Pair {
                 self.fixture.remount();
                 self.model.open = Default::default();
             }
-            Step::Commit(flushed) => self.commit(*flushed),
+            Step::Commit(closed) => self.commit(*closed),
             Step::Discard => {
+                self.close_files();
                 if self.fixture.overlay().discard(&Key::root()).is_ok() {
                     self.model.become_like(&shown(&*self.fixture.lower, false));
                 }
@@ -147,6 +148,12 @@ impl Pair {
         if !can_be {
             return;
         }
+        if let Step::Put(path, ..) = step {
+            // What is written to a file that was replaced so is refused.
+            for slot in self.model.close_file_of(path) {
+                self.fixture.put_open(slot, None);
+            }
+        }
         let done = self.fixture.take(step);
         if done
             .as_ref()
@@ -171,18 +178,23 @@ impl Pair {
         }
     }
 
-    fn commit(&mut self, flushed: bool) {
+    fn close_files(&mut self) {
+        self.fixture.close_files();
+        self.model.open = Default::default();
+    }
+
+    fn commit(&mut self, closed: bool) {
         for slot in self.model.part_links() {
             self.fixture.put_open(slot, None);
         }
-        if flushed {
-            self.fixture.flush_all();
+        if closed {
+            self.close_files();
         }
         let config = CommitConfig::default();
         let outcome = self.fixture.overlay().commit(config, &|_, _| {}).unwrap();
         assert_eq!(outcome.conflicts, []);
         self.forget_empty_folders();
-        if !flushed {
+        if !closed {
             return;
         }
         let (stored, model) = (shown(&*self.fixture.lower, false), self.model.shown());
@@ -219,6 +231,7 @@ impl Pair {
 
     /// What is discarded is as the store has it; all else is as it was.
     fn discard(&mut self, path: &str) {
+        self.close_files();
         // The model is made anew, and every name gets a file of its own.
         if self.model.has_links() || self.fixture.overlay().discard(&key(path)).is_err() {
             return;
@@ -232,11 +245,6 @@ impl Pair {
         let (found, model) = (self.fixture.shown(), self.model.shown());
         assert_same(&below(&found, false), &below(&model, false));
         self.model.become_like(&found);
-        // Everything got a new inode.
-        for slot in 0..self.model.open.len() {
-            self.model.open[slot] = None;
-            self.fixture.put_open(slot, None);
-        }
     }
 }
 

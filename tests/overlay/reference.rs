@@ -200,6 +200,20 @@ impl Reference {
         }
     }
 
+    /// Closes what is open of the file at a path; returns where it was open.
+    pub(crate) fn close_file_of(&mut self, path: &str) -> Vec<usize> {
+        let inode = fs::symlink_metadata(self.at(path)).map(|found| found.ino());
+        let is_open = |open: &Option<File>| {
+            let own = open.as_ref().map(|file| file.metadata().unwrap().ino());
+            own.is_some_and(|own| inode.as_ref().is_ok_and(|inode| *inode == own))
+        };
+        let slots: Vec<usize> = (0..SLOTS)
+            .filter(|&slot| is_open(&self.open[slot]))
+            .collect();
+        slots.iter().for_each(|&slot| self.open[slot] = None);
+        slots
+    }
+
     /// Whether a file has more than one name.
     pub(crate) fn has_links(&self) -> bool {
         let shown = self.shown();

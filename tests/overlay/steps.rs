@@ -39,7 +39,7 @@ pub(crate) enum Step {
     Erase(Path),
     /// The overlay is closed and opened again.
     Remount,
-    /// All is flushed before, or not.
+    /// All is closed before, or not.
     Commit(bool),
     Discard,
     DiscardPath(Path),

@@ -78,6 +78,7 @@ macro_rules! conforms {
                     what_must_be_absent_is_not_replaced
                     only_what_is_held_is_replaced
                     what_is_erased_is_gone
+                    only_what_is_held_is_erased
                     folders_go_when_they_are_empty
                     odd_names_can_be_put
                     a_folder_is_not_replaced
@@ -87,6 +88,7 @@ macro_rules! conforms {
                     changes_are_noted_by_key
                     of_many_who_put_what_is_absent_one_wins
                     no_conditional_put_is_lost
+                    of_a_put_and_a_removal_one_wins
                     a_big_object_is_put_whole;
             }
         }

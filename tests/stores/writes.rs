@@ -230,6 +230,29 @@ pub(crate) fn what_is_erased_is_gone(kind: &Kind) {
     assert_eq!(assert_stamp(store, &key("a/b")), stamp);
 }
 
+pub(crate) fn only_what_is_held_is_erased(kind: &Kind) {
+    let Some(fixture) = writable(kind, &[(b"a/b", b"old"), (b"a/c", b"other")]) else {
+        return;
+    };
+    let (store, asked) = (&*fixture.store, key("a/b"));
+    let outdated = assert_stamp(store, &asked);
+    let current = put(store, "a/b", b"newer");
+    for wrong in [&outdated.text, "\"0\"", ""] {
+        let refused = store.erase(&asked, &Condition::Held(wrong.to_string()));
+        assert_eq!(refused.unwrap_err().kind(), Fault::Changed, "{wrong}");
+        assert_holds(store, &asked, b"newer");
+    }
+    let held = Condition::Held(current.text);
+    store.erase(&asked, &held).unwrap();
+    assert_missing(store, &asked);
+    for missing in ["a/b", "a/d", "never/was"] {
+        let refused = store.erase(&key(missing), &held);
+        assert_eq!(refused.unwrap_err().kind(), Fault::Changed, "{missing}");
+    }
+    assert_holds(store, &key("a/c"), b"other");
+    assert_eq!(names(store, "").len(), 1, "the trial has left something");
+}
+
 pub(crate) fn folders_go_when_they_are_empty(kind: &Kind) {
     let Some(fixture) = writable(kind, &[(b"a/b/c", b"1"), (b"d", b"2")]) else {
         return;
@@ -448,6 +471,36 @@ pub(crate) fn no_conditional_put_is_lost(kind: &Kind) {
         }
     });
     assert_eq!(count(), 4 * steps as u64);
+}
+
+/// A put and a removal, both of what was there before.
+pub(crate) fn of_a_put_and_a_removal_one_wins(kind: &Kind) {
+    let Some(fixture) = writable(kind, &[(b"a/other", b"1")]) else {
+        return;
+    };
+    if [Writes::Looking, Writes::Racing].contains(&kind.writes) {
+        return println!("skipped: {} looks just before", kind.name);
+    }
+    let (store, asked) = (&*fixture.store, key("a/b"));
+    for round in 0..kind.fewer(800).clamp(3, 100) {
+        let held = Condition::Held(put(store, "a/b", &pattern(round + 1)).text);
+        let (put, erased) = std::thread::scope(|scope| {
+            let put = scope.spawn(|| store.put(&asked, PutBody::Bytes(b"new"), &held));
+            let erased = store.erase(&asked, &held);
+            (put.join().unwrap(), erased)
+        });
+        match (put, erased) {
+            (Ok(_), Err(error)) => {
+                assert_eq!(error.kind(), Fault::Changed);
+                assert_holds(store, &asked, b"new");
+            }
+            (Err(error), Ok(())) => {
+                assert_eq!(error.kind(), Fault::Changed);
+                assert_missing(store, &asked);
+            }
+            both => panic!("{both:?}"),
+        }
+    }
 }
 
 /// Longer than what goes in one request, by one byte that has to come last.

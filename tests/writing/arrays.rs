@@ -11,7 +11,7 @@ use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::store::{Key, Store};
 use zarrfs::view::File;
 
-use crate::case::{Case, cases};
+use crate::array_spec::{ArraySpec, array_specs};
 use crate::common::sample::{Form, Sample};
 use crate::fixture::{Fixture, Full, all, limits};
 use crate::hierarchies::key;
@@ -44,19 +44,19 @@ fn noise(length: usize, seed: u8) -> Vec<u8> {
 }
 
 /// The files of an array, and what they should hold.
-struct Subject {
+struct ArrayFixture {
     fixture: Fixture,
     raw: Export,
     npy: Export,
     expected: Vec<u8>,
 }
 
-impl Subject {
-    fn new(memory: &MemoryStore, path: &str, budget: u64) -> Subject {
+impl ArrayFixture {
+    fn new(memory: &MemoryStore, path: &str, budget: u64) -> ArrayFixture {
         let fixture = Fixture::new(Arc::new(memory.clone()), limits(budget));
         let (raw, npy) = (fixture.file(path, "raw"), fixture.file(path, "npy"));
         let expected = all(&raw);
-        Subject {
+        ArrayFixture {
             fixture,
             raw,
             npy,
@@ -76,8 +76,8 @@ impl Subject {
             true => self.npy.write_at(self.header() + at, &bytes).unwrap(),
             false => self.raw.write_at(at, &bytes).unwrap(),
         }
-        let place = at as usize..at as usize + bytes.len();
-        self.expected[place].copy_from_slice(&bytes);
+        let range = at as usize..at as usize + bytes.len();
+        self.expected[range].copy_from_slice(&bytes);
     }
 
     /// Writes a chunk whole through its own file, and looks what that did to the array.
@@ -120,27 +120,27 @@ impl Subject {
     }
 }
 
-fn check(case: &Case, steps: &[Step], budget: u64) {
-    let memory = case.store();
-    let mut subject = Subject::new(&memory, "a", budget);
-    steps.iter().for_each(|step| subject.step(step));
-    subject.raw.array().flush().unwrap();
-    assert_eq!(all(&subject.raw), subject.expected);
-    assert_eq!(Fixture::of(&memory).read("a"), subject.expected);
+fn check(spec: &ArraySpec, steps: &[Step], budget: u64) {
+    let memory = spec.store();
+    let mut fixture = ArrayFixture::new(&memory, "a", budget);
+    steps.iter().for_each(|step| fixture.step(step));
+    fixture.raw.array().flush().unwrap();
+    assert_eq!(all(&fixture.raw), fixture.expected);
+    assert_eq!(Fixture::of(&memory).read("a"), fixture.expected);
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
 
     #[test]
-    fn any_write_is_a_write_to_a_buffer(case in cases(), steps in steps()) {
-        check(&case, &steps, 64 << 20);
+    fn any_write_is_a_write_to_a_buffer(spec in array_specs(), steps in steps()) {
+        check(&spec, &steps, 64 << 20);
     }
 
     #[test]
-    fn memory_that_is_short_only_stores_sooner(case in cases(), steps in steps()) {
+    fn memory_that_is_short_only_stores_sooner(spec in array_specs(), steps in steps()) {
         // Room for three of the largest chunks, and little beside.
-        check(&case, &steps, 3 * 8 * 32 * 32 * 32 + 400_000);
+        check(&spec, &steps, 3 * 8 * 32 * 32 * 32 + 400_000);
     }
 }
 
@@ -154,14 +154,14 @@ fn every_dialect_is_written_in_its_own_form() {
             ("n5".to_string(), written::n5()),
         ]);
     for (name, memory) in all_stores {
-        let mut subject = Subject::new(&memory, "a/b", 64 << 20);
+        let mut fixture = ArrayFixture::new(&memory, "a/b", 64 << 20);
         let before: Vec<String> = keys(&memory);
         // Two bytes of one element, one and a half elements over an edge of chunks, and one that was not stored.
-        subject.write(false, 0, 2, 1);
-        subject.write(true, 9, 3, 2);
-        subject.write(false, 4, 2, 3);
-        subject.raw.array().flush().unwrap();
-        assert_eq!(Fixture::of(&memory).read("a/b"), subject.expected, "{name}");
+        fixture.write(false, 0, 2, 1);
+        fixture.write(true, 9, 3, 2);
+        fixture.write(false, 4, 2, 3);
+        fixture.raw.array().flush().unwrap();
+        assert_eq!(Fixture::of(&memory).read("a/b"), fixture.expected, "{name}");
         let after = keys(&memory);
         let added: Vec<&String> = after.iter().filter(|key| !before.contains(key)).collect();
         let most = if name == "sharded2020" { 0 } else { 1 };

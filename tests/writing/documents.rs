@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use zarrfs::error::{Error, Kind};
 use zarrfs::hierarchy::HierarchyConfig;
 use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::tree::RenameMode;
+use zarrfs::store::tree::{OpenMode, RenameMode};
 use zarrfs::store::{Store, Tree};
 use zarrfs::view::View;
 
@@ -31,7 +31,7 @@ pub fn stores() -> Vec<(String, MemoryStore)> {
 
 /// Replaces a file as `open(path, "w")` does.
 pub fn write(tree: &Arc<dyn Tree>, path: &str, text: &str) -> Result<(), Error> {
-    let file = tree.open(&key(path), true)?;
+    let file = tree.open(&key(path), OpenMode::Truncate)?;
     // In two parts, as programs do.
     let (head, tail) = text.as_bytes().split_at(text.len() / 2);
     file.write_at(0, head)?;
@@ -146,7 +146,7 @@ fn metadata_change_in_shape_and_attributes_alone() {
         let (view, tree) = tree(Arc::new(memory.clone()));
         let before = read_json(&view, "a/b/zarr.json");
         let content = common::read(&view, "a/b/b.raw").unwrap();
-        let raw = tree.open(&key("a/b/b.raw"), false).unwrap();
+        let raw = tree.open(&key("a/b/b.raw"), OpenMode::Write).unwrap();
         raw.write_at(0, &[1, 2]).unwrap();
         let mut grown = before.clone();
         grown["shape"] = json!([4, 5]);
@@ -284,7 +284,7 @@ fn programs_that_write_beside_and_rename_just_work() {
 fn a_document_is_read_back_as_it_is_written() {
     let (_, tree) = tree(Arc::new(written::v2()));
     let path = key("a/b/attributes.json");
-    let file = tree.open(&path, false).unwrap();
+    let file = tree.open(&path, OpenMode::Write).unwrap();
     let before = file.read_at(0, 1000).unwrap();
     assert!(before.starts_with(b"{"));
     // Nothing written, nothing stored.
@@ -295,7 +295,7 @@ fn a_document_is_read_back_as_it_is_written() {
     };
     // Truncated by its name, as open(2) of old kernels does it.
     tree.change(&path, &change(0)).unwrap();
-    let file = tree.open(&path, false).unwrap();
+    let file = tree.open(&path, OpenMode::Write).unwrap();
     assert_eq!(file.stat().unwrap().meta.size, 0);
     file.write_at(0, b"{\"a\":1}xx").unwrap();
     assert_eq!(file.flush().unwrap_err().kind(), Kind::Invalid);

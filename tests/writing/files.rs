@@ -5,7 +5,7 @@ use std::sync::Arc;
 use zarrfs::error::Kind;
 use zarrfs::store::Tree;
 use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::tree::AttrChange;
+use zarrfs::store::tree::{AttrChange, OpenMode};
 use zarrfs::view::View;
 
 use crate::common;
@@ -32,8 +32,10 @@ pub fn sized(size: u64) -> AttrChange {
 fn a_write_is_seen_in_every_file_at_once() {
     let (memory, sample, view, tree) = fixture();
     let mut expected = sample.whole();
-    let raw = tree.open(&key("g/a/a.raw"), false).unwrap();
-    let chunk = tree.open(&key("g/a/chunks/1.1.raw"), false).unwrap();
+    let raw = tree.open(&key("g/a/a.raw"), OpenMode::Write).unwrap();
+    let chunk = tree
+        .open(&key("g/a/chunks/1.1.raw"), OpenMode::Write)
+        .unwrap();
     let reader = view.open(&key("g/a/a.raw")).unwrap();
     let before = reader.file.version();
     raw.write_at(0, &[1, 2, 3]).unwrap();
@@ -61,10 +63,10 @@ fn no_file_gets_another_length() {
     for path in ["g/a/a.raw", "g/a/a.npy", "g/a/chunks/0.0.raw"] {
         let path = key(path);
         let size = view.lookup(&path).unwrap().unwrap().size;
-        let error = tree.open(&path, true).err().unwrap();
+        let error = tree.open(&path, OpenMode::Truncate).err().unwrap();
         assert_eq!(error.kind(), Kind::Invalid, "{error}");
         assert!(error.to_string().contains("conv=notrunc"), "{error}");
-        let file = tree.open(&path, false).unwrap();
+        let file = tree.open(&path, OpenMode::Write).unwrap();
         assert_eq!(file.stat().unwrap().meta.size, size);
         for wrong in [0, size - 1, size + 1] {
             assert_eq!(
@@ -98,7 +100,7 @@ fn no_file_gets_another_length() {
 #[test]
 fn other_places_say_why_not() {
     let (_, _, _, tree) = fixture();
-    let kind = |path: &str| tree.open(&key(path), false).err().unwrap().kind();
+    let kind = |path: &str| tree.open(&key(path), OpenMode::Write).err().unwrap().kind();
     assert_eq!(kind("g/a"), Kind::IsADirectory);
     assert_eq!(kind("g/a/chunks"), Kind::IsADirectory);
     assert_eq!(kind("g/none"), Kind::NotFound);

@@ -3,11 +3,12 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod array_spec;
 mod arrays;
-mod case;
 mod changed_keys;
 mod conflicts;
 mod consolidated;
+mod contents;
 mod documents;
 mod files;
 mod fixture;

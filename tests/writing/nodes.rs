@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use zarrfs::error::Kind;
 use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::tree::RenameMode;
+use zarrfs::store::tree::{OpenMode, RenameMode};
 use zarrfs::store::{EntryKind, Key, Store, Tree};
 use zarrfs::view::View;
 
@@ -135,7 +135,7 @@ fn rm_r_removes_the_node_and_nothing_else() {
         is(tree.unlink(&key("a/b")), Kind::IsADirectory);
         is(tree.remove_folder(&Key::root()), Kind::NotPermitted);
         // A chunk that was written and is not stored goes as well.
-        let raw = tree.open(&key("a/b/b.raw"), false).unwrap();
+        let raw = tree.open(&key("a/b/b.raw"), OpenMode::Write).unwrap();
         raw.write_at(0, &[1, 2]).unwrap();
         remove_all(&view, &tree, "a/b");
         raw.flush().unwrap();
@@ -180,7 +180,7 @@ fn removing_a_file_alone_loses_no_more_than_a_chunk() {
     tree.unlink(&key("a/chunks/0.raw")).unwrap();
     tree.remove_folder(&key("a/chunks")).unwrap();
     // Who uses it again wants to keep it.
-    tree.open(&key("a/a.raw"), false).unwrap();
+    tree.open(&key("a/a.raw"), OpenMode::Write).unwrap();
     is(tree.remove_folder(&key("a")), Kind::NotEmpty);
 }
 
@@ -204,7 +204,7 @@ fn a_node_moves_with_all_that_is_below() {
     for (name, memory) in stores() {
         let (view, tree) = tree(Arc::new(memory.clone()));
         let before = everything(&memory);
-        let raw = tree.open(&key("a/b/b.raw"), false).unwrap();
+        let raw = tree.open(&key("a/b/b.raw"), OpenMode::Write).unwrap();
         raw.write_at(2, &[9, 9]).unwrap();
         let content = common::read(&view, "a/b/b.raw").unwrap();
         let metadata = read_json(&view, "a/b/zarr.json");
@@ -331,7 +331,7 @@ fn metadata_of_v3_make_an_array_in_every_dialect() {
             )
             .unwrap_or_else(|error| panic!("{name}: {error}"));
             let file = tree
-                .open(&key(&format!("{path}/n{number}.raw")), false)
+                .open(&key(&format!("{path}/n{number}.raw")), OpenMode::Write)
                 .unwrap();
             let bytes: Vec<u8> = (0..80).collect();
             file.write_at(0, &bytes).unwrap();

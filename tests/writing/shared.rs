@@ -12,7 +12,7 @@ use zarrfs::overlay::{Overlay, OverlayConfig};
 use zarrfs::stats::Stats;
 use zarrfs::store::backend::local::LocalStore;
 use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::tree::TreeFile;
+use zarrfs::store::tree::{OpenMode, TreeFile};
 use zarrfs::store::{Condition, Key, PutBody, Store, StoreConfig, Tree};
 use zarrfs::view::View;
 use zarrfs::view::files::FilesView;
@@ -100,7 +100,7 @@ impl Shared {
 
     /// Opens a file of the files view for writing.
     pub fn open(&self, path: &str) -> Arc<dyn TreeFile> {
-        self.tree.open(&key(path), false).unwrap()
+        self.tree.open(&key(path), OpenMode::Write).unwrap()
     }
 
     /// Opens the array `a` as another program without the mount does.
@@ -132,6 +132,15 @@ impl Shared {
         let outcome = self.overlay.commit(CommitConfig::default(), &|_, _| {});
         let conflicts = outcome.unwrap().conflicts;
         conflicts.iter().map(|(key, _)| key.to_string()).collect()
+    }
+
+    /// Gives up what is kept of a change that the store did not take.
+    pub fn give_up(&self, name: &str) {
+        let changes = self.overlay.changes().unwrap();
+        let is_kept = changes.keys.iter().any(|change| change.key == key(name));
+        if is_kept && self.mode == Mode::WriteThrough {
+            self.overlay.discard(&key(name)).unwrap();
+        }
     }
 
     /// Expects that a change of `name` did not come into the store, where another program has changed it meanwhile: it

@@ -9,25 +9,34 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rustix::fs::OFlags;
 
 use super::plan::{CommitStep, phases};
-use super::{Conflicts, PARALLEL_KEYS, ProgressFn};
+use super::{Commit, Conflicts, PARALLEL_KEYS, ProgressFn};
 use crate::error::{Error, Kind, Result};
 use crate::overlay::OverlayCore;
 use crate::overlay::changes::ChangeAction;
 use crate::overlay::journal::JournalRecord;
+use crate::overlay::keys_dir::os_error;
 use crate::overlay::listing::list_recursive;
-use crate::overlay::upper::os_error;
 use crate::store::{Condition, ETag, Key, PutBody};
 use crate::sync::pool::parallel_map;
 
 /// A commit whose steps are known to be without conflict, or are forced.
 pub(super) struct Apply<'a> {
-    pub(super) core: &'a OverlayCore,
+    pub(super) commit: &'a Commit<'a>,
     pub(super) force: bool,
 }
 
 impl Apply<'_> {
-    /// Makes the changes; returns the keys that other programs changed since they were compared.
-    pub(super) fn run(&self, steps: Vec<CommitStep>, progress: &ProgressFn) -> Result<Conflicts> {
+    /// Makes the changes; returns the keys that other programs changed since they were compared. `files_above` are
+    /// objects in the way, which are removed by force.
+    pub(super) fn run(
+        &self,
+        steps: Vec<CommitStep>,
+        files_above: &[Key],
+        progress: &ProgressFn,
+    ) -> Result<Conflicts> {
+        for file in files_above {
+            self.commit.core.store.erase(file, &Condition::Any)?;
+        }
         let total = steps.len();
         let done = AtomicUsize::new(0);
         let (puts, erases): (Vec<CommitStep>, Vec<CommitStep>) = steps
@@ -64,11 +73,21 @@ impl Apply<'_> {
         };
         let (obstacles, others) = erases.into_iter().partition(is_obstacle);
         let conflicts = self.apply_all(obstacles, &|| {})?;
-        for key in keys {
-            if self.core.lower_key(key).as_ref() != Some(key) {
-                let folders = list_recursive(&*self.core.lower, key)?.folders;
-                self.core.erase_folders(&folders)?;
+        let core = self.commit.core;
+        for step in puts {
+            let key = &step.change.key;
+            let is_hidden = self.commit.layered.layer.lower_key(key).as_ref() != Some(key);
+            if !step.is_folder && !is_hidden {
+                continue;
             }
+            let stored = list_recursive(&*core.store, key)?;
+            if step.is_folder {
+                let below = stored.objects.iter().map(|(key, _)| key);
+                below
+                    .map(|key| core.store.erase(key, &Condition::Any))
+                    .collect::<Result<()>>()?;
+            }
+            core.erase_folders(&stored.folders)?;
         }
         Ok((others, conflicts))
     }
@@ -107,33 +126,43 @@ impl Apply<'_> {
     fn erase(&self, step: &CommitStep, condition: &Condition) -> Result<()> {
         let key = &step.change.key;
         if !step.is_done {
-            self.core.lower.erase(key, condition)?;
+            self.commit.core.store.erase(key, condition)?;
         }
-        self.core.record(vec![JournalRecord::Reverted(key.clone())])
+        let layer = &self.commit.layered.layer;
+        layer.record(vec![JournalRecord::Reverted(key.clone())])
     }
 
     fn put(&self, step: &CommitStep, condition: &Condition) -> Result<()> {
-        let core = self.core;
+        let (core, layer) = (self.commit.core, &self.commit.layered.layer);
         let key = &step.change.key;
-        let number = core.write_number(key);
+        let number = layer.write_number(key);
         let file = self.upper_file(key)?;
         let etag = match &step.now {
             Some(etag) if step.is_done => etag.clone(),
             _ => self.put_file(key, &file, condition)?,
         };
+        let (record_key, version) = (key.clone(), etag.version);
+        let committed = JournalRecord::Committed {
+            key: record_key,
+            version,
+        };
+        if !self.commit.is_live {
+            return layer.record(vec![committed]);
+        }
         let _names = core.names.lock();
         let is_pending = core.registered(key).is_some_and(|file| file.is_pending());
-        let is_unchanged = core.write_number(key) == number && core.is_file_of(key, &file)?;
-        let (key, version) = (key.clone(), etag.version);
+        let is_unchanged = layer.write_number(key) == number && layer.is_file_of(key, &file)?;
         if is_unchanged && !is_pending {
-            return core.record(vec![JournalRecord::Committed { key, version }]);
+            return layer.record(vec![committed]);
         }
-        // Written or removed during the put: for the next commit the base is what the store has now.
-        core.record(vec![
+        // Written during the put: for the next commit the base is what the store has now.
+        let key = key.clone();
+        layer.record(vec![
             JournalRecord::Reverted(key.clone()),
             JournalRecord::Base {
                 key,
                 version: Some(version),
+                is_frozen: false,
                 same_content: false,
             },
         ])
@@ -144,13 +173,13 @@ impl Apply<'_> {
             .metadata()
             .map_err(|error| Error::os(key, error))?
             .len();
-        let body = PutBody::File(file, length);
-        self.core.lower.put(key, body, condition)
+        let body = PutBody::FileAsIs(file, length);
+        self.commit.core.store.put(key, body, condition)
     }
 
     fn upper_file(&self, key: &Key) -> Result<File> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let fd = self.core.upper.open_key(key, flags);
+        let fd = self.commit.layered.layer.keys.open_key(key, flags);
         Ok(File::from(fd.map_err(|error| os_error(key, error))?))
     }
 }
@@ -159,6 +188,6 @@ impl OverlayCore {
     /// Removes folders of the store that are empty, given each before those in it.
     pub(super) fn erase_folders(&self, folders: &[Key]) -> Result<()> {
         let mut inner_first = folders.iter().rev();
-        inner_first.try_for_each(|folder| self.lower.erase_folder(folder))
+        inner_first.try_for_each(|folder| self.store.erase_folder(folder))
     }
 }

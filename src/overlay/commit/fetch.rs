@@ -1,23 +1,22 @@
-//! What was renamed in the store is copied to the upper folder before a commit: after that it is put like anything
-//! that was written.
+//! What was renamed in the store is copied to the layer before it is committed: after that it is put like anything that
+//! was written. The version that was copied is the condition on which the old key is removed.
 
-use std::sync::Arc;
+use rustix::fs::Mode;
+use rustix::io::Errno;
 
-use super::PARALLEL_KEYS;
-use crate::error::{Kind, Result};
-use crate::overlay::OverlayCore;
+use super::{Commit, PARALLEL_KEYS};
+use crate::error::{Error, Kind, Result};
 use crate::overlay::changes::{ChangeAction, ChangeSet, HiddenSubtree, MovedSubtree};
 use crate::overlay::journal::JournalRecord;
-use crate::store::Key;
+use crate::overlay::keys_dir::os_error;
+use crate::overlay::layer::Located;
+use crate::overlay::{attributes, content, mode};
+use crate::store::{Key, Version};
 use crate::sync::pool::parallel_map;
 
-impl OverlayCore {
-    /// Copies what was renamed in the store to the upper folder. From then on the whiteouts hide only.
-    pub(super) fn fetch_moved(
-        self: &Arc<Self>,
-        hidden: &[HiddenSubtree],
-        changes: &ChangeSet,
-    ) -> Result<()> {
+impl Commit<'_> {
+    /// Copies what was renamed in the store to the layer.
+    pub(super) fn fetch_moved(&self, hidden: &[HiddenSubtree], changes: &ChangeSet) -> Result<()> {
         let copies = changes
             .keys
             .iter()
@@ -28,67 +27,121 @@ impl OverlayCore {
         let fetch = |(key, from)| self.fetch(key, from);
         let fetched = parallel_map(PARALLEL_KEYS, copies.collect(), &fetch);
         fetched.into_iter().collect::<Result<()>>()?;
-        let _names = self.names.lock();
-        let mut fetched = Vec::new();
         for HiddenSubtree { at, moved, .. } in hidden {
-            // A whiteout that has changed since shows something that was not fetched.
-            let moved = moved.as_ref().filter(|moved| self.is_moved(at, moved));
             if let Some(moved) = moved {
                 self.make_moved_folders(at, moved)?;
-                fetched.push(at);
             }
         }
-        let whiteouts = fetched.iter().map(|at| JournalRecord::Whiteout {
-            key: Key::clone(at),
-            source: None,
-        });
-        self.record(whiteouts.collect())?;
-        fetched.into_iter().for_each(|at| self.note_tree_change(at));
+        if self.is_live {
+            self.hide_fetched(hidden)?;
+        }
         Ok(())
     }
 
-    /// Whether a key shows what the store has elsewhere, as it was when it was listed.
-    fn is_moved(&self, at: &Key, moved: &MovedSubtree) -> bool {
-        let present = self.whiteouts(at);
-        moved.source != *at
-            && present
-                .iter()
-                .any(|(key, source)| key == at && source.as_ref() == Some(&moved.source))
+    /// Has the whiteouts of what was copied hide only. The paths are locked: nobody has renamed them meanwhile.
+    fn hide_fetched(&self, hidden: &[HiddenSubtree]) -> Result<()> {
+        let fetched = hidden.iter().filter_map(|subtree| {
+            let moved = subtree.moved.as_ref()?;
+            (moved.source != subtree.at).then_some(&subtree.at)
+        });
+        let whiteouts = fetched.map(|at| JournalRecord::Whiteout {
+            key: at.clone(),
+            source: None,
+        });
+        let _names = self.core.names.lock();
+        self.layered.layer.record(whiteouts.collect())
     }
 
     /// Makes the folders that were renamed in the store: those without a key in them stay in the upper folder.
     fn make_moved_folders(&self, at: &Key, moved: &MovedSubtree) -> Result<()> {
         for from in &moved.stored.folders {
-            let key = self.moved_key(from, &moved.source, at);
-            if let Some(key) = key
-                && self.upper.stat(&key)?.is_none()
-            {
-                self.copy_up_folder(&key)?;
+            if let Some(key) = self.layered.moved_key(from, &moved.source, at) {
+                self.make_folder(&key)?;
             }
         }
         Ok(())
     }
 
-    /// Copies the store's object `from`, which shows at `key`, to the upper folder.
-    fn fetch(self: &Arc<Self>, key: &Key, from: &Key) -> Result<()> {
-        let file = match self.open_file(key) {
-            // Removed or renamed since the changes were collected.
-            Err(error) if error.kind() == Kind::NotFound => return Ok(()),
-            file => file?,
-        };
-        file.copy_up()?;
-        let base = self.base_record(key)?;
-        let version = match file.opened_version(from) {
-            Some(version) => Some(version),
-            None => self.lower.version(from)?,
-        };
-        let _names = self.names.lock();
-        if file.key().as_ref() != Some(key) {
+    /// Makes a folder in the layer, and those above it.
+    fn make_folder(&self, key: &Key) -> Result<()> {
+        let keys = &self.layered.layer.keys;
+        if key.is_root() || keys.stat(key)?.is_some() {
             return Ok(());
         }
-        let mut records: Vec<JournalRecord> = base.into_iter().collect();
-        records.extend(version.and_then(|version| self.moved_base_record(from, version)));
-        self.record(records)?;
-        file.publish_copy()
+        if let Some(parent) = key.parent() {
+            self.make_folder(&parent)?;
+        }
+        let change = self.core.initial_attributes(mode(0o755), None);
+        let made = keys.parent(key).and_then(|(folder, name)| {
+            match rustix::fs::mkdirat(&folder, name, Mode::from(0o755)) {
+                Err(Errno::EXIST) => Ok(()),
+                made => made.and_then(|()| attributes::set_named(&folder, name, &change)),
+            }
+        });
+        made.map_err(|error| os_error(key, error))
+    }
+
+    /// Copies the store's object `from`, which shows at `key`, to the layer.
+    fn fetch(&self, key: &Key, from: &Key) -> Result<()> {
+        let (core, layer) = (self.core, &self.layered.layer);
+        let reader = match core.store.open(from, None) {
+            // Another program has removed it since it was listed.
+            Err(error) if error.kind() == Kind::NotFound => return Ok(()),
+            reader => reader?,
+        };
+        let pending = core.upper.create_pending(key);
+        let (name, file) = pending.map_err(|error| os_error(key, error))?;
+        let copied = content::copy_stored(&*reader, &file).and_then(|()| {
+            let meta = reader.meta()?;
+            let stored = self.layered.stored_attributes(key);
+            let change = core.initial_attributes(stored, Some(meta.modified));
+            attributes::set_open(&file, &change).map_err(Error::from)?;
+            self.give_key(key, from, meta.version, &name)
+        });
+        copied.map_err(|error| {
+            core.upper.discard_pending(&name);
+            error.about(key)
+        })?;
+        if self.is_live {
+            layer.lock().write_numbers.advance(key);
+        }
+        Ok(())
+    }
+
+    /// Gives a copied object its key in the layer, unless something else is there by now.
+    fn give_key(&self, key: &Key, from: &Key, version: Version, name: &str) -> Result<()> {
+        let (core, layer) = (self.core, &self.layered.layer);
+        let base = match layer.base(key) {
+            Some(_) => None,
+            None => Some(core.store.version(key)?),
+        };
+        let _names = self.is_live.then(|| core.names.lock());
+        if !matches!(layer.locate(key)?, Located::Lower(shown) if shown == *from) {
+            core.upper.discard_pending(name);
+            return Ok(());
+        }
+        if let Some(parent) = key.parent() {
+            self.make_folder(&parent)?;
+        }
+        let mut records = Vec::new();
+        if let Some(version) = base {
+            records.push(base_record(key, version));
+        }
+        let is_hidden = layer.lower_key(from).as_ref() != Some(from);
+        if is_hidden && layer.base(from).is_none() {
+            records.push(base_record(from, Some(version)));
+        }
+        layer.record(records)?;
+        let published = core.upper.publish(name, &layer.keys, key);
+        published.map_err(|error| os_error(key, error))
+    }
+}
+
+fn base_record(key: &Key, version: Option<Version>) -> JournalRecord {
+    JournalRecord::Base {
+        key: key.clone(),
+        version,
+        is_frozen: false,
+        same_content: false,
     }
 }

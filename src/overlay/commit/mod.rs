@@ -1,26 +1,31 @@
 //! Commit: brings the upper folder's changes into the store, or tells which keys are in conflict.
 //!
-//! Every key is compared with the store before any is changed (`plan`). What was renamed in the store is first copied
-//! to the upper folder (`fetch`). Chunks come before the metadata that names them, removals last; each change has the
-//! version that was compared as its condition (`apply`). At the end the upper folder drops what the store has
-//! (`prune`). A commit that was cut off can be run again: what the store already has is seen by its content, neither
-//! put twice nor taken for the change of another program.
+//! A commit is a snapshot: it freezes the layer of changes (`freeze`), and works from that alone while programs go on in
+//! a new layer above. Every key is compared with the store before any is changed (`plan`). What was renamed in the
+//! store is first copied to the frozen layer (`fetch`). Chunks come before the metadata that names them, removals last;
+//! each change has the version that was compared as its condition (`apply`). At the end the frozen layer is dropped in
+//! one step (`thaw`). After a conflict, an error or a kill it stays where it is and shows as before; the next commit
+//! goes on with it: what the store already has is seen by its content, neither put twice nor taken for the change of
+//! another program. `write_through` brings single paths of the layer on top into the store.
 
 use std::sync::Arc;
 
 use super::changes::{ChangeAction, ChangeSet, ChangedKey, KeptKeys};
+use super::layered_store::LayeredStore;
 use super::{Overlay, OverlayCore};
 use crate::error::Result;
-use crate::store::Key;
+use crate::store::{Key, Store};
 use crate::sync::pool::parallel_map;
 use apply::Apply;
-use plan::CommitStep;
+use plan::Plan;
 
 mod apply;
 pub mod copy;
 mod fetch;
+mod freeze;
 mod plan;
 mod prune;
+mod thaw;
 mod write_through;
 
 /// How many keys are compared, fetched or put at a time.
@@ -57,70 +62,155 @@ pub type ProgressFn<'a> = dyn Fn(usize, usize) + Sync + 'a;
 /// Keys that other programs changed, and what was found.
 pub type Conflicts = Vec<(Key, String)>;
 
+impl Outcome {
+    /// Adds what another commit did before this one.
+    fn after(mut self, before: Outcome) -> Outcome {
+        self.put += before.put;
+        self.bytes += before.bytes;
+        self.erased += before.erased;
+        self
+    }
+}
+
 impl Overlay {
-    /// Brings all changes into the store.
+    /// Brings all changes into the store that were complete when the commit began. What is written meanwhile is not
+    /// part of it, and stays as it is.
     pub fn commit(&self, config: CommitConfig, progress: &ProgressFn) -> Result<Outcome> {
-        self.0.commit(&[Key::root()], config, progress)
+        let core = &self.0;
+        let _one = core.committing.lock();
+        if config.dry_run {
+            return core.compare_all(config.force);
+        }
+        let mut done = Outcome::default();
+        // What an earlier commit has left comes first.
+        if let Some(frozen) = core.top().frozen.clone() {
+            done = core.commit_frozen(&frozen, config.force, progress)?;
+            if !done.conflicts.is_empty() {
+                return Ok(done);
+            }
+        }
+        let (frozen, left_out) = core.freeze()?;
+        let Some(frozen) = frozen else {
+            done.kept = core.top().kept()?;
+            done.kept.extend(left_out);
+            return Ok(done);
+        };
+        let mut outcome = core
+            .commit_frozen(&frozen, config.force, progress)?
+            .after(done);
+        outcome.kept.extend(left_out);
+        Ok(outcome)
     }
 }
 
 impl OverlayCore {
-    /// Brings the changes at these paths and below into the store.
-    fn commit(
+    /// Looks for conflicts of all changes.
+    fn compare_all(self: &Arc<Self>, force: bool) -> Result<Outcome> {
+        let overlay = Overlay(self.clone());
+        let ChangeSet { keys, kept, .. } = overlay.changes()?;
+        let shown: Arc<dyn Store> = Arc::new(overlay);
+        let plan = self.plan(&shown, &self.top(), keys, force)?;
+        Ok(Outcome {
+            kept,
+            ..plan.outcome
+        })
+    }
+
+    /// Brings a frozen layer into the store, and drops it then.
+    fn commit_frozen(
         self: &Arc<Self>,
-        paths: &[Key],
-        config: CommitConfig,
+        frozen: &Arc<LayeredStore>,
+        force: bool,
         progress: &ProgressFn,
     ) -> Result<Outcome> {
-        let _one = self.committing.lock();
-        let hidden = self.list_hidden(paths)?;
-        let mut changes = self.changes_at(paths, &hidden)?;
-        if !config.dry_run && hidden.iter().any(|subtree| subtree.moved.is_some()) {
-            self.fetch_moved(&hidden, &changes)?;
-            changes = self.changes_at(paths, &hidden)?;
-        }
-        let ChangeSet { keys, kept } = changes;
-        let mut outcome = Outcome {
-            kept,
-            ..Outcome::default()
-        };
-        let steps = self.plan(keys, config.force, &mut outcome)?;
-        if config.dry_run || !outcome.conflicts.is_empty() {
-            return Ok(outcome);
-        }
-        let apply = Apply {
+        let commit = Commit {
             core: self,
-            force: config.force,
+            layered: frozen,
+            is_live: false,
         };
-        outcome.conflicts = apply.run(steps, progress)?;
+        let outcome = commit.run(&[Key::root()], force, progress)?;
         if outcome.conflicts.is_empty() {
-            self.prune(paths)?;
+            self.thaw(frozen, &outcome.kept)?;
         }
         Ok(outcome)
     }
 
-    /// Compares every change with the store: returns the steps, and enters conflicts and sums into `outcome`.
+    /// Compares every change with the store. `shown` has the contents, `layered` the names.
     fn plan(
         &self,
+        shown: &Arc<dyn Store>,
+        layered: &LayeredStore,
         keys: Vec<ChangedKey>,
         force: bool,
-        outcome: &mut Outcome,
-    ) -> Result<Vec<CommitStep>> {
-        let mut steps = Vec::new();
-        for step in parallel_map(PARALLEL_KEYS, keys, &|change| plan::probe(self, change)) {
+    ) -> Result<Plan> {
+        let mut plan = Plan::default();
+        let probe = |change| plan::probe(&self.store, shown, layered, change);
+        let obstacles = plan::files_above(&self.store, &keys)?;
+        for step in parallel_map(PARALLEL_KEYS, keys, &probe) {
             let step = step?;
             match step.conflict().filter(|_| !force) {
-                Some(why) => outcome.conflicts.push((step.change.key, why.to_string())),
-                None => steps.push(step),
+                Some(why) => {
+                    let conflict = (step.change.key, why.to_string());
+                    plan.outcome.conflicts.push(conflict);
+                }
+                None => plan.steps.push(step),
             }
         }
-        for change in steps.iter().map(|step| &step.change) {
-            outcome.bytes += change.bytes();
+        if !force {
+            let why = "is a file in the store, and a folder here";
+            let conflicts = obstacles.iter().map(|key| (key.clone(), why.to_string()));
+            plan.outcome.conflicts.extend(conflicts);
+        }
+        plan.files_above = obstacles;
+        for change in plan.steps.iter().map(|step| &step.change) {
+            plan.outcome.bytes += change.bytes();
             match change.action {
-                ChangeAction::Erase => outcome.erased += 1,
-                _ => outcome.put += 1,
+                ChangeAction::Erase => plan.outcome.erased += 1,
+                _ => plan.outcome.put += 1,
             }
         }
-        Ok(steps)
+        Ok(plan)
+    }
+}
+
+/// A commit at work.
+struct Commit<'a> {
+    core: &'a Arc<OverlayCore>,
+    /// The layer whose changes are brought into the store.
+    layered: &'a Arc<LayeredStore>,
+    /// Whether it is the layer on top, which programs change meanwhile; the paths are locked then.
+    is_live: bool,
+}
+
+impl Commit<'_> {
+    /// Brings the changes at these paths and below into the store.
+    fn run(&self, paths: &[Key], force: bool, progress: &ProgressFn) -> Result<Outcome> {
+        let hidden = self.layered.list_hidden(paths)?;
+        let mut changes = self.layered.changes_at(paths, &hidden)?;
+        if hidden.iter().any(|subtree| subtree.moved.is_some()) {
+            self.fetch_moved(&hidden, &changes)?;
+            changes = self.layered.changes_at(paths, &hidden)?;
+        }
+        let ChangeSet { keys, kept, .. } = changes;
+        let shown: Arc<dyn Store> = self.layered.clone();
+        let plan = self.core.plan(&shown, self.layered, keys, force)?;
+        let mut outcome = Outcome {
+            kept,
+            ..plan.outcome
+        };
+        if !outcome.conflicts.is_empty() {
+            return Ok(outcome);
+        }
+        let apply = Apply {
+            commit: self,
+            force,
+        };
+        outcome.conflicts = apply.run(plan.steps, &plan.files_above, progress)?;
+        if outcome.conflicts.is_empty() && !self.is_live {
+            for subtree in &hidden {
+                self.core.erase_folders(&subtree.folders)?;
+            }
+        }
+        Ok(outcome)
     }
 }

@@ -3,11 +3,27 @@
 //! Nothing is changed here. Changes of other programs are seen from the versions; what an earlier commit did that was
 //! cut off, from the content.
 
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::{Outcome, PARALLEL_KEYS};
 use crate::error::{Kind, Result};
 use crate::model::document;
 use crate::overlay::changes::{BaseState, ChangeAction, ChangedKey};
-use crate::overlay::{OverlayCore, content};
-use crate::store::{ETag, Key, Store};
+use crate::overlay::content;
+use crate::overlay::layered_store::LayeredStore;
+use crate::store::{ETag, EntryKind, Key, Store};
+use crate::sync::pool::parallel_map;
+
+/// What a commit is to do.
+#[derive(Default)]
+pub(super) struct Plan {
+    pub(super) steps: Vec<CommitStep>,
+    /// Objects of the store where the changes need folders.
+    pub(super) files_above: Vec<Key>,
+    /// The conflicts, and what the steps come to.
+    pub(super) outcome: Outcome,
+}
 
 /// A change, and what the store has now.
 pub(super) struct CommitStep {
@@ -15,6 +31,8 @@ pub(super) struct CommitStep {
     pub(super) now: Option<ETag>,
     /// The store is already as the change would make it.
     pub(super) is_done: bool,
+    /// The store has a folder where an object is to be put, which nothing here hides.
+    pub(super) is_folder: bool,
 }
 
 impl CommitStep {
@@ -23,9 +41,12 @@ impl CommitStep {
         if self.is_done {
             return None;
         }
+        if self.is_folder {
+            return Some("is a folder in the store");
+        }
         let now = self.now.as_ref().map(|etag| etag.version);
         match (self.change.base, now) {
-            (BaseState::Moved, _) | (BaseState::Unseen, None) => None,
+            (BaseState::Moved | BaseState::Frozen, _) | (BaseState::Unseen, None) => None,
             (BaseState::Known(base), now) if base == now => None,
             (BaseState::Unseen, Some(_)) => Some("is in the store, which was not seen before"),
             (BaseState::Known(None), _) => Some("was made by somebody else"),
@@ -36,27 +57,63 @@ impl CommitStep {
 }
 
 /// Asks the store what it has of a key now.
-pub(super) fn probe(core: &OverlayCore, change: ChangedKey) -> Result<CommitStep> {
-    let now = core.lower.etag(&change.key)?;
+pub(super) fn probe(
+    store: &Arc<dyn Store>,
+    shown: &Arc<dyn Store>,
+    layered: &LayeredStore,
+    change: ChangedKey,
+) -> Result<CommitStep> {
+    let now = store.etag(&change.key)?;
+    let is_put = change.action != ChangeAction::Erase;
     let is_expected = change.base == BaseState::Known(now.as_ref().map(|etag| etag.version));
     let is_done = match (&change.action, &now) {
         (ChangeAction::Erase, None) => true,
-        (ChangeAction::Put(_), Some(_)) if !is_expected => has_content(core, &change.key)?,
+        (ChangeAction::Put(_), Some(_)) if !is_expected => {
+            has_content(&**store, &**shown, &change.key)?
+        }
         _ => false,
     };
+    let is_folder = is_put
+        && layered.shows_own_key(&change.key)
+        && now.is_none()
+        && is_folder(&**store, &change.key)?;
     Ok(CommitStep {
         change,
         now,
         is_done,
+        is_folder,
     })
 }
 
-/// Whether the store has the bytes that the upper folder has.
-fn has_content(core: &OverlayCore, key: &Key) -> Result<bool> {
-    match core.lower.open(key, None) {
+fn is_folder(store: &dyn Store, key: &Key) -> Result<bool> {
+    let found = store.head(key)?;
+    Ok(found.is_some_and(|meta| meta.kind == EntryKind::Directory))
+}
+
+/// Whether the store has the bytes that are shown.
+fn has_content(store: &dyn Store, shown: &dyn Store, key: &Key) -> Result<bool> {
+    match store.open(key, None) {
         Err(error) if error.kind() == Kind::NotFound => Ok(false),
-        stored => content::is_same(&*stored?, &*Store::open(&core.files, key, None)?),
+        stored => content::is_same(&*stored?, &*shown.open(key, None)?),
     }
+}
+
+/// Returns the objects that the store has where these changes need folders, but for those that are removed.
+pub(super) fn files_above(store: &Arc<dyn Store>, changes: &[ChangedKey]) -> Result<Vec<Key>> {
+    let (erased, put): (Vec<&ChangedKey>, Vec<&ChangedKey>) = changes
+        .iter()
+        .partition(|change| change.action == ChangeAction::Erase);
+    let erased: HashSet<&Key> = erased.into_iter().map(|change| &change.key).collect();
+    let above = |change: &ChangedKey| std::iter::successors(change.key.parent(), Key::parent);
+    let folders: HashSet<Key> = put.into_iter().flat_map(above).collect();
+    let folders = folders.into_iter();
+    let folders: Vec<Key> = folders
+        .filter(|key| !key.is_root() && !erased.contains(key))
+        .collect();
+    let look = |key: Key| Ok(store.etag(&key)?.map(|_| key));
+    let found = parallel_map(PARALLEL_KEYS, folders, &look);
+    let found: Result<Vec<Option<Key>>> = found.into_iter().collect();
+    Ok(found?.into_iter().flatten().collect())
 }
 
 /// The place of a key in the order of a commit: chunks first, then metadata from the leaves up, then consolidated

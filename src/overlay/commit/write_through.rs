@@ -1,24 +1,34 @@
 //! Write-through: each change is committed at once, and an error of the store is the change's error.
 //!
 //! The change goes through the upper folder like any other. What the store did not take stays there, is tried again
-//! with the next change of that key, and `status` names it: nothing is lost if the store cannot be reached.
+//! with the next change of that key, and `status` names it: nothing is lost if the store cannot be reached. The paths
+//! are locked from the change until it is in the store: changes of one path come in order, those of others side by
+//! side.
 
 use std::sync::Arc;
 
-use super::CommitConfig;
+use super::Commit;
 use crate::error::{Error, Kind, Result};
 use crate::overlay::OverlayCore;
+use crate::overlay::name_change::NameChange;
 use crate::store::Key;
 
 impl OverlayCore {
-    /// Commits what was changed at these paths, if the overlay writes through. `Changed` for a conflict.
+    /// Commits what was changed at these paths, which are locked, if the overlay writes through. `Changed` for a
+    /// conflict.
     pub(in crate::overlay) fn write_through(self: &Arc<Self>, paths: &[Key]) -> Result<()> {
         if !self.config.write_through {
             return Ok(());
         }
-        let outcome = self.commit(paths, CommitConfig::default(), &|_, _| {})?;
+        let top = self.top();
+        let commit = Commit {
+            core: self,
+            layered: &top,
+            is_live: true,
+        };
+        let outcome = commit.run(paths, false, &|_, _| {})?;
         match outcome.conflicts.into_iter().next() {
-            None => Ok(()),
+            None => self.prune(&top, paths),
             Some((key, why)) => {
                 let why = format!(
                     "{why}; the change is kept in {}",
@@ -29,24 +39,34 @@ impl OverlayCore {
         }
     }
 
-    /// Keeps the folder of a name that is removed, where the store has folders only as parts of keys: makes it in the
-    /// upper folder. The names must be locked.
-    pub(in crate::overlay) fn keep_folder(&self, path: &Key) -> Result<()> {
-        if self.config.write_through {
-            self.make_parents(path)?;
+    /// Removes names, or renames, and brings that into the store if the overlay writes through. Their folders stay, in
+    /// the upper folder or in the store.
+    pub(in crate::overlay) fn remove_and_store(
+        self: &Arc<Self>,
+        paths: &[&Key],
+        change: impl Fn(&NameChange<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let paths: Vec<Key> = paths.iter().map(|path| Key::clone(path)).collect();
+        let is_stored = self.config.write_through;
+        let _paths = is_stored.then(|| self.path_locks.lock(&paths));
+        self.change_locked_paths(change)?;
+        self.write_through(&paths)?;
+        // In a bucket a folder disappears with its last key, so the upper folder keeps it.
+        if is_stored && self.store.info().folder.is_some() {
+            for path in &paths {
+                self.remove_empty_parents(path)?;
+            }
         }
         Ok(())
     }
+}
 
-    /// Like `write_through`, for names that were removed: their folders stay, in the upper folder or in the store.
-    pub(in crate::overlay) fn write_through_removal(self: &Arc<Self>, paths: &[Key]) -> Result<()> {
-        self.write_through(paths)?;
-        // In a bucket a folder disappears with its last key, so the upper folder keeps it.
-        if self.config.write_through && self.lower.info().folder.is_some() {
-            let _names = self.names.lock();
-            for path in paths {
-                self.remove_empty_parents(path)?;
-            }
+impl NameChange<'_> {
+    /// Keeps the folder of a name that is removed, where the store has folders only as parts of keys: makes it in the
+    /// upper folder.
+    pub(in crate::overlay) fn keep_folder(&self, path: &Key) -> Result<()> {
+        if self.config.write_through {
+            self.make_parents(path)?;
         }
         Ok(())
     }

@@ -1,4 +1,6 @@
 //! Creating files, folders, links, pipes and sockets in the upper folder.
+//!
+//! Names that zarrfs itself gives to files in a store cannot be made.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -8,33 +10,51 @@ use rustix::fs::{FileType, Mode, OFlags};
 
 use crate::error::{Error, Kind, Result};
 use crate::overlay::journal::JournalRecord;
+use crate::overlay::keys_dir::os_error;
+use crate::overlay::layered_store::LayeredStore;
+use crate::overlay::name_change::NameChange;
 use crate::overlay::open_file::OpenFile;
-use crate::overlay::upper::os_error;
 use crate::overlay::{OverlayCore, attributes, wrong_kind};
+use crate::store::backend::local::is_reserved_name;
 use crate::store::tree::{AttrChange, Credentials};
 use crate::store::{EntryKind, Key};
 
 impl OverlayCore {
-    /// Checks that a name is free, and returns the record of the store's version there. To be called before the names
-    /// are locked: asks the store.
-    pub(super) fn base_of_free_name(&self, path: &Key) -> Result<Option<JournalRecord>> {
-        self.check_free(path)?;
-        if let Some(parent) = path.parent() {
-            self.find_lower(&parent)?;
-        }
-        self.base_record(path)
-    }
-
-    /// Creates a file and opens it. The names must be locked.
-    pub(super) fn create(
+    /// Makes something that has no content, by `make`.
+    pub(super) fn make_special(
         self: &Arc<Self>,
         path: &Key,
-        base: Option<JournalRecord>,
-        maker: &Credentials,
-    ) -> Result<Arc<OpenFile>> {
+        make: impl Fn(&NameChange<'_>) -> rustix::io::Result<()>,
+    ) -> Result<()> {
+        check_name(path)?;
+        self.change_names(std::slice::from_ref(path), |change| {
+            change.check_free(path)?;
+            change.make_parents(path)?;
+            make(change).map_err(|error| os_error(path, error))?;
+            change.note_change(path);
+            Ok(())
+        })
+    }
+}
+
+/// `NotPermitted` for a name that zarrfs gives to files on their way into a store.
+pub(super) fn check_name(path: &Key) -> Result<()> {
+    if path.names().any(is_reserved_name) {
+        let why = "names of this form are kept for files on their way into a store";
+        return Err(Error::new(Kind::NotPermitted, path, why));
+    }
+    Ok(())
+}
+
+impl NameChange<'_> {
+    /// Creates a file and opens it.
+    pub(super) fn create(&self, path: &Key, maker: &Credentials) -> Result<Arc<OpenFile>> {
         self.check_free(path)?;
+        let base = match self.top.layer.base(path) {
+            None => self.base_record(path)?,
+            Some(_) => None,
+        };
         self.make_parents(path)?;
-        let base = base.filter(|_| self.base(path).is_none());
         let created = JournalRecord::Created(path.clone());
         self.record(base.into_iter().chain([created]).collect())?;
         match self.create_in_upper(path, maker) {
@@ -49,32 +69,19 @@ impl OverlayCore {
         }
     }
 
-    /// Makes something that has no content, by `make`.
-    pub(super) fn make_special(
-        &self,
-        path: &Key,
-        make: impl FnOnce(&OverlayCore) -> rustix::io::Result<()>,
-    ) -> Result<()> {
-        self.check_free(path)?;
-        let _names = self.names.lock();
-        self.check_free(path)?;
-        self.make_parents(path)?;
-        make(self).map_err(|error| os_error(path, error))?;
-        self.note_change(path);
-        Ok(())
-    }
-
     /// `Exists` if something has the name already, `NotFound` if its folder is missing.
     pub(super) fn check_free(&self, key: &Key) -> Result<()> {
-        if self.find(key)?.is_some() {
+        let parent = key.parent().unwrap_or_default();
+        // Both are asked about at once.
+        let (found, above) = (self.find(key), self.find(&parent));
+        if found?.is_some() {
             return Err(Error::new(Kind::Exists, key, "is there already"));
         }
-        let parent = key.parent().unwrap_or_default();
-        match self.find(&parent)? {
+        match above? {
             // A store that cannot list does not know its folders: the kernel has seen this one.
-            None if !self.lower.info().lists => Ok(()),
+            None if !self.store.info().lists => Ok(()),
             None => Err(Error::not_found(&parent)),
-            Some(found) if self.kind(&parent, &found) != EntryKind::Directory => {
+            Some(found) if LayeredStore::kind(&found) != EntryKind::Directory => {
                 Err(wrong_kind(&parent, false))
             }
             Some(_) => Ok(()),
@@ -82,7 +89,7 @@ impl OverlayCore {
     }
 
     fn create_in_upper(&self, key: &Key, maker: &Credentials) -> rustix::io::Result<File> {
-        let (folder, name) = self.upper.parent(key)?;
+        let (folder, name) = self.top.layer.keys.parent(key)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(&folder, name, flags, Mode::from(0o600))?;
         let change = attributes_of_new(&folder, maker, false)?;
@@ -92,7 +99,7 @@ impl OverlayCore {
 
     /// Makes a folder in the upper folder.
     pub(super) fn mkdir(&self, key: &Key, maker: &Credentials) -> rustix::io::Result<()> {
-        let (folder, name) = self.upper.parent(key)?;
+        let (folder, name) = self.top.layer.keys.parent(key)?;
         rustix::fs::mkdirat(&folder, name, permissions(maker))?;
         let change = attributes_of_new(&folder, maker, true)?;
         attributes::set_named(&folder, name, &change)
@@ -105,7 +112,7 @@ impl OverlayCore {
         target: &[u8],
         maker: &Credentials,
     ) -> rustix::io::Result<()> {
-        let (folder, name) = self.upper.parent(key)?;
+        let (folder, name) = self.top.layer.keys.parent(key)?;
         rustix::fs::symlinkat(target, &folder, name)?;
         let change = AttrChange {
             mode: None,
@@ -116,7 +123,7 @@ impl OverlayCore {
 
     /// Makes a pipe or a socket in the upper folder.
     pub(super) fn mknod(&self, key: &Key, maker: &Credentials) -> rustix::io::Result<()> {
-        let (folder, name) = self.upper.parent(key)?;
+        let (folder, name) = self.top.layer.keys.parent(key)?;
         let kind = FileType::from_raw_mode(maker.mode);
         rustix::fs::mknodat(&folder, name, kind, permissions(maker), 0)?;
         let change = attributes_of_new(&folder, maker, false)?;

@@ -1,20 +1,22 @@
 //! The overlay as a tree of files that programs change.
 //!
-//! Each operation first asks the store, then locks the names, writes its records to the journal, and is done in the
-//! upper folder. `create`, `remove` and `rename` have the steps; the operations on attributes are here.
+//! Each operation is a `NameChange`: the store is asked, then the names are locked, records are written to the journal,
+//! and it is done in the upper folder. `create`, `remove` and `rename` have the steps; the operations on attributes are here.
 
 use std::fs::File;
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, OFlags, Stat as Native, XattrFlags};
+use rustix::fs::{AtFlags, OFlags, XattrFlags};
 use rustix::io::Errno;
 
-use super::journal::JournalRecord;
-use super::upper::os_error;
+use super::keys_dir::os_error;
+use super::layered_store::LayeredStore;
+use super::name_change::NameChange;
+use super::open_file::OpenFile;
 use super::{Overlay, OverlayCore, Resolved, attributes, wrong_kind};
 use crate::error::{Error, Kind, Result};
 use crate::store::tree::{
-    AttrChange, Credentials, FreeSpace, RenameMode, Setting, Stat, Tree, TreeFile,
+    AttrChange, Credentials, FreeSpace, OpenMode, RenameMode, Setting, Stat, Tree, TreeFile,
 };
 use crate::store::{EntryKind, Key};
 
@@ -32,10 +34,8 @@ impl Tree for Overlay {
         if let Some(file) = self.0.registered(path).filter(|file| file.is_pending()) {
             return file.stat().map(Some);
         }
-        Ok(self.0.find(path)?.map(|found| match found {
-            Resolved::Lower(_, meta) => Stat { meta, posix: None },
-            Resolved::Upper(stat) => self.0.upper_stat(path, &stat),
-        }))
+        let stat = self.0.look(|top| top.stat(path))?;
+        Ok(stat.map(|stat| self.0.with_id(path, stat)))
     }
 
     fn stat_now(&self, path: &Key) -> Option<Stat> {
@@ -43,19 +43,25 @@ impl Tree for Overlay {
         if self.0.registered(path).is_some() {
             return None;
         }
-        let stat = self.0.upper.stat(path).ok()??;
-        Some(self.0.upper_stat(path, &stat))
+        let stat = self.0.look(|top| {
+            let stat = top.layer.keys.stat(path)?;
+            Ok(stat.map(|stat| top.upper_stat(path, &stat)))
+        });
+        Some(self.0.with_id(path, stat.ok()??))
     }
 
     fn create(&self, path: &Key, maker: &Credentials) -> Result<Arc<dyn TreeFile>> {
-        let base = self.0.base_of_free_name(path)?;
-        let _names = self.0.names.lock();
-        Ok(self.0.create(path, base, maker)?)
+        create::check_name(path)?;
+        let paths = std::slice::from_ref(path);
+        let file = self
+            .0
+            .change_names(paths, |change| change.create(path, maker))?;
+        Ok(file.open_as(OpenMode::Write))
     }
 
-    fn open(&self, path: &Key, truncate: bool) -> Result<Arc<dyn TreeFile>> {
-        let file = self.0.open_file(path)?;
-        if truncate {
+    fn open(&self, path: &Key, mode: OpenMode) -> Result<Arc<dyn TreeFile>> {
+        let file = self.0.open_file(path)?.open_as(mode);
+        if mode == OpenMode::Truncate {
             file.change(&AttrChange {
                 size: Some(0),
                 ..AttrChange::default()
@@ -65,10 +71,10 @@ impl Tree for Overlay {
     }
 
     fn change(&self, path: &Key, change: &AttrChange) -> Result<()> {
-        let found = self.0.find(path)?;
+        let found = self.0.look(|top| top.find(path))?;
         let found = found.ok_or_else(|| Error::not_found(path))?;
-        if self.0.kind(path, &found) != EntryKind::File {
-            return self.0.change_special(path, &found, change);
+        if LayeredStore::kind(&found) != EntryKind::File {
+            return self.0.change_special(path, change);
         }
         let file = self.0.open_file(path)?;
         file.change(change)?;
@@ -77,12 +83,13 @@ impl Tree for Overlay {
     }
 
     fn make_folder(&self, path: &Key, maker: &Credentials) -> Result<()> {
-        self.0.make_special(path, |core| core.mkdir(path, maker))
+        self.0
+            .make_special(path, |change| change.mkdir(path, maker))
     }
 
     fn make_link(&self, path: &Key, target: &[u8], maker: &Credentials) -> Result<()> {
         self.0
-            .make_special(path, |core| core.symlink(path, target, maker))
+            .make_special(path, |change| change.symlink(path, target, maker))
     }
 
     fn make_node(&self, path: &Key, maker: &Credentials) -> Result<()> {
@@ -90,52 +97,47 @@ impl Tree for Overlay {
             return self.create(path, maker)?.flush();
         }
         create::check_node_kind(path, maker)?;
-        self.0.make_special(path, |core| core.mknod(path, maker))
+        self.0
+            .make_special(path, |change| change.mknod(path, maker))
     }
 
     fn link(&self, from: &Key, to: &Key) -> Result<()> {
-        let base = self.0.base_of_free_name(to)?;
-        if let Some(Resolved::Lower(..)) = self.0.find(from)? {
+        create::check_name(to)?;
+        if self.0.top().layer.keys.stat(from)?.is_none() {
             self.0.open_file(from)?.upper_file_for_change()?;
         }
-        let names = self.0.names.lock();
-        self.0.link(from, to, base)?;
-        drop(names);
-        self.0.write_through(std::slice::from_ref(to))
+        let paths = [from.clone(), to.clone()];
+        self.0
+            .change_and_store(&paths, |change| change.link(from, to))
     }
 
     fn unlink(&self, path: &Key) -> Result<()> {
-        self.0.find_lower(path)?;
-        let names = self.0.names.lock();
-        match self.0.find(path)? {
-            None => return Err(Error::not_found(path)),
-            Some(found) if self.0.kind(path, &found) == EntryKind::Directory => {
-                return Err(wrong_kind(path, true));
+        self.0.remove_and_store(&[path], |change| {
+            match change.find(path)? {
+                None => return Err(Error::not_found(path)),
+                Some(found) if LayeredStore::kind(&found) == EntryKind::Directory => {
+                    return Err(wrong_kind(path, true));
+                }
+                Some(_) => {}
             }
-            Some(_) => self.0.remove_name(path)?,
-        }
-        self.0.keep_folder(path)?;
-        drop(names);
-        self.0.write_through_removal(std::slice::from_ref(path))
+            change.keep_folder(path)?;
+            change.remove_name(path)
+        })
     }
 
     fn remove_folder(&self, path: &Key) -> Result<()> {
-        self.0.find_lower(path)?;
-        let names = self.0.names.lock();
-        self.0.remove_folder(path)?;
-        self.0.keep_folder(path)?;
-        drop(names);
-        self.0.write_through_removal(std::slice::from_ref(path))
+        self.0.remove_and_store(&[path], |change| {
+            change.keep_folder(path)?;
+            change.remove_folder(path)
+        })
     }
 
     fn rename(&self, from: &Key, to: &Key, onto: RenameMode) -> Result<()> {
-        self.0.find_lower(from)?;
-        self.0.find_lower(to)?;
-        let names = self.0.names.lock();
-        self.0.rename(from, to, onto)?;
-        self.0.keep_folder(from)?;
-        drop(names);
-        self.0.write_through_removal(&[to.clone(), from.clone()])
+        create::check_name(to)?;
+        self.0.remove_and_store(&[to, from], |change| {
+            change.keep_folder(from)?;
+            change.rename(from, to, onto)
+        })
     }
 
     fn sync_folder(&self, path: &Key) -> Result<()> {
@@ -190,42 +192,60 @@ impl Tree for Overlay {
 }
 
 impl OverlayCore {
-    fn upper_stat(&self, path: &Key, stat: &Native) -> Stat {
-        Stat {
-            meta: self.meta(path, stat),
-            posix: Some(attributes::posix_of(stat)),
-        }
+    /// Returns what `stat` shows, with the number that the file of the key has.
+    fn with_id(&self, path: &Key, stat: Stat) -> Stat {
+        let file = self.registered(path);
+        // Another program may have replaced what the file was opened on.
+        let is_same = |file: &Arc<OpenFile>| {
+            let opened = file.unwritten_version();
+            opened.is_none_or(|(_, version)| version == stat.meta.version)
+        };
+        let file = file.filter(is_same);
+        let mut open = self.open.lock();
+        let id = match &file {
+            Some(file) => Some(file.id()),
+            None if stat.posix.is_some() => open.ids.of_upper(path),
+            None => open.ids.of_stored(path, stat.meta.version),
+        };
+        drop(open);
+        let content = id.unwrap_or(stat.content);
+        Stat { content, ..stat }
     }
 
     /// Sets attributes of a folder, link, pipe or socket.
-    fn change_special(&self, key: &Key, found: &Resolved, change: &AttrChange) -> Result<()> {
-        if change.size.is_some() {
-            return Err(match self.kind(key, found) {
-                EntryKind::Directory => wrong_kind(key, true),
-                _ => Error::invalid(key, "has no length that can be set"),
-            });
-        }
-        let _names = self.names.lock();
-        if let Resolved::Lower(_, meta) = found {
-            match meta.kind {
-                EntryKind::Directory => self.copy_up_folder(key)?,
-                _ => return Err(Error::read_only(key)),
+    fn change_special(self: &Arc<Self>, key: &Key, change: &AttrChange) -> Result<()> {
+        let paths = std::slice::from_ref(key);
+        self.change_names(paths, |names| {
+            let found = names.find(key)?.ok_or_else(|| Error::not_found(key))?;
+            let kind = LayeredStore::kind(&found);
+            if change.size.is_some() {
+                return Err(match kind {
+                    EntryKind::Directory => wrong_kind(key, true),
+                    _ => Error::invalid(key, "has no length that can be set"),
+                });
             }
-        }
-        let (folder, name) = self
-            .upper
-            .parent(key)
-            .map_err(|error| os_error(key, error))?;
-        attributes::set_named(&folder, name, change).map_err(|error| os_error(key, error))?;
-        self.note_change(key);
-        Ok(())
+            match (found, kind) {
+                (Resolved::Upper(_), _) => {}
+                (Resolved::Lower(..), EntryKind::Directory) => names.copy_up_folder(key)?,
+                (Resolved::Lower(..), _) => return Err(Error::read_only(key)),
+            }
+            let set = names.top.layer.keys.parent(key);
+            let set = set.and_then(|(folder, name)| attributes::set_named(&folder, name, change));
+            set.map_err(|error| os_error(key, error))?;
+            names.note_change(key);
+            Ok(())
+        })
     }
 
     /// Returns the upper folder's file or folder of a key; `None` where nothing can have extended attributes.
     fn file_of_xattrs(self: &Arc<Self>, key: &Key) -> Result<Option<Arc<File>>> {
-        let found = self.find(key)?.ok_or_else(|| Error::not_found(key))?;
-        match (self.kind(key, &found), found) {
-            (EntryKind::File, _) => Ok(self.open_file(key)?.upper_file()),
+        let top = self.top();
+        let found = top.find(key)?.ok_or_else(|| Error::not_found(key))?;
+        match (LayeredStore::kind(&found), found) {
+            (EntryKind::File, _) => match self.registered(key).and_then(|file| file.upper_file()) {
+                Some(file) => Ok(Some(file)),
+                None => Ok(top.frozen_file(key)?.map(|(file, _)| Arc::new(file))),
+            },
             (EntryKind::Directory, Resolved::Upper(_)) => self.open_upper_folder(key).map(Some),
             _ => Ok(None),
         }
@@ -235,16 +255,17 @@ impl OverlayCore {
     ///
     /// `NotPermitted` for links, pipes and sockets.
     fn file_for_xattr_change(self: &Arc<Self>, key: &Key) -> Result<Arc<File>> {
-        let found = self.find(key)?.ok_or_else(|| Error::not_found(key))?;
-        match (self.kind(key, &found), found) {
+        let found = self.look(|top| top.find(key))?;
+        let found = found.ok_or_else(|| Error::not_found(key))?;
+        match (LayeredStore::kind(&found), found) {
             (EntryKind::File, _) => {
                 let file = self.open_file(key)?.upper_file_for_change()?;
                 file.ok_or_else(|| Error::read_only(key))
             }
             (EntryKind::Directory, found) => {
                 if let Resolved::Lower(..) = found {
-                    let _names = self.names.lock();
-                    self.copy_up_folder(key)?;
+                    let paths = std::slice::from_ref(key);
+                    self.change_names(paths, |change| change.copy_up_folder(key))?;
                 }
                 self.open_upper_folder(key)
             }
@@ -256,30 +277,60 @@ impl OverlayCore {
     }
 
     fn open_upper_folder(&self, key: &Key) -> Result<Arc<File>> {
-        let fd = self.upper.open_key(key, OFlags::RDONLY | OFlags::DIRECTORY);
+        let top = self.top();
+        let fd = top
+            .layer
+            .keys
+            .open_key(key, OFlags::RDONLY | OFlags::DIRECTORY);
         let fd = fd.map_err(|error| os_error(key, error))?;
         Ok(Arc::new(File::from(fd)))
     }
 
-    /// Gives a file one more name. The names must be locked.
-    fn link(&self, from: &Key, to: &Key, base: Option<JournalRecord>) -> Result<()> {
+    /// Keeps the journal and the names of a folder through a loss of power.
+    pub(super) fn sync_folder(&self, key: &Key) -> Result<()> {
+        let top = self.top();
+        let journal = top.layer.lock().journal.file();
+        let synced = journal.and_then(|file| file.sync_data());
+        synced.map_err(|error| Error::os(self.upper.journal().display(), error))?;
+        match top
+            .layer
+            .keys
+            .open_key(key, OFlags::RDONLY | OFlags::DIRECTORY)
+        {
+            Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(os_error(key, error)),
+            Ok(fd) => rustix::fs::fsync(fd).map_err(|error| os_error(key, error)),
+        }
+    }
+}
+
+impl NameChange<'_> {
+    /// Gives a file one more name.
+    fn link(&self, from: &Key, to: &Key) -> Result<()> {
         self.check_free(to)?;
         for file in self.registered_below(from) {
-            file.publish_if_complete()?;
+            file.publish_if_complete(self)?;
         }
         self.check_complete(from)?;
-        self.make_parents(to)?;
         // A write under one name changes the content of the other one too.
-        let bases = [base, self.base_record(from)?];
+        let bases = [self.base_record(to)?, self.base_record(from)?];
+        self.make_parents(to)?;
         self.record(bases.into_iter().flatten().collect())?;
-        let linked = self.upper.parent(from).and_then(|(old, old_name)| {
-            let (new, new_name) = self.upper.parent(to)?;
+        let keys = &self.top.layer.keys;
+        let linked = keys.parent(from).and_then(|(old, old_name)| {
+            let (new, new_name) = keys.parent(to)?;
             rustix::fs::linkat(old, old_name, new, new_name, AtFlags::empty())
         });
         if let Err(error) = linked {
             self.forget_created(to)?;
             return Err(os_error(to, error));
         }
+        let file = self.registered(from).map(|file| file.id());
+        let mut open = self.open.lock();
+        if let Some(id) = file.or_else(|| open.ids.of_upper(from)) {
+            open.ids.set(to, id);
+        }
+        drop(open);
         self.note_write(to);
         Ok(())
     }
@@ -289,21 +340,9 @@ impl OverlayCore {
         for file in self.registered_below(key) {
             file.check_complete()?;
         }
-        match self.state.lock().failed_writes.error_below(key) {
+        match self.open.lock().failed_writes.error_below(key) {
             Some(error) => Err(error),
             None => Ok(()),
-        }
-    }
-
-    /// Keeps the journal and the names of a folder through a loss of power.
-    pub(super) fn sync_folder(&self, key: &Key) -> Result<()> {
-        let journal = self.state.lock().journal.file();
-        let synced = journal.and_then(|file| file.sync_data());
-        synced.map_err(|error| Error::os(self.upper.journal().display(), error))?;
-        match self.upper.open_key(key, OFlags::RDONLY | OFlags::DIRECTORY) {
-            Err(Errno::NOENT) => Ok(()),
-            Err(error) => Err(os_error(key, error)),
-            Ok(fd) => rustix::fs::fsync(fd).map_err(|error| os_error(key, error)),
         }
     }
 }

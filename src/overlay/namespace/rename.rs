@@ -6,73 +6,56 @@
 
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, FileType, RenameFlags};
+use rustix::fs::{AtFlags, RenameFlags};
 use rustix::io::Errno;
 
 use crate::error::{Error, Kind, Result};
 use crate::overlay::journal::JournalRecord;
+use crate::overlay::keys_dir::{KeysDir, os_error};
+use crate::overlay::layered_store::LayeredStore;
+use crate::overlay::name_change::NameChange;
 use crate::overlay::open_file::OpenFile;
 use crate::overlay::records::joined;
-use crate::overlay::upper::{Upper, os_error};
-use crate::overlay::{OverlayCore, Resolved, wrong_kind};
+use crate::overlay::{Resolved, wrong_kind};
 use crate::store::tree::RenameMode;
 use crate::store::{EntryKind, Key, Meta};
 
 /// Does in the upper folder what a rename does, as far as it was not done; `in_upper` if the upper folder has what
 /// is renamed.
 pub(in crate::overlay) fn finish(
-    upper: &Upper,
+    keys: &KeysDir,
     from: &Key,
     to: &Key,
     in_upper: bool,
 ) -> Result<()> {
     if in_upper {
-        return match rename_in_upper(upper, from, to, RenameFlags::empty()) {
+        return match keys.rename(from, to, RenameFlags::empty()) {
             Err(Errno::NOENT) => Ok(()),
             done => done.map_err(|error| os_error(from, error)),
         };
     }
-    let Some(stat) = upper.stat(to)? else {
-        return Ok(());
-    };
-    let flags = match FileType::from_raw_mode(stat.st_mode) {
-        FileType::Directory => AtFlags::REMOVEDIR,
-        _ => AtFlags::empty(),
-    };
-    let removed = upper
-        .parent(to)
-        .and_then(|(folder, name)| rustix::fs::unlinkat(folder, name, flags));
-    removed.map_err(|error| os_error(to, error))
-}
-
-fn rename_in_upper(
-    upper: &Upper,
-    from: &Key,
-    to: &Key,
-    flags: RenameFlags,
-) -> rustix::io::Result<()> {
-    let (old, old_name) = upper.parent(from)?;
-    let (new, new_name) = upper.parent(to)?;
-    rustix::fs::renameat_with(old, old_name, new, new_name, flags)
-}
-
-fn is_folder(found: &Resolved) -> bool {
-    match found {
-        Resolved::Upper(stat) => FileType::from_raw_mode(stat.st_mode) == FileType::Directory,
-        Resolved::Lower(_, meta) => meta.kind == EntryKind::Directory,
+    match keys.kind(to)? {
+        None => Ok(()),
+        Some(EntryKind::Directory) => keys.remove(to, AtFlags::REMOVEDIR),
+        Some(_) => keys.remove(to, AtFlags::empty()),
     }
 }
 
-impl OverlayCore {
-    /// Gives what is at `from` the name `to`. The names must be locked.
-    pub(super) fn rename(self: &Arc<Self>, from: &Key, to: &Key, onto: RenameMode) -> Result<()> {
-        let old = self.find(from)?.ok_or_else(|| Error::not_found(from))?;
-        let new = self.find(to)?;
+fn is_folder(found: &Resolved) -> bool {
+    LayeredStore::kind(found) == EntryKind::Directory
+}
+
+impl NameChange<'_> {
+    /// Gives what is at `from` the name `to`.
+    pub(super) fn rename(&self, from: &Key, to: &Key, onto: RenameMode) -> Result<()> {
+        // Both are asked about at once.
+        let (old, new) = (self.find(from), self.find(to));
+        let (old, new) = (old?.ok_or_else(|| Error::not_found(from))?, new?);
         if self.is_done_already(from, to, (&old, new.as_ref()), onto)? {
             return Ok(());
         }
         for file in self.registered_below(from) {
-            file.publish_if_complete()?;
+            file.publish_if_complete(self)?;
         }
         if onto == RenameMode::Exchange {
             self.exchange(from, to)
@@ -83,31 +66,39 @@ impl OverlayCore {
 
     /// Renames; what is at `to` is replaced.
     fn rename_onto(&self, from: &Key, to: &Key) -> Result<()> {
-        let in_upper = self.upper.stat(from)?.is_some();
+        let layer = &self.top.layer;
+        let in_upper = layer.keys.stat(from)?.is_some();
+        // All that is to be asked is asked about at once.
+        let (bases, whiteouts) = (
+            self.rename_base_records(from, to),
+            self.rename_whiteouts(from, to),
+        );
+        let (mut records, whiteouts) = (bases?, whiteouts?);
         self.make_parents(to)?;
-        let mut records = self.rename_base_records(from, to)?;
-        let whiteouts = self.rename_whiteouts(from, to)?;
-        let incomplete = self.state.lock().records.incomplete_below(from);
+        let incomplete = layer.lock().records.incomplete_below(from);
         records.extend(self.incomplete_after_rename(&incomplete, from, to));
-        let replaces = !in_upper && self.upper.stat(to)?.is_some();
+        let replaces = !in_upper && layer.keys.stat(to)?.is_some();
         let is_one_step = whiteouts.is_empty() && !replaces;
         records.extend(whiteouts);
         if !is_one_step {
             let (from, to) = (from.clone(), to.clone());
             records.push(JournalRecord::RenameStarted { from, to, in_upper });
         }
+        let shape = layer.reshape();
         self.record(records)?;
-        finish(&self.upper, from, to, in_upper)?;
+        finish(&layer.keys, from, to, in_upper)?;
+        drop(shape);
         if !is_one_step {
             self.record(vec![JournalRecord::RenameFinished])?;
         }
-        self.state.lock().failed_writes.rename(from, to);
+        self.open.lock().failed_writes.rename(from, to);
         let completed = incomplete.into_iter().map(JournalRecord::Completed);
         self.record(completed.collect())?;
         self.forget_created_below(from)?;
         self.detach(to);
         self.rename_open_files(self.registered_below(from), from, to);
-        self.state.lock().write_numbers.forget_below(from);
+        self.open.lock().ids.rename(from, to);
+        layer.lock().write_numbers.forget_below(from);
         self.note_write(to);
         self.note_tree_change(to);
         self.note_tree_change(from);
@@ -116,7 +107,7 @@ impl OverlayCore {
 
     /// Checks what has the new name; returns whether there is nothing to do.
     fn is_done_already(
-        self: &Arc<Self>,
+        &self,
         from: &Key,
         to: &Key,
         (old, new): (&Resolved, Option<&Resolved>),
@@ -139,7 +130,7 @@ impl OverlayCore {
     }
 
     /// Checks that `old` may replace `new`; returns whether both are names of one file.
-    fn check_replaced(self: &Arc<Self>, to: &Key, old: &Resolved, new: &Resolved) -> Result<bool> {
+    fn check_replaced(&self, to: &Key, old: &Resolved, new: &Resolved) -> Result<bool> {
         if let (Resolved::Upper(old), Resolved::Upper(new)) = (old, new)
             && (old.st_dev, old.st_ino) == (new.st_dev, new.st_ino)
         {
@@ -160,31 +151,34 @@ impl OverlayCore {
         for key in [from, to] {
             let stored = self.find_lower(key)?;
             let is_file = |(_, meta): &(Key, Meta)| meta.kind != EntryKind::Directory;
-            if key == to && self.upper.stat(to)?.is_none() {
+            if key == to && self.top.layer.keys.stat(to)?.is_none() {
                 // Another object of the store that shows at `to` is replaced.
                 let replaced = stored.as_ref();
                 let replaced = replaced.filter(|stored| is_file(stored) && stored.0 != *to);
-                records.extend(
-                    replaced.and_then(|(from, meta)| self.moved_base_record(from, meta.version)),
-                );
+                if let Some((from, meta)) = replaced {
+                    records.extend(self.moved_base_record(from, meta.version)?);
+                }
             }
             if stored.map_or(!moves_folder && key == to, |stored| is_file(&stored)) {
                 records.extend(self.file_base_record(key)?);
             }
         }
-        let below = self.state.lock().records.bases_below(from);
-        for (key, _) in below {
-            if let Some(rest) = key.below(from).filter(|rest| !rest.is_root()) {
-                records.extend(self.file_base_record(&joined(to, &rest))?);
-            }
+        let below = self.top.layer.lock().records.bases_below(from);
+        let rests = below.iter().filter_map(|(key, _)| key.below(from));
+        let targets = rests.filter(|rest| !rest.is_root());
+        let targets = targets.map(|rest| self.file_base_record(&joined(to, &rest)));
+        // Those that the store has to be asked about are asked about at once.
+        let targets: Vec<Result<Option<JournalRecord>>> = targets.collect();
+        for record in targets {
+            records.extend(record?);
         }
         Ok(records)
     }
 
     /// Returns the base record of a key, unless it is a folder of the upper folder.
     fn file_base_record(&self, key: &Key) -> Result<Option<JournalRecord>> {
-        match self.upper.stat(key)? {
-            Some(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => Ok(None),
+        match self.top.layer.keys.kind(key)? {
+            Some(EntryKind::Directory) => Ok(None),
             _ => self.base_record(key),
         }
     }
@@ -197,7 +191,7 @@ impl OverlayCore {
         to: &Key,
     ) -> Vec<JournalRecord> {
         let mut records = Vec::new();
-        if self.state.lock().records.is_incomplete(to) {
+        if self.top.layer.lock().records.is_incomplete(to) {
             // It is replaced.
             records.push(JournalRecord::Completed(to.clone()));
         }
@@ -209,10 +203,10 @@ impl OverlayCore {
 
     /// Returns the changes of whiteouts after which `to` shows what the store has at `from` and below.
     fn rename_whiteouts(&self, from: &Key, to: &Key) -> Result<Vec<JournalRecord>> {
-        let lower = self.find_lower(from)?.map(|(lower, _)| lower);
-        let hides = self.find_lower(to)?.is_some();
-        let below_to = self.whiteouts(to);
-        let below_from = self.whiteouts(from);
+        let (lower, hides) = (self.find_lower(from), self.find_lower(to));
+        let (lower, hides) = (lower?.map(|(lower, _)| lower), hides?.is_some());
+        let below_to = self.top.layer.whiteouts(to);
+        let below_from = self.top.layer.whiteouts(from);
         let whiteout = |key: Key, source| JournalRecord::Whiteout { key, source };
         let mut records: Vec<JournalRecord> = Vec::new();
         let moves = lower.is_some() || below_from.iter().any(|(key, _)| key != from);
@@ -237,17 +231,21 @@ impl OverlayCore {
 
     /// Whether the upper folder has something that is no regular file: it hides a key without changing it.
     fn is_special_in_upper(&self, key: &Key) -> Result<bool> {
-        let stat = self.upper.stat(key)?;
-        Ok(stat.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile))
+        let kind = self.top.layer.keys.kind(key)?;
+        Ok(kind.is_some_and(|kind| kind != EntryKind::File))
     }
 
     /// Gives two files, or folders of the upper folder alone, each other's name.
-    fn exchange(self: &Arc<Self>, from: &Key, to: &Key) -> Result<()> {
+    fn exchange(&self, from: &Key, to: &Key) -> Result<()> {
         for key in [from, to] {
             self.prepare_exchange(key)?;
         }
-        let mut records = self.rename_base_records(from, to)?;
-        records.extend(self.rename_base_records(to, from)?);
+        let (bases, others) = (
+            self.rename_base_records(from, to),
+            self.rename_base_records(to, from),
+        );
+        let mut records = bases?;
+        records.extend(others?);
         for key in [from, to] {
             if self.find_lower(key)?.is_some() {
                 // A folder may be there after the exchange.
@@ -256,29 +254,38 @@ impl OverlayCore {
             }
         }
         self.record(records)?;
-        rename_in_upper(&self.upper, from, to, RenameFlags::EXCHANGE)
-            .map_err(|error| os_error(from, error))?;
+        let keys = &self.top.layer.keys;
+        let exchanged = keys.rename(from, to, RenameFlags::EXCHANGE);
+        exchanged.map_err(|error| os_error(from, error))?;
         let (first, second) = (self.registered_below(from), self.registered_below(to));
         self.rename_open_files(first, from, to);
         self.rename_open_files(second, to, from);
+        self.open.lock().ids.exchange(from, to);
         self.note_tree_change(from);
         self.note_tree_change(to);
         Ok(())
     }
 
     /// Brings what is to be exchanged into the upper folder. `Invalid` for a folder of the store.
-    fn prepare_exchange(self: &Arc<Self>, key: &Key) -> Result<()> {
-        let shows_below = self.whiteouts(key).iter().any(|(below, _)| below != key);
+    fn prepare_exchange(&self, key: &Key) -> Result<()> {
+        let shows_below = self
+            .top
+            .layer
+            .whiteouts(key)
+            .iter()
+            .any(|(below, _)| below != key);
         let is_stored = self.find_lower(key)?.is_some();
         if (is_stored || shows_below) && self.is_folder_at(key)? {
             let why = "folders of the store cannot be exchanged";
             return Err(Error::invalid(key, why));
         }
-        if self.upper.stat(key)?.is_none() {
-            self.open_file(key)?.publish_copy()?;
+        if self.top.layer.keys.stat(key)?.is_none() {
+            let file = self.registered(key).filter(|file| file.is_pending());
+            let file = file.ok_or_else(|| self.need_copy(key))?;
+            file.publish_copy(self)?;
         }
         for file in self.registered_below(key) {
-            file.publish_if_complete()?;
+            file.publish_if_complete(self)?;
         }
         self.check_complete(key)
     }
@@ -295,19 +302,19 @@ impl OverlayCore {
                 continue;
             };
             let new = joined(to, &rest);
-            let mut state = self.state.lock();
-            state.open_files.unregister(&old, file);
-            state.open_files.register(&new, file);
-            drop(state);
+            let mut open = self.open.lock();
+            open.files.unregister(&old, file);
+            open.files.register(&new, file);
+            drop(open);
             file.set_key(new);
         }
     }
 
     /// Drops the bases of keys that the store never had, below a folder that was renamed.
     fn forget_created_below(&self, from: &Key) -> Result<()> {
-        let bases = self.state.lock().records.bases_below(from);
+        let bases = self.top.layer.lock().records.bases_below(from);
         let created = bases.into_iter();
-        let created = created.filter(|(_, base)| base.version.is_none());
+        let created = created.filter(|(_, base)| base.is_new());
         self.record(
             created
                 .map(|(key, _)| JournalRecord::Reverted(key))

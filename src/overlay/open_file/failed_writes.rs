@@ -71,11 +71,6 @@ impl FailedWritesTable {
         self.0.get(key)
     }
 
-    /// Whether something is missing of the file of a key.
-    pub(in crate::overlay) fn contains(&self, key: &Key) -> bool {
-        self.0.contains_key(key)
-    }
-
     /// Sets what is missing of the file of a key; `None` if it is complete.
     pub(in crate::overlay) fn set(&mut self, key: &Key, failed: Option<&FailedWrites>) {
         match failed {

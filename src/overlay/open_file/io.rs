@@ -7,23 +7,15 @@ use rustix::fs::{FallocateFlags, fallocate};
 use super::OpenFile;
 use super::state::ContentSource;
 use crate::error::{Error, Result};
-use crate::overlay::upper::os_error;
+use crate::overlay::keys_dir::os_error;
+use crate::overlay::layered_store::stat_of_stored;
 use crate::overlay::{attributes, content};
-use crate::store::tree::{AttrChange, Stat, TreeFile};
-use crate::store::{Meta, Reader};
+use crate::store::tree::{AttrChange, Stat};
+use crate::store::{Key, Meta, Reader};
 
 impl OpenFile {
-    /// Commits the file, if the overlay writes through. After a failure each flush tries again.
-    fn write_through(&self) -> Result<()> {
-        let Some(key) = self.key() else { return Ok(()) };
-        self.lock().needs_write_through = true;
-        self.core.write_through(&[key])?;
-        self.lock().needs_write_through = false;
-        Ok(())
-    }
-
     fn resize(&self, size: u64) -> Result<()> {
-        let mut state = self.lock();
+        let mut state = self.lock_copied(size == 0)?;
         let file = state.writable(&self.core, size == 0)?;
         let done = file.set_len(size);
         state.note_write(&self.core);
@@ -31,45 +23,16 @@ impl OpenFile {
         state.clear_failed(&self.core, |failed| failed.truncated(size));
         Ok(())
     }
-}
 
-impl Reader for OpenFile {
-    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
-        match self.source() {
-            ContentSource::Lower(reader) => reader.read_at(offset, len),
-            ContentSource::Upper(file) => {
-                content::read_file(&file, offset, len).map_err(|error| self.lock().os_error(error))
-            }
-        }
-    }
-
-    fn read_scattered(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<usize> {
-        if let ContentSource::Lower(reader) = self.source() {
-            return reader.read_scattered(offset, parts);
-        }
-        let wanted = parts.iter().map(|part| part.len()).sum();
-        let bytes = Reader::read_at(self, offset, wanted)?;
-        crate::store::deal_out(&bytes, parts);
-        Ok(bytes.len())
-    }
-
-    fn meta(&self) -> Result<Meta> {
-        Ok(TreeFile::stat(self)?.meta)
-    }
-}
-
-impl TreeFile for OpenFile {
-    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
-        Reader::read_at(self, offset, len)
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        let mut state = self.lock();
+    /// Writes all of `bytes` at `offset`.
+    pub(super) fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let mut state = self.lock_copied(false)?;
         let file = state.writable(&self.core, false)?;
         state.write(&self.core, &file, offset, bytes)
     }
 
-    fn write_now(&self, offset: u64, bytes: &[u8]) -> Option<Result<()>> {
+    /// Writes if that waits for nothing but memory.
+    pub(super) fn write_now(&self, offset: u64, bytes: &[u8]) -> Option<Result<()>> {
         let mut state = self.state.try_lock()?;
         // The first write may have to copy the content.
         let is_ready = state.is_dirty && (state.pending.is_some() || state.is_incomplete);
@@ -83,8 +46,9 @@ impl TreeFile for OpenFile {
         Some(state.write(&self.core, &file, offset, bytes))
     }
 
-    fn allocate(&self, mode: i32, range: (u64, u64)) -> Result<()> {
-        let mut state = self.lock();
+    /// Keeps room for a range, as fallocate(2) with `mode` does.
+    pub(super) fn allocate(&self, mode: i32, range: (u64, u64)) -> Result<()> {
+        let mut state = self.lock_copied(false)?;
         let file = state.writable(&self.core, false)?;
         let flags = FallocateFlags::from_bits_retain(mode.cast_unsigned());
         let done = fallocate(&*file, flags, range.0, range.1);
@@ -92,58 +56,102 @@ impl TreeFile for OpenFile {
         done.map_err(|error| state.os_error(error))
     }
 
-    fn flush(&self) -> Result<()> {
-        let state = self.lock();
-        if !state.is_dirty && state.pending.is_none() && !state.needs_write_through {
-            return Ok(());
+    /// Gives what was written its key, and brings it into the store if the overlay writes through.
+    pub(in crate::overlay) fn flush(&self) -> Result<()> {
+        loop {
+            let state = self.lock();
+            state.check_revoked()?;
+            let is_changed = state.is_dirty || state.pending.is_some() || state.needs_write_through;
+            let Some(key) = state.key.clone().filter(|_| is_changed) else {
+                return Ok(());
+            };
+            drop(state);
+            self.check_complete()?;
+            if self.flush_as(&key)? {
+                return Ok(());
+            }
         }
-        drop(state);
-        self.check_complete()?;
-        let names = self.core.names.lock();
-        self.publish_if_complete()?;
-        drop(names);
-        self.write_through()
     }
 
-    fn sync(&self) -> Result<()> {
+    /// Flushes a file that has this key; returns whether it still had it.
+    fn flush_as(&self, key: &Key) -> Result<bool> {
+        self.lock().needs_write_through = self.core.config.write_through;
+        let paths = std::slice::from_ref(key);
+        let is_flushed = self.core.change_and_store(paths, |change| {
+            if self.key().as_ref() != Some(key) {
+                return Ok(false);
+            }
+            self.publish_if_complete(change)?;
+            Ok(true)
+        })?;
+        if is_flushed {
+            self.lock().needs_write_through = false;
+        }
+        Ok(is_flushed)
+    }
+
+    /// Keeps what was written so that a machine that loses power loses nothing.
+    pub(super) fn sync(&self) -> Result<()> {
+        self.lock().check_revoked()?;
         let ContentSource::Upper(file) = self.source() else {
             return Ok(());
         };
         let synced = file.sync_all();
         synced.map_err(|error| self.lock().os_error(error))?;
-        TreeFile::flush(self)?;
+        self.flush()?;
         match self.key().and_then(|key| key.parent()) {
             Some(folder) => self.core.sync_folder(&folder),
             None => Ok(()),
         }
     }
 
-    fn stat(&self) -> Result<Stat> {
+    /// Returns what `stat` shows now, also if the file has no name any more.
+    pub(in crate::overlay) fn stat(&self) -> Result<Stat> {
+        if let ContentSource::Lower(reader) = self.source() {
+            let stat = stat_of_stored(reader.meta()?);
+            return Ok(Stat {
+                content: self.id,
+                ..stat
+            });
+        }
         let state = self.lock();
-        match &state.source {
-            ContentSource::Lower(reader) => Ok(Stat {
-                meta: reader.meta()?,
-                posix: None,
-            }),
+        let stat = match &state.source {
+            // It is copied up at this moment.
+            ContentSource::Lower(reader) => stat_of_stored(reader.meta()?),
+            ContentSource::Frozen(file, number) => {
+                let stat = rustix::fs::fstat(file).map_err(Error::from)?;
+                let posix = attributes::posix_of(&stat);
+                Stat {
+                    meta: attributes::meta_of(&stat, *number),
+                    posix: (stat.st_nlink > 0).then_some(posix),
+                    content: self.id,
+                }
+            }
             ContentSource::Upper(file) => {
                 let stat = rustix::fs::fstat(file).map_err(Error::from)?;
                 let key = state.key.as_ref();
-                let number = key.map_or(0, |key| self.core.write_number(key));
+                let number = key.map_or(0, |key| self.core.top().layer.write_number(key));
                 let mut posix = attributes::posix_of(&stat);
                 if key.is_none() && state.pending.is_some() {
                     posix.links = 0;
                 }
                 // A committed file shows the attributes that all objects of the store have.
                 let is_committed = key.is_some() && stat.st_nlink == 0;
-                Ok(Stat {
+                Stat {
                     meta: attributes::meta_of(&stat, number),
                     posix: (!is_committed).then_some(posix),
-                })
+                    content: self.id,
+                }
             }
-        }
+        };
+        Ok(Stat {
+            content: self.id,
+            ..stat
+        })
     }
 
-    fn change(&self, change: &AttrChange) -> Result<()> {
+    /// Sets attributes.
+    pub(in crate::overlay) fn change(&self, change: &AttrChange) -> Result<()> {
         if let Some(size) = change.size {
             self.resize(size)?;
         }
@@ -160,5 +168,30 @@ impl TreeFile for OpenFile {
         attributes::set_open(&*file, &rest).map_err(|error| os_error(&key, error))?;
         self.core.note_change(&key);
         Ok(())
+    }
+}
+
+impl Reader for OpenFile {
+    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+        match self.source() {
+            ContentSource::Lower(reader) => reader.read_at(offset, len),
+            ContentSource::Upper(file) | ContentSource::Frozen(file, _) => {
+                content::read_file(&file, offset, len).map_err(|error| self.lock().os_error(error))
+            }
+        }
+    }
+
+    fn read_scattered(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<usize> {
+        if let ContentSource::Lower(reader) = self.source() {
+            return reader.read_scattered(offset, parts);
+        }
+        let wanted = parts.iter().map(|part| part.len()).sum();
+        let bytes = Reader::read_at(self, offset, wanted)?;
+        crate::store::deal_out(&bytes, parts);
+        Ok(bytes.len())
+    }
+
+    fn meta(&self) -> Result<Meta> {
+        Ok(self.stat()?.meta)
     }
 }

@@ -6,40 +6,69 @@
 
 use std::fs::File;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::OverlayCore;
+use super::name_change::NameChange;
 use crate::error::Result;
+use crate::store::tree::OpenMode;
 use crate::store::{Key, Version};
+use handle::OpenFileHandle;
 use state::{ContentSource, FileState};
 
+mod copy_up;
 pub(super) mod failed_writes;
+mod handle;
 mod io;
-mod state;
+pub(super) mod state;
 pub(super) mod table;
 
 /// A file of the overlay that is open.
 pub(super) struct OpenFile {
     core: Arc<OverlayCore>,
+    /// Which file it is, whatever it is called and holds.
+    id: u64,
+    /// How many handles are open for writing.
+    writers: AtomicUsize,
     state: Mutex<FileState>,
+    /// Told when a copy from the store has ended.
+    copied: Condvar,
+}
+
+/// What an open file was opened on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum OpenedAs {
+    /// A file of the upper folder, or a new one.
+    Upper,
+    /// What the store had of this key, in this version.
+    Stored(Key, Version),
+    /// What a frozen layer had of the key: its commit tells the store's version.
+    Frozen,
 }
 
 impl OpenFile {
     fn new(
         core: &Arc<OverlayCore>,
         key: &Key,
+        id: u64,
         source: ContentSource,
-        opened_as: Option<(Key, Version)>,
+        opened_as: OpenedAs,
     ) -> OpenFile {
         OpenFile {
             core: core.clone(),
+            id,
+            writers: AtomicUsize::new(0),
+            copied: Condvar::new(),
             state: Mutex::new(FileState {
                 key: Some(key.clone()),
                 source,
                 pending: None,
                 is_incomplete: false,
                 is_dirty: false,
+                is_copying: false,
+                is_revoked: false,
                 needs_write_through: false,
                 failed_writes: None,
                 opened_as,
@@ -47,7 +76,22 @@ impl OpenFile {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, FileState> {
+    /// Returns which file it is.
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Returns a handle of the file.
+    pub(super) fn open_as(self: &Arc<Self>, mode: OpenMode) -> Arc<OpenFileHandle> {
+        Arc::new(OpenFileHandle::new(self.clone(), mode != OpenMode::Read))
+    }
+
+    /// Whether a program has the file open for writing.
+    pub(super) fn is_open_for_writing(&self) -> bool {
+        self.writers.load(Ordering::SeqCst) > 0
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, FileState> {
         self.state.lock()
     }
 
@@ -58,6 +102,11 @@ impl OpenFile {
     /// Whether the content is not under the file's key yet.
     pub(super) fn is_pending(&self) -> bool {
         self.lock().pending.is_some()
+    }
+
+    /// Whether something was written that no flush has published.
+    pub(super) fn is_dirty(&self) -> bool {
+        self.lock().is_dirty
     }
 
     /// Returns the key; `None` once the file has no name.
@@ -75,25 +124,36 @@ impl OpenFile {
         self.lock().key = None;
     }
 
-    /// Returns the version that `from`, a key of the store, had when it was opened as this file.
-    pub(super) fn opened_version(&self, from: &Key) -> Option<Version> {
-        let state = self.lock();
-        let opened = state.opened_as.as_ref().filter(|(key, _)| key == from);
-        opened.map(|(_, version)| *version)
-    }
-
-    /// Notes that the store has the content under the file's key, with this version.
-    pub(super) fn set_committed(&self, version: Option<Version>) {
+    /// The same, and what is written from now on is refused.
+    pub(super) fn revoke(&self) {
         let mut state = self.lock();
-        state.opened_as = state.key.clone().zip(version);
+        (state.key, state.is_revoked) = (None, true);
     }
 
-    /// Publishes what was written, if nothing of it is missing. The names must be locked.
-    pub(super) fn publish_if_complete(&self) -> Result<()> {
+    /// Returns the version of what the store has, if the file was opened on that and was not written since.
+    pub(super) fn unwritten_version(&self) -> Option<(Key, Version)> {
+        let state = self.lock();
+        match (&state.source, &state.opened_as) {
+            (ContentSource::Upper(_), _) => None,
+            (_, OpenedAs::Stored(key, version)) => Some((key.clone(), *version)),
+            _ => None,
+        }
+    }
+
+    /// Notes that the store has the content that the file was opened on, under the file's key, with this version.
+    pub(super) fn set_committed(&self, version: Version) {
+        let mut state = self.lock();
+        if let Some(key) = state.key.clone() {
+            state.opened_as = OpenedAs::Stored(key, version);
+        }
+    }
+
+    /// Publishes what was written, if nothing of it is missing.
+    pub(super) fn publish_if_complete(&self, change: &NameChange<'_>) -> Result<()> {
         let mut state = self.lock();
         let is_changed = state.is_dirty || state.pending.is_some();
         if is_changed && state.missing().is_none() {
-            state.publish(&self.core)
+            state.publish(change, self.id)
         } else {
             Ok(())
         }
@@ -110,31 +170,33 @@ impl OpenFile {
 
     /// Copies the content of a file of the store to a pending file, which `publish_copy` gives its key.
     pub(super) fn copy_up(&self) -> Result<()> {
-        self.lock().copy_up(&self.core)
+        self.lock_copied(false)?.copy_up(&self.core)
     }
 
-    /// Brings the file into the upper folder under its key. The names must be locked.
-    pub(super) fn publish_copy(&self) -> Result<()> {
-        let mut state = self.lock();
-        state.copy_up(&self.core)?;
-        state.publish(&self.core)
+    /// Brings the file into the upper folder under its key. It was copied up before.
+    pub(super) fn publish_copy(&self, change: &NameChange<'_>) -> Result<()> {
+        self.lock().publish(change, self.id)
     }
 
     /// Returns the upper folder's file for a change of attributes; the content is copied up first.
     pub(super) fn upper_file_for_change(&self) -> Result<Option<Arc<File>>> {
-        let mut state = self.lock();
-        state.copy_up(&self.core)?;
-        let is_copy = state.pending.is_some() && !state.is_dirty;
-        drop(state);
-        if is_copy {
-            let _names = self.core.names.lock();
-            let mut state = self.lock();
-            // It may have been written since, and is published by a flush then, or committed: it is copied again.
-            if !state.is_dirty {
-                state.copy_up(&self.core)?;
-                state.publish(&self.core)?;
-            }
-        }
+        let Some(key) = self.key() else {
+            return Ok(self.upper_file());
+        };
+        self.core
+            .change_names(std::slice::from_ref(&key), |change| {
+                let mut state = self.lock();
+                let is_current = state.key.as_ref() == Some(&key);
+                if is_current && state.needs_copy()? {
+                    // Copied without the lock of the names. It may be written meanwhile, or committed: then again.
+                    return Err(change.need_copy(&key));
+                }
+                // What is written is published by a flush.
+                if is_current && state.pending.is_some() && !state.is_dirty {
+                    state.publish(change, self.id)?;
+                }
+                Ok(())
+            })?;
         Ok(self.upper_file())
     }
 
@@ -142,7 +204,7 @@ impl OpenFile {
     pub(super) fn upper_file(&self) -> Option<Arc<File>> {
         match self.source() {
             ContentSource::Upper(file) => Some(file),
-            ContentSource::Lower(_) => None,
+            ContentSource::Lower(_) | ContentSource::Frozen(..) => None,
         }
     }
 }
@@ -156,7 +218,7 @@ impl Drop for OpenFile {
                 (Some(key), Some(failed)) => {
                     log::warn!("{}; its content is as before", failed.error(key));
                     upper.discard_pending(name);
-                    match upper.stat(key) {
+                    match self.core.top().layer.keys.stat(key) {
                         Ok(Some(_)) => self.core.note_write(key),
                         _ => self.core.note_removal(key),
                     }
@@ -168,7 +230,7 @@ impl Drop for OpenFile {
             }
         }
         if let Some(key) = self.state.get_mut().key.take() {
-            self.core.state.lock().open_files.unregister(&key, self);
+            self.core.open.lock().files.unregister(&key, self);
         }
     }
 }

@@ -9,35 +9,44 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+use super::OpenedAs;
 use super::failed_writes::FailedWrites;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::overlay::journal::JournalRecord;
-use crate::overlay::upper::os_error;
-use crate::overlay::{OverlayCore, attributes, content};
-use crate::store::{Key, Reader, Version};
+use crate::overlay::keys_dir::os_error;
+use crate::overlay::name_change::NameChange;
+use crate::overlay::{OverlayCore, content};
+use crate::store::{Key, Reader};
 
 /// The state of an open file.
-pub(super) struct FileState {
+pub(in crate::overlay) struct FileState {
     /// `None` once the file has no name any more.
-    pub(super) key: Option<Key>,
-    pub(super) source: ContentSource,
+    pub(in crate::overlay) key: Option<Key>,
+    pub(in crate::overlay) source: ContentSource,
     /// The file's name in `pending/`, if its content is not under its key yet.
-    pub(super) pending: Option<String>,
+    pub(in crate::overlay) pending: Option<String>,
     /// The file was created and is not marked as complete.
-    pub(super) is_incomplete: bool,
+    pub(in crate::overlay) is_incomplete: bool,
     /// Something was written since the last flush.
     pub(super) is_dirty: bool,
+    /// The key got another content by something else than a program at work on names: writes are refused.
+    pub(in crate::overlay) is_revoked: bool,
+    /// Somebody is copying the content from the store.
+    pub(super) is_copying: bool,
     /// The store did not take the content when it was written through: the next flush tries again.
     pub(super) needs_write_through: bool,
     pub(super) failed_writes: Option<FailedWrites>,
-    /// The key of the store that the file showed when it was opened, and its version then.
-    pub(super) opened_as: Option<(Key, Version)>,
+    pub(in crate::overlay) opened_as: OpenedAs,
 }
 
 /// Where the content of an open file is.
 #[derive(Clone)]
-pub(super) enum ContentSource {
+pub(in crate::overlay) enum ContentSource {
+    /// In the store.
     Lower(Arc<dyn Reader>),
+    /// In a frozen layer, with the number of its last write: nobody changes it.
+    Frozen(Arc<File>, u64),
+    /// In the layer on top, or in `pending/`.
     Upper(Arc<File>),
 }
 
@@ -67,15 +76,30 @@ impl FileState {
         }
     }
 
-    /// Makes a pending file with a copy of the content, if the upper folder does not have the content.
+    /// Whether the layer on top does not have the content.
+    pub(super) fn needs_copy(&self) -> Result<bool> {
+        Ok(!matches!(self.source, ContentSource::Upper(_)) || self.is_committed()?)
+    }
+
+    /// Makes a pending file with a copy of the content, if the layer on top does not have the content.
     pub(super) fn copy_up(&mut self, core: &OverlayCore) -> Result<()> {
-        if matches!(self.source, ContentSource::Lower(_)) || self.is_committed()? {
+        if self.needs_copy()? {
             self.start_pending(core, false)?;
         }
         Ok(())
     }
 
-    /// Makes a pending file with a copy of the content, or an empty one, unless writes go to the file itself.
+    /// `Changed` once the file has lost its key to another content.
+    pub(super) fn check_revoked(&self) -> Result<()> {
+        if self.is_revoked && self.is_dirty {
+            let why = "what was written is not kept: the file was replaced or discarded meanwhile";
+            return Err(Error::new(Kind::Changed, "file", why));
+        }
+        Ok(())
+    }
+
+    /// Makes a pending file with a copy of the content, or an empty one, unless writes go to the file itself. What the
+    /// store has was copied before.
     fn start_pending(&mut self, core: &OverlayCore, empty: bool) -> Result<()> {
         if self.pending.is_some() || self.is_incomplete || self.is_changed_in_place(empty)? {
             return Ok(());
@@ -85,7 +109,7 @@ impl FileState {
             .upper
             .create_pending(&key)
             .map_err(|error| os_error(&key, error))?;
-        if let Err(error) = self.fill(core, &file, empty) {
+        if let Err(error) = self.fill(&file, empty) {
             core.upper.discard_pending(&name);
             return Err(error.about(&key));
         }
@@ -108,29 +132,22 @@ impl FileState {
     }
 
     /// Copies attributes, and the content unless `empty`, to a pending file.
-    fn fill(&self, core: &OverlayCore, to: &File, empty: bool) -> Result<()> {
-        match &self.source {
-            ContentSource::Upper(from) => {
-                if !empty {
-                    content::copy_data(from, to).map_err(|error| Error::os("", error))?;
-                }
-                content::copy_attributes(from, to).map_err(Error::from)
-            }
-            ContentSource::Lower(reader) => {
-                if !empty {
-                    content::copy_stored(&**reader, to)?;
-                }
-                let modified = reader.meta()?.modified;
-                let change = core.initial_attributes(0o644, Some(modified));
-                attributes::set_open(to, &change).map_err(Error::from)
-            }
+    fn fill(&self, to: &File, empty: bool) -> Result<()> {
+        let from = match &self.source {
+            ContentSource::Upper(from) | ContentSource::Frozen(from, _) => from,
+            // `lock_copied` has copied it.
+            ContentSource::Lower(_) => return Err(Error::read_only(self.key_or_root())),
+        };
+        if !empty {
+            content::copy_data(from, to).map_err(|error| Error::os("", error))?;
         }
+        content::copy_attributes(from, to).map_err(Error::from)
     }
 
-    /// Gives the content its key, if the file has one. The names must be locked.
+    /// Gives the content its key, if the file has one; `id` is the file's number.
     ///
     /// Fails like the write that failed if something is missing of the content.
-    pub(super) fn publish(&mut self, core: &OverlayCore) -> Result<()> {
+    pub(super) fn publish(&mut self, change: &NameChange<'_>, id: u64) -> Result<()> {
         let Some(key) = self.key.clone() else {
             return Ok(());
         };
@@ -139,68 +156,92 @@ impl FileState {
         }
         let mut records = Vec::new();
         if self.is_dirty || self.pending.is_some() {
-            records.extend(self.base_records(core, &key)?);
+            records.extend(self.base_records(change, &key)?);
         }
         if self.is_incomplete {
             records.push(JournalRecord::Completed(key.clone()));
         }
-        core.make_parents(&key)?;
-        core.record(records)?;
+        change.make_parents(&key)?;
+        change.record(records)?;
         self.is_incomplete = false;
         if let Some(name) = &self.pending {
-            let published = core.upper.publish(name, &key);
+            let published = change.upper.publish(name, &change.top.layer.keys, &key);
             published.map_err(|error| os_error(&key, error))?;
             self.pending = None;
-            core.note_write(&key);
+            change.note_write(&key);
         }
+        change.open.lock().ids.set(&key, id);
         self.is_dirty = false;
         Ok(())
     }
 
     /// Returns the records of the store's versions that the content replaces, unless they were recorded before.
-    fn base_records(&self, core: &OverlayCore, key: &Key) -> Result<Vec<JournalRecord>> {
+    fn base_records(&self, change: &NameChange<'_>, key: &Key) -> Result<Vec<JournalRecord>> {
         let mut records = Vec::new();
         let mut same_content = !self.is_dirty;
         let mut opened_version = None;
         match &self.opened_as {
-            Some((from, version)) if from == key => opened_version = Some(*version),
+            OpenedAs::Stored(from, version) if from == key => opened_version = Some(*version),
             // Renamed in the store: for the new key the content is another one, and the old key goes.
-            Some((from, version)) => {
+            OpenedAs::Stored(from, version) => {
                 same_content = false;
-                records.extend(core.moved_base_record(from, *version));
+                records.extend(change.moved_base_record(from, *version)?);
             }
-            None => {}
+            OpenedAs::Upper | OpenedAs::Frozen => {}
         }
-        let version = match core.base(key) {
-            Some(base) if base.same_content == same_content || same_content => return Ok(records),
-            Some(base) => base.version,
-            None if opened_version.is_some() => opened_version,
-            None => core.lower.version(key)?,
+        let base = change.top.layer.base(key);
+        let is_recorded =
+            base.is_some_and(|base| base.same_content == same_content || same_content);
+        if is_recorded {
+            return Ok(records);
+        }
+        let found = match (base, opened_version) {
+            (None, Some(version)) if !change.is_frozen(key)? => Some(JournalRecord::Base {
+                key: key.clone(),
+                version: Some(version),
+                is_frozen: false,
+                same_content,
+            }),
+            _ => change.base_record(key)?,
         };
-        records.push(JournalRecord::Base {
-            key: key.clone(),
-            version,
-            same_content,
-        });
+        records.extend(found.map(|record| with_content(record, same_content)));
         Ok(records)
     }
 
     /// Returns the file to write to, and marks the content as written. `empty` if all of it will be replaced.
     pub(super) fn writable(&mut self, core: &OverlayCore, empty: bool) -> Result<Arc<File>> {
+        if self.is_revoked {
+            let why = "was replaced or discarded while it was open";
+            return Err(Error::new(Kind::Changed, "file", why));
+        }
         self.start_pending(core, empty)?;
         if !self.is_dirty {
             self.is_dirty = true;
-            let is_in_place = self.pending.is_none() && !self.is_incomplete;
-            // The base has to be in the journal before the content changes under its key.
-            if let Some(key) = self.key.as_ref().filter(|_| is_in_place) {
-                core.record(self.base_records(core, key)?)?;
-            }
+            self.record_change_in_place(core)?;
         }
         self.note_write(core);
         match &self.source {
             ContentSource::Upper(file) => Ok(file.clone()),
-            ContentSource::Lower(_) => Err(Error::read_only(self.key_or_root())),
+            _ => Err(Error::read_only(self.key_or_root())),
         }
+    }
+
+    /// Records that the content under a key is about to change, where only its attributes were changed before. A file
+    /// that is changed in place has a base.
+    fn record_change_in_place(&self, core: &OverlayCore) -> Result<()> {
+        let is_in_place = self.pending.is_none() && !self.is_incomplete;
+        let Some(key) = self.key.as_ref().filter(|_| is_in_place) else {
+            return Ok(());
+        };
+        let layer = &core.top().layer;
+        let base = layer.base(key).filter(|base| base.same_content);
+        let record = base.map(|base| JournalRecord::Base {
+            key: key.clone(),
+            version: base.version,
+            is_frozen: base.is_frozen,
+            same_content: false,
+        });
+        layer.record(record.into_iter().collect())
     }
 
     /// Notes a write of the content: before it is made, so that a reader does not take a part of it for the
@@ -262,13 +303,31 @@ impl FileState {
     /// Keeps what is missing of a file under its key, for the next time that it is opened.
     fn share_failed(&self, core: &OverlayCore) {
         if let Some(key) = self.key.as_ref().filter(|_| self.is_incomplete) {
-            let mut state = core.state.lock();
-            state.failed_writes.set(key, self.failed_writes.as_ref());
+            let mut open = core.open.lock();
+            open.failed_writes.set(key, self.failed_writes.as_ref());
         }
     }
 
     /// Returns an error of the kernel about the file.
     pub(super) fn os_error(&self, error: impl Into<std::io::Error>) -> Error {
         Error::os(self.key_or_root(), error.into())
+    }
+}
+
+/// Returns the record of a base, for a change of the content or of attributes alone.
+fn with_content(record: JournalRecord, same_content: bool) -> JournalRecord {
+    match record {
+        JournalRecord::Base {
+            key,
+            version,
+            is_frozen,
+            ..
+        } => JournalRecord::Base {
+            key,
+            version,
+            is_frozen,
+            same_content,
+        },
+        other => other,
     }
 }

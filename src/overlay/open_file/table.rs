@@ -7,12 +7,13 @@ use std::sync::{Arc, Weak};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::OpenFile;
 use super::state::ContentSource;
+use super::{OpenFile, OpenedAs};
 use crate::error::{Error, Kind, Result};
-use crate::overlay::upper::os_error;
+use crate::overlay::keys_dir::os_error;
+use crate::overlay::layered_store::LayeredStore;
 use crate::overlay::{OverlayCore, Resolved, wrong_kind};
-use crate::store::{EntryKind, Key};
+use crate::store::{EntryKind, Key, Meta};
 
 /// The open files by their keys.
 #[derive(Default)]
@@ -58,50 +59,118 @@ impl OverlayCore {
     pub(in crate::overlay) fn open_file(self: &Arc<Self>, key: &Key) -> Result<Arc<OpenFile>> {
         for _ in 0..MAX_OPEN_ATTEMPTS {
             if let Some(file) = self.registered(key) {
-                return Ok(file);
+                if self.is_content_of_store(&file)? {
+                    return Ok(file);
+                }
+                // Those who have it open keep its content.
+                self.revoke_if(key, &file);
             }
-            let (file, lower) = self.open_current(key)?;
+            let (file, shown) = match self.open_current(key) {
+                // It was renamed or brought into the store between the look and the opening.
+                Err(error) if error.kind() == Kind::NotFound && self.shows(key)? => continue,
+                opened => opened?,
+            };
             let file = Arc::new(file);
             self.restore_incomplete(key, &file);
             if let Some(other) = self.register_if_first(key, &file) {
-                return Ok(other);
+                drop(other);
+                continue;
             }
             // A later replacement finds the file in the table; one that came before is noticed here.
-            if self.is_current(key, &file, lower.as_ref())? {
+            if self.is_current(key, &file, &shown)? {
                 return Ok(file);
             }
             file.detach();
-            self.state.lock().open_files.unregister(key, &file);
+            self.open.lock().files.unregister(key, &file);
         }
         let why = "is replaced each time it is opened";
         Err(Error::new(Kind::Changed, key, why))
     }
 
-    /// Opens the present content of a key; also returns the store's key of it, if the store has it.
-    fn open_current(self: &Arc<Self>, key: &Key) -> Result<(OpenFile, Option<Key>)> {
-        let found = self.find(key)?.ok_or_else(|| Error::not_found(key))?;
-        match (self.kind(key, &found), found) {
+    fn shows(&self, key: &Key) -> Result<bool> {
+        self.look(|top| Ok(top.find(key)?.is_some()))
+    }
+
+    /// Whether the store still has what a file was opened on. Only a file that was not written can be out of date.
+    fn is_content_of_store(&self, file: &OpenFile) -> Result<bool> {
+        let Some((lower, version)) = file.unwritten_version() else {
+            return Ok(true);
+        };
+        let now = self.look(|top| top.lower.head(&lower))?;
+        Ok(now.is_some_and(|meta| meta.version == version))
+    }
+
+    /// Takes the key away from a file that another program replaced in the store, unless it was written meanwhile.
+    fn revoke_if(&self, key: &Key, file: &Arc<OpenFile>) {
+        let mut state = file.lock();
+        if matches!(state.source, ContentSource::Upper(_)) {
+            return;
+        }
+        (state.key, state.is_revoked) = (None, true);
+        drop(state);
+        self.open.lock().files.unregister(key, file);
+    }
+
+    /// Opens the present content of a key; also returns where it was found.
+    fn open_current(self: &Arc<Self>, key: &Key) -> Result<(OpenFile, FoundIn)> {
+        let top = self.top();
+        let found = top.find(key)?.ok_or_else(|| Error::not_found(key))?;
+        match (LayeredStore::kind(&found), found) {
             (EntryKind::Directory, _) => Err(wrong_kind(key, true)),
-            (_, Resolved::Lower(lower, meta)) => {
-                let reader = self.lower.open(&lower, Some(&meta))?;
-                let opened_as = Some((lower.clone(), reader.meta()?.version));
-                let source = ContentSource::Lower(reader);
-                Ok((OpenFile::new(self, key, source, opened_as), Some(lower)))
-            }
             (EntryKind::File, Resolved::Upper(_)) => {
-                let source = ContentSource::Upper(Arc::new(self.open_upper(key)?));
-                Ok((OpenFile::new(self, key, source, None), None))
+                let id = self.open.lock().ids.of_upper(key);
+                let file = Arc::new(open_upper(&top, key)?);
+                let id = match id {
+                    Some(id) => id,
+                    None => inode_of(key, &file)?,
+                };
+                let source = ContentSource::Upper(file);
+                let file = OpenFile::new(self, key, id, source, OpenedAs::Upper);
+                Ok((file, FoundIn { top, lower: None }))
             }
             (_, Resolved::Upper(_)) => Err(Error::invalid(key, "is no regular file")),
+            (_, Resolved::Lower(lower, meta)) => {
+                let file = self.open_lower(&top, key, &lower, &meta)?;
+                let lower = Some(lower);
+                Ok((file, FoundIn { top, lower }))
+            }
         }
+    }
+
+    /// Opens what the store or a frozen layer has at `lower`, which shows at `key`.
+    fn open_lower(
+        self: &Arc<Self>,
+        top: &LayeredStore,
+        key: &Key,
+        lower: &Key,
+        meta: &Meta,
+    ) -> Result<OpenFile> {
+        let frozen = match &top.frozen {
+            Some(frozen) => frozen.frozen_file(lower)?,
+            None => None,
+        };
+        if let Some((file, number)) = frozen {
+            let id = self.open.lock().ids.of_upper(key);
+            let id = match id {
+                Some(id) => id,
+                None => inode_of(key, &file)?,
+            };
+            let source = ContentSource::Frozen(Arc::new(file), number);
+            return Ok(OpenFile::new(self, key, id, source, OpenedAs::Frozen));
+        }
+        let reader = top.lower.open(lower, Some(meta))?;
+        let version = reader.meta()?.version;
+        let id = self.open.lock().ids.of_stored(key, version);
+        let id = id.unwrap_or(version.0);
+        let opened_as = OpenedAs::Stored(lower.clone(), version);
+        let source = ContentSource::Lower(reader);
+        Ok(OpenFile::new(self, key, id, source, opened_as))
     }
 
     /// Marks a file as incomplete that was created, closed, and could not be completed.
     fn restore_incomplete(&self, key: &Key, file: &OpenFile) {
-        let overlay = self.state.lock();
-        if overlay.records.is_incomplete(key) {
-            let failed_writes = overlay.failed_writes.get(key).cloned();
-            drop(overlay);
+        if self.top().layer.lock().records.is_incomplete(key) {
+            let failed_writes = self.open.lock().failed_writes.get(key).cloned();
             let mut state = file.lock();
             (state.is_incomplete, state.is_dirty) = (true, true);
             state.failed_writes = failed_writes;
@@ -109,37 +178,26 @@ impl OverlayCore {
     }
 
     /// Whether an open file still is the content of its key.
-    fn is_current(&self, key: &Key, file: &OpenFile, lower: Option<&Key>) -> Result<bool> {
-        match (file.source(), self.upper.stat(key)?) {
-            (ContentSource::Upper(file), Some(_)) => self.is_file_of(key, &file),
-            (ContentSource::Lower(_), None) => Ok(self.lower_key(key).as_ref() == lower),
+    fn is_current(&self, key: &Key, file: &OpenFile, found: &FoundIn) -> Result<bool> {
+        let top = self.top();
+        if !Arc::ptr_eq(&top, &found.top) {
+            return Ok(false);
+        }
+        match (file.source(), top.layer.keys.stat(key)?) {
+            (ContentSource::Upper(file), Some(_)) => top.layer.is_file_of(key, &file),
+            (ContentSource::Lower(_) | ContentSource::Frozen(..), None) => {
+                Ok(top.layer.lower_key(key) == found.lower)
+            }
             _ => Ok(false),
         }
     }
 
-    /// Whether a file of the upper folder has this key.
-    pub(in crate::overlay) fn is_file_of(&self, key: &Key, file: &File) -> Result<bool> {
-        let own = rustix::fs::fstat(file).map_err(|error| os_error(key, error))?;
-        let found = self.upper.stat(key)?;
-        Ok(found.is_some_and(|stat| (own.st_dev, own.st_ino) == (stat.st_dev, stat.st_ino)))
-    }
-
-    fn open_upper(&self, key: &Key) -> Result<File> {
-        let safe = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let opened = match self.upper.open_key(key, OFlags::RDWR | safe) {
-            // A file without permission to write that belongs to another user.
-            Err(Errno::ACCESS) => self.upper.open_key(key, OFlags::RDONLY | safe),
-            opened => opened,
-        };
-        Ok(File::from(opened.map_err(|error| os_error(key, error))?))
-    }
-
     /// Enters a file under its key, unless there is another one, which is returned.
     fn register_if_first(&self, key: &Key, file: &Arc<OpenFile>) -> Option<Arc<OpenFile>> {
-        let mut state = self.state.lock();
-        let other = state.open_files.get(key);
+        let mut open = self.open.lock();
+        let other = open.files.get(key);
         if other.is_none() {
-            state.open_files.register(key, file);
+            open.files.register(key, file);
         }
         other
     }
@@ -150,12 +208,38 @@ impl OverlayCore {
         key: &Key,
         file: File,
     ) -> Arc<OpenFile> {
-        let file = OpenFile::new(self, key, ContentSource::Upper(Arc::new(file)), None);
+        let source = ContentSource::Upper(Arc::new(file));
+        let mut open = self.open.lock();
+        let id = open.ids.new_id();
+        let file = Arc::new(OpenFile::new(self, key, id, source, OpenedAs::Upper));
         let mut state = file.lock();
         (state.is_incomplete, state.is_dirty) = (true, true);
         drop(state);
-        let file = Arc::new(file);
-        self.state.lock().open_files.register(key, &file);
+        open.files.register(key, &file);
+        open.ids.set(key, id);
         file
     }
+}
+
+/// Where the content of a key was found.
+struct FoundIn {
+    top: Arc<LayeredStore>,
+    /// The key of the store below, if that has it.
+    lower: Option<Key>,
+}
+
+fn inode_of(key: &Key, file: &File) -> Result<u64> {
+    let stat = rustix::fs::fstat(file).map_err(|error| os_error(key, error))?;
+    Ok(stat.st_ino)
+}
+
+fn open_upper(top: &LayeredStore, key: &Key) -> Result<File> {
+    let safe = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let keys = &top.layer.keys;
+    let opened = match keys.open_key(key, OFlags::RDWR | safe) {
+        // A file without permission to write that belongs to another user.
+        Err(Errno::ACCESS) => keys.open_key(key, OFlags::RDONLY | safe),
+        opened => opened,
+    };
+    Ok(File::from(opened.map_err(|error| os_error(key, error))?))
 }

@@ -1,9 +1,12 @@
 //! Decoded files open for reading.
 
+use std::time::Duration;
+
 use crate::error::Result;
 use crate::export::{Export, FileBody};
 use crate::sync::read_bytes::part;
-use crate::view::{File, ReadBytes};
+use crate::view::text_file::file_attr;
+use crate::view::{Attr, File, ReadBytes};
 
 impl File for Export {
     fn read_now(&self, offset: u64, len: usize) -> Option<ReadBytes> {
@@ -26,5 +29,14 @@ impl File for Export {
 
     fn version(&self) -> Option<u64> {
         Some(self.array().content_now())
+    }
+
+    fn may_have_changed(&self) -> bool {
+        Export::may_have_changed(self)
+    }
+
+    fn attr(&self) -> Option<Attr> {
+        let modified = self.array().entry().modified;
+        Some(file_attr(self.len(), modified, Duration::ZERO))
     }
 }

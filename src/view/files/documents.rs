@@ -6,6 +6,7 @@
 
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use serde_json::{Map, Value};
@@ -19,7 +20,7 @@ use crate::store::tree::{AttrChange, Stat, TreeFile};
 use crate::store::{EntryKind, Key, Meta, Version};
 use crate::view::files::path_target::PathTarget;
 use crate::view::files::seen::SeenDocument;
-use crate::view::files::unstored::Scratch;
+use crate::view::files::unstored::{Scratch, content_of};
 use crate::view::files::{FilesView, METADATA, document};
 
 /// The longest document that can be written, in bytes.
@@ -33,40 +34,54 @@ pub(super) struct DocumentFile {
     files: FilesView,
     path: Key,
     bytes: Scratch,
+    /// The number that tells the file from others.
+    content: u64,
     /// Whether something was written that is not stored yet.
     is_dirty: Mutex<bool>,
+    /// The document as it was when it was opened.
+    opened: Option<SeenDocument>,
     /// What the program has seen of the document; nothing if it replaces it unseen.
     seen: Mutex<Option<SeenDocument>>,
+    /// Whether it was read.
+    is_read: AtomicBool,
     /// Whether it is a document, not a file beside one.
     is_document: bool,
 }
 
 impl DocumentFile {
-    /// Opens a document that has these bytes.
+    /// Opens a document of a node that has these bytes.
     pub(super) fn document(
         files: &FilesView,
         path: &Key,
+        found: &NodeEntry,
         bytes: Vec<u8>,
-        seen: Option<SeenDocument>,
     ) -> Arc<DocumentFile> {
-        let file = DocumentFile::new(files, path, Arc::new(Mutex::new(bytes)), true);
-        *file.seen.lock() = seen;
-        file
+        let opened = Some(SeenDocument::shown(found, &bytes));
+        Arc::new(DocumentFile {
+            files: files.clone(),
+            path: path.clone(),
+            bytes: Arc::new(Mutex::new(bytes)),
+            content: found.version,
+            is_dirty: Mutex::new(false),
+            seen: Mutex::new(opened.clone()),
+            opened,
+            is_read: AtomicBool::new(false),
+            is_document: true,
+        })
     }
 
     /// Opens a file beside a document.
     pub(super) fn scratch(files: &FilesView, path: &Key, bytes: Scratch) -> Arc<DocumentFile> {
-        DocumentFile::new(files, path, bytes, false)
-    }
-
-    fn new(files: &FilesView, path: &Key, bytes: Scratch, is_document: bool) -> Arc<DocumentFile> {
         Arc::new(DocumentFile {
             files: files.clone(),
             path: path.clone(),
+            content: content_of(&bytes),
             bytes,
             is_dirty: Mutex::new(false),
+            opened: None,
             seen: Mutex::new(None),
-            is_document,
+            is_read: AtomicBool::new(false),
+            is_document: false,
         })
     }
 
@@ -82,8 +97,28 @@ impl DocumentFile {
     pub(super) fn resize(&self, length: u64) -> Result<()> {
         let length = self.checked(length)?;
         self.bytes().resize(length, 0);
-        *self.dirty() = true;
+        let was_dirty = std::mem::replace(&mut *self.dirty(), true);
+        if length == 0 && !was_dirty && !self.is_read.load(Ordering::Acquire) {
+            // What was read of it, if anything, was read before it was opened.
+            *self.seen.lock() = self.files.unstored.seen(&self.path);
+        }
+        self.note_write();
         Ok(())
+    }
+
+    /// Notes that a program sees what was opened.
+    fn note_read(&self) {
+        if !self.is_read.swap(true, Ordering::AcqRel)
+            && let Some(opened) = &self.opened
+        {
+            self.files.unstored.note_seen(&self.path, opened.clone());
+        }
+    }
+
+    fn note_write(&self) {
+        if !self.is_document {
+            self.files.unstored.note_written(&self.path);
+        }
     }
 
     fn checked(&self, length: u64) -> Result<usize> {
@@ -98,7 +133,7 @@ impl DocumentFile {
 }
 
 /// Returns what `stat` shows of bytes in memory.
-pub(super) fn stat_of(length: usize) -> Stat {
+fn stat_of(length: usize, content: u64) -> Stat {
     let meta = Meta {
         kind: EntryKind::File,
         size: length as u64,
@@ -106,11 +141,16 @@ pub(super) fn stat_of(length: usize) -> Stat {
         modified: SystemTime::now(),
         version: Version(0),
     };
-    Stat { meta, posix: None }
+    Stat {
+        meta,
+        posix: None,
+        content,
+    }
 }
 
 impl TreeFile for DocumentFile {
     fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+        self.note_read();
         let bytes = self.bytes();
         let start = usize::try_from(offset).map_or(bytes.len(), |start| start.min(bytes.len()));
         let end = start.saturating_add(len).min(bytes.len());
@@ -126,6 +166,7 @@ impl TreeFile for DocumentFile {
         bytes[end - new.len()..end].copy_from_slice(new);
         drop(bytes);
         *self.dirty() = true;
+        self.note_write();
         Ok(())
     }
 
@@ -158,7 +199,7 @@ impl TreeFile for DocumentFile {
     }
 
     fn stat(&self) -> Result<Stat> {
-        Ok(stat_of(self.bytes().len()))
+        Ok(stat_of(self.bytes().len(), self.content))
     }
 
     fn change(&self, change: &AttrChange) -> Result<()> {

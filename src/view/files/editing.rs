@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use crate::error::{Error, Kind, Result};
 use crate::hierarchy::NodeEntry;
-use crate::store::tree::{AttrChange, Credentials, FreeSpace, RenameMode, Stat, TreeFile};
+use crate::store::tree::{
+    AttrChange, Credentials, FreeSpace, OpenMode, RenameMode, Stat, TreeFile,
+};
 use crate::store::{Key, Meta, Tree, Version};
 use crate::view::View;
 use crate::view::files::documents::DocumentFile;
 use crate::view::files::path_target::{DecodedTarget, PathTarget};
-use crate::view::files::seen::SeenDocument;
 use crate::view::files::unstored::is_temporary;
 use crate::view::files::writing::{DecodedWriter, check_length};
 use crate::view::files::{FilesView, document};
@@ -52,18 +53,9 @@ impl Editing {
         truncate: bool,
     ) -> Result<Arc<dyn TreeFile>> {
         let bytes = document(found.node()?, name);
+        let file = DocumentFile::document(&self.files, path, found, bytes);
         let length = self.files.unstored.take_truncated(path);
-        let length = length.or(truncate.then_some(0));
-        let seen = match length {
-            Some(0) => self.files.unstored.seen(path),
-            _ => {
-                let seen = SeenDocument::shown(found, &bytes);
-                self.files.unstored.note_seen(path, seen.clone());
-                Some(seen)
-            }
-        };
-        let file = DocumentFile::document(&self.files, path, bytes, seen);
-        if let Some(length) = length {
+        if let Some(length) = length.or(truncate.then_some(0)) {
             file.resize(length)?;
         }
         Ok(file)
@@ -91,8 +83,15 @@ impl Editing {
                 return Err(refused(to, "an array is written in place"));
             }
         }
-        let seen = self.files.unstored.seen_at_rename(from, to);
-        self.files.save(to, bytes, seen.as_ref())?;
+        // The kernel repeats a rename that is `Changed`.
+        if let Some(error) = self.files.unstored.refusal(from, to) {
+            return Err(error);
+        }
+        let seen = self.files.unstored.seen(to);
+        if let Err(error) = self.files.save(to, bytes, seen.as_ref()) {
+            self.files.unstored.note_refusal(from, to, &error);
+            return Err(error);
+        }
         self.files.unstored.remove_scratch(from);
         Ok(())
     }
@@ -128,14 +127,17 @@ impl Tree for Editing {
 
     fn stat(&self, path: &Key) -> Result<Option<Stat>> {
         let attr = self.files.lookup(path)?;
-        let meta = attr.map(|attr| Meta {
-            kind: attr.kind,
-            size: attr.size,
-            stored: attr.stored,
-            modified: attr.modified,
-            version: Version(0),
-        });
-        Ok(meta.map(|meta| Stat { meta, posix: None }))
+        Ok(attr.map(|attr| Stat {
+            meta: Meta {
+                kind: attr.kind,
+                size: attr.size,
+                stored: attr.stored,
+                modified: attr.modified,
+                version: Version(0),
+            },
+            posix: None,
+            content: attr.content.unwrap_or(0),
+        }))
     }
 
     fn create(&self, path: &Key, _credentials: &Credentials) -> Result<Arc<dyn TreeFile>> {
@@ -147,7 +149,8 @@ impl Tree for Editing {
         Ok(DocumentFile::scratch(&self.files, path, bytes))
     }
 
-    fn open(&self, path: &Key, truncate: bool) -> Result<Arc<dyn TreeFile>> {
+    fn open(&self, path: &Key, mode: OpenMode) -> Result<Arc<dyn TreeFile>> {
+        let truncate = mode == OpenMode::Truncate;
         if let Some(bytes) = self.files.unstored.scratch(path) {
             let file = DocumentFile::scratch(&self.files, path, bytes);
             if truncate {
@@ -170,7 +173,7 @@ impl Tree for Editing {
     /// Owner, mode and times are those of the mount: setting them is allowed and changes nothing.
     fn change(&self, path: &Key, change: &AttrChange) -> Result<()> {
         if self.files.unstored.scratch(path).is_some() {
-            return self.open(path, false)?.change(change);
+            return self.open(path, OpenMode::Write)?.change(change);
         }
         let target = self.target(path)?;
         let Some(size) = change.size else {

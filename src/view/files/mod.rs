@@ -18,13 +18,13 @@ use crate::known::Known;
 use crate::model::Node;
 use crate::store::listing::NameList;
 use crate::store::{EntryKind, Key, Listing, Tree};
-use crate::sync::read_bytes::part;
 use crate::view::files::editing::Editing;
 use crate::view::files::listings::{ChunkListing, GroupListing};
 use crate::view::files::path_target::{DecodedTarget, PathTarget};
 use crate::view::files::seen::SeenDocument;
-use crate::view::files::unstored::UnstoredState;
-use crate::view::{Attr, ChildName, File, OpenedFile, ReadBytes, View, ViewDir};
+use crate::view::files::unstored::{UnstoredState, content_of};
+use crate::view::text_file::{TextFile, directory_attr, file_attr};
+use crate::view::{Attr, ChildName, OpenedFile, View, ViewDir};
 
 mod decoded;
 mod documents;
@@ -103,9 +103,15 @@ impl FilesView {
         length.or_else(unreadable)
     }
 
-    /// Returns what `stat` shows.
-    fn attr(&self, target: &PathTarget) -> Result<Attr> {
-        let mut fresh = self.hierarchy.store().info().freshness;
+    /// Resolves a name; returns as well how long the answer counts.
+    fn resolved<T>(&self, resolve: impl FnOnce() -> T) -> (T, Duration) {
+        let info = self.hierarchy.store().info();
+        let (target, stamp) = info.ask(resolve);
+        (target, info.time_left(stamp.asked))
+    }
+
+    /// Returns what `stat` shows, for as long as `fresh`.
+    fn attr(&self, target: &PathTarget, mut fresh: Duration) -> Result<Attr> {
         let (found, size) = match target {
             PathTarget::Node(found) | PathTarget::Chunks(found) => {
                 return Ok(directory_attr(found.modified, fresh));
@@ -121,7 +127,10 @@ impl FilesView {
                 (&target.found, self.decoded_length(target)?)
             }
         };
-        Ok(file_attr(size, found.modified, fresh))
+        Ok(Attr {
+            content: Some(found.version),
+            ..file_attr(size, found.modified, fresh)
+        })
     }
 
     /// Returns a number that all clones of this view have and no other view.
@@ -133,26 +142,35 @@ impl FilesView {
     fn scratch_attr(&self, path: &Key) -> Option<Attr> {
         let bytes = self.unstored.scratch(path)?;
         let size = bytes.lock().len() as u64;
-        Some(file_attr(size, SystemTime::now(), Duration::ZERO))
+        Some(Attr {
+            content: Some(content_of(&bytes)),
+            ..file_attr(size, SystemTime::now(), Duration::ZERO)
+        })
     }
 
     /// Returns what `stat` shows of what a path was found to stand for, if it is known without waiting.
-    fn attr_now(&self, target: &PathTarget) -> Known<Attr> {
+    fn attr_now(&self, target: &PathTarget, fresh: Duration) -> Known<Attr> {
         match target {
             // The length may have to be read.
             PathTarget::Decoded(target) if target.is_ragged() => Known::Unknown,
-            target => self.attr(target).map_or(Known::Unknown, Known::Is),
+            target => self.attr(target, fresh).map_or(Known::Unknown, Known::Is),
         }
     }
 
     fn open_scratch(&self, path: &Key) -> Result<OpenedFile> {
         let bytes = self.unstored.scratch(path);
-        let bytes = bytes.ok_or_else(|| Error::not_found(path))?;
-        let bytes = bytes.lock().clone();
+        let scratch = bytes.ok_or_else(|| Error::not_found(path))?;
+        let bytes = scratch.lock().clone();
         Ok(OpenedFile {
-            file: Arc::new(TextFile { bytes, version: 0 }),
+            file: Arc::new(TextFile {
+                bytes,
+                version: 0,
+                modified: SystemTime::now(),
+            }),
+            content: Some(content_of(&scratch)),
             version: None,
             direct: true,
+            tree_file: None,
         })
     }
 
@@ -217,15 +235,17 @@ fn document(node: &Node, name: &[u8]) -> Vec<u8> {
 
 impl View for FilesView {
     fn lookup(&self, path: &Key) -> Result<Option<Attr>> {
-        match self.resolve(path)? {
-            Some(target) => self.attr(&target).map(Some),
+        let (target, fresh) = self.resolved(|| self.resolve(path));
+        match target? {
+            Some(target) => self.attr(&target, fresh).map(Some),
             None => Ok(self.scratch_attr(path)),
         }
     }
 
     fn lookup_now(&self, path: &Key) -> Known<Attr> {
-        match self.resolve_now(path) {
-            Ok(Some(target)) => self.attr_now(&target),
+        let (target, fresh) = self.resolved(|| self.resolve_now(path));
+        match target {
+            Ok(Some(target)) => self.attr_now(&target, fresh),
             Ok(None) => self.scratch_attr(path).into(),
             Err(_) => Known::Unknown,
         }
@@ -240,8 +260,9 @@ impl View for FilesView {
     }
 
     fn child_now(&self, dir: &ViewDir, name: &ChildName<'_>) -> Known<Attr> {
-        match (self.resolve_child_now(dir, name), dir) {
-            (Ok(Some(target)), _) => self.attr_now(&target),
+        let (target, fresh) = self.resolved(|| self.resolve_child_now(dir, name));
+        match (target, dir) {
+            (Ok(Some(target)), _) => self.attr_now(&target, fresh),
             (Ok(None), ViewDir::Path(path) | ViewDir::Node(path)) => {
                 let path = path.child(name.bytes);
                 path.map_or(Known::Unknown, |path| self.scratch_attr(&path).into())
@@ -272,11 +293,16 @@ impl View for FilesView {
                 let bytes = document(found.node()?, &name);
                 let seen = SeenDocument::shown(&found, &bytes);
                 self.unstored.note_seen(path, seen);
-                let version = found.version;
                 Ok(OpenedFile {
-                    file: Arc::new(TextFile { bytes, version }),
-                    version: Some(version),
+                    file: Arc::new(TextFile {
+                        bytes,
+                        version: found.version,
+                        modified: found.modified,
+                    }),
+                    content: Some(found.version),
+                    version: Some(found.version),
                     direct: false,
+                    tree_file: None,
                 })
             }
             Some(PathTarget::Decoded(target)) => {
@@ -286,8 +312,10 @@ impl View for FilesView {
                 let version = target.array.content()?;
                 Ok(OpenedFile {
                     file: Arc::new(export),
+                    content: Some(target.found.version),
                     version,
                     direct: false,
+                    tree_file: None,
                 })
             }
         }
@@ -299,50 +327,5 @@ impl View for FilesView {
 
     fn tree(&self, path: &Key) -> Result<Option<(Arc<dyn Tree>, Key)>> {
         Ok(Some((Arc::new(Editing::new(self.clone())), path.clone())))
-    }
-}
-
-/// Returns what `stat` shows of a file that is not stored as such.
-fn file_attr(size: u64, modified: SystemTime, fresh: Duration) -> Attr {
-    Attr {
-        kind: EntryKind::File,
-        size,
-        stored: size,
-        modified,
-        fresh,
-        posix: None,
-    }
-}
-
-/// Returns what `stat` shows of a directory that is not stored as such.
-pub(crate) fn directory_attr(modified: SystemTime, fresh: Duration) -> Attr {
-    Attr {
-        kind: EntryKind::Directory,
-        size: 0,
-        stored: 0,
-        modified,
-        fresh,
-        posix: None,
-    }
-}
-
-/// A file whose bytes are made when it is opened.
-pub(crate) struct TextFile {
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) version: u64,
-}
-
-impl File for TextFile {
-    fn read_now(&self, offset: u64, len: usize) -> Option<ReadBytes> {
-        let end = offset.saturating_add(len as u64);
-        Some(part(&self.bytes, offset..end).into())
-    }
-
-    fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes> {
-        Ok(self.read_now(offset, len).unwrap_or_default())
-    }
-
-    fn version(&self) -> Option<u64> {
-        Some(self.version)
     }
 }

@@ -29,6 +29,11 @@ const TRUNCATION_TIMEOUT: Duration = Duration::from_secs(5);
 /// The bytes of a file that is not stored.
 pub(super) type Scratch = Arc<Mutex<Vec<u8>>>;
 
+/// Returns the number that tells such a file from others.
+pub(super) fn content_of(scratch: &Scratch) -> u64 {
+    Arc::as_ptr(scratch).addr() as u64
+}
+
 /// What was removed of a node.
 #[derive(Default)]
 struct Removed {
@@ -70,8 +75,9 @@ impl IdRanges {
 /// A file beside a document.
 struct ScratchFile {
     bytes: Scratch,
-    /// What had been seen of the document when the file was first renamed onto it, which failed.
-    seen: Option<Option<SeenDocument>>,
+    /// The document that the file was to replace, and the error that this was refused with since the document has
+    /// changed. It stays refused until other bytes are written to the file.
+    refusal: Option<(Key, Error)>,
 }
 
 /// The state that all clones of a view share.
@@ -124,13 +130,26 @@ impl UnstoredState {
         self.seen.lock().pop(path);
     }
 
-    /// Returns what had been seen of the document `to` when the file `from` was first renamed onto it: the kernel
-    /// repeats a rename that has failed because something had changed.
-    pub(super) fn seen_at_rename(&self, from: &Key, to: &Key) -> Option<SeenDocument> {
-        let now = self.seen(to);
-        match self.scratch.lock().get_mut(from) {
-            Some(file) => file.seen.get_or_insert(now).clone(),
-            None => now,
+    /// Returns the error with which a file beside a document was refused as the document, as it is now.
+    pub(super) fn refusal(&self, from: &Key, to: &Key) -> Option<Error> {
+        let files = self.scratch.lock();
+        let (refused, error) = files.get(from)?.refusal.as_ref()?;
+        (refused == to).then(|| error.clone())
+    }
+
+    /// Notes that a file beside a document was refused as the document because that has changed.
+    pub(super) fn note_refusal(&self, from: &Key, to: &Key, error: &Error) {
+        if let Some(file) = self.scratch.lock().get_mut(from)
+            && error.kind() == Kind::Changed
+        {
+            file.refusal = Some((to.clone(), error.clone()));
+        }
+    }
+
+    /// Notes that a file beside a document is written.
+    pub(super) fn note_written(&self, path: &Key) {
+        if let Some(file) = self.scratch.lock().get_mut(path) {
+            file.refusal = None;
         }
     }
 
@@ -144,7 +163,7 @@ impl UnstoredState {
         let bytes = Arc::new(Mutex::new(bytes));
         let file = ScratchFile {
             bytes: bytes.clone(),
-            seen: None,
+            refusal: None,
         };
         files.insert(path.clone(), file);
         Ok(bytes)

@@ -70,7 +70,11 @@ pub(super) fn stat_of(found: &NodeEntry, size: u64, version: u64) -> Stat {
         modified: found.modified,
         version: Version(version),
     };
-    Stat { meta, posix: None }
+    Stat {
+        meta,
+        posix: None,
+        content: found.version,
+    }
 }
 
 impl TreeFile for DecodedWriter {

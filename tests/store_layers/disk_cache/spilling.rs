@@ -38,7 +38,7 @@ fn put(memory: &MemoryStore, sample: &Sample) {
 
 fn view(memory: &MemoryStore, folder: Option<&Path>) -> (Arc<dyn View>, Arc<Stats>) {
     let stats = Arc::new(Stats::default());
-    let drawer = folder.map(|folder| {
+    let namespace = folder.map(|folder| {
         let cache_dir = CacheDir::open(folder, 64 << 20, &stats).unwrap();
         CacheNamespace::open(&cache_dir, "decoded")
     });
@@ -52,7 +52,7 @@ fn view(memory: &MemoryStore, folder: Option<&Path>) -> (Arc<dyn View>, Arc<Stat
     let store: Arc<dyn Store> = Arc::new(memory.clone());
     let hierarchy = Arc::new(Hierarchy::new(store));
     let budget = MemoryBudget::new(MEMORY, stats.clone());
-    let engine = Engine::within(budget, limits, stats.clone(), drawer);
+    let engine = Engine::within(budget, limits, stats.clone(), namespace);
     let arrays = Arrays::new(hierarchy.clone(), engine);
     let files = FilesView::new(hierarchy, arrays, "sample", FORMATS.to_vec());
     (Arc::new(files), stats)

@@ -327,6 +327,6 @@ fn locations_choose_archives() {
     let url = format!("file://{}/a.zarr.ZIP/in", root.display());
     let store = store::open(&url, &StoreConfig::default(), &stats).unwrap();
     assert_eq!(get(&*store, "a").unwrap().unwrap(), b"bytes");
-    let found = store::local_place(&url).unwrap();
+    let found = store::local_path(&url).unwrap();
     assert_eq!(found, root.canonicalize().unwrap().join("a.zarr.ZIP"));
 }

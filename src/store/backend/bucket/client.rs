@@ -6,7 +6,6 @@
 use std::fmt::Display;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::future::join;
@@ -14,10 +13,10 @@ use object_store::list::PaginatedListStore;
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{GetOptions, GetResult, ObjectMeta, ObjectStore};
-use tokio::sync::Semaphore;
 
 use crate::error::{Error, Kind, Result};
 use crate::store::backend::remote::fault;
+use crate::store::backend::remote::limits::RequestLimits;
 use crate::store::backend::remote::runtime::{
     LastResponse, note_response, spawn_and_wait, wait, with_last_response,
 };
@@ -27,18 +26,16 @@ use crate::sync::buffer;
 /// A client of object_store and the limits of its requests.
 pub(super) struct Client {
     pub(super) objects: Arc<dyn ObjectStore>,
-    /// Names page by page.
+    /// Lists names page by page.
     pub(super) pages: Arc<dyn PaginatedListStore>,
-    /// Objects in parts.
+    /// Uploads objects in parts.
     pub(super) parts: Arc<dyn MultipartStore>,
-    /// Time limit of an answer, or of a piece of its body.
-    pub(super) limit: Duration,
-    pub(super) permits: Semaphore,
+    pub(super) limits: RequestLimits,
     /// Whether the server supports suffix ranges.
     pub(super) suffixes: bool,
 }
 
-/// An answer's bytes and what is known of the object.
+/// The body of a response, and the metadata of its object.
 struct ResponseBody {
     bytes: Vec<u8>,
     meta: ObjectMeta,
@@ -51,10 +48,7 @@ impl Client {
         subject: &dyn Display,
         request: impl Future<Output = object_store::Result<T>>,
     ) -> Result<T> {
-        let (done, last) = wait(self.limit, async {
-            let _permit = self.permits.acquire().await;
-            request.await
-        })?;
+        let (done, last) = wait(self.limits.time, self.limits.permitted(request))?;
         self.to_result(subject, done, &last)
     }
 
@@ -65,19 +59,13 @@ impl Client {
         one: impl Future<Output = object_store::Result<A>>,
         other: impl Future<Output = object_store::Result<B>>,
     ) -> Result<(Result<A>, Result<B>)> {
-        let (done, _) = wait(self.limit, async {
-            let one = async {
-                let _permit = self.permits.acquire().await;
-                one.await
-            };
-            let other = async {
-                let _permit = self.permits.acquire().await;
-                other.await
-            };
-            join(with_last_response(one), with_last_response(other)).await
-        })?;
+        let both = join(
+            with_last_response(self.limits.permitted(one)),
+            with_last_response(self.limits.permitted(other)),
+        );
+        let (done, _) = wait(self.limits.time, both)?;
         let Some(((one, last_of_one), (other, last_of_other))) = done else {
-            return Err(fault::late(subject, self.limit.as_secs_f32()));
+            return Err(self.limits.late(subject));
         };
         Ok((
             self.to_result(subject, Some(one), &last_of_one),
@@ -92,13 +80,13 @@ impl Client {
         last: &LastResponse,
     ) -> Result<T> {
         match done {
-            Some(answer) => answer.map_err(|error| fault::error(&error, last, subject)),
-            None => Err(fault::late(subject, self.limit.as_secs_f32())),
+            Some(response) => response.map_err(|error| fault::error(&error, last, subject)),
+            None => Err(self.limits.late(subject)),
         }
     }
 
     /// Fetches an object, or the part of it that the options say; nothing if it is missing, `TooLarge` if the
-    /// answer has more than `limit` bytes.
+    /// response has more than `limit` bytes.
     pub(super) fn fetch(
         self: &Arc<Self>,
         subject: &dyn Display,
@@ -106,13 +94,11 @@ impl Client {
         options: GetOptions,
         limit: u64,
     ) -> Result<Option<Object>> {
-        // The limit of the whole body is generous; each piece has its own.
         let (client, path) = (self.clone(), path.clone());
-        let (done, last) =
-            spawn_and_wait(self.limit.saturating_mul(BODY_TIME_FACTOR), async move {
-                let _permit = client.permits.acquire().await;
-                client.collect(&path, options, limit).await
-            })?;
+        let (done, last) = spawn_and_wait(self.limits.time_of_body(), async move {
+            let body = client.collect(&path, options, limit);
+            client.limits.permitted(body).await
+        })?;
         let body = match done {
             Some(Ok(body)) => body?,
             Some(Err(Some(fault))) => {
@@ -122,9 +108,7 @@ impl Client {
                     _ => Err(error),
                 };
             }
-            Some(Err(None)) | None => {
-                return Err(fault::late(subject, self.limit.as_secs_f32()));
-            }
+            Some(Err(None)) | None => return Err(self.limits.late(subject)),
         };
         Ok(Some(Object {
             size: body.meta.size,
@@ -142,14 +126,18 @@ impl Client {
         limit: u64,
     ) -> std::result::Result<Result<ResponseBody>, Option<object_store::Error>> {
         let request = self.objects.get_opts(path, options);
-        let answer = in_time(self.limit, request).await?;
-        let length = answer.range.end - answer.range.start;
+        let Some(response) = self.limits.in_time(request).await else {
+            note_response(LastResponse::default());
+            return Err(None);
+        };
+        let response = response.map_err(Some)?;
+        let length = response.range.end - response.range.start;
         if length > limit {
             let found = format!("{length} bytes, at most {limit} are read");
             return Ok(Err(Error::too_large(path, found)));
         }
         let body = self
-            .drain(answer, usize::try_from(length).unwrap_or(usize::MAX))
+            .drain(response, usize::try_from(length).unwrap_or(usize::MAX))
             .await?;
         let found = body.bytes.len() as u64;
         if found == length {
@@ -161,15 +149,14 @@ impl Client {
 
     async fn drain(
         &self,
-        answer: GetResult,
+        response: GetResult,
         length: usize,
     ) -> std::result::Result<ResponseBody, Option<object_store::Error>> {
-        let meta = answer.meta.clone();
+        let meta = response.meta.clone();
         let mut bytes = buffer::with_capacity(length);
-        let mut pieces = answer.into_stream();
+        let mut pieces = response.into_stream();
         loop {
-            let piece = tokio::time::timeout(self.limit, pieces.next()).await;
-            match piece.map_err(|_| None)? {
+            match self.limits.in_time(pieces.next()).await.ok_or(None)? {
                 // A body longer than its head states is not read to the end.
                 Some(piece) if bytes.len() <= length => {
                     bytes.extend_from_slice(&piece.map_err(Some)?)
@@ -180,26 +167,10 @@ impl Client {
     }
 }
 
-/// The time for a whole body, as a multiple of the time limit of an answer.
-const BODY_TIME_FACTOR: u32 = 20;
-
-async fn in_time<T>(
-    limit: Duration,
-    request: impl Future<Output = object_store::Result<T>>,
-) -> std::result::Result<T, Option<object_store::Error>> {
-    match tokio::time::timeout(limit, request).await {
-        Ok(answer) => answer.map_err(Some),
-        Err(_) => {
-            note_response(LastResponse::default());
-            Err(None)
-        }
-    }
-}
-
 /// Returns the version of an object: from its ETag, or from time and size where it has none.
 pub(super) fn version(meta: &ObjectMeta) -> Version {
     match &meta.e_tag {
-        // Some servers quote it in one answer and not in the next.
+        // Some servers quote it in one response and not in the next.
         Some(tag) => Version::of(tag.trim_matches('"').as_bytes()),
         None => {
             let (seconds, size) = (meta.last_modified.timestamp(), meta.size);

@@ -1,21 +1,22 @@
-//! Buckets behind plain HTTPS addresses: which of them are stores of objects that can do more than a web server.
+//! Recognition of plain HTTPS URLs that name a bucket, which can do more as a bucket than as a folder of a web server.
 //!
-//! Only the clouds' own hosts are known. An address with a query is signed for what it names, so it stays one of
-//! the web.
+//! Only the clouds' own hosts are recognized. A URL with a query is signed for exactly that URL, so it stays one of a
+//! web server.
 
 use percent_encoding::percent_decode_str;
 use url::Url;
 
 use super::address::{Address, CloudKind};
 
-/// Where S3's own hosts end.
-const S3: &str = "amazonaws.com";
+/// The end of the names of S3's own hosts.
+const S3_HOSTS: &str = "amazonaws.com";
 
-/// Returns the bucket, and its region if the host names that, behind a URL; nothing if that is no bucket.
+/// Returns the bucket that a URL names, and its region if the host has that; nothing if the URL names no bucket.
 pub(super) fn bucket(url: &str) -> Option<(Address, Option<String>)> {
     let url = Url::parse(url).ok()?;
-    let is_bare = url.query().is_none() && url.username().is_empty() && url.password().is_none();
-    if !is_bare || url.port().is_some() {
+    let has_no_extras =
+        url.query().is_none() && url.username().is_empty() && url.password().is_none();
+    if !has_no_extras || url.port().is_some() {
         return None;
     }
     let path = percent_decode_str(url.path()).decode_utf8().ok()?;
@@ -33,8 +34,8 @@ pub(super) fn bucket(url: &str) -> Option<(Address, Option<String>)> {
         let account = Some(account.to_string());
         return Some((Address { account, ..address }, None));
     }
-    let front = host.strip_suffix(S3)?.strip_suffix('.')?;
-    let (bucket, region) = match front.rsplit_once("s3") {
+    let host_prefix = host.strip_suffix(S3_HOSTS)?.strip_suffix('.')?;
+    let (bucket, region) = match host_prefix.rsplit_once("s3") {
         Some(("", region)) => (None, region),
         Some((bucket, region)) => (Some(bucket.strip_suffix('.')?), region),
         None => return None,
@@ -69,65 +70,41 @@ mod tests {
 
     #[test]
     fn hosts_of_the_clouds_name_buckets() {
-        for (url, kind, bucket_name, prefix, region) in [
+        let (s3, google, azure) = (CloudKind::S3, CloudKind::Google, CloudKind::Azure);
+        for (url, kind, names, region) in [
             (
-                "https://storage.googleapis.com/b/a/x%20y.zarr/",
-                CloudKind::Google,
-                "b",
-                "a/x y.zarr",
+                "storage.googleapis.com/b/a/x%20y.zarr/",
+                google,
+                ("b", "a/x y.zarr"),
                 None,
             ),
+            ("b.storage.googleapis.com/a", google, ("b", "a"), None),
+            ("b.s3.amazonaws.com/a.zarr", s3, ("b", "a.zarr"), None),
             (
-                "https://b.storage.googleapis.com/a",
-                CloudKind::Google,
-                "b",
-                "a",
-                None,
-            ),
-            (
-                "https://b.s3.amazonaws.com/a.zarr",
-                CloudKind::S3,
-                "b",
-                "a.zarr",
-                None,
-            ),
-            (
-                "https://b.c.s3.eu-west-1.amazonaws.com/a",
-                CloudKind::S3,
-                "b.c",
-                "a",
+                "b.c.s3.eu-west-1.amazonaws.com/a",
+                s3,
+                ("b.c", "a"),
                 Some("eu-west-1"),
             ),
             (
-                "https://s3.us-west-2.amazonaws.com/b/a",
-                CloudKind::S3,
-                "b",
-                "a",
+                "s3.us-west-2.amazonaws.com/b/a",
+                s3,
+                ("b", "a"),
                 Some("us-west-2"),
             ),
             (
-                "https://s3-us-west-2.amazonaws.com/b/a",
-                CloudKind::S3,
-                "b",
-                "a",
+                "s3-us-west-2.amazonaws.com/b/a",
+                s3,
+                ("b", "a"),
                 Some("us-west-2"),
             ),
-            ("https://s3.amazonaws.com/b", CloudKind::S3, "b", "", None),
-            (
-                "https://account.blob.core.windows.net/c/x",
-                CloudKind::Azure,
-                "c",
-                "x",
-                None,
-            ),
+            ("s3.amazonaws.com/b", s3, ("b", ""), None),
+            ("account.blob.core.windows.net/c/x", azure, ("c", "x"), None),
         ] {
-            let (found, at) = bucket(url).unwrap();
+            let (found, found_region) = bucket(&format!("https://{url}")).unwrap();
             assert_eq!(found.kind, kind, "{url}");
-            assert_eq!(
-                (found.bucket.as_str(), found.prefix.as_str()),
-                (bucket_name, prefix)
-            );
-            assert_eq!(at.as_deref(), region, "{url}");
+            assert_eq!((found.bucket.as_str(), found.prefix.as_str()), names);
+            assert_eq!(found_region.as_deref(), region, "{url}");
         }
         let azure = bucket("https://account.blob.core.windows.net/c/x")
             .unwrap()
@@ -136,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn other_addresses_are_of_the_web() {
+    fn other_urls_are_of_web_servers() {
         for url in [
             "https://host/b/x",
             "https://b.s3.amazonaws.com/a?X-Amz-Signature=x",

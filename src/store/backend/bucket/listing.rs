@@ -1,78 +1,80 @@
-//! Names under a prefix, page by page as the server gives them.
+//! Names under a prefix, page by page as the server returns them.
 //!
-//! A cursor is the number of a name in the listing, counted from 1. The tokens of the pages are kept, one for a
-//! thousand names, so that a listing goes on anywhere with one request. A page that does not come is an error,
-//! never the end. A name is told once it is certain what it is: an object of which the prefix may still come is
-//! held back until then.
+//! A cursor is the number of a name in the listing, counted from 1. The token of each page is kept, one per thousand
+//! names, so that a seek makes one request. A page that cannot be fetched is an error, never the end. An object is
+//! returned once it is certain that it is not a prefix as well, for which a later page may be needed.
 
 use std::sync::Arc;
+use std::thread;
 
 use object_store::list::{PaginatedListOptions, PaginatedListResult};
 
 use super::client::{Client, describe};
 use crate::error::{Kind, Result};
+use crate::store::backend::remote::limits::Attempts;
 use crate::store::{EntryKind, Key, Listing, Meta, Name};
 
-/// Names of a page.
-pub(super) const PAGE: usize = 1000;
+/// The most names of a page.
+pub(super) const PAGE_SIZE: usize = 1000;
 
-/// How often a page is asked for; the client itself does not repeat what breaks off in the body.
-const ATTEMPTS: usize = 4;
+/// How often the request of a page is repeated; object_store does not repeat one whose body breaks off.
+const REPEATS: usize = 3;
 
-/// A name, what it is, and what `head` would say.
+/// A name, its kind, and its metadata as `head` would return them.
 type ListedObjectMeta = (Vec<u8>, EntryKind, Meta);
 
-/// Where a page began.
+/// The state of a listing before a page.
 #[derive(Clone, Default)]
-struct Begun {
-    /// The names told before it.
-    before: u64,
+struct PageStart {
+    /// How many names were returned before it.
+    cursor: u64,
     token: Option<String>,
-    held: Vec<ListedObjectMeta>,
+    undecided: Vec<ListedObjectMeta>,
 }
 
-/// A page under way through a prefix.
-pub(super) struct Pages {
+/// A listing under way.
+pub(super) struct BucketListing {
     client: Arc<Client>,
-    /// What stands before each name, with a slash at the end unless it is empty.
+    /// The prefix of all names in the bucket, with a slash at the end unless it is empty.
     prefix: String,
     key: Key,
-    begun: Vec<Begun>,
+    /// The starts of all pages up to the current one.
+    starts: Vec<PageStart>,
     page: std::vec::IntoIter<ListedObjectMeta>,
-    place: u64,
+    cursor: u64,
     /// The token of the next page; nothing after the last.
     next: Option<Option<String>>,
-    /// The objects of which a prefix of the same name may still come.
-    held: Vec<ListedObjectMeta>,
+    /// The objects that may turn out to be prefixes as well.
+    undecided: Vec<ListedObjectMeta>,
 }
 
-impl Pages {
-    /// Begins a listing of what stands after `prefix`.
-    pub(super) fn new(client: Arc<Client>, prefix: String, key: Key) -> Pages {
-        Pages {
+impl BucketListing {
+    /// Begins a listing of the names after `prefix`.
+    pub(super) fn new(client: Arc<Client>, prefix: String, key: Key) -> BucketListing {
+        BucketListing {
             client,
             prefix,
             key,
-            begun: Vec::new(),
+            starts: Vec::new(),
             page: Vec::new().into_iter(),
-            place: 0,
+            cursor: 0,
             next: Some(None),
-            held: Vec::new(),
+            undecided: Vec::new(),
         }
     }
 
     /// Fetches the first page; returns whether it has a name.
     pub(super) fn has_names(&mut self) -> Result<bool> {
         while self.page.as_slice().is_empty() {
-            if !self.turn()? {
+            if !self.next_page()? {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    /// Turns to the next page; false after the last.
-    fn turn(&mut self) -> Result<bool> {
+    /// Fetches the next page; false after the last.
+    fn next_page(&mut self) -> Result<bool> {
         let Some(token) = self.next.take() else {
             return Ok(false);
         };
@@ -80,7 +82,7 @@ impl Pages {
             prefix: &self.prefix,
             delimiter: true,
             after: None,
-            names: PAGE,
+            max_names: PAGE_SIZE,
         };
         let page = match page(&self.client, &self.key, &wanted, token.clone()) {
             Ok(page) => page,
@@ -89,10 +91,10 @@ impl Pages {
                 return Err(error);
             }
         };
-        self.begun.push(Begun {
-            before: self.place,
+        self.starts.push(PageStart {
+            cursor: self.cursor,
             token,
-            held: self.held.clone(),
+            undecided: self.undecided.clone(),
         });
         self.next = page.page_token.clone().map(Some);
         let names = self.names(page);
@@ -102,7 +104,7 @@ impl Pages {
 
     /// Returns the names of a page in order; one that is an object and a prefix is there once, a directory.
     fn names(&mut self, page: PaginatedListResult) -> Vec<ListedObjectMeta> {
-        let mut names = std::mem::take(&mut self.held);
+        let mut names = std::mem::take(&mut self.undecided);
         for object in &page.result.objects {
             if let Some(name) = name(&self.prefix, object.location.as_ref()) {
                 let meta = describe(object, EntryKind::File);
@@ -114,7 +116,7 @@ impl Pages {
                 names.push((name, EntryKind::Directory, Meta::prefix()));
             }
         }
-        // Of equal names the object comes first; what is told is a directory with its size and version.
+        // Of equal names the object comes first; they become a directory with its size and version.
         names.sort_by(|one, other| {
             (&one.0, one.1 != EntryKind::File).cmp(&(&other.0, other.1 != EntryKind::File))
         });
@@ -127,22 +129,22 @@ impl Pages {
             true
         });
         if self.next.is_some() {
-            self.hold_back(&mut names);
+            self.take_undecided(&mut names);
         }
         names
     }
 
-    /// Takes the objects away of which a prefix of the same name may still come: those that the last name begins
-    /// with, since `/` sorts after what may follow them there.
-    fn hold_back(&mut self, names: &mut Vec<ListedObjectMeta>) {
+    /// Removes the objects that may turn out to be prefixes on the next page: those that the last name begins with,
+    /// since `/` may sort after the letter that follows them there.
+    fn take_undecided(&mut self, names: &mut Vec<ListedObjectMeta>) {
         let last = names
             .last()
             .map(|(name, ..)| name.clone())
             .unwrap_or_default();
-        let is_open = |(name, kind, _): &mut ListedObjectMeta| {
+        let is_undecided = |(name, kind, _): &mut ListedObjectMeta| {
             *kind == EntryKind::File && last.starts_with(name)
         };
-        self.held = names.extract_if(.., is_open).collect();
+        self.undecided = names.extract_if(.., is_undecided).collect();
     }
 }
 
@@ -155,76 +157,79 @@ fn name(prefix: &str, location: &str) -> Option<Vec<u8>> {
 
 /// Which names a page has.
 pub(super) struct PageRange<'a> {
-    /// What each begins with.
+    /// The beginning of all names.
     pub(super) prefix: &'a str,
-    /// Whether those with a further slash are told as one.
+    /// Whether names that are equal up to the next slash come as one prefix.
     pub(super) delimiter: bool,
-    /// After which name they begin, where there is no token.
+    /// The name after which the first page begins.
     pub(super) after: Option<&'a str>,
-    /// How many at most.
-    pub(super) names: usize,
+    /// The most names of the page.
+    pub(super) max_names: usize,
 }
 
-/// Returns how a page is asked for.
+/// Builds the request of a page; nothing for `token` is the first page.
 pub(super) fn options(wanted: &PageRange<'_>, token: Option<String>) -> PaginatedListOptions {
     let is_first = token.is_none();
     PaginatedListOptions {
         offset: wanted.after.filter(|_| is_first).map(str::to_string),
         delimiter: wanted.delimiter.then_some("/".into()),
-        max_keys: Some(wanted.names),
+        max_keys: Some(wanted.max_names),
         page_token: token,
         ..PaginatedListOptions::default()
     }
 }
 
-/// Fetches a page of names; `token` says which.
+/// Fetches a page of names; no token is the first page.
 pub(super) fn page(
     client: &Client,
     key: &Key,
     wanted: &PageRange<'_>,
     token: Option<String>,
 ) -> Result<PaginatedListResult> {
-    let mut attempt = 0;
+    let mut attempts = Attempts::new(client.limits.time, REPEATS);
     loop {
-        attempt += 1;
         let options = options(wanted, token.clone());
         let prefix = (!wanted.prefix.is_empty()).then_some(wanted.prefix);
         match client.ask(key, client.pages.list_paginated(prefix, options)) {
-            Err(error) if error.kind() == Kind::Unavailable && attempt < ATTEMPTS => {}
-            answer => return answer,
+            Err(error) if error.kind() == Kind::Unavailable => match attempts.next_pause() {
+                Some(pause) => thread::sleep(pause),
+                None => return Err(error),
+            },
+            page => return page,
         }
     }
 }
 
-impl Listing for Pages {
+impl Listing for BucketListing {
     fn next(&mut self) -> Result<Option<Name>> {
         loop {
             if let Some((name, kind, meta)) = self.page.next() {
-                self.place += 1;
+                self.cursor += 1;
                 return Ok(Some(Name {
                     name,
                     kind,
-                    cursor: self.place,
+                    cursor: self.cursor,
                     meta: Some(meta),
                 }));
             }
-            if !self.turn()? {
+            if !self.next_page()? {
                 return Ok(None);
             }
         }
     }
 
     fn seek(&mut self, cursor: u64) -> Result<()> {
-        if cursor == self.place {
+        if cursor == self.cursor {
             return Ok(());
         }
-        let pages = self.begun.partition_point(|begun| begun.before <= cursor);
+        let pages = self.starts.partition_point(|start| start.cursor <= cursor);
         let page = pages.saturating_sub(1);
-        let begun = self.begun.get(page).cloned().unwrap_or_default();
-        self.begun.truncate(page);
+        let start = self.starts.get(page).cloned().unwrap_or_default();
+        self.starts.truncate(page);
         self.page = Vec::new().into_iter();
-        (self.place, self.next, self.held) = (begun.before, Some(begun.token), begun.held);
-        while self.place < cursor && self.next()?.is_some() {}
+        self.cursor = start.cursor;
+        (self.next, self.undecided) = (Some(start.token), start.undecided);
+        while self.cursor < cursor && self.next()?.is_some() {}
         Ok(())
     }
 }

@@ -5,33 +5,31 @@
 //! nothing is cached here.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use object_store::list::PaginatedListResult;
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange, GetResult};
-use tokio::sync::Semaphore;
+use object_store::{GetOptions, GetRange};
 
 use crate::error::{Error, Kind, Result};
-use crate::model::document;
-use crate::stats::Stats;
-use crate::store::backend::remote::connector::Connector;
-use crate::store::backend::remote::{FIRST_LIMIT, FIRST_RETRIES, RETRIES, condition_probe};
+use crate::store::backend::remote::condition_probe::trial_key;
 use crate::store::{
     ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Object, PutBody,
-    Reader, RemoteConfig, Store, StoreInfo, Version, not_a_link,
+    Reader, Store, StoreInfo, Version, not_a_link,
 };
-use address::Address;
-use client::{Client, describe};
-use listing::{PageRange, Pages};
+use client::Client;
+use flat_listing::BucketFlatListing;
+use listing::BucketListing;
 use reader::BucketReader;
-use walk::BucketFlatListing;
-use writer::WriteClients;
+use writer::{WriteClients, Writer};
 
 mod address;
+mod azure_removal;
 mod client;
 mod cloud_urls;
+mod conditions;
+mod flat_listing;
 mod listing;
+mod lookup;
+mod open;
 mod option_names;
 mod profile;
 mod reader;
@@ -39,7 +37,6 @@ mod settings;
 #[cfg(test)]
 mod tests;
 mod upload;
-mod walk;
 mod writer;
 
 /// Whether URLs of a scheme name buckets.
@@ -61,170 +58,10 @@ pub struct BucketStore {
 }
 
 impl BucketStore {
-    /// Opens `scheme:rest`; messages call it `shown`. One request finds out whether it is there and can be listed; `Denied`, `NotFound`, `Invalid` or `Unavailable` within seconds if not.
-    pub fn open(
-        (scheme, rest): (&str, &str),
-        shown: &str,
-        config: &RemoteConfig,
-        stats: &Arc<Stats>,
-    ) -> Result<BucketStore> {
-        let kind = address::kind(scheme)
-            .ok_or_else(|| Error::unsupported(shown, format!("no stores of kind {scheme}:")))?;
-        let address = address::read(kind, rest, shown)?;
-        BucketStore::open_address(&address, shown, config, stats)
-    }
-
-    /// Opens the bucket behind a plain HTTPS address of its cloud; nothing if there is none that can be read.
-    pub(super) fn open_cloud_url(
-        url: &str,
-        shown: &str,
-        config: &RemoteConfig,
-        stats: &Arc<Stats>,
-    ) -> Option<BucketStore> {
-        let (address, region) = cloud_urls::bucket(url)?;
-        let config = RemoteConfig {
-            region: region.or_else(|| config.region.clone()),
-            ..config.clone()
-        };
-        BucketStore::open_address(&address, shown, &config, stats).ok()
-    }
-
-    fn open_address(
-        address: &Address,
-        shown: &str,
-        config: &RemoteConfig,
-        stats: &Arc<Stats>,
-    ) -> Result<BucketStore> {
-        let connector = Connector::new(stats.clone());
-        let limit = config.timeout.min(FIRST_LIMIT);
-        let first = BucketStore::build(address, config, &connector, (FIRST_RETRIES, limit))?;
-        let lists = first.probe(shown).map_err(|error| match &config.endpoint {
-            Some(endpoint) if error.kind() == Kind::Unavailable => {
-                let server = crate::store::shown(endpoint);
-                Error::unavailable(shown, format!("{server}: {}", error.detail()))
-            }
-            _ => error,
-        })?;
-        let mut store = BucketStore::build(address, config, &connector, (RETRIES, config.timeout))?;
-        store.info.lists = lists;
-        Ok(store)
-    }
-
-    fn build(
-        address: &Address,
-        config: &RemoteConfig,
-        connector: &Connector,
-        (retries, limit): (usize, Duration),
-    ) -> Result<BucketStore> {
-        let retry = settings::retries(retries, limit);
-        let clients = settings::client(address, config, connector, retry)?;
-        Ok(BucketStore {
-            client: Arc::new(Client {
-                objects: clients.objects,
-                pages: clients.pages,
-                parts: clients.parts,
-                limit,
-                permits: Semaphore::new(config.concurrency.max(1)),
-                suffixes: address.kind != address::CloudKind::Azure,
-            }),
-            prefix: address.prefix.clone(),
-            writer: WriteClients::new(address, config, connector),
-            may_be_empty: config.may_be_empty,
-            is_ordered: !address.bucket.ends_with("--x-s3"),
-            info: StoreInfo::new(config.metadata_ttl),
-        })
-    }
-
-    /// Checks that something is there; returns whether names can be listed.
-    fn probe(&self, shown: &str) -> Result<bool> {
-        let root = Key::root();
-        let refused = match Pages::new(self.client.clone(), self.before(&root), root).has_names() {
-            Ok(true) => return Ok(true),
-            // An object of exactly this name is no store, but is reported more precisely.
-            Ok(false) if self.may_be_empty => return Ok(true),
-            Ok(false) => return Err(Error::not_found(shown)),
-            Err(error) if error.kind() == Kind::Denied => error,
-            Err(error) => return Err(Error::new(error.kind(), shown, error.detail())),
-        };
-        // Many public buckets permit reading and not listing.
-        for name in document::at_root() {
-            if let Ok(Some(_)) = self.object(&Key::new(name)?) {
-                return Ok(false);
-            }
-        }
-        Err(Error::new(Kind::Denied, shown, refused.detail()))
-    }
-
-    /// Returns what the names of all keys below this one begin with.
-    fn before(&self, key: &Key) -> String {
-        let name = self.name(key).unwrap_or_default();
-        if name.is_empty() { name } else { name + "/" }
-    }
-
-    /// Returns the name of an object in the bucket; nothing if no object can have it.
-    fn name(&self, key: &Key) -> Option<String> {
-        let key = str::from_utf8(key.as_bytes()).ok()?;
-        Some(match (self.prefix.as_str(), key) {
-            (prefix, "") => prefix.to_string(),
-            ("", key) => key.to_string(),
-            (prefix, key) => format!("{prefix}/{key}"),
-        })
-    }
-
-    fn path(&self, key: &Key) -> Option<Path> {
-        if key.is_root() {
-            return None;
-        }
-        Path::parse(self.name(key)?).ok()
-    }
-
-    /// Returns the metadata of an object; nothing if it is missing.
-    fn object(&self, key: &Key) -> Result<Option<Meta>> {
-        let Some(path) = self.path(key) else {
-            return Ok(None);
-        };
-        let head = GetOptions::new().with_head(true);
-        let request = self.client.objects.get_opts(&path, head);
-        described(self.client.ask(key, request))
-    }
-
-    /// Whether keys lie below this one.
-    fn is_prefix(&self, key: &Key) -> Result<bool> {
-        if key.is_root() {
-            return Ok(true);
-        }
-        if !self.info.lists || self.name(key).is_none() {
-            return Ok(false);
-        }
-        let before = self.before(key);
-        let page = listing::page(&self.client, key, &one_name(&before), None)?;
-        Ok(has_names(&before, &page))
-    }
-
-    /// Requests an object and the first name below it concurrently.
-    fn look(&self, key: &Key, path: &Path) -> Result<(Option<Meta>, bool)> {
-        let before = self.before(key);
-        let head = GetOptions::new().with_head(true);
-        let one = listing::options(&one_name(&before), None);
-        let (object, page) = self.client.ask_two(
-            key,
-            self.client.objects.get_opts(path, head),
-            self.client.pages.list_paginated(Some(&before), one),
-        )?;
-        let is_prefix = match page {
-            Ok(page) => has_names(&before, &page),
-            Err(error) if error.kind() == Kind::Unavailable => self.is_prefix(key)?,
-            Err(error) => return Err(error),
-        };
-        Ok((described(object)?, is_prefix))
-    }
-}
-
-impl BucketStore {
-    /// Whether the server refuses a put whose condition does not hold: tried once, on a key that is removed again.
-    pub fn honours_conditions(&self) -> Result<bool> {
-        let name = condition_probe::probe_key()?;
-        self.writer.get(&self.client)?.honours(&self.target(&name)?)
+    fn writer(&self) -> Result<&Writer> {
+        let key = trial_key()?;
+        let path = self.target(&key)?.path;
+        self.writer.get(&self.client, (key, path))
     }
 
     /// Notes a change, also a failed one: it may have been made.
@@ -240,44 +77,19 @@ impl BucketStore {
         };
         let part = range.within(meta.size);
         if part.is_empty() {
-            return Ok(Some(Object {
-                bytes: Vec::new(),
-                size: meta.size,
-                version: meta.version,
-                modified: Some(meta.modified),
-            }));
+            return Ok(Some(Object::without_bytes(&meta)));
         }
         let options = GetOptions::new().with_range(Some(GetRange::Bounded(part)));
         self.client.fetch(key, path, options, u64::MAX)
     }
 }
 
-/// Converts the answer about an object; nothing if it is missing.
-fn described(answer: Result<GetResult>) -> Result<Option<Meta>> {
-    match answer {
-        Ok(answer) => Ok(Some(describe(&answer.meta, EntryKind::File))),
-        Err(error) if error.kind() == Kind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-fn one_name(before: &str) -> PageRange<'_> {
-    PageRange {
-        prefix: before,
-        delimiter: true,
-        after: None,
-        names: 1,
-    }
-}
-
-/// Whether a page shows that something lies below the prefix.
-fn has_names(before: &str, page: &PaginatedListResult) -> bool {
-    let below = |name: &str| name.len() > before.len();
-    let mut objects = page.result.objects.iter();
-    let mut prefixes = page.result.common_prefixes.iter();
-    objects.any(|object| below(object.location.as_ref()))
-        || prefixes.any(|prefix| below(prefix.as_ref()))
-        || page.page_token.is_some()
+/// Whether an error of a range may mean that the range lies outside the object, or is of an unsupported form.
+fn is_range_refusal(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        Kind::Invalid | Kind::Unavailable | Kind::Unsupported
+    )
 }
 
 impl Store for BucketStore {
@@ -306,8 +118,8 @@ impl Store for BucketStore {
             let options = GetOptions::new().with_range(range_now);
             match self.client.fetch(key, &path, options, u64::MAX) {
                 // The range lies outside the object; servers report that in several ways.
-                Err(error) if matches!(error.kind(), Kind::Invalid | Kind::Unavailable) => {}
-                answer => return answer,
+                Err(error) if is_range_refusal(&error) => {}
+                object => return object,
             }
         }
         self.get_sized_range(key, &path, &range)
@@ -315,7 +127,7 @@ impl Store for BucketStore {
 
     fn head(&self, key: &Key) -> Result<Option<Meta>> {
         let (object, is_prefix) = match self.path(key) {
-            Some(path) if self.info.lists => self.look(key, &path)?,
+            Some(path) if self.info.lists => self.object_and_prefix(key, &path)?,
             _ => (self.object(key)?, self.is_prefix(key)?),
         };
         Ok(match (is_prefix, object) {
@@ -356,9 +168,10 @@ impl Store for BucketStore {
         if self.name(prefix).is_none() {
             return Err(Error::not_found(prefix));
         }
-        let mut pages = Pages::new(self.client.clone(), self.before(prefix), prefix.clone());
-        if pages.has_names()? || prefix.is_root() {
-            return Ok(Box::new(pages));
+        let names = self.prefix_below(prefix);
+        let mut listing = BucketListing::new(self.client.clone(), names, prefix.clone());
+        if listing.has_names()? || prefix.is_root() {
+            return Ok(Box::new(listing));
         }
         match self.object(prefix)? {
             Some(_) => Err(Error::new(
@@ -378,7 +191,7 @@ impl Store for BucketStore {
         let after = self.name(from).filter(|_| from != prefix);
         Ok(Some(Box::new(BucketFlatListing {
             client: self.client.clone(),
-            prefix: self.before(prefix),
+            prefix: self.prefix_below(prefix),
             key: prefix.clone(),
             after: after.map(|name| name + "."),
             next: Some(None),
@@ -392,28 +205,28 @@ impl Store for BucketStore {
     /// The ETag as it stands in a condition, and Google's generation.
     fn etag(&self, key: &Key) -> Result<Option<ETag>> {
         match self.target(key) {
-            Ok(target) => self.writer.get(&self.client)?.etag(&target),
+            Ok(target) => self.writer()?.etag(&target),
             Err(_) => Ok(None),
         }
     }
 
     fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
-        let (target, name) = (self.target(key)?, condition_probe::probe_key()?);
-        let trial = self.target(&name)?;
-        let writer = self.writer.get(&self.client)?;
+        let (target, writer) = (self.target(key)?, self.writer()?);
         let condition = condition.in_words(key, || writer.etag(&target));
-        let put = condition.and_then(|condition| writer.put(&target, &trial, body, &condition));
+        let put = condition.and_then(|condition| writer.put(&target, body, &condition));
         self.changed(key, put)
     }
 
-    /// Removes an object. What the condition asks for is looked at just before, also where a put is refused in
-    /// one step: there are no requests to remove that have a condition.
+    /// Removes an object. The request carries the condition; the key is checked just before where the server does not
+    /// enforce that.
     fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
         let Ok(target) = self.target(key) else {
             return condition.check(key, None);
         };
-        let writer = self.writer.get(&self.client)?;
-        self.changed(key, writer.erase(&target, condition))
+        let writer = self.writer()?;
+        let condition = condition.in_words(key, || writer.etag(&target));
+        let erased = condition.and_then(|condition| writer.erase(&target, &condition));
+        self.changed(key, erased)
     }
 
     fn erase_folder(&self, _prefix: &Key) -> Result<()> {

@@ -1,6 +1,6 @@
-//! Credentials and region of AWS profiles: `~/.aws/config`, `~/.aws/credentials`, SSO, other programs.
+//! Credentials and region of AWS profiles: `~/.aws/config`, `~/.aws/credentials`, SSO, credential programs.
 //!
-//! Read where object_store finds no credentials of its own. What a profile says is asked again when it expires.
+//! A profile is read where object_store finds no credentials of its own, and again before its credentials expire.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,22 +13,23 @@ use object_store::aws::AwsCredential;
 use tokio::sync::Mutex;
 
 use crate::error::{Error, Kind, Result};
+use crate::store::backend::remote::fault;
 use crate::store::backend::remote::runtime::wait;
 
-/// How long a profile may take to say something: SSO asks a server.
-const LIMIT: Duration = Duration::from_secs(20);
+/// Time limit of reading a profile: SSO requests credentials from a server.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Credentials are asked for again this long before they expire.
-const EARLY: Duration = Duration::from_secs(300);
+/// How long before they expire credentials are renewed.
+const RENEWAL_MARGIN: Duration = Duration::from_secs(300);
 
-/// What a profile says.
+/// The credentials and the region of a profile.
 pub(super) struct Profile {
     pub(super) credentials: Arc<ProfileCredentials>,
     pub(super) region: Option<String>,
 }
 
-/// Reads a profile: the one named, or the one of the environment, or `default`. Nothing if none was asked for and
-/// none is there.
+/// Reads the profile `name`, or that of the environment, or `default`. Nothing if neither `name` nor the environment
+/// names one and there are no files of profiles.
 pub(super) fn read(name: Option<&str>) -> Result<Option<Profile>> {
     let wanted = name.map(str::to_string).or_else(|| variable("AWS_PROFILE"));
     if wanted.is_none() && !has_files() {
@@ -42,14 +43,14 @@ pub(super) fn read(name: Option<&str>) -> Result<Option<Profile>> {
     }
     let provider = Arc::new(ProfileCredentials {
         provider: credentials.build(),
-        known: Mutex::default(),
+        cached: Mutex::default(),
     });
     let shown = wanted.as_deref().unwrap_or("default");
-    let (answer, _) = wait(LIMIT, async {
+    let (read, _) = wait(TIMEOUT, async {
         use aws_config::meta::region::ProvideRegion;
         (provider.renewed().await, region.build().region().await)
     })?;
-    match answer {
+    match read {
         Some((Ok(_), region)) => Ok(Some(Profile {
             credentials: provider,
             region: region.map(|region| region.to_string()),
@@ -65,7 +66,7 @@ pub(super) fn read(name: Option<&str>) -> Result<Option<Profile>> {
         }
         None => Err(Error::unavailable(
             format!("AWS profile {shown}"),
-            format!("no credentials within {} s", LIMIT.as_secs()),
+            format!("no credentials within {} s", TIMEOUT.as_secs()),
         )),
     }
 }
@@ -74,7 +75,7 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Whether AWS's own programs would find a file of profiles.
+/// Whether there is a file of profiles where AWS's own programs look for it.
 fn has_files() -> bool {
     let home = variable("HOME").map(PathBuf::from).unwrap_or_default();
     [
@@ -91,7 +92,7 @@ fn has_files() -> bool {
 /// The credentials of a profile, for object_store.
 pub(super) struct ProfileCredentials {
     provider: ProfileFileCredentialsProvider,
-    known: Mutex<Option<(Arc<AwsCredential>, Option<SystemTime>)>>,
+    cached: Mutex<Option<(Arc<AwsCredential>, Option<SystemTime>)>>,
 }
 
 impl std::fmt::Debug for ProfileCredentials {
@@ -101,33 +102,24 @@ impl std::fmt::Debug for ProfileCredentials {
 }
 
 impl ProfileCredentials {
-    /// Returns the credentials, asked for again if they are about to expire; the text of an error has none.
+    /// Returns the credentials, renewed if they are about to expire; the text of an error has no secrets.
     async fn renewed(&self) -> std::result::Result<Arc<AwsCredential>, String> {
-        let mut known = self.known.lock().await;
-        if let Some((credential, expiry)) = &*known
-            && expiry.is_none_or(|expiry| SystemTime::now() + EARLY < expiry)
+        let mut cached = self.cached.lock().await;
+        if let Some((credential, expiry)) = &*cached
+            && expiry.is_none_or(|expiry| SystemTime::now() + RENEWAL_MARGIN < expiry)
         {
             return Ok(credential.clone());
         }
         let found = self.provider.provide_credentials().await;
-        let found = found.map_err(|error| innermost(&error))?;
+        let found = found.map_err(|error| fault::root_cause(&error).to_string())?;
         let credential = Arc::new(AwsCredential {
             key_id: found.access_key_id().to_string(),
             secret_key: found.secret_access_key().to_string(),
             token: found.session_token().map(str::to_string),
         });
-        *known = Some((credential.clone(), found.expiry()));
+        *cached = Some((credential.clone(), found.expiry()));
         Ok(credential)
     }
-}
-
-/// Returns the text of the first cause.
-fn innermost(error: &dyn std::error::Error) -> String {
-    let mut last = error;
-    while let Some(source) = last.source() {
-        last = source;
-    }
-    last.to_string()
 }
 
 #[async_trait::async_trait]

@@ -1,6 +1,6 @@
 //! An object of a bucket, read range by range.
 //!
-//! The version of each answer is compared: another content is `Changed`, never mixed with the first.
+//! The version of each response is compared: another content is `Changed`, never mixed with the first.
 
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
 //! The settings and credentials of a bucket: from options, from the environment, or none, which is anonymous.
 //!
 //! Options win over the environment, of which only the variables of the store's own programs count. The metadata
-//! address of a virtual machine is asked for credentials only if an option names it.
+//! address of a virtual machine is used for credentials only if an option names it.
 
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey as S3Key};
@@ -12,22 +12,26 @@ use object_store::azure::{AzureConfigKey as AzureKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey as GoogleKey};
 use object_store::list::PaginatedListStore;
 use object_store::multipart::MultipartStore;
-use object_store::{BackoffConfig, ClientConfigKey, ObjectStore, RetryConfig};
+use object_store::{BackoffConfig, ClientConfigKey, ClientOptions, ObjectStore, RetryConfig};
+use url::Url;
 
 use super::address::{Address, CloudKind};
+use super::azure_removal::AzureContainer;
 use super::{option_names, profile};
 use crate::error::{Error, Result};
 use crate::store::RemoteConfig;
 use crate::store::backend::remote::client_options;
 use crate::store::backend::remote::connector::Connector;
 
-/// The faces of a client.
+/// One client as each trait of object_store that is used.
 pub(super) struct Clients {
     pub(super) objects: Arc<dyn ObjectStore>,
-    /// Names page by page.
+    /// Lists names page by page.
     pub(super) pages: Arc<dyn PaginatedListStore>,
-    /// Objects in parts.
+    /// Uploads objects in parts.
     pub(super) parts: Arc<dyn MultipartStore>,
+    /// Removes blobs of Azure on a condition, if it is known where they are.
+    pub(super) azure: Option<AzureContainer>,
 }
 
 impl Clients {
@@ -37,6 +41,7 @@ impl Clients {
             objects: store.clone(),
             pages: store.clone(),
             parts: store,
+            azure: None,
         }
     }
 }
@@ -54,6 +59,171 @@ pub(super) fn retries(most: usize, limit: Duration) -> RetryConfig {
     }
 }
 
+/// A builder of object_store; one for each kind of bucket.
+trait CloudBuilder: Sized {
+    type Key: FromStr;
+    /// The settings that all kinds have.
+    const ENDPOINT: Self::Key;
+    const SKIP_SIGNATURE: Self::Key;
+    fn client(key: ClientConfigKey) -> Self::Key;
+
+    fn set(self, key: Self::Key, value: &str) -> Self;
+    fn get(&self, key: &Self::Key) -> Option<String>;
+    fn clients(self, connector: &Connector, retry: RetryConfig) -> object_store::Result<Clients>;
+
+    /// Whether one of these settings has a value.
+    fn has_any(&self, keys: &[Self::Key]) -> bool {
+        let has = |key| self.get(key).is_some_and(|value| !value.is_empty());
+        keys.iter().any(has)
+    }
+
+    /// Whether a setting is `true`.
+    fn is_on(&self, key: Self::Key) -> bool {
+        self.get(&key).is_some_and(|value| value == "true")
+    }
+
+    /// Sets what all kinds have: the HTTP client, the options, and the server.
+    fn configured(mut self, kind: CloudKind, config: &RemoteConfig) -> Result<Self> {
+        for (key, value) in client_options::defaults(config) {
+            self = self.set(Self::client(key), &value);
+        }
+        let is_profile = |name: &str| kind == CloudKind::S3 && PROFILE_OPTIONS.contains(&name);
+        for (name, value) in &config.options {
+            if !is_profile(name) {
+                self = self.set(option(kind, name)?, value);
+            }
+        }
+        if let Some(endpoint) = &config.endpoint {
+            self = self.set(Self::ENDPOINT, endpoint);
+        }
+        let endpoint = self.get(&Self::ENDPOINT);
+        if endpoint.is_some_and(|endpoint| endpoint.starts_with("http://")) {
+            self = self.set(Self::client(ClientConfigKey::AllowHttp), "true");
+        }
+        Ok(self)
+    }
+
+    /// Has requests go without credentials.
+    fn anonymous(self) -> Self {
+        self.set(Self::SKIP_SIGNATURE, "true")
+    }
+}
+
+macro_rules! cloud_builder {
+    ($builder:ty, $key:ident, $endpoint:ident) => {
+        impl CloudBuilder for $builder {
+            type Key = $key;
+            const ENDPOINT: $key = $key::$endpoint;
+            const SKIP_SIGNATURE: $key = $key::SkipSignature;
+
+            fn client(key: ClientConfigKey) -> $key {
+                $key::Client(key)
+            }
+
+            fn set(self, key: $key, value: &str) -> Self {
+                self.with_config(key, value)
+            }
+
+            fn get(&self, key: &$key) -> Option<String> {
+                self.get_config_value(key)
+            }
+
+            fn clients(
+                self,
+                connector: &Connector,
+                retry: RetryConfig,
+            ) -> object_store::Result<Clients> {
+                let builder = self.with_retry(retry);
+                let builder = builder.with_http_connector(connector.clone());
+                builder.build().map(Clients::of)
+            }
+        }
+    };
+}
+
+cloud_builder!(AmazonS3Builder, S3Key, Endpoint);
+cloud_builder!(GoogleCloudStorageBuilder, GoogleKey, BaseUrl);
+cloud_builder!(MicrosoftAzureBuilder, AzureKey, Endpoint);
+
+/// Builds the clients of Azure, with one for conditional removals.
+fn azure_clients(
+    builder: MicrosoftAzureBuilder,
+    container: &str,
+    connector: &Connector,
+    retry: RetryConfig,
+) -> object_store::Result<Clients> {
+    let account = builder.get(&AzureKey::AccountName);
+    let container = container_url(&builder, container).zip(account);
+    let container = container.filter(|_| !builder.is_on(AzureKey::SkipSignature));
+    let settings = client_settings(&builder);
+    let builder = builder.with_retry(retry);
+    let store = builder.with_http_connector(connector.clone()).build()?;
+    let azure = container.map(|(url, account)| AzureContainer {
+        url,
+        account,
+        credentials: store.credentials().clone(),
+        connector: connector.clone(),
+        settings,
+        http: OnceLock::new(),
+    });
+    Ok(Clients {
+        azure,
+        ..Clients::of(store)
+    })
+}
+
+/// Returns the URL of a container where it follows from the account or the endpoint alone.
+fn container_url(builder: &MicrosoftAzureBuilder, container: &str) -> Option<Url> {
+    if builder.is_on(AzureKey::UseEmulator) || builder.is_on(AzureKey::UseFabricEndpoint) {
+        return None;
+    }
+    let endpoint = builder.get(&AzureKey::Endpoint).or_else(|| {
+        let account = builder.get(&AzureKey::AccountName)?;
+        Some(format!("https://{account}.blob.core.windows.net"))
+    });
+    let mut url = Url::parse(&endpoint?).ok()?;
+    url.path_segments_mut().ok()?.push(container);
+    Some(url)
+}
+
+/// Returns the settings of a builder's HTTP client.
+fn client_settings(builder: &MicrosoftAzureBuilder) -> ClientOptions {
+    let names = client_options::CLIENT_OPTIONS.iter().chain(&["timeout"]);
+    let keys = names.filter_map(|name| name.parse::<ClientConfigKey>().ok());
+    keys.fold(ClientOptions::new(), |options, key| {
+        match builder.get(&AzureKey::Client(key)) {
+            Some(value) => options.with_config(key, value),
+            None => options,
+        }
+    })
+}
+
+/// Names of the option that chooses a profile of AWS's own programs, which object_store does not have.
+const PROFILE_OPTIONS: [&str; 2] = ["profile", "aws_profile"];
+
+/// Settings that are credentials, or say where to get them.
+const S3_CREDENTIALS: [S3Key; 5] = [
+    S3Key::AccessKeyId,
+    S3Key::WebIdentityTokenFile,
+    S3Key::ContainerCredentialsRelativeUri,
+    S3Key::ContainerCredentialsFullUri,
+    S3Key::MetadataEndpoint,
+];
+const GOOGLE_CREDENTIALS: [GoogleKey; 4] = [
+    GoogleKey::ServiceAccount,
+    GoogleKey::ServiceAccountKey,
+    GoogleKey::ApplicationCredentials,
+    GoogleKey::BearerToken,
+];
+const AZURE_CREDENTIALS: [AzureKey; 6] = [
+    AzureKey::AccessKey,
+    AzureKey::SasKey,
+    AzureKey::Token,
+    AzureKey::ClientSecret,
+    AzureKey::FederatedTokenFile,
+    AzureKey::MsiEndpoint,
+];
+
 /// Builds the client of a bucket; `Invalid` for an option that is not known or makes no sense.
 pub(super) fn client(
     address: &Address,
@@ -61,17 +231,15 @@ pub(super) fn client(
     connector: &Connector,
     retry: RetryConfig,
 ) -> Result<Clients> {
-    let build = match address.kind {
-        CloudKind::S3 => s3,
-        CloudKind::Google => google,
-        CloudKind::Azure => azure,
+    let built = match address.kind {
+        CloudKind::S3 => s3(address, config)?.clients(connector, retry),
+        CloudKind::Google => google(address, config)?.clients(connector, retry),
+        CloudKind::Azure => {
+            let builder = azure(address, config)?;
+            azure_clients(builder, &address.bucket, connector, retry)
+        }
     };
-    build(address, config, connector, retry)
-}
-
-/// Whether plain HTTP is meant.
-fn is_plain(endpoint: Option<&str>) -> bool {
-    endpoint.is_some_and(|endpoint| endpoint.starts_with("http://"))
+    built.map_err(|fault| unusable(address, &fault))
 }
 
 /// Reads an option's name; `Invalid` with the nearest one that is known.
@@ -89,171 +257,64 @@ fn unusable(address: &Address, fault: &object_store::Error) -> Error {
     Error::invalid(&address.bucket, text)
 }
 
-fn variable(name: &str) -> bool {
-    std::env::var_os(name).is_some_and(|value| !value.is_empty())
-}
-
-fn s3(
-    address: &Address,
-    config: &RemoteConfig,
-    connector: &Connector,
-    retry: RetryConfig,
-) -> Result<Clients> {
-    // An object is removed by itself: not all servers do it in bulk, and those that do hide what went wrong.
-    let mut builder = AmazonS3Builder::from_env()
+fn s3(address: &Address, config: &RemoteConfig) -> Result<AmazonS3Builder> {
+    // Objects are removed one by one: not all servers remove in bulk, and those that do hide errors.
+    let builder = AmazonS3Builder::from_env()
         .with_bucket_name(&address.bucket)
         .with_disable_bulk_delete(true);
-    for (key, value) in client_options::defaults(config) {
-        builder = builder.with_config(S3Key::Client(key), value);
-    }
-    let mut wanted = None;
-    for (name, value) in &config.options {
-        match name.as_str() {
-            "profile" | "aws_profile" => wanted = Some(value.as_str()),
-            _ => builder = builder.with_config(option(CloudKind::S3, name)?, value),
-        }
-    }
-    if let Some(endpoint) = &config.endpoint {
-        builder = builder.with_endpoint(endpoint);
-    }
+    let mut builder = builder.configured(CloudKind::S3, config)?;
     if let Some(region) = &config.region {
         builder = builder.with_region(region);
     }
-    let endpoint = builder.get_config_value(&S3Key::Endpoint);
-    if is_plain(endpoint.as_deref()) {
-        builder = builder.with_allow_http(true);
-    }
-    let has = |key| {
-        builder
-            .get_config_value(&key)
-            .is_some_and(|value| !value.is_empty())
-    };
-    let known = has(S3Key::AccessKeyId)
-        || has(S3Key::WebIdentityTokenFile)
-        || has(S3Key::ContainerCredentialsRelativeUri)
-        || has(S3Key::ContainerCredentialsFullUri)
-        || has(S3Key::MetadataEndpoint);
+    let mut options = config.options.iter().rev();
+    let wanted = options.find(|(name, _)| PROFILE_OPTIONS.contains(&name.as_str()));
+    let wanted = wanted.map(|(_, value)| value.as_str());
     if config.anonymous {
-        builder = builder.with_skip_signature(true);
-    } else if !known || wanted.is_some() {
-        builder = match profile::read(wanted)? {
-            Some(profile) => {
-                let region = builder.get_config_value(&S3Key::Region);
-                if let (None, Some(region)) = (region, &profile.region) {
-                    builder = builder.with_region(region);
-                }
-                builder.with_credentials(profile.credentials)
-            }
-            None => builder.with_skip_signature(true),
-        };
+        return Ok(builder.anonymous());
     }
-    let store = builder
-        .with_retry(retry)
-        .with_http_connector(connector.clone())
-        .build()
-        .map_err(|fault| unusable(address, &fault))?;
-    Ok(Clients::of(store))
-}
-
-fn google(
-    address: &Address,
-    config: &RemoteConfig,
-    connector: &Connector,
-    retry: RetryConfig,
-) -> Result<Clients> {
-    let mut builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(&address.bucket);
-    for (key, value) in client_options::defaults(config) {
-        builder = builder.with_config(GoogleKey::Client(key), value);
+    if builder.has_any(&S3_CREDENTIALS) && wanted.is_none() {
+        return Ok(builder);
     }
-    for (name, value) in &config.options {
-        builder = builder.with_config(option(CloudKind::Google, name)?, value);
-    }
-    if let Some(endpoint) = &config.endpoint {
-        builder = builder.with_base_url(endpoint);
-    }
-    let endpoint = builder.get_config_value(&GoogleKey::BaseUrl);
-    if is_plain(endpoint.as_deref()) {
-        builder = builder.with_config(GoogleKey::Client(ClientConfigKey::AllowHttp), "true");
-    }
-    let has = |key| {
-        builder
-            .get_config_value(&key)
-            .is_some_and(|value| !value.is_empty())
+    let Some(profile) = profile::read(wanted)? else {
+        return Ok(builder.anonymous());
     };
-    let known = has(GoogleKey::ServiceAccount)
-        || has(GoogleKey::ServiceAccountKey)
-        || has(GoogleKey::ApplicationCredentials)
-        || has(GoogleKey::BearerToken)
-        || has_gcloud_file();
-    if config.anonymous || !known {
-        // object_store signs every change all the same, and would ask a metadata address for what with.
-        builder = builder
-            .with_skip_signature(true)
-            .with_config(GoogleKey::BearerToken, "anonymous");
+    if let (None, Some(region)) = (builder.get(&S3Key::Region), &profile.region) {
+        builder = builder.with_region(region);
     }
-    let store = builder
-        .with_retry(retry)
-        .with_http_connector(connector.clone())
-        .build()
-        .map_err(|fault| unusable(address, &fault))?;
-    Ok(Clients::of(store))
+    Ok(builder.with_credentials(profile.credentials))
 }
 
-/// Whether Google's own program has left credentials where its libraries look for them.
+fn google(address: &Address, config: &RemoteConfig) -> Result<GoogleCloudStorageBuilder> {
+    let builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(&address.bucket);
+    let builder = builder.configured(CloudKind::Google, config)?;
+    let has_credentials = builder.has_any(&GOOGLE_CREDENTIALS) || has_gcloud_file();
+    if has_credentials && !config.anonymous {
+        return Ok(builder);
+    }
+    // object_store signs every change all the same, and would request credentials from a metadata address.
+    let builder = builder.anonymous();
+    Ok(builder.with_config(GoogleKey::BearerToken, "anonymous"))
+}
+
+/// Whether there are credentials of Google's own program where its libraries look for them.
 fn has_gcloud_file() -> bool {
     let file = ".config/gcloud/application_default_credentials.json";
     std::env::home_dir().is_some_and(|home| home.join(file).is_file())
 }
 
-fn azure(
-    address: &Address,
-    config: &RemoteConfig,
-    connector: &Connector,
-    retry: RetryConfig,
-) -> Result<Clients> {
+fn azure(address: &Address, config: &RemoteConfig) -> Result<MicrosoftAzureBuilder> {
     let mut builder = MicrosoftAzureBuilder::from_env().with_container_name(&address.bucket);
-    for (key, value) in client_options::defaults(config) {
-        builder = builder.with_config(AzureKey::Client(key), value);
-    }
     if let Some(account) = &address.account {
         builder = builder.with_account(account);
     }
-    for (name, value) in &config.options {
-        builder = builder.with_config(option(CloudKind::Azure, name)?, value);
+    let builder = builder.configured(CloudKind::Azure, config)?;
+    let connection = std::env::var_os("AZURE_STORAGE_CONNECTION_STRING");
+    let has_credentials = builder.has_any(&AZURE_CREDENTIALS)
+        || connection.is_some_and(|value| !value.is_empty())
+        || builder.is_on(AzureKey::UseEmulator)
+        || builder.is_on(AzureKey::UseAzureCli);
+    if has_credentials && !config.anonymous {
+        return Ok(builder);
     }
-    if let Some(endpoint) = &config.endpoint {
-        builder = builder.with_endpoint(endpoint.clone());
-    }
-    let endpoint = builder.get_config_value(&AzureKey::Endpoint);
-    if is_plain(endpoint.as_deref()) {
-        builder = builder.with_allow_http(true);
-    }
-    let has = |key| {
-        builder
-            .get_config_value(&key)
-            .is_some_and(|value| !value.is_empty())
-    };
-    let is_on = |key| {
-        builder
-            .get_config_value(&key)
-            .is_some_and(|value| value == "true")
-    };
-    let known = has(AzureKey::AccessKey)
-        || has(AzureKey::SasKey)
-        || has(AzureKey::Token)
-        || has(AzureKey::ClientSecret)
-        || has(AzureKey::FederatedTokenFile)
-        || has(AzureKey::MsiEndpoint)
-        || variable("AZURE_STORAGE_CONNECTION_STRING")
-        || is_on(AzureKey::UseEmulator)
-        || is_on(AzureKey::UseAzureCli);
-    if config.anonymous || !known {
-        builder = builder.with_skip_signature(true);
-    }
-    let store = builder
-        .with_retry(retry)
-        .with_http_connector(connector.clone())
-        .build()
-        .map_err(|fault| unusable(address, &fault))?;
-    Ok(Clients::of(store))
+    Ok(builder.anonymous())
 }

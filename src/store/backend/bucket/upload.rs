@@ -1,14 +1,13 @@
-//! A big object put in parts, several on their way at a time; nothing shows until they are put together.
+//! Multipart uploads of big objects: parts are sent concurrently, and no object shows until the upload is completed.
 //!
-//! A part may be repeated: it belongs to this upload alone. Putting together has no condition in object_store, so
-//! the key is looked at just before. Memory is that of the parts on their way. What ends early is given up, so that
-//! the server need not keep its parts.
+//! A part may be sent again: it belongs to this upload alone. The request that completes an upload has no condition in
+//! object_store, so the key is checked just before. Memory is that of the parts under way. A failed upload is aborted,
+//! so that the server does not keep its parts.
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
 use object_store::PutPayload;
 use object_store::multipart::PartId;
-use tokio::time::timeout;
 
 use super::writer::{ObjectTarget, Writer};
 use crate::error::{Error, Kind, Result};
@@ -16,19 +15,19 @@ use crate::store::backend::remote::runtime::{wait, with_last_response};
 use crate::store::backend::remote::{fault, write_retry};
 use crate::store::{Condition, ETag, PutBody};
 
-/// The least length of a part, in bytes; the most parts that servers take.
-const PART: u64 = 8 << 20;
-const MOST_PARTS: u64 = 10_000;
+/// The least length of a part, in bytes, and the most parts that servers accept.
+const MIN_PART: u64 = 8 << 20;
+const MAX_PARTS: u64 = 10_000;
 
-/// Parts on their way at a time.
-const UNDER_WAY: usize = 4;
+/// Parts under way at a time.
+const CONCURRENT_PARTS: usize = 4;
 
 /// Returns the length of all parts but the last.
 fn part_length(length: u64) -> u64 {
     length
-        .div_ceil(MOST_PARTS)
+        .div_ceil(MAX_PARTS)
         .next_multiple_of(1 << 20)
-        .max(PART)
+        .max(MIN_PART)
 }
 
 impl Writer {
@@ -40,26 +39,26 @@ impl Writer {
         condition: &Condition,
     ) -> Result<ETag> {
         if *condition != Condition::Any {
-            // Nothing need be sent that will be refused.
+            // Sends nothing that would be refused at the end.
             condition.check(target.key, self.etag(target)?.as_ref())?;
         }
         let parts = &self.client.parts;
-        let begun = parts.create_multipart(&target.path);
-        let upload = self.client.ask(target.key, begun)?;
+        let created = parts.create_multipart(&target.path);
+        let upload = self.client.ask(target.key, created)?;
         let done = self
-            .send(target, &upload, body)
-            .and_then(|sent| self.put_together(target, &upload, (body, sent), condition));
+            .send_parts(target, &upload, body)
+            .and_then(|sent| self.complete(target, &upload, (body, sent), condition));
         if done.is_err() {
-            let given_up = parts.abort_multipart(&target.path, &upload);
-            if let Err(error) = self.client.ask(target.key, given_up) {
+            let aborted = parts.abort_multipart(&target.path, &upload);
+            if let Err(error) = self.client.ask(target.key, aborted) {
                 log::debug!("{error}: an upload could not be given up");
             }
         }
         done
     }
 
-    /// Sends all parts; returns their names in order.
-    fn send(
+    /// Sends all parts; returns their identifiers in order.
+    fn send_parts(
         &self,
         target: &ObjectTarget<'_>,
         upload: &String,
@@ -67,9 +66,9 @@ impl Writer {
     ) -> Result<Vec<PartId>> {
         let length = part_length(body.len());
         let count = body.len().div_ceil(length);
-        // Each part has a limit of its own.
+        // Each part has a time limit of its own.
         let limit = u32::try_from(count).unwrap_or(u32::MAX).saturating_add(1);
-        let limit = self.client.limit.saturating_mul(limit);
+        let limit = self.client.limits.time.saturating_mul(limit);
         let (done, _) = wait(limit, async {
             let mut sent = Vec::new();
             let mut under_way = FuturesOrdered::new();
@@ -77,7 +76,7 @@ impl Writer {
                 let start = number * length;
                 let part = body.part(start..body.len().min(start + length))?;
                 under_way.push_back(self.send_part(target, upload, (number, part)));
-                if under_way.len() >= UNDER_WAY
+                if under_way.len() >= CONCURRENT_PARTS
                     && let Some(part) = under_way.next().await
                 {
                     sent.push(part?);
@@ -99,20 +98,18 @@ impl Writer {
         (number, part): (u64, Vec<u8>),
     ) -> Result<PartId> {
         let number = usize::try_from(number).map_err(|error| Error::too_large("", error))?;
-        let request = async {
-            let _permit = self.client.permits.acquire().await;
-            let payload = PutPayload::from(part);
-            let parts = &self.client.parts;
-            parts.put_part(&target.path, upload, number, payload).await
-        };
-        match timeout(self.client.limit, with_last_response(request)).await {
-            Ok((Ok(part), _)) => Ok(part),
-            Ok((Err(error), said)) => Err(fault::error(&error, &said, target.key)),
-            Err(_) => Err(fault::late(target.key, self.client.limit.as_secs_f32())),
+        let (limits, payload) = (&self.client.limits, PutPayload::from(part));
+        let parts = &self.client.parts;
+        let request = parts.put_part(&target.path, upload, number, payload);
+        let request = with_last_response(limits.permitted(request));
+        match limits.in_time(request).await {
+            Some((Ok(part), _)) => Ok(part),
+            Some((Err(error), last)) => Err(fault::error(&error, &last, target.key)),
+            None => Err(limits.late(target.key)),
         }
     }
 
-    fn put_together(
+    fn complete(
         &self,
         target: &ObjectTarget<'_>,
         upload: &String,
@@ -123,15 +120,20 @@ impl Writer {
             let parts = &self.once.parts;
             let request = parts.complete_multipart(&target.path, upload, sent.clone());
             match self.client.ask(target.key, request) {
-                // An upload that is gone may have been put together by an attempt whose answer was lost.
+                // An upload that is gone may have been completed by an attempt whose response was lost.
                 Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Invalid) => {
                     Err(Error::unavailable(target.key, error.detail()))
                 }
-                answer => self.etag_of_answer(target, &answer?),
+                response => self.etag_of_response(target, &response?),
             }
         };
         let checks_first = *condition != Condition::Any;
-        write_retry::put(&self.at(target), body, (condition, checks_first), attempt)
+        write_retry::put(
+            &self.change(target),
+            body,
+            (condition, checks_first),
+            attempt,
+        )
     }
 }
 
@@ -141,10 +143,10 @@ mod tests {
 
     #[test]
     fn no_object_has_more_parts_than_servers_take() {
-        for length in [1, PART, 100 << 30, (5 << 40) - 1, 5 << 40] {
+        for length in [1, MIN_PART, 100 << 30, (5 << 40) - 1, 5 << 40] {
             let part = part_length(length);
-            assert!(length.div_ceil(part) <= MOST_PARTS && part >= PART);
+            assert!(length.div_ceil(part) <= MAX_PARTS && part >= MIN_PART);
         }
-        assert_eq!(part_length(40 << 20), PART);
+        assert_eq!(part_length(40 << 20), MIN_PART);
     }
 }

@@ -1,34 +1,32 @@
 //! Changes of a bucket: one request for each object, or several for a big one (`upload`).
 //!
-//! Conditions are sent to servers that enforce them (`condition_probe`). For other servers, and to remove an object or
-//! to complete a big one, for which object_store has no conditions, the key is checked just before. `write_retry`
-//! repeats failed changes; only a put without a condition is repeated by the client itself.
+//! Conditions are sent to servers that enforce them (`conditions`). For other servers, and to complete a big object, for
+//! which object_store has no conditions, the key is checked just before. `write_retry` repeats failed changes; only a put
+//! without a condition is repeated by the client itself.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use object_store::path::Path;
-use object_store::{
-    GetOptions, ObjectMeta, ObjectStoreExt, PutMode, PutPayload, PutResult, UpdateVersion,
-};
+use object_store::{GetOptions, ObjectMeta, ObjectStoreExt, PutMode, PutPayload, PutResult};
 
 use super::address::Address;
 use super::client::{Client, describe, version};
+use super::conditions::{ConditionHeader, etag_text, put_mode, removal_header, unused_etag};
 use super::reader::BucketReader;
 use super::settings::Clients;
 use super::{BucketStore, address, settings};
 use crate::error::{Error, Kind, Result};
-use crate::store::backend::remote::condition_probe::{ConditionProbe, is_refusal};
-use crate::store::backend::remote::connector::Connector;
+use crate::store::backend::remote::condition_probe::{
+    ConditionProbe, ConditionTrial, EnforcedConditions,
+};
+use crate::store::backend::remote::connector::{Connector, with_removal_header};
 use crate::store::backend::remote::write_retry;
 use crate::store::backend::remote::write_retry::RemoteKey;
 use crate::store::{Condition, ETag, EntryKind, Key, Meta, PutBody, Reader, RemoteConfig, Version};
 
 /// The longest object that is put in one request, in bytes.
-const WHOLE: u64 = 16 << 20;
-
-/// Separates an ETag from Google's generation number.
-const GENERATION: &str = " generation ";
+const MAX_SINGLE_PUT: u64 = 16 << 20;
 
 /// A key, and its path in the bucket.
 pub(super) struct ObjectTarget<'a> {
@@ -41,7 +39,7 @@ pub(super) struct WriteClients {
     address: Address,
     config: RemoteConfig,
     connector: Connector,
-    made: OnceLock<Result<Writer>>,
+    built: OnceLock<Result<Writer>>,
 }
 
 impl WriteClients {
@@ -54,13 +52,13 @@ impl WriteClients {
             address: address.clone(),
             config: config.clone(),
             connector: connector.clone(),
-            made: OnceLock::new(),
+            built: OnceLock::new(),
         }
     }
 
-    /// Returns the writer beside a client that reads.
-    pub(super) fn get(&self, client: &Arc<Client>) -> Result<&Writer> {
-        let made = self.made.get_or_init(|| {
+    /// Returns the writer beside a client that reads; `trial` is the target of the probe of conditions.
+    pub(super) fn get(&self, client: &Arc<Client>, trial: (Key, Path)) -> Result<&Writer> {
+        let built = self.built.get_or_init(|| {
             let never = settings::retries(0, self.config.timeout);
             let once = settings::client(&self.address, &self.config, &self.connector, never)?;
             Ok(Writer {
@@ -68,9 +66,10 @@ impl WriteClients {
                 once,
                 kind: self.address.kind,
                 conditions: ConditionProbe::default(),
+                trial,
             })
         });
-        made.as_ref().map_err(Error::clone)
+        built.as_ref().map_err(Error::clone)
     }
 }
 
@@ -91,30 +90,31 @@ pub(super) struct Writer {
     pub(super) client: Arc<Client>,
     /// A client that repeats nothing.
     pub(super) once: Clients,
-    kind: address::CloudKind,
-    /// Whether the server enforces conditions.
-    conditions: ConditionProbe,
+    pub(super) kind: address::CloudKind,
+    pub(super) conditions: ConditionProbe,
+    /// The object that the probe of conditions changes.
+    pub(super) trial: (Key, Path),
 }
 
 impl Writer {
     /// Returns the ETag of an object; nothing if it is missing.
     pub(super) fn etag(&self, target: &ObjectTarget<'_>) -> Result<Option<ETag>> {
-        Ok(self.look(target)?.map(|meta| self.etag_of(&meta)))
+        Ok(self.head(target)?.map(|meta| self.etag_of(&meta)))
     }
 
     /// Requests the metadata of an object; nothing if it is missing.
-    fn look(&self, target: &ObjectTarget<'_>) -> Result<Option<ObjectMeta>> {
+    fn head(&self, target: &ObjectTarget<'_>) -> Result<Option<ObjectMeta>> {
         let head = GetOptions::new().with_head(true);
         let request = self.client.objects.get_opts(&target.path, head);
         match self.client.ask(target.key, request) {
-            Ok(answer) => Ok(Some(answer.meta)),
+            Ok(response) => Ok(Some(response.meta)),
             Err(error) if error.kind() == Kind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }
 
     fn etag_of(&self, meta: &ObjectMeta) -> ETag {
-        let tagged = self.text(meta.e_tag.as_deref(), meta.version.as_deref());
+        let tagged = etag_text(self.kind, meta.e_tag.as_deref(), meta.version.as_deref());
         let (seconds, size) = (meta.last_modified.timestamp(), meta.size);
         ETag {
             text: tagged.unwrap_or_else(|| format!("modified {seconds}, size {size}")),
@@ -122,16 +122,14 @@ impl Writer {
         }
     }
 
-    /// Returns the ETag of an object that was put, requesting it where the answer does not have it.
-    pub(super) fn etag_of_answer(
+    /// Returns the ETag of an object that was put, requesting it where the response does not have it.
+    pub(super) fn etag_of_response(
         &self,
         target: &ObjectTarget<'_>,
-        answer: &PutResult,
+        response: &PutResult,
     ) -> Result<ETag> {
-        match (
-            &answer.e_tag,
-            self.text(answer.e_tag.as_deref(), answer.version.as_deref()),
-        ) {
+        let (tag, version) = (response.e_tag.as_deref(), response.version.as_deref());
+        match (tag, etag_text(self.kind, tag, version)) {
             (Some(tag), Some(text)) => Ok(ETag {
                 text,
                 version: Version::of(tag.trim_matches('"').as_bytes()),
@@ -142,54 +140,14 @@ impl Writer {
         }
     }
 
-    /// Returns the text of an ETag as a condition needs it, with Google's generation number; nothing without them.
-    fn text(&self, tag: Option<&str>, version: Option<&str>) -> Option<String> {
-        let tag = tag?;
-        // Some servers quote it in one answer and not in the next.
-        let tag = if tag.ends_with('"') {
-            tag.to_string()
-        } else {
-            format!("\"{tag}\"")
-        };
-        match (self.kind, version) {
-            (address::CloudKind::Google, Some(version)) => Some(tag + GENERATION + version),
-            (address::CloudKind::Google, None) => None,
-            _ => Some(tag),
-        }
-    }
-
-    /// Returns the put mode of a condition; nothing if a request cannot express it.
-    fn mode(&self, condition: &Condition) -> Option<PutMode> {
-        match condition {
-            Condition::Any | Condition::Version(_) => None,
-            Condition::Absent => Some(PutMode::Create),
-            Condition::Held(text) => {
-                let (tag, version) = match text.split_once(GENERATION) {
-                    Some((tag, version)) => (tag, Some(version.to_string())),
-                    None => (text.as_str(), None),
-                };
-                let can = tag.ends_with('"')
-                    && version.is_some() == (self.kind == address::CloudKind::Google);
-                can.then(|| {
-                    PutMode::Update(UpdateVersion {
-                        e_tag: Some(tag.to_string()),
-                        version,
-                    })
-                })
-            }
-        }
-    }
-
-    /// Puts an object if the condition holds. `trial` is a key on which it may be tried whether the server holds
-    /// to conditions.
+    /// Puts an object if the condition holds.
     pub(super) fn put(
         &self,
         target: &ObjectTarget<'_>,
-        trial: &ObjectTarget<'_>,
         body: PutBody<'_>,
         condition: &Condition,
     ) -> Result<ETag> {
-        if body.len() > WHOLE {
+        if body.len() > MAX_SINGLE_PUT {
             return self.put_parts(target, body, condition);
         }
         let bytes = body.read().map_err(|error| error.about(target.key))?;
@@ -197,15 +155,18 @@ impl Writer {
         if *condition == Condition::Any {
             let attempt = |_| {
                 let request = self.client.objects.put(&target.path, payload.clone());
-                let answer = self.client.ask(target.key, request)?;
-                self.etag_of_answer(target, &answer)
+                let response = self.client.ask(target.key, request)?;
+                self.etag_of_response(target, &response)
             };
-            return write_retry::put(&self.at(target), body, (condition, false), attempt);
+            return write_retry::put(&self.change(target), body, (condition, false), attempt);
         }
         // If the probe fails, the condition is sent and the key is checked as well.
-        let honours = self.honours(trial).ok();
-        let mode = self.mode(condition).filter(|_| honours != Some(false));
-        let checks_first = honours != Some(true) || mode.is_none();
+        let enforced = self
+            .enforced_conditions()
+            .ok()
+            .map(|enforced| enforced.puts);
+        let mode = put_mode(self.kind, condition).filter(|_| enforced != Some(false));
+        let checks_first = enforced != Some(true) || mode.is_none();
         let mode = mode.unwrap_or(PutMode::Overwrite);
         let attempt = |asks| {
             let objects = &self.once.objects;
@@ -215,76 +176,72 @@ impl Writer {
                 PutMode::Overwrite
             };
             let request = objects.put_opts(&target.path, payload.clone(), mode.into());
-            let answer = self.client.ask(target.key, request)?;
-            self.etag_of_answer(target, &answer)
+            let response = self.client.ask(target.key, request)?;
+            self.etag_of_response(target, &response)
         };
-        write_retry::put(&self.at(target), body, (condition, checks_first), attempt)
+        write_retry::put(
+            &self.change(target),
+            body,
+            (condition, checks_first),
+            attempt,
+        )
     }
 
-    /// Removes an object. The condition is checked just before, since object_store's deletes have none.
+    /// Removes an object if the condition holds.
     pub(super) fn erase(&self, target: &ObjectTarget<'_>, condition: &Condition) -> Result<()> {
-        write_retry::erase(&self.at(target), condition, false, || {
-            let request = self.once.objects.delete(&target.path);
-            self.client.ask(target.key, request)
+        let header = self.removal_header(condition);
+        // If the probe fails, the condition is sent and the key is checked as well.
+        let enforced = match &header {
+            Some(_) => self
+                .enforced_conditions()
+                .ok()
+                .map(|enforced| enforced.removals),
+            None => Some(false),
+        };
+        let header = header.filter(|_| enforced != Some(false));
+        let checks_first = *condition != Condition::Any && enforced != Some(true);
+        write_retry::erase(&self.change(target), condition, checks_first, || {
+            self.delete(target, header.clone())
         })
     }
 
-    pub(super) fn at<'a>(&'a self, target: &'a ObjectTarget<'a>) -> ObjectChange<'a> {
+    /// Returns the header by which a removal carries a condition; nothing if no request can carry it.
+    fn removal_header(&self, condition: &Condition) -> Option<ConditionHeader> {
+        let is_possible = self.kind != address::CloudKind::Azure || self.once.azure.is_some();
+        removal_header(self.kind, condition).filter(|_| is_possible)
+    }
+
+    /// Returns which conditions the server enforces.
+    pub(super) fn enforced_conditions(&self) -> Result<EnforcedConditions> {
+        let (key, path) = &self.trial;
+        let path = path.clone();
+        let trial = BucketTrial {
+            writer: self,
+            target: ObjectTarget { key, path },
+        };
+        self.conditions.get_or_run(&trial)
+    }
+
+    /// Removes an object by one request.
+    fn delete(&self, target: &ObjectTarget<'_>, header: Option<ConditionHeader>) -> Result<()> {
+        let removal = self.once.objects.delete(&target.path);
+        match (header, &self.once.azure) {
+            (None, _) => self.client.ask(target.key, removal),
+            (Some((_, etag)), Some(azure)) => {
+                let removal = azure.delete(&target.path, etag);
+                self.client.ask(target.key, removal)
+            }
+            (Some(header), None) => {
+                let removal = with_removal_header(header, removal);
+                self.client.ask(target.key, removal)
+            }
+        }
+    }
+
+    pub(super) fn change<'a>(&'a self, target: &'a ObjectTarget<'a>) -> ObjectChange<'a> {
         ObjectChange {
             writer: self,
             target,
-        }
-    }
-
-    /// Whether the server enforces the conditions `Absent` and `Held`.
-    pub(super) fn honours(&self, trial: &ObjectTarget<'_>) -> Result<bool> {
-        self.conditions.get_or_run(|| {
-            let enforced = self.try_conditions(trial);
-            let removed = self.erase(trial, &Condition::Any);
-            if let (Ok(_), Err(error)) = (&enforced, removed) {
-                log::warn!("{error}: a trial of conditions is left there");
-            }
-            let enforced = enforced?;
-            if !enforced {
-                log::warn!("the store does not hold to conditions: keys are looked at just before");
-            }
-            Ok(enforced)
-        })
-    }
-
-    fn try_conditions(&self, trial: &ObjectTarget<'_>) -> Result<bool> {
-        let put = |body: &'static str, mode: PutMode| {
-            let request = self
-                .once
-                .objects
-                .put_opts(&trial.path, body.into(), mode.into());
-            self.client.ask(trial.key, request)
-        };
-        let first = match put("1", PutMode::Create) {
-            // The server does not know conditions.
-            Err(error) if matches!(error.kind(), Kind::Invalid | Kind::Unsupported) => {
-                return Ok(false);
-            }
-            first => self.etag_of_answer(trial, &first?)?,
-        };
-        let wrong = UpdateVersion {
-            e_tag: Some("\"0123456789abcdef0123456789abcdef\"".to_string()),
-            version: Some(i64::MAX.to_string()),
-        };
-        for mode in [PutMode::Create, PutMode::Update(wrong)] {
-            match put("2", mode) {
-                Ok(_) => return Ok(false),
-                Err(error) if is_refusal(&error) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        let Some(right) = self.mode(&Condition::Held(first.text)) else {
-            return Ok(false);
-        };
-        match put("3", right) {
-            Ok(_) => Ok(true),
-            Err(error) if is_refusal(&error) => Ok(false),
-            Err(error) => Err(error),
         }
     }
 }
@@ -301,11 +258,11 @@ impl RemoteKey for ObjectChange<'_> {
     }
 
     fn limit(&self) -> Duration {
-        self.writer.client.limit
+        self.writer.client.limits.time
     }
 
     fn probe(&self) -> Result<Option<(ETag, Meta)>> {
-        let found = self.writer.look(self.target)?;
+        let found = self.writer.head(self.target)?;
         Ok(found.map(|found| {
             let etag = self.writer.etag_of(&found);
             (etag, describe(&found, EntryKind::File))
@@ -319,5 +276,41 @@ impl RemoteKey for ObjectChange<'_> {
             key: self.target.key.clone(),
             meta: *meta,
         })
+    }
+}
+
+/// The object that the probe of conditions changes.
+struct BucketTrial<'a> {
+    writer: &'a Writer,
+    target: ObjectTarget<'a>,
+}
+
+impl BucketTrial<'_> {
+    fn inexpressible(&self) -> Error {
+        Error::unsupported(self.target.key, "no request can express the condition")
+    }
+}
+
+impl ConditionTrial for BucketTrial<'_> {
+    fn put(&self, bytes: &'static [u8], condition: &Condition) -> Result<ETag> {
+        let (writer, target) = (self.writer, &self.target);
+        let mode = put_mode(writer.kind, condition);
+        let mode = mode.ok_or_else(|| self.inexpressible())?;
+        let objects = &writer.once.objects;
+        let request = objects.put_opts(&target.path, bytes.into(), mode.into());
+        let response = writer.client.ask(target.key, request)?;
+        writer.etag_of_response(target, &response)
+    }
+
+    fn remove(&self, condition: &Condition) -> Result<()> {
+        let header = self.writer.removal_header(condition);
+        if header.is_none() && *condition != Condition::Any {
+            return Err(self.inexpressible());
+        }
+        self.writer.delete(&self.target, header)
+    }
+
+    fn unused_etag(&self) -> String {
+        unused_etag(self.writer.kind)
     }
 }

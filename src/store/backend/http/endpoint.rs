@@ -6,43 +6,35 @@
 
 use std::fmt::Display;
 use std::future::Future;
-use std::hash::{BuildHasher, RandomState};
-use std::time::Duration;
 
 use futures_util::StreamExt;
 use http::HeaderValue;
 use object_store::PutPayload;
 use object_store::client::{HttpClient, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody};
-use tokio::sync::Semaphore;
-use tokio::time::Instant;
 
 use super::response::{ResponseHead, ResponseKind, refusal};
 use super::urls::UrlSpace;
+use super::webdav;
 use crate::error::{Error, Kind, Result};
 use crate::store::backend::remote::fault;
+use crate::store::backend::remote::limits::{Attempts, RequestLimits};
 use crate::store::backend::remote::runtime::wait;
 use crate::store::{Key, Meta};
 use crate::sync::buffer;
 
-/// The time for a whole body, as a multiple of the time limit of an answer.
-const BODY_TIME_FACTOR: u32 = 20;
-
-/// Pauses before a request is repeated.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const MAX_PAUSE: Duration = Duration::from_secs(5);
-
 /// The largest buffer, in bytes, that is allocated before the body arrives.
 const MAX_PREALLOCATED: u64 = 64 << 20;
 
+/// The longest document that the server generates, in bytes.
+const MAX_DOCUMENT: u64 = 256 << 20;
+
 /// A folder of a web server, and the client and limits of its requests.
 pub(super) struct HttpEndpoint {
-    pub(super) place: UrlSpace,
+    pub(super) urls: UrlSpace,
     pub(super) http: HttpClient,
-    /// Time limit of an answer, or of a piece of its body.
-    pub(super) limit: Duration,
+    pub(super) limits: RequestLimits,
     /// How often a failed request is repeated.
     pub(super) repeats: usize,
-    pub(super) permits: Semaphore,
 }
 
 /// A request about a key.
@@ -83,6 +75,18 @@ impl<'a> RequestSpec<'a> {
         }
     }
 
+    /// A PROPFIND of a key, with depth `1` also of its direct children.
+    pub(super) fn propfind(key: &'a Key, as_folder: bool, depth: char) -> RequestSpec<'a> {
+        RequestSpec {
+            // The name is a valid one.
+            method: http::Method::from_bytes(b"PROPFIND").unwrap_or(http::Method::OPTIONS),
+            as_folder,
+            header: Some(("depth", depth.to_string())),
+            body: webdav::WANTED,
+            ..RequestSpec::get(key)
+        }
+    }
+
     /// A GET of the part that `range`, a value of the header `Range`, names.
     pub(super) fn part(key: &'a Key, range: String) -> RequestSpec<'a> {
         RequestSpec {
@@ -110,25 +114,24 @@ impl HttpEndpoint {
         subject: &dyn Display,
         work: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        let (done, _) = wait(self.limit.saturating_mul(BODY_TIME_FACTOR), async {
-            let _permit = self.permits.acquire().await;
-            work.await
-        })?;
-        done.unwrap_or_else(|| Err(self.late(subject)))
+        let work = self.limits.permitted(work);
+        let (done, _) = wait(self.limits.time_of_body(), work)?;
+        done.unwrap_or_else(|| Err(self.limits.late(subject)))
     }
 
-    fn late(&self, subject: impl Display) -> Error {
-        fault::late(subject, self.limit.as_secs_f32())
+    /// Returns the attempts of a request with its whole body.
+    fn attempts(&self) -> Attempts {
+        Attempts::new(self.limits.time_of_body(), self.repeats)
     }
 
     fn request(&self, spec: &RequestSpec<'_>) -> Result<HttpRequest> {
-        let url = self.place.url(spec.key, spec.as_folder)?;
+        let url = self.urls.url(spec.key, spec.as_folder)?;
         let mut request = http::Request::builder()
             .method(spec.method.clone())
             .uri(url)
-            // A compressed answer has another length, and its ranges are useless.
+            // A compressed response has another length, and its ranges are useless.
             .header("accept-encoding", "identity");
-        if let Some(authorization) = &self.place.authorization {
+        if let Some(authorization) = &self.urls.authorization {
             request = request.header("authorization", authorization);
         }
         if let Some((name, value)) = &spec.header {
@@ -152,42 +155,46 @@ impl HttpEndpoint {
         request.map_err(|_| invalid_request(spec.key))
     }
 
-    /// Sends a request, and again after transient failures; returns the last answer with any status.
+    /// Sends a request, and again after transient failures; returns the last response with any status.
     pub(super) async fn send(&self, spec: &RequestSpec<'_>) -> Result<ResponseHead> {
-        let deadline = Instant::now() + self.limit;
-        let mut attempt = 0;
+        let repeats = if spec.once { 0 } else { self.repeats };
+        let mut attempts = Attempts::new(self.limits.time, repeats);
         loop {
             let request = self.http.execute(self.request(spec)?);
-            let answer = tokio::time::timeout_at(deadline, request).await;
-            let answer = answer.map_err(|_| self.late(spec.key))?;
-            let pause = pause(attempt);
-            let is_last =
-                spec.once || attempt >= self.repeats || Instant::now() + pause >= deadline;
-            match answer {
-                Ok(response) if is_last || !is_transient_status(response.status().as_u16()) => {
-                    return Ok(ResponseHead::new(response, &self.place, spec.key));
+            let response = tokio::time::timeout(attempts.time_left(), request).await;
+            let response = response.map_err(|_| self.limits.late(spec.key))?;
+            let is_transient = match &response {
+                Ok(response) => is_transient_status(response.status().as_u16()),
+                Err(fault) => is_transient(fault),
+            };
+            let pause = if is_transient {
+                attempts.next_pause()
+            } else {
+                None
+            };
+            match (pause, response) {
+                (Some(pause), _) => tokio::time::sleep(pause).await,
+                (None, Ok(response)) => {
+                    return Ok(ResponseHead::new(response, &self.urls, spec.key));
                 }
-                Err(fault) if is_last || !is_transient(&fault) => {
+                (None, Err(fault)) => {
                     return Err(Error::unavailable(spec.key, fault::innermost(&fault)));
                 }
-                Ok(_) | Err(_) => {}
             }
-            tokio::time::sleep(pause).await;
-            attempt += 1;
         }
     }
 
-    /// Reads the body of an answer that is an object or a part of one; `TooLarge` beyond `most` bytes.
+    /// Reads the body of a response that is an object or a part of one; `TooLarge` beyond `most` bytes.
     pub(super) async fn read_body(
         &self,
         key: &Key,
-        answer: ResponseHead,
+        response: ResponseHead,
         most: u64,
     ) -> Result<RequestedRange> {
-        let is_whole = answer.status != 206;
-        let (start, end, size) = match (answer.status, answer.length()) {
+        let is_whole = response.status != 206;
+        let (start, end, size) = match (response.status, response.length()) {
             (206, _) => {
-                let part = answer
+                let part = response
                     .part()
                     .map(|(start, end, size)| (start, Some(end), size));
                 part.ok_or_else(|| {
@@ -200,10 +207,10 @@ impl HttpEndpoint {
         if length.is_some_and(|length| length > most) {
             return Err(too_large(key, length.unwrap_or_default(), most));
         }
-        let mut meta = answer.meta(size);
+        let mut meta = response.meta(size);
         let room = length.unwrap_or_default().min(MAX_PREALLOCATED);
         let mut bytes = buffer::with_capacity(usize::try_from(room).unwrap_or_default());
-        let mut broken = self.append_body(key, answer, &mut bytes, most).await;
+        let mut broken = self.append_body(key, response, &mut bytes, most).await;
         let Some(end) = end else {
             broken?;
             meta = Meta {
@@ -218,16 +225,12 @@ impl HttpEndpoint {
                 is_whole,
             });
         };
-        let mut attempt = 0;
+        let mut attempts = self.attempts();
         while start + (bytes.len() as u64) < end {
             let fault = broken
                 .err()
                 .unwrap_or_else(|| Error::unavailable(key, "the answer breaks off"));
-            if attempt >= self.repeats || fault.kind() != Kind::Unavailable {
-                return Err(fault);
-            }
-            tokio::time::sleep(pause(attempt)).await;
-            attempt += 1;
+            self.pause(&mut attempts, fault).await?;
             let at = start + bytes.len() as u64;
             let rest = self.resume(key, at..end, &meta).await?;
             broken = self.append_body(key, rest, &mut bytes, most).await;
@@ -252,16 +255,16 @@ impl HttpEndpoint {
         meta: &Meta,
     ) -> Result<ResponseHead> {
         let range = format!("bytes={}-{}", span.start, span.end - 1);
-        let answer = self.send(&RequestSpec::part(key, range)).await?;
-        match (answer.response_kind(key)?, answer.part()) {
+        let response = self.send(&RequestSpec::part(key, range)).await?;
+        match (response.response_kind(key)?, response.part()) {
             (ResponseKind::There | ResponseKind::Page, Some((start, end, size)))
-                if answer.status == 206 =>
+                if response.status == 206 =>
             {
-                if answer.meta(size).version != meta.version {
+                if response.meta(size).version != meta.version {
                     return Err(changed(key));
                 }
                 if (start, end) == (span.start, span.end) {
-                    return Ok(answer);
+                    return Ok(response);
                 }
                 let text = "the server sends another part than asked for";
                 Err(Error::unavailable(key, text))
@@ -274,20 +277,19 @@ impl HttpEndpoint {
         }
     }
 
-    /// Appends the body of an answer to `bytes`; `TooLarge` beyond `most` bytes in all.
+    /// Appends the body of a response to `bytes`; `TooLarge` beyond `most` bytes in all.
     async fn append_body(
         &self,
         key: &Key,
-        answer: ResponseHead,
+        response: ResponseHead,
         bytes: &mut Vec<u8>,
         most: u64,
     ) -> Result<()> {
-        let mut pieces = answer.body.bytes_stream();
+        let mut pieces = response.body.bytes_stream();
         loop {
-            let piece = tokio::time::timeout(self.limit, pieces.next()).await;
-            let piece = match piece.map_err(|_| self.late(key))? {
-                None => return Ok(()),
-                Some(piece) => piece,
+            let piece = self.limits.in_time(pieces.next()).await;
+            let Some(piece) = piece.ok_or_else(|| self.limits.late(key))? else {
+                return Ok(());
             };
             let piece = piece.map_err(|fault| Error::unavailable(key, fault::innermost(&fault)))?;
             if (bytes.len() + piece.len()) as u64 > most {
@@ -298,40 +300,46 @@ impl HttpEndpoint {
     }
 
     /// Fetches a document that the server generates, such as a listing, again from its beginning if it breaks off.
-    /// The bytes are empty for an answer without success.
+    /// The bytes are empty for a response without success.
     pub(super) async fn fetch_document(
         &self,
         spec: &RequestSpec<'_>,
-        most: u64,
     ) -> Result<(ResponseHead, Vec<u8>)> {
-        let mut attempt = 0;
+        let mut attempts = self.attempts();
         loop {
-            let mut answer = self.send(spec).await?;
-            if !(200..300).contains(&answer.status) {
-                return Ok((answer, Vec::new()));
+            let mut response = self.send(spec).await?;
+            if !(200..300).contains(&response.status) {
+                return Ok((response, Vec::new()));
             }
-            let body = std::mem::replace(&mut answer.body, String::new().into());
+            let body = std::mem::replace(&mut response.body, String::new().into());
             let mut bytes = Vec::new();
             let whole = ResponseHead {
                 body,
-                headers: answer.headers.clone(),
-                ..answer
+                headers: response.headers.clone(),
+                ..response
             };
-            match self.append_body(spec.key, whole, &mut bytes, most).await {
-                Ok(()) => return Ok((answer, bytes)),
-                Err(fault) if attempt >= self.repeats || fault.kind() != Kind::Unavailable => {
-                    return Err(fault);
-                }
-                Err(_) => tokio::time::sleep(pause(attempt)).await,
+            let read = self.append_body(spec.key, whole, &mut bytes, MAX_DOCUMENT);
+            match read.await {
+                Ok(()) => return Ok((response, bytes)),
+                Err(fault) => self.pause(&mut attempts, fault).await?,
             }
-            attempt += 1;
         }
+    }
+
+    /// Waits before a body that broke off is requested again; its error if it may not be.
+    async fn pause(&self, attempts: &mut Attempts, fault: Error) -> Result<()> {
+        let pause = match fault.kind() {
+            Kind::Unavailable => attempts.next_pause(),
+            _ => None,
+        };
+        tokio::time::sleep(pause.ok_or(fault)?).await;
+        Ok(())
     }
 }
 
-/// Returns the error of an answer without success.
-pub(super) fn refused(key: &Key, answer: &ResponseHead) -> Error {
-    refusal(key, answer.status)
+/// Returns the error of a response without success.
+pub(super) fn refused(key: &Key, response: &ResponseHead) -> Error {
+    refusal(key, response.status)
 }
 
 pub(super) fn changed(key: &Key) -> Error {
@@ -359,12 +367,4 @@ fn is_transient(fault: &HttpError) -> bool {
             | HttpErrorKind::Timeout
             | HttpErrorKind::Interrupted
     )
-}
-
-/// Returns the pause before another attempt: doubled each time, varied at random by up to a half, so that many
-/// clients do not repeat at the same moment.
-fn pause(attempt: usize) -> Duration {
-    let doubled = FIRST_PAUSE.saturating_mul(1 << attempt.min(10));
-    let chance = RandomState::new().hash_one(attempt) % 1000;
-    doubled.min(MAX_PAUSE).mul_f64(0.5 + chance as f64 / 1000.0)
 }

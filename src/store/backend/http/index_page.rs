@@ -27,13 +27,13 @@ pub(super) const ACCEPTED: &str = "application/json, text/html;q=0.9, */*;q=0.5"
 
 /// Reads the index page of a folder; nothing if the page is something else.
 pub(super) fn names(
-    place: &UrlSpace,
+    urls: &UrlSpace,
     folder: &Key,
     kind: &str,
     page: &[u8],
 ) -> Result<Option<LinkedNames>> {
     match kind.split(';').next().unwrap_or_default().trim() {
-        "text/html" | "application/xhtml+xml" => in_html(place, folder, page),
+        "text/html" | "application/xhtml+xml" => in_html(urls, folder, page),
         "application/json" => in_json(page),
         _ => Ok(None),
     }
@@ -45,7 +45,7 @@ pub(super) fn is_html(kind: &str) -> bool {
     kind.eq_ignore_ascii_case("text/html") || kind.eq_ignore_ascii_case("application/xhtml+xml")
 }
 
-fn in_html(place: &UrlSpace, folder: &Key, page: &[u8]) -> Result<Option<LinkedNames>> {
+fn in_html(urls: &UrlSpace, folder: &Key, page: &[u8]) -> Result<Option<LinkedNames>> {
     let (mut names, mut title) = (LinkedNames::new(), String::new());
     let (mut in_title, mut has_end) = (false, false);
     for token in Tokenizer::new(page) {
@@ -57,7 +57,7 @@ fn in_html(place: &UrlSpace, folder: &Key, page: &[u8]) -> Result<Option<LinkedN
             Token::StartTag(tag) if tag.name.as_slice() == b"a" => {
                 let link = tag.attributes.get(&b"href"[..]);
                 let link = link.and_then(|link| str::from_utf8(link.as_slice()).ok());
-                names.extend(link.and_then(|link| linked(place, folder, link)));
+                names.extend(link.and_then(|link| linked(urls, folder, link)));
             }
             Token::StartTag(tag) if tag.name.as_slice() == b"title" => in_title = true,
             Token::EndTag(tag) if tag.name.as_slice() == b"title" => in_title = false,
@@ -77,11 +77,11 @@ fn in_html(place: &UrlSpace, folder: &Key, page: &[u8]) -> Result<Option<LinkedN
 }
 
 /// Returns the name that a link points to; nothing for links that sort the page or leave the folder.
-fn linked(place: &UrlSpace, folder: &Key, link: &str) -> Option<(Vec<u8>, EntryKind)> {
+fn linked(urls: &UrlSpace, folder: &Key, link: &str) -> Option<(Vec<u8>, EntryKind)> {
     if link.contains(['?', '#']) {
         return None;
     }
-    match place.relation(folder, link) {
+    match urls.relation(folder, link) {
         Relation::Child(name, is_folder) => Some((checked(name)?, kind(is_folder))),
         Relation::Same | Relation::Elsewhere => None,
     }
@@ -138,8 +138,8 @@ mod tests {
     const FOLDER: EntryKind = EntryKind::Directory;
 
     fn read(kind: &str, page: &str) -> Result<Option<LinkedNames>> {
-        let place = UrlSpace::read("http://host/top", "").unwrap();
-        names(&place, &Key::new("a").unwrap(), kind, page.as_bytes())
+        let urls = UrlSpace::read("http://host/top", "").unwrap();
+        names(&urls, &Key::new("a").unwrap(), kind, page.as_bytes())
     }
 
     fn found(kind: &str, page: &str) -> Vec<(String, EntryKind)> {

@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 use futures_util::future::join_all;
 
 use super::endpoint::{RequestSpec, refused};
-use super::probe::MAX_LISTING;
-use super::response::{ResponseHead, ResponseOrigin, refusal, version};
+use super::lookup::ProbeResult;
+use super::response::{ResponseHead, ResponseOrigin, refusal};
 use super::urls::Relation;
 use super::webdav::Resource;
-use super::{HttpStore, ProbeResult, index_page, propfind, webdav};
+use super::{HttpStore, index_page, webdav};
 use crate::error::{Error, Result};
 use crate::model::document::IN_NODE_FOLDER;
 use crate::store::listing::NameList;
@@ -18,35 +18,22 @@ use crate::store::{EntryKind, Key, Meta};
 /// A name, its kind, and its metadata if the listing has it.
 type ListedName = (Vec<u8>, EntryKind, Option<Meta>);
 
-/// Returns the metadata of an object as `head` would, if the WebDAV answer is complete. Some servers leave the ETag
-/// out of it although they send it with the object; the version would then differ.
-pub(super) fn meta_of(one: &Resource) -> Option<Meta> {
-    let (size, tag) = (one.size?, one.tag.as_deref()?);
-    Some(Meta {
-        kind: EntryKind::File,
-        size,
-        stored: size,
-        modified: one.modified?,
-        version: version(Some(tag), one.modified, size),
-    })
-}
-
 impl HttpStore {
     /// Lists a folder by PROPFIND; nothing if it is none.
-    pub(super) fn dav_names(&self, prefix: &Key) -> Result<Option<NameList>> {
-        let spec = propfind(prefix, true, '1');
-        let (answer, bytes) = self
+    pub(super) fn webdav_names(&self, prefix: &Key) -> Result<Option<NameList>> {
+        let spec = RequestSpec::propfind(prefix, true, '1');
+        let (response, bytes) = self
             .endpoint
-            .wait(prefix, self.endpoint.fetch_document(&spec, MAX_LISTING))?;
-        match answer.status {
+            .wait(prefix, self.endpoint.fetch_document(&spec))?;
+        match response.status {
             207 => {}
             404 | 405 | 409 | 410 => return Ok(None),
-            _ => return Err(refused(prefix, &answer)),
+            _ => return Err(refused(prefix, &response)),
         }
         let found = webdav::resources(&bytes).map_err(|error| error.about(prefix))?;
         let (mut entries, mut is_folder) = (Vec::new(), false);
         for one in found {
-            match self.endpoint.place.relation(prefix, &one.href) {
+            match self.endpoint.urls.relation(prefix, &one.href) {
                 Relation::Same => is_folder = one.is_folder && one.status.is_none(),
                 Relation::Child(name, _) => entries.extend(entry(prefix, name, &one)?),
                 Relation::Elsewhere => {
@@ -61,11 +48,11 @@ impl HttpStore {
     /// Lists a folder by its index page; nothing if it has none.
     pub(super) fn page_names(&self, prefix: &Key) -> Result<Option<NameList>> {
         let listed = self.endpoint.wait(prefix, async {
-            let (answer, names) = self.index(prefix).await?;
+            let (response, names) = self.index(prefix).await?;
             let Some(names) = names else {
-                return match answer.status {
+                return match response.status {
                     200..=299 | 404 | 405 | 410 => Ok(None),
-                    _ => Err(refused(prefix, &answer)),
+                    _ => Err(refused(prefix, &response)),
                 };
             };
             let mut entries: Vec<ListedName> = names
@@ -83,7 +70,7 @@ impl HttpStore {
         Ok(listed.map(ordered))
     }
 
-    /// Returns the answer for a folder, and the names in it if that is an index page.
+    /// Returns the response for a folder, and the names in it if that is an index page.
     pub(super) async fn index(
         &self,
         folder: &Key,
@@ -93,16 +80,16 @@ impl HttpStore {
             header: Some(("accept", index_page::ACCEPTED.to_string())),
             ..RequestSpec::get(folder)
         };
-        let (answer, bytes) = self.endpoint.fetch_document(&spec, MAX_LISTING).await?;
+        let (response, bytes) = self.endpoint.fetch_document(&spec).await?;
         // A server may redirect a superfluous slash to the object itself.
-        let names = match (answer.status, answer.origin) {
+        let names = match (response.status, response.origin) {
             (200, ResponseOrigin::Folder) => {
-                index_page::names(&self.endpoint.place, folder, answer.content_type(), &bytes)
+                index_page::names(&self.endpoint.urls, folder, response.content_type(), &bytes)
                     .map_err(|error| error.about(folder))?
             }
             _ => None,
         };
-        Ok((answer, names))
+        Ok((response, names))
     }
 
     /// Returns the documents whose names begin with a dot, which the index pages of nginx and Apache leave out.
@@ -110,10 +97,10 @@ impl HttpStore {
         let names = IN_NODE_FOLDER.iter().filter(|name| name.starts_with('.'));
         let keys: Result<Vec<Key>> = names.map(|name| folder.child(name.as_bytes())).collect();
         let keys = keys?;
-        let answers = join_all(keys.iter().map(|key| self.probe_object(key))).await;
+        let responses = join_all(keys.iter().map(|key| self.probe_object(key))).await;
         let mut entries = Vec::new();
-        for (key, answer) in keys.iter().zip(answers) {
-            if let ProbeResult::Object(meta) = answer? {
+        for (key, response) in keys.iter().zip(responses) {
+            if let ProbeResult::Object(meta) = response? {
                 entries.push((key.name().to_vec(), EntryKind::File, Some(meta)));
             }
         }
@@ -134,7 +121,7 @@ fn entry(prefix: &Key, name: Vec<u8>, one: &Resource) -> Result<Option<ListedNam
     Ok(Some(if one.is_folder {
         (name, EntryKind::Directory, None)
     } else {
-        (name, EntryKind::File, meta_of(one))
+        (name, EntryKind::File, one.meta())
     }))
 }
 
@@ -144,5 +131,5 @@ fn ordered(mut entries: Vec<ListedName>) -> NameList {
         (&one.0, one.1 == EntryKind::File).cmp(&(&other.0, other.1 == EntryKind::File))
     });
     entries.dedup_by(|later, earlier| later.0 == earlier.0);
-    NameList::described(entries)
+    NameList::with_meta(entries)
 }

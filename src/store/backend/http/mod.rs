@@ -7,24 +7,23 @@
 //! missing.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::UNIX_EPOCH;
+use std::sync::atomic::AtomicBool;
 
 use crate::error::{Error, Kind, Result};
-use crate::model::document;
 use crate::store::backend::remote::condition_probe::ConditionProbe;
 use crate::store::{
     ByteRange, Condition, ETag, FlatListing, Key, Listing, Meta, Object, PutBody, Reader, Store,
     StoreInfo, Version, not_a_link,
 };
-use endpoint::{HttpEndpoint, RequestSpec, RequestedRange, refused};
-use reader::{HttpReader, MAX_WHOLE_OBJECT};
-use response::{ResponseHead, ResponseKind, ResponseOrigin};
-use webdav::Resource;
+use endpoint::HttpEndpoint;
+use lookup::ProbeResult;
+use reader::HttpReader;
 
 mod endpoint;
+mod fetch;
 mod index_page;
 mod listing;
+mod lookup;
 mod probe;
 mod reader;
 mod response;
@@ -36,11 +35,11 @@ mod writer;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ListingMethod {
     /// By PROPFIND.
-    Dav,
+    WebDav,
     /// By index pages.
-    Pages,
+    IndexPages,
     /// Not at all.
-    Bare,
+    None,
 }
 
 /// A folder of a web server as a store.
@@ -60,336 +59,34 @@ pub(super) struct HttpStore {
     info: StoreInfo,
 }
 
-/// What a request has found under a key.
-enum ProbeResult {
-    Object(Meta),
-    Folder,
-    Missing,
-}
-
-/// Builds a PROPFIND of a key, with depth `1` also of its direct children.
-fn propfind(key: &Key, as_folder: bool, depth: char) -> RequestSpec<'_> {
-    RequestSpec {
-        // The name is a valid one.
-        method: http::Method::from_bytes(b"PROPFIND").unwrap_or(http::Method::OPTIONS),
-        as_folder,
-        header: Some(("depth", depth.to_string())),
-        body: webdav::WANTED,
-        ..RequestSpec::get(key)
-    }
-}
-
 impl HttpStore {
-    /// Returns what an answer about an object means, requesting more where the answer is ambiguous.
-    async fn response_kind(&self, key: &Key, answer: &ResponseHead) -> Result<ResponseKind> {
-        let standing = match answer.response_kind(key) {
-            Err(error) if error.kind() == Kind::Denied && self.may_be_missing(key) => {
-                return Ok(ResponseKind::Missing);
-            }
-            standing => standing?,
-        };
-        match standing {
-            ResponseKind::Folder => {
-                self.redirects.store(true, Ordering::Relaxed);
-                Ok(ResponseKind::Folder)
-            }
-            ResponseKind::Page if self.is_shown_folder(key).await? => Ok(ResponseKind::Folder),
-            ResponseKind::Page => Ok(ResponseKind::There),
-            other => Ok(other),
-        }
-    }
-
-    /// Whether a refusal of a key may mean that it is missing.
-    fn may_be_missing(&self, key: &Key) -> bool {
-        self.hides_missing && document::is_document(key.name())
-    }
-
-    /// Whether the page that came for a key is the index of a folder; an error where the server has no listings and
-    /// the key's name is not that of a page.
-    async fn is_shown_folder(&self, key: &Key) -> Result<bool> {
-        match self.listing_method {
-            ListingMethod::Dav => {
-                Ok(matches!(self.resource(key).await?, Some(one) if one.is_folder))
-            }
-            ListingMethod::Pages => Ok(self.index(key).await?.1.is_some()),
-            ListingMethod::Bare
-                if key.name().ends_with(b".html") || key.name().ends_with(b".htm") =>
-            {
-                Ok(false)
-            }
-            ListingMethod::Bare => {
-                let text = "the server answered with a web page where an object is due";
-                Err(Error::unavailable(key, text))
-            }
-        }
-    }
-
-    /// Returns the WebDAV properties of a key; nothing if it is missing.
-    async fn resource(&self, key: &Key) -> Result<Option<Resource>> {
-        let spec = propfind(key, false, '0');
-        let (answer, bytes) = self
-            .endpoint
-            .fetch_document(&spec, probe::MAX_LISTING)
-            .await?;
-        match answer.status {
-            404 | 410 => return Ok(None),
-            207 => {}
-            _ => return Err(refused(key, &answer)),
-        }
-        let found = webdav::resources(&bytes).map_err(|error| error.about(key))?;
-        let one = found.into_iter().next();
-        let one = one.ok_or_else(|| Error::corrupt(key, "the server's WebDAV answer is empty"))?;
-        match one.status {
-            None => Ok(Some(one)),
-            Some(404 | 410) => Ok(None),
-            Some(status) => Err(response::refusal(key, status)),
-        }
-    }
-
-    /// Requests the metadata of a key's object and waits for it.
-    fn head_object(&self, key: &Key) -> Result<ProbeResult> {
-        self.endpoint.wait(key, self.probe_object(key))
-    }
-
-    async fn probe_object(&self, key: &Key) -> Result<ProbeResult> {
-        Ok(self.probe_object_with_tag(key).await?.0)
-    }
-
-    /// Requests the metadata of a key's object, and its ETag as the server spells it. Uses a GET of one byte where
-    /// HEAD is refused.
-    async fn probe_object_with_tag(&self, key: &Key) -> Result<(ProbeResult, Option<String>)> {
-        if !self.refuses_heads.load(Ordering::Relaxed) {
-            let answer = self.endpoint.send(&RequestSpec::head(key)).await?;
-            let tells = match answer.status {
-                // The answer may concern only HEAD, or leave out the length of a generated body.
-                400 | 401 | 403 | 405 | 501 => answer.origin == ResponseOrigin::Folder,
-                200..=299 => answer.length().is_some() || answer.origin == ResponseOrigin::Folder,
-                _ => true,
-            };
-            if tells {
-                let found = self.found(key, &answer, answer.length()).await?;
-                return Ok((found, answer.tag()));
-            }
-        }
-        let answer = self
-            .endpoint
-            .send(&RequestSpec::part(key, "bytes=0-0".to_string()))
-            .await?;
-        if answer.status < 300 && answer.origin != ResponseOrigin::Folder {
-            self.refuses_heads.store(true, Ordering::Relaxed);
-        }
-        let size = match answer.status {
-            206 => answer.part().map(|(.., size)| size),
-            416 => answer.size_beside_range(),
-            _ => answer.length(),
-        };
-        Ok((self.found(key, &answer, size).await?, answer.tag()))
-    }
-
-    /// Converts an answer to its result; an object has `size` bytes.
-    async fn found(
-        &self,
-        key: &Key,
-        answer: &ResponseHead,
-        size: Option<u64>,
-    ) -> Result<ProbeResult> {
-        match (self.response_kind(key, answer).await?, size) {
-            (ResponseKind::There | ResponseKind::OutOfRange, Some(size)) => {
-                Ok(ProbeResult::Object(answer.meta(size)))
-            }
-            (ResponseKind::There | ResponseKind::OutOfRange, None) => {
-                let text = "the server does not say how long it is";
-                Err(Error::unavailable(key, text))
-            }
-            (ResponseKind::Folder, _) => Ok(ProbeResult::Folder),
-            (ResponseKind::Missing, _) => Ok(ProbeResult::Missing),
-            (ResponseKind::Page, _) => Ok(ProbeResult::Missing),
-        }
-    }
-
-    /// Fetches an object, or the part that a value of the header `Range` names, of at most `most` bytes.
-    async fn fetch(&self, key: &Key, range: Option<String>, most: u64) -> Result<Fetched> {
-        let spec = match range {
-            Some(range) => RequestSpec::part(key, range),
-            None => RequestSpec::get(key),
-        };
-        let answer = self.endpoint.send(&spec).await?;
-        match self.response_kind(key, &answer).await? {
-            // Some servers answer like this for a suffix of an empty object.
-            ResponseKind::There if answer.is_of_no_part() => return Ok(Fetched::OutOfRange),
-            ResponseKind::There => {}
-            ResponseKind::OutOfRange => return Ok(Fetched::OutOfRange),
-            ResponseKind::Folder | ResponseKind::Missing | ResponseKind::Page => {
-                return Ok(Fetched::Nothing);
-            }
-        }
-        self.endpoint
-            .read_body(key, answer, most)
-            .await
-            .map(Fetched::Piece)
-    }
-
-    /// Fetches a range that is not empty by itself.
-    fn part(&self, key: &Key, range: &ByteRange) -> Result<Fetched> {
-        let header = match range {
-            ByteRange::Span(span) => format!("bytes={}-{}", span.start, span.end.saturating_sub(1)),
-            ByteRange::Suffix(length) => format!("bytes=-{length}"),
-        };
-        let most = match range {
-            ByteRange::Span(span) => span.end.saturating_sub(span.start),
-            ByteRange::Suffix(length) => *length,
-        };
-        self.endpoint.wait(
-            key,
-            self.fetch(key, Some(header), most.max(MAX_WHOLE_OBJECT)),
-        )
-    }
-
-    /// Fetches a range after limiting it to the object's length.
-    fn get_sized_range(&self, key: &Key, range: &ByteRange) -> Result<Option<Object>> {
-        let ProbeResult::Object(meta) = self.head_object(key)? else {
-            return Ok(None);
-        };
-        let span = range.within(meta.size);
-        if span.is_empty() {
-            return Ok(Some(Object {
-                bytes: Vec::new(),
-                size: meta.size,
-                version: meta.version,
-                modified: Some(meta.modified),
-            }));
-        }
-        let range = ByteRange::Span(span);
-        match self.part(key, &range)? {
-            Fetched::Nothing => Ok(None),
-            Fetched::Piece(piece) => cut(key, piece, &range).map(Some),
-            Fetched::OutOfRange => Err(Error::unavailable(
-                key,
-                "the server refuses a range that is there",
-            )),
-        }
-    }
-
     /// Notes a change, also a failed one: it may have been made.
     fn changed<T>(&self, key: &Key, done: Result<T>) -> Result<T> {
         self.info.changes.note(key);
         done
     }
-
-    /// Whether a key is a folder, for servers that do not redirect folders to their slash.
-    fn has_folder(&self, key: &Key) -> Result<bool> {
-        if self.redirects.load(Ordering::Relaxed) {
-            return Ok(false);
-        }
-        self.endpoint
-            .wait(key, async { Ok(self.index(key).await?.1.is_some()) })
-    }
 }
-
-/// The result of a request for bytes.
-enum Fetched {
-    Piece(RequestedRange),
-    OutOfRange,
-    Nothing,
-}
-
-/// Cuts the received bytes to the requested range.
-fn cut(key: &Key, piece: RequestedRange, range: &ByteRange) -> Result<Object> {
-    let Meta {
-        size,
-        version,
-        modified,
-        ..
-    } = piece.meta;
-    let span = range.within(size);
-    let start = span.start.checked_sub(piece.start);
-    let length = span.end - span.start;
-    let bytes = start.and_then(|start| {
-        let start = usize::try_from(start).ok()?;
-        let end = start.checked_add(usize::try_from(length).ok()?)?;
-        if start == 0 && end == piece.bytes.len() {
-            return Some(piece.bytes);
-        }
-        piece.bytes.get(start..end).map(<[u8]>::to_vec)
-    });
-    let bytes = bytes
-        .ok_or_else(|| Error::unavailable(key, "the server sends another part than asked for"))?;
-    Ok(Object {
-        bytes,
-        size,
-        version,
-        modified: Some(modified),
-    })
-}
-
-/// Offsets and lengths below this are understood by every server.
-const MAX_OFFSET: u64 = 1 << 53;
 
 impl Store for HttpStore {
     fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
         if key.is_root() {
             return Ok(None);
         }
-        match self.endpoint.wait(key, self.fetch(key, None, limit))? {
-            Fetched::Piece(piece) => Ok(Some(Object {
-                size: piece.meta.size,
-                version: piece.meta.version,
-                modified: Some(piece.meta.modified),
-                bytes: piece.bytes,
-            })),
-            Fetched::OutOfRange | Fetched::Nothing => Ok(None),
-        }
+        self.get_whole(key, limit)
     }
 
     fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
         if key.is_root() {
             return Ok(None);
         }
-        let is_plain = match &range {
-            ByteRange::Span(span) => span.start < span.end && span.end < MAX_OFFSET,
-            ByteRange::Suffix(length) => (1..MAX_OFFSET).contains(length),
-        };
-        if !is_plain {
-            return self.get_sized_range(key, &range);
-        }
-        match self.part(key, &range)? {
-            Fetched::Nothing => Ok(None),
-            Fetched::Piece(piece) => cut(key, piece, &range).map(Some),
-            Fetched::OutOfRange => self.get_sized_range(key, &range),
-        }
+        self.get_part(key, &range)
     }
 
     fn head(&self, key: &Key) -> Result<Option<Meta>> {
         if key.is_root() {
             return Ok(Some(Meta::prefix()));
         }
-        if self.listing_method == ListingMethod::Dav {
-            match self.endpoint.wait(key, self.resource(key))? {
-                None => return Ok(None),
-                Some(one) if one.is_folder => {
-                    let modified = one.modified.unwrap_or(UNIX_EPOCH);
-                    return Ok(Some(Meta {
-                        modified,
-                        ..Meta::prefix()
-                    }));
-                }
-                Some(one) => {
-                    if let Some(meta) = listing::meta_of(&one) {
-                        return Ok(Some(meta));
-                    }
-                }
-            }
-        }
-        match self.head_object(key)? {
-            ProbeResult::Object(meta) => Ok(Some(meta)),
-            ProbeResult::Folder => Ok(Some(Meta::prefix())),
-            ProbeResult::Missing
-                if self.listing_method == ListingMethod::Pages && self.has_folder(key)? =>
-            {
-                Ok(Some(Meta::prefix()))
-            }
-            ProbeResult::Missing => Ok(None),
-        }
+        self.head_entry(key)
     }
 
     fn version(&self, key: &Key) -> Result<Option<Version>> {
@@ -419,9 +116,9 @@ impl Store for HttpStore {
 
     fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
         let names = match self.listing_method {
-            ListingMethod::Dav => self.dav_names(prefix)?,
-            ListingMethod::Pages => self.page_names(prefix)?,
-            ListingMethod::Bare => {
+            ListingMethod::WebDav => self.webdav_names(prefix)?,
+            ListingMethod::IndexPages => self.page_names(prefix)?,
+            ListingMethod::None => {
                 let text = "this store does not tell its names";
                 return Err(Error::unsupported(prefix, text));
             }
@@ -452,23 +149,27 @@ impl Store for HttpStore {
     }
 
     fn etag(&self, key: &Key) -> Result<Option<ETag>> {
-        self.etag_now(key)
+        self.fetch_etag(key)
     }
 
     /// Puts an object in one request. `ReadOnly` where the server takes no changes.
     fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
-        let condition = condition.in_words(key, || self.etag_now(key));
-        let put = condition.and_then(|condition| self.put_now(key, body, &condition));
+        let condition = condition.in_words(key, || self.fetch_etag(key));
+        let put = condition.and_then(|condition| self.put_object(key, body, &condition));
         self.changed(key, put)
     }
 
+    /// Removes an object. The request carries the condition where the server enforces that, and the key is checked just
+    /// before in any case.
     fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
-        self.changed(key, self.erase_now(key, condition))
+        let condition = condition.in_words(key, || self.fetch_etag(key));
+        let erased = condition.and_then(|condition| self.erase_object(key, &condition));
+        self.changed(key, erased)
     }
 
     /// Removes a folder that was empty just before: WebDAV cannot remove a folder only if it is empty.
     fn erase_folder(&self, prefix: &Key) -> Result<()> {
-        self.changed(prefix, self.erase_folder_now(prefix))
+        self.changed(prefix, self.erase_webdav_folder(prefix))
     }
 
     fn info(&self) -> &StoreInfo {

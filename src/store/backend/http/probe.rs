@@ -10,22 +10,20 @@ use std::time::Instant;
 use futures_util::future::join_all;
 use object_store::ClientOptions;
 use object_store::client::HttpConnector;
-use tokio::sync::Semaphore;
 
 use super::endpoint::{HttpEndpoint, RequestSpec};
+use super::lookup::ProbeResult;
 use super::response::{ResponseOrigin, refusal};
 use super::urls::UrlSpace;
-use super::{HttpStore, ListingMethod, ProbeResult, index_page, propfind, webdav};
+use super::{HttpStore, ListingMethod, index_page, webdav};
 use crate::error::{Error, Kind, Result};
 use crate::model::document;
 use crate::stats::Stats;
 use crate::store::backend::remote::condition_probe::ConditionProbe;
 use crate::store::backend::remote::connector::Connector;
+use crate::store::backend::remote::limits::RequestLimits;
 use crate::store::backend::remote::{FIRST_LIMIT, FIRST_RETRIES, RETRIES, client_options};
 use crate::store::{Key, RemoteConfig, StoreInfo};
-
-/// The longest listing that is read, in bytes.
-pub(super) const MAX_LISTING: u64 = 256 << 20;
 
 impl HttpStore {
     /// Opens a folder of a web server; messages call it `shown`. For an archive, `only` is its key, and the folder
@@ -38,26 +36,26 @@ impl HttpStore {
         config: &RemoteConfig,
         stats: &Arc<Stats>,
     ) -> Result<HttpStore> {
-        let mut web = HttpStore::build(UrlSpace::read(url, shown)?, config, stats)?;
+        let mut store = HttpStore::build(UrlSpace::read(url, shown)?, config, stats)?;
         let about_shown = |error: Error| Error::new(error.kind(), shown, error.detail());
         match only {
             Some(key) => {
                 if let ProbeResult::Missing | ProbeResult::Folder =
-                    web.head_object(key).map_err(about_shown)?
+                    store.head_object(key).map_err(about_shown)?
                 {
                     return Err(Error::not_found(shown));
                 }
             }
-            None => web.probe(shown).map_err(about_shown)?,
+            None => store.probe(shown).map_err(about_shown)?,
         }
-        if let Some(endpoint) = Arc::get_mut(&mut web.endpoint) {
-            (endpoint.repeats, endpoint.limit) = (RETRIES, config.timeout);
+        if let Some(endpoint) = Arc::get_mut(&mut store.endpoint) {
+            (endpoint.repeats, endpoint.limits.time) = (RETRIES, config.timeout);
         }
-        Ok(web)
+        Ok(store)
     }
 
-    fn build(place: UrlSpace, config: &RemoteConfig, stats: &Arc<Stats>) -> Result<HttpStore> {
-        let mut options = ClientOptions::new().with_allow_http(place.is_plain());
+    fn build(urls: UrlSpace, config: &RemoteConfig, stats: &Arc<Stats>) -> Result<HttpStore> {
+        let mut options = ClientOptions::new().with_allow_http(urls.is_plain());
         for (key, value) in client_options::defaults(config) {
             options = options.with_config(key, value);
         }
@@ -74,15 +72,14 @@ impl HttpStore {
             Error::invalid("--option", "the HTTP client cannot work with these options")
         })?;
         let endpoint = HttpEndpoint {
-            place,
+            urls,
             http,
-            limit: config.timeout.min(FIRST_LIMIT),
+            limits: RequestLimits::new(config.timeout.min(FIRST_LIMIT), config.concurrency),
             repeats: FIRST_RETRIES,
-            permits: Semaphore::new(config.concurrency.max(1)),
         };
         Ok(HttpStore {
             endpoint: Arc::new(endpoint),
-            listing_method: ListingMethod::Bare,
+            listing_method: ListingMethod::None,
             hides_missing: false,
             refuses_heads: AtomicBool::new(false),
             redirects: AtomicBool::new(false),
@@ -97,8 +94,8 @@ impl HttpStore {
 
     /// Finds out whether and how names can be listed.
     fn probe(&mut self, shown: &str) -> Result<()> {
-        if self.speaks_dav()? {
-            self.listing_method = ListingMethod::Dav;
+        if self.speaks_webdav()? {
+            self.listing_method = ListingMethod::WebDav;
             self.info.lists = true;
             return Ok(());
         }
@@ -108,50 +105,51 @@ impl HttpStore {
             header: Some(("accept", index_page::ACCEPTED.to_string())),
             ..RequestSpec::get(&root)
         };
-        let (answer, bytes) = self
+        let (response, bytes) = self
             .endpoint
-            .wait(&shown, self.endpoint.fetch_document(&spec, MAX_LISTING))?;
-        let names = index_page::names(&self.endpoint.place, &root, answer.content_type(), &bytes);
-        if answer.status == 200 && matches!(names, Ok(Some(_))) {
-            self.listing_method = ListingMethod::Pages;
+            .wait(&shown, self.endpoint.fetch_document(&spec))?;
+        let names = index_page::names(&self.endpoint.urls, &root, response.content_type(), &bytes);
+        if response.status == 200 && matches!(names, Ok(Some(_))) {
+            self.listing_method = ListingMethod::IndexPages;
             self.info.lists = true;
             return Ok(());
         }
-        self.probe_documents(answer.status, answer.origin)
+        self.probe_documents(response.status, response.origin)
     }
 
     /// Whether the server answers PROPFIND with XML. Depth 0 is requested, since a root may have many names.
-    fn speaks_dav(&self) -> Result<bool> {
+    fn speaks_webdav(&self) -> Result<bool> {
         let root = Key::root();
-        let spec = propfind(&root, true, '0');
+        let spec = RequestSpec::propfind(&root, true, '0');
         let started = Instant::now();
-        let asked = self.endpoint.fetch_document(&spec, MAX_LISTING);
-        let (answer, bytes) = match self.endpoint.wait(&root, asked) {
-            // Some firewalls cut off unknown methods. A server that used up the time does not answer at all.
-            Err(_) if started.elapsed() < self.endpoint.limit / 2 => return Ok(false),
-            answer => answer?,
+        let asked = self.endpoint.fetch_document(&spec);
+        let (response, bytes) = match self.endpoint.wait(&root, asked) {
+            // Some firewalls cut off unknown methods. A server that used up the time does not respond at all.
+            Err(_) if started.elapsed() < self.endpoint.limits.time / 2 => return Ok(false),
+            response => response?,
         };
         let resources = webdav::resources(&bytes);
-        Ok(answer.status == 207
+        Ok(response.status == 207
             && resources.is_ok_and(|found| found.iter().any(|one| one.is_folder)))
     }
 
-    /// Requests the documents of a root node; `status` and `origin` are those of the folder's own answer.
+    /// Requests the documents of a root node; `status` and `origin` are those of the folder's own response.
     fn probe_documents(&mut self, status: u16, origin: ResponseOrigin) -> Result<()> {
         let keys: Vec<Key> = document::at_root().map(Key::new).collect::<Result<_>>()?;
-        let answers = self.endpoint.wait(&Key::root(), async {
+        let responses = self.endpoint.wait(&Key::root(), async {
             let asked = keys.iter().map(|key| self.probe_object(key));
             Ok(join_all(asked).await)
         })?;
-        let is_there = |answer: &Result<ProbeResult>| matches!(answer, Ok(ProbeResult::Object(_)));
-        let is_refused = |answer: &Result<ProbeResult>| matches!(answer, Err(error) if error.kind() == Kind::Denied);
-        let has_refused = answers.iter().any(is_refused);
-        if answers.iter().any(is_there) {
+        let is_there =
+            |response: &Result<ProbeResult>| matches!(response, Ok(ProbeResult::Object(_)));
+        let is_refused = |response: &Result<ProbeResult>| matches!(response, Err(error) if error.kind() == Kind::Denied);
+        let has_refused = responses.iter().any(is_refused);
+        if responses.iter().any(is_there) {
             // Servers that do not distinguish missing keys from forbidden ones answer like this.
             self.hides_missing = has_refused;
             return Ok(());
         }
-        if let Some(Err(error)) = answers.into_iter().find(Result::is_err) {
+        if let Some(Err(error)) = responses.into_iter().find(Result::is_err) {
             return Err(error);
         }
         match (status, origin) {

@@ -1,6 +1,6 @@
 //! An open object of a web server, read by ranges, or once as a whole where the server has no ranges.
 //!
-//! The version of each answer is compared: another content is `Changed`, never mixed with the first.
+//! The version of each response is compared: another content is `Changed`, never mixed with the first.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -44,17 +44,17 @@ impl HttpReader {
         let range = format!("bytes={start}-{}", end - 1);
         let piece = self.endpoint.wait(&self.key, async {
             let spec = RequestSpec::part(&self.key, range);
-            let answer = self.endpoint.send(&spec).await?;
-            match answer.response_kind(&self.key)? {
+            let response = self.endpoint.send(&spec).await?;
+            match response.response_kind(&self.key)? {
                 ResponseKind::There | ResponseKind::Page => {}
                 _ => return Err(changed(&self.key)),
             }
-            let most = if answer.status == 206 {
+            let most = if response.status == 206 {
                 end - start
             } else {
                 MAX_WHOLE_OBJECT
             };
-            self.endpoint.read_body(&self.key, answer, most).await
+            self.endpoint.read_body(&self.key, response, most).await
         })?;
         if piece.meta.version != self.meta.version || piece.meta.size != self.meta.size {
             return Err(changed(&self.key));
@@ -72,8 +72,8 @@ impl HttpReader {
 }
 
 fn slice(whole: &[u8], start: u64, end: u64) -> Vec<u8> {
-    let clip = |place: u64| {
-        usize::try_from(place)
+    let clip = |offset: u64| {
+        usize::try_from(offset)
             .unwrap_or(usize::MAX)
             .min(whole.len())
     };
@@ -92,7 +92,7 @@ impl Reader for HttpReader {
         if self.has_ranges.load(Ordering::Relaxed) {
             return Ok(self.fetch(offset, end)?.0);
         }
-        // Until it is known whether the server has ranges, one request at a time: its answer may be the whole object.
+        // Until it is known whether the server has ranges, one request at a time: its response may be the whole object.
         let mut kept = self.whole.lock();
         if let Some(whole) = &*kept {
             return Ok(slice(whole, offset, end));

@@ -1,4 +1,4 @@
-//! Interpretation of an answer's head: whether there is an object, its version, and the range that was sent.
+//! Interpretation of a response's head: whether there is an object, its version, and the range that was sent.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -12,7 +12,7 @@ use super::urls::{UrlSpace, too_long};
 use crate::error::{Error, Kind, Result};
 use crate::store::{EntryKind, Key, Meta, Version};
 
-/// The URL that an answer came from, after all redirections.
+/// The URL that a response came from, after all redirections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResponseOrigin {
     /// That of the key.
@@ -23,7 +23,7 @@ pub(super) enum ResponseOrigin {
     Elsewhere,
 }
 
-/// What an answer means for a key.
+/// What a response means for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResponseKind {
     /// The object is there.
@@ -37,7 +37,7 @@ pub(super) enum ResponseKind {
     OutOfRange,
 }
 
-/// An answer whose body has not been read.
+/// A response whose body has not been read.
 pub(super) struct ResponseHead {
     pub(super) status: u16,
     pub(super) origin: ResponseOrigin,
@@ -46,10 +46,10 @@ pub(super) struct ResponseHead {
 }
 
 impl ResponseHead {
-    /// Reads the head of an answer about `key`.
-    pub(super) fn new(response: HttpResponse, place: &UrlSpace, key: &Key) -> ResponseHead {
+    /// Reads the head of a response about `key`.
+    pub(super) fn new(response: HttpResponse, urls: &UrlSpace, key: &Key) -> ResponseHead {
         let origin = match final_url(&response) {
-            Some(url) if !place.is_of(key, &url) => ResponseOrigin::Elsewhere,
+            Some(url) if !urls.is_of(key, &url) => ResponseOrigin::Elsewhere,
             Some(url) if url.path().ends_with('/') => ResponseOrigin::Folder,
             Some(_) | None => ResponseOrigin::Object,
         };
@@ -85,7 +85,7 @@ impl ResponseHead {
         (first < end && end <= size).then_some((first, end, size))
     }
 
-    /// Whether the answer is an impossible part of an object whose length is stated.
+    /// Whether the response is an impossible part of an object whose length is stated.
     pub(super) fn is_of_no_part(&self) -> bool {
         self.status == 206 && self.part().is_none() && self.size_beside_range().is_some()
     }
@@ -123,7 +123,7 @@ impl ResponseHead {
         }
     }
 
-    /// Returns what the answer means for `key`; `Denied`, `Unavailable` or another error for a refusal.
+    /// Returns what the response means for `key`; `Denied`, `Unavailable` or another error for a refusal.
     pub(super) fn response_kind(&self, key: &Key) -> Result<ResponseKind> {
         match (self.origin, self.status) {
             // The redirection proves the folder, also if it must not be listed.
@@ -163,7 +163,7 @@ pub(super) fn refusal(key: &Key, status: u16) -> Error {
 /// Returns the version of an object: from its ETag, or from time and size where it has none.
 pub(super) fn version(tag: Option<&str>, modified: Option<SystemTime>, size: u64) -> Version {
     if let Some(tag) = tag {
-        // Some servers quote it, or mark it weak, in one answer and not in the next.
+        // Some servers quote it, or mark it weak, in one response and not in the next.
         let tag = tag.trim();
         let tag = tag.strip_prefix("W/").unwrap_or(tag);
         return Version::of(tag.trim_matches('"').as_bytes());
@@ -182,17 +182,17 @@ fn final_url(response: &HttpResponse) -> Option<Url> {
 mod tests {
     use super::*;
 
-    fn answer(status: u16, origin: ResponseOrigin, headers: &[(&str, &str)]) -> ResponseHead {
+    fn head_of(status: u16, origin: ResponseOrigin, headers: &[(&str, &str)]) -> ResponseHead {
         let mut response = http::Response::builder().status(status);
         for (name, value) in headers {
             response = response.header(*name, *value);
         }
         let body = String::new().into();
-        let place = UrlSpace::read("http://host/", "").unwrap();
+        let urls = UrlSpace::read("http://host/", "").unwrap();
         let response = response.body(body).unwrap();
         ResponseHead {
             origin,
-            ..ResponseHead::new(response, &place, &Key::root())
+            ..ResponseHead::new(response, &urls, &Key::root())
         }
     }
 
@@ -200,16 +200,16 @@ mod tests {
     fn a_page_or_a_slash_is_no_object() {
         let key = Key::new("a").unwrap();
         let html = [("content-type", "Text/HTML; charset=utf-8")];
-        let standing = |status, origin, headers: &[(&str, &str)]| {
-            answer(status, origin, headers).response_kind(&key)
+        let kind_of = |status, origin, headers: &[(&str, &str)]| {
+            head_of(status, origin, headers).response_kind(&key)
         };
         use ResponseOrigin::*;
-        assert_eq!(standing(200, Object, &[]).unwrap(), ResponseKind::There);
-        assert_eq!(standing(200, Object, &html).unwrap(), ResponseKind::Page);
-        assert_eq!(standing(200, Folder, &html).unwrap(), ResponseKind::Folder);
-        assert_eq!(standing(403, Folder, &html).unwrap(), ResponseKind::Folder);
-        assert_eq!(standing(404, Object, &html).unwrap(), ResponseKind::Missing);
-        let refused = |status, origin| standing(status, origin, &html).unwrap_err().kind();
+        assert_eq!(kind_of(200, Object, &[]).unwrap(), ResponseKind::There);
+        assert_eq!(kind_of(200, Object, &html).unwrap(), ResponseKind::Page);
+        assert_eq!(kind_of(200, Folder, &html).unwrap(), ResponseKind::Folder);
+        assert_eq!(kind_of(403, Folder, &html).unwrap(), ResponseKind::Folder);
+        assert_eq!(kind_of(404, Object, &html).unwrap(), ResponseKind::Missing);
+        let refused = |status, origin| kind_of(status, origin, &html).unwrap_err().kind();
         assert_eq!(refused(200, Elsewhere), Kind::Denied);
         assert_eq!(refused(403, Object), Kind::Denied);
         assert_eq!(refused(503, Folder), Kind::Unavailable);
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn parts_are_as_the_server_says_or_nothing() {
-        let part = |range| answer(206, ResponseOrigin::Object, &[("content-range", range)]).part();
+        let part = |range| head_of(206, ResponseOrigin::Object, &[("content-range", range)]).part();
         assert_eq!(part("bytes 2-5/10"), Some((2, 6, 10)));
         for bad in [
             "bytes 2-5/*",

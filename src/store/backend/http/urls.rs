@@ -1,4 +1,4 @@
-//! The URLs of a web store: from a key to its URL, and from a URL in an answer to the key that it names.
+//! The URLs of a web store: from a key to its URL, and from a URL in a response to the key that it names.
 //!
 //! A key's bytes are escaped one by one, so that every key has one URL. Names are compared with their escapes undone.
 //! User, password and query are sent with each request and appear in no message.
@@ -36,11 +36,11 @@ pub(super) struct UrlSpace {
 
 impl fmt::Debug for UrlSpace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Place")
+        f.write_str("UrlSpace")
     }
 }
 
-/// The relation of a URL in an answer to a folder.
+/// The relation of a URL in a response to a folder.
 #[derive(Debug, PartialEq)]
 pub(super) enum Relation {
     /// The folder itself.
@@ -103,7 +103,7 @@ impl UrlSpace {
         self.folder.scheme() == "http"
     }
 
-    /// Returns what a reference in an answer about a folder names. Host and query are ignored: a server behind a proxy
+    /// Returns what a reference in a response about a folder names. Host and query are ignored: a server behind a proxy
     /// only knows its own address.
     pub(super) fn relation(&self, folder: &Key, reference: &str) -> Relation {
         let asked = self.names(folder);
@@ -131,7 +131,7 @@ impl UrlSpace {
         }
     }
 
-    /// Whether a URL that an answer came from is that of a key, with or without a slash at the end.
+    /// Whether a URL that a response came from is that of a key, with or without a slash at the end.
     pub(super) fn is_of(&self, key: &Key, url: &Url) -> bool {
         let mut found = names(url);
         if found.last().is_some_and(Vec::is_empty) {
@@ -181,7 +181,7 @@ fn authorization(url: &Url) -> Option<Option<HeaderValue>> {
 mod tests {
     use super::*;
 
-    fn place(url: &str) -> UrlSpace {
+    fn url_space(url: &str) -> UrlSpace {
         UrlSpace::read(url, "shown").unwrap()
     }
 
@@ -191,33 +191,33 @@ mod tests {
 
     #[test]
     fn every_byte_of_a_key_is_in_its_url() {
-        let place = place("http://host:8000/a%20b");
-        let url = place.url(&key(b"c d/#%?+&\xff\xc3\xa9/~x"), false);
+        let urls = url_space("http://host:8000/a%20b");
+        let url = urls.url(&key(b"c d/#%?+&\xff\xc3\xa9/~x"), false);
         assert_eq!(
             url.unwrap(),
             "http://host:8000/a%20b/c%20d/%23%25%3F%2B%26%FF%C3%A9/~x"
         );
         assert_eq!(
-            place.url(&Key::root(), false).unwrap(),
+            urls.url(&Key::root(), false).unwrap(),
             "http://host:8000/a%20b/"
         );
         let long = vec!["d"; 3000].join("/");
         assert_eq!(
-            place.url(&key(long.as_bytes()), false).unwrap_err().kind(),
+            urls.url(&key(long.as_bytes()), false).unwrap_err().kind(),
             Kind::NameTooLong
         );
     }
 
     #[test]
     fn query_and_password_go_with_each_request() {
-        let place = place("https://me:p%40ss@host/a?sig=x&t=1#part");
+        let urls = url_space("https://me:p%40ss@host/a?sig=x&t=1#part");
         assert_eq!(
-            place.url(&key(b"b"), true).unwrap(),
+            urls.url(&key(b"b"), true).unwrap(),
             "https://host/a/b/?sig=x&t=1"
         );
-        let header = place.authorization.as_ref().unwrap();
+        let header = urls.authorization.as_ref().unwrap();
         assert_eq!(header.to_str().unwrap(), "Basic bWU6cEBzcw==");
-        assert!(!format!("{place:?} {header:?}").contains("sig"));
+        assert!(!format!("{urls:?} {header:?}").contains("sig"));
         for bad in ["http://", "http://me:hush@/a", "http://me:hush@[::1/a"] {
             let error = UrlSpace::read(bad, "shown").unwrap_err();
             assert!(!error.to_string().contains("hush"), "{error}");
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn references_are_found_in_their_folder() {
-        let place = place("http://host/top%20x?t=1");
+        let urls = url_space("http://host/top%20x?t=1");
         let folder = key(b"a");
         let child = |name: &str, is_folder| Relation::Child(name.as_bytes().to_vec(), is_folder);
         for (reference, expected) in [
@@ -244,17 +244,17 @@ mod tests {
             ("/top%20x/ab", Relation::Elsewhere),
             ("mailto:me", Relation::Elsewhere),
         ] {
-            assert_eq!(place.relation(&folder, reference), expected, "{reference}");
+            assert_eq!(urls.relation(&folder, reference), expected, "{reference}");
         }
     }
 
     #[test]
     fn the_url_of_an_answer_tells_a_folder() {
-        let place = place("http://host/top");
+        let urls = url_space("http://host/top");
         let url = |text: &str| Url::parse(text).unwrap();
         let folder = url("https://host/top/a/?x");
-        assert!(place.is_of(&key(b"a"), &folder) && folder.path().ends_with('/'));
-        assert!(!place.is_of(&key(b"b"), &folder));
-        assert!(place.is_of(&Key::root(), &url("http://host/top/")));
+        assert!(urls.is_of(&key(b"a"), &folder) && folder.path().ends_with('/'));
+        assert!(!urls.is_of(&key(b"b"), &folder));
+        assert!(urls.is_of(&Key::root(), &url("http://host/top/")));
     }
 }

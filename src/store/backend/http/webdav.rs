@@ -1,4 +1,4 @@
-//! Answers to PROPFIND (WebDAV, RFC 4918), which list a folder.
+//! Responses to PROPFIND (WebDAV, RFC 4918), which list a folder.
 //!
 //! A document that breaks off is `Corrupt`, and a name that the server could not read is an error: never a shorter
 //! folder.
@@ -9,7 +9,9 @@ use quick_xml::Reader;
 use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::{BytesRef, Event};
 
+use super::response::version;
 use crate::error::{Error, Result};
+use crate::store::{EntryKind, Meta};
 
 /// The PROPFIND body: only the properties that are read here, since for others some servers open each file.
 pub(super) const WANTED: &str = r#"<?xml version="1.0" encoding="utf-8"?><D:propfind xmlns:D="DAV:"><D:prop><D:resourcetype/><D:getcontentlength/><D:getlastmodified/><D:getetag/></D:prop></D:propfind>"#;
@@ -25,6 +27,21 @@ pub(super) struct Resource {
     pub(super) tag: Option<String>,
     /// The status of the name itself, if it is an error.
     pub(super) status: Option<u16>,
+}
+
+impl Resource {
+    /// Returns the metadata of an object as `head` would, if the response is complete. Some servers leave the ETag out
+    /// of it although they send it with the object; the version would then differ.
+    pub(super) fn meta(&self) -> Option<Meta> {
+        let (size, tag) = (self.size?, self.tag.as_deref()?);
+        Some(Meta {
+            kind: EntryKind::File,
+            size,
+            stored: size,
+            modified: self.modified?,
+            version: version(Some(tag), self.modified, size),
+        })
+    }
 }
 
 /// Reads a multistatus document (section 13).

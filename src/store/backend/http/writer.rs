@@ -1,4 +1,4 @@
-//! Changes of a store folder: PUT, DELETE, and MKCOL for the folders of a key (WebDAV, RFC 4918).
+//! Changes of a folder of a web server: PUT, DELETE, and MKCOL for the folders of a key (WebDAV, RFC 4918).
 //!
 //! If-Match and If-None-Match are sent to servers that enforce them (`condition_probe`); for others the key is checked
 //! just before. Only 201 and 204 prove a put: another success may be that of a redirected request, and is accepted if
@@ -11,11 +11,14 @@ use std::time::Duration;
 use object_store::PutPayload;
 
 use super::endpoint::RequestSpec;
+use super::lookup::ProbeResult;
 use super::reader::HttpReader;
 use super::response::{ResponseHead, refusal};
-use super::{HttpStore, ListingMethod, ProbeResult};
+use super::{HttpStore, ListingMethod};
 use crate::error::{Error, Kind, Result};
-use crate::store::backend::remote::condition_probe::{is_refusal, probe_key};
+use crate::store::backend::remote::condition_probe::{
+    ConditionTrial, EnforcedConditions, trial_key,
+};
 use crate::store::backend::remote::write_retry;
 use crate::store::backend::remote::write_retry::RemoteKey;
 use crate::store::{Condition, ETag, Key, Listing, Meta, PutBody, Reader};
@@ -56,7 +59,7 @@ fn refused(key: &Key, status: u16) -> Error {
     Error::new(kind, key, format!("{why} ({status})"))
 }
 
-/// A key of a store store, for `write_retry`.
+/// A key to be changed, for `write_retry`.
 struct KeyChange<'a> {
     store: &'a HttpStore,
     key: &'a Key,
@@ -68,7 +71,7 @@ impl RemoteKey for KeyChange<'_> {
     }
 
     fn limit(&self) -> Duration {
-        self.store.endpoint.limit
+        self.store.endpoint.limits.time
     }
 
     fn probe(&self) -> Result<Option<(ETag, Meta)>> {
@@ -85,7 +88,7 @@ impl RemoteKey for KeyChange<'_> {
 
 impl HttpStore {
     /// Returns the ETag of an object as the server spells it, or a text of time and size; nothing if it is missing.
-    pub(super) fn etag_now(&self, key: &Key) -> Result<Option<ETag>> {
+    pub(super) fn fetch_etag(&self, key: &Key) -> Result<Option<ETag>> {
         if key.is_root() {
             return Ok(None);
         }
@@ -108,7 +111,7 @@ impl HttpStore {
     }
 
     /// Puts an object if the condition holds.
-    pub(super) fn put_now(
+    pub(super) fn put_object(
         &self,
         key: &Key,
         body: PutBody<'_>,
@@ -125,7 +128,7 @@ impl HttpStore {
         // If the probe fails, the header is sent and the key is checked as well.
         let enforced = match condition {
             Condition::Any => None,
-            _ => self.enforces_conditions().ok(),
+            _ => self.enforced_conditions().ok().map(|found| found.puts),
         };
         let header = header(condition).filter(|_| enforced != Some(false));
         let checks_first =
@@ -156,12 +159,12 @@ impl HttpStore {
             };
             self.endpoint.wait(key, self.endpoint.send(&spec))
         };
-        let mut answer = put()?;
-        if matches!(answer.status, 404 | 409) {
+        let mut response = put()?;
+        if matches!(response.status, 404 | 409) {
             self.make_folder(&key.parent().unwrap_or_default())?;
-            answer = put()?;
+            response = put()?;
         }
-        let is_put = match answer.status {
+        let is_put = match response.status {
             201 | 204 => true,
             200..=299 => false,
             405 if self.is_folder(key)? => {
@@ -176,7 +179,7 @@ impl HttpStore {
             _ => {
                 let why = format!(
                     "the server answered {}, but holds none of it",
-                    answer.status
+                    response.status
                 );
                 Err(Error::unavailable(key, why))
             }
@@ -184,7 +187,7 @@ impl HttpStore {
     }
 
     fn is_folder(&self, key: &Key) -> Result<bool> {
-        if self.listing_method != ListingMethod::Dav {
+        if self.listing_method != ListingMethod::WebDav {
             return Ok(false);
         }
         let found = self.endpoint.wait(key, self.resource(key))?;
@@ -218,20 +221,20 @@ impl HttpStore {
     }
 
     /// Removes an object if the condition holds; it is checked just before in any case.
-    pub(super) fn erase_now(&self, key: &Key, condition: &Condition) -> Result<()> {
+    pub(super) fn erase_object(&self, key: &Key, condition: &Condition) -> Result<()> {
         if key.is_root() {
             return condition.check(key, None);
         }
-        let enforced = match condition {
-            Condition::Held(_) => self.enforces_conditions().unwrap_or(false),
-            _ => false,
-        };
-        let header = header(condition).filter(|_| enforced);
+        let header = header(condition).filter(|_| {
+            let enforced = self.enforced_conditions();
+            matches!(condition, Condition::Held(_)) && enforced.is_ok_and(|found| found.removals)
+        });
         write_retry::erase(&KeyChange { store: self, key }, condition, true, || {
             self.delete(key, false, header.clone())
         })
     }
 
+    /// Removes an object or a folder by one request; `NotFound` if the server says that it is missing.
     fn delete(&self, key: &Key, as_folder: bool, header: Option<RequestHeader>) -> Result<()> {
         let spec = RequestSpec {
             method: http::Method::DELETE,
@@ -240,18 +243,19 @@ impl HttpStore {
             once: true,
             ..RequestSpec::get(key)
         };
-        let answer = self.endpoint.wait(key, self.endpoint.send(&spec))?;
+        let response = self.endpoint.wait(key, self.endpoint.send(&spec))?;
         let is_there = || {
             if as_folder {
                 return self.is_folder(key);
             }
-            Ok(self.etag_now(key)?.is_some())
+            Ok(self.fetch_etag(key)?.is_some())
         };
-        match answer.status {
-            204 | 404 | 410 => Ok(()),
-            // The answer of a server that has removed it, and also that to a redirected request.
+        match response.status {
+            204 => Ok(()),
+            404 | 410 => Err(Error::not_found(key)),
+            // The response of a server that has removed it, and also that to a redirected request.
             200..=299 if is_there()? => {
-                let why = format!("the server answered {}, but still has it", answer.status);
+                let why = format!("the server answered {}, but still has it", response.status);
                 Err(Error::unavailable(key, why))
             }
             200..=299 => Ok(()),
@@ -260,61 +264,56 @@ impl HttpStore {
     }
 
     /// Removes a WebDAV folder that was empty just before.
-    pub(super) fn erase_folder_now(&self, prefix: &Key) -> Result<()> {
-        if self.listing_method != ListingMethod::Dav
+    pub(super) fn erase_webdav_folder(&self, prefix: &Key) -> Result<()> {
+        if self.listing_method != ListingMethod::WebDav
             || prefix.is_root()
             || !self.is_folder(prefix)?
         {
             return Ok(());
         }
-        let Some(mut names) = self.dav_names(prefix)? else {
+        let Some(mut names) = self.webdav_names(prefix)? else {
             return Ok(());
         };
         match names.next()? {
             Some(_) => Ok(()),
-            None => self.delete(prefix, true, None),
+            None => match self.delete(prefix, true, None) {
+                Err(error) if error.kind() == Kind::NotFound => Ok(()),
+                done => done,
+            },
         }
     }
 
-    /// Whether the server enforces the conditions `Absent` and `Held`.
-    pub(super) fn enforces_conditions(&self) -> Result<bool> {
-        self.conditions.get_or_run(|| {
-            let trial = probe_key()?;
-            let enforced = self.try_conditions(&trial)?;
-            if let Err(error) = self.delete(&trial, false, None) {
-                log::warn!("{error}: a trial of conditions is left there");
-            }
-            if !enforced {
-                log::warn!(
-                    "the server does not hold to conditions: keys are looked at just before"
-                );
-            }
-            Ok(enforced)
-        })
+    /// Returns which conditions the server enforces.
+    fn enforced_conditions(&self) -> Result<EnforcedConditions> {
+        let key = &trial_key()?;
+        self.conditions.get_or_run(&KeyChange { store: self, key })
+    }
+}
+
+impl ConditionTrial for KeyChange<'_> {
+    fn put(&self, bytes: &'static [u8], condition: &Condition) -> Result<ETag> {
+        let header = expressed(self.key, condition)?;
+        let (payload, body) = (PutPayload::from_static(bytes), PutBody::Bytes(bytes));
+        self.store.send(self.key, &payload, body, header.as_ref())
     }
 
-    fn try_conditions(&self, trial: &Key) -> Result<bool> {
-        let put = |bytes: &'static [u8], condition: &Condition| {
-            let header = header(condition);
-            let payload = PutPayload::from_static(bytes);
-            self.send(trial, &payload, PutBody::Bytes(bytes), header.as_ref())
-        };
-        let first = put(b"1", &Condition::Absent)?;
-        for condition in [Condition::Absent, Condition::Held(UNUSED_ETAG.to_string())] {
-            match put(b"2", &condition) {
-                Ok(_) => return Ok(false),
-                Err(error) if is_refusal(&error) => {}
-                Err(error) => return Err(error),
-            }
+    fn remove(&self, condition: &Condition) -> Result<()> {
+        let header = expressed(self.key, condition)?;
+        self.store.delete(self.key, false, header)
+    }
+
+    fn unused_etag(&self) -> String {
+        UNUSED_ETAG.to_string()
+    }
+}
+
+/// Returns the header of a condition, none for `Any`; `Unsupported` if no header can express it.
+fn expressed(key: &Key, condition: &Condition) -> Result<Option<RequestHeader>> {
+    match (condition, header(condition)) {
+        (Condition::Absent | Condition::Held(_), None) => {
+            let why = "no request can express the condition";
+            Err(Error::unsupported(key, why))
         }
-        let right = Condition::Held(first.text);
-        if header(&right).is_none() {
-            return Ok(false);
-        }
-        match put(b"3", &right) {
-            Ok(_) => Ok(true),
-            Err(error) if is_refusal(&error) => Ok(false),
-            Err(error) => Err(error),
-        }
+        (_, header) => Ok(header),
     }
 }

@@ -221,7 +221,7 @@ fn wait_for_name<T>(
         match take() {
             Err(Errno::EXIST) if Instant::now() > end => return Err(Errno::BUSY),
             Err(Errno::EXIST) => {}
-            answer => return answer,
+            result => return result,
         }
         if !remove_if_stale(folder, temp_name)? {
             thread::sleep(LOCK_RETRY_INTERVAL);

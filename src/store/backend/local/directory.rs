@@ -71,7 +71,7 @@ impl StoreRoot {
     pub(super) fn open_inside(&self, key: &Key, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         match self.open_beneath(relative(key), flags) {
             Err(Errno::XDEV) => self.open_absolute_link(key, flags),
-            answer => answer,
+            result => result,
         }
     }
 
@@ -81,7 +81,7 @@ impl StoreRoot {
         for _ in 0..16 {
             match rustix::fs::openat2(&self.fd, path, safe(flags), Mode::empty(), resolve) {
                 Err(Errno::AGAIN) => {}
-                answer => return answer,
+                result => return result,
             }
         }
         Err(Errno::AGAIN)

@@ -29,6 +29,11 @@ mod reader;
 mod stat;
 mod writer;
 
+/// Whether a name is kept for files that are on their way into a store.
+pub fn is_reserved_name(name: &[u8]) -> bool {
+    atomic_file::is_temp_name(name)
+}
+
 /// How long the metadata of a local file may be cached.
 const FRESHNESS: Duration = Duration::from_secs(1);
 
@@ -138,7 +143,7 @@ impl Store for LocalStore {
             Err(Errno::NOTDIR) if self.head(prefix)?.is_none() => {
                 return Err(Error::not_found(prefix));
             }
-            answer => answer.map_err(|error| failed(prefix, error))?,
+            opened => opened.map_err(|error| failed(prefix, error))?,
         };
         let store = self.directory.clone();
         Ok(Box::new(LocalListing::new(fd, prefix, store)))
@@ -166,6 +171,8 @@ impl Store for LocalStore {
         self.changed(key, writer::put(&self.directory, key, body, condition))
     }
 
+    /// Removes a file. The condition is checked under the lock of the key, which all of zarrfs takes: another program
+    /// can still replace the file between the check and the removal, since the kernel has no conditional unlink(2).
     fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
         self.changed(key, writer::erase(&self.directory, key, condition))
     }

@@ -156,8 +156,12 @@ impl WriteTarget<'_> {
         let replaced = atomic_file::stat(self.folder, self.key.name()).map_err(failed)?;
         self.check_kind(replaced.as_ref())?;
         let mut file = AtomicFile::new(self.folder, self.key.name()).map_err(failed)?;
-        if let Some(replaced) = replaced.filter(is_file) {
-            copy_owner_and_mode(file.file(), &replaced).map_err(failed)?;
+        let like = match body {
+            PutBody::FileAsIs(from, _) => Some(rustix::fs::fstat(from).map_err(failed)?),
+            _ => replaced.filter(is_file),
+        };
+        if let Some(like) = like {
+            copy_owner_and_mode(file.file(), &like).map_err(failed)?;
         }
         write(file.file(), body).map_err(|error| error.about(self.key))?;
         rustix::fs::fsync(file.file()).map_err(failed)?;
@@ -208,27 +212,24 @@ fn is_file(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
 
-/// Gives a file the mode of the one that it replaces, and its owner where this is permitted.
-fn copy_owner_and_mode(file: &OwnedFd, replaced: &Stat) -> rustix::io::Result<()> {
+/// Gives a file the mode of another one, and its owner where this is permitted.
+fn copy_owner_and_mode(file: &OwnedFd, like: &Stat) -> rustix::io::Result<()> {
     let ours = rustix::fs::fstat(file)?;
-    if (ours.st_uid, ours.st_gid) != (replaced.st_uid, replaced.st_gid) {
-        let (uid, gid) = (
-            Uid::from_raw(replaced.st_uid),
-            Gid::from_raw(replaced.st_gid),
-        );
+    if (ours.st_uid, ours.st_gid) != (like.st_uid, like.st_gid) {
+        let (uid, gid) = (Uid::from_raw(like.st_uid), Gid::from_raw(like.st_gid));
         match rustix::fs::fchown(file, Some(uid), Some(gid)) {
             // Only privileged users may, and not on every file system.
             Ok(()) | Err(Errno::PERM | Errno::INVAL | Errno::OPNOTSUPP) => {}
             Err(error) => return Err(error),
         }
     }
-    rustix::fs::fchmod(file, Mode::from_raw_mode(replaced.st_mode & 0o777))
+    rustix::fs::fchmod(file, Mode::from_raw_mode(like.st_mode & 0o777))
 }
 
 fn write(to: &OwnedFd, body: PutBody<'_>) -> Result<()> {
     match body {
         PutBody::Bytes(bytes) => write_at(to, bytes, 0).map_err(|error| Error::os("", error)),
-        PutBody::File(from, length) => copy(to, from, length),
+        PutBody::File(from, length) | PutBody::FileAsIs(from, length) => copy(to, from, length),
     }
 }
 

@@ -1,10 +1,12 @@
-//! The HTTP client below every store client: counts requests and records responses.
+//! The HTTP client below every store client: counts requests, adds headers of removals, and records responses.
 //!
 //! Each request on the wire is counted, also those that a client repeats by itself. Status and region of the response
 //! are recorded for the waiting caller (`runtime`).
 
+use std::future::Future;
 use std::sync::Arc;
 
+use http::{HeaderName, HeaderValue, Method};
 use object_store::ClientOptions;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
@@ -15,6 +17,19 @@ use crate::stats::Stats;
 
 /// The header in which S3 names the region of a bucket.
 const REGION: &str = "x-amz-bucket-region";
+
+tokio::task_local! {
+    static REMOVAL_HEADER: (HeaderName, HeaderValue);
+}
+
+/// Runs `removal` with a header added to its DELETE requests, for conditions that object_store cannot express. A
+/// signature does not cover the header.
+pub(crate) async fn with_removal_header<T>(
+    header: (HeaderName, HeaderValue),
+    removal: impl Future<Output = T>,
+) -> T {
+    REMOVAL_HEADER.scope(header, removal).await
+}
 
 /// Makes clients that count.
 #[derive(Clone)]
@@ -67,13 +82,18 @@ impl std::fmt::Debug for CountingClient {
 
 #[async_trait::async_trait]
 impl HttpService for CountingClient {
-    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+    async fn call(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
         self.stats.http_requests.add(1);
-        let answer = self.below.execute(request).await;
-        note_response(match &answer {
-            Ok(answer) => LastResponse {
-                status: Some(answer.status().as_u16()),
-                region: answer
+        if request.method() == Method::DELETE
+            && let Ok((name, value)) = REMOVAL_HEADER.try_with(Clone::clone)
+        {
+            request.headers_mut().insert(name, value);
+        }
+        let response = self.below.execute(request).await;
+        note_response(match &response {
+            Ok(response) => LastResponse {
+                status: Some(response.status().as_u16()),
+                region: response
                     .headers()
                     .get(REGION)
                     .and_then(|value| value.to_str().ok())
@@ -81,6 +101,6 @@ impl HttpService for CountingClient {
             },
             Err(_) => LastResponse::default(),
         });
-        answer
+        response
     }
 }

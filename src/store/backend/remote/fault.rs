@@ -38,6 +38,7 @@ fn kind(fault: &Fault, last: &LastResponse) -> Kind {
         (_, Some(404)) => Kind::NotFound,
         (_, Some(412)) => Kind::Changed,
         (_, Some(400 | 416)) => Kind::Invalid,
+        (_, Some(501)) => Kind::Unsupported,
         _ => Kind::Unavailable,
     }
 }
@@ -50,13 +51,13 @@ fn describe(fault: &Fault, last: &LastResponse, kind: Kind) -> String {
     match (kind, last.status) {
         (Kind::Corrupt, _) => format!(
             "a listing holds a key that cannot be shown: {}",
-            cause(fault)
+            innermost(fault)
         ),
         (Kind::Denied, Some(status)) => format!("the server refused access ({status}{code})"),
         (Kind::NotFound, _) => format!("no such object, bucket or container{}", bracketed(&code)),
         (Kind::Changed, _) => "was changed while it was open".to_string(),
         (_, Some(status)) if status >= 300 => format!("the server answered {status}{code}"),
-        _ => cause(fault),
+        _ => innermost(fault),
     }
 }
 
@@ -67,7 +68,7 @@ fn bracketed(code: &str) -> String {
     }
 }
 
-/// Returns the error code of an XML answer, after a space.
+/// Returns the error code of an XML response, after a space.
 fn code(fault: &Fault) -> String {
     let text = chain(fault).last().cloned().unwrap_or_default();
     let after = text.split_once("<Code>").map(|(_, after)| after);
@@ -78,20 +79,22 @@ fn code(fault: &Fault) -> String {
     code.map(|code| format!(" {code}")).unwrap_or_default()
 }
 
-/// Returns the innermost cause, which names no URL.
-fn cause(fault: &Fault) -> String {
-    innermost(fault)
+/// Returns the text of the innermost cause of an error, up to where a URL stands in it.
+pub(crate) fn innermost(fault: &(dyn std::error::Error + 'static)) -> String {
+    let text = root_cause(fault).to_string();
+    let text = text.split("://").next().unwrap_or_default();
+    text.chars().take(MAX_CAUSE).collect()
 }
 
-/// Returns the text of the innermost cause of an error, up to where a URL stands in it.
-pub(crate) fn innermost(fault: &dyn std::error::Error) -> String {
+/// Returns the innermost cause of an error.
+pub(crate) fn root_cause<'a>(
+    fault: &'a (dyn std::error::Error + 'static),
+) -> &'a (dyn std::error::Error + 'static) {
     let mut last = fault;
     while let Some(source) = last.source() {
         last = source;
     }
-    let text = last.to_string();
-    let text = text.split("://").next().unwrap_or_default();
-    text.chars().take(MAX_CAUSE).collect()
+    last
 }
 
 /// Returns the texts of the error and its causes, outermost first.

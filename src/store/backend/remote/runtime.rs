@@ -20,7 +20,7 @@ static RUNTIME: OnceLock<std::io::Result<Runtime>> = OnceLock::new();
 /// The last HTTP response to a task.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LastResponse {
-    /// Status of the answer.
+    /// Status of the response.
     pub(crate) status: Option<u16>,
     /// The region that the bucket is in.
     pub(crate) region: Option<String>,
@@ -55,7 +55,7 @@ pub(crate) fn wait<T>(
 }
 
 /// Like `wait`, for futures of many steps: they run in the runtime's threads, so that the caller is woken once and
-/// not for each piece of an answer.
+/// not for each piece of a response.
 pub(crate) fn spawn_and_wait<T: Send + 'static>(
     limit: Duration,
     work: impl Future<Output = T> + Send + 'static,

@@ -1,4 +1,4 @@
-//! Changes over a network that loses answers: each is made once, or known not to have been made.
+//! Changes over a network that loses responses: each is made once, or known not to have been made.
 //!
 //! A failed request may have been carried out. The content of the key then decides: the bytes of the put mean
 //! success, a content that breaks the condition is `Changed`, and only otherwise is the request repeated, so that a
@@ -6,14 +6,11 @@
 
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use super::limits::Attempts;
 use crate::error::{Error, Kind, Result};
 use crate::store::{Condition, ETag, Key, Meta, PutBody, Reader};
-
-/// Pauses before a request is repeated.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const MAX_PAUSE: Duration = Duration::from_secs(2);
 
 /// Bytes that are compared at a time.
 const COMPARE_SIZE: u64 = 8 << 20;
@@ -29,30 +26,10 @@ pub(crate) trait RemoteKey {
     fn reader(&self, meta: &Meta) -> Arc<dyn Reader>;
 }
 
-/// Attempts, with a pause between them.
-struct Attempts {
-    end: Instant,
-    pause: Duration,
-}
-
-impl Attempts {
-    fn new(limit: Duration) -> Attempts {
-        let now = Instant::now();
-        Attempts {
-            end: now.checked_add(limit).unwrap_or(now),
-            pause: FIRST_PAUSE,
-        }
-    }
-
-    /// Waits for the next one; false if it would come too late.
-    fn again(&mut self) -> bool {
-        if Instant::now() + self.pause > self.end {
-            return false;
-        }
-        thread::sleep(self.pause);
-        self.pause = (self.pause * 2).min(MAX_PAUSE);
-        true
-    }
+/// Waits before the next attempt; false if there may be none.
+fn wait_for_next(attempts: &mut Attempts) -> bool {
+    let pause = attempts.next_pause();
+    pause.map(thread::sleep).is_some()
 }
 
 /// Whether a request may have been carried out though it failed.
@@ -72,7 +49,7 @@ pub(crate) fn put(
     (condition, checks_first): (&Condition, bool),
     attempt: impl Fn(bool) -> Result<ETag>,
 ) -> Result<ETag> {
-    let mut attempts = Attempts::new(target.limit());
+    let mut attempts = Attempts::new(target.limit(), usize::MAX);
     let mut was_lost = false;
     let mut refusals = 0;
     loop {
@@ -99,10 +76,9 @@ pub(crate) fn put(
         }
         condition.check(target.key(), found.map(|(etag, _)| etag).as_ref())?;
         // The condition holds: the conflicting object is gone, or the attempt had no effect.
-        if !attempts.again() {
-            let why = "the server refuses the condition, though it holds";
+        if !wait_for_next(&mut attempts) {
             return Err(if is_refusal {
-                Error::unavailable(target.key(), why)
+                Error::unavailable(target.key(), REFUSED)
             } else {
                 error
             });
@@ -110,38 +86,69 @@ pub(crate) fn put(
     }
 }
 
-/// Removes an object, each attempt being one request. With `checks_first` the key is checked before the first one too;
-/// no request is made for a missing object.
+/// Removes an object, each attempt being one request. With `checks_first` the key is checked before each; an attempt
+/// that was refused, or may have been made, is followed by a check in any case. An object that is missing once an
+/// attempt may have been made was removed by it.
 pub(crate) fn erase(
     target: &dyn RemoteKey,
     condition: &Condition,
     checks_first: bool,
     attempt: impl Fn() -> Result<()>,
 ) -> Result<()> {
-    let mut attempts = Attempts::new(target.limit());
+    let mut attempts = Attempts::new(target.limit(), usize::MAX);
     let mut was_lost = false;
+    let checks_first = checks_first || *condition == Condition::Absent;
     loop {
-        if checks_first || was_lost || *condition != Condition::Any {
-            let found = target.probe()?.map(|(etag, _)| etag);
-            let is_gone = found.is_none() && (was_lost || *condition == Condition::Any);
-            if is_gone {
-                return Ok(());
-            }
-            condition.check(target.key(), found.as_ref())?;
-            if found.is_none() {
-                return Ok(());
-            }
+        if (checks_first || was_lost) && !is_there_to_erase(target, condition, was_lost)? {
+            return Ok(());
         }
         let error = match attempt() {
             Ok(()) => return Ok(()),
-            Err(error) if error.kind() == Kind::NotFound => return Ok(()),
+            Err(error) if error.kind() == Kind::NotFound => {
+                return check_missing(target.key(), condition, was_lost);
+            }
             Err(error) => error,
         };
-        if !may_be_made(&error) || !attempts.again() {
+        let is_refusal = matches!(condition, Condition::Held(_))
+            && matches!(error.kind(), Kind::Changed | Kind::Exists);
+        if !is_refusal && !may_be_made(&error) {
             return Err(error);
         }
-        was_lost = true;
+        was_lost |= !is_refusal;
+        if is_refusal && !is_there_to_erase(target, condition, was_lost)? {
+            return Ok(());
+        }
+        if !wait_for_next(&mut attempts) {
+            return Err(if is_refusal {
+                Error::unavailable(target.key(), REFUSED)
+            } else {
+                error
+            });
+        }
     }
+}
+
+/// Why a change fails whose condition the server refuses each time.
+const REFUSED: &str = "the server refuses the condition, though it holds";
+
+/// Checks a key that is to be removed; false if there is nothing to remove.
+fn is_there_to_erase(
+    target: &dyn RemoteKey,
+    condition: &Condition,
+    was_lost: bool,
+) -> Result<bool> {
+    match target.probe()? {
+        Some((etag, _)) => condition.check(target.key(), Some(&etag)).map(|()| true),
+        None => check_missing(target.key(), condition, was_lost).map(|()| false),
+    }
+}
+
+/// Checks the condition of a removal whose key is missing; with `was_lost` an attempt may have removed it.
+fn check_missing(key: &Key, condition: &Condition, was_lost: bool) -> Result<()> {
+    if was_lost || *condition == Condition::Any {
+        return Ok(());
+    }
+    condition.check(key, None)
 }
 
 /// Whether a key holds exactly the bytes of `body`.

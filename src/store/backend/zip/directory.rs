@@ -243,8 +243,8 @@ impl ReaderAt for ArchiveSource<'_> {
             Some(kept) => kept,
             None if offset >= self.tail_start => &[],
             None => {
-                let answer = self.reader.read_at(offset, buffer.len());
-                read = answer.map_err(io::Error::other)?;
+                let fetched = self.reader.read_at(offset, buffer.len());
+                read = fetched.map_err(io::Error::other)?;
                 &read
             }
         };

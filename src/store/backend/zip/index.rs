@@ -1,35 +1,35 @@
-//! The names of an archive, sorted: one buffer of names, one short record an entry.
+//! The entries of an archive, sorted by name: one buffer of names, one short record per entry.
 //!
-//! Names are kept with NUL in place of each slash. No name holds a NUL, so plain byte order puts a folder
-//! directly before everything in it: what lies below a path is one run of records, found by halving. Each
-//! name occurs once, and no file has something below it. Knows nothing of how an archive is written.
+//! Names have a NUL for each slash. No name holds a NUL, so byte order puts a folder directly before all that lies
+//! below it: the entries below a path are one range of records, found by binary search. Each name occurs once, and no
+//! file has entries below it. Parsing an archive is left to `directory`.
 
 use std::ops::Range;
 
 use crate::store::{EntryKind, Key};
 
-/// What stands between the components of a name in the index.
+/// Separates the components of a name in the index.
 const SEPARATOR: u8 = 0;
 
-/// How the bytes of an entry are kept (APPNOTE 4.4.5).
+/// How the bytes of an entry are encoded (APPNOTE 4.4.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Packing {
-    /// As they are, method 0.
+    /// Not at all, method 0.
     Stored,
     /// Deflated, method 8.
     Deflated,
     /// Encrypted (APPNOTE 4.4.4, bit 0, 6 or 13).
     Encrypted,
-    /// Some other method, by its number.
+    /// By another method, with this number.
     Other(u16),
-    /// There are none: a folder.
+    /// The entry is a folder.
     Folder,
 }
 
 /// An entry of the central directory; offsets and lengths are in bytes and not yet checked against the archive.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ZipEntry {
-    /// Where its local header begins in the archive.
+    /// Offset of its local header in the archive.
     pub(super) header: u64,
     /// Length in the archive.
     pub(super) packed: u64,
@@ -68,12 +68,12 @@ pub(super) struct ZipIndex {
     entries: Vec<ZipEntry>,
 }
 
-/// Takes the entries in the order of the central directory.
+/// Collects entries in the order of the central directory.
 #[derive(Default)]
 pub(super) struct IndexBuilder(ZipIndex);
 
 impl IndexBuilder {
-    /// Takes an entry; returns false if all names together are longer than 4 GiB.
+    /// Adds an entry; false if all names together are longer than 4 GiB.
     pub(super) fn add(&mut self, key: &Key, mut entry: ZipEntry) -> bool {
         let ZipIndex { names, entries } = &mut self.0;
         let name = key.as_bytes();
@@ -82,16 +82,16 @@ impl IndexBuilder {
             return false;
         };
         (entry.name_start, entry.name_len) = (start, length);
-        names.extend(name.iter().map(|&byte| separated(byte)));
+        names.extend(name.iter().map(|&byte| index_byte(byte)));
         entries.push(entry);
         true
     }
 
-    /// Sorts; returns how many files were left out because they are folders, too.
+    /// Sorts the entries; also returns how many files were left out because folders have the same name.
     pub(super) fn finish(self) -> (ZipIndex, u64) {
         let ZipIndex { names, mut entries } = self.0;
         let name = |entry: &ZipEntry| name_in(&names, entry);
-        // Stable, so that of several entries of one name the last stays the last.
+        // The sort is stable: of several entries of one name the last stays the last.
         entries.sort_by(|a, b| name(a).cmp(name(b)));
         let mut hidden = 0;
         entries.dedup_by(|later, earlier| {
@@ -111,7 +111,7 @@ impl IndexBuilder {
 }
 
 impl ZipEntry {
-    /// Builds a record without a name, which `IndexBuilder::add` gives it.
+    /// Builds a record without a name, which `IndexBuilder::add` sets.
     pub(super) fn new(packing: Packing, header: u64) -> ZipEntry {
         ZipEntry {
             header,
@@ -143,7 +143,7 @@ impl ZipIndex {
 
     /// Returns what lies under a path; the empty one is the archive itself.
     pub(super) fn find(&self, path: &Key) -> IndexedPath<'_> {
-        let wanted = flat(path);
+        let wanted = index_name(path);
         let at = self.entries.partition_point(|e| self.name(e) < &wanted[..]);
         match self.entries.get(at) {
             _ if path.is_root() => IndexedPath::Folder(None),
@@ -156,26 +156,26 @@ impl ZipIndex {
         }
     }
 
-    /// Returns the records of what lies below a path.
+    /// Returns the records below a path.
     pub(super) fn below(&self, path: &Key) -> Range<usize> {
         if path.is_root() {
             return 0..self.len();
         }
-        self.run_below(0, &flat(path))
+        self.range_below(0, &index_name(path))
     }
 
-    /// Returns the records below a name, none of which stands before `start`.
-    fn run_below(&self, start: usize, name: &[u8]) -> Range<usize> {
+    /// Returns the records below a name, all of which are at `start` or later.
+    fn range_below(&self, start: usize, name: &[u8]) -> Range<usize> {
         let rest = self.entries.get(start..).unwrap_or_default();
         let first = rest.partition_point(|e| self.name(e) <= name);
-        let run = rest.get(first..).unwrap_or_default();
-        let length = run.partition_point(|e| is_below(self.name(e), name));
+        let rest = rest.get(first..).unwrap_or_default();
+        let length = rest.partition_point(|e| is_below(self.name(e), name));
         start + first..start + first + length
     }
 
-    /// Returns the name directly under a path of `depth` bytes that the record at `place` lies under, or is.
-    pub(super) fn child(&self, place: usize, depth: usize) -> Option<Child<'_>> {
-        let entry = self.entries.get(place)?;
+    /// Returns the name directly under a path of `depth` bytes that the record at `position` has or lies below.
+    pub(super) fn child(&self, position: usize, depth: usize) -> Option<Child<'_>> {
+        let entry = self.entries.get(position)?;
         let full = self.name(entry);
         let start = if depth == 0 { 0 } else { depth + 1 };
         let rest = full.get(start..)?;
@@ -185,10 +185,10 @@ impl ZipIndex {
             .unwrap_or(rest.len());
         let is_folder = length < rest.len() || entry.is_folder();
         let (kind, next) = if is_folder {
-            let run = self.run_below(place, full.get(..start + length)?);
-            (EntryKind::Directory, run.end)
+            let below = self.range_below(position, full.get(..start + length)?);
+            (EntryKind::Directory, below.end)
         } else {
-            (EntryKind::File, place + 1)
+            (EntryKind::File, position + 1)
         };
         Some(Child {
             name: rest.get(..length)?,
@@ -197,7 +197,7 @@ impl ZipIndex {
         })
     }
 
-    /// Returns the name of the only folder at the top, if there is nothing beside it.
+    /// Returns the name of the only folder at the top, if nothing else is there.
     pub(super) fn only_folder(&self) -> Option<&[u8]> {
         let child = self.child(0, 0)?;
         (child.kind == EntryKind::Directory && child.next == self.len()).then_some(child.name)
@@ -215,15 +215,15 @@ fn name_in<'a>(names: &'a [u8], entry: &ZipEntry) -> &'a [u8] {
         .unwrap_or_default()
 }
 
-fn separated(byte: u8) -> u8 {
+fn index_byte(byte: u8) -> u8 {
     if byte == b'/' { SEPARATOR } else { byte }
 }
 
-/// Returns a path as the index writes it.
-fn flat(path: &Key) -> Vec<u8> {
+/// Returns the name of a path in the index.
+fn index_name(path: &Key) -> Vec<u8> {
     path.as_bytes()
         .iter()
-        .map(|&byte| separated(byte))
+        .map(|&byte| index_byte(byte))
         .collect()
 }
 
@@ -240,10 +240,10 @@ mod tests {
         Key::new(path).unwrap()
     }
 
-    /// Builds an index; a name with a slash at its end is a folder, the offset is the place in the list.
+    /// Builds an index; a name with a slash at its end is a folder, the offset is its number in the list.
     fn index(names: &[&str]) -> (ZipIndex, u64) {
         let mut builder = IndexBuilder::default();
-        for (place, name) in names.iter().enumerate() {
+        for (number, name) in names.iter().enumerate() {
             let packing = if name.ends_with('/') {
                 Packing::Folder
             } else {
@@ -251,25 +251,25 @@ mod tests {
             };
             assert!(builder.add(
                 &key(name.trim_end_matches('/')),
-                ZipEntry::new(packing, place as u64)
+                ZipEntry::new(packing, number as u64)
             ));
         }
         builder.finish()
     }
 
     fn list(index: &ZipIndex, path: &str) -> Vec<String> {
-        let run = index.below(&key(path));
+        let below = index.below(&key(path));
         let mut names = Vec::new();
-        let mut place = run.start;
-        while place < run.end {
-            let child = index.child(place, path.len()).unwrap();
+        let mut position = below.start;
+        while position < below.end {
+            let child = index.child(position, path.len()).unwrap();
             let end = if child.kind == EntryKind::Directory {
                 "/"
             } else {
                 ""
             };
             names.push(String::from_utf8_lossy(child.name).into_owned() + end);
-            place = child.next;
+            position = child.next;
         }
         names
     }
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_are_listed_once_each_though_nobody_wrote_them() {
+    fn folders_without_entries_are_listed_once_each() {
         let (index, _) = index(&["b/c/1", "b-", "b/c.", "b/c/0", "a", "b/d/", "empty/"]);
         assert_eq!(list(&index, ""), ["a", "b/", "b-", "empty/"]);
         assert_eq!(list(&index, "b"), ["c/", "c.", "d/"]);

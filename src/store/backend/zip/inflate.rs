@@ -113,13 +113,13 @@ impl Inflate {
             self.fetch(archive)?;
             let input = self.input.get(self.used..).unwrap_or_default();
             let (read, written) = (self.decoder.total_in(), self.decoder.total_out());
-            let answer = self.decoder.decompress(input, out, FlushDecompress::None);
+            let status = self.decoder.decompress(input, out, FlushDecompress::None);
             let read = self.decoder.total_in() - read;
             let read = usize::try_from(read).unwrap_or(input.len());
             let written = self.decoder.total_out() - written;
             let written = usize::try_from(written).unwrap_or(out.len());
             self.used += read;
-            match answer {
+            match status {
                 Err(error) => return Err(self.wrong(archive, &format!("is not deflated: {error}"))),
                 Ok(_) if written > 0 => return Ok(written),
                 Ok(Status::StreamEnd) => return Ok(0),

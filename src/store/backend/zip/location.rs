@@ -1,4 +1,4 @@
-//! Where an archive stands in the name of a store: `FOLDER/NAME.zip/INNER/FOLDER`.
+//! Archives in the path or URL of a store: `FOLDER/NAME.zip/INNER/FOLDER`.
 
 use std::path::{Path, PathBuf};
 
@@ -19,23 +19,25 @@ pub(in crate::store) struct ArchiveLocation<Folder> {
 }
 
 impl<Folder> ArchiveLocation<Folder> {
-    /// Whether the archive's name says that it is one.
+    /// Whether the archive's name ends in `.zip`.
     pub(in crate::store) fn is_named_zip(&self) -> bool {
         is_zip(self.archive.name())
     }
 }
 
-/// Finds the file of this machine on the way down a path; nothing if there is none, `Invalid` if what follows
-/// it cannot be a key.
+/// Finds the file of this machine that a path leads into; nothing if there is none, `Invalid` if what follows it
+/// cannot be a key.
 ///
-/// Any file counts, whatever its name; links are followed, so that a name for the newest archive works.
+/// Any file counts, whatever its name; links are followed, so that a link to the newest archive works.
 pub(in crate::store) fn in_path(path: &Path) -> Result<Option<ArchiveLocation<PathBuf>>> {
-    // Without the slash at its end, which would make a file no file.
+    // Drops a slash at the end, with which a file would not be found.
     let path: PathBuf = path.components().collect();
-    for place in path.ancestors() {
-        let Ok(meta) = place.metadata() else { continue };
+    for prefix in path.ancestors() {
+        let Ok(meta) = prefix.metadata() else {
+            continue;
+        };
         let resolved = if meta.is_file() {
-            place.canonicalize().ok()
+            prefix.canonicalize().ok()
         } else {
             None
         };
@@ -45,7 +47,7 @@ pub(in crate::store) fn in_path(path: &Path) -> Result<Option<ArchiveLocation<Pa
         else {
             return Ok(None);
         };
-        let inner = path.strip_prefix(place).unwrap_or(Path::new(""));
+        let inner = path.strip_prefix(prefix).unwrap_or(Path::new(""));
         return Ok(Some(ArchiveLocation {
             folder: folder.to_path_buf(),
             archive: Key::new(name.as_encoded_bytes())?,
@@ -59,7 +61,7 @@ pub(in crate::store) fn in_path(path: &Path) -> Result<Option<ArchiveLocation<Pa
 /// follows it cannot be a key. A query stays with the folder.
 pub(in crate::store) fn in_url(url: &str) -> Result<Option<ArchiveLocation<String>>> {
     let (path, query) = url.split_at(url.find(['?', '#']).unwrap_or(url.len()));
-    let Some(host) = path.find("://").map(|place| place + 3) else {
+    let Some(host) = path.find("://").map(|end| end + 3) else {
         return Ok(None);
     };
     let mut start = host;
@@ -71,8 +73,8 @@ pub(in crate::store) fn in_url(url: &str) -> Result<Option<ArchiveLocation<Strin
             let inner = path.get(end..).unwrap_or_default().trim_matches('/');
             return Ok(Some(ArchiveLocation {
                 folder: format!("{folder}{query}"),
-                archive: Key::new(named(url, name))?,
-                inner: Key::new(named(url, inner))?,
+                archive: Key::new(key_bytes(url, name))?,
+                inner: Key::new(key_bytes(url, inner))?,
             }));
         }
         start = end + 1;
@@ -80,8 +82,8 @@ pub(in crate::store) fn in_url(url: &str) -> Result<Option<ArchiveLocation<Strin
     Ok(None)
 }
 
-/// Returns the bytes of a part of a URL: escapes are undone for HTTP, and belong to the key in a bucket.
-fn named(url: &str, part: &str) -> Vec<u8> {
+/// Returns the key that a part of a URL names: escapes are undone for HTTP, and are part of the key in a bucket.
+fn key_bytes(url: &str, part: &str) -> Vec<u8> {
     if url.starts_with("http://") || url.starts_with("https://") {
         return percent_decode_str(part).collect();
     }
@@ -100,7 +102,7 @@ fn is_zip(name: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn place<F>(folder: F, archive: &str, inner: &str) -> Option<ArchiveLocation<F>> {
+    fn location<F>(folder: F, archive: &str, inner: &str) -> Option<ArchiveLocation<F>> {
         Some(ArchiveLocation {
             folder,
             archive: Key::new(archive).unwrap(),
@@ -111,27 +113,26 @@ mod tests {
     #[test]
     fn urls_are_split_at_the_archive() {
         let found = |url: &str| in_url(url).unwrap();
-        let expected = |folder: &str, archive, inner| place(folder.to_string(), archive, inner);
-        assert_eq!(
-            found("s3://bucket/a/b.zarr.ZIP"),
-            expected("s3://bucket/a/", "b.zarr.ZIP", "")
-        );
-        assert_eq!(
-            found("https://host/b.zip/in/ner/?sig=a/b.zip"),
-            expected("https://host/?sig=a/b.zip", "b.zip", "in/ner")
-        );
-        assert_eq!(
-            found("s3://bucket/b.zip/c.zip"),
-            expected("s3://bucket/", "b.zip", "c.zip")
-        );
-        assert_eq!(
-            found("http://host/b%20c.zip/%23"),
-            expected("http://host/", "b c.zip", "#")
-        );
-        assert_eq!(
-            found("s3://bucket/b%20c.zip"),
-            expected("s3://bucket/", "b%20c.zip", "")
-        );
+        for (url, folder, archive, inner) in [
+            (
+                "s3://bucket/a/b.zarr.ZIP",
+                "s3://bucket/a/",
+                "b.zarr.ZIP",
+                "",
+            ),
+            (
+                "https://host/b.zip/in/ner/?sig=a/b.zip",
+                "https://host/?sig=a/b.zip",
+                "b.zip",
+                "in/ner",
+            ),
+            ("s3://bucket/b.zip/c.zip", "s3://bucket/", "b.zip", "c.zip"),
+            ("http://host/b%20c.zip/%23", "http://host/", "b c.zip", "#"),
+            ("s3://bucket/b%20c.zip", "s3://bucket/", "b%20c.zip", ""),
+        ] {
+            let expected = location(folder.to_string(), archive, inner);
+            assert_eq!(found(url), expected, "{url}");
+        }
         for none in [
             "s3://bucket.zip/a",
             "s3://bucket/a?b.zip",
@@ -153,12 +154,14 @@ mod tests {
         std::os::unix::fs::symlink("folder.zip/file", root.join("newest")).unwrap();
         let found = |path: &str| in_path(&root.join(path)).unwrap();
         let inside = root.join("folder.zip");
-        assert_eq!(found("folder.zip/file"), place(inside.clone(), "file", ""));
-        assert_eq!(
-            found("folder.zip/file/a/b/"),
-            place(inside.clone(), "file", "a/b")
-        );
-        assert_eq!(found("newest/a"), place(inside, "file", "a"));
+        for (path, inner) in [
+            ("folder.zip/file", ""),
+            ("folder.zip/file/a/b/", "a/b"),
+            ("newest/a", "a"),
+        ] {
+            let expected = location(inside.clone(), "file", inner);
+            assert_eq!(found(path), expected, "{path}");
+        }
         for none in [
             "folder.zip",
             "folder.zip/x",

@@ -1,10 +1,9 @@
 //! A zip archive as a store: an object of any other store, read by ranges.
 //!
-//! Only the directory is kept, sorted and compact; an entry's bytes are fetched when they are read, and
-//! nothing is unpacked to disk. Stored and deflated entries are read; any other is there, but `Unsupported`
-//! to read. Keys are the names byte for byte; `directory` leaves out those that lead elsewhere. Of several
-//! entries of one name the last counts, and a folder hides a file of its name. Sections of APPNOTE, the
-//! specification of zip, are those of its version 6.3.10.
+//! Only the directory is kept in memory; an entry's bytes are fetched when they are read, and nothing is unpacked to
+//! disk. Stored and deflated entries can be read; reading any other one is `Unsupported`. Keys are the names byte for
+//! byte; `directory` leaves out those that lead out of the archive. Of several entries of one name the last counts, and a
+//! folder hides a file of its name. Sections of APPNOTE, the specification of zip, are those of version 6.3.10.
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,14 +29,14 @@ use index::{IndexedPath, Packing, ZipEntry};
 use inflate::Inflate;
 use reader::{DeflatedReader, InflateCache, StoredReader};
 
-/// How many packed bytes are fetched at once when an entry is wanted as a whole.
-const PIECE: u64 = 4 << 20;
+/// How many packed bytes of an entry are fetched at once when it is read as a whole.
+const FETCH_SIZE: u64 = 4 << 20;
 
 /// A zip archive, or a folder in one, as a store.
 pub struct ZipStore {
     current: Current,
     inner: Key,
-    kept: InflateCache,
+    inflate_cache: InflateCache,
     info: StoreInfo,
 }
 
@@ -48,16 +47,19 @@ impl ZipStore {
     /// `NotFound` if there is no such object or folder, `Invalid` if `inner` is a file, `Corrupt` if the object
     /// is not a zip archive or cut off.
     pub fn open(base: Arc<dyn Store>, archive: &Key, inner: &Key, shown: &str) -> Result<ZipStore> {
-        let info = StoreInfo::new(base.info().freshness);
+        let info = StoreInfo {
+            clock: base.info().clock.clone(),
+            ..StoreInfo::new(base.info().freshness)
+        };
         let current = Current::open(base, archive.clone(), shown)?;
         let zip = ZipStore {
             current,
             info,
             inner: inner.clone(),
-            kept: InflateCache::default(),
+            inflate_cache: InflateCache::default(),
         };
-        let state = zip.current.get()?;
-        match state.index.find(inner) {
+        let archive = zip.current.get()?;
+        match archive.index.find(inner) {
             IndexedPath::Folder(_) => {}
             IndexedPath::File(_) => {
                 let text = format!("{inner} is a file in the zip archive; expected a folder");
@@ -68,7 +70,7 @@ impl ZipStore {
                 return Err(Error::new(Kind::NotFound, shown, text));
             }
         }
-        if let Some(folder) = state.index.only_folder().filter(|_| inner.is_root()) {
+        if let Some(folder) = archive.index.only_folder().filter(|_| inner.is_root()) {
             let folder = printable(&String::from_utf8_lossy(folder));
             let shown = printable(shown);
             log::warn!(
@@ -78,8 +80,8 @@ impl ZipStore {
         Ok(zip)
     }
 
-    /// Returns a key of the store as a name of the archive.
-    fn full(&self, key: &Key) -> Result<Key> {
+    /// Returns the name in the archive of a key.
+    fn entry_name(&self, key: &Key) -> Result<Key> {
         match (self.inner.is_root(), key.is_root()) {
             (true, _) => Ok(key.clone()),
             (_, true) => Ok(self.inner.clone()),
@@ -87,33 +89,33 @@ impl ZipStore {
         }
     }
 
-    /// Answers about a file; nothing if there is none. Errors are about its key.
-    fn of_file<T>(
+    /// Runs a query on the entry of a file; nothing if there is none. Errors name the key.
+    fn query_file<T>(
         &self,
         key: &Key,
-        answer: impl Fn(&Arc<Archive>, &Key, &ZipEntry) -> Result<T>,
+        query: impl Fn(&Arc<Archive>, &Key, &ZipEntry) -> Result<T>,
     ) -> Result<Option<T>> {
-        let full = self.full(key)?;
-        self.current.ask(|archive| match archive.index.find(&full) {
-            IndexedPath::File(entry) => match answer(archive, &full, entry) {
-                Ok(answer) => Ok(Some(answer)),
-                Err(error) => Err(error.about(key)),
-            },
-            _ => Ok(None),
-        })
+        let full = self.entry_name(key)?;
+        self.current
+            .query(|archive| match archive.index.find(&full) {
+                IndexedPath::File(entry) => query(archive, &full, entry)
+                    .map(Some)
+                    .map_err(|error| error.about(key)),
+                _ => Ok(None),
+            })
     }
 }
 
 impl Store for ZipStore {
     fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
-        self.of_file(key, |archive, full, entry| {
+        self.query_file(key, |archive, full, entry| {
             if entry.size > limit {
                 let text = format!("{} bytes, at most {limit} are read", entry.size);
                 return Err(Error::too_large("", text));
             }
             let data = archive.data(full, entry, true)?;
             let bytes = match entry.packing {
-                Packing::Deflated => Inflate::new(entry, data, PIECE).whole(archive)?,
+                Packing::Deflated => Inflate::new(entry, data, FETCH_SIZE).whole(archive)?,
                 _ => archive.stored(entry, data)?,
             };
             Ok(object(archive, entry, bytes))
@@ -121,13 +123,13 @@ impl Store for ZipStore {
     }
 
     fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
-        self.of_file(key, |archive, full, entry| {
+        self.query_file(key, |archive, full, entry| {
             let span = range.within(entry.size);
             let data = archive.data(full, entry, false)?;
             let length = span.end - span.start;
             let bytes = match entry.packing {
                 Packing::Deflated => {
-                    let mut inflate = Inflate::new(entry, data, PIECE);
+                    let mut inflate = Inflate::new(entry, data, FETCH_SIZE);
                     inflate.skip_to(archive, span.start)?;
                     inflate.take(archive, length)?
                 }
@@ -138,8 +140,8 @@ impl Store for ZipStore {
     }
 
     fn head(&self, key: &Key) -> Result<Option<Meta>> {
-        let full = self.full(key)?;
-        self.current.ask(|archive| {
+        let full = self.entry_name(key)?;
+        self.current.query(|archive| {
             Ok(match archive.index.find(&full) {
                 IndexedPath::Missing => None,
                 IndexedPath::Folder(entry) => Some(archive.folder_meta(entry)),
@@ -149,11 +151,11 @@ impl Store for ZipStore {
     }
 
     fn version(&self, key: &Key) -> Result<Option<Version>> {
-        self.of_file(key, |archive, _, entry| Ok(archive.version_of(entry)))
+        self.query_file(key, |archive, _, entry| Ok(archive.version_of(entry)))
     }
 
     fn open(&self, key: &Key, _known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
-        let reader = self.of_file(key, |archive, full, entry| {
+        let reader = self.query_file(key, |archive, full, entry| {
             let start = archive.data(full, entry, false)?.start;
             let (archive, key) = (archive.clone(), key.clone());
             let reader: Arc<dyn Reader> = match entry.packing {
@@ -162,7 +164,7 @@ impl Store for ZipStore {
                     key,
                     entry,
                     start,
-                    self.kept.clone(),
+                    self.inflate_cache.clone(),
                 )),
                 _ => Arc::new(StoredReader {
                     meta: archive.meta_of(entry),
@@ -183,26 +185,27 @@ impl Store for ZipStore {
     }
 
     fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
-        let full = self.full(prefix)?;
-        self.current.ask(|archive| match archive.index.find(&full) {
-            IndexedPath::Missing => Err(Error::not_found(prefix)),
-            IndexedPath::File(_) => Err(Error::new(
-                Kind::NotADirectory,
-                prefix,
-                "is a file, not a directory",
-            )),
-            IndexedPath::Folder(_) => {
-                let run = archive.index.below(&full);
-                let listing: Box<dyn Listing> = Box::new(ZipListing {
-                    archive: archive.clone(),
-                    depth: full.as_bytes().len(),
-                    start: run.start,
-                    place: run.start,
-                    end: run.end,
-                });
-                Ok(listing)
-            }
-        })
+        let full = self.entry_name(prefix)?;
+        self.current
+            .query(|archive| match archive.index.find(&full) {
+                IndexedPath::Missing => Err(Error::not_found(prefix)),
+                IndexedPath::File(_) => Err(Error::new(
+                    Kind::NotADirectory,
+                    prefix,
+                    "is a file, not a directory",
+                )),
+                IndexedPath::Folder(_) => {
+                    let below = archive.index.below(&full);
+                    let listing: Box<dyn Listing> = Box::new(ZipListing {
+                        archive: archive.clone(),
+                        depth: full.as_bytes().len(),
+                        start: below.start,
+                        position: below.start,
+                        end: below.end,
+                    });
+                    Ok(listing)
+                }
+            })
     }
 
     fn list_all(&self, _prefix: &Key, _from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
@@ -215,7 +218,7 @@ impl Store for ZipStore {
 
     /// Names an entry by its checksum, length and time: an archive that was written anew may hold the same.
     fn etag(&self, key: &Key) -> Result<Option<ETag>> {
-        self.of_file(key, |archive, _, entry| {
+        self.query_file(key, |archive, _, entry| {
             let (size, crc, modified) = (entry.size, entry.crc, entry.modified);
             Ok(ETag {
                 text: format!("size {size}, crc32 {crc:08x}, time {modified}"),
@@ -255,24 +258,24 @@ fn object(archive: &Archive, entry: &ZipEntry, bytes: Vec<u8>) -> Object {
     }
 }
 
-/// A folder being listed; a name's cursor is the record after all that lies below it.
+/// A listing of a folder; the cursor of a name is the number of the first record after those below it.
 struct ZipListing {
     archive: Arc<Archive>,
     depth: usize,
     start: usize,
-    place: usize,
+    position: usize,
     end: usize,
 }
 
 impl Listing for ZipListing {
     fn next(&mut self) -> Result<Option<Name>> {
-        if self.place >= self.end {
+        if self.position >= self.end {
             return Ok(None);
         }
-        let Some(child) = self.archive.index.child(self.place, self.depth) else {
+        let Some(child) = self.archive.index.child(self.position, self.depth) else {
             return Ok(None);
         };
-        self.place = child.next;
+        self.position = child.next;
         Ok(Some(Name {
             name: child.name.to_vec(),
             kind: child.kind,
@@ -282,8 +285,8 @@ impl Listing for ZipListing {
     }
 
     fn seek(&mut self, cursor: u64) -> Result<()> {
-        let place = usize::try_from(cursor).unwrap_or(usize::MAX);
-        self.place = place.clamp(self.start, self.end);
+        let position = usize::try_from(cursor).unwrap_or(usize::MAX);
+        self.position = position.clamp(self.start, self.end);
         Ok(())
     }
 }

@@ -23,9 +23,9 @@ const ALL_KEEP: usize = 32 << 20;
 const LEAST_KEEP: usize = 256 << 10;
 
 /// How many packed bytes of an open entry are fetched at once.
-const PIECE: u64 = 256 << 10;
+const FETCH_SIZE: u64 = 256 << 10;
 
-/// Bytes kept by all readers of a store.
+/// How many inflated bytes all readers of a store keep.
 pub(super) type InflateCache = Arc<AtomicUsize>;
 
 /// An entry that is stored as it is.
@@ -59,7 +59,7 @@ pub(super) struct DeflatedReader {
     start: u64,
     meta: Meta,
     stream: Mutex<InflateState>,
-    kept: InflateCache,
+    cache: InflateCache,
 }
 
 /// The decoder, and the last bytes that it gave.
@@ -75,7 +75,7 @@ impl DeflatedReader {
         key: Key,
         entry: &ZipEntry,
         start: u64,
-        kept: InflateCache,
+        cache: InflateCache,
     ) -> DeflatedReader {
         DeflatedReader {
             meta: archive.meta_of(entry),
@@ -84,7 +84,7 @@ impl DeflatedReader {
             entry: *entry,
             start,
             stream: Mutex::new(InflateState::begin(entry, start)),
-            kept,
+            cache,
         }
     }
 
@@ -109,13 +109,13 @@ impl DeflatedReader {
         let length = usize::try_from(left).unwrap_or(usize::MAX).min(BLOCK);
         let old = stream.last.len();
         stream.last.resize(old + length, 0);
-        self.kept.fetch_add(length, Relaxed);
+        self.cache.fetch_add(length, Relaxed);
         stream.inflate.fill(&self.archive, &mut stream.last[old..])
     }
 
     /// Drops the first of the bytes that are kept once they are twice too many.
     fn trim(&self, stream: &mut InflateState) {
-        let most = if self.kept.load(Relaxed) <= ALL_KEEP {
+        let most = if self.cache.load(Relaxed) <= ALL_KEEP {
             KEEP
         } else {
             LEAST_KEEP
@@ -124,12 +124,12 @@ impl DeflatedReader {
             let dropped = stream.last.len() - most;
             stream.last.drain(..dropped);
             stream.last.shrink_to(most + BLOCK);
-            self.kept.fetch_sub(dropped, Relaxed);
+            self.cache.fetch_sub(dropped, Relaxed);
         }
     }
 
     fn restart(&self, stream: &mut InflateState) {
-        self.kept.fetch_sub(stream.last.len(), Relaxed);
+        self.cache.fetch_sub(stream.last.len(), Relaxed);
         *stream = InflateState::begin(&self.entry, self.start);
     }
 }
@@ -141,7 +141,7 @@ impl InflateState {
             first: Vec::new(),
         };
         InflateState {
-            inflate: Inflate::new(entry, data, PIECE),
+            inflate: Inflate::new(entry, data, FETCH_SIZE),
             last: Vec::new(),
         }
     }
@@ -170,8 +170,8 @@ impl Reader for DeflatedReader {
         }
         // Held while the archive is read, since the decoder has one position.
         let mut stream = self.stream.lock();
-        let answer = self.read(&mut stream, offset, end);
-        answer.map_err(|error| {
+        let read = self.read(&mut stream, offset, end);
+        read.map_err(|error| {
             self.restart(&mut stream);
             error.about(&self.key)
         })
@@ -185,6 +185,6 @@ impl Reader for DeflatedReader {
 impl Drop for DeflatedReader {
     fn drop(&mut self) {
         let stream = self.stream.get_mut();
-        self.kept.fetch_sub(stream.last.len(), Relaxed);
+        self.cache.fetch_sub(stream.last.len(), Relaxed);
     }
 }

@@ -19,7 +19,7 @@ use crate::store::layer::Layer;
 use crate::store::{ByteRange, EntryKind, Key, Meta, Object, Reader, Store, Version};
 use crate::sync::budget::{MemoryBudget, Priority, Reservation};
 use crate::sync::cache::Cache;
-use crate::sync::pool::Pool;
+use crate::sync::pool::ThreadPool;
 use dir_scan::{DirNames, DirScan, Upcoming};
 use next_dir::directory_after;
 use reader::{MAX_WHOLE_BYTES, ReadaheadReader};
@@ -67,7 +67,7 @@ struct ReadaheadState {
     blocks: Arc<Cache<BlockId, Arc<Block>>>,
     /// Blocks that wait for a thread to fetch them.
     queued: Mutex<HashSet<BlockId>>,
-    pool: Pool,
+    pool: ThreadPool,
     concurrency: usize,
     timeout: Duration,
     scans: Mutex<LruCache<Key, DirScan>>,
@@ -81,7 +81,7 @@ impl ReadaheadStore {
             inner,
             blocks: Cache::new(memory, Priority::Speculative, None),
             queued: Mutex::default(),
-            pool: Pool::new("ahead", config.concurrency, MAX_QUEUED),
+            pool: ThreadPool::new("ahead", config.concurrency, MAX_QUEUED),
             concurrency: config.concurrency,
             timeout: config.timeout,
             scans: Mutex::new(LruCache::new(MAX_SCANS)),

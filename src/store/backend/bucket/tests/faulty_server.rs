@@ -38,11 +38,11 @@ pub(super) enum Fault {
     Cut,
     /// The body ends after half of it, as if that were all.
     Short,
-    /// No answer, ever.
+    /// No response, ever.
     Silence,
-    /// It is carried out, and the connection breaks off before the answer.
+    /// It is carried out, and the connection breaks off before the response.
     Lost,
-    /// It is carried out, and the answer is this status.
+    /// It is carried out, and the response is this status.
     Denied(u16),
     /// It is carried out, somebody else replaces the object, and the connection breaks off.
     Overtaken,
@@ -54,7 +54,7 @@ pub(super) type FaultPlan = Arc<dyn Fn(usize, &str) -> Fault + Send + Sync>;
 /// A server of objects that fails by plan.
 #[derive(Clone)]
 pub(super) struct FaultyServer {
-    pub(super) shelf: Arc<Mutex<FaultyObjects>>,
+    pub(super) state: Arc<Mutex<FaultyObjects>>,
     pub(super) plan: FaultPlan,
     pub(super) asked: Arc<AtomicUsize>,
 }
@@ -88,39 +88,61 @@ impl HttpService for FaultyServer {
         }
         let (head, sent) = request.into_parts();
         let sent = sent.collect().await?.to_bytes();
-        let mut shelf = self.shelf.lock();
-        let answer = shelf.answer(&head, &sent, fault);
+        let mut state = self.state.lock();
+        state.requests.push((head.method.clone(), condition(&head)));
+        let response = state.response(&head, &sent, fault);
         match fault {
             Fault::Lost => Err(failed(HttpErrorKind::Interrupted)),
             Fault::Overtaken => {
                 let name = name_of(&head).to_string();
-                shelf.keep(&name, b"somebody else's".to_vec());
+                state.keep(&name, b"somebody else's".to_vec());
                 Err(failed(HttpErrorKind::Interrupted))
             }
             Fault::Denied(status) => Ok(slow_down(status)),
-            _ => Ok(answer),
+            _ => Ok(response),
         }
     }
 }
 
 fn slow_down(status: u16) -> HttpResponse {
     let text = "<Error><Code>SlowDown</Code></Error>".to_string();
-    let answer = Response::builder().status(status);
-    answer.body(HttpResponseBody::from(text)).unwrap()
+    let response = Response::builder().status(status);
+    response.body(HttpResponseBody::from(text)).unwrap()
 }
 
-/// Makes an answer without a body.
+/// Makes a response without a body.
 pub(super) fn bare(status: u16) -> HttpResponse {
-    let answer = Response::builder().status(status);
-    answer.body(HttpResponseBody::from(String::new())).unwrap()
+    let response = Response::builder().status(status);
+    response
+        .body(HttpResponseBody::from(String::new()))
+        .unwrap()
 }
 
 pub(super) fn name_of(head: &Parts) -> &str {
     head.uri.path().trim_start_matches("/bucket/")
 }
 
+/// Returns the condition of a removal, by name and value.
+pub(super) fn condition(head: &Parts) -> Option<(&'static str, String)> {
+    let names = ["if-match", "x-goog-if-generation-match"];
+    let mut found = names
+        .iter()
+        .filter_map(|&name| Some((name, header(head, name)?.to_string())));
+    found.next()
+}
+
 fn header<'a>(head: &'a Parts, name: &str) -> Option<&'a str> {
     Some(head.headers.get(name)?.to_str().unwrap())
+}
+
+/// What the server does with conditions of removals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Removals {
+    #[default]
+    Enforce,
+    Ignore,
+    /// Refuses requests that have one, by this status.
+    Refuse(u16),
 }
 
 /// Objects and their numbers, and uploads in parts.
@@ -128,10 +150,16 @@ fn header<'a>(head: &'a Parts, name: &str) -> Option<&'a str> {
 pub(super) struct FaultyObjects {
     pub(super) objects: BTreeMap<String, (Vec<u8>, u64)>,
     pub(super) uploads: BTreeMap<String, BTreeMap<usize, Vec<u8>>>,
-    /// Conditions of a put are not looked at.
+    /// Whether conditions are ignored.
     pub(super) is_careless: bool,
+    pub(super) removals: Removals,
     pub(super) changes: u64,
+    /// The requests that were carried out: method, and condition of a version.
+    pub(super) requests: Vec<RecordedRequest>,
 }
+
+/// The method of a request, and its condition by name and value.
+pub(super) type RecordedRequest = (http::Method, Option<(&'static str, String)>);
 
 impl FaultyObjects {
     /// Puts an object.
@@ -140,7 +168,7 @@ impl FaultyObjects {
         self.objects.insert(name.to_string(), (bytes, self.changes));
     }
 
-    fn answer(&mut self, head: &Parts, sent: &[u8], fault: Fault) -> HttpResponse {
+    fn response(&mut self, head: &Parts, sent: &[u8], fault: Fault) -> HttpResponse {
         let query = head.uri.query().unwrap_or_default();
         match head.method.as_str() {
             "GET" if query.contains("list-type=2") => {
@@ -152,14 +180,18 @@ impl FaultyObjects {
                 true => self.taken(name_of(head), sent.to_vec()),
                 false => bare(412),
             },
-            _ => {
-                self.objects.remove(name_of(head));
-                bare(204)
-            }
+            _ => match (self.removals, condition(head)) {
+                (Removals::Refuse(status), Some(_)) => bare(status),
+                (Removals::Enforce, Some(_)) if !self.holds(head) => bare(412),
+                _ => {
+                    self.objects.remove(name_of(head));
+                    bare(204)
+                }
+            },
         }
     }
 
-    /// Whether the condition of a put holds.
+    /// Whether the condition of a change holds.
     fn holds(&self, head: &Parts) -> bool {
         let number = self.objects.get(name_of(head)).map(|(_, number)| *number);
         let tag = number.map(|number| format!("\"{number}\""));
@@ -173,13 +205,13 @@ impl FaultyObjects {
     fn taken(&mut self, name: &str, bytes: Vec<u8>) -> HttpResponse {
         self.keep(name, bytes);
         let number = self.changes;
-        let answer = Response::builder()
+        let response = Response::builder()
             .header("etag", format!("\"{number}\""))
             .header("x-goog-generation", number);
         let xml = format!(
             "<CompleteMultipartUploadResult><ETag>&quot;{number}&quot;</ETag></CompleteMultipartUploadResult>"
         );
-        answer.body(HttpResponseBody::from(xml)).unwrap()
+        response.body(HttpResponseBody::from(xml)).unwrap()
     }
 
     /// Answers what is about an upload in parts, which is named by the object.
@@ -194,8 +226,10 @@ impl FaultyObjects {
                     return bare(404);
                 };
                 parts.insert(number.parse().unwrap(), sent.to_vec());
-                let answer = Response::builder().header("etag", format!("\"part {number}\""));
-                answer.body(HttpResponseBody::from(String::new())).unwrap()
+                let response = Response::builder().header("etag", format!("\"part {number}\""));
+                response
+                    .body(HttpResponseBody::from(String::new()))
+                    .unwrap()
             }
             ("POST", _) if query.contains("uploadId") => match self.uploads.remove(&name) {
                 Some(parts) => self.taken(&name, parts.into_values().flatten().collect()),
@@ -233,33 +267,35 @@ impl FaultyObjects {
         let Some((bytes, number)) = self.objects.get(name_of(head)) else {
             return bare(404);
         };
-        let answer = Response::builder()
+        let response = Response::builder()
             .header("etag", format!("\"{number}\""))
             .header("x-goog-generation", *number)
             .header("last-modified", "Thu, 01 Jan 2026 00:00:00 GMT");
         if head.method == "HEAD" {
-            let answer = answer.header("content-length", bytes.len());
-            return answer.body(HttpResponseBody::from(String::new())).unwrap();
+            let response = response.header("content-length", bytes.len());
+            return response
+                .body(HttpResponseBody::from(String::new()))
+                .unwrap();
         }
         let range = header(head, "range");
         let Some((start, end)) =
             range.and_then(|range| range.strip_prefix("bytes=")?.split_once('-'))
         else {
-            return body(answer, bytes.clone(), fault);
+            return body(response, bytes.clone(), fault);
         };
         let end = end
             .parse()
             .map_or(bytes.len(), |end: usize| (end + 1).min(bytes.len()));
         let start: usize = start.parse().unwrap_or(bytes.len() - end);
         let said = format!("bytes {start}-{}/{}", end - 1, bytes.len());
-        let answer = answer.status(206).header("content-range", said);
-        body(answer, bytes[start..end].to_vec(), fault)
+        let response = response.status(206).header("content-range", said);
+        body(response, bytes[start..end].to_vec(), fault)
     }
 }
 
-/// Makes an answer whose body is as good as the fault lets it be.
-fn body(answer: http::response::Builder, bytes: Vec<u8>, fault: Fault) -> HttpResponse {
-    let answer = answer.header("content-length", bytes.len());
+/// Makes a response whose body is as good as the fault lets it be.
+fn body(response: http::response::Builder, bytes: Vec<u8>, fault: Fault) -> HttpResponse {
+    let response = response.header("content-length", bytes.len());
     let half = bytes[..bytes.len() / 2].to_vec();
     let body = match fault {
         Fault::Cut => {
@@ -272,7 +308,7 @@ fn body(answer: http::response::Builder, bytes: Vec<u8>, fault: Fault) -> HttpRe
         Fault::Short => HttpResponseBody::from(half),
         _ => HttpResponseBody::from(bytes),
     };
-    answer.body(body).unwrap()
+    response.body(body).unwrap()
 }
 
 fn content(number: usize) -> Vec<u8> {
@@ -289,8 +325,12 @@ pub(super) fn open(
     server: &FaultyServer,
     timeout: Duration,
 ) -> (BucketStore, Arc<Stats>) {
+    let is_azure = kind == address::CloudKind::Azure;
+    let account = [("account_name", "account"), ("account_key", "c2VjcmV0")];
+    let account = account.map(|(name, value)| (name.to_string(), value.to_string()));
     let config = RemoteConfig {
-        anonymous: true,
+        anonymous: !is_azure,
+        options: account.into_iter().filter(|_| is_azure).collect(),
         endpoint: Some("http://server.invalid".to_string()),
         timeout,
         ..RemoteConfig::default()
@@ -304,12 +344,12 @@ pub(super) fn open(
 
 /// Opens a bucket whose requests fail by plan.
 fn bucket(plan: fn(usize) -> Fault, timeout: Duration) -> (BucketStore, Arc<Stats>) {
-    let mut shelf = FaultyObjects::default();
+    let mut state = FaultyObjects::default();
     for number in 0..COUNT {
-        shelf.keep(&format!("o{number:02}"), content(number));
+        state.keep(&format!("o{number:02}"), content(number));
     }
     let server = FaultyServer {
-        shelf: Arc::new(Mutex::new(shelf)),
+        state: Arc::new(Mutex::new(state)),
         plan: Arc::new(move |number, _| plan(number)),
         asked: Arc::default(),
     };

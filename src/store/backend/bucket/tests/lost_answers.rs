@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::faulty_server::{Fault, FaultyObjects, FaultyServer, open};
+use super::faulty_server::{Fault, FaultyObjects, FaultyServer, Removals, open};
 use crate::error::Kind;
 use crate::store::backend::bucket::BucketStore;
 use crate::store::backend::bucket::address::CloudKind as Bucket;
+use crate::store::backend::remote::condition_probe::EnforcedConditions;
 use crate::store::{Condition, Key, PutBody, Store};
 
 const KINDS: [Bucket; 2] = [Bucket::S3, Bucket::Google];
@@ -21,53 +22,58 @@ const BIG: usize = (17 << 20) + 3;
 type LossPlan = fn(usize, &str) -> Fault;
 
 /// A bucket whose requests go well until a plan is set; numbers of requests count from then on.
-struct Bench {
+struct BucketFixture {
     store: BucketStore,
     server: FaultyServer,
     plan: Arc<Mutex<LossPlan>>,
 }
 
-fn bench(kind: Bucket) -> Bench {
-    bench_within(kind, Duration::from_secs(20))
+fn fixture(kind: Bucket) -> BucketFixture {
+    fixture_within(kind, Duration::from_secs(20))
 }
 
-fn bench_within(kind: Bucket, timeout: Duration) -> Bench {
+fn fixture_within(kind: Bucket, timeout: Duration) -> BucketFixture {
     let plan: Arc<Mutex<LossPlan>> = Arc::new(Mutex::new(|_, _| Fault::None));
     let now = plan.clone();
     let server = FaultyServer {
-        shelf: Arc::new(Mutex::new(FaultyObjects::default())),
+        state: Arc::new(Mutex::new(FaultyObjects::default())),
         plan: Arc::new(move |number, method| now.lock()(number, method)),
         asked: Arc::new(AtomicUsize::new(0)),
     };
     let (store, _) = open(kind, &server, timeout);
-    Bench {
+    BucketFixture {
         store,
         server,
         plan,
     }
 }
 
-impl Bench {
+impl BucketFixture {
     /// Lets requests go wrong from now on, after it was tried what the server does with conditions.
     fn fail(&self, plan: LossPlan) {
-        assert!(self.store.honours_conditions().unwrap());
+        let enforced = self.store.writer().unwrap().enforced_conditions();
+        let all = EnforcedConditions {
+            puts: true,
+            removals: true,
+        };
+        assert_eq!(enforced.unwrap(), all);
         *self.plan.lock() = plan;
         self.server.asked.store(0, Ordering::SeqCst);
     }
 
     fn put(&self, bytes: &[u8], condition: &Condition) -> crate::error::Result<String> {
-        let stamp = self.store.put(&key(), PutBody::Bytes(bytes), condition)?;
+        let etag = self.store.put(&key(), PutBody::Bytes(bytes), condition)?;
         // Whatever goes wrong, it says what the server would.
         *self.plan.lock() = |_, _| Fault::None;
-        assert_eq!(self.store.etag(&key()).unwrap().unwrap(), stamp);
-        Ok(stamp.text)
+        assert_eq!(self.store.etag(&key()).unwrap().unwrap(), etag);
+        Ok(etag.text)
     }
 
     /// Returns what the server holds, and how often that was put.
     fn held(&self) -> (Option<Vec<u8>>, u64) {
-        let shelf = self.server.shelf.lock();
-        let object = shelf.objects.get("a");
-        (object.map(|(bytes, _)| bytes.clone()), shelf.changes)
+        let state = self.server.state.lock();
+        let object = state.objects.get("a");
+        (object.map(|(bytes, _)| bytes.clone()), state.changes)
     }
 }
 
@@ -92,14 +98,14 @@ fn a_put_whose_answer_is_lost_is_known_to_be_made() {
     ];
     for kind in KINDS {
         for plan in plans {
-            let bench = bench(kind);
-            bench.fail(plan);
-            let before = bench.held().1;
-            let stamp = bench.put(b"one", &Condition::Absent).unwrap();
-            assert_eq!(bench.held(), (Some(b"one".to_vec()), before + 1));
-            bench.fail(plan);
-            bench.put(b"two", &Condition::Held(stamp)).unwrap();
-            assert_eq!(bench.held(), (Some(b"two".to_vec()), before + 2));
+            let fixture = fixture(kind);
+            fixture.fail(plan);
+            let before = fixture.held().1;
+            let etag = fixture.put(b"one", &Condition::Absent).unwrap();
+            assert_eq!(fixture.held(), (Some(b"one".to_vec()), before + 1));
+            fixture.fail(plan);
+            fixture.put(b"two", &Condition::Held(etag)).unwrap();
+            assert_eq!(fixture.held(), (Some(b"two".to_vec()), before + 2));
         }
     }
 }
@@ -120,14 +126,14 @@ fn a_put_that_was_not_made_is_made_again() {
     ];
     for kind in KINDS {
         for plan in plans {
-            let bench = bench(kind);
-            bench.fail(plan);
-            let stamp = bench.put(b"one", &Condition::Absent).unwrap();
-            bench.fail(plan);
-            bench.put(b"two", &Condition::Held(stamp)).unwrap();
-            bench.fail(plan);
-            bench.put(b"three", &Condition::Any).unwrap();
-            assert_eq!(bench.held().0.unwrap(), b"three");
+            let fixture = fixture(kind);
+            fixture.fail(plan);
+            let etag = fixture.put(b"one", &Condition::Absent).unwrap();
+            fixture.fail(plan);
+            fixture.put(b"two", &Condition::Held(etag)).unwrap();
+            fixture.fail(plan);
+            fixture.put(b"three", &Condition::Any).unwrap();
+            assert_eq!(fixture.held().0.unwrap(), b"three");
         }
     }
 }
@@ -136,15 +142,15 @@ fn a_put_that_was_not_made_is_made_again() {
 fn somebody_elses_object_is_never_replaced() {
     for kind in KINDS {
         for condition in ["absent", "held"] {
-            let bench = bench(kind);
+            let fixture = fixture(kind);
             let condition = match condition {
                 "absent" => Condition::Absent,
-                _ => Condition::Held(bench.put(b"zero", &Condition::Any).unwrap()),
+                _ => Condition::Held(fixture.put(b"zero", &Condition::Any).unwrap()),
             };
-            bench.fail(|number, method| first(Fault::Overtaken)(number, method));
-            let error = bench.put(b"one", &condition).unwrap_err();
+            fixture.fail(|number, method| first(Fault::Overtaken)(number, method));
+            let error = fixture.put(b"one", &condition).unwrap_err();
             assert_eq!(error.kind(), Kind::Changed, "{error}");
-            assert_eq!(bench.held().0.unwrap(), b"somebody else's");
+            assert_eq!(fixture.held().0.unwrap(), b"somebody else's");
         }
     }
 }
@@ -161,49 +167,53 @@ fn a_put_that_is_not_answered_is_not_said_to_be_made() {
     ];
     for plan in plans {
         for condition in [Condition::Any, Condition::Absent] {
-            let bench = bench_within(Bucket::S3, Duration::from_millis(700));
-            bench.fail(plan);
-            let error = bench.put(b"one", &condition).unwrap_err();
+            let fixture = fixture_within(Bucket::S3, Duration::from_millis(700));
+            fixture.fail(plan);
+            let error = fixture.put(b"one", &condition).unwrap_err();
             assert_eq!(error.kind(), Kind::Unavailable, "{error}");
-            assert_eq!(bench.held().0, None);
+            assert_eq!(fixture.held().0, None);
         }
     }
 }
 
 #[test]
 fn refused_access_is_told_at_once() {
-    let bench = bench(Bucket::S3);
-    bench.fail(|_, _| Fault::Status(403));
+    let fixture = fixture(Bucket::S3);
+    fixture.fail(|_, _| Fault::Status(403));
     for condition in [Condition::Any, Condition::Absent] {
-        let error = bench.put(b"one", &condition).unwrap_err();
+        let error = fixture.put(b"one", &condition).unwrap_err();
         assert_eq!(error.kind(), Kind::Denied, "{error}");
     }
-    assert!(bench.server.asked.load(Ordering::SeqCst) <= 2);
+    assert!(fixture.server.asked.load(Ordering::SeqCst) <= 2);
 }
 
 /// Where the server does not look at conditions, the key is looked at before each attempt.
 #[test]
 fn a_careless_server_is_found_out() {
     for kind in KINDS {
-        let bench = bench(kind);
-        bench.server.shelf.lock().is_careless = true;
-        assert!(!bench.store.honours_conditions().unwrap());
-        assert_eq!(bench.server.shelf.lock().objects, BTreeMap::new());
-        let stamp = bench.put(b"one", &Condition::Absent).unwrap();
+        let fixture = fixture(kind);
+        {
+            let mut state = fixture.server.state.lock();
+            (state.is_careless, state.removals) = (true, Removals::Ignore);
+        }
+        let enforced = fixture.store.writer().unwrap().enforced_conditions();
+        assert_eq!(enforced.unwrap(), EnforcedConditions::default());
+        assert_eq!(fixture.server.state.lock().objects, BTreeMap::new());
+        let etag = fixture.put(b"one", &Condition::Absent).unwrap();
         for wrong in [Condition::Absent, Condition::Held("\"0\"".to_string())] {
-            let error = bench.put(b"two", &wrong).unwrap_err();
+            let error = fixture.put(b"two", &wrong).unwrap_err();
             assert_eq!(error.kind(), Kind::Changed, "{error}");
         }
-        assert_eq!(bench.held().0.unwrap(), b"one");
+        assert_eq!(fixture.held().0.unwrap(), b"one");
         // Requests: a look, the put that is overtaken, and a look at what came of it.
-        *bench.plan.lock() = |number, method| match (number, method) {
+        *fixture.plan.lock() = |number, method| match (number, method) {
             (1, "PUT") => Fault::Overtaken,
             _ => Fault::None,
         };
-        bench.server.asked.store(0, Ordering::SeqCst);
-        let error = bench.put(b"two", &Condition::Held(stamp)).unwrap_err();
+        fixture.server.asked.store(0, Ordering::SeqCst);
+        let error = fixture.put(b"two", &Condition::Held(etag)).unwrap_err();
         assert_eq!(error.kind(), Kind::Changed, "{error}");
-        assert_eq!(bench.held().0.unwrap(), b"somebody else's");
+        assert_eq!(fixture.held().0.unwrap(), b"somebody else's");
     }
 }
 
@@ -229,27 +239,27 @@ fn a_big_object_comes_whole_though_answers_are_lost() {
         },
     ];
     for plan in plans {
-        let bench = bench(Bucket::S3);
-        bench.fail(plan);
-        bench.put(&bytes, &Condition::Absent).unwrap();
-        assert!(bench.held().0.unwrap() == bytes);
-        let error = bench.put(&bytes, &Condition::Absent).unwrap_err();
+        let fixture = fixture(Bucket::S3);
+        fixture.fail(plan);
+        fixture.put(&bytes, &Condition::Absent).unwrap();
+        assert!(fixture.held().0.unwrap() == bytes);
+        let error = fixture.put(&bytes, &Condition::Absent).unwrap_err();
         assert_eq!(error.kind(), Kind::Changed, "{error}");
-        assert!(bench.server.shelf.lock().uploads.is_empty());
+        assert!(fixture.server.state.lock().uploads.is_empty());
     }
 }
 
 #[test]
 fn an_upload_that_fails_is_given_up() {
-    let bench = bench(Bucket::S3);
-    bench.fail(|_, method| match method {
+    let fixture = fixture(Bucket::S3);
+    fixture.fail(|_, method| match method {
         "PUT" => Fault::Status(403),
         _ => Fault::None,
     });
-    let error = bench.put(&vec![1; BIG], &Condition::Any).unwrap_err();
+    let error = fixture.put(&vec![1; BIG], &Condition::Any).unwrap_err();
     assert_eq!(error.kind(), Kind::Denied, "{error}");
-    assert!(bench.server.shelf.lock().uploads.is_empty());
-    assert_eq!(bench.held().0, None);
+    assert!(fixture.server.state.lock().uploads.is_empty());
+    assert_eq!(fixture.held().0, None);
 }
 
 #[test]
@@ -270,27 +280,27 @@ fn an_object_is_erased_once() {
     ];
     for plan in lost {
         for is_held in [false, true] {
-            let bench = bench(Bucket::S3);
-            let held = bench.put(b"one", &Condition::Any).unwrap();
-            bench.fail(plan);
+            let fixture = fixture(Bucket::S3);
+            let held = fixture.put(b"one", &Condition::Any).unwrap();
+            fixture.fail(plan);
             let condition = match is_held {
                 true => Condition::Held(held),
                 false => Condition::Any,
             };
-            bench.store.erase(&key(), &condition).unwrap();
-            assert_eq!(bench.held().0, None);
+            fixture.store.erase(&key(), &condition).unwrap();
+            assert_eq!(fixture.held().0, None);
         }
     }
-    let bench = bench(Bucket::S3);
-    let held = bench.put(b"one", &Condition::Any).unwrap();
-    bench.fail(|number, method| match (number, method) {
-        (1, "DELETE") => Fault::Overtaken,
+    let fixture = fixture(Bucket::S3);
+    let held = fixture.put(b"one", &Condition::Any).unwrap();
+    fixture.fail(|number, method| match (number, method) {
+        (0, "DELETE") => Fault::Overtaken,
         _ => Fault::None,
     });
-    let error = bench
+    let error = fixture
         .store
         .erase(&key(), &Condition::Held(held))
         .unwrap_err();
     assert_eq!(error.kind(), Kind::Changed, "{error}");
-    assert_eq!(bench.held().0.unwrap(), b"somebody else's");
+    assert_eq!(fixture.held().0.unwrap(), b"somebody else's");
 }

@@ -1,4 +1,5 @@
-//! Buckets behind a network that fails: what is read, and what is written.
+//! Buckets behind a network that fails: what is read, and what is written; and conditions of removals.
 
 mod faulty_server;
 mod lost_answers;
+mod removals;

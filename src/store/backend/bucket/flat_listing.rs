@@ -1,24 +1,24 @@
-//! All objects below a prefix, whatever folder they are in, page by page as the server gives them.
+//! Flat listings: all objects below a prefix, page by page as the server returns them.
 //!
-//! A name that cannot be a key is left out, as in listings. Clients take the slash at the end of a folder's
-//! marker away, so an object of no bytes may be one; the caller decides what it means.
+//! A name that cannot be a key is left out, as in listings. object_store drops the slash at the end of a folder marker,
+//! so an object of no bytes may be one; the caller decides.
 
 use std::sync::Arc;
 
 use super::client::{Client, describe};
 use super::listing;
-use super::listing::{PAGE, PageRange};
+use super::listing::{PAGE_SIZE, PageRange};
 use crate::error::Result;
 use crate::store::{EntryKind, FlatListing, Key, Meta};
 
-/// A walk under way.
+/// A flat listing under way.
 pub(super) struct BucketFlatListing {
     pub(super) client: Arc<Client>,
-    /// What stands before each key, with a slash at the end unless it is empty.
+    /// The prefix of all names in the bucket, with a slash at the end unless it is empty.
     pub(super) prefix: String,
-    /// The same as a key.
+    /// The same prefix as a key.
     pub(super) key: Key,
-    /// After which name in the bucket it begins.
+    /// The name in the bucket after which the listing begins.
     pub(super) after: Option<String>,
     /// The token of the next page; nothing after the last.
     pub(super) next: Option<Option<String>>,
@@ -31,9 +31,9 @@ impl BucketFlatListing {
         if rest.is_empty() {
             return None;
         }
-        let below = self.key.as_bytes();
-        let separator: &[u8] = if below.is_empty() { b"" } else { b"/" };
-        Key::new([below, separator, rest.as_bytes()].concat()).ok()
+        let prefix = self.key.as_bytes();
+        let separator: &[u8] = if prefix.is_empty() { b"" } else { b"/" };
+        Key::new([prefix, separator, rest.as_bytes()].concat()).ok()
     }
 }
 
@@ -46,7 +46,7 @@ impl FlatListing for BucketFlatListing {
             prefix: &self.prefix,
             delimiter: false,
             after: self.after.as_deref(),
-            names: PAGE,
+            max_names: PAGE_SIZE,
         };
         let page = listing::page(&self.client, &self.key, &wanted, token)?;
         self.next = page.page_token.map(Some);

@@ -6,7 +6,7 @@ use zarrfs::store::Key;
 use zarrfs::store::backend::memory::MemoryStore;
 
 #[derive(Clone, Debug)]
-pub struct Case {
+pub struct ArraySpec {
     pub shape: Vec<u64>,
     pub chunk: Vec<u64>,
     /// Inner chunks along each dimension of a shard, and of the shards that lie in it: none, one or two levels.
@@ -19,7 +19,7 @@ pub struct Case {
     pub index_at_start: bool,
 }
 
-pub fn cases() -> impl Strategy<Value = Case> {
+pub fn array_specs() -> impl Strategy<Value = ArraySpec> {
     let types = prop::sample::select(vec!["uint8", "int16", "float64", "r24"]);
     (0usize..=3).prop_flat_map(move |rank| {
         let lengths = move |most| prop::collection::vec(1u64..most, rank);
@@ -32,7 +32,7 @@ pub fn cases() -> impl Strategy<Value = Case> {
         )
             .prop_map(|(shape, chunk, inner, data_type, flags)| {
                 let [uneven, big, compressed, index_at_start] = flags;
-                Case {
+                ArraySpec {
                     shape,
                     chunk,
                     inner,
@@ -46,7 +46,7 @@ pub fn cases() -> impl Strategy<Value = Case> {
     })
 }
 
-impl Case {
+impl ArraySpec {
     fn codecs(&self) -> (Vec<u64>, Value) {
         let endian = if self.big { "big" } else { "little" };
         let bytes = |endian| json!({"name": "bytes", "configuration": {"endian": endian}});

@@ -1,0 +1,252 @@
+//! Freezing: the layer of changes becomes one that nobody changes any more, and an empty one lies over it.
+//!
+//! One step for programs: it is made under the lock of the names, and no file is published meanwhile. What a program
+//! still has open for writing, or could not write whole, moves to the new layer and is not part of the commit. A crash
+//! in between is finished or undone by `Upper::finish_freezing`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use rustix::fs::{Mode, RenameFlags};
+use rustix::io::Errno;
+
+use crate::error::Result;
+use crate::overlay::changes::KeptKeys;
+use crate::overlay::journal::{Journal, JournalRecord};
+use crate::overlay::keys_dir::{KeysDir, os_error};
+use crate::overlay::layer::ChangeLayer;
+use crate::overlay::layered_store::LayeredStore;
+use crate::overlay::open_file::state::ContentSource;
+use crate::overlay::open_file::{OpenFile, OpenedAs};
+use crate::overlay::records::Records;
+use crate::overlay::{OverlayCore, attributes};
+use crate::store::{EntryKind, Key};
+
+/// The kernel tells of a close in two requests, of which programs await the first; the second one says that no other
+/// process has the file open. A commit waits this long for second ones, in this many steps.
+const CLOSE_WAIT: Duration = Duration::from_millis(5);
+const CLOSE_WAITS: usize = 100;
+
+/// Files that stay in the layer on top, and why.
+type FilesLeftOut = BTreeMap<Key, &'static str>;
+
+impl OverlayCore {
+    /// Freezes the layer of changes, over which no frozen one may lie. Returns it, or nothing if there is nothing to
+    /// commit in it, and the files that are not part of it.
+    pub(super) fn freeze(self: &Arc<Self>) -> Result<(Option<Arc<LayeredStore>>, KeptKeys)> {
+        self.wait_for_closes();
+        let is_stored = self.config.write_through;
+        let _paths = is_stored.then(|| self.path_locks.lock(&[Key::root()]));
+        let _names = self.names.lock();
+        let top = self.top();
+        let left_out = self.left_out(&top)?;
+        let frozen = if has_changes(&top.layer, &left_out)? {
+            self.exchange_layers(&top, &left_out)?;
+            Some(top)
+        } else {
+            None
+        };
+        let left_out = left_out.into_iter().collect();
+        Ok((frozen, left_out))
+    }
+
+    /// Waits for a moment until files that were closed are known to be.
+    fn wait_for_closes(&self) {
+        let is_closing = |file: &Arc<OpenFile>| file.is_open_for_writing() && !file.is_dirty();
+        let open = self.registered_below(&Key::root());
+        let closing: Vec<Arc<OpenFile>> = open.into_iter().filter(is_closing).collect();
+        for _ in 0..CLOSE_WAITS {
+            if !closing.iter().any(is_closing) {
+                return;
+            }
+            thread::sleep(CLOSE_WAIT);
+        }
+    }
+
+    /// Returns the keys of files that are being written, or could not be written whole.
+    fn left_out(&self, top: &LayeredStore) -> Result<FilesLeftOut> {
+        let mut left_out = FilesLeftOut::new();
+        for key in top.layer.lock().records.incomplete_below(&Key::root()) {
+            left_out.insert(key, "a file that could not be written whole");
+        }
+        for file in self.registered_below(&Key::root()) {
+            let is_written = file.is_open_for_writing() || file.is_dirty();
+            if let Some(key) = file.key().filter(|_| is_written) {
+                left_out.insert(key, "open for writing");
+            }
+        }
+        add_linked(&top.layer, &mut left_out)?;
+        Ok(left_out)
+    }
+
+    /// Puts an empty layer over the one on top, with what is left out in it. The names must be locked.
+    fn exchange_layers(
+        self: &Arc<Self>,
+        top: &Arc<LayeredStore>,
+        left_out: &FilesLeftOut,
+    ) -> Result<()> {
+        self.upper
+            .prepare_next(&records_of(&top.layer, left_out)?)?;
+        if let Err(error) = top.layer.record(vec![JournalRecord::Frozen]) {
+            self.upper.drop_next();
+            return Err(error);
+        }
+        if let Err(error) = self.upper.swap_in_next() {
+            self.upper.undo_swap();
+            return Err(error);
+        }
+        let layer = self.open_next(top, left_out)?;
+        for key in left_out.keys() {
+            move_file(&top.layer.keys, &layer.keys, key)?;
+        }
+        for file in self.registered_below(&Key::root()) {
+            freeze_file(&file, &top.layer, left_out)?;
+        }
+        let frozen = Some(top.clone());
+        let next = LayeredStore::over(Arc::new(layer), &self.store, frozen, self.info.clone());
+        *self.top.write() = Arc::new(next);
+        self.upper.sync()
+    }
+
+    /// Opens the layer that was put over the one on top.
+    fn open_next(&self, top: &LayeredStore, left_out: &FilesLeftOut) -> Result<ChangeLayer> {
+        let mut old = top.layer.lock();
+        if let Some(journal) = self.upper.frozen_journal() {
+            old.journal.set_path(&journal);
+        }
+        let numbers = old.write_numbers.following(left_out.keys());
+        drop(old);
+        let mut records = Records::default();
+        let journal = Journal::open(&self.upper.journal(), &mut |record| records.apply(record))?;
+        let keys = self.upper.open_keys()?;
+        Ok(ChangeLayer::new(keys, journal, records, numbers))
+    }
+}
+
+/// Adds the other names of files that are left out: a write changes the content of all.
+fn add_linked(layer: &ChangeLayer, left_out: &mut FilesLeftOut) -> Result<()> {
+    let mut inodes = Vec::new();
+    for key in left_out.keys() {
+        let stat = layer.keys.stat(key)?;
+        inodes.extend(
+            stat.filter(|stat| stat.st_nlink > 1)
+                .map(|stat| stat.st_ino),
+        );
+    }
+    if inodes.is_empty() {
+        return Ok(());
+    }
+    for_each_file(&layer.keys, &Key::root(), &mut |key| {
+        let stat = layer.keys.stat(key)?;
+        if stat.is_some_and(|stat| inodes.contains(&stat.st_ino)) {
+            left_out.entry(key.clone()).or_insert("open for writing");
+        }
+        Ok(false)
+    })?;
+    Ok(())
+}
+
+/// Whether a layer has something to commit.
+fn has_changes(layer: &ChangeLayer, left_out: &FilesLeftOut) -> Result<bool> {
+    if !layer.whiteouts(&Key::root()).is_empty() {
+        return Ok(true);
+    }
+    for_each_file(&layer.keys, &Key::root(), &mut |key| {
+        let base = layer.base(key);
+        let is_content = base.is_none_or(|base| !base.same_content);
+        Ok(is_content && !left_out.contains_key(key))
+    })
+}
+
+/// Calls `found` for each regular file at a prefix and below until it returns true; returns whether it did.
+fn for_each_file(
+    keys: &KeysDir,
+    prefix: &Key,
+    found: &mut dyn FnMut(&Key) -> Result<bool>,
+) -> Result<bool> {
+    for (name, kind) in keys.names(prefix)? {
+        let key = prefix.child(&name)?;
+        let is_found = match kind {
+            EntryKind::Directory => for_each_file(keys, &key, found)?,
+            EntryKind::File => found(&key)?,
+            _ => false,
+        };
+        if is_found {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Returns the records of the files that are left out, as the next layer has them.
+fn records_of(layer: &ChangeLayer, left_out: &FilesLeftOut) -> Result<Vec<JournalRecord>> {
+    let state = layer.lock();
+    let mut list = Vec::new();
+    for key in left_out.keys() {
+        // Without its file, the layer may still hide or show another content there.
+        let is_frozen = state.records.lower_key(key).as_ref() != Some(key);
+        if let Some(base) = state.records.base(key) {
+            list.push(JournalRecord::Base {
+                key: key.clone(),
+                version: base.version.filter(|_| !is_frozen),
+                is_frozen,
+                same_content: base.same_content,
+            });
+        }
+        if state.records.is_incomplete(key) {
+            list.push(JournalRecord::Created(key.clone()));
+        }
+    }
+    Ok(list)
+}
+
+/// Moves the file of a key, if there is one, to another layer.
+fn move_file(from: &KeysDir, to: &KeysDir, key: &Key) -> Result<()> {
+    if from.stat(key)?.is_none() {
+        return Ok(());
+    }
+    copy_folders_above(from, to, key)?;
+    let moved = from.rename_to(key, to, key, RenameFlags::empty());
+    moved.map_err(|error| os_error(key, error))
+}
+
+/// Makes the folders above a key in another layer, with their attributes.
+pub(super) fn copy_folders_above(from: &KeysDir, to: &KeysDir, key: &Key) -> Result<()> {
+    let Some(folder) = key.parent().filter(|folder| !folder.is_root()) else {
+        return Ok(());
+    };
+    if to.stat(&folder)?.is_some() {
+        return Ok(());
+    }
+    copy_folders_above(from, to, &folder)?;
+    let stat = from.stat(&folder)?;
+    let made = to.parent(&folder).and_then(|(above, name)| {
+        match rustix::fs::mkdirat(&above, name, Mode::from(0o755)) {
+            Err(Errno::EXIST) => return Ok(()),
+            made => made?,
+        }
+        let posix = stat.map(|stat| attributes::posix_of(&stat));
+        posix.map_or(Ok(()), |posix| {
+            attributes::set_named(&above, name, &attributes::owner_and_mode(&posix))
+        })
+    });
+    made.map_err(|error| os_error(&folder, error))
+}
+
+/// Has an open file know that its content is frozen: a write copies it to the new layer.
+fn freeze_file(file: &OpenFile, layer: &ChangeLayer, left_out: &FilesLeftOut) -> Result<()> {
+    let mut state = file.lock();
+    let Some(key) = state.key.clone().filter(|key| !left_out.contains_key(key)) else {
+        return Ok(());
+    };
+    if let (ContentSource::Upper(content), None) = (&state.source, &state.pending) {
+        let number = layer.write_number(&key);
+        state.source = ContentSource::Frozen(content.clone(), number);
+    }
+    if layer.is_changed(&key)? {
+        state.opened_as = OpenedAs::Frozen;
+    }
+    Ok(())
+}

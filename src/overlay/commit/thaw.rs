@@ -1,0 +1,162 @@
+//! The end of a commit: the frozen layer goes, since the store has what it had.
+//!
+//! One step for programs, made under the lock of the names: before it they see the frozen layer, after it the store.
+//! What no key of a store can hold moves to the layer on top first. A crash in between leaves the frozen layer, and the
+//! next commit finds that the store has it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustix::fs::RenameFlags;
+
+use super::freeze::copy_folders_above;
+use crate::error::Result;
+use crate::overlay::OverlayCore;
+use crate::overlay::changes::KeptKeys;
+use crate::overlay::journal::JournalRecord;
+use crate::overlay::keys_dir::os_error;
+use crate::overlay::layer::{ChangeLayer, Located};
+use crate::overlay::layered_store::LayeredStore;
+use crate::overlay::open_file::state::ContentSource;
+use crate::overlay::open_file::{OpenFile, OpenedAs};
+use crate::overlay::records::joined;
+use crate::store::{Key, Version};
+
+/// Beyond this many committed keys everything that is known is forgotten, rather than key by key.
+const MAX_NOTED_KEYS: usize = 4096;
+
+impl OverlayCore {
+    /// Drops a frozen layer that is in the store, but for what it kept.
+    pub(super) fn thaw(
+        self: &Arc<Self>,
+        frozen: &Arc<LayeredStore>,
+        kept: &KeptKeys,
+    ) -> Result<()> {
+        let is_stored = self.config.write_through;
+        let _paths = is_stored.then(|| self.path_locks.lock(&[Key::root()]));
+        let _names = self.names.lock();
+        let top = self.top();
+        let records = bases_in_store(&top.layer, &frozen.layer);
+        top.layer.record(records)?;
+        for (key, _) in kept {
+            self.keep(&top, &frozen.layer, key)?;
+        }
+        let folder = self.upper.retire_frozen()?;
+        self.show_store(&top, frozen, folder);
+        Ok(())
+    }
+
+    /// Puts the layer on top over the store.
+    fn show_store(
+        self: &Arc<Self>,
+        top: &Arc<LayeredStore>,
+        frozen: &Arc<LayeredStore>,
+        folder: PathBuf,
+    ) {
+        let info = self.info.clone();
+        let next = LayeredStore::over(top.layer.clone(), &self.store, None, info);
+        *self.top.write() = Arc::new(next);
+        frozen.layer.remove_folder_at_end(folder);
+        let bases = frozen.layer.lock().records.bases_below(&Key::root());
+        for file in self.registered_below(&Key::root()) {
+            show_version(&file, &frozen.layer);
+        }
+        let mut open = self.open.lock();
+        for (key, base) in &bases {
+            if let Some(version) = base.version.filter(|_| base.is_committed) {
+                open.ids.set_committed(key, version);
+            }
+        }
+        drop(open);
+        if bases.len() > MAX_NOTED_KEYS {
+            return self.note_tree_change(&Key::root());
+        }
+        bases.iter().for_each(|(key, _)| self.note_change(key));
+    }
+
+    /// Moves what no key of a store can hold to the layer on top, if it still shows there.
+    fn keep(&self, top: &LayeredStore, frozen: &ChangeLayer, key: &Key) -> Result<()> {
+        let Some(shown) = shown_as(&top.layer, key)? else {
+            return Ok(());
+        };
+        if frozen.keys.stat(key)?.is_none() {
+            return Ok(());
+        }
+        let base = frozen.base(key);
+        if base.is_some() && shown != *key {
+            // Attributes alone: what was renamed since has those of its new name.
+            return Ok(());
+        }
+        copy_folders_above(&frozen.keys, &top.layer.keys, &shown)?;
+        top.layer.record(base.map_or_else(Vec::new, |base| {
+            vec![JournalRecord::Base {
+                key: key.clone(),
+                version: base.version,
+                is_frozen: false,
+                same_content: base.same_content,
+            }]
+        }))?;
+        let keys = &frozen.keys;
+        let moved = keys.rename_to(key, &top.layer.keys, &shown, RenameFlags::empty());
+        moved.map_err(|error| os_error(key, error))
+    }
+}
+
+/// Returns the name under which something of the layer below shows; `None` if it does not.
+fn shown_as(top: &ChangeLayer, key: &Key) -> Result<Option<Key>> {
+    let is_shown = |at: &Key| -> Result<bool> {
+        Ok(matches!(top.locate(at)?, Located::Lower(lower) if lower == *key))
+    };
+    if is_shown(key)? {
+        return Ok(Some(key.clone()));
+    }
+    for (at, source) in top.whiteouts(&Key::root()) {
+        let rest = source.as_ref().and_then(|source| key.below(source));
+        let Some(name) = rest.map(|rest| joined(&at, &rest)) else {
+            continue;
+        };
+        if is_shown(&name)? {
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the version that the store has of a key that a frozen layer changed; `None` if it has none any more.
+fn committed_version(frozen: &ChangeLayer, key: &Key) -> Option<Version> {
+    frozen.base(key).and_then(|base| base.version)
+}
+
+/// Returns the records by which changes of a frozen layer's content become changes of the store's.
+fn bases_in_store(top: &ChangeLayer, frozen: &ChangeLayer) -> Vec<JournalRecord> {
+    let bases = top.lock().records.bases_below(&Key::root());
+    let mut records = Vec::new();
+    for (key, base) in bases.into_iter().filter(|(_, base)| base.is_frozen) {
+        records.push(JournalRecord::Reverted(key.clone()));
+        records.push(JournalRecord::Base {
+            version: committed_version(frozen, &key),
+            key,
+            is_frozen: false,
+            same_content: base.same_content,
+        });
+    }
+    records
+}
+
+/// Has an open file know which version of the store its content is.
+fn show_version(file: &OpenFile, frozen: &ChangeLayer) {
+    let mut state = file.lock();
+    let Some(key) = state
+        .key
+        .clone()
+        .filter(|_| state.opened_as == OpenedAs::Frozen)
+    else {
+        return;
+    };
+    match (committed_version(frozen, &key), &state.source) {
+        // The store's object that was renamed is gone.
+        (_, ContentSource::Lower(_)) => (state.key, state.is_revoked) = (None, true),
+        (Some(version), _) => state.opened_as = OpenedAs::Stored(key, version),
+        (None, _) => state.opened_as = OpenedAs::Upper,
+    }
+}

@@ -1,0 +1,142 @@
+//! A folder of files under keys: what one layer of changes has written.
+//!
+//! Every path is resolved beneath the folder without following a link, so that none leads outside. The folder is held
+//! open: it may be renamed.
+
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+
+use super::attributes;
+use crate::error::{Error, Kind, Result};
+use crate::store::{EntryKind, Key};
+
+/// A folder of files under keys, open.
+pub(super) struct KeysDir(OwnedFd);
+
+impl KeysDir {
+    /// Opens the folder at `path`.
+    pub(super) fn open(path: &Path) -> Result<KeysDir> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(path, flags, Mode::empty());
+        fd.map(KeysDir)
+            .map_err(|error| Error::os(path.display(), error))
+    }
+
+    /// Opens the folder that holds a key, and returns the key's name in it.
+    pub(super) fn parent<'a>(&self, key: &'a Key) -> rustix::io::Result<(OwnedFd, &'a OsStr)> {
+        let Some(parent) = key.parent() else {
+            return Ok((
+                self.0.try_clone().map_err(|_| Errno::MFILE)?,
+                OsStr::new("."),
+            ));
+        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        Ok((
+            self.open_key(&parent, flags)?,
+            OsStr::from_bytes(key.name()),
+        ))
+    }
+
+    /// Opens the file or folder of a key, without following links.
+    pub(super) fn open_key(&self, key: &Key, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        let path = if key.is_root() {
+            OsStr::new(".")
+        } else {
+            OsStr::from_bytes(key.as_bytes())
+        };
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        let flags = flags | OFlags::CLOEXEC;
+        rustix::fs::openat2(&self.0, path, flags, Mode::empty(), resolve)
+    }
+
+    /// Returns the attributes of the file or folder of a key; `None` if there is none.
+    pub(super) fn stat(&self, key: &Key) -> Result<Option<Stat>> {
+        let found = self
+            .parent(key)
+            .and_then(|(folder, name)| rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW));
+        match found {
+            Ok(stat) => Ok(Some(stat)),
+            // A link above the key: what it points at has other keys.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+            Err(error) => Err(os_error(key, error)),
+        }
+    }
+
+    /// Returns what a key is; `None` if there is nothing.
+    pub(super) fn kind(&self, key: &Key) -> Result<Option<EntryKind>> {
+        let stat = self.stat(key)?;
+        Ok(stat.map(|stat| attributes::kind_of(&stat)))
+    }
+
+    /// Returns the names and kinds in the folder of a prefix; none if there is no such folder.
+    pub(super) fn names(&self, prefix: &Key) -> Result<Vec<(Vec<u8>, EntryKind)>> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let fd = match self.open_key(prefix, flags) {
+            Err(Errno::NOENT) => return Ok(Vec::new()),
+            opened => opened.map_err(|error| os_error(prefix, error))?,
+        };
+        let mut names = Vec::new();
+        for entry in Dir::new(fd).map_err(|error| os_error(prefix, error))? {
+            let entry = entry.map_err(|error| os_error(prefix, error))?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                let kind = self.entry_kind(prefix, name, entry.file_type())?;
+                names.push((name.to_vec(), kind));
+            }
+        }
+        Ok(names)
+    }
+
+    /// Returns the kind of a directory entry; asks for it where the file system's listing does not tell.
+    fn entry_kind(&self, prefix: &Key, name: &[u8], found: FileType) -> Result<EntryKind> {
+        if found != FileType::Unknown {
+            return Ok(attributes::kind_of_type(found));
+        }
+        let kind = self.kind(&prefix.child(name)?)?;
+        Ok(kind.unwrap_or(EntryKind::File))
+    }
+
+    /// Removes the file of a key, or its empty folder with `REMOVEDIR`.
+    pub(super) fn remove(&self, key: &Key, flags: AtFlags) -> Result<()> {
+        let removed = self
+            .parent(key)
+            .and_then(|(folder, name)| rustix::fs::unlinkat(folder, name, flags));
+        removed.map_err(|error| os_error(key, error))
+    }
+
+    /// Renames a file or folder.
+    pub(super) fn rename(
+        &self,
+        from: &Key,
+        to: &Key,
+        flags: RenameFlags,
+    ) -> rustix::io::Result<()> {
+        self.rename_to(from, self, to, flags)
+    }
+
+    /// Renames a file or folder to a key of another folder.
+    pub(super) fn rename_to(
+        &self,
+        from: &Key,
+        other: &KeysDir,
+        to: &Key,
+        flags: RenameFlags,
+    ) -> rustix::io::Result<()> {
+        let (old, old_name) = self.parent(from)?;
+        let (new, new_name) = other.parent(to)?;
+        rustix::fs::renameat_with(old, old_name, new, new_name, flags)
+    }
+}
+
+/// Returns an error of the kernel as an error about a key.
+pub(super) fn os_error(key: &Key, error: Errno) -> Error {
+    match error {
+        Errno::PERM => Error::new(Kind::NotPermitted, key, "is not permitted"),
+        error => Error::os(key, error),
+    }
+}

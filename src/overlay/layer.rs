@@ -1,0 +1,183 @@
+//! One layer of changes: the files that were written, under their keys, and a journal of what was removed or renamed.
+//!
+//! The layer on top is changed by programs; a frozen one is changed by nobody but the commit that brings it into the
+//! store. What a layer shows over the store below it is `layered_store`'s.
+
+use std::fs;
+use std::fs::File;
+use std::path::PathBuf;
+
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
+use rustix::fs::{FileType, Stat as Native};
+
+use super::attributes;
+use super::journal::{Journal, JournalRecord};
+use super::keys_dir::{KeysDir, os_error};
+use super::records::{BaseVersion, Records};
+use super::write_numbers::WriteNumbers;
+use crate::error::Result;
+use crate::store::{Key, Meta};
+
+/// A whiteout: the key, and the key of the store below that shows there instead.
+pub(super) type Whiteout = (Key, Option<Key>);
+
+/// A layer of changes.
+pub(super) struct ChangeLayer {
+    pub(super) keys: KeysDir,
+    state: Mutex<LayerState>,
+    /// Held for writing while records and files together take another shape, as in a rename: whoever looks for a key sees
+    /// the one before or the one after.
+    shape: RwLock<()>,
+    /// A folder that goes with the last reader of the layer: the store has all that was in it.
+    committed_folder: Mutex<Option<PathBuf>>,
+}
+
+/// Where a layer finds a key.
+pub(super) enum Located {
+    /// The layer has a file or folder.
+    Upper(Native),
+    /// The store below may have something, under this key.
+    Lower(Key),
+    /// A whiteout hides the key.
+    Hidden,
+}
+
+/// What a layer knows beside its files.
+pub(super) struct LayerState {
+    pub(super) records: Records,
+    pub(super) journal: Journal,
+    pub(super) write_numbers: WriteNumbers,
+}
+
+impl ChangeLayer {
+    /// Builds the layer of these files, this journal and what the journal's records mean.
+    pub(super) fn new(
+        keys: KeysDir,
+        journal: Journal,
+        records: Records,
+        write_numbers: WriteNumbers,
+    ) -> ChangeLayer {
+        ChangeLayer {
+            keys,
+            state: Mutex::new(LayerState {
+                records,
+                journal,
+                write_numbers,
+            }),
+            shape: RwLock::default(),
+            committed_folder: Mutex::default(),
+        }
+    }
+
+    /// Returns where a key is to be found.
+    pub(super) fn locate(&self, key: &Key) -> Result<Located> {
+        let _shape = self.shape.read();
+        if let Some(stat) = self.keys.stat(key)? {
+            return Ok(Located::Upper(stat));
+        }
+        Ok(self.lower_key(key).map_or(Located::Hidden, Located::Lower))
+    }
+
+    /// Has nobody look for a key until this is dropped.
+    pub(super) fn reshape(&self) -> RwLockWriteGuard<'_, ()> {
+        self.shape.write()
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, LayerState> {
+        self.state.lock()
+    }
+
+    /// Appends records to the journal, then applies them. The journal is written anew when most of it counts for
+    /// nothing any more.
+    pub(super) fn record(&self, list: Vec<JournalRecord>) -> Result<()> {
+        if list.is_empty() {
+            return Ok(());
+        }
+        let mut state = self.lock();
+        state.journal.append(&list)?;
+        for record in list {
+            state.records.apply(record);
+        }
+        state.compact()
+    }
+
+    /// Returns which key of the store below shows at `key`; `None` if it is hidden.
+    pub(super) fn lower_key(&self, key: &Key) -> Option<Key> {
+        self.lock().records.lower_key(key)
+    }
+
+    /// Returns the base of a key; `None` if the key was not changed.
+    pub(super) fn base(&self, key: &Key) -> Option<BaseVersion> {
+        self.lock().records.base(key)
+    }
+
+    /// Returns the whiteouts at and below a prefix, with the keys of the store below that show there instead.
+    pub(super) fn whiteouts(&self, prefix: &Key) -> Vec<Whiteout> {
+        self.lock().records.whiteouts(prefix)
+    }
+
+    /// Whether the layer has another content of a key than the store below, or shows another key there.
+    pub(super) fn is_changed(&self, key: &Key) -> Result<bool> {
+        Ok(!matches!(self.locate(key)?, Located::Lower(lower) if lower == *key))
+    }
+
+    /// Returns kind, size and version of a file of the layer.
+    pub(super) fn meta(&self, key: &Key, stat: &Native) -> Meta {
+        attributes::meta_of(stat, self.write_number(key))
+    }
+
+    /// Returns the number of the last write of a key.
+    pub(super) fn write_number(&self, key: &Key) -> u64 {
+        self.lock().write_numbers.get(key)
+    }
+
+    /// Returns the length in bytes of a file, if it is there and complete.
+    pub(super) fn complete_file_size(&self, key: &Key) -> Result<Option<u64>> {
+        let is_incomplete = self.lock().records.is_incomplete(key);
+        let stat = self.keys.stat(key)?.filter(|stat| {
+            !is_incomplete && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+        });
+        Ok(stat.map(|stat| u64::try_from(stat.st_size).unwrap_or(0)))
+    }
+
+    /// Whether a file of the layer has this key.
+    pub(super) fn is_file_of(&self, key: &Key, file: &File) -> Result<bool> {
+        let own = rustix::fs::fstat(file).map_err(|error| os_error(key, error))?;
+        let found = self.keys.stat(key)?;
+        Ok(found.is_some_and(|stat| (own.st_dev, own.st_ino) == (stat.st_dev, stat.st_ino)))
+    }
+
+    /// Has a folder removed once nobody reads the layer any more.
+    pub(super) fn remove_folder_at_end(&self, folder: PathBuf) {
+        *self.committed_folder.lock() = Some(folder);
+    }
+}
+
+impl LayerState {
+    /// Writes the journal anew if it is much longer than its records need.
+    pub(super) fn compact(&mut self) -> Result<()> {
+        if self.journal.is_oversized(self.records.len()) {
+            let summary = self.records.summary();
+            self.journal.rewrite(&summary)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for ChangeLayer {
+    fn drop(&mut self) {
+        let Some(folder) = self.committed_folder.get_mut().take() else {
+            return;
+        };
+        // The last reader does not wait for thousands of files to be removed.
+        let remove = move || {
+            if let Err(error) = fs::remove_dir_all(&folder) {
+                log::warn!("{}: is left over from a commit: {error}", folder.display());
+            }
+        };
+        let thread = std::thread::Builder::new().name("removal".into());
+        if let Err(error) = thread.spawn(remove) {
+            log::warn!("a folder of a commit is removed at the next mount: {error}");
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! A layer of changes over a store: the layer's content of a key, else what the store below has where no whiteout
+//! hides it. Nothing is changed here (`layered_reads` has the store); what lies below may itself be a frozen layer.
+//!
+//! Who reads takes one `LayeredStore` and keeps it: a layer that is frozen or committed meanwhile stays as it was.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+
+use rustix::fs::{OFlags, Stat as Native};
+
+use super::keys_dir::os_error;
+use super::layer::{ChangeLayer, Located};
+use super::{Resolved, attributes};
+use crate::error::Result;
+use crate::store::tree::{AttrChange, Posix, Stat};
+use crate::store::{ETag, EntryKind, Key, Meta, Store, StoreInfo};
+
+/// A layer of changes over a store.
+pub(super) struct LayeredStore {
+    pub(super) layer: Arc<ChangeLayer>,
+    /// What lies below: the frozen layer if there is one, else the store.
+    pub(super) lower: Arc<dyn Store>,
+    /// The layer below, if it is frozen.
+    pub(super) frozen: Option<Arc<LayeredStore>>,
+    pub(super) info: StoreInfo,
+}
+
+/// What the layers alone tell of a key.
+pub(super) enum Shown {
+    /// A layer has it.
+    Upper(Meta),
+    /// A whiteout hides it.
+    Hidden,
+    /// The store tells, under this key.
+    Stored(Key),
+}
+
+impl LayeredStore {
+    /// Puts a layer over a frozen one, or over the store.
+    pub(super) fn over(
+        layer: Arc<ChangeLayer>,
+        store: &Arc<dyn Store>,
+        frozen: Option<Arc<LayeredStore>>,
+        info: StoreInfo,
+    ) -> LayeredStore {
+        let lower = match &frozen {
+            Some(frozen) => frozen.clone(),
+            None => store.clone(),
+        };
+        LayeredStore {
+            layer,
+            lower,
+            frozen,
+            info,
+        }
+    }
+
+    /// Returns where the content or folder of a key is; `None` if there is nothing.
+    pub(super) fn find(&self, key: &Key) -> Result<Option<Resolved>> {
+        loop {
+            let lower = match self.layer.locate(key)? {
+                Located::Upper(stat) => return Ok(Some(Resolved::Upper(stat))),
+                Located::Hidden => return Ok(None),
+                Located::Lower(lower) => lower,
+            };
+            let meta = self.lower.head(&lower)?;
+            // What was renamed in the store may have reached it meanwhile under its new name.
+            if matches!(self.layer.locate(key)?, Located::Lower(now) if now == lower) {
+                return Ok(meta.map(|meta| Resolved::Lower(lower, meta)));
+            }
+        }
+    }
+
+    /// Returns what the layers alone tell of a key.
+    pub(super) fn find_in_layers(&self, key: &Key) -> Result<Shown> {
+        match (self.layer.locate(key)?, &self.frozen) {
+            (Located::Upper(stat), _) => Ok(Shown::Upper(self.layer.meta(key, &stat))),
+            (Located::Hidden, _) => Ok(Shown::Hidden),
+            (Located::Lower(lower), Some(frozen)) => frozen.find_in_layers(&lower),
+            (Located::Lower(lower), None) => Ok(Shown::Stored(lower)),
+        }
+    }
+
+    /// Returns which key of the store shows at `key`, if the layers neither have nor hide it.
+    pub(super) fn stored_key(&self, key: &Key) -> Option<Key> {
+        match self.find_in_layers(key) {
+            Ok(Shown::Stored(lower)) => Some(lower),
+            _ => None,
+        }
+    }
+
+    /// Whether no layer hides what the store has under a key, or shows another key of the store there.
+    pub(super) fn shows_own_key(&self, key: &Key) -> bool {
+        let is_own = self.layer.lower_key(key).as_ref() == Some(key);
+        is_own
+            && self
+                .frozen
+                .as_ref()
+                .is_none_or(|frozen| frozen.shows_own_key(key))
+    }
+
+    /// Returns owner and mode of a file that a layer has.
+    pub(super) fn stat_in_layers(&self, key: &Key) -> Result<Option<Posix>> {
+        match (self.layer.locate(key)?, &self.frozen) {
+            (Located::Upper(stat), _) => Ok(Some(attributes::posix_of(&stat))),
+            (Located::Lower(lower), Some(frozen)) => frozen.stat_in_layers(&lower),
+            _ => Ok(None),
+        }
+    }
+
+    /// Returns owner and mode of the file that the store has at a key, if the store is a folder of this machine; nothing
+    /// but the usual mode otherwise.
+    pub(super) fn stored_attributes(&self, key: &Key) -> AttrChange {
+        let usual = AttrChange {
+            mode: Some(DEFAULT_MODE),
+            ..AttrChange::default()
+        };
+        self.stored_file(key).map_or(usual, |found| {
+            let is_root = rustix::process::geteuid().is_root();
+            AttrChange {
+                mode: Some(found.mode() & attributes::PERMISSIONS),
+                uid: is_root.then_some(found.uid()),
+                gid: is_root.then_some(found.gid()),
+                ..AttrChange::default()
+            }
+        })
+    }
+
+    fn stored_file(&self, key: &Key) -> Option<std::fs::Metadata> {
+        let lower = self.stored_key(key)?;
+        let store = self
+            .frozen
+            .as_ref()
+            .map_or(&self.lower, |frozen| &frozen.lower);
+        let path = store.info().folder.as_ref()?;
+        let path = path.join(OsStr::from_bytes(lower.as_bytes()));
+        let found = std::fs::symlink_metadata(path).ok()?;
+        found.is_file().then_some(found)
+    }
+
+    /// Returns the kind of what was found at a key.
+    pub(super) fn kind(found: &Resolved) -> EntryKind {
+        match found {
+            Resolved::Upper(stat) => attributes::kind_of(stat),
+            Resolved::Lower(_, meta) => meta.kind,
+        }
+    }
+
+    /// Returns what `stat` shows of a key: files of a layer have owner and mode of their own.
+    pub(super) fn stat(&self, key: &Key) -> Result<Option<Stat>> {
+        Ok(match self.find(key)? {
+            None => None,
+            Some(Resolved::Upper(stat)) => Some(self.upper_stat(key, &stat)),
+            Some(Resolved::Lower(lower, meta)) => match &self.frozen {
+                Some(frozen) => frozen.stat(&lower)?,
+                None => Some(stat_of_stored(meta)),
+            },
+        })
+    }
+
+    /// Returns what `stat` shows of a file or folder of the layer.
+    pub(super) fn upper_stat(&self, key: &Key, stat: &Native) -> Stat {
+        Stat {
+            meta: self.layer.meta(key, stat),
+            posix: Some(attributes::posix_of(stat)),
+            content: stat.st_ino,
+        }
+    }
+
+    /// Opens the file of a key if this layer or a frozen one below has it, with the number of its last write.
+    pub(super) fn frozen_file(&self, key: &Key) -> Result<Option<(File, u64)>> {
+        match (self.layer.locate(key)?, &self.frozen) {
+            (Located::Upper(_), _) => {
+                let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+                let fd = self.layer.keys.open_key(key, flags);
+                let fd = fd.map_err(|error| os_error(key, error))?;
+                Ok(Some((File::from(fd), self.layer.write_number(key))))
+            }
+            (Located::Lower(lower), Some(frozen)) => frozen.frozen_file(&lower),
+            _ => Ok(None),
+        }
+    }
+
+    /// Returns which key of the store below shows at `key`; `None` if the layer has it, or a whiteout hides it.
+    pub(super) fn below(&self, key: &Key) -> Result<Option<Key>> {
+        Ok(match self.layer.locate(key)? {
+            Located::Lower(lower) => Some(lower),
+            Located::Upper(_) | Located::Hidden => None,
+        })
+    }
+}
+
+/// The mode of a file whose store knows of none.
+const DEFAULT_MODE: u32 = 0o644;
+
+/// Returns what `stat` shows of what the store has: owner and mode are the mount's.
+pub(super) fn stat_of_stored(meta: Meta) -> Stat {
+    Stat {
+        meta,
+        posix: None,
+        content: meta.version.0,
+    }
+}
+
+/// Names the content of a file of a layer.
+pub(super) fn etag_of(meta: &Meta) -> ETag {
+    ETag {
+        text: format!("{:016x}", meta.version.0),
+        version: meta.version,
+    }
+}

@@ -1,0 +1,307 @@
+//! A change of names, made under the lock of the names by what the store was asked before.
+//!
+//! Nobody holds that lock during a request to the store. A change that needs an answer which was not asked for gives
+//! up before it has changed anything; the question is asked without the lock, and the change starts again. Answers
+//! count for one change only, and not across an exchange of layers. They are of a moment before the change, as they
+//! would be if they had been asked for under the lock: other programs change the store without it.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use super::journal::JournalRecord;
+use super::layered_store::LayeredStore;
+use super::listing;
+use super::{OpenFile, OverlayCore, Resolved};
+use crate::error::{Error, Kind, Result};
+use crate::store::{EntryKind, Key, LogPosition, Meta, Version};
+use crate::sync::pool::parallel_map;
+
+/// A change of names at work: the names are locked.
+pub(super) struct NameChange<'a> {
+    core: &'a Arc<OverlayCore>,
+    pub(super) top: Arc<LayeredStore>,
+    answers: &'a Answers,
+}
+
+impl Deref for NameChange<'_> {
+    type Target = Arc<OverlayCore>;
+
+    fn deref(&self) -> &Arc<OverlayCore> {
+        self.core
+    }
+}
+
+/// What the store below is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Question {
+    /// What a key of the store below is.
+    Head(Key),
+    /// The version of an object of the store below.
+    Version(Key),
+    /// The first name that a folder of the overlay shows.
+    FirstName(Key),
+    /// The content of a file, in the upper folder.
+    CopyUp(Key),
+}
+
+/// What was asked, for one change.
+#[derive(Default)]
+struct Answers {
+    heads: RefCell<HashMap<Key, Option<Meta>>>,
+    versions: RefCell<HashMap<Key, Option<Version>>>,
+    first_names: RefCell<HashMap<Key, (LogPosition, Option<Vec<u8>>)>>,
+    /// Files that were copied up, which stay open until the change is made.
+    copied_up: RefCell<Vec<Arc<OpenFile>>>,
+    missing: RefCell<Vec<Question>>,
+}
+
+enum Answer {
+    Head(Option<Meta>),
+    Version(Option<Version>),
+    FirstName(LogPosition, Option<Vec<u8>>),
+    CopiedUp(Arc<OpenFile>),
+}
+
+/// How many questions are asked at a time.
+const PARALLEL_QUESTIONS: usize = 16;
+
+/// How often a change begins again because names change meanwhile.
+const MAX_ATTEMPTS: usize = 1000;
+
+impl OverlayCore {
+    /// Makes a change of names: `change` is called with the names locked, again each time that it lacks an answer of
+    /// the store. It must ask all that it needs before it changes anything.
+    ///
+    /// `paths` are what changes: with write-through, changes of the same paths come one after another.
+    pub(super) fn change_names<T>(
+        self: &Arc<Self>,
+        paths: &[Key],
+        change: impl Fn(&NameChange<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let is_stored = self.config.write_through;
+        let _paths = is_stored.then(|| self.path_locks.lock(paths));
+        self.change_locked_paths(change)
+    }
+
+    /// The same where the paths are locked already.
+    pub(super) fn change_locked_paths<T>(
+        self: &Arc<Self>,
+        change: impl Fn(&NameChange<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let mut top = self.top();
+        let mut answers = Answers::default();
+        for _ in 0..MAX_ATTEMPTS {
+            let names = self.names.lock();
+            let now = self.top();
+            if !Arc::ptr_eq(&now, &top) {
+                (top, answers) = (now, Answers::default());
+            }
+            let done = change(&NameChange {
+                core: self,
+                top: top.clone(),
+                answers: &answers,
+            });
+            drop(names);
+            let missing = answers.missing.take();
+            if missing.is_empty() {
+                return done;
+            }
+            self.answer(&top, &answers, missing)?;
+        }
+        let why = "names change each time";
+        Err(Error::unavailable("overlay", why))
+    }
+
+    /// Asks the store.
+    fn answer(
+        self: &Arc<Self>,
+        top: &Arc<LayeredStore>,
+        answers: &Answers,
+        missing: Vec<Question>,
+    ) -> Result<()> {
+        let ask = |question: Question| {
+            let answer = self.ask(top, &question);
+            (question, answer)
+        };
+        for (question, answer) in parallel_map(PARALLEL_QUESTIONS, missing, &ask) {
+            match (question, answer?) {
+                (Question::Head(key), Answer::Head(meta)) => {
+                    answers.heads.borrow_mut().insert(key, meta);
+                }
+                (Question::Version(key), Answer::Version(version)) => {
+                    answers.versions.borrow_mut().insert(key, version);
+                }
+                (Question::FirstName(key), Answer::FirstName(position, name)) => {
+                    let mut names = answers.first_names.borrow_mut();
+                    names.insert(key, (position, name));
+                }
+                (_, Answer::CopiedUp(file)) => answers.copied_up.borrow_mut().push(file),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn ask(self: &Arc<Self>, top: &Arc<LayeredStore>, question: &Question) -> Result<Answer> {
+        Ok(match question {
+            Question::Head(key) => Answer::Head(top.lower.head(key)?),
+            Question::Version(key) => Answer::Version(top.lower.version(key)?),
+            Question::FirstName(prefix) => {
+                let position = self.info.changes.position();
+                Answer::FirstName(position, self.first_name(prefix)?)
+            }
+            Question::CopyUp(key) => {
+                let file = self.open_file(key)?;
+                file.copy_up()?;
+                Answer::CopiedUp(file)
+            }
+        })
+    }
+
+    /// Returns a name that a folder shows; `None` if it is empty or not there.
+    fn first_name(self: &Arc<Self>, prefix: &Key) -> Result<Option<Vec<u8>>> {
+        let mut names = match listing::of_overlay(self, prefix) {
+            Err(error) if matches!(error.kind(), Kind::NotFound | Kind::NotADirectory) => {
+                return Ok(None);
+            }
+            names => names?,
+        };
+        while let Some(name) = names.next()? {
+            if self.still_shows(&prefix.child(&name.name)?)? {
+                return Ok(Some(name.name));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether a name that was listed is there. Some buckets list a folder for a while after its last key was erased;
+    /// only a write-through erases keys before their folder is removed.
+    fn still_shows(self: &Arc<Self>, key: &Key) -> Result<bool> {
+        let may_linger = self.config.write_through && self.store.info().folder.is_none();
+        match self.top().find(key)? {
+            Some(Resolved::Lower(_, meta)) if may_linger && meta.kind == EntryKind::Directory => {
+                match listing::of_overlay(self, key) {
+                    Err(error) if error.kind() == Kind::NotFound => Ok(false),
+                    names => Ok(names?.next()?.is_some()),
+                }
+            }
+            found => Ok(found.is_some()),
+        }
+    }
+}
+
+impl NameChange<'_> {
+    /// Notes a question; the change ends with this error, and begins again once the answer is there.
+    fn lack(&self, question: Question) -> Error {
+        let mut missing = self.answers.missing.borrow_mut();
+        if !missing.contains(&question) {
+            missing.push(question);
+        }
+        Error::unavailable("overlay", "the store is to be asked first")
+    }
+
+    /// Returns what a key of the store below is.
+    pub(super) fn stored(&self, lower: &Key) -> Result<Option<Meta>> {
+        match self.answers.heads.borrow().get(lower) {
+            Some(meta) => Ok(*meta),
+            None => Err(self.lack(Question::Head(lower.clone()))),
+        }
+    }
+
+    /// Returns the version of an object of the store below.
+    fn stored_version(&self, lower: &Key) -> Result<Option<Version>> {
+        match self.answers.versions.borrow().get(lower) {
+            Some(version) => Ok(*version),
+            None => Err(self.lack(Question::Version(lower.clone()))),
+        }
+    }
+
+    /// Returns what shows at `key` of the store below, unless a whiteout hides it.
+    pub(super) fn find_lower(&self, key: &Key) -> Result<Option<(Key, Meta)>> {
+        let Some(lower) = self.top.layer.lower_key(key) else {
+            return Ok(None);
+        };
+        let meta = self.stored(&lower)?;
+        Ok(meta.map(|meta| (lower, meta)))
+    }
+
+    /// Returns where the content or folder of a key is; `None` if there is nothing.
+    pub(super) fn find(&self, key: &Key) -> Result<Option<Resolved>> {
+        if let Some(stat) = self.top.layer.keys.stat(key)? {
+            return Ok(Some(Resolved::Upper(stat)));
+        }
+        let found = self.find_lower(key)?;
+        Ok(found.map(|(lower, meta)| Resolved::Lower(lower, meta)))
+    }
+
+    /// Has the content of a file copied to the upper folder before the change begins again.
+    pub(super) fn need_copy(&self, key: &Key) -> Error {
+        self.lack(Question::CopyUp(key.clone()))
+    }
+
+    /// `NotEmpty` for a folder that shows a name.
+    pub(super) fn check_empty(&self, prefix: &Key) -> Result<()> {
+        let names = self.answers.first_names.borrow();
+        let answer = names.get(prefix).filter(|(position, _)| {
+            let changes = &self.core.info.changes;
+            !changes.below_changed_since(*position, prefix)
+        });
+        match answer {
+            None => Err(self.lack(Question::FirstName(prefix.clone()))),
+            Some((_, None)) => Ok(()),
+            Some((_, Some(name))) => {
+                let name = String::from_utf8_lossy(name).into_owned();
+                let why = format!("still holds {name}");
+                Err(Error::new(Kind::NotEmpty, prefix, why))
+            }
+        }
+    }
+
+    /// Whether what the store below has of a key is a frozen layer's change.
+    pub(super) fn is_frozen(&self, lower: &Key) -> Result<bool> {
+        match &self.top.frozen {
+            Some(frozen) => frozen.layer.is_changed(lower),
+            None => Ok(false),
+        }
+    }
+
+    /// Returns the record of the store's version of a key whose content is about to change; `None` if it was
+    /// recorded before.
+    pub(super) fn base_record(&self, key: &Key) -> Result<Option<JournalRecord>> {
+        let (version, is_frozen) = match self.top.layer.base(key) {
+            Some(base) if !base.same_content => return Ok(None),
+            Some(base) => (base.version, base.is_frozen),
+            None if self.is_frozen(key)? => (None, true),
+            None => (self.stored_version(key)?, false),
+        };
+        Ok(Some(JournalRecord::Base {
+            key: key.clone(),
+            version,
+            is_frozen,
+            same_content: false,
+        }))
+    }
+
+    /// Returns the record of the version of a key that is hidden because it shows under another name; `None` if it
+    /// is not hidden, or was recorded before.
+    pub(super) fn moved_base_record(
+        &self,
+        from: &Key,
+        version: Version,
+    ) -> Result<Option<JournalRecord>> {
+        let layer = &self.top.layer;
+        let is_hidden = layer.lower_key(from).as_ref() != Some(from);
+        if !is_hidden || layer.base(from).is_some() {
+            return Ok(None);
+        }
+        let is_frozen = self.is_frozen(from)?;
+        Ok(Some(JournalRecord::Base {
+            key: from.clone(),
+            version: (!is_frozen).then_some(version),
+            is_frozen,
+            same_content: false,
+        }))
+    }
+}

@@ -1,0 +1,106 @@
+//! What lies under a key: an object, keys below it, or both.
+
+use object_store::list::PaginatedListResult;
+use object_store::path::Path;
+use object_store::{GetOptions, GetResult};
+
+use super::BucketStore;
+use super::client::describe;
+use super::listing::{PageRange, options, page};
+use crate::error::{Kind, Result};
+use crate::store::{EntryKind, Key, Meta};
+
+impl BucketStore {
+    /// Returns the prefix of the names of all keys below this one.
+    pub(super) fn prefix_below(&self, key: &Key) -> String {
+        let name = self.name(key).unwrap_or_default();
+        if name.is_empty() { name } else { name + "/" }
+    }
+
+    /// Returns the name of an object in the bucket; nothing if no object can have it.
+    pub(super) fn name(&self, key: &Key) -> Option<String> {
+        let key = str::from_utf8(key.as_bytes()).ok()?;
+        Some(match (self.prefix.as_str(), key) {
+            (prefix, "") => prefix.to_string(),
+            ("", key) => key.to_string(),
+            (prefix, key) => format!("{prefix}/{key}"),
+        })
+    }
+
+    pub(super) fn path(&self, key: &Key) -> Option<Path> {
+        if key.is_root() {
+            return None;
+        }
+        Path::parse(self.name(key)?).ok()
+    }
+
+    /// Returns the metadata of an object; nothing if it is missing.
+    pub(super) fn object(&self, key: &Key) -> Result<Option<Meta>> {
+        let Some(path) = self.path(key) else {
+            return Ok(None);
+        };
+        let head = GetOptions::new().with_head(true);
+        let request = self.client.objects.get_opts(&path, head);
+        described(self.client.ask(key, request))
+    }
+
+    /// Whether keys lie below this one.
+    pub(super) fn is_prefix(&self, key: &Key) -> Result<bool> {
+        if key.is_root() {
+            return Ok(true);
+        }
+        if !self.info.lists || self.name(key).is_none() {
+            return Ok(false);
+        }
+        let prefix = self.prefix_below(key);
+        let page = page(&self.client, key, &one_name(&prefix), None)?;
+        Ok(has_names(&prefix, &page))
+    }
+
+    /// Requests an object and the first name below it concurrently.
+    pub(super) fn object_and_prefix(&self, key: &Key, path: &Path) -> Result<(Option<Meta>, bool)> {
+        let prefix = self.prefix_below(key);
+        let head = GetOptions::new().with_head(true);
+        let one = options(&one_name(&prefix), None);
+        let (object, page) = self.client.ask_two(
+            key,
+            self.client.objects.get_opts(path, head),
+            self.client.pages.list_paginated(Some(&prefix), one),
+        )?;
+        let is_prefix = match page {
+            Ok(page) => has_names(&prefix, &page),
+            Err(error) if error.kind() == Kind::Unavailable => self.is_prefix(key)?,
+            Err(error) => return Err(error),
+        };
+        Ok((described(object)?, is_prefix))
+    }
+}
+
+/// Converts the response about an object; nothing if it is missing.
+fn described(response: Result<GetResult>) -> Result<Option<Meta>> {
+    match response {
+        Ok(response) => Ok(Some(describe(&response.meta, EntryKind::File))),
+        Err(error) if error.kind() == Kind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Requests one name below a prefix.
+fn one_name(prefix: &str) -> PageRange<'_> {
+    PageRange {
+        prefix,
+        delimiter: true,
+        after: None,
+        max_names: 1,
+    }
+}
+
+/// Whether a page shows that something lies below the prefix.
+fn has_names(prefix: &str, page: &PaginatedListResult) -> bool {
+    let below = |name: &str| name.len() > prefix.len();
+    let mut objects = page.result.objects.iter();
+    let mut prefixes = page.result.common_prefixes.iter();
+    objects.any(|object| below(object.location.as_ref()))
+        || prefixes.any(|prefix| below(prefix.as_ref()))
+        || page.page_token.is_some()
+}

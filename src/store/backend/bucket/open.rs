@@ -1,0 +1,114 @@
+//! Opening of a bucket: one request finds out whether it is there and whether its names can be listed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::address::Address;
+use super::client::Client;
+use super::listing::BucketListing;
+use super::writer::WriteClients;
+use super::{BucketStore, address, cloud_urls, settings};
+use crate::error::{Error, Kind, Result};
+use crate::model::document;
+use crate::stats::Stats;
+use crate::store::backend::remote::connector::Connector;
+use crate::store::backend::remote::limits::RequestLimits;
+use crate::store::backend::remote::{FIRST_LIMIT, FIRST_RETRIES, RETRIES};
+use crate::store::{Key, RemoteConfig, StoreInfo};
+
+impl BucketStore {
+    /// Opens `scheme:rest`; messages call it `shown`. `Denied`, `NotFound`, `Invalid` or `Unavailable` within seconds if
+    /// it is not there or cannot be read.
+    pub fn open(
+        (scheme, rest): (&str, &str),
+        shown: &str,
+        config: &RemoteConfig,
+        stats: &Arc<Stats>,
+    ) -> Result<BucketStore> {
+        let kind = address::kind(scheme)
+            .ok_or_else(|| Error::unsupported(shown, format!("no stores of kind {scheme}:")))?;
+        let address = address::read(kind, rest, shown)?;
+        BucketStore::open_address(&address, shown, config, stats)
+    }
+
+    /// Opens the bucket behind a plain HTTPS address of its cloud; nothing if there is none that can be read.
+    pub(in crate::store::backend) fn open_cloud_url(
+        url: &str,
+        shown: &str,
+        config: &RemoteConfig,
+        stats: &Arc<Stats>,
+    ) -> Option<BucketStore> {
+        let (address, region) = cloud_urls::bucket(url)?;
+        let config = RemoteConfig {
+            region: region.or_else(|| config.region.clone()),
+            ..config.clone()
+        };
+        BucketStore::open_address(&address, shown, &config, stats).ok()
+    }
+
+    fn open_address(
+        address: &Address,
+        shown: &str,
+        config: &RemoteConfig,
+        stats: &Arc<Stats>,
+    ) -> Result<BucketStore> {
+        let connector = Connector::new(stats.clone());
+        let limit = config.timeout.min(FIRST_LIMIT);
+        let first = BucketStore::build(address, config, &connector, (FIRST_RETRIES, limit))?;
+        let lists = first.probe(shown).map_err(|error| match &config.endpoint {
+            Some(endpoint) if error.kind() == Kind::Unavailable => {
+                let server = crate::store::shown(endpoint);
+                Error::unavailable(shown, format!("{server}: {}", error.detail()))
+            }
+            _ => error,
+        })?;
+        let mut store = BucketStore::build(address, config, &connector, (RETRIES, config.timeout))?;
+        store.info.lists = lists;
+        Ok(store)
+    }
+
+    pub(super) fn build(
+        address: &Address,
+        config: &RemoteConfig,
+        connector: &Connector,
+        (retries, limit): (usize, Duration),
+    ) -> Result<BucketStore> {
+        let retry = settings::retries(retries, limit);
+        let clients = settings::client(address, config, connector, retry)?;
+        Ok(BucketStore {
+            client: Arc::new(Client {
+                objects: clients.objects,
+                pages: clients.pages,
+                parts: clients.parts,
+                limits: RequestLimits::new(limit, config.concurrency),
+                suffixes: address.kind != address::CloudKind::Azure,
+            }),
+            prefix: address.prefix.clone(),
+            writer: WriteClients::new(address, config, connector),
+            may_be_empty: config.may_be_empty,
+            is_ordered: !address.bucket.ends_with("--x-s3"),
+            info: StoreInfo::new(config.metadata_ttl),
+        })
+    }
+
+    /// Checks that something is there; returns whether names can be listed.
+    fn probe(&self, shown: &str) -> Result<bool> {
+        let root = Key::root();
+        let prefix = self.prefix_below(&root);
+        let mut listing = BucketListing::new(self.client.clone(), prefix, root);
+        let refused = match listing.has_names() {
+            Ok(true) => return Ok(true),
+            Ok(false) if self.may_be_empty => return Ok(true),
+            Ok(false) => return Err(Error::not_found(shown)),
+            Err(error) if error.kind() == Kind::Denied => error,
+            Err(error) => return Err(Error::new(error.kind(), shown, error.detail())),
+        };
+        // Many public buckets permit reading and not listing.
+        for name in document::at_root() {
+            if let Ok(Some(_)) = self.object(&Key::new(name)?) {
+                return Ok(false);
+            }
+        }
+        Err(Error::new(Kind::Denied, shown, refused.detail()))
+    }
+}

@@ -1,0 +1,197 @@
+//! What lies under a key: an object, a folder or nothing, as HEAD, GET, WebDAV or an index page show it.
+//!
+//! A key is missing only if a response says so, or refuses a document on a server that refuses missing documents.
+
+use std::sync::atomic::Ordering;
+use std::time::UNIX_EPOCH;
+
+use super::endpoint::{RequestSpec, refused};
+use super::response::{ResponseHead, ResponseKind, ResponseOrigin, refusal};
+use super::webdav::Resource;
+use super::{HttpStore, ListingMethod, webdav};
+use crate::error::{Error, Kind, Result};
+use crate::model::document;
+use crate::store::{Key, Meta};
+
+/// What a request has found under a key.
+pub(super) enum ProbeResult {
+    Object(Meta),
+    Folder,
+    Missing,
+}
+
+impl HttpStore {
+    /// Returns what `head` does for a key that is not the root.
+    pub(super) fn head_entry(&self, key: &Key) -> Result<Option<Meta>> {
+        if self.listing_method == ListingMethod::WebDav {
+            match self.endpoint.wait(key, self.resource(key))? {
+                None => return Ok(None),
+                Some(found) if found.is_folder => {
+                    let modified = found.modified.unwrap_or(UNIX_EPOCH);
+                    return Ok(Some(Meta {
+                        modified,
+                        ..Meta::prefix()
+                    }));
+                }
+                Some(found) => {
+                    if let Some(meta) = found.meta() {
+                        return Ok(Some(meta));
+                    }
+                }
+            }
+        }
+        match self.head_object(key)? {
+            ProbeResult::Object(meta) => Ok(Some(meta)),
+            ProbeResult::Folder => Ok(Some(Meta::prefix())),
+            ProbeResult::Missing
+                if self.listing_method == ListingMethod::IndexPages && self.has_folder(key)? =>
+            {
+                Ok(Some(Meta::prefix()))
+            }
+            ProbeResult::Missing => Ok(None),
+        }
+    }
+
+    /// Whether a key is a folder, for servers that do not redirect folders to their slash.
+    fn has_folder(&self, key: &Key) -> Result<bool> {
+        if self.redirects.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        self.endpoint
+            .wait(key, async { Ok(self.index(key).await?.1.is_some()) })
+    }
+
+    /// Returns what a response about an object means, requesting more where the response is ambiguous.
+    pub(super) async fn response_kind(
+        &self,
+        key: &Key,
+        response: &ResponseHead,
+    ) -> Result<ResponseKind> {
+        let kind = match response.response_kind(key) {
+            Err(error) if error.kind() == Kind::Denied && self.may_be_missing(key) => {
+                return Ok(ResponseKind::Missing);
+            }
+            kind => kind?,
+        };
+        match kind {
+            ResponseKind::Folder => {
+                self.redirects.store(true, Ordering::Relaxed);
+                Ok(ResponseKind::Folder)
+            }
+            ResponseKind::Page if self.is_shown_folder(key).await? => Ok(ResponseKind::Folder),
+            ResponseKind::Page => Ok(ResponseKind::There),
+            other => Ok(other),
+        }
+    }
+
+    /// Whether a refusal of a key may mean that it is missing.
+    fn may_be_missing(&self, key: &Key) -> bool {
+        self.hides_missing && document::is_document(key.name())
+    }
+
+    /// Whether the page that came for a key is the index of a folder; an error where the server has no listings and
+    /// the key's name is not that of a page.
+    async fn is_shown_folder(&self, key: &Key) -> Result<bool> {
+        match self.listing_method {
+            ListingMethod::WebDav => {
+                Ok(matches!(self.resource(key).await?, Some(found) if found.is_folder))
+            }
+            ListingMethod::IndexPages => Ok(self.index(key).await?.1.is_some()),
+            ListingMethod::None
+                if key.name().ends_with(b".html") || key.name().ends_with(b".htm") =>
+            {
+                Ok(false)
+            }
+            ListingMethod::None => {
+                let text = "the server answered with a web page where an object is due";
+                Err(Error::unavailable(key, text))
+            }
+        }
+    }
+
+    /// Returns the WebDAV properties of a key; nothing if it is missing.
+    pub(super) async fn resource(&self, key: &Key) -> Result<Option<Resource>> {
+        let spec = RequestSpec::propfind(key, false, '0');
+        let (response, bytes) = self.endpoint.fetch_document(&spec).await?;
+        match response.status {
+            404 | 410 => return Ok(None),
+            207 => {}
+            _ => return Err(refused(key, &response)),
+        }
+        let found = webdav::resources(&bytes).map_err(|error| error.about(key))?;
+        let found = found.into_iter().next();
+        let found =
+            found.ok_or_else(|| Error::corrupt(key, "the server's WebDAV answer is empty"))?;
+        match found.status {
+            None => Ok(Some(found)),
+            Some(404 | 410) => Ok(None),
+            Some(status) => Err(refusal(key, status)),
+        }
+    }
+
+    /// Requests the metadata of a key's object and waits for it.
+    pub(super) fn head_object(&self, key: &Key) -> Result<ProbeResult> {
+        self.endpoint.wait(key, self.probe_object(key))
+    }
+
+    pub(super) async fn probe_object(&self, key: &Key) -> Result<ProbeResult> {
+        Ok(self.probe_object_with_tag(key).await?.0)
+    }
+
+    /// Requests the metadata of a key's object, and its ETag as the server spells it. Uses a GET of one byte where
+    /// HEAD is refused.
+    pub(super) async fn probe_object_with_tag(
+        &self,
+        key: &Key,
+    ) -> Result<(ProbeResult, Option<String>)> {
+        if !self.refuses_heads.load(Ordering::Relaxed) {
+            let response = self.endpoint.send(&RequestSpec::head(key)).await?;
+            let tells = match response.status {
+                // The response may concern only HEAD, or leave out the length of a generated body.
+                400 | 401 | 403 | 405 | 501 => response.origin == ResponseOrigin::Folder,
+                200..=299 => {
+                    response.length().is_some() || response.origin == ResponseOrigin::Folder
+                }
+                _ => true,
+            };
+            if tells {
+                let found = self.found(key, &response, response.length()).await?;
+                return Ok((found, response.tag()));
+            }
+        }
+        let response = self
+            .endpoint
+            .send(&RequestSpec::part(key, "bytes=0-0".to_string()))
+            .await?;
+        if response.status < 300 && response.origin != ResponseOrigin::Folder {
+            self.refuses_heads.store(true, Ordering::Relaxed);
+        }
+        let size = match response.status {
+            206 => response.part().map(|(.., size)| size),
+            416 => response.size_beside_range(),
+            _ => response.length(),
+        };
+        Ok((self.found(key, &response, size).await?, response.tag()))
+    }
+
+    /// Converts a response to its result; an object has `size` bytes.
+    async fn found(
+        &self,
+        key: &Key,
+        response: &ResponseHead,
+        size: Option<u64>,
+    ) -> Result<ProbeResult> {
+        match (self.response_kind(key, response).await?, size) {
+            (ResponseKind::There | ResponseKind::OutOfRange, Some(size)) => {
+                Ok(ProbeResult::Object(response.meta(size)))
+            }
+            (ResponseKind::There | ResponseKind::OutOfRange, None) => {
+                let text = "the server does not say how long it is";
+                Err(Error::unavailable(key, text))
+            }
+            (ResponseKind::Folder, _) => Ok(ProbeResult::Folder),
+            (ResponseKind::Missing, _) => Ok(ProbeResult::Missing),
+            (ResponseKind::Page, _) => Ok(ProbeResult::Missing),
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Limits of the requests to one server: how many are under way at a time, how long each may take, and how often and
+//! after which pauses a failed one is repeated.
+
+use std::fmt::Display;
+use std::future::Future;
+use std::hash::{BuildHasher, RandomState};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Semaphore;
+
+use super::fault;
+use crate::error::Error;
+
+/// The time for a whole body, as a multiple of the time limit of a response.
+const BODY_TIME_FACTOR: u32 = 20;
+
+/// Pauses before a request is repeated: the first, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
+
+/// The limits that all requests of one store share.
+pub(crate) struct RequestLimits {
+    /// Time limit of a response, or of a piece of its body.
+    pub(crate) time: Duration,
+    permits: Semaphore,
+}
+
+impl RequestLimits {
+    /// Limits each response to `time`, and the requests under way to `concurrency`.
+    pub(crate) fn new(time: Duration, concurrency: usize) -> RequestLimits {
+        RequestLimits {
+            time,
+            permits: Semaphore::new(concurrency.max(1)),
+        }
+    }
+
+    /// Runs a request once there is a permit for it.
+    pub(crate) async fn permitted<T>(&self, request: impl Future<Output = T>) -> T {
+        let _permit = self.permits.acquire().await;
+        request.await
+    }
+
+    /// Waits for a response, or for a piece of its body; nothing if it does not come in time.
+    pub(crate) async fn in_time<T>(&self, request: impl Future<Output = T>) -> Option<T> {
+        tokio::time::timeout(self.time, request).await.ok()
+    }
+
+    /// Returns the time for a request with its whole body. It is generous: each piece has its own limit.
+    pub(crate) fn time_of_body(&self) -> Duration {
+        self.time.saturating_mul(BODY_TIME_FACTOR)
+    }
+
+    /// Returns the error of a request that was not answered in time.
+    pub(crate) fn late(&self, subject: impl Display) -> Error {
+        fault::late(subject, self.time.as_secs_f32())
+    }
+}
+
+/// The attempts of one request.
+pub(crate) struct Attempts {
+    end: Instant,
+    made: usize,
+    repeats: usize,
+}
+
+impl Attempts {
+    /// Allows `repeats` more attempts after the first, within `time`.
+    pub(crate) fn new(time: Duration, repeats: usize) -> Attempts {
+        let now = Instant::now();
+        Attempts {
+            end: now.checked_add(time).unwrap_or(now),
+            made: 0,
+            repeats,
+        }
+    }
+
+    /// Returns the time that is left.
+    pub(crate) fn time_left(&self) -> Duration {
+        self.end.saturating_duration_since(Instant::now())
+    }
+
+    /// Counts a failed attempt; returns the pause before the next one, or nothing if there may be none.
+    pub(crate) fn next_pause(&mut self) -> Option<Duration> {
+        let pause = pause(self.made);
+        if self.made >= self.repeats || pause >= self.time_left() {
+            return None;
+        }
+        self.made += 1;
+        Some(pause)
+    }
+}
+
+/// Returns the pause after `made` repeats: doubled each time, varied at random by up to a half, so that many clients
+/// do not repeat at the same moment.
+fn pause(made: usize) -> Duration {
+    let doubled = FIRST_PAUSE.saturating_mul(1 << made.min(10));
+    let chance = RandomState::new().hash_one(made) % 1000;
+    doubled.min(MAX_PAUSE).mul_f64(0.5 + chance as f64 / 1000.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attempts_end_with_their_number_or_their_time() {
+        let mut attempts = Attempts::new(Duration::from_secs(3600), 2);
+        assert!(attempts.next_pause().is_some() && attempts.next_pause().is_some());
+        assert_eq!(attempts.next_pause(), None);
+        assert_eq!(Attempts::new(Duration::ZERO, 2).next_pause(), None);
+    }
+
+    #[test]
+    fn pauses_grow_up_to_a_limit() {
+        assert!(pause(0) <= FIRST_PAUSE * 2 && pause(3) > FIRST_PAUSE * 3);
+        assert!(pause(1000) <= MAX_PAUSE * 2);
+    }
+}

@@ -1,0 +1,148 @@
+//! Making files, directories, links and further names: by the tree that the view has for the path; then what was made
+//! gets an inode.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Kind, Result};
+use crate::store::tree::{Credentials, TreeFile};
+use crate::store::{EntryKind, Key};
+use crate::vfs::changing::check_same;
+use crate::vfs::{Caller, Entry, Ino, OpenOptions, OpenReply, Vfs, replaced};
+use crate::view::Attr;
+use crate::view::store::attr_of_stat;
+
+/// A new entry of a directory that is no regular file.
+#[derive(Clone, Debug)]
+pub enum NewNode {
+    /// A directory.
+    Folder,
+    /// A symbolic link, and where it points.
+    Link(Vec<u8>),
+    /// A pipe, a socket or an empty file; the mode tells which.
+    Special,
+}
+
+/// How often a file is created again that is there and then is not.
+const MAX_CREATE_ATTEMPTS: usize = 64;
+
+/// Bits of a mode that let the owner read and write.
+const OWNER_READS_AND_WRITES: u32 = 0o600;
+
+impl Vfs {
+    /// Makes a regular file and opens it; opens the one that is there unless it has to be new.
+    pub fn create(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        credentials: &Credentials,
+        mode: OpenOptions,
+        caller: Caller,
+    ) -> Result<(Entry, OpenReply)> {
+        let path = self.child(parent, name)?;
+        for _ in 0..MAX_CREATE_ATTEMPTS {
+            let (tree, at) = self.tree(&path)?;
+            match tree.create(&at, credentials) {
+                Ok(file) => return self.add_created(parent, name, &path, file),
+                Err(error) if error.kind() != Kind::Exists || mode.is_new => return Err(error),
+                Err(_) => {}
+            }
+            // The kernel found no such name: it has come since.
+            if let Some(found) = self.lookup(parent, name)? {
+                let opened = self.open_found(&found, credentials, mode, caller);
+                if opened.is_err() {
+                    self.forget(found.ino, 1);
+                }
+                return opened;
+            }
+        }
+        Err(replaced(path))
+    }
+
+    fn add_created(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        path: &Key,
+        file: Arc<dyn TreeFile>,
+    ) -> Result<(Entry, OpenReply)> {
+        let attr = attr_of_stat(&file.stat()?);
+        let fh = self.new_handle();
+        let ino = self.inodes.create(parent, name, attr.content, fh);
+        self.add_file(fh, self.writer(ino, path, file)?);
+        Ok((Entry { ino, attr }, self.open_reply(fh)?))
+    }
+
+    /// Opens a file that was to be created. The kernel checks no permission of a file that it takes for a new one, so
+    /// `Changed` is returned unless the caller is the owner: the kernel looks again then, and finds the file.
+    fn open_found(
+        &self,
+        found: &Entry,
+        credentials: &Credentials,
+        mode: OpenOptions,
+        caller: Caller,
+    ) -> Result<(Entry, OpenReply)> {
+        if found.attr.kind != EntryKind::File || !self.is_own(&found.attr, credentials) {
+            return Err(self.walk_again(found.ino, caller));
+        }
+        let opened = if mode.writes || mode.truncates {
+            self.open_for_writing(found.ino, mode, caller)?
+        } else {
+            self.open(found.ino, caller)?
+        };
+        let attr = self.open_attr(found.ino).unwrap_or(found.attr);
+        let ino = found.ino;
+        Ok((Entry { ino, attr }, opened))
+    }
+
+    /// Whether a caller may read and write a file because it is the owner, or root.
+    fn is_own(&self, attr: &Attr, credentials: &Credentials) -> bool {
+        let (owner, mode) = match attr.posix {
+            Some(posix) => (posix.uid, posix.mode),
+            None => (self.config.uid, !self.config.umask),
+        };
+        let is_open = mode & OWNER_READS_AND_WRITES == OWNER_READS_AND_WRITES;
+        credentials.uid == 0 || (credentials.uid == owner && is_open)
+    }
+
+    /// Looks up what was made just now.
+    fn made(&self, parent: Ino, name: &[u8], path: &Key) -> Result<Entry> {
+        let attr = self.view.lookup(path)?;
+        let attr = attr.ok_or_else(|| Error::not_found(path))?;
+        Ok(self.entry(parent, &name.into(), attr))
+    }
+
+    /// Makes something that is no regular file.
+    pub fn make(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        node: &NewNode,
+        credentials: &Credentials,
+    ) -> Result<Entry> {
+        let path = self.child(parent, name)?;
+        let (tree, at) = self.tree(&path)?;
+        match node {
+            NewNode::Folder => tree.make_folder(&at, credentials)?,
+            NewNode::Link(target) => tree.make_link(&at, target, credentials)?,
+            NewNode::Special => tree.make_node(&at, credentials)?,
+        }
+        self.inodes.unlink(parent, name);
+        self.made(parent, name, &path)
+    }
+
+    /// Gives a file one more name.
+    pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Entry> {
+        let (from, to) = (self.present_path(ino)?, self.child(parent, name)?);
+        let ((tree, old), (other, new)) = (self.tree(&from)?, self.tree(&to)?);
+        check_same(&to, &tree, &other)?;
+        tree.link(&old, &new)?;
+        self.inodes.unlink(parent, name);
+        self.inodes.link(ino, parent, name);
+        let attr = self.view.lookup(&to)?;
+        let attr = attr.ok_or_else(|| Error::not_found(&to))?;
+        if let Some(posix) = attr.posix {
+            self.inodes.identify(ino, posix.identity);
+        }
+        Ok(Entry { ino, attr })
+    }
+}

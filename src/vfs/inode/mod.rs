@@ -1,0 +1,311 @@
+//! Inode numbers: computed for files whose names are made of indices (`computed`), from a table for the rest.
+//!
+//! An inode is one content: all of its handles have the same, and a name that gets another content gets another inode
+//! while the old one is open. An inode of the table has an entry with the kernel's lookup count, which is dropped when
+//! the count is zero. Its number is a hash of directory and name, so that a listing can tell it without holding
+//! anything. The directories in which names were looked up last are kept as the view resolved them.
+
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+use smallvec::SmallVec;
+
+use crate::error::Result;
+use crate::store::{EntryKind, Key};
+use crate::vfs::Fh;
+use crate::vfs::inode::open::LookupCount;
+use crate::vfs::inode::table::{InodeTable, nameless};
+use crate::view::{Attr, ViewDir};
+
+mod entries;
+mod links;
+mod lookup;
+mod open;
+mod table;
+#[cfg(test)]
+mod tests;
+
+/// An inode number; 1 is the root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ino(pub u64);
+
+impl Ino {
+    /// The root of the mount.
+    pub const ROOT: Ino = Ino(1);
+}
+
+/// The inodes that the kernel knows.
+pub struct Inodes {
+    state: Mutex<InodeTable>,
+    /// Whether numbers of names made of indices are computed; not where files can be renamed.
+    computes: bool,
+}
+
+/// A directory in which a name is to be looked up.
+pub enum DirLookup {
+    /// What its path was resolved to.
+    Resolved(Arc<ViewDir>),
+    /// Its path, which is still to be resolved, and the count of changes to be given to `keep_dir`.
+    Path(Key, u64),
+}
+
+/// What an inode stands for.
+#[derive(Clone, Copy, Debug)]
+pub struct InodeState {
+    /// Whether it is a directory.
+    pub is_directory: bool,
+    /// Whether it has a name.
+    pub is_named: bool,
+    /// Whether it has handles.
+    pub is_open: bool,
+}
+
+/// What became of a handle that was to be added to an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Binding {
+    /// It was added.
+    Added,
+    /// The inode is open with another content.
+    Different,
+    /// The content is open as another inode of this name.
+    Elsewhere,
+    /// A lookup has found another content meanwhile: the file must be opened again.
+    Outdated,
+}
+
+impl Inodes {
+    /// Builds a table with the root in it; `computes` if no file is ever renamed.
+    pub fn new(computes: bool) -> Inodes {
+        Inodes {
+            state: Mutex::new(InodeTable::new()),
+            computes,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, InodeTable> {
+        self.state.lock()
+    }
+
+    /// Returns the path of an inode. `Changed` if it was forgotten, or if its last name or that of a directory above it
+    /// was removed.
+    pub fn path(&self, ino: Ino) -> Result<Key> {
+        self.lock().path(ino)
+    }
+
+    /// Like `path`, by the last name that the inode had if it has none.
+    pub fn last_path(&self, ino: Ino) -> Result<Key> {
+        self.lock().last_path(ino)
+    }
+
+    /// Returns what an inode stands for.
+    pub fn state(&self, ino: Ino) -> InodeState {
+        let state = self.lock();
+        InodeState {
+            is_directory: state.is_directory(ino),
+            is_named: state.is_named(ino),
+            is_open: state.open.is_open(ino.0),
+        }
+    }
+
+    /// Whether attributes that were found at the name of an inode are its own; the kernel is told of them if so.
+    pub fn shows(&self, ino: Ino, attr: &Attr) -> bool {
+        let mut state = self.lock();
+        let is_directory = attr.kind == EntryKind::Directory;
+        if is_directory != state.is_directory(ino) || state.open.differs(ino.0, attr.content) {
+            return false;
+        }
+        let is_known = attr.content.is_some() && state.open.content(ino.0).is_some();
+        if state.open.is_open(ino.0) && !is_known && !state.is_named(ino) {
+            return false;
+        }
+        state.open.note_lookup(ino.0, attr.content);
+        true
+    }
+
+    /// Returns a directory as the view resolved it, or its path if that is still to be done. Fails as `path` does.
+    pub fn dir(&self, ino: Ino) -> Result<DirLookup> {
+        let mut state = self.lock();
+        if let Some(dir) = state.dirs.get(&ino.0) {
+            return Ok(DirLookup::Resolved(dir.clone()));
+        }
+        Ok(DirLookup::Path(state.path(ino)?, state.changes))
+    }
+
+    /// Keeps what the path of a directory was resolved to, unless names have changed since it was asked for.
+    pub fn keep_dir(&self, ino: Ino, dir: ViewDir, changes: u64) -> Arc<ViewDir> {
+        let dir = Arc::new(dir);
+        let mut state = self.lock();
+        if state.changes == changes && state.entries.get(ino.0).is_some() {
+            state.dirs.put(ino.0, dir.clone());
+        }
+        dir
+    }
+
+    /// Returns the directory and the name of an inode, nothing for the root. Fails as `path` does.
+    pub fn name(&self, ino: Ino) -> Result<Option<(Ino, Box<[u8]>)>> {
+        if ino == Ino::ROOT {
+            return Ok(None);
+        }
+        let state = self.lock();
+        if !state.is_named(ino) {
+            return Err(nameless(ino));
+        }
+        let (parent, name) = state.last_name(ino)?;
+        Ok(Some((Ino(parent), name.into())))
+    }
+
+    /// Gives a file that was just created a new inode, with a handle and a lookup of the kernel.
+    pub fn create(&self, parent: Ino, name: &[u8], content: Option<u64>, fh: Fh) -> Ino {
+        let mut state = self.lock();
+        let ino = state.free_number(parent, name);
+        state.give(ino, parent, name);
+        if let Some(entry) = state.entries.get_mut(ino) {
+            entry.lookups += 1;
+        }
+        state.open.add(ino, fh, content);
+        Ino(ino)
+    }
+
+    /// Gives a file one more name, and counts a lookup of the kernel.
+    pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) {
+        let mut state = self.lock();
+        if state.entries.get(ino.0).is_none() {
+            return;
+        }
+        state.give(ino.0, parent, name);
+        if let Some(entry) = state.entries.get_mut(ino.0) {
+            entry.lookups += 1;
+        }
+    }
+
+    /// Notes the identity in the store of a file with several names.
+    pub fn identify(&self, ino: Ino, identity: u64) {
+        let mut state = self.lock();
+        if state.entries.get(ino.0).is_some() {
+            state.entries.links.identify(ino.0, identity);
+        }
+    }
+
+    /// Removes a name; programs that have its file open still use it by its number.
+    pub fn unlink(&self, parent: Ino, name: &[u8]) {
+        let mut state = self.lock();
+        if let Some(ino) = state.take(parent, name) {
+            state.prune(ino);
+        }
+        state.prune(parent.0);
+    }
+
+    /// Gives the inode of one name another name; the inode that had that loses it, or gets the first name if
+    /// `exchange`.
+    pub fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), exchange: bool) {
+        let mut state = self.lock();
+        let old = state.take(from.0, from.1);
+        let new = state.take(to.0, to.1);
+        if let Some(old) = old {
+            state.give(old, to.0, to.1);
+        }
+        match new {
+            Some(new) if exchange => state.give(new, from.0, from.1),
+            Some(new) => state.prune(new),
+            None => {}
+        }
+        state.prune(from.0.0);
+    }
+
+    /// Takes back lookups; an entry without lookups and children is dropped.
+    pub fn forget(&self, ino: Ino, count: u64) {
+        let mut state = self.lock();
+        if let Some(entry) = state.entries.get_mut(ino.0) {
+            entry.lookups = entry.lookups.saturating_sub(count);
+        }
+        state.prune(ino.0);
+    }
+
+    /// Notes that a file is being opened as an inode.
+    pub fn begin_open(&self, ino: Ino) -> Opening<'_> {
+        self.lock().open.begin(ino.0);
+        Opening {
+            inodes: self,
+            ino,
+            lookups: LookupCount::default(),
+        }
+    }
+
+    /// Takes a handle away from its inode.
+    pub fn release(&self, ino: Ino, fh: Fh) {
+        self.lock().open.remove(ino.0, fh);
+    }
+
+    /// Returns the handles of an inode.
+    pub fn handles(&self, ino: Ino) -> SmallVec<[Fh; 2]> {
+        self.lock().open.handles(ino.0)
+    }
+
+    /// Returns the other inodes that are open with the content of this one.
+    pub fn open_beside(&self, ino: Ino) -> Vec<Ino> {
+        let state = self.lock();
+        let content = state.open.content(ino.0);
+        let all = content.map_or(&[][..], |content| state.open.with_content(content));
+        let others = all.iter().filter(|&&other| other != ino.0);
+        others.map(|&other| Ino(other)).collect()
+    }
+
+    /// Returns the number of entries.
+    pub fn len(&self) -> usize {
+        self.lock().entries.len()
+    }
+
+    /// Whether there is no entry; there always is that of the root.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A file that is being opened as an inode.
+pub struct Opening<'a> {
+    inodes: &'a Inodes,
+    ino: Ino,
+    lookups: LookupCount,
+}
+
+impl Opening<'_> {
+    /// Notes that the view is about to be asked for the file: what lookups have found before does not count.
+    pub fn ask(&mut self) {
+        self.lookups = self.inodes.lock().open.lookups(self.ino.0);
+    }
+
+    /// Adds a handle of a content, if the inode may have it.
+    pub fn bind(&self, fh: Fh, content: Option<u64>) -> Binding {
+        let mut state = self.inodes.lock();
+        let ino = self.ino.0;
+        if state.open.differs(ino, content) {
+            return Binding::Different;
+        }
+        if !state.open.is_open(ino) {
+            if state.open.found_another(ino, content, self.lookups) {
+                return Binding::Outdated;
+            }
+            if state.is_open_elsewhere(self.ino, content) {
+                return Binding::Elsewhere;
+            }
+        }
+        state.open.add(ino, fh, content);
+        Binding::Added
+    }
+
+    /// Adds a handle whose content may be open as another inode as well.
+    pub fn bind_beside(&self, fh: Fh, content: Option<u64>) -> Binding {
+        let mut state = self.inodes.lock();
+        if state.open.differs(self.ino.0, content) {
+            return Binding::Different;
+        }
+        state.open.add(self.ino.0, fh, content);
+        Binding::Added
+    }
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        self.inodes.lock().open.end(self.ino.0);
+    }
+}

@@ -1,0 +1,217 @@
+//! Opening a file as an inode, which has one content.
+//!
+//! The view opens what the name has now. If that is not what the inode is open with, the name was replaced: the kernel
+//! has to walk the path again, and finds another inode. Where it has looked the name up just now, the content that is
+//! open was that of the name then, and is shared. So a name that is replaced again and again can always be opened.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use crate::error::{Error, Kind, Result};
+use crate::store::Key;
+use crate::store::tree::{AttrChange, OpenMode, TreeFile};
+use crate::vfs::files::Handle;
+use crate::vfs::inode::{Binding, Opening};
+use crate::vfs::{Caller, Fh, Ino, OpenReply, Vfs, is_gone, replaced};
+use crate::view::store::ChangingFile;
+
+/// What a file is opened for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// Whether it will be written.
+    pub writes: bool,
+    /// Whether all writes go to its end, wherever the kernel takes that to be.
+    pub appends: bool,
+    /// Whether it is emptied first.
+    pub truncates: bool,
+    /// Whether it must not be there before it is created.
+    pub is_new: bool,
+}
+
+/// How often a file is opened again that is replaced while it is opened.
+const MAX_OPEN_ATTEMPTS: usize = 64;
+
+/// The most callers that are remembered because the kernel walks a path again for them.
+const MAX_WALKING: usize = 1 << 12;
+
+impl Vfs {
+    /// Opens a file for reading.
+    pub fn open(&self, ino: Ino, caller: Caller) -> Result<OpenReply> {
+        self.stats.open_requests.add(1);
+        self.open_inode(ino, caller, OpenOptions::default(), |path| {
+            let opened = self.view.open(path)?;
+            Ok(Handle {
+                ino,
+                path: path.clone(),
+                file: opened.file,
+                content: opened.content,
+                version: opened.version,
+                direct: opened.direct,
+                tree_file: opened.tree_file,
+                writes: false,
+                is_used: AtomicBool::new(false),
+            })
+        })
+    }
+
+    /// Opens a file for writing, and empties it first if asked to.
+    pub fn open_for_writing(
+        &self,
+        ino: Ino,
+        mode: OpenOptions,
+        caller: Caller,
+    ) -> Result<OpenReply> {
+        self.stats.open_requests.add(1);
+        let reply = self.open_inode(ino, caller, mode, |path| {
+            let (tree, at) = self.tree(path)?;
+            self.writer(ino, path, tree.open(&at, OpenMode::Write)?)
+        })?;
+        // Only now is it known to be the content of this inode.
+        if mode.truncates
+            && let Err(error) = self.empty(reply.fh)
+        {
+            self.release(reply.fh);
+            return Err(error);
+        }
+        Ok(reply)
+    }
+
+    fn empty(&self, fh: Fh) -> Result<()> {
+        let change = AttrChange {
+            size: Some(0),
+            ..AttrChange::default()
+        };
+        self.file(fh)?.writer()?.change(&change)
+    }
+
+    /// Returns a handle of a file that is open for writing.
+    pub(super) fn writer(&self, ino: Ino, path: &Key, file: Arc<dyn TreeFile>) -> Result<Handle> {
+        Ok(Handle {
+            ino,
+            path: path.clone(),
+            content: Some(file.stat()?.content),
+            file: Arc::new(ChangingFile(file.clone())),
+            version: None,
+            direct: false,
+            tree_file: Some(file),
+            writes: true,
+            is_used: AtomicBool::new(false),
+        })
+    }
+
+    /// Opens an inode by `open`, which is given its path.
+    fn open_inode(
+        &self,
+        ino: Ino,
+        caller: Caller,
+        mode: OpenOptions,
+        open: impl Fn(&Key) -> Result<Handle>,
+    ) -> Result<OpenReply> {
+        if mode.writes {
+            self.check_may_write(ino, caller, mode)?;
+        }
+        let fh = self.new_handle();
+        let mut opening = self.inodes.begin_open(ino);
+        let mut shared = None;
+        for _ in 0..MAX_OPEN_ATTEMPTS {
+            let handle = match shared.take() {
+                Some(handle) => handle,
+                None => {
+                    opening.ask();
+                    let opened = open(&self.inodes.last_path(ino)?);
+                    opened.map_err(|error| self.gone(error, ino, caller))?
+                }
+            };
+            match self.bind(&opening, fh, handle, caller) {
+                Binding::Added => {
+                    self.walking.lock().remove(&caller);
+                    return self.open_reply(fh);
+                }
+                Binding::Different => shared = self.share(ino, caller, mode)?,
+                Binding::Elsewhere => return Err(self.walk_again(ino, caller)),
+                Binding::Outdated => {}
+            }
+        }
+        Err(self.walk_again(ino, caller))
+    }
+
+    /// Refuses to write to what the last name of an inode has now, unless the path was walked again in vain. The kernel
+    /// does not know the length of that, so it must not choose where its end is.
+    fn check_may_write(&self, ino: Ino, caller: Caller, mode: OpenOptions) -> Result<()> {
+        let state = self.inodes.state(ino);
+        let is_own = state.is_named || state.is_open;
+        if is_own || (self.walks_again(caller) && !mode.appends) {
+            Ok(())
+        } else {
+            Err(self.walk_again(ino, caller))
+        }
+    }
+
+    /// Adds a handle to its inode. A content that is open as another inode of the name is read past the kernel's pages,
+    /// if the path was walked again in vain: those of the other inode are not known here.
+    fn bind(&self, opening: &Opening<'_>, fh: Fh, handle: Handle, caller: Caller) -> Binding {
+        let content = handle.content;
+        // The handles of an inode are there before the inode has them.
+        let handle = self.add_file(fh, handle);
+        let mut binding = opening.bind(fh, content);
+        if binding == Binding::Elsewhere && self.walks_again(caller) {
+            let past_pages = Handle {
+                direct: true,
+                writes: handle.writes,
+                ..handle.shared()
+            };
+            self.add_file(fh, past_pages);
+            binding = opening.bind_beside(fh, content);
+        }
+        if binding != Binding::Added {
+            self.files.write().remove(&fh);
+        }
+        binding
+    }
+
+    /// Returns a handle of the content that an inode is open with, which is not that of its name any more; nothing if
+    /// it is not open by now. Fails unless the kernel has looked the name up just now.
+    fn share(&self, ino: Ino, caller: Caller, mode: OpenOptions) -> Result<Option<Handle>> {
+        if !self.config.writable && !self.walks_again(caller) {
+            return Err(self.walk_again(ino, caller));
+        }
+        let fits = |open: &Handle| !mode.writes || open.tree_file.is_some();
+        match self.open_file(ino, fits) {
+            Some(open) if mode.writes => {
+                let file = open.tree_file.clone();
+                let file = file.ok_or_else(|| self.walk_again(ino, caller))?;
+                self.writer(ino, &open.path, file).map(Some)
+            }
+            Some(open) => Ok(Some(open.shared())),
+            None if mode.writes && self.open_file(ino, |_| true).is_some() => {
+                Err(self.walk_again(ino, caller))
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// Returns the error of an inode whose path has something else by now, or nothing: the kernel walks the path again,
+    /// and finds out itself. Only a name that is gone a second time was not replaced.
+    pub(super) fn gone(&self, error: Error, ino: Ino, caller: Caller) -> Error {
+        let is_missing = error.kind() == Kind::NotFound;
+        if !is_gone(&error) || (is_missing && self.walking.lock().remove(&caller)) {
+            return error;
+        }
+        self.walk_again(ino, caller)
+    }
+
+    /// Whether the kernel walks a path again for a caller, so that it has looked all names up just now.
+    fn walks_again(&self, caller: Caller) -> bool {
+        self.walking.lock().contains(&caller)
+    }
+
+    /// Returns the error on which the kernel walks the path again.
+    pub(super) fn walk_again(&self, ino: Ino, caller: Caller) -> Error {
+        let mut walking = self.walking.lock();
+        if walking.len() >= MAX_WALKING {
+            walking.clear();
+        }
+        walking.insert(caller);
+        replaced(format!("inode {}", ino.0))
+    }
+}

@@ -1,0 +1,62 @@
+//! Files and directories that are not stored as such: what `stat` shows of them, and files whose bytes are made when
+//! they are opened.
+
+use std::time::{Duration, SystemTime};
+
+use crate::error::Result;
+use crate::store::EntryKind;
+use crate::sync::read_bytes::part;
+use crate::view::{Attr, File, ReadBytes};
+
+/// Returns what `stat` shows of a file that is not stored as such.
+pub(crate) fn file_attr(size: u64, modified: SystemTime, fresh: Duration) -> Attr {
+    Attr {
+        kind: EntryKind::File,
+        size,
+        stored: size,
+        modified,
+        fresh,
+        posix: None,
+        content: None,
+    }
+}
+
+/// Returns what `stat` shows of a directory that is not stored as such.
+pub(crate) fn directory_attr(modified: SystemTime, fresh: Duration) -> Attr {
+    Attr {
+        kind: EntryKind::Directory,
+        size: 0,
+        stored: 0,
+        modified,
+        fresh,
+        posix: None,
+        content: None,
+    }
+}
+
+/// A file whose bytes are made when it is opened.
+pub(crate) struct TextFile {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) version: u64,
+    pub(crate) modified: SystemTime,
+}
+
+impl File for TextFile {
+    fn read_now(&self, offset: u64, len: usize) -> Option<ReadBytes> {
+        let end = offset.saturating_add(len as u64);
+        Some(part(&self.bytes, offset..end).into())
+    }
+
+    fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes> {
+        Ok(self.read_now(offset, len).unwrap_or_default())
+    }
+
+    fn version(&self) -> Option<u64> {
+        Some(self.version)
+    }
+
+    fn attr(&self) -> Option<Attr> {
+        let size = self.bytes.len() as u64;
+        Some(file_attr(size, self.modified, Duration::ZERO))
+    }
+}
