@@ -22,6 +22,9 @@ use crate::sync::budget::Reservation;
 /// Bytes by which an encoded chunk may exceed nine eighths of the decoded one without being looked up first.
 const ENCODED_OVERHEAD: u64 = 64 << 10;
 
+/// How often a piece is looked at again that appears while it is taken for missing.
+const MAX_LOOKS: usize = 4;
+
 /// Returns the most bytes that a piece of `decoded` bytes may have encoded; a longer one is corrupt.
 pub(super) fn max_encoded(decoded: u64) -> u64 {
     decoded.saturating_mul(8).saturating_add(1 << 20)
@@ -49,10 +52,19 @@ impl OpenArray {
 
     /// Returns the current content of a piece, fetched and decoded if need be.
     pub(super) fn piece(&self, decoder: &Decoder, piece: ChunkIndex) -> Result<Piece> {
-        if let Some(written) = self.written(decoder, piece) {
-            return Ok(Piece::Data(written));
+        match self.written(decoder, piece) {
+            Some(written) => Ok(Piece::Data(written)),
+            None => self.stored_piece(decoder, piece, &decoder.locate(piece)),
         }
-        let location = decoder.locate(piece);
+    }
+
+    /// Returns the current content of a piece as it is stored.
+    fn stored_piece(
+        &self,
+        decoder: &Decoder,
+        piece: ChunkIndex,
+        location: &PieceLocation,
+    ) -> Result<Piece> {
         let mut state = self.version_state(decoder, location.stored);
         if state == VersionState::Stale {
             state = VersionState::Known(self.fetch_version(decoder, location.stored)?);
@@ -68,15 +80,42 @@ impl OpenArray {
                     return Ok(Piece::Data(decoded));
                 }
                 self.forget_other(piece, version);
-                match self.load(decoder, piece, &location, Some(version))? {
+                match self.load(decoder, piece, location, Some(version))? {
                     Piece::Data(decoded) if decoded.version == version => Ok(Piece::Data(decoded)),
-                    chunk => self.check_loaded(decoder, piece, &location, chunk),
+                    chunk => self.check_loaded(decoder, piece, location, chunk),
                 }
             }
             VersionState::Unknown | VersionState::Stale => {
-                self.load(decoder, piece, &location, None)
+                self.load(decoder, piece, location, None)
             }
         }
+    }
+
+    /// Returns the current content of a piece as it is stored, and the version of the stored chunk that it was read of;
+    /// nothing if the chunk is missing.
+    pub(super) fn versioned_piece(
+        &self,
+        decoder: &Decoder,
+        piece: ChunkIndex,
+        location: &PieceLocation,
+    ) -> Result<(Piece, Option<Version>)> {
+        for _ in 0..MAX_LOOKS {
+            match self.stored_piece(decoder, piece, location)? {
+                Piece::Data(decoded) => {
+                    let version = decoded.version;
+                    return Ok((Piece::Data(decoded), Some(version)));
+                }
+                Piece::Fill if location.inner.is_empty() => return Ok((Piece::Fill, None)),
+                // A shard may be there without this inner chunk.
+                Piece::Fill => {
+                    if let Some(shard) = self.shard_without(decoder, location)? {
+                        return Ok((Piece::Fill, shard));
+                    }
+                }
+            }
+        }
+        let why = "is written each time it is read";
+        Err(Error::new(Kind::Changed, &self.entry.path, why))
     }
 
     /// Returns a piece that was loaded of another version than was expected, or loads it again if it is not current: a

@@ -5,7 +5,6 @@
 //! lookup, or while the bytes of one write are copied.
 
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -13,12 +12,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use lru::LruCache;
 
 use crate::array::content_number::ContentNumber;
+use crate::array::dirty_chunk::{Basis, DirtyChunk};
 use crate::array::piece::Decoded;
+use crate::error::Error;
 use crate::grid::Coordinates;
 use crate::model::Array;
-
-/// Decoded pieces by their place in the stored chunk: with sharding, on each level the number of the inner chunk.
-pub(super) type Pieces = BTreeMap<Vec<usize>, Arc<Decoded>>;
+use crate::store::Version;
 
 /// Number of locks that the chunks of an array share.
 const CHUNK_LOCKS: usize = 64;
@@ -39,16 +38,6 @@ impl DirtyBytes {
     }
 }
 
-/// A chunk that has to be stored.
-#[derive(Default)]
-struct DirtyChunk {
-    pieces: Pieces,
-    /// The count of writes when it was last written.
-    touched: u64,
-    /// Whether the last attempt to store it failed.
-    failed: bool,
-}
-
 /// The pieces of an array that are not stored yet.
 pub(super) struct DirtyChunks {
     /// The array that they belong to; its shape and attributes may have changed since.
@@ -58,6 +47,8 @@ pub(super) struct DirtyChunks {
     /// Number of chunks; readers look here before they take the lock.
     count: AtomicUsize,
     content: ContentNumber,
+    /// How many chunks were dropped because their keys had changed, and the error of the last one.
+    lost: Mutex<(u64, Option<Error>)>,
     locks: [Mutex<()>; CHUNK_LOCKS],
     dirty_bytes: Arc<DirtyBytes>,
 }
@@ -72,6 +63,7 @@ impl DirtyChunks {
             chunks: Mutex::new(LruCache::unbounded()),
             count: AtomicUsize::new(0),
             content: ContentNumber::new(),
+            lost: Mutex::default(),
             locks: [const { Mutex::new(()) }; CHUNK_LOCKS],
             dirty_bytes,
         }
@@ -114,6 +106,7 @@ impl DirtyChunks {
         &self,
         chunk: &Coordinates,
         inner: &[usize],
+        is_whole: bool,
         edit: &dyn Fn(&mut [u8]),
     ) -> bool {
         let mut chunks = self.lock();
@@ -123,15 +116,25 @@ impl DirtyChunks {
         let piece = found.pieces.get_mut(inner).and_then(Arc::get_mut);
         let Some(piece) = piece else { return false };
         edit(&mut piece.bytes);
+        if is_whole {
+            found.depend(inner, Basis::Nothing);
+        }
         self.touch(found);
         true
     }
 
     /// Puts a piece in the place of the content that readers have seen so far. Needs the chunk's lock.
-    pub(super) fn put(&self, chunk: &Coordinates, inner: Vec<usize>, piece: Arc<Decoded>) {
+    pub(super) fn put(
+        &self,
+        chunk: &Coordinates,
+        inner: Vec<usize>,
+        piece: Arc<Decoded>,
+        basis: Basis,
+    ) {
         let length = piece.bytes().len() as u64;
         let mut chunks = self.lock();
         let found = chunks.get_or_insert_mut(chunk.clone(), DirtyChunk::default);
+        found.depend(&inner, basis);
         let replaced = found.pieces.insert(inner, piece);
         if replaced.is_none() {
             self.dirty_bytes.bytes.fetch_add(length, Ordering::Relaxed);
@@ -149,9 +152,9 @@ impl DirtyChunks {
         self.content.renew();
     }
 
-    /// Returns the pieces of a chunk.
-    pub(super) fn pieces(&self, chunk: &Coordinates) -> Option<Pieces> {
-        Some(self.lock().peek(chunk)?.pieces.clone())
+    /// Returns a chunk as it is written.
+    pub(super) fn get(&self, chunk: &Coordinates) -> Option<DirtyChunk> {
+        self.lock().peek(chunk).cloned()
     }
 
     /// Returns all chunks, the one that was written longest ago first.
@@ -183,6 +186,29 @@ impl DirtyChunks {
         if let Some(chunk) = self.lock().peek_mut(chunk) {
             chunk.failed = true;
         }
+    }
+
+    /// Notes that a chunk lies under its key as it was written, in this version, though storing it failed. Needs the
+    /// chunk's lock.
+    pub(super) fn note_kept(&self, chunk: &Coordinates, version: Version) {
+        if let Some(chunk) = self.lock().peek_mut(chunk) {
+            chunk.note_kept(version);
+        }
+    }
+
+    /// Drops a chunk that cannot be stored any more; each writer of the array is to learn of it. Needs the chunk's
+    /// lock.
+    pub(super) fn lose(&self, chunk: &Coordinates, error: &Error) {
+        let mut lost = self.lost.lock();
+        *lost = (lost.0 + 1, Some(error.clone()));
+        drop(lost);
+        self.remove(chunk);
+        self.content.renew();
+    }
+
+    /// Returns how many chunks were dropped so far, and the error of the last one.
+    pub(super) fn lost(&self) -> (u64, Option<Error>) {
+        self.lost.lock().clone()
     }
 
     /// Removes a chunk that is stored or discarded. Needs the chunk's lock.

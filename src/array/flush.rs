@@ -1,19 +1,24 @@
 //! Flushing: written chunks are encoded and put under their keys.
 //!
-//! A chunk that cannot be encoded or put stays as it was written and is tried again by the next flush. Of a shard only
-//! the inner chunks that were written are encoded. The fill value is stored like any other content.
+//! A chunk is put on the condition that its key still holds what its pieces were read of. If it does not, the chunk is
+//! dropped, and the flush of each of its writers says so (`Changed`); the next writer begins with what is stored. A chunk
+//! that cannot be encoded or put for another reason stays as it was written and is tried again by the next flush. Of a
+//! shard only the inner chunks that were written are encoded. The fill value is stored like any other content.
 
 use std::borrow::Cow;
 
 use crate::array::OpenArray;
 use crate::array::decoder::Decoder;
-use crate::array::dirty_chunks::Pieces;
+use crate::array::dirty_chunk::{DirtyChunk, Pieces};
 use crate::codec::{InnerChunks, Pipeline};
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Coordinates};
 use crate::store::{Condition, Key, PutBody};
 use crate::sync::budget::Reservation;
 use crate::sync::pool::parallel_map;
+
+/// How often a chunk is put whose key changes meanwhile.
+const MAX_ATTEMPTS: usize = 8;
 
 impl OpenArray {
     /// Stores all that was written to the array, through any handle. Returns the first error, after all chunks were
@@ -65,41 +70,59 @@ impl OpenArray {
     }
 
     /// Stores what was written to one chunk.
-    fn flush_chunk(&self, chunk: &Coordinates) -> Result<()> {
-        let _lock = self.dirty.lock_chunk(chunk);
-        let Some(pieces) = self.dirty.pieces(chunk) else {
+    fn flush_chunk(&self, indices: &Coordinates) -> Result<()> {
+        let _lock = self.dirty.lock_chunk(indices);
+        let Some(chunk) = self.dirty.get(indices) else {
             return Ok(());
         };
         let decoder = self.decoder()?;
         // The chunk may lie outside of an array that became smaller.
-        let stored = match decoder.stored.index(chunk) {
-            Some(number) => self.put_chunk(decoder, number, chunk, &pieces),
+        let stored = match decoder.stored.index(indices) {
+            Some(number) => self.put_chunk(decoder, number, &chunk),
             None => Ok(()),
         };
         match &stored {
-            Ok(()) => self.dirty.remove(chunk),
-            Err(_) => self.dirty.note_failure(chunk),
+            Ok(()) => self.dirty.remove(indices),
+            Err(_) => self.dirty.note_failure(indices),
         }
         stored
     }
 
-    fn put_chunk(
-        &self,
-        decoder: &Decoder,
-        number: ChunkIndex,
-        indices: &Coordinates,
-        pieces: &Pieces,
-    ) -> Result<()> {
+    /// Encodes and puts a chunk on its condition, again if its key has changed meanwhile and the chunk does not depend
+    /// on what changed.
+    fn put_chunk(&self, decoder: &Decoder, number: ChunkIndex, chunk: &DirtyChunk) -> Result<()> {
         let pipeline = decoder.pipeline_of(number)?;
-        let key = self.key_of(indices)?;
-        let (bytes, _room) = self
-            .encoded(&pipeline, &key, pieces)
-            .map_err(|error| error.about(&key))?;
-        let body = PutBody::Bytes(&bytes);
-        let (etag, stamp) = self.ask(|store| store.put(&key, body, &Condition::Any));
-        self.versions.note_put(number.0, etag?.version, stamp);
-        self.engine.stats.encoded_chunks.add(1);
-        Ok(())
+        let key = self.key_of(&decoder.stored.indices(number))?;
+        let mut condition = self.renewed_condition(decoder, number, chunk)?;
+        let mut attempts = MAX_ATTEMPTS;
+        loop {
+            let encoded = self.encoded(&pipeline, &key, &chunk.pieces);
+            let encoded = encoded.map_err(|error| error.about(&key))?;
+            let needed = match &condition {
+                Condition::Any => &encoded.condition,
+                read => read,
+            };
+            let body = PutBody::Bytes(&encoded.bytes);
+            let (put, stamp) = self.ask(|store| store.put(&key, body, needed));
+            let error = match put {
+                Ok(etag) => {
+                    self.versions.note_put(number.0, etag.version, stamp);
+                    self.engine.stats.encoded_chunks.add(1);
+                    return Ok(());
+                }
+                Err(error) => error,
+            };
+            attempts -= 1;
+            if error.kind() == Kind::Changed && attempts > 0 && *needed != Condition::Any {
+                self.hierarchy.store().info().changes.note(&key);
+                let renewed = self.renewed_condition(decoder, number, chunk)?;
+                if renewed == Condition::Any || renewed != condition {
+                    condition = renewed;
+                    continue;
+                }
+            }
+            return Err(self.note_refusal(decoder, number, (&key, &encoded.bytes), error));
+        }
     }
 
     /// Returns the key that a chunk is stored under, or the first that it may have.
@@ -116,49 +139,74 @@ impl OpenArray {
         keys.into_iter().next().ok_or_else(none)
     }
 
-    /// Returns the bytes of a chunk to be stored, and their room in the budget.
+    /// Returns the bytes of a chunk to be stored.
     fn encoded<'a>(
         &self,
         pipeline: &Pipeline,
         key: &Key,
         pieces: &'a Pieces,
-    ) -> Result<(Cow<'a, [u8]>, Reservation)> {
+    ) -> Result<EncodedChunk<'a>> {
         let length = pieces.len() as u64 * pipeline.chunk_bytes() as u64;
         let deadline = self.engine.deadline();
         let room = |bytes| self.engine.cache.reserve(bytes, deadline);
         if pipeline.shards().is_empty() {
             let piece = pieces.values().next().ok_or_else(no_piece)?;
-            if pipeline.is_identity() {
-                return Ok((Cow::Borrowed(piece.bytes()), room(0)?));
-            }
-            let room = room(length + length / 8)?;
-            return Ok((Cow::Owned(pipeline.encode(piece.bytes())?), room));
+            let (bytes, room) = if pipeline.is_identity() {
+                (Cow::Borrowed(piece.bytes()), room(0)?)
+            } else {
+                let room = room(length + length / 8)?;
+                (Cow::Owned(pipeline.encode(piece.bytes())?), room)
+            };
+            return Ok(EncodedChunk {
+                bytes,
+                condition: Condition::Any,
+                _room: room,
+            });
         }
         let mut inner = InnerChunks::new();
         let _inner_room = room(length + length / 8)?;
         for (place, piece) in pieces {
             inner.insert(place.clone(), pipeline.encode(piece.bytes())?);
         }
+        self.rebuilt(pipeline, key, &inner)
+    }
+
+    /// Returns the bytes of a shard with some of its inner chunks replaced, and all others as they are stored.
+    fn rebuilt(
+        &self,
+        pipeline: &Pipeline,
+        key: &Key,
+        inner: &InnerChunks,
+    ) -> Result<EncodedChunk<'static>> {
         let added: u64 = inner.values().map(|bytes| bytes.len() as u64).sum();
-        let index: u64 = pipeline
-            .shards()
-            .iter()
-            .map(|level| level.index_bytes() as u64)
-            .sum();
+        let levels = pipeline.shards().iter();
+        let index: u64 = levels.map(|level| level.index_bytes() as u64).sum();
         let store = self.hierarchy.store();
         loop {
             let size = store.head(key)?.map_or(0, |meta| meta.size);
-            let room = room(size.saturating_mul(2).saturating_add(added + index))?;
+            let needed = size.saturating_mul(2).saturating_add(added + index);
+            let room = self.engine.cache.reserve(needed, self.engine.deadline())?;
             let old = match store.get(key, size) {
                 // The shard has become longer since.
                 Err(error) if error.kind() == Kind::TooLarge => continue,
                 answer => answer?,
             };
-            let old = old.as_ref().map(|object| object.bytes.as_slice());
-            let shard = pipeline.rebuild_shard(old, &inner)?;
-            return Ok((Cow::Owned(shard), room));
+            let bytes = old.as_ref().map(|object| object.bytes.as_slice());
+            return Ok(EncodedChunk {
+                bytes: Cow::Owned(pipeline.rebuild_shard(bytes, inner)?),
+                condition: Condition::unchanged(old.as_ref().map(|object| object.version)),
+                _room: room,
+            });
         }
     }
+}
+
+/// A chunk to be put.
+struct EncodedChunk<'a> {
+    bytes: Cow<'a, [u8]>,
+    /// What was read of the key to encode it.
+    condition: Condition,
+    _room: Reservation,
 }
 
 /// Returns the error of a chunk without pieces, of which there is none.

@@ -5,6 +5,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use twox_hash::XxHash64;
+
 use crate::array::decoder::{Decoder, PieceLocation};
 use crate::array::spill_key::SpillKey;
 use crate::codec::{Pipeline, ShardIndex};
@@ -19,6 +21,16 @@ pub(super) enum Piece {
     Data(Arc<Decoded>),
     /// Not stored: every element is the fill value.
     Fill,
+}
+
+impl Piece {
+    /// Returns a number that names the content; nothing if the piece is not stored.
+    pub(super) fn digest(&self) -> Option<u64> {
+        match self {
+            Piece::Data(decoded) => Some(decoded.digest()),
+            Piece::Fill => None,
+        }
+    }
 }
 
 /// Decoded bytes and the memory they are counted in.
@@ -52,6 +64,11 @@ impl Decoded {
     /// Returns the elements.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// Returns a number that names the content.
+    pub(super) fn digest(&self) -> u64 {
+        XxHash64::oneshot(0, &self.bytes)
     }
 
     /// Builds a piece that was written and is not stored yet.

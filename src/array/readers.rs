@@ -43,6 +43,12 @@ impl ReaderCache {
         open.get(&number).cloned()
     }
 
+    /// Closes a chunk that was replaced.
+    pub(super) fn forget(&self, number: u64) {
+        let closed = self.0.lock().pop(&number);
+        drop(closed);
+    }
+
     fn put(&self, number: u64, stored: Arc<StoredChunk>) {
         let mut open = self.0.lock();
         let replaced = open.push(number, stored);
@@ -62,10 +68,13 @@ impl OpenArray {
         let Some(version) = version else {
             return Ok(None);
         };
-        match self.readers.get(number) {
-            Some(stored) if stored.meta.version == version => Ok(Some(stored)),
-            _ => self.open_stored(decoder, number),
+        let open = self.readers.get(number);
+        let open = open.filter(|stored| stored.meta.version == version);
+        if open.is_some() {
+            return Ok(open);
         }
+        self.readers.forget(number);
+        self.open_stored(decoder, number)
     }
 
     /// Calls `read` with a stored chunk; again with the chunk opened anew when `read` returns `Changed`, at most

@@ -8,10 +8,13 @@ use std::time::Instant;
 
 use crate::array::OpenArray;
 use crate::array::chunk::max_encoded;
+use crate::array::decoder::{Decoder, PieceLocation};
 use crate::array::piece::{Cached, CachedShardIndex, Decoded, Load};
 use crate::array::readers::StoredChunk;
 use crate::codec::ShardLevel;
 use crate::error::{Error, Result};
+use crate::grid::ChunkIndex;
+use crate::store::Version;
 
 /// A range of a stored object that is a shard.
 struct Shard<'a> {
@@ -43,7 +46,32 @@ impl OpenArray {
         Ok(read?.flatten())
     }
 
-    fn inner_of(&self, load: &Load, stored: &StoredChunk) -> Result<Option<Decoded>> {
+    /// Returns the version of the shard that an inner chunk is missing from, `Some(None)` if the shard itself is missing;
+    /// nothing if the inner chunk is stored.
+    pub(super) fn shard_without(
+        &self,
+        decoder: &Decoder,
+        location: &PieceLocation,
+    ) -> Result<Option<Option<Version>>> {
+        let load = Load {
+            decoder,
+            pipeline: decoder.pipeline_of(ChunkIndex(location.stored))?,
+            location,
+            known: None,
+            deadline: self.engine.deadline(),
+        };
+        let read = self.read_stored(decoder, location.stored, |stored| {
+            let is_stored = self.find_inner(&load, stored)?.is_some();
+            Ok((!is_stored).then_some(stored.meta.version))
+        });
+        Ok(match read? {
+            None => Some(None),
+            Some(version) => version.map(Some),
+        })
+    }
+
+    /// Finds where an inner chunk lies in its shard; nothing if it is not stored.
+    fn find_inner<'a>(&self, load: &Load, stored: &'a StoredChunk) -> Result<Option<Shard<'a>>> {
         let mut shard = Shard {
             stored,
             start: 0,
@@ -67,6 +95,13 @@ impl OpenArray {
             shard.start += range.start;
             shard.length = range.end - range.start;
         }
+        Ok(Some(shard))
+    }
+
+    fn inner_of(&self, load: &Load, stored: &StoredChunk) -> Result<Option<Decoded>> {
+        let Some(shard) = self.find_inner(load, stored)? else {
+            return Ok(None);
+        };
         let decoded = load.pipeline.chunk_bytes() as u64;
         if shard.length > max_encoded(decoded) {
             let found = format!("an inner chunk of {} bytes for {decoded}", shard.length);

@@ -1,13 +1,15 @@
 //! Writing a box of an array as a flat file: a range of bytes goes to the pieces under it.
 //!
-//! A piece that is written in part is read first, and one that is written whole is not. Written pieces stay in memory,
-//! where every reader of the array sees them, until `flush` has encoded them. When all arrays together hold more than
+//! A piece that is written in part is read first, and one that is written whole is not; `dirty_chunk` keeps which
+//! content was read. Written pieces stay in memory, where every reader of the array sees them, until `flush` has encoded
+//! them. When all arrays together hold more than
 //! their share of the memory, the chunks that were written longest ago are stored at once.
 
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 use crate::array::decoder::{Decoder, PieceLocation};
+use crate::array::dirty_chunk::{Basis, ReadPiece};
 use crate::array::flat_file::{FlatFile, in_buffer};
 use crate::array::parts::Part;
 use crate::array::piece::{Decoded, Piece};
@@ -127,30 +129,38 @@ impl OpenArray {
         let location = decoder.locate(piece);
         self.engine.make_room(self, &location.indices)?;
         let _lock = self.dirty.lock_chunk(&location.indices);
-        if self.dirty.edit(&location.indices, &location.inner, edit) {
+        let PieceLocation { indices, inner, .. } = &location;
+        if self.dirty.edit(indices, inner, is_whole, edit) {
             return Ok(());
         }
-        let mut fresh = self.editable(decoder, piece, &location, is_whole)?;
+        let (current, basis) = match self.dirty.find(indices, inner) {
+            _ if is_whole => (Piece::Fill, Basis::Nothing),
+            Some(written) => (Piece::Data(written), Basis::Written),
+            None => {
+                let (current, version) = self.versioned_piece(decoder, piece, &location)?;
+                let read = ReadPiece {
+                    indices: decoder.pieces.indices(piece),
+                    digest: current.digest(),
+                };
+                (current, Basis::Stored(version, read))
+            }
+        };
+        let mut fresh = self.editable(decoder, piece, &location, current)?;
         edit(&mut fresh.bytes);
         self.engine.note_writer(self);
         let PieceLocation { indices, inner, .. } = location;
-        self.dirty.put(&indices, inner, Arc::new(fresh));
+        self.dirty.put(&indices, inner, Arc::new(fresh), basis);
         Ok(())
     }
 
-    /// Returns a copy of a piece that no reader shares, with its current content.
+    /// Returns a copy of a piece that no reader shares.
     fn editable(
         &self,
         decoder: &Decoder,
         piece: ChunkIndex,
         location: &PieceLocation,
-        is_whole: bool,
+        current: Piece,
     ) -> Result<Decoded> {
-        let current = match self.dirty.find(&location.indices, &location.inner) {
-            Some(written) => Piece::Data(written),
-            None if is_whole => Piece::Fill,
-            None => self.piece(decoder, piece)?,
-        };
         let pipeline = decoder.pipeline_of(ChunkIndex(location.stored))?;
         let length = pipeline.chunk_bytes();
         match current {

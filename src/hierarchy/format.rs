@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::dialect::draft::{DocumentRole, EntryPoint};
 use crate::dialect::{Choice, Dialect, Document, DocumentMap, Edit, n5, v3};
 use crate::error::{Error, Kind, Result};
+use crate::hierarchy::publish::DocumentVersions;
 use crate::hierarchy::{Hierarchy, MAX_DOCUMENT, NodeEntry, Rule};
 use crate::model::Node;
 use crate::store::Key;
@@ -32,6 +33,11 @@ impl DocumentFormat {
         }
     }
 
+    /// Returns what is wrong with documents that describe another node than they were made for.
+    pub(super) fn reads_otherwise(&self) -> String {
+        format!("{} would read something else than was written", self.name())
+    }
+
     /// Returns the documents of a new node; `Unsupported` if the format cannot express it.
     pub(super) fn documents(&self, path: &Key, node: &Node) -> Result<DocumentMap> {
         match (self, node) {
@@ -48,6 +54,8 @@ impl DocumentFormat {
 pub(super) struct NodeDocuments {
     pub(super) format: DocumentFormat,
     pub(super) documents: Vec<Document>,
+    /// The versions of those that are stored.
+    pub(super) versions: DocumentVersions,
 }
 
 impl NodeDocuments {
@@ -70,23 +78,30 @@ impl Hierarchy {
         match &found.scope.rule {
             Rule::Plain(dialects) => {
                 for dialect in *dialects {
+                    let mut versions = DocumentVersions::new();
                     let keys = (dialect.documents)(path)?.into_iter();
                     let documents = keys
-                        .map(|key| self.stored(key))
+                        .map(|key| self.stored(key, &mut versions))
                         .collect::<Result<Vec<_>>>()?;
                     if matches!((dialect.parse)(path, &documents), Ok(Some(_))) {
-                        let format = DocumentFormat::Plain(dialect);
-                        return Ok(Some(NodeDocuments { format, documents }));
+                        return Ok(Some(NodeDocuments {
+                            format: DocumentFormat::Plain(dialect),
+                            documents,
+                            versions,
+                        }));
                     }
                 }
             }
             Rule::Draft(entry) => {
                 for (_, key) in entry.documents(path)? {
-                    let document = self.stored(key)?;
+                    let mut versions = DocumentVersions::new();
+                    let document = self.stored(key, &mut versions)?;
                     if document.bytes.is_some() {
-                        let format = DocumentFormat::Draft(entry.clone());
-                        let documents = vec![document];
-                        return Ok(Some(NodeDocuments { format, documents }));
+                        return Ok(Some(NodeDocuments {
+                            format: DocumentFormat::Draft(entry.clone()),
+                            documents: vec![document],
+                            versions,
+                        }));
                     }
                 }
             }
@@ -98,12 +113,13 @@ impl Hierarchy {
         Ok(None)
     }
 
-    /// Returns a document as it is stored. One whose name is too long is missing.
-    fn stored(&self, key: Key) -> Result<Document> {
+    /// Returns a document as it is stored, and adds its version. One whose name is too long is missing.
+    fn stored(&self, key: Key, versions: &mut DocumentVersions) -> Result<Document> {
         let object = match self.store.get(&key, MAX_DOCUMENT) {
             Err(error) if error.kind() == Kind::NameTooLong => None,
             answer => answer?,
         };
+        versions.extend(object.as_ref().map(|object| (key.clone(), object.version)));
         Ok(Document {
             key,
             bytes: object.map(|object| object.bytes),

@@ -18,6 +18,7 @@ use lru::LruCache;
 use crate::dialect::draft::EntryPoint;
 use crate::dialect::{Choice, DIALECTS, Dialect, DialectSettings};
 use crate::error::{Error, Result};
+use crate::hierarchy::document_locks::DocumentLocks;
 use crate::known::Known;
 use crate::model::{Array, Node};
 use crate::store::{
@@ -27,13 +28,19 @@ use crate::store::{
 mod children;
 mod consolidated;
 mod consolidation;
+mod create;
 mod detect;
+mod document_locks;
 mod edit;
 mod format;
 mod moving;
+mod plan;
 mod publish;
 mod read;
 mod reading;
+
+pub use plan::{EditedNode, SeenNode};
+pub use publish::DocumentVersions;
 
 /// The longest metadata document that is read, 64 MiB.
 pub const MAX_DOCUMENT: u64 = 64 << 20;
@@ -54,6 +61,8 @@ pub struct NodeEntry {
     pub version: u64,
     /// When the documents were last changed.
     pub modified: SystemTime,
+    /// The documents that it was read from and their versions; nothing if it was read from consolidated metadata.
+    pub documents: Option<Arc<[(Key, Version)]>>,
     scope: ChildScope,
 }
 
@@ -143,6 +152,8 @@ pub struct Hierarchy {
     tree: Option<Arc<dyn Tree>>,
     config: HierarchyConfig,
     nodes: Mutex<LruCache<Key, CachedNode>>,
+    /// Held while documents are edited.
+    editing: DocumentLocks,
     warned: Mutex<HashSet<String>>,
 }
 
@@ -169,6 +180,7 @@ impl Hierarchy {
             tree: None,
             config,
             nodes: Mutex::new(LruCache::new(MAX_NODES)),
+            editing: DocumentLocks::default(),
             warned: Mutex::new(HashSet::new()),
         }
     }

@@ -5,9 +5,8 @@
 //! the new one and a rest of the old. Where the store is a tree and the node is one folder of it, the folder is renamed.
 
 use crate::error::{Error, Kind, Result};
-use crate::hierarchy::publish::DocumentChange;
-use crate::hierarchy::{Hierarchy, MAX_DOCUMENT, NodeEntry, Rule};
-use crate::model::document::is_document;
+use crate::hierarchy::{Hierarchy, NodeEntry, Rule};
+use crate::model::document::{IN_NODE_FOLDER, ZARR_JSON, is_document};
 use crate::store::tree::RenameMode;
 use crate::store::{Condition, EntryKind, Key, PutBody, Tree};
 
@@ -28,15 +27,40 @@ impl Hierarchy {
     /// Erases a node and all that is stored below it.
     pub fn erase_node(&self, found: &NodeEntry) -> Result<()> {
         let keys = self.keys_of(found, &found.path)?;
-        let mut changes: Vec<DocumentChange> = Vec::new();
+        let mut changed = Vec::new();
         for folder in &keys.folders {
-            self.erase_below(folder, &mut changes)?;
+            self.erase_below(folder, &mut changed)?;
         }
         for key in keys.documents {
             self.store.erase(&key, &Condition::Any)?;
-            changes.push((key, None));
+            changed.push(key);
         }
-        self.update_consolidated(&changes)
+        self.update_consolidated(&changed)
+    }
+
+    /// Returns the key of a document of another node in the folders of an array, if there is one. An array has no
+    /// children, so the files view does not show it.
+    pub fn nested_document(&self, array: &NodeEntry) -> Result<Option<Key>> {
+        let own: Vec<Key> = match &array.scope.rule {
+            Rule::Draft(entry) => {
+                let documents = entry.documents(&array.path)?.into_iter();
+                let own = documents.map(|(_, key)| key);
+                let entry_point = entry.top().child(ZARR_JSON.as_bytes())?;
+                own.chain(entry.consolidated()?)
+                    .chain([entry_point])
+                    .collect()
+            }
+            Rule::Plain(_) | Rule::Closed => {
+                let names = IN_NODE_FOLDER.iter();
+                let own = names.map(|name| array.path.child(name.as_bytes()));
+                own.collect::<Result<_>>()?
+            }
+        };
+        let mut documents = Vec::new();
+        for folder in self.keys_of(array, &array.path)?.folders {
+            self.documents_below(&folder, &mut documents)?;
+        }
+        Ok(documents.into_iter().find(|key| !own.contains(key)))
     }
 
     /// Returns the key of a file in the folder of a group that is no part of Zarr, if there is one. The files view does
@@ -90,39 +114,34 @@ impl Hierarchy {
         let own = old.documents.iter().zip(&new.documents);
         documents.extend(own.map(|(from, to)| (from.clone(), to.clone())));
         documents.sort_by_key(|(_, to)| std::cmp::Reverse(to.names().count()));
-        let mut changes: Vec<DocumentChange> = Vec::new();
         for (from, to) in &documents {
-            if let Some(bytes) = self.copy_key(from, to)? {
-                changes.push((to.clone(), Some(bytes)));
-            }
+            self.copy_key(from, to)?;
         }
         for (from, _) in documents.iter().rev() {
             self.store.erase(from, &Condition::Any)?;
-            changes.push((from.clone(), None));
         }
         let mut rest = Vec::new();
         for folder in &old.folders {
             self.erase_below(folder, &mut rest)?;
         }
-        self.update_consolidated(&changes)
+        let changed = documents.into_iter().flat_map(|(from, to)| [to, from]);
+        self.update_consolidated(&changed.collect::<Vec<_>>())
     }
 
     /// Renames the folder of a node, in one step.
     fn rename_folder(&self, tree: &dyn Tree, from: &Key, to: &Key) -> Result<()> {
         let mut documents = Vec::new();
         self.documents_below(from, &mut documents)?;
-        let mut changes: Vec<DocumentChange> = Vec::new();
+        let mut changed = Vec::new();
         for old in documents {
             let rest = old.below(from).unwrap_or_default();
             let new = rest
                 .names()
                 .try_fold(to.clone(), |key, name| key.child(name))?;
-            let object = self.store.get(&old, MAX_DOCUMENT)?;
-            changes.push((new, object.map(|object| object.bytes)));
-            changes.push((old, None));
+            changed.extend([new, old]);
         }
         tree.rename(from, to, RenameMode::Nothing)?;
-        self.update_consolidated(&changes)
+        self.update_consolidated(&changed)
     }
 
     /// Adds the keys of all documents below a folder.
@@ -171,7 +190,7 @@ impl Hierarchy {
     }
 
     /// Erases all that is stored in a folder, and the folder; adds the erased documents to `documents`.
-    fn erase_below(&self, folder: &Key, documents: &mut Vec<DocumentChange>) -> Result<()> {
+    fn erase_below(&self, folder: &Key, documents: &mut Vec<Key>) -> Result<()> {
         for (name, kind) in self.names(folder)? {
             let key = folder.child(&name)?;
             if kind == EntryKind::Directory {
@@ -180,7 +199,7 @@ impl Hierarchy {
             }
             self.store.erase(&key, &Condition::Any)?;
             if is_document(&name) {
-                documents.push((key, None));
+                documents.push(key);
             }
         }
         self.store.erase_folder(folder)
@@ -201,19 +220,15 @@ impl Hierarchy {
         Ok(())
     }
 
-    /// Copies an object; returns the bytes of a document.
-    fn copy_key(&self, from: &Key, to: &Key) -> Result<Option<Vec<u8>>> {
+    /// Copies an object.
+    fn copy_key(&self, from: &Key, to: &Key) -> Result<()> {
         match self.store.get(from, MAX_IN_MEMORY) {
-            Ok(None) => Ok(None),
+            Ok(None) => Ok(()),
             Ok(Some(object)) => {
-                self.store
-                    .put(to, PutBody::Bytes(&object.bytes), &Condition::Any)?;
-                Ok(is_document(from.name()).then_some(object.bytes))
+                let body = PutBody::Bytes(&object.bytes);
+                self.store.put(to, body, &Condition::Any).map(drop)
             }
-            Err(error) if error.kind() == Kind::TooLarge => {
-                self.copy_long(from, to)?;
-                Ok(None)
-            }
+            Err(error) if error.kind() == Kind::TooLarge => self.copy_long(from, to),
             Err(error) => Err(error),
         }
     }

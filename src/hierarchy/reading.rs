@@ -1,10 +1,12 @@
 //! The state of one reading of a node: which documents were read, and what the answer depends on.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::dialect::Document;
 use crate::error::{Kind, Result};
+use crate::hierarchy::publish::DocumentVersions;
 use crate::hierarchy::{ChildScope, MAX_DOCUMENT, NodeEntry};
 use crate::model::Node;
 use crate::store::{Dependencies, Key};
@@ -22,15 +24,19 @@ pub(super) struct NodeReading<'a> {
     pub(super) is_implied: bool,
     /// A document that was read already and is needed once more.
     pub(super) kept: Option<Document>,
+    /// The documents that were read, with their versions; nothing if they are copies.
+    documents: Option<DocumentVersions>,
     versions: DefaultHasher,
 }
 
 impl NodeReading<'_> {
     /// Begins to read the node at a path.
     pub(super) fn new(path: &Key, scope: ChildScope) -> NodeReading<'_> {
+        let is_copied = scope.consolidated.is_some();
         NodeReading {
             path,
             scope,
+            documents: (!is_copied).then(Vec::new),
             depends: Dependencies::default(),
             modified: None,
             is_implied: false,
@@ -51,6 +57,9 @@ impl NodeReading<'_> {
         };
         if let Some(object) = &object {
             (key, object.version).hash(&mut self.versions);
+            if let Some(documents) = &mut self.documents {
+                documents.push((key.clone(), object.version));
+            }
             let modified = match object.modified {
                 None => self.scope.store.head(key)?.map(|meta| meta.modified),
                 known => known,
@@ -85,6 +94,7 @@ impl NodeReading<'_> {
             node,
             version,
             modified: self.modified.unwrap_or(SystemTime::UNIX_EPOCH),
+            documents: self.documents.map(Arc::from),
             scope: self.scope,
         }
     }

@@ -193,6 +193,13 @@ pub(crate) fn only_what_is_held_is_replaced(kind: &Kind) {
     let late = store.put(&asked, PutBody::Bytes(b"late"), &Condition::Held(held.text));
     assert_eq!(late.unwrap_err().kind(), Fault::Changed);
     assert_holds(store, &asked, b"newer");
+    // What was read is named by its version, too.
+    let read = Condition::Version(now.version);
+    let newest = PutBody::Bytes(b"newest");
+    store.put(&asked, newest, &read).unwrap();
+    let late = store.put(&asked, PutBody::Bytes(b"late"), &read);
+    assert_eq!(late.unwrap_err().kind(), Fault::Changed);
+    assert_holds(store, &asked, b"newest");
 }
 
 pub(crate) fn what_is_erased_is_gone(kind: &Kind) {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use zarrfs::stats::Stats;
 use zarrfs::store::Key;
 use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::vfs::{Fh, Ino, Invalidation, Vfs, VfsConfig};
+use zarrfs::vfs::{Caller, Fh, Ino, Invalidation, OpenOptions, Vfs, VfsConfig};
 use zarrfs::view::View;
 
 use crate::common;
@@ -20,6 +20,9 @@ fn key(name: impl AsRef<str>) -> Key {
 fn files(memory: &MemoryStore) -> Arc<dyn View> {
     common::views_of(Arc::new(memory.clone()), Duration::from_secs(20)).files
 }
+
+/// Who makes the requests.
+const CALLER: Caller = Caller(1);
 
 /// A view as the kernel uses it, and the inodes whose pages the kernel was told to drop.
 struct Kernel {
@@ -55,7 +58,7 @@ impl Kernel {
 
     /// Opens a file; returns as well whether the kernel keeps its pages of it.
     fn open(&self, path: &str) -> (Fh, bool) {
-        let open = self.vfs.open(self.walk(path)).unwrap();
+        let open = self.vfs.open(self.walk(path), CALLER).unwrap();
         (open.fh, open.keep_cache)
     }
 
@@ -67,7 +70,13 @@ impl Kernel {
 
     fn write(&self, path: &str, bytes: &[u8], truncate: bool) {
         let ino = self.walk(path);
-        let fh = self.vfs.open_for_writing(ino, truncate).unwrap().fh;
+        let options = OpenOptions {
+            writes: true,
+            truncates: truncate,
+            ..OpenOptions::default()
+        };
+        let open = self.vfs.open_for_writing(ino, options, CALLER);
+        let fh = open.unwrap().fh;
         self.vfs.write(fh, 0, bytes).unwrap();
         self.vfs.flush(fh).unwrap();
         self.vfs.release(fh);

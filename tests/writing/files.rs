@@ -21,7 +21,7 @@ fn fixture() -> (MemoryStore, Sample, Arc<dyn View>, Arc<dyn Tree>) {
     (memory, sample, view, tree)
 }
 
-fn sized(size: u64) -> AttrChange {
+pub fn sized(size: u64) -> AttrChange {
     AttrChange {
         size: Some(size),
         ..AttrChange::default()

@@ -6,6 +6,8 @@ mod common;
 mod array_spec;
 mod arrays;
 mod changed_keys;
+mod conflicts;
+mod consolidated;
 mod contents;
 mod documents;
 mod files;
@@ -13,7 +15,10 @@ mod fixture;
 #[path = "../dialects/hierarchies.rs"]
 #[allow(dead_code)]
 mod hierarchies;
+mod nested;
 mod nodes;
+mod seen_documents;
+mod shared;
 mod slow;
 #[path = "../dialects/written.rs"]
 mod written;

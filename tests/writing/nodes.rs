@@ -18,7 +18,7 @@ use crate::hierarchies::key;
 use crate::written;
 
 /// Returns all keys and what is under them.
-fn everything(memory: &MemoryStore) -> BTreeMap<String, Vec<u8>> {
+pub fn everything(memory: &MemoryStore) -> BTreeMap<String, Vec<u8>> {
     fn walk(memory: &MemoryStore, prefix: &Key, found: &mut BTreeMap<String, Vec<u8>>) {
         let mut listing = memory.list(prefix).unwrap();
         while let Some(name) = listing.next().unwrap() {

@@ -1,10 +1,12 @@
 //! `attributes.json` and `zarr.json` open for writing, and the files that programs rename onto them.
 //!
 //! What is written is collected and takes effect when the file is closed or synced: then it is parsed, and either all
-//! of it is stored as the dialect spells it or nothing is.
+//! of it is stored as the dialect spells it or nothing is. A document that has changed since the program has seen it is
+//! not replaced (`Changed`).
 
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use serde_json::{Map, Value};
@@ -12,13 +14,14 @@ use serde_json::{Map, Value};
 use crate::dialect::{Edit, json, v3};
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Grid};
-use crate::hierarchy::NodeEntry;
+use crate::hierarchy::{EditedNode, NodeEntry, SeenNode};
 use crate::model::{Array, Node};
 use crate::store::tree::{AttrChange, Stat, TreeFile};
 use crate::store::{EntryKind, Key, Meta, Version};
 use crate::view::files::path_target::PathTarget;
+use crate::view::files::seen::SeenDocument;
 use crate::view::files::unstored::{Scratch, content_of};
-use crate::view::files::{FilesView, METADATA};
+use crate::view::files::{FilesView, METADATA, document};
 
 /// The longest document that can be written, in bytes.
 const MAX_DOCUMENT: u64 = 16 << 20;
@@ -35,6 +38,12 @@ pub(super) struct DocumentFile {
     content: u64,
     /// Whether something was written that is not stored yet.
     is_dirty: Mutex<bool>,
+    /// The document as it was when it was opened.
+    opened: Option<SeenDocument>,
+    /// What the program has seen of the document; nothing if it replaces it unseen.
+    seen: Mutex<Option<SeenDocument>>,
+    /// Whether it was read.
+    is_read: AtomicBool,
     /// Whether it is a document, not a file beside one.
     is_document: bool,
 }
@@ -47,12 +56,16 @@ impl DocumentFile {
         found: &NodeEntry,
         bytes: Vec<u8>,
     ) -> Arc<DocumentFile> {
+        let opened = Some(SeenDocument::shown(found, &bytes));
         Arc::new(DocumentFile {
             files: files.clone(),
             path: path.clone(),
             bytes: Arc::new(Mutex::new(bytes)),
             content: found.version,
             is_dirty: Mutex::new(false),
+            seen: Mutex::new(opened.clone()),
+            opened,
+            is_read: AtomicBool::new(false),
             is_document: true,
         })
     }
@@ -65,6 +78,9 @@ impl DocumentFile {
             content: content_of(&bytes),
             bytes,
             is_dirty: Mutex::new(false),
+            opened: None,
+            seen: Mutex::new(None),
+            is_read: AtomicBool::new(false),
             is_document: false,
         })
     }
@@ -81,8 +97,28 @@ impl DocumentFile {
     pub(super) fn resize(&self, length: u64) -> Result<()> {
         let length = self.checked(length)?;
         self.bytes().resize(length, 0);
-        *self.dirty() = true;
+        let was_dirty = std::mem::replace(&mut *self.dirty(), true);
+        if length == 0 && !was_dirty && !self.is_read.load(Ordering::Acquire) {
+            // What was read of it, if anything, was read before it was opened.
+            *self.seen.lock() = self.files.unstored.seen(&self.path);
+        }
+        self.note_write();
         Ok(())
+    }
+
+    /// Notes that a program sees what was opened.
+    fn note_read(&self) {
+        if !self.is_read.swap(true, Ordering::AcqRel)
+            && let Some(opened) = &self.opened
+        {
+            self.files.unstored.note_seen(&self.path, opened.clone());
+        }
+    }
+
+    fn note_write(&self) {
+        if !self.is_document {
+            self.files.unstored.note_written(&self.path);
+        }
     }
 
     fn checked(&self, length: u64) -> Result<usize> {
@@ -114,6 +150,7 @@ fn stat_of(length: usize, content: u64) -> Stat {
 
 impl TreeFile for DocumentFile {
     fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+        self.note_read();
         let bytes = self.bytes();
         let start = usize::try_from(offset).map_or(bytes.len(), |start| start.min(bytes.len()));
         let end = start.saturating_add(len).min(bytes.len());
@@ -129,6 +166,7 @@ impl TreeFile for DocumentFile {
         bytes[end - new.len()..end].copy_from_slice(new);
         drop(bytes);
         *self.dirty() = true;
+        self.note_write();
         Ok(())
     }
 
@@ -148,7 +186,9 @@ impl TreeFile for DocumentFile {
         let mut dirty = self.dirty();
         if *dirty && self.is_document {
             let bytes = self.bytes().clone();
-            self.files.save(&self.path, &bytes)?;
+            let seen = self.seen.lock().clone();
+            let saved = self.files.save(&self.path, &bytes, seen.as_ref())?;
+            *self.seen.lock() = Some(saved);
         }
         *dirty = false;
         Ok(())
@@ -171,9 +211,14 @@ impl TreeFile for DocumentFile {
 }
 
 impl FilesView {
-    /// Stores the text of a document. `Invalid` if it does not parse or asks for what cannot be changed; then the old
-    /// one stays.
-    pub(super) fn save(&self, path: &Key, text: &[u8]) -> Result<()> {
+    /// Stores the text of a document; returns what is to be seen of it then. `Invalid` if it does not parse or asks for
+    /// what cannot be changed, `Changed` if the document is not the one that was `seen`; then the old one stays.
+    pub(super) fn save(
+        &self,
+        path: &Key,
+        text: &[u8],
+        seen: Option<&SeenDocument>,
+    ) -> Result<SeenDocument> {
         let Some(PathTarget::Document(found, name)) = self.resolve(path)? else {
             return Err(Error::not_found(path));
         };
@@ -183,21 +228,34 @@ impl FilesView {
             _ => return Err(invalid(&"expected a JSON object")),
         };
         self.unstored.keep(&found.path);
-        match name.as_slice() {
-            METADATA => self.save_metadata(path, &found, &members),
-            _ => self.save_attributes(&found, members),
-        }
-    }
-
-    fn save_attributes(&self, found: &NodeEntry, attributes: Map<String, Value>) -> Result<()> {
-        let old = match found.node()? {
-            Node::Group(group) => &group.attributes,
-            Node::Array(array) => &array.attributes,
+        let is_shown_by =
+            |node: &Node| seen.is_none_or(|seen| seen.is(&document(node, name.as_slice())));
+        let seen = seen.map(|seen| SeenNode {
+            is_shown_by: &is_shown_by,
+            documents: seen.documents.as_deref(),
+        });
+        let saved = match name.as_slice() {
+            METADATA => self.save_metadata(path, &found, &members, seen),
+            _ => {
+                let edit = Edit::of_attributes(members);
+                self.hierarchy.edit(&found, &edit, seen)
+            }
         };
-        if *old == attributes {
-            return Ok(());
+        match saved {
+            Ok(edited) => {
+                let text = document(&edited.node, &name);
+                let saved = SeenDocument::saved(edited, &text);
+                self.unstored.note_saved(path, &saved);
+                Ok(saved)
+            }
+            Err(error) => {
+                if error.kind() == Kind::Changed {
+                    // Who saves it next may do so without having read it.
+                    self.unstored.forget_seen(path);
+                }
+                Err(error)
+            }
         }
-        self.hierarchy.edit(found, &Edit::of_attributes(attributes))
     }
 
     /// Stores metadata that are spelled as final v3, in the dialect of the node.
@@ -206,19 +264,23 @@ impl FilesView {
         path: &Key,
         found: &Arc<NodeEntry>,
         members: &Map<String, Value>,
-    ) -> Result<()> {
+        seen: Option<SeenNode<'_>>,
+    ) -> Result<EditedNode> {
         let invalid = |why: &dyn std::fmt::Display| Error::invalid(path, why);
         let new = v3::node(&found.path, members).map_err(|error| invalid(&error))?;
         match (found.node()?, new) {
-            (Node::Group(_), Node::Group(group)) => self.save_attributes(found, group.attributes),
-            (Node::Array(old), Node::Array(new)) => self.save_array(path, found, (old, &new)),
+            (Node::Group(_), Node::Group(group)) => {
+                let edit = Edit::of_attributes(group.attributes);
+                self.hierarchy.edit(found, &edit, seen)
+            }
+            (Node::Array(old), Node::Array(new)) => self.save_array(path, found, (old, &new), seen),
             (Node::Group(old), Node::Array(new)) => {
                 if !old.attributes.is_empty() || self.has_children(found)? {
                     return Err(invalid(
                         &"a group that holds something cannot become an array",
                     ));
                 }
-                self.hierarchy.make_array(found, &new)
+                self.hierarchy.make_array(found, &new, seen)
             }
             (Node::Array(_), Node::Group(_)) => {
                 Err(invalid(&"an array cannot become a group: remove it first"))
@@ -232,7 +294,8 @@ impl FilesView {
         path: &Key,
         found: &Arc<NodeEntry>,
         (old, new): (&Array, &Array),
-    ) -> Result<()> {
+        seen: Option<SeenNode<'_>>,
+    ) -> Result<EditedNode> {
         if let Some(member) = changed_meaning(old, new) {
             let why =
                 format!("with another {member} the chunks that are stored mean something else");
@@ -251,7 +314,9 @@ impl FilesView {
                 .then(|| new.dimension_names.clone()),
         };
         if edit == Edit::default() {
-            return Ok(());
+            return self
+                .hierarchy
+                .edit(found, &Edit::of_attributes(old.attributes.clone()), seen);
         }
         let lost = self.lost_chunks(found, new)?;
         if edit.shape.is_some() {
@@ -259,9 +324,11 @@ impl FilesView {
             self.arrays.flush_below(&found.path)?;
         }
         let array = self.arrays.open(found)?;
-        self.hierarchy.edit(found, &edit)?;
+        let edited = self.hierarchy.edit(found, &edit, seen)?;
         // A chunk that lies outside would come back if the array grew again.
-        lost.iter().try_for_each(|&chunk| array.erase_chunk(chunk))
+        lost.iter()
+            .try_for_each(|&chunk| array.erase_chunk(chunk))?;
+        Ok(edited)
     }
 
     /// Returns the chunks that lie outside of an array once it has its new shape.

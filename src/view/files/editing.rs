@@ -52,7 +52,8 @@ impl Editing {
         (found, name): (&NodeEntry, &[u8]),
         truncate: bool,
     ) -> Result<Arc<dyn TreeFile>> {
-        let file = DocumentFile::document(&self.files, path, found, document(found, name)?);
+        let bytes = document(found.node()?, name);
+        let file = DocumentFile::document(&self.files, path, found, bytes);
         let length = self.files.unstored.take_truncated(path);
         if let Some(length) = length.or(truncate.then_some(0)) {
             file.resize(length)?;
@@ -82,8 +83,16 @@ impl Editing {
                 return Err(refused(to, "an array is written in place"));
             }
         }
-        self.files.save(to, bytes)?;
-        self.files.unstored.take_scratch(from);
+        // The kernel repeats a rename that is `Changed`.
+        if let Some(error) = self.files.unstored.refusal(from, to) {
+            return Err(error);
+        }
+        let seen = self.files.unstored.seen(to);
+        if let Err(error) = self.files.save(to, bytes, seen.as_ref()) {
+            self.files.unstored.note_refusal(from, to, &error);
+            return Err(error);
+        }
+        self.files.unstored.remove_scratch(from);
         Ok(())
     }
 
@@ -98,11 +107,8 @@ impl Editing {
         if truncate {
             check_length(path, export.len(), 0)?;
         }
-        Ok(Arc::new(DecodedWriter {
-            path: path.clone(),
-            found: target.found,
-            export,
-        }))
+        let writer = DecodedWriter::new(path, target.found, export);
+        Ok(Arc::new(writer))
     }
 }
 
@@ -176,7 +182,7 @@ impl Tree for Editing {
         match target {
             PathTarget::Node(_) | PathTarget::Chunks(_) => Err(is_directory(path)),
             PathTarget::Document(found, name) => {
-                if size != document(&found, &name)?.len() as u64 {
+                if size != document(found.node()?, &name).len() as u64 {
                     self.files.unstored.truncate(path, size);
                 }
                 Ok(())
@@ -195,7 +201,7 @@ impl Tree for Editing {
     }
 
     fn unlink(&self, path: &Key) -> Result<()> {
-        if self.files.unstored.take_scratch(path).is_some() {
+        if self.files.unstored.remove_scratch(path) {
             return Ok(());
         }
         let target = self.target(path)?;
@@ -222,7 +228,7 @@ impl Tree for Editing {
             // Editors keep the old content under another name.
             PathTarget::Document(found, name) if is_temporary(to.name()) => {
                 self.check_temporary(to)?;
-                let bytes = document(&found, &name)?;
+                let bytes = document(found.node()?, &name);
                 self.files.unstored.make_scratch(to, bytes).map(drop)
             }
             PathTarget::Document(..) | PathTarget::Chunks(_) | PathTarget::Decoded(_) => {

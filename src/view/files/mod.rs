@@ -21,6 +21,7 @@ use crate::store::{EntryKind, Key, Listing, Tree};
 use crate::view::files::editing::Editing;
 use crate::view::files::listings::{ChunkListing, GroupListing};
 use crate::view::files::path_target::{DecodedTarget, PathTarget};
+use crate::view::files::seen::SeenDocument;
 use crate::view::files::unstored::{UnstoredState, content_of};
 use crate::view::text_file::{TextFile, directory_attr, file_attr};
 use crate::view::{Attr, ChildName, OpenedFile, View, ViewDir};
@@ -31,6 +32,7 @@ mod editing;
 mod listings;
 mod nodes;
 mod path_target;
+mod seen;
 mod unstored;
 mod writing;
 
@@ -114,7 +116,9 @@ impl FilesView {
             PathTarget::Node(found) | PathTarget::Chunks(found) => {
                 return Ok(directory_attr(found.modified, fresh));
             }
-            PathTarget::Document(found, name) => (found, document(found, name)?.len() as u64),
+            PathTarget::Document(found, name) => {
+                (found, document(found.node()?, name).len() as u64)
+            }
             PathTarget::Decoded(target) => {
                 if target.is_ragged() {
                     // The next reader may find another length.
@@ -220,14 +224,13 @@ fn unreadable(error: Error) -> Result<u64> {
 }
 
 /// Returns the bytes of a document of a node.
-fn document(found: &NodeEntry, name: &[u8]) -> Result<Vec<u8>> {
-    let node = found.node()?;
+fn document(node: &Node, name: &[u8]) -> Vec<u8> {
     let value = match (name, node) {
         (METADATA, node) => v3::render(node),
         (_, Node::Group(group)) => Value::Object(group.attributes.clone()),
         (_, Node::Array(array)) => Value::Object(array.attributes.clone()),
     };
-    Ok(json::render(&value))
+    json::render(&value)
 }
 
 impl View for FilesView {
@@ -286,17 +289,22 @@ impl View for FilesView {
             Some(PathTarget::Node(_) | PathTarget::Chunks(_)) => {
                 Err(Error::new(Kind::IsADirectory, path, "is a directory"))
             }
-            Some(PathTarget::Document(found, name)) => Ok(OpenedFile {
-                file: Arc::new(TextFile {
-                    bytes: document(&found, &name)?,
-                    version: found.version,
-                    modified: found.modified,
-                }),
-                content: Some(found.version),
-                version: Some(found.version),
-                direct: false,
-                tree_file: None,
-            }),
+            Some(PathTarget::Document(found, name)) => {
+                let bytes = document(found.node()?, &name);
+                let seen = SeenDocument::shown(&found, &bytes);
+                self.unstored.note_seen(path, seen);
+                Ok(OpenedFile {
+                    file: Arc::new(TextFile {
+                        bytes,
+                        version: found.version,
+                        modified: found.modified,
+                    }),
+                    content: Some(found.version),
+                    version: Some(found.version),
+                    direct: false,
+                    tree_file: None,
+                })
+            }
             Some(PathTarget::Decoded(target)) => {
                 let export = self.export(&target)?;
                 // An array that does not decode fails when it is opened, not with each read.

@@ -2,7 +2,8 @@
 //!
 //! `rm -r` removes every file of a node and then its directory. So a chunk that is removed is erased, the removal of
 //! any other file of a node is only noted, and the directory of an array can be removed once all files of its listing
-//! were removed. Nothing is lost that the listing does not show, but what belongs to the node itself.
+//! were removed. Nothing is lost that the listing does not show, but what belongs to the node itself: an array in whose
+//! folder another node lies cannot be removed.
 
 use std::sync::Arc;
 
@@ -87,6 +88,10 @@ impl FilesView {
                 let all = names.all(|name| is_removed(&name) || path.child(&name).is_err());
                 if !(documents && all && is_removed(CHUNKS)) {
                     return Err(not_empty(path, "it is an array; remove its files first"));
+                }
+                if let Some(key) = self.hierarchy.nested_document(found)? {
+                    let why = format!("{key} describes another node; the store view shows it");
+                    return Err(not_empty(path, &why));
                 }
             }
             Err(error) => return Err(error),

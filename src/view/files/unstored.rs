@@ -1,20 +1,27 @@
-//! In-memory state of the files view: files that programs make beside a document before they rename them onto it, and
-//! the names removed from each node.
+//! In-memory state of the files view: files that programs make beside a document before they rename them onto it, what
+//! they have seen of the document, and the names removed from each node.
 //!
 //! A node's own files are made from what is stored, so the removal of one is only noted here; the directory can be
 //! removed once all of them were. Chunks are the exception: a chunk that is removed is erased at once.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use lru::LruCache;
+
 use crate::error::{Error, Kind, Result};
 use crate::store::Key;
+use crate::view::files::seen::SeenDocument;
 
 /// The most files that are kept beside documents.
 const MAX_FILES: usize = 256;
+
+/// The most documents of which is known what was seen of them.
+const MAX_SEEN: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 
 /// How long a truncation by path waits for the open that follows it.
 const TRUNCATION_TIMEOUT: Duration = Duration::from_secs(5);
@@ -65,19 +72,85 @@ impl IdRanges {
     }
 }
 
+/// A file beside a document.
+struct ScratchFile {
+    bytes: Scratch,
+    /// The document that the file was to replace, and the error that this was refused with since the document has
+    /// changed. It stays refused until other bytes are written to the file.
+    refusal: Option<(Key, Error)>,
+}
+
 /// The state that all clones of a view share.
-#[derive(Default)]
 pub(super) struct UnstoredState {
-    scratch: Mutex<HashMap<Key, Scratch>>,
+    scratch: Mutex<HashMap<Key, ScratchFile>>,
     removed: Mutex<HashMap<Key, Removed>>,
+    /// What programs saw last of documents.
+    seen: Mutex<LruCache<Key, SeenDocument>>,
     /// Lengths that documents are to have when they are opened next, and since when.
     truncated: Mutex<HashMap<Key, (u64, Instant)>>,
+}
+
+impl Default for UnstoredState {
+    fn default() -> UnstoredState {
+        UnstoredState {
+            scratch: Mutex::default(),
+            removed: Mutex::default(),
+            seen: Mutex::new(LruCache::new(MAX_SEEN)),
+            truncated: Mutex::default(),
+        }
+    }
 }
 
 impl UnstoredState {
     /// Returns a file that is not stored.
     pub(super) fn scratch(&self, path: &Key) -> Option<Scratch> {
-        self.scratch.lock().get(path).cloned()
+        let files = self.scratch.lock();
+        files.get(path).map(|file| file.bytes.clone())
+    }
+
+    /// Notes what a program sees of a document.
+    pub(super) fn note_seen(&self, path: &Key, seen: SeenDocument) {
+        self.seen.lock().put(path.clone(), seen);
+    }
+
+    /// Returns what a program saw last of a document.
+    pub(super) fn seen(&self, path: &Key) -> Option<SeenDocument> {
+        self.seen.lock().get(path).cloned()
+    }
+
+    /// Notes that a document was saved: who has seen it before knows what is in it now.
+    pub(super) fn note_saved(&self, path: &Key, saved: &SeenDocument) {
+        if let Some(seen) = self.seen.lock().get_mut(path) {
+            *seen = saved.clone();
+        }
+    }
+
+    /// Drops what was seen of a document that has changed since.
+    pub(super) fn forget_seen(&self, path: &Key) {
+        self.seen.lock().pop(path);
+    }
+
+    /// Returns the error with which a file beside a document was refused as the document, as it is now.
+    pub(super) fn refusal(&self, from: &Key, to: &Key) -> Option<Error> {
+        let files = self.scratch.lock();
+        let (refused, error) = files.get(from)?.refusal.as_ref()?;
+        (refused == to).then(|| error.clone())
+    }
+
+    /// Notes that a file beside a document was refused as the document because that has changed.
+    pub(super) fn note_refusal(&self, from: &Key, to: &Key, error: &Error) {
+        if let Some(file) = self.scratch.lock().get_mut(from)
+            && error.kind() == Kind::Changed
+        {
+            file.refusal = Some((to.clone(), error.clone()));
+        }
+    }
+
+    /// Notes that a file beside a document is written.
+    pub(super) fn note_written(&self, path: &Key) {
+        if let Some(file) = self.scratch.lock().get_mut(path) {
+            file.refusal = None;
+        }
     }
 
     /// Makes such a file, or replaces its bytes; `NoSpace` if there are too many.
@@ -87,14 +160,18 @@ impl UnstoredState {
             let why = format!("at most {MAX_FILES} files are kept beside documents");
             return Err(Error::new(Kind::NoSpace, path, why));
         }
-        let file = Arc::new(Mutex::new(bytes));
-        files.insert(path.clone(), file.clone());
-        Ok(file)
+        let bytes = Arc::new(Mutex::new(bytes));
+        let file = ScratchFile {
+            bytes: bytes.clone(),
+            refusal: None,
+        };
+        files.insert(path.clone(), file);
+        Ok(bytes)
     }
 
-    /// Removes such a file.
-    pub(super) fn take_scratch(&self, path: &Key) -> Option<Scratch> {
-        self.scratch.lock().remove(path)
+    /// Removes such a file; returns whether there was one.
+    pub(super) fn remove_scratch(&self, path: &Key) -> bool {
+        self.scratch.lock().remove(path).is_some()
     }
 
     /// Gives such a file another name.
@@ -163,6 +240,15 @@ impl UnstoredState {
         self.truncated
             .lock()
             .retain(|path, _| path.below(node).is_none());
+        let mut seen = self.seen.lock();
+        let below = seen.iter().map(|(path, _)| path);
+        let below: Vec<Key> = below
+            .filter(|path| path.below(node).is_some())
+            .cloned()
+            .collect();
+        for path in &below {
+            seen.pop(path);
+        }
     }
 }
 

@@ -1,9 +1,11 @@
 //! Decoded files open for writing: what is written goes to the chunks of the array.
 //!
 //! The length is that of the array, so nothing makes such a file longer or shorter. Owner, mode and times are those of
-//! the mount; setting them has no effect.
+//! the mount; setting them has no effect. Whoever stores the chunks, each of their writers learns that one was dropped
+//! because its key had changed, once: when it is closed or synced next.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::fs::FallocateFlags;
 
@@ -18,6 +20,33 @@ pub(super) struct DecodedWriter {
     pub(super) path: Key,
     pub(super) found: Arc<NodeEntry>,
     pub(super) export: Export,
+    /// Whether something was written since the last flush.
+    has_written: AtomicBool,
+    /// How many chunks of the array were dropped when that was looked at last.
+    lost_chunks: AtomicU64,
+}
+
+impl DecodedWriter {
+    pub(super) fn new(path: &Key, found: Arc<NodeEntry>, export: Export) -> DecodedWriter {
+        DecodedWriter {
+            path: path.clone(),
+            lost_chunks: AtomicU64::new(export.array().lost().0),
+            found,
+            export,
+            has_written: AtomicBool::new(false),
+        }
+    }
+
+    /// Fails if chunks that this writer may have written were dropped since it asked last, by whomever they were
+    /// flushed.
+    fn check_lost(&self, has_written: bool) -> Result<()> {
+        let (count, error) = self.export.array().lost();
+        let before = self.lost_chunks.swap(count, Ordering::AcqRel);
+        match error.filter(|_| has_written && count > before) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Fails if a decoded file would get another length.
@@ -54,6 +83,7 @@ impl TreeFile for DecodedWriter {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.has_written.store(true, Ordering::Release);
         let written = self.export.write_at(offset, bytes);
         written.map_err(|error| error.about(&self.path))
     }
@@ -77,8 +107,14 @@ impl TreeFile for DecodedWriter {
     }
 
     fn flush(&self) -> Result<()> {
+        let has_written = self.has_written.swap(false, Ordering::AcqRel);
         let flushed = self.export.array().flush();
-        flushed.map_err(|error| error.about(&self.path))
+        let lost = self.check_lost(has_written);
+        if flushed.is_err() && has_written {
+            // What is not stored yet may be dropped later.
+            self.has_written.store(true, Ordering::Release);
+        }
+        flushed.and(lost).map_err(|error| error.about(&self.path))
     }
 
     fn sync(&self) -> Result<()> {

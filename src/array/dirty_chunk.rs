@@ -1,0 +1,128 @@
+//! A chunk that was written and is not stored yet, and what it depends on.
+//!
+//! A piece that is written in part keeps what the rest of it was read of: the version of the stored chunk, which is the
+//! condition of the chunk's put, and a digest of the piece, by which a new version is told from a new content.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::array::piece::Decoded;
+use crate::grid::Coordinates;
+use crate::store::{Condition, Version};
+
+/// Decoded pieces by their place in the stored chunk: with sharding, on each level the number of the inner chunk.
+pub(super) type Pieces = BTreeMap<Vec<usize>, Arc<Decoded>>;
+
+/// A piece as it was before it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ReadPiece {
+    /// Its indices among all pieces of the array, which stay the same when the array grows.
+    pub(super) indices: Coordinates,
+    /// Names its content; nothing if it was not stored.
+    pub(super) digest: Option<u64>,
+}
+
+/// What a write of a piece depends on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Basis {
+    /// Nothing: all elements of the piece were written.
+    Nothing,
+    /// The piece as it was written before.
+    Written,
+    /// A piece that was read of the stored chunk of this version; nothing if the chunk was missing.
+    Stored(Option<Version>, ReadPiece),
+}
+
+/// A chunk that has to be stored.
+#[derive(Clone)]
+pub(super) struct DirtyChunk {
+    pub(super) pieces: Pieces,
+    /// What the key must hold when the chunk is stored.
+    pub(super) condition: Condition,
+    /// The pieces that were read before they were written, by their place.
+    pub(super) read: BTreeMap<Vec<usize>, ReadPiece>,
+    /// The count of writes when it was last written.
+    pub(super) touched: u64,
+    /// Whether the last attempt to store it failed.
+    pub(super) failed: bool,
+}
+
+impl Default for DirtyChunk {
+    fn default() -> DirtyChunk {
+        DirtyChunk {
+            pieces: Pieces::default(),
+            condition: Condition::Any,
+            read: BTreeMap::new(),
+            touched: 0,
+            failed: false,
+        }
+    }
+}
+
+impl DirtyChunk {
+    /// Notes what a write of a piece depends on. The first version that was read is the condition.
+    pub(super) fn depend(&mut self, place: &[usize], basis: Basis) {
+        match basis {
+            Basis::Nothing => {
+                self.read.remove(place);
+            }
+            Basis::Written => {}
+            Basis::Stored(version, read) => {
+                if self.condition == Condition::Any {
+                    self.condition = Condition::unchanged(version);
+                }
+                self.read.insert(place.to_vec(), read);
+            }
+        }
+        if self.read.is_empty() {
+            self.condition = Condition::Any;
+        }
+    }
+
+    /// Notes that the key holds the chunk as it is, in this version.
+    pub(super) fn note_kept(&mut self, version: Version) {
+        for (place, read) in &mut self.read {
+            read.digest = self.pieces.get(place).map(|piece| piece.digest());
+        }
+        if !self.read.is_empty() {
+            self.condition = Condition::Version(version);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(digest: u64) -> ReadPiece {
+        ReadPiece {
+            indices: Coordinates::from_slice(&[0]),
+            digest: Some(digest),
+        }
+    }
+
+    #[test]
+    fn the_first_version_that_was_read_is_the_condition() {
+        let mut chunk = DirtyChunk::default();
+        for (version, digest) in [(1, 5), (2, 6)] {
+            let basis = Basis::Stored(Some(Version(version)), read(digest));
+            chunk.depend(&[version as usize], basis);
+        }
+        assert_eq!(chunk.condition, Condition::Version(Version(1)));
+        chunk.depend(&[1], Basis::Written);
+        assert_eq!(chunk.read.len(), 2);
+    }
+
+    #[test]
+    fn what_is_written_whole_depends_on_nothing() {
+        let mut chunk = DirtyChunk::default();
+        chunk.depend(&[0], Basis::Nothing);
+        assert_eq!(chunk.condition, Condition::Any);
+        chunk.depend(&[1], Basis::Stored(None, read(1)));
+        assert_eq!(chunk.condition, Condition::Absent);
+        chunk.depend(&[0], Basis::Nothing);
+        assert_eq!(chunk.condition, Condition::Absent);
+        chunk.depend(&[1], Basis::Nothing);
+        assert_eq!(chunk.condition, Condition::Any);
+    }
+}

@@ -1,0 +1,206 @@
+//! Another program changes a chunk that a mount has read before the mount writes it back: neither change is lost unsaid.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use zarrfs::error::Kind;
+use zarrfs::store::{Condition, PutBody, Store};
+
+use crate::common;
+use crate::common::sample::{Form, Sample};
+use crate::fixture::{Full, all};
+use crate::hierarchies::key;
+use crate::shared::{Mode, Shared, everywhere, folder, is_changed};
+
+/// Two elements of the array `a` in one chunk, as offsets in `a.raw`.
+const OURS: u64 = 0;
+const THEIRS: u64 = 2;
+
+/// Writes an element through the mount, has another program change `theirs` in the store, and closes: the other change
+/// stays, and the next writer goes on from it.
+fn clash(sample: &Sample, name: &str, theirs: u64) {
+    for (mode, kind) in everywhere() {
+        let mount = Shared::of(mode, kind, sample);
+        let file = mount.open("a/a.raw");
+        file.write_at(OURS, &[1, 1]).unwrap();
+        mount.write_outside(theirs, &[2, 2]);
+        let before = mount.stored(name);
+        let closed = file.flush();
+        mount.is_conflict(closed.clone(), name);
+        assert_eq!(mount.stored(name), before, "{mode:?} {kind}");
+        let mut expected = sample.whole();
+        expected[theirs as usize..][..2].copy_from_slice(&[2, 2]);
+        assert_eq!(all(&mount.outside().file("a", "raw")), expected);
+        if closed.is_err() {
+            // Once nothing of it is left, the next writer is not refused.
+            mount.give_up(name);
+            assert_eq!(common::read(&mount.view, "a/a.raw").unwrap(), expected);
+            file.write_at(OURS, &[3, 3]).unwrap();
+            file.flush().unwrap();
+            assert_eq!(mount.conflicts(), [""; 0]);
+            expected[..2].copy_from_slice(&[3, 3]);
+            assert_eq!(all(&mount.outside().file("a", "raw")), expected);
+        }
+    }
+}
+
+#[test]
+fn a03_a_chunk_that_another_program_changed() {
+    for form in [Form::Plain, Form::Packed] {
+        clash(&Sample::new(&[4], &[4], form), "a/c/0", THEIRS);
+    }
+}
+
+#[test]
+fn a03_a_chunk_that_another_program_made() {
+    let sample = Sample::new(&[8], &[4], Form::Packed).sparse();
+    clash(&sample, "a/c/0", THEIRS);
+}
+
+#[test]
+fn a03_a_shard_that_another_program_changed() {
+    let sample = Sample::new(&[8], &[8], Form::Sharded(vec![4]));
+    clash(&sample, "a/c/0", THEIRS);
+}
+
+/// Of a shard the inner chunk is what was read: another one may change.
+#[test]
+fn a03_another_inner_chunk_that_another_program_changed() {
+    let sample = Sample::new(&[8], &[8], Form::Sharded(vec![4]));
+    for (mode, kind) in everywhere() {
+        let mount = Shared::of(mode, kind, &sample);
+        let file = mount.open("a/a.raw");
+        file.write_at(OURS, &[1, 1]).unwrap();
+        mount.write_outside(8, &[2, 2]);
+        file.flush().unwrap();
+        assert_eq!(mount.conflicts(), [""; 0], "{mode:?} {kind}");
+        let mut expected = sample.whole();
+        expected[..2].copy_from_slice(&[1, 1]);
+        expected[8..10].copy_from_slice(&[2, 2]);
+        assert_eq!(all(&mount.outside().file("a", "raw")), expected);
+    }
+}
+
+/// An inner chunk that is not stored is read as well, of a shard that is there or not.
+#[test]
+fn a03_an_inner_chunk_that_another_program_made() {
+    let sample = Sample::new(&[8], &[8], Form::Sharded(vec![4])).sparse();
+    clash(&sample, "a/c/0", THEIRS);
+    for (mode, kind) in everywhere() {
+        let mount = Shared::of(mode, kind, &sample);
+        mount.write_outside(8, &[5, 5]);
+        let file = mount.open("a/a.raw");
+        file.write_at(OURS, &[1, 1]).unwrap();
+        mount.write_outside(THEIRS, &[2, 2]);
+        let before = mount.stored("a/c/0");
+        mount.is_conflict(file.flush(), "a/c/0");
+        assert_eq!(mount.stored("a/c/0"), before, "{mode:?} {kind}");
+    }
+}
+
+#[test]
+fn a03_what_is_written_whole_depends_on_nothing() {
+    for form in [Form::Plain, Form::Sharded(vec![4])] {
+        let sample = Sample::new(&[8], &[8], form.clone());
+        for (mode, kind) in everywhere() {
+            let mount = Shared::of(mode, kind, &sample);
+            let file = mount.open("a/a.raw");
+            if matches!(form, Form::Plain) {
+                file.write_at(0, &[1, 1]).unwrap();
+            }
+            file.write_at(0, &[7; 16]).unwrap();
+            mount.write_outside(THEIRS, &[2, 2]);
+            file.flush().unwrap();
+            assert_eq!(mount.conflicts(), [""; 0], "{mode:?} {kind} {form:?}");
+            assert_eq!(all(&mount.outside().file("a", "raw")), [7; 16]);
+        }
+    }
+}
+
+/// The store view is another writer of the same mount.
+#[test]
+fn a03_two_views_of_one_mount() {
+    let sample = Sample::new(&[4], &[4], Form::Plain);
+    for (mode, kind) in everywhere() {
+        let mount = Shared::of(mode, kind, &sample);
+        let file = mount.open("a/a.raw");
+        file.write_at(OURS, &[1, 1]).unwrap();
+        let body = PutBody::Bytes(&[9; 8]);
+        let overlay: &dyn Store = &mount.overlay;
+        overlay.put(&key("a/c/0"), body, &Condition::Any).unwrap();
+        is_changed(&file.flush().unwrap_err(), "a/c/0");
+        // Said once: nothing of the change is left.
+        file.flush().unwrap();
+        mount.give_up("a/c/0");
+        assert_eq!(common::read(&mount.view, "a/a.raw").unwrap(), [9; 8]);
+        file.write_at(OURS, &[3, 3]).unwrap();
+        file.flush().unwrap();
+        assert_eq!(mount.conflicts(), [""; 0]);
+        assert_eq!(mount.stored("a/c/0"), [3, 3, 9, 9, 9, 9, 9, 9]);
+    }
+}
+
+/// Whoever has chunks stored, each writer learns what became of its own.
+#[test]
+fn a03_each_writer_learns_that_its_chunk_was_dropped() {
+    let sample = Sample::new(&[4], &[4], Form::Plain);
+    for (mode, kind) in everywhere() {
+        let mount = Shared::of(mode, kind, &sample);
+        let [first, second, reader] = [(); 3].map(|()| mount.open("a/a.raw"));
+        for (file, offset) in [(&first, 0), (&second, 2)] {
+            file.write_at(offset, &[1, 1]).unwrap();
+        }
+        let body = PutBody::Bytes(&[9; 8]);
+        let overlay: &dyn Store = &mount.overlay;
+        overlay.put(&key("a/c/0"), body, &Condition::Any).unwrap();
+        // As a look at the store view does.
+        let error = mount.arrays.flush_below(&key("")).unwrap_err();
+        is_changed(&error, "a/c/0");
+        for file in [&first, &second] {
+            is_changed(&file.flush().unwrap_err(), "a/c/0");
+            file.flush().unwrap();
+        }
+        reader.flush().unwrap();
+        mount.give_up("a/c/0");
+        let late = mount.open("a/a.raw");
+        late.write_at(0, &[4, 4]).unwrap();
+        late.flush().unwrap();
+    }
+}
+
+/// What the layer of changes took before the store refused it is no change of another program.
+#[test]
+fn a03_a_chunk_that_the_store_did_not_take_is_tried_again() {
+    for form in [Form::Plain, Form::Sharded(vec![2])] {
+        let store = Arc::new(Full::default());
+        Sample::new(&[4], &[4], form).put(&store.memory, "a");
+        let mount = Shared::new(Mode::WriteThrough, store.clone(), folder());
+        let file = mount.open("a/a.raw");
+        file.write_at(OURS, &[1, 1]).unwrap();
+        store.is_full.store(true, Ordering::SeqCst);
+        assert_eq!(file.flush().unwrap_err().kind(), Kind::NoSpace);
+        assert_eq!(file.flush().unwrap_err().kind(), Kind::NoSpace);
+        store.is_full.store(false, Ordering::SeqCst);
+        file.flush().unwrap();
+        assert_eq!(all(&mount.outside().file("a", "raw"))[..2], [1, 1]);
+    }
+}
+
+#[test]
+fn a03_a_commit_of_a_chunk_is_no_change_of_another_program() {
+    for form in [Form::Packed, Form::Sharded(vec![2])] {
+        let sample = Sample::new(&[4], &[4], form);
+        for (mode, kind) in everywhere() {
+            let mount = Shared::of(mode, kind, &sample);
+            let file = mount.open("a/a.raw");
+            file.write_at(0, &[1, 1]).unwrap();
+            file.flush().unwrap();
+            file.write_at(2, &[2, 2]).unwrap();
+            assert_eq!(mount.conflicts(), [""; 0]);
+            file.flush().unwrap();
+            assert_eq!(mount.conflicts(), [""; 0], "{mode:?} {kind}");
+            let stored = all(&mount.outside().file("a", "raw"));
+            assert_eq!(stored[..4], [1, 1, 2, 2], "{mode:?} {kind}");
+        }
+    }
+}

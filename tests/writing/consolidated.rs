@@ -1,0 +1,241 @@
+//! Consolidated metadata while several nodes are edited at once, and while another program changes them.
+
+use std::sync::Arc;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::{Value, json};
+use zarrfs::error::Result;
+use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs::store::layer::Layer;
+use zarrfs::store::{Condition, ETag, Key, PutBody, Store, Tree};
+
+use crate::common::sample::{Form, Sample};
+use crate::documents::write;
+use crate::fixture::tree;
+use crate::hierarchies::key;
+use crate::shared::{Mode, Shared, everywhere, is_changed};
+
+const NODES: usize = 8;
+const ROUNDS: usize = 20;
+
+/// A store of one dialect with `NODES` arrays and consolidated metadata.
+struct Dialect {
+    memory: MemoryStore,
+    /// The document that holds the copies.
+    document: &'static str,
+    /// Returns the attributes of a node as the copies have them.
+    attributes: fn(&Value, usize) -> Value,
+}
+
+fn text(value: &Value) -> Vec<u8> {
+    value.to_string().into_bytes()
+}
+
+fn v2() -> Dialect {
+    let memory = MemoryStore::default();
+    let (group, array) = (
+        json!({"zarr_format": 2}),
+        json!({"zarr_format": 2, "shape": [2], "chunks": [2], "dtype": "<u2", "compressor": null,
+            "fill_value": 0, "order": "C", "filters": null}),
+    );
+    let mut copies = json!({".zgroup": group});
+    memory.set(key(".zgroup"), text(&group));
+    for node in 0..NODES {
+        let (zarray, zattrs) = (format!("n{node}/.zarray"), format!("n{node}/.zattrs"));
+        memory.set(key(&zarray), text(&array));
+        memory.set(key(&zattrs), text(&json!({"round": 0})));
+        copies[zarray] = array.clone();
+        copies[zattrs] = json!({"round": 0});
+    }
+    let all = json!({"zarr_consolidated_format": 1, "metadata": copies});
+    memory.set(key(".zmetadata"), text(&all));
+    Dialect {
+        memory,
+        document: ".zmetadata",
+        attributes: |all, node| all["metadata"][format!("n{node}/.zattrs")].clone(),
+    }
+}
+
+fn v3() -> Dialect {
+    let memory = MemoryStore::default();
+    let mut copies = json!({});
+    for node in 0..NODES {
+        let sample = Sample::new(&[2], &[2], Form::Plain);
+        sample.put(&memory, &format!("n{node}"));
+        copies[format!("n{node}")] = sample.metadata();
+    }
+    let all = json!({"zarr_format": 3, "node_type": "group", "consolidated_metadata": {
+        "kind": "inline", "must_understand": false, "metadata": copies}});
+    memory.set(key("zarr.json"), text(&all));
+    Dialect {
+        memory,
+        document: "zarr.json",
+        attributes: |all, node| {
+            let copies = &all["consolidated_metadata"]["metadata"];
+            copies[format!("n{node}")]["attributes"].clone()
+        },
+    }
+}
+
+impl Dialect {
+    /// Returns the attributes that the copy of a node has in a store.
+    fn copied(&self, store: &dyn Store, node: usize) -> Value {
+        let object = store.get(&key(self.document), 1 << 20).unwrap().unwrap();
+        let all = serde_json::from_slice(&object.bytes).unwrap();
+        (self.attributes)(&all, node)
+    }
+
+    /// Edits all nodes at once, each in a thread of its own: each edit is in the copies when it is done, and stays.
+    fn edit_all(&self, tree: &Arc<dyn Tree>, store: &dyn Store) {
+        let start = Barrier::new(NODES);
+        std::thread::scope(|scope| {
+            for node in 0..NODES {
+                let start = &start;
+                scope.spawn(move || {
+                    start.wait();
+                    for round in 1..=ROUNDS {
+                        let attributes = json!({"round": round});
+                        let path = format!("n{node}/attributes.json");
+                        write(tree, &path, &attributes.to_string()).unwrap();
+                        assert_eq!(self.copied(store, node), attributes, "of n{node}");
+                    }
+                });
+            }
+        });
+        for node in 0..NODES {
+            assert_eq!(self.copied(store, node), json!({"round": ROUNDS}));
+        }
+    }
+}
+
+#[test]
+fn a12_nodes_that_are_edited_at_once() {
+    for dialect in [v2(), v3()] {
+        let (_, tree) = tree(Arc::new(dialect.memory.clone()));
+        dialect.edit_all(&tree, &dialect.memory);
+    }
+}
+
+#[test]
+fn a12_nodes_that_are_edited_at_once_on_a_mount() {
+    for (mode, kind) in everywhere() {
+        for dialect in [v2(), v3()] {
+            let mount = Shared::over(mode, kind, &dialect.memory);
+            let written: &dyn Store = match mode {
+                Mode::Cow => &mount.overlay,
+                Mode::WriteThrough => &*mount.lower,
+            };
+            dialect.edit_all(&mount.tree, written);
+            assert_eq!(mount.conflicts(), [""; 0], "{mode:?} {kind}");
+            for node in 0..NODES {
+                let copied = dialect.copied(&*mount.lower, node);
+                assert_eq!(copied, json!({"round": ROUNDS}), "{mode:?} {kind}");
+            }
+        }
+    }
+}
+
+/// The group whose document holds the copies is edited beside the nodes below it.
+#[test]
+fn a12_a_group_and_the_nodes_below_it() {
+    let dialect = v3();
+    let (_, tree) = tree(Arc::new(dialect.memory.clone()));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 1..=ROUNDS {
+                let attributes = json!({"round": round});
+                write(&tree, "attributes.json", &attributes.to_string()).unwrap();
+            }
+        });
+        dialect.edit_all(&tree, &dialect.memory);
+    });
+    let object = dialect.memory.get(&key("zarr.json"), 1 << 20).unwrap();
+    let all: Value = serde_json::from_slice(&object.unwrap().bytes).unwrap();
+    assert_eq!(all["attributes"], json!({"round": ROUNDS}));
+}
+
+/// What another program does to a document.
+type Change = fn(&mut Value);
+
+/// A store in which another program changes a document just before it is put.
+struct Meddled {
+    memory: MemoryStore,
+    document: Key,
+    change: Change,
+    /// Whether it does so each time.
+    always: bool,
+    is_done: AtomicBool,
+}
+
+impl Layer for Meddled {
+    fn below(&self) -> &dyn Store {
+        &self.memory
+    }
+
+    fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
+        if *key == self.document && (!self.is_done.swap(true, Ordering::SeqCst) || self.always) {
+            let object = self.memory.get(key, 1 << 20).unwrap().unwrap();
+            let mut document = serde_json::from_slice(&object.bytes).unwrap();
+            (self.change)(&mut document);
+            self.memory.set(key.clone(), text(&document));
+        }
+        self.memory.put(key, body, condition)
+    }
+}
+
+fn meddled(dialect: &Dialect, always: bool, change: Change) -> Arc<Meddled> {
+    Arc::new(Meddled {
+        memory: dialect.memory.clone(),
+        document: key(dialect.document),
+        change,
+        always,
+        is_done: AtomicBool::new(false),
+    })
+}
+
+#[test]
+fn a12_what_another_program_consolidates_meanwhile_stays() {
+    let cases: [(Dialect, Change); 2] = [
+        (v2(), |all| {
+            all["metadata"]["n1/.zattrs"] = json!({"theirs": 1});
+        }),
+        (v3(), |all| {
+            let copies = &mut all["consolidated_metadata"]["metadata"];
+            copies["n1"]["attributes"] = json!({"theirs": 1});
+        }),
+    ];
+    for (dialect, change) in cases {
+        let (_, tree) = tree(meddled(&dialect, false, change));
+        write(&tree, "n0/attributes.json", r#"{"ours": 1}"#).unwrap();
+        assert_eq!(dialect.copied(&dialect.memory, 0), json!({"ours": 1}));
+        assert_eq!(dialect.copied(&dialect.memory, 1), json!({"theirs": 1}));
+    }
+}
+
+#[test]
+fn a12_a_document_that_changes_without_end_is_a_conflict() {
+    let dialect = v2();
+    let change: Change = |all| {
+        let count = all["metadata"]["n1/.zattrs"]["count"].as_u64().unwrap_or(0);
+        all["metadata"]["n1/.zattrs"] = json!({"count": count + 1});
+    };
+    let (_, tree) = tree(meddled(&dialect, true, change));
+    let error = write(&tree, "n0/attributes.json", r#"{"ours": 1}"#).unwrap_err();
+    is_changed(&error, ".zmetadata");
+    assert_eq!(dialect.copied(&dialect.memory, 0), json!({"round": 0}));
+}
+
+/// A commit finds what another program consolidated in the store meanwhile.
+#[test]
+fn a12_consolidated_metadata_that_another_program_changed() {
+    for kind in ["memory", "local"] {
+        let dialect = v2();
+        let mount = Shared::over(Mode::Cow, kind, &dialect.memory);
+        write(&mount.tree, "n0/attributes.json", r#"{"ours": 1}"#).unwrap();
+        let mut all: Value = serde_json::from_slice(&mount.stored(".zmetadata")).unwrap();
+        all["metadata"]["n1/.zattrs"] = json!({"theirs": 1});
+        mount.put_outside(".zmetadata", &text(&all));
+        assert_eq!(mount.conflicts(), [".zmetadata"]);
+    }
+}

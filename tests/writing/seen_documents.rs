@@ -1,0 +1,190 @@
+//! Another program changes a document that was read through a mount before it is saved: neither change is lost unsaid.
+
+use serde_json::{Value, json};
+use zarrfs::error::Result;
+use zarrfs::store::tree::{OpenMode, RenameMode};
+
+use crate::common;
+use crate::common::sample::{Form, Sample};
+use crate::documents::{read_json, write};
+use crate::files::sized;
+use crate::fixture::MAKER;
+use crate::hierarchies::key;
+use crate::shared::{Shared, everywhere};
+
+/// Changes the attributes of the array `a` as another program does.
+fn annotate_outside(mount: &Shared, attributes: &Value) {
+    let mut document: Value = serde_json::from_slice(&mount.stored("a/zarr.json")).unwrap();
+    document["attributes"] = attributes.clone();
+    mount.put_outside("a/zarr.json", document.to_string().as_bytes());
+}
+
+/// Runs `edit` after the other program has changed the attributes that `begin` has read: the change is not lost.
+fn edited<T>(
+    begin: impl Fn(&Shared) -> T,
+    edit: impl Fn(&Shared, T) -> Result<()>,
+    check: impl Fn(&Shared),
+) {
+    let sample = Sample::new(&[4], &[4], Form::Plain);
+    for (mode, kind) in everywhere() {
+        let mount = Shared::of(mode, kind, &sample);
+        let begun = begin(&mount);
+        annotate_outside(&mount, &json!({"theirs": 2}));
+        let before = mount.stored("a/zarr.json");
+        let closed = edit(&mount, begun);
+        mount.is_conflict(closed.clone(), "a/zarr.json");
+        assert_eq!(mount.stored("a/zarr.json"), before, "{mode:?} {kind}");
+        if closed.is_err() {
+            mount.give_up("a/zarr.json");
+            let shown = read_json(&mount.view, "a/attributes.json");
+            assert_eq!(shown, json!({"theirs": 2}), "{mode:?} {kind}");
+            check(&mount);
+        }
+    }
+}
+
+const DOCUMENTS: [&str; 2] = ["a/attributes.json", "a/zarr.json"];
+
+/// Returns the text of a document with an attribute more.
+fn annotated(text: &[u8], path: &str) -> String {
+    let mut value: Value = serde_json::from_slice(text).unwrap();
+    match path {
+        "a/attributes.json" => value["ours"] = json!(1),
+        _ => value["attributes"]["ours"] = json!(1),
+    }
+    value.to_string()
+}
+
+#[test]
+fn a03_a_document_that_is_open_for_reading_and_writing() {
+    for path in DOCUMENTS {
+        edited(
+            |mount| mount.open(path),
+            |_, file| {
+                let text = annotated(&file.read_at(0, 1 << 16).unwrap(), path);
+                file.change(&sized(0)).unwrap();
+                file.write_at(0, text.as_bytes()).unwrap();
+                let closed = file.flush();
+                // The kernel flushes a file again when it is released.
+                let _ = file.flush();
+                closed
+            },
+            |mount| {
+                let file = mount.open(path);
+                let text = annotated(&file.read_at(0, 1 << 16).unwrap(), path);
+                file.write_at(0, text.as_bytes()).unwrap();
+                file.change(&sized(text.len() as u64)).unwrap();
+                file.flush().unwrap();
+                let shown = read_json(&mount.view, "a/attributes.json");
+                assert_eq!(shown, json!({"theirs": 2, "ours": 1}));
+            },
+        );
+    }
+}
+
+/// `json.load(open(path))`, then `json.dump(value, open(path, "w"))`.
+#[test]
+fn a03_a_document_that_was_read_and_is_written_anew() {
+    for path in DOCUMENTS {
+        edited(
+            |mount| annotated(&common::read(&mount.view, path).unwrap(), path),
+            |mount, text| write(&mount.tree, path, &text),
+            |mount| {
+                let text = annotated(&common::read(&mount.view, path).unwrap(), path);
+                write(&mount.tree, path, &text).unwrap();
+                // Who has saved it knows what is in it.
+                write(&mount.tree, path, &text).unwrap();
+            },
+        );
+    }
+}
+
+/// As editors do: another file, renamed onto the document. The kernel repeats a rename that is ESTALE.
+#[test]
+fn a03_a_document_that_was_read_and_is_replaced() {
+    for path in DOCUMENTS {
+        let beside = key(&format!("{path}.tmp"));
+        edited(
+            |mount| annotated(&common::read(&mount.view, path).unwrap(), path),
+            |mount, text| {
+                let file = mount.tree.create(&beside, &MAKER).unwrap();
+                file.write_at(0, text.as_bytes()).unwrap();
+                file.flush().unwrap();
+                let rename = || mount.tree.rename(&beside, &key(path), RenameMode::Replace);
+                let renamed = rename();
+                if renamed.is_err() {
+                    rename().unwrap_err();
+                }
+                renamed
+            },
+            |mount| {
+                mount.tree.unlink(&beside).unwrap();
+                let text = annotated(&common::read(&mount.view, path).unwrap(), path);
+                let file = mount.tree.create(&beside, &MAKER).unwrap();
+                file.write_at(0, text.as_bytes()).unwrap();
+                mount
+                    .tree
+                    .rename(&beside, &key(path), RenameMode::Replace)
+                    .unwrap();
+            },
+        );
+    }
+}
+
+#[test]
+fn a03_a_document_that_nobody_has_read_is_replaced() {
+    let sample = Sample::new(&[4], &[4], Form::Plain);
+    for (mode, kind) in everywhere() {
+        let mount = Shared::of(mode, kind, &sample);
+        let path = "a/attributes.json";
+        let file = mount.tree.open(&key(path), OpenMode::Truncate).unwrap();
+        annotate_outside(&mount, &json!({"theirs": 2}));
+        file.write_at(0, b"{\"ours\": 1}").unwrap();
+        file.flush().unwrap();
+        assert_eq!(mount.conflicts(), [""; 0]);
+        let stored: Value = serde_json::from_slice(&mount.stored("a/zarr.json")).unwrap();
+        assert_eq!(stored["attributes"], json!({"ours": 1}), "{mode:?} {kind}");
+        // What was saved is seen: the next save of this file has it as its condition.
+        annotate_outside(&mount, &json!({"theirs": 3}));
+        file.write_at(0, b"{\"ours\": 4}").unwrap();
+        mount.is_conflict(file.flush(), "a/zarr.json");
+    }
+}
+
+/// What changed in a document is not always what was read of it.
+#[test]
+fn a03_attributes_do_not_depend_on_the_shape() {
+    let sample = Sample::new(&[4], &[4], Form::Plain);
+    for (mode, kind) in everywhere() {
+        let mount = Shared::of(mode, kind, &sample);
+        let file = mount.open("a/attributes.json");
+        let mut document: Value = serde_json::from_slice(&mount.stored("a/zarr.json")).unwrap();
+        document["shape"] = json!([6]);
+        mount.put_outside("a/zarr.json", document.to_string().as_bytes());
+        file.change(&sized(0)).unwrap();
+        file.write_at(0, b"{\"ours\": 1}").unwrap();
+        file.flush().unwrap();
+        assert_eq!(mount.conflicts(), [""; 0], "{mode:?} {kind}");
+        document["attributes"] = json!({"ours": 1});
+        let stored: Value = serde_json::from_slice(&mount.stored("a/zarr.json")).unwrap();
+        assert_eq!(stored, document, "{mode:?} {kind}");
+    }
+}
+
+/// A commit brings what was read into the store: nobody else has changed it.
+#[test]
+fn a03_a_commit_is_no_change_of_another_program() {
+    let sample = Sample::new(&[4], &[4], Form::Plain);
+    for (mode, kind) in everywhere() {
+        let mount = Shared::of(mode, kind, &sample);
+        write(&mount.tree, "a/attributes.json", r#"{"ours": 1}"#).unwrap();
+        let file = mount.open("a/attributes.json");
+        assert_eq!(mount.conflicts(), [""; 0]);
+        file.write_at(0, b"{\"ours\": 2}").unwrap();
+        file.change(&sized(11)).unwrap();
+        file.flush().unwrap();
+        assert_eq!(mount.conflicts(), [""; 0], "{mode:?} {kind}");
+        let stored: Value = serde_json::from_slice(&mount.stored("a/zarr.json")).unwrap();
+        assert_eq!(stored["attributes"], json!({"ours": 2}), "{mode:?} {kind}");
+    }
+}

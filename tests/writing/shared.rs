@@ -1,0 +1,184 @@
+//! A store that a mount writes to through both views, and another program without it.
+
+use std::sync::Arc;
+
+use tempfile::TempDir;
+use zarrfs::array::{Arrays, Engine};
+use zarrfs::error::{Error, Kind, Result};
+use zarrfs::export::FORMATS;
+use zarrfs::hierarchy::Hierarchy;
+use zarrfs::overlay::commit::CommitConfig;
+use zarrfs::overlay::{Overlay, OverlayConfig};
+use zarrfs::stats::Stats;
+use zarrfs::store::backend::local::LocalStore;
+use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs::store::tree::{OpenMode, TreeFile};
+use zarrfs::store::{Condition, Key, PutBody, Store, StoreConfig, Tree};
+use zarrfs::view::View;
+use zarrfs::view::files::FilesView;
+
+use crate::common::sample::{GROUP, Sample};
+use crate::fixture::{Fixture, limits};
+use crate::hierarchies::key;
+
+/// How changes come into the store.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Mode {
+    Cow,
+    WriteThrough,
+}
+
+/// Each way to write to each kind of store.
+pub fn everywhere() -> impl Iterator<Item = (Mode, &'static str)> {
+    let modes = [Mode::Cow, Mode::WriteThrough];
+    let stores = ["memory", "local"];
+    let of_mode = move |mode| stores.map(|store| (mode, store));
+    modes.into_iter().flat_map(of_mode)
+}
+
+/// A mount without a kernel.
+pub struct Shared {
+    pub mode: Mode,
+    /// The store itself.
+    pub lower: Arc<dyn Store>,
+    pub overlay: Overlay,
+    pub arrays: Arc<Arrays>,
+    pub view: Arc<dyn View>,
+    pub tree: Arc<dyn Tree>,
+    _folder: TempDir,
+}
+
+impl Shared {
+    /// Returns the mount of a store that has the array `a`.
+    pub fn of(mode: Mode, kind: &str, sample: &Sample) -> Shared {
+        let memory = MemoryStore::default();
+        memory.set(key("zarr.json"), GROUP.as_bytes().to_vec());
+        sample.put(&memory, "a");
+        Shared::over(mode, kind, &memory)
+    }
+
+    /// Returns the mount of a store of a kind that holds the same as another.
+    pub fn over(mode: Mode, kind: &str, content: &MemoryStore) -> Shared {
+        let folder = folder();
+        let lower: Arc<dyn Store> = match kind {
+            "memory" => Arc::new(content.clone()),
+            _ => {
+                let path = folder.path().join("store");
+                std::fs::create_dir(&path).unwrap();
+                let local = LocalStore::open(&path, &StoreConfig::default()).unwrap();
+                copy(content, &Key::root(), &local);
+                Arc::new(local)
+            }
+        };
+        Shared::new(mode, lower, folder)
+    }
+
+    pub fn new(mode: Mode, lower: Arc<dyn Store>, folder: TempDir) -> Shared {
+        let config = OverlayConfig {
+            uid: 0,
+            gid: 0,
+            write_through: mode == Mode::WriteThrough,
+        };
+        let upper = folder.path().join("upper");
+        let overlay = Overlay::open(&upper, lower.clone(), "the store", config).unwrap();
+        let hierarchy = Hierarchy::new(Arc::new(overlay.clone()));
+        let hierarchy = Arc::new(hierarchy.with_tree(Some(Arc::new(overlay.clone()))));
+        let engine = Engine::new(limits(64 << 20), Arc::new(Stats::default()));
+        let arrays = Arc::new(Arrays::new(hierarchy.clone(), engine));
+        let view = FilesView::new(hierarchy, arrays.clone(), "sample", FORMATS.to_vec());
+        let (tree, _) = view.tree(&Key::root()).unwrap().unwrap();
+        Shared {
+            mode,
+            lower,
+            overlay,
+            arrays,
+            view: Arc::new(view),
+            tree,
+            _folder: folder,
+        }
+    }
+
+    /// Opens a file of the files view for writing.
+    pub fn open(&self, path: &str) -> Arc<dyn TreeFile> {
+        self.tree.open(&key(path), OpenMode::Write).unwrap()
+    }
+
+    /// Opens the array `a` as another program without the mount does.
+    pub fn outside(&self) -> Fixture {
+        Fixture::new(self.lower.clone(), limits(64 << 20))
+    }
+
+    /// Writes elements of the array `a` as another program does that has the store itself.
+    pub fn write_outside(&self, offset: u64, bytes: &[u8]) {
+        let outside = self.outside();
+        outside.file("a", "raw").write_at(offset, bytes).unwrap();
+        outside.array("a").flush().unwrap();
+    }
+
+    /// Puts a key as another program does.
+    pub fn put_outside(&self, name: &str, bytes: &[u8]) {
+        let body = PutBody::Bytes(bytes);
+        self.lower.put(&key(name), body, &Condition::Any).unwrap();
+    }
+
+    /// Returns what the store itself has under a key.
+    pub fn stored(&self, name: &str) -> Vec<u8> {
+        let object = self.lower.get(&key(name), 1 << 20).unwrap();
+        object.unwrap().bytes
+    }
+
+    /// Returns the keys that a commit finds changed by others.
+    pub fn conflicts(&self) -> Vec<String> {
+        let outcome = self.overlay.commit(CommitConfig::default(), &|_, _| {});
+        let conflicts = outcome.unwrap().conflicts;
+        conflicts.iter().map(|(key, _)| key.to_string()).collect()
+    }
+
+    /// Gives up what is kept of a change that the store did not take.
+    pub fn give_up(&self, name: &str) {
+        let changes = self.overlay.changes().unwrap();
+        let is_kept = changes.keys.iter().any(|change| change.key == key(name));
+        if is_kept && self.mode == Mode::WriteThrough {
+            self.overlay.discard(&key(name)).unwrap();
+        }
+    }
+
+    /// Expects that a change of `name` did not come into the store, where another program has changed it meanwhile: it
+    /// is refused as it is made or, with a layer of changes, by the commit.
+    pub fn is_conflict(&self, made: Result<()>, name: &str) {
+        match made {
+            Ok(()) => {
+                assert_eq!(self.mode, Mode::Cow, "the change of {name} is lost");
+                assert_eq!(self.conflicts(), [name]);
+            }
+            Err(error) => is_changed(&error, name),
+        }
+    }
+}
+
+/// Returns a new folder, in memory where there is such a place: each change is synced.
+pub fn folder() -> TempDir {
+    let memory = tempfile::tempdir_in("/dev/shm");
+    memory.or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// Expects the error ESTALE about a key.
+pub fn is_changed(error: &Error, name: &str) {
+    assert_eq!(error.kind(), Kind::Changed, "{error}");
+    assert_eq!(error.errno(), libc::ESTALE);
+    assert!(error.to_string().contains(name), "{error} names {name}");
+}
+
+fn copy(from: &MemoryStore, prefix: &Key, to: &LocalStore) {
+    let mut listing = from.list(prefix).unwrap();
+    while let Some(name) = listing.next().unwrap() {
+        let key = prefix.child(&name.name).unwrap();
+        match from.get(&key, 1 << 30).unwrap() {
+            None => copy(from, &key, to),
+            Some(object) => {
+                let body = PutBody::Bytes(&object.bytes);
+                to.put(&key, body, &Condition::Any).unwrap();
+            }
+        }
+    }
+}
