@@ -1,6 +1,7 @@
 //! The arrays of a hierarchy that are open, and what was written to them.
 //!
-//! An array is the same `OpenArray` for all as long as its metadata do not change. What was written stays while the
+//! An array is the same `OpenArray` for all who use it, as long as its metadata mean the same files: a change of its
+//! attributes disturbs none of them, and what was read for one serves the others. What was written stays while the
 //! metadata change, as long as chunks keep their meaning.
 
 use parking_lot::Mutex;
@@ -20,10 +21,52 @@ use crate::store::Key;
 pub struct Arrays {
     hierarchy: Arc<Hierarchy>,
     engine: Arc<Engine>,
-    open: Mutex<LruCache<Key, Arc<OpenArray>>>,
+    open: Mutex<OpenArrays>,
     /// What was written to arrays and is not stored yet, by their paths.
     dirty: Mutex<HashMap<Key, Arc<DirtyChunks>>>,
 }
+
+/// The arrays that are open, by their paths.
+struct OpenArrays {
+    /// Those that were used last, kept open whether somebody uses them or not.
+    kept: LruCache<Key, Arc<OpenArray>>,
+    /// Those that are in use, and some that no longer are.
+    used: HashMap<Key, Weak<OpenArray>>,
+    /// The number of arrays in use at which the others among them are dropped.
+    most_used: usize,
+}
+
+impl OpenArrays {
+    fn new() -> OpenArrays {
+        OpenArrays {
+            kept: LruCache::new(MAX_OPEN_ARRAYS),
+            used: HashMap::new(),
+            most_used: MOST_USED,
+        }
+    }
+
+    /// Returns the array at a path, if it is open.
+    fn get(&mut self, path: &Key) -> Option<Arc<OpenArray>> {
+        if let Some(array) = self.kept.get(path) {
+            return Some(array.clone());
+        }
+        let array = self.used.get(path)?.upgrade()?;
+        self.kept.put(path.clone(), array.clone());
+        Some(array)
+    }
+
+    fn put(&mut self, path: &Key, array: &Arc<OpenArray>) {
+        self.kept.put(path.clone(), array.clone());
+        self.used.insert(path.clone(), Arc::downgrade(array));
+        if self.used.len() > self.most_used {
+            self.used.retain(|_, array| array.strong_count() > 0);
+            self.most_used = MOST_USED.max(2 * self.used.len());
+        }
+    }
+}
+
+/// The least number of arrays in use at which those are dropped that no longer are.
+const MOST_USED: usize = 2 * MAX_OPEN_ARRAYS.get();
 
 /// Number of arrays that are kept open.
 const MAX_OPEN_ARRAYS: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
@@ -34,7 +77,7 @@ impl Arrays {
         Arrays {
             hierarchy,
             engine,
-            open: Mutex::new(LruCache::new(MAX_OPEN_ARRAYS)),
+            open: Mutex::new(OpenArrays::new()),
             dirty: Mutex::default(),
         }
     }
@@ -91,9 +134,9 @@ impl Arrays {
     pub fn open(&self, entry: &Arc<NodeEntry>) -> Result<Arc<OpenArray>> {
         let mut open = self.open.lock();
         if let Some(array) = open.get(&entry.path)
-            && array.entry.version == entry.version
+            && array.is_same(entry)
         {
-            return Ok(array.clone());
+            return Ok(array);
         }
         let array = Arc::new(OpenArray::new(
             entry.clone(),
@@ -104,7 +147,7 @@ impl Arrays {
         if !array.dirty.is_empty() {
             self.engine.note_writer(&array);
         }
-        open.put(entry.path.clone(), array.clone());
+        open.put(&entry.path, &array);
         Ok(array)
     }
 }

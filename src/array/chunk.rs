@@ -16,7 +16,7 @@ use crate::array::versions::VersionState;
 use crate::codec::Pipeline;
 use crate::error::{Error, Kind, Result};
 use crate::grid::ChunkIndex;
-use crate::store::{Key, Version};
+use crate::store::{Key, Object, Store, Version};
 use crate::sync::budget::Reservation;
 
 /// Bytes by which an encoded chunk may exceed nine eighths of the decoded one without being looked up first.
@@ -53,7 +53,7 @@ impl OpenArray {
             return Ok(Piece::Data(written));
         }
         let location = decoder.locate(piece);
-        let mut state = self.version_state(decoder, location.stored, Instant::now());
+        let mut state = self.version_state(decoder, location.stored);
         if state == VersionState::Stale {
             state = VersionState::Known(self.fetch_version(decoder, location.stored)?);
         }
@@ -68,8 +68,10 @@ impl OpenArray {
                     return Ok(Piece::Data(decoded));
                 }
                 self.forget_other(piece, version);
-                let chunk = self.load(decoder, piece, &location, Some(version))?;
-                self.check_loaded(decoder, piece, &location, chunk)
+                match self.load(decoder, piece, &location, Some(version))? {
+                    Piece::Data(decoded) if decoded.version == version => Ok(Piece::Data(decoded)),
+                    chunk => self.check_loaded(decoder, piece, &location, chunk),
+                }
             }
             VersionState::Unknown | VersionState::Stale => {
                 self.load(decoder, piece, &location, None)
@@ -77,8 +79,8 @@ impl OpenArray {
         }
     }
 
-    /// Returns a piece that was loaded, or loads it again if it is not current: a load that was joined may have begun
-    /// before the last change.
+    /// Returns a piece that was loaded of another version than was expected, or loads it again if it is not current: a
+    /// load that was joined may have begun before the last change.
     fn check_loaded(
         &self,
         decoder: &Decoder,
@@ -90,7 +92,7 @@ impl OpenArray {
             Piece::Data(decoded) => Some(decoded.version),
             Piece::Fill => None,
         };
-        match self.version_state(decoder, location.stored, Instant::now()) {
+        match self.version_state(decoder, location.stored) {
             VersionState::Known(known) if known == loaded => return Ok(chunk),
             _ => {}
         }
@@ -123,16 +125,13 @@ impl OpenArray {
 
     /// Asks the store for the version of a stored chunk; nothing if it is missing.
     pub(super) fn fetch_version(&self, decoder: &Decoder, stored: u64) -> Result<Option<Version>> {
-        let indices = decoder.stored.indices(ChunkIndex(stored));
-        let position = self.versions.position();
-        let mut version = None;
-        for key in self.keys(&indices)? {
-            version = self.hierarchy.store().version(&key)?;
-            if version.is_some() {
-                break;
-            }
-        }
-        self.versions.note(stored, version, position);
+        let keys = self.keys(&decoder.stored.indices(ChunkIndex(stored)))?;
+        let (version, stamp) = self.ask(|store| {
+            let mut versions = keys.iter().map(|key| store.version(key).transpose());
+            versions.find_map(|version| version).transpose()
+        });
+        let version = version?;
+        self.versions.note(stored, version, stamp);
         Ok(version)
     }
 
@@ -207,29 +206,40 @@ impl OpenArray {
 
     /// Fetches and decodes a stored chunk as a whole.
     fn load_whole(&self, load: &Load) -> Result<Option<Decoded>> {
-        let (pipeline, location, deadline) = (&*load.pipeline, load.location, load.deadline);
+        let (found, stamp) = self.ask(|store| self.fetch_whole(store, load));
+        let found = found?;
+        let version = found.as_ref().map(|(_, object, _)| object.version);
+        self.versions.note(load.location.stored, version, stamp);
+        let decode = |(key, object, room): (Key, Object, Reservation)| {
+            self.decode(&load.pipeline, (&key, object.version), object.bytes, room)
+        };
+        found.map(decode).transpose()
+    }
+
+    /// Fetches a stored chunk, once there is room for its bytes and the decoded piece.
+    fn fetch_whole(
+        &self,
+        store: &dyn Store,
+        load: &Load,
+    ) -> Result<Option<(Key, Object, Reservation)>> {
+        let (pipeline, deadline) = (&*load.pipeline, load.deadline);
         let decoded = pipeline.chunk_bytes() as u64;
         let usual = decoded + decoded / 8 + ENCODED_OVERHEAD;
         let mut room = self.reserve(pipeline, usual, deadline)?;
-        let position = self.versions.position();
-        for key in self.keys(&location.indices)? {
-            let object = match self.hierarchy.store().get(&key, usual) {
+        for key in self.keys(&load.location.indices)? {
+            let object = match store.get(&key, usual) {
                 Err(error) if error.kind() == Kind::TooLarge => {
                     drop(room);
-                    let longest = self.check_length(&key, decoded)?;
+                    let longest = check_length(store, &key, decoded)?;
                     room = self.reserve(pipeline, longest, deadline)?;
-                    self.hierarchy.store().get(&key, longest)?
+                    store.get(&key, longest)?
                 }
                 answer => answer?,
             };
             if let Some(object) = object {
-                self.versions
-                    .note(location.stored, Some(object.version), position);
-                let decoded = self.decode(pipeline, (&key, object.version), object.bytes, room);
-                return decoded.map(Some);
+                return Ok(Some((key, object, room)));
             }
         }
-        self.versions.note(location.stored, None, position);
         Ok(None)
     }
 
@@ -251,19 +261,6 @@ impl OpenArray {
             .cache
             .reserve(encoded.saturating_add(decoded), deadline);
         room.map_err(|error| error.about(&self.entry.path))
-    }
-
-    /// Returns the length of a chunk that is longer than usual; `Corrupt` if no codec makes one so long.
-    fn check_length(&self, key: &Key, decoded: u64) -> Result<u64> {
-        let longest = max_encoded(decoded);
-        match self.hierarchy.store().head(key)? {
-            Some(meta) if meta.size <= longest => Ok(meta.size),
-            Some(meta) => Err(Error::corrupt(
-                key,
-                format!("{} bytes for a chunk of {decoded}", meta.size),
-            )),
-            None => Ok(0),
-        }
     }
 
     /// Decodes a piece; the room that it does not need is given back.
@@ -290,6 +287,19 @@ impl OpenArray {
             is_on_disk: false,
             _room: room,
         })
+    }
+}
+
+/// Returns the length of a chunk that is longer than usual; `Corrupt` if no codec makes one so long.
+fn check_length(store: &dyn Store, key: &Key, decoded: u64) -> Result<u64> {
+    let longest = max_encoded(decoded);
+    match store.head(key)? {
+        Some(meta) if meta.size <= longest => Ok(meta.size),
+        Some(meta) => Err(Error::corrupt(
+            key,
+            format!("{} bytes for a chunk of {decoded}", meta.size),
+        )),
+        None => Ok(0),
     }
 }
 

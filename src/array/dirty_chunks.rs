@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use lru::LruCache;
 
+use crate::array::content_number::ContentNumber;
 use crate::array::piece::Decoded;
 use crate::grid::Coordinates;
 use crate::model::Array;
@@ -56,8 +57,7 @@ pub(super) struct DirtyChunks {
     chunks: Mutex<LruCache<Coordinates, DirtyChunk>>,
     /// Number of chunks; readers look here before they take the lock.
     count: AtomicUsize,
-    /// Number of changes of content.
-    changes: AtomicU64,
+    content: ContentNumber,
     locks: [Mutex<()>; CHUNK_LOCKS],
     dirty_bytes: Arc<DirtyBytes>,
 }
@@ -71,7 +71,7 @@ impl DirtyChunks {
             array: array.clone(),
             chunks: Mutex::new(LruCache::unbounded()),
             count: AtomicUsize::new(0),
-            changes: AtomicU64::new(0),
+            content: ContentNumber::new(),
             locks: [const { Mutex::new(()) }; CHUNK_LOCKS],
             dirty_bytes,
         }
@@ -91,9 +91,9 @@ impl DirtyChunks {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Returns the number of changes of content so far.
-    pub(super) fn changes(&self) -> u64 {
-        self.changes.load(Ordering::Acquire)
+    /// Returns the number of the content that was written.
+    pub(super) fn content(&self) -> &ContentNumber {
+        &self.content
     }
 
     /// Waits until no other thread changes or stores a chunk, and locks it.
@@ -146,12 +146,7 @@ impl DirtyChunks {
     fn touch(&self, chunk: &mut DirtyChunk) {
         chunk.touched = self.dirty_bytes.clock.fetch_add(1, Ordering::Relaxed);
         chunk.failed = false;
-        self.note_change();
-    }
-
-    /// Counts a change of the content that readers see.
-    pub(super) fn note_change(&self) {
-        self.changes.fetch_add(1, Ordering::AcqRel);
+        self.content.renew();
     }
 
     /// Returns the pieces of a chunk.

@@ -3,7 +3,7 @@
 //! A range of bytes is cut into boxes, these into the pieces under them, and each piece's runs of bytes are copied
 //! into the answer; a range inside one piece is not copied at all. Pieces are taken one after another, so a read
 //! never holds more than one that it has to load; the other missing ones are meanwhile decoded by the engine's
-//! threads (`prefetch`).
+//! threads (`prefetch`). `parts` says which pieces a range is made of.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,11 +13,13 @@ use std::time::Instant;
 use crate::array::OpenArray;
 use crate::array::access_pattern::AccessPattern;
 use crate::array::decoder::Decoder;
+use crate::array::parts;
+use crate::array::parts::{MissedParts, Part};
 use crate::array::piece::{Cached, Piece};
 use crate::array::readers::StoredChunk;
 use crate::array::versions::{LockedVersions, VersionState};
 use crate::error::{Error, Result};
-use crate::grid::{ChunkIndex, Coordinates, Layout, Region, Runs, boxes};
+use crate::grid::{ChunkIndex, Layout, Region, Runs};
 use crate::model::bytes_of;
 use crate::sync::buffer::Buffer;
 use crate::sync::read_bytes::ReadBytes;
@@ -32,6 +34,7 @@ pub struct FlatFile {
     pub(super) number: usize,
     /// Whether reads go to the stored chunks themselves, which are not encoded.
     direct: bool,
+    missed: MissedParts,
 }
 
 /// The number of the next flat file.
@@ -47,28 +50,6 @@ impl Drop for FlatFile {
 
 /// The shortest runs, in bytes, that are read directly: each takes a buffer of a system call.
 const MIN_DIRECT_RUN: u64 = 256;
-
-/// The most parts that a read is made of at a time; a part takes about 200 bytes.
-const MAX_PARTS: u64 = 1 << 14;
-
-/// A piece under a read and what of it is wanted.
-pub(super) struct Part {
-    pub(super) piece: ChunkIndex,
-    /// The piece's first element.
-    pub(super) start: Coordinates,
-    /// The elements that are wanted.
-    pub(super) region: Region,
-}
-
-impl Part {
-    fn new(piece: ChunkIndex, start: &[u64], region: &Region) -> Part {
-        Part {
-            piece,
-            start: start.into(),
-            region: region.clone(),
-        }
-    }
-}
 
 /// Where the bytes of a part come from.
 enum Source {
@@ -98,6 +79,7 @@ impl FlatFile {
             length,
             pattern: AccessPattern::default(),
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
+            missed: MissedParts::default(),
         })
     }
 
@@ -116,27 +98,28 @@ impl FlatFile {
         &self.array
     }
 
-    /// Returns the bytes of a range if all pieces under it are in memory and current; stops at the first that is
-    /// not. The range must lie in the file.
+    /// Returns the bytes of a range if all pieces under it are in memory and current; if not, `read` will find its parts
+    /// computed. The range must lie in the file.
     pub fn read_now(&self, range: Range<u64>) -> Option<ReadBytes> {
         let decoder = self.array.decoder().ok()?;
         let is_long = range.end - range.start > self.max_read(decoder);
         if self.direct || is_long || !self.array.metadata_hold() {
             return None;
         }
-        let now = Instant::now();
+        let now = self.array.versions.now();
         let (mut parts, mut pieces) = (Vec::new(), Vec::new());
-        let mut versions = self.array.versions.lock();
-        let is_complete = self.visit_pieces(decoder, &range, |number, start, shared| {
-            let Some(piece) = self.piece_now(decoder, number, &mut versions, now) else {
-                return false;
-            };
+        let mut versions = Some(self.array.versions.lock());
+        self.visit_pieces(decoder, &range, |number, start, shared| {
             parts.push(Part::new(number, start, shared));
-            pieces.push(piece);
-            true
+            // Once a piece is missing, the others are left to the thread that loads it.
+            let look = |versions| self.piece_now(decoder, number, versions, now);
+            match versions.as_ref().and_then(look) {
+                Some(piece) => pieces.push(piece),
+                None => versions = None,
+            }
         });
-        drop(versions);
-        if !is_complete {
+        if versions.take().is_none() {
+            self.missed.keep(range, parts);
             return None;
         }
         let stats = &self.array.engine.stats;
@@ -157,7 +140,7 @@ impl FlatFile {
         &self,
         decoder: &Decoder,
         piece: ChunkIndex,
-        versions: &mut LockedVersions<'_>,
+        versions: &LockedVersions<'_>,
         now: Instant,
     ) -> Option<Piece> {
         let array = &*self.array;
@@ -199,7 +182,8 @@ impl FlatFile {
 
     /// Returns the bytes of a range that is no longer than `max_read`.
     fn read_part(&self, decoder: &Decoder, range: Range<u64>) -> Result<ReadBytes> {
-        let parts = self.parts(decoder, &range);
+        let parts = self.missed.take(&range);
+        let parts = parts.unwrap_or_else(|| self.parts(decoder, &range));
         if self.direct {
             return self.gather(decoder, &range, &parts, |piece| {
                 let written = self.array.written(decoder, piece);
@@ -219,42 +203,22 @@ impl FlatFile {
 
     /// Returns the elements that hold a range of bytes.
     pub(super) fn elements(&self, range: &Range<u64>) -> Range<u64> {
-        let element = self.array.element as u64;
-        range.start / element..range.end.div_ceil(element)
+        parts::elements(self.array.element, range)
     }
 
-    /// Returns the most bytes that are read at a time, so that about `MAX_PARTS` pieces lie under them.
+    /// Returns the most bytes that are read at a time.
     pub(super) fn max_read(&self, decoder: &Decoder) -> u64 {
-        let row = if decoder.pieces.is_regular() {
-            decoder.pieces.chunk_shape().last().copied().unwrap_or(1)
-        } else {
-            1
-        };
-        (MAX_PARTS * self.array.element.max(1) as u64).saturating_mul(row)
+        parts::max_read(decoder, self.array.element)
     }
 
-    /// Calls `visit` with each piece under a range, its first element and the elements that are wanted of it, in
-    /// order of their first byte in each box, until it returns false; returns whether all were visited.
+    /// Calls `visit` with each piece under a range, its first element and the elements that are wanted of it.
     pub(super) fn visit_pieces(
         &self,
         decoder: &Decoder,
         range: &Range<u64>,
-        mut visit: impl FnMut(ChunkIndex, &[u64], &Region) -> bool,
-    ) -> bool {
-        for mut part in boxes(&self.region.shape, self.elements(range)) {
-            for (start, &offset) in part.start.iter_mut().zip(&self.region.start) {
-                *start += offset;
-            }
-            let mut goes_on = true;
-            decoder.pieces.visit(&part, |piece, start, shared| {
-                goes_on = visit(piece, start, shared);
-                goes_on
-            });
-            if !goes_on {
-                return false;
-            }
-        }
-        true
+        visit: impl FnMut(ChunkIndex, &[u64], &Region),
+    ) {
+        parts::visit_pieces(decoder, &self.region, self.elements(range), visit);
     }
 
     /// Returns the pieces under a range.
@@ -262,7 +226,6 @@ impl FlatFile {
         let mut parts = Vec::new();
         self.visit_pieces(decoder, range, |piece, start, shared| {
             parts.push(Part::new(piece, start, shared));
-            true
         });
         parts
     }
@@ -332,5 +295,74 @@ impl FlatFile {
             skipped: elements.start,
         };
         Runs::new(&part.region, from, to, self.array.element)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::array::{Arrays, Engine, Limits};
+    use crate::hierarchy::Hierarchy;
+    use crate::store::backend::memory::MemoryStore;
+    use crate::store::layer::Layer;
+    use crate::store::{Key, Store, StoreInfo};
+
+    /// A store whose answers count for a minute.
+    struct MinuteStore(MemoryStore, StoreInfo);
+
+    impl Layer for MinuteStore {
+        fn below(&self) -> &dyn Store {
+            &self.0
+        }
+
+        fn info(&self) -> &StoreInfo {
+            &self.1
+        }
+    }
+
+    /// Opens an array of eight bytes in chunks of two, which hold 1, 2, 3 and 4.
+    fn flat_file() -> FlatFile {
+        let memory = MemoryStore::default();
+        let document = br#"{"zarr_format": 3, "node_type": "array", "shape": [8], "data_type": "uint8",
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}}, "fill_value": 0,
+            "chunk_key_encoding": {"name": "default"}, "codecs": ["bytes"]}"#;
+        memory.set(Key::new("zarr.json").unwrap(), document.to_vec());
+        for chunk in 0..4 {
+            let key = Key::new(format!("c/{chunk}")).unwrap();
+            memory.set(key, vec![chunk + 1; 2]);
+        }
+        let limits = Limits {
+            memory: 1 << 20,
+            max_chunk: 1 << 20,
+            timeout: Duration::from_secs(20),
+            fetches: 0,
+            lossy: false,
+        };
+        let store = MinuteStore(memory, StoreInfo::new(Duration::from_secs(60)));
+        let hierarchy = Arc::new(Hierarchy::new(Arc::new(store)));
+        let root = hierarchy.root().unwrap().unwrap();
+        let arrays = Arrays::new(hierarchy, Engine::new(limits, Arc::default()));
+        let region = Region::whole(&[8]);
+        FlatFile::new(arrays.open(&root).unwrap(), region).unwrap()
+    }
+
+    #[test]
+    fn a_miss_computes_its_parts_once() {
+        let file = flat_file();
+        assert!(file.read_now(1..5).is_none());
+        let mut parts = file.missed.take(&(1..5)).unwrap();
+        let pieces: Vec<u64> = parts.iter().map(|part| part.piece.0).collect();
+        assert_eq!(pieces, [0, 1, 2]);
+        assert!(file.missed.take(&(1..5)).is_none());
+        // A read goes by the parts that were kept for it.
+        parts.truncate(2);
+        file.missed.keep(1..5, parts);
+        assert_eq!(file.read(0..4).unwrap()[..], [1, 1, 2, 2], "another range");
+        assert_eq!(file.read(1..5).unwrap()[..], [1, 2, 2, 0]);
+        assert_eq!(file.read(1..5).unwrap()[..], [1, 2, 2, 3]);
+        assert_eq!(file.read_now(1..5).unwrap()[..], [1, 2, 2, 3]);
+        assert!(file.missed.take(&(1..5)).is_none());
     }
 }

@@ -33,13 +33,15 @@ impl OpenArray {
     pub fn erase_chunk(&self, chunk: ChunkIndex) -> Result<()> {
         let indices = self.stored_grid()?.indices(chunk);
         let _lock = self.dirty.lock_chunk(&indices);
-        let position = self.versions.position();
-        for key in self.keys(&indices)? {
-            self.hierarchy.store().erase(&key, &Condition::Any)?;
-        }
-        self.versions.note(chunk.0, None, position);
+        let keys = self.keys(&indices)?;
+        let (erased, stamp) = self.ask(|store| {
+            let mut keys = keys.iter();
+            keys.try_for_each(|key| store.erase(key, &Condition::Any))
+        });
+        erased?;
+        self.versions.note(chunk.0, None, stamp);
         self.dirty.remove(&indices);
-        self.dirty.note_change();
+        self.dirty.content().renew();
         Ok(())
     }
 
@@ -93,12 +95,9 @@ impl OpenArray {
         let (bytes, _room) = self
             .encoded(&pipeline, &key, pieces)
             .map_err(|error| error.about(&key))?;
-        let position = self.versions.position();
-        let stamp = self
-            .hierarchy
-            .store()
-            .put(&key, PutBody::Bytes(&bytes), &Condition::Any)?;
-        self.versions.note_put(number.0, stamp.version, position);
+        let body = PutBody::Bytes(&bytes);
+        let (etag, stamp) = self.ask(|store| store.put(&key, body, &Condition::Any));
+        self.versions.note_put(number.0, etag?.version, stamp);
         self.engine.stats.encoded_chunks.add(1);
         Ok(())
     }

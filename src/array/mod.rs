@@ -2,8 +2,9 @@
 //!
 //! To read, `flat_file` puts pieces together into ranges of bytes, `chunk` and `shard` load one piece, `decoder` says
 //! where it is stored and how it decodes, and `versions` which content of a stored chunk is the current one. To write,
-//! `write` puts ranges of bytes into pieces, and `dirty_chunks` holds these until `flush` has stored them. An array
-//! that cannot be decoded is opened all the same; its reads return the error.
+//! `write` puts ranges of bytes into pieces, and `dirty_chunks` holds these until `flush` has stored them. `content`
+//! tells one content of an array from another. An array that cannot be decoded is opened all the same; its reads return
+//! the error.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -24,8 +25,8 @@ use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::known::Known;
 use crate::model::Array;
 use crate::stats::Stats;
-use crate::store::Key;
 use crate::store::layer::disk_cache::CacheNamespace;
+use crate::store::{Key, QueryStamp, Store};
 use crate::sync::budget::{MemoryBudget, Priority};
 use crate::sync::cache::Cache;
 use crate::sync::pool::ThreadPool;
@@ -33,10 +34,13 @@ use crate::sync::pool::ThreadPool;
 pub mod access_pattern;
 mod arrays;
 mod chunk;
+mod content;
+mod content_number;
 mod decoder;
 mod dirty_chunks;
 pub mod flat_file;
 mod flush;
+mod parts;
 mod piece;
 mod prefetch;
 pub mod ragged;
@@ -44,10 +48,11 @@ mod readers;
 mod shard;
 mod spill;
 mod spill_key;
-pub mod versions;
+mod versions;
 mod write;
 
 pub use crate::array::arrays::Arrays;
+pub use crate::array::content::ArrayState;
 
 /// Limits of decoding.
 #[derive(Clone, Copy, Debug)]
@@ -145,7 +150,10 @@ fn array_of(entry: &NodeEntry) -> Result<&Array> {
 /// An array, ready to be read.
 pub struct OpenArray {
     id: u64,
+    /// The node as it was when the array was opened; only its attributes may have changed since.
     entry: Arc<NodeEntry>,
+    /// The version of the node's documents that were last found to describe this array.
+    same_version: AtomicU64,
     array: Array,
     /// Bytes of an element; 0 if that is unknown.
     element: usize,
@@ -194,6 +202,7 @@ impl OpenArray {
             dirty,
             lengths: Mutex::default(),
             versions: ChunkVersions::new(hierarchy.store().info()),
+            same_version: AtomicU64::new(entry.version),
             entry,
             array,
             hierarchy,
@@ -244,59 +253,49 @@ impl OpenArray {
             .collect()
     }
 
+    /// Asks the store; returns its answer and how old that is.
+    fn ask<T>(&self, question: impl FnOnce(&dyn Store) -> T) -> (T, QueryStamp) {
+        let store = &**self.hierarchy.store();
+        store.info().ask(|| question(store))
+    }
+
     /// Returns what is known of the version of a stored chunk.
-    fn version_state(&self, decoder: &Decoder, stored: u64, now: Instant) -> VersionState {
-        self.version_in(&mut self.versions.lock(), decoder, stored, now)
+    fn version_state(&self, decoder: &Decoder, stored: u64) -> VersionState {
+        self.version_in(&self.versions.lock(), decoder, stored, self.versions.now())
     }
 
     /// Like `version_state`, in the locked table.
     fn version_in(
         &self,
-        versions: &mut LockedVersions<'_>,
+        versions: &LockedVersions<'_>,
         decoder: &Decoder,
         stored: u64,
         now: Instant,
     ) -> VersionState {
-        versions.of(stored, now, || {
-            self.keys(&decoder.stored.indices(ChunkIndex(stored)))
-        })
+        versions.of(stored, now, || self.stored_keys(decoder, stored))
+    }
+
+    /// Returns the keys that a stored chunk may have.
+    fn stored_keys(&self, decoder: &Decoder, stored: u64) -> Result<Vec<Key>> {
+        self.keys(&decoder.stored.indices(ChunkIndex(stored)))
     }
 
     fn decoder(&self) -> Result<&Decoder> {
         self.decoder.as_ref().map_err(Error::clone)
     }
 
-    /// Returns a number of the present content: another one once a stored chunk that was read has changed. Asks the
-    /// store about all chunks that were read, so it may wait; nothing if these are too many.
-    pub fn content(&self) -> Result<Option<u64>> {
-        let Ok(decoder) = self.decoder() else {
-            return Ok(None);
-        };
-        let keys = |stored| self.keys(&decoder.stored.indices(ChunkIndex(stored)));
-        let Some(stale) = self.versions.stale(keys) else {
-            return Ok(None);
-        };
-        for number in stale {
-            self.fetch_version(decoder, number)?;
-        }
-        Ok(Some(self.content_now()))
-    }
-
-    /// Like `content`, by what is known without asking.
-    pub fn content_now(&self) -> u64 {
-        let changes = self.versions.changes();
-        let written = self.dirty.changes();
-        self.entry
-            .version
-            .wrapping_add(changes)
-            .wrapping_add(written)
-    }
-
     /// Whether a node is this array with the same files: only attributes may have changed.
     fn is_same(&self, found: &NodeEntry) -> bool {
+        if found.version == self.same_version.load(Ordering::Relaxed) {
+            return true;
+        }
         let is_like =
             |array: &Array| array.shape == self.array.shape && array.is_stored_like(&self.array);
-        found.version == self.entry.version || found.array().is_some_and(is_like)
+        let is_same = found.array().is_some_and(is_like);
+        if is_same {
+            self.same_version.store(found.version, Ordering::Relaxed);
+        }
+        is_same
     }
 
     /// Fails with `Changed` if the metadata are no longer those that the array was opened with.

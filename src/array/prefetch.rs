@@ -123,10 +123,7 @@ impl FlatFile {
     /// Returns the pieces under a range.
     fn pieces(&self, decoder: &Decoder, range: &Range<u64>) -> Vec<ChunkIndex> {
         let mut pieces = Vec::new();
-        self.visit_pieces(decoder, range, |piece, _, _| {
-            pieces.push(piece);
-            true
-        });
+        self.visit_pieces(decoder, range, |piece, _, _| pieces.push(piece));
         pieces
     }
 

@@ -8,7 +8,6 @@ use parking_lot::Mutex;
 use std::io::IoSliceMut;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::Instant;
 
 use lru::LruCache;
 
@@ -17,7 +16,7 @@ use crate::array::decoder::Decoder;
 use crate::array::versions::VersionState;
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Runs};
-use crate::store::{Key, Meta, Reader};
+use crate::store::{Key, Meta, Reader, Store};
 
 /// Number of stored chunks of an array that are kept open.
 const MAX_OPEN_CHUNKS: NonZeroUsize = NonZeroUsize::new(64).unwrap();
@@ -55,7 +54,7 @@ impl ReaderCache {
 impl OpenArray {
     /// Returns a stored chunk, open and current; nothing if it is missing.
     fn stored(&self, decoder: &Decoder, number: u64) -> Result<Option<Arc<StoredChunk>>> {
-        let version = match self.version_state(decoder, number, Instant::now()) {
+        let version = match self.version_state(decoder, number) {
             VersionState::Known(version) => version,
             VersionState::Stale => self.fetch_version(decoder, number)?,
             VersionState::Unknown => return self.open_stored(decoder, number),
@@ -91,23 +90,30 @@ impl OpenArray {
 
     /// Opens a stored chunk under the first of its keys that exists, and notes its version.
     fn open_stored(&self, decoder: &Decoder, number: u64) -> Result<Option<Arc<StoredChunk>>> {
-        let indices = decoder.stored.indices(ChunkIndex(number));
-        let position = self.versions.position();
-        for key in self.keys(&indices)? {
-            let reader = match self.hierarchy.store().open(&key, None) {
-                Ok(reader) => reader,
-                Err(error) if error.kind() == Kind::NotFound => continue,
-                Err(error) => return Err(error),
-            };
-            let meta = reader.meta()?;
-            self.versions.note(number, Some(meta.version), position);
-            let stored = Arc::new(StoredChunk { key, meta, reader });
+        let keys = self.keys(&decoder.stored.indices(ChunkIndex(number)))?;
+        let (stored, stamp) = self.ask(|store| first_stored(store, keys));
+        let stored = stored?.map(Arc::new);
+        let version = stored.as_ref().map(|stored| stored.meta.version);
+        self.versions.note(number, version, stamp);
+        if let Some(stored) = &stored {
             self.readers.put(number, stored.clone());
-            return Ok(Some(stored));
         }
-        self.versions.note(number, None, position);
-        Ok(None)
+        Ok(stored)
     }
+}
+
+/// Opens the first key of a stored chunk that exists.
+fn first_stored(store: &dyn Store, keys: Vec<Key>) -> Result<Option<StoredChunk>> {
+    for key in keys {
+        let reader = match store.open(&key, None) {
+            Ok(reader) => reader,
+            Err(error) if error.kind() == Kind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        let meta = reader.meta()?;
+        return Ok(Some(StoredChunk { key, meta, reader }));
+    }
+    Ok(None)
 }
 
 /// How often a chunk that changes while it is read is opened again.

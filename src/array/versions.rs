@@ -1,22 +1,23 @@
 //! The current version of each stored chunk of an array, as far as it is known.
 //!
-//! Every stored chunk that was read has an entry: its version, or that it is missing; until when that counts; and the
-//! position in the store's log of changes from before it was asked for, since a change of the chunk's key ends it. A
-//! cached piece is used only under the version in this table, so the cache needs no invalidation. Changes of versions
-//! are counted: they tell one content of the array from another.
+//! Every stored chunk that was read has an entry: its version, or that it is missing; when the store was asked, from when
+//! that counts; and the position in the store's log of changes from before it was asked for, since a change of the
+//! chunk's key ends it. A cached piece is used only under the version in this table, so the cache needs no invalidation.
+//! A version that changes gives the array's content another number.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{RwLock, RwLockReadGuard};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::array::content_number::ContentNumber;
 use crate::error::Result;
-use crate::store::{ChangeLog, Key, LogPosition, StoreInfo, Version};
+use crate::store::{ChangeLog, Key, LogPosition, MovingPosition, QueryStamp, StoreInfo, Version};
+use crate::sync::clock::Clock;
 
 /// What is known of a stored chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum VersionState {
+pub(super) enum VersionState {
     /// The store was not asked yet.
     Unknown,
     /// The store has to be asked again.
@@ -31,43 +32,44 @@ const MAX_CHUNKS: usize = 1 << 20;
 /// The most chunks that the store is asked about when a file is opened.
 const MAX_CHUNKS_ASKED: usize = 1 << 12;
 
-/// An answer of the store and how long it counts.
-#[derive(Clone, Copy, Debug)]
+/// An answer of the store and how old it is.
 struct VersionEntry {
     version: Option<Version>,
-    until: Instant,
-    position: LogPosition,
+    asked: Instant,
+    /// Up to which change of the store the chunk is known to be unchanged.
+    position: MovingPosition,
 }
 
 /// The versions of an array's stored chunks, by their number in the grid.
-pub struct ChunkVersions {
-    known: Mutex<HashMap<u64, VersionEntry>>,
-    /// Number of changes that were seen.
-    changes: AtomicU64,
+pub(super) struct ChunkVersions {
+    known: RwLock<HashMap<u64, VersionEntry>>,
+    content: ContentNumber,
     log: Arc<ChangeLog>,
+    clock: Clock,
     freshness: Duration,
 }
 
 impl ChunkVersions {
     /// Builds an empty table of chunks of a store.
-    pub fn new(info: &StoreInfo) -> ChunkVersions {
+    pub(super) fn new(info: &StoreInfo) -> ChunkVersions {
         ChunkVersions {
-            known: Mutex::default(),
-            changes: AtomicU64::new(0),
+            known: RwLock::default(),
+            content: ContentNumber::new(),
             log: info.changes.clone(),
+            clock: info.clock.clone(),
             freshness: info.freshness,
         }
     }
 
-    /// Returns the position in the store's log of changes, to be taken before the store is asked.
-    pub fn position(&self) -> LogPosition {
-        self.log.position()
+    /// Returns the time by which versions grow old.
+    pub(super) fn now(&self) -> Instant {
+        self.clock.now()
     }
 
-    /// Locks the table to look up several chunks.
-    pub fn lock(&self) -> LockedVersions<'_> {
+    /// Locks the table to look up several chunks; others may look up chunks meanwhile.
+    pub(super) fn lock(&self) -> LockedVersions<'_> {
         LockedVersions {
-            known: self.known.lock(),
+            known: self.known.read(),
             versions: self,
         }
     }
@@ -75,92 +77,112 @@ impl ChunkVersions {
     /// Whether an entry still counts; if so, its position moves on past the changes of other keys.
     fn holds(
         &self,
-        entry: &mut VersionEntry,
+        entry: &VersionEntry,
         now: Instant,
         keys: impl FnOnce() -> Result<Vec<Key>>,
     ) -> bool {
-        if now >= entry.until {
+        if now.saturating_duration_since(entry.asked) >= self.freshness {
             return false;
         }
-        let position = self.log.position();
-        let is_unchanged = position == entry.position || {
-            let is_unchanged = |key: &Key| !self.log.changed_since(entry.position, key);
-            keys().is_ok_and(|keys| keys.iter().all(is_unchanged))
-        };
+        let (position, before) = (self.log.position(), entry.position.get());
+        if position == before {
+            return true;
+        }
+        let is_unchanged = self.is_unchanged(before, keys);
         if is_unchanged {
-            entry.position = position;
+            entry.position.set(position);
         }
         is_unchanged
     }
 
-    /// Notes the version of a chunk that the store, asked after `position`, returned just now.
-    pub fn note(&self, number: u64, version: Option<Version>, position: LogPosition) {
-        if self.replace(number, version, position) {
-            self.count_change();
+    /// Whether no key that a chunk may have was changed through the store since a position.
+    fn is_unchanged(&self, since: LogPosition, keys: impl FnOnce() -> Result<Vec<Key>>) -> bool {
+        let is_unchanged = |key: &Key| !self.log.changed_since(since, key);
+        keys().is_ok_and(|keys| keys.iter().all(is_unchanged))
+    }
+
+    /// Notes the version of a chunk that the store returned.
+    pub(super) fn note(&self, number: u64, version: Option<Version>, stamp: QueryStamp) {
+        if self.replace(number, version, stamp) {
+            self.content.renew();
         }
     }
 
-    /// Notes the version of a chunk that was put just now, after `position`; what readers see has not changed by it.
-    pub fn note_put(&self, number: u64, version: Version, position: LogPosition) {
-        self.replace(number, Some(version), position);
+    /// Notes the version of a chunk that was put; what readers see has not changed by it.
+    pub(super) fn note_put(&self, number: u64, version: Version, stamp: QueryStamp) {
+        self.replace(number, Some(version), stamp);
     }
 
-    /// Puts an entry into the table; returns whether it replaces one of another version.
-    fn replace(&self, number: u64, version: Option<Version>, position: LogPosition) -> bool {
-        let mut known = self.known.lock();
+    /// Puts an entry into the table, unless a newer answer is there; returns whether it replaces one of another version.
+    fn replace(&self, number: u64, version: Option<Version>, stamp: QueryStamp) -> bool {
+        let mut known = self.known.write();
+        let is_newer = |entry: &VersionEntry| {
+            entry.asked > stamp.asked && entry.position.get() >= stamp.position
+        };
+        if known.get(&number).is_some_and(is_newer) {
+            return false;
+        }
         if known.len() >= MAX_CHUNKS {
             // Chunks without an entry can change unnoticed, so they count as changed.
             known.clear();
-            self.count_change();
+            self.content.renew();
         }
         let entry = VersionEntry {
             version,
-            until: Instant::now() + self.freshness,
-            position,
+            asked: stamp.asked,
+            position: MovingPosition::new(stamp.position),
         };
         let replaced = known.insert(number, entry);
         replaced.is_some_and(|replaced| replaced.version != version)
     }
 
-    fn count_change(&self) {
-        self.changes.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Returns the number of changes that were seen.
-    pub fn changes(&self) -> u64 {
-        self.changes.load(Ordering::Relaxed)
+    /// Returns the number of the content, as far as changes of it were seen.
+    pub(super) fn content(&self) -> &ContentNumber {
+        &self.content
     }
 
     /// Returns the chunks that the store has to be asked about again, nothing if there may be too many; `keys` returns
     /// the keys that a chunk may have.
-    pub fn stale(&self, keys: impl Fn(u64) -> Result<Vec<Key>>) -> Option<Vec<u64>> {
-        let now = Instant::now();
-        let mut known = self.known.lock();
+    pub(super) fn stale(&self, keys: impl Fn(u64) -> Result<Vec<Key>>) -> Option<Vec<u64>> {
+        let now = self.now();
+        let known = self.known.read();
         if known.len() > MAX_CHUNKS_ASKED {
             return None;
         }
-        let stale = known.iter_mut().filter_map(|(&number, entry)| {
+        let stale = known.iter().filter_map(|(&number, entry)| {
             (!self.holds(entry, now, || keys(number))).then_some(number)
         });
         Some(stale.collect())
     }
+
+    /// Whether a chunk that was read may have been changed through the store since a position; `keys` returns the keys
+    /// that a chunk may have.
+    pub(super) fn may_have_changed(
+        &self,
+        since: LogPosition,
+        keys: impl Fn(u64) -> Result<Vec<Key>>,
+    ) -> bool {
+        let known = self.known.read();
+        let is_unchanged = |&number: &u64| self.is_unchanged(since, || keys(number));
+        known.len() > MAX_CHUNKS_ASKED || !known.keys().all(is_unchanged)
+    }
 }
 
 /// The locked table.
-pub struct LockedVersions<'a> {
-    known: MutexGuard<'a, HashMap<u64, VersionEntry>>,
+pub(super) struct LockedVersions<'a> {
+    known: RwLockReadGuard<'a, HashMap<u64, VersionEntry>>,
     versions: &'a ChunkVersions,
 }
 
 impl LockedVersions<'_> {
     /// Returns what is known of a chunk; `keys` returns the keys that it may have.
-    pub fn of(
-        &mut self,
+    pub(super) fn of(
+        &self,
         number: u64,
         now: Instant,
         keys: impl FnOnce() -> Result<Vec<Key>>,
     ) -> VersionState {
-        let Some(entry) = self.known.get_mut(&number) else {
+        let Some(entry) = self.known.get(&number) else {
             return VersionState::Unknown;
         };
         if self.versions.holds(entry, now, keys) {
@@ -179,45 +201,89 @@ mod tests {
         Ok(vec![Key::new(format!("c/{number}"))?])
     }
 
-    fn versions(freshness: Duration) -> ChunkVersions {
-        ChunkVersions::new(&StoreInfo::new(freshness))
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn store() -> StoreInfo {
+        StoreInfo {
+            clock: Clock::stopped(),
+            ..StoreInfo::new(MINUTE)
+        }
+    }
+
+    fn stamp(store: &StoreInfo) -> QueryStamp {
+        store.ask(|| ()).1
     }
 
     fn of(versions: &ChunkVersions, number: u64) -> VersionState {
-        versions.lock().of(number, Instant::now(), || key(number))
+        versions.lock().of(number, versions.now(), || key(number))
     }
 
     #[test]
-    fn a_version_that_changes_is_counted() {
-        let versions = versions(Duration::from_secs(60));
-        let position = versions.position();
+    fn a_version_that_changes_is_another_content() {
+        let store = store();
+        let (versions, stamp) = (ChunkVersions::new(&store), stamp(&store));
         assert_eq!(of(&versions, 1), VersionState::Unknown);
-        for version in [Some(Version(1)), Some(Version(1)), None, Some(Version(2))] {
-            versions.note(1, version, position);
+        let mut numbers = vec![ChunkVersions::new(&store).content().get()];
+        for version in [None, Some(Version(1)), None, Some(Version(2))] {
+            versions.note(1, version, stamp);
+            let number = versions.content().get();
+            assert!(!numbers.contains(&number), "a number is given twice");
+            numbers.push(number);
+            versions.note(1, version, stamp);
+            assert_eq!(versions.content().get(), number);
         }
         assert_eq!(of(&versions, 1), VersionState::Known(Some(Version(2))));
-        assert_eq!(versions.changes(), 2);
-        versions.note_put(1, Version(3), position);
-        assert_eq!(versions.changes(), 2);
+        versions.note_put(1, Version(3), stamp);
+        assert_eq!(versions.content().get(), numbers[4]);
     }
 
     #[test]
     fn a_change_of_a_key_ends_what_was_known_of_it() {
-        let versions = versions(Duration::from_secs(60));
+        let store = store();
+        let versions = ChunkVersions::new(&store);
         for number in [1, 2] {
-            versions.note(number, Some(Version(1)), versions.position());
+            versions.note(number, Some(Version(1)), stamp(&store));
         }
+        let before = store.changes.position();
         assert_eq!(versions.stale(key), Some(vec![]));
-        versions.log.note(&key(1).unwrap()[0]);
+        assert!(!versions.may_have_changed(before, key));
+        store.changes.note(&key(3).unwrap()[0]);
+        assert!(!versions.may_have_changed(before, key));
+        store.changes.note(&key(1).unwrap()[0]);
+        assert!(versions.may_have_changed(before, key));
+        assert!(!versions.may_have_changed(store.changes.position(), key));
         assert_eq!(versions.stale(key), Some(vec![1]));
         assert_eq!(of(&versions, 1), VersionState::Stale);
         assert_eq!(of(&versions, 2), VersionState::Known(Some(Version(1))));
     }
 
     #[test]
+    fn an_older_answer_replaces_none() {
+        let store = store();
+        let (versions, first) = (ChunkVersions::new(&store), stamp(&store));
+        store.clock.advance(MINUTE / 4);
+        versions.note(1, Some(Version(2)), stamp(&store));
+        let number = versions.content().get();
+        versions.note(1, Some(Version(1)), first);
+        assert_eq!(of(&versions, 1), VersionState::Known(Some(Version(2))));
+        assert_eq!(versions.content().get(), number);
+        // An answer from memory may be older than what a change of the key has ended.
+        store.changes.note(&key(1).unwrap()[0]);
+        let position = store.changes.position();
+        versions.note(1, Some(Version(1)), QueryStamp { position, ..first });
+        assert_eq!(of(&versions, 1), VersionState::Known(Some(Version(1))));
+        assert_ne!(versions.content().get(), number);
+    }
+
+    #[test]
     fn answers_grow_old() {
-        let versions = versions(Duration::ZERO);
-        versions.note(1, None, versions.position());
+        let store = store();
+        let versions = ChunkVersions::new(&store);
+        let asked = stamp(&store);
+        store.clock.advance(MINUTE / 2);
+        versions.note(1, None, asked);
+        assert_eq!(of(&versions, 1), VersionState::Known(None));
+        store.clock.advance(MINUTE / 2);
         assert_eq!(of(&versions, 1), VersionState::Stale);
         assert_eq!(versions.stale(key), Some(vec![1]));
     }

@@ -8,7 +8,8 @@ use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 use crate::array::decoder::{Decoder, PieceLocation};
-use crate::array::flat_file::{FlatFile, Part, in_buffer};
+use crate::array::flat_file::{FlatFile, in_buffer};
+use crate::array::parts::Part;
 use crate::array::piece::{Decoded, Piece};
 use crate::array::{Engine, OpenArray};
 use crate::error::{Error, Kind, Result};

@@ -3,12 +3,13 @@
 //! A format is pure: it says which arrays it can hold and what its header is; of elements without a fixed length it
 //! makes a whole file when that is opened. To add one: a file and a line in `FORMATS`.
 
+use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::array::OpenArray;
 use crate::array::flat_file::FlatFile;
 use crate::array::ragged::{Growing, RaggedElements, ReservedBytes};
+use crate::array::{ArrayState, OpenArray};
 use crate::error::{Error, Kind, Result};
 use crate::grid::Region;
 use crate::model::{Array, bytes_of};
@@ -99,6 +100,8 @@ pub struct Export {
     array: Arc<OpenArray>,
     pub(crate) header: Vec<u8>,
     pub(crate) body: FileBody,
+    /// The array's state when somebody last asked whether the file may have changed.
+    seen: Mutex<ArrayState>,
 }
 
 /// The bytes after the header.
@@ -131,6 +134,7 @@ impl Export {
     /// that stops the array from being decoded. Elements without a fixed length are all read now, `TooLarge` if they
     /// are too many.
     pub fn open(array: &Arc<OpenArray>, format: &Format, region: Region) -> Result<Export> {
+        let seen = Mutex::new(array.state());
         let (header, body) = if array.array().data_type.is_variable() {
             (Vec::new(), whole(array, format.ragged, &region)?)
         } else {
@@ -142,6 +146,7 @@ impl Export {
             array: array.clone(),
             header,
             body,
+            seen,
         })
     }
 
@@ -158,6 +163,13 @@ impl Export {
     /// Returns the array.
     pub fn array(&self) -> &Arc<OpenArray> {
         &self.array
+    }
+
+    /// Whether the content may have changed since this was last asked, by what is known without asking the store.
+    pub fn may_have_changed(&self) -> bool {
+        let now = self.array.state();
+        let before = std::mem::replace(&mut *self.seen.lock(), now);
+        self.array.may_have_changed(&before)
     }
 
     /// Returns the bytes at `offset`, fewer than `len` only at the end.

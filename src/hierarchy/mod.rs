@@ -1,8 +1,9 @@
 //! Discovery: the nodes of a store, read by the dialects when they are needed.
 //!
 //! Nodes are found from the root down: each passes a `ChildScope` on to its children, so that an entry point governs what
-//! lies below it. A node is cached for the freshness of the store, unless something that it was read from is changed
-//! through the store; then its documents are read again, and a node whose documents did not change keeps its identity.
+//! lies below it. A node is cached for the freshness of the store, counted from when the store was asked for the oldest of
+//! its documents, unless something that it was read from is changed through the store; then its documents are read
+//! again, and a node whose documents did not change keeps its identity.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashSet;
@@ -10,7 +11,7 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 use lru::LruCache;
 
@@ -19,7 +20,9 @@ use crate::dialect::{Choice, DIALECTS, Dialect, DialectSettings};
 use crate::error::{Error, Result};
 use crate::known::Known;
 use crate::model::{Array, Node};
-use crate::store::{Dependencies, Hints, Key, LogPosition, NoHints, Store, Tree, Version};
+use crate::store::{
+    Dependencies, Hints, Key, NoHints, QueryStamp, Store, Tree, Version, note_memory,
+};
 
 mod children;
 mod consolidated;
@@ -146,9 +149,9 @@ pub struct Hierarchy {
 /// The answer to a path, which may be that there is no node.
 struct CachedNode {
     found: Option<Arc<NodeEntry>>,
-    until: Instant,
-    /// The position of the change log before it was read, and what it was read from.
-    position: LogPosition,
+    /// How old the answers are that it was read from.
+    stamp: QueryStamp,
+    /// What it was read from.
     depends: Dependencies,
 }
 
@@ -194,14 +197,17 @@ impl Hierarchy {
     /// Returns the node at a path from the cache; the store is not asked.
     pub fn node_now(&self, path: &Key) -> Known<Arc<NodeEntry>> {
         let mut nodes = self.lock();
-        let changes = &self.store.info().changes;
+        let info = self.store.info();
         let is_valid = |cached: &&CachedNode| {
-            cached.until > Instant::now()
-                && !changes.any_changed_since(cached.position, &cached.depends)
+            let CachedNode { stamp, depends, .. } = cached;
+            info.is_fresh(stamp.asked) && !info.changes.any_changed_since(stamp.position, depends)
         };
         match nodes.get(path).filter(is_valid) {
             None => Known::Unknown,
-            Some(cached) => cached.found.clone().into(),
+            Some(cached) => {
+                note_memory(cached.stamp.asked);
+                cached.found.clone().into()
+            }
         }
     }
 
@@ -248,11 +254,13 @@ impl Hierarchy {
             Known::Unknown => {}
             known => return Ok(known.found()),
         }
-        let info = self.store.info();
-        let until = Instant::now() + info.freshness;
-        let position = info.changes.position();
         let old = self.lock().peek(path).and_then(|old| old.found.clone());
-        let (found, depends) = self.read(path, scope, old.as_deref())?;
+        let read = || {
+            self.note_scope(path, scope);
+            self.read(path, scope, old.as_deref())
+        };
+        let (read, stamp) = self.store.info().ask(read);
+        let (found, depends) = read?;
         let found = found.map(Arc::new);
         let found = match (found, old) {
             (Some(new), Some(old)) if new.version == old.version => Some(old),
@@ -260,12 +268,21 @@ impl Hierarchy {
         };
         let cached = CachedNode {
             found: found.clone(),
-            until,
-            position,
+            stamp,
             depends,
         };
         self.lock().put(path.clone(), cached);
         Ok(found)
+    }
+
+    /// Notes how old the scope of a node is, if it comes from documents of the nodes above.
+    fn note_scope(&self, path: &Key, scope: &ChildScope) {
+        let is_plain = matches!(scope.rule, Rule::Plain(_)) && scope.consolidated.is_none();
+        if let Some(above) = path.parent().filter(|_| !is_plain)
+            && let Some(above) = self.lock().peek(&above)
+        {
+            note_memory(above.stamp.asked);
+        }
     }
 
     /// Logs a warning about how a node was read, each different one once.

@@ -151,6 +151,7 @@ impl Journal {
         file.sync_all().map_err(failed)?;
         std::fs::rename(&replacement, &self.path).map_err(failed)?;
         (self.file, self.length, self.reserved) = (file, bytes.len() as u64, 0);
+        self.reserve(0);
         Ok(())
     }
 }

@@ -92,6 +92,16 @@ impl LayeredStore {
         }
     }
 
+    /// Whether no layer hides what the store has under a key, or shows another key of the store there.
+    pub(super) fn shows_own_key(&self, key: &Key) -> bool {
+        let is_own = self.layer.lower_key(key).as_ref() == Some(key);
+        is_own
+            && self
+                .frozen
+                .as_ref()
+                .is_none_or(|frozen| frozen.shows_own_key(key))
+    }
+
     /// Returns owner and mode of a file that a layer has.
     pub(super) fn stat_in_layers(&self, key: &Key) -> Result<Option<Posix>> {
         match (self.layer.locate(key)?, &self.frozen) {

@@ -11,8 +11,7 @@
 //! also while they are stored), `names` (one change of names, one publication or one exchange of layers at a time),
 //! the state of an open file, `open_files`, the state of a layer. None but `path_locks` is held during a request to the
 //! store, so that a store that does not answer blocks nobody who does not need its answer: `name_change` asks before
-//! it locks. The state of a file is held while its content is copied from the store; a change of its name waits for
-//! that. `committing` is held during a commit and a discard.
+//! it locks. `committing` is held during a commit and a discard.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -128,6 +127,7 @@ impl Overlay {
         let below = store.info();
         let info = StoreInfo {
             lists: below.lists,
+            clock: below.clock.clone(),
             ..StoreInfo::new(below.freshness)
         };
         let frozen = match upper.frozen_journal() {

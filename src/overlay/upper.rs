@@ -165,6 +165,20 @@ impl Upper {
         fs::remove_dir(&next).map_err(|error| Error::os(next.display(), error))
     }
 
+    /// Takes back what `swap_in_next` had begun when it failed, as far as that is possible.
+    pub(super) fn undo_swap(&self) {
+        let (frozen, keys) = (self.path.join(FROZEN), self.path.join(KEYS));
+        if frozen.join(KEYS).exists() {
+            // Only an empty folder is removed: that of the layer that was prepared.
+            let _ = fs::remove_dir(&keys);
+            let _ = fs::rename(frozen.join(KEYS), &keys);
+        }
+        if frozen.join(JOURNAL).exists() {
+            let _ = fs::rename(frozen.join(JOURNAL), self.journal());
+        }
+        self.drop_next();
+    }
+
     /// Finishes after a crash what `swap_in_next` had begun, or drops a layer that was only prepared, and what a commit
     /// has left.
     pub(super) fn finish_freezing(&self) -> Result<()> {

@@ -24,6 +24,26 @@ const PREFIX_SLOTS: u32 = 1 << 12;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogPosition(u64);
 
+/// A position that moves on while others read it.
+pub struct MovingPosition(AtomicU64);
+
+impl MovingPosition {
+    /// Starts at a position.
+    pub fn new(position: LogPosition) -> MovingPosition {
+        MovingPosition(AtomicU64::new(position.0))
+    }
+
+    /// Returns the position.
+    pub fn get(&self) -> LogPosition {
+        LogPosition(self.0.load(Ordering::Relaxed))
+    }
+
+    /// Moves to a position.
+    pub fn set(&self, position: LogPosition) {
+        self.0.store(position.0, Ordering::Relaxed);
+    }
+}
+
 /// The changes made through a store, by key.
 pub struct ChangeLog {
     /// The position after the last change whose slots are marked.

@@ -7,13 +7,15 @@ use std::io::IoSliceMut;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use twox_hash::XxHash64;
 
 use crate::error::{Error, Result};
 use crate::known::Known;
+use crate::sync::clock::Clock;
 
+mod answer_time;
 pub mod backend;
 mod change_log;
 pub mod condition;
@@ -24,7 +26,8 @@ mod location;
 mod stack;
 pub mod tree;
 
-pub use change_log::{ChangeLog, Dependencies, LogPosition};
+pub use answer_time::note_memory;
+pub use change_log::{ChangeLog, Dependencies, LogPosition, MovingPosition};
 pub use condition::{Condition, ETag, PutBody};
 pub use key::Key;
 pub use location::{local_folder, local_path, shown};
@@ -201,6 +204,17 @@ pub struct StoreInfo {
     pub folder: Option<PathBuf>,
     /// The changes made through the store.
     pub changes: Arc<ChangeLog>,
+    /// The clock by which answers grow old.
+    pub clock: Clock,
+}
+
+/// How old an answer is: from when it counts, and which changes it takes into account.
+#[derive(Clone, Copy, Debug)]
+pub struct QueryStamp {
+    /// When the store was asked for the oldest part of it.
+    pub asked: Instant,
+    /// The position of the change log before it was asked for.
+    pub position: LogPosition,
 }
 
 impl StoreInfo {
@@ -211,7 +225,27 @@ impl StoreInfo {
             freshness,
             folder: None,
             changes: Arc::default(),
+            clock: Clock::default(),
         }
+    }
+
+    /// Asks a question of the store; returns the answer and how old it is, which is more than nothing where a layer
+    /// answers from memory.
+    pub fn ask<T>(&self, question: impl FnOnce() -> T) -> (T, QueryStamp) {
+        let position = self.changes.position();
+        let (answer, asked) = answer_time::timed(self.clock.now(), question);
+        (answer, QueryStamp { asked, position })
+    }
+
+    /// Returns for how long an answer still counts that was asked for at `asked`.
+    pub fn time_left(&self, asked: Instant) -> Duration {
+        let age = self.clock.now().saturating_duration_since(asked);
+        self.freshness.saturating_sub(age)
+    }
+
+    /// Whether an answer still counts that was asked for at `asked`.
+    pub fn is_fresh(&self, asked: Instant) -> bool {
+        !self.time_left(asked).is_zero()
     }
 }
 

@@ -202,13 +202,14 @@ impl Vfs {
         self.invalidate(open.ino, Invalidation::Content);
     }
 
-    /// Has the kernel drop its pages of all files that are open for reading: a change made through this mount may have
+    /// Has the kernel drop its pages of files that are open for reading, if a change made through this mount may have
     /// changed what they are made of.
     pub(super) fn invalidate_open_files(&self) {
         let files = self.files.read();
         let open = files.values();
         let made = open.filter(|open| open.version.is_some() && open.file.version().is_some());
-        let inodes: Vec<Ino> = made.map(|open| open.ino).collect();
+        let changed = made.filter(|open| open.file.may_have_changed());
+        let inodes: Vec<Ino> = changed.map(|open| open.ino).collect();
         drop(files);
         for ino in inodes {
             self.invalidate(ino, Invalidation::Content);

@@ -63,6 +63,11 @@ pub trait File: Send + Sync {
     fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes>;
     /// Returns the number of the present bytes, by what is known without waiting.
     fn version(&self) -> Option<u64>;
+    /// Whether the content may have changed since this was last asked, by what is known without waiting: a change made
+    /// through the mount was one of what the file is made of.
+    fn may_have_changed(&self) -> bool {
+        true
+    }
     /// Returns what `stat` shows of an open file whose path is gone or has another content; nothing if that is unknown.
     fn attr(&self) -> Option<Attr> {
         None

@@ -74,6 +74,15 @@ impl StoreView {
         arrays.is_some_and(|arrays| arrays.are_written())
     }
 
+    /// Returns what is stored under a path, or hidden in the directory of its own name.
+    fn meta(&self, path: &Key) -> Result<Option<Meta>> {
+        if let Some(meta) = self.store.head(path)? {
+            return Ok(Some(meta));
+        }
+        let hidden = self.open_hidden(path)?;
+        hidden.map(|object| object.meta()).transpose()
+    }
+
     /// Opens the object that `path` names in the directory of the object's own name, if there is one.
     fn open_hidden(&self, path: &Key) -> Result<Option<Arc<dyn Reader>>> {
         let Some(key) = path.parent().filter(|_| path.name() == OBJECT) else {
@@ -116,19 +125,13 @@ impl View for StoreView {
         {
             return Ok(Some(attr_of_stat(&stat)));
         }
-        let fresh = self.store.info().freshness;
-        let meta = match self.store.head(path)? {
-            Some(meta) => Some(meta),
-            None => match self.open_hidden(path)? {
-                Some(object) => Some(object.meta()?),
-                None => None,
-            },
-        };
-        Ok(meta.map(|meta| attr_of(&meta, fresh)))
+        let info = self.store.info();
+        let (meta, stamp) = info.ask(|| self.meta(path));
+        let fresh = info.time_left(stamp.asked);
+        Ok(meta?.map(|meta| attr_of(&meta, fresh)))
     }
 
     fn lookup_now(&self, path: &Key) -> Known<Attr> {
-        let mut fresh = self.store.info().freshness;
         if let Some(tree) = &self.tree {
             if self.has_unstored() {
                 return Known::Unknown;
@@ -136,9 +139,14 @@ impl View for StoreView {
             if let Some(stat) = tree.stat_now(path) {
                 return Known::Is(attr_of_stat(&stat));
             }
-            fresh = Duration::ZERO;
         }
-        match self.hints.head_now(path) {
+        let info = self.store.info();
+        let (known, stamp) = info.ask(|| self.hints.head_now(path));
+        let fresh = match &self.tree {
+            Some(_) => Duration::ZERO,
+            None => info.time_left(stamp.asked),
+        };
+        match known {
             // An object may be hidden in the directory of its own name.
             Known::Missing if path.name() == OBJECT => Known::Unknown,
             known => known.map(|meta| attr_of(&meta, fresh)),

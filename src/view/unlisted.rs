@@ -116,8 +116,10 @@ impl View for UnlistedView {
         if let Some(attr) = self.stored.lookup(path)? {
             return Ok(Some(attr));
         }
-        let fresh = self.store.info().freshness;
-        Ok(match self.folder(path)? {
+        let info = self.store.info();
+        let (folder, stamp) = info.ask(|| self.folder(path));
+        let fresh = info.time_left(stamp.asked);
+        Ok(match folder? {
             Some(KnownDir::Node(found)) => Some(directory_attr(found.modified, fresh)),
             Some(KnownDir::Chunks(_)) => Some(directory_attr(SystemTime::UNIX_EPOCH, fresh)),
             None => None,

@@ -3,5 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod change_log;
 mod disk_cache;
+mod freshness;
 mod metadata_cache;

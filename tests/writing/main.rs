@@ -6,6 +6,7 @@ mod common;
 mod array_spec;
 mod arrays;
 mod changed_keys;
+mod contents;
 mod documents;
 mod files;
 mod fixture;

@@ -93,7 +93,10 @@ impl OverlayCore {
             self.upper.drop_next();
             return Err(error);
         }
-        self.upper.swap_in_next()?;
+        if let Err(error) = self.upper.swap_in_next() {
+            self.upper.undo_swap();
+            return Err(error);
+        }
         let layer = self.open_next(top, left_out)?;
         for key in left_out.keys() {
             move_file(&top.layer.keys, &layer.keys, key)?;

@@ -73,8 +73,10 @@ pub(super) fn probe(
         }
         _ => false,
     };
-    let is_own = layered.layer.lower_key(&change.key).as_ref() == Some(&change.key);
-    let is_folder = is_put && is_own && now.is_none() && is_folder(&**store, &change.key)?;
+    let is_folder = is_put
+        && layered.shows_own_key(&change.key)
+        && now.is_none()
+        && is_folder(&**store, &change.key)?;
     Ok(CommitStep {
         change,
         now,

@@ -15,7 +15,7 @@ use crate::store::{Key, Meta, Reader};
 
 impl OpenFile {
     fn resize(&self, size: u64) -> Result<()> {
-        let mut state = self.lock();
+        let mut state = self.lock_copied(size == 0)?;
         let file = state.writable(&self.core, size == 0)?;
         let done = file.set_len(size);
         state.note_write(&self.core);
@@ -26,7 +26,7 @@ impl OpenFile {
 
     /// Writes all of `bytes` at `offset`.
     pub(super) fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        let mut state = self.lock();
+        let mut state = self.lock_copied(false)?;
         let file = state.writable(&self.core, false)?;
         state.write(&self.core, &file, offset, bytes)
     }
@@ -48,7 +48,7 @@ impl OpenFile {
 
     /// Keeps room for a range, as fallocate(2) with `mode` does.
     pub(super) fn allocate(&self, mode: i32, range: (u64, u64)) -> Result<()> {
-        let mut state = self.lock();
+        let mut state = self.lock_copied(false)?;
         let file = state.writable(&self.core, false)?;
         let flags = FallocateFlags::from_bits_retain(mode.cast_unsigned());
         let done = fallocate(&*file, flags, range.0, range.1);
@@ -58,27 +58,36 @@ impl OpenFile {
 
     /// Gives what was written its key, and brings it into the store if the overlay writes through.
     pub(in crate::overlay) fn flush(&self) -> Result<()> {
-        let state = self.lock();
-        state.check_revoked()?;
-        let is_changed = state.is_dirty || state.pending.is_some() || state.needs_write_through;
-        let Some(key) = state.key.clone().filter(|_| is_changed) else {
-            return Ok(());
-        };
-        drop(state);
-        self.check_complete()?;
-        self.flush_as(&key)
+        loop {
+            let state = self.lock();
+            state.check_revoked()?;
+            let is_changed = state.is_dirty || state.pending.is_some() || state.needs_write_through;
+            let Some(key) = state.key.clone().filter(|_| is_changed) else {
+                return Ok(());
+            };
+            drop(state);
+            self.check_complete()?;
+            if self.flush_as(&key)? {
+                return Ok(());
+            }
+        }
     }
 
-    /// Flushes a file that has this key; one that was renamed meanwhile was published by the rename.
-    fn flush_as(&self, key: &Key) -> Result<()> {
-        let is_stored = self.core.config.write_through;
-        self.lock().needs_write_through = is_stored;
-        self.core
-            .change_and_store(std::slice::from_ref(key), |change| {
-                self.publish_if_complete(change)
-            })?;
-        self.lock().needs_write_through = false;
-        Ok(())
+    /// Flushes a file that has this key; returns whether it still had it.
+    fn flush_as(&self, key: &Key) -> Result<bool> {
+        self.lock().needs_write_through = self.core.config.write_through;
+        let paths = std::slice::from_ref(key);
+        let is_flushed = self.core.change_and_store(paths, |change| {
+            if self.key().as_ref() != Some(key) {
+                return Ok(false);
+            }
+            self.publish_if_complete(change)?;
+            Ok(true)
+        })?;
+        if is_flushed {
+            self.lock().needs_write_through = false;
+        }
+        Ok(is_flushed)
     }
 
     /// Keeps what was written so that a machine that loses power loses nothing.
@@ -98,8 +107,16 @@ impl OpenFile {
 
     /// Returns what `stat` shows now, also if the file has no name any more.
     pub(in crate::overlay) fn stat(&self) -> Result<Stat> {
+        if let ContentSource::Lower(reader) = self.source() {
+            let stat = stat_of_stored(reader.meta()?);
+            return Ok(Stat {
+                content: self.id,
+                ..stat
+            });
+        }
         let state = self.lock();
         let stat = match &state.source {
+            // It is copied up at this moment.
             ContentSource::Lower(reader) => stat_of_stored(reader.meta()?),
             ContentSource::Frozen(file, number) => {
                 let stat = rustix::fs::fstat(file).map_err(Error::from)?;

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::OverlayCore;
 use super::name_change::NameChange;
@@ -18,6 +18,7 @@ use crate::store::{Key, Version};
 use handle::OpenFileHandle;
 use state::{ContentSource, FileState};
 
+mod copy_up;
 pub(super) mod failed_writes;
 mod handle;
 mod io;
@@ -32,6 +33,8 @@ pub(super) struct OpenFile {
     /// How many handles are open for writing.
     writers: AtomicUsize,
     state: Mutex<FileState>,
+    /// Told when a copy from the store has ended.
+    copied: Condvar,
 }
 
 /// What an open file was opened on.
@@ -57,12 +60,14 @@ impl OpenFile {
             core: core.clone(),
             id,
             writers: AtomicUsize::new(0),
+            copied: Condvar::new(),
             state: Mutex::new(FileState {
                 key: Some(key.clone()),
                 source,
                 pending: None,
                 is_incomplete: false,
                 is_dirty: false,
+                is_copying: false,
                 is_revoked: false,
                 needs_write_through: false,
                 failed_writes: None,
@@ -165,7 +170,7 @@ impl OpenFile {
 
     /// Copies the content of a file of the store to a pending file, which `publish_copy` gives its key.
     pub(super) fn copy_up(&self) -> Result<()> {
-        self.lock().copy_up(&self.core)
+        self.lock_copied(false)?.copy_up(&self.core)
     }
 
     /// Brings the file into the upper folder under its key. It was copied up before.

@@ -15,7 +15,7 @@ use crate::error::{Error, Kind, Result};
 use crate::overlay::journal::JournalRecord;
 use crate::overlay::keys_dir::os_error;
 use crate::overlay::name_change::NameChange;
-use crate::overlay::{OverlayCore, attributes, content};
+use crate::overlay::{OverlayCore, content};
 use crate::store::{Key, Reader};
 
 /// The state of an open file.
@@ -31,6 +31,8 @@ pub(in crate::overlay) struct FileState {
     pub(super) is_dirty: bool,
     /// The key got another content by something else than a program at work on names: writes are refused.
     pub(in crate::overlay) is_revoked: bool,
+    /// Somebody is copying the content from the store.
+    pub(super) is_copying: bool,
     /// The store did not take the content when it was written through: the next flush tries again.
     pub(super) needs_write_through: bool,
     pub(super) failed_writes: Option<FailedWrites>,
@@ -96,7 +98,8 @@ impl FileState {
         Ok(())
     }
 
-    /// Makes a pending file with a copy of the content, or an empty one, unless writes go to the file itself.
+    /// Makes a pending file with a copy of the content, or an empty one, unless writes go to the file itself. What the
+    /// store has was copied before.
     fn start_pending(&mut self, core: &OverlayCore, empty: bool) -> Result<()> {
         if self.pending.is_some() || self.is_incomplete || self.is_changed_in_place(empty)? {
             return Ok(());
@@ -106,7 +109,7 @@ impl FileState {
             .upper
             .create_pending(&key)
             .map_err(|error| os_error(&key, error))?;
-        if let Err(error) = self.fill(core, &file, empty) {
+        if let Err(error) = self.fill(&file, empty) {
             core.upper.discard_pending(&name);
             return Err(error.about(&key));
         }
@@ -129,24 +132,16 @@ impl FileState {
     }
 
     /// Copies attributes, and the content unless `empty`, to a pending file.
-    fn fill(&self, core: &OverlayCore, to: &File, empty: bool) -> Result<()> {
-        match &self.source {
-            ContentSource::Upper(from) | ContentSource::Frozen(from, _) => {
-                if !empty {
-                    content::copy_data(from, to).map_err(|error| Error::os("", error))?;
-                }
-                content::copy_attributes(from, to).map_err(Error::from)
-            }
-            ContentSource::Lower(reader) => {
-                if !empty {
-                    content::copy_stored(&**reader, to)?;
-                }
-                let modified = reader.meta()?.modified;
-                let stored = core.top().stored_attributes(&self.key_or_root());
-                let change = core.initial_attributes(stored, Some(modified));
-                attributes::set_open(to, &change).map_err(Error::from)
-            }
+    fn fill(&self, to: &File, empty: bool) -> Result<()> {
+        let from = match &self.source {
+            ContentSource::Upper(from) | ContentSource::Frozen(from, _) => from,
+            // `lock_copied` has copied it.
+            ContentSource::Lower(_) => return Err(Error::read_only(self.key_or_root())),
+        };
+        if !empty {
+            content::copy_data(from, to).map_err(|error| Error::os("", error))?;
         }
+        content::copy_attributes(from, to).map_err(Error::from)
     }
 
     /// Gives the content its key, if the file has one; `id` is the file's number.

@@ -31,6 +31,10 @@ impl File for Export {
         Some(self.array().content_now())
     }
 
+    fn may_have_changed(&self) -> bool {
+        Export::may_have_changed(self)
+    }
+
     fn attr(&self) -> Option<Attr> {
         let modified = self.array().entry().modified;
         Some(file_attr(self.len(), modified, Duration::ZERO))

@@ -101,9 +101,15 @@ impl FilesView {
         length.or_else(unreadable)
     }
 
-    /// Returns what `stat` shows.
-    fn attr(&self, target: &PathTarget) -> Result<Attr> {
-        let mut fresh = self.hierarchy.store().info().freshness;
+    /// Resolves a name; returns as well how long the answer counts.
+    fn resolved<T>(&self, resolve: impl FnOnce() -> T) -> (T, Duration) {
+        let info = self.hierarchy.store().info();
+        let (target, stamp) = info.ask(resolve);
+        (target, info.time_left(stamp.asked))
+    }
+
+    /// Returns what `stat` shows, for as long as `fresh`.
+    fn attr(&self, target: &PathTarget, mut fresh: Duration) -> Result<Attr> {
         let (found, size) = match target {
             PathTarget::Node(found) | PathTarget::Chunks(found) => {
                 return Ok(directory_attr(found.modified, fresh));
@@ -139,11 +145,11 @@ impl FilesView {
     }
 
     /// Returns what `stat` shows of what a path was found to stand for, if it is known without waiting.
-    fn attr_now(&self, target: &PathTarget) -> Known<Attr> {
+    fn attr_now(&self, target: &PathTarget, fresh: Duration) -> Known<Attr> {
         match target {
             // The length may have to be read.
             PathTarget::Decoded(target) if target.is_ragged() => Known::Unknown,
-            target => self.attr(target).map_or(Known::Unknown, Known::Is),
+            target => self.attr(target, fresh).map_or(Known::Unknown, Known::Is),
         }
     }
 
@@ -226,15 +232,17 @@ fn document(found: &NodeEntry, name: &[u8]) -> Result<Vec<u8>> {
 
 impl View for FilesView {
     fn lookup(&self, path: &Key) -> Result<Option<Attr>> {
-        match self.resolve(path)? {
-            Some(target) => self.attr(&target).map(Some),
+        let (target, fresh) = self.resolved(|| self.resolve(path));
+        match target? {
+            Some(target) => self.attr(&target, fresh).map(Some),
             None => Ok(self.scratch_attr(path)),
         }
     }
 
     fn lookup_now(&self, path: &Key) -> Known<Attr> {
-        match self.resolve_now(path) {
-            Ok(Some(target)) => self.attr_now(&target),
+        let (target, fresh) = self.resolved(|| self.resolve_now(path));
+        match target {
+            Ok(Some(target)) => self.attr_now(&target, fresh),
             Ok(None) => self.scratch_attr(path).into(),
             Err(_) => Known::Unknown,
         }
@@ -249,8 +257,9 @@ impl View for FilesView {
     }
 
     fn child_now(&self, dir: &ViewDir, name: &ChildName<'_>) -> Known<Attr> {
-        match (self.resolve_child_now(dir, name), dir) {
-            (Ok(Some(target)), _) => self.attr_now(&target),
+        let (target, fresh) = self.resolved(|| self.resolve_child_now(dir, name));
+        match (target, dir) {
+            (Ok(Some(target)), _) => self.attr_now(&target, fresh),
             (Ok(None), ViewDir::Path(path) | ViewDir::Node(path)) => {
                 let path = path.child(name.bytes);
                 path.map_or(Known::Unknown, |path| self.scratch_attr(&path).into())

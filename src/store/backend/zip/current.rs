@@ -1,14 +1,14 @@
 //! The current version of the archive: its directory is read again when the store below reports a change.
 //!
-//! The first caller after the freshness time checks for a change, and concurrent callers wait for its result. Open
-//! readers keep the version that they were opened with.
+//! The first caller after the freshness time checks for a change, and concurrent callers wait for its result; answers
+//! count from that check. Open readers keep the version that they were opened with.
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::error::{Error, Kind, Result, printable};
-use crate::store::{EntryKind, Key, Store};
+use crate::store::{EntryKind, Key, Store, note_memory};
 
 use super::archive;
 use super::archive::Archive;
@@ -25,8 +25,8 @@ pub(super) struct Current {
 
 struct CurrentArchive {
     archive: Arc<Archive>,
-    /// When the archive has to be checked for a change again.
-    until: Instant,
+    /// When the store below was asked whether it changed; nothing if it has to be asked again.
+    asked: Option<Instant>,
     /// Whether a caller is checking for a change.
     checking: bool,
 }
@@ -34,15 +34,15 @@ struct CurrentArchive {
 impl Current {
     /// Opens the archive under a key; `shown` is what messages call it.
     pub(super) fn open(base: Arc<dyn Store>, key: Key, shown: &str) -> Result<Current> {
-        let until = Instant::now() + base.info().freshness;
-        let archive = read(&*base, &key, shown)?;
+        let (archive, stamp) = base.info().ask(|| read(&*base, &key, shown));
+        let archive = archive?;
         Ok(Current {
             base,
             key,
             shown: shown.to_string(),
             state: Mutex::new(CurrentArchive {
                 archive,
-                until,
+                asked: Some(stamp.asked),
                 checking: false,
             }),
             checked: Condvar::new(),
@@ -53,7 +53,7 @@ impl Current {
     pub(super) fn query<T>(&self, run: impl Fn(&Arc<Archive>) -> Result<T>) -> Result<T> {
         match run(&self.get()?) {
             Err(error) if error.kind() == Kind::Changed => {
-                self.lock().until = Instant::now();
+                self.lock().asked = None;
                 run(&self.get()?)
             }
             result => result,
@@ -66,18 +66,20 @@ impl Current {
         while state.checking {
             self.checked.wait(&mut state);
         }
-        if Instant::now() < state.until {
+        let asked = state.asked;
+        if let Some(asked) = asked.filter(|&asked| self.base.info().is_fresh(asked)) {
+            note_memory(asked);
             return Ok(state.archive.clone());
         }
         state.checking = true;
         let old = state.archive.clone();
         drop(state);
         let _guard = ReloadGuard(self);
-        let until = Instant::now() + self.base.info().freshness;
-        let new = self.check(old)?;
+        let (new, stamp) = self.base.info().ask(|| self.check(old));
+        let new = new?;
         let mut state = self.lock();
         state.archive = new.clone();
-        state.until = until;
+        state.asked = Some(stamp.asked);
         Ok(new)
     }
 

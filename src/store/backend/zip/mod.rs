@@ -47,7 +47,10 @@ impl ZipStore {
     /// `NotFound` if there is no such object or folder, `Invalid` if `inner` is a file, `Corrupt` if the object
     /// is not a zip archive or cut off.
     pub fn open(base: Arc<dyn Store>, archive: &Key, inner: &Key, shown: &str) -> Result<ZipStore> {
-        let info = StoreInfo::new(base.info().freshness);
+        let info = StoreInfo {
+            clock: base.info().clock.clone(),
+            ..StoreInfo::new(base.info().freshness)
+        };
         let current = Current::open(base, archive.clone(), shown)?;
         let zip = ZipStore {
             current,

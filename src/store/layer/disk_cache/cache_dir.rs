@@ -133,6 +133,13 @@ impl CacheNamespace {
         &self.cache.stats
     }
 
+    /// Counts bytes that were found here.
+    pub(super) fn count_hit(&self, bytes: &[u8]) {
+        let stats = self.stats();
+        stats.disk_hit_requests.add(1);
+        stats.disk_hit_bytes.add(bytes.len() as u64);
+    }
+
     /// Returns the folder, as long as it is in use.
     fn in_use(&self) -> Option<&OwnedFd> {
         self.cache.in_use().and(self.folder.as_ref())

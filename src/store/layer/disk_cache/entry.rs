@@ -80,21 +80,22 @@ impl EntryHeader {
         EntryHeader {
             version,
             size,
-            asked: seconds(),
+            asked: seconds(SystemTime::now()),
         }
     }
 
-    /// Whether the answer is younger than `freshness`, by the clock of this machine.
-    pub fn is_fresh(&self, freshness: Duration) -> bool {
-        let age = seconds().checked_sub(self.asked);
-        age.is_some_and(|age| age < freshness.as_secs())
+    /// Returns how old the answer is at the most; nothing if it is from a time to come.
+    pub fn age(&self, now: SystemTime) -> Option<Duration> {
+        // Both times are cut to seconds.
+        let age = seconds(now).checked_sub(self.asked)?.saturating_add(1);
+        Some(Duration::from_secs(age))
     }
 }
 
-/// Returns the time now, in seconds since 1970.
-pub(super) fn seconds() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.map_or(0, |since| since.as_secs())
+/// Returns a time in seconds since 1970.
+pub(super) fn seconds(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
 }
 
 /// Returns what follows the bytes in their file.

@@ -2,15 +2,14 @@
 //!
 //! Objects and ranges are kept as they were asked for, never more: readers of shards and archives ask for the same
 //! ranges again, and a block around each would be fetched and held for nothing. A kept range is returned only under the
-//! version that the store reported for the key no longer ago than its answers stay true; where that is not known, the
-//! version is asked for rather than the bytes. What was asked for before a change of the key through this store counts
-//! no more after it. `cache_dir` keeps the size, `entry` the checksums.
+//! version that the store reported for the key no longer ago than its answers stay true, and it is as old as that
+//! report; where that is not known, the version is asked for rather than the bytes. What was asked for before a change of
+//! the key through this store counts no more after it. `cache_dir` keeps the size, `entry` the checksums.
 
 use parking_lot::Mutex;
-use std::io::IoSliceMut;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use lru::LruCache;
 
@@ -18,16 +17,18 @@ use crate::error::Result;
 use crate::store::layer::Layer;
 use crate::store::{
     ByteRange, ChangeLog, Condition, ETag, EntryKind, Key, LogPosition, Meta, Object, PutBody,
-    Reader, RemoteConfig, Store, Version, deal_out,
+    QueryStamp, Reader, RemoteConfig, Store, Version, note_memory,
 };
 
 mod accounting;
 mod cache_dir;
 mod entry;
 mod folder;
+mod reader;
 
 pub use cache_dir::{CacheDir, CacheNamespace};
 pub use entry::{EntryHeader, EntryKey};
+use reader::DiskCacheReader;
 
 /// Number of keys whose last reported version is remembered.
 const MAX_VERSIONS: NonZeroUsize = NonZeroUsize::new(1 << 14).unwrap();
@@ -41,19 +42,18 @@ pub struct DiskCache {
 
 /// The versions that the store reported last.
 struct VersionTable {
-    /// The version, or nothing for a missing key, and until when that counts.
-    by_key: LruCache<Key, (Option<Version>, Instant)>,
+    by_key: LruCache<Key, ReportedVersion>,
     /// When the last change was made through this store, in seconds since 1970.
     changed: u64,
 }
 
-/// When the store was asked.
+/// What the store reported of a key.
 #[derive(Clone, Copy)]
-struct RequestStamp {
-    /// The position of the change log then.
-    position: LogPosition,
-    /// Seconds since 1970.
-    asked: u64,
+struct ReportedVersion {
+    /// The version; nothing if the key is missing.
+    version: Option<Version>,
+    /// When the store was asked; nothing if the version is not known.
+    asked: Option<Instant>,
 }
 
 impl DiskCache {
@@ -73,28 +73,25 @@ impl DiskCache {
         &self.inner.info().changes
     }
 
-    fn freshness(&self) -> Duration {
-        self.inner.info().freshness
+    /// Asks the store below; returns its answer and how old that is.
+    fn ask<T>(&self, question: impl FnOnce(&dyn Store) -> T) -> (T, QueryStamp) {
+        self.inner.info().ask(|| question(&*self.inner))
     }
 
-    /// Returns the stamp of a request that is made now.
-    fn stamp(&self) -> RequestStamp {
-        RequestStamp {
-            position: self.changes().position(),
-            asked: entry::seconds(),
-        }
+    /// Returns the time now, in seconds since 1970.
+    fn seconds(&self) -> u64 {
+        entry::seconds(self.inner.info().clock.date())
     }
 
     /// Notes the version that the store reported, unless the key was changed since it was asked; returns whether it did.
-    fn note(&self, key: &Key, version: Option<Version>, stamp: RequestStamp) -> bool {
-        let until = Instant::now().checked_add(self.freshness());
+    fn note(&self, key: &Key, version: Option<Version>, stamp: QueryStamp) -> bool {
         let mut versions = self.versions.lock();
         if self.changes().changed_since(stamp.position, key) {
             return false;
         }
-        if let Some(until) = until {
-            versions.by_key.put(key.clone(), (version, until));
-        }
+        let asked = Some(stamp.asked);
+        let reported = ReportedVersion { version, asked };
+        versions.by_key.put(key.clone(), reported);
         true
     }
 
@@ -103,19 +100,17 @@ impl DiskCache {
     fn change<T>(
         &self,
         key: &Key,
-        change: impl FnOnce() -> Result<T>,
+        change: impl FnOnce(&dyn Store) -> Result<T>,
         version_of: impl FnOnce(&T) -> Option<Version>,
     ) -> Result<T> {
-        let done = change();
-        let now = Instant::now();
-        let (version, until) = match &done {
-            Ok(done) => (version_of(done), now.checked_add(self.freshness())),
-            Err(_) => (None, None),
+        let (done, stamp) = self.ask(change);
+        let reported = ReportedVersion {
+            version: done.as_ref().ok().and_then(version_of),
+            asked: done.is_ok().then_some(stamp.asked),
         };
         let mut versions = self.versions.lock();
-        versions.changed = entry::seconds();
-        let until = until.unwrap_or(now);
-        versions.by_key.put(key.clone(), (version, until));
+        versions.changed = self.seconds();
+        versions.by_key.put(key.clone(), reported);
         // An answer given here since the store below noted the change may be from before it.
         self.changes().note(key);
         drop(versions);
@@ -123,18 +118,29 @@ impl DiskCache {
         done
     }
 
-    /// Returns the version that a key has of which bytes are kept.
-    fn current_version(&self, key: &Key, kept: &EntryHeader) -> Result<Option<Version>> {
+    /// Returns the version that a key has of which bytes are kept, and when the store was asked for it.
+    fn current_version(&self, key: &Key, kept: &EntryHeader) -> Result<(Option<Version>, Instant)> {
         let mut versions = self.versions.lock();
         let (reported, changed) = (versions.by_key.get(key).copied(), versions.changed);
         drop(versions);
         let was_changed = self.changes().last_change(key) != LogPosition::default();
         let is_after_changes = !was_changed || kept.asked > changed;
-        match reported {
-            Some((version, until)) if Instant::now() < until => Ok(version),
-            None if is_after_changes && kept.is_fresh(self.freshness()) => Ok(Some(kept.version)),
-            _ => Layer::version(self, key),
+        let (version, asked) = match reported {
+            Some(reported) => (reported.version, reported.asked),
+            None if is_after_changes => (Some(kept.version), self.time_of(kept)),
+            None => (None, None),
+        };
+        if let Some(asked) = asked.filter(|&asked| self.inner.info().is_fresh(asked)) {
+            return Ok((version, asked));
         }
+        let (version, stamp) = self.inner.info().ask(|| Layer::version(self, key));
+        Ok((version?, stamp.asked))
+    }
+
+    /// Returns when the store gave what is kept, by the clock of this process.
+    fn time_of(&self, kept: &EntryHeader) -> Option<Instant> {
+        let clock = &self.inner.info().clock;
+        clock.now().checked_sub(kept.age(clock.date())?)
     }
 
     /// Returns an object, or a part of one, that is kept and current.
@@ -147,7 +153,11 @@ impl DiskCache {
             WantedRange::All(limit) => (0..entry.len(), limit),
             WantedRange::Part(range) => (range.within(entry.len()), u64::MAX),
         };
-        if header.size > limit || self.current_version(key, &header)? != Some(header.version) {
+        if header.size > limit {
+            return Ok(None);
+        }
+        let (version, asked) = self.current_version(key, &header)?;
+        if version != Some(header.version) {
             return Ok(None);
         }
         let object = self.entries.read(name, &entry, range).map(|bytes| Object {
@@ -157,13 +167,20 @@ impl DiskCache {
             modified: None,
         });
         if let Some(object) = &object {
-            count_hit(&self.entries, &object.bytes);
+            note_memory(asked);
+            self.entries.count_hit(&object.bytes);
         }
         Ok(object)
     }
 
     /// Keeps what the store answered.
-    fn keep(&self, key: &Key, name: &EntryKey, answer: Option<&Object>, stamp: RequestStamp) {
+    fn keep(
+        &self,
+        key: &Key,
+        name: &EntryKey,
+        answer: Option<&Object>,
+        (stamp, seconds): (QueryStamp, u64),
+    ) {
         self.entries.stats().disk_miss_requests.add(1);
         let is_true = self.note(key, answer.map(|object| object.version), stamp);
         if let Some(object) = answer
@@ -173,17 +190,11 @@ impl DiskCache {
             let header = EntryHeader {
                 version: object.version,
                 size: object.size,
-                asked: stamp.asked,
+                asked: seconds,
             };
             self.entries.put(name, &header, &object.bytes);
         }
     }
-}
-
-fn count_hit(entries: &CacheNamespace, bytes: &[u8]) {
-    let stats = entries.stats();
-    stats.disk_hit_requests.add(1);
-    stats.disk_hit_bytes.add(bytes.len() as u64);
 }
 
 /// Which bytes of an entry are wanted.
@@ -204,9 +215,10 @@ impl Layer for DiskCache {
         if let Some(object) = self.find(key, &name, WantedRange::All(limit))? {
             return Ok(Some(object));
         }
-        let stamp = self.stamp();
-        let answer = self.inner.get(key, limit)?;
-        self.keep(key, &name, answer.as_ref(), stamp);
+        let seconds = self.seconds();
+        let (answer, stamp) = self.ask(|inner| inner.get(key, limit));
+        let answer = answer?;
+        self.keep(key, &name, answer.as_ref(), (stamp, seconds));
         Ok(answer)
     }
 
@@ -218,15 +230,16 @@ impl Layer for DiskCache {
         if let Some(object) = self.find(key, &EntryKey::whole(key), WantedRange::Part(&range))? {
             return Ok(Some(object));
         }
-        let stamp = self.stamp();
-        let answer = self.inner.get_range(key, range)?;
-        self.keep(key, &name, answer.as_ref(), stamp);
+        let seconds = self.seconds();
+        let (answer, stamp) = self.ask(|inner| inner.get_range(key, range));
+        let answer = answer?;
+        self.keep(key, &name, answer.as_ref(), (stamp, seconds));
         Ok(answer)
     }
 
     fn head(&self, key: &Key) -> Result<Option<Meta>> {
-        let stamp = self.stamp();
-        let meta = self.inner.head(key)?;
+        let (meta, stamp) = self.ask(|inner| inner.head(key));
+        let meta = meta?;
         if let Some(meta) = meta.filter(|meta| meta.kind == EntryKind::File) {
             self.note(key, Some(meta.version), stamp);
         }
@@ -234,8 +247,8 @@ impl Layer for DiskCache {
     }
 
     fn version(&self, key: &Key) -> Result<Option<Version>> {
-        let stamp = self.stamp();
-        let version = self.inner.version(key)?;
+        let (version, stamp) = self.ask(|inner| inner.version(key));
+        let version = version?;
         self.note(key, version, stamp);
         Ok(version)
     }
@@ -243,91 +256,27 @@ impl Layer for DiskCache {
     fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
         Ok(Arc::new(DiskCacheReader {
             inner: self.inner.open(key, known)?,
+            clock: self.inner.info().clock.clone(),
             entries: self.entries.clone(),
             key: key.clone(),
         }))
     }
 
     fn etag(&self, key: &Key) -> Result<Option<ETag>> {
-        let stamp = self.stamp();
-        let etag = self.inner.etag(key)?;
+        let (etag, stamp) = self.ask(|inner| inner.etag(key));
+        let etag = etag?;
         self.note(key, etag.as_ref().map(|etag| etag.version), stamp);
         Ok(etag)
     }
 
     fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
-        let put = || self.inner.put(key, body, condition);
+        let put = |inner: &dyn Store| inner.put(key, body, condition);
         self.change(key, put, |etag| Some(etag.version))
     }
 
     fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
-        let erase = || self.inner.erase(key, condition);
+        let erase = |inner: &dyn Store| inner.erase(key, condition);
         self.change(key, erase, |()| None)
-    }
-}
-
-/// An open object whose ranges are looked for on disk first. The reader below tells the version; only bytes of that
-/// version are taken.
-struct DiskCacheReader {
-    inner: Arc<dyn Reader>,
-    entries: Arc<CacheNamespace>,
-    key: Key,
-}
-
-impl DiskCacheReader {
-    /// Returns a range that is kept, by itself or as a part of the whole object.
-    fn find(&self, range: &ByteRange, version: Version) -> Option<Vec<u8>> {
-        let read = |name: &EntryKey, is_whole: bool| {
-            let entry = self.entries.find(name)?;
-            if entry.header().version != version {
-                return None;
-            }
-            let part = if is_whole {
-                range.within(entry.len())
-            } else {
-                0..entry.len()
-            };
-            self.entries.read(name, &entry, part)
-        };
-        read(&EntryKey::range(&self.key, range), false)
-            .or_else(|| read(&EntryKey::whole(&self.key), true))
-    }
-}
-
-#[deny(clippy::missing_trait_methods)]
-impl Reader for DiskCacheReader {
-    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
-        let meta = self.inner.meta()?;
-        let end = offset.saturating_add(len as u64).min(meta.size);
-        if offset >= end {
-            return self.inner.read_at(offset, len);
-        }
-        let range = ByteRange::Span(offset..end);
-        if let Some(bytes) = self.find(&range, meta.version) {
-            count_hit(&self.entries, &bytes);
-            return Ok(bytes);
-        }
-        self.entries.stats().disk_miss_requests.add(1);
-        let header = EntryHeader::now(meta.version, meta.size);
-        let bytes = self.inner.read_at(offset, len)?;
-        let is_complete = bytes.len() as u64 == end - offset;
-        // The bytes may be of a version that came in between.
-        if is_complete && self.inner.meta()?.version == meta.version {
-            let name = EntryKey::range(&self.key, &range);
-            self.entries.put(&name, &header, &bytes);
-        }
-        Ok(bytes)
-    }
-
-    fn read_scattered(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<usize> {
-        let wanted = parts.iter().map(|part| part.len()).sum();
-        let bytes = self.read_at(offset, wanted)?;
-        deal_out(&bytes, parts);
-        Ok(bytes.len())
-    }
-
-    fn meta(&self) -> Result<Meta> {
-        self.inner.meta()
     }
 }
 

@@ -6,32 +6,13 @@
 
 use parking_lot::RwLock;
 use std::sync::Arc;
-use std::time::Instant;
 
-use crate::store::{ChangeLog, Key, LogPosition};
+use crate::store::{ChangeLog, Key, LogPosition, QueryStamp};
 
 /// The changes that are made through this store.
 pub(super) struct ChangeTracker {
     log: Arc<ChangeLog>,
     lock: RwLock<()>,
-}
-
-/// When the store was asked.
-#[derive(Clone, Copy)]
-pub(super) struct QueryStamp {
-    pub(super) asked: Instant,
-    /// The position of the change log then.
-    position: LogPosition,
-}
-
-impl QueryStamp {
-    /// Returns the stamp of an answer that counts from now on.
-    pub(super) fn starting_now(self) -> QueryStamp {
-        QueryStamp {
-            asked: Instant::now(),
-            ..self
-        }
-    }
 }
 
 /// Which way a key was changed.
@@ -49,14 +30,6 @@ impl ChangeTracker {
         ChangeTracker {
             log,
             lock: RwLock::default(),
-        }
-    }
-
-    /// Returns the stamp of a question that is asked now.
-    pub(super) fn stamp(&self) -> QueryStamp {
-        QueryStamp {
-            asked: Instant::now(),
-            position: self.log.position(),
         }
     }
 

@@ -13,7 +13,7 @@ use std::time::Instant;
 use indexmap::IndexMap;
 use lru::LruCache;
 
-use super::keys::Expiring;
+use super::dated::{Dated, Lifetime};
 use super::listing_prefetch::PassedDir;
 use crate::error::{Error, Result};
 use crate::known::Known;
@@ -42,14 +42,14 @@ enum Extent {
 /// A directory's names.
 pub(super) struct CachedDir {
     pub(super) prefix: Key,
-    /// Until when the names count.
-    pub(super) until: Instant,
+    /// When the store was asked for the first of the names.
+    pub(super) asked: Instant,
     /// The flat listing that found the names, and how far it was then.
     pub(super) passed: Option<PassedDir>,
     known: RwLock<(NameMap, Extent)>,
     source: Mutex<NameSource>,
-    /// How often the source was asked: a reader that waited for another's request knows by it whose error it sees.
-    asked: AtomicU64,
+    /// Requests to the source: a reader that waited for another's request knows by it whose error it sees.
+    requests: AtomicU64,
     /// Names held by all directories.
     total: Arc<AtomicUsize>,
 }
@@ -73,26 +73,22 @@ impl CachedDir {
     /// Builds a directory whose names come from a listing that has just begun.
     fn growing(
         prefix: Key,
-        until: Instant,
+        asked: Instant,
         listing: Box<dyn Listing>,
         total: &Arc<AtomicUsize>,
     ) -> CachedDir {
         CachedDir {
             prefix,
-            until,
+            asked,
             passed: None,
             known: RwLock::new((NameMap::new(), Extent::Growing)),
             source: Mutex::new(NameSource {
                 listing: Some(listing),
                 failed: None,
             }),
-            asked: AtomicU64::new(0),
+            requests: AtomicU64::new(0),
             total: total.clone(),
         }
-    }
-
-    pub(super) fn is_fresh(&self) -> bool {
-        self.until > Instant::now()
     }
 
     /// Returns how many names are held.
@@ -138,12 +134,12 @@ impl CachedDir {
     /// Returns what stands at a place; asks the source for names that were not read yet.
     pub(super) fn at(&self, place: usize) -> Result<Slot> {
         loop {
-            let asked = self.asked.load(Ordering::Acquire);
+            let requests = self.requests.load(Ordering::Acquire);
             if let Some(slot) = self.known_at(place) {
                 return Ok(slot);
             }
             let mut source = self.source.lock();
-            if self.asked.load(Ordering::Acquire) != asked {
+            if self.requests.load(Ordering::Acquire) != requests {
                 match &source.failed {
                     Some(error) => return Err(error.clone()),
                     None => continue,
@@ -178,7 +174,7 @@ impl CachedDir {
             Some(listing) => listing.next(),
             None => Ok(None),
         };
-        self.asked.fetch_add(1, Ordering::Release);
+        self.requests.fetch_add(1, Ordering::Release);
         let next = next?;
         let mut known = self.known.write();
         match next {
@@ -231,26 +227,33 @@ pub(super) struct DirCache {
     /// Names held now.
     total: Arc<AtomicUsize>,
     max_names: usize,
+    lifetime: Lifetime,
 }
 
 impl DirCache {
-    /// Builds a cache of at most `max_names` names.
-    pub(super) fn new(max_names: usize) -> DirCache {
+    /// Builds a cache of at most `max_names` names; those of a directory count for `lifetime`.
+    pub(super) fn new(max_names: usize, lifetime: Lifetime) -> DirCache {
         DirCache {
             by_key: Mutex::new(LruCache::unbounded()),
             total: Arc::default(),
             max_names,
+            lifetime,
         }
+    }
+
+    /// Whether the names of a directory still count.
+    pub(super) fn is_fresh(&self, dir: &CachedDir) -> bool {
+        self.lifetime.is_fresh(dir.asked)
     }
 
     /// Builds a directory whose names come from a listing that has just begun. It is not in the cache yet.
     pub(super) fn growing(
         &self,
         prefix: &Key,
-        until: Instant,
+        asked: Instant,
         listing: Box<dyn Listing>,
     ) -> Arc<CachedDir> {
-        let dir = CachedDir::growing(prefix.clone(), until, listing, &self.total);
+        let dir = CachedDir::growing(prefix.clone(), asked, listing, &self.total);
         Arc::new(dir)
     }
 
@@ -258,18 +261,18 @@ impl DirCache {
     pub(super) fn complete(
         &self,
         prefix: Key,
-        until: Instant,
+        asked: Instant,
         names: NameMap,
         passed: PassedDir,
     ) -> Arc<CachedDir> {
         self.total.fetch_add(names.len(), Ordering::Relaxed);
         Arc::new(CachedDir {
             prefix,
-            until,
+            asked,
             passed: Some(passed),
             known: RwLock::new((names, Extent::Complete)),
             source: Mutex::default(),
-            asked: AtomicU64::new(0),
+            requests: AtomicU64::new(0),
             total: self.total.clone(),
         })
     }
@@ -278,7 +281,7 @@ impl DirCache {
     pub(super) fn get(&self, key: &Key) -> Option<Arc<CachedDir>> {
         let mut dirs = self.by_key.lock();
         let dir = dirs.get(key)?.clone();
-        dir.is_fresh().then_some(dir)
+        self.is_fresh(&dir).then_some(dir)
     }
 
     /// Remembers a directory.
@@ -322,7 +325,7 @@ impl DirCache {
     }
 
     /// Returns what the directories tell of a key: its entry, or nothing if it, or what it would lie in, is missing.
-    pub(super) fn look(&self, key: &Key) -> Option<Expiring<Option<DirEntry>>> {
+    pub(super) fn look(&self, key: &Key) -> Option<Dated<Option<DirEntry>>> {
         let mut looked = key.clone();
         loop {
             let parent = looked.parent()?;
@@ -330,15 +333,15 @@ impl DirCache {
                 looked = parent;
                 continue;
             };
-            let expiring = |value| {
-                let until = dir.until;
-                Some(Expiring { value, until })
+            let dated = |value| {
+                let asked = dir.asked;
+                Some(Dated { value, asked })
             };
             match dir.look(looked.name()) {
-                Known::Missing => return expiring(None),
-                Known::Is(entry) if looked == *key => return expiring(Some(entry)),
+                Known::Missing => return dated(None),
+                Known::Is(entry) if looked == *key => return dated(Some(entry)),
                 // Nothing lies in an object.
-                Known::Is(entry) if entry.kind == EntryKind::File => return expiring(None),
+                Known::Is(entry) if entry.kind == EntryKind::File => return dated(None),
                 Known::Is(_) => return None,
                 Known::Unknown => looked = parent,
             }

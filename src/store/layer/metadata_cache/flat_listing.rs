@@ -6,16 +6,18 @@
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::assembler::{AssembledDir, DirAssembler, Unsorted};
-use super::changes::{ChangeTracker, QueryStamp};
+use super::changes::ChangeTracker;
+use super::dated::{Dated, Lifetime};
 use super::dirs::{CachedDir, DirCache};
 use super::join_deadline;
-use super::keys::{Expiring, KeyTable};
+use super::keys::KeyTable;
 use super::listing_prefetch::{ListHistory, ListingPrefetch, PassedDir};
 use crate::error::{Kind, Result};
-use crate::store::{FlatListing, Key, LogPosition, Meta, Store};
+use crate::store::{FlatListing, Key, LogPosition, Meta, QueryStamp, Store};
+use crate::sync::clock::Clock;
 use crate::sync::single_flight::SingleFlight;
 
 /// How many flat listings are under way at a time.
@@ -24,7 +26,6 @@ const MAX_FLAT_LISTINGS: usize = 4;
 /// Lists directories of a store, and remembers them.
 pub(super) struct DirLister {
     pub(super) inner: Arc<dyn Store>,
-    pub(super) ttl: Duration,
     pub(super) dirs: DirCache,
     keys: Arc<KeyTable>,
     changes: Arc<ChangeTracker>,
@@ -34,17 +35,16 @@ pub(super) struct DirLister {
 }
 
 impl DirLister {
-    /// Remembers at most `max_names` names of directories, each for `ttl`.
+    /// Remembers at most `max_names` names of directories, each for `lifetime`.
     pub(super) fn new(
         inner: Arc<dyn Store>,
-        (ttl, max_names): (Duration, usize),
+        (lifetime, max_names): (Lifetime, usize),
         keys: Arc<KeyTable>,
         changes: Arc<ChangeTracker>,
     ) -> DirLister {
         DirLister {
             inner,
-            ttl,
-            dirs: DirCache::new(max_names),
+            dirs: DirCache::new(max_names, lifetime),
             keys,
             changes,
             listings: SingleFlight::default(),
@@ -89,31 +89,27 @@ impl DirLister {
 
     /// Begins to list a directory.
     fn begin(&self, prefix: &Key) -> Result<Arc<CachedDir>> {
-        let stamp = self.changes.stamp();
-        let until = self.until(stamp.asked);
-        let listing = match self.inner.list(prefix) {
+        let (listing, stamp) = self.inner.info().ask(|| self.inner.list(prefix));
+        let listing = match listing {
             Err(error) if error.kind() == Kind::NotFound => {
                 self.note_missing(prefix, stamp);
                 return Err(error);
             }
             listing => listing?,
         };
-        let dir = self.dirs.growing(prefix, until, listing);
+        let dir = self.dirs.growing(prefix, stamp.asked, listing);
         self.changes
             .store_if_unchanged_below(stamp, prefix, || self.dirs.put(&dir));
         Ok(dir)
     }
 
     fn note_missing(&self, prefix: &Key, stamp: QueryStamp) {
-        let until = self.until(stamp.asked);
-        let missing = Expiring { value: None, until };
+        let missing = Dated {
+            value: None,
+            asked: stamp.asked,
+        };
         self.changes
             .store_if_unchanged_below(stamp, prefix, || self.keys.put_head(prefix, missing));
-    }
-
-    /// Returns until when an answer counts that was asked for at `asked`.
-    fn until(&self, asked: Instant) -> Instant {
-        asked.checked_add(self.ttl).unwrap_or(asked)
     }
 
     fn prefetch_to(&self, prefix: &Key) -> Option<Arc<ListingPrefetch>> {
@@ -137,8 +133,10 @@ impl DirLister {
         let listing = self.inner.list_all(&top, dir).ok().flatten();
         let is_started = listing.is_some_and(|listing| {
             let (lister, on) = (Arc::downgrade(self), prefetch.clone());
+            let clock = self.inner.info().clock.clone();
             let thread = thread::Builder::new().name("zarrfs-walk".to_string());
-            thread.spawn(move || run(&lister, &on, listing)).is_ok()
+            let run = move || run(&lister, &on, (listing, clock));
+            thread.spawn(run).is_ok()
         });
         if !is_started {
             self.end(&prefetch);
@@ -172,9 +170,10 @@ impl DirLister {
 
     /// Remembers a directory that a flat listing has found.
     fn store(&self, found: AssembledDir, passed: PassedDir) {
-        let until = self.until(found.asked);
         let prefetch = passed.prefetch.clone();
-        let dir = self.dirs.complete(found.prefix, until, found.names, passed);
+        let dir = self
+            .dirs
+            .complete(found.prefix, found.asked, found.names, passed);
         self.changes.store(|| {
             // A change below it has ended the flat listing.
             if !prefetch.has_ended() {
@@ -185,11 +184,16 @@ impl DirLister {
 }
 
 /// Reads a flat listing to its end, or until it has no readers; those who wait for it then list directly.
-fn run(lister: &Weak<DirLister>, prefetch: &Arc<ListingPrefetch>, listing: Box<dyn FlatListing>) {
+fn run(
+    lister: &Weak<DirLister>,
+    prefetch: &Arc<ListingPrefetch>,
+    (listing, clock): (Box<dyn FlatListing>, Clock),
+) {
     let ended = EndGuard { lister, prefetch };
     let mut reading = FlatRead {
         lister,
         prefetch,
+        clock,
         assembler: DirAssembler::new(prefetch.prefix.clone()),
         keys: 0,
         published: Vec::new(),
@@ -223,6 +227,7 @@ impl Drop for EndGuard<'_> {
 struct FlatRead<'a> {
     lister: &'a Weak<DirLister>,
     prefetch: &'a Arc<ListingPrefetch>,
+    clock: Clock,
     assembler: DirAssembler,
     keys: u64,
     /// The directories that were published.
@@ -237,7 +242,7 @@ impl FlatRead<'_> {
             if !self.prefetch.may_go_on() {
                 return Ok(());
             }
-            let asked = Instant::now();
+            let asked = self.clock.now();
             match listing.next() {
                 Ok(page) => self.take(page.unwrap_or_default(), asked)?,
                 Err(error) => {

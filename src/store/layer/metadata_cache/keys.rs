@@ -7,42 +7,12 @@
 use parking_lot::Mutex;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
 
 use lru::LruCache;
 
+use super::dated::{Dated, Lifetime, newer};
 use crate::store::{EntryKind, Key, Meta, Object, Version};
 use crate::sync::budget::{Evict, MemoryBudget, Priority, Reservation};
-
-/// An answer, and until when it counts.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Expiring<T> {
-    pub(super) value: T,
-    pub(super) until: Instant,
-}
-
-impl<T> Expiring<T> {
-    pub(super) fn is_fresh(&self) -> bool {
-        self.until > Instant::now()
-    }
-
-    pub(super) fn with<U>(&self, value: U) -> Expiring<U> {
-        let until = self.until;
-        Expiring { value, until }
-    }
-}
-
-/// Returns the newer of two answers.
-pub(super) fn newer<T>(
-    one: Option<Expiring<T>>,
-    other: Option<Expiring<T>>,
-) -> Option<Expiring<T>> {
-    match (one, other) {
-        (Some(one), Some(other)) if one.until < other.until => Some(other),
-        (Some(one), _) => Some(one),
-        (None, other) => other,
-    }
-}
 
 /// What is known of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,13 +64,13 @@ impl From<Option<&Object>> for CachedObject {
 /// What is known of one key.
 #[derive(Default)]
 struct KeyEntry {
-    head: Option<Expiring<Option<Meta>>>,
-    object: Option<Expiring<CachedObject>>,
+    head: Option<Dated<Option<Meta>>>,
+    object: Option<Dated<CachedObject>>,
     document: Option<CachedDocument>,
 }
 
 impl KeyEntry {
-    fn object(&self) -> Option<Expiring<CachedObject>> {
+    fn object(&self) -> Option<Dated<CachedObject>> {
         let of_head = self.head.and_then(|head| {
             let object = CachedObject::of_head(&head.value)?;
             Some(head.with(object))
@@ -111,7 +81,7 @@ impl KeyEntry {
 
 /// A whole document and the memory that it counts in.
 struct CachedDocument {
-    object: Expiring<Arc<Object>>,
+    object: Dated<Arc<Object>>,
     _room: Reservation,
     _counted: Arc<()>,
 }
@@ -122,6 +92,7 @@ const DOCUMENT_OVERHEAD: u64 = 256;
 /// Answers by key.
 pub(super) struct KeyTable {
     entries: Mutex<LruCache<Key, KeyEntry>>,
+    lifetime: Lifetime,
     memory: Arc<MemoryBudget>,
     max_document_bytes: u64,
     /// Shared with each document that is held, so that its count tells how many there are.
@@ -129,15 +100,17 @@ pub(super) struct KeyTable {
 }
 
 impl KeyTable {
-    /// Builds a table of at most `max_keys` keys, whose documents of at most `max_document_bytes` each take their room
-    /// of `memory`.
+    /// Builds a table of at most `max_keys` keys, each of which counts for `lifetime`. Documents of at most
+    /// `max_document_bytes` each take their room of `memory`.
     pub(super) fn new(
         max_keys: NonZeroUsize,
+        lifetime: Lifetime,
         memory: Arc<MemoryBudget>,
         max_document_bytes: u64,
     ) -> Arc<KeyTable> {
         let table = Arc::new(KeyTable {
             entries: Mutex::new(LruCache::new(max_keys)),
+            lifetime,
             memory,
             max_document_bytes,
             documents: Arc::default(),
@@ -153,9 +126,9 @@ impl KeyTable {
     }
 
     /// Returns what `head` answers for a key.
-    pub(super) fn head(&self, key: &Key) -> Option<Expiring<Option<Meta>>> {
+    pub(super) fn head(&self, key: &Key) -> Option<Dated<Option<Meta>>> {
         let head = self.entries.lock().get(key)?.head;
-        head.filter(Expiring::is_fresh)
+        self.lifetime.fresh(head)
     }
 
     /// Whether a key is known to be a prefix of others.
@@ -165,25 +138,26 @@ impl KeyTable {
     }
 
     /// Returns what is known of an object.
-    pub(super) fn object(&self, key: &Key) -> Option<Expiring<CachedObject>> {
+    pub(super) fn object(&self, key: &Key) -> Option<Dated<CachedObject>> {
         let object = self.entries.lock().get(key)?.object();
-        object.filter(Expiring::is_fresh)
+        self.lifetime.fresh(object)
     }
 
     /// Returns a document.
-    pub(super) fn document(&self, key: &Key) -> Option<Expiring<Arc<Object>>> {
+    pub(super) fn document(&self, key: &Key) -> Option<Dated<Arc<Object>>> {
         let mut entries = self.entries.lock();
         let document = entries.get(key)?.document.as_ref()?;
-        document.object.is_fresh().then(|| document.object.clone())
+        let is_fresh = self.lifetime.is_fresh(document.object.asked);
+        is_fresh.then(|| document.object.clone())
     }
 
     /// Stores an answer to `head`.
-    pub(super) fn put_head(&self, key: &Key, head: Expiring<Option<Meta>>) {
+    pub(super) fn put_head(&self, key: &Key, head: Dated<Option<Meta>>) {
         self.change(key, |entry| entry.head = Some(head));
     }
 
     /// Stores what an answer tells of an object.
-    pub(super) fn put_object(&self, key: &Key, object: Expiring<CachedObject>) {
+    pub(super) fn put_object(&self, key: &Key, object: Dated<CachedObject>) {
         self.change(key, |entry| {
             // An answer to `head` about another content of the object is no longer true.
             let before = entry
@@ -201,7 +175,7 @@ impl KeyTable {
     pub(super) fn reserve(
         &self,
         key: &Key,
-        object: Expiring<Arc<Object>>,
+        object: Dated<Arc<Object>>,
     ) -> Option<ReservedDocument> {
         let length = object.value.bytes.len() as u64;
         let bytes = length + key.as_bytes().len() as u64 + DOCUMENT_OVERHEAD;
@@ -252,10 +226,11 @@ impl Evict for KeyTable {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     use super::*;
     use crate::stats::Stats;
+    use crate::sync::clock::Clock;
 
     fn put(table: &KeyTable, name: &str, length: usize) {
         let object = Object {
@@ -265,9 +240,8 @@ mod tests {
             modified: None,
         };
         let key = Key::new(name).unwrap();
-        let until = Instant::now() + Duration::from_secs(1000);
-        let value = Arc::new(object);
-        if let Some(document) = table.reserve(&key, Expiring { value, until }) {
+        let (value, asked) = (Arc::new(object), Instant::now());
+        if let Some(document) = table.reserve(&key, Dated { value, asked }) {
             table.put_document(&key, document);
         }
     }
@@ -276,7 +250,11 @@ mod tests {
     fn documents_stay_within_their_part_of_the_memory() {
         let memory = MemoryBudget::new(20_000, Arc::new(Stats::default()));
         let most = NonZeroUsize::new(1000).unwrap();
-        let table = KeyTable::new(most, memory.part(5000), 1000);
+        let lifetime = Lifetime {
+            clock: Clock::default(),
+            ttl: Duration::from_secs(1000),
+        };
+        let table = KeyTable::new(most, lifetime, memory.part(5000), 1000);
         put(&table, "large", 1001);
         for number in 0..100 {
             put(&table, &format!("{number}"), 900);

@@ -64,7 +64,7 @@ impl Listing for CachedListing {
     }
 
     fn seek(&mut self, cursor: u64) -> Result<()> {
-        if cursor == 0 && !self.dir.is_fresh() {
+        if cursor == 0 && !self.lister.dirs.is_fresh(&self.dir) {
             // A reader that starts again gets the names that are there now.
             self.dir = self.lister.list(&self.dir.prefix)?;
         }

@@ -1,9 +1,9 @@
 //! A cache of metadata over a store on a network: what was answered once is not asked again for a while.
 //!
-//! Answers count for `--metadata-ttl`: kinds, sizes and versions, small documents, the names of directories, and
-//! that something is missing. Errors are never remembered. All of it is bounded, documents within the memory budget.
-//! What is known of a key is forgotten when it is changed through this store, or when a reader finds it changed;
-//! changes that other programs make show after the time above.
+//! Answers count for `--metadata-ttl` from when the store was asked: kinds, sizes and versions, small documents, the
+//! names of directories, and that something is missing. Errors are never remembered. All of it is bounded, documents
+//! within the memory budget. What is known of a key is forgotten when it is changed through this store, or when a reader
+//! finds it changed; changes that other programs make show after the time above.
 //!
 //! Two rules fetch ahead: a client that lists a second directory beside another one gets all below their parent by one
 //! flat listing (`flat_listing`), and one that reads the same document of a second directory gets those of the next
@@ -20,7 +20,7 @@ use crate::stats::Stats;
 use crate::store::layer::Layer;
 use crate::store::{
     ByteRange, Condition, ETag, EntryKind, Hints, Key, Listing, Meta, Object, PutBody, Reader,
-    Store, Version,
+    Store, Version, note_memory,
 };
 use crate::sync::budget::MemoryBudget;
 use changes::ChangeKind;
@@ -29,6 +29,7 @@ use state::MetadataCacheState;
 
 mod assembler;
 mod changes;
+mod dated;
 mod dirs;
 mod flat_listing;
 mod keys;
@@ -113,9 +114,9 @@ impl Layer for MetadataCache {
         if self.shared.is_missing(key) {
             return Ok(None);
         }
-        let stamp = self.shared.stamp();
-        let found = self.below().get_range(key, range)?;
-        self.shared.note_read(key, found.as_ref(), stamp);
+        let (found, stamp) = self.shared.ask(|inner| inner.get_range(key, range));
+        let found = found?;
+        self.shared.note_object(key, found.as_ref().into(), stamp);
         Ok(found)
     }
 
@@ -153,6 +154,7 @@ impl Layer for MetadataCache {
         }
         let lister = &self.shared.lister;
         let dir = lister.list(prefix)?;
+        note_memory(dir.asked);
         Ok(Box::new(CachedListing::new(lister, dir)))
     }
 

@@ -1,20 +1,23 @@
 //! Questions about single keys: answered from memory where the answer is known, asked of the store once where not.
 //!
 //! Of two answers about one key the newer counts, whether it came from the key itself or from the listing of its
-//! directory. An answer that was asked for before a change of its key is not kept (`changes`).
+//! directory. An answer counts from when it was asked for, and who is answered from memory learns that time. An answer
+//! that was asked for before a change of its key is not kept (`changes`).
 
 use std::sync::Arc;
-use std::time::Instant;
 
-use super::changes::{ChangeKind, ChangeTracker, QueryStamp};
+use super::changes::{ChangeKind, ChangeTracker};
+use super::dated::{Dated, Lifetime, from_memory, newer};
 use super::flat_listing::DirLister;
-use super::keys::{CachedObject, Expiring, KeyTable, newer};
+use super::keys::{CachedObject, KeyTable};
 use super::prefetch::DocumentPrefetch;
 use super::{MetadataCacheConfig, join_deadline};
 use crate::error::{Error, Kind, Result};
 use crate::known::Known;
 use crate::model::document::is_document;
-use crate::store::{EntryKind, Key, LogPosition, Meta, Object, Reader, Store, Version};
+use crate::store::{
+    EntryKind, Key, LogPosition, Meta, Object, QueryStamp, Reader, Store, Version, note_memory,
+};
 use crate::sync::pool::ThreadPool;
 use crate::sync::single_flight::SingleFlight;
 
@@ -22,13 +25,15 @@ use crate::sync::single_flight::SingleFlight;
 const QUEUE_FACTOR: usize = 4;
 
 /// Joins those who ask the same about a key between two changes of it.
-type KeyFlight<T> = SingleFlight<(Key, LogPosition), T>;
+type KeyFlight<T> = SingleFlight<(Key, LogPosition), Dated<T>>;
 
 /// What is remembered, and the store below.
 pub(super) struct MetadataCacheState {
     pub(super) lister: Arc<DirLister>,
     keys: Arc<KeyTable>,
     changes: Arc<ChangeTracker>,
+    /// Whether answers are remembered at all.
+    remembers: bool,
     document_prefetch: DocumentPrefetch,
     heads: KeyFlight<Option<Meta>>,
     versions: KeyFlight<Option<Version>>,
@@ -44,11 +49,15 @@ impl MetadataCacheState {
         let queued = window.saturating_mul(QUEUE_FACTOR);
         let pool = ThreadPool::new("zarrfs-ahead", window, queued);
         let memory = config.memory.part(config.documents);
-        let keys = KeyTable::new(config.keys, memory, config.document);
+        let lifetime = Lifetime {
+            clock: inner.info().clock.clone(),
+            ttl: config.ttl,
+        };
+        let keys = KeyTable::new(config.keys, lifetime.clone(), memory, config.document);
         let changes = Arc::new(ChangeTracker::new(inner.info().changes.clone()));
         let lister = DirLister::new(
             inner,
-            (config.ttl, config.names),
+            (lifetime, config.names),
             keys.clone(),
             changes.clone(),
         );
@@ -56,6 +65,7 @@ impl MetadataCacheState {
             lister: Arc::new(lister),
             keys,
             changes,
+            remembers: !config.ttl.is_zero(),
             document_prefetch: DocumentPrefetch::new(window),
             heads: SingleFlight::default(),
             versions: SingleFlight::default(),
@@ -72,16 +82,21 @@ impl MetadataCacheState {
 
     /// Whether answers are remembered at all.
     pub(super) fn remembers(&self) -> bool {
-        !self.lister.ttl.is_zero()
+        self.remembers
     }
 
-    fn expiring<T>(&self, value: T, asked: Instant) -> Expiring<T> {
-        let until = asked.checked_add(self.lister.ttl).unwrap_or(asked);
-        Expiring { value, until }
+    /// Asks the store below; returns its answer and how old that is.
+    pub(super) fn ask<T>(&self, question: impl FnOnce(&dyn Store) -> T) -> (T, QueryStamp) {
+        self.inner().info().ask(|| question(self.inner()))
     }
 
     /// Returns what `head` answers if that is known.
     pub(super) fn head_now(&self, key: &Key) -> Known<Meta> {
+        from_memory(self.known_head(key)).map_or(Known::Unknown, Known::from)
+    }
+
+    /// Returns what `head` answers if that is known, without an answer being made of it.
+    fn known_head(&self, key: &Key) -> Option<Dated<Option<Meta>>> {
         let of_dir = self.lister.dirs.look(key).and_then(|found| {
             let head = match found.value {
                 None => None,
@@ -89,12 +104,11 @@ impl MetadataCacheState {
             };
             Some(found.with(head))
         });
-        let known = newer(self.keys.head(key), of_dir);
-        known.map_or(Known::Unknown, |known| known.value.into())
+        newer(self.keys.head(key), of_dir)
     }
 
     /// Returns what is known of an object.
-    fn object_now(&self, key: &Key) -> Option<Expiring<CachedObject>> {
+    fn known_object(&self, key: &Key) -> Option<Dated<CachedObject>> {
         let of_dir = self.lister.dirs.look(key).and_then(|found| {
             let object = match found.value {
                 None => CachedObject::Missing,
@@ -106,26 +120,29 @@ impl MetadataCacheState {
         newer(self.keys.object(key), of_dir)
     }
 
-    /// Returns the version of an object if that is known.
-    fn version_now(&self, key: &Key) -> Known<Version> {
-        let known = self.object_now(key);
-        known.map_or(Known::Unknown, |known| known.value.version().into())
+    /// Returns the version of an object if that is known; nothing in it if the object is missing.
+    fn known_version(&self, key: &Key) -> Option<Dated<Option<Version>>> {
+        let known = self.known_object(key)?;
+        Some(known.with(known.value.version()))
     }
 
     /// Whether an object is known not to exist.
     pub(super) fn is_missing(&self, key: &Key) -> bool {
-        self.version_now(key) == Known::Missing
+        let known = self.known_object(key);
+        let missing = known.filter(|known| known.value == CachedObject::Missing);
+        from_memory(missing).is_some()
     }
 
     /// Answers `head`.
     pub(super) fn head(&self, key: &Key) -> Result<Option<Meta>> {
         let ask = || {
-            let stamp = self.changes.stamp();
-            let head = self.inner().head(key)?;
-            self.note_head(key, head, stamp);
+            let (head, stamp) = self.ask(|inner| inner.head(key));
+            let head = Dated::new(head?, stamp);
+            self.changes
+                .store_if_unchanged_below(stamp, key, || self.keys.put_head(key, head));
             Ok(head)
         };
-        let known = || self.head_now(key);
+        let known = || self.known_head(key);
         let question = || self.changes.question_below(key);
         answer(&self.heads, known, question, ask)
     }
@@ -133,13 +150,13 @@ impl MetadataCacheState {
     /// Answers `version`.
     pub(super) fn version(&self, key: &Key) -> Result<Option<Version>> {
         let ask = || {
-            let stamp = self.changes.stamp();
-            let version = self.inner().version(key)?;
+            let (version, stamp) = self.ask(|inner| inner.version(key));
+            let version = version?;
             let object = version.map_or(CachedObject::Missing, CachedObject::Version);
             self.note_object(key, object, stamp);
-            Ok(version)
+            Ok(Dated::new(version, stamp))
         };
-        let known = || self.version_now(key);
+        let known = || self.known_version(key);
         let question = || self.changes.question(key);
         answer(&self.versions, known, question, ask)
     }
@@ -151,9 +168,9 @@ impl MetadataCacheState {
             if self.is_missing(key) {
                 return Ok(None);
             }
-            let stamp = self.changes.stamp();
-            let found = self.inner().get(key, limit)?;
-            self.note_read(key, found.as_ref(), stamp);
+            let (found, stamp) = self.ask(|inner| inner.get(key, limit));
+            let found = found?;
+            self.note_object(key, found.as_ref().into(), stamp);
             return Ok(found);
         }
         let found = self.document(key, limit)?;
@@ -173,85 +190,74 @@ impl MetadataCacheState {
             has_asked = true;
             self.fetch(key, limit)
         };
-        let known = || self.document_now(key);
+        let known = || self.known_document(key);
         let question = || self.changes.question(key);
         match answer(&self.documents, known, question, ask) {
             // The request that was joined had a lower limit.
-            Err(error) if !has_asked && error.kind() == Kind::TooLarge => self.fetch(key, limit),
+            Err(error) if !has_asked && error.kind() == Kind::TooLarge => {
+                self.fetch(key, limit).map(|found| found.value)
+            }
             found => found,
         }
     }
 
-    fn fetch(&self, key: &Key, limit: u64) -> Result<Option<Arc<Object>>> {
-        let stamp = self.changes.stamp();
-        let found = self.inner().get(key, limit)?.map(Arc::new);
-        self.note_read(key, found.as_deref(), stamp);
+    fn fetch(&self, key: &Key, limit: u64) -> Result<Dated<Option<Arc<Object>>>> {
+        let (found, stamp) = self.ask(|inner| inner.get(key, limit));
+        let found = found?.map(Arc::new);
+        self.note_object(key, found.as_deref().into(), stamp);
         if let Some(object) = &found
             && self.remembers()
-            && let Some(document) = self
-                .keys
-                .reserve(key, self.expiring(object.clone(), stamp.asked))
+            && let Some(document) = self.keys.reserve(key, Dated::new(object.clone(), stamp))
         {
             self.changes
                 .store_if_unchanged(stamp, key, || self.keys.put_document(key, document));
         }
-        Ok(found)
+        Ok(Dated::new(found, stamp))
     }
 
-    /// Returns a document if it, or that there is none, is known.
-    fn document_now(&self, key: &Key) -> Known<Arc<Object>> {
-        let known = self.object_now(key);
-        if known.is_some_and(|known| known.value == CachedObject::Missing) {
-            return Known::Missing;
+    /// Returns a document, or that there is none, if that is known.
+    fn known_document(&self, key: &Key) -> Option<Dated<Option<Arc<Object>>>> {
+        let known = self.known_object(key);
+        if let Some(missing) = known.filter(|known| known.value == CachedObject::Missing) {
+            return Some(missing.with(None));
         }
-        let Some(document) = self.keys.document(key) else {
-            return Known::Unknown;
-        };
-        let is_newer_version = known.is_some_and(|known| {
-            known.until > document.until && known.value.version() != Some(document.value.version)
-        });
-        if is_newer_version {
-            return Known::Unknown;
+        let document = self.keys.document(key)?;
+        let version = document.value.version;
+        match known.filter(|known| known.asked > document.asked) {
+            // The store has told of another version since.
+            Some(newer) if newer.value.version() != Some(version) => None,
+            // The store has told since that it is still this one.
+            Some(newer) => Some(newer.with(Some(document.value))),
+            None => Some(document.with(Some(document.value.clone()))),
         }
-        Known::Is(document.value)
-    }
-
-    /// Notes what an answer with bytes tells of an object. It counts from now, when its bytes have come.
-    pub(super) fn note_read(&self, key: &Key, found: Option<&Object>, stamp: QueryStamp) {
-        self.note_object(key, found.into(), stamp.starting_now());
     }
 
     /// Notes what an answer tells of an object.
-    fn note_object(&self, key: &Key, object: CachedObject, stamp: QueryStamp) {
-        let object = self.expiring(object, stamp.asked);
+    pub(super) fn note_object(&self, key: &Key, object: CachedObject, stamp: QueryStamp) {
+        let object = Dated::new(object, stamp);
         self.changes
             .store_if_unchanged(stamp, key, || self.keys.put_object(key, object));
     }
 
-    /// Notes what a key is; nothing if there is neither an object nor a prefix.
-    fn note_head(&self, key: &Key, head: Option<Meta>, stamp: QueryStamp) {
-        let head = self.expiring(head, stamp.asked);
-        self.changes
-            .store_if_unchanged_below(stamp, key, || self.keys.put_head(key, head));
-    }
-
-    /// Returns the stamp of a question that is asked now.
-    pub(super) fn stamp(&self) -> QueryStamp {
-        self.changes.stamp()
-    }
-
     /// Answers `open`.
     pub(super) fn open(&self, key: &Key) -> Result<Arc<dyn Reader>> {
-        match self.object_now(key).map(|known| known.value) {
-            Some(CachedObject::Missing) => return Err(Error::not_found(key)),
-            Some(CachedObject::Object(meta)) => return self.inner().open(key, Some(&meta)),
+        let known = self.known_object(key);
+        match known.map(|known| known.value) {
+            Some(CachedObject::Missing) => {
+                from_memory(known);
+                return Err(Error::not_found(key));
+            }
+            Some(CachedObject::Object(meta)) => {
+                from_memory(known);
+                return self.inner().open(key, Some(&meta));
+            }
             Some(CachedObject::Version(_)) | None => {}
         }
         let mut opened = None;
         let question = self.changes.question(key);
         let meta = self.opens.run(&question, join_deadline(), || {
-            let stamp = self.changes.stamp();
-            let reader = match self.inner().open(key, None) {
+            let (reader, stamp) = self.ask(|inner| inner.open(key, None));
+            let reader = match reader {
                 Err(error) if error.kind() == Kind::NotFound => {
                     self.note_object(key, CachedObject::Missing, stamp);
                     return Err(error);
@@ -261,18 +267,21 @@ impl MetadataCacheState {
             let meta = reader.meta()?;
             self.note_object(key, CachedObject::Object(meta), stamp);
             opened = Some(reader);
-            Ok(meta)
+            Ok(Dated::new(meta, stamp))
         })?;
         match opened {
             Some(reader) => Ok(reader),
-            None => self.inner().open(key, Some(&meta)),
+            None => {
+                note_memory(meta.asked);
+                self.inner().open(key, Some(&meta.value))
+            }
         }
     }
 
     /// Forgets what is known of an object if that is another version.
     pub(super) fn forget_other_version(&self, key: &Key, version: Option<Version>) {
-        let known = self.version_now(key);
-        if known != Known::Unknown && known != version.into() {
+        let known = self.known_version(key);
+        if known.is_some_and(|known| known.value != version) {
             self.forget(key);
         }
     }
@@ -324,7 +333,7 @@ impl MetadataCacheState {
 
     /// Fetches a document that will be read, in another thread.
     pub(super) fn prefetch(self: &Arc<Self>, key: Key) {
-        if !self.remembers() || !matches!(self.document_now(&key), Known::Unknown) {
+        if !self.remembers() || self.known_document(&key).is_some() {
             return;
         }
         let shared = self.clone();
@@ -364,20 +373,19 @@ impl MetadataCacheState {
 
 /// Returns an answer that is known, or that of `ask`, which concurrent callers with the same question share.
 fn answer<T: Clone>(
-    flight: &KeyFlight<Option<T>>,
-    known: impl Fn() -> Known<T>,
+    flight: &KeyFlight<T>,
+    known: impl Fn() -> Option<Dated<T>>,
     question: impl FnOnce() -> (Key, LogPosition),
-    ask: impl FnOnce() -> Result<Option<T>>,
-) -> Result<Option<T>> {
-    match known() {
-        Known::Is(value) => return Ok(Some(value)),
-        Known::Missing => return Ok(None),
-        Known::Unknown => {}
-    }
-    // The answer may have come between the look and the begin of the call.
-    flight.run(&question(), join_deadline(), || match known() {
-        Known::Is(value) => Ok(Some(value)),
-        Known::Missing => Ok(None),
-        Known::Unknown => ask(),
-    })
+    ask: impl FnOnce() -> Result<Dated<T>>,
+) -> Result<T> {
+    let found = match known() {
+        Some(known) => known,
+        // The answer may have come between the look and the begin of the call.
+        None => flight.run(&question(), join_deadline(), || match known() {
+            Some(known) => Ok(known),
+            None => ask(),
+        })?,
+    };
+    note_memory(found.asked);
+    Ok(found.value)
 }

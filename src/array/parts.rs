@@ -1,0 +1,86 @@
+//! Which pieces lie under a range of a flat file, and what of each is wanted.
+//!
+//! A read that finds a piece missing in memory is answered later by another thread. It keeps the parts that it has
+//! computed for that thread, so that they are computed once.
+
+use parking_lot::Mutex;
+use std::ops::Range;
+
+use crate::array::decoder::Decoder;
+use crate::grid::{ChunkIndex, Coordinates, Region, boxes};
+
+/// The most parts that a read is made of at a time; a part takes about 200 bytes.
+const MAX_PARTS: u64 = 1 << 14;
+
+/// A piece under a read and what of it is wanted.
+pub(super) struct Part {
+    pub(super) piece: ChunkIndex,
+    /// The piece's first element.
+    pub(super) start: Coordinates,
+    /// The elements that are wanted.
+    pub(super) region: Region,
+}
+
+impl Part {
+    pub(super) fn new(piece: ChunkIndex, start: &[u64], region: &Region) -> Part {
+        Part {
+            piece,
+            start: start.into(),
+            region: region.clone(),
+        }
+    }
+}
+
+/// Returns the elements of `size` bytes that hold a range of bytes.
+pub(super) fn elements(size: usize, range: &Range<u64>) -> Range<u64> {
+    let size = size as u64;
+    range.start / size..range.end.div_ceil(size)
+}
+
+/// Returns the most bytes of elements of `size` bytes that are read at a time, so that about `MAX_PARTS` pieces lie
+/// under them.
+pub(super) fn max_read(decoder: &Decoder, size: usize) -> u64 {
+    let row = if decoder.pieces.is_regular() {
+        decoder.pieces.chunk_shape().last().copied().unwrap_or(1)
+    } else {
+        1
+    };
+    (MAX_PARTS * size.max(1) as u64).saturating_mul(row)
+}
+
+/// Calls `visit` with each piece under some elements of a box, counted in C order, with the piece's first element and
+/// the elements that are wanted of it; in order of their first byte in each box that these elements are cut into.
+pub(super) fn visit_pieces(
+    decoder: &Decoder,
+    region: &Region,
+    elements: Range<u64>,
+    mut visit: impl FnMut(ChunkIndex, &[u64], &Region),
+) {
+    for mut part in boxes(&region.shape, elements) {
+        for (start, &offset) in part.start.iter_mut().zip(&region.start) {
+            *start += offset;
+        }
+        decoder.pieces.visit(&part, |piece, start, shared| {
+            visit(piece, start, shared);
+            true
+        });
+    }
+}
+
+/// The parts of the range that a flat file was asked for last and could not answer from memory.
+#[derive(Default)]
+pub(super) struct MissedParts(Mutex<Option<(Range<u64>, Vec<Part>)>>);
+
+impl MissedParts {
+    /// Keeps the parts of a range for the thread that will read it.
+    pub(super) fn keep(&self, range: Range<u64>, parts: Vec<Part>) {
+        *self.0.lock() = Some((range, parts));
+    }
+
+    /// Takes the parts of a range, if they were kept and nobody has taken them.
+    pub(super) fn take(&self, range: &Range<u64>) -> Option<Vec<Part>> {
+        let mut kept = self.0.lock();
+        let (_, parts) = kept.take_if(|(kept, _)| kept == range)?;
+        Some(parts)
+    }
+}

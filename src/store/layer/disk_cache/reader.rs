@@ -1,0 +1,83 @@
+//! Open objects whose ranges are looked for on disk first.
+//!
+//! The reader below tells the version; only bytes of that version are taken, and kept only if it is still the same after
+//! they have come.
+
+use std::io::IoSliceMut;
+use std::sync::Arc;
+
+use super::cache_dir::CacheNamespace;
+use super::entry;
+use super::entry::{EntryHeader, EntryKey};
+use crate::error::Result;
+use crate::store::{ByteRange, Key, Meta, Reader, Version, deal_out};
+use crate::sync::clock::Clock;
+
+/// An open object over the cache.
+pub(super) struct DiskCacheReader {
+    pub(super) inner: Arc<dyn Reader>,
+    pub(super) clock: Clock,
+    pub(super) entries: Arc<CacheNamespace>,
+    pub(super) key: Key,
+}
+
+impl DiskCacheReader {
+    /// Returns a range that is kept, by itself or as a part of the whole object.
+    fn find(&self, range: &ByteRange, version: Version) -> Option<Vec<u8>> {
+        let read = |name: &EntryKey, is_whole: bool| {
+            let entry = self.entries.find(name)?;
+            if entry.header().version != version {
+                return None;
+            }
+            let part = if is_whole {
+                range.within(entry.len())
+            } else {
+                0..entry.len()
+            };
+            self.entries.read(name, &entry, part)
+        };
+        read(&EntryKey::range(&self.key, range), false)
+            .or_else(|| read(&EntryKey::whole(&self.key), true))
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Reader for DiskCacheReader {
+    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let meta = self.inner.meta()?;
+        let end = offset.saturating_add(len as u64).min(meta.size);
+        if offset >= end {
+            return self.inner.read_at(offset, len);
+        }
+        let range = ByteRange::Span(offset..end);
+        if let Some(bytes) = self.find(&range, meta.version) {
+            self.entries.count_hit(&bytes);
+            return Ok(bytes);
+        }
+        self.entries.stats().disk_miss_requests.add(1);
+        let header = EntryHeader {
+            version: meta.version,
+            size: meta.size,
+            asked: entry::seconds(self.clock.date()),
+        };
+        let bytes = self.inner.read_at(offset, len)?;
+        let is_complete = bytes.len() as u64 == end - offset;
+        // The bytes may be of a version that came in between.
+        if is_complete && self.inner.meta()?.version == meta.version {
+            let name = EntryKey::range(&self.key, &range);
+            self.entries.put(&name, &header, &bytes);
+        }
+        Ok(bytes)
+    }
+
+    fn read_scattered(&self, offset: u64, parts: &mut [IoSliceMut<'_>]) -> Result<usize> {
+        let wanted = parts.iter().map(|part| part.len()).sum();
+        let bytes = self.read_at(offset, wanted)?;
+        deal_out(&bytes, parts);
+        Ok(bytes.len())
+    }
+
+    fn meta(&self) -> Result<Meta> {
+        self.inner.meta()
+    }
+}

@@ -1,0 +1,297 @@
+//! Who acts: writers, readers, and those that commit or know the store alone. Each makes operations until enough were
+//! made, and records them.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::history::{Act, Failure, Operation, Record, Span, now};
+use crate::plan::{Class, Plan, PlannedKey, Random};
+use crate::value::{CHUNK, Seen, Tag, Value};
+use crate::world::{Outside, Tried, World};
+
+mod outsider;
+mod reader;
+mod writer;
+
+/// What the actors of a process share.
+pub(crate) struct Shared {
+    /// Operations that are still to be made.
+    left: AtomicI64,
+    /// How many more operations saw something than there should be beside those that set something.
+    ahead: AtomicI64,
+    has_ended: AtomicBool,
+}
+
+/// How many operations see something for each that sets something.
+const READS_A_WRITE: i64 = 4;
+
+/// How far readers may get ahead of writers.
+const MOST_AHEAD: i64 = 200;
+
+impl Shared {
+    pub(crate) fn new(operations: u64) -> Shared {
+        Shared {
+            left: AtomicI64::new(operations as i64),
+            ahead: AtomicI64::new(0),
+            has_ended: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether there are operations to be made.
+    pub(crate) fn goes_on(&self) -> bool {
+        !self.has_ended.load(Ordering::Relaxed) && self.left.load(Ordering::Relaxed) > 0
+    }
+
+    fn count(&self, is_write: bool) {
+        self.left.fetch_sub(1, Ordering::Relaxed);
+        let ahead = if is_write { -READS_A_WRITE } else { 1 };
+        self.ahead.fetch_add(ahead, Ordering::Relaxed);
+    }
+
+    /// Has a reader wait for writers that are slower.
+    fn pace(&self) {
+        if self.ahead.load(Ordering::Relaxed) > MOST_AHEAD {
+            thread::sleep(Duration::from_micros(300));
+        }
+    }
+
+    pub(crate) fn end(&self) {
+        self.has_ended.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The places that an actor works in.
+#[derive(Clone, Copy)]
+pub(crate) struct Places<'a> {
+    pub(crate) world: &'a dyn World,
+    pub(crate) outside: &'a dyn Outside,
+}
+
+/// Takes records as they are made.
+pub(crate) type Sink<'a> = dyn FnMut(Record) + Send + 'a;
+
+/// Somebody who makes operations.
+pub(crate) struct Actor<'a> {
+    /// The number of the actor; that of a writer is that of its writes.
+    pub(crate) number: u8,
+    plan: &'a Plan,
+    keys: Vec<PlannedKey>,
+    places: Places<'a>,
+    shared: &'a Shared,
+    random: Random,
+    sink: Box<Sink<'a>>,
+    /// Whether nobody else is in this process: a mapping of a file of a mount that is killed ends it.
+    pub(crate) is_process: bool,
+    /// How many writes were made.
+    written: u32,
+    /// What a writer knows that its keys hold.
+    known: HashMap<u16, Value>,
+}
+
+/// How long a mount may take to come back after a kill.
+const COMES_BACK: Duration = Duration::from_secs(60);
+
+impl<'a> Actor<'a> {
+    pub(crate) fn new(
+        number: u8,
+        plan: &'a Plan,
+        places: Places<'a>,
+        shared: &'a Shared,
+        sink: Box<Sink<'a>>,
+    ) -> Actor<'a> {
+        let keys = plan.all_keys();
+        let is_own = |key: &PlannedKey| key.owner == number || key.owner == 0;
+        let known = keys.iter().enumerate().filter(|(_, key)| is_own(key));
+        let known = known.map(|(place, key)| (place as u16, key.initial));
+        Actor {
+            number,
+            plan,
+            known: known.collect(),
+            keys,
+            places,
+            shared,
+            random: Random::new(plan.seed.wrapping_mul(1000) + u64::from(number)),
+            sink,
+            is_process: false,
+            written: 0,
+        }
+    }
+
+    /// Makes operations until enough were made.
+    fn repeat(&mut self, mut step: impl FnMut(&mut Self)) {
+        while self.shared.goes_on() {
+            step(self);
+        }
+    }
+
+    /// Records an operation; returns whether it did not fail.
+    fn push(
+        &mut self,
+        key: u16,
+        span: Span,
+        what: &str,
+        done: Result<Act, (Act, Failure)>,
+    ) -> bool {
+        let (act, failure) = match done {
+            Ok(act) => (act, None),
+            Err((act, failure)) => (act, Some(failure)),
+        };
+        let is_done = failure.is_none();
+        self.shared.count(matches!(act, Act::Set(_)));
+        let class = self.keys[usize::from(key)].class;
+        let operation = Operation {
+            key,
+            actor: self.number,
+            span,
+            is_gradual: matches!(act, Act::Set(_)) && class.is_in_place(),
+            act,
+            what: what.to_string(),
+            failure,
+        };
+        (self.sink)(Record::Operation(operation));
+        is_done
+    }
+
+    /// Makes an operation that sets keys; returns whether it did not fail.
+    fn set(
+        &mut self,
+        what: &str,
+        values: &[(u16, Value)],
+        work: impl FnOnce(&dyn World) -> Tried<()>,
+    ) -> bool {
+        let begin = now();
+        let done = work(self.places.world);
+        let span = Span::since(begin);
+        for (key, value) in values {
+            let act = Act::Set(*value);
+            match &done {
+                Ok(()) => {
+                    self.push(*key, span, what, Ok(act));
+                    self.known.insert(*key, *value);
+                }
+                Err(failure) => {
+                    self.push(*key, span, what, Err((act, failure.clone())));
+                    self.known.remove(key);
+                }
+            }
+        }
+        if done.is_err() {
+            self.wait_until_up();
+        }
+        done.is_ok()
+    }
+
+    /// Makes an operation that sees a key; returns what it saw.
+    fn see(
+        &mut self,
+        what: &str,
+        key: u16,
+        work: impl FnOnce(&dyn World) -> Tried<Seen>,
+    ) -> Option<Seen> {
+        let begin = now();
+        let done = work(self.places.world);
+        let span = Span::since(begin);
+        let seen = done.as_ref().ok().cloned();
+        let act = done
+            .map(Act::Saw)
+            .map_err(|failure| (Act::Nothing, failure));
+        if !self.push(key, span, what, act) {
+            self.wait_until_up();
+        }
+        seen
+    }
+
+    fn wrong(&mut self, why: String) {
+        (self.sink)(Record::Wrong(why));
+    }
+
+    /// Waits until the mount is there again after a kill.
+    fn wait_until_up(&self) {
+        let end = std::time::Instant::now() + COMES_BACK;
+        while !self.places.world.is_up() && std::time::Instant::now() < end {
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn key(&self, key: u16) -> PlannedKey {
+        self.keys[usize::from(key)].clone()
+    }
+
+    /// Returns a key of which this is true; `None` if there is none.
+    fn pick(&mut self, fits: impl Fn(&PlannedKey) -> bool) -> Option<u16> {
+        let keys = self.keys.iter().enumerate();
+        let fitting: Vec<u16> = keys
+            .filter(|(_, key)| fits(key))
+            .map(|(place, _)| place as u16)
+            .collect();
+        (!fitting.is_empty()).then(|| *self.random.one_of(&fitting))
+    }
+
+    fn next_tag(&mut self, key: u16) -> Tag {
+        self.written += 1;
+        Tag {
+            key,
+            writer: self.number,
+            number: self.written,
+        }
+    }
+
+    /// Returns what a key of this writer holds; reads it where that is not known.
+    fn value(&mut self, key: u16) -> Option<Value> {
+        if let Some(value) = self.known.get(&key) {
+            return Some(*value);
+        }
+        match self.read_stored(key)? {
+            Seen::Value(value) => {
+                self.known.insert(key, value);
+                Some(value)
+            }
+            _ => None,
+        }
+    }
+
+    /// Reads a key in the store view.
+    fn read_stored(&mut self, key: u16) -> Option<Seen> {
+        let PlannedKey { path, class, .. } = self.key(key);
+        self.see("read", key, |world| {
+            Ok(seen(class, world.read(&path)?.as_deref()))
+        })
+    }
+}
+
+/// The word for a discard in a history.
+pub(crate) const DISCARD: &str = "discard";
+
+/// The beginning of a temporary name.
+pub(crate) const TEMPORARY: &str = "t.";
+
+/// Returns the bytes of a chunk as it is stored.
+pub(crate) fn encoded(class: Class, value: Value) -> Vec<u8> {
+    match class {
+        Class::Packed => zstd::bulk::compress(&value.chunk(), 1).unwrap(),
+        _ => value.chunk(),
+    }
+}
+
+/// Reads the bytes of a key in the store view.
+pub(crate) fn seen(class: Class, bytes: Option<&[u8]>) -> Seen {
+    match bytes {
+        Some(bytes) if class == Class::Chunk => Seen::of_chunk(bytes),
+        Some(bytes) if class == Class::Packed => {
+            let decoded = zstd::bulk::decompress(bytes, 2 * CHUNK);
+            Seen::of_chunk(&decoded.unwrap_or_default())
+        }
+        bytes => Seen::of_file(bytes),
+    }
+}
+
+/// Returns the bytes that the store holds of a key at the beginning.
+pub(crate) fn first_bytes(key: &PlannedKey) -> Option<Vec<u8>> {
+    match key.initial {
+        Value::Missing => None,
+        value if key.class.is_chunk() => Some(encoded(key.class, value)),
+        value => Some(value.bytes()),
+    }
+}

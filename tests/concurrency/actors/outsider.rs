@@ -1,0 +1,113 @@
+//! Committers, and another program, which knows the store alone.
+
+use std::thread;
+use std::time::Duration;
+
+use crate::actors::{Actor, seen};
+use crate::history::{Act, CommitRecord, Record, Span, now};
+use crate::plan::{Class, PlannedKey};
+use crate::value::Value;
+
+impl Actor<'_> {
+    /// Commits again and again.
+    pub(crate) fn commit(mut self) {
+        self.repeat(|actor| {
+            actor.commit_once();
+            let pause = actor
+                .random
+                .below(if actor.plan.site.is_mounted() { 20 } else { 3 });
+            thread::sleep(Duration::from_millis(pause as u64));
+        });
+    }
+
+    fn try_commit(&mut self) -> CommitRecord {
+        let begin = now();
+        let done = self.places.world.commit();
+        let span = Span::since(begin);
+        let failure = done.as_ref().err().cloned();
+        let committed = done.unwrap_or_default();
+        let record = CommitRecord {
+            span,
+            conflicts: committed.conflicts,
+            kept: committed.kept,
+            failure,
+        };
+        (self.sink)(Record::Commit(record.clone()));
+        self.shared.count(true);
+        if record.failure.is_some() {
+            self.wait_until_up();
+        }
+        record
+    }
+
+    /// Commits; where other programs have changed keys too, theirs are taken, and nothing was committed.
+    pub(crate) fn commit_once(&mut self) -> CommitRecord {
+        let record = self.try_commit();
+        for path in &record.conflicts {
+            // It may have been replaced, and committed, by somebody else meanwhile.
+            let _ = self.places.world.discard(path);
+        }
+        record
+    }
+
+    /// Reads keys in the store, and changes those that are its own.
+    pub(crate) fn work_outside(mut self) {
+        let pause = if self.plan.site.is_mounted() { 400 } else { 50 };
+        self.repeat(|actor| {
+            actor.shared.pace();
+            if actor.random.percent(30) {
+                actor.change_outside();
+            } else if let Some(key) = actor.pick(|_| true) {
+                actor.look_outside(key);
+            }
+            thread::sleep(Duration::from_micros(actor.random.below(pause) as u64));
+        });
+    }
+
+    /// Changes one of the keys that other programs change.
+    fn change_outside(&mut self) {
+        // Not so often that hardly a commit is without a conflict.
+        let contested = self.random.percent(20);
+        let is_fitting = |key: &PlannedKey| match key.class {
+            Class::Contested => contested,
+            class => class.is_changed_outside(),
+        };
+        if let Some(key) = self.pick(is_fitting) {
+            self.change_outside_at(key);
+        }
+    }
+
+    fn change_outside_at(&mut self, key: u16) {
+        let (path, outside) = (self.key(key).path, self.places.outside);
+        let is_there = self.known.get(&key) != Some(&Value::Missing);
+        if is_there && self.random.percent(20) {
+            self.set("erase", &[(key, Value::Missing)], |_| outside.erase(&path));
+        } else {
+            let value = self.next_tag(key).file();
+            self.set("put", &[(key, value)], |_| {
+                outside.put(&path, &value.bytes())
+            });
+        }
+    }
+
+    /// Reads a key in the store.
+    fn look_outside(&mut self, key: u16) {
+        let PlannedKey { path, class, .. } = self.key(key);
+        let begin = now();
+        let read = self.places.outside.get(&path);
+        let span = Span::since(begin);
+        let done = match read {
+            Ok(bytes) => Ok(Act::Stored(seen(class, bytes.as_deref()))),
+            Err(failure) => Err((Act::Nothing, failure)),
+        };
+        self.push(key, span, "get", done);
+    }
+
+    /// Reads every key on the mount and in the store.
+    pub(crate) fn look_at_all(&mut self) {
+        for key in 0..self.keys.len() as u16 {
+            self.read_stored(key);
+            self.look_outside(key);
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! A store in this process that is slow and fails: of each hundred calls some are not made, and of some the answer is
+//! lost.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use zarrfs::error::{Error, Kind, Result};
+use zarrfs::store::layer::Layer;
+use zarrfs::store::{Condition, ETag, Key, Listing, Meta, Object, PutBody, Reader, Store, Version};
+
+use crate::plan::Random;
+
+/// Of so many calls of a hundred nothing comes.
+const LOST_PERCENT: usize = 5;
+
+pub(crate) struct Flaky {
+    inner: Arc<dyn Store>,
+    latency: Duration,
+    random: Mutex<Random>,
+    is_calm: Arc<AtomicBool>,
+}
+
+impl Flaky {
+    /// Wraps a store; once it `is_calm`, no call fails any more.
+    pub(crate) fn new(
+        inner: Arc<dyn Store>,
+        latency: Duration,
+        seed: u64,
+        is_calm: Arc<AtomicBool>,
+    ) -> Flaky {
+        Flaky {
+            is_calm,
+            inner,
+            latency,
+            random: Mutex::new(Random::new(seed)),
+        }
+    }
+
+    fn call<T>(&self, key: &Key, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        thread::sleep(self.latency);
+        let (is_lost, is_late) = {
+            let mut random = self.random.lock().unwrap();
+            (random.percent(LOST_PERCENT), random.percent(50))
+        };
+        let is_lost = is_lost && !self.is_calm.load(Ordering::Relaxed);
+        let lost = || Error::new(Kind::Unavailable, key, "nothing was answered");
+        if is_lost && !is_late {
+            return Err(lost());
+        }
+        let done = work();
+        if is_lost { Err(lost()) } else { done }
+    }
+}
+
+impl Layer for Flaky {
+    fn below(&self) -> &dyn Store {
+        &*self.inner
+    }
+
+    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+        self.call(key, || self.inner.get(key, limit))
+    }
+
+    fn head(&self, key: &Key) -> Result<Option<Meta>> {
+        self.call(key, || self.inner.head(key))
+    }
+
+    fn version(&self, key: &Key) -> Result<Option<Version>> {
+        self.call(key, || self.inner.version(key))
+    }
+
+    fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
+        self.call(key, || self.inner.open(key, known))
+    }
+
+    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+        self.call(prefix, || self.inner.list(prefix))
+    }
+
+    fn etag(&self, key: &Key) -> Result<Option<ETag>> {
+        self.call(key, || self.inner.etag(key))
+    }
+
+    fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
+        self.call(key, || self.inner.put(key, body, condition))
+    }
+
+    fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
+        self.call(key, || self.inner.erase(key, condition))
+    }
+}

@@ -1,0 +1,189 @@
+//! A store that holds chosen calls until the test lets them go on: what a test does meanwhile comes exactly there.
+//!
+//! A gate that nobody opens opens itself after a while, and the test is told: then something has waited for the call
+//! that was held.
+
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use zarrfs::error::Result;
+use zarrfs::store::layer::Layer;
+use zarrfs::store::{
+    ByteRange, Condition, ETag, Key, Listing, Meta, Object, PutBody, Reader, Store, StoreInfo,
+    Version,
+};
+
+/// What may pass before something counts as hanging; not what it ought to take.
+pub(crate) const HANGS: Duration = Duration::from_secs(20);
+
+/// Tells which calls are held, by the name of the call and the key.
+type Holds = dyn Fn(&str, &str) -> bool + Send + Sync;
+
+#[derive(Default)]
+struct GateState {
+    holds: Option<Arc<Holds>>,
+    /// Calls that wait, or have waited since the gate was closed.
+    arrived: usize,
+    has_expired: bool,
+}
+
+/// Holds calls of the stores that it was given to.
+#[derive(Clone, Default)]
+pub(crate) struct Gate(Arc<(Mutex<GateState>, Condvar)>);
+
+impl Gate {
+    /// Holds the calls that `holds` tells, from now on.
+    pub(crate) fn close(&self, holds: impl Fn(&str, &str) -> bool + Send + Sync + 'static) {
+        let mut state = self.0.0.lock().unwrap();
+        state.holds = Some(Arc::new(holds));
+        state.arrived = 0;
+    }
+
+    /// Waits until so many calls are held.
+    pub(crate) fn wait_for(&self, calls: usize) {
+        let state = self.0.0.lock().unwrap();
+        let is_missing = |state: &mut GateState| state.arrived < calls;
+        let (state, waited) = self
+            .0
+            .1
+            .wait_timeout_while(state, HANGS, is_missing)
+            .unwrap();
+        let arrived = state.arrived;
+        drop(state);
+        assert!(
+            !waited.timed_out(),
+            "{arrived} of {calls} calls have come to the store"
+        );
+    }
+
+    /// Waits until a call is held, or something is so.
+    pub(crate) fn wait_until(&self, is_so: impl Fn() -> bool) {
+        while self.0.0.lock().unwrap().arrived == 0 && !is_so() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Lets all calls go on. Fails if one has waited for too long: what the test did meanwhile waited for it.
+    pub(crate) fn open(&self) {
+        let has_expired = self.let_go();
+        assert!(
+            !has_expired,
+            "something waited for a call of the store that was held"
+        );
+    }
+
+    fn let_go(&self) -> bool {
+        let mut state = self.0.0.lock().unwrap();
+        state.holds = None;
+        self.0.1.notify_all();
+        state.has_expired
+    }
+
+    fn pass(&self, call: &str, key: &Key) {
+        let mut state = self.0.0.lock().unwrap();
+        let key = String::from_utf8_lossy(key.as_bytes());
+        let is_held = |holds: &Arc<Holds>| holds(call, &key);
+        if !state.holds.as_ref().is_some_and(is_held) {
+            return;
+        }
+        state.arrived += 1;
+        self.0.1.notify_all();
+        let is_closed = |state: &mut GateState| state.holds.is_some();
+        let (mut state, waited) = self
+            .0
+            .1
+            .wait_timeout_while(state, HANGS, is_closed)
+            .unwrap();
+        if waited.timed_out() {
+            (state.has_expired, state.holds) = (true, None);
+            self.0.1.notify_all();
+        }
+    }
+}
+
+/// Opens a gate when it is dropped, so that a test that fails ends.
+pub(crate) struct Opening(pub(crate) Gate);
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        self.0.let_go();
+    }
+}
+
+/// A store whose calls pass a gate.
+pub(crate) struct Gated {
+    inner: Arc<dyn Store>,
+    gate: Gate,
+    info: StoreInfo,
+}
+
+impl Gated {
+    pub(crate) fn new(inner: Arc<dyn Store>, gate: Gate) -> Gated {
+        // Nothing goes past the gate.
+        let info = StoreInfo {
+            folder: None,
+            ..inner.info().clone()
+        };
+        Gated { inner, gate, info }
+    }
+}
+
+impl Layer for Gated {
+    fn below(&self) -> &dyn Store {
+        &*self.inner
+    }
+
+    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+        self.gate.pass("get", key);
+        self.inner.get(key, limit)
+    }
+
+    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
+        self.gate.pass("get_range", key);
+        self.inner.get_range(key, range)
+    }
+
+    fn head(&self, key: &Key) -> Result<Option<Meta>> {
+        self.gate.pass("head", key);
+        self.inner.head(key)
+    }
+
+    fn version(&self, key: &Key) -> Result<Option<Version>> {
+        self.gate.pass("version", key);
+        self.inner.version(key)
+    }
+
+    fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
+        self.gate.pass("open", key);
+        self.inner.open(key, known)
+    }
+
+    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+        self.gate.pass("list", prefix);
+        self.inner.list(prefix)
+    }
+
+    fn etag(&self, key: &Key) -> Result<Option<ETag>> {
+        self.gate.pass("etag", key);
+        self.inner.etag(key)
+    }
+
+    fn put(&self, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<ETag> {
+        self.gate.pass("put", key);
+        self.inner.put(key, body, condition)
+    }
+
+    fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
+        self.gate.pass("erase", key);
+        self.inner.erase(key, condition)
+    }
+
+    fn erase_folder(&self, prefix: &Key) -> Result<()> {
+        self.gate.pass("erase_folder", prefix);
+        self.inner.erase_folder(prefix)
+    }
+
+    fn info(&self) -> &StoreInfo {
+        &self.info
+    }
+}

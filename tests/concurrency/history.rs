@@ -1,0 +1,183 @@
+//! What happened: each operation of each actor with its begin, its end and its outcome, on one clock.
+
+use std::fmt;
+
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+use crate::value::{Seen, Value};
+
+/// Nanoseconds of the clock that all processes of a machine share.
+pub(crate) type Instant = u64;
+
+pub(crate) fn now() -> Instant {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// The time in which something was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Span {
+    pub(crate) begin: Instant,
+    pub(crate) end: Instant,
+}
+
+impl Span {
+    /// Returns the time from a moment to now.
+    pub(crate) fn since(begin: Instant) -> Span {
+        Span { begin, end: now() }
+    }
+
+    pub(crate) fn overlaps(&self, other: &Span) -> bool {
+        self.begin <= other.end && other.begin <= self.end
+    }
+}
+
+/// A call that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Failure {
+    /// Which call.
+    pub(crate) call: String,
+    pub(crate) errno: i32,
+    /// What was said, if anything.
+    pub(crate) why: String,
+}
+
+impl Failure {
+    pub(crate) fn new(call: &str, errno: i32) -> Failure {
+        Failure {
+            call: call.to_string(),
+            errno,
+            why: String::new(),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = std::io::Error::from_raw_os_error(self.errno);
+        write!(f, "{} failed: {name} {}", self.call, self.why)
+    }
+}
+
+/// What an operation does to a key, or sees of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Act {
+    /// The key holds this value from a moment within the operation on.
+    Set(Value),
+    /// The key is seen so by programs on the mount.
+    Saw(Seen),
+    /// The key is seen so in the store itself.
+    Stored(Seen),
+    /// Nothing is known: the operation failed before it saw anything.
+    Nothing,
+}
+
+/// An operation on a key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Operation {
+    pub(crate) key: u16,
+    pub(crate) actor: u8,
+    pub(crate) span: Span,
+    pub(crate) act: Act,
+    /// In the words of a program.
+    pub(crate) what: String,
+    /// Other programs may see parts of it while it goes on.
+    pub(crate) is_gradual: bool,
+    /// If it failed, a value may have been set or not.
+    pub(crate) failure: Option<Failure>,
+}
+
+/// The call of an operation that was about to be made when its process ended.
+pub(crate) const INTENT: &str = "the end of the process";
+
+impl Operation {
+    /// Whether the operation was about to be made.
+    pub(crate) fn is_intent(&self) -> bool {
+        let failure = self.failure.as_ref();
+        failure.is_some_and(|failure| failure.call == INTENT)
+    }
+}
+
+/// A commit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CommitRecord {
+    pub(crate) span: Span,
+    pub(crate) conflicts: Vec<String>,
+    pub(crate) kept: Vec<String>,
+    pub(crate) failure: Option<Failure>,
+}
+
+/// One line of a history.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Record {
+    Operation(Operation),
+    Commit(CommitRecord),
+    /// The time from a kill until the mount was there again.
+    Killed(Span),
+    /// Something that is wrong by itself.
+    Wrong(String),
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let micros = |time: Instant| time % 1_000_000_000_000 / 1000;
+        write!(
+            f,
+            "{:>10} {:>10} us  actor {:>2}  {:<12}",
+            micros(self.span.begin),
+            micros(self.span.end),
+            self.actor,
+            self.what
+        )?;
+        match &self.act {
+            Act::Set(value) => write!(f, " := {value}"),
+            Act::Saw(seen) => write!(f, " saw {seen}"),
+            Act::Stored(seen) => write!(f, " saw in the store {seen}"),
+            Act::Nothing => Ok(()),
+        }?;
+        match &self.failure {
+            Some(failure) => write!(f, " ({failure})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The records of all actors.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct History {
+    pub(crate) operations: Vec<Operation>,
+    pub(crate) commits: Vec<CommitRecord>,
+    pub(crate) kills: Vec<Span>,
+    pub(crate) wrongs: Vec<String>,
+}
+
+impl History {
+    pub(crate) fn extend(&mut self, records: Vec<Record>) {
+        for record in records {
+            match record {
+                Record::Operation(operation) => self.operations.push(operation),
+                Record::Commit(commit) => self.commits.push(commit),
+                Record::Killed(span) => self.kills.push(span),
+                Record::Wrong(why) => self.wrongs.push(why),
+            }
+        }
+    }
+
+    /// Returns the operations on each key, by their begins.
+    pub(crate) fn by_key(&self, keys: usize) -> Vec<Vec<Operation>> {
+        let mut by_key = vec![Vec::new(); keys];
+        for operation in &self.operations {
+            by_key[usize::from(operation.key)].push(operation.clone());
+        }
+        for operations in &mut by_key {
+            operations.sort_by_key(|operation| (operation.span.begin, operation.span.end));
+        }
+        by_key
+    }
+
+    /// Returns the kill that a time overlaps.
+    pub(crate) fn kill_during(&self, span: &Span) -> Option<Span> {
+        self.kills.iter().find(|kill| kill.overlaps(span)).copied()
+    }
+}

@@ -1,0 +1,199 @@
+//! An overlay in this process as the place where actors work: many more schedules in a second than a mount has.
+
+use std::sync::Arc;
+
+use tempfile::TempDir;
+use zarrfs::error::{Kind, Result};
+use zarrfs::overlay::Overlay;
+use zarrfs::overlay::commit::CommitConfig;
+use zarrfs::store::tree::{AttrChange, Credentials, RenameMode, Tree, TreeFile};
+use zarrfs::store::{Key, Reader, Store};
+
+use crate::fixture::{folder, key, open_file, open_overlay};
+use crate::history::Failure;
+use crate::world::{Committed, Held, InPlace, Tried, World, found, refused};
+
+const MAKER: Credentials = Credentials {
+    uid: 0,
+    gid: 0,
+    mode: 0o644,
+};
+
+/// The longest object that is read, in bytes.
+const LIMIT: u64 = 1 << 20;
+
+/// An overlay over any store.
+pub(crate) struct InProcess {
+    overlay: Overlay,
+    _folder: TempDir,
+}
+
+impl InProcess {
+    pub(crate) fn new(lower: Arc<dyn Store>, write_through: bool) -> InProcess {
+        let folder = folder();
+        InProcess {
+            overlay: open_overlay(&folder.path().join("upper"), lower, write_through),
+            _folder: folder,
+        }
+    }
+
+    /// Opens a file for writing; makes it if it is missing.
+    fn writable(&self, path: &Key, truncate: bool) -> Result<Arc<dyn TreeFile>> {
+        match open_file(&self.overlay, path, truncate) {
+            Err(error) if error.kind() == Kind::NotFound => self.overlay.create(path, &MAKER),
+            opened => opened,
+        }
+    }
+}
+
+fn resized(size: u64) -> AttrChange {
+    AttrChange {
+        size: Some(size),
+        ..AttrChange::default()
+    }
+}
+
+struct OpenReader(Arc<dyn Reader>);
+
+impl Held for OpenReader {
+    fn read(&self) -> Tried<Vec<u8>> {
+        let read = || {
+            let size = self.0.meta()?.size;
+            self.0.read_at(0, size as usize)
+        };
+        read().map_err(refused("read"))
+    }
+}
+
+impl World for InProcess {
+    fn replace(&self, path: &str, temporary: &str, bytes: &[u8], synced: bool) -> Tried<()> {
+        let file = self.overlay.create(&key(temporary), &MAKER);
+        let file = file.map_err(refused("create"))?;
+        file.write_at(0, bytes).map_err(refused("write"))?;
+        if synced {
+            file.sync().map_err(refused("fsync"))?;
+        }
+        file.flush().map_err(refused("close"))?;
+        drop(file);
+        let (from, to) = (key(temporary), key(path));
+        let renamed = self.overlay.rename(&from, &to, RenameMode::Replace);
+        renamed.map_err(refused("rename"))
+    }
+
+    fn overwrite(&self, path: &str, bytes: &[u8], how: InPlace) -> Tried<()> {
+        let emptied = how == InPlace::Emptied;
+        let file = self.writable(&key(path), emptied);
+        let file = file.map_err(refused("open"))?;
+        let middle = bytes.len() / 2;
+        let write = || {
+            file.write_at(0, &bytes[..middle])?;
+            file.write_at(middle as u64, &bytes[middle..])?;
+            if !emptied {
+                file.change(&resized(bytes.len() as u64))?;
+            }
+            Ok(())
+        };
+        write().map_err(refused("write"))?;
+        file.flush().map_err(refused("close"))
+    }
+
+    fn append(&self, path: &str, bytes: &[u8]) -> Tried<()> {
+        let file = open_file(&self.overlay, &key(path), false).map_err(refused("open"))?;
+        let append = || file.write_at(file.stat()?.meta.size, bytes);
+        append().map_err(refused("write"))?;
+        file.flush().map_err(refused("close"))
+    }
+
+    fn truncate(&self, path: &str, length: u64) -> Tried<()> {
+        let done = Tree::change(&self.overlay, &key(path), &resized(length));
+        done.map_err(refused("truncate"))
+    }
+
+    fn remove(&self, path: &str) -> Tried<()> {
+        self.overlay.unlink(&key(path)).map_err(refused("unlink"))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Tried<()> {
+        let renamed = self
+            .overlay
+            .rename(&key(from), &key(to), RenameMode::Replace);
+        renamed.map_err(refused("rename"))
+    }
+
+    fn read(&self, path: &str) -> Tried<Option<Vec<u8>>> {
+        let object = Store::get(&self.overlay, &key(path), LIMIT);
+        // That it is written each time it is read is an answer to somebody who has it open.
+        let object = object.map_err(|error| match error.kind() {
+            Kind::Changed => refused("read")(error),
+            _ => refused("get")(error),
+        })?;
+        Ok(object.map(|object| object.bytes))
+    }
+
+    fn length(&self, path: &str) -> Tried<Option<u64>> {
+        let stat = Tree::stat(&self.overlay, &key(path)).map_err(refused("stat"))?;
+        Ok(stat.map(|stat| stat.meta.size))
+    }
+
+    fn names(&self, folder: &str) -> Tried<Vec<String>> {
+        let list = || {
+            let mut names = Vec::new();
+            let mut listing = self.overlay.list(&key(folder))?;
+            while let Some(name) = listing.next()? {
+                names.push(String::from_utf8_lossy(&name.name).into_owned());
+            }
+            Ok(names)
+        };
+        Ok(found(list().map_err(refused("list")))?.unwrap_or_default())
+    }
+
+    fn hold(&self, path: &str) -> Tried<Option<Box<dyn Held>>> {
+        let opened = found(Store::open(&self.overlay, &key(path), None).map_err(refused("open")))?;
+        Ok(opened.map(|reader| Box::new(OpenReader(reader)) as Box<dyn Held>))
+    }
+
+    fn read_decoded(&self, _array: &str, _chunk: u64) -> Tried<Vec<u8>> {
+        Err(Failure::new("there is no files view", libc::ENOSYS))
+    }
+
+    fn write_decoded(&self, _array: &str, _chunk: u64, _bytes: &[u8]) -> Tried<()> {
+        Err(Failure::new("there is no files view", libc::ENOSYS))
+    }
+
+    fn commit(&self) -> Tried<Committed> {
+        let outcome = self.overlay.commit(CommitConfig::default(), &|_, _| {});
+        let outcome = outcome.map_err(refused("commit"))?;
+        let names = |list: &[(Key, String)]| list.iter().map(|(key, _)| key.to_string()).collect();
+        let kept = outcome.kept.iter().map(|(key, _)| key.to_string());
+        Ok(Committed {
+            conflicts: names(&outcome.conflicts),
+            kept: kept.collect(),
+        })
+    }
+
+    fn discard(&self, path: &str) -> Tried<bool> {
+        let discarded = found(self.overlay.discard(&key(path)).map_err(refused("discard")))?;
+        Ok(discarded.is_some())
+    }
+
+    fn kill(&self) {}
+
+    fn is_up(&self) -> bool {
+        true
+    }
+
+    fn left_over(&self) -> Vec<String> {
+        let changes = self.overlay.changes().unwrap();
+        let kept = changes
+            .kept
+            .iter()
+            .filter(|(_, why)| *why != "an empty folder");
+        let keys = changes.keys.iter().map(|change| change.key.to_string());
+        keys.chain(kept.map(|(key, why)| format!("{key}, {why}")))
+            .collect()
+    }
+
+    fn has_decoded(&self) -> bool {
+        false
+    }
+}

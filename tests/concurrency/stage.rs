@@ -1,0 +1,208 @@
+//! Where a run takes place: the store of its site with what it holds at first, and the world over it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use zarrfs::stats::Stats;
+use zarrfs::store::backend::local::LocalStore;
+use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs::store::{RemoteConfig, Store, StoreConfig};
+
+use crate::actors::{Places, first_bytes};
+use crate::fixture::folder;
+use crate::flaky::Flaky;
+use crate::in_process::InProcess;
+use crate::mounted::{MountPoint, Mounted};
+use crate::plan::{Plan, Site};
+use crate::proxy::Proxy;
+use crate::world::{Outside, OutsideFolder, OutsideStore, World};
+
+/// How long each request takes to a store that is slow.
+const SLOW: Duration = Duration::from_millis(50);
+
+/// The same in this process, where what counts is that calls overlap.
+const SLOW_HERE: Duration = Duration::from_millis(2);
+
+const BUCKET: &str = "test";
+const KEY_ID: &str = "testkey";
+const SECRET: &str = "testsecret1234";
+const REGION: &str = "us-east-1";
+
+/// A place for one run.
+pub(crate) struct Stage {
+    world: Box<dyn World>,
+    outside: Box<dyn Outside>,
+    /// Whether requests to the store do not fail any more.
+    is_calm: Arc<AtomicBool>,
+    /// What lives as long.
+    _kept: Vec<Box<dyn std::any::Any + Send + Sync>>,
+    /// The folder of a mount.
+    pub(crate) folder: Option<std::path::PathBuf>,
+}
+
+impl Stage {
+    pub(crate) fn new(plan: &Plan) -> Stage {
+        match plan.site {
+            Site::Plain => Stage::in_directory(plan),
+            Site::Memory | Site::Flaky => Stage::in_memory(plan),
+            Site::Folder => Stage::in_folder(plan),
+            Site::Local => Stage::on_mount(plan),
+            Site::S3 | Site::FlakyS3 => Stage::on_bucket(plan),
+        }
+    }
+
+    pub(crate) fn places(&self) -> Places<'_> {
+        Places {
+            world: &*self.world,
+            outside: &*self.outside,
+        }
+    }
+
+    /// Has no request fail any more.
+    pub(crate) fn calm(&self) {
+        self.is_calm.store(true, Ordering::Relaxed);
+    }
+
+    fn in_directory(plan: &Plan) -> Stage {
+        let folder = folder();
+        let point = MountPoint::plain(folder.path());
+        let outside = OutsideFolder(point.dir());
+        fill(plan, &outside);
+        Stage {
+            world: Box::new(point),
+            outside: Box::new(outside),
+            is_calm: Arc::default(),
+            folder: Some(folder.path().to_path_buf()),
+            _kept: vec![Box::new(folder)],
+        }
+    }
+
+    fn in_memory(plan: &Plan) -> Stage {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
+        let is_calm = Arc::<AtomicBool>::default();
+        let lower = match plan.site {
+            Site::Flaky => {
+                let flaky = Flaky::new(store.clone(), SLOW_HERE, plan.seed, is_calm.clone());
+                Arc::new(flaky) as Arc<dyn Store>
+            }
+            _ => store.clone(),
+        };
+        let outside = OutsideStore(store);
+        fill(plan, &outside);
+        Stage {
+            world: Box::new(InProcess::new(lower, plan.write_through)),
+            outside: Box::new(outside),
+            is_calm,
+            _kept: Vec::new(),
+            folder: None,
+        }
+    }
+
+    fn in_folder(plan: &Plan) -> Stage {
+        let folder = folder();
+        let path = folder.path().join("store");
+        std::fs::create_dir(&path).unwrap();
+        let outside = OutsideFolder(path.clone());
+        fill(plan, &outside);
+        let lower = Arc::new(LocalStore::open(&path, &StoreConfig::default()).unwrap());
+        Stage {
+            world: Box::new(InProcess::new(lower, plan.write_through)),
+            outside: Box::new(outside),
+            is_calm: Arc::default(),
+            _kept: vec![Box::new(folder)],
+            folder: None,
+        }
+    }
+
+    fn on_mount(plan: &Plan) -> Stage {
+        let mounted = Mounted::new(|store: &Path| store.to_string_lossy().into_owned());
+        let outside = OutsideFolder(mounted.point.store());
+        fill(plan, &outside);
+        Stage::mounted(plan, mounted, Box::new(outside), None)
+    }
+
+    fn on_bucket(plan: &Plan) -> Stage {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let url = format!("s3://{BUCKET}/concurrency-{}-{count}", std::process::id());
+        let server = std::env::var("ZARRFS_TEST_S3").unwrap();
+        let outside = OutsideStore(bucket(&url, &server));
+        fill(plan, &outside);
+        let proxy = (plan.site == Site::FlakyS3).then(|| Proxy::start(&server, SLOW, plan.seed));
+        let endpoint = proxy.as_ref().map_or(server, Proxy::url);
+        let options = [
+            "--endpoint",
+            &endpoint,
+            "--region",
+            REGION,
+            "-o",
+            "metadata_ttl=1ms",
+        ];
+        let keys = [
+            ("AWS_ACCESS_KEY_ID", KEY_ID),
+            ("AWS_SECRET_ACCESS_KEY", SECRET),
+        ];
+        let mounted = Mounted::new(|_| url.clone()).with(&options, &keys);
+        Stage::mounted(plan, mounted, Box::new(outside), proxy)
+    }
+
+    fn mounted(
+        plan: &Plan,
+        mounted: Mounted,
+        outside: Box<dyn Outside>,
+        proxy: Option<Proxy>,
+    ) -> Stage {
+        let through: &[&str] = if plan.write_through {
+            &["--write-through"]
+        } else {
+            &[]
+        };
+        let mounted = mounted.with(through, &[]);
+        mounted.mount();
+        let is_calm = proxy.as_ref().map(Proxy::is_calm).unwrap_or_default();
+        let folder = mounted.point.folder().to_path_buf();
+        Stage {
+            world: Box::new(mounted.point.clone()),
+            outside,
+            is_calm,
+            _kept: vec![Box::new(mounted), Box::new(proxy)],
+            folder: Some(folder),
+        }
+    }
+}
+
+/// Opens a bucket past the proxy; it has no key yet.
+fn bucket(url: &str, server: &str) -> Arc<dyn Store> {
+    let owned = |(name, value): (&str, &str)| (name.to_string(), value.to_string());
+    let options = [
+        ("access_key_id", KEY_ID),
+        ("secret_access_key", SECRET),
+        ("region", REGION),
+    ];
+    let remote = RemoteConfig {
+        options: options.map(owned).to_vec(),
+        endpoint: Some(server.to_string()),
+        metadata_ttl: Duration::ZERO,
+        may_be_empty: true,
+        ..RemoteConfig::default()
+    };
+    let config = StoreConfig {
+        remote,
+        ..StoreConfig::default()
+    };
+    zarrfs::store::open(url, &config, &Arc::new(Stats::default())).unwrap()
+}
+
+/// Puts what the store holds at first.
+fn fill(plan: &Plan, outside: &dyn Outside) {
+    for (path, document) in plan.documents() {
+        outside.put(&path, document.as_bytes()).unwrap();
+    }
+    for key in plan.all_keys() {
+        if let Some(bytes) = first_bytes(&key) {
+            outside.put(&key.path, &bytes).unwrap();
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Nobody waits for somebody else's request to the store (fault A15): held calls hold up nothing but themselves.
+
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use zarrfs::error::Result;
+use zarrfs::overlay::Overlay;
+use zarrfs::overlay::commit::CommitConfig;
+use zarrfs::store::tree::{Credentials, RenameMode, Tree};
+use zarrfs::store::{Condition, PutBody, Store};
+
+use crate::fixture::{Fixture, LOWERS, Lower, files, fill, key, open_file};
+use crate::gate::Opening;
+
+/// What the store holds: everything under `slow` is held.
+const HELD: [(&str, &str); 5] = [
+    ("slow/a", "1"),
+    ("slow/b", "2"),
+    ("slow/d/x", "3"),
+    ("slow/e/y", "4"),
+    ("fast/z", "5"),
+];
+
+const MAKER: Credentials = Credentials {
+    uid: 0,
+    gid: 0,
+    mode: 0o644,
+};
+
+/// An operation that has to ask the store for something under `slow`.
+type Operation = fn(&Overlay) -> Result<()>;
+
+const OPERATIONS: [(&str, Operation); 11] = [
+    ("create", |overlay| {
+        overlay.create(&key("slow/new"), &MAKER).map(drop)
+    }),
+    ("open for writing", |overlay| {
+        let file = open_file(overlay, &key("slow/a"), false)?;
+        file.write_at(0, b"x")?;
+        file.flush()
+    }),
+    ("unlink", |overlay| overlay.unlink(&key("slow/a"))),
+    ("rename of a file", |overlay| {
+        overlay.rename(&key("slow/a"), &key("slow/c"), RenameMode::Replace)
+    }),
+    ("rename onto a file", |overlay| {
+        overlay.rename(&key("slow/a"), &key("slow/b"), RenameMode::Replace)
+    }),
+    ("rename of a folder", |overlay| {
+        overlay.rename(&key("slow/d"), &key("slow/f"), RenameMode::Replace)
+    }),
+    ("removal of a folder", |overlay| {
+        // It is not empty.
+        overlay.remove_folder(&key("slow/d")).or(Ok(()))
+    }),
+    ("a folder", |overlay| {
+        overlay.make_folder(&key("slow/new"), &MAKER)
+    }),
+    ("put", |overlay| {
+        let body = PutBody::Bytes(b"new");
+        overlay
+            .put(&key("slow/a"), body, &Condition::Any)
+            .map(|_| ())
+    }),
+    ("discard", |overlay| {
+        overlay.discard(&key("slow")).map(|_| ())
+    }),
+    ("commit", |overlay| {
+        overlay
+            .commit(CommitConfig::default(), &|_, _| {})
+            .map(|_| ())
+    }),
+];
+
+/// While an operation waits for the store, others in the upper folder do not wait for it.
+#[test]
+fn a15_a_store_that_hangs_blocks_nothing_in_the_upper_layer() {
+    for (name, operation) in OPERATIONS {
+        let fixture = Fixture::new(Lower::Memory, &HELD);
+        fixture.write("fast/old", "before");
+        // Something for a commit and a discard to do.
+        fixture.rename("slow/e", "slow/g");
+        fixture.gate.close(|_, key| key.starts_with("slow"));
+        let opening = Opening(fixture.gate.clone());
+        let overlay = fixture.overlay().clone();
+        let work = thread::spawn(move || operation(&overlay));
+        // It may be done without asking the store.
+        fixture.gate.wait_until(|| work.is_finished());
+        println!("{name} waits for the store");
+        let open = fixture.open("fast/old");
+        fixture.write("fast/new", "1");
+        fixture.replace("fast/old", "2");
+        fixture.rename("fast/new", "fast/newer");
+        fixture.make_folder("fast/folder");
+        fixture.unlink("fast/newer");
+        fill(&*open, "3");
+        drop(open);
+        opening.0.open();
+        work.join().unwrap().unwrap();
+        assert_eq!(fixture.shown()["fast/old"], "2", "{name}");
+    }
+}
+
+/// Sixteen closes of different keys are in the store at one time.
+#[test]
+fn a15_closes_to_different_keys_are_written_through_side_by_side() {
+    const CLOSES: usize = 16;
+    for lower in LOWERS {
+        let fixture = Fixture::through(lower, &[]);
+        fixture.gate.close(|call, _| call == "put");
+        let opening = Opening(fixture.gate.clone());
+        thread::scope(|scope| {
+            for number in 0..CLOSES {
+                let fixture = &fixture;
+                scope.spawn(move || fixture.write(&format!("k{number}"), "content"));
+            }
+            fixture.gate.wait_for(CLOSES);
+            opening.0.open();
+        });
+        assert_eq!(fixture.stored().len(), CLOSES);
+    }
+}
+
+/// Two closes of one key reach the store in their order.
+#[test]
+fn a15_closes_to_one_key_are_written_through_in_order() {
+    let fixture = Fixture::through(Lower::Memory, &[]);
+    let opening = Opening(fixture.gate.clone());
+    fixture.gate.close(|call, _| call == "put");
+    thread::scope(|scope| {
+        scope.spawn(|| fixture.write("k", "first"));
+        fixture.gate.wait_for(1);
+        let second = scope.spawn(|| fixture.write("k", "second"));
+        // It may come to the store as well, or wait for the first one at any place before.
+        for _ in 0..100 {
+            if second.is_finished() || fixture.shown()["k"] == "second" {
+                break;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        opening.0.open();
+    });
+    assert_eq!(fixture.stored(), files(&[("k", "second")]));
+}
+
+/// The journal is as long as what it describes, not as what was done.
+#[test]
+fn a15_the_journal_stays_short_while_it_is_mounted() {
+    const WRITES: usize = 24_000;
+    let fixture = Fixture::new(Lower::Memory, &[("k", "old")]);
+    for number in 0..WRITES {
+        fixture.replace("k", &number.to_string());
+    }
+    let journal = fixture.folder.path().join("upper/journal");
+    let length = fs::metadata(journal).unwrap().len();
+    // It describes one key; some of what was done may still be in it.
+    assert!(length < 3 << 19, "{length} bytes");
+}

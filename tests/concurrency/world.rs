@@ -1,0 +1,217 @@
+//! What actors do their operations on: a mount, or an overlay in this process; and the store below, as other
+//! programs reach it.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use zarrfs::error::{Error, Kind};
+use zarrfs::store::{Condition, EntryKind, Key, PutBody, Store};
+
+use crate::history::Failure;
+
+/// An operation that was done, or the call that failed.
+pub(crate) type Tried<T> = Result<T, Failure>;
+
+/// How a file is written in its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum InPlace {
+    /// Emptied first, then written in two parts.
+    Emptied,
+    /// Written over, and cut to its length.
+    Patched,
+    /// Through a mapping.
+    Mapped,
+}
+
+/// What a commit said.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Committed {
+    pub(crate) conflicts: Vec<String>,
+    pub(crate) kept: Vec<String>,
+}
+
+/// A file that is open for reading.
+pub(crate) trait Held: Send {
+    /// Reads all of it.
+    fn read(&self) -> Tried<Vec<u8>>;
+}
+
+/// A directory in which programs work.
+pub(crate) trait World: Sync {
+    /// Writes a file under a temporary name, closes it, and renames it. `synced` first, or not.
+    fn replace(&self, path: &str, temporary: &str, bytes: &[u8], synced: bool) -> Tried<()>;
+    /// Writes a whole file in its place; makes it if it is missing.
+    fn overwrite(&self, path: &str, bytes: &[u8], how: InPlace) -> Tried<()>;
+    /// Writes at the end of a file.
+    fn append(&self, path: &str, bytes: &[u8]) -> Tried<()>;
+    fn truncate(&self, path: &str, length: u64) -> Tried<()>;
+    fn remove(&self, path: &str) -> Tried<()>;
+    fn rename(&self, from: &str, to: &str) -> Tried<()>;
+    fn read(&self, path: &str) -> Tried<Option<Vec<u8>>>;
+    fn length(&self, path: &str) -> Tried<Option<u64>>;
+    /// Returns the names in a folder; none if it is missing.
+    fn names(&self, folder: &str) -> Tried<Vec<String>>;
+    fn hold(&self, path: &str) -> Tried<Option<Box<dyn Held>>>;
+    /// Reads a chunk of `array` in the files view.
+    fn read_decoded(&self, array: &str, chunk: u64) -> Tried<Vec<u8>>;
+    fn write_decoded(&self, array: &str, chunk: u64, bytes: &[u8]) -> Tried<()>;
+    fn commit(&self) -> Tried<Committed>;
+    /// Drops the changes of a path; returns whether there were any.
+    fn discard(&self, path: &str) -> Tried<bool>;
+    /// Kills what serves the directory, and serves it again.
+    fn kill(&self);
+    /// Whether the directory answers.
+    fn is_up(&self) -> bool;
+    /// Returns what is left in the upper folder after a commit of everything: paths of files that hold changes.
+    fn left_over(&self) -> Vec<String>;
+    /// Whether there is a files view.
+    fn has_decoded(&self) -> bool;
+}
+
+/// The store below, as other programs see and change it.
+pub(crate) trait Outside: Sync {
+    fn get(&self, path: &str) -> Tried<Option<Vec<u8>>>;
+    fn put(&self, path: &str, bytes: &[u8]) -> Tried<()>;
+    fn erase(&self, path: &str) -> Tried<()>;
+    /// Returns the paths of all objects.
+    fn paths(&self) -> Vec<String>;
+}
+
+pub(crate) fn failed(call: &str) -> impl Fn(io::Error) -> Failure {
+    move |error| Failure {
+        why: error.to_string(),
+        ..Failure::new(call, error.raw_os_error().unwrap_or(libc::EIO))
+    }
+}
+
+pub(crate) fn refused(call: &str) -> impl Fn(Error) -> Failure {
+    move |error| Failure {
+        why: error.to_string(),
+        ..Failure::new(call, error.errno())
+    }
+}
+
+/// Returns nothing for what is missing.
+pub(crate) fn found<T>(done: Tried<T>) -> Tried<Option<T>> {
+    match done {
+        Err(failure) if failure.errno == libc::ENOENT => Ok(None),
+        done => done.map(Some),
+    }
+}
+
+/// A folder, changed as programs change folders.
+pub(crate) struct OutsideFolder(pub(crate) PathBuf);
+
+impl Outside for OutsideFolder {
+    fn get(&self, path: &str) -> Tried<Option<Vec<u8>>> {
+        found(fs::read(self.0.join(path)).map_err(failed("read in the store")))
+    }
+
+    fn put(&self, path: &str, bytes: &[u8]) -> Tried<()> {
+        let target = self.0.join(path);
+        // Not in the store, where it would show.
+        let temporary = self.0.with_extension("foreign");
+        let put = || {
+            fs::create_dir_all(target.parent().unwrap_or(&self.0))?;
+            fs::write(&temporary, bytes)?;
+            fs::rename(&temporary, &target)
+        };
+        put().map_err(failed("put in the store"))
+    }
+
+    fn erase(&self, path: &str) -> Tried<()> {
+        let erased =
+            found(fs::remove_file(self.0.join(path)).map_err(failed("erase in the store")));
+        erased.map(|_| ())
+    }
+
+    fn paths(&self) -> Vec<String> {
+        let mut paths = Vec::new();
+        let mut folders = vec![self.0.clone()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    let below = path.strip_prefix(&self.0).unwrap();
+                    paths.push(below.to_string_lossy().into_owned());
+                }
+            }
+        }
+        paths.sort();
+        paths
+    }
+}
+
+/// A store of the library.
+pub(crate) struct OutsideStore(pub(crate) Arc<dyn Store>);
+
+/// The longest object that is read, in bytes.
+const LIMIT: u64 = 1 << 20;
+
+/// How often a request of the test itself is made to a server.
+const ATTEMPTS: usize = 5;
+
+fn key(path: &str) -> Key {
+    Key::new(path).unwrap()
+}
+
+impl Outside for OutsideStore {
+    fn get(&self, path: &str) -> Tried<Option<Vec<u8>>> {
+        let object = self.0.get(&key(path), LIMIT);
+        let object = object.map_err(refused("get from the store"))?;
+        Ok(object.map(|object| object.bytes))
+    }
+
+    fn put(&self, path: &str, bytes: &[u8]) -> Tried<()> {
+        let put = self
+            .0
+            .put(&key(path), PutBody::Bytes(bytes), &Condition::Any);
+        put.map(|_| ()).map_err(refused("put in the store"))
+    }
+
+    fn erase(&self, path: &str) -> Tried<()> {
+        match self.0.erase(&key(path), &Condition::Any) {
+            Err(error) if error.kind() != Kind::NotFound => {
+                Err(refused("erase in the store")(error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn paths(&self) -> Vec<String> {
+        let mut listed = self.try_paths();
+        for _ in 1..ATTEMPTS {
+            if listed.is_err() {
+                listed = self.try_paths();
+            }
+        }
+        listed.unwrap()
+    }
+}
+
+impl OutsideStore {
+    fn try_paths(&self) -> zarrfs::error::Result<Vec<String>> {
+        let mut paths = Vec::new();
+        let mut folders = vec![Key::root()];
+        while let Some(folder) = folders.pop() {
+            let mut listing = match self.0.list(&folder) {
+                // It went with its last key.
+                Err(error) if error.kind() == Kind::NotFound => continue,
+                listing => listing?,
+            };
+            while let Some(name) = listing.next()? {
+                let key = folder.child(&name.name)?;
+                match name.kind {
+                    EntryKind::Directory => folders.push(key),
+                    _ => paths.push(key.to_string()),
+                }
+            }
+        }
+        paths.sort();
+        Ok(paths)
+    }
+}

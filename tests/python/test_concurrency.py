@@ -1,0 +1,132 @@
+"""Programs that read and write one array at once through a mount, beside commits.
+
+Under scripts/stress there are more reads and rounds.
+"""
+
+import errno
+import os
+import random
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+import mounting
+from concurrent_writers import CHUNK
+from mounting import zarrfs
+
+IS_STRESS = "ZARRFS_STRESS_SECONDS" in os.environ
+# Of each of four kinds.
+READS = 5000 if IS_STRESS else 500
+ROUNDS = 20 if IS_STRESS else 2
+CHUNKS = 16
+ROWS = 64
+PROCESSES = 4
+WRITERS = Path(__file__).with_name("concurrent_writers.py")
+# So many reads are between two commits.
+COMMIT_EVERY = 100
+# How often somebody opens a decoded file again that was replaced while it was read.
+REOPENS = 50
+
+
+@pytest.fixture
+def store(tmp_path):
+    """Makes a store with an array of ones, of which every chunk is stored; the fill value is 0."""
+    path = tmp_path / "some.zarr"
+    root = zarr.create_group(path, zarr_format=3)
+    options = {"chunks": (CHUNK,), "fill_value": 0, "compressors": None}
+    root.create_array("a", data=np.ones(CHUNKS * CHUNK, "i8"), **options)
+    options = {"chunks": (8, 16), "fill_value": 0}
+    root.create_array("b", shape=(ROWS, 32), dtype="i8", **options)
+    return path
+
+
+@pytest.fixture
+def cow(mounted, store, tmp_path):
+    """Mounts the store with an upper folder."""
+    return lambda *options: mounted(store, "--cow", tmp_path / "upper", *options)
+
+
+def start(*words):
+    return subprocess.Popen([sys.executable, WRITERS, *map(str, words)], stderr=subprocess.PIPE)
+
+
+@contextmanager
+def writing(array, end):
+    """Has a process write to an array; it must not fail."""
+    process = start("zarr", array, end)
+    try:
+        yield
+        assert process.poll() is None, process.stderr.read().decode()
+    finally:
+        end.touch()
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said.decode()
+
+
+def read_chunk(array, chunk):
+    """Reads a chunk with zarr-python, from an array that is opened for it."""
+    return zarr.open_array(array, mode="r")[chunk * CHUNK : (chunk + 1) * CHUNK]
+
+
+def read_decoded(path, chunk):
+    """Reads a chunk of the decoded file, which is opened again when it was replaced meanwhile."""
+    for _ in range(REOPENS):
+        try:
+            return np.load(path)[chunk * CHUNK : (chunk + 1) * CHUNK]
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+    return None
+
+
+@pytest.mark.parametrize("view", ["store", "files"])
+@pytest.mark.parametrize("option", [[], ["--write-through"]], ids=["cow", "through"])
+def test_no_read_beside_a_writer_is_wrong(cow, tmp_path, view, option):
+    """Each chunk that is read is one that the writer wrote, no older than what was read before."""
+    mount = cow(*option)
+    decoded = mount.files / "a" / "a.npy"
+    draw = random.Random(1)
+    newest = [1] * CHUNKS
+    wrong = []
+    unread = 0
+    with writing(mount.path / "a", tmp_path / "end"):
+        for number in range(READS):
+            chunk = draw.randrange(CHUNKS)
+            found = read_decoded(decoded, chunk) if view == "files" else read_chunk(mount.path / "a", chunk)
+            if found is None:
+                unread += 1
+                continue
+            values = set(found.tolist())
+            if len(values) != 1 or min(values) < newest[chunk]:
+                wrong.append((number, chunk, newest[chunk], sorted(values)))
+            newest[chunk] = max(newest[chunk], *values)
+            if number % COMMIT_EVERY == 0:
+                zarrfs("commit", mount.path)
+    assert not wrong, f"{len(wrong)} of {READS} reads are wrong, such as {wrong[:3]}"
+    assert max(newest) > CHUNKS, "hardly anything was written"
+    assert unread < READS / 2
+    zarrfs("commit", mount.path)
+    shown = zarr.open_array(mount.path / "a", mode="r")[...]
+    np.testing.assert_array_equal(zarr.open_array(mount.store / "a", mode="r")[...], shown)
+
+
+def test_tensorstore_writes_from_several_processes(cow):
+    """Every chunk is written by all of them."""
+    mount = cow()
+    expected = np.repeat(np.arange(1, ROWS + 1)[:, None], 32, axis=1)
+    for _ in range(ROUNDS):
+        zarr.open_array(mount.path / "b", mode="r+")[...] = 0
+        processes = [start("tensorstore", f"{mount.path}/b/", part, PROCESSES) for part in range(PROCESSES)]
+        zarrfs("commit", mount.path)
+        said = [process.communicate(timeout=300)[1].decode() for process in processes]
+        assert [process.returncode for process in processes] == [0] * PROCESSES, "\n".join(said)
+        np.testing.assert_array_equal(zarr.open_array(mount.path / "b", mode="r")[...], expected)
+        zarrfs("commit", mount.path)
+        np.testing.assert_array_equal(zarr.open_array(mount.store / "b", mode="r")[...], expected)
+    names = {path.name for path in (mount.store / "b" / "c").rglob("*")}
+    assert names <= set(map(str, range(ROWS))), "temporary names or locks are left"

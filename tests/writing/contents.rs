@@ -1,0 +1,219 @@
+//! Which content a decoded file has: the kernel keeps its pages, and readers go on, exactly as long as it is the same.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use zarrfs::stats::Stats;
+use zarrfs::store::Key;
+use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs::vfs::{Fh, Ino, Invalidation, Vfs, VfsConfig};
+use zarrfs::view::View;
+
+use crate::common;
+use crate::common::sample::{Form, Sample};
+
+fn key(name: impl AsRef<str>) -> Key {
+    Key::new(name.as_ref()).unwrap()
+}
+
+fn files(memory: &MemoryStore) -> Arc<dyn View> {
+    common::views_of(Arc::new(memory.clone()), Duration::from_secs(20)).files
+}
+
+/// A view as the kernel uses it, and the inodes whose pages the kernel was told to drop.
+struct Kernel {
+    vfs: Vfs,
+    dropped: Arc<Mutex<Vec<Ino>>>,
+}
+
+impl Kernel {
+    fn new(view: Arc<dyn View>) -> Kernel {
+        let config = VfsConfig {
+            uid: 0,
+            gid: 0,
+            umask: 0,
+            writable: true,
+        };
+        let vfs = Vfs::new(view, config, Arc::new(Stats::default()));
+        let dropped: Arc<Mutex<Vec<Ino>>> = Arc::default();
+        let list = dropped.clone();
+        vfs.set_invalidator(Box::new(move |ino, what| {
+            if what == Invalidation::Content {
+                list.lock().unwrap().push(ino);
+            }
+        }));
+        Kernel { vfs, dropped }
+    }
+
+    fn walk(&self, path: &str) -> Ino {
+        path.split('/').fold(Ino::ROOT, |parent, name| {
+            let entry = self.vfs.lookup(parent, name.as_bytes()).unwrap();
+            entry.unwrap_or_else(|| panic!("no {name}")).ino
+        })
+    }
+
+    /// Opens a file; returns as well whether the kernel keeps its pages of it.
+    fn open(&self, path: &str) -> (Fh, bool) {
+        let open = self.vfs.open(self.walk(path)).unwrap();
+        (open.fh, open.keep_cache)
+    }
+
+    fn read(&self, fh: Fh, offset: u64, len: usize) -> Vec<u8> {
+        let now = self.vfs.read_now(fh, offset, len);
+        let read = now.unwrap_or_else(|| self.vfs.read(fh, offset, len));
+        read.unwrap().to_vec()
+    }
+
+    fn write(&self, path: &str, bytes: &[u8], truncate: bool) {
+        let ino = self.walk(path);
+        let fh = self.vfs.open_for_writing(ino, truncate).unwrap().fh;
+        self.vfs.write(fh, 0, bytes).unwrap();
+        self.vfs.flush(fh).unwrap();
+        self.vfs.release(fh);
+    }
+
+    /// Returns the inodes whose pages were dropped since the last time.
+    fn dropped(&self) -> Vec<Ino> {
+        std::mem::take(&mut *self.dropped.lock().unwrap())
+    }
+}
+
+/// An array of four bytes in two chunks, in two dialects: where its documents are, and what they hold.
+fn dialects(number: u64) -> [Vec<(&'static str, Value)>; 2] {
+    let attributes = json!({ "number": number });
+    let v3 = json!({
+        "zarr_format": 3, "node_type": "array", "shape": [4], "data_type": "uint8",
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}},
+        "chunk_key_encoding": {"name": "v2"}, "fill_value": 0, "codecs": ["bytes"],
+        "attributes": attributes, "dimension_names": [if number == 0 { "x" } else { "y" }],
+    });
+    let v2 = json!({
+        "zarr_format": 2, "shape": [4], "dtype": "|u1", "chunks": [2], "fill_value": 0, "order": "C",
+        "filters": null, "compressor": null,
+    });
+    [
+        vec![("a/zarr.json", v3)],
+        vec![("a/.zarray", v2), ("a/.zattrs", attributes)],
+    ]
+}
+
+fn put(memory: &MemoryStore, documents: &[(&str, Value)]) {
+    for (name, document) in documents {
+        memory.set(key(name), document.to_string().into_bytes());
+    }
+}
+
+#[test]
+fn a10_changed_attributes_disturb_no_reader() {
+    for (before, after) in dialects(0).iter().zip(dialects(1)) {
+        let memory = MemoryStore::default();
+        put(&memory, before);
+        for chunk in ["a/0", "a/1"] {
+            memory.set(key(chunk), vec![1, 2]);
+        }
+        let kernel = Kernel::new(files(&memory));
+        let (first, _) = kernel.open("a/a.raw");
+        assert_eq!(kernel.read(first, 0, 1), [1]);
+        // Another program changes them.
+        put(&memory, &after);
+        let (second, keeps) = kernel.open("a/a.raw");
+        assert!(keeps, "pages are dropped");
+        for handle in [first, second] {
+            assert_eq!(kernel.read(handle, 0, 4), [1, 2, 1, 2]);
+        }
+        // So does one through the mount.
+        kernel.write("a/attributes.json", br#"{"number": 2}"#, true);
+        assert!(kernel.open("a/a.raw").1, "pages are dropped");
+        assert_eq!(kernel.read(first, 0, 4), [1, 2, 1, 2]);
+        assert_eq!(kernel.dropped(), [], "pages are dropped");
+        let text = common::read(&files(&memory), "a/attributes.json").unwrap();
+        assert_eq!(
+            serde_json::from_slice::<Value>(&text).unwrap(),
+            json!({"number": 2})
+        );
+    }
+}
+
+#[test]
+fn changed_chunks_are_seen_by_every_reader() {
+    let memory = MemoryStore::default();
+    put(&memory, &dialects(0)[0]);
+    memory.set(key("a/0"), vec![1, 2]);
+    let kernel = Kernel::new(files(&memory));
+    let (whole, _) = kernel.open("a/a.raw");
+    assert_eq!(kernel.read(whole, 0, 4), [1, 2, 0, 0]);
+    kernel.write("a/chunks/1.raw", &[3, 4], false);
+    assert_eq!(kernel.dropped(), [kernel.walk("a/a.raw")]);
+    assert_eq!(kernel.read(whole, 0, 4), [1, 2, 3, 4]);
+    kernel
+        .vfs
+        .unlink(kernel.walk("a/chunks"), b"0.raw")
+        .unwrap();
+    assert!(kernel.dropped().contains(&kernel.walk("a/a.raw")));
+    assert_eq!(kernel.read(whole, 0, 4), [0, 0, 3, 4]);
+}
+
+/// More arrays than are kept open.
+const MANY: usize = 4200;
+
+#[test]
+fn a11_no_content_number_is_used_twice() {
+    let memory = MemoryStore::default();
+    let sample = Sample::new(&[4], &[4], Form::Plain);
+    sample.put(&memory, "a");
+    let others: Vec<String> = (0..MANY).map(|number| format!("n{number}")).collect();
+    for name in &others {
+        sample.put(&memory, name);
+    }
+    let view = files(&memory);
+    let look_at_others = || {
+        for name in &others {
+            let file = key(format!("{name}/{name}.raw"));
+            assert!(view.lookup(&file).unwrap().is_some());
+        }
+    };
+    let open = || {
+        let open = view.open(&key("a/a.raw")).unwrap();
+        let read = open.file.read_at(0, 8).unwrap().to_vec();
+        // The number of what was read is known once it was read.
+        let again = view.open(&key("a/a.raw")).unwrap();
+        (again.version.unwrap(), read, again.file)
+    };
+    let mut seen = Vec::new();
+    for round in 0..2 {
+        memory.set(key("a/c/0"), vec![round; 8]);
+        let (number, read, _) = open();
+        assert_eq!(read, [round; 8]);
+        assert!(
+            !seen.contains(&number),
+            "{number} is that of another content"
+        );
+        seen.push(number);
+        look_at_others();
+    }
+    // What is open keeps its content, whatever else is looked at.
+    let (number, _, file) = open();
+    look_at_others();
+    let (again, ..) = open();
+    assert_eq!((again, file.version()), (number, Some(number)));
+    memory.set(key("a/c/0"), vec![9; 8]);
+    assert_ne!(open().0, number);
+    assert_eq!(file.read_at(0, 8).unwrap().to_vec(), [9; 8]);
+}
+
+#[test]
+fn a_content_that_comes_back_is_another_one() {
+    let memory = MemoryStore::default();
+    put(&memory, &dialects(0)[0]);
+    let view = files(&memory);
+    let mut seen = Vec::new();
+    for bytes in [[1, 2], [3, 4], [1, 2], [3, 4]] {
+        memory.set(key("a/0"), bytes.to_vec());
+        let open = view.open(&key("a/a.raw")).unwrap();
+        assert_eq!(open.file.read_at(0, 2).unwrap()[..], bytes);
+        let number = open.file.version().unwrap();
+        assert!(!seen.contains(&number));
+        seen.push(number);
+    }
+}
