@@ -328,6 +328,7 @@ impl NameChange<'_> {
         }
         self.make_parents(key)?;
         self.record(records)?;
+        self.open.lock().ids.remove(key);
         let published = self.upper.publish(pending, &layer.keys, key);
         published.map_err(|error| os_error(key, error))?;
         self.revoke(key);

@@ -12,7 +12,7 @@ use crate::store::Key;
 use crate::store::tree::{AttrChange, OpenMode, TreeFile};
 use crate::vfs::files::Handle;
 use crate::vfs::inode::Binding;
-use crate::vfs::{Caller, Fh, Ino, Invalidation, OpenReply, Vfs, is_gone, replaced};
+use crate::vfs::{Caller, Fh, Ino, OpenReply, Vfs, is_gone, replaced};
 use crate::view::store::ChangingFile;
 
 /// What a file is opened for.
@@ -147,7 +147,6 @@ impl Vfs {
             };
             self.add_file(fh, again);
             binding = self.inodes.bind_anyhow(ino, fh, content);
-            self.invalidate(ino, Invalidation::Length);
         }
         if binding != Binding::Added {
             self.files.write().remove(&fh);
