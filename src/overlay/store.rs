@@ -326,6 +326,7 @@ impl NameChange<'_> {
         self.make_parents(key)?;
         self.record(records)?;
         let shape = layer.reshape();
+        self.open.lock().ids.remove(key);
         let published = self.upper.publish(pending, &layer.keys, key);
         published.map_err(|error| os_error(key, error))?;
         self.revoke(key);

@@ -86,6 +86,8 @@ impl NameChange<'_> {
         }
         let shape = layer.reshape();
         self.record(records)?;
+        // Else what is found there has the number of the file that is replaced, until the table knows.
+        self.open.lock().ids.remove(to);
         finish(&layer.keys, from, to, in_upper)?;
         self.detach(to);
         self.rename_open_files(self.registered_below(from), from, to);
@@ -256,12 +258,13 @@ impl NameChange<'_> {
         let shape = self.top.layer.reshape();
         self.record(records)?;
         let keys = &self.top.layer.keys;
+        let ids = self.open.lock().ids.begin_exchange(from, to);
         let exchanged = keys.rename(from, to, RenameFlags::EXCHANGE);
         exchanged.map_err(|error| os_error(from, error))?;
         let (first, second) = (self.registered_below(from), self.registered_below(to));
         self.rename_open_files(first, from, to);
         self.rename_open_files(second, to, from);
-        self.open.lock().ids.exchange(from, to);
+        self.open.lock().ids.end_exchange(ids);
         drop(shape);
         self.note_tree_change(from);
         self.note_tree_change(to);
