@@ -204,14 +204,14 @@ pub(crate) const RENAMED_THERE: Scenario = Scenario {
         |_| vec![Some(1)],
         |core| vec![core.look(|top| top.find('a')).map(|_| 1)],
     ],
-    preemptions: None,
+    preemptions: Some(3),
     ..RENAMED_BEFORE
 };
 
 /// The same for one who reads.
 pub(crate) const RENAMED_READ: Scenario = Scenario {
     actors: [COMMIT, |_| vec![Some(1)], READ],
-    preemptions: None,
+    preemptions: Some(3),
     ..RENAMED_BEFORE
 };
 
