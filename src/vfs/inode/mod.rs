@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use crate::error::Result;
 use crate::store::{EntryKind, Key};
 use crate::vfs::Fh;
-use crate::vfs::inode::table::{InodeTable, nameless};
+use crate::vfs::inode::table::{InodeTable, MIXED, nameless};
 use crate::view::{Attr, ViewDir};
 
 mod entries;
@@ -106,8 +106,8 @@ impl Inodes {
         }
     }
 
-    /// Whether attributes that were found at the name of an inode are its own. An inode that is not open has from then
-    /// on the content that they are of.
+    /// Whether the kernel may have attributes that were found at the name of an inode. One that is not open gets those
+    /// of another content as well, and is not opened any more then: a lookup gives the name another inode.
     pub fn shows(&self, ino: Ino, attr: &Attr) -> bool {
         let mut state = self.lock();
         let is_directory = attr.kind == EntryKind::Directory;
@@ -118,7 +118,7 @@ impl Inodes {
             return true;
         }
         if !state.open.is_open(ino.0) {
-            state.note_content(ino.0, attr.content);
+            state.note_content(ino.0, Some(MIXED));
         }
         !state.open.is_open(ino.0)
     }

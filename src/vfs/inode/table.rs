@@ -23,6 +23,9 @@ const MAX_DIRS: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 /// The most computed numbers of which the content is known. Nothing more is held of a chunk file.
 const MAX_COMPUTED: usize = 1 << 16;
 
+/// The content of an inode of which the kernel has attributes of several contents: no content is the same.
+pub(super) const MIXED: u64 = u64::MAX;
+
 /// The state of `Inodes`.
 pub(super) struct InodeTable {
     pub(super) entries: EntryTable,
@@ -144,7 +147,8 @@ impl InodeTable {
     /// Whether an inode is known to have another content.
     pub(super) fn differs(&self, ino: u64, content: Option<u64>) -> bool {
         let known = self.open.content(ino).or_else(|| self.found(ino));
-        matches!((known, content), (Some(known), Some(content)) if known != content)
+        let is_other = |(known, content)| known == MIXED || known != content;
+        known.zip(content).is_some_and(is_other)
     }
 
     /// Returns the content that the last lookup of an inode has found.

@@ -243,6 +243,11 @@ fn an_inode_has_handles_of_one_content() {
     inodes.release(ino, Fh(2));
     assert_eq!(inodes.bind_anyhow(ino, Fh(3), Some(2)), Binding::Added);
     assert!(inodes.shows(ino, &file(2)) && !inodes.shows(ino, &file(1)));
+    // The kernel asks for attributes of an inode that is not open, and gets those of the name.
+    inodes.release(ino, Fh(3));
+    assert!(inodes.shows(ino, &file(3)));
+    assert_eq!(inodes.bind(ino, Fh(4), Some(3)), Binding::Replaced);
+    assert_ne!(inodes.look_up(Ino::ROOT, &name, &file(3)), ino);
 }
 
 #[test]
