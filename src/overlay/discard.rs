@@ -34,6 +34,7 @@ impl Overlay {
             for file in core.registered_below(path) {
                 file.key().iter().for_each(|key| core.revoke(key));
             }
+            core.open.lock().ids.remove_below(path);
             let mut dropped = 0;
             for (layer, undone) in layers.iter().zip(undone) {
                 dropped += discard_in_layer(layer, path, undone)?;

@@ -2,7 +2,8 @@
 //! name has another number.
 //!
 //! The kernel's pages belong to such a number (`vfs`). Keys that were not written through this overlay need none:
-//! the version of their content serves. What is forgotten because the table is full costs pages, not truth.
+//! the version of their content serves. A file that was opened on what the store has keeps this number when it is
+//! written; what the store has gets another one then, which shows after a discard.
 
 use std::num::NonZeroUsize;
 
@@ -18,6 +19,8 @@ const MAX_FILES: NonZeroUsize = NonZeroUsize::new(1 << 16).unwrap();
 pub(super) struct FileIds {
     last: u64,
     by_key: LruCache<Key, FileId>,
+    /// The numbers of what the store has where a file was written that has the number of its version.
+    stored: LruCache<u64, u64>,
 }
 
 /// The number of a key's file.
@@ -28,11 +31,15 @@ struct FileId {
     committed: Option<Version>,
 }
 
+/// The numbers of files that are about to have other keys.
+pub(super) struct Exchanged(Vec<(Key, FileId)>);
+
 impl Default for FileIds {
     fn default() -> FileIds {
         FileIds {
             last: 0,
             by_key: LruCache::new(MAX_FILES),
+            stored: LruCache::new(MAX_FILES),
         }
     }
 }
@@ -54,7 +61,16 @@ impl FileIds {
     pub(super) fn of_stored(&mut self, key: &Key, version: Version) -> Option<u64> {
         let file = self.by_key.get(key);
         let file = file.filter(|file| file.committed.is_none_or(|own| own == version));
-        file.map(|file| file.id)
+        let id = file.map(|file| file.id);
+        id.or_else(|| self.stored.get(&version.0).copied())
+    }
+
+    /// Notes that a file is about to be written: what it was opened on is not this file any more.
+    pub(super) fn note_write(&mut self, id: u64) {
+        if self.stored.get(&id).is_none() {
+            let other = self.new_id();
+            self.stored.put(id, other);
+        }
     }
 
     /// Notes that a file has a key.
@@ -75,14 +91,29 @@ impl FileIds {
         self.by_key.pop(key);
     }
 
-    /// Notes that two files, or the files of two folders, have each other's keys.
-    pub(super) fn exchange(&mut self, one: &Key, other: &Key) {
+    /// Notes that the keys at and below a prefix have the files of the store again.
+    pub(super) fn remove_below(&mut self, prefix: &Key) {
+        self.take_below(prefix);
+    }
+
+    /// Takes the numbers of two files, or of the files of two folders, that are about to have each other's keys.
+    pub(super) fn begin_exchange(&mut self, one: &Key, other: &Key) -> Exchanged {
+        let renamed = |files: Vec<(Key, FileId)>, to: &Key| -> Vec<(Key, FileId)> {
+            let files = files.into_iter();
+            files
+                .map(|(rest, file)| (joined(to, &rest), file))
+                .collect()
+        };
         let (first, second) = (self.take_below(one), self.take_below(other));
-        for (rest, file) in first {
-            self.by_key.put(joined(other, &rest), file);
-        }
-        for (rest, file) in second {
-            self.by_key.put(joined(one, &rest), file);
+        let mut files = renamed(first, other);
+        files.extend(renamed(second, one));
+        Exchanged(files)
+    }
+
+    /// Notes that they have them.
+    pub(super) fn end_exchange(&mut self, exchanged: Exchanged) {
+        for (key, file) in exchanged.0 {
+            self.by_key.put(key, file);
         }
     }
 
@@ -126,5 +157,20 @@ mod tests {
         ids.set_committed(&key("b/x"), Version(7));
         assert_eq!(ids.of_stored(&key("b/x"), Version(7)), Some(id));
         assert_eq!(ids.of_stored(&key("b/x"), Version(8)), None);
+    }
+
+    #[test]
+    fn what_the_store_has_is_not_the_file_that_was_written() {
+        let mut ids = FileIds::default();
+        let stored = key("x");
+        assert_eq!(ids.of_stored(&stored, Version(7)), None);
+        ids.note_write(7);
+        ids.set(&stored, 7);
+        assert_eq!(ids.of_upper(&stored), Some(7));
+        ids.remove_below(&Key::root());
+        let other = ids.of_stored(&stored, Version(7));
+        assert!(other.is_some_and(|other| other != 7));
+        ids.note_write(7);
+        assert_eq!(ids.of_stored(&stored, Version(7)), other);
     }
 }

@@ -7,7 +7,7 @@ use std::fs;
 use std::fs::File;
 use std::path::PathBuf;
 
-use parking_lot::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustix::fs::{FileType, Stat as Native};
 
 use super::attributes;
@@ -25,8 +25,8 @@ pub(super) type Whiteout = (Key, Option<Key>);
 pub(super) struct ChangeLayer {
     pub(super) keys: KeysDir,
     state: Mutex<LayerState>,
-    /// Held for writing while records and files together take another shape, as in a rename: whoever looks for a key sees
-    /// the one before or the one after.
+    /// Held for writing while names, records and the table of open files together take another shape: whoever looks for
+    /// a key or lists a folder sees the one before or the one after.
     shape: RwLock<()>,
     /// A folder that goes with the last reader of the layer: the store has all that was in it.
     committed_folder: Mutex<Option<PathBuf>>,
@@ -76,6 +76,11 @@ impl ChangeLayer {
             return Ok(Located::Upper(stat));
         }
         Ok(self.lower_key(key).map_or(Located::Hidden, Located::Lower))
+    }
+
+    /// Has records and files together keep their shape until this is dropped.
+    pub(super) fn as_shaped(&self) -> RwLockReadGuard<'_, ()> {
+        self.shape.read()
     }
 
     /// Has nobody look for a key until this is dropped.

@@ -28,8 +28,8 @@ impl LayeredStore {
 
 impl Store for LayeredStore {
     fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
-        if let Some(lower) = self.below(key)? {
-            return self.lower.get(&lower, limit);
+        if let Some(found) = self.ask_below(key, |store, lower| store.get(lower, limit))? {
+            return Ok(found);
         }
         let Some(reader) = self.upper_reader(key)? else {
             return Ok(None);
@@ -43,8 +43,9 @@ impl Store for LayeredStore {
     }
 
     fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
-        if let Some(lower) = self.below(key)? {
-            return self.lower.get_range(&lower, range);
+        let get = |store: &dyn Store, lower: &Key| store.get_range(lower, range.clone());
+        if let Some(found) = self.ask_below(key, get)? {
+            return Ok(found);
         }
         let Some(reader) = self.upper_reader(key)? else {
             return Ok(None);
@@ -63,15 +64,15 @@ impl Store for LayeredStore {
     }
 
     fn version(&self, key: &Key) -> Result<Option<Version>> {
-        match self.below(key)? {
-            Some(lower) => self.lower.version(&lower),
+        match self.ask_below(key, |store, lower| store.version(lower))? {
+            Some(found) => Ok(found),
             None => Ok(self.upper_reader(key)?.map(|reader| reader.meta.version)),
         }
     }
 
     fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
-        if let Some(lower) = self.below(key)? {
-            return self.lower.open(&lower, known);
+        if let Some(reader) = self.ask_below(key, |store, lower| store.open(lower, known))? {
+            return Ok(reader);
         }
         let reader = self.upper_reader(key)?;
         Ok(Arc::new(reader.ok_or_else(|| Error::not_found(key))?))
@@ -108,8 +109,8 @@ impl Store for LayeredStore {
     }
 
     fn etag(&self, key: &Key) -> Result<Option<ETag>> {
-        match self.below(key)? {
-            Some(lower) => self.lower.etag(&lower),
+        match self.ask_below(key, |store, lower| store.etag(lower))? {
+            Some(found) => Ok(found),
             None => Ok(self.upper_reader(key)?.map(|reader| etag_of(&reader.meta))),
         }
     }

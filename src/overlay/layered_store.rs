@@ -184,12 +184,25 @@ impl LayeredStore {
         }
     }
 
-    /// Returns which key of the store below shows at `key`; `None` if the layer has it, or a whiteout hides it.
-    pub(super) fn below(&self, key: &Key) -> Result<Option<Key>> {
-        Ok(match self.layer.locate(key)? {
-            Located::Lower(lower) => Some(lower),
-            Located::Upper(_) | Located::Hidden => None,
-        })
+    /// Asks the store below, by its key that shows at `key`; `None` if the layer has it, or a whiteout hides it.
+    pub(super) fn ask_below<T>(
+        &self,
+        key: &Key,
+        ask: impl Fn(&dyn Store, &Key) -> Result<T>,
+    ) -> Result<Option<T>> {
+        loop {
+            let Located::Lower(lower) = self.layer.locate(key)? else {
+                return Ok(None);
+            };
+            let answer = ask(&*self.lower, &lower);
+            // What was renamed in the store may have reached it meanwhile under its new name, and its old one may have
+            // another content.
+            if lower == *key
+                || matches!(self.layer.locate(key)?, Located::Lower(now) if now == lower)
+            {
+                return answer.map(Some);
+            }
+        }
     }
 }
 

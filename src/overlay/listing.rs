@@ -5,13 +5,14 @@
 //! are positions in this order. Where the upper folder has no such directory and nothing in it is hidden, the
 //! store's own listing is given as it is.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 
+use super::layer::Whiteout;
 use super::layered_store::LayeredStore;
 use super::{OverlayCore, Resolved, wrong_kind};
 use crate::error::{Error, Kind, Result};
-use crate::store::{EntryKind, Key, Listing, Meta, Name, Store};
+use crate::store::{EntryKind, Key, Listing, LogPosition, Meta, Name, Store};
 
 /// Returns the layer whose directories are listed, as it is now.
 type LayerSource = Arc<dyn Fn() -> Arc<LayeredStore> + Send + Sync>;
@@ -31,18 +32,21 @@ pub(super) fn open(source: LayerSource, prefix: &Key) -> Result<Box<dyn Listing>
     if LayeredStore::kind(&found) != EntryKind::Directory {
         return Err(wrong_kind(prefix, false));
     }
-    if let (Resolved::Lower(..), true) = (found, layered.shows_all(prefix))
-        && let Some(lower) = layered.layer.lower_key(prefix)
+    if let (Resolved::Lower(lower, _), true) = (found, layered.shows_all(prefix))
+        && lower == *prefix
     {
         return layered.lower.list(&lower);
     }
     let mut merged = MergedListing {
         source,
         prefix: prefix.clone(),
-        upper: Vec::new(),
+        upper: VecDeque::new(),
         covered: HashSet::new(),
         lower: None,
         position: 0,
+        moved: None,
+        began: LogPosition::default(),
+        passes: 0,
     };
     merged.begin()?;
     Ok(Box::new(merged))
@@ -65,24 +69,46 @@ impl LayeredStore {
 struct MergedListing {
     source: LayerSource,
     prefix: Key,
-    upper: Vec<(Vec<u8>, EntryKind)>,
+    upper: VecDeque<(Vec<u8>, EntryKind)>,
     /// Names that are not taken from the store: the upper folder has them, or a whiteout stands there.
     covered: HashSet<Vec<u8>>,
     lower: Option<Box<dyn Listing>>,
     /// How many names were given.
     position: u64,
+    /// The names that were given, where those of another prefix of the store show: a commit brings them to this one.
+    moved: Option<HashSet<Vec<u8>>>,
+    /// When the listing began or began again.
+    began: LogPosition,
+    /// How often it has.
+    passes: usize,
 }
+
+/// How often a listing begins again because a commit brings what it lists from one prefix to another.
+const MAX_PASSES: usize = 8;
 
 impl MergedListing {
     /// Takes the names of the upper folder, and opens the listing of the store.
     fn begin(&mut self) -> Result<()> {
-        self.position = 0;
+        (self.position, self.passes) = (0, 0);
+        self.moved = None;
+        self.take_names()
+    }
+
+    fn take_names(&mut self) -> Result<()> {
         let layered = (self.source)();
+        self.began = layered.info.changes.position();
+        let shape = layered.layer.as_shaped();
         let mut names = layered.layer.keys.names(&self.prefix)?;
+        let whiteouts = layered.layer.whiteouts(&self.prefix);
+        let lower = layered.layer.lower_key(&self.prefix);
+        drop(shape);
+        if lower.as_ref().is_some_and(|lower| *lower != self.prefix) {
+            self.moved.get_or_insert_default();
+        }
         self.covered = names.iter().map(|(name, _)| name.clone()).collect();
-        names.extend(self.moved_here(&layered)?);
-        self.upper = names;
-        self.lower = match layered.layer.lower_key(&self.prefix) {
+        names.extend(self.moved_here(&layered, whiteouts)?);
+        self.upper = names.into();
+        self.lower = match lower {
             None => None,
             Some(lower) => match layered.lower.list(&lower) {
                 Err(error) if matches!(error.kind(), Kind::NotFound | Kind::NotADirectory) => None,
@@ -95,9 +121,13 @@ impl MergedListing {
     }
 
     /// Covers the names with a whiteout in this directory, and returns those that show another key of the store.
-    fn moved_here(&mut self, layered: &LayeredStore) -> Result<Vec<(Vec<u8>, EntryKind)>> {
+    fn moved_here(
+        &mut self,
+        layered: &LayeredStore,
+        whiteouts: Vec<Whiteout>,
+    ) -> Result<Vec<(Vec<u8>, EntryKind)>> {
         let mut moved = Vec::new();
-        for (key, source) in layered.layer.whiteouts(&self.prefix) {
+        for (key, source) in whiteouts {
             if key.parent().as_ref() != Some(&self.prefix)
                 || !self.covered.insert(key.name().to_vec())
             {
@@ -113,29 +143,59 @@ impl MergedListing {
     }
 }
 
-impl Listing for MergedListing {
-    fn next(&mut self) -> Result<Option<Name>> {
-        let position = usize::try_from(self.position).unwrap_or(usize::MAX);
-        if let Some((name, kind)) = self.upper.get(position) {
-            self.position += 1;
-            return Ok(Some(Name {
-                name: name.clone(),
-                kind: *kind,
-                cursor: self.position,
-                meta: None,
-            }));
+impl MergedListing {
+    /// Returns the next name of this pass.
+    fn next_of_pass(&mut self) -> Result<Option<(Vec<u8>, EntryKind, Option<Meta>)>> {
+        if let Some((name, kind)) = self.upper.pop_front() {
+            return Ok(Some((name, kind, None)));
         }
         let Some(lower) = &mut self.lower else {
             return Ok(None);
         };
         while let Some(name) = lower.next()? {
             if !self.covered.contains(&name.name) {
-                self.position += 1;
-                let cursor = self.position;
-                return Ok(Some(Name { cursor, ..name }));
+                return Ok(Some((name.name, name.kind, name.meta)));
             }
         }
         Ok(None)
+    }
+
+    /// Begins again if names may have come to this prefix from another one meanwhile; returns whether it did.
+    fn begin_again(&mut self) -> Result<bool> {
+        let changes = (self.source)().info.changes.clone();
+        let may_lack = self.moved.is_some()
+            && self.passes < MAX_PASSES
+            && changes.below_changed_since(self.began, &self.prefix);
+        if may_lack {
+            self.passes += 1;
+            self.take_names()?;
+        }
+        Ok(may_lack)
+    }
+}
+
+impl Listing for MergedListing {
+    fn next(&mut self) -> Result<Option<Name>> {
+        loop {
+            let Some((name, kind, meta)) = self.next_of_pass()? else {
+                if self.begin_again()? {
+                    continue;
+                }
+                return Ok(None);
+            };
+            if let Some(given) = &mut self.moved
+                && !given.insert(name.clone())
+            {
+                continue;
+            }
+            self.position += 1;
+            return Ok(Some(Name {
+                name,
+                kind,
+                cursor: self.position,
+                meta,
+            }));
+        }
     }
 
     fn seek(&mut self, cursor: u64) -> Result<()> {

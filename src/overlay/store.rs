@@ -61,10 +61,7 @@ impl Overlay {
         if file.is_some_and(|file| file.is_pending()) {
             return Ok(None);
         }
-        self.0.look(|top| match top.below(key)? {
-            Some(lower) => get(&*top.lower, &lower).map(Some),
-            None => Ok(None),
-        })
+        self.0.look(|top| top.ask_below(key, &get))
     }
 }
 
@@ -328,9 +325,12 @@ impl NameChange<'_> {
         }
         self.make_parents(key)?;
         self.record(records)?;
+        let shape = layer.reshape();
+        self.open.lock().ids.remove(key);
         let published = self.upper.publish(pending, &layer.keys, key);
         published.map_err(|error| os_error(key, error))?;
         self.revoke(key);
+        drop(shape);
         let mut open = self.open.lock();
         let id = open.ids.new_id();
         open.ids.set(key, id);

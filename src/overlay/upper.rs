@@ -222,7 +222,11 @@ impl Upper {
                 .as_bytes()
                 .starts_with(COMMITTED.as_bytes())
             {
-                fs::remove_dir_all(entry.path()).map_err(failed)?;
+                match fs::remove_dir_all(entry.path()) {
+                    // A thread of this process was about to remove it.
+                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                    removed => removed.map_err(failed)?,
+                }
             }
         }
         Ok(())

@@ -112,7 +112,8 @@ impl Vfs {
             cached.clear();
         }
         cached.insert(open.ino, CachedPages::of(version));
-        // Locked: nobody who opens the same bytes may use the length of those before.
+        // Answers to earlier requests may come in another order. Locked, since nobody who opens the same bytes may use
+        // the length of others.
         self.invalidate(open.ino, Invalidation::Length);
         false
     }

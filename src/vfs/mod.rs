@@ -255,7 +255,7 @@ impl Vfs {
             if found.is_none() {
                 return Err(self.gone(Error::not_found(path), ino, caller));
             }
-            // It was opened or closed meanwhile.
+            // It was opened or closed meanwhile, or is a directory by now.
         }
         Err(self.walk_again(ino, caller))
     }

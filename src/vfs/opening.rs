@@ -11,7 +11,7 @@ use crate::error::{Error, Kind, Result};
 use crate::store::Key;
 use crate::store::tree::{AttrChange, OpenMode, TreeFile};
 use crate::vfs::files::Handle;
-use crate::vfs::inode::{Binding, Opening};
+use crate::vfs::inode::Binding;
 use crate::vfs::{Caller, Fh, Ino, OpenReply, Vfs, is_gone, replaced};
 use crate::view::store::ChangingFile;
 
@@ -107,61 +107,46 @@ impl Vfs {
         mode: OpenOptions,
         open: impl Fn(&Key) -> Result<Handle>,
     ) -> Result<OpenReply> {
-        if mode.writes {
-            self.check_may_write(ino, caller, mode)?;
-        }
         let fh = self.new_handle();
-        let mut opening = self.inodes.begin_open(ino);
         let mut shared = None;
         for _ in 0..MAX_OPEN_ATTEMPTS {
             let handle = match shared.take() {
                 Some(handle) => handle,
                 None => {
-                    opening.ask();
                     let opened = open(&self.inodes.last_path(ino)?);
                     opened.map_err(|error| self.gone(error, ino, caller))?
                 }
             };
-            match self.bind(&opening, fh, handle, caller) {
+            match self.bind(fh, handle, mode, caller) {
                 Binding::Added => {
-                    self.walking.lock().remove(&caller);
+                    self.end_walk(caller);
                     return self.open_reply(fh);
                 }
                 Binding::Different => shared = self.share(ino, caller, mode)?,
-                Binding::Elsewhere => return Err(self.walk_again(ino, caller)),
-                Binding::Outdated => {}
+                Binding::Replaced | Binding::Elsewhere => return Err(self.walk_again(ino, caller)),
             }
         }
         Err(self.walk_again(ino, caller))
     }
 
-    /// Refuses to write to what the last name of an inode has now, unless the path was walked again in vain. The kernel
-    /// does not know the length of that, so it must not choose where its end is.
-    fn check_may_write(&self, ino: Ino, caller: Caller, mode: OpenOptions) -> Result<()> {
-        let state = self.inodes.state(ino);
-        let is_own = state.is_named || state.is_open;
-        if is_own || (self.walks_again(caller) && !mode.appends) {
-            Ok(())
-        } else {
-            Err(self.walk_again(ino, caller))
-        }
-    }
-
-    /// Adds a handle to its inode. A content that is open as another inode of the name is read past the kernel's pages,
-    /// if the path was walked again in vain: those of the other inode are not known here.
-    fn bind(&self, opening: &Opening<'_>, fh: Fh, handle: Handle, caller: Caller) -> Binding {
-        let content = handle.content;
+    /// Adds a handle to its inode. If the path was walked again in vain, the content may be another one than the lookup
+    /// has found, or one that is open as another inode of the name: that is read past the kernel's pages, since those
+    /// of the other inode are not known here.
+    fn bind(&self, fh: Fh, handle: Handle, mode: OpenOptions, caller: Caller) -> Binding {
+        let (ino, content) = (handle.ino, handle.content);
         // The handles of an inode are there before the inode has them.
         let handle = self.add_file(fh, handle);
-        let mut binding = opening.bind(fh, content);
-        if binding == Binding::Elsewhere && self.walks_again(caller) {
-            let past_pages = Handle {
-                direct: true,
+        let mut binding = self.inodes.bind(ino, fh, content);
+        let is_refused = matches!(binding, Binding::Replaced | Binding::Elsewhere);
+        // The kernel does not know the length of that, so it must not say where the end is.
+        if is_refused && !mode.appends && self.walks_again(caller) {
+            let again = Handle {
+                direct: handle.direct || binding == Binding::Elsewhere,
                 writes: handle.writes,
                 ..handle.shared()
             };
-            self.add_file(fh, past_pages);
-            binding = opening.bind_beside(fh, content);
+            self.add_file(fh, again);
+            binding = self.inodes.bind_anyhow(ino, fh, content);
         }
         if binding != Binding::Added {
             self.files.write().remove(&fh);
@@ -194,15 +179,20 @@ impl Vfs {
     /// and finds out itself. Only a name that is gone a second time was not replaced.
     pub(super) fn gone(&self, error: Error, ino: Ino, caller: Caller) -> Error {
         let is_missing = error.kind() == Kind::NotFound;
-        if !is_gone(&error) || (is_missing && self.walking.lock().remove(&caller)) {
+        if !is_gone(&error) || (is_missing && self.end_walk(caller)) {
             return error;
         }
         self.walk_again(ino, caller)
     }
 
     /// Whether the kernel walks a path again for a caller, so that it has looked all names up just now.
-    fn walks_again(&self, caller: Caller) -> bool {
+    pub(super) fn walks_again(&self, caller: Caller) -> bool {
         self.walking.lock().contains(&caller)
+    }
+
+    /// Notes that a caller was answered; returns whether the kernel walked the path again.
+    pub(super) fn end_walk(&self, caller: Caller) -> bool {
+        self.walking.lock().remove(&caller)
     }
 
     /// Returns the error on which the kernel walks the path again.

@@ -227,6 +227,17 @@ fn differences(plan: &Plan, records: &[Record]) -> Vec<String> {
         .collect()
 }
 
+/// The folders of keys that are discarded: those of the classes `Discarded` and `Contested`.
+const DISCARDED_FOLDERS: [&str; 2] = ["d", "c"];
+
+/// Whether a path is the old name of what was renamed over a key that is discarded: a discard gives it that name again,
+/// where a commit froze it before the rename.
+fn is_undone_rename(path: &str) -> bool {
+    let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+    let is_discarded = DISCARDED_FOLDERS.contains(&folder);
+    is_discarded && name.starts_with(TEMPORARY)
+}
+
 /// Returns names that nobody has made, on the mount and in the store.
 fn litter(plan: &Plan, places: Places<'_>) -> Vec<String> {
     let keys = plan.all_keys();
@@ -235,7 +246,9 @@ fn litter(plan: &Plan, places: Places<'_>) -> Vec<String> {
     let known = known.chain(documents.iter().map(|(path, _)| path.as_str()));
     let known: BTreeSet<&str> = known.collect();
     let stored = places.outside.paths();
-    let strange = stored.iter().filter(|path| !known.contains(path.as_str()));
+    let strange = stored
+        .iter()
+        .filter(|path| !known.contains(path.as_str()) && !is_undone_rename(path));
     let mut wrongs: Vec<String> = strange
         .map(|path| format!("nobody made what lies in the store: {path}"))
         .collect();
@@ -253,7 +266,8 @@ fn litter(plan: &Plan, places: Places<'_>) -> Vec<String> {
             let path = format!("{folder}/{name}")
                 .trim_start_matches('/')
                 .to_string();
-            if !known.contains(path.as_str()) && !folders.contains(&path) {
+            let is_known = known.contains(path.as_str()) || folders.contains(&path);
+            if !is_known && !is_undone_rename(&path) {
                 wrongs.push(format!("nobody made what the mount shows: {path}"));
             }
         }

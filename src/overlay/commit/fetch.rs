@@ -35,6 +35,8 @@ impl Commit<'_> {
         if self.is_live {
             self.hide_fetched(hidden)?;
         }
+        // Whoever lists what was renamed finds it where it is now.
+        self.core.note_tree_change(&Key::root());
         Ok(())
     }
 
@@ -132,6 +134,7 @@ impl Commit<'_> {
             records.push(base_record(from, Some(version)));
         }
         layer.record(records)?;
+        let _shape = layer.reshape();
         let published = core.upper.publish(name, &layer.keys, key);
         published.map_err(|error| os_error(key, error))
     }

@@ -98,15 +98,19 @@ impl OverlayCore {
             return Err(error);
         }
         let layer = self.open_next(top, left_out)?;
-        for key in left_out.keys() {
-            move_file(&top.layer.keys, &layer.keys, key)?;
-        }
         for file in self.registered_below(&Key::root()) {
             freeze_file(&file, &top.layer, left_out)?;
         }
-        let frozen = Some(top.clone());
-        let next = LayeredStore::over(Arc::new(layer), &self.store, frozen, self.info.clone());
+        let layer = Arc::new(layer);
+        let (frozen, info) = (Some(top.clone()), self.info.clone());
+        let next = LayeredStore::over(layer.clone(), &self.store, frozen, info);
+        // Nobody looks for what is moved before the layers are exchanged.
+        let shape = top.layer.reshape();
+        for key in left_out.keys() {
+            move_file(&top.layer.keys, &layer.keys, key)?;
+        }
         *self.top.write() = Arc::new(next);
+        drop(shape);
         self.upper.sync()
     }
 

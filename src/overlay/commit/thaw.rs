@@ -59,7 +59,7 @@ impl OverlayCore {
         frozen.layer.remove_folder_at_end(folder);
         let bases = frozen.layer.lock().records.bases_below(&Key::root());
         for file in self.registered_below(&Key::root()) {
-            show_version(&file, &frozen.layer);
+            self.show_version(&file, &frozen.layer);
         }
         let mut open = self.open.lock();
         for (key, base) in &bases {
@@ -72,6 +72,29 @@ impl OverlayCore {
             return self.note_tree_change(&Key::root());
         }
         bases.iter().for_each(|(key, _)| self.note_change(key));
+    }
+
+    /// Has an open file know which version of the store its content is.
+    fn show_version(&self, file: &OpenFile, frozen: &ChangeLayer) {
+        let mut state = file.lock();
+        let Some(key) = state
+            .key
+            .clone()
+            .filter(|_| state.opened_as == OpenedAs::Frozen)
+        else {
+            return;
+        };
+        let version = committed_version(frozen, &key);
+        match (version, &state.source) {
+            (_, ContentSource::Lower(_)) => {
+                // The store's object that was renamed is gone.
+                (state.key, state.is_revoked) = (None, true);
+                drop(state);
+                self.open.lock().files.unregister(&key, file);
+            }
+            (Some(version), _) => state.opened_as = OpenedAs::Stored(key, version),
+            (None, _) => state.opened_as = OpenedAs::Upper,
+        }
     }
 
     /// Moves what no key of a store can hold to the layer on top, if it still shows there.
@@ -141,22 +164,4 @@ fn bases_in_store(top: &ChangeLayer, frozen: &ChangeLayer) -> Vec<JournalRecord>
         });
     }
     records
-}
-
-/// Has an open file know which version of the store its content is.
-fn show_version(file: &OpenFile, frozen: &ChangeLayer) {
-    let mut state = file.lock();
-    let Some(key) = state
-        .key
-        .clone()
-        .filter(|_| state.opened_as == OpenedAs::Frozen)
-    else {
-        return;
-    };
-    match (committed_version(frozen, &key), &state.source) {
-        // The store's object that was renamed is gone.
-        (_, ContentSource::Lower(_)) => (state.key, state.is_revoked) = (None, true),
-        (Some(version), _) => state.opened_as = OpenedAs::Stored(key, version),
-        (None, _) => state.opened_as = OpenedAs::Upper,
-    }
 }

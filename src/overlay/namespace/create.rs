@@ -56,6 +56,7 @@ impl NameChange<'_> {
         };
         self.make_parents(path)?;
         let created = JournalRecord::Created(path.clone());
+        let shape = self.top.layer.reshape();
         self.record(base.into_iter().chain([created]).collect())?;
         match self.create_in_upper(path, maker) {
             Ok(file) => {
@@ -63,6 +64,7 @@ impl NameChange<'_> {
                 Ok(self.register_created(path, file))
             }
             Err(error) => {
+                drop(shape);
                 self.forget_created(path)?;
                 Err(os_error(path, error))
             }

@@ -201,6 +201,14 @@ impl OverlayCore {
             opened.is_none_or(|(_, version)| version == stat.meta.version)
         };
         let file = file.filter(is_same);
+        if let Some(file) = &file
+            && let Some(posix) = stat.posix
+            && file.inode().is_some_and(|inode| inode != posix.identity)
+            && let Ok(own) = file.stat()
+        {
+            // A rename is about to give the key to what was found there, or has just given it to the file.
+            return own;
+        }
         let mut open = self.open.lock();
         let id = match &file {
             Some(file) => Some(file.id()),

@@ -25,13 +25,15 @@ impl NameChange<'_> {
                 source: None,
             });
         }
+        let shape = layer.reshape();
         self.record(records)?;
         if is_in_upper {
             layer.keys.remove(key, AtFlags::empty())?;
         }
-        self.forget_created(key)?;
         self.detach(key);
         self.open.lock().ids.remove(key);
+        drop(shape);
+        self.forget_created(key)?;
         self.note_removal(key);
         Ok(())
     }

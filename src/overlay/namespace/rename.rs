@@ -86,7 +86,12 @@ impl NameChange<'_> {
         }
         let shape = layer.reshape();
         self.record(records)?;
+        // Else what is found there has the number of the file that is replaced, until the table knows.
+        self.open.lock().ids.remove(to);
         finish(&layer.keys, from, to, in_upper)?;
+        self.detach(to);
+        self.rename_open_files(self.registered_below(from), from, to);
+        self.open.lock().ids.rename(from, to);
         drop(shape);
         if !is_one_step {
             self.record(vec![JournalRecord::RenameFinished])?;
@@ -95,9 +100,6 @@ impl NameChange<'_> {
         let completed = incomplete.into_iter().map(JournalRecord::Completed);
         self.record(completed.collect())?;
         self.forget_created_below(from)?;
-        self.detach(to);
-        self.rename_open_files(self.registered_below(from), from, to);
-        self.open.lock().ids.rename(from, to);
         layer.lock().write_numbers.forget_below(from);
         self.note_write(to);
         self.note_tree_change(to);
@@ -253,14 +255,17 @@ impl NameChange<'_> {
                 records.push(JournalRecord::Whiteout { key, source });
             }
         }
+        let shape = self.top.layer.reshape();
         self.record(records)?;
         let keys = &self.top.layer.keys;
+        let ids = self.open.lock().ids.begin_exchange(from, to);
         let exchanged = keys.rename(from, to, RenameFlags::EXCHANGE);
         exchanged.map_err(|error| os_error(from, error))?;
         let (first, second) = (self.registered_below(from), self.registered_below(to));
         self.rename_open_files(first, from, to);
         self.rename_open_files(second, to, from);
-        self.open.lock().ids.exchange(from, to);
+        self.open.lock().ids.end_exchange(ids);
+        drop(shape);
         self.note_tree_change(from);
         self.note_tree_change(to);
         Ok(())

@@ -35,6 +35,7 @@ impl OpenFile {
             state.is_copying = false;
             self.copied.notify_all();
             let (name, file) = copy?;
+            self.core.open.lock().ids.note_write(self.id);
             state.source = ContentSource::Upper(Arc::new(file));
             state.pending = Some(name);
         }

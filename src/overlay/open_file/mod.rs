@@ -207,6 +207,12 @@ impl OpenFile {
             ContentSource::Lower(_) | ContentSource::Frozen(..) => None,
         }
     }
+
+    /// Returns the inode number of the file, if the upper folder has the content.
+    pub(super) fn inode(&self) -> Option<u64> {
+        let stat = rustix::fs::fstat(&*self.upper_file()?).ok()?;
+        Some(stat.st_ino)
+    }
 }
 
 impl Drop for OpenFile {

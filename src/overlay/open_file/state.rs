@@ -165,8 +165,10 @@ impl FileState {
         change.record(records)?;
         self.is_incomplete = false;
         if let Some(name) = &self.pending {
+            let shape = change.top.layer.reshape();
             let published = change.upper.publish(name, &change.top.layer.keys, &key);
             published.map_err(|error| os_error(&key, error))?;
+            drop(shape);
             self.pending = None;
             change.note_write(&key);
         }

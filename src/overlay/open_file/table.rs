@@ -25,6 +25,11 @@ impl OpenFileTable {
         self.0.get(key)?.upgrade()
     }
 
+    /// Whether no file of a key is open.
+    fn is_free(&self, key: &Key) -> bool {
+        self.0.get(key).is_none_or(|file| file.strong_count() == 0)
+    }
+
     /// Returns the open files at and below a prefix.
     pub(in crate::overlay) fn below(&self, prefix: &Key) -> Vec<Arc<OpenFile>> {
         let all = self.0.iter();
@@ -72,16 +77,10 @@ impl OverlayCore {
             };
             let file = Arc::new(file);
             self.restore_incomplete(key, &file);
-            if let Some(other) = self.register_if_first(key, &file) {
-                drop(other);
-                continue;
-            }
-            // A later replacement finds the file in the table; one that came before is noticed here.
-            if self.is_current(key, &file, &shown)? {
+            if self.register_if_current(key, &file, &shown)? {
                 return Ok(file);
             }
             file.detach();
-            self.open.lock().files.unregister(key, &file);
         }
         let why = "is replaced each time it is opened";
         Err(Error::new(Kind::Changed, key, why))
@@ -192,14 +191,24 @@ impl OverlayCore {
         }
     }
 
-    /// Enters a file under its key, unless there is another one, which is returned.
-    fn register_if_first(&self, key: &Key, file: &Arc<OpenFile>) -> Option<Arc<OpenFile>> {
+    /// Enters a file under its key, if it still is the content of the key and no other one is entered; returns whether it
+    /// was. One step: whoever changes the name later finds the file in the table.
+    fn register_if_current(
+        &self,
+        key: &Key,
+        file: &Arc<OpenFile>,
+        found: &FoundIn,
+    ) -> Result<bool> {
+        let _names = self.names.lock();
+        if !self.is_current(key, file, found)? {
+            return Ok(false);
+        }
         let mut open = self.open.lock();
-        let other = open.files.get(key);
-        if other.is_none() {
+        let is_first = open.files.is_free(key);
+        if is_first {
             open.files.register(key, file);
         }
-        other
+        Ok(is_first)
     }
 
     /// Enters a file that was just created under a key.

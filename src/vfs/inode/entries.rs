@@ -5,6 +5,7 @@
 //! several are in `links`.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::num::NonZeroU64;
 
 use hashbrown::HashTable;
 
@@ -16,6 +17,8 @@ pub(super) struct InodeEntry {
     /// Directory and name; the last ones that there were if `is_named` is not set.
     parent: u64,
     name: Box<[u8]>,
+    /// The content that was found at the last lookup; nothing if it is unknown.
+    pub(super) content: Option<NonZeroU64>,
     /// How often the kernel has looked the inode up.
     pub(super) lookups: u64,
     /// Number of names in this directory that have an entry.
@@ -118,6 +121,7 @@ impl EntryTable {
             ino,
             parent,
             name: Box::from(name),
+            content: None,
             lookups: 0,
             children: 0,
             directory: 0,

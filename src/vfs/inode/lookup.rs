@@ -1,7 +1,8 @@
 //! Which inode a name has, by what was found behind it.
 //!
-//! A name keeps its inode unless that is open and has another content: then it gets another one, and the old one lives
-//! on without a name. A content that is open has the inode on which it is open.
+//! A name keeps its inode as long as its content stays. Else it gets another one, and the old one lives on without a
+//! name: programs that have it open keep their pages and their length. A content that is open has the inode on which it
+//! is open.
 
 use crate::grid::NumberedName;
 use crate::store::EntryKind;
@@ -16,7 +17,7 @@ enum Choice {
     Known(u64),
     /// A new one: the name has none.
     New,
-    /// A new one: that of the name is open, and has another content.
+    /// A new one: that of the name has another content.
     Split,
 }
 
@@ -40,7 +41,7 @@ impl InodeTable {
             return Choice::Known(ino);
         }
         match known {
-            Some(ino) if self.open.differs(ino, attr.content) => Choice::Split,
+            Some(ino) if self.differs(ino, attr.content) => Choice::Split,
             // It was one of several names of another file.
             Some(ino) if !links.names(ino).is_empty() => Choice::New,
             Some(ino) => Choice::Known(ino),
@@ -75,13 +76,17 @@ impl InodeTable {
             entry.is_directory = attr.kind == EntryKind::Directory;
         }
         match attr.posix.filter(|posix| is_linked(posix, attr.kind)) {
-            Some(posix) => self.entries.links.identify(ino, posix.identity),
+            Some(posix) => {
+                // Its identity tells it from other files, under each of its names.
+                self.note_content(ino, None);
+                self.entries.links.identify(ino, posix.identity);
+            }
             None => {
+                self.note_content(ino, attr.content);
                 self.keep_one(ino, parent, name);
                 self.entries.links.forget_identity(ino);
             }
         }
-        self.open.note_lookup(ino, attr.content);
     }
 }
 
@@ -106,7 +111,7 @@ impl Inodes {
         Ino(ino)
     }
 
-    /// Like `look_up`; nothing if the inode of the name is open with another content.
+    /// Like `look_up`; nothing if the inode of the name has another content.
     pub fn look_up_same(&self, parent: Ino, name: &ChildName<'_>, attr: &Attr) -> Option<Ino> {
         let mut state = self.lock();
         let ino = match self.choose(&mut state, parent, name, attr) {

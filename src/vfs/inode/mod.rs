@@ -1,7 +1,7 @@
 //! Inode numbers: computed for files whose names are made of indices (`computed`), from a table for the rest.
 //!
-//! An inode is one content: all of its handles have the same, and a name that gets another content gets another inode
-//! while the old one is open. An inode of the table has an entry with the kernel's lookup count, which is dropped when
+//! An inode is one content: all of its handles have the same, and a name that gets another content gets another inode. An
+//! inode of the table has an entry with the kernel's lookup count, which is dropped when
 //! the count is zero. Its number is a hash of directory and name, so that a listing can tell it without holding
 //! anything. The directories in which names were looked up last are kept as the view resolved them.
 
@@ -13,7 +13,6 @@ use smallvec::SmallVec;
 use crate::error::Result;
 use crate::store::{EntryKind, Key};
 use crate::vfs::Fh;
-use crate::vfs::inode::open::LookupCount;
 use crate::vfs::inode::table::{InodeTable, nameless};
 use crate::view::{Attr, ViewDir};
 
@@ -67,10 +66,10 @@ pub enum Binding {
     Added,
     /// The inode is open with another content.
     Different,
+    /// The inode is not open, and lookups have found another content.
+    Replaced,
     /// The content is open as another inode of this name.
     Elsewhere,
-    /// A lookup has found another content meanwhile: the file must be opened again.
-    Outdated,
 }
 
 impl Inodes {
@@ -107,19 +106,21 @@ impl Inodes {
         }
     }
 
-    /// Whether attributes that were found at the name of an inode are its own; the kernel is told of them if so.
+    /// Whether attributes that were found at the name of an inode are its own. An inode that is not open has from then
+    /// on the content that they are of.
     pub fn shows(&self, ino: Ino, attr: &Attr) -> bool {
         let mut state = self.lock();
         let is_directory = attr.kind == EntryKind::Directory;
-        if is_directory != state.is_directory(ino) || state.open.differs(ino.0, attr.content) {
+        if is_directory != state.is_directory(ino) {
             return false;
         }
-        let is_known = attr.content.is_some() && state.open.content(ino.0).is_some();
-        if state.open.is_open(ino.0) && !is_known && !state.is_named(ino) {
-            return false;
+        if !state.differs(ino.0, attr.content) {
+            return true;
         }
-        state.open.note_lookup(ino.0, attr.content);
-        true
+        if !state.open.is_open(ino.0) {
+            state.note_content(ino.0, attr.content);
+        }
+        !state.open.is_open(ino.0)
     }
 
     /// Returns a directory as the view resolved it, or its path if that is still to be done. Fails as `path` does.
@@ -162,6 +163,7 @@ impl Inodes {
         if let Some(entry) = state.entries.get_mut(ino) {
             entry.lookups += 1;
         }
+        state.note_content(ino, content);
         state.open.add(ino, fh, content);
         Ino(ino)
     }
@@ -218,17 +220,35 @@ impl Inodes {
         if let Some(entry) = state.entries.get_mut(ino.0) {
             entry.lookups = entry.lookups.saturating_sub(count);
         }
+        state.forget_computed(ino.0);
         state.prune(ino.0);
     }
 
-    /// Notes that a file is being opened as an inode.
-    pub fn begin_open(&self, ino: Ino) -> Opening<'_> {
-        self.lock().open.begin(ino.0);
-        Opening {
-            inodes: self,
-            ino,
-            lookups: LookupCount::default(),
+    /// Adds a handle of a content, if the inode may have it.
+    pub fn bind(&self, ino: Ino, fh: Fh, content: Option<u64>) -> Binding {
+        let mut state = self.lock();
+        let is_open = state.open.is_open(ino.0);
+        match state.differs(ino.0, content) {
+            true if is_open => Binding::Different,
+            true => Binding::Replaced,
+            false if !is_open && state.is_open_elsewhere(ino, content) => Binding::Elsewhere,
+            false => {
+                state.open.add(ino.0, fh, content);
+                Binding::Added
+            }
         }
+    }
+
+    /// Adds a handle of a content that lookups have not found, or that is open as another inode; `Different` if the
+    /// inode is open with another one.
+    pub fn bind_anyhow(&self, ino: Ino, fh: Fh, content: Option<u64>) -> Binding {
+        let mut state = self.lock();
+        if state.open.is_open(ino.0) && state.differs(ino.0, content) {
+            return Binding::Different;
+        }
+        state.note_content(ino.0, content);
+        state.open.add(ino.0, fh, content);
+        Binding::Added
     }
 
     /// Takes a handle away from its inode.
@@ -258,54 +278,5 @@ impl Inodes {
     /// Whether there is no entry; there always is that of the root.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-}
-
-/// A file that is being opened as an inode.
-pub struct Opening<'a> {
-    inodes: &'a Inodes,
-    ino: Ino,
-    lookups: LookupCount,
-}
-
-impl Opening<'_> {
-    /// Notes that the view is about to be asked for the file: what lookups have found before does not count.
-    pub fn ask(&mut self) {
-        self.lookups = self.inodes.lock().open.lookups(self.ino.0);
-    }
-
-    /// Adds a handle of a content, if the inode may have it.
-    pub fn bind(&self, fh: Fh, content: Option<u64>) -> Binding {
-        let mut state = self.inodes.lock();
-        let ino = self.ino.0;
-        if state.open.differs(ino, content) {
-            return Binding::Different;
-        }
-        if !state.open.is_open(ino) {
-            if state.open.found_another(ino, content, self.lookups) {
-                return Binding::Outdated;
-            }
-            if state.is_open_elsewhere(self.ino, content) {
-                return Binding::Elsewhere;
-            }
-        }
-        state.open.add(ino, fh, content);
-        Binding::Added
-    }
-
-    /// Adds a handle whose content may be open as another inode as well.
-    pub fn bind_beside(&self, fh: Fh, content: Option<u64>) -> Binding {
-        let mut state = self.inodes.lock();
-        if state.open.differs(self.ino.0, content) {
-            return Binding::Different;
-        }
-        state.open.add(self.ino.0, fh, content);
-        Binding::Added
-    }
-}
-
-impl Drop for Opening<'_> {
-    fn drop(&mut self) {
-        self.inodes.lock().open.end(self.ino.0);
     }
 }

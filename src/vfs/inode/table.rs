@@ -3,7 +3,7 @@
 //! An entry is held by the kernel's lookups and by the entries below it.
 
 use std::collections::HashMap;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::sync::Arc;
 
 use lru::LruCache;
@@ -13,17 +13,22 @@ use crate::grid::NumberedName;
 use crate::store::{EntryKind, Key};
 use crate::vfs::computed::{COMPUTED, MAX_DIRECTORIES, code_of, computed_name, number_of};
 use crate::vfs::inode::Ino;
-use crate::vfs::inode::entries::{EntryTable, hash_of};
+use crate::vfs::inode::entries::{EntryTable, hash_of, is_sparse};
 use crate::vfs::inode::open::OpenInodes;
 use crate::view::ViewDir;
 
 /// Number of resolved directories that are kept.
 const MAX_DIRS: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 
+/// The most computed numbers of which the content is known. Nothing more is held of a chunk file.
+const MAX_COMPUTED: usize = 1 << 16;
+
 /// The state of `Inodes`.
 pub(super) struct InodeTable {
     pub(super) entries: EntryTable,
     pub(super) open: OpenInodes,
+    /// The contents that were found behind names with computed numbers, as `InodeEntry::content`.
+    computed: HashMap<u64, NonZeroU64>,
     /// Directories by the small number that is part of computed numbers.
     directories: HashMap<u32, u64>,
     last_directory: u32,
@@ -44,6 +49,7 @@ impl InodeTable {
         InodeTable {
             entries,
             open: OpenInodes::default(),
+            computed: HashMap::new(),
             directories: HashMap::new(),
             last_directory: 0,
             dirs: LruCache::new(MAX_DIRS),
@@ -135,10 +141,48 @@ impl InodeTable {
         Some(number_of(self.directory(parent)?, code))
     }
 
+    /// Whether an inode is known to have another content.
+    pub(super) fn differs(&self, ino: u64, content: Option<u64>) -> bool {
+        let known = self.open.content(ino).or_else(|| self.found(ino));
+        matches!((known, content), (Some(known), Some(content)) if known != content)
+    }
+
+    /// Returns the content that the last lookup of an inode has found.
+    fn found(&self, ino: u64) -> Option<u64> {
+        let found = match self.entries.get(ino) {
+            Some(entry) => entry.content,
+            None => self.computed.get(&ino).copied(),
+        };
+        found.map(NonZeroU64::get)
+    }
+
+    /// Notes the content of an inode.
+    pub(super) fn note_content(&mut self, ino: u64, content: Option<u64>) {
+        let content = content.and_then(NonZeroU64::new);
+        if let Some(entry) = self.entries.get_mut(ino) {
+            entry.content = content;
+            return;
+        }
+        if self.computed.len() >= MAX_COMPUTED {
+            self.computed.clear();
+        }
+        if let Some(content) = content {
+            self.computed.insert(ino, content);
+        }
+    }
+
+    /// Forgets the content of an inode that has a computed number.
+    pub(super) fn forget_computed(&mut self, ino: u64) {
+        self.computed.remove(&ino);
+        if is_sparse(self.computed.len(), self.computed.capacity()) {
+            self.computed.shrink_to(2 * self.computed.len());
+        }
+    }
+
     /// Returns a number that no inode has; without other inodes it is always the same for a name.
     pub(super) fn free_number(&self, parent: Ino, name: &[u8]) -> u64 {
         let mut ino = hash_of(parent.0, name) & !COMPUTED;
-        while ino <= Ino::ROOT.0 || self.entries.get(ino).is_some() || self.open.contains(ino) {
+        while ino <= Ino::ROOT.0 || self.entries.get(ino).is_some() || self.open.is_open(ino) {
             ino = (ino + 1) & !COMPUTED;
         }
         ino

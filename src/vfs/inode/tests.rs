@@ -45,9 +45,7 @@ fn linked(identity: u64, links: u32) -> Attr {
 
 /// Opens an inode; it must be possible.
 fn open(inodes: &Inodes, ino: Ino, fh: u64, content: u64) {
-    let mut opening = inodes.begin_open(ino);
-    opening.ask();
-    assert_eq!(opening.bind(Fh(fh), Some(content)), Binding::Added);
+    assert_eq!(inodes.bind(ino, Fh(fh), Some(content)), Binding::Added);
 }
 
 fn child(name: &[u8]) -> ChildName<'_> {
@@ -194,7 +192,7 @@ fn forgotten_entries_go_with_their_parents() {
 }
 
 #[test]
-fn a_name_with_another_content_gets_another_inode_while_the_old_one_is_open() {
+fn a_name_with_another_content_gets_another_inode() {
     for (computes, name) in [
         (true, "0.1"),
         (true, "note"),
@@ -203,9 +201,7 @@ fn a_name_with_another_content_gets_another_inode_while_the_old_one_is_open() {
     ] {
         let inodes = Inodes::new(computes);
         let name = child(name.as_bytes());
-        let old = inodes.look_up(Ino::ROOT, &name, &file(1));
-        // As long as it is not open the number may stay.
-        assert_eq!(inodes.look_up(Ino::ROOT, &name, &file(2)), old);
+        let old = inodes.look_up(Ino::ROOT, &name, &file(2));
         open(&inodes, old, 1, 2);
         assert_eq!(inodes.look_up_same(Ino::ROOT, &name, &file(2)), Some(old));
         assert_eq!(inodes.look_up_same(Ino::ROOT, &name, &file(3)), None);
@@ -216,16 +212,19 @@ fn a_name_with_another_content_gets_another_inode_while_the_old_one_is_open() {
         for ino in [old, new] {
             assert_eq!(inodes.last_path(ino).unwrap().as_bytes(), name.bytes);
         }
-        assert!(!inodes.shows(old, &file(3)));
-        assert!(inodes.shows(new, &file(3)));
+        assert!(!inodes.shows(old, &file(3)) && inodes.shows(new, &file(3)));
         // The first content comes back: it has its inode.
         assert_eq!(inodes.look_up(Ino::ROOT, &name, &file(2)), old);
         inodes.release(old, Fh(1));
+        // What is not open is not given another content either.
+        assert_ne!(inodes.look_up(Ino::ROOT, &name, &file(4)), old);
         for ino in [old, new] {
             inodes.forget(ino, 9);
         }
+        let last = inodes.look_up(Ino::ROOT, &name, &file(4));
+        inodes.forget(last, 9);
         assert_eq!(inodes.len(), 1);
-        assert_eq!(inodes.look_up(Ino::ROOT, &name, &file(4)), old);
+        assert_eq!(inodes.look_up(Ino::ROOT, &name, &file(5)), old);
     }
 }
 
@@ -234,19 +233,16 @@ fn an_inode_has_handles_of_one_content() {
     let inodes = Inodes::new(false);
     let name = child(b"a");
     let ino = inodes.look_up(Ino::ROOT, &name, &file(1));
-    let mut opening = inodes.begin_open(ino);
-    opening.ask();
-    // The name is replaced after the view has opened it, and looked up after that.
-    assert_eq!(inodes.look_up(Ino::ROOT, &name, &file(2)), ino);
-    assert_eq!(opening.bind(Fh(1), Some(1)), Binding::Outdated);
-    opening.ask();
-    assert_eq!(opening.bind(Fh(1), Some(2)), Binding::Added);
-    assert_eq!(opening.bind(Fh(2), Some(3)), Binding::Different);
-    assert_eq!(opening.bind(Fh(2), Some(2)), Binding::Added);
+    assert_eq!(inodes.bind(ino, Fh(1), Some(2)), Binding::Replaced);
+    assert_eq!(inodes.bind(ino, Fh(1), Some(1)), Binding::Added);
+    assert_eq!(inodes.bind(ino, Fh(2), Some(2)), Binding::Different);
+    assert_eq!(inodes.bind_anyhow(ino, Fh(2), Some(2)), Binding::Different);
+    assert_eq!(inodes.bind(ino, Fh(2), Some(1)), Binding::Added);
     assert_eq!(inodes.handles(ino).as_slice(), [Fh(1), Fh(2)]);
     inodes.release(ino, Fh(1));
     inodes.release(ino, Fh(2));
-    assert_eq!(opening.bind(Fh(3), Some(3)), Binding::Added);
+    assert_eq!(inodes.bind_anyhow(ino, Fh(3), Some(2)), Binding::Added);
+    assert!(inodes.shows(ino, &file(2)) && !inodes.shows(ino, &file(1)));
 }
 
 #[test]
@@ -256,9 +252,9 @@ fn a_content_that_is_open_has_one_inode_of_its_name() {
     let new = inodes.look_up(Ino::ROOT, &child(b"new"), &file(2));
     inodes.rename((Ino::ROOT, b"new"), (Ino::ROOT, b"a"), false);
     // A reader that has looked the name up before opens what it has now.
-    open(&inodes, old, 1, 2);
-    let opening = inodes.begin_open(new);
-    assert_eq!(opening.bind(Fh(2), Some(2)), Binding::Elsewhere);
+    assert_eq!(inodes.bind(old, Fh(1), Some(2)), Binding::Replaced);
+    assert_eq!(inodes.bind_anyhow(old, Fh(1), Some(2)), Binding::Added);
+    assert_eq!(inodes.bind(new, Fh(2), Some(2)), Binding::Elsewhere);
     assert_eq!(inodes.look_up(Ino::ROOT, &child(b"a"), &file(2)), old);
     assert_eq!(inodes.path(new).unwrap_err().kind(), Kind::Changed);
 }
