@@ -5,9 +5,9 @@
 
 use crate::array::OpenArray;
 use crate::array::decoder::Decoder;
-use crate::array::dirty_chunk::{DirtyChunk, ReadPiece};
+use crate::array::dirty_chunk::DirtyChunk;
 use crate::error::{Error, Kind, Result};
-use crate::grid::ChunkIndex;
+use crate::grid::{ChunkIndex, Coordinates};
 use crate::store::{Condition, Key, Version};
 
 impl OpenArray {
@@ -32,8 +32,9 @@ impl OpenArray {
         if now == chunk.condition {
             return Ok(now);
         }
-        for read in chunk.read.values() {
-            if !self.reads_the_same(decoder, read, version)? {
+        for (place, digest) in &chunk.read {
+            let piece = chunk.indices.get(place);
+            if !self.reads_the_same(decoder, piece, *digest, version)? {
                 return Ok(chunk.condition.clone());
             }
         }
@@ -44,14 +45,15 @@ impl OpenArray {
     fn reads_the_same(
         &self,
         decoder: &Decoder,
-        read: &ReadPiece,
+        piece: Option<&Coordinates>,
+        digest: Option<u64>,
         version: Option<Version>,
     ) -> Result<bool> {
-        let Some(piece) = decoder.pieces.index(&read.indices) else {
+        let Some(piece) = piece.and_then(|piece| decoder.pieces.index(piece)) else {
             return Ok(false);
         };
         match self.versioned_piece(decoder, piece, &decoder.locate(piece)) {
-            Ok((found, of)) => Ok(of == version && found.digest() == read.digest),
+            Ok((found, of)) => Ok(of == version && found.digest() == digest),
             Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Changed) => Ok(false),
             Err(error) => Err(error),
         }

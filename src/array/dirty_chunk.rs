@@ -13,34 +13,39 @@ use crate::store::{Condition, Version};
 /// Decoded pieces by their place in the stored chunk: with sharding, on each level the number of the inner chunk.
 pub(super) type Pieces = BTreeMap<Vec<usize>, Arc<Decoded>>;
 
-/// A piece as it was before it was written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ReadPiece {
-    /// Its indices among all pieces of the array, which stay the same when the array grows.
-    pub(super) indices: Coordinates,
-    /// Names its content; nothing if it was not stored.
-    pub(super) digest: Option<u64>,
-}
-
 /// What a write of a piece depends on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Basis {
     /// Nothing: all elements of the piece were written.
     Nothing,
     /// The piece as it was written before.
     Written,
-    /// A piece that was read of the stored chunk of this version; nothing if the chunk was missing.
-    Stored(Option<Version>, ReadPiece),
+    /// A piece that was read of the stored chunk of this version, nothing if the chunk was missing; and the digest of the
+    /// piece, nothing if it was not stored.
+    Stored(Option<Version>, Option<u64>),
+}
+
+/// A piece that was written.
+pub(super) struct WrittenPiece {
+    /// Its place in the stored chunk.
+    pub(super) place: Vec<usize>,
+    /// Its indices among all pieces of the array, which stay the same when the array grows.
+    pub(super) indices: Coordinates,
+    pub(super) decoded: Arc<Decoded>,
+    pub(super) basis: Basis,
 }
 
 /// A chunk that has to be stored.
 #[derive(Clone)]
 pub(super) struct DirtyChunk {
     pub(super) pieces: Pieces,
+    /// The indices of the pieces among all pieces of the array.
+    pub(super) indices: BTreeMap<Vec<usize>, Coordinates>,
     /// What the key must hold when the chunk is stored.
     pub(super) condition: Condition,
-    /// The pieces that were read before they were written, by their place.
-    pub(super) read: BTreeMap<Vec<usize>, ReadPiece>,
+    /// The digests of the pieces that were read before they were written, by their place; nothing for a piece that was
+    /// not stored.
+    pub(super) read: BTreeMap<Vec<usize>, Option<u64>>,
     /// The count of writes when it was last written.
     pub(super) touched: u64,
     /// Whether the last attempt to store it failed.
@@ -51,6 +56,7 @@ impl Default for DirtyChunk {
     fn default() -> DirtyChunk {
         DirtyChunk {
             pieces: Pieces::default(),
+            indices: BTreeMap::new(),
             condition: Condition::Any,
             read: BTreeMap::new(),
             touched: 0,
@@ -67,11 +73,11 @@ impl DirtyChunk {
                 self.read.remove(place);
             }
             Basis::Written => {}
-            Basis::Stored(version, read) => {
+            Basis::Stored(version, digest) => {
                 if self.condition == Condition::Any {
                     self.condition = Condition::unchanged(version);
                 }
-                self.read.insert(place.to_vec(), read);
+                self.read.insert(place.to_vec(), digest);
             }
         }
         if self.read.is_empty() {
@@ -81,8 +87,8 @@ impl DirtyChunk {
 
     /// Notes that the key holds the chunk as it is, in this version.
     pub(super) fn note_kept(&mut self, version: Version) {
-        for (place, read) in &mut self.read {
-            read.digest = self.pieces.get(place).map(|piece| piece.digest());
+        for (place, digest) in &mut self.read {
+            *digest = self.pieces.get(place).map(|piece| piece.digest());
         }
         if !self.read.is_empty() {
             self.condition = Condition::Version(version);
@@ -94,18 +100,11 @@ impl DirtyChunk {
 mod tests {
     use super::*;
 
-    fn read(digest: u64) -> ReadPiece {
-        ReadPiece {
-            indices: Coordinates::from_slice(&[0]),
-            digest: Some(digest),
-        }
-    }
-
     #[test]
     fn the_first_version_that_was_read_is_the_condition() {
         let mut chunk = DirtyChunk::default();
         for (version, digest) in [(1, 5), (2, 6)] {
-            let basis = Basis::Stored(Some(Version(version)), read(digest));
+            let basis = Basis::Stored(Some(Version(version)), Some(digest));
             chunk.depend(&[version as usize], basis);
         }
         assert_eq!(chunk.condition, Condition::Version(Version(1)));
@@ -118,7 +117,7 @@ mod tests {
         let mut chunk = DirtyChunk::default();
         chunk.depend(&[0], Basis::Nothing);
         assert_eq!(chunk.condition, Condition::Any);
-        chunk.depend(&[1], Basis::Stored(None, read(1)));
+        chunk.depend(&[1], Basis::Stored(None, None));
         assert_eq!(chunk.condition, Condition::Absent);
         chunk.depend(&[0], Basis::Nothing);
         assert_eq!(chunk.condition, Condition::Absent);

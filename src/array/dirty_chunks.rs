@@ -12,8 +12,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use lru::LruCache;
 
 use crate::array::content_number::ContentNumber;
-use crate::array::dirty_chunk::{Basis, DirtyChunk};
+use crate::array::dirty_chunk::{Basis, DirtyChunk, WrittenPiece};
 use crate::array::piece::Decoded;
+use crate::array::shown_pieces::ShownPieces;
 use crate::error::Error;
 use crate::grid::Coordinates;
 use crate::model::Array;
@@ -49,6 +50,7 @@ pub(super) struct DirtyChunks {
     content: ContentNumber,
     /// How many chunks were dropped because their keys had changed, and the error of the last one.
     lost: Mutex<(u64, Option<Error>)>,
+    shown: ShownPieces,
     locks: [Mutex<()>; CHUNK_LOCKS],
     dirty_bytes: Arc<DirtyBytes>,
 }
@@ -64,6 +66,7 @@ impl DirtyChunks {
             count: AtomicUsize::new(0),
             content: ContentNumber::new(),
             lost: Mutex::default(),
+            shown: ShownPieces::default(),
             locks: [const { Mutex::new(()) }; CHUNK_LOCKS],
             dirty_bytes,
         }
@@ -124,18 +127,14 @@ impl DirtyChunks {
     }
 
     /// Puts a piece in the place of the content that readers have seen so far. Needs the chunk's lock.
-    pub(super) fn put(
-        &self,
-        chunk: &Coordinates,
-        inner: Vec<usize>,
-        piece: Arc<Decoded>,
-        basis: Basis,
-    ) {
-        let length = piece.bytes().len() as u64;
+    pub(super) fn put(&self, chunk: &Coordinates, written: WrittenPiece) {
+        let WrittenPiece { place, indices, .. } = written;
+        let length = written.decoded.bytes().len() as u64;
         let mut chunks = self.lock();
         let found = chunks.get_or_insert_mut(chunk.clone(), DirtyChunk::default);
-        found.depend(&inner, basis);
-        let replaced = found.pieces.insert(inner, piece);
+        found.depend(&place, written.basis);
+        found.indices.insert(place.clone(), indices);
+        let replaced = found.pieces.insert(place, written.decoded);
         if replaced.is_none() {
             self.dirty_bytes.bytes.fetch_add(length, Ordering::Relaxed);
         }
@@ -199,11 +198,26 @@ impl DirtyChunks {
     /// Drops a chunk that cannot be stored any more; each writer of the array is to learn of it. Needs the chunk's
     /// lock.
     pub(super) fn lose(&self, chunk: &Coordinates, error: &Error) {
+        if let Some(lost) = self.get(chunk) {
+            lost.indices
+                .values()
+                .for_each(|piece| self.shown.forget(piece));
+        }
+        self.remove(chunk);
+        self.note_lost(error);
+    }
+
+    /// Notes that something which was written is not kept; each writer of the array is to learn of it.
+    pub(super) fn note_lost(&self, error: &Error) {
         let mut lost = self.lost.lock();
         *lost = (lost.0 + 1, Some(error.clone()));
         drop(lost);
-        self.remove(chunk);
         self.content.renew();
+    }
+
+    /// Returns what programs were shown.
+    pub(super) fn shown(&self) -> &ShownPieces {
+        &self.shown
     }
 
     /// Returns how many chunks were dropped so far, and the error of the last one.

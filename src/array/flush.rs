@@ -82,10 +82,26 @@ impl OpenArray {
             None => Ok(()),
         };
         match &stored {
-            Ok(()) => self.dirty.remove(indices),
+            Ok(()) => {
+                self.note_written(&chunk);
+                self.dirty.remove(indices);
+            }
             Err(_) => self.dirty.note_failure(indices),
         }
         stored
+    }
+
+    /// Notes that pages of the pieces of a chunk, if there are any, hold what was stored of it.
+    fn note_written(&self, chunk: &DirtyChunk) {
+        let shown = self.dirty.shown();
+        if shown.are_wanted() {
+            for (place, piece) in &chunk.pieces {
+                let indices = chunk.indices.get(place);
+                if let Some(indices) = indices.filter(|indices| shown.has(indices)) {
+                    shown.note_written(indices, piece.digest());
+                }
+            }
+        }
     }
 
     /// Encodes and puts a chunk on its condition, again if its key has changed meanwhile and the chunk does not depend
@@ -126,7 +142,7 @@ impl OpenArray {
     }
 
     /// Returns the key that a chunk is stored under, or the first that it may have.
-    fn key_of(&self, indices: &[u64]) -> Result<Key> {
+    pub(super) fn key_of(&self, indices: &[u64]) -> Result<Key> {
         let keys = self.keys(indices)?;
         if keys.len() > 1 {
             for key in &keys {

@@ -42,12 +42,14 @@ mod dirty_chunk;
 mod dirty_chunks;
 pub mod flat_file;
 mod flush;
+mod pages;
 mod parts;
 mod piece;
 mod prefetch;
 pub mod ragged;
 mod readers;
 mod shard;
+mod shown_pieces;
 mod spill;
 mod spill_key;
 mod versions;
@@ -55,6 +57,7 @@ mod write;
 
 pub use crate::array::arrays::Arrays;
 pub use crate::array::content::ArrayState;
+pub use crate::array::write::WriteSource;
 
 /// Limits of decoding.
 #[derive(Clone, Copy, Debug)]

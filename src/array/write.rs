@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 use crate::array::decoder::{Decoder, PieceLocation};
-use crate::array::dirty_chunk::{Basis, ReadPiece};
+use crate::array::dirty_chunk::{Basis, WrittenPiece};
 use crate::array::flat_file::{FlatFile, in_buffer};
 use crate::array::parts::Part;
 use crate::array::piece::{Decoded, Piece};
@@ -27,10 +27,28 @@ const COPIES: u64 = 3;
 /// Bytes that a written piece takes beside its elements.
 const PIECE_OVERHEAD: u64 = 256;
 
+/// Where bytes that are written come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteSource {
+    /// A program has given all of them.
+    Program,
+    /// They are pages of the kernel, of which a program has changed some bytes by way of a map.
+    Pages,
+}
+
+/// A change of the elements of a piece.
+struct PieceEdit<'a> {
+    /// Whether all of its elements are written.
+    is_whole: bool,
+    source: WriteSource,
+    /// Changes the decoded piece.
+    apply: &'a dyn Fn(&mut [u8]),
+}
+
 impl FlatFile {
     /// Writes bytes at an offset. Fails with `TooLarge` beyond the end, which no write moves, and as
     /// `OpenArray::check_writable` does. What was written before an error stays.
-    pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+    pub fn write(&self, offset: u64, bytes: &[u8], source: WriteSource) -> Result<()> {
         self.array.check_writable()?;
         let decoder = self.array.decoder()?;
         let end = offset.checked_add(bytes.len() as u64);
@@ -48,7 +66,7 @@ impl FlatFile {
             let given = in_buffer(range.start - offset)..in_buffer(range.end - offset);
             let given = bytes.get(given).unwrap_or_default();
             for part in self.parts(decoder, &range) {
-                self.write_part(decoder, &range, &part, given)?;
+                self.write_part((decoder, &part), &range, given, source)?;
             }
         }
         Ok(())
@@ -57,10 +75,10 @@ impl FlatFile {
     /// Writes what a range of bytes has of one piece.
     fn write_part(
         &self,
-        decoder: &Decoder,
+        (decoder, part): (&Decoder, &Part),
         range: &Range<u64>,
-        part: &Part,
         bytes: &[u8],
+        source: WriteSource,
     ) -> Result<()> {
         let elements = self.elements(range);
         let size = self.array.element as u64;
@@ -86,7 +104,12 @@ impl FlatFile {
                 runs.copy_part(bytes, skipped, piece);
             }
         };
-        self.array.edit_piece(decoder, part.piece, is_whole, &copy)
+        let edit = PieceEdit {
+            is_whole,
+            source,
+            apply: &copy,
+        };
+        self.array.edit_piece(decoder, part.piece, &edit)
     }
 }
 
@@ -117,39 +140,47 @@ impl OpenArray {
         Ok(())
     }
 
-    /// Has `edit` change the elements of a piece, which is read first unless all of its elements are written
-    /// (`is_whole`).
+    /// Changes the elements of a piece, which is read first unless all of them are written. Pages of a piece that was
+    /// shown with another content are dropped.
     fn edit_piece(
         self: &Arc<Self>,
         decoder: &Decoder,
         piece: ChunkIndex,
-        is_whole: bool,
-        edit: &dyn Fn(&mut [u8]),
+        edit: &PieceEdit,
     ) -> Result<()> {
         let location = decoder.locate(piece);
         self.engine.make_room(self, &location.indices)?;
         let _lock = self.dirty.lock_chunk(&location.indices);
-        let PieceLocation { indices, inner, .. } = &location;
-        if self.dirty.edit(indices, inner, is_whole, edit) {
+        let (chunk, place) = (&location.indices, &location.inner);
+        let indices = decoder.pieces.indices(piece);
+        let is_shown = edit.source == WriteSource::Pages && self.dirty.shown().has(&indices);
+        let is_whole = edit.is_whole && !is_shown;
+        if self.dirty.edit(chunk, place, is_whole, edit.apply) {
             return Ok(());
         }
-        let (current, basis) = match self.dirty.find(indices, inner) {
+        let (current, basis) = match self.dirty.find(chunk, place) {
             _ if is_whole => (Piece::Fill, Basis::Nothing),
             Some(written) => (Piece::Data(written), Basis::Written),
             None => {
                 let (current, version) = self.versioned_piece(decoder, piece, &location)?;
-                let read = ReadPiece {
-                    indices: decoder.pieces.indices(piece),
-                    digest: current.digest(),
-                };
-                (current, Basis::Stored(version, read))
+                let digest = current.digest();
+                if is_shown && self.dirty.shown().differs(&indices, digest) {
+                    self.dirty.shown().forget(&indices);
+                    return self.refuse_pages(decoder, &location);
+                }
+                (current, Basis::Stored(version, digest))
             }
         };
         let mut fresh = self.editable(decoder, piece, &location, current)?;
-        edit(&mut fresh.bytes);
+        (edit.apply)(&mut fresh.bytes);
         self.engine.note_writer(self);
-        let PieceLocation { indices, inner, .. } = location;
-        self.dirty.put(&indices, inner, Arc::new(fresh), basis);
+        let written = WrittenPiece {
+            place: location.inner,
+            indices,
+            decoded: Arc::new(fresh),
+            basis,
+        };
+        self.dirty.put(&location.indices, written);
         Ok(())
     }
 

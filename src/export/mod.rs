@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::array::flat_file::FlatFile;
 use crate::array::ragged::{Growing, RaggedElements, ReservedBytes};
-use crate::array::{ArrayState, OpenArray};
+use crate::array::{ArrayState, OpenArray, WriteSource};
 use crate::error::{Error, Kind, Result};
 use crate::grid::Region;
 use crate::model::{Array, bytes_of};
@@ -123,7 +123,7 @@ impl FileBody {
     /// Returns the bytes of a range, which must lie in the body.
     fn read(&self, range: Range<u64>) -> Result<ReadBytes> {
         match self {
-            FileBody::Flat(flat) => flat.read(range),
+            FileBody::Flat(flat) => flat.read_shown(range),
             FileBody::Whole(bytes) => Ok(part(bytes, range).into()),
         }
     }
@@ -197,6 +197,16 @@ impl Export {
     /// Writes bytes at an offset into the array. `Invalid` if that would change the header, `TooLarge` beyond
     /// the end, which no write moves.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.write_from(WriteSource::Program, offset, bytes)
+    }
+
+    /// Writes pages of the kernel, of which a program has changed some bytes by way of a map. Those of a chunk that was
+    /// changed since the pages were read are dropped, and the array says so when it is asked what was lost.
+    pub fn write_pages(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.write_from(WriteSource::Pages, offset, bytes)
+    }
+
+    fn write_from(&self, source: WriteSource, offset: u64, bytes: &[u8]) -> Result<()> {
         self.check_writable()?;
         let FileBody::Flat(flat) = &self.body else {
             let why = "is made of all elements together, and so is not written";
@@ -213,7 +223,7 @@ impl Export {
         if elements.is_empty() {
             return Ok(());
         }
-        flat.write(offset.saturating_sub(header), elements)
+        flat.write(offset.saturating_sub(header), elements, source)
     }
 }
 

@@ -399,7 +399,7 @@ impl Filesystem for FuseAdapter {
         handle: FileHandle,
         offset: u64,
         data: &[u8],
-        _write_flags: WriteFlags,
+        write_flags: WriteFlags,
         _flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
@@ -411,8 +411,14 @@ impl Filesystem for FuseAdapter {
         let write = |vfs: &Vfs| Some(vfs.write_now(fh, offset, data)?.map(|()| written));
         if let Some(reply) = self.dispatch.try_now(request, reply, write) {
             let data = data.to_vec();
+            let are_pages = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
             self.dispatch.enqueue(request, reply, move |vfs| {
-                vfs.write(fh, offset, &data).map(|()| written)
+                let done = if are_pages {
+                    vfs.write_pages(fh, offset, &data)
+                } else {
+                    vfs.write(fh, offset, &data)
+                };
+                done.map(|()| written)
             });
         }
     }

@@ -133,6 +133,11 @@ pub trait TreeFile: Send + Sync {
     fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>>;
     /// Writes all of `bytes` at `offset`; a gap before it is zeros.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
+    /// Writes pages of the kernel, of which a program has changed some bytes by way of a map: the others are what was
+    /// read of the file before.
+    fn write_pages(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.write_at(offset, bytes)
+    }
     /// Writes if that need not wait for a disk or a network; nothing, and does nothing, otherwise.
     fn write_now(&self, _offset: u64, _bytes: &[u8]) -> Option<Result<()>> {
         None

@@ -43,6 +43,14 @@ impl Vfs {
         done.map_err(|error| error.about(&open.path))
     }
 
+    /// Writes pages of the kernel, of which a program has changed some bytes by way of a map.
+    pub fn write_pages(&self, fh: Fh, offset: u64, bytes: &[u8]) -> Result<()> {
+        let open = self.file(fh)?;
+        let done = open.writer()?.write_pages(offset, bytes);
+        self.note_write(&open, bytes);
+        done.map_err(|error| error.about(&open.path))
+    }
+
     /// Counts a write. The kernel has no pages of what is written past them, but those of another inode of the file.
     fn note_write(&self, open: &Handle, bytes: &[u8]) {
         self.stats.write_requests.add(1);

@@ -204,3 +204,57 @@ fn a03_a_commit_of_a_chunk_is_no_change_of_another_program() {
         }
     }
 }
+
+/// A program changes an element by way of a map: the kernel writes back a page that it has read before.
+#[test]
+fn a03_a_page_that_was_read_before_another_program_changed_the_chunk() {
+    for form in [Form::Packed, Form::Sharded(vec![4])] {
+        let sample = Sample::new(&[8], &[8], form);
+        for (mode, kind) in everywhere() {
+            let mount = Shared::of(mode, kind, &sample);
+            let file = mount.open("a/a.raw");
+            let mut page = file.read_at(0, 16).unwrap();
+            mount.write_outside(THEIRS, &[2, 2]);
+            let outside = || all(&mount.outside().file("a", "raw"));
+            let before = outside();
+            page[..2].copy_from_slice(&[1, 1]);
+            file.write_pages(0, &page).unwrap();
+            let closed = file.flush();
+            mount.is_conflict(closed.clone(), "a/c/0");
+            file.flush().unwrap();
+            assert_eq!(outside(), before, "{mode:?} {kind}");
+            if closed.is_ok() {
+                continue;
+            }
+            mount.give_up("a/c/0");
+            // A page that is read anew has the change of the other program.
+            let mut page = file.read_at(0, 16).unwrap();
+            assert_eq!(page[2..4], [2, 2], "{mode:?} {kind}");
+            page[..2].copy_from_slice(&[1, 1]);
+            file.write_pages(0, &page).unwrap();
+            file.flush().unwrap();
+            assert_eq!(mount.conflicts(), [""; 0], "{mode:?} {kind}");
+            assert_eq!(outside(), page);
+        }
+    }
+}
+
+/// What a program writes by way of a map, and a commit of it, are no changes that the map has not seen.
+#[test]
+fn a03_pages_that_are_written_back_again_and_again() {
+    for form in [Form::Packed, Form::Sharded(vec![4])] {
+        let sample = Sample::new(&[8], &[8], form);
+        for (mode, kind) in everywhere() {
+            let mount = Shared::of(mode, kind, &sample);
+            let file = mount.open("a/a.raw");
+            let mut page = file.read_at(0, 16).unwrap();
+            for round in 1..4 {
+                page[..2].copy_from_slice(&[round, round]);
+                file.write_pages(0, &page).unwrap();
+                file.flush().unwrap();
+                assert_eq!(mount.conflicts(), [""; 0], "{mode:?} {kind}");
+                assert_eq!(all(&mount.outside().file("a", "raw")), page);
+            }
+        }
+    }
+}

@@ -16,7 +16,10 @@ impl File for Export {
             return Some(ReadBytes::default());
         }
         match (offset.checked_sub(header), &self.body) {
-            (Some(start), FileBody::Flat(flat)) => flat.read_now(start..end - header),
+            (Some(start), FileBody::Flat(flat)) => {
+                let range = start..end - header;
+                flat.is_shown(&range).then(|| flat.read_now(range))?
+            }
             (Some(start), FileBody::Whole(bytes)) => Some(part(bytes, start..end - header).into()),
             (None, _) if end <= header => Some(part(&self.header, offset..end).into()),
             (None, _) => None,

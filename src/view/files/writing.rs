@@ -28,6 +28,7 @@ pub(super) struct DecodedWriter {
 
 impl DecodedWriter {
     pub(super) fn new(path: &Key, found: Arc<NodeEntry>, export: Export) -> DecodedWriter {
+        export.array().begin_writing();
         DecodedWriter {
             path: path.clone(),
             lost_chunks: AtomicU64::new(export.array().lost().0),
@@ -77,6 +78,12 @@ pub(super) fn stat_of(found: &NodeEntry, size: u64, version: u64) -> Stat {
     }
 }
 
+impl Drop for DecodedWriter {
+    fn drop(&mut self) {
+        self.export.array().end_writing();
+    }
+}
+
 impl TreeFile for DecodedWriter {
     fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
         Ok(self.export.read_at(offset, len)?.to_vec())
@@ -85,6 +92,12 @@ impl TreeFile for DecodedWriter {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.has_written.store(true, Ordering::Release);
         let written = self.export.write_at(offset, bytes);
+        written.map_err(|error| error.about(&self.path))
+    }
+
+    fn write_pages(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.has_written.store(true, Ordering::Release);
+        let written = self.export.write_pages(offset, bytes);
         written.map_err(|error| error.about(&self.path))
     }
 
