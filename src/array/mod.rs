@@ -177,6 +177,11 @@ pub struct OpenArray {
 }
 
 impl OpenArray {
+    /// Returns a number that no other open array has: the same as long as the metadata mean the same files.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
     fn new(
         entry: Arc<NodeEntry>,
         dirty: Arc<DirtyChunks>,

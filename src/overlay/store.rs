@@ -291,7 +291,7 @@ impl NameChange<'_> {
                 return Ok(record);
             }
         };
-        if !is_stored {
+        if !is_stored || self.config.write_through {
             let now = found.map(|found| etag_of(&self.meta(key, &found)));
             condition.check(key, now.as_ref())?;
             return Ok(record);

@@ -12,7 +12,7 @@ use crate::vfs::inode::{Ino, Inodes};
 use crate::view::{Attr, ChildName};
 
 /// The inode of a name.
-enum Choice {
+enum InodeChoice {
     /// This one.
     Known(u64),
     /// A new one: the name has none.
@@ -27,25 +27,25 @@ fn is_linked(posix: &Posix, kind: EntryKind) -> bool {
 }
 
 impl InodeTable {
-    fn choose(&self, parent: Ino, name: &[u8], computed: Option<u64>, attr: &Attr) -> Choice {
+    fn choose(&self, parent: Ino, name: &[u8], computed: Option<u64>, attr: &Attr) -> InodeChoice {
         let links = &self.entries.links;
         let identity = attr.posix.map(|posix| posix.identity);
         let known = self.entries.named(parent.0, name).or(computed);
         let is_same = |ino: &u64| identity.is_some() && links.identity(*ino) == identity;
         if let Some(ino) = known.filter(is_same) {
-            return Choice::Known(ino);
+            return InodeChoice::Known(ino);
         }
         let linked = attr.posix.filter(|posix| is_linked(posix, attr.kind));
         let linked = linked.and_then(|posix| links.with_identity(posix.identity));
         if let Some(ino) = linked.or_else(|| self.open_as(parent, name, attr.content)) {
-            return Choice::Known(ino);
+            return InodeChoice::Known(ino);
         }
         match known {
-            Some(ino) if self.differs(ino, attr.content) => Choice::Split,
+            Some(ino) if self.differs(ino, attr.content) => InodeChoice::Split,
             // It was one of several names of another file.
-            Some(ino) if !links.names(ino).is_empty() => Choice::New,
-            Some(ino) => Choice::Known(ino),
-            None => Choice::New,
+            Some(ino) if !links.names(ino).is_empty() => InodeChoice::New,
+            Some(ino) => InodeChoice::Known(ino),
+            None => InodeChoice::New,
         }
     }
 
@@ -104,8 +104,8 @@ impl Inodes {
     pub fn look_up(&self, parent: Ino, name: &ChildName<'_>, attr: &Attr) -> Ino {
         let mut state = self.lock();
         let ino = match self.choose(&mut state, parent, name, attr) {
-            Choice::Known(ino) => ino,
-            Choice::New | Choice::Split => state.free_number(parent, name.bytes),
+            InodeChoice::Known(ino) => ino,
+            InodeChoice::New | InodeChoice::Split => state.free_number(parent, name.bytes),
         };
         state.count_lookup(ino, parent, name.bytes, attr);
         Ino(ino)
@@ -115,9 +115,9 @@ impl Inodes {
     pub fn look_up_same(&self, parent: Ino, name: &ChildName<'_>, attr: &Attr) -> Option<Ino> {
         let mut state = self.lock();
         let ino = match self.choose(&mut state, parent, name, attr) {
-            Choice::Known(ino) => ino,
-            Choice::New => state.free_number(parent, name.bytes),
-            Choice::Split => return None,
+            InodeChoice::Known(ino) => ino,
+            InodeChoice::New => state.free_number(parent, name.bytes),
+            InodeChoice::Split => return None,
         };
         state.count_lookup(ino, parent, name.bytes, attr);
         Some(Ino(ino))
@@ -129,7 +129,7 @@ impl Inodes {
         parent: Ino,
         name: &ChildName<'_>,
         attr: &Attr,
-    ) -> Choice {
+    ) -> InodeChoice {
         let numbered = name.numbered.as_ref().filter(|_| self.computes);
         let computed = state.computed(parent, numbered, attr.kind);
         state.choose(parent, name.bytes, computed, attr)

@@ -112,23 +112,28 @@ impl FilesView {
 
     /// Returns what `stat` shows, for as long as `fresh`.
     fn attr(&self, target: &PathTarget, mut fresh: Duration) -> Result<Attr> {
-        let (found, size) = match target {
+        let (found, size, content) = match target {
             PathTarget::Node(found) | PathTarget::Chunks(found) => {
                 return Ok(directory_attr(found.modified, fresh));
             }
             PathTarget::Document(found, name) => {
-                (found, document(found.node()?, name).len() as u64)
+                let size = document(found.node()?, name).len() as u64;
+                (found, size, found.version)
             }
             PathTarget::Decoded(target) => {
                 if target.is_ragged() {
                     // The next reader may find another length.
                     fresh = Duration::ZERO;
                 }
-                (&target.found, self.decoded_length(target)?)
+                (
+                    &target.found,
+                    self.decoded_length(target)?,
+                    target.array.id(),
+                )
             }
         };
         Ok(Attr {
-            content: Some(found.version),
+            content: Some(content),
             ..file_attr(size, found.modified, fresh)
         })
     }
@@ -312,7 +317,7 @@ impl View for FilesView {
                 let version = target.array.content()?;
                 Ok(OpenedFile {
                     file: Arc::new(export),
-                    content: Some(target.found.version),
+                    content: Some(target.array.id()),
                     version,
                     direct: false,
                     tree_file: None,

@@ -62,22 +62,6 @@ pub(super) fn check_length(path: &Key, length: u64, wanted: u64) -> Result<()> {
     Err(Error::invalid(path, why))
 }
 
-/// Returns what `stat` shows of a file of this length.
-pub(super) fn stat_of(found: &NodeEntry, size: u64, version: u64) -> Stat {
-    let meta = Meta {
-        kind: EntryKind::File,
-        size,
-        stored: size,
-        modified: found.modified,
-        version: Version(version),
-    };
-    Stat {
-        meta,
-        posix: None,
-        content: found.version,
-    }
-}
-
 impl Drop for DecodedWriter {
     fn drop(&mut self) {
         self.export.array().end_writing();
@@ -135,8 +119,19 @@ impl TreeFile for DecodedWriter {
     }
 
     fn stat(&self) -> Result<Stat> {
-        let version = self.export.array().content_now();
-        Ok(stat_of(&self.found, self.export.len(), version))
+        let (array, size) = (self.export.array(), self.export.len());
+        let meta = Meta {
+            kind: EntryKind::File,
+            size,
+            stored: size,
+            modified: self.found.modified,
+            version: Version(array.content_now()),
+        };
+        Ok(Stat {
+            meta,
+            posix: None,
+            content: array.id(),
+        })
     }
 
     fn change(&self, change: &AttrChange) -> Result<()> {
