@@ -209,10 +209,10 @@ impl Filesystem for FuseAdapter {
         });
     }
 
-    fn opendir(&self, _req: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        let ino = ino(inode);
+    fn opendir(&self, req: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let (ino, caller) = (ino(inode), Caller(req.pid()));
         self.enqueue_names("opendir", ino, reply, move |vfs| {
-            vfs.opendir(ino).map(OpenedDir)
+            vfs.opendir(ino, caller).map(OpenedDir)
         });
     }
 

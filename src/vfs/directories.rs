@@ -3,9 +3,9 @@
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::store::{EntryKind, Key, Listing, Name};
-use crate::vfs::{Fh, Ino, Vfs};
+use crate::vfs::{Caller, Fh, Ino, Vfs};
 
 /// Takes inode, cursor, kind and name of a directory's entry; returns false if it has no room for it.
 pub type DirSink<'a> = dyn FnMut(Ino, u64, EntryKind, &[u8]) -> bool + 'a;
@@ -23,9 +23,20 @@ pub(super) struct DirHandle {
 
 impl Vfs {
     /// Opens a directory.
-    pub fn opendir(&self, ino: Ino) -> Result<Fh> {
-        let path = self.inodes.path(ino)?;
-        let listing = self.view.list(&path)?;
+    pub fn opendir(&self, ino: Ino, caller: Caller) -> Result<Fh> {
+        let path = self.inodes.last_path(ino);
+        let listing = path.and_then(|path| Ok((self.view.list(&path)?, path)));
+        let (listing, path) = listing.map_err(|error| {
+            let is_second = self.walks_again(caller);
+            let error = self.gone(error, ino, caller);
+            if is_second && error.kind() == Kind::Changed {
+                // It was there when the path was walked again just now, and has no name any more.
+                self.end_walk(caller);
+                return Error::not_found(format!("inode {}", ino.0));
+            }
+            error
+        })?;
+        self.end_walk(caller);
         let fh = self.new_handle();
         let open = DirHandle {
             ino,

@@ -149,7 +149,15 @@ impl View for StoreView {
         match known {
             // An object may be hidden in the directory of its own name.
             Known::Missing if path.name() == OBJECT => Known::Unknown,
-            known => known.map(|meta| attr_of(&meta, fresh)),
+            known => known.map(|meta| {
+                let tree = self.tree.as_ref();
+                let content = tree.map(|tree| tree.content_of(path, &meta));
+                let attr = attr_of(&meta, fresh);
+                Attr {
+                    content: content.or(attr.content),
+                    ..attr
+                }
+            }),
         }
     }
 

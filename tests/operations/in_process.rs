@@ -122,7 +122,10 @@ impl Backend for InProcess {
 
     fn list_after(&self, path: &str, cursor: u64) -> Answer<Vec<Listed>> {
         let (ino, _) = self.walk(path, true)?;
-        let fh = self.vfs.opendir(ino).map_err(|error| error.errno())?;
+        let fh = self
+            .vfs
+            .opendir(ino, caller())
+            .map_err(|error| error.errno())?;
         let mut listed: Vec<Listed> = Vec::new();
         let mut before = usize::MAX;
         while before != listed.len() {

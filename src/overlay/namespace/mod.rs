@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, OFlags, XattrFlags};
 use rustix::io::Errno;
 
 use super::keys_dir::os_error;
-use super::layered_store::LayeredStore;
+use super::layered_store::{LayeredStore, stat_of_stored};
 use super::name_change::NameChange;
 use super::open_file::OpenFile;
 use super::{Overlay, OverlayCore, Resolved, attributes, wrong_kind};
@@ -18,7 +18,7 @@ use crate::error::{Error, Kind, Result};
 use crate::store::tree::{
     AttrChange, Credentials, FreeSpace, OpenMode, RenameMode, Setting, Stat, Tree, TreeFile,
 };
-use crate::store::{EntryKind, Key};
+use crate::store::{EntryKind, Key, Meta};
 
 mod create;
 mod remove;
@@ -48,6 +48,10 @@ impl Tree for Overlay {
             Ok(stat.map(|stat| top.upper_stat(path, &stat)))
         });
         Some(self.0.with_id(path, stat.ok()??))
+    }
+
+    fn content_of(&self, path: &Key, found: &Meta) -> u64 {
+        self.0.with_id(path, stat_of_stored(*found)).content
     }
 
     fn create(&self, path: &Key, maker: &Credentials) -> Result<Arc<dyn TreeFile>> {
