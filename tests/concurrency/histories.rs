@@ -121,13 +121,13 @@ fn plain() {
 
 #[test]
 fn memory() {
-    let (operations, run) = (75_000, 7500);
+    let (operations, run) = (22_500, 7500);
     repeat(Site::Memory, &Amount { operations, run });
 }
 
 #[test]
 fn folder() {
-    let (operations, run) = (75_000, 7500);
+    let (operations, run) = (22_500, 7500);
     repeat(Site::Folder, &Amount { operations, run });
 }
 

@@ -123,7 +123,7 @@ fn read_whole(path: &Path) {
     assert_eq!(bytes.len() as u64, size);
 }
 
-const TURNS: u64 = 4000;
+const TURNS: u64 = 1000;
 
 #[test]
 fn a02_a_name_that_is_replaced_is_there_all_the_time() {
