@@ -278,30 +278,21 @@ impl NameChange<'_> {
         let record = self.base_record(key)?;
         let found = self.find(key)?;
         let is_stored = match &found {
-            None => self.top.frozen.is_none() && self.top.layer.lower_key(key).is_some(),
-            Some(Resolved::Upper(_)) => false,
+            None | Some(Resolved::Upper(_)) => false,
             Some(Resolved::Lower(lower, _)) => lower == key && !self.is_frozen(key)?,
         };
-        let expected = match condition {
-            Condition::Version(version) => Some(*version),
-            Condition::Absent => None,
-            _ => {
-                let etag = found.map(|found| etag_of(&self.meta(key, &found)));
-                condition.check(key, etag.as_ref())?;
-                return Ok(record);
-            }
-        };
-        if !is_stored || self.config.write_through {
+        let is_deferred = is_stored && !self.config.write_through;
+        let (Condition::Version(expected), true) = (condition, is_deferred) else {
             let now = found.map(|found| etag_of(&self.meta(key, &found)));
             condition.check(key, now.as_ref())?;
             return Ok(record);
-        }
+        };
         Ok(record.map(|record| match record {
             JournalRecord::Base {
                 key, same_content, ..
             } => JournalRecord::Base {
                 key,
-                version: expected,
+                version: Some(*expected),
                 is_frozen: false,
                 same_content,
             },
