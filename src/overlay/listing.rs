@@ -83,6 +83,9 @@ struct MergedListing {
     passes: usize,
 }
 
+/// A name, its kind, and what the store's listing has of it.
+type FoundName = (Vec<u8>, EntryKind, Option<Meta>);
+
 /// How often a listing begins again because a commit brings what it lists from one prefix to another.
 const MAX_PASSES: usize = 8;
 
@@ -145,7 +148,7 @@ impl MergedListing {
 
 impl MergedListing {
     /// Returns the next name of this pass.
-    fn next_of_pass(&mut self) -> Result<Option<(Vec<u8>, EntryKind, Option<Meta>)>> {
+    fn next_of_pass(&mut self) -> Result<Option<FoundName>> {
         if let Some((name, kind)) = self.upper.pop_front() {
             return Ok(Some((name, kind, None)));
         }

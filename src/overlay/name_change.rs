@@ -46,12 +46,15 @@ enum Question {
     CopyUp(Key),
 }
 
+/// A name that a folder showed, nothing if it was empty, and when that was.
+type FirstName = (LogPosition, Option<Vec<u8>>);
+
 /// What was asked, for one change.
 #[derive(Default)]
 struct Answers {
     heads: RefCell<HashMap<Key, Option<Meta>>>,
     versions: RefCell<HashMap<Key, Option<Version>>>,
-    first_names: RefCell<HashMap<Key, (LogPosition, Option<Vec<u8>>)>>,
+    first_names: RefCell<HashMap<Key, FirstName>>,
     /// Files that were copied up, which stay open until the change is made.
     copied_up: RefCell<Vec<Arc<OpenFile>>>,
     missing: RefCell<Vec<Question>>,

@@ -44,6 +44,9 @@ pub(crate) type Reads = Vec<Option<u8>>;
 /// What one actor does.
 pub(crate) type Actor = fn(&Arc<Core>) -> Reads;
 
+/// Whether what three actors read, and what the store holds in the end, can have been.
+type Judge = fn(&[Reads; 3], &[(Key, u8)]) -> bool;
+
 /// What is there before three actors come, and what they do.
 pub(crate) struct Scenario {
     /// Files of the layer on top.
@@ -56,7 +59,7 @@ pub(crate) struct Scenario {
     pub(crate) renamed: Option<(Key, Key)>,
     pub(crate) actors: [Actor; 3],
     /// Whether what each of them has seen can be, and what the store has after a last commit.
-    pub(crate) is_right: fn(&[Reads; 3], &[(Key, u8)]) -> bool,
+    pub(crate) is_right: Judge,
     /// How often a thread is stopped that could go on; `None` for all schedules.
     pub(crate) preemptions: Option<usize>,
 }

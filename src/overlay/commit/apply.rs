@@ -82,10 +82,8 @@ impl Apply<'_> {
             }
             let stored = list_recursive(&*core.store, key)?;
             if step.is_folder {
-                let below = stored.objects.iter().map(|(key, _)| key);
-                below
-                    .map(|key| core.store.erase(key, &Condition::Any))
-                    .collect::<Result<()>>()?;
+                let mut below = stored.objects.iter().map(|(key, _)| key);
+                below.try_for_each(|key| core.store.erase(key, &Condition::Any))?;
             }
             core.erase_folders(&stored.folders)?;
         }

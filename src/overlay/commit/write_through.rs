@@ -46,7 +46,7 @@ impl OverlayCore {
         paths: &[&Key],
         change: impl Fn(&NameChange<'_>) -> Result<()>,
     ) -> Result<()> {
-        let paths: Vec<Key> = paths.iter().map(|path| Key::clone(path)).collect();
+        let paths: Vec<Key> = paths.iter().copied().cloned().collect();
         let is_stored = self.config.write_through;
         let _paths = is_stored.then(|| self.path_locks.lock(&paths));
         self.change_locked_paths(change)?;
