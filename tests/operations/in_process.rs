@@ -121,11 +121,15 @@ impl Backend for InProcess {
     }
 
     fn list_after(&self, path: &str, cursor: u64) -> Answer<Vec<Listed>> {
-        let (ino, _) = self.walk(path, true)?;
-        let fh = self
-            .vfs
-            .opendir(ino, caller())
-            .map_err(|error| error.errno())?;
+        let fh = again_if_stale(|| {
+            let (ino, attr) = self.walk(path, true)?;
+            // The kernel opens nothing else as a directory.
+            if attr.kind != EntryKind::Directory {
+                return Err(Errno::NOTDIR.raw_os_error());
+            }
+            let opened = self.vfs.opendir(ino, caller());
+            opened.map_err(|error| error.errno())
+        })?;
         let mut listed: Vec<Listed> = Vec::new();
         let mut before = usize::MAX;
         while before != listed.len() {
