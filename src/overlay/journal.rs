@@ -46,8 +46,6 @@ pub(super) enum JournalRecord {
     RenameStarted { from: Key, to: Key, in_upper: bool },
     /// The rename is done.
     RenameFinished,
-    /// The layer is frozen: no later record follows, and recovery finishes the move of its files.
-    Frozen,
 }
 
 /// The journal file, open for appending.
@@ -256,7 +254,6 @@ fn to_json(record: &JournalRecord) -> Value {
             json!({"move": encode_key(from), "to": encode_key(to), "native": in_upper})
         }
         JournalRecord::RenameFinished => json!({"moved": true}),
-        JournalRecord::Frozen => json!({"freeze": true}),
     }
 }
 
@@ -295,7 +292,6 @@ fn from_json(value: &Value) -> Option<JournalRecord> {
             in_upper: members.get("native")?.as_bool()?,
         },
         "moved" => JournalRecord::RenameFinished,
-        "freeze" => JournalRecord::Frozen,
         _ => return None,
     })
 }
@@ -341,7 +337,6 @@ mod tests {
                 in_upper: true,
             },
             JournalRecord::RenameFinished,
-            JournalRecord::Frozen,
         ]
     }
 

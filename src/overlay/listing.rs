@@ -98,8 +98,9 @@ impl MergedListing {
     }
 
     fn take_names(&mut self) -> Result<()> {
+        // Before the layers are looked at: what changes from here on is seen as a change.
+        self.began = (self.source)().info.changes.position();
         let layered = (self.source)();
-        self.began = layered.info.changes.position();
         let shape = layered.layer.as_shaped();
         let mut names = layered.layer.keys.names(&self.prefix)?;
         let whiteouts = layered.layer.whiteouts(&self.prefix);

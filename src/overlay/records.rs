@@ -94,8 +94,6 @@ impl Records {
                 self.renaming = Some((from, to, in_upper));
             }
             JournalRecord::RenameFinished => self.renaming = None,
-            // Tells recovery how far freezing the layer came; means nothing for its keys.
-            JournalRecord::Frozen => {}
         }
     }
 

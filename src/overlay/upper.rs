@@ -145,8 +145,14 @@ impl Upper {
         let _ = fs::remove_dir(self.path.join(FROZEN));
     }
 
-    /// Puts the layer that was prepared in the place of the present one, which becomes the frozen one. Its journal says
-    /// `Frozen`: after a crash in between the rest is done by `finish_freezing`.
+    /// Opens the folder of keys of the layer that was prepared, and returns where its journal is.
+    pub(super) fn open_next(&self) -> Result<(KeysDir, PathBuf)> {
+        let next = self.path.join(NEXT);
+        Ok((KeysDir::open(&next.join(KEYS))?, next.join(JOURNAL)))
+    }
+
+    /// Puts the layer that was prepared in the place of the present one, which becomes the frozen one. After a crash in
+    /// between, `finish_freezing` tells from the names that are there how far it came, and does the rest.
     pub(super) fn swap_in_next(&self) -> Result<()> {
         let (next, frozen) = (self.path.join(NEXT), self.path.join(FROZEN));
         let rename = |from: PathBuf, to: PathBuf| {
@@ -187,11 +193,7 @@ impl Upper {
         if !next.exists() {
             return Ok(());
         }
-        let mut last = None;
-        if self.journal().exists() {
-            Journal::open(&self.journal(), &mut |record| last = Some(record))?;
-        }
-        let has_begun = !self.journal().exists() || last == Some(JournalRecord::Frozen);
+        let has_begun = self.path.join(FROZEN).join(KEYS).exists();
         if has_begun && next.join(JOURNAL).exists() {
             return self.swap_in_next();
         }
@@ -426,6 +428,50 @@ mod tests {
         assert!(other.to_string().contains("s3://a/b"), "{other}");
         Upper::open(&path, None).unwrap();
         assert!(path.join("README").exists());
+    }
+
+    /// The names of `swap_in_next`, in its order.
+    const RENAMES: [(&str, &str); 4] = [
+        ("keys", "frozen/keys"),
+        ("next/keys", "keys"),
+        ("journal", "frozen/journal"),
+        ("next/journal", "journal"),
+    ];
+
+    #[test]
+    fn a_freeze_that_was_cut_anywhere_is_finished_or_never_was() {
+        for cut in 0..=RENAMES.len() {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("upper");
+            let upper = Upper::open(&path, Some("x")).unwrap();
+            fs::write(path.join("keys/a"), "old").unwrap();
+            let record = |key: &str| JournalRecord::Created(Key::new(key).unwrap());
+            let mut journal = Journal::open(&upper.journal(), &mut |_| {}).unwrap();
+            journal.append(&[record("old")]).unwrap();
+            upper.prepare_next(&[record("new")]).unwrap();
+            for (from, to) in &RENAMES[..cut] {
+                fs::rename(path.join(from), path.join(to)).unwrap();
+            }
+            upper.finish_freezing().unwrap();
+            let first = |journal: &str| {
+                let mut records = Vec::new();
+                Journal::open(&path.join(journal), &mut |record| records.push(record)).unwrap();
+                records
+            };
+            let is_frozen = cut > 0;
+            let (old, journal) = if is_frozen {
+                ("frozen/keys/a", "frozen/journal")
+            } else {
+                ("keys/a", "journal")
+            };
+            assert_eq!(fs::read(path.join(old)).unwrap(), b"old", "cut at {cut}");
+            assert_eq!(first(journal), [record("old")], "cut at {cut}");
+            assert_eq!(upper.frozen_journal().is_some(), is_frozen);
+            assert!(!path.join("next").exists() && path.join("keys").exists());
+            if is_frozen {
+                assert_eq!(first("journal"), [record("new")], "cut at {cut}");
+            }
+        }
     }
 
     #[test]

@@ -89,42 +89,38 @@ impl OverlayCore {
     ) -> Result<()> {
         self.upper
             .prepare_next(&records_of(&top.layer, left_out)?)?;
-        if let Err(error) = top.layer.record(vec![JournalRecord::Frozen]) {
-            self.upper.drop_next();
-            return Err(error);
+        // All that may fail comes before the exchange, but for renames.
+        let opened = self.open_next(top, left_out);
+        let layer = Arc::new(opened.inspect_err(|_| self.upper.drop_next())?);
+        for file in self.registered_below(&Key::root()) {
+            freeze_file(&file, &top.layer, left_out).inspect_err(|_| self.upper.drop_next())?;
         }
         if let Err(error) = self.upper.swap_in_next() {
             self.upper.undo_swap();
             return Err(error);
         }
-        let layer = self.open_next(top, left_out)?;
-        for file in self.registered_below(&Key::root()) {
-            freeze_file(&file, &top.layer, left_out)?;
+        layer.lock().journal.set_path(&self.upper.journal());
+        if let Some(journal) = self.upper.frozen_journal() {
+            top.layer.lock().journal.set_path(&journal);
         }
-        let layer = Arc::new(layer);
         let (frozen, info) = (Some(top.clone()), self.info.clone());
         let next = LayeredStore::over(layer.clone(), &self.store, frozen, info);
-        // Nobody looks for what is moved before the layers are exchanged.
+        // Nobody looks for what is moved before the layers are exchanged. A file that cannot be moved stays where it is.
         let shape = top.layer.reshape();
-        for key in left_out.keys() {
-            move_file(&top.layer.keys, &layer.keys, key)?;
-        }
+        let move_out = |key| move_file(&top.layer.keys, &layer.keys, key);
+        let moved: Vec<Result<()>> = left_out.keys().map(move_out).collect();
         *self.top.write() = Arc::new(next);
         drop(shape);
+        moved.into_iter().collect::<Result<()>>()?;
         self.upper.sync()
     }
 
-    /// Opens the layer that was put over the one on top.
+    /// Opens the layer that is to be put over the one on top.
     fn open_next(&self, top: &LayeredStore, left_out: &FilesLeftOut) -> Result<ChangeLayer> {
-        let mut old = top.layer.lock();
-        if let Some(journal) = self.upper.frozen_journal() {
-            old.journal.set_path(&journal);
-        }
-        let numbers = old.write_numbers.following(left_out.keys());
-        drop(old);
+        let numbers = top.layer.lock().write_numbers.following(left_out.keys());
         let mut records = Records::default();
-        let journal = Journal::open(&self.upper.journal(), &mut |record| records.apply(record))?;
-        let keys = self.upper.open_keys()?;
+        let (keys, journal) = self.upper.open_next()?;
+        let journal = Journal::open(&journal, &mut |record| records.apply(record))?;
         Ok(ChangeLayer::new(keys, journal, records, numbers))
     }
 }
