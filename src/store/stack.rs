@@ -242,6 +242,7 @@ fn open_remote(
                 ..bounds
             };
             let cache = Arc::new(metadata_cache::MetadataCache::new(store, &cache_config));
+            cache.warm_up();
             Ok(StoreStack {
                 store: cache.clone(),
                 hints: cache,

@@ -319,6 +319,32 @@ fn small_folders_are_walked_with_few_requests() {
 }
 
 #[test]
+fn folders_that_come_next_are_under_way_together() {
+    let keys = grid(12);
+    let keys: Vec<&str> = keys.iter().map(|key| &key[2..]).collect();
+    let fake = Fake::holding(&keys, Order::Bytes);
+    let memo = fake.memo(LONG);
+    // The last one is complete when all of `c/0` has come.
+    for folder in ["c", "c/0", "c/0/0", "c/0/9"] {
+        assert!(!names(&memo, &key(folder)).is_empty());
+    }
+    let mut asked = fake.asked();
+    asked.retain(|what| *what != "list c/0");
+    assert_eq!(asked, ["list c", "page c/0/0/0"]);
+    let asked = together(&fake, || drop(names(&memo, &key("c/1"))));
+    assert_eq!(asked.len(), 9, "it and eight ahead: {asked:?}");
+    // Names are in the order of their bytes; the last ones are asked for when somebody comes closer.
+    assert_eq!(names(&memo, &key("c/2")).len(), 12);
+    while fake.count() < 2 {
+        thread::yield_now();
+    }
+    let mut asked = fake.asked();
+    asked.sort();
+    assert_eq!(asked, ["page c/8/0/0", "page c/9/0/0"]);
+    assert_eq!(names(&memo, &key("c/9/11")).len(), 12);
+}
+
+#[test]
 fn a_walk_without_order_is_given_up() {
     let keys = grid(5);
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
@@ -368,6 +394,38 @@ fn documents_asked_for_ahead_are_under_way_together() {
         memo.get(name, 99).unwrap();
     }
     assert_eq!(fake.asked().len(), 4);
+}
+
+#[test]
+fn the_top_of_a_store_is_listed_before_somebody_asks() {
+    let fake = Fake::holding(&["a/0", "b/0", "zarr.json"], Order::None);
+    let memo = fake.memo(LONG);
+    memo.warm_up();
+    assert_eq!(fake.asked(), ["list /"]);
+    assert!(memo.get(&key(".zarray"), 9).unwrap().is_none());
+    assert_eq!(memo.head_now(&key(".zarrfs")), Known::Missing);
+    assert_eq!(names(&memo, &Key::root()).len(), 3);
+    assert_eq!(fake.count(), 0);
+    fake.memo(Duration::ZERO).warm_up();
+    assert_eq!(fake.count(), 0);
+}
+
+#[test]
+fn a_directory_that_is_alone_is_listed_ahead() {
+    let fake = Fake::holding(&["c/0/0", "c/1/0", "zarr.json"], Order::None);
+    let memo = fake.memo(LONG);
+    memo.warm_up();
+    // It is listed by a thread of its own, or by who asks first.
+    assert_eq!(names(&memo, &key("c")).len(), 2);
+    while fake.count() < 2 {
+        thread::yield_now();
+    }
+    assert_eq!(fake.asked(), ["list /", "list c"]);
+    let fake = Fake::holding(&["a/0", "b/0"], Order::None);
+    let memo = fake.memo(LONG);
+    memo.warm_up();
+    assert_eq!(names(&memo, &key("b")).len(), 1);
+    assert_eq!(fake.asked(), ["list /", "list b"]);
 }
 
 proptest! {

@@ -12,12 +12,14 @@ use super::assembler::{AssembledDir, DirAssembler, Unsorted};
 use super::changes::ChangeTracker;
 use super::dated::{Dated, Lifetime};
 use super::dirs::{CachedDir, DirCache};
+use super::folder_prefetch::SiblingStats;
 use super::join_deadline;
 use super::keys::KeyTable;
-use super::listing_prefetch::{ListHistory, ListingPrefetch, PassedDir};
+use super::listing_prefetch::{ListHistory, ListedBefore, ListingPrefetch, PassedDir};
 use crate::error::{Kind, Result};
 use crate::store::{FlatListing, Key, LogPosition, Meta, QueryStamp, Store};
 use crate::sync::clock::Clock;
+use crate::sync::pool::ThreadPool;
 use crate::sync::single_flight::SingleFlight;
 
 /// How many flat listings are under way at a time.
@@ -30,8 +32,12 @@ pub(super) struct DirLister {
     keys: Arc<KeyTable>,
     changes: Arc<ChangeTracker>,
     listings: SingleFlight<(Key, LogPosition), Arc<CachedDir>>,
-    prefetches: Mutex<Vec<Arc<ListingPrefetch>>>,
+    pub(super) prefetches: Mutex<Vec<Arc<ListingPrefetch>>>,
     history: Mutex<ListHistory>,
+    pub(super) siblings: Mutex<SiblingStats>,
+    /// How many requests are made ahead at a time, and the threads that make them.
+    pub(super) window: usize,
+    pub(super) pool: Arc<ThreadPool>,
 }
 
 impl DirLister {
@@ -41,6 +47,7 @@ impl DirLister {
         (lifetime, max_names): (Lifetime, usize),
         keys: Arc<KeyTable>,
         changes: Arc<ChangeTracker>,
+        (window, pool): (usize, Arc<ThreadPool>),
     ) -> DirLister {
         DirLister {
             inner,
@@ -50,17 +57,28 @@ impl DirLister {
             listings: SingleFlight::default(),
             prefetches: Mutex::default(),
             history: Mutex::default(),
+            siblings: Mutex::default(),
+            window,
+            pool,
         }
     }
 
     /// Returns a directory, known or just begun.
     pub(super) fn list(self: &Arc<Self>, prefix: &Key) -> Result<Arc<CachedDir>> {
+        self.prefetch_siblings(prefix);
         if let Some(dir) = self.known(prefix) {
             return Ok(dir);
         }
-        let is_sequential = self.history.lock().note(prefix);
-        let start = || is_sequential.then(|| self.start(prefix)).flatten();
-        let prefetch = self.prefetch_to(prefix).or_else(start);
+        let before = self.history.lock().note(prefix);
+        let prefetch = self.prefetch_to(prefix).or_else(|| match before {
+            ListedBefore::Sibling => self.start(prefix),
+            ListedBefore::Parents => {
+                // The directory is listed all the same.
+                self.prefetch_dir(prefix.clone());
+                None
+            }
+            ListedBefore::Other => None,
+        });
         if let Some(prefetch) = prefetch {
             if !prefetch.wait_for(prefix) && !prefetch.is_deep_in(prefix) {
                 // A flat listing of directories larger than that is no faster than a listing of each.
@@ -124,7 +142,8 @@ impl DirLister {
     fn start(self: &Arc<Self>, dir: &Key) -> Option<Arc<ListingPrefetch>> {
         let top = dir.parent()?;
         let mut prefetches = self.prefetches.lock();
-        if prefetches.len() >= MAX_FLAT_LISTINGS {
+        let flat = prefetches.iter().filter(|other| !other.is_of_one_dir());
+        if flat.count() >= MAX_FLAT_LISTINGS {
             return None;
         }
         let prefetch = Arc::new(ListingPrefetch::new(top.clone(), dir.clone()));
@@ -135,7 +154,7 @@ impl DirLister {
             let (lister, on) = (Arc::downgrade(self), prefetch.clone());
             let clock = self.inner.info().clock.clone();
             let thread = thread::Builder::new().name("zarrfs-walk".to_string());
-            let run = move || run(&lister, &on, (listing, clock));
+            let run = move || run(&lister, &on, (Some(listing), clock));
             thread.spawn(run).is_ok()
         });
         if !is_started {
@@ -146,7 +165,7 @@ impl DirLister {
     }
 
     /// Ends a flat listing.
-    fn end(&self, prefetch: &Arc<ListingPrefetch>) {
+    pub(super) fn end(&self, prefetch: &Arc<ListingPrefetch>) {
         prefetch.end();
         let mut prefetches = self.prefetches.lock();
         prefetches.retain(|other| !Arc::ptr_eq(other, prefetch));
@@ -183,13 +202,15 @@ impl DirLister {
     }
 }
 
-/// Reads a flat listing to its end, or until it has no readers; those who wait for it then list directly.
-fn run(
+/// Reads a flat listing to its end, or until it has no readers; those who wait for it then list directly, and do so at
+/// once where there is no flat listing.
+pub(super) fn run(
     lister: &Weak<DirLister>,
     prefetch: &Arc<ListingPrefetch>,
-    (listing, clock): (Box<dyn FlatListing>, Clock),
+    (listing, clock): (Option<Box<dyn FlatListing>>, Clock),
 ) {
     let ended = EndGuard { lister, prefetch };
+    let Some(listing) = listing else { return };
     let mut reading = FlatRead {
         lister,
         prefetch,
@@ -240,6 +261,7 @@ impl FlatRead<'_> {
     fn read(&mut self, mut listing: Box<dyn FlatListing>) -> Ordered<()> {
         while !listing.has_ended() {
             if !self.prefetch.may_go_on() {
+                self.note_size(None);
                 return Ok(());
             }
             let asked = self.clock.now();
@@ -253,8 +275,22 @@ impl FlatRead<'_> {
         }
         let empty = DirAssembler::new(Key::root());
         let assembler = std::mem::replace(&mut self.assembler, empty);
-        self.publish(assembler.end());
+        self.publish(if self.prefetch.is_of_one_dir() {
+            assembler.end_with_top()
+        } else {
+            assembler.end()
+        });
+        self.note_size(Some(self.keys));
         Ok(())
+    }
+
+    /// Notes how many keys a directory holds of which one page was read; nothing if they are more than a page.
+    fn note_size(&self, keys: Option<u64>) {
+        if self.prefetch.is_of_one_dir()
+            && let Some(lister) = self.lister.upgrade()
+        {
+            lister.note_size(&self.prefetch.prefix, keys);
+        }
     }
 
     /// Takes a page; nothing of it is published unless all of it is in order.

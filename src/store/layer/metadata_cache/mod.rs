@@ -5,9 +5,9 @@
 //! within the memory budget. What is known of a key is forgotten when it is changed through this store, or when a reader
 //! finds it changed; changes that other programs make show after the time above.
 //!
-//! Two rules fetch ahead: a client that lists a second directory beside another one gets all below their parent by one
-//! flat listing (`flat_listing`), and one that reads the same document of a second directory gets those of the next
-//! ones (`prefetch`).
+//! Fetched ahead are, for a client that lists a second directory beside another one, all below their parent by one flat
+//! listing (`flat_listing`), or directories of hundreds of names side by side (`folder_prefetch`); for one that reads the
+//! same document of a second directory, those of the next ones (`prefetch`); and the root when it is opened (`warm_up`).
 
 use std::io::IoSliceMut;
 use std::num::NonZeroUsize;
@@ -32,11 +32,13 @@ mod changes;
 mod dated;
 mod dirs;
 mod flat_listing;
+mod folder_prefetch;
 mod keys;
 mod listing;
 mod listing_prefetch;
 mod prefetch;
 mod state;
+mod warm_up;
 
 /// How long a caller waits for the request of another one; far longer than the store's own time limits.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(600);

@@ -39,7 +39,7 @@ pub(super) struct MetadataCacheState {
     versions: KeyFlight<Option<Version>>,
     documents: KeyFlight<Option<Arc<Object>>>,
     opens: KeyFlight<Meta>,
-    pool: ThreadPool,
+    pool: Arc<ThreadPool>,
 }
 
 impl MetadataCacheState {
@@ -47,7 +47,7 @@ impl MetadataCacheState {
     pub(super) fn new(inner: Arc<dyn Store>, config: &MetadataCacheConfig) -> MetadataCacheState {
         let window = config.concurrency.max(1);
         let queued = window.saturating_mul(QUEUE_FACTOR);
-        let pool = ThreadPool::new("zarrfs-ahead", window, queued);
+        let pool = Arc::new(ThreadPool::new("zarrfs-ahead", window, queued));
         let memory = config.memory.part(config.documents);
         let lifetime = Lifetime {
             clock: inner.info().clock.clone(),
@@ -60,6 +60,7 @@ impl MetadataCacheState {
             (lifetime, config.names),
             keys.clone(),
             changes.clone(),
+            (window, pool.clone()),
         );
         MetadataCacheState {
             lister: Arc::new(lister),
