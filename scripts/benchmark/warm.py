@@ -15,30 +15,27 @@ def run(arguments):
     case = arrays.case("zstd-8M")
     store = arrays.store(case, arguments.size)
     arrays.warm_up(store)
-    with ExitStack() as mounts:
-        mount = mounts.enter_context(peers.Ours(store))
-        tmpfs, disk = mounts.enter_context(copies(mount.npy))
-        older = older_file(mounts, store, arguments)
-        reads = {path: [] for path in (mount.npy, tmpfs, disk, *older)}
-        for path in reads:
-            peers.read_file("whole", path)
-        for _ in range(arguments.rounds):
-            for path, done in reads.items():
-                done.append(peers.read_file("whole", path))
-    ours = reads[mount.npy]
+    done = {"ours": [], "tmpfs": [], "disk": [], "before": []}
+    for number in range(arguments.rounds):
+        with ExitStack() as mounts:
+            # The kernel has larger pages for what is read later, so everybody is read anew in each round, and the
+            # builds take turns at being first.
+            files = [("ours", mounts.enter_context(peers.Ours(store)).npy)]
+            if arguments.before:
+                with peers.built(arguments.before):
+                    files.append(("before", mounts.enter_context(peers.Ours(store)).npy))
+            files = files[:: -1 if number % 2 else 1]
+            for _, path in files:
+                peers.read_file("whole", path)
+            paths = mounts.enter_context(copies(files[0][1]))
+            for name, path in (*files, *zip(("tmpfs", "disk"), paths)):
+                peers.read_file("whole", path)
+                done[name].append(peers.read_file("whole", path))
     return [
-        table.speeds("whole file, warm", "tmpfs", ours, reads[tmpfs], 1.0),
-        table.speeds("", "disk, in the page cache", ours, reads[disk], 0.5),
-        *table.since(ours, [read for path in older for read in reads[path]]),
+        table.speeds("whole file, warm", "tmpfs", done["ours"], done["tmpfs"], 1.0),
+        table.speeds("", "disk, in the page cache", done["ours"], done["disk"], 0.5),
+        *table.since(done["ours"], done["before"]),
     ]
-
-
-def older_file(mounts, store, arguments):
-    """Returns the same file over an older build, in a list; an empty one without that build."""
-    if not arguments.before:
-        return []
-    with peers.built(arguments.before):
-        return [mounts.enter_context(peers.Ours(store)).npy]
 
 
 class copies:
