@@ -140,7 +140,7 @@ impl Hierarchy {
                 .try_fold(to.clone(), |key, name| key.child(name))?;
             changed.extend([new, old]);
         }
-        tree.rename(from, to, RenameMode::Nothing)?;
+        tree.rename(from, to, RenameMode::NoReplace)?;
         self.update_consolidated(&changed)
     }
 

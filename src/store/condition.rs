@@ -28,7 +28,7 @@ pub enum Condition {
     /// Nothing.
     Absent,
     /// The content whose ETag has this text.
-    Held(String),
+    Match(String),
     /// The content that readers of this process know by this version: what was read is still there.
     Version(Version),
 }
@@ -38,12 +38,12 @@ impl Condition {
     pub fn check(&self, key: &Key, found: Option<&ETag>) -> Result<()> {
         let why = match (self, found) {
             (Condition::Any, _) | (Condition::Absent, None) => return Ok(()),
-            (Condition::Held(held), Some(found)) if *held == found.text => return Ok(()),
+            (Condition::Match(held), Some(found)) if *held == found.text => return Ok(()),
             (Condition::Version(read), Some(found)) if *read == found.version => return Ok(()),
             (Condition::Absent, Some(_)) => "is there, though it was not before",
-            (Condition::Held(_), Some(_)) => "holds something else than before",
+            (Condition::Match(_), Some(_)) => "holds something else than before",
             (Condition::Version(_), Some(_)) => "was changed since it was read",
-            (Condition::Held(_) | Condition::Version(_), None) => "is no longer there",
+            (Condition::Match(_) | Condition::Version(_), None) => "is no longer there",
         };
         Err(Error::new(Kind::Changed, key, why))
     }
@@ -65,7 +65,7 @@ impl Condition {
         };
         let found = etag()?;
         self.check(key, found.as_ref())?;
-        Ok(found.map_or(Condition::Absent, |found| Condition::Held(found.text)))
+        Ok(found.map_or(Condition::Absent, |found| Condition::Match(found.text)))
     }
 }
 
@@ -150,7 +150,7 @@ mod tests {
         let key = Key::new("a").unwrap();
         let read = Condition::Version(Version(1));
         let held = read.in_words(&key, || Ok(Some(etag(1)))).unwrap();
-        assert_eq!(held, Condition::Held("\"1\"".to_string()));
+        assert_eq!(held, Condition::Match("\"1\"".to_string()));
         let error = read.in_words(&key, || Ok(Some(etag(2)))).unwrap_err();
         assert_eq!(error.kind(), Kind::Changed);
         let any = Condition::Any.in_words(&key, || Err(Error::not_found(&key)));

@@ -94,7 +94,7 @@ pub enum RenameMode {
     /// It is replaced: a file by a file, an empty directory by a directory.
     Replace,
     /// The rename fails with `Exists`.
-    Nothing,
+    NoReplace,
     /// It gets the old name.
     Exchange,
 }

@@ -177,20 +177,20 @@ pub(crate) fn only_what_is_held_is_replaced(kind: &Kind) {
         "\"0\"".to_string(),
         String::new(),
     ] {
-        let refused = store.put(&asked, body, &Condition::Held(wrong));
+        let refused = store.put(&asked, body, &Condition::Match(wrong));
         assert_eq!(refused.unwrap_err().kind(), Fault::Changed);
         assert_holds(store, &asked, b"old");
     }
-    let missing = store.put(&key("a/d"), body, &Condition::Held(held.text.clone()));
+    let missing = store.put(&key("a/d"), body, &Condition::Match(held.text.clone()));
     assert_eq!(missing.unwrap_err().kind(), Fault::Changed);
     assert_missing(store, &key("a/d"));
     let now = store
-        .put(&asked, body, &Condition::Held(held.text.clone()))
+        .put(&asked, body, &Condition::Match(held.text.clone()))
         .unwrap();
     assert_ne!(now.text, held.text);
     assert_holds(store, &asked, b"newer");
     assert_eq!(assert_stamp(store, &asked), now);
-    let late = store.put(&asked, PutBody::Bytes(b"late"), &Condition::Held(held.text));
+    let late = store.put(&asked, PutBody::Bytes(b"late"), &Condition::Match(held.text));
     assert_eq!(late.unwrap_err().kind(), Fault::Changed);
     assert_holds(store, &asked, b"newer");
     // What was read is named by its version, too.
@@ -210,11 +210,11 @@ pub(crate) fn what_is_erased_is_gone(kind: &Kind) {
     let store = &*fixture.store;
     let (one, other) = (assert_stamp(store, &key("a/b")), key("a/c"));
     assert_eq!(names(store, "a").len(), 2);
-    let refused = store.erase(&other, &Condition::Held(one.text.clone()));
+    let refused = store.erase(&other, &Condition::Match(one.text.clone()));
     assert_eq!(refused.unwrap_err().kind(), Fault::Changed);
     assert_holds(store, &other, b"2");
     store
-        .erase(&key("a/b"), &Condition::Held(one.text.clone()))
+        .erase(&key("a/b"), &Condition::Match(one.text.clone()))
         .unwrap();
     assert_missing(store, &key("a/b"));
     assert_eq!(names(store, "a").len(), 1);
@@ -238,11 +238,11 @@ pub(crate) fn only_what_is_held_is_erased(kind: &Kind) {
     let outdated = assert_stamp(store, &asked);
     let current = put(store, "a/b", b"newer");
     for wrong in [&outdated.text, "\"0\"", ""] {
-        let refused = store.erase(&asked, &Condition::Held(wrong.to_string()));
+        let refused = store.erase(&asked, &Condition::Match(wrong.to_string()));
         assert_eq!(refused.unwrap_err().kind(), Fault::Changed, "{wrong}");
         assert_holds(store, &asked, b"newer");
     }
-    let held = Condition::Held(current.text);
+    let held = Condition::Match(current.text);
     store.erase(&asked, &held).unwrap();
     assert_missing(store, &asked);
     for missing in ["a/b", "a/d", "never/was"] {
@@ -378,7 +378,7 @@ pub(crate) fn a_trial_of_conditions_leaves_nothing(kind: &Kind) {
     let store = &*fixture.store;
     let body = PutBody::Bytes(b"2");
     let held = store.put(&key("b"), body, &Condition::Absent).unwrap();
-    let condition = Condition::Held(held.text);
+    let condition = Condition::Match(held.text);
     store.put(&key("b"), body, &condition).unwrap();
     assert_eq!(names(store, "").len(), 2, "the trial has left something");
 }
@@ -457,7 +457,7 @@ pub(crate) fn no_conditional_put_is_lost(kind: &Kind) {
             match store.put(
                 &asked,
                 PutBody::Bytes(next.as_bytes()),
-                &Condition::Held(held.text),
+                &Condition::Match(held.text),
             ) {
                 Ok(_) => return,
                 Err(error) => assert_eq!(error.kind(), Fault::Changed, "{error}"),
@@ -483,7 +483,7 @@ pub(crate) fn of_a_put_and_a_removal_one_wins(kind: &Kind) {
     }
     let (store, asked) = (&*fixture.store, key("a/b"));
     for round in 0..kind.fewer(800).clamp(3, 100) {
-        let held = Condition::Held(put(store, "a/b", &pattern(round + 1)).text);
+        let held = Condition::Match(put(store, "a/b", &pattern(round + 1)).text);
         let (put, erased) = std::thread::scope(|scope| {
             let put = scope.spawn(|| store.put(&asked, PutBody::Bytes(b"new"), &held));
             let erased = store.erase(&asked, &held);
@@ -521,11 +521,11 @@ pub(crate) fn a_big_object_is_put_whole(kind: &Kind) {
     assert_eq!(assert_stamp(store, &key("b/big")), first);
     let again = store.put(&key("b/big"), body, &Condition::Absent);
     assert_eq!(again.unwrap_err().kind(), Fault::Changed);
-    let wrong = Condition::Held("\"0\"".to_string());
+    let wrong = Condition::Match("\"0\"".to_string());
     let refused = store.put(&key("b/big"), body, &wrong).unwrap_err();
     assert_eq!(refused.kind(), Fault::Changed);
     let half = &bytes[..30 << 20];
-    let held = Condition::Held(first.text);
+    let held = Condition::Match(first.text);
     store
         .put(&key("b/big"), PutBody::Bytes(half), &held)
         .unwrap();

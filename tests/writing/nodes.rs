@@ -209,10 +209,10 @@ fn a_node_moves_with_all_that_is_below() {
         let content = common::read(&view, "a/b/b.raw").unwrap();
         let metadata = read_json(&view, "a/b/zarr.json");
         tree.make_folder(&key("a/g"), &MAKER).unwrap();
-        tree.rename(&key("a/b"), &key("a/g/c"), RenameMode::Nothing)
+        tree.rename(&key("a/b"), &key("a/g/c"), RenameMode::NoReplace)
             .unwrap();
         is(
-            tree.rename(&key("a/g/c"), &key("a/g"), RenameMode::Nothing),
+            tree.rename(&key("a/g/c"), &key("a/g"), RenameMode::NoReplace),
             Kind::Exists,
         );
         is(

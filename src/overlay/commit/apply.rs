@@ -113,7 +113,7 @@ impl Apply<'_> {
         let condition = match &step.now {
             _ if self.force => Condition::Any,
             None => Condition::Absent,
-            Some(etag) => Condition::Held(etag.text.clone()),
+            Some(etag) => Condition::Match(etag.text.clone()),
         };
         match step.change.action {
             ChangeAction::Erase => self.erase(step, &condition),

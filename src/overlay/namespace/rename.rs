@@ -115,7 +115,7 @@ impl NameChange<'_> {
         (old, new): (&Resolved, Option<&Resolved>),
         onto: RenameMode,
     ) -> Result<bool> {
-        if from == to && onto != RenameMode::Nothing {
+        if from == to && onto != RenameMode::NoReplace {
             return Ok(true);
         }
         if (from != to && to.below(from).is_some())
@@ -126,7 +126,7 @@ impl NameChange<'_> {
         match (onto, new) {
             (RenameMode::Exchange, None) => Err(Error::not_found(to)),
             (RenameMode::Exchange, Some(_)) | (_, None) => Ok(false),
-            (RenameMode::Nothing, Some(_)) => Err(Error::new(Kind::Exists, to, "is there already")),
+            (RenameMode::NoReplace, Some(_)) => Err(Error::new(Kind::Exists, to, "is there already")),
             (RenameMode::Replace, Some(new)) => self.check_replaced(to, old, new),
         }
     }

@@ -121,7 +121,7 @@ impl FilesView {
         }
         match self.resolve(to)? {
             None => {}
-            Some(PathTarget::Node(_)) if matches!(onto, RenameMode::Nothing) => {
+            Some(PathTarget::Node(_)) if matches!(onto, RenameMode::NoReplace) => {
                 return Err(Error::new(Kind::Exists, to, "is there already"));
             }
             Some(PathTarget::Node(old)) => match old.node()? {

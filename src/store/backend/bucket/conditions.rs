@@ -59,13 +59,13 @@ pub(super) fn put_mode(kind: CloudKind, condition: &Condition) -> Option<PutMode
     match condition {
         Condition::Any | Condition::Version(_) => None,
         Condition::Absent => Some(PutMode::Create),
-        Condition::Held(text) => update_version(kind, text).map(PutMode::Update),
+        Condition::Match(text) => update_version(kind, text).map(PutMode::Update),
     }
 }
 
 /// Returns the header by which a removal carries a condition; nothing if it has none or no header can express it.
 pub(super) fn removal_header(kind: CloudKind, condition: &Condition) -> Option<ConditionHeader> {
-    let Condition::Held(text) = condition else {
+    let Condition::Match(text) = condition else {
         return None;
     };
     let UpdateVersion { e_tag, version } = update_version(kind, text)?;

@@ -37,8 +37,8 @@ fn header(condition: &Condition) -> Option<RequestHeader> {
         Condition::Any | Condition::Version(_) => None,
         Condition::Absent => Some(("if-none-match", "*".to_string())),
         // Weak ETags never match in If-Match.
-        Condition::Held(text) if text.starts_with('"') => Some(("if-match", text.clone())),
-        Condition::Held(_) => None,
+        Condition::Match(text) if text.starts_with('"') => Some(("if-match", text.clone())),
+        Condition::Match(_) => None,
     }
 }
 
@@ -227,7 +227,7 @@ impl HttpStore {
         }
         let header = header(condition).filter(|_| {
             let enforced = self.enforced_conditions();
-            matches!(condition, Condition::Held(_)) && enforced.is_ok_and(|found| found.removals)
+            matches!(condition, Condition::Match(_)) && enforced.is_ok_and(|found| found.removals)
         });
         write_retry::erase(&KeyChange { store: self, key }, condition, true, || {
             self.delete(key, false, header.clone())
@@ -310,7 +310,7 @@ impl ConditionTrial for KeyChange<'_> {
 /// Returns the header of a condition, none for `Any`; `Unsupported` if no header can express it.
 fn expressed(key: &Key, condition: &Condition) -> Result<Option<RequestHeader>> {
     match (condition, header(condition)) {
-        (Condition::Absent | Condition::Held(_), None) => {
+        (Condition::Absent | Condition::Match(_), None) => {
             let why = "no request can express the condition";
             Err(Error::unsupported(key, why))
         }

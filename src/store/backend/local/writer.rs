@@ -2,7 +2,7 @@
 //!
 //! A change is on the disk, file and directory, when it returns. Nothing is written through a link that leaves the
 //! store, with or without `--follow-symlinks`; a link that has a key's name is replaced, not followed. The condition
-//! `Absent` is enforced by the kernel; `Held` is checked just before, under the lock of the key (`atomic_file`).
+//! `Absent` is enforced by the kernel; `Match` is checked just before, under the lock of the key (`atomic_file`).
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -168,7 +168,7 @@ impl WriteTarget<'_> {
         let may_be_new = match condition {
             Condition::Any => replaced.is_none(),
             Condition::Absent => true,
-            Condition::Held(_) | Condition::Version(_) => false,
+            Condition::Match(_) | Condition::Version(_) => false,
         };
         self.replace(&mut file, condition, may_be_new)?;
         let stat = rustix::fs::fstat(file.file()).map_err(failed)?;

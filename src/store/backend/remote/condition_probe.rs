@@ -78,7 +78,7 @@ fn try_changes(trial: &dyn ConditionTrial) -> Result<EnforcedConditions> {
         }
         first => first?,
     };
-    let wrong = Condition::Held(trial.unused_etag());
+    let wrong = Condition::Match(trial.unused_etag());
     let mut puts = true;
     for condition in [&Condition::Absent, &wrong] {
         if let Some(put) = unless_refused(trial.put(b"2", condition))? {
@@ -86,12 +86,12 @@ fn try_changes(trial: &dyn ConditionTrial) -> Result<EnforcedConditions> {
         }
     }
     if puts {
-        match unless_refused(trial.put(b"3", &Condition::Held(etag.text.clone())))? {
+        match unless_refused(trial.put(b"3", &Condition::Match(etag.text.clone())))? {
             Some(put) => etag = put,
             None => puts = false,
         }
     }
-    let removals = try_removals(trial, &wrong, &Condition::Held(etag.text))?;
+    let removals = try_removals(trial, &wrong, &Condition::Match(etag.text))?;
     Ok(EnforcedConditions { puts, removals })
 }
 

@@ -109,7 +109,7 @@ pub(crate) fn erase(
             }
             Err(error) => error,
         };
-        let is_refusal = matches!(condition, Condition::Held(_))
+        let is_refusal = matches!(condition, Condition::Match(_))
             && matches!(error.kind(), Kind::Changed | Kind::Exists);
         if !is_refusal && !may_be_made(&error) {
             return Err(error);

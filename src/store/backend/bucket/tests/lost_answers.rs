@@ -104,7 +104,7 @@ fn a_put_whose_answer_is_lost_is_known_to_be_made() {
             let etag = fixture.put(b"one", &Condition::Absent).unwrap();
             assert_eq!(fixture.held(), (Some(b"one".to_vec()), before + 1));
             fixture.fail(plan);
-            fixture.put(b"two", &Condition::Held(etag)).unwrap();
+            fixture.put(b"two", &Condition::Match(etag)).unwrap();
             assert_eq!(fixture.held(), (Some(b"two".to_vec()), before + 2));
         }
     }
@@ -130,7 +130,7 @@ fn a_put_that_was_not_made_is_made_again() {
             fixture.fail(plan);
             let etag = fixture.put(b"one", &Condition::Absent).unwrap();
             fixture.fail(plan);
-            fixture.put(b"two", &Condition::Held(etag)).unwrap();
+            fixture.put(b"two", &Condition::Match(etag)).unwrap();
             fixture.fail(plan);
             fixture.put(b"three", &Condition::Any).unwrap();
             assert_eq!(fixture.held().0.unwrap(), b"three");
@@ -145,7 +145,7 @@ fn somebody_elses_object_is_never_replaced() {
             let fixture = fixture(kind);
             let condition = match condition {
                 "absent" => Condition::Absent,
-                _ => Condition::Held(fixture.put(b"zero", &Condition::Any).unwrap()),
+                _ => Condition::Match(fixture.put(b"zero", &Condition::Any).unwrap()),
             };
             fixture.fail(|number, method| first(Fault::Overtaken)(number, method));
             let error = fixture.put(b"one", &condition).unwrap_err();
@@ -200,7 +200,7 @@ fn a_careless_server_is_found_out() {
         assert_eq!(enforced.unwrap(), EnforcedConditions::default());
         assert_eq!(fixture.server.state.lock().objects, BTreeMap::new());
         let etag = fixture.put(b"one", &Condition::Absent).unwrap();
-        for wrong in [Condition::Absent, Condition::Held("\"0\"".to_string())] {
+        for wrong in [Condition::Absent, Condition::Match("\"0\"".to_string())] {
             let error = fixture.put(b"two", &wrong).unwrap_err();
             assert_eq!(error.kind(), Kind::Changed, "{error}");
         }
@@ -211,7 +211,7 @@ fn a_careless_server_is_found_out() {
             _ => Fault::None,
         };
         fixture.server.asked.store(0, Ordering::SeqCst);
-        let error = fixture.put(b"two", &Condition::Held(etag)).unwrap_err();
+        let error = fixture.put(b"two", &Condition::Match(etag)).unwrap_err();
         assert_eq!(error.kind(), Kind::Changed, "{error}");
         assert_eq!(fixture.held().0.unwrap(), b"somebody else's");
     }
@@ -284,7 +284,7 @@ fn an_object_is_erased_once() {
             let held = fixture.put(b"one", &Condition::Any).unwrap();
             fixture.fail(plan);
             let condition = match is_held {
-                true => Condition::Held(held),
+                true => Condition::Match(held),
                 false => Condition::Any,
             };
             fixture.store.erase(&key(), &condition).unwrap();
@@ -299,7 +299,7 @@ fn an_object_is_erased_once() {
     });
     let error = fixture
         .store
-        .erase(&key(), &Condition::Held(held))
+        .erase(&key(), &Condition::Match(held))
         .unwrap_err();
     assert_eq!(error.kind(), Kind::Changed, "{error}");
     assert_eq!(fixture.held().0.unwrap(), b"somebody else's");

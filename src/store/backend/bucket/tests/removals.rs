@@ -38,7 +38,7 @@ impl RemovalFixture {
         let put = self
             .store
             .put(&key(), PutBody::Bytes(bytes), &Condition::Any);
-        Condition::Held(put.unwrap().text)
+        Condition::Match(put.unwrap().text)
     }
 
     /// Returns the requests since the last call.
