@@ -1,0 +1,190 @@
+//! How a layer of the upper folder is frozen, and dropped once the store has it: by renames, whose order tells after a
+//! crash how far they came.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+use super::{FROZEN, JOURNAL, KEYS, Upper};
+use crate::error::{Error, Result};
+use crate::overlay::journal::{Journal, JournalRecord};
+use crate::overlay::keys_dir::KeysDir;
+
+/// A layer that is prepared to come over the present one.
+const NEXT: &str = "next";
+/// Frozen layers that are in the store, until their last reader has gone; followed by a number.
+const COMMITTED: &str = "committed-";
+
+impl Upper {
+    /// Returns where the frozen layer's journal is, if there is a frozen layer.
+    pub(in crate::overlay) fn frozen_journal(&self) -> Option<PathBuf> {
+        let journal = self.path.join(FROZEN).join(JOURNAL);
+        journal.exists().then_some(journal)
+    }
+
+    /// Opens the frozen layer's folder of keys.
+    pub(in crate::overlay) fn open_frozen_keys(&self) -> Result<KeysDir> {
+        KeysDir::open(&self.path.join(FROZEN).join(KEYS))
+    }
+
+    /// Prepares a layer beside the present one: an empty folder of keys, and a journal of these records.
+    pub(in crate::overlay) fn prepare_next(&self, records: &[JournalRecord]) -> Result<()> {
+        let next = self.path.join(NEXT);
+        let failed = |error| Error::os(next.display(), error);
+        let prepared = fs::create_dir_all(next.join(KEYS))
+            .and_then(|()| fs::create_dir_all(self.path.join(FROZEN)))
+            .map_err(failed)
+            .and_then(|()| {
+                let mut journal = Journal::open(&next.join(JOURNAL), &mut |_| {})?;
+                journal.rewrite(records)
+            });
+        prepared.inspect_err(|_| self.drop_next())
+    }
+
+    /// Drops the layer that was prepared.
+    pub(in crate::overlay) fn drop_next(&self) {
+        let _ = fs::remove_dir_all(self.path.join(NEXT));
+        // Stays where it holds a frozen layer.
+        let _ = fs::remove_dir(self.path.join(FROZEN));
+    }
+
+    /// Opens the folder of keys of the layer that was prepared, and returns where its journal is.
+    pub(in crate::overlay) fn open_next(&self) -> Result<(KeysDir, PathBuf)> {
+        let next = self.path.join(NEXT);
+        Ok((KeysDir::open(&next.join(KEYS))?, next.join(JOURNAL)))
+    }
+
+    /// Puts the layer that was prepared in the place of the present one, which becomes the frozen one. After a crash in
+    /// between, `finish_freezing` tells from the names that are there how far it came, and does the rest.
+    pub(in crate::overlay) fn swap_in_next(&self) -> Result<()> {
+        let (next, frozen) = (self.path.join(NEXT), self.path.join(FROZEN));
+        let rename = |from: PathBuf, to: PathBuf| {
+            fs::rename(&from, to).map_err(|error| Error::os(from.display(), error))
+        };
+        if next.join(KEYS).exists() {
+            if !frozen.join(KEYS).exists() {
+                rename(self.path.join(KEYS), frozen.join(KEYS))?;
+            }
+            rename(next.join(KEYS), self.path.join(KEYS))?;
+        }
+        if self.journal().exists() {
+            rename(self.journal(), frozen.join(JOURNAL))?;
+        }
+        rename(next.join(JOURNAL), self.journal())?;
+        fs::remove_dir(&next).map_err(|error| Error::os(next.display(), error))
+    }
+
+    /// Takes back what `swap_in_next` had begun when it failed, as far as that is possible.
+    pub(in crate::overlay) fn undo_swap(&self) {
+        let (frozen, keys) = (self.path.join(FROZEN), self.path.join(KEYS));
+        if frozen.join(KEYS).exists() {
+            // Only an empty folder is removed: that of the layer that was prepared.
+            let _ = fs::remove_dir(&keys);
+            let _ = fs::rename(frozen.join(KEYS), &keys);
+        }
+        if frozen.join(JOURNAL).exists() {
+            let _ = fs::rename(frozen.join(JOURNAL), self.journal());
+        }
+        self.drop_next();
+    }
+
+    /// Finishes after a crash what `swap_in_next` had begun, or drops a layer that was only prepared, and what a commit
+    /// has left.
+    pub(in crate::overlay) fn finish_freezing(&self) -> Result<()> {
+        self.remove_committed()?;
+        let next = self.path.join(NEXT);
+        if !next.exists() {
+            return Ok(());
+        }
+        let has_begun = self.path.join(FROZEN).join(KEYS).exists();
+        if has_begun && next.join(JOURNAL).exists() {
+            return self.swap_in_next();
+        }
+        self.drop_next();
+        Ok(())
+    }
+
+    /// Takes the frozen layer away, all of which is in the store; returns where its files are.
+    pub(in crate::overlay) fn retire_frozen(&self) -> Result<PathBuf> {
+        let frozen = self.path.join(FROZEN);
+        let failed = |error| Error::os(frozen.display(), error);
+        loop {
+            let number = self.last_number.fetch_add(1, Ordering::Relaxed) + 1;
+            let committed = self.path.join(format!("{COMMITTED}{number}"));
+            if !committed.exists() {
+                fs::rename(&frozen, &committed).map_err(failed)?;
+                return Ok(committed);
+            }
+        }
+    }
+
+    fn remove_committed(&self) -> Result<()> {
+        let failed = |error| Error::os(self.path.display(), error);
+        for entry in fs::read_dir(&self.path).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            if entry
+                .file_name()
+                .as_bytes()
+                .starts_with(COMMITTED.as_bytes())
+            {
+                match fs::remove_dir_all(entry.path()) {
+                    // A thread of this process was about to remove it.
+                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                    removed => removed.map_err(failed)?,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Key;
+
+    /// The names of `swap_in_next`, in its order.
+    const RENAMES: [(&str, &str); 4] = [
+        ("keys", "frozen/keys"),
+        ("next/keys", "keys"),
+        ("journal", "frozen/journal"),
+        ("next/journal", "journal"),
+    ];
+
+    #[test]
+    fn a_freeze_that_was_cut_anywhere_is_finished_or_never_was() {
+        for cut in 0..=RENAMES.len() {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("upper");
+            let upper = Upper::open(&path, Some("x")).unwrap();
+            fs::write(path.join("keys/a"), "old").unwrap();
+            let record = |key: &str| JournalRecord::Created(Key::new(key).unwrap());
+            let mut journal = Journal::open(&upper.journal(), &mut |_| {}).unwrap();
+            journal.append(&[record("old")]).unwrap();
+            upper.prepare_next(&[record("new")]).unwrap();
+            for (from, to) in &RENAMES[..cut] {
+                fs::rename(path.join(from), path.join(to)).unwrap();
+            }
+            upper.finish_freezing().unwrap();
+            let first = |journal: &str| {
+                let mut records = Vec::new();
+                Journal::open(&path.join(journal), &mut |record| records.push(record)).unwrap();
+                records
+            };
+            let is_frozen = cut > 0;
+            let (old, journal) = if is_frozen {
+                ("frozen/keys/a", "frozen/journal")
+            } else {
+                ("keys/a", "journal")
+            };
+            assert_eq!(fs::read(path.join(old)).unwrap(), b"old", "cut at {cut}");
+            assert_eq!(first(journal), [record("old")], "cut at {cut}");
+            assert_eq!(upper.frozen_journal().is_some(), is_frozen);
+            assert!(!path.join("next").exists() && path.join("keys").exists());
+            if is_frozen {
+                assert_eq!(first("journal"), [record("new")], "cut at {cut}");
+            }
+        }
+    }
+}
