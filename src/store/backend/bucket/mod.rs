@@ -5,6 +5,7 @@
 //! nothing is cached here.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use object_store::path::Path;
 use object_store::{GetOptions, GetRange};
@@ -52,6 +53,8 @@ pub struct BucketStore {
     writer: WriteClients,
     /// Whether an empty prefix is a store as well.
     may_be_empty: bool,
+    /// Whether this process has removed keys: it may have been all of them.
+    has_erased: AtomicBool,
     /// Whether keys are listed in order: those of S3's directory buckets are not.
     is_ordered: bool,
     info: StoreInfo,
@@ -62,6 +65,16 @@ impl BucketStore {
         let key = trial_key()?;
         let path = self.target(&key)?.path;
         self.writer.get(&self.client, (key, path))
+    }
+
+    /// `Unavailable` if the prefix had keys and somebody else has removed all of them: a store that is gone must not look
+    /// like one that is empty.
+    fn check_empty_root(&self) -> Result<()> {
+        if self.may_be_empty || self.has_erased.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let why = "the store is gone: no key begins with its prefix any more";
+        Err(Error::unavailable(Key::root(), why))
     }
 
     /// Notes a change, also a failed one: it may have been made.
@@ -170,7 +183,11 @@ impl Store for BucketStore {
         }
         let names = self.prefix_below(prefix);
         let mut listing = BucketListing::new(self.client.clone(), names, prefix.clone());
-        if listing.has_names()? || prefix.is_root() {
+        if listing.has_names()? {
+            return Ok(Box::new(listing));
+        }
+        if prefix.is_root() {
+            self.check_empty_root()?;
             return Ok(Box::new(listing));
         }
         match self.object(prefix)? {
@@ -225,6 +242,7 @@ impl Store for BucketStore {
         };
         let writer = self.writer()?;
         let condition = condition.in_words(key, || writer.etag(&target));
+        self.has_erased.store(true, Ordering::Relaxed);
         let erased = condition.and_then(|condition| writer.erase(&target, &condition));
         self.changed(key, erased)
     }

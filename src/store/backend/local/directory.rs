@@ -1,5 +1,8 @@
 //! The root directory of a local store: resolves keys to open files and their status.
 //!
+//! The root is what its path names now: it may be made anew, moved away, or be behind a link that points elsewhere by
+//! now. It is looked for again once a second; while nothing is there, every request is an error (`root`).
+//!
 //! The kernel resolves every path beneath the directory (`openat2`, RESOLVE_BENEATH), so no key and no link leads
 //! outside unless links may be followed, and nothing is opened in a way that could block.
 
@@ -7,14 +10,17 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
 use crate::error::{Error, Kind, Result};
+use crate::store::backend::local::root::{GONE, OpenRoot, PresentRoot};
 use crate::store::backend::local::stat::{link_meta, meta_of};
-use crate::store::{Key, Meta};
+use crate::store::{ChangeLog, Key, Meta};
+use crate::sync::clock::Clock;
 
 /// The flags of everything that is opened for reading: never block, never become a controlling terminal.
 const SAFE: OFlags = OFlags::CLOEXEC
@@ -32,75 +38,45 @@ fn safe(flags: OFlags) -> OFlags {
 
 /// The root directory of a store.
 pub(super) struct StoreRoot {
-    fd: OwnedFd,
-    path: PathBuf,
+    root: PresentRoot,
     follow_symlinks: bool,
 }
 
 impl StoreRoot {
-    /// Opens the directory at `path`.
-    pub(super) fn new(path: &Path, follow_symlinks: bool) -> Result<StoreRoot> {
-        let shown = path.display();
-        let path = path
-            .canonicalize()
-            .map_err(|error| Error::os(shown, error))?;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | SAFE;
-        let fd = rustix::fs::open(&path, flags, Mode::empty())
-            .map_err(|error| Error::os(path.display(), error))?;
+    /// Opens the directory at `path`; that it is another one is noted in `changes`.
+    pub(super) fn new(
+        path: &Path,
+        follow_symlinks: bool,
+        changes: Arc<ChangeLog>,
+        clock: Clock,
+    ) -> Result<StoreRoot> {
         Ok(StoreRoot {
-            fd,
-            path,
+            root: PresentRoot::open(path, changes, clock)?,
             follow_symlinks,
         })
     }
 
-    /// Returns the path of the directory, links resolved.
+    /// Returns the path of the directory; there may be links on it.
     pub(super) fn path(&self) -> &Path {
-        &self.path
+        self.root.path()
     }
 
     /// Opens a key, following all links that may be followed.
     pub(super) fn open(&self, key: &Key, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         if self.follow_symlinks {
-            return rustix::fs::openat(&self.fd, relative(key), safe(flags), Mode::empty());
+            let root = self.root.get()?;
+            return rustix::fs::openat(&root.fd, relative(key), safe(flags), Mode::empty());
         }
         self.open_inside(key, flags)
     }
 
     /// Opens a key, following only links that end inside the store.
     pub(super) fn open_inside(&self, key: &Key, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-        match self.open_beneath(relative(key), flags) {
-            Err(Errno::XDEV) => self.open_absolute_link(key, flags),
+        let root = self.root.get()?;
+        match open_beneath(&root.fd, relative(key), flags) {
+            Err(Errno::XDEV) => open_absolute_link(&root, key, flags),
             result => result,
         }
-    }
-
-    fn open_beneath(&self, path: &OsStr, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        // The kernel answers EAGAIN when a rename elsewhere disturbs the walk of a `..`.
-        for _ in 0..16 {
-            match rustix::fs::openat2(&self.fd, path, safe(flags), Mode::empty(), resolve) {
-                Err(Errno::AGAIN) => {}
-                result => return result,
-            }
-        }
-        Err(Errno::AGAIN)
-    }
-
-    /// Opens a key behind an absolute link that ends inside the store: RESOLVE_BENEATH refuses every absolute link.
-    fn open_absolute_link(&self, key: &Key, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-        let target = self
-            .path
-            .join(relative(key))
-            .canonicalize()
-            .map_err(|_| Errno::XDEV)?;
-        let inside = target.strip_prefix(&self.path).map_err(|_| Errno::XDEV)?;
-        let inside = if inside.as_os_str().is_empty() {
-            OsStr::new(".")
-        } else {
-            inside.as_os_str()
-        };
-        self.open_beneath(inside, flags)
     }
 
     /// Opens a regular file; nothing for a directory or a missing key, `Corrupt` for other kinds of files.
@@ -145,9 +121,9 @@ impl StoreRoot {
     /// Returns the status of a key, links not followed; nothing if it is missing.
     pub(super) fn stat_link(&self, key: &Key) -> Result<Option<Stat>> {
         let Some(parent) = key.parent() else {
-            return rustix::fs::fstat(&self.fd)
-                .map(Some)
-                .map_err(|error| failed(key, error));
+            let root = self.root.get();
+            let stat = root.and_then(|root| rustix::fs::fstat(&root.fd));
+            return stat.map(Some).map_err(|error| failed(key, error));
         };
         let parent = match self.open(&parent, OFlags::PATH | OFlags::DIRECTORY) {
             Ok(fd) => fd,
@@ -168,12 +144,13 @@ impl StoreRoot {
     /// Whether a link is shown as a link, which the kernel then follows inside the mount. One that is absolute or
     /// leaves the store is shown as its target, if it may be followed at all.
     pub(super) fn shows_as_link(&self, key: &Key, target: &[u8]) -> bool {
+        let Ok(root) = self.root.get() else {
+            return false;
+        };
+        let opened = open_beneath(&root.fd, relative(key), OFlags::PATH);
         !target.starts_with(b"/")
-            && !matches!(
-                self.open_beneath(relative(key), OFlags::PATH),
-                Err(Errno::XDEV)
-            )
-            && (stays_inside(key, target) || self.open_beneath(relative(key), OFlags::PATH).is_ok())
+            && !matches!(opened, Err(Errno::XDEV))
+            && (stays_inside(key, target) || opened.is_ok())
     }
 
     /// Returns the target of a link.
@@ -206,6 +183,31 @@ impl StoreRoot {
     }
 }
 
+fn open_beneath(root: &OwnedFd, path: &OsStr, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    // The kernel answers EAGAIN when a rename elsewhere disturbs the walk of a `..`.
+    for _ in 0..16 {
+        match rustix::fs::openat2(root, path, safe(flags), Mode::empty(), resolve) {
+            Err(Errno::AGAIN) => {}
+            result => return result,
+        }
+    }
+    Err(Errno::AGAIN)
+}
+
+/// Opens a key behind an absolute link that ends inside the store: RESOLVE_BENEATH refuses every absolute link.
+fn open_absolute_link(root: &OpenRoot, key: &Key, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let target = root.path.join(relative(key)).canonicalize();
+    let target = target.map_err(|_| Errno::XDEV)?;
+    let inside = target.strip_prefix(&root.path).map_err(|_| Errno::XDEV)?;
+    let inside = if inside.as_os_str().is_empty() {
+        OsStr::new(".")
+    } else {
+        inside.as_os_str()
+    };
+    open_beneath(&root.fd, inside, flags)
+}
+
 fn relative(key: &Key) -> &OsStr {
     if key.is_root() {
         OsStr::new(".")
@@ -227,6 +229,7 @@ pub(super) fn failed(key: &Key, error: Errno) -> Error {
             key,
             "a symbolic link leaves the store (see --follow-symlinks)",
         ),
+        GONE => Error::unavailable(key, "nothing is at the path of the store any more"),
         Errno::LOOP => Error::corrupt(key, "symbolic links that lead in a circle"),
         // A socket, or a pipe without a writer.
         Errno::NXIO => Error::corrupt(key, "neither a regular file nor a directory"),

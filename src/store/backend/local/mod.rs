@@ -1,7 +1,7 @@
 //! A local directory as a store.
 //!
-//! Names are raw bytes. Nothing but regular files and directories is ever read. `directory` resolves keys and
-//! ensures that none leads outside the store, `reader` reads open files, `listing` lists directories, `stat` converts
+//! Names are raw bytes. Nothing but regular files and directories is ever read. `root` finds the directory that the
+//! store's path names, `directory` resolves keys and ensures that none leads outside the store, `reader` reads open files, `listing` lists directories, `stat` converts
 //! the kernel's file status, `writer` makes changes, with `atomic_file`.
 
 use std::ops::Range;
@@ -26,6 +26,7 @@ mod atomic_file;
 mod directory;
 mod listing;
 mod reader;
+mod root;
 mod stat;
 mod writer;
 
@@ -50,14 +51,13 @@ pub struct LocalStore {
 impl LocalStore {
     /// Opens the store in the directory at `path`.
     pub fn open(path: &Path, config: &StoreConfig) -> Result<LocalStore> {
-        let directory = StoreRoot::new(path, config.follow_symlinks)?;
+        let info = StoreInfo::new(FRESHNESS);
+        let (changes, clock) = (info.changes.clone(), info.clock.clone());
+        let directory = StoreRoot::new(path, config.follow_symlinks, changes, clock)?;
         let folder = Some(directory.path().to_path_buf());
         Ok(LocalStore {
             directory: Arc::new(directory),
-            info: StoreInfo {
-                folder,
-                ..StoreInfo::new(FRESHNESS)
-            },
+            info: StoreInfo { folder, ..info },
         })
     }
 
