@@ -1,7 +1,9 @@
 //! `.zarrfs`: the control directory of a mount, and the view that has it in its root.
 //!
 //! A lookup finds it and no listing has it, so that `ls -a`, `find`, `cp -r` and Zarr libraries do not see it. It holds
-//! every view, the counters and the options in force. A key of that name in the store takes precedence.
+//! every view, the counters and the options in force. A key of that name that the store has when it is mounted takes
+//! precedence; after that nothing here asks the store, so that it answers while the store does not. So does `stat` of the
+//! root.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -71,6 +73,11 @@ impl Control {
         NameList::new(views.chain(files))
     }
 
+    /// Returns what `stat` shows of the control directory, and of a root that the store does not tell of.
+    fn root_attr(&self) -> Attr {
+        directory_attr(self.started, Duration::from_secs(1))
+    }
+
     fn attr(&self, kind: EntryKind, size: u64) -> Attr {
         Attr {
             kind,
@@ -112,6 +119,8 @@ impl File for Counters {
 pub struct ControlDirView {
     view: Arc<dyn View>,
     control: Arc<Control>,
+    /// Whether the view itself has the name of the control directory.
+    is_taken: bool,
 }
 
 /// What a path stands for.
@@ -123,21 +132,21 @@ enum ControlTarget<'a> {
 }
 
 impl ControlDirView {
-    /// Puts a control directory into a view.
+    /// Puts a control directory into a view, unless that has the name itself. A root that cannot be read has no names, so
+    /// that the other view can be reached through the control directory.
     pub fn new(view: Arc<dyn View>, control: Arc<Control>) -> ControlDirView {
-        ControlDirView { view, control }
-    }
-
-    /// Whether the view itself has the name of the control directory. A root that cannot be read has no names, so that
-    /// the other view can be reached through the control directory.
-    fn is_taken(&self) -> Result<bool> {
-        let found = self.view.lookup(&Key::root().child(CONTROL)?);
-        Ok(matches!(found, Ok(Some(_))))
+        let name = Key::root().child(CONTROL);
+        let found = name.and_then(|name| view.lookup(&name));
+        ControlDirView {
+            is_taken: matches!(found, Ok(Some(_))),
+            view,
+            control,
+        }
     }
 
     fn target(&self, path: &Key) -> Result<ControlTarget<'_>> {
         let mut names = path.names();
-        if names.next() != Some(CONTROL) || self.is_taken()? {
+        if names.next() != Some(CONTROL) || self.is_taken {
             return Ok(ControlTarget::View(&self.view, path.clone()));
         }
         let Some(name) = names.next() else {
@@ -165,11 +174,11 @@ fn is_control(path: &Key) -> bool {
 impl View for ControlDirView {
     fn lookup(&self, path: &Key) -> Result<Option<Attr>> {
         match self.target(path)? {
-            ControlTarget::View(view, path) => view.lookup(&path),
-            ControlTarget::Control => Ok(Some(directory_attr(
-                self.control.started,
-                Duration::from_secs(1),
-            ))),
+            ControlTarget::View(view, path) => match view.lookup(&path) {
+                Err(_) | Ok(None) if path.is_root() => Ok(Some(self.control.root_attr())),
+                found => found,
+            },
+            ControlTarget::Control => Ok(Some(self.control.root_attr())),
             ControlTarget::File(file) => {
                 let size = file.read_at(0, usize::MAX)?.len() as u64;
                 Ok(Some(self.control.attr(EntryKind::File, size)))
