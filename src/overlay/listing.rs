@@ -34,6 +34,7 @@ pub(super) fn open(source: LayerSource, prefix: &Key) -> Result<Box<dyn Listing>
     }
     if let (Resolved::Lower(lower, _), true) = (found, layered.shows_all(prefix))
         && lower == *prefix
+        && layered.renamed_from(prefix).is_none()
     {
         return layered.lower.list(&lower);
     }
@@ -63,6 +64,16 @@ impl LayeredStore {
             below.iter().all(|(key, _)| key == prefix)
         }
     }
+
+    /// Returns the other key of the store that shows at `key`, by renames in this layer and in the frozen one.
+    fn renamed_from(&self, key: &Key) -> Option<Key> {
+        let lower = self.layer.lower_key(key)?;
+        let source = match &self.frozen {
+            Some(frozen) => frozen.renamed_from(&lower).unwrap_or(lower),
+            None => lower,
+        };
+        (source != *key).then_some(source)
+    }
 }
 
 /// A directory with names of the upper folder.
@@ -75,7 +86,8 @@ struct MergedListing {
     lower: Option<Box<dyn Listing>>,
     /// How many names were given.
     position: u64,
-    /// The names that were given, where those of another prefix of the store show: a commit brings them to this one.
+    /// The names that were given, where those of another prefix of the store show: a commit brings them to this one,
+    /// that of the frozen layer as well, while the layer on top stays.
     moved: Option<HashSet<Vec<u8>>>,
     /// When the listing began or began again.
     began: LogPosition,
@@ -106,7 +118,7 @@ impl MergedListing {
         let whiteouts = layered.layer.whiteouts(&self.prefix);
         let lower = layered.layer.lower_key(&self.prefix);
         drop(shape);
-        if lower.as_ref().is_some_and(|lower| *lower != self.prefix) {
+        if layered.renamed_from(&self.prefix).is_some() {
             self.moved.get_or_insert_default();
         }
         self.covered = names.iter().map(|(name, _)| name.clone()).collect();
