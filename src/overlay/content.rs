@@ -1,10 +1,11 @@
-//! Reads and copies contents and attributes of the upper folder's files, and objects of the store.
+//! Reads, compares and copies contents and attributes of the upper folder's files, and objects of the store.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
+use twox_hash::XxHash3_128;
 
 use super::attributes;
 use crate::error::{Error, Kind, Result};
@@ -104,6 +105,29 @@ pub(super) fn copy_attributes(from: &File, to: &File) -> rustix::io::Result<()> 
         )?;
     }
     Ok(())
+}
+
+/// Returns a digest of the bytes of an object.
+pub(super) fn digest(reader: &dyn Reader) -> Result<u128> {
+    digest_of(|at| reader.read_at(at, COPY_BUFFER))
+}
+
+/// Returns a digest of the bytes of a file.
+pub(super) fn file_digest(file: &File) -> std::io::Result<u128> {
+    digest_of(|at| read_file(file, at, COPY_BUFFER))
+}
+
+fn digest_of<E>(read: impl Fn(u64) -> std::result::Result<Vec<u8>, E>) -> std::result::Result<u128, E> {
+    let mut hasher = XxHash3_128::new();
+    let mut at = 0;
+    loop {
+        let bytes = read(at)?;
+        if bytes.is_empty() {
+            return Ok(hasher.finish_128());
+        }
+        hasher.write(&bytes);
+        at += bytes.len() as u64;
+    }
 }
 
 /// Whether two objects have the same bytes.

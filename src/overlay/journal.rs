@@ -32,6 +32,8 @@ pub(super) enum JournalRecord {
     },
     /// The content that the upper folder has of a key is in the store, under this version.
     Committed { key: Key, version: Version },
+    /// A content of this digest is about to be put under a key: the store may have it although no answer came.
+    PutStarted { key: Key, digest: u128 },
     /// A key is as in the store again: its base is forgotten.
     Reverted(Key),
     /// The store's objects at a key and below are hidden, or replaced by those at and below `source`.
@@ -243,6 +245,9 @@ fn to_json(record: &JournalRecord) -> Value {
         JournalRecord::Committed { key, version } => {
             json!({"sent": encode_key(key), "version": format!("{:016x}", version.0)})
         }
+        JournalRecord::PutStarted { key, digest } => {
+            json!({"put": encode_key(key), "digest": format!("{digest:032x}")})
+        }
         JournalRecord::Reverted(key) => json!({"let": encode_key(key)}),
         JournalRecord::Whiteout { key, source } => {
             json!({"white": encode_key(key), "of": source.as_ref().map(encode_key)})
@@ -274,6 +279,10 @@ fn from_json(value: &Value) -> Option<JournalRecord> {
         "sent" => JournalRecord::Committed {
             key: key()?,
             version: decode_version(members.get("version")?)?,
+        },
+        "put" => JournalRecord::PutStarted {
+            key: key()?,
+            digest: u128::from_str_radix(members.get("digest")?.as_str()?, 16).ok()?,
         },
         "let" => JournalRecord::Reverted(key()?),
         "white" => JournalRecord::Whiteout {
@@ -318,6 +327,10 @@ mod tests {
             JournalRecord::Committed {
                 key: key(b"b"),
                 version: Version(5),
+            },
+            JournalRecord::PutStarted {
+                key: key(b"b"),
+                digest: 7,
             },
             JournalRecord::Reverted(key(b"b")),
             JournalRecord::Whiteout {

@@ -102,6 +102,13 @@ impl LayeredStore {
                 .is_none_or(|frozen| frozen.shows_own_key(key))
     }
 
+    /// Returns the digests of contents of a key that the store may have, because the answer to a put did not come.
+    pub(super) fn tried(&self, key: &Key) -> Vec<u128> {
+        let mut tried = self.layer.lock().records.tried(key).to_vec();
+        tried.extend(self.frozen.iter().flat_map(|frozen| frozen.tried(key)));
+        tried
+    }
+
     /// Returns owner and mode of a file that a layer has.
     pub(super) fn stat_in_layers(&self, key: &Key) -> Result<Option<Posix>> {
         match (self.layer.locate(key)?, &self.frozen) {

@@ -35,6 +35,8 @@ pub(super) struct Records {
     bases: BTreeMap<Key, BaseVersion>,
     /// The hidden keys, and which key of the store shows there instead.
     whiteouts: BTreeMap<Key, Option<Key>>,
+    /// Digests of contents that the store may have of a key, because the answer to a put did not come.
+    tried: BTreeMap<Key, Vec<u128>>,
     /// Files that were created and are not complete.
     incomplete: HashSet<Key>,
     /// From, to, and whether the upper folder has it.
@@ -68,9 +70,12 @@ impl Records {
                     same_content: true,
                     is_committed: true,
                 };
+                self.tried.remove(&key);
                 self.bases.insert(key, base);
             }
+            JournalRecord::PutStarted { key, digest } => self.try_put(key, digest),
             JournalRecord::Reverted(key) => {
+                self.tried.remove(&key);
                 self.bases.remove(&key);
             }
             JournalRecord::Whiteout { key, source } => {
@@ -97,6 +102,15 @@ impl Records {
         }
     }
 
+    fn try_put(&mut self, key: Key, digest: u128) {
+        let tried = self.tried.entry(key).or_default();
+        tried.retain(|known| *known != digest);
+        if tried.len() == MAX_TRIED {
+            tried.remove(0);
+        }
+        tried.push(digest);
+    }
+
     /// Returns the shortest list of records that leads to this state.
     pub(super) fn summary(&self) -> Vec<JournalRecord> {
         let bases = self.bases.iter().map(|(key, base)| {
@@ -116,6 +130,8 @@ impl Records {
             key: key.clone(),
             source: source.clone(),
         });
+        let tried = self.tried.iter();
+        let tried = tried.flat_map(|(key, digests)| started_puts(key, digests));
         let incomplete = self.incomplete.iter().cloned().map(JournalRecord::Created);
         let renaming = self.renaming.iter().cloned();
         let renaming = renaming.map(|(from, to, in_upper)| JournalRecord::RenameStarted {
@@ -124,6 +140,7 @@ impl Records {
             in_upper,
         });
         bases
+            .chain(tried)
             .chain(whiteouts)
             .chain(incomplete)
             .chain(renaming)
@@ -133,7 +150,8 @@ impl Records {
     /// Returns how many records a summary has.
     pub(super) fn len(&self) -> usize {
         let renaming = usize::from(self.renaming.is_some());
-        self.bases.len() + self.whiteouts.len() + self.incomplete.len() + renaming
+        let tried: usize = self.tried.values().map(Vec::len).sum();
+        self.bases.len() + tried + self.whiteouts.len() + self.incomplete.len() + renaming
     }
 
     /// Returns which key of the store shows at `key`; `None` if it is hidden.
@@ -168,6 +186,18 @@ impl Records {
         self.bases.get(key).copied()
     }
 
+    /// Whether the store never had a key that was changed, as far as is known. One that a put may have brought there and
+    /// that is hidden since was found there.
+    pub(super) fn is_new(&self, key: &Key) -> bool {
+        let may_be_there = self.tried.contains_key(key) && self.lower_key(key).as_ref() != Some(key);
+        self.base(key).is_some_and(|base| base.is_new()) && !may_be_there
+    }
+
+    /// Returns the digests of contents that the store may have of a key, because the answer to a put did not come.
+    pub(super) fn tried(&self, key: &Key) -> &[u128] {
+        self.tried.get(key).map_or(&[], Vec::as_slice)
+    }
+
     /// Returns the bases of all changed keys at and below a prefix.
     pub(super) fn bases_below(&self, prefix: &Key) -> Vec<(Key, BaseVersion)> {
         below(&self.bases, prefix)
@@ -191,6 +221,18 @@ impl Records {
     pub(super) fn unfinished_rename(&self) -> Option<(Key, Key, bool)> {
         self.renaming.clone()
     }
+}
+
+/// The most contents of one key of which the digests are kept.
+const MAX_TRIED: usize = 8;
+
+/// Returns the records of puts of a key that were started.
+pub(super) fn started_puts(key: &Key, digests: &[u128]) -> Vec<JournalRecord> {
+    let started = |digest: &u128| JournalRecord::PutStarted {
+        key: key.clone(),
+        digest: *digest,
+    };
+    digests.iter().map(started).collect()
 }
 
 /// Returns the entries of keys at and below a prefix.
@@ -273,6 +315,10 @@ mod tests {
             whiteout("b", Some("c")),
             JournalRecord::WhiteoutRemoved(key("a")),
             JournalRecord::Created(key("n")),
+            JournalRecord::PutStarted {
+                key: key("h"),
+                digest: 3,
+            },
             JournalRecord::Base {
                 key: key("h"),
                 version: None,
@@ -292,5 +338,20 @@ mod tests {
             records.incomplete_below(&Key::root())
         );
         assert_eq!(again.base(&key("h")), records.base(&key("h")));
+        assert_eq!(again.tried(&key("h")), [3]);
+        assert_eq!(records.len(), records.summary().len());
+    }
+
+    #[test]
+    fn the_last_contents_that_were_put_count() {
+        let mut records = Records::default();
+        let key = key("a");
+        for digest in 0..20 {
+            let key = key.clone();
+            records.apply(JournalRecord::PutStarted { key, digest });
+        }
+        assert_eq!(records.tried(&key), [12, 13, 14, 15, 16, 17, 18, 19]);
+        records.apply(JournalRecord::Reverted(key.clone()));
+        assert!(records.tried(&key).is_empty());
     }
 }

@@ -13,6 +13,7 @@ use super::{Commit, Conflicts, PARALLEL_KEYS, ProgressFn};
 use crate::error::{Error, Kind, Result};
 use crate::overlay::OverlayCore;
 use crate::overlay::changes::ChangeAction;
+use crate::overlay::content;
 use crate::overlay::journal::JournalRecord;
 use crate::overlay::keys_dir::os_error;
 use crate::overlay::listing::list_recursive;
@@ -167,12 +168,24 @@ impl Apply<'_> {
     }
 
     fn put_file(&self, key: &Key, file: &File, condition: &Condition) -> Result<ETag> {
+        self.note_try(key, file)?;
         let length = file
             .metadata()
             .map_err(|error| Error::os(key, error))?
             .len();
         let body = PutBody::FileAsIs(file, length);
         self.commit.core.store.put(key, body, condition)
+    }
+
+    /// Notes what is put, for the case that the store takes it and its answer is lost. A folder of this machine answers.
+    fn note_try(&self, key: &Key, file: &File) -> Result<()> {
+        if self.commit.core.store.info().folder.is_some() {
+            return Ok(());
+        }
+        let digest = content::file_digest(file).map_err(|error| Error::os(key, error))?;
+        let key = key.clone();
+        let started = JournalRecord::PutStarted { key, digest };
+        self.commit.layered.layer.record(vec![started])
     }
 
     fn upper_file(&self, key: &Key) -> Result<File> {

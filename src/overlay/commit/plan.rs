@@ -61,9 +61,14 @@ pub(super) fn probe(
     store: &Arc<dyn Store>,
     shown: &Arc<dyn Store>,
     layered: &LayeredStore,
-    change: ChangedKey,
+    mut change: ChangedKey,
 ) -> Result<CommitStep> {
     let now = store.etag(&change.key)?;
+    if let Some(etag) = &now
+        && is_own(&**store, layered, &change.key, etag)?
+    {
+        change.base = BaseState::Known(Some(etag.version));
+    }
     let is_put = change.action != ChangeAction::Erase;
     let is_expected = change.base == BaseState::Known(now.as_ref().map(|etag| etag.version));
     let is_done = match (&change.action, &now) {
@@ -83,6 +88,19 @@ pub(super) fn probe(
         is_done,
         is_folder,
     })
+}
+
+/// Whether the store has what was put from here, though no answer said so.
+fn is_own(store: &dyn Store, layered: &LayeredStore, key: &Key, now: &ETag) -> Result<bool> {
+    let tried = layered.tried(key);
+    if tried.is_empty() {
+        return Ok(false);
+    }
+    let reader = match store.open(key, None) {
+        Err(error) if error.kind() == Kind::NotFound => return Ok(false),
+        reader => reader?,
+    };
+    Ok(tried.contains(&content::digest(&*reader)?) && reader.meta()?.version == now.version)
 }
 
 fn is_folder(store: &dyn Store, key: &Key) -> Result<bool> {

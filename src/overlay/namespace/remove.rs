@@ -45,7 +45,7 @@ impl NameChange<'_> {
         if state.records.is_incomplete(key) {
             records.push(JournalRecord::Completed(key.clone()));
         }
-        if state.records.base(key).is_some_and(|base| base.is_new()) {
+        if state.records.is_new(key) {
             records.push(JournalRecord::Reverted(key.clone()));
         }
         drop(state);

@@ -317,13 +317,12 @@ impl NameChange<'_> {
 
     /// Drops the bases of keys that the store never had, below a folder that was renamed.
     fn forget_created_below(&self, from: &Key) -> Result<()> {
-        let bases = self.top.layer.lock().records.bases_below(from);
-        let created = bases.into_iter();
-        let created = created.filter(|(_, base)| base.is_new());
-        self.record(
-            created
-                .map(|(key, _)| JournalRecord::Reverted(key))
-                .collect(),
-        )
+        let state = self.top.layer.lock();
+        let keys = state.records.bases_below(from).into_iter();
+        let keys = keys.map(|(key, _)| key);
+        let created = keys.filter(|key| state.records.is_new(key));
+        let reverted = created.map(JournalRecord::Reverted).collect();
+        drop(state);
+        self.record(reverted)
     }
 }
