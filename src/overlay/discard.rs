@@ -45,6 +45,18 @@ impl Overlay {
     }
 }
 
+impl OverlayCore {
+    /// Drops the only change of a key, which the store did not take. The path is locked.
+    pub(super) fn take_back(&self, key: &Key) -> Result<()> {
+        let _names = self.names.lock();
+        self.revoke(key);
+        self.open.lock().ids.remove(key);
+        discard_in_layer(&self.top().layer, key, Vec::new())?;
+        self.note_change(key);
+        Ok(())
+    }
+}
+
 impl NameChange<'_> {
     /// Returns the layers of changes, that of programs first.
     fn layers(&self) -> Vec<Arc<ChangeLayer>> {

@@ -68,7 +68,7 @@ impl OverlayCore {
     pub(super) fn remove_empty_parents(self: &Arc<Self>, key: &Key) -> Result<()> {
         let mut at = key.parent();
         while let Some(folder) = at.filter(|folder| !folder.is_root()) {
-            let removed = self.change_locked_paths(|change| {
+            let removed = self.change_until_answered(|change| {
                 if change.find_lower(&folder)?.is_none() {
                     return Ok(false);
                 }

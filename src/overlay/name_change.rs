@@ -83,13 +83,25 @@ impl OverlayCore {
         paths: &[Key],
         change: impl Fn(&NameChange<'_>) -> Result<T>,
     ) -> Result<T> {
+        self.change_names_and(paths, change, || Ok(()))
+    }
+
+    /// The same, and then something else before other changes of these paths.
+    pub(super) fn change_names_and<T>(
+        self: &Arc<Self>,
+        paths: &[Key],
+        change: impl Fn(&NameChange<'_>) -> Result<T>,
+        and: impl FnOnce() -> Result<()>,
+    ) -> Result<T> {
         let is_stored = self.config.write_through;
         let _paths = is_stored.then(|| self.path_locks.lock(paths));
-        self.change_locked_paths(change)
+        let done = self.change_until_answered(change)?;
+        and()?;
+        Ok(done)
     }
 
     /// The same where the paths are locked already.
-    pub(super) fn change_locked_paths<T>(
+    pub(super) fn change_until_answered<T>(
         self: &Arc<Self>,
         change: impl Fn(&NameChange<'_>) -> Result<T>,
     ) -> Result<T> {

@@ -1,6 +1,7 @@
 //! The overlay as a store, and the hints that it gives: the upper folder's content of a key, else what the store has
 //! where no whiteout hides it.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -207,21 +208,32 @@ impl OverlayCore {
     ///
     /// The version in a condition is the one that the object was made from. Where the upper folder has another content
     /// by now, that is `Changed`. What the store below has is compared by the commit: the version is recorded as the
-    /// base of the change.
+    /// base of the change. What an overlay that writes through cannot bring into the store, because another program
+    /// was first, is not kept.
     fn put(self: &Arc<Self>, key: &Key, body: PutBody<'_>, condition: &Condition) -> Result<()> {
         let (name, file) = self
             .upper
             .create_pending(key)
             .map_err(|error| os_error(key, error))?;
+        let paths = std::slice::from_ref(key);
+        let was_changed = Cell::new(false);
         let put = self.fill_object(key, body, &file).and_then(|()| {
-            self.change_and_store(std::slice::from_ref(key), |change| {
+            let publish = |change: &NameChange<'_>| {
                 if let Some(found) = change.find(key)?
                     && LayeredStore::kind(&found) == EntryKind::Directory
                 {
                     return Err(wrong_kind(key, true));
                 }
                 let base = change.base_of_put(key, condition)?;
+                was_changed.set(base.is_none());
                 change.publish_object(key, &name, base)
+            };
+            self.change_names_and(paths, publish, || match self.write_through(paths) {
+                Err(error) if error.kind() == Kind::Changed && !was_changed.get() => {
+                    self.take_back(key)?;
+                    Err(error)
+                }
+                done => done,
             })
         });
         put.map_err(|error| {
@@ -229,19 +241,6 @@ impl OverlayCore {
             self.upper.discard_pending(&name);
             error.about(key)
         })
-    }
-
-    /// Makes a change, and brings it into the store if the overlay writes through.
-    pub(super) fn change_and_store<T>(
-        self: &Arc<Self>,
-        paths: &[Key],
-        change: impl Fn(&NameChange<'_>) -> Result<T>,
-    ) -> Result<T> {
-        let is_stored = self.config.write_through;
-        let _paths = is_stored.then(|| self.path_locks.lock(paths));
-        let done = self.change_locked_paths(change)?;
-        self.write_through(paths)?;
-        Ok(done)
     }
 
     /// Writes an object to a pending file, which gets the mode of the file that it replaces.

@@ -39,25 +39,29 @@ impl OverlayCore {
         }
     }
 
+    /// Makes a change, and brings it into the store if the overlay writes through.
+    pub(in crate::overlay) fn change_and_store<T>(
+        self: &Arc<Self>,
+        paths: &[Key],
+        change: impl Fn(&NameChange<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.change_names_and(paths, change, || self.write_through(paths))
+    }
+
     /// Removes names, or renames, and brings that into the store if the overlay writes through. Their folders stay, in
     /// the upper folder or in the store.
     pub(in crate::overlay) fn remove_and_store(
         self: &Arc<Self>,
-        paths: &[&Key],
+        paths: &[Key],
         change: impl Fn(&NameChange<'_>) -> Result<()>,
     ) -> Result<()> {
-        let paths: Vec<Key> = paths.iter().copied().cloned().collect();
-        let is_stored = self.config.write_through;
-        let _paths = is_stored.then(|| self.path_locks.lock(&paths));
-        self.change_locked_paths(change)?;
-        self.write_through(&paths)?;
         // In a bucket a folder disappears with its last key, so the upper folder keeps it.
-        if is_stored && self.store.info().folder.is_some() {
-            for path in &paths {
-                self.remove_empty_parents(path)?;
-            }
-        }
-        Ok(())
+        let keeps_folders = self.config.write_through && self.store.info().folder.is_some();
+        self.change_names_and(paths, change, || {
+            self.write_through(paths)?;
+            let mut emptied = paths.iter().filter(|_| keeps_folders);
+            emptied.try_for_each(|path| self.remove_empty_parents(path))
+        })
     }
 }
 

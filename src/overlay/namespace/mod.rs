@@ -116,7 +116,7 @@ impl Tree for Overlay {
     }
 
     fn unlink(&self, path: &Key) -> Result<()> {
-        self.0.remove_and_store(&[path], |change| {
+        self.0.remove_and_store(std::slice::from_ref(path), |change| {
             match change.find(path)? {
                 None => return Err(Error::not_found(path)),
                 Some(found) if LayeredStore::kind(&found) == EntryKind::Directory => {
@@ -130,7 +130,7 @@ impl Tree for Overlay {
     }
 
     fn remove_folder(&self, path: &Key) -> Result<()> {
-        self.0.remove_and_store(&[path], |change| {
+        self.0.remove_and_store(std::slice::from_ref(path), |change| {
             change.keep_folder(path)?;
             change.remove_folder(path)
         })
@@ -138,7 +138,8 @@ impl Tree for Overlay {
 
     fn rename(&self, from: &Key, to: &Key, onto: RenameMode) -> Result<()> {
         create::check_name(to)?;
-        self.0.remove_and_store(&[to, from], |change| {
+        let paths = [to.clone(), from.clone()];
+        self.0.remove_and_store(&paths, |change| {
             change.keep_folder(from)?;
             change.rename(from, to, onto)
         })
