@@ -33,7 +33,7 @@ fn clash(sample: &Sample, name: &str, theirs: u64) {
         assert_eq!(all(&mount.outside().file("a", "raw")), expected);
         if closed.is_err() {
             // Once nothing of it is left, the next writer is not refused.
-            mount.give_up(name);
+            mount.keeps_nothing(name);
             assert_eq!(common::read(&mount.view, "a/a.raw").unwrap(), expected);
             file.write_at(OURS, &[3, 3]).unwrap();
             file.flush().unwrap();
@@ -131,7 +131,7 @@ fn a03_two_views_of_one_mount() {
         is_changed(&file.flush().unwrap_err(), "a/c/0");
         // Said once: nothing of the change is left.
         file.flush().unwrap();
-        mount.give_up("a/c/0");
+        mount.keeps_nothing("a/c/0");
         assert_eq!(common::read(&mount.view, "a/a.raw").unwrap(), [9; 8]);
         file.write_at(OURS, &[3, 3]).unwrap();
         file.flush().unwrap();
@@ -161,7 +161,7 @@ fn a03_each_writer_learns_that_its_chunk_was_dropped() {
             file.flush().unwrap();
         }
         reader.flush().unwrap();
-        mount.give_up("a/c/0");
+        mount.keeps_nothing("a/c/0");
         let late = mount.open("a/a.raw");
         late.write_at(0, &[4, 4]).unwrap();
         late.flush().unwrap();
@@ -226,7 +226,7 @@ fn a03_a_page_that_was_read_before_another_program_changed_the_chunk() {
             if closed.is_ok() {
                 continue;
             }
-            mount.give_up("a/c/0");
+            mount.keeps_nothing("a/c/0");
             // A page that is read anew has the change of the other program.
             let mut page = file.read_at(0, 16).unwrap();
             assert_eq!(page[2..4], [2, 2], "{mode:?} {kind}");

@@ -35,7 +35,7 @@ fn edited<T>(
         mount.is_conflict(closed.clone(), "a/zarr.json");
         assert_eq!(mount.stored("a/zarr.json"), before, "{mode:?} {kind}");
         if closed.is_err() {
-            mount.give_up("a/zarr.json");
+            mount.keeps_nothing("a/zarr.json");
             let shown = read_json(&mount.view, "a/attributes.json");
             assert_eq!(shown, json!({"theirs": 2}), "{mode:?} {kind}");
             check(&mount);

@@ -134,13 +134,11 @@ impl Shared {
         conflicts.iter().map(|(key, _)| key.to_string()).collect()
     }
 
-    /// Gives up what is kept of a change that the store did not take.
-    pub fn give_up(&self, name: &str) {
+    /// Expects that nothing is kept of a change that the store did not take.
+    pub fn keeps_nothing(&self, name: &str) {
         let changes = self.overlay.changes().unwrap();
         let is_kept = changes.keys.iter().any(|change| change.key == key(name));
-        if is_kept && self.mode == Mode::WriteThrough {
-            self.overlay.discard(&key(name)).unwrap();
-        }
+        assert!(!is_kept || self.mode == Mode::Cow, "{name} is kept");
     }
 
     /// Expects that a change of `name` did not come into the store, where another program has changed it meanwhile: it
