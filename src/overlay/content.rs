@@ -117,7 +117,9 @@ pub(super) fn file_digest(file: &File) -> std::io::Result<u128> {
     digest_of(|at| read_file(file, at, COPY_BUFFER))
 }
 
-fn digest_of<E>(read: impl Fn(u64) -> std::result::Result<Vec<u8>, E>) -> std::result::Result<u128, E> {
+fn digest_of<E>(
+    read: impl Fn(u64) -> std::result::Result<Vec<u8>, E>,
+) -> std::result::Result<u128, E> {
     let mut hasher = XxHash3_128::new();
     let mut at = 0;
     loop {

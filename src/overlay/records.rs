@@ -189,7 +189,8 @@ impl Records {
     /// Whether the store never had a key that was changed, as far as is known. One that a put may have brought there and
     /// that is hidden since was found there.
     pub(super) fn is_new(&self, key: &Key) -> bool {
-        let may_be_there = self.tried.contains_key(key) && self.lower_key(key).as_ref() != Some(key);
+        let may_be_there =
+            self.tried.contains_key(key) && self.lower_key(key).as_ref() != Some(key);
         self.base(key).is_some_and(|base| base.is_new()) && !may_be_there
     }
 

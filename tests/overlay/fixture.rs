@@ -225,7 +225,9 @@ impl Fixture {
             ),
             Step::RemoveFolder(path) => overlay.remove_folder(&key(path)),
             Step::Rename(from, to) => overlay.rename(&key(from), &key(to), RenameMode::Replace),
-            Step::RenameNew(from, to) => overlay.rename(&key(from), &key(to), RenameMode::NoReplace),
+            Step::RenameNew(from, to) => {
+                overlay.rename(&key(from), &key(to), RenameMode::NoReplace)
+            }
             Step::Exchange(from, to) => overlay.rename(&key(from), &key(to), RenameMode::Exchange),
             Step::Link(from, to) => overlay.link(&key(from), &key(to)),
             Step::Symlink(at, to) => overlay.make_link(&key(at), to.as_bytes(), &MAKER),

@@ -190,7 +190,11 @@ pub(crate) fn only_what_is_held_is_replaced(kind: &Kind) {
     assert_ne!(now.text, held.text);
     assert_holds(store, &asked, b"newer");
     assert_eq!(assert_stamp(store, &asked), now);
-    let late = store.put(&asked, PutBody::Bytes(b"late"), &Condition::Match(held.text));
+    let late = store.put(
+        &asked,
+        PutBody::Bytes(b"late"),
+        &Condition::Match(held.text),
+    );
     assert_eq!(late.unwrap_err().kind(), Fault::Changed);
     assert_holds(store, &asked, b"newer");
     // What was read is named by its version, too.

@@ -116,24 +116,26 @@ impl Tree for Overlay {
     }
 
     fn unlink(&self, path: &Key) -> Result<()> {
-        self.0.remove_and_store(std::slice::from_ref(path), |change| {
-            match change.find(path)? {
-                None => return Err(Error::not_found(path)),
-                Some(found) if LayeredStore::kind(&found) == EntryKind::Directory => {
-                    return Err(wrong_kind(path, true));
+        self.0
+            .remove_and_store(std::slice::from_ref(path), |change| {
+                match change.find(path)? {
+                    None => return Err(Error::not_found(path)),
+                    Some(found) if LayeredStore::kind(&found) == EntryKind::Directory => {
+                        return Err(wrong_kind(path, true));
+                    }
+                    Some(_) => {}
                 }
-                Some(_) => {}
-            }
-            change.keep_folder(path)?;
-            change.remove_name(path)
-        })
+                change.keep_folder(path)?;
+                change.remove_name(path)
+            })
     }
 
     fn remove_folder(&self, path: &Key) -> Result<()> {
-        self.0.remove_and_store(std::slice::from_ref(path), |change| {
-            change.keep_folder(path)?;
-            change.remove_folder(path)
-        })
+        self.0
+            .remove_and_store(std::slice::from_ref(path), |change| {
+                change.keep_folder(path)?;
+                change.remove_folder(path)
+            })
     }
 
     fn rename(&self, from: &Key, to: &Key, onto: RenameMode) -> Result<()> {

@@ -126,7 +126,9 @@ impl NameChange<'_> {
         match (onto, new) {
             (RenameMode::Exchange, None) => Err(Error::not_found(to)),
             (RenameMode::Exchange, Some(_)) | (_, None) => Ok(false),
-            (RenameMode::NoReplace, Some(_)) => Err(Error::new(Kind::Exists, to, "is there already")),
+            (RenameMode::NoReplace, Some(_)) => {
+                Err(Error::new(Kind::Exists, to, "is there already"))
+            }
             (RenameMode::Replace, Some(new)) => self.check_replaced(to, old, new),
         }
     }

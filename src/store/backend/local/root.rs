@@ -67,11 +67,7 @@ impl OpenRoot {
 
 impl PresentRoot {
     /// Opens the directory at `path`. That it is another one later is noted in `changes`.
-    pub(super) fn open(
-        path: &Path,
-        changes: Arc<ChangeLog>,
-        clock: Clock,
-    ) -> Result<PresentRoot> {
+    pub(super) fn open(path: &Path, changes: Arc<ChangeLog>, clock: Clock) -> Result<PresentRoot> {
         let failed = |error| Error::os(path.display(), error);
         let found = OpenRoot::open(path).map_err(|error| failed(error.into()))?;
         Ok(PresentRoot {
@@ -130,7 +126,9 @@ impl PresentRoot {
         };
         let path = self.path.display();
         match (&before, &found) {
-            (Some(_), None) => log::error!("{path}: the store is gone; nothing can be read until it is there again"),
+            (Some(_), None) => log::error!(
+                "{path}: the store is gone; nothing can be read until it is there again"
+            ),
             (Some(_), Some(_)) => log::warn!("{path}: the store is another directory now"),
             (None, Some(_)) => log::warn!("{path}: the store is there again"),
             (None, None) => return,
@@ -142,7 +140,10 @@ impl PresentRoot {
 
 /// Whether the path leads into a mount of zarrfs by now, which would ask itself.
 fn is_our_mount(found: &OpenRoot) -> bool {
-    let (major, minor) = (rustix::fs::major(found.identity.0), rustix::fs::minor(found.identity.0));
+    let (major, minor) = (
+        rustix::fs::major(found.identity.0),
+        rustix::fs::minor(found.identity.0),
+    );
     let device = format!("{major}:{minor}");
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     mounts.lines().any(|line| {
@@ -182,7 +183,11 @@ mod tests {
         fn shows(&self, name: &str) -> bool {
             let now = fs::metadata(self.folder.path().join(name)).unwrap();
             let found = self.root.get().unwrap();
-            found.identity == (std::os::unix::fs::MetadataExt::dev(&now), std::os::unix::fs::MetadataExt::ino(&now))
+            found.identity
+                == (
+                    std::os::unix::fs::MetadataExt::dev(&now),
+                    std::os::unix::fs::MetadataExt::ino(&now),
+                )
         }
     }
 
@@ -197,13 +202,21 @@ mod tests {
         assert_eq!(fixture.root.get().unwrap().identity, old.identity);
         fixture.clock.advance(FRESHNESS);
         assert!(fixture.shows("store"));
-        assert!(fixture.root.changes.changed_since(position, &Key::new("a/b").unwrap()));
+        assert!(
+            fixture
+                .root
+                .changes
+                .changed_since(position, &Key::new("a/b").unwrap())
+        );
     }
 
     #[test]
     fn a_root_that_is_gone_is_an_error_until_it_is_back() {
         let fixture = fixture("store");
-        let (path, away) = (fixture.folder.path().join("store"), fixture.folder.path().join("away"));
+        let (path, away) = (
+            fixture.folder.path().join("store"),
+            fixture.folder.path().join("away"),
+        );
         fs::rename(&path, &away).unwrap();
         fixture.clock.advance(FRESHNESS);
         assert_eq!(fixture.root.get().err(), Some(GONE));
@@ -224,7 +237,10 @@ mod tests {
     #[test]
     fn a_link_that_points_elsewhere_is_followed() {
         let fixture = fixture("latest");
-        let (link, next) = (fixture.folder.path().join("latest"), fixture.folder.path().join("next"));
+        let (link, next) = (
+            fixture.folder.path().join("latest"),
+            fixture.folder.path().join("next"),
+        );
         fs::create_dir(&next).unwrap();
         fs::remove_file(&link).unwrap();
         symlink("next", &link).unwrap();

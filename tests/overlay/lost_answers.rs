@@ -1,0 +1,172 @@
+//! Puts that reach the store though their answer does not reach us, with write-through: what is done to the key next is
+//! done to our own content, not to that of another program.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+
+use zarrfs::error::{Error, Kind, Result};
+use zarrfs::overlay::{Overlay, OverlayConfig};
+use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs::store::tree::{OpenMode, RenameMode};
+use zarrfs::store::{Condition, Key, PutBody, Store, Tree};
+
+use crate::fixture::{MAKER, folder, key, shown};
+use crate::hooked::{Hook, Hooked};
+use crate::reference::Shown;
+
+/// Loses the answer of the next put.
+#[derive(Default)]
+struct LostPut {
+    is_set: AtomicBool,
+    is_put: AtomicBool,
+}
+
+impl Hook for LostPut {
+    fn before(&self, call: &str, _key: &Key) -> Result<()> {
+        self.is_put.store(call == "put", SeqCst);
+        Ok(())
+    }
+
+    fn after(&self) -> Result<()> {
+        match self.is_put.load(SeqCst) && self.is_set.swap(false, SeqCst) {
+            true => Err(Error::unavailable("the store", "no answer came")),
+            false => Ok(()),
+        }
+    }
+}
+
+struct Fixture {
+    folder: tempfile::TempDir,
+    store: Arc<MemoryStore>,
+    below: Arc<dyn Store>,
+    hook: Arc<LostPut>,
+    overlay: Option<Overlay>,
+}
+
+/// What is in the store before.
+#[derive(Clone, Copy, Debug)]
+enum Before {
+    Nothing,
+    Object,
+}
+
+impl Fixture {
+    /// Returns an overlay after a write of `k`, whose content the store has taken without an answer.
+    fn after_lost_put(before: Before) -> Fixture {
+        let (store, hook) = (
+            Arc::new(MemoryStore::default()),
+            Arc::new(LostPut::default()),
+        );
+        if matches!(before, Before::Object) {
+            store.set(key("k"), b"old".to_vec());
+        }
+        let below: Arc<dyn Store> = Arc::new(Hooked::new(store.clone(), hook.clone()));
+        let mut fixture = Fixture {
+            folder: folder(),
+            store,
+            below,
+            hook,
+            overlay: None,
+        };
+        fixture.open();
+        fixture.hook.is_set.store(true, SeqCst);
+        let error = fixture.write("k", b"first").unwrap_err();
+        assert_eq!(error.kind(), Kind::Unavailable);
+        assert_eq!(fixture.stored(), ["k=first"], "the store has it");
+        fixture
+    }
+
+    fn open(&mut self) {
+        self.overlay = None;
+        let how = OverlayConfig {
+            uid: 0,
+            gid: 0,
+            write_through: true,
+        };
+        let upper = self.folder.path().join("upper");
+        self.overlay = Some(Overlay::open(&upper, self.below.clone(), "a store", how).unwrap());
+    }
+
+    fn overlay(&self) -> &Overlay {
+        self.overlay.as_ref().unwrap()
+    }
+
+    /// Writes a whole file, and closes it.
+    fn write(&self, name: &str, content: &[u8]) -> Result<()> {
+        let (overlay, name) = (self.overlay(), key(name));
+        let file = match overlay.stat(&name)? {
+            Some(_) => Tree::open(overlay, &name, OpenMode::Write)?,
+            None => overlay.create(&name, &MAKER)?,
+        };
+        file.write_at(0, content)?;
+        file.flush()
+    }
+
+    /// Returns what the store holds, `name=content` each.
+    fn stored(&self) -> Vec<String> {
+        let all = shown(&*self.store, false).into_iter();
+        let text = |(name, shown)| match shown {
+            Shown::File(bytes) => format!("{name}={}", String::from_utf8_lossy(&bytes)),
+            _ => name,
+        };
+        all.map(text).collect()
+    }
+}
+
+fn all(check: impl Fn(Fixture)) {
+    for before in [Before::Nothing, Before::Object] {
+        for is_reopened in [false, true] {
+            let mut fixture = Fixture::after_lost_put(before);
+            if is_reopened {
+                fixture.open();
+            }
+            check(fixture);
+        }
+    }
+}
+
+#[test]
+fn another_content_comes_after_a_put_without_an_answer() {
+    all(|fixture| {
+        fixture.write("k", b"again").unwrap();
+        assert_eq!(fixture.stored(), ["k=again"]);
+        assert_eq!(fixture.overlay().changes().unwrap().keys, []);
+    });
+}
+
+#[test]
+fn a_rename_after_a_put_without_an_answer_leaves_one_name() {
+    all(|fixture| {
+        let overlay = fixture.overlay();
+        overlay
+            .rename(&key("k"), &key("n"), RenameMode::Replace)
+            .unwrap();
+        assert_eq!(fixture.stored(), ["n=first"]);
+        assert_eq!(overlay.stat(&key("k")).unwrap(), None);
+    });
+}
+
+#[test]
+fn a_removal_after_a_put_without_an_answer_removes_it() {
+    all(|fixture| {
+        fixture.overlay().unlink(&key("k")).unwrap();
+        assert_eq!(fixture.stored(), [""; 0]);
+    });
+}
+
+#[test]
+fn what_another_program_put_after_it_is_a_conflict() {
+    all(|fixture| {
+        let theirs = PutBody::Bytes(b"theirs");
+        fixture
+            .store
+            .put(&key("k"), theirs, &Condition::Any)
+            .unwrap();
+        assert_eq!(
+            fixture.write("k", b"again").unwrap_err().kind(),
+            Kind::Changed
+        );
+        assert_eq!(fixture.stored(), ["k=theirs"]);
+    });
+}
