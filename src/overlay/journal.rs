@@ -32,8 +32,9 @@ pub(super) enum JournalRecord {
     },
     /// The content that the upper folder has of a key is in the store, under this version.
     Committed { key: Key, version: Version },
-    /// A content of this digest is about to be put under a key: the store may have it although no answer came.
-    PutStarted { key: Key, digest: u128 },
+    /// A content of this digest is about to be put under a key, or the key is about to be removed: the store may have done
+    /// so although no answer came.
+    Tried { key: Key, digest: Option<u128> },
     /// A key is as in the store again: its base is forgotten.
     Reverted(Key),
     /// The store's objects at a key and below are hidden, or replaced by those at and below `source`.
@@ -245,8 +246,9 @@ fn to_json(record: &JournalRecord) -> Value {
         JournalRecord::Committed { key, version } => {
             json!({"sent": encode_key(key), "version": format!("{:016x}", version.0)})
         }
-        JournalRecord::PutStarted { key, digest } => {
-            json!({"put": encode_key(key), "digest": format!("{digest:032x}")})
+        JournalRecord::Tried { key, digest } => {
+            let digest = digest.map(|digest| format!("{digest:032x}"));
+            json!({"try": encode_key(key), "digest": digest})
         }
         JournalRecord::Reverted(key) => json!({"let": encode_key(key)}),
         JournalRecord::Whiteout { key, source } => {
@@ -280,9 +282,12 @@ fn from_json(value: &Value) -> Option<JournalRecord> {
             key: key()?,
             version: decode_version(members.get("version")?)?,
         },
-        "put" => JournalRecord::PutStarted {
+        "try" => JournalRecord::Tried {
             key: key()?,
-            digest: u128::from_str_radix(members.get("digest")?.as_str()?, 16).ok()?,
+            digest: match members.get("digest")? {
+                Value::Null => None,
+                digest => Some(u128::from_str_radix(digest.as_str()?, 16).ok()?),
+            },
         },
         "let" => JournalRecord::Reverted(key()?),
         "white" => JournalRecord::Whiteout {
@@ -328,9 +333,13 @@ mod tests {
                 key: key(b"b"),
                 version: Version(5),
             },
-            JournalRecord::PutStarted {
+            JournalRecord::Tried {
                 key: key(b"b"),
-                digest: 7,
+                digest: Some(7),
+            },
+            JournalRecord::Tried {
+                key: key(b"b"),
+                digest: None,
             },
             JournalRecord::Reverted(key(b"b")),
             JournalRecord::Whiteout {

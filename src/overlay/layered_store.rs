@@ -102,8 +102,8 @@ impl LayeredStore {
                 .is_none_or(|frozen| frozen.shows_own_key(key))
     }
 
-    /// Returns the digests of contents of a key that the store may have, because the answer to a put did not come.
-    pub(super) fn tried(&self, key: &Key) -> Vec<u128> {
+    /// Returns the digests of contents of a key that the store may have, and nothing for none, since no answer came.
+    pub(super) fn tried(&self, key: &Key) -> Vec<Option<u128>> {
         let mut tried = self.layer.lock().records.tried(key).to_vec();
         tried.extend(self.frozen.iter().flat_map(|frozen| frozen.tried(key)));
         tried

@@ -35,8 +35,8 @@ pub(super) struct Records {
     bases: BTreeMap<Key, BaseVersion>,
     /// The hidden keys, and which key of the store shows there instead.
     whiteouts: BTreeMap<Key, Option<Key>>,
-    /// Digests of contents that the store may have of a key, because the answer to a put did not come.
-    tried: BTreeMap<Key, Vec<u128>>,
+    /// Digests of contents that the store may have of a key, and nothing for none: no answer came.
+    tried: BTreeMap<Key, Vec<Option<u128>>>,
     /// Files that were created and are not complete.
     incomplete: HashSet<Key>,
     /// From, to, and whether the upper folder has it.
@@ -73,7 +73,7 @@ impl Records {
                 self.tried.remove(&key);
                 self.bases.insert(key, base);
             }
-            JournalRecord::PutStarted { key, digest } => self.try_put(key, digest),
+            JournalRecord::Tried { key, digest } => self.note_try(key, digest),
             JournalRecord::Reverted(key) => {
                 self.tried.remove(&key);
                 self.bases.remove(&key);
@@ -102,7 +102,7 @@ impl Records {
         }
     }
 
-    fn try_put(&mut self, key: Key, digest: u128) {
+    fn note_try(&mut self, key: Key, digest: Option<u128>) {
         let tried = self.tried.entry(key).or_default();
         tried.retain(|known| *known != digest);
         if tried.len() == MAX_TRIED {
@@ -131,7 +131,7 @@ impl Records {
             source: source.clone(),
         });
         let tried = self.tried.iter();
-        let tried = tried.flat_map(|(key, digests)| started_puts(key, digests));
+        let tried = tried.flat_map(|(key, digests)| tries(key, digests));
         let incomplete = self.incomplete.iter().cloned().map(JournalRecord::Created);
         let renaming = self.renaming.iter().cloned();
         let renaming = renaming.map(|(from, to, in_upper)| JournalRecord::RenameStarted {
@@ -186,16 +186,16 @@ impl Records {
         self.bases.get(key).copied()
     }
 
-    /// Whether the store never had a key that was changed, as far as is known. One that a put may have brought there and
-    /// that is hidden since was found there.
+    /// Whether the store never had a key that was changed, as far as is known. One that was put without an answer, and is
+    /// hidden since, was found there.
     pub(super) fn is_new(&self, key: &Key) -> bool {
         let may_be_there =
             self.tried.contains_key(key) && self.lower_key(key).as_ref() != Some(key);
         self.base(key).is_some_and(|base| base.is_new()) && !may_be_there
     }
 
-    /// Returns the digests of contents that the store may have of a key, because the answer to a put did not come.
-    pub(super) fn tried(&self, key: &Key) -> &[u128] {
+    /// Returns the digests of contents that the store may have of a key, and nothing for none, since no answer came.
+    pub(super) fn tried(&self, key: &Key) -> &[Option<u128>] {
         self.tried.get(key).map_or(&[], Vec::as_slice)
     }
 
@@ -227,13 +227,13 @@ impl Records {
 /// The most contents of one key of which the digests are kept.
 const MAX_TRIED: usize = 8;
 
-/// Returns the records of puts of a key that were started.
-pub(super) fn started_puts(key: &Key, digests: &[u128]) -> Vec<JournalRecord> {
-    let started = |digest: &u128| JournalRecord::PutStarted {
+/// Returns the records of what was tried with a key.
+pub(super) fn tries(key: &Key, digests: &[Option<u128>]) -> Vec<JournalRecord> {
+    let tried = |digest: &Option<u128>| JournalRecord::Tried {
         key: key.clone(),
         digest: *digest,
     };
-    digests.iter().map(started).collect()
+    digests.iter().map(tried).collect()
 }
 
 /// Returns the entries of keys at and below a prefix.
@@ -316,9 +316,9 @@ mod tests {
             whiteout("b", Some("c")),
             JournalRecord::WhiteoutRemoved(key("a")),
             JournalRecord::Created(key("n")),
-            JournalRecord::PutStarted {
+            JournalRecord::Tried {
                 key: key("h"),
-                digest: 3,
+                digest: Some(3),
             },
             JournalRecord::Base {
                 key: key("h"),
@@ -339,7 +339,7 @@ mod tests {
             records.incomplete_below(&Key::root())
         );
         assert_eq!(again.base(&key("h")), records.base(&key("h")));
-        assert_eq!(again.tried(&key("h")), [3]);
+        assert_eq!(again.tried(&key("h")), [Some(3)]);
         assert_eq!(records.len(), records.summary().len());
     }
 
@@ -349,9 +349,13 @@ mod tests {
         let key = key("a");
         for digest in 0..20 {
             let key = key.clone();
-            records.apply(JournalRecord::PutStarted { key, digest });
+            let digest = Some(digest);
+            records.apply(JournalRecord::Tried { key, digest });
         }
-        assert_eq!(records.tried(&key), [12, 13, 14, 15, 16, 17, 18, 19]);
+        assert_eq!(
+            records.tried(&key),
+            [12, 13, 14, 15, 16, 17, 18, 19].map(Some)
+        );
         records.apply(JournalRecord::Reverted(key.clone()));
         assert!(records.tried(&key).is_empty());
     }

@@ -1,9 +1,9 @@
-//! Puts that reach the store though their answer does not reach us, with write-through: what is done to the key next is
-//! done to our own content, not to that of another program.
+//! Puts and removals that reach the store though their answer does not reach us, with write-through: what is done to the
+//! key next is done to our own content, not to that of another program.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use zarrfs::error::{Error, Kind, Result};
 use zarrfs::overlay::{Overlay, OverlayConfig};
@@ -15,21 +15,30 @@ use crate::fixture::{MAKER, folder, key, shown};
 use crate::hooked::{Hook, Hooked};
 use crate::reference::Shown;
 
-/// Loses the answer of the next put.
+/// Loses the answer of the next put or removal.
 #[derive(Default)]
-struct LostPut {
+struct LostAnswer {
     is_set: AtomicBool,
-    is_put: AtomicBool,
+    /// So many answers come before.
+    skipped: AtomicUsize,
+    is_change: AtomicBool,
 }
 
-impl Hook for LostPut {
+impl Hook for LostAnswer {
     fn before(&self, call: &str, _key: &Key) -> Result<()> {
-        self.is_put.store(call == "put", SeqCst);
+        self.is_change
+            .store(matches!(call, "put" | "erase"), SeqCst);
         Ok(())
     }
 
     fn after(&self) -> Result<()> {
-        match self.is_put.load(SeqCst) && self.is_set.swap(false, SeqCst) {
+        if !self.is_change.load(SeqCst) || !self.is_set.load(SeqCst) {
+            return Ok(());
+        }
+        let is_skipped = self
+            .skipped
+            .fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1));
+        match is_skipped.is_err() && self.is_set.swap(false, SeqCst) {
             true => Err(Error::unavailable("the store", "no answer came")),
             false => Ok(()),
         }
@@ -40,7 +49,7 @@ struct Fixture {
     folder: tempfile::TempDir,
     store: Arc<MemoryStore>,
     below: Arc<dyn Store>,
-    hook: Arc<LostPut>,
+    hook: Arc<LostAnswer>,
     overlay: Option<Overlay>,
 }
 
@@ -52,16 +61,13 @@ enum Before {
 }
 
 impl Fixture {
-    /// Returns an overlay after a write of `k`, whose content the store has taken without an answer.
-    fn after_lost_put(before: Before) -> Fixture {
-        let (store, hook) = (
-            Arc::new(MemoryStore::default()),
-            Arc::new(LostPut::default()),
-        );
-        if matches!(before, Before::Object) {
-            store.set(key("k"), b"old".to_vec());
+    fn new(objects: &[(&str, &str)]) -> Fixture {
+        let (store, hook) = (Arc::new(MemoryStore::default()), Arc::default());
+        for (name, content) in objects {
+            store.set(key(name), content.as_bytes().to_vec());
         }
-        let below: Arc<dyn Store> = Arc::new(Hooked::new(store.clone(), hook.clone()));
+        let hooked: &Arc<LostAnswer> = &hook;
+        let below: Arc<dyn Store> = Arc::new(Hooked::new(store.clone(), hooked.clone()));
         let mut fixture = Fixture {
             folder: folder(),
             store,
@@ -70,6 +76,15 @@ impl Fixture {
             overlay: None,
         };
         fixture.open();
+        fixture
+    }
+
+    /// Returns an overlay after a write of `k`, whose content the store has taken without an answer.
+    fn after_lost_put(before: Before) -> Fixture {
+        let fixture = match before {
+            Before::Nothing => Fixture::new(&[]),
+            Before::Object => Fixture::new(&[("k", "old")]),
+        };
         fixture.hook.is_set.store(true, SeqCst);
         let error = fixture.write("k", b"first").unwrap_err();
         assert_eq!(error.kind(), Kind::Unavailable);
@@ -169,4 +184,27 @@ fn what_another_program_put_after_it_is_a_conflict() {
         );
         assert_eq!(fixture.stored(), ["k=theirs"]);
     });
+}
+
+/// The removal of the old name is the last step of a rename.
+#[test]
+fn what_was_removed_without_an_answer_is_made_again() {
+    for is_back in [false, true] {
+        let mut fixture = Fixture::new(&[("k", "first")]);
+        let (k, n) = (key("k"), key("n"));
+        let rename = |from, to| fixture.overlay().rename(from, to, RenameMode::Replace);
+        fixture.hook.skipped.store(1, SeqCst);
+        fixture.hook.is_set.store(true, SeqCst);
+        assert_eq!(rename(&k, &n).unwrap_err().kind(), Kind::Unavailable);
+        assert_eq!(fixture.stored(), ["n=first"], "the old name is gone");
+        if is_back {
+            rename(&n, &k).unwrap();
+            assert_eq!(fixture.stored(), ["k=first"]);
+        } else {
+            fixture.write("k", b"again").unwrap();
+            assert_eq!(fixture.stored(), ["k=again", "n=first"]);
+        }
+        fixture.open();
+        assert_eq!(fixture.overlay().changes().unwrap().keys, []);
+    }
 }

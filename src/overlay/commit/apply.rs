@@ -125,6 +125,7 @@ impl Apply<'_> {
     fn erase(&self, step: &CommitStep, condition: &Condition) -> Result<()> {
         let key = &step.change.key;
         if !step.is_done {
+            self.note_try(key, None)?;
             self.commit.core.store.erase(key, condition)?;
         }
         let layer = &self.commit.layered.layer;
@@ -168,7 +169,7 @@ impl Apply<'_> {
     }
 
     fn put_file(&self, key: &Key, file: &File, condition: &Condition) -> Result<ETag> {
-        self.note_try(key, file)?;
+        self.note_try(key, Some(file))?;
         let length = file
             .metadata()
             .map_err(|error| Error::os(key, error))?
@@ -177,15 +178,18 @@ impl Apply<'_> {
         self.commit.core.store.put(key, body, condition)
     }
 
-    /// Notes what is put, for the case that the store takes it and its answer is lost. A folder of this machine answers.
-    fn note_try(&self, key: &Key, file: &File) -> Result<()> {
+    /// Notes what is put, or that the key is removed, for the case that the store does it and its answer is lost. A folder
+    /// of this machine answers.
+    fn note_try(&self, key: &Key, file: Option<&File>) -> Result<()> {
         if self.commit.core.store.info().folder.is_some() {
             return Ok(());
         }
-        let digest = content::file_digest(file).map_err(|error| Error::os(key, error))?;
-        let key = key.clone();
-        let started = JournalRecord::PutStarted { key, digest };
-        self.commit.layered.layer.record(vec![started])
+        let digest = file.map(content::file_digest).transpose();
+        let tried = JournalRecord::Tried {
+            digest: digest.map_err(|error| Error::os(key, error))?,
+            key: key.clone(),
+        };
+        self.commit.layered.layer.record(vec![tried])
     }
 
     fn upper_file(&self, key: &Key) -> Result<File> {

@@ -20,7 +20,7 @@ use crate::overlay::layer::ChangeLayer;
 use crate::overlay::layered_store::LayeredStore;
 use crate::overlay::open_file::state::ContentSource;
 use crate::overlay::open_file::{OpenFile, OpenedAs};
-use crate::overlay::records::{Records, started_puts};
+use crate::overlay::records::{Records, tries};
 use crate::overlay::{OverlayCore, attributes};
 use crate::store::{EntryKind, Key};
 
@@ -195,7 +195,7 @@ fn records_of(layer: &ChangeLayer, left_out: &FilesLeftOut) -> Result<Vec<Journa
                 same_content: base.same_content,
             });
         }
-        list.extend(started_puts(key, state.records.tried(key)));
+        list.extend(tries(key, state.records.tried(key)));
         if state.records.is_incomplete(key) {
             list.push(JournalRecord::Created(key.clone()));
         }

@@ -64,10 +64,8 @@ pub(super) fn probe(
     mut change: ChangedKey,
 ) -> Result<CommitStep> {
     let now = store.etag(&change.key)?;
-    if let Some(etag) = &now
-        && is_own(&**store, layered, &change.key, etag)?
-    {
-        change.base = BaseState::Known(Some(etag.version));
+    if is_own(&**store, layered, &change.key, now.as_ref())? {
+        change.base = BaseState::Known(now.as_ref().map(|etag| etag.version));
     }
     let is_put = change.action != ChangeAction::Erase;
     let is_expected = change.base == BaseState::Known(now.as_ref().map(|etag| etag.version));
@@ -90,17 +88,23 @@ pub(super) fn probe(
     })
 }
 
-/// Whether the store has what was put from here, though no answer said so.
-fn is_own(store: &dyn Store, layered: &LayeredStore, key: &Key, now: &ETag) -> Result<bool> {
+/// Whether what the store has of a key was put from here, or was removed from here, though no answer said so.
+fn is_own(
+    store: &dyn Store,
+    layered: &LayeredStore,
+    key: &Key,
+    now: Option<&ETag>,
+) -> Result<bool> {
     let tried = layered.tried(key);
-    if tried.is_empty() {
-        return Ok(false);
-    }
+    let Some(now) = now.filter(|_| !tried.is_empty()) else {
+        return Ok(tried.contains(&None));
+    };
     let reader = match store.open(key, None) {
         Err(error) if error.kind() == Kind::NotFound => return Ok(false),
         reader => reader?,
     };
-    Ok(tried.contains(&content::digest(&*reader)?) && reader.meta()?.version == now.version)
+    let digest = content::digest(&*reader)?;
+    Ok(tried.contains(&Some(digest)) && reader.meta()?.version == now.version)
 }
 
 fn is_folder(store: &dyn Store, key: &Key) -> Result<bool> {
