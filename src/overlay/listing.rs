@@ -168,12 +168,17 @@ impl MergedListing {
         let Some(lower) = &mut self.lower else {
             return Ok(None);
         };
-        while let Some(name) = lower.next()? {
-            if !self.covered.contains(&name.name) {
-                return Ok(Some((name.name, name.kind, name.meta)));
+        loop {
+            let name = match lower.next() {
+                // A folder of this machine that a commit has emptied and removed since.
+                Err(error) if error.kind() == Kind::NotFound => return Ok(None),
+                name => name?,
+            };
+            match name {
+                Some(name) if self.covered.contains(&name.name) => {}
+                name => return Ok(name.map(|name| (name.name, name.kind, name.meta))),
             }
         }
-        Ok(None)
     }
 
     /// Begins again if names may have come to this prefix from another one meanwhile; returns whether it did.

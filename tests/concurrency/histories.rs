@@ -121,25 +121,23 @@ fn plain() {
 
 #[test]
 fn memory() {
-    let (operations, run) = (22_500, 7500);
+    let (operations, run) = (75_000, 7500);
     repeat(Site::Memory, &Amount { operations, run });
 }
 
 #[test]
 fn folder() {
-    let (operations, run) = (22_500, 7500);
+    let (operations, run) = (75_000, 7500);
     repeat(Site::Folder, &Amount { operations, run });
 }
 
 #[test]
-#[ignore = "a put whose answer is lost before a rename is taken for the change of another program"]
 fn flaky() {
     let (operations, run) = (5000, 1000);
     repeat(Site::Flaky, &Amount { operations, run });
 }
 
 #[test]
-#[ignore = "a listing beside the rename of a folder and a commit may lack names"]
 fn local() {
     if crate::common::needs::mounts() {
         let (operations, run) = (50_000, 5000);
@@ -148,7 +146,6 @@ fn local() {
 }
 
 #[test]
-#[ignore = "a listing beside the rename of a folder and a commit may lack names"]
 fn s3() {
     if crate::common::needs::mounts() && crate::common::needs::server("ZARRFS_TEST_S3") {
         let (operations, run) = (3000, 1000);

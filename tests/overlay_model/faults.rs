@@ -7,7 +7,7 @@ use crate::schedules::*;
 macro_rules! wrong_schedules {
     ($($name:ident: $protection:ident in $scenario:ident, $bound:expr;)*) => {
         $(#[test]
-        #[should_panic]
+        #[should_panic(expected = "wrong: ")]
         fn $name() {
             let scenario: Scenario = $scenario;
             let without: Protection = $protection;

@@ -93,10 +93,10 @@ impl Scenario {
         let shown: Vec<(Key, u8)> = shown.into_iter().flatten().collect();
         core.commit();
         let stored = core.store.all();
-        assert_eq!(shown, stored, "a commit changes what shows");
+        assert_eq!(shown, stored, "wrong: a commit changes what shows");
         assert!(
             (self.is_right)(&reads, &stored),
-            "{reads:?}, then {stored:?}"
+            "wrong: {reads:?}, then {stored:?}"
         );
     }
 }

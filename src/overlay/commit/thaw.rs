@@ -19,7 +19,7 @@ use crate::overlay::layer::{ChangeLayer, Located};
 use crate::overlay::layered_store::LayeredStore;
 use crate::overlay::open_file::state::ContentSource;
 use crate::overlay::open_file::{OpenFile, OpenedAs};
-use crate::overlay::records::joined;
+use crate::overlay::records::{BaseVersion, joined};
 use crate::store::{Key, Version};
 
 /// Beyond this many committed keys everything that is known is forgotten, rather than key by key.
@@ -55,23 +55,35 @@ impl OverlayCore {
     ) {
         let info = self.info.clone();
         let next = LayeredStore::over(top.layer.clone(), &self.store, None, info);
+        let bases = frozen.layer.lock().records.bases_below(&Key::root());
+        // Whoever finds a file in the store knows it for the same one at once.
+        self.keep_ids(top, frozen, &bases);
         *self.top.write() = Arc::new(next);
         frozen.layer.remove_folder_at_end(folder);
-        let bases = frozen.layer.lock().records.bases_below(&Key::root());
         for file in self.registered_below(&Key::root()) {
             self.show_version(&file, &frozen.layer);
         }
-        let mut open = self.open.lock();
-        for (key, base) in &bases {
-            if let Some(version) = base.version.filter(|_| base.is_committed) {
-                open.ids.set_committed(key, version);
-            }
-        }
-        drop(open);
         if bases.len() > MAX_NOTED_KEYS {
             return self.note_tree_change(&Key::root());
         }
         bases.iter().for_each(|(key, _)| self.note_change(key));
+    }
+
+    /// Has the files that a frozen layer brought into the store keep their numbers.
+    fn keep_ids(&self, top: &LayeredStore, frozen: &LayeredStore, bases: &[(Key, BaseVersion)]) {
+        for (key, base) in bases {
+            let Some(version) = base.version.filter(|_| base.is_committed) else {
+                continue;
+            };
+            let mut open = self.open.lock();
+            if open.ids.of_upper(key).is_none()
+                && let (Ok(None), Ok(Some(stat))) =
+                    (top.layer.keys.stat(key), frozen.layer.keys.stat(key))
+            {
+                open.ids.set(key, stat.st_ino);
+            }
+            open.ids.set_committed(key, version);
+        }
     }
 
     /// Has an open file know which version of the store its content is.
