@@ -133,6 +133,10 @@ pub trait TreeFile: Send + Sync {
     fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>>;
     /// Writes all of `bytes` at `offset`; a gap before it is zeros.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
+    /// Writes all of `bytes` at the end, wherever that is by then.
+    fn append(&self, bytes: &[u8]) -> Result<()> {
+        self.write_at(self.stat()?.meta.size, bytes)
+    }
     /// Writes pages of the kernel, of which a program has changed some bytes by way of a map: the others are what was
     /// read of the file before.
     fn write_pages(&self, offset: u64, bytes: &[u8]) -> Result<()> {

@@ -30,7 +30,8 @@ impl Vfs {
     /// Like `write`, if it can be done without waiting.
     pub fn write_now(&self, fh: Fh, offset: u64, bytes: &[u8]) -> Option<Result<()>> {
         let open = self.file(fh).ok()?;
-        let done = open.writer().ok()?.write_now(offset, bytes)?;
+        let writer = open.writer().ok().filter(|_| !open.appends)?;
+        let done = writer.write_now(offset, bytes)?;
         self.note_write(&open, bytes);
         Some(done)
     }
@@ -38,7 +39,12 @@ impl Vfs {
     /// Writes all of `bytes` to an open file.
     pub fn write(&self, fh: Fh, offset: u64, bytes: &[u8]) -> Result<()> {
         let open = self.file(fh)?;
-        let done = open.writer()?.write_at(offset, bytes);
+        let writer = open.writer()?;
+        let done = if open.appends {
+            writer.append(bytes)
+        } else {
+            writer.write_at(offset, bytes)
+        };
         self.note_write(&open, bytes);
         done.map_err(|error| error.about(&open.path))
     }

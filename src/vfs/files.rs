@@ -47,6 +47,8 @@ pub(super) struct Handle {
     pub(super) tree_file: Option<Arc<dyn TreeFile>>,
     /// Whether it was opened for writing.
     pub(super) writes: bool,
+    /// Whether writes go to the end, since the kernel does not know where that is.
+    pub(super) appends: bool,
     /// Whether the kernel is known to have the answer to the open.
     pub(super) is_used: AtomicBool,
 }
@@ -63,6 +65,7 @@ impl Handle {
             direct: self.direct,
             tree_file: self.tree_file.clone(),
             writes: false,
+            appends: false,
             is_used: AtomicBool::new(false),
         }
     }

@@ -49,6 +49,7 @@ impl Vfs {
                 direct: opened.direct,
                 tree_file: opened.tree_file,
                 writes: false,
+                appends: false,
                 is_used: AtomicBool::new(false),
             })
         })
@@ -95,6 +96,7 @@ impl Vfs {
             direct: false,
             tree_file: Some(file),
             writes: true,
+            appends: false,
             is_used: AtomicBool::new(false),
         })
     }
@@ -131,18 +133,19 @@ impl Vfs {
 
     /// Adds a handle to its inode. If the path was walked again in vain, the content may be another one than the lookup
     /// has found, or one that is open as another inode of the name: that is read past the kernel's pages, since those
-    /// of the other inode are not known here.
+    /// of the other inode are not known here. The kernel does not know its length, so what is appended goes to the end
+    /// that it has here.
     fn bind(&self, fh: Fh, handle: Handle, mode: OpenOptions, caller: Caller) -> Binding {
         let (ino, content) = (handle.ino, handle.content);
         // The handles of an inode are there before the inode has them.
         let handle = self.add_file(fh, handle);
         let mut binding = self.inodes.bind(ino, fh, content);
         let is_refused = matches!(binding, Binding::Replaced | Binding::Elsewhere);
-        // The kernel does not know the length of that, so it must not say where the end is.
-        if is_refused && !mode.appends && self.walks_again(caller) {
+        if is_refused && self.walks_again(caller) {
             let again = Handle {
-                direct: handle.direct || binding == Binding::Elsewhere,
+                direct: handle.direct || mode.appends || binding == Binding::Elsewhere,
                 writes: handle.writes,
+                appends: mode.appends,
                 ..handle.shared()
             };
             self.add_file(fh, again);

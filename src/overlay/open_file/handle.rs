@@ -40,6 +40,10 @@ impl TreeFile for OpenFileHandle {
         self.file.write_at(offset, bytes)
     }
 
+    fn append(&self, bytes: &[u8]) -> Result<()> {
+        self.file.append(bytes)
+    }
+
     fn write_now(&self, offset: u64, bytes: &[u8]) -> Option<Result<()>> {
         self.file.write_now(offset, bytes)
     }

@@ -31,6 +31,17 @@ impl OpenFile {
         state.write(&self.core, &file, offset, bytes)
     }
 
+    /// Writes all of `bytes` at the end; nobody else writes between the look for the end and the write.
+    pub(super) fn append(&self, bytes: &[u8]) -> Result<()> {
+        let mut state = self.lock_copied(false)?;
+        let file = state.writable(&self.core, false)?;
+        let end = file
+            .metadata()
+            .map_err(|error| state.os_error(error))?
+            .len();
+        state.write(&self.core, &file, end, bytes)
+    }
+
     /// Writes if that waits for nothing but memory.
     pub(super) fn write_now(&self, offset: u64, bytes: &[u8]) -> Option<Result<()>> {
         let mut state = self.state.try_lock()?;
