@@ -138,15 +138,17 @@ impl Vfs {
 
     /// Renames; `from` and `to` are directory and name.
     pub fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), onto: RenameMode) -> Result<()> {
-        let (old, new) = (self.child(from.0, from.1)?, self.child(to.0, to.1)?);
-        let ((tree, old), (other, at)) = (self.tree(&old)?, self.tree(&new)?);
-        check_same(&new, &tree, &other)?;
+        let paths = (self.child(from.0, from.1)?, self.child(to.0, to.1)?);
+        let ((tree, old), (other, at)) = (self.tree(&paths.0)?, self.tree(&paths.1)?);
+        check_same(&paths.1, &tree, &other)?;
         let same = onto != RenameMode::Exchange && is_same_file(&tree, &old, &at)?;
+        let under_way = self.renames.begin(&paths.0, &paths.1);
         tree.rename(&old, &at, onto)?;
         self.invalidate_open_files();
         if !same {
             self.inodes.rename(from, to, onto == RenameMode::Exchange);
         }
+        drop(under_way);
         Ok(())
     }
 

@@ -25,7 +25,8 @@ impl Vfs {
     /// Opens a directory.
     pub fn opendir(&self, ino: Ino, caller: Caller) -> Result<Fh> {
         let path = self.inodes.last_path(ino);
-        let listing = path.and_then(|path| Ok((self.view.list(&path)?, path)));
+        let list = |path: &Key| self.view.list(path);
+        let listing = path.and_then(|path| Ok((self.renames.ask(&path, list)?, path)));
         let (listing, path) = listing.map_err(|error| {
             let is_second = self.walks_again(caller);
             let error = self.gone(error, ino, caller);

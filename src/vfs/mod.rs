@@ -21,6 +21,7 @@ use crate::store::{EntryKind, Key};
 use crate::vfs::directories::DirHandle;
 use crate::vfs::files::{CachedPages, Handle};
 use crate::vfs::inode::{DirLookup, Inodes};
+use crate::vfs::renames::RenamesUnderWay;
 use crate::view::{Attr, ChildName, View};
 
 mod changing;
@@ -30,6 +31,7 @@ mod directories;
 mod files;
 pub mod inode;
 mod opening;
+mod renames;
 
 pub use crate::vfs::creating::NewNode;
 pub use crate::vfs::directories::DirSink;
@@ -98,6 +100,7 @@ pub struct Vfs {
     config: VfsConfig,
     stats: Arc<Stats>,
     inodes: Inodes,
+    renames: RenamesUnderWay,
     files: RwLock<HashMap<Fh, Arc<Handle>>>,
     directories: Mutex<HashMap<Fh, Arc<Mutex<DirHandle>>>>,
     last_handle: AtomicU64,
@@ -126,6 +129,7 @@ impl Vfs {
             config,
             stats,
             inodes: Inodes::new(!config.writable),
+            renames: RenamesUnderWay::default(),
             files: RwLock::default(),
             directories: Mutex::default(),
             last_handle: AtomicU64::new(0),
@@ -173,17 +177,30 @@ impl Vfs {
     /// Looks up a name, and counts the lookup if there is such a name.
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Option<Entry>> {
         self.stats.lookup_requests.add(1);
-        let path = self.inodes.path(parent)?.child(name)?;
         let child = ChildName::from(name);
-        let Some(attr) = self.view.lookup(&path)? else {
+        let Some(attr) = self.find(parent, name)? else {
             return Ok(None);
         };
         if let Some(entry) = self.entry_if_same(parent, &child, attr) {
             return Ok(Some(entry));
         }
         // A file that was opened after the view was asked may be the same all the same.
-        let attr = self.view.lookup(&path)?;
+        let attr = self.find(parent, name)?;
         Ok(attr.map(|attr| self.entry(parent, &child, attr)))
+    }
+
+    /// Returns the attributes of a name in a directory, which may be renamed meanwhile.
+    fn find(&self, parent: Ino, name: &[u8]) -> Result<Option<Attr>> {
+        let mut path = self.inodes.path(parent)?;
+        loop {
+            let view = |path: &Key| self.view.lookup(path);
+            let found = self.renames.find_in(&path, name, view)?;
+            let now = self.inodes.path(parent)?;
+            if found.is_some() || now == path {
+                return Ok(found);
+            }
+            path = now;
+        }
     }
 
     /// Like `lookup`, if it is known without waiting.
@@ -191,6 +208,8 @@ impl Vfs {
         let name = ChildName::from(name);
         let attr = match self.find_now(parent, &name) {
             Ok(Known::Unknown) => return None,
+            // It may be under another name already.
+            Ok(Known::Missing) if !self.renames.are_none() => return None,
             Ok(known) => known.found(),
             Err(error) => return Some(Err(error)),
         };
@@ -247,7 +266,7 @@ impl Vfs {
                 Ok(path) => path,
                 Err(error) => return self.open_attr(ino).ok_or(error),
             };
-            let found = self.view.lookup(&path)?;
+            let found = self.renames.find(&path, |path| self.view.lookup(path))?;
             let own = found.filter(|attr| self.inodes.shows(ino, attr));
             if let Some(attr) = own.or_else(|| self.open_attr(ino)) {
                 return Ok(self.with_ttl(attr));

@@ -115,7 +115,8 @@ impl Vfs {
             let handle = match shared.take() {
                 Some(handle) => handle,
                 None => {
-                    let opened = open(&self.inodes.last_path(ino)?);
+                    let path = self.inodes.last_path(ino)?;
+                    let opened = self.renames.ask(&path, &open);
                     opened.map_err(|error| self.gone(error, ino, caller))?
                 }
             };

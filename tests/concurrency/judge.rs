@@ -1,6 +1,6 @@
 //! Whether a history can have been: what programs saw, what the store held, which calls failed.
 
-use crate::actors::DISCARD;
+use crate::actors::{DISCARD, RENAME_FOLDER};
 use crate::history::{Act, CommitRecord, Failure, History, Operation, Span};
 use crate::plan::{Class, Plan, PlannedKey};
 use crate::register;
@@ -77,7 +77,7 @@ impl KeyJudge<'_> {
                     operation.span.end = kill.end;
                 }
             }
-            if self.is_beside_mount(operation) {
+            if self.is_beside_mount(operation) || self.is_behind_rename(operation) {
                 operation.act = Act::Nothing;
             }
             if let Some(failure) = operation.failure.clone() {
@@ -122,6 +122,29 @@ impl KeyJudge<'_> {
             _ => false,
         };
         is_nothing && self.history.kill_during(&operation.span).is_some()
+    }
+
+    /// Whether a path was walked while its folder was renamed, and what was seen is what the folder held after that: a walk
+    /// is in the folder already when the name above it changes.
+    fn is_behind_rename(&self, operation: &Operation) -> bool {
+        let Act::Saw(seen) = &operation.act else {
+            return false;
+        };
+        if self.key.class != Class::Folder || seen.is_of(Value::Missing) {
+            return false;
+        }
+        let others = self.history.operations.iter();
+        let mut others = others.filter(|other| other.span.begin <= operation.span.end);
+        let is_own = |other: &Operation| other.key == operation.key;
+        let is_rename = |other: &&Operation| {
+            let is_away = other.act == Act::Set(Value::Missing) && other.what == RENAME_FOLDER;
+            is_own(other) && is_away && other.span.overlaps(&operation.span)
+        };
+        let is_set = |other: &Operation| match &other.act {
+            Act::Set(value) => !is_own(other) && seen.is_of(*value),
+            _ => false,
+        };
+        others.clone().any(|other| is_rename(&other)) && others.any(is_set)
     }
 
     /// Lengthens an operation that failed as long as it may still have its moment.

@@ -264,6 +264,9 @@ impl<'a> Actor<'a> {
 /// The word for a discard in a history.
 pub(crate) const DISCARD: &str = "discard";
 
+/// The word for the rename of a folder in a history.
+pub(crate) const RENAME_FOLDER: &str = "rename folder";
+
 /// The beginning of a temporary name.
 pub(crate) const TEMPORARY: &str = "t.";
 

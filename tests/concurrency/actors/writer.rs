@@ -1,6 +1,6 @@
 //! Writers: each has keys of its own and knows what they hold; some keys are written by all.
 
-use crate::actors::{Actor, DISCARD, TEMPORARY, encoded, seen};
+use crate::actors::{Actor, DISCARD, RENAME_FOLDER, TEMPORARY, encoded, seen};
 use crate::history::{Act, Failure, INTENT, Operation, Record, Span, now};
 use crate::plan::{Class, PlannedKey};
 use crate::value::{Seen, Value};
@@ -169,7 +169,7 @@ impl Actor<'_> {
             values.push((side(to, number), value));
             values.push((side(from, number), Value::Missing));
         }
-        self.set("rename folder", &values, |world| {
+        self.set(RENAME_FOLDER, &values, |world| {
             world.rename(&folders[from], &folders[to])
         });
     }

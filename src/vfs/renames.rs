@@ -1,0 +1,122 @@
+//! Renames under way: the view has the new name already, and the kernel and the table of inodes still have the old one.
+//!
+//! Until a rename has its answer, the kernel reaches what lies in a folder by the folder's old name. So what the view does
+//! not find under the old path is looked for under the new one: nobody sees it missing, and there again.
+
+use parking_lot::Mutex;
+
+use crate::error::{Error, Kind, Result};
+use crate::store::Key;
+
+/// The old and new paths of renames under way.
+#[derive(Default)]
+pub(super) struct RenamesUnderWay(Mutex<Vec<(Key, Key)>>);
+
+/// A rename under way; ends when it is dropped.
+pub(super) struct RenameUnderWay<'a> {
+    all: &'a RenamesUnderWay,
+    paths: (Key, Key),
+}
+
+impl RenamesUnderWay {
+    /// Notes that a rename begins.
+    pub(super) fn begin(&self, from: &Key, to: &Key) -> RenameUnderWay<'_> {
+        let paths = (from.clone(), to.clone());
+        self.0.lock().push(paths.clone());
+        RenameUnderWay { all: self, paths }
+    }
+
+    /// Whether no rename is under way.
+    pub(super) fn are_none(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+
+    /// Returns where something may be by now that was at `path` before a rename under way.
+    fn moved(&self, path: &Key) -> Option<Key> {
+        let all = self.0.lock();
+        all.iter().find_map(|(from, to)| {
+            let rest = path.below(from)?;
+            let mut names = rest.names();
+            names.try_fold(to.clone(), |key, name| key.child(name).ok())
+        })
+    }
+
+    /// Asks for the inode at a path; where a rename has taken it away, by its new path.
+    pub(super) fn ask<T>(&self, path: &Key, ask: impl Fn(&Key) -> Result<T>) -> Result<T> {
+        let answer = ask(path);
+        let is_missing = |error: &Error| error.kind() == Kind::NotFound;
+        match answer.as_ref().err().filter(|error| is_missing(error)) {
+            Some(_) => self.moved(path).map_or(answer, |moved| ask(&moved)),
+            None => answer,
+        }
+    }
+
+    /// The same for a question whose answer may be that there is nothing.
+    pub(super) fn find<T>(
+        &self,
+        path: &Key,
+        find: impl Fn(&Key) -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
+        match find(path)? {
+            None => self.moved(path).map_or(Ok(None), |moved| find(&moved)),
+            found => Ok(found),
+        }
+    }
+
+    /// The same for a name in the folder at `parent`, which may itself be what is renamed: that has no old name any more.
+    pub(super) fn find_in<T>(
+        &self,
+        parent: &Key,
+        name: &[u8],
+        find: impl Fn(&Key) -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
+        match find(&parent.child(name)?)? {
+            None => match self.moved(parent) {
+                Some(moved) => find(&moved.child(name)?),
+                None => Ok(None),
+            },
+            found => Ok(found),
+        }
+    }
+}
+
+impl Drop for RenameUnderWay<'_> {
+    fn drop(&mut self) {
+        let mut all = self.all.0.lock();
+        if let Some(place) = all.iter().position(|paths| *paths == self.paths) {
+            all.swap_remove(place);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_in_a_folder_is_found_by_either_name_until_the_rename_ends() {
+        let key = |path: &str| Key::new(path).unwrap();
+        let renames = RenamesUnderWay::default();
+        let in_view = |path: &Key| Ok((*path == key("new/a")).then_some(1));
+        let opened = |path: &Key| in_view(path)?.ok_or_else(|| Error::not_found(path));
+        let under_way = renames.begin(&key("old"), &key("new"));
+        assert_eq!(renames.find(&key("old/a"), in_view).unwrap(), Some(1));
+        assert_eq!(
+            renames.find_in(&key("old"), b"a", in_view).unwrap(),
+            Some(1)
+        );
+        assert_eq!(renames.ask(&key("old/a"), opened).unwrap(), 1);
+        assert_eq!(renames.find(&key("old/b"), in_view).unwrap(), None);
+        let root = |path: &Key| Ok((*path == key("new")).then_some(1));
+        let found = renames.find_in(&Key::root(), b"old", root);
+        assert_eq!(found.unwrap(), None, "the old name itself is gone");
+        assert!(!renames.are_none());
+        drop(under_way);
+        assert!(renames.are_none());
+        assert_eq!(renames.find(&key("old/a"), in_view).unwrap(), None);
+        assert_eq!(
+            renames.ask(&key("old/a"), opened).unwrap_err().kind(),
+            Kind::NotFound
+        );
+    }
+}
