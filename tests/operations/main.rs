@@ -20,6 +20,7 @@ mod listings;
 mod mounted;
 mod names;
 mod replaced;
+mod roots;
 mod swapping;
 mod tools;
 mod writes;

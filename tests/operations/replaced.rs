@@ -25,7 +25,7 @@ use crate::mounted::Mounted;
 use crate::swapping::SwappedTree;
 
 /// Opens the views of a fixture's store, which can be changed.
-fn overlaid(fixture: &Fixture) -> Views {
+pub(crate) fn overlaid(fixture: &Fixture) -> Views {
     let how = OverlayConfig {
         uid: 0,
         gid: 0,

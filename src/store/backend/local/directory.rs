@@ -1,7 +1,7 @@
 //! The root directory of a local store: resolves keys to open files and their status.
 //!
 //! The root is what its path names now: it may be made anew, moved away, or be behind a link that points elsewhere by
-//! now. It is looked for again once a second; while nothing is there, every request is an error (`root`).
+//! now. It is looked for again and again; while nothing is there, every request is an error (`root`).
 //!
 //! The kernel resolves every path beneath the directory (`openat2`, RESOLVE_BENEATH), so no key and no link leads
 //! outside unless links may be followed, and nothing is opened in a way that could block.

@@ -1,7 +1,7 @@
 //! What the path of a store names now.
 //!
 //! A store may be written anew as another directory, moved away, or be reached by a link that points elsewhere by now. So
-//! the path is resolved again once a second, by whoever asks for the root then. What is open stays what it was opened on.
+//! the path is resolved again ten times a second at most, by whoever asks for the root then. What is open stays what it was opened on.
 //! While nothing is at the path, there is no root, and a directory that was removed is none: a store that is gone must
 //! not look like one that is empty, nor its chunks like ones that were never written.
 
@@ -22,8 +22,8 @@ use crate::sync::clock::Clock;
 /// The error of a root that is gone; no request to the kernel has it.
 pub(super) const GONE: Errno = Errno::NOLINK;
 
-/// How long what the path names counts.
-const FRESHNESS: Duration = Duration::from_secs(1);
+/// How long what the path names counts: a small part of the time for which answers about a local store do.
+const FRESHNESS: Duration = Duration::from_millis(100);
 
 /// The root of a store, found anew when it is another one.
 pub(super) struct PresentRoot {
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_root_that_was_replaced_is_found_after_a_second() {
+    fn a_root_that_was_replaced_is_found_after_a_while() {
         let fixture = fixture("store");
         let old = fixture.root.get().unwrap();
         let path = fixture.folder.path().join("store");
