@@ -52,11 +52,13 @@ pub enum Kind {
     NoAttribute,
     /// A file that has too many names already.
     TooManyLinks,
+    /// No file can be opened any more: the process or the machine has too many open.
+    TooManyFiles,
 }
 
 impl Kind {
     /// Every variant, in the order of the table in `zarrfs-files(7)`.
-    pub const ALL: [Kind; 20] = [
+    pub const ALL: [Kind; 21] = [
         Kind::NotFound,
         Kind::NotADirectory,
         Kind::IsADirectory,
@@ -77,6 +79,7 @@ impl Kind {
         Kind::NotPermitted,
         Kind::NoAttribute,
         Kind::TooManyLinks,
+        Kind::TooManyFiles,
     ];
 
     /// Returns the errno that a program on the mount sees.
@@ -105,6 +108,8 @@ impl Kind {
             Kind::NotPermitted => libc::EPERM,
             Kind::NoAttribute => libc::ENODATA,
             Kind::TooManyLinks => libc::EMLINK,
+            // Not EMFILE: it is not the caller that has too many.
+            Kind::TooManyFiles => libc::ENFILE,
         }
     }
 }
@@ -183,6 +188,7 @@ impl Error {
             Some(libc::EINTR) => Kind::Interrupted,
             Some(libc::ENODATA) => Kind::NoAttribute,
             Some(libc::EMLINK) => Kind::TooManyLinks,
+            Some(libc::EMFILE | libc::ENFILE) => Kind::TooManyFiles,
             _ => Kind::Unavailable,
         };
         Error::new(kind, subject, error)

@@ -6,5 +6,6 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     zarrfs::sync::allocator::configure();
+    zarrfs::sync::descriptors::raise_limit();
     zarrfs::cli::run(zarrfs::cli::arguments())
 }

@@ -85,7 +85,7 @@ impl OpenArray {
             }
         };
         self.dirty.lose(&indices, &error);
-        self.readers.forget(number.0);
+        self.forget_reader(number.0);
         self.hierarchy.store().info().changes.note(key);
         if let Err(error) = self.fetch_version(decoder, number.0) {
             log::debug!("{error}: the version of a changed chunk is not known");

@@ -29,6 +29,8 @@ use crate::store::layer::disk_cache::CacheNamespace;
 use crate::store::{Key, QueryStamp, Store};
 use crate::sync::budget::{MemoryBudget, Priority};
 use crate::sync::cache::Cache;
+use crate::sync::descriptors;
+use crate::sync::descriptors::ClosesFiles;
 use crate::sync::pool::ThreadPool;
 
 pub mod access_pattern;
@@ -83,6 +85,7 @@ pub struct Engine {
     decoders: ThreadPool,
     /// How many threads encode at a time.
     encoders: usize,
+    readers: Arc<ReaderCache>,
     stats: Arc<Stats>,
     limits: Limits,
     last_id: AtomicU64,
@@ -120,7 +123,11 @@ impl Engine {
                 disk.write_evicted(key.2, value);
             }
         };
+        let readers: Arc<ReaderCache> = Arc::default();
+        let closing: Weak<dyn ClosesFiles> = Arc::downgrade(&readers) as _;
+        descriptors::add_cache(closing);
         Arc::new(Engine {
+            readers,
             cache: Cache::new(budget, Priority::Used, Some(Box::new(on_evict))),
             spill,
             decoders: ThreadPool::new("decode", cores.max(limits.fetches), MAX_QUEUED),
@@ -167,7 +174,6 @@ pub struct OpenArray {
     /// The name of the array's pieces on disk; nothing if they do not go there.
     spill_key: Option<Arc<SpillKey>>,
     versions: ChunkVersions,
-    readers: ReaderCache,
     /// What was written and is not stored yet.
     dirty: Arc<DirtyChunks>,
     /// Lengths of files that had to be read to know them, and of which content.
@@ -208,7 +214,6 @@ impl OpenArray {
             element: array.element_size().unwrap_or(0),
             stored,
             decoder,
-            readers: ReaderCache::default(),
             dirty,
             lengths: Mutex::default(),
             versions: ChunkVersions::new(hierarchy.store().info()),

@@ -1,4 +1,4 @@
-//! Stored chunks kept open: an array's shards and uncompressed chunks, read piece by piece.
+//! Stored chunks kept open: the shards and uncompressed chunks of all arrays, read piece by piece.
 //!
 //! An open chunk is one content of a key: its index and its bytes belong together even if the key is replaced
 //! meanwhile. One that is overwritten in place is noticed and opened again. `versions` says whether the content is
@@ -17,9 +17,10 @@ use crate::array::versions::VersionState;
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Runs};
 use crate::store::{Key, Meta, Reader, Store};
+use crate::sync::descriptors::ClosesFiles;
 
-/// Number of stored chunks of an array that are kept open.
-const MAX_OPEN_CHUNKS: NonZeroUsize = NonZeroUsize::new(64).unwrap();
+/// Number of stored chunks that are kept open.
+const MAX_OPEN_CHUNKS: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 
 /// A stored chunk kept open.
 pub(super) struct StoredChunk {
@@ -28,8 +29,8 @@ pub(super) struct StoredChunk {
     pub(super) reader: Arc<dyn Reader>,
 }
 
-/// The stored chunks of an array that are open, by their number in the grid.
-pub(super) struct ReaderCache(Mutex<LruCache<u64, Arc<StoredChunk>>>);
+/// The stored chunks that are open, by the number of their array and theirs in its grid.
+pub(super) struct ReaderCache(Mutex<LruCache<(u64, u64), Arc<StoredChunk>>>);
 
 impl Default for ReaderCache {
     fn default() -> ReaderCache {
@@ -38,26 +39,40 @@ impl Default for ReaderCache {
 }
 
 impl ReaderCache {
-    fn get(&self, number: u64) -> Option<Arc<StoredChunk>> {
+    fn get(&self, chunk: (u64, u64)) -> Option<Arc<StoredChunk>> {
         let mut open = self.0.lock();
-        open.get(&number).cloned()
+        open.get(&chunk).cloned()
     }
 
-    /// Closes a chunk that was replaced.
-    pub(super) fn forget(&self, number: u64) {
-        let closed = self.0.lock().pop(&number);
+    fn forget(&self, chunk: (u64, u64)) {
+        let closed = self.0.lock().pop(&chunk);
         drop(closed);
     }
 
-    fn put(&self, number: u64, stored: Arc<StoredChunk>) {
+    fn put(&self, chunk: (u64, u64), stored: Arc<StoredChunk>) {
         let mut open = self.0.lock();
-        let replaced = open.push(number, stored);
+        let replaced = open.push(chunk, stored);
         drop(open);
         drop(replaced);
     }
 }
 
+impl ClosesFiles for ReaderCache {
+    fn close_some(&self) {
+        let mut open = self.0.lock();
+        let closed = open.len().div_ceil(2);
+        let closed: Vec<_> = (0..closed).filter_map(|_| open.pop_lru()).collect();
+        drop(open);
+        drop(closed);
+    }
+}
+
 impl OpenArray {
+    /// Closes a stored chunk that was replaced.
+    pub(super) fn forget_reader(&self, number: u64) {
+        self.engine.readers.forget((self.id, number));
+    }
+
     /// Returns a stored chunk, open and current; nothing if it is missing.
     fn stored(&self, decoder: &Decoder, number: u64) -> Result<Option<Arc<StoredChunk>>> {
         let version = match self.version_state(decoder, number) {
@@ -68,12 +83,12 @@ impl OpenArray {
         let Some(version) = version else {
             return Ok(None);
         };
-        let open = self.readers.get(number);
+        let open = self.engine.readers.get((self.id, number));
         let open = open.filter(|stored| stored.meta.version == version);
         if open.is_some() {
             return Ok(open);
         }
-        self.readers.forget(number);
+        self.forget_reader(number);
         self.open_stored(decoder, number)
     }
 
@@ -105,7 +120,8 @@ impl OpenArray {
         let version = stored.as_ref().map(|stored| stored.meta.version);
         self.versions.note(number, version, stamp);
         if let Some(stored) = &stored {
-            self.readers.put(number, stored.clone());
+            let chunk = (self.id, number);
+            self.engine.readers.put(chunk, stored.clone());
         }
         Ok(stored)
     }

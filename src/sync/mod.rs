@@ -1,4 +1,4 @@
-//! What threads share: a pool, a clock, memory that is used again, a budget of memory, a cache of values within it.
+//! What threads share: a pool, a clock, descriptors, memory that is used again, a budget of memory, a cache of values within it.
 //!
 //! Nothing here knows what a store or an array is. No lock of this folder is held while a caller's code runs.
 
@@ -7,6 +7,7 @@ pub mod budget;
 pub mod buffer;
 pub mod cache;
 pub mod clock;
+pub mod descriptors;
 pub mod pool;
 pub mod read_bytes;
 pub mod single_flight;

@@ -7,6 +7,7 @@
 mod needs;
 
 mod callers;
+mod descriptors;
 mod ending;
 mod fixture;
 mod refusals;

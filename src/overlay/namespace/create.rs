@@ -18,6 +18,7 @@ use crate::overlay::{OverlayCore, attributes, wrong_kind};
 use crate::store::backend::local::is_reserved_name;
 use crate::store::tree::{AttrChange, Credentials};
 use crate::store::{EntryKind, Key};
+use crate::sync::descriptors::Permit;
 
 impl OverlayCore {
     /// Makes something that has no content, by `make`.
@@ -50,6 +51,7 @@ impl NameChange<'_> {
     /// Creates a file and opens it.
     pub(super) fn create(&self, path: &Key, maker: &Credentials) -> Result<Arc<OpenFile>> {
         self.check_free(path)?;
+        let permit = Permit::take().map_err(|error| error.about(path))?;
         let base = match self.top.layer.base(path) {
             None => self.base_record(path)?,
             Some(_) => None,
@@ -61,7 +63,7 @@ impl NameChange<'_> {
         match self.create_in_upper(path, maker) {
             Ok(file) => {
                 self.note_write(path);
-                Ok(self.register_created(path, file))
+                Ok(self.register_created(path, file, permit))
             }
             Err(error) => {
                 drop(shape);

@@ -15,6 +15,7 @@ use super::name_change::NameChange;
 use crate::error::Result;
 use crate::store::tree::OpenMode;
 use crate::store::{Key, Version};
+use crate::sync::descriptors::Permit;
 use handle::OpenFileHandle;
 use state::{ContentSource, FileState};
 
@@ -35,6 +36,7 @@ pub(super) struct OpenFile {
     state: Mutex<FileState>,
     /// Told when a copy from the store has ended.
     copied: Condvar,
+    _permit: Permit,
 }
 
 /// What an open file was opened on.
@@ -55,8 +57,10 @@ impl OpenFile {
         id: u64,
         source: ContentSource,
         opened_as: OpenedAs,
+        permit: Permit,
     ) -> OpenFile {
         OpenFile {
+            _permit: permit,
             core: core.clone(),
             id,
             writers: AtomicUsize::new(0),

@@ -14,6 +14,7 @@ use crate::overlay::keys_dir::os_error;
 use crate::overlay::layered_store::LayeredStore;
 use crate::overlay::{OverlayCore, Resolved, wrong_kind};
 use crate::store::{EntryKind, Key, Meta};
+use crate::sync::descriptors::Permit;
 
 /// The open files by their keys.
 #[derive(Default)]
@@ -112,6 +113,7 @@ impl OverlayCore {
 
     /// Opens the present content of a key; also returns where it was found.
     fn open_current(self: &Arc<Self>, key: &Key) -> Result<(OpenFile, FoundIn)> {
+        let permit = Permit::take().map_err(|error| error.about(key))?;
         let top = self.top();
         let found = top.find(key)?.ok_or_else(|| Error::not_found(key))?;
         match (LayeredStore::kind(&found), found) {
@@ -124,12 +126,12 @@ impl OverlayCore {
                     None => inode_of(key, &file)?,
                 };
                 let source = ContentSource::Upper(file);
-                let file = OpenFile::new(self, key, id, source, OpenedAs::Upper);
+                let file = OpenFile::new(self, key, id, source, OpenedAs::Upper, permit);
                 Ok((file, FoundIn { top, lower: None }))
             }
             (_, Resolved::Upper(_)) => Err(Error::invalid(key, "is no regular file")),
             (_, Resolved::Lower(lower, meta)) => {
-                let file = self.open_lower(&top, key, &lower, &meta)?;
+                let file = self.open_lower(&top, key, (&lower, &meta), permit)?;
                 let lower = Some(lower);
                 Ok((file, FoundIn { top, lower }))
             }
@@ -141,8 +143,8 @@ impl OverlayCore {
         self: &Arc<Self>,
         top: &LayeredStore,
         key: &Key,
-        lower: &Key,
-        meta: &Meta,
+        (lower, meta): (&Key, &Meta),
+        permit: Permit,
     ) -> Result<OpenFile> {
         let frozen = match &top.frozen {
             Some(frozen) => frozen.frozen_file(lower)?,
@@ -155,7 +157,8 @@ impl OverlayCore {
                 None => inode_of(key, &file)?,
             };
             let source = ContentSource::Frozen(Arc::new(file), number);
-            return Ok(OpenFile::new(self, key, id, source, OpenedAs::Frozen));
+            let file = OpenFile::new(self, key, id, source, OpenedAs::Frozen, permit);
+            return Ok(file);
         }
         let reader = top.lower.open(lower, Some(meta))?;
         let version = reader.meta()?.version;
@@ -163,7 +166,7 @@ impl OverlayCore {
         let id = id.unwrap_or(version.0);
         let opened_as = OpenedAs::Stored(lower.clone(), version);
         let source = ContentSource::Lower(reader);
-        Ok(OpenFile::new(self, key, id, source, opened_as))
+        Ok(OpenFile::new(self, key, id, source, opened_as, permit))
     }
 
     /// Marks a file as incomplete that was created, closed, and could not be completed.
@@ -216,11 +219,13 @@ impl OverlayCore {
         self: &Arc<Self>,
         key: &Key,
         file: File,
+        permit: Permit,
     ) -> Arc<OpenFile> {
         let source = ContentSource::Upper(Arc::new(file));
         let mut open = self.open.lock();
         let id = open.ids.new_id();
-        let file = Arc::new(OpenFile::new(self, key, id, source, OpenedAs::Upper));
+        let file = OpenFile::new(self, key, id, source, OpenedAs::Upper, permit);
+        let file = Arc::new(file);
         let mut state = file.lock();
         (state.is_incomplete, state.is_dirty) = (true, true);
         drop(state);

@@ -21,6 +21,7 @@ use crate::store::backend::local::root::{GONE, OpenRoot, PresentRoot};
 use crate::store::backend::local::stat::{link_meta, meta_of};
 use crate::store::{ChangeLog, Key, Meta};
 use crate::sync::clock::Clock;
+use crate::sync::descriptors;
 
 /// The flags of everything that is opened for reading: never block, never become a controlling terminal.
 const SAFE: OFlags = OFlags::CLOEXEC
@@ -63,6 +64,16 @@ impl StoreRoot {
 
     /// Opens a key, following all links that may be followed.
     pub(super) fn open(&self, key: &Key, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        match self.open_once(key, flags) {
+            Err(Errno::MFILE | Errno::NFILE) => {
+                descriptors::close_some();
+                self.open_once(key, flags)
+            }
+            opened => opened,
+        }
+    }
+
+    fn open_once(&self, key: &Key, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         if self.follow_symlinks {
             let root = self.root.get()?;
             return rustix::fs::openat(&root.fd, relative(key), safe(flags), Mode::empty());

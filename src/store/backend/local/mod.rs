@@ -125,7 +125,7 @@ impl Store for LocalStore {
 
     fn open(&self, key: &Key, _known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
         match self.directory.open_file(key)? {
-            Some((fd, _)) => Ok(Arc::new(LocalReader::new(fd, key))),
+            Some((fd, _)) => Ok(Arc::new(LocalReader::new(fd, key)?)),
             None if self
                 .head(key)?
                 .is_some_and(|meta| meta.kind == EntryKind::Directory) =>

@@ -11,19 +11,23 @@ use crate::store::backend::local::directory::failed;
 use crate::store::backend::local::stat::meta_of;
 use crate::store::{Key, Meta, Reader, deal_out};
 use crate::sync::buffer;
+use crate::sync::descriptors::Permit;
 
 /// A file kept open; a file that replaces it under its key is not seen here.
 pub(super) struct LocalReader {
     fd: OwnedFd,
     key: Key,
+    _permit: Permit,
 }
 
 impl LocalReader {
-    pub(super) fn new(fd: OwnedFd, key: &Key) -> LocalReader {
-        LocalReader {
+    /// Keeps a file open. `TooManyFiles` if no more files can be kept open.
+    pub(super) fn new(fd: OwnedFd, key: &Key) -> Result<LocalReader> {
+        Ok(LocalReader {
             fd,
             key: key.clone(),
-        }
+            _permit: Permit::take().map_err(|error| error.about(key))?,
+        })
     }
 }
 
