@@ -79,6 +79,25 @@ impl Kind {
         Kind::TooManyLinks,
     ];
 
+    /// Whether programs meet it in the ordinary course of things: it tells them about names, and nothing is wrong.
+    pub fn is_ordinary(self) -> bool {
+        use Kind::{CrossDevice, Exists, Interrupted, IsADirectory, NameTooLong, NoAttribute};
+        use Kind::{NotADirectory, NotEmpty, NotFound, TooManyLinks};
+        matches!(
+            self,
+            NotFound
+                | NotADirectory
+                | IsADirectory
+                | Exists
+                | NotEmpty
+                | NameTooLong
+                | CrossDevice
+                | Interrupted
+                | NoAttribute
+                | TooManyLinks
+        )
+    }
+
     /// Returns the errno that a program on the mount sees.
     pub fn errno(self) -> i32 {
         match self {
@@ -207,6 +226,11 @@ impl Error {
     /// Returns the errno that a program on the mount sees.
     pub fn errno(&self) -> i32 {
         self.kind.errno()
+    }
+
+    /// Returns the key or path that it is about; empty if there is none.
+    pub fn subject(&self) -> &str {
+        &self.subject
     }
 
     /// Returns what was found, without the subject.

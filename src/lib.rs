@@ -16,6 +16,7 @@
 )]
 
 pub mod error;
+pub mod failures;
 pub mod known;
 pub mod spelling;
 pub mod stats;
