@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -65,8 +65,9 @@ fn find() -> Result<Vec<MountLine>> {
             (mounted, answer)
         })
         .collect();
+    let end = Instant::now() + TIMEOUT;
     let lines = asked.into_iter().map(|(mounted, answer)| {
-        let answer = answer.recv_timeout(TIMEOUT);
+        let answer = answer.recv_timeout(end.saturating_duration_since(Instant::now()));
         answer.unwrap_or_else(|_| MountLine::unknown(&mounted, "does not answer"))
     });
     Ok(lines.collect())

@@ -68,7 +68,7 @@ impl MountPlan {
         let source = match store::local_folder(store) {
             // The daemon changes its working directory.
             Some(folder) => absolute(Path::new(&folder))?.to_string_lossy().into_owned(),
-            None => store.to_string(),
+            None => store::normalized(store),
         };
         Ok(MountPlan {
             source,
