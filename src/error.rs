@@ -134,6 +134,8 @@ pub struct Error {
     kind: Kind,
     subject: String,
     detail: String,
+    /// The error before a wider subject was put in front.
+    inner: Option<Box<Error>>,
 }
 
 impl Error {
@@ -143,6 +145,7 @@ impl Error {
             kind,
             subject: subject.to_string(),
             detail: detail.to_string(),
+            inner: None,
         }
     }
 
@@ -211,11 +214,22 @@ impl Error {
     pub fn about(mut self, subject: impl fmt::Display) -> Error {
         if self.subject.is_empty() {
             self.subject = subject.to_string();
-        } else {
-            self.detail = format!("{}: {}", self.subject, self.detail);
-            self.subject = subject.to_string();
+            return self;
         }
-        self
+        Error {
+            kind: self.kind,
+            subject: subject.to_string(),
+            detail: format!("{}: {}", self.subject, self.detail),
+            inner: Some(Box::new(self)),
+        }
+    }
+
+    /// Returns the error as it was before it was said to be about `subject`, if it was.
+    pub fn within(&self, subject: &str) -> &Error {
+        match &self.inner {
+            Some(inner) if self.subject == subject => inner.within(subject),
+            _ => self,
+        }
     }
 
     /// Returns the kind of fault.
@@ -282,6 +296,8 @@ mod tests {
             .about("a/c/0")
             .about("a");
         assert_eq!(error.to_string(), "a: a/c/0: unexpected end");
+        assert_eq!(error.within("a").to_string(), "a/c/0: unexpected end");
+        assert_eq!(error.within("b").to_string(), error.to_string());
     }
 
     #[test]

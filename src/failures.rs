@@ -104,10 +104,7 @@ impl FailureLog {
             } = failure;
             let (time, count) = (utc(known.last), known.count);
             // Writing to a String cannot fail.
-            let _ = writeln!(
-                text,
-                "{time}\t{operation}\t{path}\t{key}\t{cause}\t{count}"
-            );
+            let _ = writeln!(text, "{time}\t{operation}\t{path}\t{key}\t{cause}\t{count}");
         }
         text
     }
@@ -115,6 +112,7 @@ impl FailureLog {
 
 impl Failure {
     fn new(operation: &'static str, path: &str, error: &Error) -> Failure {
+        let error = error.within(path.trim_start_matches('/'));
         Failure {
             operation,
             path: cut(path),
@@ -183,7 +181,10 @@ mod tests {
     #[test]
     fn d01_a_failure_is_one_line_however_often_it_comes() {
         let failures = FailureLog::default();
-        let (time, now) = (UNIX_EPOCH + Duration::from_secs(951_782_400), Instant::now());
+        let (time, now) = (
+            UNIX_EPOCH + Duration::from_secs(951_782_400),
+            Instant::now(),
+        );
         assert_eq!(failures.note(&failure("not zstd"), time, now), Some(1));
         assert_eq!(failures.note(&failure("other"), time, now), Some(1));
         for _ in 0..3 {
@@ -207,7 +208,10 @@ mod tests {
         }
         let text = failures.to_text();
         assert_eq!(text.lines().count(), MAX_FAILURES);
-        assert!(text.lines().next().unwrap().contains("\t7 "), "the oldest are gone");
+        assert!(
+            text.lines().next().unwrap().contains("\t7 "),
+            "the oldest are gone"
+        );
         let most = 2 * 3 * (MAX_TEXT + 3) + 64;
         assert!(text.lines().all(|line| line.len() <= most));
     }
@@ -219,18 +223,14 @@ mod tests {
         failures.report("read", "/x\n2026", &error);
         let text = failures.to_text();
         let cells: Vec<&str> = text.trim_end().split('\t').skip(1).collect();
-        assert_eq!(
-            cells,
-            ["read", "/x\\n2026", "a\\tb\\nc", "\\u{1b}[2J", "1"]
-        );
+        assert_eq!(cells, ["read", "/x\\n2026", "a\\tb\\nc", "\\u{1b}[2J", "1"]);
     }
 
     #[test]
     fn the_log_names_a_key_that_is_not_the_path() {
-        assert_eq!(
-            failure("why").sentence(),
-            "read of /a/a.npy: a/c/0: why"
-        );
+        assert_eq!(failure("why").sentence(), "read of /a/a.npy: a/c/0: why");
+        let wrapped = Error::corrupt("a/c/0", "why").about("a/a.npy");
+        assert_eq!(Failure::new("read", "/a/a.npy", &wrapped), failure("why"));
         let own = Failure::new("read", "/a/c/0", &Error::corrupt("a/c/0", "why"));
         assert_eq!(own.sentence(), "read of /a/c/0: why");
     }

@@ -183,3 +183,25 @@ impl Write for Syslog {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a record of a module is logged after so many `-v`.
+    fn is_logged(module: &str, level: Level, verbose: u8) -> bool {
+        let mut builder = Builder::new();
+        filter(&mut builder, verbose);
+        let metadata = Metadata::builder().target(module).level(level).build();
+        builder.build().enabled(&metadata)
+    }
+
+    #[test]
+    fn d08_a_reply_to_a_program_that_was_killed_is_no_error() {
+        assert!(!is_logged("fuser::reply", Level::Error, 0));
+        assert!(is_logged("fuser::reply", Level::Error, 3));
+        assert!(is_logged("fuser::session", Level::Error, 0));
+        assert!(!is_logged("fuser::request", Level::Warn, 0));
+        assert!(is_logged("zarrfs::failures", Level::Warn, 0));
+    }
+}

@@ -111,7 +111,9 @@ pub(super) fn apply_value(config: &mut RemoteConfig, name: &str, value: &str) ->
         }
         "endpoint" => config.endpoint = Some(value.to_string()),
         "region" => config.region = Some(value.to_string()),
-        PROFILE => config.options.push((PROFILE.to_string(), value.to_string())),
+        PROFILE => config
+            .options
+            .push((PROFILE.to_string(), value.to_string())),
         "metadata_ttl" => config.metadata_ttl = units::duration_or_zero(value)?,
         "concurrency" => config.concurrency = concurrency(value)?,
         "cache_dir" => config.cache_dir = Some(units::absolute(Path::new(value))?),

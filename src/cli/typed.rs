@@ -57,7 +57,10 @@ fn is_misspelt(word: &OsStr) -> bool {
     let is_path = Path::new(word).exists() || word.as_encoded_bytes().contains(&b'/');
     let names = command_names();
     let names = names.iter().map(String::as_str);
-    !is_path && word.to_str().is_some_and(|word| nearest(word, names).is_some())
+    !is_path
+        && word
+            .to_str()
+            .is_some_and(|word| nearest(word, names).is_some())
 }
 
 fn is_option(arg: &OsString) -> bool {
@@ -112,8 +115,14 @@ mod tests {
     fn d04_a_store_and_a_directory_are_mounted() {
         for (typed, meant) in [
             ("zarrfs a.zarr /mnt", "zarrfs mount a.zarr /mnt"),
-            ("zarrfs s3://b/a /mnt --anon", "zarrfs mount s3://b/a /mnt --anon"),
-            ("zarrfs a.zarr /mnt -f -o ro", "zarrfs mount a.zarr /mnt -f -o ro"),
+            (
+                "zarrfs s3://b/a /mnt --anon",
+                "zarrfs mount s3://b/a /mnt --anon",
+            ),
+            (
+                "zarrfs a.zarr /mnt -f -o ro",
+                "zarrfs mount a.zarr /mnt -f -o ro",
+            ),
             ("zarrfs ./mont /mnt", "zarrfs mount ./mont /mnt"),
             ("zarrfs help", "zarrfs --help"),
             ("zarrfs help mount", "zarrfs mount --help"),

@@ -177,7 +177,10 @@ mod tests {
         let mut many: Vec<_> = names.iter().map(|name| (name.as_str(), ARRAY)).collect();
         many.push(group);
         let text = words(&many);
-        assert!(text.starts_with("v3, more than ") && text.ends_with(" arrays"), "{text}");
+        assert!(
+            text.starts_with("v3, more than ") && text.ends_with(" arrays"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -8,6 +8,8 @@ mod needs;
 
 mod callers;
 mod ending;
+mod finding_out;
 mod fixture;
 mod refusals;
 mod served;
+mod typed;
