@@ -16,9 +16,10 @@
 )]
 
 pub mod error;
-pub mod failures;
 pub mod known;
 pub mod spelling;
+
+pub mod failures;
 pub mod stats;
 
 pub mod sync;

@@ -80,7 +80,9 @@ fn groups(text: &str) -> Vec<(String, Vec<String>)> {
     for line in text.lines() {
         if let Some(heading) = line.strip_suffix(':').filter(|line| !line.starts_with(' ')) {
             groups.push((heading.to_string(), Vec::new()));
-        } else if let (Some((_, names)), true) = (groups.last_mut(), line.trim_start().starts_with('-')) {
+        } else if let (Some((_, names)), true) =
+            (groups.last_mut(), line.trim_start().starts_with('-'))
+        {
             let name = line.split("--").nth(1).unwrap_or_default();
             let end = name.find(|c: char| !c.is_ascii_lowercase() && c != '-');
             names.push(name[..end.unwrap_or(name.len())].to_string());
@@ -192,6 +194,14 @@ fn d04_what_is_wrong_with_a_value_is_said_whole() {
     ] {
         let output = zarrfs(&fixture, &["mount", "s.zarr", dir, option, value]);
         assert_eq!(said(&output), (Some(2), format!("zarrfs: {expected}\n")));
+    }
+    for words in [["--profile", "lab"], ["-o", "profile=lab"]] {
+        let words = ["mount", "s3://b/x", dir].into_iter().chain(words);
+        let mut command = Command::new(PROGRAM);
+        let output = command.args(words).env("HOME", fixture.path("")).output();
+        let expected =
+            "zarrfs: AWS profile lab: there is neither ~/.aws/config nor ~/.aws/credentials\n";
+        assert_eq!(said(&output.unwrap()), (Some(2), expected.to_string()));
     }
     let output = zarrfs(&fixture, &["umont", dir]);
     let expected = "zarrfs: unrecognized subcommand 'umont'; some similar subcommands exist: 'unmount', 'mount', \
