@@ -162,6 +162,10 @@ fn description(plan: &MountPlan, views: &Views) -> Result<String> {
     let files = match (&plan.files, plan.view) {
         (Some(files), _) => files.clone(),
         (None, ViewKind::Files) => plan.dir.clone(),
+        // Where a descriptor is mounted is not known.
+        (None, ViewKind::Store) if MountPlan::descriptor(&plan.dir).is_some() => {
+            PathBuf::from(".zarrfs/files")
+        }
         (None, ViewKind::Store) => plan.dir.join(".zarrfs/files"),
     };
     let line = format!(
