@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::Result;
 use crate::hierarchy::{Hierarchy, NodeEntry};
+use crate::model::Node;
 
 /// How long nodes are counted, and how many at most.
 const MAX_TIME: Duration = Duration::from_millis(30);
@@ -85,10 +86,10 @@ impl Found {
     fn count(&mut self, node: &NodeEntry) {
         let dialect = node.dialect();
         self.dialect = self.dialect.or(dialect);
-        if node.array().is_some() {
-            self.arrays += 1;
-        } else if dialect.is_some() {
-            self.groups += 1;
+        match &node.node {
+            Ok(Node::Array(_)) => self.arrays += 1,
+            Ok(Node::Group(_)) if dialect.is_some() => self.groups += 1,
+            Ok(Node::Group(_)) | Err(_) => {}
         }
     }
 
@@ -97,8 +98,7 @@ impl Found {
         match self {
             Found {
                 root: Root::Folder,
-                arrays: 0,
-                groups: 0,
+                dialect: None,
                 is_whole,
                 ..
             } => Some(if *is_whole {
@@ -113,11 +113,11 @@ impl Found {
 
 impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.root == Root::Broken {
+            return f.write_str("metadata that do not read");
+        }
         let Some(dialect) = self.dialect else {
-            return f.write_str(match self.root {
-                Root::Broken => "metadata that do not read",
-                Root::Folder | Root::Node => "no Zarr metadata",
-            });
+            return f.write_str("no Zarr metadata");
         };
         write!(f, "{dialect}, ")?;
         let groups = counted(self.groups, "group");
