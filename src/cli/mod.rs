@@ -176,7 +176,7 @@ pub struct MountArgs {
     /// How a store on the network is reached
     #[command(flatten)]
     pub remote: RemoteArgs,
-    /// Where to log [default: syslog; stderr with --foreground, or where systemd reads it]
+    /// Where to log [default: syslog, or the journal where systemd runs it; stderr with --foreground]
     #[arg(long, value_name = "FILE", help_heading = LOG)]
     pub log: Option<PathBuf>,
     /// Log more; twice and three times for still more
