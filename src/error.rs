@@ -82,6 +82,25 @@ impl Kind {
         Kind::TooManyFiles,
     ];
 
+    /// Whether programs meet it in the ordinary course of things: it tells them about names, and nothing is wrong.
+    pub fn is_ordinary(self) -> bool {
+        use Kind::{CrossDevice, Exists, Interrupted, IsADirectory, NameTooLong, NoAttribute};
+        use Kind::{NotADirectory, NotEmpty, NotFound, TooManyLinks};
+        matches!(
+            self,
+            NotFound
+                | NotADirectory
+                | IsADirectory
+                | Exists
+                | NotEmpty
+                | NameTooLong
+                | CrossDevice
+                | Interrupted
+                | NoAttribute
+                | TooManyLinks
+        )
+    }
+
     /// Returns the errno that a program on the mount sees.
     pub fn errno(self) -> i32 {
         match self {
@@ -120,6 +139,8 @@ pub struct Error {
     kind: Kind,
     subject: String,
     detail: String,
+    /// The error before a wider subject was put in front.
+    inner: Option<Box<Error>>,
 }
 
 impl Error {
@@ -129,6 +150,7 @@ impl Error {
             kind,
             subject: subject.to_string(),
             detail: detail.to_string(),
+            inner: None,
         }
     }
 
@@ -198,11 +220,22 @@ impl Error {
     pub fn about(mut self, subject: impl fmt::Display) -> Error {
         if self.subject.is_empty() {
             self.subject = subject.to_string();
-        } else {
-            self.detail = format!("{}: {}", self.subject, self.detail);
-            self.subject = subject.to_string();
+            return self;
         }
-        self
+        Error {
+            kind: self.kind,
+            subject: subject.to_string(),
+            detail: format!("{}: {}", self.subject, self.detail),
+            inner: Some(Box::new(self)),
+        }
+    }
+
+    /// Returns the error as it was before it was said to be about `subject`, if it was.
+    pub fn within(&self, subject: &str) -> &Error {
+        match &self.inner {
+            Some(inner) if self.subject == subject => inner.within(subject),
+            _ => self,
+        }
     }
 
     /// Returns the kind of fault.
@@ -213,6 +246,11 @@ impl Error {
     /// Returns the errno that a program on the mount sees.
     pub fn errno(&self) -> i32 {
         self.kind.errno()
+    }
+
+    /// Returns the key or path that it is about; empty if there is none.
+    pub fn subject(&self) -> &str {
+        &self.subject
     }
 
     /// Returns what was found, without the subject.
@@ -264,6 +302,8 @@ mod tests {
             .about("a/c/0")
             .about("a");
         assert_eq!(error.to_string(), "a: a/c/0: unexpected end");
+        assert_eq!(error.within("a").to_string(), "a/c/0: unexpected end");
+        assert_eq!(error.within("b").to_string(), error.to_string());
     }
 
     #[test]

@@ -18,6 +18,8 @@
 pub mod error;
 pub mod known;
 pub mod spelling;
+
+pub mod failures;
 pub mod stats;
 
 pub mod sync;

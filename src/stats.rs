@@ -1,4 +1,4 @@
-//! Counters of a mount, and their text form.
+//! Counters of a mount and their text form, with its failures beside them.
 //!
 //! Counting is one relaxed atomic addition; the text has the same length whatever the numbers are, so the
 //! size of `stats.json` never changes between stat and read.
@@ -6,6 +6,8 @@
 use std::fmt::Write;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+
+use crate::failures::FailureLog;
 
 /// A counter or gauge; its name in `Stats` says what is counted.
 #[derive(Debug, Default)]
@@ -37,7 +39,11 @@ macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
         /// Everything that is counted; the unit is the last word of a name.
         #[derive(Debug, Default)]
-        pub struct Stats { $($(#[$doc])* pub $name: Counter),+ }
+        pub struct Stats {
+            $($(#[$doc])* pub $name: Counter,)+
+            /// What failed last.
+            pub failures: FailureLog,
+        }
 
         impl Stats {
             /// Returns names and numbers in the order of declaration.

@@ -2,7 +2,7 @@
 //!
 //! A fork would lose threads, so the daemon is a new process with the same arguments; it knows its parent by
 //! an environment variable that holds the parent's number. Its stdout is a pipe to which it writes one line:
-//! `ready`, or `failed` with the exit status and the error. Nothing is added to the arguments, which other users can
+//! `ready` and what is mounted, or `failed` with the exit status and the error. Nothing is added to the arguments, which other users can
 //! read.
 
 use std::env;
@@ -56,8 +56,8 @@ impl From<Error> for StartFailure {
     }
 }
 
-/// Starts the daemon; returns when the mount answers.
-pub(super) fn start(plan: &MountPlan) -> std::result::Result<(), StartFailure> {
+/// Starts the daemon; returns when the mount answers, with what the daemon says of it.
+pub(super) fn start(plan: &MountPlan) -> std::result::Result<String, StartFailure> {
     let (reader, mut child) = spawn()?;
     let line = match read_line(reader, plan.timeout + START_TIMEOUT) {
         Ok(line) => line,
@@ -69,15 +69,15 @@ pub(super) fn start(plan: &MountPlan) -> std::result::Result<(), StartFailure> {
     if let Some(failure) = line.strip_prefix(FAILED) {
         return Err(parse_failure(failure.trim()));
     }
-    if line.trim() != READY {
+    let Some(what) = line.strip_prefix(READY) else {
         let end = child
             .wait()
             .map_or_else(|error| error.to_string(), |status| status.to_string());
         let detail = format!("the daemon ended before it was ready ({end})");
         return Err(Error::unavailable(plan.shown_source(), detail).into());
-    }
+    };
     check_answers(plan).inspect_err(|_| stop(&mut child))?;
-    Ok(())
+    Ok(what.trim().to_string())
 }
 
 fn spawn() -> Result<(PipeReader, Child)> {
@@ -195,10 +195,10 @@ impl Parent {
         Some(Parent(()))
     }
 
-    /// Reports that the mount is there and closes the terminal; an error if the parent has gone.
-    pub(super) fn ready(&self) -> Result<()> {
+    /// Reports that the mount is there, and `what` it is, and closes the terminal; an error if the parent has gone.
+    pub(super) fn ready(&self, what: &str) -> Result<()> {
         let failed = |error: io::Error| Error::os("telling the starting process", error);
-        write_line(format_args!("{READY}")).map_err(failed)?;
+        write_line(format_args!("{READY} {what}")).map_err(failed)?;
         let null = File::options()
             .read(true)
             .write(true)

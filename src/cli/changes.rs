@@ -1,23 +1,65 @@
 //! `zarrfs status`, `diff`, `commit` and `discard`: what they ask, and how the answer is printed.
 
+use std::fs;
+use std::path::Path;
+
 use serde::Serialize;
 use serde_json::json;
 
+use super::upper::Place;
 use super::{CommitArgs, DiffArgs, DiscardArgs, StatusArgs, diff_arrays, report, units, upper};
 use crate::error::{Error, Result, printable};
 use crate::mount::protocol::{CommitReport, ControlAnswer, ControlRequest, StatusReport};
 
-/// Prints how much was changed.
+/// Prints how much was changed, and how much failed.
 pub(super) fn status(args: &StatusArgs) -> Result<bool> {
-    let ControlAnswer::Status(status) = upper::ask(&args.place, &ControlRequest::Status)? else {
-        return Err(mismatch());
-    };
-    if args.json {
-        print_json(&status);
-    } else {
-        print_status(&status);
+    let path = &args.place.place;
+    match upper::place(path)? {
+        Place::ReadOnly(store) if args.json => print_json(&read_only_status(&store)),
+        Place::ReadOnly(store) => {
+            let store = printable(&store);
+            report::print(format_args!("{store}: mounted read-only"));
+        }
+        Place::Upper(_) => {
+            let ControlAnswer::Status(status) = upper::ask(&args.place, &ControlRequest::Status)?
+            else {
+                return Err(mismatch());
+            };
+            if args.json {
+                print_json(&status);
+            } else {
+                print_status(&status);
+            }
+        }
+    }
+    if !args.json {
+        print_failures(&path.join(".zarrfs/errors"));
     }
     Ok(true)
+}
+
+/// Returns the status of a mount that cannot be written.
+fn read_only_status(store: &str) -> StatusReport {
+    StatusReport {
+        store: store.to_string(),
+        upper: String::new(),
+        put: 0,
+        new: 0,
+        erased: 0,
+        bytes: 0,
+        pending: 0,
+        kept: Vec::new(),
+    }
+}
+
+/// Says how many failures a mount has kept, if there are any.
+fn print_failures(path: &Path) {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let lines = text.lines().count() as u64;
+    if lines > 0 {
+        let count = units::count(lines, "failure");
+        report::print(format_args!("{count}, see {}", path.display()));
+    }
 }
 
 fn print_status(status: &StatusReport) {
@@ -47,7 +89,9 @@ fn print_kept(kept: &[(String, String)]) {
     if kept.is_empty() {
         return;
     }
-    report::print(format_args!("{} stay in the upper folder:", kept.len()));
+    let stay = if kept.len() == 1 { "stays" } else { "stay" };
+    let count = kept.len();
+    report::print(format_args!("{count} {stay} in the upper folder:"));
     for (key, why) in kept {
         report::print(format_args!("    {}: {}", printable(key), printable(why)));
     }
@@ -127,10 +171,10 @@ fn print_conflicts(conflicts: &[(String, String)]) {
     for (key, why) in conflicts {
         report::print(format_args!("{}: {}", printable(key), printable(why)));
     }
-    let count = conflicts.len();
+    let count = units::count(conflicts.len() as u64, "conflict");
     report::fail(
         report::NO,
-        format_args!("{count} conflicts; nothing was overwritten (see --force)"),
+        format_args!("{count}; nothing was overwritten (see --force)"),
     );
 }
 
@@ -140,7 +184,8 @@ pub(super) fn discard(args: &DiscardArgs) -> Result<bool> {
     let path = path.trim_matches('/').to_string();
     match upper::ask(&args.place, &ControlRequest::Discard { path })? {
         ControlAnswer::Discard(count) => {
-            report::print(format_args!("{count} changes discarded"));
+            let count = units::count(count, "change");
+            report::print(format_args!("{count} discarded"));
             Ok(true)
         }
         _ => Err(mismatch()),

@@ -1,14 +1,21 @@
-//! Where log records go: stderr in the foreground; a file, syslog or nowhere in the background.
+//! Where log records go: a file, the journal of systemd, stderr in the foreground, syslog in the background.
+//!
+//! Until the mount is there, warnings of a background process are written to the terminal as well.
 
-use std::fs::OpenOptions;
+use std::env;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::io::Write;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
 use std::panic;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
-use env_logger::{Builder, Target};
-use log::{Level, LevelFilter};
+use env_logger::fmt::Formatter;
+use env_logger::{Builder, Logger, Target};
+use log::{Level, LevelFilter, Log, Metadata, Record};
 
 use crate::error::{Error, Result};
 
@@ -18,42 +25,79 @@ const SYSLOG: &str = "/dev/log";
 /// syslog's facility of daemons, as the upper bits of a priority.
 const DAEMON: u8 = 3 << 3;
 
-/// Sends records to `file`, or to stderr (`foreground`), or to syslog; an error if the file cannot be opened.
-/// `verbose` is how often `-v` was given. Panics are logged like errors.
+/// The environment variable with device and inode of the journal's stream, see systemd.exec(5).
+const JOURNAL_STREAM: &str = "JOURNAL_STREAM";
+
+/// Whether warnings are written to the terminal beside the log.
+static TELLS_TERMINAL: AtomicBool = AtomicBool::new(false);
+
+/// Sends records to `file`, or to the journal if stderr is its stream, or to stderr (`foreground`), or to syslog; an
+/// error if the file cannot be opened. `verbose` is how often `-v` was given. Panics are logged like errors.
 pub(super) fn start(file: Option<&Path>, foreground: bool, verbose: u8) -> Result<()> {
     let mut builder = Builder::new();
-    builder.filter_level(level(verbose));
-    // fuser's warnings about requests repeat ours or are of no use.
-    builder.filter_module(
-        "fuser",
-        if verbose > 2 {
-            LevelFilter::Trace
-        } else {
-            LevelFilter::Error
-        },
-    );
-    match file {
-        Some(path) => {
+    filter(&mut builder, verbose);
+    let journal = journal_stream();
+    let is_on_stderr = file.is_none() && (foreground || journal.is_some());
+    TELLS_TERMINAL.store(!is_on_stderr, Relaxed);
+    match (file, journal) {
+        (Some(path), _) => {
             let opened = OpenOptions::new().append(true).create(true).open(path);
             let opened = opened.map_err(|error| Error::os(path.display(), error))?;
             builder.target(Target::Pipe(Box::new(opened)));
         }
-        None if foreground => {
-            builder.format(|out, record| {
-                writeln!(
-                    out,
-                    "zarrfs: {}: {}",
-                    level_name(record.level()),
-                    record.args()
-                )
-            });
+        (None, Some(stream)) => {
+            builder.target(Target::Pipe(Box::new(stream)));
+            builder.format(journal_record);
         }
-        None => to_syslog(&mut builder),
+        (None, None) if foreground => {
+            builder.format(|out, record| writeln!(out, "{}", terminal_line(record)));
+        }
+        (None, None) => to_syslog(&mut builder),
     }
+    let logger = builder.build();
+    let level = logger.filter();
     // Fails where a logger is set already, as in tests.
-    let _ = builder.try_init();
+    if log::set_boxed_logger(Box::new(MountLogger(logger))).is_ok() {
+        log::set_max_level(level);
+    }
     panic::set_hook(Box::new(|panicked| log::error!("{panicked}")));
     Ok(())
+}
+
+/// Ends the messages to the terminal: the mount is there.
+pub(super) fn leave_terminal() {
+    TELLS_TERMINAL.store(false, Relaxed);
+}
+
+/// The records of env_logger, and warnings to the terminal while the mount is not there yet.
+struct MountLogger(Logger);
+
+impl Log for MountLogger {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        self.0.enabled(metadata)
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        self.0.log(record);
+        if TELLS_TERMINAL.load(Relaxed) && record.level() <= Level::Warn && self.0.matches(record) {
+            // A closed stderr cannot be reported anywhere.
+            let _ = writeln!(io::stderr(), "{}", terminal_line(record));
+        }
+    }
+
+    fn flush(&self) {
+        self.0.flush();
+    }
+}
+
+fn filter(builder: &mut Builder, verbose: u8) {
+    builder.filter_level(level(verbose));
+    let is_all = verbose > 2;
+    // fuser's warnings about requests repeat ours or are of no use.
+    let most = |level| if is_all { LevelFilter::Trace } else { level };
+    builder.filter_module("fuser", most(LevelFilter::Error));
+    // That nobody waits for a reply any more, since the program was killed.
+    builder.filter_module("fuser::reply", most(LevelFilter::Off));
 }
 
 fn level(verbose: u8) -> LevelFilter {
@@ -63,6 +107,10 @@ fn level(verbose: u8) -> LevelFilter {
         2 => LevelFilter::Debug,
         _ => LevelFilter::Trace,
     }
+}
+
+fn terminal_line(record: &Record<'_>) -> String {
+    format!("zarrfs: {}: {}", level_name(record.level()), record.args())
 }
 
 fn level_name(level: Level) -> &'static str {
@@ -75,10 +123,32 @@ fn level_name(level: Level) -> &'static str {
     }
 }
 
+/// Returns stderr if it is a stream of the journal. It is a descriptor of its own, since a process in the background
+/// closes its stderr.
+fn journal_stream() -> Option<File> {
+    let stream = env::var(JOURNAL_STREAM).ok()?;
+    let (device, inode) = stream.split_once(':')?;
+    let stat = rustix::fs::fstat(rustix::stdio::stderr()).ok()?;
+    if device.parse() != Ok(stat.st_dev) || inode.parse() != Ok(stat.st_ino) {
+        return None;
+    }
+    let stderr = io::stderr();
+    stderr.as_fd().try_clone_to_owned().ok().map(File::from)
+}
+
+/// A line with its priority in front, as sd-daemon(3) has it.
+fn journal_record(out: &mut Formatter, record: &Record<'_>) -> io::Result<()> {
+    let text = record.args().to_string().replace('\n', " ");
+    writeln!(out, "<{}>{text}", severity(record.level()))
+}
+
 fn to_syslog(builder: &mut Builder) {
     let Ok(socket) = UnixDatagram::unbound() else {
         return;
     };
+    if socket.set_nonblocking(true).is_err() {
+        return;
+    }
     builder.target(Target::Pipe(Box::new(Syslog(socket))));
     builder.format(|out, record| {
         let priority = DAEMON | severity(record.level());
@@ -111,5 +181,27 @@ impl Write for Syslog {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a record of a module is logged after so many `-v`.
+    fn is_logged(module: &str, level: Level, verbose: u8) -> bool {
+        let mut builder = Builder::new();
+        filter(&mut builder, verbose);
+        let metadata = Metadata::builder().target(module).level(level).build();
+        builder.build().enabled(&metadata)
+    }
+
+    #[test]
+    fn d08_a_reply_to_a_program_that_was_killed_is_no_error() {
+        assert!(!is_logged("fuser::reply", Level::Error, 0));
+        assert!(is_logged("fuser::reply", Level::Error, 3));
+        assert!(is_logged("fuser::session", Level::Error, 0));
+        assert!(!is_logged("fuser::request", Level::Warn, 0));
+        assert!(is_logged("zarrfs::failures", Level::Warn, 0));
     }
 }

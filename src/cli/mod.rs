@@ -16,10 +16,13 @@ mod background;
 mod changes;
 mod control_client;
 mod diff_arrays;
+mod examples;
+mod list;
 mod log_target;
 mod mount;
 mod notify;
 mod options;
+mod owners;
 mod plan;
 mod planning;
 mod progress;
@@ -27,6 +30,7 @@ mod remote;
 mod report;
 mod run;
 mod secrets;
+mod typed;
 mod umount;
 mod units;
 mod upper;
@@ -41,7 +45,8 @@ pub use secrets::arguments;
     name = "zarrfs",
     version,
     propagate_version = true,
-    disable_help_subcommand = true
+    disable_help_subcommand = true,
+    after_help = examples::PROGRAM
 )]
 pub struct Cli {
     /// What to do.
@@ -60,11 +65,18 @@ pub enum Command {
     /// Unmount a directory
     ///
     /// The directory is free at once, also when programs still use the mount or its daemon is gone.
+    #[command(visible_alias = "unmount")]
     Umount(UmountArgs),
-    /// Say how much a mount with --cow has changed
+    /// List the mounts of this machine
+    ///
+    /// A line for each: the store, the directory, the view that is there, and how many changes are not in the store
+    /// yet.
+    List(ListArgs),
+    /// Say how much a mount has changed, and how much of it failed
     ///
     /// Counts the keys that were put and removed, and names what stays in the upper folder because no key can hold
-    /// it: symbolic links, pipes, empty folders, owners and modes.
+    /// it: symbolic links, pipes, empty folders, owners and modes. The errors that programs met are in
+    /// DIR/.zarrfs/errors.
     Status(StatusArgs),
     /// List what a mount with --cow has changed
     ///
@@ -81,18 +93,15 @@ pub enum Command {
     Discard(DiscardArgs),
 }
 
-const OPTIONS: &str = "\
-Options of -o: view, files, cow, memory, max_chunk, timeout, formats, dialect, log, uid, gid, umask, option, endpoint, \
-region, metadata_ttl, concurrency, cache_dir and cache_size (each with =VALUE), allow_other, write_through, lossy, follow_symlinks, consolidated, no_fallback, \
-anon and immutable as above; fsname=NAME, the source that the table of mounts shows; \
-readahead=SIZE, how far the kernel reads ahead (1M; only root can set it); nonempty, mount over what DIR \
-holds; ro, noexec, noatime, sync, dirsync; verbose. Options of fstab that concern others (auto, user, nofail, \
-_netdev, x-...) and rw, suid, dev are accepted and ignored: a mount is ro without cow or write_through, and always nosuid and nodev. A comma \
-in a value is written \\,";
+/// Headings in the help of `zarrfs mount`.
+const SHOWN: &str = "What is shown";
+const CHANGES: &str = "Changes";
+const LIMITS: &str = "Limits";
+const LOG: &str = "Log";
 
 /// Arguments of `zarrfs mount`.
 #[derive(Args, Debug)]
-#[command(after_long_help = OPTIONS)]
+#[command(after_help = examples::MOUNT, after_long_help = examples::MOUNT_OPTIONS)]
 pub struct MountArgs {
     /// The store: a directory, a zip archive or a URL; a path after an archive is a folder in it
     pub store: String,
@@ -111,70 +120,82 @@ pub struct MountArgs {
     #[arg(short, value_name = "OPTIONS", action = ArgAction::Append)]
     pub options: Vec<String>,
     /// Let other users look in
-    #[arg(long)]
+    #[arg(long, help_heading = SHOWN)]
     pub allow_other: bool,
-    /// Owner shown of all files [default: who mounts]
-    #[arg(long, value_name = "N")]
+    /// Owner shown of all files, by name or number [default: who mounts]
+    #[arg(long, value_name = "USER", value_parser = owners::user, help_heading = SHOWN)]
     pub uid: Option<u32>,
-    /// Group shown of all files [default: who mounts]
-    #[arg(long, value_name = "N")]
+    /// Group shown of all files, by name or number [default: who mounts]
+    #[arg(long, value_name = "GROUP", value_parser = owners::group, help_heading = SHOWN)]
     pub gid: Option<u32>,
     /// Permissions to take away from all files
-    #[arg(long, value_name = "OCTAL", value_parser = units::octal, default_value = "0")]
+    #[arg(long, value_name = "OCTAL", value_parser = units::octal, default_value = "0", help_heading = SHOWN)]
     pub umask: u32,
     /// Most memory for decoded chunks, such as 256M [default: a quarter of the machine's, at most 4G]
-    #[arg(long, value_name = "SIZE", value_parser = units::size)]
+    #[arg(long, value_name = "SIZE", value_parser = units::memory, help_heading = LIMITS)]
     pub memory: Option<u64>,
     /// Longest decoded chunk that is read; a longer one is refused
-    #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "1G")]
+    #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "1G", help_heading = LIMITS)]
     pub max_chunk: u64,
     /// How long a request may wait for the store, such as 5s; then it is an error
-    #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "60s")]
+    #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "60s", help_heading = LIMITS)]
     pub timeout: Duration,
     /// Formats that the files view lists; the others still open by name
     #[arg(
         long,
         value_name = "LIST",
         value_delimiter = ',',
-        default_value = "npy,raw,txt"
-    )]
+        default_value = "npy,raw,txt", help_heading = SHOWN)]
     pub formats: Vec<String>,
     /// Put every change into the folder UPPER, which is made if need be; the store itself stays as it is
-    #[arg(long, value_name = "UPPER")]
+    #[arg(long, value_name = "UPPER", help_heading = CHANGES)]
     pub cow: Option<PathBuf>,
     /// Write each file to the store when it is closed or synced; what the store does not take is kept in UPPER
     /// [default: a folder in ~/.local/state/zarrfs]
-    #[arg(long)]
+    #[arg(long, help_heading = CHANGES)]
     pub write_through: bool,
+    /// Take no changes, also with --cow or --write-through
+    #[arg(short, long, help_heading = CHANGES)]
+    pub read_only: bool,
     /// Let decoded files be written also where the codecs lose something each time that they encode
-    #[arg(long)]
+    #[arg(long, help_heading = CHANGES)]
     pub lossy: bool,
     /// Follow symbolic links that leave the store
-    #[arg(long)]
+    #[arg(long, help_heading = SHOWN)]
     pub follow_symlinks: bool,
     /// Read the store as this dialect: v2, v3, draft2019, draft2020, draft2022 or n5 [default: as its documents
     /// say]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = SHOWN)]
     pub dialect: Option<Choice>,
     /// Take groups and arrays from consolidated metadata also where the store can list them
-    #[arg(long)]
+    #[arg(long, help_heading = SHOWN)]
     pub consolidated: bool,
     /// Do not read data types that are not known as the fallback that their metadata name
-    #[arg(long)]
+    #[arg(long, help_heading = SHOWN)]
     pub no_fallback: bool,
     /// How a store on the network is reached
     #[command(flatten)]
     pub remote: RemoteArgs,
-    /// Where the background process logs [default: syslog]
-    #[arg(long, value_name = "FILE")]
+    /// Where to log [default: syslog, or the journal where systemd runs it; stderr with --foreground]
+    #[arg(long, value_name = "FILE", help_heading = LOG)]
     pub log: Option<PathBuf>,
     /// Log more; twice and three times for still more
-    #[arg(short, long, action = ArgAction::Count)]
+    #[arg(short, long, action = ArgAction::Count, help_heading = LOG)]
     pub verbose: u8,
+}
+
+/// Arguments of `zarrfs list`.
+#[derive(Args, Debug)]
+#[command(after_help = examples::LIST)]
+pub struct ListArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `zarrfs umount`.
 #[derive(Args, Debug)]
+#[command(after_help = examples::UMOUNT)]
 pub struct UmountArgs {
     /// The mountpoint
     pub dir: PathBuf,
@@ -183,7 +204,7 @@ pub struct UmountArgs {
 /// Which changes a command is about.
 #[derive(Args, Debug)]
 pub struct PlaceArgs {
-    /// The mountpoint of a mount with --cow, or its upper folder
+    /// The mountpoint, or an upper folder
     pub place: PathBuf,
     /// The store, where the upper folder does not say all of its URL
     #[arg(long, value_name = "STORE")]
@@ -195,56 +216,61 @@ pub struct PlaceArgs {
 
 /// Arguments of `zarrfs status`.
 #[derive(Args, Debug)]
+#[command(after_help = examples::STATUS)]
 pub struct StatusArgs {
     /// Which changes
     #[command(flatten)]
     pub place: PlaceArgs,
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, help_heading = None)]
     pub json: bool,
 }
 
 /// Arguments of `zarrfs diff`.
 #[derive(Args, Debug)]
+#[command(after_help = examples::DIFF)]
 pub struct DiffArgs {
     /// Which changes
     #[command(flatten)]
     pub place: PlaceArgs,
     /// Tell nodes, attributes and regions of arrays instead of keys
-    #[arg(long)]
+    #[arg(long, help_heading = None)]
     pub arrays: bool,
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, help_heading = None)]
     pub json: bool,
 }
 
 /// Arguments of `zarrfs commit`.
 #[derive(Args, Debug)]
+#[command(after_help = examples::COMMIT)]
 pub struct CommitArgs {
     /// Which changes
     #[command(flatten)]
     pub place: PlaceArgs,
     /// Only say what would be done, and what is in conflict
-    #[arg(long)]
+    #[arg(long, help_heading = None)]
     pub dry_run: bool,
     /// Overwrite what others changed meanwhile
-    #[arg(long)]
+    #[arg(long, help_heading = None)]
     pub force: bool,
     /// Write the store with all changes to this new one instead; changes stay where they are
-    #[arg(long, value_name = "URL", conflicts_with_all = ["dry_run", "force"])]
+    #[arg(long, value_name = "URL", help_heading = None, conflicts_with_all = ["dry_run", "force"])]
     pub to: Option<String>,
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, help_heading = None)]
     pub json: bool,
 }
 
 /// Arguments of `zarrfs discard`.
 #[derive(Args, Debug)]
+#[command(after_help = examples::DISCARD)]
 pub struct DiscardArgs {
     /// Which changes
     #[command(flatten)]
     pub place: PlaceArgs,
     /// Only what was changed at this path in the store and below
+    #[arg(help_heading = None)]
     pub path: Option<String>,
 }
 

@@ -11,7 +11,7 @@ use super::background::{Parent, StartFailure};
 use super::plan::MountPlan;
 use super::report::ExitPolicy;
 use super::{background, log_target, notify, report};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, printable};
 use crate::fuse::mount;
 use crate::fuse::mount::{Connection, MountRequest, mountpoint};
 use crate::fuse::serve::MountServer;
@@ -34,12 +34,19 @@ pub(super) fn mount(plan: &MountPlan, policy: ExitPolicy) -> ExitCode {
     let started = if plan.foreground || plan.fake {
         serve(plan, None).map_err(StartFailure::from)
     } else {
-        background::start(plan)
+        background::start(plan).map(|what| announce_started(policy, &what))
     };
     let Err(StartFailure { status, error }) = started else {
         return ExitCode::SUCCESS;
     };
     report::fail(status.unwrap_or(policy.status(&error)), error)
+}
+
+/// Prints what was mounted; not where mount(8) calls, which says nothing itself.
+fn announce_started(policy: ExitPolicy, what: &str) {
+    if policy == ExitPolicy::Command {
+        report::print(what);
+    }
 }
 
 /// One directory to mount, and what it shows.
@@ -61,11 +68,12 @@ fn serve(plan: &MountPlan, parent: Option<&Parent>) -> Result<()> {
     if let Some(overlay) = views.overlay() {
         control_socket::serve(overlay.clone())?;
     }
+    let what = description(plan, &views)?;
     let mut server = MountServer::new()?;
     for target in &targets {
         serve_target(plan, target, &views, &stats, &mut server)?;
     }
-    announce(plan, parent)?;
+    announce(&what, parent)?;
     server.wait(|| notify::send("STOPPING=1"));
     Ok(())
 }
@@ -147,18 +155,39 @@ fn connect(plan: &MountPlan, target: &MountTarget) -> Result<Connection> {
     })
 }
 
+/// Returns the line that says what is mounted where, and where the decoded arrays are.
+fn description(plan: &MountPlan, views: &Views) -> Result<String> {
+    let source = printable(&plan.shown_source());
+    let found = views.describe(&source)?;
+    let files = match (&plan.files, plan.view) {
+        (Some(files), _) => files.clone(),
+        (None, ViewKind::Files) => plan.dir.clone(),
+        // Where a descriptor is mounted is not known.
+        (None, ViewKind::Store) if MountPlan::descriptor(&plan.dir).is_some() => {
+            PathBuf::from(".zarrfs/files")
+        }
+        (None, ViewKind::Store) => plan.dir.join(".zarrfs/files"),
+    };
+    let line = format!(
+        "{source} is mounted at {}: {found}; decoded arrays are in {}",
+        plan.dir.display(),
+        files.display()
+    );
+    Ok(printable(&line))
+}
+
 /// Reports that the mount is there: to the parent process or on stdout, and to systemd.
-fn announce(plan: &MountPlan, parent: Option<&Parent>) -> Result<()> {
+fn announce(what: &str, parent: Option<&Parent>) -> Result<()> {
     match parent {
         Some(parent) => {
             std::env::set_current_dir("/").map_err(|error| Error::os("/", error))?;
-            parent.ready()?;
+            log_target::leave_terminal();
+            parent.ready(what)?;
         }
-        None => report::print(format_args!(
-            "{} is mounted at {}",
-            plan.shown_source(),
-            plan.dir.display()
-        )),
+        None => {
+            log_target::leave_terminal();
+            report::print(what);
+        }
     }
     notify::send("READY=1");
     Ok(())

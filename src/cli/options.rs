@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::plan::MountPlan;
-use super::{remote, units};
+use super::{owners, remote, units};
 use crate::error::{Error, Result};
 use crate::spelling::nearest;
 
@@ -49,7 +49,7 @@ const IGNORED: [&str; 34] = [
     "comment",
 ];
 
-const KNOWN: [&str; 36] = [
+const KNOWN: [&str; 37] = [
     "allow_other",
     "anon",
     "cache_dir",
@@ -76,6 +76,7 @@ const KNOWN: [&str; 36] = [
     "noexec",
     "nonempty",
     "option",
+    "profile",
     "readahead",
     "region",
     "ro",
@@ -185,10 +186,10 @@ fn apply_value(plan: &mut MountPlan, name: &str, value: &str) -> Result<()> {
         "log" => plan.log = Some(units::absolute(Path::new(value))?),
         "view" => plan.view = value.parse()?,
         "dialect" => plan.hierarchy.dialect = Some(value.parse()?),
-        "uid" => plan.uid = number(value)?,
-        "gid" => plan.gid = number(value)?,
+        "uid" => plan.uid = owners::user(value)?,
+        "gid" => plan.gid = owners::group(value)?,
         "umask" => plan.umask = units::octal(value)?,
-        "memory" => plan.memory = units::size(value)?,
+        "memory" => plan.memory = units::memory(value)?,
         "max_chunk" => plan.max_chunk = units::size(value)?,
         "readahead" => plan.readahead = units::size(value)?,
         "timeout" => set_timeout(plan, units::duration(value)?),
@@ -201,12 +202,6 @@ fn apply_value(plan: &mut MountPlan, name: &str, value: &str) -> Result<()> {
 fn set_timeout(plan: &mut MountPlan, timeout: Duration) {
     plan.timeout = timeout;
     plan.store.remote.timeout = timeout;
-}
-
-fn number(value: &str) -> Result<u32> {
-    value
-        .parse()
-        .map_err(|_| Error::invalid(format!("'{value}'"), "is not a number"))
 }
 
 fn unknown(name: &str) -> Error {

@@ -68,7 +68,7 @@ impl MountPlan {
         let source = match store::local_folder(store) {
             // The daemon changes its working directory.
             Some(folder) => absolute(Path::new(&folder))?.to_string_lossy().into_owned(),
-            None => store.to_string(),
+            None => store::normalized(store),
         };
         Ok(MountPlan {
             source,
@@ -170,16 +170,12 @@ impl MountPlan {
         chosen.map_or_else(|| "auto".to_string(), |chosen| chosen.to_string())
     }
 
-    fn shown_cow(&self) -> String {
-        let upper = self.cow.as_ref();
-        upper.map_or_else(|| "none".to_string(), |upper| upper.display().to_string())
-    }
-
     /// Returns the options in force, for `mount.json`; nothing secret.
     fn shown(&self) -> Vec<(String, String)> {
         let options = [
             ("store", self.shown_source()),
             ("view", self.view.to_string()),
+            ("files", shown_path(self.files.as_deref())),
             ("uid", self.uid.to_string()),
             ("gid", self.gid.to_string()),
             ("umask", format!("{:03o}", self.umask)),
@@ -187,7 +183,7 @@ impl MountPlan {
             ("read_only", self.flags.read_only.to_string()),
             ("memory", units::show_size(self.memory)),
             ("max_chunk", units::show_size(self.max_chunk)),
-            ("cow", self.shown_cow()),
+            ("cow", shown_path(self.cow.as_deref())),
             ("write_through", self.write_through.to_string()),
             ("lossy", self.lossy.to_string()),
             ("timeout", units::show_duration(self.timeout)),
@@ -210,6 +206,11 @@ impl MountPlan {
             .map(|(name, value)| (name.to_string(), value))
             .collect()
     }
+}
+
+/// Returns the value of an option that names a folder.
+fn shown_path(path: Option<&Path>) -> String {
+    path.map_or_else(|| "none".to_string(), |path| path.display().to_string())
 }
 
 /// Returns the default upper folder of `--write-through` for a store.

@@ -26,8 +26,11 @@ pub struct RemoteArgs {
     /// Region of the bucket
     #[arg(long, value_name = "NAME")]
     pub region: Option<String>,
-    /// For how long names and metadata are taken for true before the store is asked again
-    #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "60s")]
+    /// Profile of ~/.aws with the credentials of an S3 bucket
+    #[arg(long, value_name = "NAME")]
+    pub profile: Option<String>,
+    /// For how long names and metadata are taken for true before the store is asked again; 0 asks each time
+    #[arg(long, value_name = "DURATION", value_parser = units::duration_or_zero, default_value = "60s")]
     pub metadata_ttl: Duration,
     /// The store never changes: nothing is asked twice
     #[arg(long)]
@@ -52,7 +55,7 @@ impl RemoteArgs {
         Ok(RemoteConfig {
             cache_dir: self.cache_dir.as_deref().map(units::absolute).transpose()?,
             cache_size: self.cache_size,
-            options: self.settings.clone(),
+            options: self.options(),
             anonymous: self.anon,
             may_be_empty: false,
             endpoint: self.endpoint.clone(),
@@ -67,6 +70,18 @@ impl RemoteArgs {
         })
     }
 }
+
+impl RemoteArgs {
+    /// Returns the options of the store, the profile among them.
+    fn options(&self) -> Vec<(String, String)> {
+        let profile = self.profile.iter();
+        let profile = profile.map(|name| (PROFILE.to_string(), name.clone()));
+        self.settings.iter().cloned().chain(profile).collect()
+    }
+}
+
+/// The option of a store that names a profile of AWS.
+const PROFILE: &str = "profile";
 
 /// Reads `key=value`.
 fn pair(text: &str) -> std::result::Result<(String, String), String> {
@@ -96,7 +111,10 @@ pub(super) fn apply_value(config: &mut RemoteConfig, name: &str, value: &str) ->
         }
         "endpoint" => config.endpoint = Some(value.to_string()),
         "region" => config.region = Some(value.to_string()),
-        "metadata_ttl" => config.metadata_ttl = units::duration(value)?,
+        PROFILE => config
+            .options
+            .push((PROFILE.to_string(), value.to_string())),
+        "metadata_ttl" => config.metadata_ttl = units::duration_or_zero(value)?,
         "concurrency" => config.concurrency = concurrency(value)?,
         "cache_dir" => config.cache_dir = Some(units::absolute(Path::new(value))?),
         "cache_size" => config.cache_size = units::size(value)?,

@@ -5,9 +5,13 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 
-/// Reads `256M`, `1GiB` or a number of bytes; the letters are powers of 1024.
+/// The least memory of a mount.
+const MIN_MEMORY: u64 = 1 << 20;
+
+/// Reads `256M`, `0.5GiB` or a number of bytes; the letters are powers of 1024.
 pub(super) fn size(text: &str) -> Result<u64> {
-    let (number, unit) = split(text);
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.');
+    let (number, unit) = text.split_at(end.unwrap_or(text.len()));
     let shift = match unit
         .to_ascii_lowercase()
         .trim_end_matches('b')
@@ -25,16 +29,50 @@ pub(super) fn size(text: &str) -> Result<u64> {
             ));
         }
     };
-    let number: u64 = number
-        .parse()
-        .map_err(|_| invalid(text, "a size is a number, such as 256M"))?;
-    number
+    let (whole, part) = match number.split_once('.') {
+        // A part of a byte makes no sense.
+        Some((whole, part)) if shift > 0 && !part.is_empty() => (whole, fraction(part, shift)),
+        Some(_) => (number, None),
+        None => (number, Some(0)),
+    };
+    let whole = whole.parse::<u64>().ok().zip(part);
+    let (whole, part) = whole.ok_or_else(|| invalid(text, "a size is a number, such as 256M"))?;
+    whole
         .checked_mul(1 << shift)
+        .and_then(|bytes| bytes.checked_add(part))
         .ok_or_else(|| invalid(text, "is more than a machine can hold"))
+}
+
+/// Returns how many bytes the digits after a point are of a unit; nothing if there are too many of them.
+fn fraction(digits: &str, shift: u32) -> Option<u64> {
+    let number: u64 = digits.parse().ok().filter(|_| digits.len() <= 6)?;
+    let unit = 10u64.pow(u32::try_from(digits.len()).ok()?);
+    Some((number << shift) / unit)
+}
+
+/// Reads the memory that a mount may hold; a size so small that nothing could be read is refused.
+pub(super) fn memory(text: &str) -> Result<u64> {
+    let bytes = size(text)?;
+    if bytes < MIN_MEMORY {
+        let why = format!(
+            "is too little memory: at least {}, such as 256M",
+            show_size(MIN_MEMORY)
+        );
+        return Err(invalid(text, &why));
+    }
+    Ok(bytes)
 }
 
 /// Reads `5s`, `500ms`, `2m`, `1h` or a number of seconds; it must not be zero.
 pub(super) fn duration(text: &str) -> Result<Duration> {
+    match duration_or_zero(text)? {
+        Duration::ZERO => Err(invalid(text, "a duration must be more than nothing")),
+        duration => Ok(duration),
+    }
+}
+
+/// Reads a duration that may be zero.
+pub(super) fn duration_or_zero(text: &str) -> Result<Duration> {
     let (number, unit) = split(text);
     let number: u32 = number
         .parse()
@@ -51,10 +89,7 @@ pub(super) fn duration(text: &str) -> Result<Duration> {
             ));
         }
     };
-    match unit * number {
-        Duration::ZERO => Err(invalid(text, "a duration must be more than nothing")),
-        duration => Ok(duration),
-    }
+    Ok(unit * number)
 }
 
 /// Reads permissions such as `022`.
@@ -78,6 +113,12 @@ pub(super) fn show_size(bytes: u64) -> String {
         Some((unit, shift)) => format!("{}{unit}", bytes >> shift),
         None => bytes.to_string(),
     }
+}
+
+/// Writes a number of things: `1 conflict`, `2 conflicts`.
+pub(super) fn count(number: u64, what: &str) -> String {
+    let end = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{end}")
 }
 
 /// Writes a duration in seconds or milliseconds.
@@ -109,11 +150,37 @@ mod tests {
         assert_eq!(size("1GiB").unwrap(), 1 << 30);
         assert_eq!(size("4kb").unwrap(), 4096);
         assert_eq!(size("7").unwrap(), 7);
-        for bad in ["", "M", "1.5G", "-1", "5x", "99999999T", "\u{bd}G"] {
+        assert_eq!(size("0.5G").unwrap(), 512 << 20);
+        assert_eq!(size("1.25k").unwrap(), 1280);
+        assert_eq!(size("0.999999T").unwrap(), 1_099_510_528_264);
+        let long = "0.0000001T";
+        for bad in [
+            "",
+            "M",
+            ".5G",
+            "1.G",
+            "1.5",
+            "1.2.3G",
+            long,
+            "-1",
+            "5x",
+            "99999999T",
+            "\u{bd}G",
+        ] {
             assert!(size(bad).is_err(), "{bad}");
         }
         assert_eq!(show_size(256 << 20), "256M");
         assert_eq!(show_size(1500), "1500");
+    }
+
+    #[test]
+    fn d04_memory_that_holds_nothing_is_refused() {
+        assert_eq!(memory("0.5G").unwrap(), 512 << 20);
+        for few in ["0", "10", "1023K"] {
+            let error = memory(few).unwrap_err().to_string();
+            let expected = format!("'{few}': is too little memory: at least 1M, such as 256M");
+            assert_eq!(error, expected);
+        }
     }
 
     #[test]
@@ -122,6 +189,7 @@ mod tests {
         assert_eq!(duration("2m").unwrap(), Duration::from_secs(120));
         assert_eq!(duration("9").unwrap(), Duration::from_secs(9));
         assert!(duration("0s").is_err());
+        assert_eq!(duration_or_zero("0").unwrap(), Duration::ZERO);
         assert!(duration("5 s").is_err());
         assert_eq!(show_duration(Duration::from_millis(1500)), "1500ms");
     }

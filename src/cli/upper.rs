@@ -1,6 +1,7 @@
 //! The upper folder that a command is about: found by a mountpoint or by itself, and asked of its mount or opened here.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -96,22 +97,44 @@ fn mounted_keys(place: &Path) -> Option<PathBuf> {
     keys.is_dir().then_some(keys)
 }
 
-/// Returns the upper folder of a mountpoint, or `place` if it is an upper folder itself.
-fn find(place: &Path) -> Result<PathBuf> {
-    let failed = |error| Error::os(place.display(), error);
-    match fs::read(place.join(".zarrfs/mount.json")) {
+/// What a command is asked about.
+pub(super) enum Place {
+    /// An upper folder, that of a mount or one by itself.
+    Upper(PathBuf),
+    /// A mount of this store that cannot be written.
+    ReadOnly(String),
+}
+
+/// Returns what a path is: a mountpoint or an upper folder.
+pub(super) fn place(path: &Path) -> Result<Place> {
+    let failed = |error| Error::os(path.display(), error);
+    match fs::read(path.join(".zarrfs/mount.json")) {
         Ok(text) => {
             let value: Value = serde_json::from_slice(&text)
-                .map_err(|error| Error::corrupt(place.display(), error))?;
-            match value["options"]["cow"].as_str() {
-                Some(upper) if upper != "none" => Ok(PathBuf::from(upper)),
-                _ => Err(Error::invalid(place.display(), "is mounted without --cow")),
-            }
+                .map_err(|error| Error::corrupt(path.display(), error))?;
+            Ok(match value["options"]["cow"].as_str() {
+                Some(upper) if upper != "none" => Place::Upper(PathBuf::from(upper)),
+                _ => Place::ReadOnly(value["source"].as_str().unwrap_or_default().to_string()),
+            })
         }
-        Err(_) if place.join("zarrfs.json").is_file() => place.canonicalize().map_err(failed),
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => {
+            let why = "the process of the mount is gone; 'zarrfs umount' removes it";
+            Err(Error::unavailable(path.display(), why))
+        }
+        Err(_) if path.join("zarrfs.json").is_file() => {
+            path.canonicalize().map(Place::Upper).map_err(failed)
+        }
         Err(_) => {
-            let why = "is neither a mount with --cow nor an upper folder";
-            Err(Error::invalid(place.display(), why))
+            let why = "is neither a mount of zarrfs nor an upper folder";
+            Err(Error::invalid(path.display(), why))
         }
+    }
+}
+
+/// Returns the upper folder of a mountpoint, or the path if it is an upper folder itself.
+fn find(path: &Path) -> Result<PathBuf> {
+    match place(path)? {
+        Place::Upper(upper) => Ok(upper),
+        Place::ReadOnly(_) => Err(Error::invalid(path.display(), "is mounted without --cow")),
     }
 }

@@ -25,10 +25,9 @@ pub(super) fn line(error: &Error, command: &Command, args: &[OsString]) -> Strin
         }
     }
     let mut called = vec![command.get_name()];
-    called.extend(
-        args.get(1)
-            .and_then(|arg| names.iter().find(|name| arg == **name)),
-    );
+    let commands = command.get_subcommands();
+    let mut names = commands.flat_map(Command::get_name_and_visible_aliases);
+    called.extend(args.get(1).and_then(|arg| names.find(|name| arg == name)));
     parts.push(format!("try '{} --help'", called.join(" ")));
     printable(&parts.join("; "))
 }
@@ -51,7 +50,7 @@ mod tests {
         for (arguments, expected) in [
             (
                 "zarrfs",
-                "a command is missing: mount or umount or status or diff or commit or discard; try 'zarrfs --help'",
+                "a command is missing: mount or umount or list or status or diff or commit or discard; try 'zarrfs --help'",
             ),
             (
                 "zarrfs mont a b",

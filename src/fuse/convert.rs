@@ -22,14 +22,15 @@ const PERMISSIONS: u32 = 0o7777;
 const PAGE: u32 = 4096;
 const BLOCK: u64 = 512;
 
-/// What `df` shows of a mount that cannot be written: a petabyte in blocks of a page, none of it free.
+/// What `df` shows of a mount that cannot be written: a petabyte in blocks of a page. Nothing is used, so that it does not
+/// look full, and nothing is available.
 pub(super) const READ_ONLY_SPACE: FreeSpace = FreeSpace {
     block: PAGE,
     blocks: 1 << 38,
-    free: 0,
+    free: 1 << 38,
     available: 0,
     files: 1 << 32,
-    free_files: 0,
+    free_files: 1 << 32,
 };
 
 /// Returns our inode number.

@@ -14,8 +14,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::request::RequestInfo;
-use crate::error::Kind;
-use crate::stats::Stats;
+use crate::error::{Error, Kind};
 
 /// A reply that can carry an error.
 pub(super) trait ReplyError: Send + 'static {
@@ -32,7 +31,6 @@ pub(super) struct Deadlines {
 struct PendingReplies {
     queue: Mutex<DeadlineQueue>,
     wake: Condvar,
-    stats: Arc<Stats>,
 }
 
 #[derive(Default)]
@@ -64,17 +62,19 @@ pub(super) struct ReplyGuard<R: ReplyError> {
 }
 
 impl Deadlines {
-    /// Starts the watcher; a reply is due `limit` after `begin`.
-    pub(super) fn new(limit: Duration, stats: Arc<Stats>) -> io::Result<Deadlines> {
+    /// Starts the watcher; a reply is due `limit` after `begin`, and then `is_late` is called with its request.
+    pub(super) fn new(
+        limit: Duration,
+        is_late: impl Fn(RequestInfo, &Error) + Send + 'static,
+    ) -> io::Result<Deadlines> {
         let pending = Arc::new(PendingReplies {
             queue: Mutex::default(),
             wake: Condvar::new(),
-            stats,
         });
         let watched = pending.clone();
         thread::Builder::new()
             .name("zarrfs-deadline".to_string())
-            .spawn(move || watched.watch(limit))?;
+            .spawn(move || watched.watch(limit, &is_late))?;
         Ok(Deadlines { limit, pending })
     }
 
@@ -124,12 +124,12 @@ impl DeadlineQueue {
 }
 
 impl PendingReplies {
-    fn watch(&self, limit: Duration) {
+    fn watch(&self, limit: Duration, is_late: &dyn Fn(RequestInfo, &Error)) {
+        let why = format!("no answer within {} s (--timeout)", limit.as_secs_f64());
+        let error = Error::unavailable("", why);
         while let Some(late) = self.next_late(limit) {
             if late.expire() {
-                self.stats.error_requests.add(1);
-                let (request, limit) = (late.request(), limit.as_secs_f64());
-                log::error!("{request}: no answer within {limit} s");
+                is_late(late.request(), &error);
             }
         }
     }
@@ -216,7 +216,7 @@ mod tests {
     }
 
     fn deadlines(limit: Duration) -> Deadlines {
-        Deadlines::new(limit, Arc::default()).unwrap()
+        Deadlines::new(limit, |_, _| ()).unwrap()
     }
 
     fn begin(deadlines: &Deadlines) -> (ReplyGuard<ErrnoSender>, Receiver<i32>) {

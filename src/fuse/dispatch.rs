@@ -1,7 +1,7 @@
 //! Answers requests: at once in the event loop if the answer is in memory, else from a bounded pool.
 //!
 //! An event loop never waits. Names and contents have a pool each, so that readers of a slow store do not hold up names.
-//! A panic in a request becomes EIO for that request. Errors are mapped to errno, counted and logged here only.
+//! A panic in a request becomes EIO for that request. Errors are mapped to errno here and reported.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::deadline::{Deadlines, ReplyError, ReplyGuard};
+use super::failure_reporter::FailureReporter;
 use super::reply::Output;
 use super::request::{RequestInfo, RequestPool};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::stats::Stats;
 use crate::sync::pool::ThreadPool;
 use crate::vfs::Vfs;
@@ -35,15 +36,18 @@ pub(super) struct Dispatcher {
 /// State shared with pool threads.
 struct RequestContext {
     vfs: Arc<Vfs>,
-    stats: Arc<Stats>,
+    reporter: FailureReporter,
 }
 
 impl Dispatcher {
     /// Builds the pools of one mount; a request that waits longer than `timeout` is refused with EIO.
     pub(super) fn new(vfs: Arc<Vfs>, stats: Arc<Stats>, timeout: Duration) -> io::Result<Self> {
+        let reporter = FailureReporter::new(vfs.clone(), stats);
+        let late = reporter.clone();
+        let is_late = move |request, error: &Error| late.report(request, error);
         Ok(Dispatcher {
-            deadlines: Deadlines::new(timeout, stats.clone())?,
-            context: Arc::new(RequestContext { vfs, stats }),
+            deadlines: Deadlines::new(timeout, is_late)?,
+            context: Arc::new(RequestContext { vfs, reporter }),
             names: ThreadPool::new("zarrfs-names", NAME_THREADS, MAX_WAITING),
             contents: ThreadPool::new("zarrfs-reads", CONTENT_THREADS, MAX_WAITING),
         })
@@ -114,7 +118,7 @@ impl RequestContext {
         match (pending.take(), result) {
             (Some(reply), result) => self.send_reply(request, result, reply),
             (None, Ok(output)) => output.undo(&self.vfs),
-            (None, Err(error)) => log::warn!("{} came too late: {error}", request.name),
+            (None, Err(error)) => self.reporter.report_late(request, &error),
         }
     }
 
@@ -130,22 +134,10 @@ impl RequestContext {
                 }
             }
             Err(error) => {
-                self.report(request, &error);
+                self.reporter.report(request, &error);
                 reply.refuse(error.errno());
             }
         }
-    }
-
-    /// Counts and logs an error.
-    fn report(&self, request: RequestInfo, error: &Error) {
-        // The kernel walks a path again whose name was replaced.
-        let is_replaced = request.pool == RequestPool::Names && error.kind() == Kind::Changed;
-        if is_replaced || matches!(error.kind(), Kind::NotFound | Kind::NoAttribute) {
-            log::trace!("{request}: {error}");
-            return;
-        }
-        self.stats.error_requests.add(1);
-        log::warn!("{request}: {error}");
     }
 }
 

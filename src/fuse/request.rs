@@ -1,7 +1,5 @@
 //! What the log calls a request of the kernel, in which pool it waits, and whether it has a deadline.
 
-use std::fmt;
-
 use crate::vfs::Ino;
 
 /// The pool of threads that a request waits in.
@@ -13,7 +11,7 @@ pub(super) enum RequestPool {
     Contents,
 }
 
-/// One request of the kernel, shown as `read of inode 7`.
+/// One request of the kernel.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequestInfo {
     /// The operation.
@@ -52,11 +50,5 @@ impl RequestInfo {
             is_limited: false,
             ..RequestInfo::contents(name, ino)
         }
-    }
-}
-
-impl fmt::Display for RequestInfo {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of inode {}", self.name, self.ino.0)
     }
 }

@@ -128,6 +128,27 @@ impl NodeEntry {
         }
     }
 
+    /// Returns the name of the dialect whose documents describe it; nothing if none does.
+    pub fn dialect(&self) -> Option<&'static str> {
+        if let Some(array) = self.array() {
+            return Some(array.dialect);
+        }
+        if let Rule::Draft(entry) = &self.scope.rule {
+            return Some(entry.name());
+        }
+        let read = self.documents.as_deref().unwrap_or_default();
+        let is_of = |dialect: &&&Dialect| {
+            let keys = (dialect.documents)(&self.path).unwrap_or_default();
+            read.iter().any(|(key, _)| keys.contains(key))
+        };
+        DIALECTS.iter().find(is_of).map(|dialect| dialect.name)
+    }
+
+    /// Whether its children are read from consolidated metadata, and so known without requests.
+    pub fn is_consolidated(&self) -> bool {
+        self.scope.consolidated.is_some()
+    }
+
     /// Returns the node, or the error about its documents.
     pub fn node(&self) -> Result<&Node> {
         self.node.as_ref().map_err(Error::clone)

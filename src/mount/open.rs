@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Map, json};
 
+use super::found::Found;
 use super::root_name::root_name;
 use crate::array::{Arrays, Engine, Limits};
 use crate::dialect::json::render;
@@ -94,6 +95,9 @@ pub struct Views {
     stored: Arc<dyn View>,
     files: Arc<dyn View>,
     control: Arc<Control>,
+    hierarchy: Arc<Hierarchy>,
+    /// Whether the store is on this machine.
+    is_local: bool,
 }
 
 impl Views {
@@ -109,6 +113,15 @@ impl Views {
     /// Returns the overlay that keeps the changes, if the store can be changed.
     pub fn overlay(&self) -> Option<&Overlay> {
         self.overlay.as_ref()
+    }
+
+    /// Says what the store holds, as far as that is known soon; warns if that is no Zarr hierarchy.
+    pub fn describe(&self, source: &str) -> Result<String> {
+        let found = Found::look(&self.hierarchy, self.is_local)?;
+        if let Some(warning) = found.warning() {
+            log::warn!("{source}: {warning}");
+        }
+        Ok(found.to_string())
     }
 
     /// Returns the store below.
@@ -144,7 +157,7 @@ pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
     let readahead = stack.reading_ahead(readahead(config, budget));
     let stored = store_view(&stack, readahead, &hierarchy, &arrays);
     let files: Arc<dyn View> = Arc::new(FilesView::new(
-        hierarchy,
+        hierarchy.clone(),
         arrays,
         &root_name(&name),
         formats,
@@ -157,6 +170,8 @@ pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
         stored,
         files,
         control: Arc::new(control),
+        hierarchy,
+        is_local: is_local(config),
     })
 }
 
@@ -234,16 +249,12 @@ fn store_view(
 const UNLISTED: &str = "the server does not list names; directories show what consolidated metadata and chunk \
     grids name and what was asked for, and every path can be opened by its name";
 
-/// Reads the root's metadata. A root whose metadata is broken or missing is mounted all the same, with a warning.
+/// Reads the root's metadata. A root whose metadata are broken is mounted all the same, with a warning.
 fn check_root(hierarchy: &Hierarchy, source: &str) -> Result<()> {
     let root = hierarchy.node(&Key::root())?;
     let root = root.ok_or_else(|| Error::not_found(source))?;
-    match &root.node {
-        Err(error) => log::warn!("{source}: {error}; its keys can be read all the same"),
-        Ok(_) if root.version == 0 => {
-            log::warn!("{source}: no Zarr metadata at the root; each folder is shown as a group");
-        }
-        Ok(_) => {}
+    if let Err(error) = &root.node {
+        log::warn!("{source}: {error}; its keys can be read all the same");
     }
     Ok(())
 }

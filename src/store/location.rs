@@ -42,8 +42,16 @@ pub fn local_path(location: &str) -> Option<PathBuf> {
 pub fn local_folder(location: &str) -> Option<String> {
     match scheme(location) {
         None => Some(location.to_string()),
-        Some(("file", rest)) => Some(file_url_path(rest)),
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("file") => Some(file_url_path(rest)),
         Some(_) => None,
+    }
+}
+
+/// Returns a location with its scheme in lower case.
+pub fn normalized(location: &str) -> String {
+    match scheme(location) {
+        Some((scheme, rest)) => format!("{}:{rest}", scheme.to_ascii_lowercase()),
+        None => location.to_string(),
     }
 }
 
@@ -54,7 +62,8 @@ pub(super) fn scheme(location: &str) -> Option<(&str, &str)> {
         && scheme
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || b == b'+');
-    let is_url = rest.starts_with("//") || scheme == "file" || scheme == "memory";
+    let is_bare = |name| scheme.eq_ignore_ascii_case(name);
+    let is_url = rest.starts_with("//") || is_bare("file") || is_bare("memory");
     (is_scheme && is_url).then_some((scheme, rest))
 }
 
@@ -90,6 +99,17 @@ mod tests {
         assert_eq!(local_folder("file://host/a").as_deref(), Some("/a"));
         assert_eq!(local_folder("./a:b").as_deref(), Some("./a:b"));
         assert_eq!(local_folder("s3://a"), None);
+        assert_eq!(local_folder("File:///a").as_deref(), Some("/a"));
+    }
+
+    #[test]
+    fn d04_schemes_are_written_in_any_case() {
+        assert_eq!(normalized("S3://Bucket/A"), "s3://Bucket/A");
+        assert_eq!(normalized("HTTPS://Host/A"), "https://Host/A");
+        assert_eq!(normalized("MEMORY:"), "memory:");
+        for path in ["/A/B", "C:x", "./A:b"] {
+            assert_eq!(normalized(path), path);
+        }
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub use answer_time::note_memory;
 pub use change_log::{ChangeLog, Dependencies, LogPosition, MovingPosition};
 pub use condition::{Condition, ETag, PutBody};
 pub use key::Key;
-pub use location::{local_folder, local_path, shown};
+pub use location::{local_folder, local_path, normalized, shown};
 pub use stack::{RemoteConfig, StoreConfig, StoreStack, open, open_cache_dir};
 pub use tree::Tree;
 

@@ -38,7 +38,7 @@ use crate::stats::Stats;
 use crate::store::backend::{local, memory, remote_url, zip};
 use crate::store::layer::readahead::{ReadaheadConfig, ReadaheadStore};
 use crate::store::layer::{counting, disk_cache, metadata_cache};
-use crate::store::location::{local_folder, scheme, shown};
+use crate::store::location::{local_folder, normalized, scheme, shown};
 use crate::store::{Hints, Key, NoHints, Store, Tree};
 use crate::sync::budget::MemoryBudget;
 
@@ -129,6 +129,7 @@ pub struct StoreStack {
 impl StoreStack {
     /// Opens the store at a path or URL, as `open` does.
     pub fn open(location: &str, config: &StoreConfig, stats: &Arc<Stats>) -> Result<StoreStack> {
+        let location = &normalized(location);
         let name = shown(location);
         let Some(path) = local_folder(location) else {
             return match zip::location::in_url(location).map_err(|error| error.about(&name))? {
@@ -209,6 +210,10 @@ fn with_disk_cache(store: Arc<dyn Store>, location: &str, config: &StoreConfig) 
     Arc::new(disk_cache::DiskCache::new(store, namespace))
 }
 
+/// What a location may be, for the error about one that is something else.
+const KNOWN_STORES: &str = "there are paths of folders and zip archives, and file://, s3://, gs://, az://, abfss://, \
+    http:// and https:// URLs; other servers that speak S3 are s3://BUCKET/PREFIX with --endpoint";
+
 /// Opens a store that is no folder of this machine, with the layers over it: of a store on the network, the disk cache
 /// and the metadata cache. For an archive, `only` is its key: the only one that has to be there.
 fn open_remote(
@@ -251,7 +256,7 @@ fn open_remote(
         }
         Some((scheme, _)) => Err(Error::unsupported(
             shown(location),
-            format!("stores of kind {scheme}: are not supported"),
+            format!("there are no stores of kind {scheme}://; {KNOWN_STORES}"),
         )),
         None => Err(Error::invalid(shown(location), "expected a URL")),
     }

@@ -225,9 +225,7 @@ impl Vfs {
         let open: Vec<_> = files.values().cloned().collect();
         drop(files);
         for open in open {
-            if let Ok(Err(error)) = open.writer().map(|file| file.flush()) {
-                log::error!("{}: what was written is not kept: {error}", open.path);
-            }
+            self.flush_unheard(&open);
         }
     }
 
@@ -240,8 +238,16 @@ impl Vfs {
         // Who finds the handle in the inode finds it here as well.
         self.inodes.release(open.ino, fh);
         self.files.write().remove(&fh);
+        self.flush_unheard(&open);
+    }
+
+    /// Flushes a file of which no program hears any more whether that failed.
+    fn flush_unheard(&self, open: &Handle) {
         if let Ok(Err(error)) = open.writer().map(|file| file.flush()) {
-            log::error!("{}: what was written is not kept: {error}", open.path);
+            let path = format!("/{}", open.path);
+            let why = format!("what was written is not kept: {}", error.detail());
+            let failed = Error::new(error.kind(), error.subject(), why);
+            self.stats.failures.report("close", &path, &failed);
         }
     }
 }

@@ -144,9 +144,13 @@ impl Vfs {
         &self.config
     }
 
-    /// Returns the path of an inode, for messages.
-    pub fn path(&self, ino: Ino) -> Result<Key> {
-        self.inodes.path(ino)
+    /// Returns the path of an inode from the mountpoint on, for messages: that of its last name if it has none.
+    pub fn shown_path(&self, ino: Ino) -> String {
+        match self.inodes.last_path(ino) {
+            Ok(path) if path.is_root() => "/".to_string(),
+            Ok(path) => format!("/{path}"),
+            Err(_) => "a file that has no name any more".to_string(),
+        }
     }
 
     /// Has `invalidator` called when something about an inode is seen to have changed.

@@ -1,9 +1,9 @@
 //! `.zarrfs`: the control directory of a mount, and the view that has it in its root.
 //!
 //! A lookup finds it and no listing has it, so that `ls -a`, `find`, `cp -r` and Zarr libraries do not see it. It holds
-//! every view, the counters and the options in force. A key of that name that the store has when it is mounted takes
-//! precedence; after that nothing here asks the store, so that it answers while the store does not. So does `stat` of the
-//! root.
+//! every view, the counters, the last failures and the options in force. A key of that name that the store has when it is
+//! mounted takes precedence; after that nothing here asks the store, so that it answers while the store does not. So does
+//! `stat` of the root.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -55,13 +55,19 @@ impl Control {
             b"stats.json" => Some(Arc::new(Counters {
                 stats: self.stats.clone(),
             })),
-            b"mount.json" => Some(Arc::new(TextFile {
-                bytes: self.mount.clone(),
-                version: 0,
-                modified: self.started,
-            })),
+            b"mount.json" => Some(self.text(self.mount.clone())),
+            b"errors" => Some(self.text(self.stats.failures.to_text().into_bytes())),
             _ => None,
         }
+    }
+
+    /// Returns a file with the text of this moment, so that a reader sees whole lines.
+    fn text(&self, bytes: Vec<u8>) -> Arc<dyn File> {
+        Arc::new(TextFile {
+            bytes,
+            version: 0,
+            modified: self.started,
+        })
     }
 
     fn names(&self) -> NameList {
@@ -69,7 +75,8 @@ impl Control {
             .views
             .iter()
             .map(|(name, _)| (name.as_bytes().to_vec(), EntryKind::Directory));
-        let files = [b"stats.json", b"mount.json"].map(|name| (name.to_vec(), EntryKind::File));
+        let files = [&b"stats.json"[..], b"mount.json", b"errors"];
+        let files = files.map(|name| (name.to_vec(), EntryKind::File));
         NameList::new(views.chain(files))
     }
 

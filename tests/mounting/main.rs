@@ -9,6 +9,8 @@ mod needs;
 mod callers;
 mod descriptors;
 mod ending;
+mod finding_out;
 mod fixture;
 mod refusals;
 mod served;
+mod typed;

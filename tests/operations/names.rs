@@ -58,7 +58,10 @@ pub(crate) fn the_control_directory_resolves_and_is_not_listed(enter: &Enter) {
         assert!(!backend.names("").unwrap().contains(&".zarrfs".to_string()));
         assert_eq!(backend.stat(".zarrfs").unwrap().kind, EntryKind::Directory);
         let held = backend.names(".zarrfs").unwrap();
-        assert_eq!(held, ["files", "mount.json", "stats.json", "store"]);
+        assert_eq!(
+            held,
+            ["errors", "files", "mount.json", "stats.json", "store"]
+        );
         for name in held {
             assert!(backend.stat(&format!(".zarrfs/{name}")).is_ok(), "{name}");
         }

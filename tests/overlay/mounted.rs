@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::fs::{Mode, XattrFlags};
+use rustix::io::Errno;
 use tempfile::TempDir;
 
 use crate::fixture::folder;
@@ -135,4 +137,53 @@ fn a_mount_is_a_directory() {
     if crate::common::needs::mounts() {
         run(RUNS, steps::of_programs(), &take_all);
     }
+}
+
+#[test]
+fn b16_links_pipes_and_sockets_have_no_extended_attributes() {
+    if !crate::common::needs::mounts() {
+        return;
+    }
+    let mounted = Mounted::new(&[]);
+    let place = |name: &str| mounted.place("mount").join(name);
+    std::os::unix::fs::symlink("nowhere", place("link")).unwrap();
+    let mode = Mode::from_raw_mode(0o600);
+    rustix::fs::mkfifoat(rustix::fs::CWD, place("pipe"), mode).unwrap();
+    let _listener = std::os::unix::net::UnixListener::bind(place("socket")).unwrap();
+    for name in ["link", "pipe", "socket"] {
+        // Attributes of users are refused by the kernel itself, on every file system.
+        let (path, attribute) = (place(name), "trusted.x");
+        let set = rustix::fs::lsetxattr(&path, attribute, b"1", XattrFlags::empty());
+        assert_eq!(set, Err(Errno::OPNOTSUPP), "{name}");
+        let removed = rustix::fs::lremovexattr(&path, attribute);
+        assert_eq!(removed, Err(Errno::OPNOTSUPP), "{name}");
+        let read = rustix::fs::lgetxattr(&path, attribute, &mut [0; 10][..]);
+        assert_eq!(read, Err(Errno::NODATA), "{name}");
+        assert_eq!(
+            rustix::fs::llistxattr(&path, &mut [0; 10][..]),
+            Ok(0),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn d07_names_of_files_on_their_way_into_a_store_cannot_be_made() {
+    if !crate::common::needs::mounts() {
+        return;
+    }
+    let mounted = Mounted::new(&[]);
+    let place = |name: &str| mounted.place("mount").join(name);
+    let name = ".zarrfs-arriving-0123456789abcdef";
+    std::fs::write(place("file"), "").unwrap();
+    let is_refused = |done: std::io::Result<()>| {
+        assert_eq!(done.unwrap_err().raw_os_error(), Some(libc::EPERM));
+    };
+    is_refused(std::fs::write(place(name), ""));
+    is_refused(std::fs::create_dir(place(name)));
+    is_refused(std::os::unix::fs::symlink("file", place(name)));
+    is_refused(std::fs::hard_link(place("file"), place(name)));
+    is_refused(std::fs::rename(place("file"), place(name)));
+    std::fs::write(place(".zarrfs-arriving-"), "").unwrap();
+    zarrfs(&["commit".as_ref(), &mounted.place("mount")]);
 }

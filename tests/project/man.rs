@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use clap_mangen::Man;
 use zarrfs::cli;
 
-use super::man_texts::{EXAMPLES, MOUNT_OPTIONS, MOUNT_OPTIONS_FRAME, OTHERS, PAGES_OF_SECTION_7};
+use super::man_texts::{
+    EXAMPLES, FILES, MOUNT_OPTIONS, MOUNT_OPTIONS_FRAME, OTHERS, PAGES_OF_SECTION_7,
+};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("man")
@@ -51,6 +53,7 @@ fn page(name: &str, command: clap::Command) -> Vec<u8> {
         text.extend(mount_options().into_bytes());
     }
     man.render_version_section(&mut text).unwrap();
+    text.extend(files().into_bytes());
     text.extend(examples(name).into_bytes());
     text.extend(see_also(name).into_bytes());
     text
@@ -63,11 +66,21 @@ fn escaped(text: &str) -> String {
         .replace('\'', "\\(aq")
 }
 
+/// Returns a list of names with what they are.
+fn entries(list: &[(&str, &str)]) -> String {
+    let entries = list
+        .iter()
+        .map(|(name, text)| format!(".TP\n.B \"{}\"\n{}\n", escaped(name), escaped(text)));
+    entries.collect()
+}
+
+fn files() -> String {
+    format!(".SH FILES\n{}", entries(&FILES))
+}
+
 fn mount_options() -> String {
     let [before, after] = MOUNT_OPTIONS_FRAME.map(escaped);
-    let options = MOUNT_OPTIONS
-        .map(|(name, text)| format!(".TP\n.B \"{}\"\n{}\n", escaped(name), escaped(text)));
-    let options = options.concat();
+    let options = entries(&MOUNT_OPTIONS);
     format!(".SH \"MOUNT OPTIONS\"\n{before}\n{options}.PP\n{after}\n")
 }
 
@@ -135,7 +148,8 @@ fn examples_are_command_lines_that_parse() {
         .iter()
         .flat_map(|(_, examples)| examples.iter())
         .flat_map(|(_, lines)| lines.lines())
-        .filter(|line| line.starts_with("zarrfs "))
+        // The form without a command is tested where it is taken.
+        .filter(|line| line.starts_with("zarrfs ") && !line.starts_with("zarrfs samples/"))
         .map(String::from)
         .collect();
     let count = lines.len();
@@ -154,6 +168,34 @@ fn examples_are_command_lines_that_parse() {
     for line in lines {
         let parsed = cli::command().try_get_matches_from(line.split_whitespace());
         assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
+    }
+}
+
+#[test]
+fn d03_every_page_names_the_control_directory() {
+    for (name, _) in EXAMPLES {
+        let page = fs::read_to_string(folder().join(format!("{name}.1"))).unwrap();
+        let (_, files) = page.split_once(".SH FILES\n").unwrap();
+        let names = ["files", "errors"].map(|file| format!("DIR/.zarrfs/{file}"));
+        assert!(names.iter().all(|file| files.contains(file)), "{name}");
+    }
+}
+
+#[test]
+fn d03_examples_of_the_help_are_command_lines_that_parse() {
+    for (name, command) in commands() {
+        let help = command.get_after_help().unwrap().to_string();
+        assert!(help.contains("DIR/.zarrfs/files"), "{name}");
+        let lines = help
+            .lines()
+            .filter_map(|line| line.strip_prefix("  zarrfs "));
+        let lines: Vec<&str> = lines.collect();
+        assert!(!lines.is_empty(), "{name}");
+        for line in lines {
+            let words = line.split(" #").next().unwrap().split_whitespace();
+            let words = std::iter::once("zarrfs").chain(words);
+            assert!(cli::command().try_get_matches_from(words).is_ok(), "{line}");
+        }
     }
 }
 

@@ -2,15 +2,21 @@
 //! and where to read on.
 
 /// Examples by page: what is done, and the command lines that do it.
-pub const EXAMPLES: [(&str, &[(&str, &str)]); 7] = [
+pub const EXAMPLES: [(&str, &[(&str, &str)]); 8] = [
     (
         "zarrfs",
-        &[(
-            "Mount a store, read its arrays as flat files, and unmount it",
-            "zarrfs mount samples/climate.zarr /mnt/climate\n\
-             ls /mnt/climate/.zarrfs/files/tas\n\
-             zarrfs umount /mnt/climate",
-        )],
+        &[
+            (
+                "Mount a store, read its arrays as flat files, and unmount it",
+                "zarrfs mount samples/climate.zarr /mnt/climate\n\
+                 ls /mnt/climate/.zarrfs/files/tas\n\
+                 zarrfs umount /mnt/climate",
+            ),
+            (
+                "The word mount can be left out",
+                "zarrfs samples/climate.zarr /mnt/climate",
+            ),
+        ],
     ),
     (
         "zarrfs-mount",
@@ -38,9 +44,19 @@ pub const EXAMPLES: [(&str, &[(&str, &str)]); 7] = [
         &[("Unmount", "zarrfs umount /mnt/climate")],
     ),
     (
+        "zarrfs-list",
+        &[
+            ("List the mounts", "zarrfs list"),
+            ("List them for a script", "zarrfs list --json"),
+        ],
+    ),
+    (
         "zarrfs-status",
         &[
-            ("Count the changes of a mount", "zarrfs status /mnt/climate"),
+            (
+                "Count the changes and the failures of a mount",
+                "zarrfs status /mnt/climate",
+            ),
             (
                 "Count those of an upper folder that is not mounted, for a script",
                 "zarrfs status --json changes",
@@ -83,9 +99,10 @@ pub const EXAMPLES: [(&str, &[(&str, &str)]); 7] = [
 ];
 
 /// Pages of other sections and programs that a page refers to, beside those of zarrfs.
-pub const OTHERS: [(&str, &[&str]); 2] = [
+pub const OTHERS: [(&str, &[&str]); 3] = [
     ("zarrfs-mount", &["fstab(5)", "fuse(4)", "mount(8)"]),
     ("zarrfs-umount", &["fusermount3(1)", "umount(8)"]),
+    ("zarrfs-list", &["findmnt(8)"]),
 ];
 
 /// Pages of section 7 that each page refers to.
@@ -97,7 +114,7 @@ pub const PAGES_OF_SECTION_7: [&str; 4] = [
 ];
 
 /// The options of `-o`: name with its value, and what it does.
-pub const MOUNT_OPTIONS: [(&str, &str); 28] = [
+pub const MOUNT_OPTIONS: [(&str, &str); 29] = [
     ("view=NAME", "store or files"),
     ("files=DIR2", "mount the files view there as well"),
     (
@@ -124,6 +141,10 @@ pub const MOUNT_OPTIONS: [(&str, &str); 28] = [
     ),
     ("anon", "ask a store on the network without credentials"),
     ("endpoint=URL, region=NAME", "where a bucket is"),
+    (
+        "profile=NAME",
+        "the profile of ~/.aws with the credentials of an S3 bucket",
+    ),
     (
         "metadata_ttl=TIME, immutable",
         "for how long the answers of a store on the network are used",
@@ -154,14 +175,17 @@ pub const MOUNT_OPTIONS: [(&str, &str); 28] = [
         "no_fallback",
         "do not read an unknown data type as the fallback that a draft's metadata name",
     ),
-    ("uid=N, gid=N", "owner and group shown"),
+    (
+        "uid=USER, gid=GROUP",
+        "owner and group shown, by name or number",
+    ),
     ("umask=OCTAL", "permissions taken away"),
     ("allow_other", "let other users look in"),
     ("nonempty", "mount over what the directory holds"),
     ("fsname=NAME", "the source that the table of mounts shows"),
     (
         "log=FILE",
-        "where the background process logs, instead of syslog",
+        "where to log, instead of syslog or the journal of systemd",
     ),
     ("verbose", "log more; may be repeated"),
     (
@@ -169,6 +193,19 @@ pub const MOUNT_OPTIONS: [(&str, &str); 28] = [
         "take no changes, also with cow or write_through; without these a mount is always read-only",
     ),
     ("noexec, noatime, sync, dirsync", "as in mount(8)"),
+];
+
+/// Files of a mount that each page names, and what they are.
+pub const FILES: [(&str, &str); 3] = [
+    (
+        "DIR/.zarrfs/files",
+        "the decoded arrays of a mount, see zarrfs-files(7)",
+    ),
+    ("DIR/.zarrfs/errors", "what failed last, a line each"),
+    (
+        "DIR/.zarrfs/stats.json, DIR/.zarrfs/mount.json",
+        "counters, and the options in force; .zarrfs opens by its name and no listing shows it",
+    ),
 ];
 
 /// What stands before the options of `-o`, and after them.

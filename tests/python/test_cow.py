@@ -112,14 +112,14 @@ def test_the_commands_say_what_was_changed(store, upper, live):
 
 def check_commands(store, place):
     before = tree(store)
-    kept = "1 stay in the upper folder:\n    empty: an empty folder\n"
+    kept = "1 stays in the upper folder:\n    empty: an empty folder\n"
     assert zarrfs("status", place).stdout == STATUS.format(store=store) + kept
     differs = zarrfs("diff", place, check=False)
     assert (differs.returncode, differs.stdout, differs.stderr) == (1, DIFF, "")
     dry = zarrfs("commit", "--dry-run", place).stdout
     assert dry == "would do: 4 put (87), 3 removed\n" + kept
     assert tree(store) == before
-    assert zarrfs("discard", place, "b").stdout == "1 changes discarded\n"
+    assert zarrfs("discard", place, "b").stdout == "1 change discarded\n"
     nothing = zarrfs("discard", place, "b/c", check=False)
     assert nothing.returncode != 0 and "nothing was changed there" in nothing.stderr
     again = zarrfs("diff", place, check=False).stdout
@@ -138,7 +138,7 @@ def test_a_conflict_is_named_and_forced(store, cow):
     refused = zarrfs("commit", mount.path, check=False)
     assert refused.returncode == 1
     assert refused.stdout == "a/c/0: was changed by somebody else\n"
-    assert "1 conflicts; nothing was overwritten (see --force)" in refused.stderr
+    assert "1 conflict; nothing was overwritten (see --force)" in refused.stderr
     assert tree(store) == before
     done = zarrfs("commit", "--force", mount.path)
     assert done.stdout == "2 put (80), 0 removed\n"
@@ -159,7 +159,7 @@ def test_an_upper_folder_has_one_mount_and_one_store(store, cow, upper, tmp_path
     refused = zarrfs("mount", other, second, "--cow", free, check=False)
     assert refused.returncode != 0 and str(store) in refused.stderr, refused.stderr
     plain = zarrfs("status", store, check=False)
-    assert plain.returncode != 0 and "neither a mount with --cow" in plain.stderr
+    assert plain.returncode != 0 and "neither a mount of zarrfs" in plain.stderr
 
 
 # What programs do.

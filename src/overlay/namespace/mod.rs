@@ -14,7 +14,7 @@ use super::layered_store::{LayeredStore, stat_of_stored};
 use super::name_change::NameChange;
 use super::open_file::OpenFile;
 use super::{Overlay, OverlayCore, Resolved, attributes, wrong_kind};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::store::tree::{
     AttrChange, Credentials, FreeSpace, OpenMode, RenameMode, Setting, Stat, Tree, TreeFile,
 };
@@ -268,7 +268,7 @@ impl OverlayCore {
 
     /// Returns the upper folder's file or folder of a key, copied up if only the store has it.
     ///
-    /// `NotPermitted` for links, pipes and sockets.
+    /// `Unsupported` for links, pipes and sockets.
     fn file_for_xattr_change(self: &Arc<Self>, key: &Key) -> Result<Arc<File>> {
         let found = self.look(|top| top.find(key))?;
         let found = found.ok_or_else(|| Error::not_found(key))?;
@@ -286,7 +286,7 @@ impl OverlayCore {
             }
             _ => {
                 let why = "links, pipes and sockets have no extended attributes";
-                Err(Error::new(Kind::NotPermitted, key, why))
+                Err(Error::unsupported(key, why))
             }
         }
     }

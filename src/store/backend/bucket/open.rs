@@ -13,6 +13,7 @@ use crate::error::{Error, Kind, Result};
 use crate::model::document;
 use crate::stats::Stats;
 use crate::store::backend::remote::connector::Connector;
+use crate::store::backend::remote::fault;
 use crate::store::backend::remote::limits::RequestLimits;
 use crate::store::backend::remote::{FIRST_LIMIT, FIRST_RETRIES, RETRIES};
 use crate::store::{Key, RemoteConfig, StoreInfo};
@@ -57,7 +58,10 @@ impl BucketStore {
         let limit = config.timeout.min(FIRST_LIMIT);
         let first = BucketStore::build(address, config, &connector, (FIRST_RETRIES, limit))?;
         let lists = first.probe(shown).map_err(|error| match &config.endpoint {
-            Some(endpoint) if error.kind() == Kind::Unavailable => {
+            // The error of a name that cannot be resolved has the host already.
+            Some(endpoint)
+                if error.kind() == Kind::Unavailable && !fault::is_lookup(error.detail()) =>
+            {
                 let server = crate::store::shown(endpoint);
                 Error::unavailable(shown, format!("{server}: {}", error.detail()))
             }

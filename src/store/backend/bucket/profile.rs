@@ -32,8 +32,10 @@ pub(super) struct Profile {
 /// names one and there are no files of profiles.
 pub(super) fn read(name: Option<&str>) -> Result<Option<Profile>> {
     let wanted = name.map(str::to_string).or_else(|| variable("AWS_PROFILE"));
-    if wanted.is_none() && !has_files() {
-        return Ok(None);
+    if !has_files() {
+        let why = "there is neither ~/.aws/config nor ~/.aws/credentials";
+        let missing = |name| Error::new(Kind::Denied, format!("AWS profile {name}"), why);
+        return wanted.map_or(Ok(None), |name| Err(missing(name)));
     }
     let mut credentials = ProfileFileCredentialsProvider::builder();
     let mut region = ProfileFileRegionProvider::builder();

@@ -302,6 +302,10 @@ fn has_gcloud_file() -> bool {
     std::env::home_dir().is_some_and(|home| home.join(file).is_file())
 }
 
+/// What is missing from a URL of Azure's that names a container only.
+const NO_ACCOUNT: &str = "the storage account is missing: --option account_name=NAME, or \
+    AZURE_STORAGE_ACCOUNT_NAME=NAME in the environment, or abfss://CONTAINER@NAME.dfs.core.windows.net/PREFIX";
+
 fn azure(address: &Address, config: &RemoteConfig) -> Result<MicrosoftAzureBuilder> {
     let mut builder = MicrosoftAzureBuilder::from_env().with_container_name(&address.bucket);
     if let Some(account) = &address.account {
@@ -309,8 +313,16 @@ fn azure(address: &Address, config: &RemoteConfig) -> Result<MicrosoftAzureBuild
     }
     let builder = builder.configured(CloudKind::Azure, config)?;
     let connection = std::env::var_os("AZURE_STORAGE_CONNECTION_STRING");
+    let is_connected = connection.is_some_and(|value| !value.is_empty());
+    let has_account = is_connected
+        || builder.has_any(&[AzureKey::AccountName])
+        || builder.is_on(AzureKey::UseEmulator);
+    if !has_account {
+        let container = format!("az://{}", address.bucket);
+        return Err(Error::invalid(container, NO_ACCOUNT));
+    }
     let has_credentials = builder.has_any(&AZURE_CREDENTIALS)
-        || connection.is_some_and(|value| !value.is_empty())
+        || is_connected
         || builder.is_on(AzureKey::UseEmulator)
         || builder.is_on(AzureKey::UseAzureCli);
     if has_credentials && !config.anonymous {

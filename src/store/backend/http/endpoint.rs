@@ -160,7 +160,9 @@ impl HttpEndpoint {
         let repeats = if spec.once { 0 } else { self.repeats };
         let mut attempts = Attempts::new(self.limits.time, repeats);
         loop {
-            let request = self.http.execute(self.request(spec)?);
+            let request = self.request(spec)?;
+            let host = request.uri().host().map(str::to_string);
+            let request = self.http.execute(request);
             let response = tokio::time::timeout(attempts.time_left(), request).await;
             let response = response.map_err(|_| self.limits.late(spec.key))?;
             let is_transient = match &response {
@@ -178,7 +180,8 @@ impl HttpEndpoint {
                     return Ok(ResponseHead::new(response, &self.urls, spec.key));
                 }
                 (None, Err(fault)) => {
-                    return Err(Error::unavailable(spec.key, fault::innermost(&fault)));
+                    let cause = fault::with_host(host.as_deref(), fault::innermost(&fault));
+                    return Err(Error::unavailable(spec.key, cause));
                 }
             }
         }

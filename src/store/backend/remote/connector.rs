@@ -89,6 +89,7 @@ impl HttpService for CountingClient {
         {
             request.headers_mut().insert(name, value);
         }
+        let host = request.uri().host().map(str::to_string);
         let response = self.below.execute(request).await;
         note_response(match &response {
             Ok(response) => LastResponse {
@@ -98,8 +99,12 @@ impl HttpService for CountingClient {
                     .get(REGION)
                     .and_then(|value| value.to_str().ok())
                     .map(str::to_string),
+                host: None,
             },
-            Err(_) => LastResponse::default(),
+            Err(_) => LastResponse {
+                host,
+                ..LastResponse::default()
+            },
         });
         response
     }

@@ -57,9 +57,25 @@ fn describe(fault: &Fault, last: &LastResponse, kind: Kind) -> String {
         (Kind::NotFound, _) => format!("no such object, bucket or container{}", bracketed(&code)),
         (Kind::Changed, _) => "was changed while it was open".to_string(),
         (_, Some(status)) if status >= 300 => format!("the server answered {status}{code}"),
-        _ => innermost(fault),
+        _ => with_host(last.host.as_deref(), innermost(fault)),
     }
 }
+
+/// Returns the cause of a request that was not answered, with the host in front where that is not known by its name.
+pub(crate) fn with_host(host: Option<&str>, cause: String) -> String {
+    match host {
+        Some(host) if is_lookup(&cause) => format!("{host}: {cause}"),
+        _ => cause,
+    }
+}
+
+/// Whether a cause is that the name of a host cannot be resolved.
+pub(crate) fn is_lookup(cause: &str) -> bool {
+    cause.contains(LOOKUP)
+}
+
+/// What the error of a name that cannot be resolved begins with.
+const LOOKUP: &str = "failed to lookup address information";
 
 fn bracketed(code: &str) -> String {
     match code.trim() {
@@ -122,7 +138,7 @@ mod tests {
     fn last(status: u16) -> LastResponse {
         LastResponse {
             status: Some(status),
-            region: None,
+            ..LastResponse::default()
         }
     }
 
@@ -144,6 +160,19 @@ mod tests {
         last.region = Some("eu-west-1".to_string());
         let error = error(&generic("Received redirect without LOCATION"), &last, "b");
         assert!(error.to_string().contains("--region eu-west-1"), "{error}");
+    }
+
+    #[test]
+    fn d04_a_host_that_is_not_found_is_named() {
+        let cause = "failed to lookup address information: Name or service not known";
+        let last = LastResponse {
+            host: Some("no.such.host".to_string()),
+            ..LastResponse::default()
+        };
+        let named = error(&generic(cause), &last, "a").to_string();
+        assert_eq!(named, format!("a: no.such.host: {cause}"));
+        let other = error(&generic("connection refused"), &last, "a").to_string();
+        assert_eq!(other, "a: connection refused");
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub(crate) struct LastResponse {
     pub(crate) status: Option<u16>,
     /// The region that the bucket is in.
     pub(crate) region: Option<String>,
+    /// The host of a request that was not answered.
+    pub(crate) host: Option<String>,
 }
 
 tokio::task_local! {
@@ -118,7 +120,7 @@ mod tests {
         let work = || async {
             note_response(LastResponse {
                 status: Some(503),
-                region: None,
+                ..LastResponse::default()
             });
         };
         for (done, last) in [

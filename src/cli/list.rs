@@ -1,0 +1,177 @@
+//! `zarrfs list`: the mounts of this machine, from the kernel's table and from what each mount says of itself.
+//!
+//! A mount that does not answer is listed all the same: each is asked in a thread of its own and for a limited time.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::{ListArgs, control_client, report, units};
+use crate::error::{Result, printable};
+use crate::fuse::mount::mountinfo::Mounted;
+use crate::fuse::mount::{mountinfo, mountpoint};
+use crate::mount::protocol::{ControlAnswer, ControlRequest};
+
+/// How long a mount may take to say what it is.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The columns of the table.
+const HEADINGS: [&str; 4] = ["STORE", "DIRECTORY", "VIEW", "CHANGES"];
+
+/// A mount as it is listed.
+struct MountLine {
+    store: String,
+    directory: PathBuf,
+    /// Nothing if the mount does not say.
+    view: Option<String>,
+    changes: Changes,
+}
+
+/// What a mount has changed.
+enum Changes {
+    ReadOnly,
+    Pending(u64),
+    /// Why it is not known.
+    Unknown(&'static str),
+}
+
+/// Prints all mounts of zarrfs that this process sees.
+pub(super) fn list(args: &ListArgs) -> Result<bool> {
+    let lines = find()?;
+    if args.json {
+        let lines: Vec<Value> = lines.iter().map(MountLine::to_json).collect();
+        report::print(format_args!("{:#}", json!(lines)));
+    } else {
+        print_table(&lines);
+    }
+    Ok(true)
+}
+
+/// Returns what is known of each mount, in the order of the kernel's table.
+fn find() -> Result<Vec<MountLine>> {
+    let table = mountinfo::read()?;
+    let ours = table.into_iter().filter(Mounted::is_ours);
+    let asked: Vec<_> = ours
+        .map(|mounted| {
+            let (sender, answer) = mpsc::channel();
+            let asked = mounted.clone();
+            // Without a thread there is no answer.
+            let _ = thread::Builder::new().spawn(move || sender.send(describe(&asked)));
+            (mounted, answer)
+        })
+        .collect();
+    let end = Instant::now() + TIMEOUT;
+    let lines = asked.into_iter().map(|(mounted, answer)| {
+        let answer = answer.recv_timeout(end.saturating_duration_since(Instant::now()));
+        answer.unwrap_or_else(|_| MountLine::unknown(&mounted, "does not answer"))
+    });
+    Ok(lines.collect())
+}
+
+/// Asks a mount what it is.
+fn describe(mounted: &Mounted) -> MountLine {
+    let text = match fs::read(mounted.path.join(".zarrfs/mount.json")) {
+        Ok(text) => text,
+        Err(error) => return MountLine::unknown(mounted, why_silent(&error)),
+    };
+    let Ok(said) = serde_json::from_slice::<Value>(&text) else {
+        return MountLine::unknown(mounted, "unknown");
+    };
+    let option = |name: &str| said["options"][name].as_str().unwrap_or_default();
+    let is_second = is_at(option("files"), &mounted.path);
+    let view = if is_second { "files" } else { option("view") };
+    let changes = match (option("cow"), option("read_only")) {
+        ("none" | "", _) | (_, "true") => Changes::ReadOnly,
+        (upper, _) => pending(Path::new(upper)),
+    };
+    MountLine {
+        store: said["source"].as_str().unwrap_or_default().to_string(),
+        directory: mounted.path.clone(),
+        view: Some(view.to_string()),
+        changes,
+    }
+}
+
+/// Whether a mountpoint as it was typed is at `path`.
+fn is_at(typed: &str, path: &Path) -> bool {
+    let typed = Path::new(typed);
+    typed.is_absolute() && mountpoint::resolve(typed).is_ok_and(|typed| typed == path)
+}
+
+fn why_silent(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotConnected => "its process is gone",
+        io::ErrorKind::PermissionDenied => "of another user",
+        _ => "unknown",
+    }
+}
+
+/// Returns how many keys are to be committed, as the mount says.
+fn pending(upper: &Path) -> Changes {
+    match control_client::ask(upper, &ControlRequest::Status, &|_, _| ()) {
+        Ok(Some(ControlAnswer::Status(status))) => Changes::Pending(status.put + status.erased),
+        _ => Changes::Unknown("unknown"),
+    }
+}
+
+impl MountLine {
+    /// A mount of which only the kernel's table is known.
+    fn unknown(mounted: &Mounted, why: &'static str) -> MountLine {
+        MountLine {
+            store: mounted.source.to_string_lossy().into_owned(),
+            directory: mounted.path.clone(),
+            view: None,
+            changes: Changes::Unknown(why),
+        }
+    }
+
+    fn to_json(&self) -> Value {
+        let (changes, state) = match self.changes {
+            Changes::ReadOnly => (None, "read-only"),
+            Changes::Pending(count) => (Some(count), "writable"),
+            Changes::Unknown(why) => (None, why),
+        };
+        json!({
+            "store": self.store,
+            "directory": self.directory.to_string_lossy(),
+            "view": self.view,
+            "state": state,
+            "changes": changes,
+        })
+    }
+
+    fn cells(&self) -> [String; 4] {
+        let changes = match self.changes {
+            Changes::ReadOnly => "read-only".to_string(),
+            Changes::Pending(count) => format!("{} pending", units::count(count, "change")),
+            Changes::Unknown(why) => why.to_string(),
+        };
+        [
+            printable(&self.store),
+            printable(&self.directory.to_string_lossy()),
+            self.view.clone().unwrap_or_else(|| "-".to_string()),
+            changes,
+        ]
+    }
+}
+
+/// Prints the mounts below headings, in columns.
+fn print_table(lines: &[MountLine]) {
+    let headings = HEADINGS.map(str::to_string);
+    let rows: Vec<_> = std::iter::once(headings)
+        .chain(lines.iter().map(MountLine::cells))
+        .collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths = [0, 1, 2].map(|column| width(column).unwrap_or_default());
+    for [store, directory, view, changes] in &rows {
+        let [first, second, third] = widths;
+        report::print(format_args!(
+            "{store:first$}  {directory:second$}  {view:third$}  {changes}"
+        ));
+    }
+}

@@ -1,0 +1,66 @@
+//! Users and groups as they are named on the command line: by number, or by name.
+//!
+//! Names are looked up in the files of this machine, and then by getent(1), which also knows those of a directory
+//! service.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use crate::error::{Error, Result};
+
+/// Reads a user.
+pub(super) fn user(text: &str) -> Result<u32> {
+    number(text, "passwd").ok_or_else(|| Error::invalid(format!("'{text}'"), "is no user here"))
+}
+
+/// Reads a group.
+pub(super) fn group(text: &str) -> Result<u32> {
+    number(text, "group").ok_or_else(|| Error::invalid(format!("'{text}'"), "is no group here"))
+}
+
+fn number(text: &str, table: &str) -> Option<u32> {
+    if let Ok(number) = text.parse() {
+        return Some(number);
+    }
+    let is_name = !text.is_empty() && !text.starts_with(['-', '+']) && !text.contains([':', '\n']);
+    if !is_name {
+        return None;
+    }
+    let local = fs::read_to_string(format!("/etc/{table}")).unwrap_or_default();
+    find(&local, text).or_else(|| find(&service(table, text)?, text))
+}
+
+/// Returns the line of a name that a directory service knows.
+fn service(table: &str, name: &str) -> Option<String> {
+    let mut command = Command::new("getent");
+    command.args([table, name]).stdin(Stdio::null());
+    let output = command.stderr(Stdio::null()).output().ok()?;
+    String::from_utf8(output.stdout).ok()
+}
+
+/// Finds the number in lines such as `name:x:1000:...`.
+fn find(table: &str, name: &str) -> Option<u32> {
+    let line = table
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    line.split(':').nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn d04_owners_have_names_and_numbers() {
+        assert_eq!((user("7").unwrap(), group("0").unwrap()), (7, 0));
+        assert_eq!((user("root").unwrap(), group("root").unwrap()), (0, 0));
+        let error = user("no.such.user").unwrap_err().to_string();
+        assert_eq!(error, "'no.such.user': is no user here");
+        for bad in ["", "-1", "--help", "root:x"] {
+            assert!(user(bad).is_err() && group(bad).is_err(), "{bad}");
+        }
+        let table = "root:x:0:0\nrooty:x:5:5\nbad:x:y\n";
+        assert_eq!(find(table, "rooty"), Some(5));
+        assert_eq!((find(table, "bad"), find(table, "roo")), (None, None));
+    }
+}

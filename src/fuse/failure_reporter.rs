@@ -1,0 +1,114 @@
+//! What requests failed by: counted, kept in the table of failures and logged, with the path and not the inode.
+//!
+//! An ordinary answer, such as that a name is missing or taken, is only counted. This is the one place where errors of
+//! requests are logged.
+
+use std::sync::Arc;
+
+use super::request::{RequestInfo, RequestPool};
+use crate::error::{Error, Kind};
+use crate::stats::Stats;
+use crate::vfs::Vfs;
+
+/// Takes the failures of one mount.
+#[derive(Clone)]
+pub(super) struct FailureReporter {
+    vfs: Arc<Vfs>,
+    stats: Arc<Stats>,
+}
+
+impl FailureReporter {
+    /// Builds the reporter of a mount.
+    pub(super) fn new(vfs: Arc<Vfs>, stats: Arc<Stats>) -> FailureReporter {
+        FailureReporter { vfs, stats }
+    }
+
+    /// Takes an error that a request was answered by.
+    pub(super) fn report(&self, request: RequestInfo, error: &Error) {
+        if !is_missing(request, error) {
+            self.stats.error_requests.add(1);
+        }
+        let (operation, path) = (request.name, self.vfs.shown_path(request.ino));
+        if is_ordinary(request, error) {
+            log::trace!("{operation} of {path}: {error}");
+        } else {
+            self.stats.failures.report(operation, &path, error);
+        }
+    }
+
+    /// Logs an error that came when its request had been refused already.
+    pub(super) fn report_late(&self, request: RequestInfo, error: &Error) {
+        let (operation, path) = (request.name, self.vfs.shown_path(request.ino));
+        log::info!("{operation} of {path} came too late: {error}");
+    }
+}
+
+/// Whether an error says only that there is no such name or attribute, or that the kernel has to walk a path again
+/// whose name was replaced.
+fn is_missing(request: RequestInfo, error: &Error) -> bool {
+    let is_replaced = request.pool == RequestPool::Names && error.kind() == Kind::Changed;
+    is_replaced || matches!(error.kind(), Kind::NotFound | Kind::NoAttribute)
+}
+
+/// Whether an error tells a program about names or attributes, and nothing is wrong.
+fn is_ordinary(request: RequestInfo, error: &Error) -> bool {
+    let is_of_attribute = request.name.ends_with("xattr");
+    is_missing(request, error)
+        || error.kind().is_ordinary()
+        || (is_of_attribute && error.kind() == Kind::Unsupported)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::backend::memory::MemoryStore;
+    use crate::vfs::{Ino, VfsConfig};
+    use crate::view::store::StoreView;
+
+    fn reporter() -> (FailureReporter, Arc<Stats>) {
+        let view = Arc::new(StoreView::new(Arc::new(MemoryStore::default())));
+        let config = VfsConfig {
+            uid: 0,
+            gid: 0,
+            umask: 0,
+            writable: true,
+        };
+        let stats = Arc::new(Stats::default());
+        let vfs = Arc::new(Vfs::new(view, config, stats.clone()));
+        (FailureReporter::new(vfs, stats.clone()), stats)
+    }
+
+    #[test]
+    fn d08_ordinary_answers_are_no_failures() {
+        let (reporter, stats) = reporter();
+        let names = |name| RequestInfo::names(name, Ino::ROOT);
+        for kind in [
+            Kind::NotFound,
+            Kind::Exists,
+            Kind::NotEmpty,
+            Kind::NameTooLong,
+            Kind::NotADirectory,
+            Kind::IsADirectory,
+            Kind::CrossDevice,
+            Kind::Changed,
+        ] {
+            reporter.report(names("rmdir"), &Error::new(kind, "a", "why"));
+        }
+        reporter.report(names("getxattr"), &Error::unsupported("a", "why"));
+        assert_eq!(stats.failures.to_text(), "");
+        assert_eq!(stats.error_requests.get(), 7);
+    }
+
+    #[test]
+    fn d01_failures_have_their_path() {
+        let (reporter, stats) = reporter();
+        let request = RequestInfo::contents("read", Ino::ROOT);
+        for _ in 0..2 {
+            reporter.report(request, &Error::corrupt("a/c/0", "not zstd"));
+        }
+        let text = stats.failures.to_text();
+        let cells: Vec<&str> = text.trim_end().split('\t').skip(1).collect();
+        assert_eq!(cells, ["read", "/", "a/c/0", "not zstd", "2"]);
+        assert_eq!(stats.error_requests.get(), 2);
+    }
+}

@@ -1,0 +1,199 @@
+//! What a store turns out to hold when it is mounted, in a few words: its dialect, and how many arrays and groups.
+//!
+//! Only what costs little is looked at: the root, and what lies below it where the store is on this machine or has
+//! consolidated metadata, for a limited time and a limited number of nodes.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::error::Result;
+use crate::hierarchy::{Hierarchy, NodeEntry};
+use crate::model::Node;
+
+/// How long nodes are counted, and how many at most.
+const MAX_TIME: Duration = Duration::from_millis(30);
+const MAX_NODES: usize = 300;
+
+/// What was found in a store.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Found {
+    root: Root,
+    /// The dialect of the root, or of the first node with one.
+    dialect: Option<&'static str>,
+    arrays: usize,
+    /// Groups that a document describes.
+    groups: usize,
+    /// Whether all nodes were counted.
+    is_whole: bool,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Root {
+    /// A group or an array that a document describes.
+    Node,
+    /// A folder that no document describes.
+    #[default]
+    Folder,
+    /// Metadata that do not read.
+    Broken,
+}
+
+impl Found {
+    /// Looks at the root; also at what lies below if `is_local`, or if that is in consolidated metadata.
+    pub(super) fn look(hierarchy: &Arc<Hierarchy>, is_local: bool) -> Result<Found> {
+        let mut found = Found::default();
+        let Some(root) = hierarchy.root()? else {
+            return Ok(found);
+        };
+        found.root = match &root.node {
+            Err(_) => Root::Broken,
+            Ok(_) if root.version == 0 => Root::Folder,
+            Ok(_) => Root::Node,
+        };
+        found.count(&root);
+        if (is_local || root.is_consolidated()) && found.root != Root::Broken {
+            // A fault below the root is met again by whoever looks there.
+            found.is_whole = found.walk(hierarchy, root).unwrap_or(false);
+        }
+        Ok(found)
+    }
+
+    /// Counts the nodes below the root; returns whether these are all.
+    fn walk(&mut self, hierarchy: &Arc<Hierarchy>, root: Arc<NodeEntry>) -> Result<bool> {
+        let end = Instant::now() + MAX_TIME;
+        let mut seen = 0;
+        let mut groups = vec![root];
+        while let Some(group) = groups.pop() {
+            if group.node.is_err() || group.array().is_some() {
+                continue;
+            }
+            let mut children = hierarchy.children(&group)?;
+            while let Some(name) = children.next()? {
+                if seen == MAX_NODES || Instant::now() > end {
+                    return Ok(false);
+                }
+                seen += 1;
+                if let Some(child) = hierarchy.child(&group, &name.name)? {
+                    self.count(&child);
+                    groups.push(child);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn count(&mut self, node: &NodeEntry) {
+        let dialect = node.dialect();
+        self.dialect = self.dialect.or(dialect);
+        match &node.node {
+            Ok(Node::Array(_)) => self.arrays += 1,
+            Ok(Node::Group(_)) if dialect.is_some() => self.groups += 1,
+            Ok(Node::Group(_)) | Err(_) => {}
+        }
+    }
+
+    /// Returns what a person should be told who takes the store for a Zarr hierarchy.
+    pub(super) fn warning(&self) -> Option<&'static str> {
+        match self {
+            Found {
+                root: Root::Folder,
+                dialect: None,
+                is_whole,
+                ..
+            } => Some(if *is_whole {
+                "no Zarr metadata at the root or below; each folder is shown as a group"
+            } else {
+                "no Zarr metadata at the root; each folder is shown as a group"
+            }),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.root == Root::Broken {
+            return f.write_str("metadata that do not read");
+        }
+        let Some(dialect) = self.dialect else {
+            return f.write_str("no Zarr metadata");
+        };
+        write!(f, "{dialect}, ")?;
+        let groups = counted(self.groups, "group");
+        match (self.arrays, self.is_whole, &self.root) {
+            (1, _, Root::Node) if self.groups == 0 => f.write_str("an array"),
+            (0, false, _) => f.write_str("a group"),
+            (arrays, false, _) => write!(f, "more than {}", counted(arrays, "array")),
+            (arrays, true, Root::Folder) if self.groups == 0 => {
+                write!(f, "{} in folders", counted(arrays, "array"))
+            }
+            (arrays, true, _) => write!(f, "{} in {groups}", counted(arrays, "array")),
+        }
+    }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    let end = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{end}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Key;
+    use crate::store::backend::memory::MemoryStore;
+
+    const GROUP: &str = r#"{"zarr_format": 3, "node_type": "group"}"#;
+    const ARRAY: &str = r#"{"zarr_format": 2, "shape": [1], "chunks": [1], "dtype": "<i4", "fill_value": 0,
+        "order": "C", "compressor": null, "filters": null}"#;
+
+    fn found(documents: &[(&str, &str)], is_local: bool) -> Found {
+        let memory = MemoryStore::default();
+        for (key, text) in documents {
+            memory.set(Key::new(*key).unwrap(), text.as_bytes().to_vec());
+        }
+        let hierarchy = Arc::new(Hierarchy::new(Arc::new(memory)));
+        Found::look(&hierarchy, is_local).unwrap()
+    }
+
+    fn words(documents: &[(&str, &str)]) -> String {
+        found(documents, true).to_string()
+    }
+
+    #[test]
+    fn d02_what_was_found_is_said_in_words() {
+        let group = ("zarr.json", GROUP);
+        let (one, two) = (("a/.zarray", ARRAY), ("b/c/.zarray", ARRAY));
+        assert_eq!(words(&[group]), "v3, 0 arrays in 1 group");
+        assert_eq!(words(&[group, one]), "v3, 1 array in 1 group");
+        let below = ("b/zarr.json", GROUP);
+        assert_eq!(words(&[group, below, one, two]), "v3, 2 arrays in 2 groups");
+        assert_eq!(words(&[(".zarray", ARRAY)]), "v2, an array");
+        assert_eq!(words(&[one, two]), "v2, 2 arrays in folders");
+        assert_eq!(words(&[("zarr.json", "{")]), "metadata that do not read");
+        assert_eq!(found(&[group, one], false).to_string(), "v3, a group");
+        let names: Vec<String> = (0..400).map(|number| format!("{number}/.zarray")).collect();
+        let mut many: Vec<_> = names.iter().map(|name| (name.as_str(), ARRAY)).collect();
+        many.push(group);
+        let text = words(&many);
+        assert!(
+            text.starts_with("v3, more than ") && text.ends_with(" arrays"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn d02_what_is_no_hierarchy_is_warned_of() {
+        let folder = [("a/b/text", "no metadata")];
+        assert_eq!(words(&folder), "no Zarr metadata");
+        let warning = |documents, is_local| found(documents, is_local).warning();
+        let whole = "no Zarr metadata at the root or below; each folder is shown as a group";
+        assert_eq!(warning(&folder, true), Some(whole));
+        let root = "no Zarr metadata at the root; each folder is shown as a group";
+        assert_eq!(warning(&folder, false), Some(root));
+        for documents in [&[("zarr.json", GROUP)], &[("a/.zarray", ARRAY)]] {
+            assert_eq!(warning(documents, true), None);
+        }
+    }
+}
