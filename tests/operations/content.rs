@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use zarrfs::store::EntryKind;
 
 use crate::backend::{Backend, Enter, OpenFile};
-use crate::common::sample::{Sample, arrays, places};
+use crate::common::sample::{Keys, Sample, arrays, places};
 use crate::fixture::{Fixture, name};
 
 /// Numbers that look random and are the same in each run.
@@ -244,4 +244,36 @@ pub(crate) fn what_does_not_decode_says_so_when_it_is_opened(enter: &Enter) {
         stored,
         std::fs::read(fixture.store().join("strange/c/0/1")).unwrap()
     );
+}
+
+/// An array of variable length is read to know the length of its file, however many elements it has.
+#[test]
+fn b08_a_file_of_strings_has_its_length_before_it_is_opened() {
+    const ELEMENTS: u32 = 70_000;
+    let fixture = Fixture::with(|store| {
+        let mut chunk = ELEMENTS.to_le_bytes().to_vec();
+        for number in 0..ELEMENTS {
+            let text = number.to_string();
+            chunk.extend((text.len() as u32).to_le_bytes());
+            chunk.extend(text.bytes());
+        }
+        let document = format!(
+            r#"{{"zarr_format": 2, "shape": [{ELEMENTS}], "chunks": [{ELEMENTS}], "dtype": "|O", "order": "C",
+            "fill_value": "", "compressor": null, "filters": [{{"id": "vlen-utf8"}}]}}"#
+        );
+        store.put(".zgroup", br#"{"zarr_format": 2}"#);
+        store.put("names/.zarray", document.as_bytes());
+        store.put("names/0", &chunk);
+    });
+    let backend = crate::in_process::enter(fixture.views.files.clone());
+    let names = backend.names("names").unwrap();
+    let decoded = names.iter().filter(|name| name.starts_with("names."));
+    let paths: Vec<String> = decoded.map(|name| format!("names/{name}")).collect();
+    assert!(!paths.is_empty(), "{names:?}");
+    for path in paths {
+        let shown = backend.stat(&path).unwrap().size;
+        let whole = backend.read(&path, 0, 10 << 20).unwrap();
+        assert_eq!(shown, whole.len() as u64, "{path}");
+        assert!(shown > u64::from(ELEMENTS), "{path}");
+    }
 }

@@ -78,17 +78,11 @@ impl FilesView {
         Ok(export)
     }
 
-    /// Returns the length of a file that has to be read whole to know it: the one that it had when it was opened. A
-    /// small one is read now, so that programs that copy by `stat` copy all of it; the length of others is 0.
+    /// Returns the length of a file that has to be read whole to know it. It is read for that once for each content, since
+    /// programs copy as much as `stat` shows: no length but the right one will do.
     fn ragged_length(&self, target: &DecodedTarget) -> Result<u64> {
         if let Some(length) = target.array.known_length(&target.name()) {
             return Ok(length);
-        }
-        let shape = &target.array.array().shape;
-        let mut lengths = shape.iter();
-        let elements = lengths.try_fold(1, |all: u64, &length| all.checked_mul(length));
-        if elements.is_none_or(|elements| elements > MAX_READ_FOR_STAT) {
-            return Ok(0);
         }
         Ok(self.export(target)?.len())
     }
@@ -207,9 +201,6 @@ impl FilesView {
         Ok(Box::new(ChunkListing::new(grid, formats)))
     }
 }
-
-/// The most elements without a fixed length that are read because the length of a file is asked for.
-const MAX_READ_FOR_STAT: u64 = 1 << 16;
 
 /// Takes 0 for the length of a file that cannot be decoded; opening it returns the error.
 fn unmeasured(error: Error) -> Result<u64> {
