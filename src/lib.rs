@@ -22,6 +22,8 @@ pub mod stats;
 
 pub mod sync;
 
+pub mod json_text;
+
 pub mod model;
 
 pub mod grid;

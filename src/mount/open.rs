@@ -10,10 +10,10 @@ use serde_json::{Map, json};
 
 use super::root_name::root_name;
 use crate::array::{Arrays, Engine, Limits};
-use crate::dialect::json::render;
 use crate::error::{Error, Result};
 use crate::export::format;
 use crate::hierarchy::{Hierarchy, HierarchyConfig};
+use crate::json_text::render;
 use crate::overlay::{Overlay, OverlayConfig};
 use crate::stats::Stats;
 use crate::store;

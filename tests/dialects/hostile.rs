@@ -176,7 +176,6 @@ fn metadata_that_make_no_sense_are_faults() {
         ("storage_transformers", transformer(json!([0]))),
         ("storage_transformers", transformer(json!([1, 1]))),
         ("storage_transformers", transformer(json!([u64::MAX]))),
-        ("attributes", json!([])),
         ("extensions", json!("none")),
     ] {
         let store = documents(&[

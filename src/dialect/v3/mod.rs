@@ -7,10 +7,11 @@ use serde_json::{Map, Value, json};
 
 use crate::dialect::members::{lengths, named};
 use crate::dialect::typestr::Typed;
-use crate::dialect::{Dialect, Document, DocumentMap, Edit, edit, fill, json};
+use crate::dialect::{Dialect, Document, DocumentMap, Edit, Parsed, attributes, edit, fill};
 use crate::error::{Error, Result};
+use crate::json_text::{self, ObjectText};
 use crate::model::document::ZARR_JSON;
-use crate::model::{Array, CodecSpec, Group, Node};
+use crate::model::{Array, Attributes, CodecSpec, Group, Node};
 use crate::store::Key;
 
 mod chunk_grid;
@@ -31,23 +32,23 @@ fn documents(path: &Key) -> Result<Vec<Key>> {
     Ok(vec![path.child(ZARR_JSON.as_bytes())?])
 }
 
-fn parse(path: &Key, documents: &[Document]) -> Result<Option<Node>> {
+fn parse(path: &Key, documents: &[Document]) -> Result<Option<Parsed>> {
     let Some(document) = documents.first() else {
         return Ok(None);
     };
     let Some(members) = document.object()? else {
         return Ok(None);
     };
-    node(path, &members)
-        .map(Some)
-        .map_err(|error| error.about(&document.key))
+    let node = node(path, &members).map_err(|error| error.about(&document.key))?;
+    let node = node.with_attributes(attributes::in_member(document));
+    Ok(Some(node.into()))
 }
 
 fn edit(documents: &[Document], edit: &Edit) -> Result<DocumentMap> {
     edit::edit_document(edit::first_stored(documents)?, edit)
 }
 
-fn new_group(path: &Key, attributes: &Map<String, Value>) -> Result<DocumentMap> {
+fn new_group(path: &Key, attributes: &Attributes) -> Result<DocumentMap> {
     let group = Group {
         attributes: attributes.clone(),
     };
@@ -60,10 +61,10 @@ fn new_array(path: &Key, array: &Array) -> Result<DocumentMap> {
 
 fn new_node(path: &Key, node: &Node) -> Result<DocumentMap> {
     let key = path.child(ZARR_JSON.as_bytes())?;
-    Ok(vec![(key, json::render(&render(node)))])
+    Ok(vec![(key, document(node))])
 }
 
-/// Reads the members of `zarr.json`.
+/// Reads the members of `zarr.json`, but for the attributes.
 pub fn node(path: &Key, members: &Map<String, Value>) -> Result<Node> {
     if members.get("zarr_format").and_then(Value::as_u64) != Some(3) {
         let found = members.get("zarr_format").unwrap_or(&Value::Null);
@@ -105,9 +106,7 @@ const ARRAY_MEMBERS: [&str; 11] = [
 fn group(members: &Map<String, Value>) -> Result<Group> {
     match unknown_extension(members, &GROUP_MEMBERS) {
         Some(why) => Err(Error::unsupported("", why)),
-        None => Ok(Group {
-            attributes: attributes(members),
-        }),
+        None => Ok(Group::default()),
     }
 }
 
@@ -127,7 +126,7 @@ fn array(path: &Key, members: &Map<String, Value>) -> Result<Array> {
         codecs,
         keys: chunk_keys::parse(path, members.get("chunk_key_encoding"))?,
         dimension_names: dimension_names(members, shape.len())?,
-        attributes: attributes(members),
+        attributes: Attributes::default(),
         undecodable: undecodable(members),
         shape,
         chunk_shape: grid.shape,
@@ -201,20 +200,18 @@ fn dimension_names(members: &Map<String, Value>, rank: usize) -> Result<Vec<Opti
     }
 }
 
-fn attributes(members: &Map<String, Value>) -> Map<String, Value> {
-    members
-        .get("attributes")
-        .and_then(Value::as_object)
-        .cloned()
-        .unwrap_or_default()
+/// Returns the document of a node as final v3.
+pub fn document(node: &Node) -> Vec<u8> {
+    let text = render(node).to_string();
+    let attributes = node.attributes().text();
+    let text = ObjectText::parse(&text).map(|object| object.replaced("attributes", attributes));
+    json_text::document(&text.unwrap_or_default())
 }
 
-/// Returns the metadata of a node as final v3, whatever its dialect.
+/// Returns a node's metadata as final v3, as values; of its attributes there is only the place.
 pub fn render(node: &Node) -> Value {
     match node {
-        Node::Group(group) => {
-            json!({ "zarr_format": 3, "node_type": "group", "attributes": group.attributes })
-        }
+        Node::Group(_) => json!({ "zarr_format": 3, "node_type": "group", "attributes": {} }),
         Node::Array(array) => render_array(array),
     }
 }
@@ -230,7 +227,7 @@ fn render_array(array: &Array) -> Value {
         "chunk_key_encoding": array.keys.v3,
         "fill_value": array.fill_value.json,
         "codecs": codecs,
-        "attributes": array.attributes,
+        "attributes": {},
     });
     if !array.dimension_names.is_empty() {
         rendered["dimension_names"] = json!(array.dimension_names);

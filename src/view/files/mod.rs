@@ -7,13 +7,12 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use serde_json::Value;
-
 use crate::array::Arrays;
-use crate::dialect::{json, v3};
+use crate::dialect::v3;
 use crate::error::{Error, Kind, Result};
 use crate::export::{Export, Format};
 use crate::hierarchy::{Hierarchy, NodeEntry};
+use crate::json_text;
 use crate::known::Known;
 use crate::model::Node;
 use crate::store::listing::NameList;
@@ -35,6 +34,7 @@ mod path_target;
 mod seen;
 mod unstored;
 mod writing;
+mod written;
 
 /// A hierarchy as directories and decoded files; clones are the same view.
 #[derive(Clone)]
@@ -230,12 +230,10 @@ fn unreadable(error: Error) -> Result<u64> {
 
 /// Returns the bytes of a document of a node.
 fn document(node: &Node, name: &[u8]) -> Vec<u8> {
-    let value = match (name, node) {
-        (METADATA, node) => v3::render(node),
-        (_, Node::Group(group)) => Value::Object(group.attributes.clone()),
-        (_, Node::Array(array)) => Value::Object(array.attributes.clone()),
-    };
-    json::render(&value)
+    match name {
+        METADATA => v3::document(node),
+        _ => json_text::document(node.attributes().text()),
+    }
 }
 
 impl View for FilesView {
