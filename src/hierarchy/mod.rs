@@ -372,6 +372,19 @@ mod tests {
     }
 
     #[test]
+    fn c03_missing_codecs_are_warned_of_once() {
+        let array = r#"{"zarr_format": 3, "node_type": "array", "shape": [1], "data_type": "int8",
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1]}},
+            "chunk_key_encoding": {"name": "default"}, "fill_value": 0}"#;
+        let hierarchy = with(&[("a/zarr.json", array), ("b/zarr.json", array)]);
+        for path in ["a", "b", "a"] {
+            let found = hierarchy.node(&Key::new(path).unwrap()).unwrap().unwrap();
+            assert!(found.array().is_some());
+        }
+        assert_eq!(hierarchy.warned.lock().len(), 1);
+    }
+
+    #[test]
     fn unchanged_documents_keep_the_node() {
         let hierarchy = with(&[("zarr.json", GROUP)]);
         let first = hierarchy.node(&Key::root()).unwrap().unwrap();

@@ -1,6 +1,6 @@
 //! Final v3 (core specification 3.1): `zarr.json`.
 //!
-//! Reads what real writers produce: codecs and encodings as bare words, no configuration, no codec at all.
+//! Reads what real writers produce: codecs and encodings as bare words, no configuration, no codec at all, no `codecs`.
 //! Unknown members make a node unreadable unless they have `must_understand: false`.
 
 use serde_json::{Map, Value, json};
@@ -32,6 +32,9 @@ fn documents(path: &Key) -> Result<Vec<Key>> {
     Ok(vec![path.child(ZARR_JSON.as_bytes())?])
 }
 
+/// What is said of an array without `codecs`, which the text demands.
+const NO_CODECS: &str = "codecs is missing: chunks are read as plain little-endian bytes, as GDAL reads and writes them";
+
 fn parse(path: &Key, documents: &[Document]) -> Result<Option<Parsed>> {
     let Some(document) = documents.first() else {
         return Ok(None);
@@ -40,8 +43,11 @@ fn parse(path: &Key, documents: &[Document]) -> Result<Option<Parsed>> {
         return Ok(None);
     };
     let node = node(path, &members).map_err(|error| error.about(&document.key))?;
-    let node = node.with_attributes(attributes::in_member(document));
-    Ok(Some(node.into()))
+    let lacks_codecs = matches!(node, Node::Array(_)) && !members.contains_key("codecs");
+    Ok(Some(Parsed {
+        node: node.with_attributes(attributes::in_member(document)),
+        warning: lacks_codecs.then(|| NO_CODECS.to_string()),
+    }))
 }
 
 fn edit(documents: &[Document], edit: &Edit) -> Result<DocumentMap> {
@@ -113,11 +119,14 @@ fn group(members: &Map<String, Value>) -> Result<Group> {
 fn array(path: &Key, members: &Map<String, Value>) -> Result<Array> {
     let shape = lengths(members, "shape")?;
     let grid = chunk_grid(members, &shape)?;
-    let codecs = codecs(members.get("codecs"))?;
     let data_type = members
         .get("data_type")
         .ok_or_else(|| Error::corrupt("data_type", "is missing"))
         .and_then(data_type::parse)?;
+    let codecs = match members.get("codecs") {
+        None => vec![Typed::little(data_type.clone()).bytes_codec()],
+        Some(codecs) => self::codecs(codecs)?,
+    };
     let typed = Typed::new(data_type, codecs.iter().any(is_big_endian));
     let fill_value = fill::parse_stored(&typed, members.get("fill_value").unwrap_or(&Value::Null))?;
     Ok(Array {
@@ -172,9 +181,14 @@ fn chunk_grid(members: &Map<String, Value>, shape: &[u64]) -> Result<chunk_grid:
     chunk_grid::parse(name, configuration, shape)
 }
 
-fn codecs(value: Option<&Value>) -> Result<Vec<CodecSpec>> {
-    let wrong = || Error::corrupt("codecs", "expected a list of codecs");
-    let list = value.and_then(Value::as_array).ok_or_else(wrong)?;
+fn codecs(value: &Value) -> Result<Vec<CodecSpec>> {
+    let wrong = || {
+        Error::corrupt(
+            "codecs",
+            format!("expected a list of codecs, found {value}"),
+        )
+    };
+    let list = value.as_array().ok_or_else(wrong)?;
     list.iter()
         .map(|codec| {
             let (name, configuration) = named(codec, "codecs")?;
@@ -275,6 +289,24 @@ mod tests {
     }
 
     #[test]
+    fn c03_chunks_without_codecs_are_plain_and_little_endian() {
+        let mut document = example();
+        let Node::Array(stated) = read(&document).unwrap() else {
+            panic!("not an array")
+        };
+        document.as_object_mut().unwrap().shift_remove("codecs");
+        let document = Document {
+            key: Key::new("a/b/zarr.json").unwrap(),
+            bytes: Some(document.to_string().into_bytes()),
+        };
+        let read = parse(&Key::new("a/b").unwrap(), &[document])
+            .unwrap()
+            .unwrap();
+        assert!(matches!(&read.node, Node::Array(array) if array.codecs == stated.codecs));
+        assert!(read.warning.unwrap().contains("codecs is missing"));
+    }
+
+    #[test]
     fn faults_name_the_member() {
         for (member, wrong) in [
             ("shape", json!([-1, 2])),
@@ -286,6 +318,7 @@ mod tests {
             ("chunk_grid", json!({"name": "spiral"})),
             ("fill_value", json!("x")),
             ("codecs", json!({})),
+            ("codecs", Value::Null),
             ("dimension_names", json!(["a"])),
             ("node_type", json!("chunk")),
             (

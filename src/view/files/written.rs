@@ -21,7 +21,7 @@ impl WrittenDocument<'_> {
     }
 
     /// Reads the document as `zarr.json` of final v3; fails as the dialect does, and with `Corrupt` for attributes that
-    /// are no object.
+    /// are no object and for an array without codecs, which others may leave out.
     pub(super) fn node(&self, path: &Key) -> Result<Node> {
         let document = Document {
             key: Key::root(),
@@ -29,6 +29,9 @@ impl WrittenDocument<'_> {
         };
         let members = document.object()?.unwrap_or_default();
         let node = v3::node(path, &members)?;
+        if matches!(node, Node::Array(_)) && !members.contains_key("codecs") {
+            return Err(Error::corrupt("codecs", "is missing"));
+        }
         Ok(node.with_attributes(self.attributes()?))
     }
 
