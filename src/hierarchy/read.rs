@@ -4,9 +4,10 @@
 
 use std::sync::Arc;
 
-use crate::dialect::draft::{self, Draft, EntryPoint};
+use crate::dialect::draft::{self, DocumentRole, Draft, EntryPoint};
 use crate::dialect::{Choice, Dialect, Parsed, tried_below};
 use crate::error::Result;
+use crate::hierarchy::broken::is_of_array;
 use crate::hierarchy::consolidated::version_of;
 use crate::hierarchy::reading::{NodeReading, is_lasting};
 use crate::hierarchy::{ChildScope, Hierarchy, NodeEntry, Rule, detect, hash_of};
@@ -188,6 +189,7 @@ impl Hierarchy {
     /// Reads a node of a draft: as an array first, then as a group (drafts, "Determine if a node exists").
     fn read_in_draft(&self, reading: &mut NodeReading<'_>, entry: &EntryPoint) -> ReadOutcome {
         for (role, key) in entry.documents(reading.path)? {
+            reading.is_array = role == DocumentRole::Array;
             let document = reading.document(&key)?;
             let members = match document.object() {
                 Ok(None) => continue,
@@ -240,8 +242,10 @@ impl Hierarchy {
         let documents = documents.collect::<Result<Vec<_>>>()?;
         let parsed = (dialect.parse)(reading.path, &documents).transpose();
         let node = parsed.map(|parsed| parsed.map(|parsed| self.warned(reading.path, parsed)));
-        if matches!(node, Some(Ok(_))) {
-            reading.kept = documents.into_iter().next();
+        match node {
+            Some(Ok(_)) => reading.kept = documents.into_iter().next(),
+            Some(Err(_)) => reading.is_array = documents.iter().any(is_of_array),
+            None => {}
         }
         Ok(node)
     }

@@ -6,6 +6,7 @@ mod common;
 mod array_spec;
 mod arrays;
 mod broken_attributes;
+mod broken_nodes;
 mod changed_keys;
 mod conflicts;
 mod consolidated;

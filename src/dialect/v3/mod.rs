@@ -82,10 +82,11 @@ pub fn node(path: &Key, members: &Map<String, Value>) -> Result<Node> {
     match members.get("node_type").and_then(Value::as_str) {
         Some("group") => group(members).map(Node::Group),
         Some("array") => Ok(Node::Array(Box::new(array(path, members)?))),
-        found => Err(Error::corrupt(
-            "node_type",
-            format!("expected group or array, found {found:?}"),
-        )),
+        _ => {
+            let found = members.get("node_type").unwrap_or(&Value::Null);
+            let why = format!("expected group or array, found {found}");
+            Err(Error::corrupt("node_type", why))
+        }
     }
 }
 

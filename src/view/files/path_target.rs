@@ -6,10 +6,10 @@ use crate::array::OpenArray;
 use crate::error::{Error, Kind, Result};
 use crate::export::{FORMATS, Format};
 use crate::grid::{ChunkIndex, Coordinates, NumberedName, Region};
-use crate::hierarchy::NodeEntry;
+use crate::hierarchy::{BrokenDocument, NodeEntry};
 use crate::known::Known;
-use crate::model::Node;
 use crate::store::Key;
+use crate::view::files::broken::ERROR_TEXT;
 use crate::view::files::{ATTRIBUTES, CHUNKS, FilesView, METADATA};
 use crate::view::{ChildName, ViewDir};
 
@@ -19,6 +19,10 @@ pub(super) enum PathTarget {
     Node(Arc<NodeEntry>),
     /// A document made from a node's metadata.
     Document(Arc<NodeEntry>, Vec<u8>),
+    /// A document of a broken node, as it is stored.
+    AsFound(Arc<NodeEntry>, BrokenDocument),
+    /// What is wrong with a broken node.
+    ErrorText(Arc<NodeEntry>),
     /// The directory of an array's chunks.
     Chunks(Arc<NodeEntry>),
     /// A decoded file.
@@ -132,11 +136,17 @@ impl FilesView {
     ) -> Result<Option<PathTarget>> {
         let mut rest = names;
         while let Some((name, after)) = rest.split_first() {
-            if !matches!(node.node()?, Node::Group(_)) {
+            if node.array().is_some() {
                 return self.within_array(node, rest);
             }
-            match child_of(&node, name)? {
+            let child = if node.is_array() {
+                None
+            } else {
+                child_of(&node, name)?
+            };
+            match child {
                 Some(child) => node = child,
+                None if node.broken.is_some() => return Ok(broken_file(node, rest)),
                 None => return Ok(group_file(node, rest)),
             }
             rest = after;
@@ -218,6 +228,19 @@ fn group_file(found: Arc<NodeEntry>, rest: &[&[u8]]) -> Option<PathTarget> {
     match *rest {
         [name @ (METADATA | ATTRIBUTES)] => Some(PathTarget::Document(found, name.to_vec())),
         _ => None,
+    }
+}
+
+/// Finds a file of a broken node's own.
+fn broken_file(found: Arc<NodeEntry>, rest: &[&[u8]]) -> Option<PathTarget> {
+    let [name] = *rest else { return None };
+    let mut documents = found.broken.as_ref()?.documents.iter();
+    match documents.find(|document| document.key.name() == name) {
+        Some(document) => {
+            let document = document.clone();
+            Some(PathTarget::AsFound(found, document))
+        }
+        None => (name == ERROR_TEXT).then_some(PathTarget::ErrorText(found)),
     }
 }
 
