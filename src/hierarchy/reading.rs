@@ -8,7 +8,7 @@ use crate::dialect::Document;
 use crate::error::{Error, Kind, Result};
 use crate::hierarchy::broken::{BrokenDocument, BrokenNode};
 use crate::hierarchy::publish::DocumentVersions;
-use crate::hierarchy::{ChildScope, MAX_DOCUMENT, NodeEntry};
+use crate::hierarchy::{ChildScope, MAX_DOCUMENT, NodeEntry, Rule};
 use crate::model::Node;
 use crate::model::document::ZARRAY;
 use crate::store::{Dependencies, Key, Object};
@@ -113,6 +113,7 @@ impl NodeReading<'_> {
         };
         let broken = |_: &Error| BrokenNode {
             is_array: self.is_array || self.stored.iter().any(is_of_v2_array),
+            is_entry_point: matches!(self.scope.rule, Rule::Closed),
             documents: self.stored,
         };
         NodeEntry {

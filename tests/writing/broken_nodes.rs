@@ -122,6 +122,10 @@ fn c04_an_entry_point_that_does_not_read_is_shown() {
     let store = documents(&[("zarr.json", entry.clone())]);
     let (view, _) = tree(Arc::new(store));
     assert_eq!(names(&view, ""), ["ERROR.txt", "zarr.json"]);
+    for hidden in ["a", "a/a.raw", "attributes.json"] {
+        let error = view.lookup(&key(hidden)).unwrap_err();
+        assert_eq!(error.kind(), Kind::Unsupported, "{error}");
+    }
     let shown = common::read(&view, "zarr.json").unwrap();
     assert_eq!(shown, entry.to_string().into_bytes());
     let said = common::read(&view, "ERROR.txt").unwrap();

@@ -47,6 +47,13 @@ pub(super) fn length_of(document: &BrokenDocument) -> u64 {
     document.stored.map_or(0, |(length, _)| length)
 }
 
+/// Returns the error of a file that a node would have if it could be read.
+pub(super) fn not_readable(found: &NodeEntry) -> Error {
+    let why = found.node.as_ref().err().map(Error::to_string);
+    let why = why.unwrap_or_default();
+    Error::unsupported(&found.path, format!("cannot be read: {why}"))
+}
+
 /// Returns the error of a change of something that is not understood.
 pub(super) fn refused(path: &Key) -> Error {
     let why =

@@ -9,7 +9,7 @@ use crate::grid::{ChunkIndex, Coordinates, NumberedName, Region};
 use crate::hierarchy::{BrokenDocument, NodeEntry};
 use crate::known::Known;
 use crate::store::Key;
-use crate::view::files::broken::ERROR_TEXT;
+use crate::view::files::broken::{ERROR_TEXT, not_readable};
 use crate::view::files::{ATTRIBUTES, CHUNKS, FilesView, METADATA};
 use crate::view::{ChildName, ViewDir};
 
@@ -146,12 +146,36 @@ impl FilesView {
             };
             match child {
                 Some(child) => node = child,
-                None if node.broken.is_some() => return Ok(broken_file(node, rest)),
+                None if node.broken.is_some() => return self.within_broken(node, rest),
                 None => return Ok(group_file(node, rest)),
             }
             rest = after;
         }
         Ok(Some(PathTarget::Node(node)))
+    }
+
+    /// Finds what `rest` stands for in the directory of a broken node. Fails with `Unsupported` for the files that it
+    /// would have if it could be read, and for whatever may lie below an entry point: nobody shall take it for missing.
+    fn within_broken(&self, found: Arc<NodeEntry>, rest: &[&[u8]]) -> Result<Option<PathTarget>> {
+        let [name, ref below @ ..] = *rest else {
+            return Ok(None);
+        };
+        let mut documents = found.broken.iter().flat_map(|broken| &broken.documents);
+        let document = documents
+            .find(|document| document.key.name() == name)
+            .cloned();
+        let format = name.strip_prefix(self.name_of(&found)).and_then(format_of);
+        let is_hidden = found
+            .broken
+            .as_ref()
+            .is_some_and(|broken| broken.is_entry_point);
+        let is_own = [METADATA, ATTRIBUTES, CHUNKS].contains(&name) || format.is_some();
+        Ok(match document {
+            Some(document) if below.is_empty() => Some(PathTarget::AsFound(found, document)),
+            None if below.is_empty() && name == ERROR_TEXT => Some(PathTarget::ErrorText(found)),
+            None if is_own || is_hidden => return Err(not_readable(&found)),
+            _ => None,
+        })
     }
 
     /// Finds what `rest` stands for in an array's directory.
@@ -228,19 +252,6 @@ fn group_file(found: Arc<NodeEntry>, rest: &[&[u8]]) -> Option<PathTarget> {
     match *rest {
         [name @ (METADATA | ATTRIBUTES)] => Some(PathTarget::Document(found, name.to_vec())),
         _ => None,
-    }
-}
-
-/// Finds a file of a broken node's own.
-fn broken_file(found: Arc<NodeEntry>, rest: &[&[u8]]) -> Option<PathTarget> {
-    let [name] = *rest else { return None };
-    let mut documents = found.broken.as_ref()?.documents.iter();
-    match documents.find(|document| document.key.name() == name) {
-        Some(document) => {
-            let document = document.clone();
-            Some(PathTarget::AsFound(found, document))
-        }
-        None => (name == ERROR_TEXT).then_some(PathTarget::ErrorText(found)),
     }
 }
 
