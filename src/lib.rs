@@ -24,6 +24,8 @@ pub mod stats;
 
 pub mod sync;
 
+pub mod json_text;
+
 pub mod model;
 
 pub mod grid;

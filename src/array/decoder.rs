@@ -10,13 +10,12 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use lru::LruCache;
-use serde_json::Map;
 
 use crate::array::Limits;
 use crate::codec::{Pipeline, ShardLevel};
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Coordinates, Grid};
-use crate::model::Array;
+use crate::model::{Array, Attributes};
 
 /// Number of pipelines of a rectilinear grid that are kept.
 const MAX_PIPELINES: NonZeroUsize = NonZeroUsize::new(64).unwrap();
@@ -165,7 +164,7 @@ impl Shapes {
         let array = Array {
             chunk_shape: stored.chunk_shape().to_vec(),
             chunk_edges: Vec::new(),
-            attributes: Map::new(),
+            attributes: Attributes::default(),
             ..array.clone()
         };
         Some(Shapes {

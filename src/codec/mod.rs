@@ -182,8 +182,8 @@ fn only_sharding(codecs: &[CodecSpec]) -> Option<&CodecSpec> {
 mod tests {
     use super::*;
     use crate::error::Kind;
-    use crate::model::{DataType, FillValue, KeyScheme};
-    use serde_json::{Map, Value, json};
+    use crate::model::{Attributes, DataType, FillValue, KeyScheme};
+    use serde_json::{Value, json};
 
     const MAX_CHUNK: u64 = 1 << 27;
 
@@ -210,7 +210,7 @@ mod tests {
                 v3: Value::Null,
             },
             dimension_names: Vec::new(),
-            attributes: Map::new(),
+            attributes: Attributes::default(),
             undecodable: None,
         }
     }

@@ -12,7 +12,8 @@ use crate::array::Arrays;
 use crate::dialect::v3;
 use crate::error::Result;
 use crate::hierarchy::{Hierarchy, NodeEntry};
-use crate::model::Node;
+use crate::json_text;
+use crate::model::{Attributes, Node};
 use crate::store::Key;
 
 mod regions;
@@ -126,7 +127,7 @@ fn add_changes(
             add(
                 members,
                 "attributes",
-                differing(attributes(first), attributes(second)),
+                differing_attributes(first.attributes(), second.attributes()),
             );
             add(
                 members,
@@ -155,11 +156,18 @@ fn add(members: &mut Map<String, Value>, name: &str, list: Vec<Value>) {
     }
 }
 
-fn attributes(node: &Node) -> &Map<String, Value> {
-    match node {
-        Node::Group(group) => &group.attributes,
-        Node::Array(array) => &array.attributes,
-    }
+/// Returns the attributes that differ, as `differing` does; they are compared as they were written.
+fn differing_attributes(before: &Attributes, after: &Attributes) -> Vec<Value> {
+    let (before, after) = (before.members(), after.members());
+    let of = |members: &[(String, &str)], others: &[(String, &str)]| {
+        let members = members.iter().filter(|member| !others.contains(member));
+        let value = |text: &str| json_text::parse(text.as_bytes()).unwrap_or_default();
+        members
+            .map(|(name, text)| (name.clone(), value(text)))
+            .collect::<Map<_, _>>()
+    };
+    let (old, new) = (of(&before, &after), of(&after, &before));
+    all_of(&old, &new, |_| true)
 }
 
 /// Returns a node's metadata as final v3, without its attributes.
@@ -174,10 +182,17 @@ fn metadata(node: &Node) -> Map<String, Value> {
 
 /// Returns the members of two objects that differ: `name`, `before` and `after` as far as they are there.
 fn differing(before: &Map<String, Value>, after: &Map<String, Value>) -> Vec<Value> {
+    all_of(before, after, |name| before.get(name) != after.get(name))
+}
+
+/// Returns those members of two objects that are `wanted`.
+fn all_of(
+    before: &Map<String, Value>,
+    after: &Map<String, Value>,
+    wanted: impl Fn(&str) -> bool,
+) -> Vec<Value> {
     let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
-    let differ = names
-        .into_iter()
-        .filter(|name| before.get(*name) != after.get(*name));
+    let differ = names.into_iter().filter(|name| wanted(name));
     differ
         .map(|name| {
             let mut found = Map::from_iter([("name".to_string(), json!(name))]);
@@ -213,6 +228,16 @@ fn add_regions(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn attributes_differ_by_their_text() {
+        let read = |text: &str| Attributes::parse(text).unwrap_or_default();
+        let before = read(r#"{"a": 1, "b": 123456789012345678901234567890, "c": NaN}"#);
+        let after = read(r#"{"c": NaN, "a": 1.0, "b": 123456789012345678901234567891}"#);
+        let names = differing_attributes(&before, &after);
+        let names: Vec<_> = names.iter().map(|found| &found["name"]).collect();
+        assert_eq!(names, ["a", "b"]);
+    }
 
     #[test]
     fn members_that_differ_are_named() {

@@ -3,46 +3,50 @@
 //! Gives keys and documents as they would be stored; what cannot be a key is left out. The hierarchy decides where
 //! they are used.
 
-use serde_json::{Map, Value};
-
-use crate::dialect::{DocumentMap, json};
+use crate::dialect::{DocumentMap, text_of};
 use crate::error::{Error, Result};
+use crate::json_text::ObjectText;
 use crate::model::document::ZARR_JSON;
 use crate::store::Key;
 
 /// The member of a final-v3 group that holds them.
 pub const MEMBER: &str = "consolidated_metadata";
 
+/// The member of consolidated metadata that holds the documents.
+pub const DOCUMENTS: &str = "metadata";
+
 /// Reads `.zmetadata`: keys, counted from the folder of the hierarchy, and their documents.
 ///
 /// Fails with `Corrupt` if it is not what zarr-python writes as format 1.
 pub fn parse_document(bytes: &[u8]) -> Result<DocumentMap> {
-    let document = json::parse(bytes)?;
-    let format = document.get("zarr_consolidated_format");
-    if format.and_then(Value::as_u64) != Some(1) {
-        let found = format.unwrap_or(&Value::Null);
+    let document = ObjectText::parse(text_of(bytes)?)?;
+    let format = document.value("zarr_consolidated_format");
+    if format != Some("1") {
+        let found = format.unwrap_or("nothing");
         return Err(Error::corrupt(
             "zarr_consolidated_format",
             format!("expected 1, found {found}"),
         ));
     }
-    let documents = members_of(document.get("metadata"))?;
+    let documents = documents_of(&document)?;
     Ok(documents
-        .iter()
-        .filter_map(|(key, document)| Some((Key::new(key.as_str()).ok()?, text(document))))
+        .members()
+        .filter_map(|(key, document)| Some((Key::new(key).ok()?, document.into())))
         .collect())
 }
 
-/// Reads `consolidated_metadata` of a final-v3 group: keys, counted from the group, and their documents; nothing if
-/// it is null.
+/// Reads the member `consolidated_metadata` of a final-v3 group: keys, counted from the group, and their documents;
+/// nothing if the group has none or they are null.
 ///
 /// Fails with `Unsupported` for another kind than inline, `Corrupt` for what is no object of documents.
-pub fn parse_member(member: &Value) -> Result<Option<DocumentMap>> {
-    if member.is_null() {
-        return Ok(None);
-    }
-    match member.get("kind").and_then(Value::as_str) {
-        None | Some("inline") => {}
+pub fn parse_member(bytes: &[u8]) -> Result<Option<DocumentMap>> {
+    let group = ObjectText::parse(text_of(bytes)?)?;
+    let member = match group.value(MEMBER) {
+        None | Some("null") => return Ok(None),
+        Some(member) => ObjectText::parse(member).map_err(|error| error.about(MEMBER))?,
+    };
+    match member.value("kind") {
+        None | Some("\"inline\"") => {}
         Some(kind) => {
             return Err(Error::unsupported(
                 MEMBER,
@@ -50,30 +54,24 @@ pub fn parse_member(member: &Value) -> Result<Option<DocumentMap>> {
             ));
         }
     }
-    let documents = members_of(member.get("metadata"))?;
+    let documents = documents_of(&member)?;
     let key = |path: &str| Key::new(path).ok()?.child(ZARR_JSON.as_bytes()).ok();
     Ok(Some(
         documents
-            .iter()
-            .filter_map(|(path, document)| Some((key(path.trim_matches('/'))?, text(document))))
+            .members()
+            .filter_map(|(path, document)| Some((key(path.trim_matches('/'))?, document.into())))
             .collect(),
     ))
 }
 
-fn members_of(metadata: Option<&Value>) -> Result<&Map<String, Value>> {
-    metadata
-        .and_then(Value::as_object)
-        .ok_or_else(|| Error::corrupt("metadata", "expected an object of documents"))
-}
-
-fn text(document: &Value) -> Vec<u8> {
-    document.to_string().into_bytes()
+fn documents_of<'a>(holder: &ObjectText<'a>) -> Result<ObjectText<'a>> {
+    let wrong = || Error::corrupt(DOCUMENTS, "expected an object of documents");
+    let documents = holder.value(DOCUMENTS).ok_or_else(wrong)?;
+    ObjectText::parse(documents).map_err(|_| wrong())
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn keys(documents: DocumentMap) -> Vec<Vec<u8>> {
@@ -87,14 +85,18 @@ mod tests {
     fn both_forms_give_keys() {
         let text = r#"{"zarr_consolidated_format": 1, "metadata": {"a\/.zarray": {"x": NaN}, "../b": 1, "": 2}}"#;
         let found = parse_document(text.as_bytes()).unwrap();
-        assert_eq!(found[0].1, br#"{"x":"NaN"}"#);
+        assert_eq!(found[0].1, br#"{"x": NaN}"#);
         assert_eq!(keys(found), [b"a/.zarray".to_vec(), Vec::new()]);
-        let member = json!({"kind": "inline", "metadata": {"a/b": {}, "/../c": {}}});
+        let group = br#"{"consolidated_metadata": {"kind": "inline", "metadata": {"a/b": {}, "/../c": {}}}}"#;
         assert_eq!(
-            keys(parse_member(&member).unwrap().unwrap()),
+            keys(parse_member(group).unwrap().unwrap()),
             [b"a/b/zarr.json"]
         );
-        assert_eq!(parse_member(&Value::Null).unwrap(), None);
+        assert_eq!(
+            parse_member(br#"{"consolidated_metadata": null}"#).unwrap(),
+            None
+        );
+        assert_eq!(parse_member(b"{}").unwrap(), None);
     }
 
     #[test]
@@ -102,7 +104,8 @@ mod tests {
         assert!(parse_document(br#"{"metadata": {}}"#).is_err());
         assert!(parse_document(br#"{"zarr_consolidated_format": 1, "metadata": []}"#).is_err());
         assert!(parse_document(b"{").is_err());
-        assert!(parse_member(&json!({"kind": "elsewhere", "metadata": {}})).is_err());
-        assert!(parse_member(&json!(3)).is_err());
+        let elsewhere = br#"{"consolidated_metadata": {"kind": "elsewhere", "metadata": {}}}"#;
+        assert!(parse_member(elsewhere).is_err());
+        assert!(parse_member(br#"{"consolidated_metadata": 3}"#).is_err());
     }
 }

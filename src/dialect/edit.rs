@@ -3,16 +3,18 @@
 //! Every other member stays where it is and as it is. Whether the changed documents still mean the same array
 //! is for the caller to check, by reading them.
 
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
-use crate::dialect::{Document, DocumentMap, json};
-use crate::error::{Error, Result};
+use crate::dialect::{Document, DocumentMap};
+use crate::error::{Error, Kind, Result};
+use crate::json_text::{MemberChange, ObjectText};
+use crate::model::Attributes;
 
 /// A change of a node; members that are `None` stay.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Edit {
     /// The user's attributes.
-    pub attributes: Option<Map<String, Value>>,
+    pub attributes: Option<Attributes>,
     /// Elements along each dimension.
     pub shape: Option<Vec<u64>>,
     /// Names of dimensions; empty for none.
@@ -21,7 +23,7 @@ pub struct Edit {
 
 impl Edit {
     /// Builds a change of attributes alone.
-    pub fn of_attributes(attributes: Map<String, Value>) -> Edit {
+    pub fn of_attributes(attributes: Attributes) -> Edit {
         Edit {
             attributes: Some(attributes),
             ..Edit::default()
@@ -38,44 +40,56 @@ impl Edit {
             )),
         }
     }
+
+    /// Returns the changes of the members `attributes` and `shape`, as final v3 and the drafts name them.
+    fn members(&self, old: &ObjectText<'_>) -> Vec<MemberChange> {
+        let mut changes = Vec::new();
+        if let Some(attributes) = &self.attributes
+            && (!attributes.is_empty() || old.value("attributes").is_some())
+        {
+            let text = attributes.text().to_string();
+            changes.push(("attributes".to_string(), Some(text)));
+        }
+        if let Some(shape) = &self.shape {
+            changes.push(("shape".to_string(), Some(json!(shape).to_string())));
+        }
+        if let Some(names) = &self.dimension_names {
+            let names = (!names.is_empty()).then(|| json!(names).to_string());
+            changes.push(("dimension_names".to_string(), names));
+        }
+        changes
+    }
 }
 
-/// Returns the members of a document; `NotFound` if it is missing.
-pub(super) fn members_of(document: &Document) -> Result<Map<String, Value>> {
+/// Changes members of a document; all others stay as they are, byte for byte.
+///
+/// Fails with `NotFound` if it is missing, `Invalid` if an object in it has a name twice.
+pub(super) fn edit_members(
+    document: &Document,
+    changes: impl FnOnce(&ObjectText<'_>) -> Result<Vec<MemberChange>>,
+) -> Result<DocumentMap> {
     let missing = || Error::not_found(&document.key);
-    document.object()?.ok_or_else(missing)
+    let text = document.text()?.ok_or_else(missing)?;
+    let object = ObjectText::parse(text).map_err(|error| error.about(&document.key))?;
+    check_unique(document, &object)?;
+    let edited = object.edited(&changes(&object)?, 1);
+    let mark = document.bytes.as_deref().unwrap_or_default();
+    let mark = mark.get(..mark.len() - text.len()).unwrap_or_default();
+    let bytes = [mark, edited.as_bytes()].concat();
+    Ok(vec![(document.key.clone(), bytes)])
 }
 
-/// Returns a document with other members.
-pub(super) fn rendered(document: &Document, members: Map<String, Value>) -> DocumentMap {
-    let text = json::render(&Value::Object(members));
-    vec![(document.key.clone(), text)]
+/// Fails with `Invalid` if an object in a document has a name twice.
+pub(super) fn check_unique(document: &Document, object: &ObjectText<'_>) -> Result<()> {
+    object.check_unique().map_err(|error| {
+        let why = format!("{}; mend it in the store view first", error);
+        Error::new(Kind::Invalid, &document.key, why)
+    })
 }
 
 /// Changes a document that has members `attributes` and `shape`, as those of final v3 and of the drafts.
 pub(super) fn edit_document(document: &Document, edit: &Edit) -> Result<DocumentMap> {
-    let mut members = members_of(document)?;
-    if let Some(attributes) = &edit.attributes {
-        set_attributes(&mut members, attributes);
-    }
-    if let Some(shape) = &edit.shape {
-        members.insert("shape".to_string(), json!(shape));
-    }
-    if let Some(names) = &edit.dimension_names {
-        if names.is_empty() {
-            members.shift_remove("dimension_names");
-        } else {
-            members.insert("dimension_names".to_string(), json!(names));
-        }
-    }
-    Ok(rendered(document, members))
-}
-
-/// Sets the attributes; a document without the member gets none for an empty object.
-fn set_attributes(members: &mut Map<String, Value>, attributes: &Map<String, Value>) {
-    if !attributes.is_empty() || members.contains_key("attributes") {
-        members.insert("attributes".to_string(), json!(attributes));
-    }
+    edit_members(document, |object| Ok(edit.members(object)))
 }
 
 /// Returns the first document that is stored.
@@ -86,6 +100,8 @@ pub(super) fn first_stored(documents: &[Document]) -> Result<&Document> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
     use crate::dialect::{Dialect, n5, v2, v3};
     use crate::store::Key;
@@ -111,7 +127,7 @@ mod tests {
 
     fn colour() -> Edit {
         let attributes = json!({"colour": 1, "z": 2});
-        Edit::of_attributes(attributes.as_object().unwrap().clone())
+        Edit::of_attributes(attributes.as_object().unwrap().clone().into())
     }
 
     #[test]
@@ -164,7 +180,7 @@ mod tests {
         );
         let attributes = document("a/attributes.json", Some(text));
         let members = json!({"dimensions": [3]});
-        let edit = Edit::of_attributes(members.as_object().unwrap().clone());
+        let edit = Edit::of_attributes(members.as_object().unwrap().clone().into());
         assert!((n5::DIALECT.edit)(&[attributes], &edit).is_err());
     }
 }

@@ -7,11 +7,12 @@ use crate::model::MAX_RANK;
 
 /// Reads a member that holds a list of whole numbers, none negative; `Corrupt` if it is missing or something else.
 pub(super) fn lengths(members: &Map<String, Value>, name: &str) -> Result<Vec<u64>> {
-    let wrong = || Error::corrupt(name, "expected a list of whole numbers, none negative");
-    let list = members
-        .get(name)
-        .and_then(Value::as_array)
-        .ok_or_else(wrong)?;
+    let found = members.get(name).unwrap_or(&Value::Null);
+    let wrong = || {
+        let why = format!("expected a list of whole numbers, none negative, found {found}");
+        Error::corrupt(name, why)
+    };
+    let list = found.as_array().ok_or_else(wrong)?;
     list.iter()
         .map(|number| number.as_u64().ok_or_else(wrong))
         .collect()

@@ -8,15 +8,16 @@
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
-use crate::model::{Array, Node};
+use crate::json_text::{self, ObjectText};
+use crate::model::{Array, Attributes, Node};
 use crate::store::Key;
 
+mod attributes;
 pub mod consolidated;
 pub mod draft;
 mod edit;
 pub mod fill;
 pub mod fill_json;
-pub mod json;
 mod members;
 pub mod n5;
 mod registry;
@@ -35,11 +36,11 @@ pub struct Dialect {
     /// whether there is a node.
     pub documents: fn(&Key) -> Result<Vec<Key>>,
     /// Reads the documents, in the order of their keys; nothing if they describe no node.
-    pub parse: fn(&Key, &[Document]) -> Result<Option<Node>>,
+    pub parse: fn(&Key, &[Document]) -> Result<Option<Parsed>>,
     /// Returns the documents that change with a node, given all that describe it.
     pub edit: fn(&[Document], &Edit) -> Result<DocumentMap>,
     /// Returns the documents of a new group.
-    pub group: fn(&Key, &Map<String, Value>) -> Result<DocumentMap>,
+    pub group: fn(&Key, &Attributes) -> Result<DocumentMap>,
     /// Returns the documents of a new array; `Unsupported` if the dialect cannot express it.
     pub array: fn(&Key, &Array) -> Result<DocumentMap>,
 }
@@ -68,7 +69,7 @@ impl Default for DialectSettings {
     }
 }
 
-/// A node as a draft's document describes it.
+/// A node as its documents describe it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parsed {
     /// The node.
@@ -77,15 +78,53 @@ pub struct Parsed {
     pub warning: Option<String>,
 }
 
+impl From<Node> for Parsed {
+    fn from(node: Node) -> Parsed {
+        Parsed {
+            node,
+            warning: None,
+        }
+    }
+}
+
 impl Document {
-    /// Parses the document as a JSON object; nothing if it is missing, `Corrupt` if it is something else.
+    /// Returns the document as text, without a byte order mark; nothing if it is missing, `Corrupt` if it is no UTF-8.
+    pub fn text(&self) -> Result<Option<&str>> {
+        let bytes = self.bytes.as_deref();
+        let text = bytes.map(|bytes| text_of(bytes).map_err(|error| error.about(&self.key)));
+        text.transpose()
+    }
+
+    /// Parses the document as a JSON object; nothing if it is missing, `Corrupt` if it is something else. Attributes whose
+    /// values nobody can hold (a number beyond all floats, half a pair of surrogates) are left out.
     pub fn object(&self) -> Result<Option<Map<String, Value>>> {
         let Some(bytes) = &self.bytes else {
             return Ok(None);
         };
-        match json::parse(bytes).map_err(|error| error.about(&self.key))? {
+        let parsed = json_text::parse(bytes)
+            .or_else(|error| self.without_attributes().ok_or(error))
+            .map_err(|error| error.about(&self.key))?;
+        match parsed {
             Value::Object(members) => Ok(Some(members)),
             _ => Err(Error::corrupt(&self.key, "expected a JSON object")),
         }
     }
+
+    /// Parses the document without the attributes in it, but for those that a draft takes for metadata; nothing if there
+    /// are none, or it is no JSON anyway.
+    fn without_attributes(&self) -> Option<Value> {
+        let object = ObjectText::parse(self.text().ok()??).ok()?;
+        let attributes = ObjectText::parse(object.value("attributes")?).ok()?;
+        let filters = attributes.value("filters");
+        let kept = filters.map(|filters| format!("{{\"filters\":{filters}}}"));
+        let rest = object.edited(&[("attributes".to_string(), kept)], 1);
+        json_text::parse(rest.as_bytes()).ok()
+    }
+}
+
+/// Returns a document as text, without a byte order mark; `Corrupt` if it is no UTF-8.
+pub fn text_of(bytes: &[u8]) -> Result<&str> {
+    let text = str::from_utf8(bytes)
+        .map_err(|error| Error::corrupt("", format!("not JSON: expected UTF-8, found {error}")))?;
+    Ok(text.strip_prefix('\u{feff}').unwrap_or(text))
 }

@@ -9,17 +9,16 @@ use std::sync::Arc;
 use crate::dialect::draft::EntryPoint;
 use crate::error::{Error, Kind, Result};
 use crate::hierarchy::{Hierarchy, NodeEntry, Rule};
-use crate::model::Node;
 use crate::store::listing::NameList;
 use crate::store::{EntryKind, Key, Listing, Name};
 
 impl Hierarchy {
     /// Lists the children of a group, as directories, in the order of the store.
     ///
-    /// Fails with `NotADirectory` for an array, `Unsupported` if the store cannot list and there are no
-    /// consolidated metadata, the fault of its documents for a broken node.
+    /// Fails with `NotADirectory` for an array, broken or not, `Unsupported` if the store cannot list and there are no
+    /// consolidated metadata. A broken node may be a group; it has the children that are found in its folder.
     pub fn children(self: &Arc<Self>, found: &Arc<NodeEntry>) -> Result<Box<dyn Listing>> {
-        if let Node::Array(_) = found.node()? {
+        if found.is_array() {
             let why = "an array has no children";
             return Err(Error::new(Kind::NotADirectory, &found.path, why));
         }

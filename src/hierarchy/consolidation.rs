@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::dialect::{Document, DocumentMap, consolidated};
+use crate::dialect::{DocumentMap, consolidated};
 use crate::error::Result;
 use crate::hierarchy::consolidated::{Consolidated, version_of};
 use crate::hierarchy::reading::{NodeReading, is_lasting};
@@ -93,13 +93,5 @@ fn documents_in(key: &Key, bytes: &[u8]) -> Result<Option<DocumentMap>> {
     if is_consolidated(key.name()) {
         return consolidated::parse_document(bytes).map(Some);
     }
-    let document = Document {
-        key: key.clone(),
-        bytes: Some(bytes.to_vec()),
-    };
-    let members = document.object()?.unwrap_or_default();
-    match members.get(consolidated::MEMBER) {
-        None => Ok(None),
-        Some(member) => consolidated::parse_member(member),
-    }
+    consolidated::parse_member(bytes)
 }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::dialect::typestr::Typed;
 use crate::dialect::{DocumentMap, n5, v2};
@@ -14,7 +14,7 @@ use crate::hierarchy::format::DocumentFormat;
 use crate::hierarchy::plan::{EditPlan, EditedNode, SeenNode};
 use crate::hierarchy::publish::DocumentVersions;
 use crate::hierarchy::{Hierarchy, NodeEntry, Rule};
-use crate::model::{Array, CodecSpec, Group, Node};
+use crate::model::{Array, Attributes, CodecSpec, Group, Node};
 use crate::store::{EntryKind, Key};
 
 impl Hierarchy {
@@ -26,7 +26,7 @@ impl Hierarchy {
             let parent = self.parent_of(path)?;
             self.check_free(&parent, path)?;
             let above = self.implied_above(&parent)?;
-            self.plan_group(path, Map::new(), above)
+            self.plan_group(path, &Attributes::default(), above)
         });
         match made {
             Err(error) if error.kind() == Kind::Changed => {
@@ -135,7 +135,7 @@ impl Hierarchy {
     pub(super) fn plan_group(
         self: &Arc<Self>,
         path: &Key,
-        attributes: Map<String, Value>,
+        attributes: &Attributes,
         above: Vec<Key>,
     ) -> Result<EditPlan> {
         let nearest = match self.node(path)? {
@@ -147,7 +147,9 @@ impl Hierarchy {
         for path in above {
             documents.extend(format.documents(&path, &Node::Group(Group::default()))?);
         }
-        let group = Node::Group(Group { attributes });
+        let group = Node::Group(Group {
+            attributes: attributes.clone(),
+        });
         let own = format.documents(path, &group)?;
         match self.read_back(&format, path, &own) {
             Ok(read) if read == group => {}

@@ -40,13 +40,18 @@ impl Hierarchy {
             if attributes.is_empty() {
                 return Ok(EditPlan::nothing(Node::Group(Group::default()), Vec::new()));
             }
-            return self.plan_group(path, attributes, Vec::new());
+            return self.plan_group(path, &attributes, Vec::new());
         };
         let invalid = |error: Error| Error::invalid(path, error);
         let old = self.parsed(&documents.format, path, &documents.documents);
         let old = old.map_err(invalid)?;
         if changes_nothing(&old, edit) {
             return Ok(EditPlan::nothing(old, documents.versions));
+        }
+        if let Some(attributes) = &edit.attributes {
+            attributes
+                .check_replaces(old.attributes())
+                .map_err(invalid)?;
         }
         let edited = documents.edited(edit)?;
         let new = self.check_edit((path, &old), &documents, &edited, edit)?;
@@ -98,22 +103,18 @@ impl Hierarchy {
 
 /// Whether attributes and shape of a node are the old ones with a change.
 fn is_edited(old: &Node, new: &Node, edit: &Edit) -> bool {
-    let (old_attributes, new_attributes, has_shape) = match (old, new) {
-        (Node::Group(old), Node::Group(new)) => (&old.attributes, &new.attributes, true),
+    let has_shape = match (old, new) {
+        (Node::Group(_), Node::Group(_)) => true,
         (Node::Array(old), Node::Array(new)) => {
-            let has_shape = new.shape == *edit.shape.as_ref().unwrap_or(&old.shape);
-            (&old.attributes, &new.attributes, has_shape)
+            new.shape == *edit.shape.as_ref().unwrap_or(&old.shape)
         }
         _ => return false,
     };
-    has_shape && new_attributes == edit.attributes.as_ref().unwrap_or(old_attributes)
+    let attributes = edit.attributes.as_ref().unwrap_or(old.attributes());
+    has_shape && new.attributes() == attributes
 }
 
 /// Whether a node is as an edit would make it.
 fn changes_nothing(node: &Node, edit: &Edit) -> bool {
-    let attributes = match node {
-        Node::Group(group) => &group.attributes,
-        Node::Array(array) => &array.attributes,
-    };
-    *edit == Edit::of_attributes(attributes.clone())
+    *edit == Edit::of_attributes(node.attributes().clone())
 }

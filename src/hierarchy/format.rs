@@ -210,7 +210,7 @@ impl Hierarchy {
                 } else {
                     dialect.parse
                 };
-                parse(path, documents)?.ok_or_else(none)
+                Ok(parse(path, documents)?.ok_or_else(none)?.node)
             }
             DocumentFormat::Draft(entry) => {
                 let document = documents.first().ok_or_else(none)?;
@@ -219,7 +219,7 @@ impl Hierarchy {
                 let role = keys.find(|(_, key)| *key == document.key);
                 let role = role.map_or(DocumentRole::Group, |(role, _)| role);
                 Ok(entry
-                    .parse(path, role, &members, self.config.settings)?
+                    .parse(path, role, (document, &members), self.config.settings)?
                     .node)
             }
         }

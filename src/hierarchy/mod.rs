@@ -25,6 +25,7 @@ use crate::store::{
     Dependencies, Hints, Key, NoHints, QueryStamp, Store, Tree, Version, note_memory,
 };
 
+mod broken;
 mod children;
 mod consolidated;
 mod consolidation;
@@ -39,6 +40,7 @@ mod publish;
 mod read;
 mod reading;
 
+pub use broken::{BrokenDocument, BrokenNode};
 pub use plan::{EditedNode, SeenNode};
 pub use publish::DocumentVersions;
 
@@ -61,6 +63,8 @@ pub struct NodeEntry {
     pub version: u64,
     /// When the documents were last changed.
     pub modified: SystemTime,
+    /// What is known beside the error of a node whose documents do not read.
+    pub broken: Option<BrokenNode>,
     /// The documents that it was read from and their versions; nothing if it was read from consolidated metadata.
     pub documents: Option<Arc<[(Key, Version)]>>,
     scope: ChildScope,
@@ -147,6 +151,12 @@ impl NodeEntry {
     /// Whether its children are read from consolidated metadata, and so known without requests.
     pub fn is_consolidated(&self) -> bool {
         self.scope.consolidated.is_some()
+    }
+
+    /// Whether this is an array, whether it reads or not: it has no children.
+    pub fn is_array(&self) -> bool {
+        let is_broken_array = self.broken.as_ref().is_some_and(|broken| broken.is_array);
+        is_broken_array || self.array().is_some()
     }
 
     /// Returns the node, or the error about its documents.
@@ -275,7 +285,7 @@ impl Hierarchy {
 
     /// Returns the child of a node by its name; nothing if there is none, as in every array.
     pub fn child(&self, parent: &NodeEntry, name: &[u8]) -> Result<Option<Arc<NodeEntry>>> {
-        if parent.array().is_some() {
+        if parent.is_array() {
             return Ok(None);
         }
         self.cached_or_read(&parent.path.child(name)?, &parent.scope)
@@ -385,6 +395,19 @@ mod tests {
             ("meta/root/a.array.json", array),
             ("meta/root/b.array.json", array),
         ]);
+        for path in ["a", "b", "a"] {
+            let found = hierarchy.node(&Key::new(path).unwrap()).unwrap().unwrap();
+            assert!(found.array().is_some());
+        }
+        assert_eq!(hierarchy.warned.lock().len(), 1);
+    }
+
+    #[test]
+    fn c03_missing_codecs_are_warned_of_once() {
+        let array = r#"{"zarr_format": 3, "node_type": "array", "shape": [1], "data_type": "int8",
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1]}},
+            "chunk_key_encoding": {"name": "default"}, "fill_value": 0}"#;
+        let hierarchy = with(&[("a/zarr.json", array), ("b/zarr.json", array)]);
         for path in ["a", "b", "a"] {
             let found = hierarchy.node(&Key::new(path).unwrap()).unwrap().unwrap();
             assert!(found.array().is_some());

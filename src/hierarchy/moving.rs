@@ -23,10 +23,22 @@ struct NodeKeys {
     folders: Vec<Key>,
 }
 
+impl NodeKeys {
+    /// Returns the key of a document that could lie in each of the folders, and the documents that are in none.
+    fn any_document(&self) -> Result<Vec<Key>> {
+        let folders = self.folders.iter();
+        let within = folders.map(|folder| folder.child(ZARR_JSON.as_bytes()));
+        within
+            .chain(self.documents.iter().cloned().map(Ok))
+            .collect()
+    }
+}
+
 impl Hierarchy {
     /// Erases a node and all that is stored below it.
     pub fn erase_node(&self, found: &NodeEntry) -> Result<()> {
         let keys = self.keys_of(found, &found.path)?;
+        self.check_consolidated(&keys.any_document()?)?;
         let mut changed = Vec::new();
         for folder in &keys.folders {
             self.erase_below(folder, &mut changed)?;
@@ -94,6 +106,7 @@ impl Hierarchy {
             return Err(Error::new(Kind::CrossDevice, to, why));
         }
         let (old, new) = (self.keys_of(found, &found.path)?, self.keys_of(found, to)?);
+        self.check_consolidated(&[old.any_document()?, new.any_document()?].concat())?;
         if let (Some(tree), [from], [to], []) = (
             &self.tree,
             old.folders.as_slice(),

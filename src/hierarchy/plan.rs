@@ -106,6 +106,8 @@ impl Hierarchy {
                     Some(error) => Err(error),
                 };
             }
+            let keys: Vec<Key> = plan.changes.iter().map(|(key, _)| key.clone()).collect();
+            self.check_consolidated(&keys)?;
             let unseen = seen.filter(|seen| !(seen.is_shown_by)(&plan.old));
             let read = match unseen {
                 None => Some(plan.read.as_slice()),
@@ -118,10 +120,7 @@ impl Hierarchy {
                 Err(error) if error.kind() == Kind::Changed && unseen.is_none() => {
                     refused = Some(error);
                 }
-                published => {
-                    let keys = plan.changes.iter().map(|(key, _)| key.clone()).collect();
-                    return Ok((plan.edited(published?), keys));
-                }
+                published => return Ok((plan.edited(published?), keys)),
             }
         }
         Err(refused.unwrap_or_else(|| changed(path)))

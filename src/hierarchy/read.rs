@@ -4,9 +4,10 @@
 
 use std::sync::Arc;
 
-use crate::dialect::draft::{self, Draft, EntryPoint};
-use crate::dialect::{Choice, Dialect, tried_below};
+use crate::dialect::draft::{self, DocumentRole, Draft, EntryPoint};
+use crate::dialect::{Choice, Dialect, Parsed, tried_below};
 use crate::error::Result;
+use crate::hierarchy::broken::is_of_array;
 use crate::hierarchy::consolidated::version_of;
 use crate::hierarchy::reading::{NodeReading, is_lasting};
 use crate::hierarchy::{ChildScope, Hierarchy, NodeEntry, Rule, detect, hash_of};
@@ -99,7 +100,7 @@ impl Hierarchy {
             Some(Choice::Plain(_)) => {}
         }
         for dialect in dialects {
-            let node = read_in_dialect(reading, dialect)?;
+            let node = self.read_in_dialect(reading, dialect)?;
             if let Some(Ok(Node::Group(_))) = node
                 && let Some(below) = tried_below(dialect, dialects)
             {
@@ -188,6 +189,7 @@ impl Hierarchy {
     /// Reads a node of a draft: as an array first, then as a group (drafts, "Determine if a node exists").
     fn read_in_draft(&self, reading: &mut NodeReading<'_>, entry: &EntryPoint) -> ReadOutcome {
         for (role, key) in entry.documents(reading.path)? {
+            reading.is_array = role == DocumentRole::Array;
             let document = reading.document(&key)?;
             let members = match document.object() {
                 Ok(None) => continue,
@@ -195,14 +197,10 @@ impl Hierarchy {
                 Err(error) => return Ok(Some(Err(error))),
             };
             reading.is_implied = false;
-            let parsed = entry.parse(reading.path, role, &members, self.config.settings);
-            return Ok(Some(match parsed {
-                Ok(parsed) => {
-                    self.warn(reading.path, parsed.warning);
-                    Ok(parsed.node)
-                }
-                Err(error) => Err(error.about(&key)),
-            }));
+            let parts = (&document, &members);
+            let parsed = entry.parse(reading.path, role, parts, self.config.settings);
+            let parsed = parsed.map_err(|error| error.about(&key));
+            return Ok(Some(parsed.map(|parsed| self.warned(reading.path, parsed))));
         }
         Ok(None)
     }
@@ -233,19 +231,33 @@ impl Hierarchy {
         }
         Ok(Some(Ok(Node::Group(Group::default()))))
     }
-}
 
-/// Reads a node by its own documents in one dialect.
-fn read_in_dialect(reading: &mut NodeReading<'_>, dialect: &Dialect) -> ReadOutcome {
-    let keys = (dialect.documents)(reading.path)?;
-    if keys.len() > 1 {
-        reading.scope.hints.prefetch(&keys);
+    /// Reads a node by its own documents in one dialect.
+    fn read_in_dialect(&self, reading: &mut NodeReading<'_>, dialect: &Dialect) -> ReadOutcome {
+        let keys = (dialect.documents)(reading.path)?;
+        if keys.len() > 1 {
+            reading.scope.hints.prefetch(&keys);
+        }
+        let documents = keys.iter().map(|key| reading.document(key));
+        let documents = documents.collect::<Result<Vec<_>>>()?;
+        let parsed = (dialect.parse)(reading.path, &documents).transpose();
+        let node = parsed.map(|parsed| parsed.map(|parsed| self.warned(reading.path, parsed)));
+        match node {
+            Some(Ok(_)) => reading.kept = documents.into_iter().next(),
+            Some(Err(_)) => reading.is_array = documents.iter().any(is_of_array),
+            None => {}
+        }
+        Ok(node)
     }
-    let documents = keys.iter().map(|key| reading.document(key));
-    let documents = documents.collect::<Result<Vec<_>>>()?;
-    let node = (dialect.parse)(reading.path, &documents).transpose();
-    if matches!(node, Some(Ok(_))) {
-        reading.kept = documents.into_iter().next();
+
+    /// Returns a node that was read, and logs what is to be said of it.
+    fn warned(&self, path: &Key, parsed: Parsed) -> Node {
+        self.warn(path, parsed.warning);
+        let fault = parsed.node.attributes().fault();
+        self.warn(
+            path,
+            fault.map(|fault| format!("the attributes do not read: {fault}")),
+        );
+        parsed.node
     }
-    Ok(node)
 }

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::dialect::Document;
-use crate::error::{Kind, Result};
+use crate::error::{Error, Kind, Result};
+use crate::hierarchy::broken::{BrokenDocument, BrokenNode};
 use crate::hierarchy::publish::DocumentVersions;
-use crate::hierarchy::{ChildScope, MAX_DOCUMENT, NodeEntry};
+use crate::hierarchy::{ChildScope, MAX_DOCUMENT, NodeEntry, Rule};
 use crate::model::Node;
-use crate::store::{Dependencies, Key};
+use crate::model::document::ZARRAY;
+use crate::store::{Dependencies, Key, Object};
 
 /// One reading of a node.
 pub(super) struct NodeReading<'a> {
@@ -22,8 +24,12 @@ pub(super) struct NodeReading<'a> {
     pub(super) modified: Option<SystemTime>,
     /// Whether no document describes the node.
     pub(super) is_implied: bool,
+    /// Whether a document that does not read is that of an array.
+    pub(super) is_array: bool,
     /// A document that was read already and is needed once more.
     pub(super) kept: Option<Document>,
+    /// The documents that are stored.
+    stored: Vec<BrokenDocument>,
     /// The documents that were read, with their versions; nothing if they are copies.
     documents: Option<DocumentVersions>,
     versions: DefaultHasher,
@@ -40,7 +46,9 @@ impl NodeReading<'_> {
             depends: Dependencies::default(),
             modified: None,
             is_implied: false,
+            is_array: false,
             kept: None,
+            stored: Vec::new(),
             versions: DefaultHasher::new(),
         }
     }
@@ -53,7 +61,10 @@ impl NodeReading<'_> {
         self.scope.depends.add_key(key);
         let object = match self.scope.store.get(key, MAX_DOCUMENT) {
             Err(error) if error.kind() == Kind::NameTooLong => None,
-            answer => answer?,
+            answer => {
+                self.note_stored(key, &answer);
+                answer?
+            }
         };
         if let Some(object) = &object {
             (key, object.version).hash(&mut self.versions);
@@ -70,6 +81,17 @@ impl NodeReading<'_> {
             key: key.clone(),
             bytes: object.map(|object| object.bytes),
         })
+    }
+
+    /// Notes a document that the store has, though it may not give it.
+    fn note_stored(&mut self, key: &Key, answer: &Result<Option<Object>>) {
+        let stored = match answer {
+            Ok(Some(object)) => Some((object.size, object.version)),
+            Err(error) if is_lasting(error.kind()) => None,
+            Ok(None) | Err(_) => return,
+        };
+        let key = key.clone();
+        self.stored.push(BrokenDocument { key, stored });
     }
 
     /// Returns all that the answer depends on.
@@ -89,8 +111,14 @@ impl NodeReading<'_> {
             }
             versions.finish()
         };
+        let broken = |_: &Error| BrokenNode {
+            is_array: self.is_array || self.stored.iter().any(is_of_v2_array),
+            is_entry_point: matches!(self.scope.rule, Rule::Closed),
+            documents: self.stored,
+        };
         NodeEntry {
             path: self.path.clone(),
+            broken: node.as_ref().err().map(broken),
             node,
             version,
             modified: self.modified.unwrap_or(SystemTime::UNIX_EPOCH),
@@ -98,6 +126,11 @@ impl NodeReading<'_> {
             scope: self.scope,
         }
     }
+}
+
+/// Whether a document is that of an array by its name.
+fn is_of_v2_array(document: &BrokenDocument) -> bool {
+    document.key.name() == ZARRAY.as_bytes()
 }
 
 /// Whether an error is about the documents themselves and not about the store: asking again would not help.

@@ -6,10 +6,12 @@ use serde_json::{Map, Value, json};
 
 use crate::error::{Error, Result};
 
+mod attributes;
 mod data_type;
 pub mod document;
 mod numbers;
 
+pub use attributes::{Attributes, FAULT};
 pub use data_type::{DataType, Field, TimeUnit, Words};
 pub use numbers::NumberType;
 
@@ -22,11 +24,30 @@ pub enum Node {
     Array(Box<Array>),
 }
 
+impl Node {
+    /// Returns the user's attributes.
+    pub fn attributes(&self) -> &Attributes {
+        match self {
+            Node::Group(group) => &group.attributes,
+            Node::Array(array) => &array.attributes,
+        }
+    }
+
+    /// Returns the node with other attributes.
+    pub fn with_attributes(mut self, attributes: Attributes) -> Node {
+        match &mut self {
+            Node::Group(group) => group.attributes = attributes,
+            Node::Array(array) => array.attributes = attributes,
+        }
+        self
+    }
+}
+
 /// A group: its attributes; its children are found by listing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Group {
     /// The user's attributes.
-    pub attributes: Map<String, Value>,
+    pub attributes: Attributes,
 }
 
 /// An array as its metadata describe it.
@@ -53,7 +74,7 @@ pub struct Array {
     /// Names of dimensions; empty if there are none.
     pub dimension_names: Vec<Option<String>>,
     /// The user's attributes.
-    pub attributes: Map<String, Value>,
+    pub attributes: Attributes,
     /// The reason why no chunk can be decoded, if the metadata show it.
     pub undecodable: Option<String>,
 }

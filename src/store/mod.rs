@@ -63,6 +63,11 @@ pub struct Meta {
 }
 
 impl Meta {
+    /// Returns which content it is, and its length.
+    pub(crate) fn content(&self) -> (Version, u64) {
+        (self.version, self.size)
+    }
+
     /// Returns what is known of a prefix that is no object.
     pub fn prefix() -> Meta {
         Meta {
@@ -104,6 +109,11 @@ pub struct Object {
 }
 
 impl Object {
+    /// Returns which content it is, and the length of all of it.
+    pub(crate) fn content(&self) -> (Version, u64) {
+        (self.version, self.size)
+    }
+
     /// Returns an empty part of the object that `meta` describes.
     pub(crate) fn without_bytes(meta: &Meta) -> Object {
         Object {
@@ -302,6 +312,19 @@ pub trait Store: Send + Sync {
 
     /// Returns what the store is.
     fn info(&self) -> &StoreInfo;
+}
+
+/// Fails with `Unavailable` if an object has another length than the same version of it had before: a server that keeps
+/// half of an answer says so of the half.
+pub(crate) fn check_length(key: &Key, found: (Version, u64), known: (Version, u64)) -> Result<()> {
+    if found.0 != known.0 || found.1 == known.1 {
+        return Ok(());
+    }
+    let text = format!(
+        "{} bytes came where the same version has {}",
+        found.1, known.1
+    );
+    Err(Error::unavailable(key, text))
 }
 
 /// Returns the error of a key that is no symbolic link.

@@ -188,6 +188,7 @@ fn explore(metadata: &Value) -> Result<(), zarrfs::error::Error> {
     put(folder.path(), metadata);
     let (faces, stats) = common::open_with(folder.path(), 64 << 20)?;
     let view = faces.view(ViewKind::Files);
+    common::check_node(&view, "a")?;
     let mut chunks = view.list(&Key::new("a/chunks")?)?;
     chunks.next()?;
     let size = view.lookup(&Key::new("a/a.raw")?)?.unwrap().size;

@@ -43,7 +43,7 @@ fn write(folder: &Path, key: &str, bytes: impl AsRef<[u8]>) {
 
 /// Does what a curious person would: lists, looks, reads both ends. Returns the first error of a read.
 fn explore(view: &Arc<dyn View>, folder: &Key, depth: usize) -> Option<Error> {
-    let mut first = None;
+    let mut first = common::check_node(view, &folder.to_string()).err();
     let mut listing = match view.list(folder) {
         Ok(listing) => listing,
         Err(error) => return Some(error),

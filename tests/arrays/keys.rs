@@ -23,6 +23,7 @@ fn store(document: &str, metadata: &Value, chunk: &str) -> Arc<dyn View> {
 
 /// Reads the last chunk of an array of two by two chunks, or the only one.
 fn last(view: &Arc<dyn View>, rank: usize) -> Result<Vec<u8>> {
+    common::check_node(view, "a")?;
     let name = if rank == 0 { "0" } else { "1.1" };
     common::read(view, &format!("a/chunks/{name}.raw"))
 }

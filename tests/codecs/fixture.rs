@@ -1,10 +1,10 @@
 //! Random chunks and random codecs for them.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use zarrfs::codec::Pipeline;
 use zarrfs::error::Result;
-use zarrfs::model::{Array, CodecSpec, DataType, FillValue, KeyScheme};
+use zarrfs::model::{Array, Attributes, CodecSpec, DataType, FillValue, KeyScheme};
 
 pub const MAX_CHUNK: u64 = 64 << 20;
 pub const ROUNDS: u64 = 200;
@@ -147,7 +147,7 @@ impl RandomChunk {
                 v3: Value::Null,
             },
             dimension_names: Vec::new(),
-            attributes: Map::new(),
+            attributes: Attributes::default(),
             undecodable: None,
         };
         Pipeline::new(&array, MAX_CHUNK)

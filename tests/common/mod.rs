@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use zarrfs::array::{Arrays, Engine, Limits};
-use zarrfs::error::Result;
+use zarrfs::error::{Error, Result};
 use zarrfs::export::FORMATS;
 use zarrfs::hierarchy::Hierarchy;
 use zarrfs::mount::open::{ViewKind, Views, ViewsConfig, open_views};
@@ -99,6 +99,19 @@ pub fn views_of(store: Arc<dyn Store>, timeout: Duration) -> BothViews {
 /// Returns the files view of a store.
 pub fn files(source: &Path) -> Arc<dyn View> {
     open(source).unwrap().0.view(ViewKind::Files)
+}
+
+/// Fails with what the directory of a node says if the node does not read.
+pub fn check_node(view: &Arc<dyn View>, path: &str) -> Result<()> {
+    let file = format!("{path}/ERROR.txt");
+    let file = file.trim_start_matches('/');
+    match view.lookup(&Key::new(file)?)? {
+        None => Ok(()),
+        Some(_) => {
+            let said = read(view, file)?;
+            Err(Error::corrupt(path, String::from_utf8_lossy(&said)))
+        }
+    }
 }
 
 /// Reads a whole file of a view, piece by piece.

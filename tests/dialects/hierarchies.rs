@@ -51,7 +51,7 @@ pub fn array(hierarchy: &Hierarchy, path: &str) -> Array {
 /// Returns the attributes of a group.
 pub fn group(hierarchy: &Hierarchy, path: &str) -> Value {
     match found(hierarchy, path).node().unwrap() {
-        Node::Group(group) => Value::Object(group.attributes.clone()),
+        Node::Group(group) => Value::Object(group.attributes.to_map()),
         Node::Array(_) => panic!("{path} is an array"),
     }
 }

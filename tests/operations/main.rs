@@ -59,6 +59,7 @@ on_both! {
         what_does_not_decode_says_so_when_it_is_opened;
     names:
         a_broken_node_harms_only_itself
+        c04_a_broken_node_lists_and_says_what_is_wrong
         the_control_directory_resolves_and_is_not_listed
         counters_have_a_constant_size
         a_child_wins_over_a_file_of_the_group

@@ -18,16 +18,17 @@ fn json(backend: &dyn Backend, path: &str) -> Value {
 pub(crate) fn a_broken_node_harms_only_itself(enter: &Enter) {
     let fixture = Fixture::new();
     let backend = enter(fixture.views.files.clone());
-    let wrong = Errno::IO.raw_os_error();
     let listed = backend.names("").unwrap();
     assert_eq!(backend.stat("broken").unwrap().kind, EntryKind::Directory);
-    assert_eq!(backend.list("broken"), Err(wrong));
-    for inside in ["zarr.json", "broken.raw", "chunks", "anything"] {
-        assert_eq!(
-            backend.stat(&format!("broken/{inside}")),
-            Err(wrong),
-            "{inside}"
-        );
+    let (missing, unreadable) = (Errno::NOENT, Errno::OPNOTSUPP);
+    for (inside, errno) in [
+        ("attributes.json", unreadable),
+        ("broken.raw", unreadable),
+        ("chunks", unreadable),
+        ("anything", missing),
+    ] {
+        let stat = backend.stat(&format!("broken/{inside}"));
+        assert_eq!(stat, Err(errno.raw_os_error()), "{inside}");
     }
     let others = arrays();
     for (path, sample) in &others {
@@ -49,6 +50,64 @@ pub(crate) fn a_broken_node_harms_only_itself(enter: &Enter) {
         let stored = backend.read_whole(&format!(".zarrfs/store/broken/{key}"));
         assert_eq!(stored.unwrap(), bytes);
     }
+}
+
+/// Whatever the kernel asks of a broken node has an answer.
+pub(crate) fn c04_a_broken_node_lists_and_says_what_is_wrong(enter: &Enter) {
+    let fixture = Fixture::with(|store| {
+        let array = r#"{"zarr_format": 3, "node_type": "array", "shape": "long"}"#;
+        let v2 = r#"{"zarr_format": 2, "shape": [1], "chunks": [0], "dtype": "<i4"}"#;
+        for (key, text) in [
+            ("zarr.json", "{\"zarr_format\": 3, \"node_type\": \"grou"),
+            ("array/zarr.json", array),
+            ("array/c/0/1", "chunk"),
+            ("old/.zarray", v2),
+            ("old/.zattrs", "{}"),
+            ("old/0", "chunk"),
+            ("group/zarr.json", "[]"),
+            ("group/child/zarr.json", GROUP),
+            ("group/ERROR.txt/zarr.json", GROUP),
+        ] {
+            let path = store.join(key);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+    });
+    let backend = enter(fixture.views.files.clone());
+    for (path, names) in [
+        ("", &["ERROR.txt", "array", "group", "old", "zarr.json"][..]),
+        ("array", &["ERROR.txt", "zarr.json"]),
+        ("old", &[".zarray", ".zattrs", "ERROR.txt"]),
+        ("group", &["ERROR.txt", "child", "zarr.json"]),
+        ("group/child", &["attributes.json", "zarr.json"]),
+    ] {
+        let mut listed = backend.names(path).unwrap();
+        listed.sort();
+        assert_eq!(listed, names, "{path}");
+        for name in names {
+            let inside = format!("{path}/{name}");
+            let inside = inside.trim_start_matches('/');
+            let stat = backend.stat(inside).unwrap();
+            if stat.kind == EntryKind::Directory {
+                continue;
+            }
+            let read = backend.read_whole(inside).unwrap();
+            assert_eq!(read.len() as u64, stat.size, "{inside}");
+            if let Ok(stored) = std::fs::read(fixture.store().join(path).join(name)) {
+                assert!(path == "group/child" || read == stored, "{inside}");
+            }
+        }
+    }
+    let said = |path: &str| String::from_utf8(backend.read_whole(path).unwrap()).unwrap();
+    assert_eq!(
+        said("array/ERROR.txt"),
+        "The node array cannot be read: array/zarr.json: shape: expected a list of whole numbers, none negative, \
+         found \"long\"\n"
+    );
+    assert!(said("old/ERROR.txt").contains("old/.zarray: chunk shape: "));
+    assert!(said("ERROR.txt").starts_with("The root cannot be read: zarr.json: not JSON: "));
+    let child = backend.stat("group/ERROR.txt").unwrap();
+    assert_eq!(child.kind, EntryKind::Directory, "the child wins");
 }
 
 pub(crate) fn the_control_directory_resolves_and_is_not_listed(enter: &Enter) {

@@ -35,8 +35,8 @@ fn encode(folder: &Path) -> Result<(), Box<dyn Error>> {
         document(".zgroup")?,
         document(".zattrs")?,
     ];
-    let node = (v2::DIALECT.parse)(&Key::root(), &documents)?;
-    let Some(Node::Array(array)) = node else {
+    let parsed = (v2::DIALECT.parse)(&Key::root(), &documents)?;
+    let Some(Node::Array(array)) = parsed.map(|parsed| parsed.node) else {
         return Err("expected an array".into());
     };
     let pipeline = Pipeline::new(&array, 1 << 30)?;

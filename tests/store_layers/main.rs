@@ -6,4 +6,5 @@ mod common;
 mod change_log;
 mod disk_cache;
 mod freshness;
+mod lengths;
 mod metadata_cache;

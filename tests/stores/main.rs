@@ -8,6 +8,7 @@ mod needs;
 
 mod buckets;
 mod fixture;
+mod halves;
 mod listings;
 mod local;
 mod names;

@@ -341,7 +341,7 @@ fn consolidated_metadata_say_what_the_documents_say() {
         write(&tree, "a/b/attributes.json", r#"{"new": 2}"#).unwrap();
         tree.make_folder(&key("a/g"), &MAKER).unwrap();
         let array = hierarchies::array(&consolidated(&memory), "a/b");
-        assert_eq!(Value::Object(array.attributes), json!({"new": 2}));
+        assert_eq!(Value::Object(array.attributes.to_map()), json!({"new": 2}));
         let children = hierarchies::children(&consolidated(&memory), "a");
         assert_eq!(children, ["b", "g"]);
         tree.rename(&key("a/b"), &key("a/c"), RenameMode::Replace)

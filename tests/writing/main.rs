@@ -5,6 +5,8 @@ mod common;
 
 mod array_spec;
 mod arrays;
+mod broken_attributes;
+mod broken_nodes;
 mod changed_keys;
 mod conflicts;
 mod consolidated;
@@ -15,6 +17,7 @@ mod fixture;
 #[path = "../dialects/hierarchies.rs"]
 #[allow(dead_code)]
 mod hierarchies;
+mod kept_documents;
 mod nested;
 mod nodes;
 mod seen_documents;

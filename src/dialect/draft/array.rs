@@ -5,14 +5,14 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::dialect::draft::members::{attributes, check_extensions, uri_of};
+use crate::dialect::draft::members::{check_extensions, uri_of};
 use crate::dialect::draft::{ChunkLocation, codec_uris, data_type};
 use crate::dialect::members::{self, check_shapes, lengths};
 use crate::dialect::typestr::Typed;
 use crate::dialect::v2::codecs::reversed;
 use crate::dialect::{DialectSettings, Parsed, fill};
 use crate::error::{Error, Result};
-use crate::model::{Array, CodecSpec, KeyScheme, Node};
+use crate::model::{Array, Attributes, CodecSpec, KeyScheme, Node};
 
 /// How the arrays of one draft differ from those of the others.
 pub(super) struct ArrayRules {
@@ -25,7 +25,7 @@ pub(super) struct ArrayRules {
     pub(super) codecs: fn(&Map<String, Value>, &Typed) -> Result<Vec<CodecSpec>>,
 }
 
-/// Reads an array's members.
+/// Reads an array's members, but for the attributes.
 pub(super) fn read(
     rules: &ArrayRules,
     location: &ChunkLocation,
@@ -53,7 +53,7 @@ pub(super) fn read(
         codecs: transformed.codecs,
         keys: keys(location, grid.separator),
         dimension_names: Vec::new(),
-        attributes: attributes(members)?,
+        attributes: Attributes::default(),
         undecodable: undecodable.or(unknown_order).or(transformed.undecodable),
         chunk_shape: transformed.chunk_shape,
         chunk_edges: Vec::new(),

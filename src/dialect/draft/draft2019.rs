@@ -6,13 +6,13 @@
 use serde_json::{Map, Value};
 
 use crate::dialect::draft::array::ArrayRules;
-use crate::dialect::draft::members::{attributes, check_extensions, check_version};
+use crate::dialect::draft::members::{check_extensions, check_version};
 use crate::dialect::draft::{ChunkLocation, Draft, DraftLayout, array, codec_uris, writing};
 use crate::dialect::members::{lengths, list};
 use crate::dialect::typestr::Typed;
 use crate::dialect::{DialectSettings, Parsed};
 use crate::error::{Error, Result};
-use crate::model::{CodecSpec, Group};
+use crate::model::CodecSpec;
 
 /// The draft of 2019.
 pub(crate) const DRAFT: Draft = Draft {
@@ -71,11 +71,8 @@ fn codecs(members: &Map<String, Value>, typed: &Typed) -> Result<Vec<CodecSpec>>
     Ok(codecs?.into_iter().flatten().collect())
 }
 
-/// Reads a group (draft of 2019, "Group metadata").
-fn group(members: &Map<String, Value>) -> Result<Group> {
+/// Checks a group (draft of 2019, "Group metadata").
+fn group(members: &Map<String, Value>) -> Result<()> {
     check_version(members)?;
-    check_extensions(members)?;
-    Ok(Group {
-        attributes: attributes(members)?,
-    })
+    check_extensions(members)
 }

@@ -7,15 +7,15 @@
 use serde_json::{Map, Value};
 
 use crate::dialect::draft::array::ArrayRules;
-use crate::dialect::draft::members::{attributes, key_suffix};
+use crate::dialect::draft::members::key_suffix;
 use crate::dialect::draft::{ChunkLocation, Draft, DraftLayout, array, codec_uris, writing};
 use crate::dialect::members::lengths;
 use crate::dialect::typestr::Typed;
 use crate::dialect::v2::codecs;
 use crate::dialect::{DialectSettings, Parsed};
 use crate::error::{Error, Result};
+use crate::model::CodecSpec;
 use crate::model::document::CONSOLIDATED_2020;
-use crate::model::{CodecSpec, Group};
 
 /// The draft of October 2020.
 pub(crate) const DRAFT: Draft = Draft {
@@ -113,11 +113,9 @@ fn codecs(members: &Map<String, Value>, typed: &Typed) -> Result<Vec<CodecSpec>>
     Ok(codecs)
 }
 
-/// Reads a group (draft of 2020, "Group metadata"): its attributes.
-fn group(members: &Map<String, Value>) -> Result<Group> {
-    Ok(Group {
-        attributes: attributes(members)?,
-    })
+/// Checks a group (draft of 2020, "Group metadata"), whose document has nothing but attributes.
+fn group(_members: &Map<String, Value>) -> Result<()> {
+    Ok(())
 }
 
 #[cfg(test)]

@@ -7,13 +7,13 @@
 use serde_json::{Map, Value};
 
 use crate::dialect::draft::array::ArrayRules;
-use crate::dialect::draft::members::{attributes, check_extensions, key_suffix, refuse_unknown};
+use crate::dialect::draft::members::{check_extensions, key_suffix, refuse_unknown};
 use crate::dialect::draft::{ChunkLocation, Draft, DraftLayout, array, codec_uris, writing};
 use crate::dialect::members::{lengths, list};
 use crate::dialect::typestr::Typed;
 use crate::dialect::{DialectSettings, Parsed};
 use crate::error::{Error, Result};
-use crate::model::{CodecSpec, Group};
+use crate::model::CodecSpec;
 
 /// The draft of May 2022.
 pub(crate) const DRAFT: Draft = Draft {
@@ -116,13 +116,10 @@ fn codecs(members: &Map<String, Value>, typed: &Typed) -> Result<Vec<CodecSpec>>
     Ok(codecs?.into_iter().flatten().collect())
 }
 
-/// Reads a group (draft of 2022, "Group metadata").
-fn group(members: &Map<String, Value>) -> Result<Group> {
+/// Checks a group (draft of 2022, "Group metadata").
+fn group(members: &Map<String, Value>) -> Result<()> {
     refuse_unknown(members, &GROUP_MEMBERS)?;
-    check_extensions(members)?;
-    Ok(Group {
-        attributes: attributes(members)?,
-    })
+    check_extensions(members)
 }
 
 #[cfg(test)]

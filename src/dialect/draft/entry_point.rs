@@ -8,9 +8,10 @@ use serde_json::{Map, Value};
 
 use crate::dialect::draft::members::{check_extensions, check_version};
 use crate::dialect::draft::{ChunkLocation, Draft, DraftLayout};
-use crate::dialect::{DialectSettings, Document, DocumentMap, Edit, Parsed, edit, json};
+use crate::dialect::{DialectSettings, Document, DocumentMap, Edit, Parsed, attributes, edit};
 use crate::error::{Error, Kind, Result};
-use crate::model::Node;
+use crate::json_text::{self, ObjectText};
+use crate::model::{Group, Node};
 use crate::store::Key;
 
 /// What a document describes.
@@ -128,47 +129,53 @@ impl EntryPoint {
         Key::root().child(name).is_ok().then_some(name)
     }
 
-    /// Reads the members of a node's document; fails as its draft does.
+    /// Reads a node's document, which has these members; fails as its draft does.
     pub fn parse(
         &self,
         path: &Key,
         role: DocumentRole,
-        members: &Map<String, Value>,
+        (document, members): (&Document, &Map<String, Value>),
         settings: DialectSettings,
     ) -> Result<Parsed> {
-        match role {
+        let Parsed { node, warning } = match role {
             DocumentRole::Array => {
                 let base = self.chunks(path)?;
                 let location = ChunkLocation {
                     base,
                     index_prefix: self.layout.index_prefix,
                 };
-                (self.draft.array)(&location, members, settings)
+                (self.draft.array)(&location, members, settings)?
             }
-            DocumentRole::Group => Ok(Parsed {
-                node: Node::Group((self.draft.group)(members)?),
-                warning: None,
-            }),
-        }
+            DocumentRole::Group => {
+                (self.draft.group)(members)?;
+                Node::Group(Group::default()).into()
+            }
+        };
+        Ok(Parsed {
+            node: node.with_attributes(attributes::in_member(document)),
+            warning,
+        })
     }
 
     /// Returns the document of a new node. `Unsupported` if the draft cannot express the array, `NameTooLong` if
     /// no document can have such a name.
     pub fn new_document(&self, path: &Key, node: &Node) -> Result<(Key, Vec<u8>)> {
-        let (role, attributes) = match node {
-            Node::Array(array) => (DocumentRole::Array, &array.attributes),
-            Node::Group(group) => (DocumentRole::Group, &group.attributes),
+        let role = match node {
+            Node::Array(_) => DocumentRole::Array,
+            Node::Group(_) => DocumentRole::Group,
         };
-        let mut members = match node {
+        let members = match node {
             Node::Array(array) => Value::Object((self.draft.new_array)(array)?),
             Node::Group(_) => (self.draft.new_group)(),
         };
-        members["attributes"] = Value::Object(attributes.clone());
+        let attributes = node.attributes().text().to_string();
+        let attributes = [("attributes".to_string(), Some(attributes))];
+        let text = ObjectText::parse(&members.to_string())?.edited(&attributes, 1);
         let mut keys = self.documents(path)?.into_iter();
         let key = keys.find(|(of, _)| *of == role).map(|(_, key)| key);
         let key = key
             .ok_or_else(|| Error::new(Kind::NameTooLong, path, "no document can have this name"))?;
-        Ok((key, json::render(&members)))
+        Ok((key, json_text::document(&text)))
     }
 
     /// Returns the document of a node changed.

@@ -1,4 +1,4 @@
-//! Members that the documents of several drafts have in one form: version, suffix of keys, extensions, attributes.
+//! Members that the documents of several drafts have in one form: version, suffix of keys, extensions.
 
 use serde_json::{Map, Value};
 
@@ -81,17 +81,5 @@ pub(super) fn refuse_unknown(members: &Map<String, Value>, known: &[&str]) -> Re
                 format!("a member that is not known; there are {known}"),
             ))
         }
-    }
-}
-
-/// Reads the user's attributes; none if they are missing.
-pub(super) fn attributes(members: &Map<String, Value>) -> Result<Map<String, Value>> {
-    match members.get("attributes") {
-        None | Some(Value::Null) => Ok(Map::new()),
-        Some(Value::Object(attributes)) => Ok(attributes.clone()),
-        Some(other) => Err(Error::corrupt(
-            "attributes",
-            format!("expected an object, found {other}"),
-        )),
     }
 }

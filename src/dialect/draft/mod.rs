@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::dialect::{DialectSettings, Parsed};
 use crate::error::Result;
-use crate::model::{Array, Group};
+use crate::model::Array;
 
 mod array;
 mod codec_uris;
@@ -28,10 +28,10 @@ pub struct Draft {
     pub name: &'static str,
     /// Returns where documents and chunks lie, by the members of the entry point if there is one.
     layout: fn(Option<&Map<String, Value>>) -> Result<DraftLayout>,
-    /// Reads the document of an array.
+    /// Reads the document of an array, but for the attributes.
     array: fn(&ChunkLocation, &Map<String, Value>, DialectSettings) -> Result<Parsed>,
-    /// Reads the document of a group.
-    group: fn(&Map<String, Value>) -> Result<Group>,
+    /// Checks the document of a group, which has nothing but attributes.
+    group: fn(&Map<String, Value>) -> Result<()>,
     /// Returns the members of a new array's document; `Unsupported` if the draft cannot express it.
     new_array: fn(&Array) -> Result<Map<String, Value>>,
     /// Returns the members of a new group's document.

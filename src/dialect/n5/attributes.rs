@@ -1,8 +1,8 @@
 //! The user's attributes of an N5 node, which stand in one object with the members that N5 defines.
 
-use serde_json::{Map, Value};
-
 use crate::error::{Error, Result};
+use crate::json_text::{MemberChange, ObjectText};
+use crate::model::Attributes;
 
 /// Members that N5 defines: those of a dataset, and the version of a container.
 const OWN: [&str; 6] = [
@@ -19,17 +19,22 @@ pub(super) fn is_own(name: &str) -> bool {
     OWN.contains(&name)
 }
 
-/// Returns the members that N5 does not define.
-pub(super) fn user_attributes(mut members: Map<String, Value>) -> Map<String, Value> {
-    members.retain(|name, _| !is_own(name));
-    members
+/// Returns the changes that make these the attributes of a document: those that it has already keep their place.
+pub(super) fn attribute_changes(old: &ObjectText<'_>, new: &Attributes) -> Vec<MemberChange> {
+    let new = new.members();
+    let is_gone = |name: &str| !is_own(name) && new.iter().all(|(other, _)| other != name);
+    let gone = old.members().filter(|(name, _)| is_gone(name));
+    let mut changes: Vec<MemberChange> = gone.map(|(name, _)| (name.to_string(), None)).collect();
+    let values = new.iter();
+    changes.extend(values.map(|(name, value)| (name.clone(), Some(value.to_string()))));
+    changes
 }
 
 /// Fails with `Invalid` if an attribute has the name of a member that N5 defines.
-pub(super) fn check_own(attributes: &Map<String, Value>) -> Result<()> {
-    match attributes.keys().find(|name| is_own(name)) {
+pub(super) fn check_own(attributes: &Attributes) -> Result<()> {
+    match attributes.members().iter().find(|(name, _)| is_own(name)) {
         None => Ok(()),
-        Some(name) => Err(Error::invalid(
+        Some((name, _)) => Err(Error::invalid(
             name,
             "is a member of N5's own, and no attribute may have its name",
         )),

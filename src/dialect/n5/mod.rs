@@ -6,13 +6,15 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::dialect::attributes::beside;
 use crate::dialect::members::{check_shapes, lengths};
-use crate::dialect::n5::attributes::{check_own, is_own, user_attributes};
+use crate::dialect::n5::attributes::{attribute_changes, check_own, is_own};
 use crate::dialect::typestr::Typed;
-use crate::dialect::{Dialect, Document, DocumentMap, Edit, edit, fill, json, v2};
+use crate::dialect::{Dialect, Document, DocumentMap, Edit, Parsed, edit, fill, v2};
 use crate::error::{Error, Result};
+use crate::json_text;
 use crate::model::document::ATTRIBUTES_JSON;
-use crate::model::{Array, CodecSpec, DataType, Group, Node};
+use crate::model::{Array, Attributes, CodecSpec, DataType, Group, Node};
 use crate::store::Key;
 
 mod attributes;
@@ -38,7 +40,7 @@ fn documents(path: &Key) -> Result<Vec<Key>> {
     Ok(vec![path.child(ATTRIBUTES_JSON.as_bytes())?])
 }
 
-fn parse(path: &Key, documents: &[Document]) -> Result<Option<Node>> {
+fn parse(path: &Key, documents: &[Document]) -> Result<Option<Parsed>> {
     let Some(document) = documents.first() else {
         return Ok(None);
     };
@@ -47,45 +49,47 @@ fn parse(path: &Key, documents: &[Document]) -> Result<Option<Node>> {
         return Ok(None);
     };
     if is_dataset(&members) {
-        return dataset(path, document, members);
+        return dataset(path, document, &members).map(Some);
     }
-    let is_root = members.get("n5").is_some_and(Value::is_string);
-    Ok(is_root.then(|| group(members)))
+    match members.get("n5") {
+        Some(Value::String(_)) => group(document).map(Some),
+        _ => Ok(None),
+    }
 }
 
-fn parse_within(path: &Key, documents: &[Document]) -> Result<Option<Node>> {
+fn parse_within(path: &Key, documents: &[Document]) -> Result<Option<Parsed>> {
     let Some(document) = documents.first() else {
         return Ok(None);
     };
     match document.object()? {
         None => Ok(None),
-        Some(members) if members.contains_key("dimensions") => dataset(path, document, members),
-        Some(members) => Ok(Some(group(members))),
+        Some(members) if members.contains_key("dimensions") => {
+            dataset(path, document, &members).map(Some)
+        }
+        Some(_) => group(document).map(Some),
     }
 }
 
 /// Edits the document of a node, in which the user's attributes stand among the members that N5 defines.
 fn edit(documents: &[Document], edit: &Edit) -> Result<DocumentMap> {
     edit.refuse_dimension_names(DIALECT.name)?;
-    let document = edit::first_stored(documents)?;
-    let mut members = edit::members_of(document)?;
-    if let Some(attributes) = &edit.attributes {
-        check_own(attributes)?;
-        members.retain(|name, _| is_own(name) || attributes.contains_key(name));
-        for (name, value) in attributes {
-            members.insert(name.clone(), value.clone());
+    edit::edit_members(edit::first_stored(documents)?, |old| {
+        let mut changes = Vec::new();
+        if let Some(attributes) = &edit.attributes {
+            check_own(attributes)?;
+            changes.extend(attribute_changes(old, attributes));
         }
-    }
-    if let Some(shape) = &edit.shape {
-        members.insert("dimensions".to_string(), json!(shape));
-    }
-    Ok(edit::rendered(document, members))
+        if let Some(shape) = &edit.shape {
+            changes.push(("dimensions".to_string(), Some(json!(shape).to_string())));
+        }
+        Ok(changes)
+    })
 }
 
 /// Returns the document of a new group. Only the root of a container has a member `n5`, and none is made here.
-fn new_group(path: &Key, attributes: &Map<String, Value>) -> Result<DocumentMap> {
+fn new_group(path: &Key, attributes: &Attributes) -> Result<DocumentMap> {
     check_own(attributes)?;
-    let text = json::render(&Value::Object(attributes.clone()));
+    let text = json_text::document(attributes.text());
     Ok(vec![(path.child(ATTRIBUTES_JSON.as_bytes())?, text)])
 }
 
@@ -98,20 +102,23 @@ fn is_dataset(members: &Map<String, Value>) -> bool {
         && (has("compression") || has("compressionType"))
 }
 
-fn group(mut attributes: Map<String, Value>) -> Node {
-    attributes.shift_remove("n5");
-    Node::Group(Group { attributes })
+fn group(document: &Document) -> Result<Parsed> {
+    let attributes = beside(document, |name| name == "n5")?;
+    Ok(Node::Group(Group { attributes }).into())
 }
 
-fn dataset(path: &Key, document: &Document, members: Map<String, Value>) -> Result<Option<Node>> {
+fn dataset(path: &Key, document: &Document, members: &Map<String, Value>) -> Result<Parsed> {
     let array = array(path, members).map_err(|error| error.about(&document.key))?;
-    Ok(Some(Node::Array(Box::new(array))))
+    let attributes = beside(document, is_own)?;
+    Ok(Node::Array(Box::new(array))
+        .with_attributes(attributes)
+        .into())
 }
 
-/// Reads the members of a dataset. There is no fill value; blocks that are not stored are zeros.
-fn array(path: &Key, members: Map<String, Value>) -> Result<Array> {
-    let shape = lengths(&members, "dimensions")?;
-    let chunk_shape = lengths(&members, "blockSize")?;
+/// Reads the members of a dataset, but for the attributes. There is no fill value; blocks that are not stored are zeros.
+fn array(path: &Key, members: &Map<String, Value>) -> Result<Array> {
+    let shape = lengths(members, "dimensions")?;
+    let chunk_shape = lengths(members, "blockSize")?;
     check_shapes(&shape, &chunk_shape)?;
     let data_type = match members.get("dataType").and_then(Value::as_str) {
         Some(name) => DataType::from_v3(name),
@@ -120,12 +127,12 @@ fn array(path: &Key, members: Map<String, Value>) -> Result<Array> {
     Ok(Array {
         dialect: DIALECT.name,
         fill_value: fill::parse(&data_type, &Value::Null)?,
-        codecs: vec![block(&members, &data_type, shape.len())?],
+        codecs: vec![block(members, &data_type, shape.len())?],
         // Blocks lie in folders by their position in the grid: `path/3/0/1`.
         keys: v2::key_scheme(path, '/', None),
         dimension_names: Vec::new(),
         undecodable: None,
-        attributes: user_attributes(members),
+        attributes: Attributes::default(),
         shape,
         chunk_shape,
         chunk_edges: Vec::new(),
@@ -225,7 +232,8 @@ mod tests {
             key: Key::new("a/attributes.json").unwrap(),
             bytes: Some(text.as_bytes().to_vec()),
         };
-        (dialect.parse)(&Key::new("a").unwrap(), &[document])
+        let parsed = (dialect.parse)(&Key::new("a").unwrap(), &[document])?;
+        Ok(parsed.map(|parsed| parsed.node))
     }
 
     const DATASET: &str = r#"{"dimensions": [10, 20], "blockSize": [4, 5], "dataType": "uint16",
@@ -238,10 +246,7 @@ mod tests {
         };
         assert_eq!((array.shape, array.chunk_shape), (vec![10, 20], vec![4, 5]));
         assert_eq!(array.keys.candidates(&[2, 3]), [b"a/2/3"]);
-        assert_eq!(
-            Value::Object(array.attributes),
-            json!({"resolution": [1, 2]})
-        );
+        assert_eq!(array.attributes.text(), r#"{"resolution":[1,2]}"#);
         let codecs = &array.codecs[0].configuration["codecs"];
         assert_eq!(codecs[0]["configuration"]["order"], json!([1, 0]));
         assert_eq!(codecs[1]["configuration"]["endian"], "big");
@@ -281,7 +286,9 @@ mod tests {
             assert_eq!(read(&DIALECT, text).unwrap(), None, "{text}");
         }
         let root = read(&DIALECT, r#"{"n5": "2.5.1", "by": "me"}"#).unwrap();
-        assert!(matches!(root, Some(Node::Group(group)) if group.attributes.len() == 1));
+        assert!(
+            matches!(root, Some(Node::Group(group)) if group.attributes.text() == r#"{"by":"me"}"#)
+        );
         assert!(matches!(
             read(&WITHIN, r#"{"colour": 1}"#),
             Ok(Some(Node::Group(_)))

@@ -6,10 +6,10 @@
 use serde_json::{Map, Value, json};
 
 use crate::dialect::DocumentMap;
-use crate::dialect::json::render;
 use crate::dialect::n5::attributes::check_own;
 use crate::dialect::v2::writing::{V2Codecs, unname_shuffle};
 use crate::error::{Error, Result};
+use crate::json_text::{self, MemberChange, ObjectText};
 use crate::model::document::ATTRIBUTES_JSON;
 use crate::model::{Array, CodecSpec, DataType};
 use crate::store::Key;
@@ -31,18 +31,19 @@ pub(super) fn array(path: &Key, array: &Array) -> Result<DocumentMap> {
         other => return Err(lacks("data_type", &format!("type {other}"))),
     };
     check_own(&array.attributes)?;
-    let mut document = json!({
+    let document = json!({
         "dimensions": array.shape,
         "blockSize": array.chunk_shape,
         "dataType": name,
         "compression": compression(&array.codecs)?,
     });
-    if let Value::Object(members) = &mut document {
-        members.extend(array.attributes.clone());
-    }
+    let attributes = array.attributes.members().into_iter();
+    let attributes = attributes.map(|(name, value)| (name, Some(value.to_string())));
+    let attributes: Vec<MemberChange> = attributes.collect();
+    let text = ObjectText::parse(&document.to_string())?.edited(&attributes, 1);
     Ok(vec![(
         path.child(ATTRIBUTES_JSON.as_bytes())?,
-        render(&document),
+        json_text::document(&text),
     )])
 }
 

@@ -8,10 +8,13 @@ use serde_json::{Map, Value, json};
 
 use crate::dialect::members::{check_shapes, lengths, separator};
 use crate::dialect::typestr::Typed;
-use crate::dialect::{Dialect, Document, DocumentMap, Edit, edit, fill, typestr};
+use crate::dialect::{
+    Dialect, Document, DocumentMap, Edit, Parsed, attributes, edit, fill, typestr,
+};
 use crate::error::{Error, Result};
+use crate::json_text::{self, ObjectText};
 use crate::model::document::{ZARRAY, ZATTRS, ZGROUP};
-use crate::model::{Array, DataType, Group, KeyScheme, Node};
+use crate::model::{Array, Attributes, DataType, Group, KeyScheme, Node};
 use crate::store::Key;
 
 pub(super) mod codecs;
@@ -35,21 +38,20 @@ fn documents(path: &Key) -> Result<Vec<Key>> {
         .collect()
 }
 
-fn parse(path: &Key, documents: &[Document]) -> Result<Option<Node>> {
+fn parse(path: &Key, documents: &[Document]) -> Result<Option<Parsed>> {
     let [zarray, zgroup, zattrs] = documents else {
         return Ok(None);
     };
     if let Some(members) = zarray.object()? {
-        let attributes = zattrs.object()?.unwrap_or_default();
+        let attributes = attributes::whole(zattrs);
         let array = array(path, &members, attributes).map_err(|error| error.about(&zarray.key))?;
-        return Ok(Some(Node::Array(Box::new(array))));
+        return Ok(Some(Node::Array(Box::new(array)).into()));
     }
-    match zgroup.object()? {
-        Some(_) => Ok(Some(Node::Group(Group {
-            attributes: zattrs.object()?.unwrap_or_default(),
-        }))),
-        None => Ok(None),
-    }
+    let group = |_| {
+        let attributes = attributes::whole(zattrs);
+        Node::Group(Group { attributes }).into()
+    };
+    Ok(zgroup.object()?.map(group))
 }
 
 /// Edits the documents of a node; attributes have one of their own.
@@ -60,29 +62,35 @@ fn edit(documents: &[Document], edit: &Edit) -> Result<DocumentMap> {
     };
     let mut edited = Vec::new();
     if let Some(shape) = &edit.shape {
-        let mut members = edit::members_of(zarray)?;
-        members.insert("shape".to_string(), json!(shape));
-        edited.extend(edit::rendered(zarray, members));
+        let shape = ("shape".to_string(), Some(json!(shape).to_string()));
+        edited.extend(edit::edit_members(zarray, |_| Ok(vec![shape]))?);
     }
     if let Some(attributes) = &edit.attributes
         && (!attributes.is_empty() || zattrs.bytes.is_some())
     {
-        edited.extend(edit::rendered(zattrs, attributes.clone()));
+        check_attributes(zattrs)?;
+        let text = json_text::document(attributes.text());
+        edited.push((zattrs.key.clone(), text));
     }
     Ok(edited)
 }
 
-fn group(path: &Key, attributes: &Map<String, Value>) -> Result<DocumentMap> {
+/// Fails with `Invalid` if an object of the stored attributes has a name twice. Those that do not read may be replaced.
+fn check_attributes(zattrs: &Document) -> Result<()> {
+    let text = zattrs.text().unwrap_or_default();
+    match text.map(ObjectText::parse) {
+        Some(Ok(object)) => edit::check_unique(zattrs, &object),
+        Some(Err(_)) | None => Ok(()),
+    }
+}
+
+fn group(path: &Key, attributes: &Attributes) -> Result<DocumentMap> {
     let document = json!({ "zarr_format": 2 });
     writing::documents(path, ZGROUP, &document, attributes)
 }
 
 /// Reads the members of `.zarray` (v2 specification, "Metadata").
-fn array(
-    path: &Key,
-    members: &Map<String, Value>,
-    attributes: Map<String, Value>,
-) -> Result<Array> {
+fn array(path: &Key, members: &Map<String, Value>, attributes: Attributes) -> Result<Array> {
     if members.get("zarr_format").and_then(Value::as_u64) != Some(2) {
         let found = members.get("zarr_format").unwrap_or(&Value::Null);
         return Err(Error::unsupported(
@@ -154,7 +162,7 @@ pub(super) fn key_scheme(path: &Key, separator: char, other_separator: Option<ch
 }
 
 /// Reads the names of dimensions from xarray's attribute `_ARRAY_DIMENSIONS`, if it has one a dimension.
-fn dimension_names(attributes: &Map<String, Value>, rank: usize) -> Vec<Option<String>> {
+fn dimension_names(attributes: &Attributes, rank: usize) -> Vec<Option<String>> {
     match attributes.get("_ARRAY_DIMENSIONS") {
         Some(Value::Array(names)) if names.len() == rank => names
             .iter()
@@ -185,7 +193,7 @@ mod tests {
         array(
             &Key::new("a").unwrap(),
             document.as_object().unwrap(),
-            Map::new(),
+            Attributes::default(),
         )
     }
 

@@ -5,11 +5,11 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::dialect::json::render;
 use crate::dialect::{DocumentMap, typestr};
 use crate::error::{Error, Result};
+use crate::json_text::{self, render};
 use crate::model::document::{ZARRAY, ZATTRS};
-use crate::model::{Array, CodecSpec, DataType};
+use crate::model::{Array, Attributes, CodecSpec, DataType};
 use crate::store::Key;
 
 /// Returns a document in a folder, and the user's attributes beside it if there are some.
@@ -17,11 +17,11 @@ pub(super) fn documents(
     path: &Key,
     name: &str,
     document: &Value,
-    attributes: &Map<String, Value>,
+    attributes: &Attributes,
 ) -> Result<DocumentMap> {
     let mut documents = vec![(path.child(name.as_bytes())?, render(document))];
     if !attributes.is_empty() {
-        let text = render(&Value::Object(attributes.clone()));
+        let text = json_text::document(attributes.text());
         // First, so that an array never is there without its attributes.
         documents.insert(0, (path.child(ZATTRS.as_bytes())?, text));
     }
@@ -56,19 +56,19 @@ pub(super) fn array(path: &Key, array: &Array) -> Result<DocumentMap> {
 }
 
 /// Returns the attributes; names of dimensions are one of them, as xarray has it.
-fn attributes(array: &Array) -> Result<Map<String, Value>> {
+fn attributes(array: &Array) -> Result<Attributes> {
     const XARRAY_NAMES: &str = "_ARRAY_DIMENSIONS";
-    let mut attributes = array.attributes.clone();
-    if !array.dimension_names.is_empty() && !attributes.contains_key(XARRAY_NAMES) {
-        if array.dimension_names.contains(&None) {
-            return Err(lacks(
-                "dimension_names",
-                "dimensions of which only some have names",
-            ));
-        }
-        attributes.insert(XARRAY_NAMES.to_string(), json!(array.dimension_names));
+    let attributes = array.attributes.clone();
+    if array.dimension_names.is_empty() || attributes.get(XARRAY_NAMES).is_some() {
+        return Ok(attributes);
     }
-    Ok(attributes)
+    if array.dimension_names.contains(&None) {
+        return Err(lacks(
+            "dimension_names",
+            "dimensions of which only some have names",
+        ));
+    }
+    Ok(attributes.with(XARRAY_NAMES, &json!(array.dimension_names)))
 }
 
 /// Returns numpy's type string; elements without a fixed length are objects.

@@ -1,16 +1,17 @@
 //! Final v3 (core specification 3.1): `zarr.json`.
 //!
-//! Reads what real writers produce: codecs and encodings as bare words, no configuration, no codec at all.
+//! Reads what real writers produce: codecs and encodings as bare words, no configuration, no codec at all, no `codecs`.
 //! Unknown members make a node unreadable unless they have `must_understand: false`.
 
 use serde_json::{Map, Value, json};
 
 use crate::dialect::members::{lengths, named};
 use crate::dialect::typestr::Typed;
-use crate::dialect::{Dialect, Document, DocumentMap, Edit, edit, fill, json};
+use crate::dialect::{Dialect, Document, DocumentMap, Edit, Parsed, attributes, edit, fill};
 use crate::error::{Error, Result};
+use crate::json_text::{self, ObjectText};
 use crate::model::document::ZARR_JSON;
-use crate::model::{Array, CodecSpec, Group, Node};
+use crate::model::{Array, Attributes, CodecSpec, Group, Node};
 use crate::store::Key;
 
 mod chunk_grid;
@@ -31,23 +32,29 @@ fn documents(path: &Key) -> Result<Vec<Key>> {
     Ok(vec![path.child(ZARR_JSON.as_bytes())?])
 }
 
-fn parse(path: &Key, documents: &[Document]) -> Result<Option<Node>> {
+/// What is said of an array without `codecs`, which the text demands.
+const NO_CODECS: &str = "codecs is missing: chunks are read as plain little-endian bytes, as GDAL reads and writes them";
+
+fn parse(path: &Key, documents: &[Document]) -> Result<Option<Parsed>> {
     let Some(document) = documents.first() else {
         return Ok(None);
     };
     let Some(members) = document.object()? else {
         return Ok(None);
     };
-    node(path, &members)
-        .map(Some)
-        .map_err(|error| error.about(&document.key))
+    let node = node(path, &members).map_err(|error| error.about(&document.key))?;
+    let lacks_codecs = matches!(node, Node::Array(_)) && !members.contains_key("codecs");
+    Ok(Some(Parsed {
+        node: node.with_attributes(attributes::in_member(document)),
+        warning: lacks_codecs.then(|| NO_CODECS.to_string()),
+    }))
 }
 
 fn edit(documents: &[Document], edit: &Edit) -> Result<DocumentMap> {
     edit::edit_document(edit::first_stored(documents)?, edit)
 }
 
-fn new_group(path: &Key, attributes: &Map<String, Value>) -> Result<DocumentMap> {
+fn new_group(path: &Key, attributes: &Attributes) -> Result<DocumentMap> {
     let group = Group {
         attributes: attributes.clone(),
     };
@@ -60,10 +67,10 @@ fn new_array(path: &Key, array: &Array) -> Result<DocumentMap> {
 
 fn new_node(path: &Key, node: &Node) -> Result<DocumentMap> {
     let key = path.child(ZARR_JSON.as_bytes())?;
-    Ok(vec![(key, json::render(&render(node)))])
+    Ok(vec![(key, document(node))])
 }
 
-/// Reads the members of `zarr.json`.
+/// Reads the members of `zarr.json`, but for the attributes.
 pub fn node(path: &Key, members: &Map<String, Value>) -> Result<Node> {
     if members.get("zarr_format").and_then(Value::as_u64) != Some(3) {
         let found = members.get("zarr_format").unwrap_or(&Value::Null);
@@ -75,10 +82,11 @@ pub fn node(path: &Key, members: &Map<String, Value>) -> Result<Node> {
     match members.get("node_type").and_then(Value::as_str) {
         Some("group") => group(members).map(Node::Group),
         Some("array") => Ok(Node::Array(Box::new(array(path, members)?))),
-        found => Err(Error::corrupt(
-            "node_type",
-            format!("expected group or array, found {found:?}"),
-        )),
+        _ => {
+            let found = members.get("node_type").unwrap_or(&Value::Null);
+            let why = format!("expected group or array, found {found}");
+            Err(Error::corrupt("node_type", why))
+        }
     }
 }
 
@@ -105,20 +113,21 @@ const ARRAY_MEMBERS: [&str; 11] = [
 fn group(members: &Map<String, Value>) -> Result<Group> {
     match unknown_extension(members, &GROUP_MEMBERS) {
         Some(why) => Err(Error::unsupported("", why)),
-        None => Ok(Group {
-            attributes: attributes(members),
-        }),
+        None => Ok(Group::default()),
     }
 }
 
 fn array(path: &Key, members: &Map<String, Value>) -> Result<Array> {
     let shape = lengths(members, "shape")?;
     let grid = chunk_grid(members, &shape)?;
-    let codecs = codecs(members.get("codecs"))?;
     let data_type = members
         .get("data_type")
         .ok_or_else(|| Error::corrupt("data_type", "is missing"))
         .and_then(data_type::parse)?;
+    let codecs = match members.get("codecs") {
+        None => vec![Typed::little(data_type.clone()).bytes_codec()],
+        Some(codecs) => self::codecs(codecs)?,
+    };
     let typed = Typed::new(data_type, codecs.iter().any(is_big_endian));
     let fill_value = fill::parse_stored(&typed, members.get("fill_value").unwrap_or(&Value::Null))?;
     Ok(Array {
@@ -127,7 +136,7 @@ fn array(path: &Key, members: &Map<String, Value>) -> Result<Array> {
         codecs,
         keys: chunk_keys::parse(path, members.get("chunk_key_encoding"))?,
         dimension_names: dimension_names(members, shape.len())?,
-        attributes: attributes(members),
+        attributes: Attributes::default(),
         undecodable: undecodable(members),
         shape,
         chunk_shape: grid.shape,
@@ -173,9 +182,14 @@ fn chunk_grid(members: &Map<String, Value>, shape: &[u64]) -> Result<chunk_grid:
     chunk_grid::parse(name, configuration, shape)
 }
 
-fn codecs(value: Option<&Value>) -> Result<Vec<CodecSpec>> {
-    let wrong = || Error::corrupt("codecs", "expected a list of codecs");
-    let list = value.and_then(Value::as_array).ok_or_else(wrong)?;
+fn codecs(value: &Value) -> Result<Vec<CodecSpec>> {
+    let wrong = || {
+        Error::corrupt(
+            "codecs",
+            format!("expected a list of codecs, found {value}"),
+        )
+    };
+    let list = value.as_array().ok_or_else(wrong)?;
     list.iter()
         .map(|codec| {
             let (name, configuration) = named(codec, "codecs")?;
@@ -201,20 +215,18 @@ fn dimension_names(members: &Map<String, Value>, rank: usize) -> Result<Vec<Opti
     }
 }
 
-fn attributes(members: &Map<String, Value>) -> Map<String, Value> {
-    members
-        .get("attributes")
-        .and_then(Value::as_object)
-        .cloned()
-        .unwrap_or_default()
+/// Returns the document of a node as final v3.
+pub fn document(node: &Node) -> Vec<u8> {
+    let text = render(node).to_string();
+    let attributes = node.attributes().text();
+    let text = ObjectText::parse(&text).map(|object| object.replaced("attributes", attributes));
+    json_text::document(&text.unwrap_or_default())
 }
 
-/// Returns the metadata of a node as final v3, whatever its dialect.
+/// Returns a node's metadata as final v3, as values; of its attributes there is only the place.
 pub fn render(node: &Node) -> Value {
     match node {
-        Node::Group(group) => {
-            json!({ "zarr_format": 3, "node_type": "group", "attributes": group.attributes })
-        }
+        Node::Group(_) => json!({ "zarr_format": 3, "node_type": "group", "attributes": {} }),
         Node::Array(array) => render_array(array),
     }
 }
@@ -230,7 +242,7 @@ fn render_array(array: &Array) -> Value {
         "chunk_key_encoding": array.keys.v3,
         "fill_value": array.fill_value.json,
         "codecs": codecs,
-        "attributes": array.attributes,
+        "attributes": {},
     });
     if !array.dimension_names.is_empty() {
         rendered["dimension_names"] = json!(array.dimension_names);
@@ -278,6 +290,24 @@ mod tests {
     }
 
     #[test]
+    fn c03_chunks_without_codecs_are_plain_and_little_endian() {
+        let mut document = example();
+        let Node::Array(stated) = read(&document).unwrap() else {
+            panic!("not an array")
+        };
+        document.as_object_mut().unwrap().shift_remove("codecs");
+        let document = Document {
+            key: Key::new("a/b/zarr.json").unwrap(),
+            bytes: Some(document.to_string().into_bytes()),
+        };
+        let read = parse(&Key::new("a/b").unwrap(), &[document])
+            .unwrap()
+            .unwrap();
+        assert!(matches!(&read.node, Node::Array(array) if array.codecs == stated.codecs));
+        assert!(read.warning.unwrap().contains("codecs is missing"));
+    }
+
+    #[test]
     fn faults_name_the_member() {
         for (member, wrong) in [
             ("shape", json!([-1, 2])),
@@ -289,6 +319,7 @@ mod tests {
             ("chunk_grid", json!({"name": "spiral"})),
             ("fill_value", json!("x")),
             ("codecs", json!({})),
+            ("codecs", Value::Null),
             ("dimension_names", json!(["a"])),
             ("node_type", json!("chunk")),
             (

@@ -9,9 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
-use serde_json::{Map, Value};
-
-use crate::dialect::{Edit, json, v3};
+use crate::dialect::{Edit, v3};
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Grid};
 use crate::hierarchy::{EditedNode, NodeEntry, SeenNode};
@@ -21,6 +19,7 @@ use crate::store::{EntryKind, Key, Meta, Version};
 use crate::view::files::path_target::PathTarget;
 use crate::view::files::seen::SeenDocument;
 use crate::view::files::unstored::{Scratch, content_of};
+use crate::view::files::written::WrittenDocument;
 use crate::view::files::{FilesView, METADATA, document};
 
 /// The longest document that can be written, in bytes.
@@ -223,10 +222,7 @@ impl FilesView {
             return Err(Error::not_found(path));
         };
         let invalid = |why: &dyn std::fmt::Display| Error::invalid(path, why);
-        let members = match json::parse(text).map_err(|error| invalid(&error))? {
-            Value::Object(members) => members,
-            _ => return Err(invalid(&"expected a JSON object")),
-        };
+        let written = WrittenDocument::parse(text).map_err(|error| invalid(&error))?;
         self.unstored.keep(&found.path);
         let is_shown_by =
             |node: &Node| seen.is_none_or(|seen| seen.is(&document(node, name.as_slice())));
@@ -235,9 +231,9 @@ impl FilesView {
             documents: seen.documents.as_deref(),
         });
         let saved = match name.as_slice() {
-            METADATA => self.save_metadata(path, &found, &members, seen),
+            METADATA => self.save_metadata(path, &found, &written, seen),
             _ => {
-                let edit = Edit::of_attributes(members);
+                let edit = Edit::of_attributes(written.whole);
                 self.hierarchy.edit(&found, &edit, seen)
             }
         };
@@ -263,11 +259,11 @@ impl FilesView {
         &self,
         path: &Key,
         found: &Arc<NodeEntry>,
-        members: &Map<String, Value>,
+        written: &WrittenDocument,
         seen: Option<SeenNode<'_>>,
     ) -> Result<EditedNode> {
         let invalid = |why: &dyn std::fmt::Display| Error::invalid(path, why);
-        let new = v3::node(&found.path, members).map_err(|error| invalid(&error))?;
+        let new = written.node(&found.path).map_err(|error| invalid(&error))?;
         match (found.node()?, new) {
             (Node::Group(_), Node::Group(group)) => {
                 let edit = Edit::of_attributes(group.attributes);

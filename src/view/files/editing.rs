@@ -16,7 +16,7 @@ use crate::view::files::documents::DocumentFile;
 use crate::view::files::path_target::{DecodedTarget, PathTarget};
 use crate::view::files::unstored::is_temporary;
 use crate::view::files::writing::{DecodedWriter, check_length};
-use crate::view::files::{FilesView, document};
+use crate::view::files::{FilesView, broken, document};
 
 /// The files view, to be changed.
 pub(super) struct Editing {
@@ -79,6 +79,9 @@ impl Editing {
                 return Err(Error::new(Kind::Exists, to, "is there already"));
             }
             Some(PathTarget::Node(_) | PathTarget::Chunks(_)) => return Err(is_directory(to)),
+            Some(PathTarget::AsFound(..) | PathTarget::ErrorText(_)) => {
+                return Err(broken::refused(to));
+            }
             Some(PathTarget::Decoded(_)) => {
                 return Err(refused(to, "an array is written in place"));
             }
@@ -163,6 +166,7 @@ impl Tree for Editing {
             PathTarget::Document(found, name) => {
                 self.open_document(path, (&found, &name), truncate)
             }
+            PathTarget::AsFound(..) | PathTarget::ErrorText(_) => Err(broken::refused(path)),
             PathTarget::Decoded(target) => {
                 self.files.unstored.keep(&target.found.path);
                 self.open_decoded(path, target, truncate)
@@ -187,6 +191,7 @@ impl Tree for Editing {
                 }
                 Ok(())
             }
+            PathTarget::AsFound(..) | PathTarget::ErrorText(_) => Err(broken::refused(path)),
             PathTarget::Decoded(target) => {
                 check_length(path, self.files.export(&target)?.len(), size)
             }
@@ -212,9 +217,7 @@ impl Tree for Editing {
         match self.target(path)? {
             PathTarget::Node(found) => self.files.remove_node(&found),
             PathTarget::Chunks(found) => self.files.remove_chunks(path, &found),
-            PathTarget::Document(..) | PathTarget::Decoded(_) => {
-                Err(Error::new(Kind::NotADirectory, path, "is a file"))
-            }
+            _ => Err(Error::new(Kind::NotADirectory, path, "is a file")),
         }
     }
 
@@ -231,6 +234,7 @@ impl Tree for Editing {
                 let bytes = document(found.node()?, &name);
                 self.files.unstored.make_scratch(to, bytes).map(drop)
             }
+            PathTarget::AsFound(..) | PathTarget::ErrorText(_) => Err(broken::refused(from)),
             PathTarget::Document(..) | PathTarget::Chunks(_) | PathTarget::Decoded(_) => {
                 let why = "has the name of its node; rename that";
                 Err(refused(from, why))

@@ -4,38 +4,50 @@
 
 use std::sync::Arc;
 
-use crate::error::Result;
+use crate::error::{Kind, Result};
 use crate::export::Format;
 use crate::grid::{ChunkIndex, Grid};
 use crate::hierarchy::{Hierarchy, NodeEntry};
+use crate::store::listing::NameList;
 use crate::store::{EntryKind, Listing, Name};
+use crate::view::files::broken::names_of;
 use crate::view::files::{ATTRIBUTES, METADATA};
 
-/// A group's children, then its own two documents.
+/// A group's children, then its own files. A broken node is listed as a group, with those that it has.
 pub(super) struct GroupListing {
     children: Box<dyn Listing>,
     hierarchy: Arc<Hierarchy>,
     found: Arc<NodeEntry>,
-    /// Number of the next of its own documents; 0 while children are listed.
+    /// Its own files.
+    files: Vec<Vec<u8>>,
+    /// Number of the next of its own files; 0 while children are listed.
     own: usize,
 }
 
-/// A group's own documents and their cursors: larger than those of any file system but for the end of a directory,
-/// which is the largest number on ext4, and smaller than those that `fuse` keeps for itself.
-const OWN_FILES: [(&[u8], u64); 2] = [
-    (METADATA, i64::MAX as u64 - 4),
-    (ATTRIBUTES, i64::MAX as u64 - 3),
-];
+/// The cursor of the last of a group's own files; those of the others come before it. They are larger than those of any
+/// file system but for the end of a directory, which is the largest number on ext4, and smaller than those that `fuse`
+/// keeps for itself.
+const LAST_CURSOR: u64 = i64::MAX as u64 - 3;
 
 impl GroupListing {
     /// Opens the listing of a group.
     pub(super) fn new(hierarchy: &Arc<Hierarchy>, found: &Arc<NodeEntry>) -> Result<GroupListing> {
+        let files = match &found.node {
+            Ok(_) => [METADATA, ATTRIBUTES].map(<[u8]>::to_vec).into(),
+            Err(_) => names_of(found),
+        };
         Ok(GroupListing {
-            children: hierarchy.known_children(found)?,
+            children: children_of(hierarchy, found)?,
             hierarchy: hierarchy.clone(),
             found: found.clone(),
+            files,
             own: 0,
         })
+    }
+
+    /// Returns the cursor of one of its own files.
+    fn cursor(&self, place: usize) -> u64 {
+        LAST_CURSOR - self.files.len().saturating_sub(place + 1) as u64
     }
 
     /// Whether a child has the name of one of the group's own documents.
@@ -52,11 +64,12 @@ impl Listing for GroupListing {
                 None => self.own = 1,
             }
         }
-        while let Some(&(name, cursor)) = OWN_FILES.get(self.own - 1) {
+        while let Some(name) = self.files.get(self.own - 1).cloned() {
+            let cursor = self.cursor(self.own - 1);
             self.own += 1;
-            if !self.is_taken(name)? {
+            if !self.is_taken(&name)? {
                 return Ok(Some(Name {
-                    name: name.to_vec(),
+                    name,
                     kind: EntryKind::File,
                     cursor,
                     meta: None,
@@ -67,7 +80,7 @@ impl Listing for GroupListing {
     }
 
     fn seek(&mut self, cursor: u64) -> Result<()> {
-        match OWN_FILES.iter().position(|own| own.1 == cursor) {
+        match (0..self.files.len()).find(|&place| self.cursor(place) == cursor) {
             Some(number) => self.own = number + 2,
             None => {
                 self.own = 0;
@@ -76,6 +89,24 @@ impl Listing for GroupListing {
         }
         Ok(())
     }
+}
+
+/// Opens the listing of a group's children. A broken node has those that can be found.
+fn children_of(hierarchy: &Arc<Hierarchy>, found: &Arc<NodeEntry>) -> Result<Box<dyn Listing>> {
+    match hierarchy.known_children(found) {
+        Err(error) if found.broken.is_some() && has_none(error.kind()) => {
+            Ok(Box::new(NameList::new([])))
+        }
+        answer => answer,
+    }
+}
+
+/// Whether an error says that there are no children to be found.
+fn has_none(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::NotADirectory | Kind::NotFound | Kind::Unsupported
+    )
 }
 
 /// The chunks of an array in each listed format; names are made from numbers.

@@ -2,18 +2,18 @@
 //!
 //! Every node's directory has `zarr.json` (its metadata as final v3) and `attributes.json`; that of an array has the
 //! whole array in each format, `NAME.npy`, and `chunks/` with every chunk, `chunks/0.3.1.npy`. A child of a group takes
-//! precedence over a file of the group's own. Sizes are known without decoding.
+//! precedence over a file of the group's own. Sizes are known without decoding. A node that does not read is a
+//! directory of its documents as they are stored.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use serde_json::Value;
-
 use crate::array::Arrays;
-use crate::dialect::{json, v3};
+use crate::dialect::v3;
 use crate::error::{Error, Kind, Result};
 use crate::export::{Export, Format};
 use crate::hierarchy::{Hierarchy, NodeEntry};
+use crate::json_text;
 use crate::known::Known;
 use crate::model::Node;
 use crate::store::listing::NameList;
@@ -26,6 +26,7 @@ use crate::view::files::unstored::{UnstoredState, content_of};
 use crate::view::text_file::{TextFile, directory_attr, file_attr};
 use crate::view::{Attr, ChildName, OpenedFile, View, ViewDir};
 
+mod broken;
 mod decoded;
 mod documents;
 mod editing;
@@ -35,6 +36,7 @@ mod path_target;
 mod seen;
 mod unstored;
 mod writing;
+mod written;
 
 /// A hierarchy as directories and decoded files; clones are the same view.
 #[derive(Clone)]
@@ -114,6 +116,13 @@ impl FilesView {
                 let size = document(found.node()?, name).len() as u64;
                 (found, size, found.version)
             }
+            PathTarget::AsFound(found, document) => {
+                (found, broken::length_of(document), found.version)
+            }
+            PathTarget::ErrorText(found) => {
+                let size = broken::error_text(found).len() as u64;
+                (found, size, found.version)
+            }
             PathTarget::Decoded(target) => {
                 if target.is_ragged() {
                     // The next reader may find another length.
@@ -174,9 +183,9 @@ impl FilesView {
     }
 
     fn list_node(&self, found: &Arc<NodeEntry>) -> Result<Box<dyn Listing>> {
-        match found.node()? {
-            Node::Group(_) => Ok(Box::new(GroupListing::new(&self.hierarchy, found)?)),
-            Node::Array(array) => {
+        match &found.node {
+            Ok(Node::Group(_)) | Err(_) => Ok(Box::new(GroupListing::new(&self.hierarchy, found)?)),
+            Ok(Node::Array(array)) => {
                 let listed = self.listed.iter().filter(|format| format.is_listed(array));
                 let decoded = listed.map(|format| {
                     let name = [self.name_of(found), b".", format.extension.as_bytes()].concat();
@@ -221,12 +230,10 @@ fn unreadable(error: Error) -> Result<u64> {
 
 /// Returns the bytes of a document of a node.
 fn document(node: &Node, name: &[u8]) -> Vec<u8> {
-    let value = match (name, node) {
-        (METADATA, node) => v3::render(node),
-        (_, Node::Group(group)) => Value::Object(group.attributes.clone()),
-        (_, Node::Array(array)) => Value::Object(array.attributes.clone()),
-    };
-    json::render(&value)
+    match name {
+        METADATA => v3::document(node),
+        _ => json_text::document(node.attributes().text()),
+    }
 }
 
 impl View for FilesView {
@@ -251,7 +258,10 @@ impl View for FilesView {
         match self.resolve_now(path).ok()?? {
             PathTarget::Node(found) => Some(ViewDir::Node(found.path.clone())),
             PathTarget::Chunks(found) => Some(ViewDir::Chunks(found.path.clone())),
-            PathTarget::Document(..) | PathTarget::Decoded(_) => None,
+            PathTarget::Document(..)
+            | PathTarget::AsFound(..)
+            | PathTarget::ErrorText(_)
+            | PathTarget::Decoded(_) => None,
         }
     }
 
@@ -273,9 +283,7 @@ impl View for FilesView {
             None => Err(Error::not_found(path)),
             Some(PathTarget::Node(found)) => self.list_node(&found),
             Some(PathTarget::Chunks(found)) => self.list_chunks(&found),
-            Some(PathTarget::Document(..) | PathTarget::Decoded(_)) => {
-                Err(Error::new(Kind::NotADirectory, path, "is not a directory"))
-            }
+            Some(_) => Err(Error::new(Kind::NotADirectory, path, "is not a directory")),
         }
     }
 
@@ -289,17 +297,11 @@ impl View for FilesView {
                 let bytes = document(found.node()?, &name);
                 let seen = SeenDocument::shown(&found, &bytes);
                 self.unstored.note_seen(path, seen);
-                Ok(OpenedFile {
-                    file: Arc::new(TextFile {
-                        bytes,
-                        version: found.version,
-                        modified: found.modified,
-                    }),
-                    content: Some(found.version),
-                    version: Some(found.version),
-                    direct: false,
-                    tree_file: None,
-                })
+                Ok(broken::text_file(&found, bytes))
+            }
+            Some(PathTarget::AsFound(found, document)) => self.open_as_found(&found, &document),
+            Some(PathTarget::ErrorText(found)) => {
+                Ok(broken::text_file(&found, broken::error_text(&found)))
             }
             Some(PathTarget::Decoded(target)) => {
                 let export = self.export(&target)?;

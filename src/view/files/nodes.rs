@@ -12,6 +12,7 @@ use crate::hierarchy::NodeEntry;
 use crate::model::Node;
 use crate::store::Key;
 use crate::store::tree::RenameMode;
+use crate::view::files::broken::refused;
 use crate::view::files::path_target::PathTarget;
 use crate::view::files::{ATTRIBUTES, CHUNKS, FilesView, METADATA};
 
@@ -27,6 +28,7 @@ impl FilesView {
             PathTarget::Node(_) | PathTarget::Chunks(_) => {
                 return Err(Error::new(Kind::IsADirectory, path, "is a directory"));
             }
+            PathTarget::AsFound(..) | PathTarget::ErrorText(_) => return Err(refused(path)),
             PathTarget::Document(found, _) => (found, None),
             PathTarget::Decoded(target) => (&target.found, target.chunk_index()?),
         };
@@ -94,7 +96,7 @@ impl FilesView {
                     return Err(not_empty(path, &why));
                 }
             }
-            Err(error) => return Err(error),
+            Err(_) => return Err(refused(path)),
         }
         self.arrays.discard_below(path);
         self.hierarchy.erase_node(found)?;
@@ -124,8 +126,8 @@ impl FilesView {
             Some(PathTarget::Node(_)) if matches!(onto, RenameMode::NoReplace) => {
                 return Err(Error::new(Kind::Exists, to, "is there already"));
             }
-            Some(PathTarget::Node(old)) => match old.node()? {
-                Node::Group(group) if group.attributes.is_empty() => self.remove_node(&old)?,
+            Some(PathTarget::Node(old)) => match old.node() {
+                Ok(Node::Group(group)) if group.attributes.is_empty() => self.remove_node(&old)?,
                 _ => return Err(not_empty(to, "there is a node that holds something")),
             },
             Some(_) => return Err(Error::new(Kind::NotADirectory, to, "is a file")),

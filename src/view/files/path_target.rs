@@ -6,10 +6,10 @@ use crate::array::OpenArray;
 use crate::error::{Error, Kind, Result};
 use crate::export::{FORMATS, Format};
 use crate::grid::{ChunkIndex, Coordinates, NumberedName, Region};
-use crate::hierarchy::NodeEntry;
+use crate::hierarchy::{BrokenDocument, NodeEntry};
 use crate::known::Known;
-use crate::model::Node;
 use crate::store::Key;
+use crate::view::files::broken::{ERROR_TEXT, not_readable};
 use crate::view::files::{ATTRIBUTES, CHUNKS, FilesView, METADATA};
 use crate::view::{ChildName, ViewDir};
 
@@ -19,6 +19,10 @@ pub(super) enum PathTarget {
     Node(Arc<NodeEntry>),
     /// A document made from a node's metadata.
     Document(Arc<NodeEntry>, Vec<u8>),
+    /// A document of a broken node, as it is stored.
+    AsFound(Arc<NodeEntry>, BrokenDocument),
+    /// What is wrong with a broken node.
+    ErrorText(Arc<NodeEntry>),
     /// The directory of an array's chunks.
     Chunks(Arc<NodeEntry>),
     /// A decoded file.
@@ -132,16 +136,46 @@ impl FilesView {
     ) -> Result<Option<PathTarget>> {
         let mut rest = names;
         while let Some((name, after)) = rest.split_first() {
-            if !matches!(node.node()?, Node::Group(_)) {
+            if node.array().is_some() {
                 return self.within_array(node, rest);
             }
-            match child_of(&node, name)? {
+            let child = if node.is_array() {
+                None
+            } else {
+                child_of(&node, name)?
+            };
+            match child {
                 Some(child) => node = child,
+                None if node.broken.is_some() => return self.within_broken(node, rest),
                 None => return Ok(group_file(node, rest)),
             }
             rest = after;
         }
         Ok(Some(PathTarget::Node(node)))
+    }
+
+    /// Finds what `rest` stands for in the directory of a broken node. Fails with `Unsupported` for the files that it
+    /// would have if it could be read, and for whatever may lie below an entry point: nobody shall take it for missing.
+    fn within_broken(&self, found: Arc<NodeEntry>, rest: &[&[u8]]) -> Result<Option<PathTarget>> {
+        let [name, ref below @ ..] = *rest else {
+            return Ok(None);
+        };
+        let mut documents = found.broken.iter().flat_map(|broken| &broken.documents);
+        let document = documents
+            .find(|document| document.key.name() == name)
+            .cloned();
+        let format = name.strip_prefix(self.name_of(&found)).and_then(format_of);
+        let is_hidden = found
+            .broken
+            .as_ref()
+            .is_some_and(|broken| broken.is_entry_point);
+        let is_own = [METADATA, ATTRIBUTES, CHUNKS].contains(&name) || format.is_some();
+        Ok(match document {
+            Some(document) if below.is_empty() => Some(PathTarget::AsFound(found, document)),
+            None if below.is_empty() && name == ERROR_TEXT => Some(PathTarget::ErrorText(found)),
+            None if is_own || is_hidden => return Err(not_readable(&found)),
+            _ => None,
+        })
     }
 
     /// Finds what `rest` stands for in an array's directory.

@@ -9,7 +9,7 @@ use object_store::{GetOptions, GetRange};
 
 use super::client::Client;
 use crate::error::{Error, Kind, Result};
-use crate::store::{Key, Meta, Reader};
+use crate::store::{Key, Meta, Reader, check_length};
 
 /// An object in the version in which it was opened.
 pub(super) struct BucketReader {
@@ -39,6 +39,7 @@ impl Reader for BucketReader {
         if object.version != self.meta.version {
             return Err(self.changed());
         }
+        check_length(&self.key, object.content(), self.meta.content())?;
         let (found, due) = (object.bytes.len() as u64, end - offset);
         if found == due {
             return Ok(object.bytes);

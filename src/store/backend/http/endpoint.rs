@@ -19,7 +19,7 @@ use crate::error::{Error, Kind, Result};
 use crate::store::backend::remote::fault;
 use crate::store::backend::remote::limits::{Attempts, RequestLimits};
 use crate::store::backend::remote::runtime::wait;
-use crate::store::{Key, Meta};
+use crate::store::{Key, Meta, check_length};
 use crate::sync::buffer;
 
 /// The largest buffer, in bytes, that is allocated before the body arrives.
@@ -263,9 +263,11 @@ impl HttpEndpoint {
             (ResponseKind::There | ResponseKind::Page, Some((start, end, size)))
                 if response.status == 206 =>
             {
-                if response.meta(size).version != meta.version {
+                let rest = response.meta(size);
+                if rest.version != meta.version {
                     return Err(changed(key));
                 }
+                check_length(key, rest.content(), meta.content())?;
                 if (start, end) == (span.start, span.end) {
                     return Ok(response);
                 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::endpoint::{HttpEndpoint, RequestSpec, changed};
 use super::response::ResponseKind;
 use crate::error::{Error, Result};
-use crate::store::{Key, Meta, Reader};
+use crate::store::{Key, Meta, Reader, check_length};
 
 /// The longest object, in bytes, that is kept in memory where the server has no ranges.
 pub(super) const MAX_WHOLE_OBJECT: u64 = 256 << 20;
@@ -56,9 +56,10 @@ impl HttpReader {
             };
             self.endpoint.read_body(&self.key, response, most).await
         })?;
-        if piece.meta.version != self.meta.version || piece.meta.size != self.meta.size {
+        if piece.meta.version != self.meta.version {
             return Err(changed(&self.key));
         }
+        check_length(&self.key, piece.meta.content(), self.meta.content())?;
         if piece.is_whole {
             let whole = Arc::new(piece.bytes);
             return Ok((slice(&whole, start, end), Some(whole)));

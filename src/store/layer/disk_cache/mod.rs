@@ -52,6 +52,8 @@ struct VersionTable {
 struct ReportedVersion {
     /// The version; nothing if the key is missing.
     version: Option<Version>,
+    /// The length of that version, if the store has said it.
+    size: Option<u64>,
     /// When the store was asked; nothing if the version is not known.
     asked: Option<Instant>,
 }
@@ -83,16 +85,37 @@ impl DiskCache {
         entry::seconds(self.inner.info().clock.date())
     }
 
-    /// Notes the version that the store reported, unless the key was changed since it was asked; returns whether it did.
-    fn note(&self, key: &Key, version: Option<Version>, stamp: QueryStamp) -> bool {
+    /// Notes the version that the store reported and its length, if it said that by itself and not of bytes that it gave,
+    /// unless the key was changed since it was asked; returns whether it did.
+    fn note(
+        &self,
+        key: &Key,
+        (version, size): (Option<Version>, Option<u64>),
+        stamp: QueryStamp,
+    ) -> bool {
         let mut versions = self.versions.lock();
         if self.changes().changed_since(stamp.position, key) {
             return false;
         }
-        let asked = Some(stamp.asked);
-        let reported = ReportedVersion { version, asked };
+        let before = versions.by_key.peek(key);
+        let before = before.filter(|before| before.version == version);
+        let size_before = before.and_then(|before| before.size);
+        let reported = ReportedVersion {
+            version,
+            size: size.or(size_before),
+            asked: Some(stamp.asked),
+        };
         versions.by_key.put(key.clone(), reported);
         true
+    }
+
+    /// Whether bytes that are kept are of a version that has another length.
+    fn is_cut(&self, key: &Key, kept: &EntryHeader) -> bool {
+        let versions = self.versions.lock();
+        let reported = versions.by_key.peek(key);
+        let same = reported.filter(|reported| reported.version == Some(kept.version));
+        let size = same.and_then(|same| same.size);
+        size.is_some_and(|size| size != kept.size)
     }
 
     /// Makes a change, after which `version_of` its result is the key's version. After an error the version is not
@@ -106,6 +129,7 @@ impl DiskCache {
         let (done, stamp) = self.ask(change);
         let reported = ReportedVersion {
             version: done.as_ref().ok().and_then(version_of),
+            size: None,
             asked: done.is_ok().then_some(stamp.asked),
         };
         let mut versions = self.versions.lock();
@@ -157,7 +181,7 @@ impl DiskCache {
             return Ok(None);
         }
         let (version, asked) = self.current_version(key, &header)?;
-        if version != Some(header.version) {
+        if version != Some(header.version) || self.is_cut(key, &header) {
             return Ok(None);
         }
         let object = self.entries.read(name, &entry, range).map(|bytes| Object {
@@ -182,7 +206,8 @@ impl DiskCache {
         (stamp, seconds): (QueryStamp, u64),
     ) {
         self.entries.stats().disk_miss_requests.add(1);
-        let is_true = self.note(key, answer.map(|object| object.version), stamp);
+        let version = answer.map(|object| object.version);
+        let is_true = self.note(key, (version, None), stamp);
         if let Some(object) = answer
             && is_true
             && !object.bytes.is_empty()
@@ -192,7 +217,9 @@ impl DiskCache {
                 size: object.size,
                 asked: seconds,
             };
-            self.entries.put(name, &header, &object.bytes);
+            if !self.is_cut(key, &header) {
+                self.entries.put(name, &header, &object.bytes);
+            }
         }
     }
 }
@@ -241,7 +268,7 @@ impl Layer for DiskCache {
         let (meta, stamp) = self.ask(|inner| inner.head(key));
         let meta = meta?;
         if let Some(meta) = meta.filter(|meta| meta.kind == EntryKind::File) {
-            self.note(key, Some(meta.version), stamp);
+            self.note(key, (Some(meta.version), Some(meta.size)), stamp);
         }
         Ok(meta)
     }
@@ -249,7 +276,7 @@ impl Layer for DiskCache {
     fn version(&self, key: &Key) -> Result<Option<Version>> {
         let (version, stamp) = self.ask(|inner| inner.version(key));
         let version = version?;
-        self.note(key, version, stamp);
+        self.note(key, (version, None), stamp);
         Ok(version)
     }
 
@@ -265,7 +292,8 @@ impl Layer for DiskCache {
     fn etag(&self, key: &Key) -> Result<Option<ETag>> {
         let (etag, stamp) = self.ask(|inner| inner.etag(key));
         let etag = etag?;
-        self.note(key, etag.as_ref().map(|etag| etag.version), stamp);
+        let version = etag.as_ref().map(|etag| etag.version);
+        self.note(key, (version, None), stamp);
         Ok(etag)
     }
 

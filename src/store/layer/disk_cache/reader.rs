@@ -10,7 +10,7 @@ use super::cache_dir::CacheNamespace;
 use super::entry;
 use super::entry::{EntryHeader, EntryKey};
 use crate::error::Result;
-use crate::store::{ByteRange, Key, Meta, Reader, Version, deal_out};
+use crate::store::{ByteRange, Key, Meta, Reader, deal_out};
 use crate::sync::clock::Clock;
 
 /// An open object over the cache.
@@ -23,10 +23,11 @@ pub(super) struct DiskCacheReader {
 
 impl DiskCacheReader {
     /// Returns a range that is kept, by itself or as a part of the whole object.
-    fn find(&self, range: &ByteRange, version: Version) -> Option<Vec<u8>> {
+    fn find(&self, range: &ByteRange, meta: &Meta) -> Option<Vec<u8>> {
         let read = |name: &EntryKey, is_whole: bool| {
             let entry = self.entries.find(name)?;
-            if entry.header().version != version {
+            let header = entry.header();
+            if (header.version, header.size) != meta.content() {
                 return None;
             }
             let part = if is_whole {
@@ -50,7 +51,7 @@ impl Reader for DiskCacheReader {
             return self.inner.read_at(offset, len);
         }
         let range = ByteRange::Span(offset..end);
-        if let Some(bytes) = self.find(&range, meta.version) {
+        if let Some(bytes) = self.find(&range, &meta) {
             self.entries.count_hit(&bytes);
             return Ok(bytes);
         }

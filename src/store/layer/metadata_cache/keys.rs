@@ -32,6 +32,14 @@ impl CachedObject {
         }
     }
 
+    /// Returns which content it is and its length, if that is known.
+    pub(super) fn content(&self) -> Option<(Version, u64)> {
+        match self {
+            CachedObject::Missing | CachedObject::Version(_) => None,
+            CachedObject::Object(meta) => Some(meta.content()),
+        }
+    }
+
     /// Returns what an answer to `head` tells of the object; nothing if it is about a prefix or a link.
     fn of_head(head: &Option<Meta>) -> Option<CachedObject> {
         match head {
@@ -141,6 +149,11 @@ impl KeyTable {
     pub(super) fn object(&self, key: &Key) -> Option<Dated<CachedObject>> {
         let object = self.entries.lock().get(key)?.object();
         self.lifetime.fresh(object)
+    }
+
+    /// Returns the last length that was heard of an object and of which version it is, however long ago.
+    pub(super) fn content(&self, key: &Key) -> Option<(Version, u64)> {
+        self.entries.lock().peek(key)?.object()?.value.content()
     }
 
     /// Returns a document.

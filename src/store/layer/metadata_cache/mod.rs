@@ -118,6 +118,7 @@ impl Layer for MetadataCache {
         }
         let (found, stamp) = self.shared.ask(|inner| inner.get_range(key, range));
         let found = found?;
+        self.shared.check_length(key, found.as_ref())?;
         self.shared.note_object(key, found.as_ref().into(), stamp);
         Ok(found)
     }

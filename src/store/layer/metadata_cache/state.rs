@@ -16,7 +16,8 @@ use crate::error::{Error, Kind, Result};
 use crate::known::Known;
 use crate::model::document::is_document;
 use crate::store::{
-    EntryKind, Key, LogPosition, Meta, Object, QueryStamp, Reader, Store, Version, note_memory,
+    EntryKind, Key, LogPosition, Meta, Object, QueryStamp, Reader, Store, Version, check_length,
+    note_memory,
 };
 use crate::sync::pool::ThreadPool;
 use crate::sync::single_flight::SingleFlight;
@@ -162,6 +163,19 @@ impl MetadataCacheState {
         answer(&self.versions, known, question, ask)
     }
 
+    /// Fails with `Unavailable` if a version of an object has another length than was heard before.
+    pub(super) fn check_length(&self, key: &Key, found: Option<&Object>) -> Result<()> {
+        let Some(object) = found else { return Ok(()) };
+        let listed = self
+            .known_object(key)
+            .and_then(|known| known.value.content());
+        let heard = [self.keys.content(key), listed];
+        heard
+            .into_iter()
+            .flatten()
+            .try_for_each(|known| check_length(key, object.content(), known))
+    }
+
     /// Answers `get`.
     pub(super) fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
         if !is_document(key.name()) {
@@ -171,6 +185,7 @@ impl MetadataCacheState {
             }
             let (found, stamp) = self.ask(|inner| inner.get(key, limit));
             let found = found?;
+            self.check_length(key, found.as_ref())?;
             self.note_object(key, found.as_ref().into(), stamp);
             return Ok(found);
         }
@@ -205,6 +220,7 @@ impl MetadataCacheState {
     fn fetch(&self, key: &Key, limit: u64) -> Result<Dated<Option<Arc<Object>>>> {
         let (found, stamp) = self.ask(|inner| inner.get(key, limit));
         let found = found?.map(Arc::new);
+        self.check_length(key, found.as_deref())?;
         self.note_object(key, found.as_deref().into(), stamp);
         if let Some(object) = &found
             && self.remembers()
@@ -227,6 +243,8 @@ impl MetadataCacheState {
         match known.filter(|known| known.asked > document.asked) {
             // The store has told of another version since.
             Some(newer) if newer.value.version() != Some(version) => None,
+            // It is longer or shorter than what was given of it.
+            Some(newer) if is_other_length(newer.value, &document.value) => None,
             // The store has told since that it is still this one.
             Some(newer) => Some(newer.with(Some(document.value))),
             None => Some(document.with(Some(document.value.clone()))),
@@ -370,6 +388,12 @@ impl MetadataCacheState {
             }
         }
     }
+}
+
+/// Whether an object is known to be longer or shorter than this.
+fn is_other_length(known: CachedObject, object: &Object) -> bool {
+    let content = known.content();
+    content.is_some_and(|(_, size)| size != object.size)
 }
 
 /// Returns an answer that is known, or that of `ask`, which concurrent callers with the same question share.

@@ -16,7 +16,7 @@ use lru::LruCache;
 
 use crate::error::{Error, Result};
 use crate::store::layer::Layer;
-use crate::store::{ByteRange, EntryKind, Key, Meta, Object, Reader, Store, Version};
+use crate::store::{ByteRange, EntryKind, Key, Meta, Object, Reader, Store};
 use crate::sync::budget::{MemoryBudget, Priority, Reservation};
 use crate::sync::cache::Cache;
 use crate::sync::pool::ThreadPool;
@@ -237,14 +237,15 @@ impl ReadaheadState {
         }
     }
 
-    /// Returns a block of a version, fetched now if it is not there; nothing if that fails, if there is no room for it
-    /// or if the object has another version.
-    fn block(&self, id: &BlockId, range: Range<u64>, version: Version) -> Option<Arc<Block>> {
+    /// Returns a block of a content, fetched now if it is not there; nothing if that fails, if there is no room for it
+    /// or if the object has another version or another length.
+    fn block(&self, id: &BlockId, range: Range<u64>, meta: &Meta) -> Option<Arc<Block>> {
         self.queued.lock().remove(id);
         // A block that was fetched ahead may be of an older version.
         for _ in 0..2 {
             let block = self.load(id, range.clone()).ok()?;
-            if block.object.version == version {
+            let is_complete = block.object.bytes.len() as u64 == range.end - range.start;
+            if block.object.content() == meta.content() && is_complete {
                 return Some(block);
             }
             self.blocks.forget(id);

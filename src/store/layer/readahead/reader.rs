@@ -50,7 +50,8 @@ impl ReadaheadReader {
     /// Returns the whole object if it was fetched.
     fn fetched(&self) -> Option<Arc<Block>> {
         let block = self.shared.blocks.get(&self.whole)?;
-        (block.object.version == self.meta.version).then_some(block)
+        let is_whole = block.object.bytes.len() as u64 == self.meta.size;
+        (is_whole && block.object.content() == self.meta.content()).then_some(block)
     }
 
     /// Whether a read goes on where the last one ended; the kernel's requests come a little out of order.
@@ -62,7 +63,7 @@ impl ReadaheadReader {
     }
 
     fn block(&self, id: &BlockId, range: Range<u64>) -> Option<Arc<Block>> {
-        self.shared.block(id, range, self.meta.version)
+        self.shared.block(id, range, &self.meta)
     }
 
     fn block_range(&self, number: u64) -> Range<u64> {

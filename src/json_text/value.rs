@@ -1,4 +1,4 @@
-//! JSON as real writers produce it.
+//! JSON as values, for what is read and not written back.
 //!
 //! Python writes NaN and the infinities as bare words, which JSON does not know; they are read as the
 //! strings that Zarr uses for them. The parser limits the depth; the caller limits the size.
@@ -19,7 +19,7 @@ pub fn parse(bytes: &[u8]) -> Result<Value> {
     }
 }
 
-/// Renders a document as the reference implementation does: two spaces, a newline at the end.
+/// Renders a new document as the reference implementation does: two spaces, a newline at the end.
 pub fn render(value: &Value) -> Vec<u8> {
     let mut text = serde_json::to_string_pretty(value).unwrap_or_default();
     text.push('\n');

@@ -1,0 +1,221 @@
+//! An object as text whose members can be changed: all others keep every byte.
+//!
+//! New values are laid out as the text around them is. An object that has a name twice is shown and not changed, since
+//! nobody can tell which of the two is meant.
+
+use std::collections::HashMap;
+
+use crate::error::{Error, Result};
+use crate::json_text::layout::{UNIT, compact, pretty};
+use crate::json_text::scan::{self, Member, ScannedObject};
+
+/// The name of a member and its new value as text; nothing to remove it.
+pub type MemberChange = (String, Option<String>);
+
+/// An object as text, and where its members stand in it.
+#[derive(Debug)]
+pub struct ObjectText<'a> {
+    text: &'a str,
+    scanned: ScannedObject,
+}
+
+impl<'a> ObjectText<'a> {
+    /// Finds the members of an object; `Corrupt`, with line and column, if the text is no object or no JSON.
+    pub fn parse(text: &'a str) -> Result<ObjectText<'a>> {
+        let scanned = scan::object(text)?;
+        Ok(ObjectText { text, scanned })
+    }
+
+    /// Returns names and values in their order.
+    pub fn members(&self) -> impl DoubleEndedIterator<Item = (&str, &'a str)> {
+        let members = self.scanned.members.iter();
+        members.map(|member| (member.name.as_str(), &self.text[member.value.clone()]))
+    }
+
+    /// Returns the value of a member; of several the last one counts, as in other readers.
+    pub fn value(&self, name: &str) -> Option<&'a str> {
+        let mut values = self.members().filter(|(other, _)| *other == name);
+        values.next_back().map(|(_, value)| value)
+    }
+
+    /// Fails with `Invalid` if an object of the text has a name twice.
+    pub fn check_unique(&self) -> Result<()> {
+        match &self.scanned.repeated {
+            None => Ok(()),
+            Some(name) => {
+                let why = "stands there twice, and which of the two counts is open";
+                Err(Error::invalid(name, why))
+            }
+        }
+    }
+
+    /// Returns the text with members changed. `depth` is how many brackets are open around a member.
+    pub fn edited(&self, changes: &[MemberChange], depth: usize) -> String {
+        let style = self.style(depth);
+        let (open, close) = self.scanned.brackets;
+        let mut parts = self.kept(changes, &style);
+        let added = changes.iter().filter_map(|(name, value)| {
+            let value = value.as_deref().filter(|_| self.value(name).is_none())?;
+            let name = serde_json::Value::from(name.as_str());
+            let Style { lead, colon, .. } = &style;
+            Some(format!("{lead}{name}{colon}{}", style.laid_out(value)))
+        });
+        parts.extend(added);
+        let end = match self.scanned.members.last() {
+            Some(last) => &self.text[last.value.end..close],
+            None if parts.is_empty() => &self.text[open + 1..close],
+            None => style.close.as_str(),
+        };
+        let before = &self.text[..=open];
+        [before, &parts.join(","), end, &self.text[close..]].concat()
+    }
+
+    /// Returns the members that stay, with their new values.
+    fn kept(&self, changes: &[MemberChange], style: &Style) -> Vec<String> {
+        let changes: HashMap<&str, Option<&str>> = changes
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_deref()))
+            .collect();
+        let last = self.scanned.members.len().saturating_sub(1);
+        let members = self.scanned.members.iter().enumerate();
+        let kept = members.filter_map(|(place, member)| {
+            let end = if place == last {
+                member.value.end
+            } else {
+                member.end
+            };
+            let old = &self.text[member.value.clone()];
+            match changes.get(member.name.as_str()) {
+                Some(None) => None,
+                Some(Some(new)) if compact(new) != compact(old) => {
+                    let before = &self.text[member.lead..member.value.start];
+                    Some([before, &style.laid_out(new)].concat())
+                }
+                _ => Some(self.text[member.lead..end].to_string()),
+            }
+        });
+        kept.collect()
+    }
+
+    /// Returns the text with another value of a member that is there, spaces and all.
+    pub fn replaced(&self, name: &str, value: &str) -> String {
+        let mut members = self.scanned.members.iter();
+        match members.rfind(|member| member.name == name) {
+            Some(Member { value: old, .. }) => {
+                [&self.text[..old.start], value, &self.text[old.end..]].concat()
+            }
+            None => self.text.to_string(),
+        }
+    }
+
+    /// Returns how the members of the object are laid out.
+    fn style(&self, depth: usize) -> Style {
+        let Some(last) = self.scanned.members.last() else {
+            return Style::in_lines(UNIT, depth);
+        };
+        let lead = &self.text[last.lead..last.written.start];
+        let colon = &self.text[last.written.end..last.value.start];
+        match lead.rsplit_once('\n') {
+            Some((_, indent)) => {
+                let unit = match indent.len().checked_div(depth) {
+                    Some(length) if length * depth == indent.len() => indent.get(..length),
+                    _ => None,
+                };
+                let mut style = Style::in_lines(unit.unwrap_or(UNIT), depth);
+                (style.lead, style.colon) = (lead.to_string(), colon.to_string());
+                style
+            }
+            None => Style {
+                lead: if colon.ends_with(' ') { " " } else { "" }.to_string(),
+                colon: colon.to_string(),
+                close: String::new(),
+                lines: None,
+            },
+        }
+    }
+}
+
+/// How members are laid out.
+struct Style {
+    /// What stands before a name.
+    lead: String,
+    /// What stands between a name and its value.
+    colon: String,
+    /// What stands before the last bracket.
+    close: String,
+    /// How far a level is indented, and on which level a member stands; nothing if all stands in one line.
+    lines: Option<(String, usize)>,
+}
+
+impl Style {
+    fn in_lines(unit: &str, depth: usize) -> Style {
+        let line = |depth: usize| ["\n", &unit.repeat(depth)].concat();
+        Style {
+            lead: line(depth),
+            colon: ": ".to_string(),
+            close: line(depth.saturating_sub(1)),
+            lines: Some((unit.to_string(), depth)),
+        }
+    }
+
+    fn laid_out(&self, value: &str) -> String {
+        match &self.lines {
+            Some((unit, depth)) => pretty(value, unit, *depth),
+            None => compact(value),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn edited(text: &str, changes: &[(&str, Option<&str>)]) -> String {
+        let changes = changes.iter();
+        let changes = changes.map(|(name, value)| (name.to_string(), value.map(str::to_string)));
+        let changes: Vec<MemberChange> = changes.collect();
+        ObjectText::parse(text).unwrap().edited(&changes, 1)
+    }
+
+    #[test]
+    fn what_is_not_changed_keeps_every_byte() {
+        let text = "{\n    \"n\": NaN,\n    \"i\": 123456789012345678901234567890,\n    \
+                    \"o\":{\"x\":1e5 , \"y\":1.0},\n    \"s\": \"\\u00e4\"\n}\n";
+        let changed = edited(text, &[("i", Some("[1]")), ("z", Some("{\"a\": 2}"))]);
+        let expected = "{\n    \"n\": NaN,\n    \"i\": [\n        1\n    ],\n    \
+                        \"o\":{\"x\":1e5 , \"y\":1.0},\n    \"s\": \"\\u00e4\",\n    \
+                        \"z\": {\n        \"a\": 2\n    }\n}\n";
+        assert_eq!(changed, expected);
+        assert_eq!(edited(text, &[]), text);
+        assert_eq!(edited(text, &[("o", Some("{\"x\":1e5,\"y\":1.0}"))]), text);
+    }
+
+    #[test]
+    fn members_come_and_go_in_any_style() {
+        let line = r#"{"a": 1, "b": NaN}"#;
+        assert_eq!(
+            edited(line, &[("c", Some("2"))]),
+            r#"{"a": 1, "b": NaN, "c": 2}"#
+        );
+        assert_eq!(edited(line, &[("b", None)]), r#"{"a": 1}"#);
+        let tight = r#"{"a":1}"#;
+        assert_eq!(edited(tight, &[("c", Some("[ 2 ]"))]), r#"{"a":1,"c":[2]}"#);
+        assert_eq!(edited(tight, &[("a", None)]), "{}");
+        assert_eq!(edited("{ }", &[("a", Some("1"))]), "{\n  \"a\": 1\n}");
+        assert_eq!(edited("{ }", &[("a", None)]), "{ }");
+    }
+
+    #[test]
+    fn a_value_is_replaced_as_it_is_given() {
+        let text = ObjectText::parse("{\"a\": {},\n\"b\": 2}").unwrap();
+        assert_eq!(text.replaced("a", "{ 1 }"), "{\"a\": { 1 },\n\"b\": 2}");
+        assert_eq!(text.replaced("c", "1"), "{\"a\": {},\n\"b\": 2}");
+    }
+
+    #[test]
+    fn the_last_of_equal_members_counts() {
+        let text = ObjectText::parse(r#"{"a": 1, "a": 2}"#).unwrap();
+        assert_eq!(text.value("a"), Some("2"));
+        assert!(text.check_unique().is_err());
+    }
+}

@@ -1,0 +1,345 @@
+//! Checks JSON text and finds the members of its object, without a tree of values.
+//!
+//! Takes what `value.rs` reads: JSON, and the bare words NaN, Infinity and -Infinity in the place of numbers. The depth
+//! is limited; the caller limits the size.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::ops::Range;
+
+use crate::error::{Error, Result};
+
+/// How deep objects and lists may lie in each other, as in serde_json.
+const MAX_DEPTH: usize = 127;
+
+const WORDS: [&str; 6] = ["true", "false", "null", "NaN", "Infinity", "-Infinity"];
+
+/// Where a member stands in its text.
+#[derive(Debug)]
+pub(super) struct Member {
+    /// Its name, escapes resolved.
+    pub(super) name: String,
+    /// Where the space before its name begins.
+    pub(super) lead: usize,
+    /// Its name as it is written, in quotes.
+    pub(super) written: Range<usize>,
+    pub(super) value: Range<usize>,
+    /// Where the comma or the bracket after it stands.
+    pub(super) end: usize,
+}
+
+/// What a text with an object holds.
+#[derive(Debug)]
+pub(super) struct ScannedObject {
+    pub(super) members: Vec<Member>,
+    /// Where its first bracket stands, and its last one.
+    pub(super) brackets: (usize, usize),
+    /// A name that some object of the text has twice.
+    pub(super) repeated: Option<String>,
+}
+
+/// Checks a text; `Corrupt`, with line and column, if it is no object or no JSON.
+pub(super) fn object(text: &str) -> Result<ScannedObject> {
+    let mut scanner = Scanner {
+        text,
+        at: 0,
+        depth: 0,
+        repeated: None,
+    };
+    scanner.skip_space();
+    let mut members = Vec::new();
+    let open = scanner.at;
+    scanner.object(Some(&mut members))?;
+    let close = scanner.at - 1;
+    scanner.skip_space();
+    match scanner.peek() {
+        None => Ok(ScannedObject {
+            members,
+            brackets: (open, close),
+            repeated: scanner.repeated,
+        }),
+        Some(_) => Err(scanner.expected("the end")),
+    }
+}
+
+struct Scanner<'a> {
+    text: &'a str,
+    at: usize,
+    depth: usize,
+    repeated: Option<String>,
+}
+
+impl<'a> Scanner<'a> {
+    fn rest(&self) -> &'a [u8] {
+        self.text.as_bytes().get(self.at..).unwrap_or_default()
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.rest().first().copied()
+    }
+
+    fn skip_space(&mut self) {
+        let space = |byte: &&u8| matches!(**byte, b' ' | b'\t' | b'\n' | b'\r');
+        self.at += self.rest().iter().take_while(space).count();
+    }
+
+    /// Goes on if this byte is next; returns whether it is.
+    fn take(&mut self, byte: u8) -> bool {
+        let is_next = self.peek() == Some(byte);
+        self.at += usize::from(is_next);
+        is_next
+    }
+
+    fn take_digits(&mut self) -> usize {
+        let digits = self.rest().iter().take_while(|byte| byte.is_ascii_digit());
+        let count = digits.count();
+        self.at += count;
+        count
+    }
+
+    /// Returns the error of a text that has something else here.
+    fn expected(&self, what: &str) -> Error {
+        let before = self.text.get(..self.at).unwrap_or(self.text);
+        let line = before.matches('\n').count() + 1;
+        let column = before.len() - before.rfind('\n').map_or(0, |at| at + 1) + 1;
+        let why = match self.peek() {
+            Some(_) => format!("not JSON: expected {what} at line {line} column {column}"),
+            None => format!("not JSON: it ends where {what} is expected"),
+        };
+        Error::corrupt("", why)
+    }
+
+    fn value(&mut self) -> Result<()> {
+        match self.peek() {
+            Some(b'{') => self.object(None),
+            Some(b'[') => self.list(),
+            Some(b'"') => self.string().map(drop),
+            _ => self.word_or_number(),
+        }
+    }
+
+    fn enter(&mut self) -> Result<()> {
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return Err(self.expected("less depth"));
+        }
+        Ok(())
+    }
+
+    /// Reads an object, and notes its members where they are asked for.
+    fn object(&mut self, mut members: Option<&mut Vec<Member>>) -> Result<()> {
+        if !self.take(b'{') {
+            return Err(self.expected("an object"));
+        }
+        self.enter()?;
+        let mut names = HashSet::new();
+        let mut lead = self.at;
+        self.skip_space();
+        let mut has_more = !self.take(b'}');
+        while has_more {
+            let (name, mut member) = self.member(lead)?;
+            member.end = self.at;
+            has_more = self.take(b',');
+            if has_more {
+                lead = self.at;
+                self.skip_space();
+            } else if !self.take(b'}') {
+                return Err(self.expected(", or }"));
+            }
+            if let Some(members) = &mut members {
+                member.name = name.clone().into_owned();
+                members.push(member);
+            }
+            self.note_name(&mut names, name);
+        }
+        self.depth -= 1;
+        Ok(())
+    }
+
+    /// Reads a member and the space after it; its name is left to the caller.
+    fn member(&mut self, lead: usize) -> Result<(Cow<'a, str>, Member)> {
+        let start = self.at;
+        let name = self.string()?;
+        let written = start..self.at;
+        self.skip_space();
+        if !self.take(b':') {
+            return Err(self.expected(":"));
+        }
+        self.skip_space();
+        let start = self.at;
+        self.value()?;
+        let value = start..self.at;
+        self.skip_space();
+        let member = Member {
+            name: String::new(),
+            lead,
+            written,
+            value,
+            end: 0,
+        };
+        Ok((name, member))
+    }
+
+    fn note_name(&mut self, names: &mut HashSet<Cow<'a, str>>, name: Cow<'a, str>) {
+        if let Some(twice) = names.replace(name) {
+            self.repeated.get_or_insert(twice.into_owned());
+        }
+    }
+
+    fn list(&mut self) -> Result<()> {
+        self.at += 1;
+        self.enter()?;
+        self.skip_space();
+        let mut has_more = !self.take(b']');
+        while has_more {
+            self.skip_space();
+            self.value()?;
+            self.skip_space();
+            has_more = self.take(b',');
+            if !has_more && !self.take(b']') {
+                return Err(self.expected(", or ]"));
+            }
+        }
+        self.depth -= 1;
+        Ok(())
+    }
+
+    /// Reads a string; returns it with its escapes resolved.
+    fn string(&mut self) -> Result<Cow<'a, str>> {
+        let start = self.at;
+        if !self.take(b'"') {
+            return Err(self.expected("a string"));
+        }
+        let mut has_escapes = false;
+        loop {
+            match self.peek() {
+                Some(b'"') => break,
+                Some(b'\\') => {
+                    has_escapes = true;
+                    self.escape()?;
+                }
+                Some(0..0x20) | None => return Err(self.expected("a letter")),
+                Some(_) => self.at += 1,
+            }
+        }
+        self.at += 1;
+        let written = self.text.get(start..self.at).unwrap_or_default();
+        let plain = written.get(1..written.len() - 1).unwrap_or_default();
+        if !has_escapes {
+            return Ok(Cow::Borrowed(plain));
+        }
+        Ok(serde_json::from_str(written).map_or(Cow::Borrowed(plain), Cow::Owned))
+    }
+
+    fn escape(&mut self) -> Result<()> {
+        let length = match self.rest().get(1) {
+            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => 2,
+            Some(b'u') => 6,
+            _ => return Err(self.expected("an escape")),
+        };
+        let digits = self.rest().get(2..length);
+        if !digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)) {
+            return Err(self.expected("an escape of four digits"));
+        }
+        self.at += length;
+        Ok(())
+    }
+
+    fn word_or_number(&mut self) -> Result<()> {
+        let is_next = |word: &&&str| self.rest().starts_with(word.as_bytes());
+        match WORDS.iter().find(is_next) {
+            Some(word) => {
+                self.at += word.len();
+                Ok(())
+            }
+            None => self.number(),
+        }
+    }
+
+    /// Reads a number (RFC 8259, section 6).
+    fn number(&mut self) -> Result<()> {
+        let start = self.at;
+        self.take(b'-');
+        let is_zero = self.peek() == Some(b'0');
+        let whole = self.take_digits();
+        let is_whole = whole == 1 || (whole > 1 && !is_zero);
+        let has_fraction = !self.take(b'.') || self.take_digits() > 0;
+        let is_plain = !self.take(b'e') && !self.take(b'E');
+        let _ = !is_plain && (self.take(b'+') || self.take(b'-'));
+        if is_whole && has_fraction && (is_plain || self.take_digits() > 0) {
+            return Ok(());
+        }
+        self.at = start;
+        Err(self.expected("a value"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::json_text::value;
+
+    fn names(text: &str) -> Vec<String> {
+        let found = object(text).unwrap();
+        found
+            .members
+            .into_iter()
+            .map(|member| member.name)
+            .collect()
+    }
+
+    #[test]
+    fn members_are_found_with_their_places() {
+        let text = r#" { "a":1 , "\u0062" : [NaN, {"x": -Infinity}] } "#;
+        let found = object(text).unwrap();
+        let places = |member: &Member| (&text[member.written.clone()], &text[member.value.clone()]);
+        let places: Vec<_> = found.members.iter().map(places).collect();
+        let list = r#"[NaN, {"x": -Infinity}]"#;
+        assert_eq!(places, [("\"a\"", "1"), (r#""\u0062""#, list)]);
+        assert_eq!(names(text), ["a", "b"]);
+        let (open, close) = found.brackets;
+        assert_eq!((&text[open..=open], &text[close..=close]), ("{", "}"));
+        assert_eq!(names("{}"), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn names_that_stand_twice_are_found_at_any_depth() {
+        let repeated = |text: &str| object(text).unwrap().repeated;
+        assert_eq!(repeated(r#"{"a": 1, "b": {"a": 2}}"#), None);
+        assert_eq!(repeated(r#"{"a": 1, "\u0061": 2}"#), Some("a".into()));
+        assert_eq!(repeated(r#"{"a": [{"b": 1, "b": 1}]}"#), Some("b".into()));
+    }
+
+    #[test]
+    fn faults_have_a_place() {
+        for (text, what) in [
+            ("", "it ends where an object is expected"),
+            ("3", "expected an object at line 1 column 1"),
+            ("{\"a\": 1,\n }", "expected a string at line 2 column 2"),
+            ("{\"a\": 01}", "expected a value at line 1 column 7"),
+            ("{\"a\": [1 2]}", "expected , or ] at line 1 column 10"),
+            ("{\"a\": 1", "it ends where , or } is expected"),
+            ("{} x", "expected the end at line 1 column 4"),
+            ("{\"a\": \"\\x\"}", "expected an escape"),
+        ] {
+            let error = object(text).unwrap_err().to_string();
+            assert!(error.contains(what), "{text}: {error}");
+        }
+        let deep = format!("{{\"a\": {}", "[".repeat(200_000));
+        assert!(object(&deep).unwrap_err().to_string().contains("depth"));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_taken_is_read_too(text in r#"[{}\[\]",:0-9eE+.\\unat \-]{0,24}"#) {
+            let text = format!("{{\"a\": {text}}}");
+            let (scanned, read) = (object(&text).is_ok(), value::parse(text.as_bytes()));
+            // An escaped half of a pair, and a number beyond all floats, are text though no value.
+            let is_value = read.is_ok() || text.contains("\\u") || text.contains(['e', 'E']);
+            prop_assert!(!scanned || is_value, "{text}");
+            prop_assert!(scanned || read.is_err(), "{text}");
+        }
+    }
+}

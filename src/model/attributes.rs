@@ -1,0 +1,196 @@
+//! The user's attributes of a node: a JSON object as text, each number and word as its author wrote it.
+//!
+//! Nobody needs attributes to read data, so those that do not read are attributes too: they say what is wrong, in a
+//! member that no others have. Values are made of the text when they are asked for, and not kept.
+
+use std::fmt::Display;
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use crate::error::{Error, Result};
+use crate::json_text::{self, MemberChange, ObjectText};
+
+/// The member that says what is wrong with attributes that do not read.
+pub const FAULT: &str = "zarrfs_error";
+
+/// A JSON object as text, without spaces.
+#[derive(Clone, Debug)]
+pub struct Attributes {
+    text: Arc<str>,
+    fault: Option<Arc<str>>,
+}
+
+impl Attributes {
+    /// Reads an object; `Corrupt` if the text is none.
+    pub fn parse(text: &str) -> Result<Attributes> {
+        ObjectText::parse(text)?;
+        Ok(Attributes {
+            text: json_text::compact(text).into(),
+            fault: None,
+        })
+    }
+
+    /// Returns what stands for attributes that do not read: an object that says why.
+    pub fn unreadable(why: impl Display) -> Attributes {
+        let why = why.to_string();
+        Attributes {
+            text: json!({ FAULT: why }).to_string().into(),
+            fault: Some(why.into()),
+        }
+    }
+
+    /// Returns what is wrong with the stored attributes, if they do not read.
+    pub fn fault(&self) -> Option<&str> {
+        self.fault.as_deref()
+    }
+
+    /// Returns the object as text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        *self.text == *"{}"
+    }
+
+    fn object(&self) -> Option<ObjectText<'_>> {
+        ObjectText::parse(&self.text).ok()
+    }
+
+    /// Returns names and values, as text, in their order.
+    pub fn members(&self) -> Vec<(String, &str)> {
+        let object = self.object();
+        let members = object.iter().flat_map(|object| {
+            let members = object.members();
+            members.map(|(name, value)| (name.to_string(), value))
+        });
+        members.collect()
+    }
+
+    /// Returns the value of an attribute; NaN and the infinities are strings in it.
+    pub fn get(&self, name: &str) -> Option<Value> {
+        value_of(self.object()?.value(name)?)
+    }
+
+    /// Returns the attributes as values; NaN and the infinities are strings in them.
+    pub fn to_map(&self) -> Map<String, Value> {
+        match value_of(&self.text) {
+            Some(Value::Object(members)) => members,
+            _ => Map::new(),
+        }
+    }
+
+    /// Returns the attributes with one more, or another value of it.
+    pub fn with(&self, name: &str, value: &Value) -> Attributes {
+        self.edited(&[(name.to_string(), Some(value.to_string()))])
+    }
+
+    /// Returns the attributes with members changed.
+    pub fn edited(&self, changes: &[MemberChange]) -> Attributes {
+        let edited = self.object().map(|object| object.edited(changes, 1));
+        let text = edited.map_or(self.text.clone(), |edited| {
+            json_text::compact(&edited).into()
+        });
+        Attributes {
+            text,
+            fault: self.fault.clone(),
+        }
+    }
+
+    /// Fails with `Invalid` if an object among them has a name twice.
+    pub fn check_unique(&self) -> Result<()> {
+        ObjectText::parse(&self.text)?.check_unique()
+    }
+
+    /// Fails with `Invalid` if these were made of `stored` ones that do not read: they would replace what their author
+    /// has not seen.
+    pub fn check_replaces(&self, stored: &Attributes) -> Result<()> {
+        match stored.fault() {
+            Some(fault) if self.get(FAULT).is_some() && self != stored => {
+                let why = format!(
+                    "the attributes that are stored do not read ({fault}): write whole new ones, without {FAULT}, \
+                     or mend them in the store view"
+                );
+                Err(Error::invalid("attributes", why))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Returns a value as the text of JSON reads.
+fn value_of(text: &str) -> Option<Value> {
+    json_text::parse(text.as_bytes()).ok()
+}
+
+impl Default for Attributes {
+    fn default() -> Attributes {
+        Attributes::from(Map::new())
+    }
+}
+
+impl From<Map<String, Value>> for Attributes {
+    fn from(members: Map<String, Value>) -> Attributes {
+        Attributes {
+            text: Value::Object(members).to_string().into(),
+            fault: None,
+        }
+    }
+}
+
+/// The same names with the same text, in any order.
+impl PartialEq for Attributes {
+    fn eq(&self, other: &Attributes) -> bool {
+        let sorted = |attributes: &Attributes| {
+            let members = attributes.members().into_iter();
+            let mut members: Vec<(String, String)> = members
+                .map(|(name, value)| (name, value.to_string()))
+                .collect();
+            members.sort();
+            members
+        };
+        self.text == other.text
+            || (self.text.len() == other.text.len() && sorted(self) == sorted(other))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Attributes {
+        Attributes::parse(text).unwrap()
+    }
+
+    #[test]
+    fn numbers_and_words_stay_as_they_were_written() {
+        let attributes = read(r#" {"a": NaN, "b": 1.0, "c": 123456789012345678901234567890} "#);
+        let text = r#"{"a":NaN,"b":1.0,"c":123456789012345678901234567890}"#;
+        assert_eq!(attributes.text(), text);
+        assert_eq!(attributes.get("a"), Some(json!("NaN")));
+        let more = attributes.with("d", &json!([1]));
+        assert_eq!(more.text(), text.replace('}', r#","d":[1]}"#));
+    }
+
+    #[test]
+    fn equal_attributes_have_equal_text_in_any_order() {
+        assert_eq!(read(r#"{"a": 1, "b": 2}"#), read(r#"{"b":2,"a":1}"#));
+        assert_ne!(read(r#"{"a": 1}"#), read(r#"{"a":1.0}"#));
+        assert_ne!(read(r#"{"a": 1, "a": 1}"#), read(r#"{"a":1}"#));
+        assert!(read("{ }").is_empty() && Attributes::default().is_empty());
+    }
+
+    #[test]
+    fn attributes_that_do_not_read_are_replaced_by_whole_new_ones() {
+        let broken = Attributes::unreadable("a/.zattrs: not JSON");
+        assert!(!broken.is_empty());
+        assert!(read(r#"{"b": 1}"#).check_replaces(&broken).is_ok());
+        assert!(read(broken.text()).check_replaces(&broken).is_ok());
+        let more = broken.with("b", &json!(1));
+        let error = more.check_replaces(&broken).unwrap_err().to_string();
+        assert!(error.contains("a/.zattrs: not JSON"), "{error}");
+        assert!(more.check_replaces(&read("{}")).is_ok());
+    }
+}

@@ -1,0 +1,89 @@
+//! The directory of a node that does not read: its documents as they are stored, and a file that says what is wrong.
+//!
+//! Nothing of it can be changed here, since nobody knows what a change would mean; the store view shows and takes
+//! everything.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Kind, Result};
+use crate::hierarchy::{BrokenDocument, NodeEntry};
+use crate::store::Key;
+use crate::view::OpenedFile;
+use crate::view::files::FilesView;
+use crate::view::text_file::TextFile;
+
+/// The name of the file that says what is wrong.
+pub(super) const ERROR_TEXT: &[u8] = b"ERROR.txt";
+
+/// Returns the names of a broken node's own files, each once.
+pub(super) fn names_of(found: &NodeEntry) -> Vec<Vec<u8>> {
+    let documents = found.broken.iter().flat_map(|broken| &broken.documents);
+    let mut names: Vec<Vec<u8>> = Vec::new();
+    for name in documents
+        .map(|document| document.key.name())
+        .chain([ERROR_TEXT])
+    {
+        if !names.iter().any(|known| known == name) {
+            names.push(name.to_vec());
+        }
+    }
+    names
+}
+
+/// Returns what is wrong with a node, in a sentence.
+pub(super) fn error_text(found: &NodeEntry) -> Vec<u8> {
+    let node = if found.path.is_root() {
+        "The root".to_string()
+    } else {
+        format!("The node {}", found.path)
+    };
+    let why = found.node.as_ref().err().map(Error::to_string);
+    let why = why.unwrap_or_default();
+    format!("{node} cannot be read: {why}\n").into_bytes()
+}
+
+/// Returns the length of a document; 0 if the store does not give it, and opening it returns the error.
+pub(super) fn length_of(document: &BrokenDocument) -> u64 {
+    document.stored.map_or(0, |(length, _)| length)
+}
+
+/// Returns the error of a file that a node would have if it could be read.
+pub(super) fn not_readable(found: &NodeEntry) -> Error {
+    let why = found.node.as_ref().err().map(Error::to_string);
+    let why = why.unwrap_or_default();
+    Error::unsupported(&found.path, format!("cannot be read: {why}"))
+}
+
+/// Returns the error of a change of something that is not understood.
+pub(super) fn refused(path: &Key) -> Error {
+    let why =
+        "its node cannot be read (ERROR.txt says why), so it can be changed in the store view only";
+    Error::new(Kind::NotPermitted, path, why)
+}
+
+impl FilesView {
+    /// Opens a document of a broken node.
+    pub(super) fn open_as_found(
+        &self,
+        found: &NodeEntry,
+        document: &BrokenDocument,
+    ) -> Result<OpenedFile> {
+        let object = self.hierarchy.document_as_found(found, document)?;
+        Ok(text_file(found, object.bytes))
+    }
+}
+
+/// Returns a file of a node that has these bytes, open.
+pub(super) fn text_file(found: &NodeEntry, bytes: Vec<u8>) -> OpenedFile {
+    OpenedFile {
+        file: Arc::new(TextFile {
+            bytes,
+            version: found.version,
+            modified: found.modified,
+        }),
+        content: Some(found.version),
+        version: Some(found.version),
+        direct: false,
+        tree_file: None,
+    }
+}

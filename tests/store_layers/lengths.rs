@@ -1,0 +1,221 @@
+//! Length under one version is one number: an answer that was cut on its way is an error, never the object.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use zarrfs::error::{Kind, Result};
+use zarrfs::stats::Stats;
+use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs::store::layer::Layer;
+use zarrfs::store::layer::disk_cache::{CacheDir, CacheNamespace, DiskCache};
+use zarrfs::store::layer::metadata_cache::{MetadataCache, MetadataCacheConfig};
+use zarrfs::store::layer::readahead::{ReadaheadConfig, ReadaheadStore};
+use zarrfs::store::{
+    ByteRange, EntryKind, Key, Listing, Meta, Name, Object, Reader, Store, StoreInfo,
+};
+use zarrfs::sync::budget::MemoryBudget;
+use zarrfs::view::View;
+use zarrfs::view::store::StoreView;
+
+const LENGTH: u64 = 1000;
+
+fn key(name: &str) -> Key {
+    Key::new(name).unwrap()
+}
+
+/// A server behind a proxy that keeps half of each body while it is told so: its heads and listings are right, and
+/// what it says of a body fits the body.
+#[derive(Clone)]
+struct Proxied {
+    memory: MemoryStore,
+    cuts: Arc<AtomicBool>,
+    info: StoreInfo,
+}
+
+impl Proxied {
+    fn new() -> Proxied {
+        let memory = MemoryStore::default();
+        for name in ["a/zarr.json", "a/0", "a/1"] {
+            memory.set(key(name), vec![7; LENGTH as usize]);
+        }
+        Proxied {
+            memory,
+            cuts: Arc::new(AtomicBool::new(true)),
+            info: StoreInfo::new(Duration::from_secs(1000)),
+        }
+    }
+
+    fn cut(&self, object: Option<Object>) -> Option<Object> {
+        let mut object = object?;
+        if self.cuts.load(Ordering::SeqCst) {
+            object.size /= 2;
+            object.bytes.truncate((LENGTH / 2) as usize);
+        }
+        Some(object)
+    }
+}
+
+impl Layer for Proxied {
+    fn below(&self) -> &dyn Store {
+        &self.memory
+    }
+
+    fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+        Ok(self.cut(self.memory.get(key, limit)?))
+    }
+
+    fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
+        Ok(self.cut(self.memory.get_range(key, range)?))
+    }
+
+    fn open(&self, key: &Key, known: Option<&Meta>) -> Result<Arc<dyn Reader>> {
+        self.memory.open(key, known)
+    }
+
+    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+        let (inner, store) = (self.memory.list(prefix)?, self.memory.clone());
+        let prefix = prefix.clone();
+        Ok(Box::new(Told {
+            inner,
+            store,
+            prefix,
+        }))
+    }
+
+    fn info(&self) -> &StoreInfo {
+        &self.info
+    }
+}
+
+/// A listing that says how long objects are.
+struct Told {
+    inner: Box<dyn Listing>,
+    store: MemoryStore,
+    prefix: Key,
+}
+
+impl Listing for Told {
+    fn next(&mut self) -> Result<Option<Name>> {
+        let Some(mut name) = self.inner.next()? else {
+            return Ok(None);
+        };
+        let meta = self.store.head(&self.prefix.child(&name.name)?)?;
+        name.meta = meta.filter(|meta| meta.kind == EntryKind::File);
+        Ok(Some(name))
+    }
+
+    fn seek(&mut self, cursor: u64) -> Result<()> {
+        self.inner.seek(cursor)
+    }
+}
+
+fn list(store: &dyn Store, prefix: &str) {
+    let mut listing = store.list(&key(prefix)).unwrap();
+    while listing.next().unwrap().is_some() {}
+}
+
+fn memo(store: impl Store + 'static) -> MetadataCache {
+    MetadataCache::new(Arc::new(store), &MetadataCacheConfig::default())
+}
+
+fn is_refused<T>(answer: Result<T>) {
+    let error = answer.err().unwrap();
+    assert_eq!(error.kind(), Kind::Unavailable, "{error}");
+    assert_eq!(error.errno(), Kind::Corrupt.errno(), "{error}");
+    assert!(error.to_string().contains("500 bytes came"), "{error}");
+}
+
+#[test]
+fn c05_a_body_shorter_than_its_version_was_listed_is_an_error() {
+    let store = Proxied::new();
+    for learn in [
+        (|memo: &MetadataCache| list(memo, "a")) as fn(&MetadataCache),
+        |memo| assert!(Store::head(memo, &key("a/0")).unwrap().is_some()),
+    ] {
+        let memo = memo(store.clone());
+        learn(&memo);
+        for _ in 0..3 {
+            is_refused(Store::get(&memo, &key("a/0"), LENGTH));
+            is_refused(Store::get_range(
+                &memo,
+                &key("a/0"),
+                ByteRange::Span(0..100),
+            ));
+        }
+    }
+    let memo = memo(store.clone());
+    list(&memo, "a");
+    is_refused(Store::get(&memo, &key("a/zarr.json"), LENGTH));
+    store.cuts.store(false, Ordering::SeqCst);
+    let whole = Store::get(&memo, &key("a/zarr.json"), LENGTH).unwrap();
+    assert_eq!(whole.unwrap().bytes.len() as u64, LENGTH);
+}
+
+#[test]
+fn c05_a_document_that_came_cut_is_asked_for_again_once_its_length_is_known() {
+    let store = Proxied::new();
+    let memo = memo(store.clone());
+    let name = key("a/zarr.json");
+    // Nobody can know yet that this is the half of it.
+    let half = Store::get(&memo, &name, LENGTH).unwrap().unwrap();
+    assert_eq!(half.size, LENGTH / 2);
+    list(&memo, "a");
+    is_refused(Store::get(&memo, &name, LENGTH));
+}
+
+#[test]
+fn c05_a_cut_body_is_not_kept_on_disk_nor_given_out_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache_dir = CacheDir::open(folder.path(), 64 << 20, &Arc::new(Stats::default())).unwrap();
+    let store = Proxied::new();
+    let open = || {
+        let entries = CacheNamespace::open(&cache_dir, "memory:");
+        DiskCache::new(Arc::new(store.clone()), entries)
+    };
+    let disk = open();
+    Store::head(&disk, &key("a/0")).unwrap();
+    let half = Store::get(&disk, &key("a/0"), LENGTH).unwrap().unwrap();
+    assert_eq!(half.bytes.len() as u64, LENGTH / 2);
+    // This one is kept, since nothing is known of it.
+    Store::get(&disk, &key("a/1"), LENGTH).unwrap();
+    store.cuts.store(false, Ordering::SeqCst);
+    for disk in [disk, open()] {
+        for name in ["a/0", "a/1"] {
+            Store::head(&disk, &key(name)).unwrap();
+            let whole = Store::get(&disk, &key(name), LENGTH).unwrap().unwrap();
+            assert_eq!(whole.bytes.len() as u64, LENGTH, "{name}");
+            let reader = Store::open(&disk, &key(name), None).unwrap();
+            assert_eq!(
+                reader.read_at(0, 2000).unwrap().len() as u64,
+                LENGTH,
+                "{name}"
+            );
+        }
+    }
+}
+
+#[test]
+fn c05_a_file_fetched_ahead_is_whole_or_not_used() {
+    let store = Proxied::new();
+    let config = ReadaheadConfig {
+        memory: MemoryBudget::new(4 << 20, Arc::new(Stats::default())),
+        concurrency: 4,
+        timeout: Duration::from_secs(5),
+    };
+    let ahead = ReadaheadStore::new(Arc::new(memo(store)), &config);
+    let view = StoreView::new(Arc::new(ahead));
+    for name in ["a/0", "a/1"] {
+        let size = view.lookup(&key(name)).unwrap().unwrap().size;
+        let file = view.open(&key(name)).unwrap().file;
+        let mut read = 0;
+        while read < size {
+            let bytes = file.read_at(read, 300).unwrap();
+            assert!(
+                !bytes.is_empty() && bytes.iter().all(|&byte| byte == 7),
+                "{name} ends at {read}"
+            );
+            read += bytes.len() as u64;
+        }
+    }
+}

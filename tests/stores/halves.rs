@@ -1,0 +1,99 @@
+//! A web server behind a proxy that keeps half of each body and says that this is all, under the same ETag.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread;
+
+use zarrfs::error::Kind;
+use zarrfs::stats::Stats;
+use zarrfs::store::{ByteRange, Key, StoreConfig};
+use zarrfs::view::View;
+use zarrfs::view::store::StoreView;
+
+const LENGTH: usize = 1000;
+
+/// Answers requests of one connection: a HEAD with the length of the object, a GET with half of it, as a part where a
+/// part is asked for and `has_ranges`.
+fn answer(mut stream: TcpStream, has_ranges: bool) -> Option<()> {
+    let mut reader = BufReader::new(stream.try_clone().ok()?);
+    loop {
+        let mut request = String::new();
+        reader
+            .read_line(&mut request)
+            .ok()
+            .filter(|&length| length > 0)?;
+        let (mut line, mut range) = (String::new(), None);
+        while reader.read_line(&mut line).ok()? > 2 {
+            range = range_of(&line.to_lowercase()).or(range);
+            line.clear();
+        }
+        let half = LENGTH / 2;
+        let part = range
+            .filter(|_| has_ranges)
+            .map(|(start, end)| (start, end.min(half)));
+        let is_there = request.contains("/a/0 ");
+        let (status, length, body) = match &request[..request.find(' ')?] {
+            "HEAD" if is_there => ("200 OK", LENGTH, 0),
+            "GET" if is_there && part.is_some() => {
+                let length = part.map_or(0, |(start, end)| end - start);
+                ("206 Partial Content", length, length)
+            }
+            "GET" if is_there => ("200 OK", half, half),
+            "GET" if request.contains("/store/zarr.json ") => ("200 OK", 3, 3),
+            "HEAD" if request.contains("/store/zarr.json ") => ("200 OK", 3, 0),
+            _ => ("404 Not Found", 0, 0),
+        };
+        let part = part.filter(|_| status.starts_with("206"));
+        let part =
+            part.map(|(start, end)| format!("Content-Range: bytes {start}-{}/{half}\r\n", end - 1));
+        let part = part.unwrap_or_default();
+        let head =
+            format!("HTTP/1.1 {status}\r\nETag: \"x\"\r\n{part}Content-Length: {length}\r\n\r\n");
+        stream.write_all(head.as_bytes()).ok()?;
+        stream.write_all(&vec![7; body]).ok()?;
+    }
+}
+
+/// Returns begin and end of the range that a header names.
+fn range_of(header: &str) -> Option<(usize, usize)> {
+    let (start, last) = header
+        .strip_prefix("range: bytes=")?
+        .trim()
+        .split_once('-')?;
+    Some((start.parse().ok()?, last.parse::<usize>().ok()? + 1))
+}
+
+/// Serves until the test ends; returns the URL.
+fn serve(has_ranges: bool) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            thread::spawn(move || answer(stream, has_ranges));
+        }
+    });
+    format!("http://{address}/store")
+}
+
+#[test]
+fn c05_half_an_object_is_an_error_and_never_the_file() {
+    for has_ranges in [false, true] {
+        let (config, stats) = (StoreConfig::default(), Arc::new(Stats::default()));
+        let store = zarrfs::store::open(&serve(has_ranges), &config, &stats).unwrap();
+        let key = Key::new("a/0").unwrap();
+        assert_eq!(store.head(&key).unwrap().unwrap().size, LENGTH as u64);
+        let view = StoreView::new(store.clone());
+        let file = view.open(&key).unwrap().file;
+        let errors = [
+            file.read_at(0, LENGTH).err(),
+            file.read_at(0, 100).err(),
+            store.get(&key, 1 << 20).err(),
+            store.get_range(&key, ByteRange::Span(0..100)).err(),
+        ];
+        for (place, error) in errors.into_iter().enumerate() {
+            let error = error.unwrap_or_else(|| panic!("{place}, ranges: {has_ranges}"));
+            assert_eq!(error.kind(), Kind::Unavailable, "{place}: {error}");
+        }
+    }
+}

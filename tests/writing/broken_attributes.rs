@@ -1,0 +1,127 @@
+//! Attributes that do not read: the data are there all the same, and nothing that nobody has seen is replaced.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use zarrfs::error::Kind;
+use zarrfs::store::Store;
+use zarrfs::store::backend::memory::MemoryStore;
+
+use crate::common;
+use crate::documents::{read_json, write};
+use crate::fixture::tree;
+use crate::hierarchies::{documents, key};
+use crate::written;
+
+/// Returns stores whose array at `a/b` has attributes that do not read, and the key of the document at fault.
+fn stores() -> Vec<(MemoryStore, &'static str)> {
+    let mut stores = Vec::new();
+    for broken in [
+        &b""[..],
+        b" \n",
+        b"{",
+        b"[1]",
+        b"null",
+        b"{\"a\": 1,}",
+        b"\"\xff\"",
+        b"{\"a\": \xff}",
+    ] {
+        let store = written::v2();
+        store.set(key("a/b/.zattrs"), broken.to_vec());
+        stores.push((store, "a/b/.zattrs"));
+    }
+    let member = |store: MemoryStore, name: &'static str, broken: &str| {
+        let object = store.get(&key(name), 1 << 20).unwrap().unwrap();
+        let mut document: Value = serde_json::from_slice(&object.bytes).unwrap();
+        document["attributes"] = serde_json::from_str(broken).unwrap();
+        store.set(key(name), document.to_string().into_bytes());
+        (store, name)
+    };
+    stores.push(member(written::v3(), "a/b/zarr.json", "3"));
+    stores.push(member(written::v3(), "a/b/zarr.json", "[{}]"));
+    stores.push(member(written::draft2019(), "meta/a/b.array.json", "\"x\""));
+    stores.push(member(
+        written::october2020(),
+        "meta/root/a/b.array.json",
+        "[]",
+    ));
+    stores.push(member(written::draft2022(), "meta/a/b.array.json", "false"));
+    stores
+}
+
+fn stored(store: &MemoryStore, name: &str) -> Vec<u8> {
+    store.get(&key(name), 1 << 20).unwrap().unwrap().bytes
+}
+
+#[test]
+fn c02_attributes_that_do_not_read_stop_no_data() {
+    for (store, name) in stores() {
+        let (view, _) = tree(Arc::new(store));
+        assert_eq!(common::read(&view, "a/b/b.raw").unwrap(), written::whole());
+        let mut listing = view.list(&key("a/b")).unwrap();
+        assert!(listing.next().unwrap().is_some());
+        let said = read_json(&view, "a/b/attributes.json");
+        let said = said["zarrfs_error"].as_str().unwrap();
+        assert!(said.contains(name) && said.contains("expected"), "{said}");
+        assert_eq!(
+            read_json(&view, "a/b/zarr.json")["attributes"]["zarrfs_error"],
+            said
+        );
+    }
+}
+
+#[test]
+fn c02_a_group_is_one_whatever_its_attributes_are() {
+    let store = documents(&[(".zgroup", json!({"zarr_format": 2}))]);
+    store.set(key(".zattrs"), Vec::new());
+    let (view, _) = tree(Arc::new(store));
+    let said = read_json(&view, "attributes.json");
+    assert!(
+        said["zarrfs_error"].as_str().unwrap().contains("is empty"),
+        "{said}"
+    );
+}
+
+#[test]
+fn c02_only_whole_new_attributes_replace_what_does_not_read() {
+    for (store, name) in stores() {
+        let (view, tree) = tree(Arc::new(store.clone()));
+        let before = stored(&store, name);
+        let shown = common::read(&view, "a/b/attributes.json").unwrap();
+        // Written back as it was read, and with a member more.
+        write(
+            &tree,
+            "a/b/attributes.json",
+            &String::from_utf8(shown).unwrap(),
+        )
+        .unwrap();
+        let mut edited = read_json(&view, "a/b/attributes.json");
+        edited["new"] = json!(1);
+        let error = write(&tree, "a/b/attributes.json", &edited.to_string()).unwrap_err();
+        assert_eq!(error.kind(), Kind::Invalid);
+        assert!(error.to_string().contains("do not read"), "{error}");
+        assert_eq!(stored(&store, name), before, "{name}");
+        write(&tree, "a/b/attributes.json", r#"{"new": NaN}"#).unwrap();
+        let after = String::from_utf8(stored(&store, name)).unwrap();
+        assert!(after.contains("NaN"), "{after}");
+        assert_eq!(common::read(&view, "a/b/b.raw").unwrap(), written::whole());
+    }
+}
+
+#[test]
+fn c02_other_edits_leave_what_does_not_read_where_it_is() {
+    for (store, name) in stores() {
+        let (view, tree) = tree(Arc::new(store.clone()));
+        let before = stored(&store, name);
+        let mut metadata = read_json(&view, "a/b/zarr.json");
+        metadata["shape"] = json!([4, 5]);
+        write(&tree, "a/b/zarr.json", &metadata.to_string()).unwrap();
+        assert_eq!(read_json(&view, "a/b/zarr.json"), metadata);
+        let after = stored(&store, name);
+        let attributes = |bytes: &[u8]| match serde_json::from_slice(bytes) {
+            Ok(Value::Object(document)) => document["attributes"].clone(),
+            _ => json!(bytes),
+        };
+        assert_eq!(attributes(&after), attributes(&before), "{name}");
+    }
+}

@@ -1,0 +1,168 @@
+//! Nodes that do not read: their directories in every dialect, and that nothing in there can be changed.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use zarrfs::error::Kind;
+use zarrfs::store::Store;
+use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs::store::layer::Layer;
+use zarrfs::store::tree::{OpenMode, RenameMode};
+use zarrfs::view::View;
+
+use crate::common;
+use crate::fixture::{MAKER, tree};
+use crate::hierarchies::{documents, key};
+use crate::written;
+
+/// Returns stores whose array at `a/b` does not read, and the keys of what is stored of it, the document at fault first.
+fn stores() -> Vec<(MemoryStore, Vec<&'static str>)> {
+    let broken = |store: MemoryStore, keys: &[&'static str]| {
+        let object = store.get(&key(keys[0]), 1 << 20).unwrap().unwrap();
+        let text = String::from_utf8(object.bytes).unwrap();
+        let text = text.replace("\"shape\":[3,5]", "\"shape\":[3,-5]");
+        let text = text.replace("\"dimensions\":[5,3]", "\"dimensions\":[5,-3]");
+        let text = text.replace("\"dimensions\":[3,5]", "\"dimensions\":[3,-5]");
+        store.set(key(keys[0]), text.into_bytes());
+        (store, keys.to_vec())
+    };
+    vec![
+        broken(written::v2(), &["a/b/.zarray", "a/b/.zattrs"]),
+        broken(written::v3(), &["a/b/zarr.json"]),
+        broken(written::draft2019(), &["meta/a/b.array.json"]),
+        broken(written::october2020(), &["meta/root/a/b.array.json"]),
+        broken(written::draft2022(), &["meta/a/b.array.json"]),
+        broken(written::n5(), &["a/b/attributes.json"]),
+    ]
+}
+
+fn names(view: &Arc<dyn View>, path: &str) -> Vec<String> {
+    let mut listing = view.list(&key(path)).unwrap();
+    let mut names = Vec::new();
+    while let Some(name) = listing.next().unwrap() {
+        names.push(String::from_utf8(name.name).unwrap());
+    }
+    names.sort();
+    names
+}
+
+fn name_of(document: &str) -> &str {
+    document.rsplit('/').next().unwrap()
+}
+
+#[test]
+fn c04_broken_arrays_of_every_dialect_show_their_documents() {
+    for (store, keys) in stores() {
+        let (view, _) = tree(Arc::new(store.clone()));
+        let mut expected: Vec<&str> = keys.iter().map(|key| name_of(key)).collect();
+        expected.push("ERROR.txt");
+        expected.sort();
+        assert_eq!(names(&view, "a/b"), expected, "{keys:?}");
+        for document in &keys {
+            let shown = common::read(&view, &format!("a/b/{}", name_of(document))).unwrap();
+            let stored = store.get(&key(document), 1 << 20).unwrap().unwrap().bytes;
+            assert_eq!(shown, stored, "{document}");
+        }
+        let said = common::read(&view, "a/b/ERROR.txt").unwrap();
+        let said = String::from_utf8(said).unwrap();
+        for word in [keys[0], "expected a list of whole numbers", "-"] {
+            assert!(said.contains(word), "{said}");
+        }
+        assert!(view.lookup(&key("a/b/c")).unwrap().is_none(), "{said}");
+    }
+}
+
+#[test]
+fn c04_nothing_of_a_broken_node_is_changed() {
+    for (store, keys) in stores() {
+        let (view, tree) = tree(Arc::new(store.clone()));
+        let is_refused = |done: zarrfs::error::Result<()>| {
+            let error = done.unwrap_err();
+            assert_eq!(error.kind(), Kind::NotPermitted, "{error}");
+            assert!(error.to_string().contains("store view"), "{error}");
+        };
+        for name in [name_of(keys[0]), "ERROR.txt"] {
+            let path = key(&format!("a/b/{name}"));
+            is_refused(tree.open(&path, OpenMode::Truncate).map(drop));
+            is_refused(tree.unlink(&path));
+            is_refused(tree.rename(&path, &key("a/b/x.tmp"), RenameMode::NoReplace));
+            let beside = key("a/x.tmp");
+            tree.create(&beside, &MAKER).unwrap();
+            is_refused(tree.rename(&beside, &path, RenameMode::Replace));
+            tree.unlink(&beside).unwrap();
+        }
+        is_refused(tree.remove_folder(&key("a/b")));
+        assert!(view.lookup(&key("a/b/ERROR.txt")).unwrap().is_some());
+        for document in keys {
+            assert!(store.get(&key(document), 1 << 20).unwrap().is_some());
+        }
+    }
+}
+
+#[test]
+fn c04_children_of_a_broken_group_are_reached() {
+    let group = json!({"zarr_format": 3, "node_type": "group"});
+    let store = written::v3();
+    store.set(key("a/zarr.json"), b"{\"zarr_format\": 4}".to_vec());
+    store.set(key("zarr.json"), group.to_string().into_bytes());
+    let (view, _) = tree(Arc::new(store.clone()));
+    assert_eq!(names(&view, "a"), ["ERROR.txt", "b", "zarr.json"]);
+    assert_eq!(common::read(&view, "a/b/b.raw").unwrap(), written::whole());
+    // Mended, it is a group again.
+    store.set(key("a/zarr.json"), group.to_string().into_bytes());
+    assert_eq!(names(&view, "a"), ["attributes.json", "b", "zarr.json"]);
+}
+
+#[test]
+fn c04_an_entry_point_that_does_not_read_is_shown() {
+    let entry = json!({
+        "zarr_format": "https://purl.org/zarr/spec/protocol/core/3.0",
+        "metadata_encoding": "https://example.org/cbor",
+    });
+    let store = documents(&[("zarr.json", entry.clone())]);
+    let (view, _) = tree(Arc::new(store));
+    assert_eq!(names(&view, ""), ["ERROR.txt", "zarr.json"]);
+    for hidden in ["a", "a/a.raw", "attributes.json"] {
+        let error = view.lookup(&key(hidden)).unwrap_err();
+        assert_eq!(error.kind(), Kind::Unsupported, "{error}");
+    }
+    let shown = common::read(&view, "zarr.json").unwrap();
+    assert_eq!(shown, entry.to_string().into_bytes());
+    let said = common::read(&view, "ERROR.txt").unwrap();
+    assert!(
+        String::from_utf8(said)
+            .unwrap()
+            .contains("https://example.org/cbor")
+    );
+}
+
+/// A store that does not give one key.
+struct Denying(MemoryStore);
+
+impl Layer for Denying {
+    fn below(&self) -> &dyn Store {
+        &self.0
+    }
+
+    fn get(
+        &self,
+        key: &zarrfs::store::Key,
+        limit: u64,
+    ) -> zarrfs::error::Result<Option<zarrfs::store::Object>> {
+        if key.as_bytes() == b"a/b/.zarray" {
+            let why = "the server refused access (403)";
+            return Err(zarrfs::error::Error::new(Kind::Denied, key, why));
+        }
+        self.0.get(key, limit)
+    }
+}
+
+#[test]
+fn c04_a_document_that_the_store_does_not_give_is_listed() {
+    let (view, _) = tree(Arc::new(Denying(written::v2())));
+    assert_eq!(names(&view, "a/b"), [".zarray", "ERROR.txt"]);
+    let said = common::read(&view, "a/b/ERROR.txt").unwrap();
+    assert!(String::from_utf8(said).unwrap().contains("403"));
+    let error = view.open(&key("a/b/.zarray")).err().unwrap();
+    assert_eq!(error.kind(), Kind::Denied);
+}

@@ -1,0 +1,262 @@
+//! Documents that are rewritten: what an edit does not change keeps every number and word, in every dialect.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use zarrfs::error::Kind;
+use zarrfs::hierarchy::HierarchyConfig;
+use zarrfs::store::Store;
+use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs::store::tree::RenameMode;
+
+use crate::common;
+use crate::documents::{stores, write};
+use crate::fixture::{MAKER, tree};
+use crate::hierarchies::{self, documents, key};
+use crate::written;
+
+/// Attributes that no reader of JSON gives back as they are.
+const ODD: &str = r#"{
+  "nan": NaN,
+  "infinities": [
+    Infinity,
+    -Infinity
+  ],
+  "digits": 123456789012345678901234567890,
+  "one": 1.0,
+  "exponent": 1e5,
+  "deep": {
+    "z": -0,
+    "a": "\u00e4\/",
+    "empty": {}
+  },
+  "text": "NaN"
+}
+"#;
+
+/// Returns all documents of a store as text.
+fn texts(memory: &MemoryStore) -> Vec<(&'static str, String)> {
+    const KEYS: [&str; 11] = [
+        "zarr.json",
+        ".zmetadata",
+        "a/b/zarr.json",
+        "a/b/.zarray",
+        "a/b/.zattrs",
+        "a/b/attributes.json",
+        "meta/a/b.array.json",
+        "meta/root/a/b.array",
+        "meta/root/a/b.array.data",
+        "meta/root/a/b.array.json",
+        "meta/root/consolidated/.zmetadata",
+    ];
+    let text = |name: &'static str| {
+        let object = memory.get(&key(name), 1 << 20).unwrap()?;
+        Some((name, String::from_utf8(object.bytes).unwrap()))
+    };
+    KEYS.into_iter().filter_map(text).collect()
+}
+
+/// Returns a text without spaces outside of words; none of the words here has some.
+fn tight(text: &str) -> String {
+    text.split_whitespace().collect()
+}
+
+#[test]
+fn c01_numbers_and_words_survive_every_edit() {
+    for (name, memory) in stores() {
+        let (view, tree) = tree(Arc::new(memory.clone()));
+        let read = |path: &str| String::from_utf8(common::read(&view, path).unwrap()).unwrap();
+        write(&tree, "a/b/attributes.json", ODD).unwrap();
+        assert_eq!(read("a/b/attributes.json"), ODD, "{name}");
+        let metadata = read("a/b/zarr.json");
+        let grown = metadata.replacen("    3,\n    5\n", "    4,\n    5\n", 1);
+        assert_ne!(grown, metadata, "{name}");
+        write(&tree, "a/b/zarr.json", &grown).unwrap();
+        assert_eq!(read("a/b/zarr.json"), grown, "{name}");
+        assert_eq!(read("a/b/attributes.json"), ODD, "{name}");
+        // As sed and jq leave them: one line more, all others as they were.
+        let more = ODD.replace("  \"one\"", "  \"new\": 7,\n  \"one\"");
+        write(&tree, "a/b/attributes.json", &more).unwrap();
+        let all: String = texts(&memory).iter().map(|(_, text)| tight(text)).collect();
+        for line in more
+            .lines()
+            .filter(|line| line.contains(": ") && !line.ends_with(['{', '[']))
+        {
+            let member = tight(line.trim_end_matches(','));
+            assert!(all.contains(&member), "{name}: {member} is not in {all}");
+        }
+        assert!(all.contains("[Infinity,-Infinity]"), "{name}: {all}");
+    }
+}
+
+#[test]
+fn c01_an_edit_changes_its_member_and_no_other_byte() {
+    let text = "\u{feff}{\t\"zarr_format\" : 3,\n\t\"extra\": {\"must_understand\": false, \"x\": [1.50, NaN, 1E+2]},\n\
+                \t\"node_type\":\"array\",\n\t\"shape\": [ 3, 5 ],\n\t\"data_type\": \"int16\",\n\
+                \t\"chunk_grid\": {\"name\": \"regular\", \"configuration\": {\"chunk_shape\": [2, 2]}},\n\
+                \t\"chunk_key_encoding\": {\"name\": \"default\"},\n\t\"fill_value\": 0.0,\n\
+                \t\"codecs\": [{\"name\": \"bytes\", \"configuration\": {\"endian\": \"big\"}}],\n\t\"attributes\": {\"x\": 1.0}\n}\r\n\n";
+    let memory = MemoryStore::default();
+    memory.set(key("a/b/zarr.json"), text.into());
+    let (view, tree) = tree(Arc::new(memory.clone()));
+    // A number that no float holds, and half a pair of surrogates, which Python writes.
+    let odd = r#"{"x": 1.0, "y": 1e400, "z": "\ud800"}"#;
+    write(&tree, "a/b/attributes.json", odd).unwrap();
+    write(&tree, "a/b/attributes.json", &odd.replace("1e400", "1e401")).unwrap();
+    assert!(common::read(&view, "a/b/b.raw").is_ok());
+    let attributes = "{\n\t\t\"x\": 1.0,\n\t\t\"y\": 1e401,\n\t\t\"z\": \"\\ud800\"\n\t}";
+    let expected = text.replace("{\"x\": 1.0}", attributes);
+    assert_eq!(texts(&memory), [("a/b/zarr.json", expected)]);
+}
+
+/// Returns a store of v2 with consolidated metadata as xarray writes them.
+fn consolidated(odd: &str) -> (MemoryStore, String) {
+    let memory = written::v2();
+    let text = format!(
+        "{{\n    \"metadata\": {{\n        \".zattrs\": {odd},\n        \".zgroup\": {{\n            \
+         \"zarr_format\": 2\n        }}\n    }},\n    \"zarr_consolidated_format\": 1\n}}"
+    );
+    memory.set(key(".zgroup"), b"{\"zarr_format\": 2}".to_vec());
+    memory.set(key(".zattrs"), odd.as_bytes().to_vec());
+    memory.set(key(".zmetadata"), text.clone().into_bytes());
+    (memory, text)
+}
+
+#[test]
+fn c01_a_new_node_leaves_every_other_copy_as_it_is() {
+    let odd = r#"{"_FillValue": NaN, "valid_max":Infinity , "id": 123456789012345678901234567890, "n": 1e5}"#;
+    let (v2, text) = consolidated(odd);
+    let (_, v2_tree) = tree(Arc::new(v2.clone()));
+    v2_tree.make_folder(&key("new"), &MAKER).unwrap();
+    let new = ",\n        \"new/.zgroup\": {\n            \"zarr_format\": 2\n        }\n    },\n    \"zarr_consol";
+    let expected = text.replace("\n    },\n    \"zarr_consol", new);
+    assert!(
+        texts(&v2).contains(&(".zmetadata", expected)),
+        "{:?}",
+        texts(&v2)
+    );
+
+    let v3 = written::v3();
+    let text = format!(
+        r#"{{"zarr_format":3,"node_type":"group","attributes":{odd},"consolidated_metadata":{{"kind":"inline",
+           "metadata":{{"x":{{"zarr_format":3,"node_type":"group","attributes":{odd}}}}},"must_understand":false}}}}"#
+    );
+    v3.set(key("zarr.json"), text.clone().into_bytes());
+    let (_, v3_tree) = tree(Arc::new(v3.clone()));
+    v3_tree.make_folder(&key("new"), &MAKER).unwrap();
+    let new = r#"}},"new":{"zarr_format":3,"node_type":"group","attributes":{}}},"must"#;
+    let expected = text.replace(&format!("{odd}}}}},\"must"), &format!("{odd}{}", &new[1..]));
+    assert!(
+        texts(&v3).contains(&("zarr.json", expected)),
+        "{:?}",
+        texts(&v3)
+    );
+}
+
+#[test]
+fn c01_copies_are_read_as_they_were_written() {
+    let odd = tight(ODD);
+    let (memory, _) = consolidated(&odd);
+    let config = HierarchyConfig {
+        consolidated: true,
+        ..HierarchyConfig::default()
+    };
+    let hierarchy = hierarchies::configured(Arc::new(memory), config);
+    let root = hierarchies::found(&hierarchy, "");
+    assert_eq!(root.node().unwrap().attributes().text(), odd);
+}
+
+/// Expects that a change is refused with a sentence, and that it changes nothing.
+fn is_refused(
+    memory: &MemoryStore,
+    twice: &str,
+    change: impl Fn() -> Result<(), zarrfs::error::Error>,
+) {
+    let before = texts(memory);
+    let error = change().unwrap_err();
+    assert_eq!(error.kind(), Kind::Invalid, "{error}");
+    let text = error.to_string();
+    assert!(text.contains(twice) && text.contains("twice"), "{text}");
+    assert_eq!(texts(memory), before);
+}
+
+#[test]
+fn c01_documents_with_a_name_twice_are_not_rewritten() {
+    for (name, twice) in [
+        ("a/b/zarr.json", r#""attributes":{"x":{"y":1,"y":2},"#),
+        ("a/b/zarr.json", r#""attributes":{},"attributes":{"#),
+    ] {
+        let memory = written::v3();
+        let text = &texts(&memory)[0].1;
+        let text = text.replace(r#""attributes":{"#, twice);
+        memory.set(key(name), text.into_bytes());
+        let (view, tree) = tree(Arc::new(memory.clone()));
+        is_refused(&memory, name, || write(&tree, "a/b/attributes.json", "{}"));
+        assert!(common::read(&view, "a/b/b.raw").is_ok());
+    }
+    let memory = written::v2();
+    memory.set(key("a/b/.zattrs"), br#"{"x": 1, "x": 2}"#.to_vec());
+    let (view, v2_tree) = tree(Arc::new(memory.clone()));
+    let shown = common::read(&view, "a/b/attributes.json").unwrap();
+    assert_eq!(shown, b"{\n  \"x\": 1,\n  \"x\": 2\n}\n");
+    is_refused(&memory, ".zattrs", || {
+        write(&v2_tree, "a/b/attributes.json", r#"{"x": 3}"#)
+    });
+    is_refused(&memory, "x", || {
+        write(&v2_tree, "a/b/attributes.json", r#"{"x": 1, "x": 1}"#)
+    });
+    let (memory, text) = consolidated(r#"{"x": 1, "x": 2}"#);
+    let (_, tree) = tree(Arc::new(memory.clone()));
+    is_refused(&memory, ".zmetadata", || {
+        tree.make_folder(&key("new"), &MAKER)
+    });
+    assert!(memory.get(&key("new/.zgroup"), 99).unwrap().is_none());
+    is_refused(&memory, ".zmetadata", || {
+        tree.rename(&key("a/b"), &key("a/c"), RenameMode::NoReplace)
+    });
+    assert!(texts(&memory).contains(&(".zmetadata", text)));
+}
+
+#[test]
+fn c01_new_nodes_have_their_attributes_as_they_are_written() {
+    let memory = documents(&[(".zgroup", json!({"zarr_format": 2}))]);
+    let (view, tree) = tree(Arc::new(memory.clone()));
+    tree.make_folder(&key("a"), &MAKER).unwrap();
+    let array = format!(
+        r#"{{"zarr_format": 3, "node_type": "array", "shape": [2], "data_type": "int16",
+            "chunk_grid": {{"name": "regular", "configuration": {{"chunk_shape": [2]}}}},
+            "chunk_key_encoding": {{"name": "default"}}, "fill_value": 0, "codecs": ["bytes"],
+            "dimension_names": ["x"], "attributes": {ODD}}}"#
+    );
+    write(&tree, "a/zarr.json", &array).unwrap();
+    let shown = common::read(&view, "a/attributes.json").unwrap();
+    let named = ODD.replace(
+        "\"NaN\"\n",
+        "\"NaN\",\n  \"_ARRAY_DIMENSIONS\": [\n    \"x\"\n  ]\n",
+    );
+    assert_eq!(String::from_utf8(shown).unwrap(), named);
+}
+
+#[test]
+fn c01_values_that_nobody_can_hold_hide_no_filters() {
+    let read = |more: &str| {
+        let memory = written::october2020();
+        let name = "meta/root/a/b.array.json";
+        let texts = texts(&memory);
+        let (_, text) = texts.iter().find(|(key, _)| *key == name).unwrap();
+        let filters =
+            format!(r#""attributes":{{"filters":[{{"id":"delta","dtype":"<i2"}}]{more},"#);
+        let text = text.replacen(r#""attributes":{"#, &filters, 1);
+        memory.set(key(name), text.into_bytes());
+        hierarchies::array(&hierarchies::hierarchy(&memory), "a/b")
+    };
+    let (plain, odd) = (read(""), read(r#","x":1e999"#));
+    assert!(
+        plain
+            .codecs
+            .iter()
+            .any(|codec| codec.name == "numcodecs.delta")
+    );
+    assert_eq!(odd.codecs, plain.codecs);
+    assert!(odd.attributes.text().contains("1e999"));
+}
