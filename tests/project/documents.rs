@@ -101,6 +101,7 @@ fn number_of(errno: &str) -> i32 {
         ELOOP,
         EMLINK,
         ENAMETOOLONG,
+        ENFILE,
         ENODATA,
         ENOENT,
         ENOSPC,

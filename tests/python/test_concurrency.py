@@ -76,14 +76,22 @@ def read_chunk(array, chunk):
 
 
 def read_decoded(path, chunk):
-    """Reads a chunk of the decoded file, which is opened again when it was replaced meanwhile."""
+    """Reads a chunk of the decoded file in one call, since what is written shows between two of them. The file is opened
+    again when it was replaced meanwhile."""
     for _ in range(REOPENS):
         try:
-            return np.load(path)[chunk * CHUNK : (chunk + 1) * CHUNK]
+            return np.frombuffer(read_once(path, chunk), "i8")
         except OSError as error:
             if error.errno != errno.ESTALE:
                 raise
     return None
+
+
+def read_once(path, chunk):
+    size = CHUNK * 8
+    with open(path, "rb", buffering=0) as file:
+        start = os.fstat(file.fileno()).st_size - CHUNKS * size
+        return os.pread(file.fileno(), size, start + chunk * size)
 
 
 @pytest.mark.parametrize("view", ["store", "files"])

@@ -37,6 +37,7 @@ mod keys;
 mod listing;
 mod listing_prefetch;
 mod prefetch;
+mod sibling_stats;
 mod state;
 mod warm_up;
 
