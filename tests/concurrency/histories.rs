@@ -133,7 +133,7 @@ fn folder() {
 
 #[test]
 fn flaky() {
-    let (operations, run) = (5000, 1000);
+    let (operations, run) = (2000, 1000);
     repeat(Site::Flaky, &Amount { operations, run });
 }
 

@@ -122,6 +122,26 @@ impl MountPoint {
         self.folder.join("store")
     }
 
+    /// Waits until the mount has removed the files of commits, which it does after them.
+    fn wait_for_removals(&self) {
+        let is_committed = |entry: fs::DirEntry| {
+            entry
+                .file_name()
+                .to_string_lossy()
+                .starts_with("committed-")
+        };
+        let are_there = || {
+            fs::read_dir(self.upper())
+                .unwrap()
+                .flatten()
+                .any(is_committed)
+        };
+        let end = Instant::now() + COMES_BACK;
+        while are_there() && Instant::now() < end {
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     pub(crate) fn upper(&self) -> PathBuf {
         self.folder.join("upper")
     }
@@ -357,6 +377,7 @@ impl World for MountPoint {
         if self.is_plain {
             return Vec::new();
         }
+        self.wait_for_removals();
         let mut left = Vec::new();
         let mut folders = vec![self.upper()];
         while let Some(folder) = folders.pop() {
