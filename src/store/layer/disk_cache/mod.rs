@@ -17,17 +17,19 @@ use crate::error::Result;
 use crate::store::layer::Layer;
 use crate::store::{
     ByteRange, ChangeLog, Condition, ETag, EntryKind, Key, LogPosition, Meta, Object, PutBody,
-    QueryStamp, Reader, RemoteConfig, Store, Version, note_memory,
+    QueryStamp, Reader, Store, Version, note_memory,
 };
 
 mod accounting;
 mod cache_dir;
 mod entry;
 mod folder;
+mod identity;
 mod reader;
 
 pub use cache_dir::{CacheDir, CacheNamespace};
 pub use entry::{EntryHeader, EntryKey};
+pub use identity::identity;
 use reader::DiskCacheReader;
 
 /// Number of keys whose last reported version is remembered.
@@ -278,29 +280,4 @@ impl Layer for DiskCache {
         let erase = |inner: &dyn Store| inner.erase(key, condition);
         self.change(key, erase, |()| None)
     }
-}
-
-/// Returns what tells a store from others: its name as it may be shown, and the options that say at which server it is.
-pub fn identity(shown: &str, remote: &RemoteConfig) -> String {
-    let names_server = |name: &str| {
-        let name = name.to_ascii_lowercase();
-        name.contains("endpoint") || name.contains("account_name") || name.contains("emulator")
-    };
-    let mut parts = vec![shown.trim_end_matches('/').to_string()];
-    parts.extend(remote.endpoint.clone());
-    let options = remote.options.iter().cloned();
-    let clouds = ["AWS_", "AZURE_", "GOOGLE_"];
-    let from_environment = std::env::vars_os().filter_map(|(name, value)| {
-        let name = name.into_string().ok()?;
-        let is_of_cloud = clouds.iter().any(|cloud| name.starts_with(cloud));
-        is_of_cloud.then(|| (name, value.to_string_lossy().into_owned()))
-    });
-    let mut servers: Vec<String> = options
-        .chain(from_environment)
-        .filter(|(name, _)| names_server(name))
-        .map(|(name, value)| format!("{name}={value}"))
-        .collect();
-    servers.sort_unstable();
-    parts.extend(servers);
-    parts.join("\n")
 }
