@@ -263,7 +263,7 @@ impl HttpEndpoint {
             (ResponseKind::There | ResponseKind::Page, Some((start, end, size)))
                 if response.status == 206 =>
             {
-                if response.meta(size).version != meta.version {
+                if !response.meta(size).may_be_of(meta) {
                     return Err(changed(key));
                 }
                 if (start, end) == (span.start, span.end) {

@@ -56,7 +56,7 @@ impl HttpReader {
             };
             self.endpoint.read_body(&self.key, response, most).await
         })?;
-        if piece.meta.version != self.meta.version || piece.meta.size != self.meta.size {
+        if !piece.meta.may_be_of(&self.meta) {
             return Err(changed(&self.key));
         }
         if piece.is_whole {

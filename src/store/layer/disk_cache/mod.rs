@@ -4,7 +4,7 @@
 //! ranges again, and a block around each would be fetched and held for nothing. A kept range is returned only under the
 //! version that the store reported for the key no longer ago than its answers stay true, and it is as old as that
 //! report; where that is not known, the version is asked for rather than the bytes. What was asked for before a change of
-//! the key through this store counts no more after it. `cache_dir` keeps the size, `entry` the checksums.
+//! the key through this store counts no more after it. What the store cannot tell from another content is not kept. `cache_dir` keeps the size, `entry` the checksums.
 
 use parking_lot::Mutex;
 use std::num::NonZeroUsize;
@@ -188,6 +188,7 @@ impl DiskCache {
         if let Some(object) = answer
             && is_true
             && !object.bytes.is_empty()
+            && object.version.is_lasting()
         {
             let header = EntryHeader {
                 version: object.version,

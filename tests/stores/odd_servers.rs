@@ -1,0 +1,77 @@
+//! Servers that say less than others, or something else.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use zarrfs::store::{Key, RemoteConfig, Store};
+
+use super::scripted::{Scripted, answer, open};
+
+const TTL: Duration = Duration::from_secs(1);
+
+fn key(name: &str) -> Key {
+    Key::new(name).unwrap()
+}
+
+/// A server without validators: `zarr.json`, and `c` of four equal letters.
+fn without_validators(letter: Arc<AtomicU8>) -> Scripted {
+    Scripted::start(move |_, request| match request.target.as_str() {
+        "/zarr.json" => answer(200, b"{}"),
+        "/c" => answer(200, &[letter.load(Ordering::SeqCst); 4]),
+        _ => answer(404, b""),
+    })
+}
+
+fn read(store: &Arc<dyn Store>) -> Vec<u8> {
+    store.get(&key("c"), 100).unwrap().unwrap().bytes
+}
+
+/// Returns the bytes of all files below a folder.
+fn bytes_below(folder: &Path) -> Vec<u8> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap().flatten() {
+        match entry.file_type().unwrap().is_dir() {
+            true => found.extend(bytes_below(&entry.path())),
+            false => found.extend(std::fs::read(entry.path()).unwrap()),
+        }
+    }
+    found
+}
+
+#[test]
+fn b05_a_change_of_the_same_size_is_seen_though_the_server_does_not_tell() {
+    let (letter, folder) = (Arc::new(AtomicU8::new(b'a')), tempfile::tempdir().unwrap());
+    let server = without_validators(letter.clone());
+    let url = server.url("");
+    let remote = RemoteConfig {
+        cache_dir: Some(folder.path().to_path_buf()),
+        cache_size: 64 << 20,
+        ..RemoteConfig::default()
+    };
+    let store = open(&url, TTL, remote.clone()).unwrap();
+    assert_eq!(read(&store), b"aaaa");
+    let version = store.version(&key("c")).unwrap().unwrap();
+    assert_eq!(store.version(&key("c")).unwrap(), Some(version));
+    let reader = store.open(&key("c"), None).unwrap();
+    letter.store(b'b', Ordering::SeqCst);
+    thread::sleep(TTL + Duration::from_millis(200));
+    assert_ne!(store.version(&key("c")).unwrap(), Some(version));
+    assert_eq!(read(&store), b"bbbb");
+    assert_eq!(reader.read_at(0, 4).unwrap(), b"bbbb", "still readable");
+    assert!(
+        !bytes_below(folder.path())
+            .windows(4)
+            .any(|part| part == b"bbbb")
+    );
+    letter.store(b'c', Ordering::SeqCst);
+    let for_ever = Duration::from_secs(1 << 40);
+    assert_eq!(read(&open(&url, for_ever, remote).unwrap()), b"cccc");
+    let requests = server.requests.lock().unwrap();
+    let fetched = requests
+        .iter()
+        .filter(|request| request.target == "/c" && request.method == "GET");
+    assert!(fetched.count() >= 4, "each read is a request");
+}
