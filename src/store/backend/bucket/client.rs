@@ -31,6 +31,8 @@ pub(super) struct Client {
     /// Uploads objects in parts.
     pub(super) parts: Arc<dyn MultipartStore>,
     pub(super) limits: RequestLimits,
+    /// The region that was given.
+    pub(super) region: Option<String>,
     /// Whether the server supports suffix ranges.
     pub(super) suffixes: bool,
 }
@@ -80,9 +82,23 @@ impl Client {
         last: &LastResponse,
     ) -> Result<T> {
         match done {
-            Some(response) => response.map_err(|error| fault::error(&error, last, subject)),
+            Some(response) => response.map_err(|error| self.error(&error, last, subject)),
             None => Err(self.limits.late(subject)),
         }
+    }
+
+    /// Returns the error of a request. A region is named only if it is not the one that was given.
+    fn error(
+        &self,
+        fault: &object_store::Error,
+        last: &LastResponse,
+        subject: &dyn Display,
+    ) -> Error {
+        let mut last = last.clone();
+        if last.region == self.region {
+            last.region = None;
+        }
+        fault::error(fault, &last, subject)
     }
 
     /// Fetches an object, or the part of it that the options say; nothing if it is missing, `TooLarge` if the
@@ -102,7 +118,7 @@ impl Client {
         let body = match done {
             Some(Ok(body)) => body?,
             Some(Err(Some(fault))) => {
-                let error = fault::error(&fault, &last, subject);
+                let error = self.error(&fault, &last, subject);
                 return match error.kind() {
                     Kind::NotFound => Ok(None),
                     _ => Err(error),

@@ -34,6 +34,7 @@ mod open;
 mod option_names;
 mod profile;
 mod reader;
+mod renewing;
 mod settings;
 #[cfg(test)]
 mod tests;

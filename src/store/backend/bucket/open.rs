@@ -8,7 +8,7 @@ use super::address::Address;
 use super::client::Client;
 use super::listing::BucketListing;
 use super::writer::WriteClients;
-use super::{BucketStore, address, cloud_urls, settings};
+use super::{BucketStore, address, cloud_urls, renewing, settings};
 use crate::error::{Error, Kind, Result};
 use crate::model::document;
 use crate::stats::Stats;
@@ -79,13 +79,14 @@ impl BucketStore {
         (retries, limit): (usize, Duration),
     ) -> Result<BucketStore> {
         let retry = settings::retries(retries, limit);
-        let clients = settings::client(address, config, connector, retry)?;
+        let clients = renewing::client(address, config, connector, retry)?;
         Ok(BucketStore {
             client: Arc::new(Client {
                 objects: clients.objects,
                 pages: clients.pages,
                 parts: clients.parts,
                 limits: RequestLimits::new(limit, config.concurrency),
+                region: config.region.clone(),
                 suffixes: address.kind != address::CloudKind::Azure,
             }),
             prefix: address.prefix.clone(),

@@ -37,15 +37,39 @@ fn kind(fault: &Fault, last: &LastResponse) -> Kind {
         (_, Some(401 | 403)) => Kind::Denied,
         (_, Some(404)) => Kind::NotFound,
         (_, Some(412)) => Kind::Changed,
+        (_, Some(400)) if is_expired(fault) => Kind::Denied,
         (_, Some(400 | 416)) => Kind::Invalid,
         (_, Some(501)) => Kind::Unsupported,
         _ => Kind::Unavailable,
     }
 }
 
+/// Codes that S3 sends with status 400 where credentials were good once.
+const EXPIRED: [&str; 4] = [
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "InvalidToken",
+    "TokenRefreshRequired",
+];
+
+fn is_expired(fault: &Fault) -> bool {
+    EXPIRED.contains(&code(fault).trim())
+}
+
+/// Whether a server has refused the credentials of a request, or may have: the answer to a HEAD has no code.
+pub(crate) fn is_refusal(fault: &Fault, status: Option<u16>) -> bool {
+    match status {
+        Some(401 | 403) => true,
+        Some(400) => is_expired(fault) || code(fault).is_empty(),
+        _ => false,
+    }
+}
+
 fn describe(fault: &Fault, last: &LastResponse, kind: Kind) -> String {
     let code = code(fault);
-    if let (Some(300..=400), Some(region)) = (last.status, &last.region) {
+    if let (Some(300..=400), Some(region)) = (last.status, &last.region)
+        && kind != Kind::Denied
+    {
         return format!("the bucket is in region {region}: use --region {region}");
     }
     match (kind, last.status) {
