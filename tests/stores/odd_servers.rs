@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use zarrfs::store::{Key, RemoteConfig, Store};
+use zarrfs::error::Kind;
+use zarrfs::store::{EntryKind, Key, RemoteConfig, Store};
 
 use super::scripted::{Scripted, answer, open};
 
@@ -74,4 +75,45 @@ fn b05_a_change_of_the_same_size_is_seen_though_the_server_does_not_tell() {
         .iter()
         .filter(|request| request.target == "/c" && request.method == "GET");
     assert!(fetched.count() >= 4, "each read is a request");
+}
+
+/// A bucket `b` whose folder `a` has a marker, and nothing else.
+fn with_marker() -> Scripted {
+    Scripted::start(|_, request| {
+        let marker = "<Contents><Key>a/</Key><Size>0</Size><ETag>\"1\"</ETag>\
+            <LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>";
+        let below = "<CommonPrefixes><Prefix>a/</Prefix></CommonPrefixes>";
+        let lists = request.target.contains("list-type=2");
+        let names = match lists {
+            true if request.target.contains("prefix=a%2F") => marker,
+            true if request.target.contains("prefix=a/") => marker,
+            true if !request.target.contains("prefix=") => below,
+            true => "",
+            false => return answer(404, b""),
+        };
+        let xml =
+            format!("<ListBucketResult><IsTruncated>false</IsTruncated>{names}</ListBucketResult>");
+        answer(200, xml.as_bytes())
+    })
+}
+
+#[test]
+fn b13_a_folder_that_is_a_marker_alone_is_empty() {
+    let server = with_marker();
+    let remote = RemoteConfig {
+        anonymous: true,
+        endpoint: Some(format!("http://{}", server.address)),
+        ..RemoteConfig::default()
+    };
+    let store = open("s3://b", TTL, remote).unwrap();
+    let first = store.list(&Key::root()).unwrap().next().unwrap().unwrap();
+    assert_eq!(
+        (&first.name[..], first.kind),
+        (&b"a"[..], EntryKind::Directory)
+    );
+    let meta = store.head(&key("a")).unwrap().unwrap();
+    assert_eq!(meta.kind, EntryKind::Directory);
+    assert_eq!(store.list(&key("a")).unwrap().next().unwrap(), None);
+    let error = store.list(&key("c")).err().unwrap();
+    assert_eq!(error.kind(), Kind::NotFound);
 }
