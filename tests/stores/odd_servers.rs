@@ -4,12 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use zarrfs::error::Kind;
 use zarrfs::store::{EntryKind, Key, RemoteConfig, Store};
 
-use super::scripted::{Scripted, answer, open};
+use super::scripted::{Request, Scripted, answer, open};
 
 const TTL: Duration = Duration::from_secs(1);
 
@@ -75,6 +75,39 @@ fn b05_a_change_of_the_same_size_is_seen_though_the_server_does_not_tell() {
         .iter()
         .filter(|request| request.target == "/c" && request.method == "GET");
     assert!(fetched.count() >= 4, "each read is a request");
+}
+
+#[test]
+fn b13_a_busy_server_is_asked_again_at_the_mount() {
+    let start = Instant::now();
+    let ready = move |_, request: &Request| match (
+        start.elapsed() < Duration::from_secs(2),
+        &*request.target,
+    ) {
+        (true, _) => answer(503, b""),
+        (false, "/zarr.json") => answer(200, b"{}"),
+        (false, _) => answer(404, b""),
+    };
+    open(
+        &Scripted::start(ready).url(""),
+        TTL,
+        RemoteConfig::default(),
+    )
+    .unwrap();
+    let start = Instant::now();
+    let remote = RemoteConfig {
+        timeout: Duration::from_secs(1),
+        ..RemoteConfig::default()
+    };
+    let error = open(
+        &Scripted::start(|_, _| answer(503, b"")).url(""),
+        TTL,
+        remote,
+    )
+    .err()
+    .unwrap();
+    assert!(error.detail().contains("503"), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(5));
 }
 
 /// A bucket `b` whose folder `a` has a marker, and nothing else.

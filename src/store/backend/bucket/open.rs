@@ -14,7 +14,7 @@ use crate::model::document;
 use crate::stats::Stats;
 use crate::store::backend::remote::connector::Connector;
 use crate::store::backend::remote::fault;
-use crate::store::backend::remote::limits::RequestLimits;
+use crate::store::backend::remote::limits::{RequestLimits, once_ready};
 use crate::store::backend::remote::{FIRST_LIMIT, FIRST_RETRIES, RETRIES};
 use crate::store::{Key, RemoteConfig, StoreInfo};
 
@@ -57,7 +57,8 @@ impl BucketStore {
         let connector = Connector::new(stats.clone());
         let limit = config.timeout.min(FIRST_LIMIT);
         let first = BucketStore::build(address, config, &connector, (FIRST_RETRIES, limit))?;
-        let lists = first.probe(shown).map_err(|error| match &config.endpoint {
+        let probed = once_ready(limit, || first.probe(shown));
+        let lists = probed.map_err(|error| match &config.endpoint {
             // The error of a name that cannot be resolved has the host already.
             Some(endpoint)
                 if error.kind() == Kind::Unavailable && !fault::is_lookup(error.detail()) =>

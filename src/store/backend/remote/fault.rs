@@ -80,7 +80,7 @@ fn describe(fault: &Fault, last: &LastResponse, kind: Kind) -> String {
         (Kind::Denied, Some(status)) => format!("the server refused access ({status}{code})"),
         (Kind::NotFound, _) => format!("no such object, bucket or container{}", bracketed(&code)),
         (Kind::Changed, _) => "was changed while it was open".to_string(),
-        (_, Some(status)) if status >= 300 => format!("the server answered {status}{code}"),
+        (_, Some(status)) if status >= 300 => format!("{ANSWERED}{status}{code}"),
         _ => with_host(last.host.as_deref(), innermost(fault)),
     }
 }
@@ -97,6 +97,15 @@ pub(crate) fn with_host(host: Option<&str>, cause: String) -> String {
 pub(crate) fn is_lookup(cause: &str) -> bool {
     cause.contains(LOOKUP)
 }
+
+/// Whether a cause is an answer that another attempt may not get.
+pub(crate) fn is_busy(cause: &str) -> bool {
+    let status = cause.strip_prefix(ANSWERED).and_then(|rest| rest.get(..3));
+    status.is_some_and(|status| ["408", "429", "500", "502", "503", "504"].contains(&status))
+}
+
+/// What the cause of an answer without success begins with.
+pub(crate) const ANSWERED: &str = "the server answered ";
 
 /// What the error of a name that cannot be resolved begins with.
 const LOOKUP: &str = "failed to lookup address information";
