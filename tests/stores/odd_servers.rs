@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use zarrfs::error::Kind;
 use zarrfs::store::{EntryKind, Key, RemoteConfig, Store};
 
-use super::scripted::{Request, Scripted, answer, open};
+use super::scripted::{Answer, Request, Scripted, answer, open};
 
 const TTL: Duration = Duration::from_secs(1);
 
@@ -75,6 +75,43 @@ fn b05_a_change_of_the_same_size_is_seen_though_the_server_does_not_tell() {
         .iter()
         .filter(|request| request.target == "/c" && request.method == "GET");
     assert!(fetched.count() >= 4, "each read is a request");
+}
+
+#[test]
+fn b13_packed_bytes_are_not_given_out() {
+    let server = Scripted::start(|_, request| match request.target.as_str() {
+        "/zarr.json" => answer(200, b"{}"),
+        "/c" => Answer {
+            headers: vec![("content-encoding", "gzip".to_string())],
+            ..answer(200, b"packed")
+        },
+        _ => answer(404, b""),
+    });
+    let store = open(&server.url(""), TTL, RemoteConfig::default()).unwrap();
+    let error = store.get(&key("c"), 100).unwrap_err();
+    assert_eq!(error.kind(), Kind::Unsupported);
+    assert!(error.detail().contains("Content-Encoding: gzip"), "{error}");
+}
+
+#[test]
+fn b13_answers_without_a_length_are_read() {
+    let server = Scripted::start(|_, request| {
+        let found = match request.target.as_str() {
+            "/zarr.json" => answer(200, b"{}"),
+            "/c" => answer(200, b"chunk"),
+            _ => answer(404, b""),
+        };
+        Answer {
+            hides_length: true,
+            ..found
+        }
+    });
+    let store = open(&server.url(""), TTL, RemoteConfig::default()).unwrap();
+    assert_eq!(read(&store), b"chunk");
+    assert_eq!(store.head(&key("c")).unwrap().unwrap().size, 5);
+    let reader = store.open(&key("c"), None).unwrap();
+    assert_eq!(reader.read_at(1, 10).unwrap(), b"hunk");
+    assert_eq!(store.head(&key("d")).unwrap(), None);
 }
 
 #[test]

@@ -12,11 +12,12 @@ use futures_util::future::join;
 use object_store::list::PaginatedListStore;
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
-use object_store::{GetOptions, GetResult, ObjectMeta, ObjectStore};
+use object_store::{Attribute, GetOptions, GetResult, ObjectMeta, ObjectStore};
 
 use crate::error::{Error, Kind, Result};
 use crate::store::backend::remote::fault;
 use crate::store::backend::remote::limits::RequestLimits;
+use crate::store::backend::remote::packing;
 use crate::store::backend::remote::runtime::{
     LastResponse, note_response, spawn_and_wait, wait, with_last_response,
 };
@@ -147,6 +148,11 @@ impl Client {
             return Err(None);
         };
         let response = response.map_err(Some)?;
+        if let Some(coding) = response.attributes.get(&Attribute::ContentEncoding)
+            && let Err(error) = packing::check(coding, path)
+        {
+            return Ok(Err(error));
+        }
         let length = response.range.end - response.range.start;
         if length > limit {
             let found = format!("{length} bytes, at most {limit} are read");

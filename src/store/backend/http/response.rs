@@ -10,6 +10,8 @@ use url::Url;
 use super::index_page;
 use super::urls::{UrlSpace, too_long};
 use crate::error::{Error, Kind, Result};
+use crate::store::backend::remote::fault::ANSWERED;
+use crate::store::backend::remote::packing;
 use crate::store::{EntryKind, Key, Meta, Version};
 
 /// The URL that a response came from, after all redirections.
@@ -69,6 +71,23 @@ impl ResponseHead {
     /// Returns the content type; empty if it is not stated.
     pub(super) fn content_type(&self) -> &str {
         self.text("content-type").unwrap_or_default()
+    }
+
+    /// Returns the head alone.
+    pub(super) fn without_body(&self) -> ResponseHead {
+        ResponseHead {
+            headers: self.headers.clone(),
+            body: String::new().into(),
+            ..*self
+        }
+    }
+
+    /// `Unsupported` if the body is packed: its bytes are not those of the object.
+    pub(super) fn check_encoding(&self, key: &Key) -> Result<()> {
+        match self.text("content-encoding") {
+            Some(coding) => packing::check(coding, key),
+            None => Ok(()),
+        }
     }
 
     /// Returns the length of the body, if it is stated.
@@ -155,7 +174,7 @@ pub(super) fn refusal(key: &Key, status: u16) -> Error {
     };
     let text = match kind {
         Kind::Denied => format!("the server refused access ({status})"),
-        _ => format!("the server answered {status}"),
+        _ => format!("{ANSWERED}{status}"),
     };
     Error::new(kind, key, text)
 }
