@@ -10,6 +10,7 @@ pub(super) mod connector;
 pub(super) mod fault;
 pub(super) mod limits;
 pub(super) mod packing;
+mod redirect;
 pub(super) mod runtime;
 pub(super) mod write_retry;
 
