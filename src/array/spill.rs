@@ -24,7 +24,7 @@ impl Spill {
         let entry = spill_key.entry(piece);
         // A piece that was read from disk may have been dropped there since.
         let is_there = decoded.is_on_disk && self.0.has(&entry);
-        if is_there || !spill_key.is_wanted(ChunkIndex(piece)) {
+        if is_there || !decoded.version.is_lasting() || !spill_key.is_wanted(ChunkIndex(piece)) {
             return;
         }
         let bytes = decoded.bytes();

@@ -151,7 +151,7 @@ pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
     if !lists {
         log::warn!("{name}: {UNLISTED}");
     }
-    let spill = spill_namespace(&opening, &name);
+    let spill = spill_namespace(&opening, &config.source);
     let engine = Engine::within(budget.clone(), limits(config), stats.clone(), spill);
     let arrays = Arc::new(Arrays::new(hierarchy.clone(), engine));
     let readahead = stack.reading_ahead(readahead(config, budget));
@@ -195,9 +195,9 @@ fn open_stack(
 }
 
 /// Returns where decoded chunks go that memory has no room for, if there is a cache on disk.
-fn spill_namespace(opening: &StoreConfig, name: &str) -> Option<CacheNamespace> {
+fn spill_namespace(opening: &StoreConfig, source: &str) -> Option<CacheNamespace> {
     let cache_dir = opening.disk_cache.as_ref()?;
-    let identity = disk_cache::identity(name, &opening.remote);
+    let identity = disk_cache::identity(source, &opening.remote);
     let namespace = CacheNamespace::open(cache_dir, &format!("decoded\n{identity}"));
     Some(namespace)
 }

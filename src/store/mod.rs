@@ -6,7 +6,7 @@
 use std::io::IoSliceMut;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use twox_hash::XxHash64;
@@ -45,7 +45,27 @@ impl Version {
     pub fn of(name: &[u8]) -> Version {
         Version(XxHash64::oneshot(0, name))
     }
+
+    /// Returns the version of a content of which the store tells no more than its size: another one after a moment, as
+    /// nobody can know whether the content is still the same.
+    pub(crate) fn passing(size: u64) -> Version {
+        static START: OnceLock<Instant> = OnceLock::new();
+        let moments = START.get_or_init(Instant::now).elapsed().as_nanos() / MOMENT.as_nanos();
+        let name = format!("{moments} {size}");
+        Version(PASSING | XxHash64::oneshot(0, name.as_bytes()) & !PASSING)
+    }
+
+    /// Whether the version tells another content from this one for good, so that its bytes may be kept.
+    pub fn is_lasting(self) -> bool {
+        self.0 & PASSING != PASSING
+    }
 }
+
+/// The bits that all passing versions have; next to none of the others has them.
+const PASSING: u64 = 0xffff_ffff << 32;
+
+/// How long a passing version stays the same: long enough for one answer to be made of several requests.
+const MOMENT: Duration = Duration::from_millis(100);
 
 /// What a store knows of an object without its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +86,12 @@ impl Meta {
     /// Returns which content it is, and its length.
     pub(crate) fn content(&self) -> (Version, u64) {
         (self.version, self.size)
+    }
+
+    /// Whether two answers may be of one content, as far as the store tells contents apart.
+    pub(crate) fn may_be_of(&self, other: &Meta) -> bool {
+        let are_passing = !self.version.is_lasting() && !other.version.is_lasting();
+        self.size == other.size && (self.version == other.version || are_passing)
     }
 
     /// Returns what is known of a prefix that is no object.

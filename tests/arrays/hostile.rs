@@ -296,6 +296,28 @@ fn shards_whose_index_lies_are_errors() {
 }
 
 #[test]
+fn b13_a_chunk_that_was_not_fetched_does_not_read_as_the_fill_value() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), "zarr.json", sound().to_string());
+    std::fs::create_dir_all(folder.path().join("c/0")).unwrap();
+    let annex = Path::new("../../annex/objects/MD5E-s9");
+    std::os::unix::fs::symlink(annex, folder.path().join("c/0/0")).unwrap();
+    let (faces, _) = common::open(folder.path()).unwrap();
+    let mut names = faces.view(ViewKind::Files).list(&Key::root()).unwrap();
+    let mut raw = None;
+    while let Some(name) = names.next().unwrap() {
+        raw = raw.or(name.name.ends_with(b".raw").then_some(name.name));
+    }
+    let raw = String::from_utf8(raw.unwrap()).unwrap();
+    let error = common::read(&faces.view(ViewKind::Files), &raw).unwrap_err();
+    assert!(
+        error.to_string().contains("annex/objects/MD5E-s9"),
+        "{error}"
+    );
+    assert_eq!(error.errno(), libc::EIO);
+}
+
+#[test]
 fn links_and_pipes_lead_nowhere() {
     let outside = tempfile::tempdir().unwrap();
     write(outside.path(), "secret", "canary");

@@ -67,6 +67,28 @@ fn links_inside_are_followed() {
 }
 
 #[test]
+fn b13_a_link_to_nothing_is_an_error_and_not_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    linked(folder.path());
+    for follow in [false, true] {
+        let store = open(folder.path(), follow);
+        for error in [
+            store.get(&key("broken"), 10).err(),
+            store.get_range(&key("broken"), ByteRange::Suffix(1)).err(),
+            store.open(&key("broken"), None).err(),
+        ] {
+            let error = error.unwrap();
+            assert_eq!(error.kind(), Fault::Corrupt, "{error}");
+            assert!(error.detail().contains("nowhere"), "{error}");
+        }
+        assert_eq!(store.read_link(&key("broken")).unwrap(), b"nowhere");
+        for missing in ["none", "none/x", "near/x", "broken/x"] {
+            assert!(store.get(&key(missing), 10).unwrap().is_none(), "{missing}");
+        }
+    }
+}
+
+#[test]
 fn links_leave_the_store_only_when_told_to() {
     let folder = tempfile::tempdir().unwrap();
     linked(folder.path());
@@ -103,7 +125,6 @@ fn circles_pipes_and_broken_links_harm_only_themselves() {
         let store = open(folder.path(), follow);
         let circle = store.get(&key("circle"), 10).unwrap_err();
         assert_eq!(circle.kind(), Fault::Corrupt);
-        assert!(store.get(&key("broken"), 10).unwrap().is_none());
         assert_eq!(
             store.get(&key("pipe"), 10).unwrap_err().kind(),
             Fault::Corrupt

@@ -12,11 +12,12 @@ use futures_util::future::join;
 use object_store::list::PaginatedListStore;
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
-use object_store::{GetOptions, GetResult, ObjectMeta, ObjectStore};
+use object_store::{Attribute, GetOptions, GetResult, ObjectMeta, ObjectStore};
 
 use crate::error::{Error, Kind, Result};
 use crate::store::backend::remote::fault;
 use crate::store::backend::remote::limits::RequestLimits;
+use crate::store::backend::remote::packing;
 use crate::store::backend::remote::runtime::{
     LastResponse, note_response, spawn_and_wait, wait, with_last_response,
 };
@@ -31,6 +32,8 @@ pub(super) struct Client {
     /// Uploads objects in parts.
     pub(super) parts: Arc<dyn MultipartStore>,
     pub(super) limits: RequestLimits,
+    /// The region that was given.
+    pub(super) region: Option<String>,
     /// Whether the server supports suffix ranges.
     pub(super) suffixes: bool,
 }
@@ -80,9 +83,23 @@ impl Client {
         last: &LastResponse,
     ) -> Result<T> {
         match done {
-            Some(response) => response.map_err(|error| fault::error(&error, last, subject)),
+            Some(response) => response.map_err(|error| self.error(&error, last, subject)),
             None => Err(self.limits.late(subject)),
         }
+    }
+
+    /// Returns the error of a request. A region is named only if it is not the one that was given.
+    fn error(
+        &self,
+        fault: &object_store::Error,
+        last: &LastResponse,
+        subject: &dyn Display,
+    ) -> Error {
+        let mut last = last.clone();
+        if last.region == self.region {
+            last.region = None;
+        }
+        fault::error(fault, &last, subject)
     }
 
     /// Fetches an object, or the part of it that the options say; nothing if it is missing, `TooLarge` if the
@@ -102,7 +119,7 @@ impl Client {
         let body = match done {
             Some(Ok(body)) => body?,
             Some(Err(Some(fault))) => {
-                let error = fault::error(&fault, &last, subject);
+                let error = self.error(&fault, &last, subject);
                 return match error.kind() {
                     Kind::NotFound => Ok(None),
                     _ => Err(error),
@@ -131,6 +148,11 @@ impl Client {
             return Err(None);
         };
         let response = response.map_err(Some)?;
+        if let Some(coding) = response.attributes.get(&Attribute::ContentEncoding)
+            && let Err(error) = packing::check(coding, path)
+        {
+            return Ok(Err(error));
+        }
         let length = response.range.end - response.range.start;
         if length > limit {
             let found = format!("{length} bytes, at most {limit} are read");

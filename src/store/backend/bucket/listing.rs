@@ -46,6 +46,8 @@ pub(super) struct BucketListing {
     next: Option<Option<String>>,
     /// The objects that may turn out to be prefixes as well.
     undecided: Vec<ListedObjectMeta>,
+    /// Whether the prefix is an object itself: the marker of a folder.
+    has_marker: bool,
 }
 
 impl BucketListing {
@@ -60,7 +62,13 @@ impl BucketListing {
             cursor: 0,
             next: Some(None),
             undecided: Vec::new(),
+            has_marker: false,
         }
+    }
+
+    /// Whether the pages so far have the marker of the folder, which is there then though it has no names.
+    pub(super) fn has_marker(&self) -> bool {
+        self.has_marker
     }
 
     /// Fetches the first page; returns whether it has a name.
@@ -97,6 +105,10 @@ impl BucketListing {
             undecided: self.undecided.clone(),
         });
         self.next = page.page_token.clone().map(Some);
+        // object_store drops the slash at the end of its name.
+        let marker = self.prefix.trim_end_matches('/');
+        let mut objects = page.result.objects.iter();
+        self.has_marker |= objects.any(|object| object.location.as_ref() == marker);
         let names = self.names(page);
         self.page = names.into_iter();
         Ok(true)

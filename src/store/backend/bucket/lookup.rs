@@ -95,12 +95,12 @@ fn one_name(prefix: &str) -> PageRange<'_> {
     }
 }
 
-/// Whether a page shows that something lies below the prefix.
+/// Whether a page shows that something lies below the prefix, or that it is the marker of a folder, of whose name
+/// object_store drops the slash.
 fn has_names(prefix: &str, page: &PaginatedListResult) -> bool {
     let below = |name: &str| name.len() > prefix.len();
-    let mut objects = page.result.objects.iter();
     let mut prefixes = page.result.common_prefixes.iter();
-    objects.any(|object| below(object.location.as_ref()))
+    !page.result.objects.is_empty()
         || prefixes.any(|prefix| below(prefix.as_ref()))
         || page.page_token.is_some()
 }

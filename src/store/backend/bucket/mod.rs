@@ -34,6 +34,7 @@ mod open;
 mod option_names;
 mod profile;
 mod reader;
+mod renewing;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -183,7 +184,7 @@ impl Store for BucketStore {
         }
         let names = self.prefix_below(prefix);
         let mut listing = BucketListing::new(self.client.clone(), names, prefix.clone());
-        if listing.has_names()? {
+        if listing.has_names()? || (listing.has_marker() && !prefix.is_root()) {
             return Ok(Box::new(listing));
         }
         if prefix.is_root() {

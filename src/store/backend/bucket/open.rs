@@ -8,13 +8,13 @@ use super::address::Address;
 use super::client::Client;
 use super::listing::BucketListing;
 use super::writer::WriteClients;
-use super::{BucketStore, address, cloud_urls, settings};
+use super::{BucketStore, address, cloud_urls, renewing, settings};
 use crate::error::{Error, Kind, Result};
 use crate::model::document;
 use crate::stats::Stats;
 use crate::store::backend::remote::connector::Connector;
 use crate::store::backend::remote::fault;
-use crate::store::backend::remote::limits::RequestLimits;
+use crate::store::backend::remote::limits::{RequestLimits, once_ready};
 use crate::store::backend::remote::{FIRST_LIMIT, FIRST_RETRIES, RETRIES};
 use crate::store::{Key, RemoteConfig, StoreInfo};
 
@@ -57,7 +57,8 @@ impl BucketStore {
         let connector = Connector::new(stats.clone());
         let limit = config.timeout.min(FIRST_LIMIT);
         let first = BucketStore::build(address, config, &connector, (FIRST_RETRIES, limit))?;
-        let lists = first.probe(shown).map_err(|error| match &config.endpoint {
+        let probed = once_ready(limit, || first.probe(shown));
+        let lists = probed.map_err(|error| match &config.endpoint {
             // The error of a name that cannot be resolved has the host already.
             Some(endpoint)
                 if error.kind() == Kind::Unavailable && !fault::is_lookup(error.detail()) =>
@@ -79,13 +80,14 @@ impl BucketStore {
         (retries, limit): (usize, Duration),
     ) -> Result<BucketStore> {
         let retry = settings::retries(retries, limit);
-        let clients = settings::client(address, config, connector, retry)?;
+        let clients = renewing::client(address, config, connector, retry)?;
         Ok(BucketStore {
             client: Arc::new(Client {
                 objects: clients.objects,
                 pages: clients.pages,
                 parts: clients.parts,
                 limits: RequestLimits::new(limit, config.concurrency),
+                region: config.region.clone(),
                 suffixes: address.kind != address::CloudKind::Azure,
             }),
             prefix: address.prefix.clone(),

@@ -35,7 +35,7 @@ pub(super) struct Clients {
 }
 
 impl Clients {
-    fn of<T: ObjectStore + PaginatedListStore + MultipartStore>(store: T) -> Clients {
+    pub(super) fn of<T: ObjectStore + PaginatedListStore + MultipartStore>(store: T) -> Clients {
         let store = Arc::new(store);
         Clients {
             objects: store.clone(),

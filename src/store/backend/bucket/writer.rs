@@ -15,7 +15,7 @@ use super::client::{Client, describe, version};
 use super::conditions::{ConditionHeader, etag_text, put_mode, removal_header, unused_etag};
 use super::reader::BucketReader;
 use super::settings::Clients;
-use super::{BucketStore, address, settings};
+use super::{BucketStore, address, renewing, settings};
 use crate::error::{Error, Kind, Result};
 use crate::store::backend::remote::condition_probe::{
     ConditionProbe, ConditionTrial, EnforcedConditions,
@@ -60,7 +60,7 @@ impl WriteClients {
     pub(super) fn get(&self, client: &Arc<Client>, trial: (Key, Path)) -> Result<&Writer> {
         let built = self.built.get_or_init(|| {
             let never = settings::retries(0, self.config.timeout);
-            let once = settings::client(&self.address, &self.config, &self.connector, never)?;
+            let once = renewing::client(&self.address, &self.config, &self.connector, never)?;
             Ok(Writer {
                 client: client.clone(),
                 once,

@@ -194,6 +194,7 @@ impl HttpEndpoint {
         response: ResponseHead,
         most: u64,
     ) -> Result<RequestedRange> {
+        response.check_encoding(key)?;
         let is_whole = response.status != 206;
         let (start, end, size) = match (response.status, response.length()) {
             (206, _) => {
@@ -210,17 +211,13 @@ impl HttpEndpoint {
         if length.is_some_and(|length| length > most) {
             return Err(too_large(key, length.unwrap_or_default(), most));
         }
-        let mut meta = response.meta(size);
+        let (meta, head) = (response.meta(size), response.without_body());
         let room = length.unwrap_or_default().min(MAX_PREALLOCATED);
         let mut bytes = buffer::with_capacity(usize::try_from(room).unwrap_or_default());
         let mut broken = self.append_body(key, response, &mut bytes, most).await;
         let Some(end) = end else {
             broken?;
-            meta = Meta {
-                size: bytes.len() as u64,
-                stored: bytes.len() as u64,
-                ..meta
-            };
+            let meta = head.meta(bytes.len() as u64);
             return Ok(RequestedRange {
                 bytes,
                 start,
@@ -264,10 +261,10 @@ impl HttpEndpoint {
                 if response.status == 206 =>
             {
                 let rest = response.meta(size);
-                if rest.version != meta.version {
+                check_length(key, rest.content(), meta.content())?;
+                if !rest.may_be_of(meta) {
                     return Err(changed(key));
                 }
-                check_length(key, rest.content(), meta.content())?;
                 if (start, end) == (span.start, span.end) {
                     return Ok(response);
                 }

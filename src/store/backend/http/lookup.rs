@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::UNIX_EPOCH;
 
 use super::endpoint::{RequestSpec, refused};
+use super::reader::MAX_WHOLE_OBJECT;
 use super::response::{ResponseHead, ResponseKind, ResponseOrigin, refusal};
 use super::webdav::Resource;
 use super::{HttpStore, ListingMethod, webdav};
@@ -171,6 +172,15 @@ impl HttpStore {
             416 => response.size_beside_range(),
             _ => response.length(),
         };
+        if response.status == 200
+            && size.is_none()
+            && self.response_kind(key, &response).await? == ResponseKind::There
+        {
+            // The length is that of what comes.
+            let tag = response.tag();
+            let read = self.endpoint.read_body(key, response, MAX_WHOLE_OBJECT);
+            return Ok((ProbeResult::Object(read.await?.meta), tag));
+        }
         Ok((self.found(key, &response, size).await?, response.tag()))
     }
 

@@ -21,7 +21,7 @@ use crate::model::document;
 use crate::stats::Stats;
 use crate::store::backend::remote::condition_probe::ConditionProbe;
 use crate::store::backend::remote::connector::Connector;
-use crate::store::backend::remote::limits::RequestLimits;
+use crate::store::backend::remote::limits::{RequestLimits, once_ready};
 use crate::store::backend::remote::{FIRST_LIMIT, FIRST_RETRIES, RETRIES, client_options};
 use crate::store::{Key, RemoteConfig, StoreInfo};
 
@@ -38,16 +38,14 @@ impl HttpStore {
     ) -> Result<HttpStore> {
         let mut store = HttpStore::build(UrlSpace::read(url, shown)?, config, stats)?;
         let about_shown = |error: Error| Error::new(error.kind(), shown, error.detail());
-        match only {
-            Some(key) => {
-                if let ProbeResult::Missing | ProbeResult::Folder =
-                    store.head_object(key).map_err(about_shown)?
-                {
-                    return Err(Error::not_found(shown));
-                }
-            }
-            None => store.probe(shown).map_err(about_shown)?,
-        }
+        let probed = once_ready(config.timeout.min(FIRST_LIMIT), || match only {
+            Some(key) => match store.head_object(key)? {
+                ProbeResult::Missing | ProbeResult::Folder => Err(Error::not_found(shown)),
+                ProbeResult::Object(_) => Ok(()),
+            },
+            None => store.probe(shown),
+        });
+        probed.map_err(about_shown)?;
         if let Some(endpoint) = Arc::get_mut(&mut store.endpoint) {
             (endpoint.repeats, endpoint.limits.time) = (RETRIES, config.timeout);
         }

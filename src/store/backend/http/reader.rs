@@ -56,10 +56,10 @@ impl HttpReader {
             };
             self.endpoint.read_body(&self.key, response, most).await
         })?;
-        if piece.meta.version != self.meta.version {
+        check_length(&self.key, piece.meta.content(), self.meta.content())?;
+        if !piece.meta.may_be_of(&self.meta) {
             return Err(changed(&self.key));
         }
-        check_length(&self.key, piece.meta.content(), self.meta.content())?;
         if piece.is_whole {
             let whole = Arc::new(piece.bytes);
             return Ok((slice(&whole, start, end), Some(whole)));

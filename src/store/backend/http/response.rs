@@ -10,6 +10,8 @@ use url::Url;
 use super::index_page;
 use super::urls::{UrlSpace, too_long};
 use crate::error::{Error, Kind, Result};
+use crate::store::backend::remote::fault::ANSWERED;
+use crate::store::backend::remote::packing;
 use crate::store::{EntryKind, Key, Meta, Version};
 
 /// The URL that a response came from, after all redirections.
@@ -69,6 +71,23 @@ impl ResponseHead {
     /// Returns the content type; empty if it is not stated.
     pub(super) fn content_type(&self) -> &str {
         self.text("content-type").unwrap_or_default()
+    }
+
+    /// Returns the head alone.
+    pub(super) fn without_body(&self) -> ResponseHead {
+        ResponseHead {
+            headers: self.headers.clone(),
+            body: String::new().into(),
+            ..*self
+        }
+    }
+
+    /// `Unsupported` if the body is packed: its bytes are not those of the object.
+    pub(super) fn check_encoding(&self, key: &Key) -> Result<()> {
+        match self.text("content-encoding") {
+            Some(coding) => packing::check(coding, key),
+            None => Ok(()),
+        }
     }
 
     /// Returns the length of the body, if it is stated.
@@ -155,12 +174,13 @@ pub(super) fn refusal(key: &Key, status: u16) -> Error {
     };
     let text = match kind {
         Kind::Denied => format!("the server refused access ({status})"),
-        _ => format!("the server answered {status}"),
+        _ => format!("{ANSWERED}{status}"),
     };
     Error::new(kind, key, text)
 }
 
-/// Returns the version of an object: from its ETag, or from time and size where it has none.
+/// Returns the version of an object: from its ETag, or from time and size where it has none; without a time, one that
+/// passes.
 pub(super) fn version(tag: Option<&str>, modified: Option<SystemTime>, size: u64) -> Version {
     if let Some(tag) = tag {
         // Some servers quote it, or mark it weak, in one response and not in the next.
@@ -168,8 +188,11 @@ pub(super) fn version(tag: Option<&str>, modified: Option<SystemTime>, size: u64
         let tag = tag.strip_prefix("W/").unwrap_or(tag);
         return Version::of(tag.trim_matches('"').as_bytes());
     }
-    let since = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    Version::of(format!("{} {size}", since.unwrap_or_default().as_secs()).as_bytes())
+    let Some(modified) = modified else {
+        return Version::passing(size);
+    };
+    let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Version::of(format!("{} {size}", since.as_secs()).as_bytes())
 }
 
 /// Returns the URL at the end of all redirections, as the client notes it; nothing if it does not.
@@ -243,5 +266,18 @@ mod tests {
         );
         assert_ne!(version(None, time, 1), version(None, time, 2));
         assert_ne!(version(None, time, 1), version(None, None, 1));
+    }
+
+    #[test]
+    fn b05_what_is_not_told_apart_has_no_lasting_version() {
+        let head = head_of(200, ResponseOrigin::Object, &[]);
+        let (first, other) = (head.meta(7), head.meta(8));
+        assert!(!first.version.is_lasting());
+        std::thread::sleep(std::time::Duration::from_millis(110));
+        let later = head.meta(7);
+        assert_ne!(first.version, later.version);
+        assert!(first.may_be_of(&later) && !first.may_be_of(&other));
+        let tagged = head_of(200, ResponseOrigin::Object, &[("etag", "a")]).meta(7);
+        assert!(tagged.version.is_lasting() && !first.may_be_of(&tagged));
     }
 }

@@ -90,11 +90,17 @@ impl StoreRoot {
         }
     }
 
-    /// Opens a regular file; nothing for a directory or a missing key, `Corrupt` for other kinds of files.
+    /// Opens a regular file; nothing for a directory or a missing key, `Corrupt` for other kinds of files and for a
+    /// link to something that is not there: that is content that was not fetched, not content that was never stored.
     pub(super) fn open_file(&self, key: &Key) -> Result<Option<(OwnedFd, Stat)>> {
         let fd = match self.open(key, OFlags::RDONLY) {
             Ok(fd) => fd,
-            Err(error) if is_missing(error) => return Ok(None),
+            Err(error) if is_missing(error) => {
+                return match self.dangling_target(key) {
+                    Some(target) => Err(Error::corrupt(key, dangling(&target))),
+                    None => Ok(None),
+                };
+            }
             Err(error) => return Err(failed(key, error)),
         };
         let stat = rustix::fs::fstat(&fd).map_err(|error| failed(key, error))?;
@@ -106,6 +112,17 @@ impl StoreRoot {
                 "neither a regular file nor a directory",
             )),
         }
+    }
+
+    /// Returns the target of a key that cannot be opened because it is a link to something missing.
+    fn dangling_target(&self, key: &Key) -> Option<Vec<u8>> {
+        let link = self.open_once(key, OFlags::PATH | OFlags::NOFOLLOW).ok()?;
+        let stat = rustix::fs::fstat(&link).ok()?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
+            return None;
+        }
+        let target = rustix::fs::readlinkat(&link, "", Vec::new()).ok()?;
+        Some(target.into_bytes())
     }
 
     /// Returns the status of a key's file, or of a link that cannot be followed; nothing for a directory or a
@@ -230,6 +247,12 @@ fn relative(key: &Key) -> &OsStr {
 /// Whether an error means that a key is missing, also because a name on its path is a file.
 fn is_missing(error: Errno) -> bool {
     matches!(error, Errno::NOENT | Errno::NOTDIR)
+}
+
+/// Says that a link leads nowhere.
+fn dangling(target: &[u8]) -> String {
+    let target = String::from_utf8_lossy(target);
+    format!("a symbolic link to {target}, which is not there")
 }
 
 /// Converts an error of the kernel about a key.

@@ -12,6 +12,7 @@ use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
 };
 
+use super::redirect;
 use super::runtime::{LastResponse, note_response};
 use crate::stats::Stats;
 
@@ -89,8 +90,12 @@ impl HttpService for CountingClient {
         {
             request.headers_mut().insert(name, value);
         }
-        let host = request.uri().host().map(str::to_string);
-        let response = self.below.execute(request).await;
+        let asked = request.uri().clone();
+        let host = asked.host().map(str::to_string);
+        let response = match self.below.execute(request).await {
+            Ok(response) => redirect::check(&asked, response).await,
+            fault => fault,
+        };
         note_response(match &response {
             Ok(response) => LastResponse {
                 status: Some(response.status().as_u16()),

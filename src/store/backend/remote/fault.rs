@@ -37,15 +37,39 @@ fn kind(fault: &Fault, last: &LastResponse) -> Kind {
         (_, Some(401 | 403)) => Kind::Denied,
         (_, Some(404)) => Kind::NotFound,
         (_, Some(412)) => Kind::Changed,
+        (_, Some(400)) if is_expired(fault) => Kind::Denied,
         (_, Some(400 | 416)) => Kind::Invalid,
         (_, Some(501)) => Kind::Unsupported,
         _ => Kind::Unavailable,
     }
 }
 
+/// Codes that S3 sends with status 400 where credentials were good once.
+const EXPIRED: [&str; 4] = [
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "InvalidToken",
+    "TokenRefreshRequired",
+];
+
+fn is_expired(fault: &Fault) -> bool {
+    EXPIRED.contains(&code(fault).trim())
+}
+
+/// Whether a server has refused the credentials of a request, or may have: the answer to a HEAD has no code.
+pub(crate) fn is_refusal(fault: &Fault, status: Option<u16>) -> bool {
+    match status {
+        Some(401 | 403) => true,
+        Some(400) => is_expired(fault) || code(fault).is_empty(),
+        _ => false,
+    }
+}
+
 fn describe(fault: &Fault, last: &LastResponse, kind: Kind) -> String {
     let code = code(fault);
-    if let (Some(300..=400), Some(region)) = (last.status, &last.region) {
+    if let (Some(300..=400), Some(region)) = (last.status, &last.region)
+        && kind != Kind::Denied
+    {
         return format!("the bucket is in region {region}: use --region {region}");
     }
     match (kind, last.status) {
@@ -56,7 +80,7 @@ fn describe(fault: &Fault, last: &LastResponse, kind: Kind) -> String {
         (Kind::Denied, Some(status)) => format!("the server refused access ({status}{code})"),
         (Kind::NotFound, _) => format!("no such object, bucket or container{}", bracketed(&code)),
         (Kind::Changed, _) => "was changed while it was open".to_string(),
-        (_, Some(status)) if status >= 300 => format!("the server answered {status}{code}"),
+        (_, Some(status)) if status >= 300 => format!("{ANSWERED}{status}{code}"),
         _ => with_host(last.host.as_deref(), innermost(fault)),
     }
 }
@@ -73,6 +97,15 @@ pub(crate) fn with_host(host: Option<&str>, cause: String) -> String {
 pub(crate) fn is_lookup(cause: &str) -> bool {
     cause.contains(LOOKUP)
 }
+
+/// Whether a cause is an answer that another attempt may not get.
+pub(crate) fn is_busy(cause: &str) -> bool {
+    let status = cause.strip_prefix(ANSWERED).and_then(|rest| rest.get(..3));
+    status.is_some_and(|status| ["408", "429", "500", "502", "503", "504"].contains(&status))
+}
+
+/// What the cause of an answer without success begins with.
+pub(crate) const ANSWERED: &str = "the server answered ";
 
 /// What the error of a name that cannot be resolved begins with.
 const LOOKUP: &str = "failed to lookup address information";

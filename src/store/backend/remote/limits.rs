@@ -4,12 +4,13 @@
 use std::fmt::Display;
 use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 
 use super::fault;
-use crate::error::Error;
+use crate::error::{Error, Result};
 
 /// The time for a whole body, as a multiple of the time limit of a response.
 const BODY_TIME_FACTOR: u32 = 20;
@@ -87,6 +88,20 @@ impl Attempts {
         }
         self.made += 1;
         Some(pause)
+    }
+}
+
+/// Opens a store, again with growing pauses as long as the server says that it is busy, for at most `time`.
+pub(crate) fn once_ready<T>(time: Duration, mut open: impl FnMut() -> Result<T>) -> Result<T> {
+    let mut attempts = Attempts::new(time, usize::MAX);
+    loop {
+        match open() {
+            Err(error) if fault::is_busy(error.detail()) => match attempts.next_pause() {
+                Some(pause) => thread::sleep(pause),
+                None => return Err(error),
+            },
+            opened => return opened,
+        }
     }
 }
 

@@ -9,6 +9,8 @@ pub(super) mod condition_probe;
 pub(super) mod connector;
 pub(super) mod fault;
 pub(super) mod limits;
+pub(super) mod packing;
+mod redirect;
 pub(super) mod runtime;
 pub(super) mod write_retry;
 

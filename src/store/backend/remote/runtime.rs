@@ -38,6 +38,12 @@ pub(crate) fn note_response(last: LastResponse) {
     let _ = LAST_RESPONSE.try_with(|place| place.replace(last));
 }
 
+/// Returns the status of the last response to a request of the current task.
+pub(crate) fn last_status() -> Option<u16> {
+    let status = LAST_RESPONSE.try_with(|place| place.borrow().status);
+    status.ok().flatten()
+}
+
 /// Runs one of several concurrent futures of a wait; returns the last response to its own requests.
 pub(crate) async fn with_last_response<T>(work: impl Future<Output = T>) -> (T, LastResponse) {
     let recorded = async {

@@ -4,7 +4,7 @@
 //! ranges again, and a block around each would be fetched and held for nothing. A kept range is returned only under the
 //! version that the store reported for the key no longer ago than its answers stay true, and it is as old as that
 //! report; where that is not known, the version is asked for rather than the bytes. What was asked for before a change of
-//! the key through this store counts no more after it. `cache_dir` keeps the size, `entry` the checksums.
+//! the key through this store counts no more after it. What the store cannot tell from another content is not kept. `cache_dir` keeps the size, `entry` the checksums.
 
 use parking_lot::Mutex;
 use std::num::NonZeroUsize;
@@ -17,17 +17,19 @@ use crate::error::Result;
 use crate::store::layer::Layer;
 use crate::store::{
     ByteRange, ChangeLog, Condition, ETag, EntryKind, Key, LogPosition, Meta, Object, PutBody,
-    QueryStamp, Reader, RemoteConfig, Store, Version, note_memory,
+    QueryStamp, Reader, Store, Version, note_memory,
 };
 
 mod accounting;
 mod cache_dir;
 mod entry;
 mod folder;
+mod identity;
 mod reader;
 
 pub use cache_dir::{CacheDir, CacheNamespace};
 pub use entry::{EntryHeader, EntryKey};
+pub use identity::identity;
 use reader::DiskCacheReader;
 
 /// Number of keys whose last reported version is remembered.
@@ -211,6 +213,7 @@ impl DiskCache {
         if let Some(object) = answer
             && is_true
             && !object.bytes.is_empty()
+            && object.version.is_lasting()
         {
             let header = EntryHeader {
                 version: object.version,
@@ -306,29 +309,4 @@ impl Layer for DiskCache {
         let erase = |inner: &dyn Store| inner.erase(key, condition);
         self.change(key, erase, |()| None)
     }
-}
-
-/// Returns what tells a store from others: its name as it may be shown, and the options that say at which server it is.
-pub fn identity(shown: &str, remote: &RemoteConfig) -> String {
-    let names_server = |name: &str| {
-        let name = name.to_ascii_lowercase();
-        name.contains("endpoint") || name.contains("account_name") || name.contains("emulator")
-    };
-    let mut parts = vec![shown.trim_end_matches('/').to_string()];
-    parts.extend(remote.endpoint.clone());
-    let options = remote.options.iter().cloned();
-    let clouds = ["AWS_", "AZURE_", "GOOGLE_"];
-    let from_environment = std::env::vars_os().filter_map(|(name, value)| {
-        let name = name.into_string().ok()?;
-        let is_of_cloud = clouds.iter().any(|cloud| name.starts_with(cloud));
-        is_of_cloud.then(|| (name, value.to_string_lossy().into_owned()))
-    });
-    let mut servers: Vec<String> = options
-        .chain(from_environment)
-        .filter(|(name, _)| names_server(name))
-        .map(|(name, value)| format!("{name}={value}"))
-        .collect();
-    servers.sort_unstable();
-    parts.extend(servers);
-    parts.join("\n")
 }

@@ -64,7 +64,7 @@ impl Reader for DiskCacheReader {
         let bytes = self.inner.read_at(offset, len)?;
         let is_complete = bytes.len() as u64 == end - offset;
         // The bytes may be of a version that came in between.
-        if is_complete && self.inner.meta()?.version == meta.version {
+        if is_complete && meta.version.is_lasting() && self.inner.meta()?.version == meta.version {
             let name = EntryKey::range(&self.key, &range);
             self.entries.put(&name, &header, &bytes);
         }

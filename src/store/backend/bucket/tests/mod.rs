@@ -1,5 +1,7 @@
-//! Buckets behind a network that fails: what is read, and what is written; and conditions of removals.
+//! Buckets behind a network that fails: what is read, and what is written; conditions of removals; and rotated
+//! credentials.
 
 mod faulty_server;
 mod lost_answers;
 mod removals;
+mod rotated;

@@ -1,0 +1,189 @@
+//! Servers that say less than others, or something else.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use zarrfs::error::Kind;
+use zarrfs::store::{EntryKind, Key, RemoteConfig, Store};
+
+use super::scripted::{Answer, Request, Scripted, answer, open};
+
+const TTL: Duration = Duration::from_secs(1);
+
+fn key(name: &str) -> Key {
+    Key::new(name).unwrap()
+}
+
+/// A server without validators: `zarr.json`, and `c` of four equal letters.
+fn without_validators(letter: Arc<AtomicU8>) -> Scripted {
+    Scripted::start(move |_, request| match request.target.as_str() {
+        "/zarr.json" => answer(200, b"{}"),
+        "/c" => answer(200, &[letter.load(Ordering::SeqCst); 4]),
+        _ => answer(404, b""),
+    })
+}
+
+fn read(store: &Arc<dyn Store>) -> Vec<u8> {
+    store.get(&key("c"), 100).unwrap().unwrap().bytes
+}
+
+/// Returns the bytes of all files below a folder.
+fn bytes_below(folder: &Path) -> Vec<u8> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap().flatten() {
+        match entry.file_type().unwrap().is_dir() {
+            true => found.extend(bytes_below(&entry.path())),
+            false => found.extend(std::fs::read(entry.path()).unwrap()),
+        }
+    }
+    found
+}
+
+#[test]
+fn b05_a_change_of_the_same_size_is_seen_though_the_server_does_not_tell() {
+    let (letter, folder) = (Arc::new(AtomicU8::new(b'a')), tempfile::tempdir().unwrap());
+    let server = without_validators(letter.clone());
+    let url = server.url("");
+    let remote = RemoteConfig {
+        cache_dir: Some(folder.path().to_path_buf()),
+        cache_size: 64 << 20,
+        ..RemoteConfig::default()
+    };
+    let store = open(&url, TTL, remote.clone()).unwrap();
+    assert_eq!(read(&store), b"aaaa");
+    let version = store.version(&key("c")).unwrap().unwrap();
+    assert_eq!(store.version(&key("c")).unwrap(), Some(version));
+    let reader = store.open(&key("c"), None).unwrap();
+    letter.store(b'b', Ordering::SeqCst);
+    thread::sleep(TTL + Duration::from_millis(200));
+    assert_ne!(store.version(&key("c")).unwrap(), Some(version));
+    assert_eq!(read(&store), b"bbbb");
+    assert_eq!(reader.read_at(0, 4).unwrap(), b"bbbb", "still readable");
+    assert!(
+        !bytes_below(folder.path())
+            .windows(4)
+            .any(|part| part == b"bbbb")
+    );
+    letter.store(b'c', Ordering::SeqCst);
+    let for_ever = Duration::from_secs(1 << 40);
+    assert_eq!(read(&open(&url, for_ever, remote).unwrap()), b"cccc");
+    let requests = server.requests.lock().unwrap();
+    let fetched = requests
+        .iter()
+        .filter(|request| request.target == "/c" && request.method == "GET");
+    assert!(fetched.count() >= 4, "each read is a request");
+}
+
+#[test]
+fn b13_packed_bytes_are_not_given_out() {
+    let server = Scripted::start(|_, request| match request.target.as_str() {
+        "/zarr.json" => answer(200, b"{}"),
+        "/c" => Answer {
+            headers: vec![("content-encoding", "gzip".to_string())],
+            ..answer(200, b"packed")
+        },
+        _ => answer(404, b""),
+    });
+    let store = open(&server.url(""), TTL, RemoteConfig::default()).unwrap();
+    let error = store.get(&key("c"), 100).unwrap_err();
+    assert_eq!(error.kind(), Kind::Unsupported);
+    assert!(error.detail().contains("Content-Encoding: gzip"), "{error}");
+}
+
+#[test]
+fn b13_answers_without_a_length_are_read() {
+    let server = Scripted::start(|_, request| {
+        let found = match request.target.as_str() {
+            "/zarr.json" => answer(200, b"{}"),
+            "/c" => answer(200, b"chunk"),
+            _ => answer(404, b""),
+        };
+        Answer {
+            hides_length: true,
+            ..found
+        }
+    });
+    let store = open(&server.url(""), TTL, RemoteConfig::default()).unwrap();
+    assert_eq!(read(&store), b"chunk");
+    assert_eq!(store.head(&key("c")).unwrap().unwrap().size, 5);
+    let reader = store.open(&key("c"), None).unwrap();
+    assert_eq!(reader.read_at(1, 10).unwrap(), b"hunk");
+    assert_eq!(store.head(&key("d")).unwrap(), None);
+}
+
+#[test]
+fn b13_a_busy_server_is_asked_again_at_the_mount() {
+    let start = Instant::now();
+    let ready = move |_, request: &Request| match (
+        start.elapsed() < Duration::from_secs(2),
+        &*request.target,
+    ) {
+        (true, _) => answer(503, b""),
+        (false, "/zarr.json") => answer(200, b"{}"),
+        (false, _) => answer(404, b""),
+    };
+    open(
+        &Scripted::start(ready).url(""),
+        TTL,
+        RemoteConfig::default(),
+    )
+    .unwrap();
+    let start = Instant::now();
+    let remote = RemoteConfig {
+        timeout: Duration::from_secs(1),
+        ..RemoteConfig::default()
+    };
+    let error = open(
+        &Scripted::start(|_, _| answer(503, b"")).url(""),
+        TTL,
+        remote,
+    )
+    .err()
+    .unwrap();
+    assert!(error.detail().contains("503"), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(5));
+}
+
+/// A bucket `b` whose folder `a` has a marker, and nothing else.
+fn with_marker() -> Scripted {
+    Scripted::start(|_, request| {
+        let marker = "<Contents><Key>a/</Key><Size>0</Size><ETag>\"1\"</ETag>\
+            <LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>";
+        let below = "<CommonPrefixes><Prefix>a/</Prefix></CommonPrefixes>";
+        let lists = request.target.contains("list-type=2");
+        let names = match lists {
+            true if request.target.contains("prefix=a%2F") => marker,
+            true if request.target.contains("prefix=a/") => marker,
+            true if !request.target.contains("prefix=") => below,
+            true => "",
+            false => return answer(404, b""),
+        };
+        let xml =
+            format!("<ListBucketResult><IsTruncated>false</IsTruncated>{names}</ListBucketResult>");
+        answer(200, xml.as_bytes())
+    })
+}
+
+#[test]
+fn b13_a_folder_that_is_a_marker_alone_is_empty() {
+    let server = with_marker();
+    let remote = RemoteConfig {
+        anonymous: true,
+        endpoint: Some(format!("http://{}", server.address)),
+        ..RemoteConfig::default()
+    };
+    let store = open("s3://b", TTL, remote).unwrap();
+    let first = store.list(&Key::root()).unwrap().next().unwrap().unwrap();
+    assert_eq!(
+        (&first.name[..], first.kind),
+        (&b"a"[..], EntryKind::Directory)
+    );
+    let meta = store.head(&key("a")).unwrap().unwrap();
+    assert_eq!(meta.kind, EntryKind::Directory);
+    assert_eq!(store.list(&key("a")).unwrap().next().unwrap(), None);
+    let error = store.list(&key("c")).err().unwrap();
+    assert_eq!(error.kind(), Kind::NotFound);
+}

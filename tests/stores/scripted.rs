@@ -1,0 +1,143 @@
+//! A web server whose answers a test decides, for what the servers of `scripts/servers` never do.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use zarrfs::error::Result;
+use zarrfs::stats::Stats;
+use zarrfs::store::{RemoteConfig, Store, StoreConfig};
+
+/// A request as the server sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) method: String,
+    /// Path and query.
+    pub(crate) target: String,
+    /// Names in lower case, and values.
+    pub(crate) headers: Vec<(String, String)>,
+}
+
+impl Request {
+    pub(crate) fn header(&self, name: &str) -> &str {
+        let found = self.headers.iter().find(|(one, _)| one == name);
+        found.map_or("", |(_, value)| value)
+    }
+}
+
+/// An answer; without a length its end is that of the connection.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(&'static str, String)>,
+    pub(crate) body: Vec<u8>,
+    pub(crate) hides_length: bool,
+}
+
+/// Answers with a status and a body.
+pub(crate) fn answer(status: u16, body: &[u8]) -> Answer {
+    Answer {
+        status,
+        body: body.to_vec(),
+        ..Answer::default()
+    }
+}
+
+type Script = dyn Fn(usize, &Request) -> Answer + Send + Sync;
+
+/// A server on the loopback interface, until the process ends.
+pub(crate) struct Scripted {
+    pub(crate) address: SocketAddr,
+    pub(crate) requests: Arc<Mutex<Vec<Request>>>,
+}
+
+impl Scripted {
+    /// Starts a server that answers by `script`, which is given the number of the request.
+    pub(crate) fn start(
+        script: impl Fn(usize, &Request) -> Answer + Send + Sync + 'static,
+    ) -> Scripted {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let (script, count): (Arc<Script>, _) = (Arc::new(script), Arc::new(AtomicUsize::new(0)));
+        let seen = requests.clone();
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let (script, count, seen) = (script.clone(), count.clone(), seen.clone());
+                thread::spawn(move || serve(client, &*script, &count, &seen));
+            }
+        });
+        Scripted { address, requests }
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}/{path}", self.address)
+    }
+}
+
+/// Answers one request.
+fn serve(
+    client: TcpStream,
+    script: &Script,
+    count: &AtomicUsize,
+    seen: &Mutex<Vec<Request>>,
+) -> Option<()> {
+    let mut reader = BufReader::new(client.try_clone().ok()?);
+    let mut lines = Vec::new();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).ok()?;
+        match line.trim_end() {
+            "" => break,
+            line => lines.push(line.to_string()),
+        }
+    }
+    let mut words = lines.first()?.split(' ').map(str::to_string);
+    let headers = lines.iter().skip(1).filter_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        Some((name.to_ascii_lowercase(), value.trim().to_string()))
+    });
+    let request = Request {
+        method: words.next()?,
+        target: words.next()?,
+        headers: headers.collect(),
+    };
+    let length = request.header("content-length").parse().unwrap_or(0);
+    reader.take(length).read_to_end(&mut Vec::new()).ok()?;
+    seen.lock().unwrap().push(request.clone());
+    let answer = script(count.fetch_add(1, Ordering::SeqCst), &request);
+    write_answer(client, &request, &answer)
+}
+
+fn write_answer(mut client: TcpStream, request: &Request, answer: &Answer) -> Option<()> {
+    let mut head = format!("HTTP/1.1 {} Said\r\nconnection: close\r\n", answer.status);
+    if !answer.hides_length {
+        head += &format!("content-length: {}\r\n", answer.body.len());
+    }
+    for (name, value) in &answer.headers {
+        head += &format!("{name}: {value}\r\n");
+    }
+    client.write_all(format!("{head}\r\n").as_bytes()).ok()?;
+    if request.method != "HEAD" {
+        client.write_all(&answer.body).ok()?;
+    }
+    client.flush().ok()
+}
+
+/// Opens the store at a URL, with whose answers a mount would go on for `ttl`.
+pub(crate) fn open(url: &str, ttl: Duration, remote: RemoteConfig) -> Result<Arc<dyn Store>> {
+    let stats = Arc::new(Stats::default());
+    let remote = RemoteConfig {
+        metadata_ttl: ttl,
+        ..remote
+    };
+    let config = StoreConfig {
+        disk_cache: zarrfs::store::open_cache_dir(url, &remote, &stats)?,
+        remote,
+        ..StoreConfig::default()
+    };
+    zarrfs::store::open(url, &config, &stats)
+}
