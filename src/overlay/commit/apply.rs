@@ -178,12 +178,9 @@ impl Apply<'_> {
         self.commit.core.store.put(key, body, condition)
     }
 
-    /// Notes what is put, or that the key is removed, for the case that the store does it and its answer is lost. A folder
-    /// of this machine answers.
+    /// Notes what is put, or that the key is removed, for the case that the store does it and nobody hears of it: the
+    /// answer is lost, or this process ends.
     fn note_try(&self, key: &Key, file: Option<&File>) -> Result<()> {
-        if self.commit.core.store.info().folder.is_some() {
-            return Ok(());
-        }
         let digest = file.map(content::file_digest).transpose();
         let tried = JournalRecord::Tried {
             digest: digest.map_err(|error| Error::os(key, error))?,
