@@ -356,7 +356,12 @@ impl World for MountPoint {
         let end = Instant::now() + COMES_BACK;
         let mut last = None;
         while Instant::now() < end {
-            let _ = Command::new("umount").arg("-l").arg(self.dir()).output();
+            // By force: a daemon that is killed while it has the kernel drop pages waits in the kernel for a read that
+            // nobody answers any more.
+            let _ = Command::new("umount")
+                .args(["-f", "-l"])
+                .arg(self.dir())
+                .output();
             let output = self.try_mount();
             if output.status.success() {
                 return;
