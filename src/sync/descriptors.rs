@@ -66,19 +66,15 @@ pub struct Permit(());
 impl Permit {
     /// Takes a permit; `TooManyFiles` if none is left though all caches have closed files.
     pub fn take() -> Result<Permit> {
-        Permit::take_one().map_or_else(
-            || {
-                close_some();
-                Permit::take_one().ok_or_else(|| {
-                    let why = format!(
-                        "{} files are open, no more can be",
-                        KEPT.load(Ordering::Relaxed)
-                    );
-                    Error::new(Kind::TooManyFiles, "", why)
-                })
-            },
-            Ok,
-        )
+        if let Some(permit) = Permit::take_one() {
+            return Ok(permit);
+        }
+        close_some();
+        Permit::take_one().ok_or_else(|| {
+            let kept = KEPT.load(Ordering::Relaxed);
+            let why = format!("{kept} files are open, no more can be");
+            Error::new(Kind::TooManyFiles, "", why)
+        })
     }
 
     fn take_one() -> Option<Permit> {
