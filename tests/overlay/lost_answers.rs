@@ -22,10 +22,12 @@ struct LostAnswer {
     /// So many answers come before.
     skipped: AtomicUsize,
     is_change: AtomicBool,
+    puts: AtomicUsize,
 }
 
 impl Hook for LostAnswer {
     fn before(&self, call: &str, _key: &Key) -> Result<()> {
+        self.puts.fetch_add(usize::from(call == "put"), SeqCst);
         self.is_change
             .store(matches!(call, "put" | "erase"), SeqCst);
         Ok(())
@@ -146,6 +148,16 @@ fn another_content_comes_after_a_put_without_an_answer() {
     all(|fixture| {
         fixture.write("k", b"again").unwrap();
         assert_eq!(fixture.stored(), ["k=again"]);
+        assert_eq!(fixture.overlay().changes().unwrap().keys, []);
+    });
+}
+
+#[test]
+fn a_content_that_was_put_without_an_answer_is_not_put_again() {
+    all(|fixture| {
+        fixture.write("k", b"first").unwrap();
+        assert_eq!(fixture.hook.puts.load(SeqCst), 1);
+        assert_eq!(fixture.stored(), ["k=first"]);
         assert_eq!(fixture.overlay().changes().unwrap().keys, []);
     });
 }

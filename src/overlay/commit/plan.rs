@@ -64,9 +64,6 @@ pub(super) fn probe(
     mut change: ChangedKey,
 ) -> Result<CommitStep> {
     let now = store.etag(&change.key)?;
-    if is_own(&**store, layered, &change.key, now.as_ref())? {
-        change.base = BaseState::Known(now.as_ref().map(|etag| etag.version));
-    }
     let is_put = change.action != ChangeAction::Erase;
     let is_expected = change.base == BaseState::Known(now.as_ref().map(|etag| etag.version));
     let is_done = match (&change.action, &now) {
@@ -76,6 +73,9 @@ pub(super) fn probe(
         }
         _ => false,
     };
+    if !is_done && !is_expected && is_own(&**store, layered, &change.key, now.as_ref())? {
+        change.base = BaseState::Known(now.as_ref().map(|etag| etag.version));
+    }
     let is_folder = is_put
         && layered.shows_own_key(&change.key)
         && now.is_none()
