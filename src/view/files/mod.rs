@@ -9,11 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::array::Arrays;
-use crate::dialect::v3;
 use crate::error::{Error, Kind, Result};
 use crate::export::{Export, Format};
 use crate::hierarchy::{Hierarchy, NodeEntry};
-use crate::json_text;
 use crate::known::Known;
 use crate::model::Node;
 use crate::store::listing::NameList;
@@ -22,6 +20,7 @@ use crate::view::files::editing::Editing;
 use crate::view::files::listings::{ChunkListing, GroupListing};
 use crate::view::files::path_target::{DecodedTarget, PathTarget};
 use crate::view::files::seen::SeenDocument;
+use crate::view::files::shown_document::laid_out;
 use crate::view::files::unstored::{UnstoredState, content_of};
 use crate::view::text_file::{TextFile, directory_attr, file_attr};
 use crate::view::{Attr, ChildName, OpenedFile, View, ViewDir};
@@ -34,6 +33,7 @@ mod listings;
 mod nodes;
 mod path_target;
 mod seen;
+mod shown_document;
 mod unstored;
 mod writing;
 mod written;
@@ -113,7 +113,7 @@ impl FilesView {
                 return Ok(directory_attr(found.modified, fresh));
             }
             PathTarget::Document(found, name) => {
-                let size = document(found.node()?, name).len() as u64;
+                let size = shown_document::length_of(found, name)?;
                 (found, size, found.version)
             }
             PathTarget::AsFound(found, document) => {
@@ -161,6 +161,11 @@ impl FilesView {
         match target {
             // The length may have to be read.
             PathTarget::Decoded(target) if target.is_ragged() => Known::Unknown,
+            PathTarget::Document(found, name)
+                if shown_document::length_now(found, name) == Known::Unknown =>
+            {
+                Known::Unknown
+            }
             target => self.attr(target, fresh).map_or(Known::Unknown, Known::Is),
         }
     }
@@ -228,14 +233,6 @@ fn unreadable(error: Error) -> Result<u64> {
     }
 }
 
-/// Returns the bytes of a document of a node.
-fn document(node: &Node, name: &[u8]) -> Vec<u8> {
-    match name {
-        METADATA => v3::document(node),
-        _ => json_text::document(node.attributes().text()),
-    }
-}
-
 impl View for FilesView {
     fn lookup(&self, path: &Key) -> Result<Option<Attr>> {
         let (target, fresh) = self.resolved(|| self.resolve(path));
@@ -294,10 +291,10 @@ impl View for FilesView {
                 Err(Error::new(Kind::IsADirectory, path, "is a directory"))
             }
             Some(PathTarget::Document(found, name)) => {
-                let bytes = document(found.node()?, &name);
-                let seen = SeenDocument::shown(&found, &bytes);
-                self.unstored.note_seen(path, seen);
-                Ok(broken::text_file(&found, bytes))
+                let text = laid_out(found.node()?, &name);
+                self.unstored
+                    .note_seen(path, SeenDocument::shown(&found, &text));
+                Ok(shown_document::open(found, text))
             }
             Some(PathTarget::AsFound(found, document)) => self.open_as_found(&found, &document),
             Some(PathTarget::ErrorText(found)) => {
