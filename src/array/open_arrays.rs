@@ -17,10 +17,10 @@ const MIN_SWEPT: usize = 1 << 10;
 
 /// The open arrays.
 pub(super) struct OpenArrays {
-    state: Mutex<OpenState>,
+    state: Mutex<KeptArrays>,
 }
 
-struct OpenState {
+struct KeptArrays {
     /// Those that were used last, kept open whether somebody uses them or not.
     kept: LruCache<Key, Arc<OpenArray>>,
     /// Those that are in use, and some that no longer are.
@@ -33,7 +33,7 @@ impl OpenArrays {
     /// Builds an empty set that gives way to other memory of a budget.
     pub(super) fn new(memory: &Arc<MemoryBudget>) -> Arc<OpenArrays> {
         let arrays = Arc::new(OpenArrays {
-            state: Mutex::new(OpenState {
+            state: Mutex::new(KeptArrays {
                 kept: LruCache::unbounded(),
                 used: HashMap::new(),
                 swept_at: MIN_SWEPT,
@@ -69,7 +69,7 @@ impl OpenArrays {
     }
 }
 
-impl OpenState {
+impl KeptArrays {
     /// Keeps an array open if it counts somewhere; returns the one that was kept in its place.
     fn keep(&mut self, array: &Arc<OpenArray>) -> Option<Arc<OpenArray>> {
         array.room.as_ref()?;

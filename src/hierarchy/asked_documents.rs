@@ -12,6 +12,9 @@ use crate::store::{Key, Object, Version};
 const MIN_ASKED: usize = 64 << 10;
 
 /// Documents and their versions; nothing for those that were missing.
+pub(super) type AskedVersions = Arc<[(Key, Option<Version>)]>;
+
+/// Documents that a store was asked for, and how long they are together.
 #[derive(Default)]
 pub(super) struct AskedDocuments {
     versions: Vec<(Key, Option<Version>)>,
@@ -27,7 +30,7 @@ impl AskedDocuments {
     }
 
     /// Returns the versions to ask for before the node is read again; nothing if it has to be read in any case.
-    pub(super) fn worth_asking(self, is_read: bool) -> Option<Arc<[(Key, Option<Version>)]>> {
+    pub(super) fn worth_asking(self, is_read: bool) -> Option<AskedVersions> {
         let mut known = self.versions.iter().filter_map(|(_, version)| *version);
         let are_lasting = known.all(Version::is_lasting);
         (is_read && self.bytes >= MIN_ASKED && are_lasting).then(|| self.versions.into())

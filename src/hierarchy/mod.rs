@@ -15,6 +15,7 @@ use std::time::SystemTime;
 use crate::dialect::draft::EntryPoint;
 use crate::dialect::{Choice, DIALECTS, Dialect, DialectSettings};
 use crate::error::{Error, Result};
+use crate::hierarchy::asked_documents::AskedVersions;
 use crate::hierarchy::consolidated::Consolidated;
 use crate::hierarchy::document_locks::DocumentLocks;
 use crate::hierarchy::node_cache::{CachedNode, NodeCache};
@@ -76,7 +77,7 @@ pub struct NodeEntry {
     /// How long the documents are that views make of it, by their place in there; views note it.
     pub lengths: [OnceLock<u64>; 2],
     /// What the store was asked for, if that is worth asking about before the node is read again.
-    asked: Option<Arc<[(Key, Option<Version>)]>>,
+    asked: Option<AskedVersions>,
     /// The scope that it was found in.
     found_in: (u64, Option<Version>),
     scope: ChildScope,

@@ -10,14 +10,14 @@ use twox_hash::XxHash64;
 
 use crate::error::Result;
 use crate::json_text::find_member;
-use crate::json_text::layout::{Layout, UNIT};
+use crate::json_text::layout::{TokenLayout, UNIT};
 use crate::sync::shared_bytes::SharedBytes;
 
 /// How far marks lie apart in the document, in bytes: a read lays out at most so much before its own part.
 const STRIDE: u64 = 64 << 10;
 
 /// A part of a document.
-struct Part {
+struct DocumentPart {
     text: SharedBytes,
     /// On which level its tokens stand; nothing if it is shown as it is.
     depth: Option<usize>,
@@ -36,7 +36,7 @@ struct Mark {
 
 /// A document that is laid out where it is read.
 pub struct LaidOut {
-    parts: Vec<Part>,
+    parts: Vec<DocumentPart>,
     /// In order; one begins the document.
     marks: Vec<Mark>,
     len: u64,
@@ -58,7 +58,7 @@ impl LaidOut {
         Ok(LaidOut::build(parts))
     }
 
-    fn build(parts: Vec<Part>) -> LaidOut {
+    fn build(parts: Vec<DocumentPart>) -> LaidOut {
         let mut document = LaidOut {
             parts,
             marks: Vec::new(),
@@ -72,7 +72,7 @@ impl LaidOut {
 
     /// Finds the marks of a part.
     fn measure(&mut self, number: usize) {
-        let Some(Part { text, depth }) = self.parts.get(number) else {
+        let Some(DocumentPart { text, depth }) = self.parts.get(number) else {
             return;
         };
         let (text, mut at) = (text.clone(), self.len);
@@ -88,7 +88,7 @@ impl LaidOut {
             self.len += text.len() as u64;
             return;
         };
-        let mut layout = Layout::new(&text, UNIT, depth);
+        let mut layout = TokenLayout::new(&text, UNIT, depth);
         let mut last = at;
         self.marks.push(mark(at, text.len(), 0, depth));
         loop {
@@ -157,7 +157,7 @@ impl LaidOut {
 
     /// Lays a part out from a mark on, and gives what lies in a range to `out`.
     fn lay_out(&self, mark: &Mark, wanted: Range<u64>, out: &mut dyn FnMut(&[u8])) {
-        let Some(Part { text, .. }) = self.parts.get(mark.part) else {
+        let Some(DocumentPart { text, .. }) = self.parts.get(mark.part) else {
             return;
         };
         let rest = text.get(text.len() - mark.rest..).unwrap_or_default();
@@ -173,7 +173,7 @@ impl LaidOut {
             at
         };
         let mut reached = give(plain);
-        let mut layout = Layout::new(rest, UNIT, mark.depth);
+        let mut layout = TokenLayout::new(rest, UNIT, mark.depth);
         while reached < wanted.end {
             if layout.step(&mut |piece| reached = give(piece)).is_none() {
                 return;
@@ -183,14 +183,14 @@ impl LaidOut {
 }
 
 /// Returns a part whose tokens are laid out on a level.
-fn tokens(text: SharedBytes, depth: usize) -> Part {
+fn tokens(text: SharedBytes, depth: usize) -> DocumentPart {
     let depth = Some(depth);
-    Part { text, depth }
+    DocumentPart { text, depth }
 }
 
 /// Returns a part that is shown as it is.
-fn plain(text: &str) -> Part {
-    Part {
+fn plain(text: &str) -> DocumentPart {
+    DocumentPart {
         text: text.to_string().into(),
         depth: None,
     }

@@ -32,7 +32,7 @@ pub fn document(text: &str) -> Vec<u8> {
 /// Returns a text with a member or an item a line, each level indented by `unit`, from the level `depth` on.
 pub(super) fn pretty(text: &str, unit: &str, depth: usize) -> String {
     let mut out = Vec::with_capacity(text.len());
-    let mut layout = Layout::new(text.as_bytes(), unit, depth);
+    let mut layout = TokenLayout::new(text.as_bytes(), unit, depth);
     while layout
         .step(&mut |part| out.extend_from_slice(part))
         .is_some()
@@ -46,17 +46,17 @@ fn in_letters(bytes: Vec<u8>) -> String {
 }
 
 /// A text that is laid out token by token; nothing of it is held.
-pub(super) struct Layout<'a> {
+pub(super) struct TokenLayout<'a> {
     tokens: Tokens<'a>,
     unit: &'a str,
     depth: usize,
 }
 
-impl<'a> Layout<'a> {
+impl<'a> TokenLayout<'a> {
     /// Begins at a token that stands on the level `depth`.
-    pub(super) fn new(rest: &'a [u8], unit: &'a str, depth: usize) -> Layout<'a> {
+    pub(super) fn new(rest: &'a [u8], unit: &'a str, depth: usize) -> TokenLayout<'a> {
         let tokens = Tokens(rest);
-        Layout {
+        TokenLayout {
             tokens,
             unit,
             depth,

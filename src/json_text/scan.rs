@@ -204,11 +204,11 @@ impl<'a> Scanner<'a> {
         Ok((name, member))
     }
 
-    fn note_name(&mut self, names: &mut HashSet<Cow<'a, str>>, name: &Cow<'a, str>) {
+    fn note_name(&mut self, names: &mut HashSet<String>, name: &str) {
         if let Some(repeated) = &mut self.repeated
-            && let Some(twice) = names.replace(name.clone())
+            && let Some(twice) = names.replace(name.to_string())
         {
-            repeated.get_or_insert(twice.into_owned());
+            repeated.get_or_insert(twice);
         }
     }
 
