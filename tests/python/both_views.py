@@ -34,7 +34,7 @@ class Subject:
         self.mount(way)
 
     def mount(self, way):
-        options = ["--cow", self.upper]
+        options = ["--cow", self.upper, "--list", "raw,chunks"]
         self.second = None
         if way == "files":
             options += ["--view", "files"]
