@@ -11,7 +11,7 @@ use twox_hash::XxHash64;
 use crate::array::decoder::Decoder;
 use crate::array::versions::VersionState;
 use crate::array::{OpenArray, VersionedLength};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::grid::Region;
 use crate::store::Version;
 use crate::store::layer::disk_cache::{EntryHeader, EntryKey};
@@ -120,23 +120,30 @@ impl OpenArray {
         flights.run(&key, self.engine.deadline(), || {
             let version = self.region_version(region)?;
             if let Some(length) = self.known_length(name, version) {
-                return Ok(length);
+                return length;
             }
-            let length = measure()?;
-            self.note_length(name, (region, version), length)?;
-            Ok(length)
+            let length = measure();
+            match &length {
+                Ok(length) => self.note_length(name, (region, version), *length)?,
+                // To find that out again would take as long.
+                Err(error) if error.kind() == Kind::TooLarge => {
+                    self.remember(name, version, Err(error.clone()));
+                }
+                Err(_) => {}
+            }
+            length
         })
     }
 
     /// Returns the length that a file had under a version.
-    fn known_length(&self, name: &str, version: RegionVersion) -> Option<u64> {
-        let known = self.lengths.lock().get(name).copied();
+    fn known_length(&self, name: &str, version: RegionVersion) -> Option<Result<u64>> {
+        let known = self.lengths.lock().get(name).cloned();
         if let Some(known) = known.filter(|known| known.version == version.version) {
             return Some(known.length);
         }
         let length = self.kept_length(name, version)?;
-        self.remember(name, version, length);
-        Some(length)
+        self.remember(name, version, Ok(length));
+        Some(Ok(length))
     }
 
     /// Keeps the length of file `name`, which was made of a box that had a version before: unless it has another one by
@@ -148,13 +155,13 @@ impl OpenArray {
         length: u64,
     ) -> Result<()> {
         if self.region_version(region)? == version {
-            self.remember(name, version, length);
+            self.remember(name, version, Ok(length));
             self.keep_length(name, version, length);
         }
         Ok(())
     }
 
-    fn remember(&self, name: &str, version: RegionVersion, length: u64) {
+    fn remember(&self, name: &str, version: RegionVersion, length: Result<u64>) {
         let mut lengths = self.lengths.lock();
         if lengths.len() >= MAX_LENGTHS {
             lengths.clear();

@@ -167,11 +167,12 @@ fn array_of(entry: &NodeEntry) -> Result<&Array> {
     array.ok_or_else(|| Error::invalid(&entry.path, "is not an array"))
 }
 
-/// The length of a file that had to be read to know it, in bytes, and the version of the chunks that it was made of.
-#[derive(Clone, Copy)]
+/// The length of a file that had to be read to know it, in bytes, or that it is too large to be read; and the version of
+/// the chunks that it was made of.
+#[derive(Clone)]
 struct VersionedLength {
     version: Version,
-    length: u64,
+    length: Result<u64>,
 }
 
 /// An array, ready to be read.

@@ -8,4 +8,5 @@ mod flat;
 mod grids;
 mod hostile;
 mod keys;
+mod sparse;
 mod stored;

@@ -18,12 +18,12 @@ use zarrfs::view::{FILES_ATTRIBUTE, View};
 
 use crate::common;
 
-fn key(path: &str) -> Key {
+pub(crate) fn key(path: &str) -> Key {
     Key::new(path).unwrap()
 }
 
 /// The files view of a store, listing the forms that `words` ask for, and what it asks of the store.
-fn view_of(store: Arc<dyn Store>, words: &[&str]) -> (Arc<dyn View>, Arc<Stats>) {
+pub(crate) fn view_of(store: Arc<dyn Store>, words: &[&str]) -> (Arc<dyn View>, Arc<Stats>) {
     let stats = Arc::new(Stats::default());
     let store: Arc<dyn Store> = Arc::new(CountingStore::new(store, stats.clone()));
     let limits = Limits {
@@ -42,7 +42,7 @@ fn view_of(store: Arc<dyn Store>, words: &[&str]) -> (Arc<dyn View>, Arc<Stats>)
     )
 }
 
-fn memory(objects: &[(&str, &str)]) -> MemoryStore {
+pub(crate) fn memory(objects: &[(&str, &str)]) -> MemoryStore {
     let memory = MemoryStore::default();
     memory.set(key("zarr.json"), common::sample::GROUP.into());
     for (path, text) in objects {
@@ -51,7 +51,7 @@ fn memory(objects: &[(&str, &str)]) -> MemoryStore {
     memory
 }
 
-fn names(view: &Arc<dyn View>, path: &str) -> BTreeSet<String> {
+pub(crate) fn names(view: &Arc<dyn View>, path: &str) -> BTreeSet<String> {
     let mut listing = view.list(&key(path)).unwrap();
     let mut names = BTreeSet::new();
     while let Some(name) = listing.next().unwrap() {
@@ -60,11 +60,11 @@ fn names(view: &Arc<dyn View>, path: &str) -> BTreeSet<String> {
     names
 }
 
-fn set(names: &[&str]) -> BTreeSet<String> {
+pub(crate) fn set(names: &[&str]) -> BTreeSet<String> {
     names.iter().map(ToString::to_string).collect()
 }
 
-fn v3(shape: &[u64], chunk: &[u64], encoding: Value) -> String {
+pub(crate) fn v3(shape: &[u64], chunk: &[u64], encoding: Value) -> String {
     json!({
         "zarr_format": 3, "node_type": "array", "shape": shape, "data_type": "uint8",
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk}},
@@ -74,7 +74,7 @@ fn v3(shape: &[u64], chunk: &[u64], encoding: Value) -> String {
     .to_string()
 }
 
-fn v2(shape: &[u64], chunk: &[u64], separator: Option<&str>) -> String {
+pub(crate) fn v2(shape: &[u64], chunk: &[u64], separator: Option<&str>) -> String {
     let mut members = json!({
         "zarr_format": 2, "shape": shape, "chunks": chunk, "dtype": "|u1", "compressor": null,
         "fill_value": 7, "order": "C", "filters": null,
@@ -85,7 +85,7 @@ fn v2(shape: &[u64], chunk: &[u64], separator: Option<&str>) -> String {
     members.to_string()
 }
 
-fn strings(shape: u64, chunk: u64) -> String {
+pub(crate) fn strings(shape: u64, chunk: u64) -> String {
     json!({
         "zarr_format": 2, "shape": [shape], "chunks": [chunk], "dtype": "|O", "compressor": null,
         "fill_value": "", "order": "C", "filters": [{"id": "vlen-utf8"}],
@@ -93,11 +93,11 @@ fn strings(shape: u64, chunk: u64) -> String {
     .to_string()
 }
 
-fn default_keys() -> Value {
+pub(crate) fn default_keys() -> Value {
     json!({"name": "default"})
 }
 
-const DOCUMENTS: [&str; 2] = ["attributes.json", "zarr.json"];
+pub(crate) const DOCUMENTS: [&str; 2] = ["attributes.json", "zarr.json"];
 
 #[test]
 fn b9_an_array_is_listed_in_one_form_and_in_those_that_are_asked_for() {
@@ -260,71 +260,6 @@ fn b9_a_listing_goes_on_where_a_reader_left_it_though_chunks_are_removed() {
     assert_eq!(read.len(), 10_000);
     listing.seek(0).unwrap();
     assert!(listing.next().unwrap().is_some());
-}
-
-/// Documents of arrays of 10^9 and 10^15 chunks, as they are and in shards.
-fn huge() -> Vec<(&'static str, String)> {
-    let codecs = json!([{"name": "sharding_indexed", "configuration": {
-        "chunk_shape": [1, 1], "codecs": [{"name": "bytes"}], "index_codecs": [{"name": "bytes",
-        "configuration": {"endian": "little"}}],
-    }}]);
-    let mut sharded: Value = serde_json::from_str(&v3(
-        &[1_000_000_000, 1_000_000],
-        &[1000, 1000],
-        default_keys(),
-    ))
-    .unwrap();
-    sharded["codecs"] = codecs;
-    vec![
-        ("zarr.json", v3(&[1_000_000_000], &[1], default_keys())),
-        (
-            "zarr.json",
-            v3(&[1_000_000_000, 1_000_000], &[1, 1], default_keys()),
-        ),
-        ("zarr.json", sharded.to_string()),
-        (".zarray", v2(&[1_000_000_000, 1_000_000], &[1, 1], None)),
-        (".zarray", strings(1_000_000_000, 1)),
-    ]
-}
-
-#[test]
-fn b9_an_array_of_any_number_of_chunks_costs_what_is_stored() {
-    for (document, metadata) in huge() {
-        let store = memory(&[(&format!("a/{document}"), &metadata)]);
-        let (view, stats) = view_of(Arc::new(store.clone()), &[]);
-        assert_eq!(
-            names(&view, "a"),
-            set(&[&DOCUMENTS[..], &["chunks"]].concat()),
-            "{metadata}"
-        );
-        assert_eq!(names(&view, "a/chunks"), set(&[]));
-        let asked = || stats.store_list_requests.get() + stats.store_head_requests.get();
-        assert!(asked() < 20, "{} requests: {metadata}", asked());
-        assert_eq!(stats.decoded_chunks.get(), 0);
-        // Whoever asks for the file by name is listed the file, of whatever size.
-        let (asking, _) = view_of(Arc::new(store), &["npy"]);
-        assert!(names(&asking, "a").contains("a.npy"));
-    }
-}
-
-#[test]
-fn b9_a_large_array_that_is_stored_is_listed_as_a_file() {
-    let metadata = v3(&[1 << 17], &[1], default_keys());
-    let store = memory(&[("a/zarr.json", &metadata)]);
-    let form = |store: &MemoryStore| {
-        let (view, _) = view_of(Arc::new(store.clone()), &[]);
-        let mut names = names(&view, "a");
-        names.retain(|name| !DOCUMENTS.contains(&name.as_str()));
-        names.into_iter().collect::<Vec<_>>()
-    };
-    for number in 0..900 {
-        store.set(key(&format!("a/c/{number}")), vec![1]);
-    }
-    assert_eq!(form(&store), ["chunks"]);
-    for number in 0..1 << 14 {
-        store.set(key(&format!("a/c/{}", number * 8)), vec![1]);
-    }
-    assert_eq!(form(&store), ["a.npy"]);
 }
 
 /// A store that cannot list its keys.

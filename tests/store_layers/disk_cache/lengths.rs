@@ -159,6 +159,21 @@ fn b8_a_damaged_length_is_not_believed() {
 }
 
 #[test]
+fn b8_what_is_too_large_is_not_read_each_time_that_its_length_is_asked_for() {
+    let memory = strings();
+    for number in 0..CHUNKS {
+        memory.set(key(&format!("s/{number}")), chunk(200));
+    }
+    let (view, stats) = view(&memory, None);
+    let measure = || view.measure(&key("s/s.txt")).unwrap_err().kind();
+    assert_eq!(measure(), Kind::TooLarge);
+    let once = stats.decoded_chunks.get();
+    assert!(once > 0, "nothing was read");
+    assert_eq!(measure(), Kind::TooLarge);
+    assert_eq!(stats.decoded_chunks.get(), once);
+}
+
+#[test]
 fn b8_a_length_that_cannot_be_told_is_never_zero() {
     let memory = strings();
     memory.set(key("s/7"), b"no chunk".to_vec());
