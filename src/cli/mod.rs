@@ -65,7 +65,8 @@ pub enum Command {
     Mount(Box<MountArgs>),
     /// Unmount a directory
     ///
-    /// The directory is free at once, also when programs still use the mount or its daemon is gone.
+    /// The directory is free at once, also when programs still use the mount or its daemon is gone. If the mount does
+    /// not answer for five seconds, programs that wait for it get an error.
     #[command(visible_alias = "unmount")]
     Umount(UmountArgs),
     /// List the mounts of this machine

@@ -48,9 +48,14 @@ impl ExitPolicy {
 
 /// Prints an error; returns the exit status.
 pub(super) fn fail(status: u8, text: impl std::fmt::Display) -> ExitCode {
+    note(text);
+    ExitCode::from(status)
+}
+
+/// Prints what a person should know of a command that goes on.
+pub(super) fn note(text: impl std::fmt::Display) {
     // A closed stderr cannot be reported anywhere.
     let _ = writeln!(io::stderr(), "zarrfs: {text}");
-    ExitCode::from(status)
 }
 
 /// Prints a line of the result; a closed stdout is no error.

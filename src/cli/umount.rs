@@ -1,16 +1,22 @@
 //! `zarrfs umount`: detaches a mount of ours, also one whose daemon is gone.
 //!
-//! Any other file system that is mounted there is left alone. The mount itself is not accessed, so a daemon that hangs
-//! cannot hang this command. After unmounting it waits for the daemon to end, for a limited time.
+//! Any other file system that is mounted there is left alone. A daemon that hangs cannot hang this command: the mount is
+//! asked for a limited time, and if it does not answer, the kernel ends its connection, so that programs that wait for it
+//! get an error. After unmounting the command waits for the daemon to end, for a limited time.
 
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::report;
 use crate::error::{Error, Result};
 use crate::fuse::mount;
-use crate::fuse::mount::mountinfo::Device;
-use crate::fuse::mount::{mountinfo, mountpoint};
+use crate::fuse::mount::liveness::Liveness;
+use crate::fuse::mount::mountinfo::{Device, Mounted};
+use crate::fuse::mount::{liveness, mountinfo, mountpoint};
+
+/// How long the mount may take to answer a question that needs no store.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long to wait for the mount and its daemon to end.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
@@ -30,9 +36,14 @@ pub(super) fn umount(dir: &Path) -> Result<()> {
         }
         None => return Err(Error::invalid(dir.display(), "nothing is mounted there")),
     };
-    mount::unmount_at(&ours)?;
+    if liveness::ask(&path, ANSWER_TIMEOUT) == Liveness::Silent {
+        end_connection(dir, &ours);
+    }
+    if is_mounted(&path, ours.device)? {
+        mount::unmount_at(&ours)?;
+    }
     let end = Instant::now() + END_TIMEOUT;
-    while mountinfo::top_at(&path)?.is_some_and(|mounted| mounted.device == ours.device) {
+    while is_mounted(&path, ours.device)? {
         if Instant::now() > end {
             return Err(Error::unavailable(dir.display(), "is still mounted"));
         }
@@ -42,10 +53,24 @@ pub(super) fn umount(dir: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Whether a file system is on top at `path`.
+fn is_mounted(path: &Path, device: Device) -> Result<bool> {
+    Ok(mountinfo::top_at(path)?.is_some_and(|mounted| mounted.device == device))
+}
+
+/// Frees whoever waits for a daemon that does not answer.
+fn end_connection(dir: &Path, mounted: &Mounted) {
+    let dir = dir.display();
+    report::note(match liveness::abort(mounted) {
+        Ok(()) => format!("{dir}: the mount did not answer; its connection was ended"),
+        Err(error) => format!("{dir}: the mount does not answer, nor can it be ended: {error}"),
+    });
+}
+
 /// Waits until the kernel has closed the connection, where that is visible; a program that still uses the
 /// mount keeps it open.
 fn wait_for_daemon(device: Device, end: Instant) {
-    let connection = Path::new("/sys/fs/fuse/connections").join(device.minor.to_string());
+    let connection = liveness::connection(device);
     while connection.exists() && Instant::now() < end {
         thread::sleep(END_PAUSE);
     }

@@ -20,6 +20,7 @@ use super::convert;
 use super::convert::{LARGEST_REQUEST, fh, ino};
 use super::directory::DirBuffer;
 use super::dispatch::Dispatcher;
+use super::invalidation::PageInvalidations;
 use super::reply::{InodeAttr, LinkTarget, OpenedDir, Output, Written};
 use super::request::RequestInfo;
 use super::xattr;
@@ -39,8 +40,13 @@ pub(super) struct FuseAdapter {
 
 impl FuseAdapter {
     /// Builds the adapter of one mount; a request that waits longer than `timeout` is refused with EIO.
-    pub(super) fn new(vfs: Arc<Vfs>, stats: Arc<Stats>, timeout: Duration) -> io::Result<Self> {
-        let dispatch = Dispatcher::new(vfs, stats, timeout)?;
+    pub(super) fn new(
+        vfs: Arc<Vfs>,
+        stats: Arc<Stats>,
+        pages: Arc<PageInvalidations>,
+        timeout: Duration,
+    ) -> io::Result<Self> {
+        let dispatch = Dispatcher::new(vfs, stats, pages, timeout)?;
         Ok(FuseAdapter { dispatch })
     }
 

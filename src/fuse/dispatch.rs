@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::deadline::{Deadlines, ReplyError, ReplyGuard};
 use super::failure_reporter::FailureReporter;
+use super::invalidation::{PageInvalidations, PageRequest};
 use super::reply::Output;
 use super::request::{RequestInfo, RequestPool};
 use crate::error::{Error, Result};
@@ -31,6 +32,14 @@ pub(super) struct Dispatcher {
     names: ThreadPool,
     contents: ThreadPool,
     deadlines: Deadlines,
+    pages: Arc<PageInvalidations>,
+}
+
+/// A reply, and what is held up until it is sent.
+struct HeldReply<R> {
+    reply: R,
+    /// What the kernel may have locked pages for, if it is a part of a content.
+    pages: Option<PageRequest>,
 }
 
 /// State shared with pool threads.
@@ -41,7 +50,12 @@ struct RequestContext {
 
 impl Dispatcher {
     /// Builds the pools of one mount; a request that waits longer than `timeout` is refused with EIO.
-    pub(super) fn new(vfs: Arc<Vfs>, stats: Arc<Stats>, timeout: Duration) -> io::Result<Self> {
+    pub(super) fn new(
+        vfs: Arc<Vfs>,
+        stats: Arc<Stats>,
+        pages: Arc<PageInvalidations>,
+        timeout: Duration,
+    ) -> io::Result<Self> {
         let reporter = FailureReporter::new(vfs.clone(), stats);
         let late = reporter.clone();
         let is_late = move |request, error: &Error| late.report(request, error);
@@ -50,6 +64,7 @@ impl Dispatcher {
             context: Arc::new(RequestContext { vfs, reporter }),
             names: ThreadPool::new("zarrfs-names", NAME_THREADS, MAX_WAITING),
             contents: ThreadPool::new("zarrfs-reads", CONTENT_THREADS, MAX_WAITING),
+            pages,
         })
     }
 
@@ -82,7 +97,8 @@ impl Dispatcher {
         reply: T::Reply,
         execute: impl FnOnce(&Vfs) -> Result<T> + Send + 'static,
     ) {
-        let pending = self.deadlines.begin(request, reply);
+        let pages = request.locks_pages().then(|| self.pages.begin(request.ino));
+        let pending = self.deadlines.begin(request, HeldReply { reply, pages });
         let context = self.context.clone();
         let job = move || context.run(request, &pending, execute);
         let pool = match request.pool {
@@ -111,12 +127,15 @@ impl RequestContext {
     fn run<T: Output>(
         &self,
         request: RequestInfo,
-        pending: &ReplyGuard<T::Reply>,
+        pending: &ReplyGuard<HeldReply<T::Reply>>,
         execute: impl FnOnce(&Vfs) -> Result<T>,
     ) {
         let result = catch_panic(|| execute(&self.vfs));
         match (pending.take(), result) {
-            (Some(reply), result) => self.send_reply(request, result, reply),
+            (Some(held), result) => {
+                self.send_reply(request, result, held.reply);
+                drop(held.pages);
+            }
             (None, Ok(output)) => output.undo(&self.vfs),
             (None, Err(error)) => self.reporter.report_late(request, &error),
         }
@@ -138,6 +157,13 @@ impl RequestContext {
                 reply.refuse(error.errno());
             }
         }
+    }
+}
+
+impl<R: ReplyError> ReplyError for HeldReply<R> {
+    fn refuse(self, errno: i32) {
+        self.reply.refuse(errno);
+        drop(self.pages);
     }
 }
 
@@ -202,7 +228,7 @@ mod tests {
         };
         let stats = Arc::new(Stats::default());
         let vfs = Arc::new(Vfs::new(view, config, stats.clone()));
-        Dispatcher::new(vfs, stats, timeout).unwrap()
+        Dispatcher::new(vfs, stats, Arc::default(), timeout).unwrap()
     }
 
     fn request() -> RequestInfo {

@@ -51,4 +51,9 @@ impl RequestInfo {
             ..RequestInfo::contents(name, ino)
         }
     }
+
+    /// Whether the kernel may have locked pages for it: a part of a content is read into pages or written from them.
+    pub(super) fn locks_pages(&self) -> bool {
+        self.pool == RequestPool::Contents && self.is_limited
+    }
 }

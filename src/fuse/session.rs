@@ -1,26 +1,24 @@
-//! One mounted connection: its event loops, its readahead, and the thread that has the kernel drop pages.
+//! One mounted connection: its event loops and its readahead.
 //!
-//! Pages are dropped from a thread of their own, never from a request handler: the kernel may wait for a page that a
-//! pending read holds. A session ends when its mount is gone, however it was unmounted.
+//! A session ends when its mount is gone, however it was unmounted.
 
 use std::fs;
 use std::fs::OpenOptions;
-use std::sync::mpsc::{Receiver, Sender};
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use fuser::{Config, INodeNo, Notifier, SessionACL};
-use parking_lot::Mutex;
+use fuser::{Config, SessionACL};
 use rustix::process;
 
 use super::adapter::FuseAdapter;
+use super::invalidation::PageInvalidations;
 use super::mount;
 use super::mount::mountinfo::Device;
 use super::mount::{Connection, MountedDir};
 use crate::error::{Error, Result};
 use crate::stats::Stats;
-use crate::vfs::{Ino, Invalidation, Vfs};
+use crate::vfs::Vfs;
 
 /// How a mount is served.
 #[derive(Clone, Copy, Debug)]
@@ -49,13 +47,15 @@ impl MountSession {
         let Connection { device, dir } = connection;
         let dir = dir.map(Arc::new);
         let failed = |error: std::io::Error| Error::os("starting the session", error);
-        let adapter = FuseAdapter::new(vfs.clone(), stats, settings.timeout).map_err(failed)?;
+        let pages = Arc::new(PageInvalidations::default());
+        let adapter = FuseAdapter::new(vfs.clone(), stats, pages.clone(), settings.timeout)
+            .map_err(failed)?;
         let session =
             fuser::Session::from_fd(adapter, device, SessionACL::All, config()).map_err(failed)?;
         if let Some(dir) = &dir {
             raise_readahead(dir.device(), settings.readahead);
         }
-        let invalidations = start_invalidation(&vfs, session.notifier()).map_err(failed)?;
+        pages.start(&vfs, session.notifier()).map_err(failed)?;
         // Weak: dropping the session unmounts, and the loops must not prevent that.
         let served_dir = dir.as_ref().map(Arc::downgrade);
         let serve = move || {
@@ -65,7 +65,7 @@ impl MountSession {
                 (Ok(()), None) => {}
             }
             vfs.flush_all();
-            invalidations.close();
+            pages.close();
             ended();
         };
         thread::Builder::new()
@@ -104,53 +104,5 @@ fn raise_readahead(device: Device, bytes: u64) {
         Ok(()) => log::debug!("the kernel reads {} KiB ahead", bytes >> 10),
         Err(error) if process::geteuid().is_root() => log::warn!("{setting}: {error}"),
         Err(error) => log::debug!("{setting}: {error}; only root can set it"),
-    }
-}
-
-/// Starts the thread that has the kernel drop pages; it ends when the queue is closed.
-fn start_invalidation(vfs: &Vfs, notifier: Notifier) -> std::io::Result<InvalidationQueue> {
-    let (sender, inodes) = mpsc::channel();
-    let queue = InvalidationQueue(Arc::new(Mutex::new(Some(sender))));
-    let (queued, immediate) = (queue.clone(), notifier.clone());
-    vfs.set_invalidator(Box::new(move |ino, what| match what {
-        Invalidation::Content => queued.push(ino),
-        Invalidation::Length => invalidate_attributes(&immediate, ino),
-    }));
-    thread::Builder::new()
-        .name("zarrfs-notify".to_string())
-        .spawn(move || invalidate_pages(&inodes, &notifier))?;
-    Ok(queue)
-}
-
-/// Inodes whose pages are to be dropped. The vfs may outlive the session; then its invalidations are ignored.
-#[derive(Clone)]
-struct InvalidationQueue(Arc<Mutex<Option<Sender<Ino>>>>);
-
-impl InvalidationQueue {
-    fn push(&self, ino: Ino) {
-        if let Some(sender) = &*self.0.lock() {
-            // The receiver is gone only when its thread failed to start.
-            let _ = sender.send(ino);
-        }
-    }
-
-    fn close(&self) {
-        self.0.lock().take();
-    }
-}
-
-/// Has the kernel ask for the attributes again. That waits for no page, so a request handler may do it.
-fn invalidate_attributes(notifier: &Notifier, ino: Ino) {
-    if let Err(error) = notifier.inval_inode(INodeNo(ino.0), -1, 0) {
-        log::debug!("the kernel keeps the length of inode {}: {error}", ino.0);
-    }
-}
-
-fn invalidate_pages(inodes: &Receiver<Ino>, notifier: &Notifier) {
-    while let Ok(ino) = inodes.recv() {
-        if let Err(error) = notifier.inval_inode(INodeNo(ino.0), 0, 0) {
-            let number = ino.0;
-            log::debug!("the kernel was not told that inode {number} changed: {error}");
-        }
     }
 }

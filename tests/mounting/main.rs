@@ -5,12 +5,15 @@
 
 #[path = "../common/needs.rs"]
 mod needs;
+#[path = "../common/scripted.rs"]
+mod scripted;
 
 mod callers;
 mod descriptors;
 mod ending;
 mod finding_out;
 mod fixture;
+mod killed;
 mod refusals;
 mod served;
 mod typed;

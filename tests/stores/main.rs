@@ -15,6 +15,7 @@ mod names;
 mod objects;
 mod odd_servers;
 mod readers;
+#[path = "../common/scripted.rs"]
 mod scripted;
 mod servers;
 mod threads;

@@ -6,15 +6,31 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use zarrfs::error::Kind;
-use zarrfs::store::{EntryKind, Key, RemoteConfig, Store};
+use zarrfs::error::{Kind, Result};
+use zarrfs::stats::Stats;
+use zarrfs::store::{EntryKind, Key, RemoteConfig, Store, StoreConfig};
 
-use super::scripted::{Answer, Request, Scripted, answer, open};
+use super::scripted::{Answer, Request, Scripted, answer};
 
 const TTL: Duration = Duration::from_secs(1);
 
 fn key(name: &str) -> Key {
     Key::new(name).unwrap()
+}
+
+/// Opens the store at a URL, with whose answers a mount would go on for `ttl`.
+fn open(url: &str, ttl: Duration, remote: RemoteConfig) -> Result<Arc<dyn Store>> {
+    let stats = Arc::new(Stats::default());
+    let remote = RemoteConfig {
+        metadata_ttl: ttl,
+        ..remote
+    };
+    let config = StoreConfig {
+        disk_cache: zarrfs::store::open_cache_dir(url, &remote, &stats)?,
+        remote,
+        ..StoreConfig::default()
+    };
+    zarrfs::store::open(url, &config, &stats)
 }
 
 /// A server without validators: `zarr.json`, and `c` of four equal letters.

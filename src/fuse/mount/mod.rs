@@ -1,6 +1,7 @@
 //! Mounting: mount(2) as root (`root`), the program fusermount3 as any other user (`fusermount`).
 //!
-//! `mountpoint` says which directories may be mounted at, `mounted_dir` unmounts, `mountinfo` is the kernel's table.
+//! `mountpoint` says which directories may be mounted at, `mounted_dir` unmounts, `liveness` asks whether a mount answers,
+//! `mountinfo` is the kernel's table.
 
 use std::os::fd::OwnedFd;
 
@@ -11,6 +12,7 @@ use mountinfo::Mounted;
 
 pub(super) mod device;
 mod fusermount;
+pub mod liveness;
 mod mounted_dir;
 pub mod mountinfo;
 pub mod mountpoint;

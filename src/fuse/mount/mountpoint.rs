@@ -9,17 +9,22 @@ use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use super::liveness::Liveness;
 use super::mounted_dir::unmount_at;
-use super::mountinfo;
 use super::mountinfo::Mounted;
+use super::{liveness, mountinfo};
 use crate::error::{Error, Kind, Result};
+
+/// How long a mount may take to answer a question that needs no store.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Checks `dir` and returns its absolute path without symbolic links.
 ///
 /// `store` is the folder or archive that is mounted, if it is on this machine.
 ///
-/// `NotFound`, `NotADirectory`, `Exists` if a store is mounted there already, `NotEmpty` unless `nonempty`, `Invalid` if
+/// `NotFound`, `NotADirectory`, `Exists` if a store is mounted there already, `Unavailable` if a mount there is silent, `NotEmpty` unless `nonempty`, `Invalid` if
 /// one of store and mountpoint lies in the other.
 pub fn prepare(dir: &Path, store: Option<&Path>, nonempty: bool) -> Result<PathBuf> {
     let path = resolve(dir)?;
@@ -74,7 +79,7 @@ pub fn check_outside((option, folder): (&str, &Path), dir: &Path, what: &str) ->
 /// Returns the path without symbolic links; also that of a mount whose daemon is gone.
 pub fn resolve(dir: &Path) -> Result<PathBuf> {
     let resolved = match fs::canonicalize(dir) {
-        Err(error) if is_stale(&error) => {
+        Err(error) if liveness::is_gone(&error) => {
             let absolute = std::path::absolute(dir).map_err(|error| about(dir, error))?;
             match (absolute.parent(), absolute.file_name()) {
                 (Some(parent), Some(name)) => {
@@ -88,24 +93,20 @@ pub fn resolve(dir: &Path) -> Result<PathBuf> {
     resolved.map_err(|error| about(dir, error))
 }
 
-/// Whether the error says that the daemon of a mount is gone.
-fn is_stale(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::NotConnected | io::ErrorKind::ConnectionAborted
-    )
-}
-
-/// Detaches mounts of ours at `path` whose daemon is gone.
+/// Detaches mounts of ours at `path` whose daemon is gone. `Unavailable` if one does not answer: it may be alive.
 fn clear_stale(path: &Path) -> Result<()> {
     while let Some(mounted) = mountinfo::top_at(path)?.filter(Mounted::is_ours) {
-        // Not stat, which the kernel may answer from its cache. A daemon answers statfs at once.
-        match rustix::fs::statfs(path).map_err(io::Error::from) {
-            Err(error) if is_stale(&error) => {
+        // Not stat, which the kernel may answer from its cache.
+        match liveness::ask(path, ANSWER_TIMEOUT) {
+            Liveness::Answers => break,
+            Liveness::Gone => {
                 log::info!("{}: detaching a mount whose daemon is gone", shown(path));
                 unmount_at(&mounted)?;
             }
-            _ => break,
+            Liveness::Silent => {
+                let why = "what is mounted there does not answer; remove it with 'zarrfs umount'";
+                return Err(Error::unavailable(shown(path), why));
+            }
         }
     }
     Ok(())

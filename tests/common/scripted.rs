@@ -1,15 +1,11 @@
 //! A web server whose answers a test decides, for what the servers of `scripts/servers` never do.
+#![allow(dead_code)]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
-
-use zarrfs::error::Result;
-use zarrfs::stats::Stats;
-use zarrfs::store::{RemoteConfig, Store, StoreConfig};
 
 /// A request as the server sees it.
 #[derive(Clone, Debug)]
@@ -125,19 +121,4 @@ fn write_answer(mut client: TcpStream, request: &Request, answer: &Answer) -> Op
         client.write_all(&answer.body).ok()?;
     }
     client.flush().ok()
-}
-
-/// Opens the store at a URL, with whose answers a mount would go on for `ttl`.
-pub(crate) fn open(url: &str, ttl: Duration, remote: RemoteConfig) -> Result<Arc<dyn Store>> {
-    let stats = Arc::new(Stats::default());
-    let remote = RemoteConfig {
-        metadata_ttl: ttl,
-        ..remote
-    };
-    let config = StoreConfig {
-        disk_cache: zarrfs::store::open_cache_dir(url, &remote, &stats)?,
-        remote,
-        ..StoreConfig::default()
-    };
-    zarrfs::store::open(url, &config, &stats)
 }
