@@ -19,6 +19,7 @@ import listing
 import memory
 import random_reads
 import remote
+import scale
 import table
 import warm
 import write
@@ -32,8 +33,9 @@ PARTS = {
     "list-stored": listing.stored,
     "remote": remote.run,
     "write": write.run,
+    "scale": scale.run,
 }
-EXTRA = {"list-stored", "remote", "write"}
+EXTRA = {"list-stored", "remote", "write", "scale"}
 
 
 def main():

@@ -6,97 +6,75 @@
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::num::NonZeroUsize;
 use std::sync::{Arc, Weak};
 
-use lru::LruCache;
-
 use crate::array::dirty_chunks::DirtyChunks;
+use crate::array::open_arrays::OpenArrays;
 use crate::array::{Engine, OpenArray, array_of};
 use crate::error::Result;
 use crate::hierarchy::{Hierarchy, NodeEntry};
+use crate::model::Array;
 use crate::store::Key;
 
 /// The open arrays of a hierarchy.
 pub struct Arrays {
     hierarchy: Arc<Hierarchy>,
     engine: Arc<Engine>,
-    open: Mutex<OpenArrays>,
-    /// What was written to arrays and is not stored yet, by their paths.
-    dirty: Mutex<HashMap<Key, Arc<DirtyChunks>>>,
+    open: Arc<OpenArrays>,
+    /// Held while an array is opened, so that there is one for all.
+    opening: Mutex<()>,
+    dirty: Mutex<WrittenArrays>,
 }
 
-/// The arrays that are open, by their paths.
-struct OpenArrays {
-    /// Those that were used last, kept open whether somebody uses them or not.
-    kept: LruCache<Key, Arc<OpenArray>>,
-    /// Those that are in use, and some that no longer are.
-    used: HashMap<Key, Weak<OpenArray>>,
-    /// The number of arrays in use at which the others among them are dropped.
-    most_used: usize,
+/// What was written to arrays and is not stored yet.
+struct WrittenArrays {
+    by_path: HashMap<Key, Arc<DirtyChunks>>,
+    /// The number of arrays at which those are dropped of which all is stored and that nobody has open.
+    swept_at: usize,
 }
 
-impl OpenArrays {
-    fn new() -> OpenArrays {
-        OpenArrays {
-            kept: LruCache::new(MAX_OPEN_ARRAYS),
-            used: HashMap::new(),
-            most_used: MOST_USED,
-        }
-    }
+/// The least number of arrays at which those are dropped of which all is stored.
+const MIN_SWEPT: usize = 1 << 10;
 
-    /// Returns the array at a path, if it is open.
-    fn get(&mut self, path: &Key) -> Option<Arc<OpenArray>> {
-        if let Some(array) = self.kept.get(path) {
-            return Some(array.clone());
+impl WrittenArrays {
+    fn sweep(&mut self) {
+        if self.by_path.len() < self.swept_at {
+            return;
         }
-        let array = self.used.get(path)?.upgrade()?;
-        self.kept.put(path.clone(), array.clone());
-        Some(array)
-    }
-
-    fn put(&mut self, path: &Key, array: &Arc<OpenArray>) {
-        self.kept.put(path.clone(), array.clone());
-        self.used.insert(path.clone(), Arc::downgrade(array));
-        if self.used.len() > self.most_used {
-            self.used.retain(|_, array| array.strong_count() > 0);
-            self.most_used = MOST_USED.max(2 * self.used.len());
-        }
+        self.by_path
+            .retain(|_, dirty| Arc::strong_count(dirty) > 1 || !dirty.is_empty());
+        self.by_path.shrink_to_fit();
+        self.swept_at = MIN_SWEPT.max(2 * self.by_path.len());
     }
 }
-
-/// The least number of arrays in use at which those are dropped that no longer are.
-const MOST_USED: usize = 2 * MAX_OPEN_ARRAYS.get();
-
-/// Number of arrays that are kept open.
-const MAX_OPEN_ARRAYS: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 
 impl Arrays {
     /// Builds the set of arrays of a hierarchy; none is open yet.
     pub fn new(hierarchy: Arc<Hierarchy>, engine: Arc<Engine>) -> Arrays {
         Arrays {
             hierarchy,
+            open: OpenArrays::new(&engine.metadata),
             engine,
-            open: Mutex::new(OpenArrays::new()),
-            dirty: Mutex::default(),
+            opening: Mutex::default(),
+            dirty: Mutex::new(WrittenArrays {
+                by_path: HashMap::new(),
+                swept_at: MIN_SWEPT,
+            }),
         }
     }
 
     /// Returns what was written to an array through any handle.
-    fn dirty(&self, entry: &NodeEntry) -> Result<Arc<DirtyChunks>> {
-        let array = array_of(entry)?;
+    fn dirty(&self, entry: &NodeEntry, array: &Arc<Array>) -> Arc<DirtyChunks> {
         let mut all = self.dirty.lock();
-        if let Some(dirty) = all.get(&entry.path)
+        if let Some(dirty) = all.by_path.get(&entry.path)
             && dirty.fits(array)
         {
-            return Ok(dirty.clone());
+            return dirty.clone();
         }
-        if all.len() >= 2 * MAX_OPEN_ARRAYS.get() {
-            all.retain(|_, dirty| Arc::strong_count(dirty) > 1 || !dirty.is_empty());
-        }
+        all.sweep();
         let dirty = Arc::new(DirtyChunks::new(array, self.engine.dirty_bytes.clone()));
-        all.insert(entry.path.clone(), dirty.clone());
-        Ok(dirty)
+        all.by_path.insert(entry.path.clone(), dirty.clone());
+        dirty
     }
 
     /// Stores all that was written to the arrays at a path and below it.
@@ -126,28 +104,32 @@ impl Arrays {
         let writers = self.engine.writers();
         let writers = writers.iter().filter_map(Weak::upgrade);
         writers
-            .filter(|array| array.entry.path.below(path).is_some())
+            .filter(|array| array.path().below(path).is_some())
             .collect()
     }
 
     /// Opens the array that a node is; `Invalid` if it is none.
     pub fn open(&self, entry: &Arc<NodeEntry>) -> Result<Arc<OpenArray>> {
-        let mut open = self.open.lock();
-        if let Some(array) = open.get(&entry.path)
-            && array.is_same(entry)
-        {
+        let is_same = |array: &Arc<OpenArray>| array.is_same(entry);
+        if let Some(array) = self.open.get(&entry.path).filter(is_same) {
+            return Ok(array);
+        }
+        let array = Arc::new(array_of(entry)?.without_attributes());
+        let room = self.engine.room_of(&array);
+        let _opening = self.opening.lock();
+        if let Some(array) = self.open.get(&entry.path).filter(is_same) {
             return Ok(array);
         }
         let array = Arc::new(OpenArray::new(
-            entry.clone(),
-            self.dirty(entry)?,
+            entry,
+            (array.clone(), self.dirty(entry, &array)),
             self.hierarchy.clone(),
-            self.engine.clone(),
+            (self.engine.clone(), room),
         )?);
         if !array.dirty.is_empty() {
             self.engine.note_writer(&array);
         }
-        open.put(&entry.path, &array);
+        self.open.put(&array);
         Ok(array)
     }
 }

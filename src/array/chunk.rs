@@ -115,7 +115,7 @@ impl OpenArray {
             }
         }
         let why = "is written each time it is read";
-        Err(Error::new(Kind::Changed, &self.entry.path, why))
+        Err(Error::new(Kind::Changed, &self.path, why))
     }
 
     /// Returns a piece that was loaded of another version than was expected, or loads it again if it is not current: a
@@ -210,10 +210,9 @@ impl OpenArray {
                 Ok(Piece::Fill)
             }
             Err(error) => Err(error),
-            Ok(Cached::Index(_)) => Err(Error::corrupt(
-                &self.entry.path,
-                "an index where a chunk is due",
-            )),
+            Ok(Cached::Index(_)) => {
+                Err(Error::corrupt(&self.path, "an index where a chunk is due"))
+            }
         }
     }
 
@@ -229,7 +228,7 @@ impl OpenArray {
             return Ok(None);
         }
         let room = self.engine.cache.reserve(length as u64, load.deadline);
-        let mut room = room.map_err(|error| error.about(&self.entry.path))?;
+        let mut room = room.map_err(|error| error.about(&self.path))?;
         let Some(bytes) = spill.find(spill_key, piece.0, (version, length)) else {
             return Ok(None);
         };
@@ -299,7 +298,7 @@ impl OpenArray {
             .engine
             .cache
             .reserve(encoded.saturating_add(decoded), deadline);
-        room.map_err(|error| error.about(&self.entry.path))
+        room.map_err(|error| error.about(&self.path))
     }
 
     /// Decodes a piece; the room that it does not need is given back.

@@ -41,8 +41,8 @@ impl DirtyBytes {
 
 /// The pieces of an array that are not stored yet.
 pub(super) struct DirtyChunks {
-    /// The array that they belong to; its shape and attributes may have changed since.
-    array: Array,
+    /// The array that they belong to, without attributes; its shape may have changed since.
+    array: Arc<Array>,
     /// By the indices of the stored chunk, which stay the same when an array grows.
     chunks: Mutex<LruCache<Coordinates, DirtyChunk>>,
     /// Number of chunks; readers look here before they take the lock.
@@ -59,7 +59,7 @@ pub(super) struct DirtyChunks {
 pub(super) type ChunkLock<'a> = MutexGuard<'a, ()>;
 
 impl DirtyChunks {
-    pub(super) fn new(array: &Array, dirty_bytes: Arc<DirtyBytes>) -> DirtyChunks {
+    pub(super) fn new(array: &Arc<Array>, dirty_bytes: Arc<DirtyBytes>) -> DirtyChunks {
         DirtyChunks {
             array: array.clone(),
             chunks: Mutex::new(LruCache::unbounded()),

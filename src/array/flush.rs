@@ -151,7 +151,7 @@ impl OpenArray {
                 }
             }
         }
-        let none = || Error::unsupported(&self.entry.path, "its chunks have no keys");
+        let none = || Error::unsupported(&self.path, "its chunks have no keys");
         keys.into_iter().next().ok_or_else(none)
     }
 

@@ -4,6 +4,7 @@
 //! versions of all stored chunks of its file, as the store tells them now, and only for the metadata that it was found
 //! with. What other programs change is seen like a change of the bytes themselves: within the freshness of versions.
 
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use twox_hash::XxHash64;
@@ -91,7 +92,7 @@ impl OpenArray {
             VersionState::Known(version) => Ok(version),
             _ if Instant::now() > deadline => {
                 let why = "the versions of its chunks are not known in time";
-                Err(Error::unavailable(&self.entry.path, why))
+                Err(Error::unavailable(&self.path, why))
             }
             VersionState::Unknown | VersionState::Stale => self.fetch_version(decoder, chunk),
         };
@@ -174,7 +175,11 @@ impl OpenArray {
     fn length_entry(&self, name: &str) -> EntryKey {
         let name = format!("{name} {}", env!("CARGO_PKG_VERSION"));
         let number = Version::of(name.as_bytes()).0;
-        EntryKey::length(&self.entry.path, number, self.entry.version)
+        EntryKey::length(
+            &self.path,
+            number,
+            self.same_version.load(Ordering::Relaxed),
+        )
     }
 
     /// Returns a length that is on disk under a version; nothing if what is there is damaged.

@@ -10,7 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::array::decoder::Decoder;
 use crate::array::dirty_chunks::{DirtyBytes, DirtyChunks};
@@ -27,7 +27,7 @@ use crate::model::Array;
 use crate::stats::Stats;
 use crate::store::layer::disk_cache::CacheNamespace;
 use crate::store::{Key, QueryStamp, Store, Version};
-use crate::sync::budget::{MemoryBudget, Priority};
+use crate::sync::budget::{MemoryBudget, Priority, Reservation};
 use crate::sync::cache::Cache;
 use crate::sync::descriptors;
 use crate::sync::descriptors::ClosesFiles;
@@ -46,6 +46,7 @@ mod dirty_chunks;
 pub mod flat_file;
 mod flush;
 mod lengths;
+mod open_arrays;
 mod pages;
 mod parts;
 mod piece;
@@ -84,6 +85,8 @@ pub struct Limits {
 /// Memory, threads and counters that all arrays of a mount share.
 pub struct Engine {
     cache: Arc<Cache<CacheKey, Cached>>,
+    /// What open arrays count in.
+    metadata: Arc<MemoryBudget>,
     /// Where evicted pieces go that will be read again.
     spill: Option<Arc<Spill>>,
     /// Decodes what will be read next.
@@ -101,6 +104,12 @@ pub struct Engine {
     /// The files whose lengths are being found, by array and name.
     lengths: SingleFlight<(u64, String), u64>,
 }
+
+/// The part of the memory that open arrays may take beside their chunks: one in so many bytes.
+const ARRAYS_SHARE: u64 = 4;
+
+/// The most bytes that open arrays may take: to open one again costs little.
+const MAX_ARRAYS_BYTES: u64 = 32 << 20;
 
 /// The most batches of chunks that wait to be decoded ahead.
 const MAX_QUEUED: usize = 1024;
@@ -134,6 +143,7 @@ impl Engine {
         let closing: Weak<dyn ClosesFiles> = Arc::downgrade(&readers) as _;
         descriptors::add_cache(closing);
         Arc::new(Engine {
+            metadata: budget.part(MAX_ARRAYS_BYTES.min(budget.limit() / ARRAYS_SHARE)),
             readers,
             cache: Cache::new(budget, Priority::Used, Some(Box::new(on_evict))),
             spill,
@@ -157,6 +167,12 @@ impl Engine {
         self.writers.lock()
     }
 
+    /// Takes room for an array that is going to be opened, if there is some.
+    fn room_of(&self, array: &Array) -> Option<Reservation> {
+        self.metadata
+            .try_reserve(OVERHEAD + FORMS * array.metadata_bytes())
+    }
+
     fn deadline(&self) -> Instant {
         Instant::now() + self.limits.timeout
     }
@@ -178,11 +194,13 @@ struct VersionedLength {
 /// An array, ready to be read.
 pub struct OpenArray {
     id: u64,
-    /// The node as it was when the array was opened; only its attributes may have changed since.
-    entry: Arc<NodeEntry>,
+    path: Key,
+    /// When its documents had last been changed when it was opened.
+    modified: SystemTime,
     /// The version of the node's documents that were last found to describe this array.
     same_version: AtomicU64,
-    array: Array,
+    /// The metadata, without attributes: nobody needs these to read data, and others may hold them.
+    array: Arc<Array>,
     /// Bytes of an element; 0 if that is unknown.
     element: usize,
     stored: Result<Grid>,
@@ -198,7 +216,15 @@ pub struct OpenArray {
     sparse: Mutex<Option<(bool, QueryStamp)>>,
     hierarchy: Arc<Hierarchy>,
     engine: Arc<Engine>,
+    /// The memory that it counts in for as long as anybody holds it; nothing if there was none left.
+    room: Option<Reservation>,
 }
+
+/// What an open array takes beside its metadata, which it has in several forms, in bytes.
+const OVERHEAD: u64 = 2 << 10;
+
+/// How often it has its metadata: as they are, as a grid, and as the codecs of its chunks.
+const FORMS: u64 = 3;
 
 impl OpenArray {
     /// Returns a number that no other open array has: the same as long as the metadata mean the same files.
@@ -207,12 +233,11 @@ impl OpenArray {
     }
 
     fn new(
-        entry: Arc<NodeEntry>,
-        dirty: Arc<DirtyChunks>,
+        entry: &NodeEntry,
+        (array, dirty): (Arc<Array>, Arc<DirtyChunks>),
         hierarchy: Arc<Hierarchy>,
-        engine: Arc<Engine>,
+        (engine, room): (Arc<Engine>, Option<Reservation>),
     ) -> Result<OpenArray> {
-        let array = array_of(&entry)?.clone();
         let stored = Grid::of(&array).map_err(|error| error.about(&entry.path));
         let decoder = stored.as_ref().map_err(Error::clone).and_then(|stored| {
             let decoder = Decoder::new(&array, stored, &engine.limits);
@@ -237,21 +262,28 @@ impl OpenArray {
             sparse: Mutex::default(),
             versions: ChunkVersions::new(hierarchy.store().info()),
             same_version: AtomicU64::new(entry.version),
-            entry,
+            path: entry.path.clone(),
+            modified: entry.modified,
+            room,
             array,
             hierarchy,
             engine,
         })
     }
 
-    /// Returns the metadata.
+    /// Returns the metadata, without attributes.
     pub fn array(&self) -> &Array {
         &self.array
     }
 
-    /// Returns the node that the array is.
-    pub fn entry(&self) -> &Arc<NodeEntry> {
-        &self.entry
+    /// Returns the path of the array.
+    pub fn path(&self) -> &Key {
+        &self.path
+    }
+
+    /// Returns when the documents of the array had last been changed when it was opened.
+    pub fn modified(&self) -> SystemTime {
+        self.modified
     }
 
     /// Returns the grid of chunks as stored; it exists whether or not they decode.
@@ -334,7 +366,7 @@ impl OpenArray {
 
     /// Fails with `Changed` if the metadata are no longer those that the array was opened with.
     fn check_metadata(&self) -> Result<()> {
-        match self.hierarchy.node(&self.entry.path)? {
+        match self.hierarchy.node(&self.path)? {
             Some(found) if self.is_same(&found) => Ok(()),
             _ => Err(self.changed()),
         }
@@ -342,7 +374,7 @@ impl OpenArray {
 
     /// Fails with `Changed` if the metadata give stored chunks another meaning by now; the shape may be another.
     fn check_chunks_hold(&self) -> Result<()> {
-        let found = self.hierarchy.node(&self.entry.path)?;
+        let found = self.hierarchy.node(&self.path)?;
         let array = found.as_deref().and_then(NodeEntry::array);
         match array {
             Some(array) if array.is_stored_like(&self.array) => Ok(()),
@@ -352,12 +384,12 @@ impl OpenArray {
 
     fn changed(&self) -> Error {
         let why = "the metadata changed while a file was open";
-        Error::new(Kind::Changed, &self.entry.path, why)
+        Error::new(Kind::Changed, &self.path, why)
     }
 
     /// Whether the metadata are known to be those that the array was opened with, without asking.
     fn metadata_hold(&self) -> bool {
-        let known = self.hierarchy.node_now(&self.entry.path);
+        let known = self.hierarchy.node_now(&self.path);
         matches!(known, Known::Is(found) if self.is_same(&found))
     }
 }

@@ -133,7 +133,7 @@ impl Growing<'_> {
             "its elements need more than {} bytes, half of --memory",
             self.limit
         );
-        Error::too_large(&self.array.entry.path, found)
+        Error::too_large(&self.array.path, found)
     }
 
     /// Counts a piece that is held.
@@ -211,7 +211,7 @@ impl OpenArray {
     /// Takes room in the budget for bytes of this array.
     fn room(&self, bytes: u64) -> Result<Reservation> {
         let room = self.engine.cache.reserve(bytes, self.engine.deadline());
-        room.map_err(|error| error.about(&self.entry.path))
+        room.map_err(|error| error.about(&self.path))
     }
 
     /// Appends the elements of a slab, which lies in one row of pieces along the first axis.
@@ -219,18 +219,16 @@ impl OpenArray {
         let mut pieces = self.pieces_of(decoder, slab, out)?;
         let fill = &self.array.fill_value.bytes;
         let length =
-            u32::try_from(fill.len()).map_err(|error| Error::too_large(&self.entry.path, error))?;
+            u32::try_from(fill.len()).map_err(|error| Error::too_large(&self.path, error))?;
         let fill = [&length.to_le_bytes(), fill.as_slice()].concat();
         let mut at = slab.start.clone();
         loop {
             let (piece, number) = decoder.pieces.locate(&at);
             let found = pieces.binary_search_by_key(&piece, |cursor| cursor.piece);
             let cursor = found.ok().and_then(|found| pieces.get_mut(found));
-            let cursor = cursor.ok_or_else(|| Error::invalid(&self.entry.path, "no such chunk"))?;
+            let cursor = cursor.ok_or_else(|| Error::invalid(&self.path, "no such chunk"))?;
             match cursor.element(number) {
-                Some(element) => {
-                    out.push(element.map_err(|error| error.about(&self.entry.path))?)?
-                }
+                Some(element) => out.push(element.map_err(|error| error.about(&self.path))?)?,
                 None => out.push(&fill)?,
             }
             if !slab.step(&mut at) {
@@ -278,7 +276,7 @@ impl OpenArray {
         }
         if found != expected || !rest.is_empty() {
             let found = format!("expected {expected} elements, found {found}");
-            return Err(Error::corrupt(&self.entry.path, found));
+            return Err(Error::corrupt(&self.path, found));
         }
         Ok(decoded.bytes().len() as u64)
     }

@@ -5,7 +5,6 @@
 //! for writing, the pieces that were read are remembered by their digests, the oldest of each: pages that are written
 //! back to a piece with another content would undo a change that their program has not seen.
 
-use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use lru::LruCache;
@@ -14,7 +13,7 @@ use parking_lot::Mutex;
 use crate::grid::Coordinates;
 
 /// The most pieces that are remembered; those read longest ago are forgotten first.
-const MAX_PIECES: NonZeroUsize = NonZeroUsize::new(1 << 16).unwrap();
+const MAX_PIECES: usize = 1 << 16;
 
 /// The pieces that were shown, by their indices among all pieces of the array.
 pub(super) struct ShownPieces {
@@ -28,7 +27,8 @@ impl Default for ShownPieces {
     fn default() -> ShownPieces {
         ShownPieces {
             writers: AtomicUsize::new(0),
-            digests: Mutex::new(LruCache::new(MAX_PIECES)),
+            // A bounded cache would take the memory for all that it may hold at once.
+            digests: Mutex::new(LruCache::unbounded()),
         }
     }
 }
@@ -42,7 +42,7 @@ impl ShownPieces {
     /// Notes that a writer is gone; with the last one nothing need be remembered.
     pub(super) fn remove_writer(&self) {
         if self.writers.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.digests.lock().clear();
+            *self.digests.lock() = LruCache::unbounded();
         }
     }
 
@@ -60,6 +60,9 @@ impl ShownPieces {
     pub(super) fn note(&self, piece: Coordinates, digest: Option<u64>) {
         let mut digests = self.digests.lock();
         digests.get_or_insert(piece, || digest);
+        if digests.len() > MAX_PIECES {
+            digests.pop_lru();
+        }
     }
 
     /// Whether a piece was shown with another content.

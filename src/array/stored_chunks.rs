@@ -156,13 +156,13 @@ impl OpenArray {
         if !self.hierarchy.store().info().lists {
             let why = "the server does not list names, so which chunks are stored is not known; each \
                        opens by its name";
-            return Err(Error::unsupported(&self.entry.path, why));
+            return Err(Error::unsupported(&self.path, why));
         }
         self.stored_grid()?;
         let keys = &self.array.keys;
         if !keys.is_known() {
             let why = "which keys are chunks is not known: the encoding of keys is not read";
-            return Err(Error::unsupported(&self.entry.path, why));
+            return Err(Error::unsupported(&self.path, why));
         }
         let other = keys.other_separator.filter(|_| self.array.shape.len() > 1);
         let separators: Vec<char> = [keys.separator].into_iter().chain(other).collect();

@@ -55,7 +55,7 @@ impl FlatFile {
         let Some(end) = end.filter(|&end| end <= self.length) else {
             let length = self.length;
             let found = format!("the file has {length} bytes, as many as its array");
-            return Err(Error::too_large(&self.array.entry.path, found));
+            return Err(Error::too_large(&self.array.path, found));
         };
         self.array.check_metadata()?;
         let most = self.max_read(decoder);
@@ -118,7 +118,7 @@ impl OpenArray {
     /// if elements have no fixed length; `TooLarge` if chunks are too large for the memory; and with the error that
     /// stops them from being decoded.
     pub fn check_writable(&self) -> Result<()> {
-        let refuse = |why: &str| Err(Error::new(Kind::ReadOnly, &self.entry.path, why));
+        let refuse = |why: &str| Err(Error::new(Kind::ReadOnly, &self.path, why));
         if self.array.data_type.is_variable() {
             return refuse("elements without a fixed length are not written");
         }
@@ -135,7 +135,7 @@ impl OpenArray {
                 "a chunk of {length} bytes is too large to be written in a memory of {}",
                 limits.memory
             );
-            return Err(Error::too_large(&self.entry.path, found));
+            return Err(Error::too_large(&self.path, found));
         }
         Ok(())
     }
@@ -222,7 +222,7 @@ impl OpenArray {
     fn room_for(&self, length: usize) -> Result<Reservation> {
         let room = length as u64 + PIECE_OVERHEAD;
         let room = self.engine.cache.reserve(room, self.engine.deadline());
-        room.map_err(|error| error.about(&self.entry.path))
+        room.map_err(|error| error.about(&self.path))
     }
 }
 

@@ -2,9 +2,9 @@
 //!
 //! What does not read becomes attributes that say so, never an error: the data can be read without them.
 
-use crate::dialect::Document;
+use crate::dialect::{Document, text_of};
 use crate::error::Result;
-use crate::json_text::{MemberChange, ObjectText};
+use crate::json_text::{self, visit_members};
 use crate::model::Attributes;
 
 /// The longest text that is shown of something unexpected, in letters.
@@ -13,12 +13,14 @@ const MAX_SHOWN: usize = 80;
 /// Returns the attributes in the member `attributes`; none if it is missing or null.
 pub(super) fn in_member(document: &Document) -> Attributes {
     let read = || -> Result<Attributes> {
-        let text = document.text()?.unwrap_or("{}");
-        Ok(match ObjectText::parse(text)?.value("attributes") {
-            None | Some("null") => Attributes::default(),
-            Some(value) => Attributes::parse(value)
-                .unwrap_or_else(|_| unexpected(document, "attributes: ", value)),
-        })
+        let Some(value) = document
+            .value("attributes")?
+            .filter(|value| **value != *b"null")
+        else {
+            return Ok(Attributes::default());
+        };
+        let read = Attributes::shared(value.clone());
+        Ok(read.unwrap_or_else(|_| unexpected(document, "attributes: ", text_of(&value))))
     };
     read().unwrap_or_else(Attributes::unreadable)
 }
@@ -31,23 +33,36 @@ pub(super) fn whole(document: &Document) -> Attributes {
             let why = "is empty, and an object is expected";
             Attributes::unreadable(format!("{}: {why}", document.key))
         }
-        Ok(Some(text)) => Attributes::parse(text)
-            .unwrap_or_else(|error| Attributes::unreadable(error.about(&document.key))),
+        Ok(Some(text)) => {
+            let bytes = document.bytes.clone().unwrap_or_default();
+            let text = bytes.part(bytes.len() - text.len()..bytes.len());
+            Attributes::shared(text)
+                .unwrap_or_else(|error| Attributes::unreadable(error.about(&document.key)))
+        }
         Err(error) => Attributes::unreadable(error),
     }
 }
 
 /// Returns the members of a document that a dialect does not define.
 pub(super) fn beside(document: &Document, is_own: fn(&str) -> bool) -> Result<Attributes> {
-    let all = Attributes::parse(document.text()?.unwrap_or("{}"));
-    let all = all.map_err(|error| error.about(&document.key))?;
-    let own = all.members().into_iter().filter(|(name, _)| is_own(name));
-    let removed: Vec<MemberChange> = own.map(|(name, _)| (name, None)).collect();
-    Ok(all.edited(&removed))
+    let text = document.text()?.unwrap_or("{}");
+    let mut rest = String::with_capacity(text.len());
+    rest.push('{');
+    let read = visit_members(text, &mut |name, place| {
+        let member = text.get(place.whole).filter(|_| !is_own(name));
+        if let Some(member) = member {
+            rest.push_str(if rest.len() > 1 { "," } else { "" });
+            rest.push_str(&json_text::compact(member));
+        }
+    });
+    read.map_err(|error| error.about(&document.key))?;
+    rest.push('}');
+    rest.shrink_to_fit();
+    Attributes::shared(rest.into())
 }
 
-fn unexpected(document: &Document, member: &str, value: &str) -> Attributes {
-    let shown: String = value.chars().take(MAX_SHOWN).collect();
+fn unexpected(document: &Document, member: &str, value: Result<&str>) -> Attributes {
+    let shown: String = value.unwrap_or_default().chars().take(MAX_SHOWN).collect();
     Attributes::unreadable(format!(
         "{}: {member}expected an object, found {shown}",
         document.key
@@ -62,7 +77,7 @@ mod tests {
     fn document(bytes: &[u8]) -> Document {
         Document {
             key: Key::new("a/x.json").unwrap(),
-            bytes: Some(bytes.to_vec()),
+            bytes: Some(bytes.to_vec().into()),
         }
     }
 

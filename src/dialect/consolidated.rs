@@ -3,9 +3,11 @@
 //! Gives keys and documents as they would be stored; what cannot be a key is left out. The hierarchy decides where
 //! they are used.
 
-use crate::dialect::{DocumentMap, text_of};
+use std::ops::Range;
+
+use crate::dialect::text_of;
 use crate::error::{Error, Result};
-use crate::json_text::ObjectText;
+use crate::json_text::{find_member, visit_members};
 use crate::model::document::ZARR_JSON;
 use crate::store::Key;
 
@@ -15,66 +17,93 @@ pub const MEMBER: &str = "consolidated_metadata";
 /// The member of consolidated metadata that holds the documents.
 pub const DOCUMENTS: &str = "metadata";
 
-/// Reads `.zmetadata`: keys, counted from the folder of the hierarchy, and their documents.
+/// Keys, and where in the consolidated metadata their documents stand.
+pub type DocumentPlaces = Vec<(Key, Range<usize>)>;
+
+/// Finds the documents in `.zmetadata`, by keys counted from the folder of the hierarchy.
 ///
 /// Fails with `Corrupt` if it is not what zarr-python writes as format 1.
-pub fn parse_document(bytes: &[u8]) -> Result<DocumentMap> {
-    let document = ObjectText::parse(text_of(bytes)?)?;
-    let format = document.value("zarr_consolidated_format");
-    if format != Some("1") {
-        let found = format.unwrap_or("nothing");
+pub fn parse_document(bytes: &[u8]) -> Result<DocumentPlaces> {
+    let text = text_of(bytes)?;
+    let whole = TextPart {
+        text,
+        start: bytes.len() - text.len(),
+    };
+    let format = whole.value("zarr_consolidated_format")?;
+    if format.as_ref().map(|format| format.text) != Some("1") {
+        let found = format.map_or("nothing", |format| format.text);
         return Err(Error::corrupt(
             "zarr_consolidated_format",
             format!("expected 1, found {found}"),
         ));
     }
-    let documents = documents_of(&document)?;
-    Ok(documents
-        .members()
-        .filter_map(|(key, document)| Some((Key::new(key).ok()?, document.into())))
-        .collect())
+    whole.documents(|key| Key::new(key).ok())
 }
 
-/// Reads the member `consolidated_metadata` of a final-v3 group: keys, counted from the group, and their documents;
+/// Finds the documents in the member `consolidated_metadata` of a final-v3 group, by keys counted from the group;
 /// nothing if the group has none or they are null.
 ///
 /// Fails with `Unsupported` for another kind than inline, `Corrupt` for what is no object of documents.
-pub fn parse_member(bytes: &[u8]) -> Result<Option<DocumentMap>> {
-    let group = ObjectText::parse(text_of(bytes)?)?;
-    let member = match group.value(MEMBER) {
-        None | Some("null") => return Ok(None),
-        Some(member) => ObjectText::parse(member).map_err(|error| error.about(MEMBER))?,
+pub fn parse_member(bytes: &[u8]) -> Result<Option<DocumentPlaces>> {
+    let text = text_of(bytes)?;
+    let start = bytes.len() - text.len();
+    let member = match (TextPart { text, start }).value(MEMBER)? {
+        None => return Ok(None),
+        Some(member) if member.text == "null" => return Ok(None),
+        Some(member) => member,
     };
-    match member.value("kind") {
-        None | Some("\"inline\"") => {}
+    match member.value("kind").map_err(|error| error.about(MEMBER))? {
+        None => {}
+        Some(kind) if kind.text == "\"inline\"" => {}
         Some(kind) => {
-            return Err(Error::unsupported(
-                MEMBER,
-                format!("expected kind inline, found {kind}"),
-            ));
+            let found = format!("expected kind inline, found {}", kind.text);
+            return Err(Error::unsupported(MEMBER, found));
         }
     }
-    let documents = documents_of(&member)?;
-    let key = |path: &str| Key::new(path).ok()?.child(ZARR_JSON.as_bytes()).ok();
-    Ok(Some(
-        documents
-            .members()
-            .filter_map(|(path, document)| Some((key(path.trim_matches('/'))?, document.into())))
-            .collect(),
-    ))
+    let key = |path: &str| {
+        let node = Key::new(path.trim_matches('/')).ok()?;
+        node.child(ZARR_JSON.as_bytes()).ok()
+    };
+    member.documents(key).map(Some)
 }
 
-fn documents_of<'a>(holder: &ObjectText<'a>) -> Result<ObjectText<'a>> {
-    let wrong = || Error::corrupt(DOCUMENTS, "expected an object of documents");
-    let documents = holder.value(DOCUMENTS).ok_or_else(wrong)?;
-    ObjectText::parse(documents).map_err(|_| wrong())
+/// A part of a document, and where it stands in that.
+struct TextPart<'a> {
+    text: &'a str,
+    start: usize,
+}
+
+impl<'a> TextPart<'a> {
+    fn part(&self, place: Range<usize>) -> TextPart<'a> {
+        TextPart {
+            start: self.start + place.start,
+            text: self.text.get(place).unwrap_or_default(),
+        }
+    }
+
+    fn value(&self, name: &str) -> Result<Option<TextPart<'a>>> {
+        Ok(find_member(self.text, name)?.map(|place| self.part(place)))
+    }
+
+    /// Finds the documents in it; those of which `key_of` gives no key are left out.
+    fn documents(&self, key_of: impl Fn(&str) -> Option<Key>) -> Result<DocumentPlaces> {
+        let wrong = || Error::corrupt(DOCUMENTS, "expected an object of documents");
+        let documents = self.value(DOCUMENTS)?.ok_or_else(wrong)?;
+        let mut found = Vec::new();
+        let read = visit_members(documents.text, &mut |name, place| {
+            let place = documents.start + place.value.start..documents.start + place.value.end;
+            found.extend(key_of(name).map(|key| (key, place)));
+        });
+        read.map_err(|_| wrong())?;
+        Ok(found)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn keys(documents: DocumentMap) -> Vec<Vec<u8>> {
+    fn keys(documents: DocumentPlaces) -> Vec<Vec<u8>> {
         documents
             .iter()
             .map(|(key, _)| key.as_bytes().to_vec())
@@ -85,7 +114,7 @@ mod tests {
     fn both_forms_give_keys() {
         let text = r#"{"zarr_consolidated_format": 1, "metadata": {"a\/.zarray": {"x": NaN}, "../b": 1, "": 2}}"#;
         let found = parse_document(text.as_bytes()).unwrap();
-        assert_eq!(found[0].1, br#"{"x": NaN}"#);
+        assert_eq!(&text[found[0].1.clone()], r#"{"x": NaN}"#);
         assert_eq!(keys(found), [b"a/.zarray".to_vec(), Vec::new()]);
         let group = br#"{"consolidated_metadata": {"kind": "inline", "metadata": {"a/b": {}, "/../c": {}}}}"#;
         assert_eq!(

@@ -109,7 +109,7 @@ mod tests {
     fn document(key: &str, text: Option<&str>) -> Document {
         Document {
             key: Key::new(key).unwrap(),
-            bytes: text.map(|text| text.as_bytes().to_vec()),
+            bytes: text.map(|text| text.as_bytes().to_vec().into()),
         }
     }
 

@@ -5,15 +5,13 @@
 //! `registry.rs`. A draft is decided by the entry point of a hierarchy and governs all that lies below it: a file
 //! with a `DRAFT` and a line in `draft/registry.rs`.
 
-use serde_json::{Map, Value};
-
-use crate::error::{Error, Result};
-use crate::json_text::{self, ObjectText};
+use crate::error::Result;
 use crate::model::{Array, Attributes, Node};
 use crate::store::Key;
 
 mod attributes;
 pub mod consolidated;
+mod document;
 pub mod draft;
 mod edit;
 pub mod fill;
@@ -25,6 +23,7 @@ pub mod typestr;
 pub mod v2;
 pub mod v3;
 
+pub use document::{Document, text_of};
 pub use edit::Edit;
 pub use registry::{Choice, DIALECTS, tried_below};
 
@@ -43,14 +42,6 @@ pub struct Dialect {
     pub group: fn(&Key, &Attributes) -> Result<DocumentMap>,
     /// Returns the documents of a new array; `Unsupported` if the dialect cannot express it.
     pub array: fn(&Key, &Array) -> Result<DocumentMap>,
-}
-
-/// A document that may be missing.
-pub struct Document {
-    /// Where it is stored.
-    pub key: Key,
-    /// Its bytes.
-    pub bytes: Option<Vec<u8>>,
 }
 
 /// Keys and the bytes that are stored under them, in the order in which they are to be written.
@@ -85,46 +76,4 @@ impl From<Node> for Parsed {
             warning: None,
         }
     }
-}
-
-impl Document {
-    /// Returns the document as text, without a byte order mark; nothing if it is missing, `Corrupt` if it is no UTF-8.
-    pub fn text(&self) -> Result<Option<&str>> {
-        let bytes = self.bytes.as_deref();
-        let text = bytes.map(|bytes| text_of(bytes).map_err(|error| error.about(&self.key)));
-        text.transpose()
-    }
-
-    /// Parses the document as a JSON object; nothing if it is missing, `Corrupt` if it is something else. Attributes whose
-    /// values nobody can hold (a number beyond all floats, half a pair of surrogates) are left out.
-    pub fn object(&self) -> Result<Option<Map<String, Value>>> {
-        let Some(bytes) = &self.bytes else {
-            return Ok(None);
-        };
-        let parsed = json_text::parse(bytes)
-            .or_else(|error| self.without_attributes().ok_or(error))
-            .map_err(|error| error.about(&self.key))?;
-        match parsed {
-            Value::Object(members) => Ok(Some(members)),
-            _ => Err(Error::corrupt(&self.key, "expected a JSON object")),
-        }
-    }
-
-    /// Parses the document without the attributes in it, but for those that a draft takes for metadata; nothing if there
-    /// are none, or it is no JSON anyway.
-    fn without_attributes(&self) -> Option<Value> {
-        let object = ObjectText::parse(self.text().ok()??).ok()?;
-        let attributes = ObjectText::parse(object.value("attributes")?).ok()?;
-        let filters = attributes.value("filters");
-        let kept = filters.map(|filters| format!("{{\"filters\":{filters}}}"));
-        let rest = object.edited(&[("attributes".to_string(), kept)], 1);
-        json_text::parse(rest.as_bytes()).ok()
-    }
-}
-
-/// Returns a document as text, without a byte order mark; `Corrupt` if it is no UTF-8.
-pub fn text_of(bytes: &[u8]) -> Result<&str> {
-    let text = str::from_utf8(bytes)
-        .map_err(|error| Error::corrupt("", format!("not JSON: expected UTF-8, found {error}")))?;
-    Ok(text.strip_prefix('\u{feff}').unwrap_or(text))
 }

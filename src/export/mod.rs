@@ -70,7 +70,7 @@ impl Format {
             // Why an array does not decode says more than that its type has no form here.
             Err(error) => error,
             Ok(()) => Error::unsupported(
-                &array.entry().path,
+                array.path(),
                 format!("{} cannot hold {}", self.extension, described.data_type),
             ),
         })
@@ -215,7 +215,7 @@ impl Export {
         self.check_writable()?;
         let FileBody::Flat(flat) = &self.body else {
             let why = "is made of all elements together, and so is not written";
-            return Err(Error::new(Kind::ReadOnly, &self.array.entry().path, why));
+            return Err(Error::new(Kind::ReadOnly, self.array.path(), why));
         };
         let header = self.header.len() as u64;
         let in_header = usize::try_from(header.saturating_sub(offset)).unwrap_or(usize::MAX);
@@ -223,7 +223,7 @@ impl Export {
         let end = offset.saturating_add(head.len() as u64);
         if !head.is_empty() && head != part(&self.header, offset..end) {
             let why = "the header says what the array is, and only its metadata change that";
-            return Err(Error::invalid(&self.array.entry().path, why));
+            return Err(Error::invalid(self.array.path(), why));
         }
         if elements.is_empty() {
             return Ok(());
@@ -239,6 +239,6 @@ fn whole(array: &OpenArray, ragged: Ragged, region: &Region) -> Result<FileBody>
         return Ok(FileBody::Whole(records.into_bytes()));
     };
     let mut out = array.growing();
-    make(&records, &region.shape, &mut out).map_err(|error| error.about(&array.entry().path))?;
+    make(&records, &region.shape, &mut out).map_err(|error| error.about(array.path()))?;
     Ok(FileBody::Whole(out.finish()))
 }

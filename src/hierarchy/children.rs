@@ -52,24 +52,12 @@ impl Hierarchy {
     pub fn known_children(self: &Arc<Self>, found: &Arc<NodeEntry>) -> Result<Box<dyn Listing>> {
         match self.children(found) {
             Err(error) if error.kind() == Kind::Unsupported && !found.scope.store.info().lists => {
-                let names = self.cached_below(&found.path);
+                let names = self.nodes.names_below(&found.path);
                 let names = names.into_iter().map(|name| (name, EntryKind::Directory));
                 Ok(Box::new(NameList::new(names)))
             }
             answer => answer,
         }
-    }
-
-    /// Returns the names of the cached nodes directly under a path, sorted.
-    fn cached_below(&self, path: &Key) -> Vec<Vec<u8>> {
-        let nodes = self.lock();
-        let is_child = |key: &Key| key.parent().is_some_and(|parent| parent == *path);
-        let known = nodes
-            .iter()
-            .filter(|(key, known)| known.found.is_some() && is_child(key));
-        let mut names: Vec<_> = known.map(|(key, _)| key.name().to_vec()).collect();
-        names.sort();
-        names
     }
 }
 

@@ -2,15 +2,16 @@
 //!
 //! Lists only what the consolidated metadata name; a key that they do not name is asked of the store below. It
 //! is put beneath a group after that group's own documents were read, so it never overrules those. Changes go to the
-//! store below; what is consolidated stays as it was read until the group is read anew.
+//! store below; what is consolidated stays as it was read until the group is read anew. Its text is held once, for all
+//! documents in it and the nodes that are read from them.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::dialect::DocumentMap;
+use crate::dialect::consolidated::DocumentPlaces;
 use crate::error::{Error, Result};
 use crate::known::Known;
 use crate::store::layer::Layer;
@@ -18,32 +19,41 @@ use crate::store::listing::NameList;
 use crate::store::{
     EntryKind, FlatListing, Hints, Key, Listing, Meta, Object, Store, StoreInfo, Version,
 };
+use crate::sync::budget::{MemoryBudget, Reservation};
+use crate::sync::shared_bytes::SharedBytes;
 
 /// A store over a store.
 pub(super) struct Consolidated {
     inner: Arc<dyn Store>,
     hints: Arc<dyn Hints>,
     info: StoreInfo,
-    documents: BTreeMap<Vec<u8>, Vec<u8>>,
+    text: SharedBytes,
+    /// Where in the text the document of each key stands.
+    documents: BTreeMap<Box<[u8]>, Range<usize>>,
     modified: SystemTime,
+    /// The memory that the text and the table count in; nothing if there was none left.
+    room: Option<Reservation>,
 }
 
+/// What a document takes beside its text and the bytes of its key, in bytes.
+const DOCUMENT_OVERHEAD: u64 = 96;
+
 impl Consolidated {
-    /// Puts documents, their keys counted from `top`, over a store and its hints.
+    /// Puts documents, their keys counted from `top` and their places in a text, over a store and its hints.
     pub(super) fn new(
         (inner, hints): (Arc<dyn Store>, Arc<dyn Hints>),
         top: &Key,
-        documents: DocumentMap,
+        (text, places): (SharedBytes, DocumentPlaces),
         modified: SystemTime,
     ) -> Consolidated {
         let within = |key: Key| {
             if top.is_root() {
-                key.as_bytes().to_vec()
+                key.as_bytes().into()
             } else {
-                [top.as_bytes(), b"/", key.as_bytes()].concat()
+                [top.as_bytes(), b"/", key.as_bytes()].concat().into()
             }
         };
-        let documents = documents.into_iter();
+        let places = places.into_iter();
         Consolidated {
             info: StoreInfo {
                 lists: true,
@@ -51,12 +61,33 @@ impl Consolidated {
             },
             inner,
             hints,
-            documents: documents
+            text,
+            documents: places
                 .filter(|(key, _)| !key.is_root())
-                .map(|(key, document)| (within(key), document))
+                .map(|(key, place)| (within(key), place))
                 .collect(),
             modified,
+            room: None,
         }
+    }
+
+    /// Counts what it holds in a budget; returns whether that has room for it.
+    pub(super) fn count_in(&mut self, memory: &Arc<MemoryBudget>) -> bool {
+        let keys = self.documents.keys();
+        let keys = keys.map(|key| key.len() as u64 + DOCUMENT_OVERHEAD);
+        self.room = memory.try_reserve(self.text.held() + keys.sum::<u64>());
+        self.room.is_some()
+    }
+
+    /// Returns a document as a part of the text; nothing if there is none.
+    pub(super) fn document(&self, key: &Key) -> Option<SharedBytes> {
+        let place = self.documents.get(key.as_bytes())?;
+        Some(self.text.shared_part(place.clone()))
+    }
+
+    /// Returns when the consolidated metadata were changed.
+    pub(super) fn modified(&self) -> SystemTime {
+        self.modified
     }
 
     /// Returns the names directly under a prefix. From each name the search jumps to the next, so that the
@@ -94,8 +125,8 @@ impl Consolidated {
 
     /// Returns what the documents tell of a key.
     fn known(&self, key: &Key) -> Option<Meta> {
-        if let Some(bytes) = self.documents.get(key.as_bytes()) {
-            return Some(self.meta(EntryKind::File, bytes));
+        if let Some(bytes) = self.document(key) {
+            return Some(self.meta(EntryKind::File, &bytes));
         }
         let stem = [key.as_bytes(), b"/"].concat();
         let is_folder = key.is_root() || self.first_below(&stem, &stem).is_some();
@@ -126,11 +157,11 @@ impl Layer for Consolidated {
     }
 
     fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
-        match self.documents.get(key.as_bytes()) {
+        match self.document(key) {
             Some(bytes) if bytes.len() as u64 <= limit => Ok(Some(Object {
-                bytes: bytes.clone(),
+                bytes: bytes.to_vec(),
                 size: bytes.len() as u64,
-                version: version_of(bytes),
+                version: version_of(&bytes),
                 modified: Some(self.modified),
             })),
             Some(bytes) => Err(Error::too_large(
@@ -183,6 +214,7 @@ impl Hints for Consolidated {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::Stats;
     use crate::store::NoHints;
     use crate::store::backend::memory::MemoryStore;
 
@@ -196,13 +228,15 @@ mod tests {
             "a0/x",
             ".zgroup",
         ];
-        let documents = keys.map(|key| (Key::new(key).unwrap(), b"{}".to_vec()));
-        let store = Consolidated::new(
+        let documents = keys.map(|key| (Key::new(key).unwrap(), 0..2));
+        let mut store = Consolidated::new(
             (Arc::new(MemoryStore::default()), Arc::new(NoHints)),
             &Key::new("top").unwrap(),
-            documents.into(),
+            (b"{}".to_vec().into(), documents.into()),
             SystemTime::UNIX_EPOCH,
         );
+        let memory = MemoryBudget::new(1000, Arc::new(Stats::default()));
+        assert!(store.count_in(&memory) && memory.held() > 6 * DOCUMENT_OVERHEAD);
         let listed = |prefix: &str| {
             let names = store.names(&Key::new(prefix).unwrap());
             let name = |name: &Vec<u8>| String::from_utf8(name.clone()).unwrap();

@@ -5,13 +5,14 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::dialect::{DocumentMap, consolidated};
+use crate::dialect::consolidated::{self, DocumentPlaces};
 use crate::error::Result;
 use crate::hierarchy::consolidated::{Consolidated, version_of};
 use crate::hierarchy::reading::{NodeReading, is_lasting};
 use crate::hierarchy::{Hierarchy, MAX_DOCUMENT, NodeEntry, Rule};
 use crate::model::document::{ZARR_JSON, ZMETADATA, is_consolidated};
 use crate::store::{Key, Version};
+use crate::sync::shared_bytes::SharedBytes;
 
 impl Hierarchy {
     /// Puts consolidated metadata under a group's children, where they are wanted and there are some. `old` is the
@@ -37,11 +38,12 @@ impl Hierarchy {
         if let Some(old) = old.filter(|old| old.scope.consolidated == Some(version)) {
             reading.scope.store = old.scope.store.clone();
             reading.scope.hints = old.scope.hints.clone();
+            reading.scope.copies = old.scope.copies.clone();
             reading.scope.consolidated = Some(version);
             return Ok(());
         }
         match documents_in(&key, &bytes) {
-            Ok(Some(documents)) => self.use_consolidated(reading, documents, version),
+            Ok(Some(places)) => self.use_consolidated(reading, (bytes, places), version),
             Ok(None) => {}
             Err(error) => self.warn(reading.path, Some(error.about(&key).to_string())),
         }
@@ -52,7 +54,7 @@ impl Hierarchy {
     fn consolidated_document(
         &self,
         reading: &mut NodeReading<'_>,
-    ) -> Result<Option<(Key, Vec<u8>)>> {
+    ) -> Result<Option<(Key, SharedBytes)>> {
         let key = match &reading.scope.rule {
             Rule::Draft(entry) => entry.consolidated()?,
             Rule::Closed => None,
@@ -69,27 +71,37 @@ impl Hierarchy {
         let Some(key) = key else { return Ok(None) };
         reading.scope.depends.add_key(&key);
         let object = self.store.get(&key, MAX_DOCUMENT)?;
-        Ok(object.map(|object| (key, object.bytes)))
+        reading.note_asked(&key, object.as_ref());
+        Ok(object.map(|object| (key, object.bytes.into())))
     }
 
     /// Puts documents over the store that the children are read from.
     fn use_consolidated(
         &self,
         reading: &mut NodeReading<'_>,
-        documents: DocumentMap,
+        (text, places): (SharedBytes, DocumentPlaces),
         version: Version,
     ) {
         let modified = reading.modified.unwrap_or(SystemTime::UNIX_EPOCH);
         let below = (self.store.clone(), self.hints.clone());
-        let store = Arc::new(Consolidated::new(below, reading.path, documents, modified));
+        let length = text.len();
+        let mut store = Consolidated::new(below, reading.path, (text, places), modified);
+        if !store.count_in(self.nodes.memory()) {
+            let why = format!(
+                "consolidated metadata of {length} bytes do not fit in --memory; they are used all the same"
+            );
+            self.warn(reading.path, Some(why));
+        }
+        let store = Arc::new(store);
         reading.scope.store = store.clone();
-        reading.scope.hints = store;
+        reading.scope.hints = store.clone();
+        reading.scope.copies = Some(store);
         reading.scope.consolidated = Some(version);
     }
 }
 
 /// Reads the consolidated metadata in a document; nothing if it has none.
-fn documents_in(key: &Key, bytes: &[u8]) -> Result<Option<DocumentMap>> {
+fn documents_in(key: &Key, bytes: &[u8]) -> Result<Option<DocumentPlaces>> {
     if is_consolidated(key.name()) {
         return consolidated::parse_document(bytes).map(Some);
     }

@@ -73,7 +73,7 @@ fn search(store: &dyn Store, meta: Key) -> Result<bool> {
 /// Whether a document is stored and is one of this draft.
 fn is_of_2019(store: &dyn Store, key: &Key) -> Result<bool> {
     let bytes = match store.get(key, MAX_DOCUMENT) {
-        Ok(object) => object.map(|object| object.bytes),
+        Ok(object) => object.map(|object| object.bytes.into()),
         Err(error) if concerns_key(error.kind()) => None,
         Err(error) => return Err(error),
     };

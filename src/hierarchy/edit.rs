@@ -78,7 +78,7 @@ impl Hierarchy {
             Document {
                 key: document.key.clone(),
                 bytes: match new {
-                    Some((_, bytes)) => Some(bytes.clone()),
+                    Some((_, bytes)) => Some(bytes.clone().into()),
                     None => document.bytes.clone(),
                 },
             }

@@ -122,7 +122,7 @@ impl Hierarchy {
         versions.extend(object.as_ref().map(|object| (key.clone(), object.version)));
         Ok(Document {
             key,
-            bytes: object.map(|object| object.bytes),
+            bytes: object.map(|object| object.bytes.into()),
         })
     }
 
@@ -175,7 +175,7 @@ impl Hierarchy {
     ) -> Result<Node> {
         let bytes_of = |key: &Key| {
             let found = new.iter().find(|(new, _)| new == key);
-            found.map(|(_, bytes)| bytes.clone())
+            found.map(|(_, bytes)| bytes.clone().into())
         };
         let document = |key: Key| Document {
             bytes: bytes_of(&key),

@@ -3,28 +3,27 @@
 //! Nodes are found from the root down: each passes a `ChildScope` on to its children, so that an entry point governs what
 //! lies below it. A node is cached for the freshness of the store, counted from when the store was asked for the oldest of
 //! its documents, unless something that it was read from is changed through the store; then its documents are read
-//! again, and a node whose documents did not change keeps its identity.
+//! again, and a node whose documents did not change keeps its identity. What is cached counts in a memory budget.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::num::NonZeroUsize;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
-
-use lru::LruCache;
 
 use crate::dialect::draft::EntryPoint;
 use crate::dialect::{Choice, DIALECTS, Dialect, DialectSettings};
 use crate::error::{Error, Result};
+use crate::hierarchy::consolidated::Consolidated;
 use crate::hierarchy::document_locks::DocumentLocks;
+use crate::hierarchy::node_cache::{CachedNode, NodeCache};
 use crate::known::Known;
 use crate::model::{Array, Node};
-use crate::store::{
-    Dependencies, Hints, Key, NoHints, QueryStamp, Store, Tree, Version, note_memory,
-};
+use crate::store::{Dependencies, Hints, Key, NoHints, Store, Tree, Version, note_memory};
+use crate::sync::budget::{MemoryBudget, Reservation};
 
+mod asked_documents;
 mod broken;
 mod children;
 mod consolidated;
@@ -35,6 +34,7 @@ mod document_locks;
 mod edit;
 mod format;
 mod moving;
+mod node_cache;
 mod plan;
 mod publish;
 mod read;
@@ -47,8 +47,14 @@ pub use publish::DocumentVersions;
 /// The longest metadata document that is read, 64 MiB.
 pub const MAX_DOCUMENT: u64 = 64 << 20;
 
-/// How many nodes are cached.
-const MAX_NODES: NonZeroUsize = NonZeroUsize::new(1 << 16).unwrap();
+/// The bytes that nodes may take where nobody says how many.
+const USUAL_MEMORY: u64 = 256 << 20;
+
+/// The part of a budget that nodes may take: one in so many bytes.
+const NODES_SHARE: u64 = 2;
+
+/// The most bytes that nodes may take: twice the longest document, so that each can be kept.
+const MAX_NODES_BYTES: u64 = 2 * MAX_DOCUMENT;
 
 /// How many different warnings are logged.
 const MAX_WARNINGS: usize = 256;
@@ -67,7 +73,15 @@ pub struct NodeEntry {
     pub broken: Option<BrokenNode>,
     /// The documents that it was read from and their versions; nothing if it was read from consolidated metadata.
     pub documents: Option<Arc<[(Key, Version)]>>,
+    /// How long the documents are that views make of it, by their place in there; views note it.
+    pub lengths: [OnceLock<u64>; 2],
+    /// What the store was asked for, if that is worth asking about before the node is read again.
+    asked: Option<Arc<[(Key, Option<Version>)]>>,
+    /// The scope that it was found in.
+    found_in: (u64, Option<Version>),
     scope: ChildScope,
+    /// The memory that it counts in for as long as anybody holds it; nothing if there was none left.
+    room: Option<Reservation>,
 }
 
 /// How the documents of nodes are found.
@@ -89,6 +103,8 @@ struct ChildScope {
     store: Arc<dyn Store>,
     /// The hints of that store.
     hints: Arc<dyn Hints>,
+    /// The consolidated metadata that the store begins with, if it does.
+    copies: Option<Arc<Consolidated>>,
     /// What the rule and the consolidated metadata were read from.
     depends: Dependencies,
     /// The version of the consolidated metadata, if they are used.
@@ -98,6 +114,11 @@ struct ChildScope {
 }
 
 impl ChildScope {
+    /// Returns what tells one scope of a path from another.
+    fn identity(&self) -> (u64, Option<Version>) {
+        (self.version, self.consolidated)
+    }
+
     /// Returns the version of a group that no document describes.
     fn implied_version(&self) -> u64 {
         match self.consolidated {
@@ -182,19 +203,10 @@ pub struct Hierarchy {
     hints: Arc<dyn Hints>,
     tree: Option<Arc<dyn Tree>>,
     config: HierarchyConfig,
-    nodes: Mutex<LruCache<Key, CachedNode>>,
+    nodes: Arc<NodeCache>,
     /// Held while documents are edited.
     editing: DocumentLocks,
     warned: Mutex<HashSet<String>>,
-}
-
-/// The answer to a path, which may be that there is no node.
-struct CachedNode {
-    found: Option<Arc<NodeEntry>>,
-    /// How old the answers are that it was read from.
-    stamp: QueryStamp,
-    /// What it was read from.
-    depends: Dependencies,
 }
 
 impl Hierarchy {
@@ -210,7 +222,7 @@ impl Hierarchy {
             hints: Arc::new(NoHints),
             tree: None,
             config,
-            nodes: Mutex::new(LruCache::new(MAX_NODES)),
+            nodes: NodeCache::new(MemoryBudget::new(USUAL_MEMORY, Arc::default())),
             editing: DocumentLocks::default(),
             warned: Mutex::new(HashSet::new()),
         }
@@ -219,6 +231,13 @@ impl Hierarchy {
     /// Uses the hints of the store.
     pub fn with_hints(mut self, hints: Arc<dyn Hints>) -> Hierarchy {
         self.hints = hints;
+        self
+    }
+
+    /// Counts nodes in a budget.
+    pub fn within(mut self, memory: &Arc<MemoryBudget>) -> Hierarchy {
+        let most = MAX_NODES_BYTES.min(memory.limit() / NODES_SHARE);
+        self.nodes = NodeCache::new(memory.part(most));
         self
     }
 
@@ -233,23 +252,18 @@ impl Hierarchy {
         &self.store
     }
 
-    fn lock(&self) -> MutexGuard<'_, LruCache<Key, CachedNode>> {
-        self.nodes.lock()
-    }
-
     /// Returns the node at a path from the cache; the store is not asked.
     pub fn node_now(&self, path: &Key) -> Known<Arc<NodeEntry>> {
-        let mut nodes = self.lock();
         let info = self.store.info();
-        let is_valid = |cached: &&CachedNode| {
+        let is_valid = |cached: &CachedNode| {
             let CachedNode { stamp, depends, .. } = cached;
             info.is_fresh(stamp.asked) && !info.changes.any_changed_since(stamp.position, depends)
         };
-        match nodes.get(path).filter(is_valid) {
+        match self.nodes.get(path, is_valid) {
             None => Known::Unknown,
-            Some(cached) => {
-                note_memory(cached.stamp.asked);
-                cached.found.clone().into()
+            Some((found, asked)) => {
+                note_memory(asked);
+                found.into()
             }
         }
     }
@@ -276,6 +290,7 @@ impl Hierarchy {
             rule: Rule::Plain(dialects),
             store: self.store.clone(),
             hints: self.hints.clone(),
+            copies: None,
             depends: Dependencies::default(),
             consolidated: None,
             version: 0,
@@ -297,24 +312,27 @@ impl Hierarchy {
             Known::Unknown => {}
             known => return Ok(known.found()),
         }
-        let old = self.lock().peek(path).and_then(|old| old.found.clone());
+        let old = self.nodes.peek(path).and_then(|(found, _)| found);
+        if let Some(old) = &old {
+            let (is_unchanged, stamp) = self.store.info().ask(|| {
+                self.note_scope(path, scope);
+                self.is_unchanged(old, scope)
+            });
+            if is_unchanged? && self.nodes.renew(path, old, stamp) {
+                return Ok(Some(old.clone()));
+            }
+        }
         let read = || {
             self.note_scope(path, scope);
             self.read(path, scope, old.as_deref())
         };
         let (read, stamp) = self.store.info().ask(read);
         let (found, depends) = read?;
-        let found = found.map(Arc::new);
         let found = match (found, old) {
             (Some(new), Some(old)) if new.version == old.version => Some(old),
-            (new, _) => new,
+            (new, _) => new.map(|new| Arc::new(self.nodes.counted(new))),
         };
-        let cached = CachedNode {
-            found: found.clone(),
-            stamp,
-            depends,
-        };
-        self.lock().put(path.clone(), cached);
+        self.nodes.put(path, (found.clone(), stamp), depends);
         Ok(found)
     }
 
@@ -322,9 +340,9 @@ impl Hierarchy {
     fn note_scope(&self, path: &Key, scope: &ChildScope) {
         let is_plain = matches!(scope.rule, Rule::Plain(_)) && scope.consolidated.is_none();
         if let Some(above) = path.parent().filter(|_| !is_plain)
-            && let Some(above) = self.lock().peek(&above)
+            && let Some((_, asked)) = self.nodes.peek(&above)
         {
-            note_memory(above.stamp.asked);
+            note_memory(asked);
         }
     }
 

@@ -6,18 +6,22 @@ use std::time::SystemTime;
 
 use crate::dialect::Document;
 use crate::error::{Error, Kind, Result};
+use crate::hierarchy::asked_documents::AskedDocuments;
 use crate::hierarchy::broken::{BrokenDocument, BrokenNode};
+use crate::hierarchy::consolidated::version_of;
 use crate::hierarchy::publish::DocumentVersions;
 use crate::hierarchy::{ChildScope, MAX_DOCUMENT, NodeEntry, Rule};
 use crate::model::Node;
 use crate::model::document::ZARRAY;
-use crate::store::{Dependencies, Key, Object};
+use crate::store::{Dependencies, Key, Object, Version};
 
 /// One reading of a node.
 pub(super) struct NodeReading<'a> {
     pub(super) path: &'a Key,
     /// The scope that the node was found in, and step by step that of its children.
     pub(super) scope: ChildScope,
+    /// What tells the scope that the node was found in from others.
+    found_in: (u64, Option<Version>),
     /// What the answer depends on beside what the scope does.
     pub(super) depends: Dependencies,
     /// When the newest of its documents was changed.
@@ -30,6 +34,8 @@ pub(super) struct NodeReading<'a> {
     pub(super) kept: Option<Document>,
     /// The documents that are stored.
     stored: Vec<BrokenDocument>,
+    /// What the store was asked for, by which a later reading finds out whether it has to be read again.
+    asked: AskedDocuments,
     /// The documents that were read, with their versions; nothing if they are copies.
     documents: Option<DocumentVersions>,
     versions: DefaultHasher,
@@ -41,6 +47,7 @@ impl NodeReading<'_> {
         let is_copied = scope.consolidated.is_some();
         NodeReading {
             path,
+            found_in: scope.identity(),
             scope,
             documents: (!is_copied).then(Vec::new),
             depends: Dependencies::default(),
@@ -49,6 +56,7 @@ impl NodeReading<'_> {
             is_array: false,
             kept: None,
             stored: Vec::new(),
+            asked: AskedDocuments::default(),
             versions: DefaultHasher::new(),
         }
     }
@@ -59,6 +67,9 @@ impl NodeReading<'_> {
             return Ok(kept);
         }
         self.scope.depends.add_key(key);
+        if let Some(copy) = self.copy_of(key) {
+            return Ok(copy);
+        }
         let object = match self.scope.store.get(key, MAX_DOCUMENT) {
             Err(error) if error.kind() == Kind::NameTooLong => None,
             answer => {
@@ -66,6 +77,7 @@ impl NodeReading<'_> {
                 answer?
             }
         };
+        self.note_asked(key, object.as_ref());
         if let Some(object) = &object {
             (key, object.version).hash(&mut self.versions);
             if let Some(documents) = &mut self.documents {
@@ -79,8 +91,32 @@ impl NodeReading<'_> {
         }
         Ok(Document {
             key: key.clone(),
-            bytes: object.map(|object| object.bytes),
+            bytes: object.map(|object| object.bytes.into()),
         })
+    }
+
+    /// Notes what the store has given for a key.
+    pub(super) fn note_asked(&mut self, key: &Key, object: Option<&Object>) {
+        self.asked.note(key, object);
+    }
+
+    /// Returns a document that consolidated metadata have, which is not copied.
+    fn copy_of(&mut self, key: &Key) -> Option<Document> {
+        let copies = self.scope.copies.clone()?;
+        let bytes = copies.document(key)?;
+        if bytes.len() as u64 > MAX_DOCUMENT {
+            return None;
+        }
+        let version = version_of(&bytes);
+        (key, version).hash(&mut self.versions);
+        self.modified = self.modified.max(Some(copies.modified()));
+        let key = key.clone();
+        self.stored.push(BrokenDocument {
+            key: key.clone(),
+            stored: Some((bytes.len() as u64, version)),
+        });
+        let bytes = Some(bytes);
+        Some(Document { key, bytes })
     }
 
     /// Notes a document that the store has, though it may not give it.
@@ -117,6 +153,8 @@ impl NodeReading<'_> {
             documents: self.stored,
         };
         NodeEntry {
+            asked: self.asked.worth_asking(node.is_ok()),
+            found_in: self.found_in,
             path: self.path.clone(),
             broken: node.as_ref().err().map(broken),
             node,
@@ -124,6 +162,8 @@ impl NodeReading<'_> {
             modified: self.modified.unwrap_or(SystemTime::UNIX_EPOCH),
             documents: self.documents.map(Arc::from),
             scope: self.scope,
+            lengths: Default::default(),
+            room: None,
         }
     }
 }

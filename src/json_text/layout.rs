@@ -2,16 +2,24 @@
 //!
 //! Expects text that was checked: of any other the outcome is text too, but not JSON.
 
-use std::iter::Peekable;
-
 /// How far a level is indented where no other text shows it.
 pub(super) const UNIT: &str = "  ";
 
 /// Returns a text without spaces between its tokens.
 pub fn compact(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    Tokens(text).for_each(|token| out.push_str(token));
-    out
+    let mut out = Vec::with_capacity(text.len());
+    Tokens(text.as_bytes()).for_each(|token| out.extend_from_slice(token));
+    in_letters(out)
+}
+
+/// Whether two texts have the same tokens, whatever is between these.
+pub fn is_same(one: &str, other: &str) -> bool {
+    Tokens(one.as_bytes()).eq(Tokens(other.as_bytes()))
+}
+
+/// Whether the text of an object or list has nothing in it.
+pub fn is_empty(text: &str) -> bool {
+    Tokens(text.as_bytes()).count() <= 2
 }
 
 /// Returns a text as a document of its own: laid out as the reference implementation does, a newline at the end.
@@ -23,61 +31,101 @@ pub fn document(text: &str) -> Vec<u8> {
 
 /// Returns a text with a member or an item a line, each level indented by `unit`, from the level `depth` on.
 pub(super) fn pretty(text: &str, unit: &str, depth: usize) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut tokens = Tokens(text).peekable();
-    let mut depth = depth;
-    while let Some(token) = tokens.next() {
-        match token {
-            "{" | "[" => {
-                out.push_str(token);
-                if !push_closing(&mut out, &mut tokens) {
-                    depth += 1;
-                    break_line(&mut out, unit, depth);
-                }
-            }
-            "}" | "]" => {
-                depth = depth.saturating_sub(1);
-                break_line(&mut out, unit, depth);
-                out.push_str(token);
-            }
-            "," => {
-                out.push(',');
-                break_line(&mut out, unit, depth);
-            }
-            ":" => out.push_str(": "),
-            other => out.push_str(other),
+    let mut out = Vec::with_capacity(text.len());
+    let mut layout = Layout::new(text.as_bytes(), unit, depth);
+    while layout
+        .step(&mut |part| out.extend_from_slice(part))
+        .is_some()
+    {}
+    in_letters(out)
+}
+
+/// Returns bytes that are tokens of a text, and so are letters.
+fn in_letters(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap_or_default()
+}
+
+/// A text that is laid out token by token; nothing of it is held.
+pub(super) struct Layout<'a> {
+    tokens: Tokens<'a>,
+    unit: &'a str,
+    depth: usize,
+}
+
+impl<'a> Layout<'a> {
+    /// Begins at a token that stands on the level `depth`.
+    pub(super) fn new(rest: &'a [u8], unit: &'a str, depth: usize) -> Layout<'a> {
+        let tokens = Tokens(rest);
+        Layout {
+            tokens,
+            unit,
+            depth,
         }
     }
-    out
-}
 
-/// Writes the bracket that closes an empty object or list; returns whether it is empty.
-fn push_closing(out: &mut String, tokens: &mut Peekable<Tokens<'_>>) -> bool {
-    let closing = tokens.next_if(|next| matches!(*next, "}" | "]"));
-    closing.is_some_and(|closing| {
-        out.push_str(closing);
-        true
-    })
-}
+    /// Returns the level of the next token, and how many bytes of the text come from there on.
+    pub(super) fn place(&self) -> (usize, usize) {
+        (self.depth, self.tokens.0.len())
+    }
 
-fn break_line(out: &mut String, unit: &str, depth: usize) {
-    out.push('\n');
-    (0..depth).for_each(|_| out.push_str(unit));
+    /// Gives the next token to `out`, and what is to stand after it, or before it if it closes a bracket. Returns the
+    /// token.
+    pub(super) fn step(&mut self, out: &mut dyn FnMut(&[u8])) -> Option<&'a [u8]> {
+        let token = self.tokens.next()?;
+        match token {
+            b"{" | b"[" => {
+                out(token);
+                match self.tokens.next_closing() {
+                    Some(closing) => out(closing),
+                    None => {
+                        self.depth += 1;
+                        self.break_line(out);
+                    }
+                }
+            }
+            b"}" | b"]" => {
+                self.depth = self.depth.saturating_sub(1);
+                self.break_line(out);
+                out(token);
+            }
+            b"," => {
+                out(token);
+                self.break_line(out);
+            }
+            b":" => out(b": "),
+            other => out(other),
+        }
+        Some(token)
+    }
+
+    fn break_line(&self, out: &mut dyn FnMut(&[u8])) {
+        out(b"\n");
+        (0..self.depth).for_each(|_| out(self.unit.as_bytes()));
+    }
 }
 
 /// The tokens of a text: brackets, commas, colons, strings, and all else between them.
-struct Tokens<'a>(&'a str);
+struct Tokens<'a>(&'a [u8]);
+
+impl<'a> Tokens<'a> {
+    /// Takes the bracket that closes an empty object or list, if it is next.
+    fn next_closing(&mut self) -> Option<&'a [u8]> {
+        let rest = self.0.trim_ascii_start();
+        matches!(rest, [b'}' | b']', ..])
+            .then(|| self.next())
+            .flatten()
+    }
+}
 
 impl<'a> Iterator for Tokens<'a> {
-    type Item = &'a str;
+    type Item = &'a [u8];
 
-    fn next(&mut self) -> Option<&'a str> {
-        let rest = self.0.trim_start_matches(is_space);
-        let first = rest.chars().next()?;
-        let length = match first {
-            '"' => string_length(rest),
-            '{' | '}' | '[' | ']' | ',' | ':' => 1,
-            _ => rest.find(ends_word).unwrap_or(rest.len()),
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let rest = self.0.trim_ascii_start();
+        let length = match rest.first()? {
+            b'"' => string_length(rest),
+            b'{' | b'}' | b'[' | b']' | b',' | b':' => 1,
+            _ => rest.iter().position(ends_word).unwrap_or(rest.len()),
         };
         let (token, rest) = rest.split_at(length);
         self.0 = rest;
@@ -85,18 +133,14 @@ impl<'a> Iterator for Tokens<'a> {
     }
 }
 
-fn is_space(letter: char) -> bool {
-    matches!(letter, ' ' | '\t' | '\n' | '\r')
-}
-
-fn ends_word(letter: char) -> bool {
-    is_space(letter) || "{}[],:\"".contains(letter)
+fn ends_word(byte: &u8) -> bool {
+    byte.is_ascii_whitespace() || b"{}[],:\"".contains(byte)
 }
 
 /// Returns the length of the string that a text begins with.
-fn string_length(text: &str) -> usize {
+fn string_length(text: &[u8]) -> usize {
     let mut is_escaped = false;
-    let end = text.bytes().enumerate().skip(1).find(|&(_, byte)| {
+    let end = text.iter().enumerate().skip(1).find(|&(_, &byte)| {
         let is_end = byte == b'"' && !is_escaped;
         is_escaped = byte == b'\\' && !is_escaped;
         is_end

@@ -40,7 +40,7 @@ impl<'a> ObjectText<'a> {
 
     /// Fails with `Invalid` if an object of the text has a name twice.
     pub fn check_unique(&self) -> Result<()> {
-        match &self.scanned.repeated {
+        match scan::repeated(self.text)? {
             None => Ok(()),
             Some(name) => {
                 let why = "stands there twice, and which of the two counts is open";

@@ -34,42 +34,67 @@ pub(super) struct ScannedObject {
     pub(super) members: Vec<Member>,
     /// Where its first bracket stands, and its last one.
     pub(super) brackets: (usize, usize),
-    /// A name that some object of the text has twice.
-    pub(super) repeated: Option<String>,
 }
+
+/// What is done with each member of the object of a text, given its name.
+type Visit<'v, 'a> = &'v mut dyn FnMut(Cow<'a, str>, Member);
 
 /// Checks a text; `Corrupt`, with line and column, if it is no object or no JSON.
 pub(super) fn object(text: &str) -> Result<ScannedObject> {
-    let mut scanner = Scanner {
-        text,
-        at: 0,
-        depth: 0,
-        repeated: None,
-    };
-    scanner.skip_space();
     let mut members = Vec::new();
-    let open = scanner.at;
-    scanner.object(Some(&mut members))?;
-    let close = scanner.at - 1;
-    scanner.skip_space();
-    match scanner.peek() {
-        None => Ok(ScannedObject {
-            members,
-            brackets: (open, close),
-            repeated: scanner.repeated,
-        }),
-        Some(_) => Err(scanner.expected("the end")),
-    }
+    let mut push = |name: Cow<'_, str>, mut member: Member| {
+        member.name = name.into_owned();
+        members.push(member);
+    };
+    let brackets = members_of(text, &mut push)?;
+    Ok(ScannedObject { members, brackets })
+}
+
+/// Checks a text as `object` does, and has each of its members visited; holds nothing of them. Returns where the first
+/// bracket stands, and the last one.
+pub(super) fn members_of<'a>(text: &'a str, visit: Visit<'_, 'a>) -> Result<(usize, usize)> {
+    Scanner::new(text, None).whole(visit)
+}
+
+/// Returns a name that some object of a text has twice.
+pub(super) fn repeated(text: &str) -> Result<Option<String>> {
+    let mut scanner = Scanner::new(text, Some(None));
+    scanner.whole(&mut |_, _| {})?;
+    Ok(scanner.repeated.flatten())
 }
 
 struct Scanner<'a> {
     text: &'a str,
     at: usize,
     depth: usize,
-    repeated: Option<String>,
+    /// A name that some object has twice, if that is asked for: the names of an object are held for it.
+    repeated: Option<Option<String>>,
 }
 
 impl<'a> Scanner<'a> {
+    fn new(text: &'a str, repeated: Option<Option<String>>) -> Scanner<'a> {
+        let (at, depth) = (0, 0);
+        Scanner {
+            text,
+            at,
+            depth,
+            repeated,
+        }
+    }
+
+    /// Reads the whole text.
+    fn whole(&mut self, visit: Visit<'_, 'a>) -> Result<(usize, usize)> {
+        self.skip_space();
+        let open = self.at;
+        self.object(Some(visit))?;
+        let close = self.at - 1;
+        self.skip_space();
+        match self.peek() {
+            None => Ok((open, close)),
+            Some(_) => Err(self.expected("the end")),
+        }
+    }
+
     fn rest(&self) -> &'a [u8] {
         self.text.as_bytes().get(self.at..).unwrap_or_default()
     }
@@ -126,8 +151,8 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// Reads an object, and notes its members where they are asked for.
-    fn object(&mut self, mut members: Option<&mut Vec<Member>>) -> Result<()> {
+    /// Reads an object, and has its members visited where they are asked for.
+    fn object(&mut self, mut visit: Option<Visit<'_, 'a>>) -> Result<()> {
         if !self.take(b'{') {
             return Err(self.expected("an object"));
         }
@@ -146,11 +171,10 @@ impl<'a> Scanner<'a> {
             } else if !self.take(b'}') {
                 return Err(self.expected(", or }"));
             }
-            if let Some(members) = &mut members {
-                member.name = name.clone().into_owned();
-                members.push(member);
+            self.note_name(&mut names, &name);
+            if let Some(visit) = &mut visit {
+                visit(name, member);
             }
-            self.note_name(&mut names, name);
         }
         self.depth -= 1;
         Ok(())
@@ -180,9 +204,11 @@ impl<'a> Scanner<'a> {
         Ok((name, member))
     }
 
-    fn note_name(&mut self, names: &mut HashSet<Cow<'a, str>>, name: Cow<'a, str>) {
-        if let Some(twice) = names.replace(name) {
-            self.repeated.get_or_insert(twice.into_owned());
+    fn note_name(&mut self, names: &mut HashSet<Cow<'a, str>>, name: &Cow<'a, str>) {
+        if let Some(repeated) = &mut self.repeated
+            && let Some(twice) = names.replace(name.clone())
+        {
+            repeated.get_or_insert(twice.into_owned());
         }
     }
 
@@ -306,7 +332,7 @@ mod tests {
 
     #[test]
     fn names_that_stand_twice_are_found_at_any_depth() {
-        let repeated = |text: &str| object(text).unwrap().repeated;
+        let repeated = |text: &str| repeated(text).unwrap();
         assert_eq!(repeated(r#"{"a": 1, "b": {"a": 2}}"#), None);
         assert_eq!(repeated(r#"{"a": 1, "\u0061": 2}"#), Some("a".into()));
         assert_eq!(repeated(r#"{"a": [{"b": 1, "b": 1}]}"#), Some("b".into()));

@@ -1,7 +1,8 @@
 //! The user's attributes of a node: a JSON object as text, each number and word as its author wrote it.
 //!
 //! Nobody needs attributes to read data, so those that do not read are attributes too: they say what is wrong, in a
-//! member that no others have. Values are made of the text when they are asked for, and not kept.
+//! member that no others have. The text is a part of the document that it was read from, which others may hold as well.
+//! Values are made of it when they are asked for, and not kept.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -10,25 +11,31 @@ use serde_json::{Map, Value, json};
 
 use crate::error::{Error, Result};
 use crate::json_text::{self, MemberChange, ObjectText};
+use crate::sync::shared_bytes::SharedBytes;
 
 /// The member that says what is wrong with attributes that do not read.
 pub const FAULT: &str = "zarrfs_error";
 
-/// A JSON object as text, without spaces.
+/// A JSON object as text.
 #[derive(Clone, Debug)]
 pub struct Attributes {
-    text: Arc<str>,
+    text: SharedBytes,
     fault: Option<Arc<str>>,
 }
 
 impl Attributes {
-    /// Reads an object; `Corrupt` if the text is none.
+    /// Reads an object, of which a copy without spaces is made; `Corrupt` if the text is none.
     pub fn parse(text: &str) -> Result<Attributes> {
-        ObjectText::parse(text)?;
-        Ok(Attributes {
-            text: json_text::compact(text).into(),
-            fault: None,
-        })
+        json_text::check_object(text)?;
+        let text = json_text::compact(text).into();
+        Ok(Attributes { text, fault: None })
+    }
+
+    /// Takes a part of a document, which is held and not copied; `Corrupt` if it is no object.
+    pub fn shared(text: SharedBytes) -> Result<Attributes> {
+        let checked = str::from_utf8(&text).map_err(|error| Error::corrupt("", error))?;
+        json_text::check_object(checked)?;
+        Ok(Attributes { text, fault: None })
     }
 
     /// Returns what stands for attributes that do not read: an object that says why.
@@ -47,16 +54,21 @@ impl Attributes {
 
     /// Returns the object as text.
     pub fn text(&self) -> &str {
+        str::from_utf8(&self.text).unwrap_or_default()
+    }
+
+    /// Returns the object as text that others may hold as well.
+    pub fn shared_text(&self) -> &SharedBytes {
         &self.text
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        *self.text == *"{}"
+        json_text::is_empty(self.text())
     }
 
     fn object(&self) -> Option<ObjectText<'_>> {
-        ObjectText::parse(&self.text).ok()
+        ObjectText::parse(self.text()).ok()
     }
 
     /// Returns names and values, as text, in their order.
@@ -71,12 +83,14 @@ impl Attributes {
 
     /// Returns the value of an attribute; NaN and the infinities are strings in it.
     pub fn get(&self, name: &str) -> Option<Value> {
-        value_of(self.object()?.value(name)?)
+        let text = self.text();
+        let place = json_text::find_member(text, name).ok()??;
+        value_of(text.get(place)?)
     }
 
     /// Returns the attributes as values; NaN and the infinities are strings in them.
     pub fn to_map(&self) -> Map<String, Value> {
-        match value_of(&self.text) {
+        match value_of(self.text()) {
             Some(Value::Object(members)) => members,
             _ => Map::new(),
         }
@@ -101,7 +115,7 @@ impl Attributes {
 
     /// Fails with `Invalid` if an object among them has a name twice.
     pub fn check_unique(&self) -> Result<()> {
-        ObjectText::parse(&self.text)?.check_unique()
+        ObjectText::parse(self.text())?.check_unique()
     }
 
     /// Fails with `Invalid` if these were made of `stored` ones that do not read: they would replace what their author
@@ -146,13 +160,12 @@ impl PartialEq for Attributes {
         let sorted = |attributes: &Attributes| {
             let members = attributes.members().into_iter();
             let mut members: Vec<(String, String)> = members
-                .map(|(name, value)| (name, value.to_string()))
+                .map(|(name, value)| (name, json_text::compact(value)))
                 .collect();
             members.sort();
             members
         };
-        self.text == other.text
-            || (self.text.len() == other.text.len() && sorted(self) == sorted(other))
+        json_text::is_same(self.text(), other.text()) || sorted(self) == sorted(other)
     }
 }
 

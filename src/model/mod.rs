@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::error::{Error, Result};
 
 mod attributes;
+mod bytes_held;
 mod data_type;
 pub mod document;
 mod numbers;
@@ -30,6 +31,14 @@ impl Node {
         match self {
             Node::Group(group) => &group.attributes,
             Node::Array(array) => &array.attributes,
+        }
+    }
+
+    /// Returns about how many bytes the node takes beside its attributes.
+    pub fn metadata_bytes(&self) -> u64 {
+        match self {
+            Node::Group(_) => 0,
+            Node::Array(array) => array.metadata_bytes(),
         }
     }
 
@@ -221,6 +230,14 @@ impl Array {
     /// a file offset.
     pub fn byte_length(&self) -> Result<u64> {
         bytes_of(&self.shape, self.element_size()?)
+    }
+
+    /// Returns a copy of the array that has no attributes.
+    pub fn without_attributes(&self) -> Array {
+        Array {
+            attributes: Attributes::default(),
+            ..self.clone()
+        }
     }
 
     /// Whether stored chunks of both arrays mean the same, whatever shapes and attributes these have.

@@ -141,7 +141,8 @@ pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
     let (stack, overlay) = open_stack(config, &opening, stats)?;
     let hierarchy = Hierarchy::configured(stack.store.clone(), config.hierarchy.clone())
         .with_hints(stack.hints.clone())
-        .with_tree(stack.tree.clone());
+        .with_tree(stack.tree.clone())
+        .within(&budget);
     let hierarchy = Arc::new(hierarchy);
     check_root(&hierarchy, &name)?;
     let lists = stack.store.info().lists;

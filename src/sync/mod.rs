@@ -10,4 +10,6 @@ pub mod clock;
 pub mod descriptors;
 pub mod pool;
 pub mod read_bytes;
+pub mod shared_bytes;
 pub mod single_flight;
+pub mod stepped_room;

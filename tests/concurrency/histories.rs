@@ -132,7 +132,6 @@ fn folder() {
 }
 
 #[test]
-#[ignore = "of some 20,000 operations one meets a conflict, or leaves a temporary file, that it should not"]
 fn flaky() {
     let (operations, run) = (5000, 1000);
     repeat(Site::Flaky, &Amount { operations, run });

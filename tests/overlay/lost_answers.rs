@@ -1,11 +1,12 @@
-//! Puts and removals that reach the store though their answer does not reach us, with write-through: what is done to the
-//! key next is done to our own content, not to that of another program.
+//! Puts and removals that reach the store though their answer does not reach us: what is done to the key next is done to
+//! our own content, not to that of another program.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use zarrfs::error::{Error, Kind, Result};
+use zarrfs::overlay::commit::{CommitConfig, Outcome};
 use zarrfs::overlay::{Overlay, OverlayConfig};
 use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::store::tree::{OpenMode, RenameMode};
@@ -15,26 +16,27 @@ use crate::fixture::{MAKER, folder, key, shown};
 use crate::hooked::{Hook, Hooked};
 use crate::reference::Shown;
 
-/// Loses the answer of the next put or removal.
+/// Loses the answer of the next put or removal, or of the next call of any kind.
 #[derive(Default)]
 struct LostAnswer {
     is_set: AtomicBool,
+    is_of_any_call: AtomicBool,
     /// So many answers come before.
     skipped: AtomicUsize,
-    is_change: AtomicBool,
+    may_be_lost: AtomicBool,
     puts: AtomicUsize,
 }
 
 impl Hook for LostAnswer {
     fn before(&self, call: &str, _key: &Key) -> Result<()> {
         self.puts.fetch_add(usize::from(call == "put"), SeqCst);
-        self.is_change
-            .store(matches!(call, "put" | "erase"), SeqCst);
+        let is_lost = self.is_of_any_call.load(SeqCst) || matches!(call, "put" | "erase");
+        self.may_be_lost.store(is_lost, SeqCst);
         Ok(())
     }
 
     fn after(&self) -> Result<()> {
-        if !self.is_change.load(SeqCst) || !self.is_set.load(SeqCst) {
+        if !self.may_be_lost.load(SeqCst) || !self.is_set.load(SeqCst) {
             return Ok(());
         }
         let is_skipped = self
@@ -53,6 +55,7 @@ struct Fixture {
     below: Arc<dyn Store>,
     hook: Arc<LostAnswer>,
     overlay: Option<Overlay>,
+    write_through: bool,
 }
 
 /// What is in the store before.
@@ -63,7 +66,12 @@ enum Before {
 }
 
 impl Fixture {
+    /// Returns an overlay with write-through over these objects.
     fn new(objects: &[(&str, &str)]) -> Fixture {
+        Fixture::over(objects, true)
+    }
+
+    fn over(objects: &[(&str, &str)], write_through: bool) -> Fixture {
         let (store, hook) = (Arc::new(MemoryStore::default()), Arc::default());
         for (name, content) in objects {
             store.set(key(name), content.as_bytes().to_vec());
@@ -76,6 +84,7 @@ impl Fixture {
             below,
             hook,
             overlay: None,
+            write_through,
         };
         fixture.open();
         fixture
@@ -99,7 +108,7 @@ impl Fixture {
         let how = OverlayConfig {
             uid: 0,
             gid: 0,
-            write_through: true,
+            write_through: self.write_through,
         };
         let upper = self.folder.path().join("upper");
         self.overlay = Some(Overlay::open(&upper, self.below.clone(), "a store", how).unwrap());
@@ -118,6 +127,10 @@ impl Fixture {
         };
         file.write_at(0, content)?;
         file.flush()
+    }
+
+    fn commit(&self) -> Result<Outcome> {
+        self.overlay().commit(CommitConfig::default(), &|_, _| {})
     }
 
     /// Returns what the store holds, `name=content` each.
@@ -218,5 +231,54 @@ fn what_was_removed_without_an_answer_is_made_again() {
         }
         fixture.open();
         assert_eq!(fixture.overlay().changes().unwrap().keys, []);
+    }
+}
+
+#[test]
+fn what_is_removed_from_a_folder_whose_rename_is_not_done_stays_removed() {
+    let mut is_done = false;
+    for calls in 0.. {
+        let fixture = Fixture::new(&[("x/t", "old"), ("x/u", "other")]);
+        let overlay = fixture.overlay();
+        fixture.hook.is_of_any_call.store(true, SeqCst);
+        fixture.hook.skipped.store(calls, SeqCst);
+        fixture.hook.is_set.store(true, SeqCst);
+        let renamed = overlay.rename(&key("x"), &key("y"), RenameMode::Replace);
+        if !fixture.hook.is_set.swap(false, SeqCst) {
+            assert_eq!(renamed.unwrap_err().kind(), Kind::Unavailable);
+        } else {
+            is_done = true;
+        }
+        if overlay.stat(&key("y/t")).unwrap().is_some() {
+            overlay.unlink(&key("y/t")).unwrap();
+            assert_eq!(overlay.stat(&key("y/t")).unwrap(), None, "after {calls}");
+            assert_eq!(fixture.commit().unwrap().conflicts, []);
+            assert_eq!(fixture.stored(), ["y", "y/u=other"], "after {calls}");
+        }
+        if is_done {
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_removal_by_a_commit_that_was_not_answered_is_no_conflict_for_what_is_written_since() {
+    for is_reopened in [false, true] {
+        let mut fixture = Fixture::over(&[("k", "old")], false);
+        let renamed = fixture
+            .overlay()
+            .rename(&key("k"), &key("n"), RenameMode::Replace);
+        renamed.unwrap();
+        fixture.hook.skipped.store(1, SeqCst);
+        fixture.hook.is_set.store(true, SeqCst);
+        let error = fixture.commit().unwrap_err();
+        assert_eq!(error.kind(), Kind::Unavailable);
+        assert_eq!(fixture.stored(), ["n=old"], "the store has removed it");
+        fixture.write("k", b"new").unwrap();
+        if is_reopened {
+            fixture.open();
+        }
+        assert_eq!(fixture.commit().unwrap().conflicts, []);
+        assert_eq!(fixture.stored(), ["k=new", "n=old"]);
     }
 }

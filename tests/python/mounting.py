@@ -174,5 +174,13 @@ class Daemon(Mount):
 
     def peak_bytes(self):
         """Returns the most memory that the daemon ever had resident."""
+        return self.memory_bytes("VmHWM")
+
+    def resident_bytes(self):
+        """Returns the memory that the daemon has resident now."""
+        return self.memory_bytes("VmRSS")
+
+    def memory_bytes(self, field):
+        """Returns a field of the daemon's status that counts memory."""
         text = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(re.search(r"VmHWM:\s+(\d+) kB", text)[1]) * 1024
+        return int(re.search(rf"{field}:\s+(\d+) kB", text)[1]) * 1024

@@ -45,7 +45,7 @@ fn parse(path: &Key, documents: &[Document]) -> Result<Option<Parsed>> {
         return Ok(None);
     };
     // A file that is no JSON object need not be a document of N5.
-    let Ok(Some(members)) = document.object() else {
+    let Ok(Some(members)) = document.object_of(is_own) else {
         return Ok(None);
     };
     if is_dataset(&members) {
@@ -61,7 +61,7 @@ fn parse_within(path: &Key, documents: &[Document]) -> Result<Option<Parsed>> {
     let Some(document) = documents.first() else {
         return Ok(None);
     };
-    match document.object()? {
+    match document.object_of(is_own)? {
         None => Ok(None),
         Some(members) if members.contains_key("dimensions") => {
             dataset(path, document, &members).map(Some)
@@ -230,7 +230,7 @@ mod tests {
     fn read(dialect: &Dialect, text: &str) -> Result<Option<Node>> {
         let document = Document {
             key: Key::new("a/attributes.json").unwrap(),
-            bytes: Some(text.as_bytes().to_vec()),
+            bytes: Some(text.as_bytes().to_vec().into()),
         };
         let parsed = (dialect.parse)(&Key::new("a").unwrap(), &[document])?;
         Ok(parsed.map(|parsed| parsed.node))

@@ -9,7 +9,7 @@ use crate::dialect::members::{lengths, named};
 use crate::dialect::typestr::Typed;
 use crate::dialect::{Dialect, Document, DocumentMap, Edit, Parsed, attributes, edit, fill};
 use crate::error::{Error, Result};
-use crate::json_text::{self, ObjectText};
+use crate::json_text::LaidOut;
 use crate::model::document::ZARR_JSON;
 use crate::model::{Array, Attributes, CodecSpec, Group, Node};
 use crate::store::Key;
@@ -215,12 +215,17 @@ fn dimension_names(members: &Map<String, Value>, rank: usize) -> Result<Vec<Opti
     }
 }
 
-/// Returns the document of a node as final v3.
+/// Returns the document of a node, with its attributes as their author wrote numbers and words.
 pub fn document(node: &Node) -> Vec<u8> {
+    laid_out(node).to_vec()
+}
+
+/// Returns the document of a node as text that is made where it is read; it holds the attributes as the node does.
+pub fn laid_out(node: &Node) -> LaidOut {
     let text = render(node).to_string();
-    let attributes = node.attributes().text();
-    let text = ObjectText::parse(&text).map(|object| object.replaced("attributes", attributes));
-    json_text::document(&text.unwrap_or_default())
+    let attributes = node.attributes().shared_text();
+    LaidOut::with_member(&text, "attributes", attributes.clone())
+        .unwrap_or_else(|_| LaidOut::of(text.into()))
 }
 
 /// Returns a node's metadata as final v3, as values; of its attributes there is only the place.
@@ -298,7 +303,7 @@ mod tests {
         document.as_object_mut().unwrap().shift_remove("codecs");
         let document = Document {
             key: Key::new("a/b/zarr.json").unwrap(),
-            bytes: Some(document.to_string().into_bytes()),
+            bytes: Some(document.to_string().into()),
         };
         let read = parse(&Key::new("a/b").unwrap(), &[document])
             .unwrap()

@@ -7,7 +7,7 @@ use rustix::fs::AtFlags;
 use crate::error::Result;
 use crate::overlay::OverlayCore;
 use crate::overlay::journal::JournalRecord;
-use crate::overlay::layer::Whiteout;
+use crate::overlay::layer::{ChangeLayer, Whiteout};
 use crate::overlay::layered_store::LayeredStore;
 use crate::overlay::listing::list_recursive;
 use crate::store::{Key, Version};
@@ -16,18 +16,22 @@ impl OverlayCore {
     /// Drops whiteouts and files at these paths and below that say nothing more than the store.
     pub(super) fn prune(self: &Arc<Self>, top: &LayeredStore, paths: &[Key]) -> Result<()> {
         for path in paths {
-            self.prune_whiteouts(top, path)?;
+            // What a whiteout hides may be nothing any more once that of its folder is gone.
+            while self.prune_whiteouts(top, path)? {}
             self.prune_files(top, path)?;
         }
         Ok(())
     }
 
-    /// Drops the whiteouts at a path and below that hide nothing more.
-    fn prune_whiteouts(&self, top: &LayeredStore, path: &Key) -> Result<()> {
+    /// Drops the whiteouts at a path and below that hide nothing more; returns whether some were dropped and others left.
+    fn prune_whiteouts(&self, top: &LayeredStore, path: &Key) -> Result<bool> {
         let layer = &top.layer;
         let is_committed = |key: &Key| layer.base(key).is_some_and(|base| base.is_committed);
         let mut idle: Vec<(Whiteout, Vec<Key>)> = Vec::new();
         for whiteout in layer.whiteouts(path).into_iter().rev() {
+            if !hides_own_key(layer, &whiteout.0) {
+                continue;
+            }
             let stored = list_recursive(&*self.store, &whiteout.0)?;
             let objects: Vec<Key> = stored.objects.into_iter().map(|(key, _)| key).collect();
             if objects.iter().all(is_committed) {
@@ -40,7 +44,7 @@ impl OverlayCore {
         let mut shown = Vec::new();
         for (whiteout, objects) in idle {
             // Files may have been written while the store was asked.
-            let mut is_idle = present.contains(&whiteout);
+            let mut is_idle = present.contains(&whiteout) && hides_own_key(layer, &whiteout.0);
             for key in &objects {
                 is_idle &= is_committed(key) && layer.keys.stat(key)?.is_some();
             }
@@ -51,7 +55,7 @@ impl OverlayCore {
         let records = shown.iter().cloned().map(JournalRecord::WhiteoutRemoved);
         layer.record(records.collect())?;
         shown.iter().for_each(|at| self.note_tree_change(at));
-        Ok(())
+        Ok(!shown.is_empty() && shown.len() < present.len())
     }
 
     /// Drops the committed files at a path and below, unless a whiteout hides the store's object.
@@ -92,4 +96,11 @@ impl OverlayCore {
         self.note_removal(key);
         Ok(())
     }
+}
+
+/// Whether a whiteout hides what the store has of its key, and not what the store has elsewhere: another key shows there
+/// while the folder is renamed.
+fn hides_own_key(layer: &ChangeLayer, at: &Key) -> bool {
+    let folder = at.parent();
+    folder.is_none_or(|folder| layer.lower_key(&folder).is_none_or(|lower| lower == folder))
 }

@@ -157,9 +157,12 @@ fn shown_as(top: &ChangeLayer, key: &Key) -> Result<Option<Key>> {
     Ok(None)
 }
 
-/// Returns the version that the store has of a key that a frozen layer changed; `None` if it has none any more.
+/// Returns the version that the store has of a key that a frozen layer changed; `None` if it has none any more. A removal
+/// that nobody answered is not in the records: it is known from what the layer hides.
 fn committed_version(frozen: &ChangeLayer, key: &Key) -> Option<Version> {
-    frozen.base(key).and_then(|base| base.version)
+    let base = frozen.base(key)?;
+    let is_removed = !base.is_committed && frozen.lower_key(key).as_ref() != Some(key);
+    base.version.filter(|_| !is_removed)
 }
 
 /// Returns the records by which changes of a frozen layer's content become changes of the store's.

@@ -39,7 +39,7 @@ impl File for Export {
     }
 
     fn attr(&self) -> Option<Attr> {
-        let modified = self.array().entry().modified;
+        let modified = self.array().modified();
         Some(file_attr(self.len(), modified, Duration::ZERO))
     }
 }

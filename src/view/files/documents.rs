@@ -13,14 +13,16 @@ use crate::dialect::{Edit, v3};
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Grid};
 use crate::hierarchy::{EditedNode, NodeEntry, SeenNode};
+use crate::json_text::LaidOut;
 use crate::model::{Array, Node};
 use crate::store::tree::{AttrChange, Stat, TreeFile};
 use crate::store::{EntryKind, Key, Meta, Version};
 use crate::view::files::path_target::PathTarget;
 use crate::view::files::seen::SeenDocument;
+use crate::view::files::shown_document::laid_out;
 use crate::view::files::unstored::{Scratch, content_of};
 use crate::view::files::written::WrittenDocument;
-use crate::view::files::{FilesView, METADATA, document};
+use crate::view::files::{FilesView, METADATA};
 
 /// The longest document that can be written, in bytes.
 const MAX_DOCUMENT: u64 = 16 << 20;
@@ -48,18 +50,18 @@ pub(super) struct DocumentFile {
 }
 
 impl DocumentFile {
-    /// Opens a document of a node that has these bytes.
+    /// Opens a document of a node that has this text.
     pub(super) fn document(
         files: &FilesView,
         path: &Key,
         found: &NodeEntry,
-        bytes: Vec<u8>,
+        text: &LaidOut,
     ) -> Arc<DocumentFile> {
-        let opened = Some(SeenDocument::shown(found, &bytes));
+        let opened = Some(SeenDocument::shown(found, text));
         Arc::new(DocumentFile {
             files: files.clone(),
             path: path.clone(),
-            bytes: Arc::new(Mutex::new(bytes)),
+            bytes: Arc::new(Mutex::new(text.to_vec())),
             content: found.version,
             is_dirty: Mutex::new(false),
             seen: Mutex::new(opened.clone()),
@@ -224,8 +226,7 @@ impl FilesView {
         let invalid = |why: &dyn std::fmt::Display| Error::invalid(path, why);
         let written = WrittenDocument::parse(text).map_err(|error| invalid(&error))?;
         self.unstored.keep(&found.path);
-        let is_shown_by =
-            |node: &Node| seen.is_none_or(|seen| seen.is(&document(node, name.as_slice())));
+        let is_shown_by = |node: &Node| seen.is_none_or(|seen| seen.is(&laid_out(node, &name)));
         let seen = seen.map(|seen| SeenNode {
             is_shown_by: &is_shown_by,
             documents: seen.documents.as_deref(),
@@ -239,7 +240,7 @@ impl FilesView {
         };
         match saved {
             Ok(edited) => {
-                let text = document(&edited.node, &name);
+                let text = laid_out(&edited.node, &name);
                 let saved = SeenDocument::saved(edited, &text);
                 self.unstored.note_saved(path, &saved);
                 Ok(saved)

@@ -14,9 +14,10 @@ use crate::store::{Key, Meta, Tree, Version};
 use crate::view::View;
 use crate::view::files::documents::DocumentFile;
 use crate::view::files::path_target::{DecodedTarget, PathTarget};
+use crate::view::files::shown_document::{laid_out, length_of};
 use crate::view::files::unstored::is_temporary;
 use crate::view::files::writing::{DecodedWriter, check_length};
-use crate::view::files::{FilesView, broken, document};
+use crate::view::files::{FilesView, broken};
 
 /// The files view, to be changed.
 pub(super) struct Editing {
@@ -52,8 +53,8 @@ impl Editing {
         (found, name): (&NodeEntry, &[u8]),
         truncate: bool,
     ) -> Result<Arc<dyn TreeFile>> {
-        let bytes = document(found.node()?, name);
-        let file = DocumentFile::document(&self.files, path, found, bytes);
+        let text = laid_out(found.node()?, name);
+        let file = DocumentFile::document(&self.files, path, found, &text);
         let length = self.files.unstored.take_truncated(path);
         if let Some(length) = length.or(truncate.then_some(0)) {
             file.resize(length)?;
@@ -186,7 +187,7 @@ impl Tree for Editing {
         match target {
             PathTarget::Node(_) | PathTarget::Chunks(_) => Err(is_directory(path)),
             PathTarget::Document(found, name) => {
-                if size != document(found.node()?, &name).len() as u64 {
+                if size != length_of(&found, &name)? {
                     self.files.unstored.truncate(path, size);
                 }
                 Ok(())
@@ -231,7 +232,7 @@ impl Tree for Editing {
             // Editors keep the old content under another name.
             PathTarget::Document(found, name) if is_temporary(to.name()) => {
                 self.check_temporary(to)?;
-                let bytes = document(found.node()?, &name);
+                let bytes = laid_out(found.node()?, &name).to_vec();
                 self.files.unstored.make_scratch(to, bytes).map(drop)
             }
             PathTarget::AsFound(..) | PathTarget::ErrorText(_) => Err(broken::refused(from)),

@@ -10,11 +10,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::array::Arrays;
-use crate::dialect::v3;
 use crate::error::{Error, Kind, Result};
 use crate::export::Export;
 use crate::hierarchy::{Hierarchy, NodeEntry};
-use crate::json_text;
 use crate::known::Known;
 use crate::model::Node;
 use crate::store::{Key, Listing, Tree};
@@ -23,6 +21,7 @@ use crate::view::files::forms::ListedForms;
 use crate::view::files::listings::GroupListing;
 use crate::view::files::path_target::{DecodedTarget, PathTarget};
 use crate::view::files::seen::SeenDocument;
+use crate::view::files::shown_document::laid_out;
 use crate::view::files::unstored::{UnstoredState, content_of};
 use crate::view::text_file::{TextFile, directory_attr, file_attr};
 use crate::view::{Attr, ChildName, FILES_ATTRIBUTE, OpenedFile, View, ViewDir};
@@ -37,6 +36,7 @@ mod listings;
 mod nodes;
 mod path_target;
 mod seen;
+mod shown_document;
 mod unstored;
 mod writing;
 mod written;
@@ -128,7 +128,7 @@ impl FilesView {
             PathTarget::Node(found) | PathTarget::Chunks(found) => {
                 return Ok(directory_attr(found.modified, fresh));
             }
-            PathTarget::Document(found, name) => document(found.node()?, name).len() as u64,
+            PathTarget::Document(found, name) => shown_document::length_of(found, name)?,
             PathTarget::AsFound(found, document) => match document.stored {
                 Some((length, _)) => length,
                 None => self.hierarchy.document_as_found(found, document)?.size,
@@ -166,6 +166,11 @@ impl FilesView {
             // The length may have to be read.
             PathTarget::Decoded(target) if target.is_ragged() => Known::Unknown,
             PathTarget::AsFound(_, document) if document.stored.is_none() => Known::Unknown,
+            PathTarget::Document(found, name)
+                if shown_document::length_now(found, name) == Known::Unknown =>
+            {
+                Known::Unknown
+            }
             target => self.attr(target, fresh).map_or(Known::Unknown, Known::Is),
         }
     }
@@ -215,14 +220,6 @@ fn attr_of_file(target: &PathTarget, size: u64, fresh: Duration) -> Attr {
 /// any file.
 fn is_untold(kind: Kind) -> bool {
     matches!(kind, Kind::Corrupt | Kind::Unsupported | Kind::TooLarge)
-}
-
-/// Returns the bytes of a document of a node.
-fn document(node: &Node, name: &[u8]) -> Vec<u8> {
-    match name {
-        METADATA => v3::document(node),
-        _ => json_text::document(node.attributes().text()),
-    }
 }
 
 impl View for FilesView {
@@ -300,10 +297,10 @@ impl View for FilesView {
                 Err(Error::new(Kind::IsADirectory, path, "is a directory"))
             }
             Some(PathTarget::Document(found, name)) => {
-                let bytes = document(found.node()?, &name);
-                let seen = SeenDocument::shown(&found, &bytes);
-                self.unstored.note_seen(path, seen);
-                Ok(broken::text_file(&found, bytes))
+                let text = laid_out(found.node()?, &name);
+                self.unstored
+                    .note_seen(path, SeenDocument::shown(&found, &text));
+                Ok(shown_document::open(found, text))
             }
             Some(PathTarget::AsFound(found, document)) => self.open_as_found(&found, &document),
             Some(PathTarget::ErrorText(found)) => {

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use crate::hierarchy::{EditedNode, NodeEntry};
+use crate::json_text::LaidOut;
 use crate::store::{Key, Version};
 
 /// A content of a document that a program has seen.
@@ -20,23 +21,23 @@ pub(super) struct SeenDocument {
 
 impl SeenDocument {
     /// Returns the text of a node's document as it is shown now.
-    pub(super) fn shown(found: &NodeEntry, text: &[u8]) -> SeenDocument {
+    pub(super) fn shown(found: &NodeEntry, text: &LaidOut) -> SeenDocument {
         SeenDocument {
-            text: Version::of(text),
+            text: Version(text.hash()),
             documents: found.documents.clone(),
         }
     }
 
     /// Returns the text of a document as an edit has left it.
-    pub(super) fn saved(edited: EditedNode, text: &[u8]) -> SeenDocument {
+    pub(super) fn saved(edited: EditedNode, text: &LaidOut) -> SeenDocument {
         SeenDocument {
-            text: Version::of(text),
+            text: Version(text.hash()),
             documents: Some(edited.documents.into()),
         }
     }
 
     /// Whether this is the text that was seen.
-    pub(super) fn is(&self, text: &[u8]) -> bool {
-        self.text == Version::of(text)
+    pub(super) fn is(&self, text: &LaidOut) -> bool {
+        self.text == Version(text.hash())
     }
 }

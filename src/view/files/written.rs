@@ -25,7 +25,7 @@ impl WrittenDocument<'_> {
     pub(super) fn node(&self, path: &Key) -> Result<Node> {
         let document = Document {
             key: Key::root(),
-            bytes: Some(self.bytes.to_vec()),
+            bytes: Some(self.bytes.to_vec().into()),
         };
         let members = document.object()?.unwrap_or_default();
         let node = v3::node(path, &members)?;

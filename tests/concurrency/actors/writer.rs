@@ -6,6 +6,9 @@ use crate::plan::{Class, PlannedKey};
 use crate::value::{Seen, Value};
 use crate::world::InPlace;
 
+/// How often a key is read until somebody answers.
+const MAX_READS: usize = 100;
+
 /// How many bytes of one log there are at most.
 const LONGEST_LOG: u32 = 8192;
 
@@ -209,7 +212,10 @@ impl Actor<'_> {
         self.push(key, span, DISCARD, Err((Act::Nothing, failure)));
         self.wait_until_up();
         let begin = span.begin;
-        if let Ok(bytes) = self.places.world.read(&self.key(key).path)
+        let path = self.key(key).path;
+        // One read may fail as the discard did.
+        let read = (0..MAX_READS).find_map(|_| self.places.world.read(&path).ok());
+        if let Some(bytes) = read
             && let Seen::Value(value) = seen(Class::Discarded, bytes.as_deref())
         {
             self.push(key, Span::since(begin), DISCARD, Ok(Act::Set(value)));

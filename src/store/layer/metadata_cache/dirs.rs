@@ -1,13 +1,13 @@
 //! The directories that are remembered: the names of each as they become known, read once for all readers.
 //!
 //! Names stand in the order of the store's listing, each with its cursor there. A complete directory also tells what is
-//! not in it. The number of names is bounded: what was listed least recently goes first. A directory that grows beyond
-//! half of the bound is evicted while it is read, and its readers go on with listings of their own, so that one of
-//! millions of names takes no more memory than one of thousands.
+//! not in it. Names count in a part of the memory budget, and their number is bounded: what was listed least recently
+//! goes first. A directory that grows beyond half of the bound is evicted while it is read, and its readers go on with
+//! listings of their own, so that one of millions of names takes no more memory than one of thousands.
 
 use parking_lot::{Mutex, RwLock};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use indexmap::IndexMap;
@@ -18,6 +18,8 @@ use super::listing_prefetch::PassedDir;
 use crate::error::{Error, Result};
 use crate::known::Known;
 use crate::store::{EntryKind, Key, Listing, Meta, Name};
+use crate::sync::budget::{Evict, MemoryBudget, Priority};
+use crate::sync::stepped_room::SteppedRoom;
 
 /// What is known of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +29,9 @@ pub(super) struct DirEntry {
     /// What `head` answers.
     pub(super) meta: Option<Meta>,
 }
+
+/// What a name of ordinary length takes, in bytes.
+const NAME_BYTES: u64 = 192;
 
 /// Names in the order of the listing.
 pub(super) type NameMap = IndexMap<Box<[u8]>, DirEntry>;
@@ -226,19 +231,34 @@ pub(super) struct DirCache {
     by_key: Mutex<LruCache<Key, Arc<CachedDir>>>,
     /// Names held now.
     total: Arc<AtomicUsize>,
+    /// What the names count in.
+    room: SteppedRoom,
     max_names: usize,
     lifetime: Lifetime,
 }
 
 impl DirCache {
-    /// Builds a cache of at most `max_names` names; those of a directory count for `lifetime`.
-    pub(super) fn new(max_names: usize, lifetime: Lifetime) -> DirCache {
-        DirCache {
+    /// Builds a cache of at most `max_names` names, which count in `memory`; those of a directory count for `lifetime`.
+    pub(super) fn new(
+        max_names: usize,
+        lifetime: Lifetime,
+        memory: &Arc<MemoryBudget>,
+    ) -> Arc<DirCache> {
+        let cache = Arc::new(DirCache {
             by_key: Mutex::new(LruCache::unbounded()),
             total: Arc::default(),
+            room: SteppedRoom::new(memory, NAME_BYTES, max_names),
             max_names,
             lifetime,
-        }
+        });
+        let weak: Weak<DirCache> = Arc::downgrade(&cache);
+        cache.room.memory().register(Priority::Metadata, weak);
+        cache
+    }
+
+    /// Whether there is room for all names that are held.
+    fn has_room(&self) -> bool {
+        self.room.cover(|| self.total.load(Ordering::Relaxed))
     }
 
     /// Whether the names of a directory still count.
@@ -308,19 +328,18 @@ impl DirCache {
 
     /// Makes room after `grown` got a name.
     pub(super) fn trim(&self, grown: &Arc<CachedDir>) {
-        if self.total.load(Ordering::Relaxed) <= self.max_names {
+        if self.has_room() {
             return;
         }
         if grown.len() > self.max_names / 2 {
             self.forget(&grown.prefix);
             grown.evict();
         }
-        while self.total.load(Ordering::Relaxed) > self.max_names {
-            let Some((_, oldest)) = self.by_key.lock().pop_lru() else {
+        while !self.has_room() {
+            if !self.evict_one() {
                 grown.evict();
                 return;
-            };
-            oldest.evict();
+            }
         }
     }
 
@@ -346,5 +365,62 @@ impl DirCache {
                 Known::Unknown => looked = parent,
             }
         }
+    }
+}
+
+impl Evict for DirCache {
+    fn evict_one(&self) -> bool {
+        let oldest = self.by_key.lock().pop_lru();
+        let Some((_, oldest)) = oldest else {
+            return false;
+        };
+        oldest.evict();
+        drop(oldest);
+        self.room.shrink(self.total.load(Ordering::Relaxed));
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::stats::Stats;
+    use crate::store::listing::NameList;
+    use crate::sync::clock::Clock;
+
+    /// Reads a directory of so many names.
+    fn read(cache: &DirCache, prefix: &str, count: usize) -> Arc<CachedDir> {
+        let names = (0..count).map(|number| (format!("{number:06}").into_bytes(), EntryKind::File));
+        let names: Vec<_> = names.collect();
+        let prefix = Key::new(prefix).unwrap();
+        let dir = cache.growing(&prefix, Instant::now(), Box::new(NameList::new(names)));
+        cache.put(&dir);
+        for place in 0..count {
+            let _ = dir.at(place).unwrap();
+            cache.trim(&dir);
+        }
+        dir
+    }
+
+    #[test]
+    fn b02_names_stay_within_their_part_of_the_memory() {
+        let memory = MemoryBudget::new(NAME_BYTES * 20_000, Arc::new(Stats::default()));
+        let lifetime = Lifetime {
+            clock: Clock::default(),
+            ttl: Duration::from_secs(1000),
+        };
+        let cache = DirCache::new(200_000, lifetime, &memory);
+        for number in 0..20 {
+            let dir = read(&cache, &format!("d{number}"), 4000);
+            assert_eq!(dir.len(), 4000);
+        }
+        let has = |prefix: &str| cache.get(&Key::new(prefix).unwrap()).is_some();
+        assert!(has("d19") && !has("d0"));
+        assert!(memory.held() >= NAME_BYTES * 4000);
+        let _all = memory.try_reserve(NAME_BYTES * 20_000).unwrap();
+        assert!(!has("d19"), "names give way to other memory");
+        assert_eq!(read(&cache, "late", 10).len(), 0);
     }
 }

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use super::assembler::{AssembledDir, DirAssembler, Unsorted};
 use super::changes::ChangeTracker;
-use super::dated::{Dated, Lifetime};
+use super::dated::Dated;
 use super::dirs::{CachedDir, DirCache};
 use super::join_deadline;
 use super::keys::KeyTable;
@@ -28,7 +28,7 @@ const MAX_FLAT_LISTINGS: usize = 4;
 /// Lists directories of a store, and remembers them.
 pub(super) struct DirLister {
     pub(super) inner: Arc<dyn Store>,
-    pub(super) dirs: DirCache,
+    pub(super) dirs: Arc<DirCache>,
     keys: Arc<KeyTable>,
     changes: Arc<ChangeTracker>,
     listings: SingleFlight<(Key, LogPosition), Arc<CachedDir>>,
@@ -41,17 +41,17 @@ pub(super) struct DirLister {
 }
 
 impl DirLister {
-    /// Remembers at most `max_names` names of directories, each for `lifetime`.
+    /// Remembers directories in `dirs`.
     pub(super) fn new(
         inner: Arc<dyn Store>,
-        (lifetime, max_names): (Lifetime, usize),
+        dirs: Arc<DirCache>,
         keys: Arc<KeyTable>,
         changes: Arc<ChangeTracker>,
         (window, pool): (usize, Arc<ThreadPool>),
     ) -> DirLister {
         DirLister {
             inner,
-            dirs: DirCache::new(max_names, lifetime),
+            dirs,
             keys,
             changes,
             listings: SingleFlight::default(),

@@ -1,8 +1,8 @@
 //! What the store answered about single keys: kind, size and version, small documents, or that there is nothing.
 //!
 //! A key as a name (`head`, which also knows prefixes) and as an object (`get`, `version`, `open`) are two questions; an
-//! answer to the first also answers the second where no prefix is in play. The number of keys is bounded, and the
-//! documents by a part of the memory budget; the key that was used least recently goes first.
+//! answer to the first also answers the second where no prefix is in play. The number of keys is bounded, and they count
+//! in the memory budget, the documents in a part of it; the key that was used least recently goes first.
 
 use parking_lot::Mutex;
 use std::num::NonZeroUsize;
@@ -13,6 +13,7 @@ use lru::LruCache;
 use super::dated::{Dated, Lifetime, newer};
 use crate::store::{EntryKind, Key, Meta, Object, Version};
 use crate::sync::budget::{Evict, MemoryBudget, Priority, Reservation};
+use crate::sync::stepped_room::SteppedRoom;
 
 /// What is known of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,40 +92,43 @@ impl KeyEntry {
 struct CachedDocument {
     object: Dated<Arc<Object>>,
     _room: Reservation,
-    _counted: Arc<()>,
 }
 
 /// What a document takes beside its bytes and its key, in bytes.
 const DOCUMENT_OVERHEAD: u64 = 256;
 
+/// What a key takes with all answers but documents, in bytes.
+const KEY_BYTES: u64 = 384;
+
 /// Answers by key.
 pub(super) struct KeyTable {
     entries: Mutex<LruCache<Key, KeyEntry>>,
+    /// What the keys count in.
+    room: SteppedRoom,
     lifetime: Lifetime,
     memory: Arc<MemoryBudget>,
     max_document_bytes: u64,
-    /// Shared with each document that is held, so that its count tells how many there are.
-    documents: Arc<()>,
 }
 
 impl KeyTable {
-    /// Builds a table of at most `max_keys` keys, each of which counts for `lifetime`. Documents of at most
-    /// `max_document_bytes` each take their room of `memory`.
+    /// Builds a table of at most `max_keys` keys, which take their room of a budget and count for `lifetime`. Documents of
+    /// at most `max_document_bytes` each take their room of `memory`.
     pub(super) fn new(
-        max_keys: NonZeroUsize,
+        (max_keys, whole): (NonZeroUsize, &Arc<MemoryBudget>),
         lifetime: Lifetime,
         memory: Arc<MemoryBudget>,
         max_document_bytes: u64,
     ) -> Arc<KeyTable> {
         let table = Arc::new(KeyTable {
-            entries: Mutex::new(LruCache::new(max_keys)),
+            entries: Mutex::new(LruCache::unbounded()),
+            room: SteppedRoom::new(whole, KEY_BYTES, max_keys.get()),
             lifetime,
             memory,
             max_document_bytes,
-            documents: Arc::default(),
         });
         let weak: Weak<KeyTable> = Arc::downgrade(&table);
-        table.memory.register(Priority::Metadata, weak);
+        table.memory.register(Priority::Metadata, weak.clone());
+        table.room.memory().register(Priority::Metadata, weak);
         table
     }
 
@@ -198,7 +202,6 @@ impl KeyTable {
         Some(ReservedDocument(CachedDocument {
             object,
             _room: self.memory.try_reserve(bytes)?,
-            _counted: self.documents.clone(),
         }))
     }
 
@@ -210,6 +213,18 @@ impl KeyTable {
     fn change(&self, key: &Key, change: impl FnOnce(&mut KeyEntry)) {
         let mut entries = self.entries.lock();
         change(entries.get_or_insert_mut(key.clone(), KeyEntry::default));
+        drop(entries);
+        while !self.room.cover(|| self.entries.lock().len()) && self.drop_oldest() {}
+    }
+
+    /// Drops the key that was used least recently; returns whether there was one.
+    fn drop_oldest(&self) -> bool {
+        let mut entries = self.entries.lock();
+        let oldest = entries.pop_lru();
+        let count = entries.len();
+        drop(entries);
+        self.room.shrink(count);
+        oldest.is_some()
     }
 
     /// Forgets a key.
@@ -223,17 +238,7 @@ pub(super) struct ReservedDocument(CachedDocument);
 
 impl Evict for KeyTable {
     fn evict_one(&self) -> bool {
-        let mut entries = self.entries.lock();
-        // Entries without a document give no memory back, so they go only as long as there are documents.
-        while Arc::strong_count(&self.documents) > 1 {
-            let Some((_, entry)) = entries.pop_lru() else {
-                return false;
-            };
-            if entry.document.is_some() {
-                return true;
-            }
-        }
-        false
+        self.drop_oldest()
     }
 }
 
@@ -267,7 +272,8 @@ mod tests {
             clock: Clock::default(),
             ttl: Duration::from_secs(1000),
         };
-        let table = KeyTable::new(most, lifetime, memory.part(5000), 1000);
+        let of_keys = MemoryBudget::new(1 << 20, Arc::new(Stats::default()));
+        let table = KeyTable::new((most, &of_keys), lifetime, memory.part(5000), 1000);
         put(&table, "large", 1001);
         for number in 0..100 {
             put(&table, &format!("{number}"), 900);
@@ -281,5 +287,29 @@ mod tests {
         assert!(!has("99"), "documents give way to other memory");
         put(&table, "other", 10);
         assert!(!has("other"));
+    }
+
+    #[test]
+    fn b02_keys_give_way_to_other_memory() {
+        let memory = MemoryBudget::new(200 * KEY_BYTES, Arc::new(Stats::default()));
+        let most = NonZeroUsize::new(400).unwrap();
+        let lifetime = Lifetime {
+            clock: Clock::default(),
+            ttl: Duration::from_secs(1000),
+        };
+        let table = KeyTable::new((most, &memory), lifetime, memory.part(0), 0);
+        let key = |number: u32| Key::new(format!("{number}")).unwrap();
+        let missing = Dated {
+            value: None,
+            asked: Instant::now(),
+        };
+        for number in 0..1000 {
+            table.put_head(&key(number), missing);
+            assert!(memory.held() <= 200 * KEY_BYTES);
+        }
+        let knows = |number| table.head(&key(number)).is_some();
+        assert!(knows(999) && knows(900) && !knows(700));
+        let _all = memory.try_reserve(200 * KEY_BYTES).unwrap();
+        assert!(!knows(999));
     }
 }

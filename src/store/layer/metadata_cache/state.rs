@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::changes::{ChangeKind, ChangeTracker};
 use super::dated::{Dated, Lifetime, from_memory, newer};
+use super::dirs::DirCache;
 use super::flat_listing::DirLister;
 use super::keys::{CachedObject, KeyTable};
 use super::prefetch::DocumentPrefetch;
@@ -54,11 +55,16 @@ impl MetadataCacheState {
             clock: inner.info().clock.clone(),
             ttl: config.ttl,
         };
-        let keys = KeyTable::new(config.keys, lifetime.clone(), memory, config.document);
+        let keys = KeyTable::new(
+            (config.keys, &config.memory),
+            lifetime.clone(),
+            memory,
+            config.document,
+        );
         let changes = Arc::new(ChangeTracker::new(inner.info().changes.clone()));
         let lister = DirLister::new(
             inner,
-            (lifetime, config.names),
+            DirCache::new(config.names, lifetime, &config.memory),
             keys.clone(),
             changes.clone(),
             (window, pool.clone()),

@@ -1,0 +1,93 @@
+//! The arrays that are open, by their paths: those in use, and of the others as many as a memory budget allows.
+//!
+//! An array counts for as long as anybody holds it. One for which there is no room is open while it is in use.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use lru::LruCache;
+use parking_lot::Mutex;
+
+use crate::array::OpenArray;
+use crate::store::Key;
+use crate::sync::budget::{Evict, MemoryBudget, Priority};
+
+/// The least number of arrays in use at which those are dropped that no longer are.
+const MIN_SWEPT: usize = 1 << 10;
+
+/// The open arrays.
+pub(super) struct OpenArrays {
+    state: Mutex<OpenState>,
+}
+
+struct OpenState {
+    /// Those that were used last, kept open whether somebody uses them or not.
+    kept: LruCache<Key, Arc<OpenArray>>,
+    /// Those that are in use, and some that no longer are.
+    used: HashMap<Key, Weak<OpenArray>>,
+    /// The number of arrays in use at which the others among them are dropped.
+    swept_at: usize,
+}
+
+impl OpenArrays {
+    /// Builds an empty set that gives way to other memory of a budget.
+    pub(super) fn new(memory: &Arc<MemoryBudget>) -> Arc<OpenArrays> {
+        let arrays = Arc::new(OpenArrays {
+            state: Mutex::new(OpenState {
+                kept: LruCache::unbounded(),
+                used: HashMap::new(),
+                swept_at: MIN_SWEPT,
+            }),
+        });
+        let weak: Weak<OpenArrays> = Arc::downgrade(&arrays);
+        memory.register(Priority::Metadata, weak);
+        arrays
+    }
+
+    /// Returns the array at a path, if it is open.
+    pub(super) fn get(&self, path: &Key) -> Option<Arc<OpenArray>> {
+        let mut state = self.state.lock();
+        if let Some(array) = state.kept.get(path) {
+            return Some(array.clone());
+        }
+        let array = state.used.get(path)?.upgrade()?;
+        // None was kept in its place.
+        let _ = state.keep(&array);
+        Some(array)
+    }
+
+    /// Adds an array that was opened.
+    pub(super) fn put(&self, array: &Arc<OpenArray>) {
+        let mut state = self.state.lock();
+        let replaced = state.keep(array);
+        state
+            .used
+            .insert(array.path().clone(), Arc::downgrade(array));
+        state.sweep();
+        drop(state);
+        drop(replaced);
+    }
+}
+
+impl OpenState {
+    /// Keeps an array open if it counts somewhere; returns the one that was kept in its place.
+    fn keep(&mut self, array: &Arc<OpenArray>) -> Option<Arc<OpenArray>> {
+        array.room.as_ref()?;
+        self.kept.put(array.path().clone(), array.clone())
+    }
+
+    fn sweep(&mut self) {
+        if self.used.len() > self.swept_at {
+            self.used.retain(|_, array| array.strong_count() > 0);
+            self.used.shrink_to_fit();
+            self.swept_at = MIN_SWEPT.max(2 * self.used.len());
+        }
+    }
+}
+
+impl Evict for OpenArrays {
+    fn evict_one(&self) -> bool {
+        let evicted = self.state.lock().kept.pop_lru();
+        evicted.is_some()
+    }
+}

@@ -1,0 +1,97 @@
+//! Room in a memory budget for many small items, taken for so many of them at a time.
+//!
+//! No lock is held while room is taken, since that may evict items of the caller.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::sync::budget::{MemoryBudget, Reservation};
+
+/// The most items for which room is taken at a time.
+const MAX_STEP: usize = 1 << 10;
+
+/// Room for a number of items.
+pub struct SteppedRoom {
+    memory: Arc<MemoryBudget>,
+    /// Bytes of an item.
+    item: u64,
+    max_items: usize,
+    step: usize,
+    rooms: Mutex<Vec<Reservation>>,
+}
+
+impl SteppedRoom {
+    /// Takes no room yet; later for at most `max_items` of `item` bytes each, in a part of a budget.
+    pub fn new(memory: &Arc<MemoryBudget>, item: u64, max_items: usize) -> SteppedRoom {
+        let step = (max_items / 8).clamp(1, MAX_STEP);
+        let limit = item.saturating_mul(max_items.saturating_add(step) as u64);
+        SteppedRoom {
+            memory: memory.part(limit),
+            item,
+            max_items,
+            step,
+            rooms: Mutex::default(),
+        }
+    }
+
+    /// Returns the part of the budget that room is taken of.
+    pub fn memory(&self) -> &Arc<MemoryBudget> {
+        &self.memory
+    }
+
+    /// Takes room for the items, if there is not enough yet; returns whether there is. They are counted again each time
+    /// that some is taken, which may evict some of them.
+    pub fn cover(&self, items: impl Fn() -> usize) -> bool {
+        loop {
+            let items = items();
+            if items > self.max_items {
+                return false;
+            }
+            if self.rooms.lock().len() * self.step >= items {
+                return true;
+            }
+            let Some(room) = self.memory.try_reserve(self.item * self.step as u64) else {
+                return false;
+            };
+            self.rooms.lock().push(room);
+        }
+    }
+
+    /// Gives back what so many items do not need.
+    pub fn shrink(&self, items: usize) {
+        let needed = items.div_ceil(self.step);
+        let mut rooms = self.rooms.lock();
+        let kept = needed.min(rooms.len());
+        let spare = rooms.split_off(kept);
+        drop(rooms);
+        drop(spare);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::Stats;
+
+    #[test]
+    fn room_follows_the_number_of_items() {
+        let memory = MemoryBudget::new(100_000, Arc::new(Stats::default()));
+        let room = SteppedRoom::new(&memory, 10, 80_000);
+        assert!(room.cover(|| 1500) && room.cover(|| 1000));
+        assert_eq!(memory.held(), 20 * 1024);
+        room.shrink(1024);
+        assert_eq!(memory.held(), 10 * 1024);
+        assert!(!room.cover(|| 80_001) && !room.cover(|| 20_000));
+        room.shrink(0);
+        assert_eq!(memory.held(), 0);
+    }
+
+    #[test]
+    fn few_items_take_little_room() {
+        let memory = MemoryBudget::new(100_000, Arc::new(Stats::default()));
+        let room = SteppedRoom::new(&memory, 10, 16);
+        assert!(room.cover(|| 16) && !room.cover(|| 17));
+        assert_eq!(memory.held(), 160);
+    }
+}

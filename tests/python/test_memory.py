@@ -1,0 +1,67 @@
+"""The memory of a mount is that of its budget, however long the documents of a store are and however many."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mounting import ROOT, Daemon
+
+sys.path.append(str(ROOT / "scripts" / "benchmark"))
+import scale_stores
+
+MIB = 1 << 20
+
+# What a mount takes beside its budget: handles, inodes, stacks, and what the allocator keeps.
+SLACK = 16 * MIB
+
+
+def walk(folder):
+    """Has the attributes of everything below a folder shown."""
+    with open("/dev/null", "w") as nowhere:
+        subprocess.run(["ls", "-lR", folder], stdout=nowhere, check=True)
+
+
+@pytest.mark.parametrize("view", ["store", "files"])
+def test_b02_documents_of_many_arrays_stay_within_the_budget(tmp_path, view):
+    scale_stores.documents(tmp_path / "a.zarr", arrays=400, length=100_000)
+    with Daemon(tmp_path / "a.zarr", "--memory", "16M") as mount:
+        before = mount.peak_bytes()
+        walk(mount.path if view == "store" else mount.files)
+        assert mount.peak_bytes() - before < 16 * MIB + SLACK
+
+
+def test_b02_open_arrays_take_little(tmp_path):
+    scale_stores.documents(tmp_path / "a.zarr", arrays=1000, length=100)
+    with Daemon(tmp_path / "a.zarr") as mount:
+        before = mount.peak_bytes()
+        walk(mount.files)
+        assert mount.peak_bytes() - before < 1000 * 20_000 + SLACK
+
+
+@pytest.mark.parametrize("name", ["old/attributes.json", "old/zarr.json", "new/attributes.json", "new/zarr.json"])
+def test_b02_a_long_document_takes_four_times_its_length(tmp_path, name):
+    length = 6 * MIB
+    scale_stores.long_attributes(tmp_path / "a.zarr", length)
+    with Daemon(tmp_path / "a.zarr") as mount:
+        before = mount.resident_bytes()
+        document = json.loads((mount.files / name).read_text())
+        attributes = document["attributes"] if name.endswith("zarr.json") else document
+        stored = json.loads((tmp_path / "a.zarr" / "old" / ".zattrs").read_text())
+        assert attributes == stored
+        assert mount.peak_bytes() - before < 4 * length
+
+
+@pytest.mark.parametrize("make", [scale_stores.consolidated_v2, scale_stores.consolidated_v3])
+def test_b02_consolidated_metadata_are_held_once(tmp_path, make):
+    make(tmp_path / "a.zarr", 1000, 6000)
+    name = ".zmetadata" if make == scale_stores.consolidated_v2 else "zarr.json"
+    length = (tmp_path / "a.zarr" / name).stat().st_size
+    with Daemon(tmp_path / "a.zarr", "--consolidated") as mount:
+        before = mount.resident_bytes()
+        walk(mount.path)
+        assert mount.peak_bytes() - before < SLACK
+        listed = sum(1 for _ in Path(mount.files).glob("group*/*"))
+        assert listed == 1000 + 2 * 10
+        assert mount.peak_bytes() < 4 * length + 2 * SLACK + 1000 * 8000
