@@ -59,10 +59,8 @@ impl OpenArray {
     }
 
     /// Whether anything was changed through the store since a position in the folder that all chunks lie in.
-    fn chunks_may_have_changed(&self, since: LogPosition) -> bool {
-        let prefix = &self.array.keys.prefix;
-        let length = prefix.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
-        let folder = Key::new(prefix.get(..length).unwrap_or_default());
+    pub(super) fn chunks_may_have_changed(&self, since: LogPosition) -> bool {
+        let folder = Key::new(self.array.keys.folder());
         let log = &self.hierarchy.store().info().changes;
         // The only chunk of an array without dimensions has a key of its own.
         self.array.shape.is_empty()

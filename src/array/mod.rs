@@ -26,12 +26,13 @@ use crate::known::Known;
 use crate::model::Array;
 use crate::stats::Stats;
 use crate::store::layer::disk_cache::CacheNamespace;
-use crate::store::{Key, QueryStamp, Store};
+use crate::store::{Key, QueryStamp, Store, Version};
 use crate::sync::budget::{MemoryBudget, Priority, Reservation};
 use crate::sync::cache::Cache;
 use crate::sync::descriptors;
 use crate::sync::descriptors::ClosesFiles;
 use crate::sync::pool::ThreadPool;
+use crate::sync::single_flight::SingleFlight;
 
 pub mod access_pattern;
 mod arrays;
@@ -44,6 +45,7 @@ mod dirty_chunk;
 mod dirty_chunks;
 pub mod flat_file;
 mod flush;
+mod lengths;
 mod open_arrays;
 mod pages;
 mod parts;
@@ -55,11 +57,14 @@ mod shard;
 mod shown_pieces;
 mod spill;
 mod spill_key;
+mod stored_chunks;
 mod versions;
 mod write;
 
 pub use crate::array::arrays::Arrays;
 pub use crate::array::content::ArrayState;
+pub use crate::array::lengths::RegionVersion;
+pub use crate::array::stored_chunks::StoredChunks;
 pub use crate::array::write::WriteSource;
 
 /// Limits of decoding.
@@ -96,6 +101,8 @@ pub struct Engine {
     dirty_bytes: Arc<DirtyBytes>,
     /// The arrays that have them.
     writers: Mutex<Vec<Weak<OpenArray>>>,
+    /// The files whose lengths are being found, by array and name.
+    lengths: SingleFlight<(u64, String), u64>,
 }
 
 /// The part of the memory that open arrays may take beside their chunks: one in so many bytes.
@@ -147,6 +154,7 @@ impl Engine {
             last_id: AtomicU64::new(0),
             dirty_bytes: Arc::default(),
             writers: Mutex::default(),
+            lengths: SingleFlight::default(),
         })
     }
 
@@ -175,6 +183,14 @@ fn array_of(entry: &NodeEntry) -> Result<&Array> {
     array.ok_or_else(|| Error::invalid(&entry.path, "is not an array"))
 }
 
+/// The length of a file that had to be read to know it, in bytes, or that it is too large to be read; and the version of
+/// the chunks that it was made of.
+#[derive(Clone)]
+struct VersionedLength {
+    version: Version,
+    length: Result<u64>,
+}
+
 /// An array, ready to be read.
 pub struct OpenArray {
     id: u64,
@@ -194,8 +210,10 @@ pub struct OpenArray {
     versions: ChunkVersions,
     /// What was written and is not stored yet.
     dirty: Arc<DirtyChunks>,
-    /// Lengths of files that had to be read to know them, and of which content.
-    lengths: Mutex<HashMap<String, (u64, u64)>>,
+    /// Lengths of files that had to be read to know them.
+    lengths: Mutex<HashMap<String, VersionedLength>>,
+    /// Whether next to nothing of it was stored, and how old the answer is.
+    sparse: Mutex<Option<(bool, QueryStamp)>>,
     hierarchy: Arc<Hierarchy>,
     engine: Arc<Engine>,
     /// The memory that it counts in for as long as anybody holds it; nothing if there was none left.
@@ -241,6 +259,7 @@ impl OpenArray {
             decoder,
             dirty,
             lengths: Mutex::default(),
+            sparse: Mutex::default(),
             versions: ChunkVersions::new(hierarchy.store().info()),
             same_version: AtomicU64::new(entry.version),
             path: entry.path.clone(),

@@ -176,12 +176,8 @@ impl OpenArray {
     pub fn records(&self, region: &Region) -> Result<RaggedElements> {
         let decoder = self.decoder()?;
         self.check_metadata()?;
+        let len = self.element_count(region)?;
         let mut growing = self.growing();
-        let too_large = growing.too_large();
-        let len = usize::try_from(bytes_of(&region.shape, 1)?).map_err(|_| too_large.clone())?;
-        if len as u64 > growing.limit / PREFIX as u64 {
-            return Err(too_large);
-        }
         for slab in slabs(region, decoder) {
             self.add_slab(decoder, &slab, &mut growing)?;
         }
@@ -190,6 +186,15 @@ impl OpenArray {
             bytes: growing.finish(),
             len,
         })
+    }
+
+    /// Returns the number of elements of a box; `TooLarge` if even empty ones need more than half of the budget.
+    pub(super) fn element_count(&self, region: &Region) -> Result<usize> {
+        let growing = self.growing();
+        let count = usize::try_from(bytes_of(&region.shape, 1)?).ok();
+        let most = growing.limit / PREFIX as u64;
+        let count = count.filter(|&count| count as u64 <= most);
+        count.ok_or_else(|| growing.too_large())
     }
 
     /// Begins to put bytes together, of at most half of the budget.
@@ -275,27 +280,7 @@ impl OpenArray {
         }
         Ok(decoded.bytes().len() as u64)
     }
-
-    /// Returns the length of file `name` if it was opened before with the present content.
-    pub fn known_length(&self, name: &str) -> Option<u64> {
-        let lengths = self.lengths.lock();
-        let (content, length) = lengths.get(name)?;
-        (*content == self.content_now()).then_some(*length)
-    }
-
-    /// Keeps the length of file `name`, which was put together of the present content.
-    pub fn note_length(&self, name: String, length: u64) {
-        let content = self.content_now();
-        let mut lengths = self.lengths.lock();
-        if lengths.len() >= MAX_LENGTHS {
-            lengths.clear();
-        }
-        lengths.insert(name, (content, length));
-    }
 }
-
-/// The most files of an array whose lengths are kept.
-const MAX_LENGTHS: usize = 1 << 12;
 
 /// Cuts a box into slabs, each in one row of pieces along the first axis.
 fn slabs(region: &Region, decoder: &Decoder) -> Vec<Region> {

@@ -34,6 +34,9 @@ macro_rules! of_mount {
 
 pub(super) const MOUNT: &str = of_mount!();
 
+pub(super) const HELPER: &str =
+    with_files!("  mount -t zarrfs -o ro,list=raw:chunks /data/data.zarr /mnt/data\n");
+
 pub(super) const UMOUNT: &str = with_files!("  zarrfs umount /mnt/data\n");
 
 pub(super) const LIST: &str = with_files!("  zarrfs list\n  zarrfs list --json\n");
@@ -56,7 +59,7 @@ pub(super) const DISCARD: &str =
 /// The options of `-o`, after the examples of `zarrfs mount`.
 pub(super) const MOUNT_OPTIONS: &str = concat!(
     of_mount!(),
-    "\n\nOptions of -o: view, files, cow, memory, max_chunk, timeout, formats, dialect, log, uid, gid, umask, option, \
+    "\n\nOptions of -o: view, files, cow, memory, max_chunk, timeout, list, dialect, log, uid, gid, umask, option, \
      endpoint, region, profile, metadata_ttl, concurrency, cache_dir and cache_size (each with =VALUE), allow_other, \
      write_through, lossy, follow_symlinks, consolidated, no_fallback, anon and immutable as above; fsname=NAME, the \
      source that the table of mounts shows; readahead=SIZE, how far the kernel reads ahead (1M; only root can set it); \

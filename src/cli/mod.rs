@@ -11,6 +11,7 @@ use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
 use self::remote::RemoteArgs;
 use crate::dialect::Choice;
 use crate::mount::open::ViewKind;
+use crate::view::files::ListedForm;
 
 mod background;
 mod changes;
@@ -141,13 +142,10 @@ pub struct MountArgs {
     /// How long a request may wait for the store, such as 5s; then it is an error
     #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "60s", help_heading = LIMITS)]
     pub timeout: Duration,
-    /// Formats that the files view lists; the others still open by name
-    #[arg(
-        long,
-        value_name = "LIST",
-        value_delimiter = ',',
-        default_value = "npy,raw,txt", help_heading = SHOWN)]
-    pub formats: Vec<String>,
+    /// Forms in which directories of arrays list the array beside NAME.npy (NAME.txt of elements without a fixed
+    /// length): npy, raw, txt, chunks or all. Every form opens by name, listed or not
+    #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = SHOWN)]
+    pub list: Vec<ListedForm>,
     /// Put every change into the folder UPPER, which is made if need be; the store itself stays as it is
     #[arg(long, value_name = "UPPER", help_heading = CHANGES)]
     pub cow: Option<PathBuf>,
@@ -280,7 +278,8 @@ pub struct DiscardArgs {
 #[command(
     name = "mount.zarrfs",
     version,
-    about = "Mount a Zarr store; for mount(8)"
+    about = "Mount a Zarr store; for mount(8)",
+    after_help = examples::HELPER
 )]
 pub struct HelperArgs {
     /// The store: a directory, a zip archive or a URL; a path after an archive is a folder in it

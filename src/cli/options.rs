@@ -10,6 +10,7 @@ use super::plan::MountPlan;
 use super::{owners, remote, units};
 use crate::error::{Error, Result};
 use crate::spelling::nearest;
+use crate::view::files::ListedForm;
 
 /// Options without an effect here: those of mount(8) and systemd themselves, and those that are always or never in force.
 const IGNORED: [&str; 34] = [
@@ -62,10 +63,10 @@ const KNOWN: [&str; 37] = [
     "endpoint",
     "files",
     "follow_symlinks",
-    "formats",
     "fsname",
     "gid",
     "immutable",
+    "list",
     "log",
     "lossy",
     "max_chunk",
@@ -193,10 +194,14 @@ fn apply_value(plan: &mut MountPlan, name: &str, value: &str) -> Result<()> {
         "max_chunk" => plan.max_chunk = units::size(value)?,
         "readahead" => plan.readahead = units::size(value)?,
         "timeout" => set_timeout(plan, units::duration(value)?),
-        "formats" => plan.formats = value.split([',', ':', '+']).map(str::to_string).collect(),
+        "list" => plan.list = forms(value)?,
         _ => return Err(Error::invalid("", "takes no value")),
     }
     Ok(())
+}
+
+fn forms(value: &str) -> Result<Vec<ListedForm>> {
+    value.split([',', ':', '+']).map(str::parse).collect()
 }
 
 fn set_timeout(plan: &mut MountPlan, timeout: Duration) {
@@ -249,12 +254,17 @@ mod tests {
     }
 
     #[test]
-    fn formats_are_a_list_within_a_list() {
-        assert_eq!(
-            plan(r"formats=npy\,raw,ro").unwrap().formats,
-            ["npy", "raw"]
-        );
-        assert_eq!(plan("formats=npy:raw").unwrap().formats, ["npy", "raw"]);
+    fn b9_listed_forms_are_a_list_within_a_list() {
+        let listed = |options: &str| {
+            let words = plan(options).unwrap().list;
+            words.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(listed(r"list=chunks\,raw,ro"), ["chunks", "raw"]);
+        assert_eq!(listed("list=chunks:raw"), ["chunks", "raw"]);
+        assert_eq!(listed("list=all"), ["all"]);
+        let error = plan("list=npy:row").unwrap_err().to_string();
+        let expected = "-o list: row: not a form; there are npy, raw, txt, chunks and all";
+        assert_eq!(error, expected);
     }
 
     #[test]

@@ -19,12 +19,10 @@ use crate::overlay::OverlayConfig;
 use crate::store;
 use crate::store::StoreConfig;
 use crate::vfs::VfsConfig;
+use crate::view::files::ListedForm;
 
 /// How far the kernel reads ahead, in bytes. A page fault in a mapped file that is read at random reads this much.
 const READAHEAD: u64 = 1 << 20;
-
-/// Formats that are listed by default.
-const DEFAULT_FORMATS: [&str; 3] = ["npy", "raw", "txt"];
 
 /// Default memory for decoded chunks in bytes: where the machine's is unknown, and at most.
 const FALLBACK_MEMORY: u64 = 256 << 20;
@@ -49,7 +47,7 @@ pub(super) struct MountPlan {
     pub(super) memory: u64,
     pub(super) max_chunk: u64,
     pub(super) timeout: Duration,
-    pub(super) formats: Vec<String>,
+    pub(super) list: Vec<ListedForm>,
     pub(super) store: StoreConfig,
     pub(super) cow: Option<PathBuf>,
     pub(super) write_through: bool,
@@ -90,7 +88,7 @@ impl MountPlan {
             memory: default_memory(),
             max_chunk: 1 << 30,
             timeout: Duration::from_secs(60),
-            formats: DEFAULT_FORMATS.map(str::to_string).to_vec(),
+            list: Vec::new(),
             store: StoreConfig::default(),
             cow: None,
             write_through: false,
@@ -112,7 +110,7 @@ impl MountPlan {
     pub(super) fn views_config(&self) -> ViewsConfig {
         ViewsConfig {
             source: self.source.clone(),
-            formats: self.formats.clone(),
+            list: self.list.clone(),
             memory: self.memory,
             max_chunk: self.max_chunk,
             timeout: self.timeout,
@@ -170,6 +168,16 @@ impl MountPlan {
         chosen.map_or_else(|| "auto".to_string(), |chosen| chosen.to_string())
     }
 
+    /// Returns the forms that are listed beside the one that always is.
+    fn listed(&self) -> String {
+        let words: Vec<String> = self.list.iter().map(ToString::to_string).collect();
+        if words.is_empty() {
+            "none".to_string()
+        } else {
+            words.join(",")
+        }
+    }
+
     /// Returns the options in force, for `mount.json`; nothing secret.
     fn shown(&self) -> Vec<(String, String)> {
         let options = [
@@ -187,7 +195,7 @@ impl MountPlan {
             ("write_through", self.write_through.to_string()),
             ("lossy", self.lossy.to_string()),
             ("timeout", units::show_duration(self.timeout)),
-            ("formats", self.formats.join(",")),
+            ("list", self.listed()),
             ("follow_symlinks", self.store.follow_symlinks.to_string()),
             ("dialect", self.dialect()),
             ("consolidated", self.hierarchy.consolidated.to_string()),

@@ -18,7 +18,7 @@ impl MountPlan {
             umask: args.umask,
             max_chunk: args.max_chunk,
             timeout: args.timeout,
-            formats: args.formats.clone(),
+            list: args.list.clone(),
             store: StoreConfig {
                 follow_symlinks: args.follow_symlinks,
                 remote: args.remote.config(args.timeout)?,

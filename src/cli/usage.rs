@@ -62,8 +62,8 @@ mod tests {
                 "the following required arguments were not provided: <STORE> <DIR>; try 'zarrfs mount --help'",
             ),
             (
-                "zarrfs mount a b --formatz npy",
-                "unexpected argument '--formatz' found; a similar argument exists: '--formats'; \
+                "zarrfs mount a b --lossi",
+                "unexpected argument '--lossi' found; a similar argument exists: '--lossy'; \
                  try 'zarrfs mount --help'",
             ),
             (
@@ -85,6 +85,12 @@ mod tests {
             text.contains("<DIR>") && text.ends_with("try 'mount.zarrfs --help'"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn d03_the_help_of_the_mount_helper_names_the_control_directory() {
+        let help = HelperArgs::command().get_after_help().unwrap().to_string();
+        assert!(help.contains("DIR/.zarrfs/files"), "{help}");
     }
 
     #[test]

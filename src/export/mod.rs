@@ -4,6 +4,7 @@
 //! makes a whole file when that is opened. To add one: a file and a line in `FORMATS`.
 
 use parking_lot::Mutex;
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -29,8 +30,12 @@ pub struct Format {
     pub header: Option<HeaderFn>,
     /// How a file of elements without a fixed length is made.
     pub ragged: Ragged,
-    /// Whether a directory lists a file of elements without a fixed length.
-    pub lists_ragged: bool,
+}
+
+impl fmt::Debug for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.extension)
+    }
 }
 
 type HeaderFn = fn(&Array, &[u64]) -> Option<Vec<u8>>;
@@ -51,9 +56,9 @@ impl Format {
         self.header.is_some() || array.data_type.is_variable()
     }
 
-    /// Whether the directory of an array lists its file.
-    pub fn is_listed(&self, array: &Array) -> bool {
-        self.fits(array) && (self.lists_ragged || !array.data_type.is_variable())
+    /// Whether this is another format.
+    pub fn is(&self, other: &Format) -> bool {
+        self.extension == other.extension
     }
 
     /// Returns the bytes before the elements of a box; `Unsupported` if the format cannot hold them, or with the error

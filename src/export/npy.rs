@@ -12,7 +12,6 @@ pub const FORMAT: Format = Format {
     extension: "npy",
     header: Some(|array, shape| header(&descr::of(&array.data_type)?, shape)),
     ragged: Ragged::Made(ragged),
-    lists_ragged: false,
 };
 
 /// The header's length is a multiple of this, so that elements are aligned in a map.

@@ -8,5 +8,4 @@ pub const FORMAT: Format = Format {
     extension: "raw",
     header: Some(|array, _| array.data_type.size().map(|_| Vec::new())),
     ragged: Ragged::Records,
-    lists_ragged: true,
 };

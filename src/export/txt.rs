@@ -14,7 +14,6 @@ pub const FORMAT: Format = Format {
     extension: "txt",
     header: None,
     ragged: Ragged::Made(ragged),
-    lists_ragged: true,
 };
 
 fn ragged(records: &RaggedElements, _shape: &[u64], out: &mut Growing<'_>) -> Result<()> {

@@ -134,6 +134,7 @@ mod tests {
         Attr {
             kind,
             size,
+            is_exact: true,
             stored,
             modified: SystemTime::UNIX_EPOCH,
             fresh,

@@ -71,6 +71,7 @@ fn negative_entry(vfs: &Vfs) -> Entry {
     let attr = Attr {
         kind: EntryKind::File,
         size: 0,
+        is_exact: true,
         stored: 0,
         modified: SystemTime::UNIX_EPOCH,
         fresh: vfs.negative_ttl(),

@@ -1,6 +1,7 @@
 //! Extended attributes: which ones are kept, and what is replied about them.
 //!
-//! Only mounts that can be written have any. On the others the kernel gets ENOSYS, and does not ask again.
+//! Only mounts that can be written keep any; on the others the kernel gets ENOSYS when it asks for a list, and does not
+//! ask again. Each mount has the one that the view makes, which is in no list.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -12,14 +13,20 @@ use super::reply::Output;
 use super::request::RequestInfo;
 use crate::store::tree::Setting;
 use crate::vfs::{Ino, Vfs};
+use crate::view::FILES_ATTRIBUTE;
 
 /// The attribute of a file's capabilities, which the kernel reads before each write. A mount is `nosuid`, so there are
 /// none.
 const CAPABILITY: &str = "security.capability";
 
+/// Whether the view makes an extended attribute.
+fn is_made(name: &OsStr) -> bool {
+    name.as_bytes() == FILES_ATTRIBUTE
+}
+
 /// Whether an extended attribute is kept. Access control lists are not, since they would not be enforced.
 fn is_kept(name: &OsStr) -> bool {
-    !name.as_bytes().starts_with(b"system.")
+    !name.as_bytes().starts_with(b"system.") && !is_made(name)
 }
 
 /// The value of an attribute or the list of their names, for a caller's buffer of `room` bytes; 0 asks for the length
@@ -44,8 +51,11 @@ impl Output for XattrValue {
 
 /// Replies with the value of an attribute.
 pub(super) fn get(dispatch: &Dispatcher, ino: Ino, name: &OsStr, room: u32, reply: ReplyXattr) {
+    if is_made(name) {
+        return get_made(dispatch, ino, name, room, reply);
+    }
     if !dispatch.is_writable() {
-        return reply.error(Errno::ENOSYS);
+        return reply.error(Errno::EOPNOTSUPP);
     }
     if name == CAPABILITY {
         return reply.error(Errno::ENODATA);
@@ -57,6 +67,15 @@ pub(super) fn get(dispatch: &Dispatcher, ino: Ino, name: &OsStr, room: u32, repl
     let request = RequestInfo::names("getxattr", ino);
     dispatch.enqueue(request, reply, move |vfs| {
         let value = vfs.attribute(ino, &name)?;
+        Ok(XattrValue { value, room })
+    });
+}
+
+fn get_made(dispatch: &Dispatcher, ino: Ino, name: &OsStr, room: u32, reply: ReplyXattr) {
+    let name = name.as_bytes().to_vec();
+    let request = RequestInfo::names("getxattr", ino);
+    dispatch.enqueue(request, reply, move |vfs| {
+        let value = vfs.view_attribute(ino, &name)?;
         Ok(XattrValue { value, room })
     });
 }

@@ -1,6 +1,7 @@
 //! Names of files that are made of chunk indices: `0.3.1`, `c.4`, `0.3.1.npy`.
 
 use super::Coordinates;
+use crate::model::parse_index;
 
 /// A name with indices joined by dots in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,16 +24,10 @@ impl NumberedName<'_> {
         let (indices, suffix) = rest.split_at(indices.trim_end_matches('.').len());
         Some(NumberedName {
             prefix,
-            indices: indices.split('.').map(index).collect::<Option<_>>()?,
+            indices: indices.split('.').map(parse_index).collect::<Option<_>>()?,
             suffix,
         })
     }
-}
-
-/// Reads an index in its shortest spelling.
-fn index(digits: &str) -> Option<u64> {
-    let is_padded = digits.len() > 1 && digits.starts_with('0');
-    if is_padded { None } else { digits.parse().ok() }
 }
 
 #[cfg(test)]

@@ -156,7 +156,8 @@ pub struct KeyScheme {
     pub separator: char,
     /// A second separator that some writers use without stating it; tried when no chunk has the first.
     pub other_separator: Option<char>,
-    /// The whole keys of the only chunk of a 0-dimensional array, in the order they are tried.
+    /// The whole keys of the only chunk of a 0-dimensional array, in the order they are tried; none if the encoding of
+    /// keys is not known.
     pub scalar_keys: Vec<Vec<u8>>,
     /// The encoding as final v3 names it.
     pub v3: Value,
@@ -177,6 +178,24 @@ impl KeyScheme {
         keys
     }
 
+    /// Whether the encoding of keys is one that is read: of any other nobody knows which keys are chunks.
+    pub fn is_known(&self) -> bool {
+        !self.scalar_keys.is_empty()
+    }
+
+    /// Returns the first indices of the chunks whose keys begin with a path, if `separator` stands between them: all
+    /// indices of a chunk if the path is its whole key. Nothing for a path that no key begins with.
+    pub fn indices_of(&self, path: &[u8], separator: char) -> Option<Vec<u64>> {
+        let indices = str::from_utf8(path.strip_prefix(self.prefix.as_slice())?).ok()?;
+        indices.split(separator).map(parse_index).collect()
+    }
+
+    /// Returns the folder in which the keys of all chunks of an array with dimensions lie.
+    pub fn folder(&self) -> &[u8] {
+        let length = self.prefix.iter().rposition(|&byte| byte == b'/');
+        self.prefix.get(..length.unwrap_or(0)).unwrap_or_default()
+    }
+
     fn join(&self, indices: &[u64], separator: char) -> Vec<u8> {
         let names: Vec<String> = indices.iter().map(u64::to_string).collect();
         [
@@ -184,6 +203,17 @@ impl KeyScheme {
             names.join(&separator.to_string()).as_bytes(),
         ]
         .concat()
+    }
+}
+
+/// Reads an index in its shortest spelling.
+pub fn parse_index(digits: &str) -> Option<u64> {
+    let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
+    let is_padded = digits.len() > 1 && digits.starts_with('0');
+    if is_number && !is_padded {
+        digits.parse().ok()
+    } else {
+        None
     }
 }
 

@@ -12,7 +12,6 @@ use super::found::Found;
 use super::root_name::root_name;
 use crate::array::{Arrays, Engine, Limits};
 use crate::error::{Error, Result};
-use crate::export::format;
 use crate::hierarchy::{Hierarchy, HierarchyConfig};
 use crate::json_text::render;
 use crate::overlay::{Overlay, OverlayConfig};
@@ -25,7 +24,7 @@ use crate::store::{EntryKind, Key, Store, StoreConfig, StoreStack};
 use crate::sync::budget::MemoryBudget;
 use crate::view::View;
 use crate::view::control::{Control, ControlDirView};
-use crate::view::files::FilesView;
+use crate::view::files::{FilesView, ListedForm};
 use crate::view::store::StoreView;
 use crate::view::unlisted::UnlistedView;
 
@@ -68,8 +67,8 @@ impl fmt::Display for ViewKind {
 pub struct ViewsConfig {
     /// Path or URL of the store.
     pub source: String,
-    /// Formats that the files view lists.
-    pub formats: Vec<String>,
+    /// The forms of arrays that the files view lists beside the one that it always does.
+    pub list: Vec<ListedForm>,
     /// Bytes that decoded chunks and chunks in flight may hold.
     pub memory: u64,
     /// Decoded bytes of one chunk.
@@ -132,8 +131,6 @@ impl Views {
 
 /// Opens a store and reads its root, so that errors come before anything is mounted.
 pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
-    let formats = config.formats.iter().map(|name| format(name));
-    let formats = formats.collect::<Result<Vec<_>>>()?;
     let name = store::shown(&config.source);
     let budget = MemoryBudget::new(config.memory, stats.clone());
     let opening = StoreConfig {
@@ -161,7 +158,7 @@ pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
         hierarchy.clone(),
         arrays,
         &root_name(&name),
-        formats,
+        &config.list,
     ));
     let views = vec![("store", stored.clone()), ("files", files.clone())];
     let control = Control::new(views, stats.clone(), mount_json(config, lists));
@@ -286,7 +283,7 @@ mod tests {
     fn what_a_mount_says_of_itself_holds_no_secret() {
         let config = ViewsConfig {
             source: "https://me:pw@host/a.zarr?sig=x".to_string(),
-            formats: Vec::new(),
+            list: Vec::new(),
             memory: 0,
             max_chunk: 0,
             timeout: Duration::ZERO,

@@ -166,10 +166,14 @@ impl Vfs {
         let path = self.present_path(ino)?;
         let (tree, at) = self.attributed(&path)?;
         let value = tree.attribute(&at, name).map_err(gone_is_changed)?;
-        value.ok_or_else(|| {
-            let name = String::from_utf8_lossy(name);
-            Error::new(Kind::NoAttribute, &path, format!("{name} is not set"))
-        })
+        value.ok_or_else(|| not_set(&path, name))
+    }
+
+    /// Returns an extended attribute that the view makes.
+    pub fn view_attribute(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        let path = self.present_path(ino)?;
+        let value = self.view.attribute(&path, name).map_err(gone_is_changed)?;
+        value.ok_or_else(|| not_set(&path, name))
     }
 
     /// Returns the names of the extended attributes.
@@ -209,6 +213,12 @@ impl Vfs {
             _ => Ok(None),
         }
     }
+}
+
+/// Returns the error of an extended attribute that a path does not have.
+fn not_set(path: &Key, name: &[u8]) -> Error {
+    let name = String::from_utf8_lossy(name);
+    Error::new(Kind::NoAttribute, path, format!("{name} is not set"))
 }
 
 /// Sets attributes of an open file, and keeps them if its close would not.

@@ -270,7 +270,7 @@ impl Vfs {
                 Ok(path) => path,
                 Err(error) => return self.open_attr(ino).ok_or(error),
             };
-            let found = self.renames.find(&path, |path| self.view.lookup(path))?;
+            let found = self.renames.find(&path, |path| self.measured(path))?;
             let own = found.filter(|attr| self.inodes.shows(ino, attr));
             if let Some(attr) = own.or_else(|| self.open_attr(ino)) {
                 return Ok(self.with_ttl(attr));
@@ -281,6 +281,14 @@ impl Vfs {
             // It was opened or closed meanwhile, or is a directory by now.
         }
         Err(self.walk_again(ino, caller))
+    }
+
+    /// Returns the attributes of a path with its exact length, or the error that stops that from being told.
+    fn measured(&self, path: &Key) -> Result<Option<Attr>> {
+        match self.view.lookup(path)? {
+            Some(attr) if !attr.is_exact => self.view.measure(path),
+            found => Ok(found),
+        }
     }
 
     /// Returns the path by which the view is asked for an inode: that of its last name if it has none.
@@ -300,7 +308,7 @@ impl Vfs {
         };
         // Else an open file of the inode may have to be asked.
         let attr = known.found()?;
-        if !self.inodes.shows(ino, &attr) {
+        if !attr.is_exact || !self.inodes.shows(ino, &attr) {
             return None;
         }
         self.stats.getattr_requests.add(1);

@@ -89,6 +89,7 @@ impl Control {
         Attr {
             kind,
             size,
+            is_exact: true,
             stored: size,
             modified: self.started,
             fresh: Duration::ZERO,
@@ -194,6 +195,20 @@ impl View for ControlDirView {
         }
     }
 
+    fn measure(&self, path: &Key) -> Result<Option<Attr>> {
+        match self.target(path)? {
+            ControlTarget::View(view, path) => view.measure(&path),
+            _ => self.lookup(path),
+        }
+    }
+
+    fn attribute(&self, path: &Key, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        match self.target(path)? {
+            ControlTarget::View(view, path) => view.attribute(&path, name),
+            _ => Ok(None),
+        }
+    }
+
     fn lookup_now(&self, path: &Key) -> Known<Attr> {
         if is_control(path) {
             return Known::Unknown;
@@ -270,7 +285,7 @@ mod tests {
         fs::write(folder.path().join("zarr.json"), "{").unwrap();
         let config = ViewsConfig {
             source: folder.path().display().to_string(),
-            formats: Vec::new(),
+            list: Vec::new(),
             memory: 1 << 20,
             max_chunk: 1 << 20,
             timeout: Duration::from_secs(60),

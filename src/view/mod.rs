@@ -20,13 +20,19 @@ pub mod unlisted;
 
 pub use crate::sync::read_bytes::ReadBytes;
 
+/// The extended attribute of an array's directory that has the names that open in it, each with a newline. No list of
+/// attributes has it, so that programs that copy attributes do not meet it.
+pub const FILES_ATTRIBUTE: &[u8] = b"user.zarrfs.files";
+
 /// What `stat` shows of a path, before owner and mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attr {
     /// Directory, file or link.
     pub kind: EntryKind,
-    /// Length in bytes, exact.
+    /// Length in bytes.
     pub size: u64,
+    /// Whether that is exact. If not, the length cannot be told, and `measure` says why.
+    pub is_exact: bool,
     /// Bytes stored for it; shown as blocks, never 0 for a file that is not empty.
     pub stored: u64,
     /// Time of the last change.
@@ -110,6 +116,15 @@ pub trait View: Send + Sync {
     fn lookup(&self, path: &Key) -> Result<Option<Attr>>;
     /// Like `lookup`, by what is known without waiting.
     fn lookup_now(&self, path: &Key) -> Known<Attr>;
+    /// Like `lookup`, with the exact length or with the error that stops it from being told: nobody shall take a file
+    /// for empty that is not.
+    fn measure(&self, path: &Key) -> Result<Option<Attr>> {
+        self.lookup(path)
+    }
+    /// Returns an extended attribute that the view makes itself; nothing if the path has no such one.
+    fn attribute(&self, _path: &Key, _name: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(None)
+    }
     /// Returns the directory at a path in the form in which the view looks up names in it; nothing if that is not
     /// known without waiting.
     fn dir_now(&self, path: &Key) -> Option<ViewDir> {

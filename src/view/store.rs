@@ -109,6 +109,7 @@ pub(crate) fn attr_of(meta: &Meta, fresh: Duration) -> Attr {
     Attr {
         kind: meta.kind,
         size: if is_directory { 0 } else { meta.size },
+        is_exact: true,
         stored: if is_directory { 0 } else { meta.stored },
         modified: meta.modified,
         fresh,

@@ -13,6 +13,7 @@ pub(crate) fn file_attr(size: u64, modified: SystemTime, fresh: Duration) -> Att
     Attr {
         kind: EntryKind::File,
         size,
+        is_exact: true,
         stored: size,
         modified,
         fresh,
@@ -26,6 +27,7 @@ pub(crate) fn directory_attr(modified: SystemTime, fresh: Duration) -> Attr {
     Attr {
         kind: EntryKind::Directory,
         size: 0,
+        is_exact: true,
         stored: 0,
         modified,
         fresh,

@@ -127,10 +127,9 @@ fn each_chunk_that_begins_in_the_array_is_a_file() {
     put(folder.path(), &metadata(&[5, 7], shapes, json!([bytes()])));
     let whole = write_by_zarrs(folder.path());
     let view = common::files(folder.path());
-    let listed: Vec<String> = names(&view, "a/chunks")
-        .into_iter()
-        .filter(|name| name.ends_with(".raw"))
-        .collect();
+    let mut listed = names(&view, "a/chunks");
+    listed.retain(|name| name.ends_with(".raw"));
+    listed.sort();
     assert_eq!(
         listed,
         [
@@ -173,10 +172,13 @@ fn shards_that_inner_chunks_do_not_divide_are_unsupported() {
                 .unwrap()
                 .is_some()
         );
-        assert_eq!(names(&view, "a/chunks").len(), 4);
+        assert_eq!(names(&view, "a/chunks").len(), 0);
         let key = "a/c/1";
         std::fs::create_dir_all(folder.path().join("a/c")).unwrap();
         std::fs::write(folder.path().join(key), [0; 64]).unwrap();
+        let mut listed = names(&common::files(folder.path()), "a/chunks");
+        listed.sort();
+        assert_eq!(listed, ["1.npy", "1.raw"]);
         let error = common::read(&view, "a/a.raw").unwrap_err();
         assert_eq!(error.kind(), Kind::Unsupported, "{shapes}: {error}");
     }

@@ -8,3 +8,5 @@ mod flat;
 mod grids;
 mod hostile;
 mod keys;
+mod sparse;
+mod stored;

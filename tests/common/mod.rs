@@ -13,14 +13,13 @@ use std::time::Duration;
 
 use zarrfs::array::{Arrays, Engine, Limits};
 use zarrfs::error::{Error, Result};
-use zarrfs::export::FORMATS;
 use zarrfs::hierarchy::Hierarchy;
 use zarrfs::mount::open::{ViewKind, Views, ViewsConfig, open_views};
 use zarrfs::stats::Stats;
 use zarrfs::store::{Key, Store};
 use zarrfs::view::View;
 use zarrfs::view::control::{Control, ControlDirView};
-use zarrfs::view::files::FilesView;
+use zarrfs::view::files::{FilesView, ListedForm};
 use zarrfs::view::store::StoreView;
 
 /// Unpacks every archive of the corpus into a folder.
@@ -40,6 +39,11 @@ pub fn unpack_corpus(corpus: &Path, into: &Path) {
     }
 }
 
+/// Returns the forms of arrays that most tests look at, so that listings have them.
+pub fn every_form() -> Vec<ListedForm> {
+    ["raw", "chunks"].map(|word| word.parse().unwrap()).into()
+}
+
 /// Opens the views of a store with small limits.
 pub fn open(source: &Path) -> Result<(Views, Arc<Stats>)> {
     open_with(source, 256 << 20)
@@ -50,7 +54,7 @@ pub fn open_with(source: &Path, memory: u64) -> Result<(Views, Arc<Stats>)> {
     let stats = Arc::new(Stats::default());
     let config = ViewsConfig {
         source: source.to_string_lossy().into_owned(),
-        formats: vec!["npy".to_string(), "raw".to_string()],
+        list: every_form(),
         memory,
         max_chunk: 64 << 20,
         timeout: Duration::from_secs(20),
@@ -81,12 +85,7 @@ pub fn views_of(store: Arc<dyn Store>, timeout: Duration) -> BothViews {
     };
     let hierarchy = Arc::new(Hierarchy::new(store.clone()));
     let arrays = Arrays::new(hierarchy.clone(), Engine::new(limits, stats.clone()));
-    let files: Arc<dyn View> = Arc::new(FilesView::new(
-        hierarchy,
-        arrays,
-        "sample",
-        FORMATS.to_vec(),
-    ));
+    let files: Arc<dyn View> = Arc::new(FilesView::new(hierarchy, arrays, "sample", &every_form()));
     let stored: Arc<dyn View> = Arc::new(StoreView::new(store));
     let views = vec![("store", stored.clone()), ("files", files.clone())];
     let control = Arc::new(Control::new(views, stats, b"{}\n".to_vec()));

@@ -97,7 +97,7 @@ impl Sample {
     }
 
     /// Whether a chunk is stored.
-    fn is_stored(&self, chunk: &[u64]) -> bool {
+    pub fn is_stored(&self, chunk: &[u64]) -> bool {
         !self.sparse || !chunk.iter().sum::<u64>().is_multiple_of(3)
     }
 

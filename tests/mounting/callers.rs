@@ -86,7 +86,7 @@ fn mount_calls_the_program() {
     }
     let script = r#"mount -t tmpfs tmpfs /usr/local/bin; cp "$PROGRAM" /usr/local/bin/zarrfs
         mount -t fuse.zarrfs "$1/s.zarr" second -o fsname=x,allow_other; cat second/zarr.json; umount second
-        echo "$1/s.zarr $1/second fuse.zarrfs _netdev,nofail,noauto,ro,formats=npy\\,raw,x-systemd.automount 0 0" > fstab
+        echo "$1/s.zarr $1/second fuse.zarrfs _netdev,nofail,noauto,ro,list=raw\\,chunks,x-systemd.automount 0 0" > fstab
         mount -T fstab "$1/second"; cat second/zarr.json; /usr/local/bin/zarrfs umount second"#;
     let output = fixture.in_namespace(script);
     assert!(output.status.success(), "{}", stderr(&output));

@@ -117,6 +117,7 @@ impl View for Faulty {
         Ok(known.then_some(Attr {
             kind,
             size: SIZE,
+            is_exact: true,
             stored: 0,
             modified,
             fresh: Duration::ZERO,

@@ -172,7 +172,10 @@ pub(crate) fn a_longer_array_is_seen(enter: &Enter) {
         );
         let read = backend.read_whole(&file).unwrap();
         assert_eq!(read, [sample.whole(), vec![0xff; CHUNK]].concat());
-        assert_eq!(backend.list(&format!("{name}/chunks")).unwrap().len(), 6);
+        let missing = backend.stat(&format!("{name}/chunks/2.0.raw"));
+        assert_eq!(missing.unwrap().size, CHUNK as u64);
+        // The new chunk is not stored.
+        assert_eq!(backend.list(&format!("{name}/chunks")).unwrap().len(), 4);
         let attributes = backend.read_whole(&format!("{name}/attributes.json"));
         let attributes: serde_json::Value = serde_json::from_slice(&attributes.unwrap()).unwrap();
         assert_eq!(attributes, json!({"unit": "K"}));

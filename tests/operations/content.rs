@@ -147,7 +147,7 @@ fn chunk_name(chunk: &[u64]) -> String {
     }
 }
 
-/// Compares every chunk file of an array with the box it stands for.
+/// Compares every chunk file of an array with the box it stands for. Those that are stored are listed.
 fn compare_chunks(backend: &dyn Backend, path: &str, sample: &Sample) {
     let mut expected = Vec::new();
     for chunk in places(&sample.counts()) {
@@ -166,7 +166,9 @@ fn compare_chunks(backend: &dyn Backend, path: &str, sample: &Sample) {
                 .unwrap()
                 .ends_with(&clipped)
         );
-        expected.extend(["npy", "raw"].map(|end| format!("{}.{end}", chunk_name(&chunk))));
+        if sample.is_stored(&chunk) {
+            expected.extend(["npy", "raw"].map(|end| format!("{}.{end}", chunk_name(&chunk))));
+        }
     }
     expected.sort();
     assert_eq!(backend.names(&format!("{path}/chunks")).unwrap(), expected);
@@ -275,5 +277,32 @@ fn b08_a_file_of_strings_has_its_length_before_it_is_opened() {
         let whole = backend.read(&path, 0, 10 << 20).unwrap();
         assert_eq!(shown, whole.len() as u64, "{path}");
         assert!(shown > u64::from(ELEMENTS), "{path}");
+    }
+}
+
+/// Programs that archive take a file of size 0 for an empty one and do not open it.
+pub(crate) fn b08_a_file_whose_length_cannot_be_told_has_none(enter: &Enter) {
+    let fixture = Fixture::with(|store| {
+        let strings = r#"{"zarr_format": 2, "shape": [2], "chunks": [2], "dtype": "|O", "order": "C",
+            "fill_value": "", "compressor": null, "filters": [{"id": "vlen-utf8"}]}"#;
+        let endless = r#"{"zarr_format": 2, "shape": [4611686018427387904, 4], "chunks": [4, 4], "dtype": "<i4",
+            "order": "C", "fill_value": 0, "compressor": null, "filters": null}"#;
+        store.put(".zgroup", br#"{"zarr_format": 2}"#);
+        store.put("damaged/.zarray", strings.as_bytes());
+        store.put("damaged/0", b"no chunk");
+        store.put("endless/.zarray", endless.as_bytes());
+    });
+    let backend = enter(fixture.views.files.clone());
+    for (path, errno) in [
+        ("damaged/damaged.txt", Errno::IO),
+        ("damaged/damaged.raw", Errno::IO),
+        ("endless/endless.raw", Errno::FBIG),
+    ] {
+        let (folder, name) = path.split_once('/').unwrap();
+        let listed = backend.names(folder).unwrap();
+        assert!(listed.contains(&name.to_string()), "{path}: {listed:?}");
+        let errno = errno.raw_os_error();
+        assert_eq!(backend.stat(path), Err(errno), "{path}");
+        assert_eq!(backend.open(path).err(), Some(errno), "{path}");
     }
 }

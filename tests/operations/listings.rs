@@ -111,6 +111,11 @@ pub(crate) fn what_is_listed_is_what_can_be_looked_up(enter: &Enter) {
     let mut count = 0;
     walk(&*backend, "", &mut |folder, entries| {
         for entry in entries {
+            // A document that is a pipe is there and has no length.
+            if folder == "pipes" && entry.name == b"zarr.json" {
+                assert!(backend.stat("pipes/zarr.json").is_err());
+                continue;
+            }
             compare(&*backend, folder, entry);
             count += 1;
         }
@@ -190,13 +195,15 @@ fn compare_large(backend: &dyn Backend, folder: &str, expected: &HashSet<String>
 
 pub(crate) fn a_hundred_thousand_chunks_list_wholly(enter: &Enter) {
     let memory = MemoryStore::default();
-    let sample = Sample::new(&[400, 250], &[1, 1], Form::Plain);
+    let sample = Sample::new(&[100_000], &[1], Form::Plain);
     memory.put("zarr.json", GROUP.as_bytes());
     memory.put("many/zarr.json", sample.metadata().to_string().as_bytes());
+    for chunk in 0..100_000 {
+        memory.put(&format!("many/c/{chunk}"), b"1234");
+    }
     let views = views_of(Arc::new(memory), PATIENT);
     let backend = enter(views.files);
-    let chunks = (0..400).flat_map(|row| (0..250).map(move |column| format!("{row}.{column}")));
-    let expected = chunks.flat_map(|chunk| [format!("{chunk}.raw"), format!("{chunk}.npy")]);
+    let expected = (0..100_000).flat_map(|chunk| [format!("{chunk}.raw"), format!("{chunk}.npy")]);
     compare_large(&*backend, "many/chunks", &expected.collect());
 }
 

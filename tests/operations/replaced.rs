@@ -33,7 +33,7 @@ pub(crate) fn overlaid(fixture: &Fixture) -> Views {
     };
     let config = ViewsConfig {
         source: fixture.store().display().to_string(),
-        formats: vec!["npy".to_string()],
+        list: Vec::new(),
         memory: 64 << 20,
         max_chunk: 16 << 20,
         timeout: PATIENT,

@@ -118,8 +118,8 @@ pub const MOUNT_OPTIONS: [(&str, &str); 29] = [
     ("view=NAME", "store or files"),
     ("files=DIR2", "mount the files view there as well"),
     (
-        "formats=LIST",
-        "formats that the files view lists, joined by : or +",
+        "list=LIST",
+        "forms in which arrays are listed beside the usual one, joined by : or +",
     ),
     (
         "memory=SIZE",

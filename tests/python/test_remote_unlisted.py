@@ -1,5 +1,6 @@
 """Stores on a web server that lists nothing: the tree comes from the metadata, existence from the answers."""
 
+import errno
 import os
 import sys
 
@@ -120,3 +121,17 @@ def test_a_server_that_knows_no_folders(tmp_path, version, separator, names, sto
             array = mount.path / "g/h/a"
             assert names <= set(os.listdir(array))
             assert (array / stored).is_file() and not (array / missing).exists()
+
+
+def test_b9_chunks_that_cannot_be_listed_are_an_error_and_open_by_name(tmp_path):
+    content = make(tmp_path / "data", 3, "/", True)
+    (tmp_path / "server").mkdir()
+    with KeysOnly(tmp_path / "server", tmp_path / "data") as server:
+        with mounting.Mount(server.url, "--list", "chunks", environment=places.environment({})) as mount:
+            array = mount.files / "g/h/a"
+            assert {"a.npy", "chunks"} <= set(os.listdir(array))
+            with pytest.raises(OSError) as refused:
+                os.listdir(array / "chunks")
+            assert refused.value.errno == errno.EOPNOTSUPP
+            for name, box in [("0.0", np.s_[:2, :3]), ("1.1", np.s_[2:, 3:])]:
+                assert (array / f"chunks/{name}.raw").read_bytes() == content[box].tobytes()

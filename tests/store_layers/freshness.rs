@@ -9,7 +9,6 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use zarrfs::array::{Arrays, Engine, Limits};
 use zarrfs::error::{Kind, Result};
-use zarrfs::export::FORMATS;
 use zarrfs::hierarchy::Hierarchy;
 use zarrfs::stats::Stats;
 use zarrfs::store::backend::memory::MemoryStore;
@@ -107,7 +106,7 @@ impl Stack {
         let arrays = Arrays::new(hierarchy.clone(), Engine::new(limits, stats));
         Stack {
             stored: StoreView::new(cache.clone()).with_hints(cache.clone()),
-            files: FilesView::new(hierarchy, arrays, "sample", FORMATS.to_vec()),
+            files: FilesView::new(hierarchy, arrays, "sample", &crate::common::every_form()),
             cache,
             held: None,
         }

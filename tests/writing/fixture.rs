@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use zarrfs::array::{Arrays, Engine, Limits, OpenArray};
 use zarrfs::error::{Error, Kind, Result};
-use zarrfs::export::{Export, FORMATS, format};
+use zarrfs::export::{Export, format};
 use zarrfs::grid::Region;
 use zarrfs::hierarchy::Hierarchy;
 use zarrfs::stats::Stats;
@@ -83,7 +83,7 @@ pub fn tree(store: Arc<dyn Store>) -> (Arc<dyn View>, Arc<dyn Tree>) {
         fixture.hierarchy,
         fixture.arrays,
         "sample",
-        FORMATS.to_vec(),
+        &crate::common::every_form(),
     );
     let (tree, path) = files.tree(&Key::root()).unwrap().unwrap();
     assert!(path.is_root());

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use zarrfs::array::{Arrays, Engine};
 use zarrfs::error::{Error, Kind, Result};
-use zarrfs::export::FORMATS;
 use zarrfs::hierarchy::Hierarchy;
 use zarrfs::overlay::commit::CommitConfig;
 use zarrfs::overlay::{Overlay, OverlayConfig};
@@ -85,7 +84,12 @@ impl Shared {
         let hierarchy = Arc::new(hierarchy.with_tree(Some(Arc::new(overlay.clone()))));
         let engine = Engine::new(limits(64 << 20), Arc::new(Stats::default()));
         let arrays = Arc::new(Arrays::new(hierarchy.clone(), engine));
-        let view = FilesView::new(hierarchy, arrays.clone(), "sample", FORMATS.to_vec());
+        let view = FilesView::new(
+            hierarchy,
+            arrays.clone(),
+            "sample",
+            &crate::common::every_form(),
+        );
         let (tree, _) = view.tree(&Key::root()).unwrap().unwrap();
         Shared {
             mode,

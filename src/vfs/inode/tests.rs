@@ -12,6 +12,7 @@ fn attr(kind: EntryKind, posix: Option<Posix>, content: Option<u64>) -> Attr {
     Attr {
         kind,
         size: 0,
+        is_exact: true,
         stored: 0,
         modified: SystemTime::now(),
         fresh: Duration::ZERO,

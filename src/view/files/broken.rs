@@ -42,11 +42,6 @@ pub(super) fn error_text(found: &NodeEntry) -> Vec<u8> {
     format!("{node} cannot be read: {why}\n").into_bytes()
 }
 
-/// Returns the length of a document; 0 if the store does not give it, and opening it returns the error.
-pub(super) fn length_of(document: &BrokenDocument) -> u64 {
-    document.stored.map_or(0, |(length, _)| length)
-}
-
 /// Returns the error of a file that a node would have if it could be read.
 pub(super) fn not_readable(found: &NodeEntry) -> Error {
     let why = found.node.as_ref().err().map(Error::to_string);

@@ -1,12 +1,13 @@
 //! Listings of the files view that are read name by name: groups, and the chunks of arrays.
 //!
-//! Only the store's own listing is held, or the number of the next chunk.
+//! Only the store's own listing is held, and of chunks the last names.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::array::{OpenArray, StoredChunks};
 use crate::error::{Kind, Result};
 use crate::export::Format;
-use crate::grid::{ChunkIndex, Grid};
 use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::store::listing::NameList;
 use crate::store::{EntryKind, Listing, Name};
@@ -109,61 +110,93 @@ fn has_none(kind: Kind) -> bool {
     )
 }
 
-/// The chunks of an array in each listed format; names are made from numbers.
+/// The stored chunks of an array in each listed format. A cursor is the number of names before it; the last names are
+/// held, so that a reader who goes back a little, as the kernel does after each full reply, gets them again.
 pub(super) struct ChunkListing {
-    grid: Grid,
+    array: Arc<OpenArray>,
     formats: Vec<&'static Format>,
-    /// Number of the next file; its cursor is one more.
+    stored: StoredChunks,
+    /// The last names, in order.
+    recent: VecDeque<Name>,
+    /// Number of the next name.
     next: u64,
+    /// Number of the first name that was not read yet.
+    end: u64,
 }
 
+/// How many names are held: more than a reply to the kernel takes.
+const MAX_RECENT: usize = 2048;
+
 impl ChunkListing {
-    /// Begins with the first chunk of a grid.
-    pub(super) fn new(grid: Grid, formats: Vec<&'static Format>) -> ChunkListing {
-        ChunkListing {
-            grid,
+    /// Begins to list the chunks of an array.
+    pub(super) fn new(
+        array: Arc<OpenArray>,
+        formats: Vec<&'static Format>,
+    ) -> Result<ChunkListing> {
+        Ok(ChunkListing {
+            stored: array.stored_chunks()?,
+            array,
             formats,
+            recent: VecDeque::new(),
             next: 0,
-        }
+            end: 0,
+        })
     }
+
+    /// Reads the names of one more chunk; returns false if there is none.
+    fn read(&mut self) -> Result<bool> {
+        let Some(indices) = self.stored.next_chunk()? else {
+            return Ok(false);
+        };
+        for format in &self.formats {
+            self.end += 1;
+            self.recent.push_back(Name {
+                name: chunk_name(&indices, format.extension),
+                kind: EntryKind::File,
+                cursor: self.end,
+                meta: None,
+            });
+        }
+        let surplus = self.recent.len().saturating_sub(MAX_RECENT);
+        self.recent.drain(..surplus);
+        Ok(true)
+    }
+
+    /// Returns the number of the first name that is held.
+    fn start(&self) -> u64 {
+        self.end - self.recent.len() as u64
+    }
+}
+
+/// Returns the name of a chunk's file; the only chunk of an array without dimensions is `0`.
+fn chunk_name(indices: &[u64], extension: &str) -> Vec<u8> {
+    let indices: Vec<String> = indices.iter().map(u64::to_string).collect();
+    let indices = if indices.is_empty() {
+        "0".to_string()
+    } else {
+        indices.join(".")
+    };
+    format!("{indices}.{extension}").into_bytes()
 }
 
 impl Listing for ChunkListing {
     fn next(&mut self) -> Result<Option<Name>> {
-        let formats = self.formats.len() as u64;
-        let Some(chunk) = self
-            .next
-            .checked_div(formats)
-            .filter(|&chunk| chunk < self.grid.len())
-        else {
-            return Ok(None);
-        };
-        let format = usize::try_from(self.next % formats).map(|number| self.formats.get(number));
-        let Ok(Some(format)) = format else {
-            return Ok(None);
-        };
-        let indices: Vec<String> = self
-            .grid
-            .indices(ChunkIndex(chunk))
-            .iter()
-            .map(u64::to_string)
-            .collect();
-        let indices = if indices.is_empty() {
-            "0".to_string()
-        } else {
-            indices.join(".")
-        };
+        while self.next >= self.end {
+            if !self.read()? {
+                return Ok(None);
+            }
+        }
+        let place = usize::try_from(self.next - self.start()).unwrap_or(usize::MAX);
         self.next += 1;
-        let name = format!("{indices}.{}", format.extension).into_bytes();
-        Ok(Some(Name {
-            name,
-            kind: EntryKind::File,
-            cursor: self.next,
-            meta: None,
-        }))
+        Ok(self.recent.get(place).cloned())
     }
 
     fn seek(&mut self, cursor: u64) -> Result<()> {
+        if cursor == 0 || cursor < self.start() {
+            self.stored = self.array.stored_chunks()?;
+            self.recent.clear();
+            self.end = 0;
+        }
         self.next = cursor;
         Ok(())
     }

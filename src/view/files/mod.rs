@@ -1,34 +1,37 @@
 //! The files view: each group and each array a directory, the decoded arrays files in it.
 //!
 //! Every node's directory has `zarr.json` (its metadata as final v3) and `attributes.json`; that of an array has the
-//! whole array in each format, `NAME.npy`, and `chunks/` with every chunk, `chunks/0.3.1.npy`. A child of a group takes
-//! precedence over a file of the group's own. Sizes are known without decoding. A node that does not read is a
-//! directory of its documents as they are stored.
+//! whole array in each format, `NAME.npy`, and `chunks/` with every chunk, `chunks/0.3.1.npy`. All of these open by name;
+//! `forms` says which of them are listed, and of chunks only those that are stored. A child of a group takes precedence
+//! over a file of the group's own. Sizes are known without decoding, but for elements without a fixed length. A node that
+//! does not read is a directory of its documents as they are stored.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::array::Arrays;
 use crate::error::{Error, Kind, Result};
-use crate::export::{Export, Format};
+use crate::export::Export;
 use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::known::Known;
 use crate::model::Node;
-use crate::store::listing::NameList;
-use crate::store::{EntryKind, Key, Listing, Tree};
+use crate::store::{Key, Listing, Tree};
 use crate::view::files::editing::Editing;
-use crate::view::files::listings::{ChunkListing, GroupListing};
+use crate::view::files::forms::ListedForms;
+use crate::view::files::listings::GroupListing;
 use crate::view::files::path_target::{DecodedTarget, PathTarget};
 use crate::view::files::seen::SeenDocument;
 use crate::view::files::shown_document::laid_out;
 use crate::view::files::unstored::{UnstoredState, content_of};
 use crate::view::text_file::{TextFile, directory_attr, file_attr};
-use crate::view::{Attr, ChildName, OpenedFile, View, ViewDir};
+use crate::view::{Attr, ChildName, FILES_ATTRIBUTE, OpenedFile, View, ViewDir};
 
+mod array_dir;
 mod broken;
 mod decoded;
 mod documents;
 mod editing;
+mod forms;
 mod listings;
 mod nodes;
 mod path_target;
@@ -38,6 +41,8 @@ mod unstored;
 mod writing;
 mod written;
 
+pub use crate::view::files::forms::ListedForm;
+
 /// A hierarchy as directories and decoded files; clones are the same view.
 #[derive(Clone)]
 pub struct FilesView {
@@ -45,8 +50,8 @@ pub struct FilesView {
     arrays: Arc<Arrays>,
     /// The name of the root's own files.
     root_name: Arc<[u8]>,
-    /// The formats that are listed; files of others are found by name.
-    listed: Arc<[&'static Format]>,
+    /// The forms of arrays that are listed beside the one that always is.
+    forms: Arc<ListedForms>,
     unstored: Arc<UnstoredState>,
 }
 
@@ -55,48 +60,45 @@ const ATTRIBUTES: &[u8] = b"attributes.json";
 const CHUNKS: &[u8] = b"chunks";
 
 impl FilesView {
-    /// Builds the view; the root's own files are named after `root_name`.
+    /// Builds the view; the root's own files are named after `root_name`, and arrays are listed in the forms `asked` as
+    /// well.
     pub fn new(
         hierarchy: Arc<Hierarchy>,
         arrays: impl Into<Arc<Arrays>>,
         root_name: &str,
-        listed: Vec<&'static Format>,
+        asked: &[ListedForm],
     ) -> FilesView {
         FilesView {
             hierarchy,
             arrays: arrays.into(),
             root_name: root_name.as_bytes().into(),
-            listed: listed.into(),
+            forms: Arc::new(ListedForms::new(asked)),
             unstored: Arc::default(),
         }
     }
 
     /// Opens a decoded file.
     fn export(&self, target: &DecodedTarget) -> Result<Export> {
-        let export = Export::open(&target.array, target.format, target.region()?)?;
-        if target.is_ragged() {
-            target.array.note_length(target.name(), export.len());
+        let region = target.region()?;
+        if !target.is_ragged() || target.array.check_decodable().is_err() {
+            return Export::open(&target.array, target.format, region);
         }
+        let array = &target.array;
+        let version = array.region_version(&region)?;
+        let export = Export::open(array, target.format, region.clone())?;
+        array.note_length(&target.name(), (&region, version), export.len())?;
         Ok(export)
     }
 
-    /// Returns the length of a file that has to be read whole to know it. It is read for that once for each content, since
-    /// programs copy as much as `stat` shows: no length but the right one will do.
-    fn ragged_length(&self, target: &DecodedTarget) -> Result<u64> {
-        if let Some(length) = target.array.known_length(&target.name()) {
-            return Ok(length);
-        }
-        Ok(self.export(target)?.len())
-    }
-
-    /// Returns the length of a decoded file.
+    /// Returns the exact length of a decoded file. One that has to be read whole to know it is read for that once for each
+    /// content, since programs copy as much as `stat` shows.
     fn decoded_length(&self, target: &DecodedTarget) -> Result<u64> {
-        if target.is_ragged() {
-            return self.ragged_length(target).or_else(unmeasured);
+        let (array, region) = (&target.array, target.region()?);
+        if !target.is_ragged() {
+            return target.format.file_len(array, &region.shape);
         }
-        let region = target.region();
-        let length = region.and_then(|region| target.format.file_len(&target.array, &region.shape));
-        length.or_else(unreadable)
+        let measure = || Ok(Export::open(array, target.format, region.clone())?.len());
+        array.length_of(&target.name(), &region, measure)
     }
 
     /// Resolves a name; returns as well how long the answer counts.
@@ -106,39 +108,41 @@ impl FilesView {
         (target, info.time_left(stamp.asked))
     }
 
-    /// Returns what `stat` shows, for as long as `fresh`.
-    fn attr(&self, target: &PathTarget, mut fresh: Duration) -> Result<Attr> {
-        let (found, size, content) = match target {
+    /// Returns what `stat` shows, for as long as `fresh`. A file whose length cannot be told is there all the same.
+    fn attr(&self, target: &PathTarget, fresh: Duration) -> Result<Attr> {
+        match self.exact_attr(target, fresh) {
+            Err(error) if is_untold(error.kind()) || matches!(target, PathTarget::AsFound(..)) => {
+                let attr = attr_of_file(target, 0, Duration::ZERO);
+                Ok(Attr {
+                    is_exact: false,
+                    ..attr
+                })
+            }
+            attr => attr,
+        }
+    }
+
+    /// Like `attr`; fails if the length cannot be told.
+    fn exact_attr(&self, target: &PathTarget, mut fresh: Duration) -> Result<Attr> {
+        let size = match target {
             PathTarget::Node(found) | PathTarget::Chunks(found) => {
                 return Ok(directory_attr(found.modified, fresh));
             }
-            PathTarget::Document(found, name) => {
-                let size = shown_document::length_of(found, name)?;
-                (found, size, found.version)
-            }
-            PathTarget::AsFound(found, document) => {
-                (found, broken::length_of(document), found.version)
-            }
-            PathTarget::ErrorText(found) => {
-                let size = broken::error_text(found).len() as u64;
-                (found, size, found.version)
-            }
+            PathTarget::Document(found, name) => shown_document::length_of(found, name)?,
+            PathTarget::AsFound(found, document) => match document.stored {
+                Some((length, _)) => length,
+                None => self.hierarchy.document_as_found(found, document)?.size,
+            },
+            PathTarget::ErrorText(found) => broken::error_text(found).len() as u64,
             PathTarget::Decoded(target) => {
                 if target.is_ragged() {
                     // The next reader may find another length.
                     fresh = Duration::ZERO;
                 }
-                (
-                    &target.found,
-                    self.decoded_length(target)?,
-                    target.array.id(),
-                )
+                self.decoded_length(target)?
             }
         };
-        Ok(Attr {
-            content: Some(content),
-            ..file_attr(size, found.modified, fresh)
-        })
+        Ok(attr_of_file(target, size, fresh))
     }
 
     /// Returns a number that all clones of this view have and no other view.
@@ -161,6 +165,7 @@ impl FilesView {
         match target {
             // The length may have to be read.
             PathTarget::Decoded(target) if target.is_ragged() => Known::Unknown,
+            PathTarget::AsFound(_, document) if document.stored.is_none() => Known::Unknown,
             PathTarget::Document(found, name)
                 if shown_document::length_now(found, name) == Known::Unknown =>
             {
@@ -190,47 +195,31 @@ impl FilesView {
     fn list_node(&self, found: &Arc<NodeEntry>) -> Result<Box<dyn Listing>> {
         match &found.node {
             Ok(Node::Group(_)) | Err(_) => Ok(Box::new(GroupListing::new(&self.hierarchy, found)?)),
-            Ok(Node::Array(array)) => {
-                let listed = self.listed.iter().filter(|format| format.is_listed(array));
-                let decoded = listed.map(|format| {
-                    let name = [self.name_of(found), b".", format.extension.as_bytes()].concat();
-                    (name, EntryKind::File)
-                });
-                // A name that is too long could not be looked up.
-                let decoded = decoded.filter(|(name, _)| found.path.child(name).is_ok());
-                let documents = [METADATA, ATTRIBUTES].map(|name| (name.to_vec(), EntryKind::File));
-                let chunks = [(CHUNKS.to_vec(), EntryKind::Directory)];
-                Ok(Box::new(NameList::new(
-                    documents.into_iter().chain(decoded).chain(chunks),
-                )))
-            }
+            Ok(Node::Array(array)) => self.list_array(found, array),
         }
     }
+}
 
-    fn list_chunks(&self, found: &Arc<NodeEntry>) -> Result<Box<dyn Listing>> {
-        let array = self.arrays.open(found)?;
-        let grid = array.stored_grid()?.clone();
-        let mut formats = self.listed.to_vec();
-        formats.retain(|format| format.is_listed(array.array()));
-        Ok(Box::new(ChunkListing::new(grid, formats)))
+/// Returns what `stat` shows of a file.
+fn attr_of_file(target: &PathTarget, size: u64, fresh: Duration) -> Attr {
+    let (found, content) = match target {
+        PathTarget::Decoded(target) => (&target.found, target.array.id()),
+        PathTarget::Node(found)
+        | PathTarget::Chunks(found)
+        | PathTarget::Document(found, _)
+        | PathTarget::AsFound(found, _)
+        | PathTarget::ErrorText(found) => (found, found.version),
+    };
+    Attr {
+        content: Some(content),
+        ..file_attr(size, found.modified, fresh)
     }
 }
 
-/// Takes 0 for the length of a file that cannot be decoded; opening it returns the error.
-fn unmeasured(error: Error) -> Result<u64> {
-    match error.kind() {
-        Kind::Corrupt => Ok(0),
-        _ => unreadable(error),
-    }
-}
-
-/// Takes 0 for the length of a file that cannot be read, or that no file system could hold; opening it returns the
-/// error.
-fn unreadable(error: Error) -> Result<u64> {
-    match error.kind() {
-        Kind::Unsupported | Kind::TooLarge => Ok(0),
-        _ => Err(error),
-    }
+/// Whether an error says that a file has a length that cannot be told, whoever asks: it does not decode, or is longer than
+/// any file.
+fn is_untold(kind: Kind) -> bool {
+    matches!(kind, Kind::Corrupt | Kind::Unsupported | Kind::TooLarge)
 }
 
 impl View for FilesView {
@@ -239,6 +228,23 @@ impl View for FilesView {
         match target? {
             Some(target) => self.attr(&target, fresh).map(Some),
             None => Ok(self.scratch_attr(path)),
+        }
+    }
+
+    fn measure(&self, path: &Key) -> Result<Option<Attr>> {
+        let (target, fresh) = self.resolved(|| self.resolve(path));
+        match target? {
+            Some(target) => self.exact_attr(&target, fresh).map(Some),
+            None => Ok(self.scratch_attr(path)),
+        }
+    }
+
+    fn attribute(&self, path: &Key, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        match self.resolve(path)? {
+            Some(PathTarget::Node(found)) if name == FILES_ATTRIBUTE => {
+                self.names_that_open(&found)
+            }
+            _ => Ok(None),
         }
     }
 

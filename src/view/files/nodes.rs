@@ -9,10 +9,11 @@ use std::sync::Arc;
 
 use crate::error::{Error, Kind, Result};
 use crate::hierarchy::NodeEntry;
-use crate::model::Node;
+use crate::model::{Array, Node};
 use crate::store::Key;
 use crate::store::tree::RenameMode;
 use crate::view::files::broken::refused;
+use crate::view::files::forms::own_format;
 use crate::view::files::path_target::PathTarget;
 use crate::view::files::{ATTRIBUTES, CHUNKS, FilesView, METADATA};
 
@@ -37,23 +38,13 @@ impl FilesView {
             return Ok(());
         };
         // The files of a chunk in all formats are one chunk.
-        self.arrays.open(found)?.erase_chunk(chunk)?;
-        self.unstored.remove_chunk(&found.path, chunk.0);
-        Ok(())
+        self.arrays.open(found)?.erase_chunk(chunk)
     }
 
     /// Removes the directory of an array's chunks, once all chunks were removed.
     pub(super) fn remove_chunks(&self, path: &Key, found: &Arc<NodeEntry>) -> Result<()> {
-        let array = self.arrays.open(found)?;
-        let is_listed = self
-            .listed
-            .iter()
-            .any(|format| format.is_listed(array.array()));
-        let count = match array.stored_grid() {
-            Ok(grid) if is_listed => grid.len(),
-            _ => 0,
-        };
-        if self.unstored.removed_chunks(&found.path) < count {
+        let mut stored = self.arrays.open(found)?.stored_chunks()?;
+        if stored.next_chunk()?.is_some() {
             return Err(not_empty(path, "there are chunks in it"));
         }
         self.unstored.remove(&found.path, CHUNKS);
@@ -82,13 +73,7 @@ impl FilesView {
                 }
             }
             Ok(Node::Array(array)) => {
-                let listed = self.listed.iter().filter(|format| format.is_listed(array));
-                let mut names = listed.map(|format| {
-                    [self.name_of(found), b".", format.extension.as_bytes()].concat()
-                });
-                // A file whose name is too long is not listed.
-                let all = names.all(|name| is_removed(&name) || path.child(&name).is_err());
-                if !(documents && all && is_removed(CHUNKS)) {
+                if !(documents && self.forms_are_removed(found, array)) {
                     return Err(not_empty(path, "it is an array; remove its files first"));
                 }
                 if let Some(key) = self.hierarchy.nested_document(found)? {
@@ -102,6 +87,20 @@ impl FilesView {
         self.hierarchy.erase_node(found)?;
         self.unstored.forget_below(path);
         Ok(())
+    }
+
+    /// Whether an array was removed in every form in which its directory lists it.
+    fn forms_are_removed(&self, found: &NodeEntry, array: &Array) -> bool {
+        let is_removed = |name: &[u8]| self.unstored.is_removed(&found.path, name);
+        let is_gone = |format| {
+            let name = self.file_name(found, format);
+            // A file whose name is too long is not listed.
+            is_removed(&name) || found.path.child(&name).is_err()
+        };
+        let chunks = is_removed(CHUNKS);
+        let own = chunks || is_gone(own_format(array));
+        let mut asked = self.forms.asked(array).into_iter();
+        own && asked.all(is_gone) && (chunks || !self.forms.chunks)
     }
 
     /// Gives a node and all below it another path.

@@ -237,6 +237,11 @@ impl FilesView {
         })))
     }
 
+    /// Returns the name of an array's file in a format.
+    pub(super) fn file_name(&self, found: &NodeEntry, format: &Format) -> Vec<u8> {
+        [self.name_of(found), b".", format.extension.as_bytes()].concat()
+    }
+
     /// Returns the name that a node's own files are named after.
     pub(super) fn name_of<'a>(&'a self, found: &'a NodeEntry) -> &'a [u8] {
         if found.path.is_root() {

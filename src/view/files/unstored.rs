@@ -5,9 +5,8 @@
 //! removed once all of them were. Chunks are the exception: a chunk that is removed is erased at once.
 
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -34,44 +33,6 @@ pub(super) fn content_of(scratch: &Scratch) -> u64 {
     Arc::as_ptr(scratch).addr() as u64
 }
 
-/// What was removed of a node.
-#[derive(Default)]
-struct Removed {
-    names: HashSet<Vec<u8>>,
-    chunks: IdRanges,
-}
-
-/// A set of numbers as ranges from start to end, since chunks are mostly removed in order.
-#[derive(Default)]
-struct IdRanges(BTreeMap<u64, u64>);
-
-impl IdRanges {
-    fn insert(&mut self, number: u64) {
-        if self.contains(number) {
-            return;
-        }
-        let Range { mut start, mut end } = number..number + 1;
-        if let Some((&first, &last)) = self.0.range(..number).next_back()
-            && last == number
-        {
-            start = first;
-        }
-        if let Some(last) = self.0.remove(&end) {
-            end = last;
-        }
-        self.0.insert(start, end);
-    }
-
-    fn contains(&self, number: u64) -> bool {
-        let before = self.0.range(..=number).next_back();
-        before.is_some_and(|(_, &end)| number < end)
-    }
-
-    fn len(&self) -> u64 {
-        self.0.iter().map(|(start, end)| end - start).sum()
-    }
-}
-
 /// A file beside a document.
 struct ScratchFile {
     bytes: Scratch,
@@ -83,7 +44,8 @@ struct ScratchFile {
 /// The state that all clones of a view share.
 pub(super) struct UnstoredState {
     scratch: Mutex<HashMap<Key, ScratchFile>>,
-    removed: Mutex<HashMap<Key, Removed>>,
+    /// The names that were removed of each node.
+    removed: Mutex<HashMap<Key, HashSet<Vec<u8>>>>,
     /// What programs saw last of documents.
     seen: Mutex<LruCache<Key, SeenDocument>>,
     /// Lengths that documents are to have when they are opened next, and since when.
@@ -201,27 +163,14 @@ impl UnstoredState {
     pub(super) fn remove(&self, node: &Key, name: &[u8]) {
         let mut removed = self.removed.lock();
         let removed = removed.entry(node.clone()).or_default();
-        removed.names.insert(name.to_vec());
-    }
-
-    /// Notes that a chunk of an array was removed.
-    pub(super) fn remove_chunk(&self, node: &Key, chunk: u64) {
-        let mut removed = self.removed.lock();
-        let removed = removed.entry(node.clone()).or_default();
-        removed.chunks.insert(chunk);
+        removed.insert(name.to_vec());
     }
 
     /// Whether one of a node's files was removed.
     pub(super) fn is_removed(&self, node: &Key, name: &[u8]) -> bool {
         let removed = self.removed.lock();
         let removed = removed.get(node);
-        removed.is_some_and(|removed| removed.names.contains(name))
-    }
-
-    /// Returns how many chunks of an array were removed.
-    pub(super) fn removed_chunks(&self, node: &Key) -> u64 {
-        let removed = self.removed.lock();
-        removed.get(node).map_or(0, |removed| removed.chunks.len())
+        removed.is_some_and(|removed| removed.contains(name))
     }
 
     /// Drops the removed names of a node that is in use again.
@@ -277,17 +226,6 @@ pub(super) fn is_temporary(name: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_in_order_are_one_range() {
-        let mut numbers = IdRanges::default();
-        for number in [5, 1, 2, 0, 3, 3, 7, 6] {
-            numbers.insert(number);
-        }
-        assert_eq!(numbers.len(), 7);
-        assert_eq!(numbers.0.len(), 2);
-        assert!(numbers.contains(3) && !numbers.contains(4) && !numbers.contains(8));
-    }
 
     #[test]
     fn names_of_editors_are_temporary() {

@@ -6,4 +6,5 @@ mod failing;
 mod fixture;
 mod holding;
 mod killed;
+mod lengths;
 mod spilling;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use zarrfs::array::{Arrays, Engine, Limits};
-use zarrfs::export::FORMATS;
 use zarrfs::hierarchy::Hierarchy;
 use zarrfs::stats::Stats;
 use zarrfs::store::Store;
@@ -54,7 +53,7 @@ fn view(memory: &MemoryStore, folder: Option<&Path>) -> (Arc<dyn View>, Arc<Stat
     let budget = MemoryBudget::new(MEMORY, stats.clone());
     let engine = Engine::within(budget, limits, stats.clone(), namespace);
     let arrays = Arrays::new(hierarchy.clone(), engine);
-    let files = FilesView::new(hierarchy, arrays, "sample", FORMATS.to_vec());
+    let files = FilesView::new(hierarchy, arrays, "sample", &common::every_form());
     (Arc::new(files), stats)
 }
 

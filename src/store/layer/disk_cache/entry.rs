@@ -51,6 +51,12 @@ impl EntryKey {
         EntryKey::new(3, (piece, metadata), key)
     }
 
+    /// Names the length of a file made of the array at `key`, by the file's number and by the metadata that it was made
+    /// with.
+    pub fn length(key: &Key, file: u64, metadata: u64) -> EntryKey {
+        EntryKey::new(4, (file, metadata), key)
+    }
+
     /// Returns the name of the entry's file: 32 hexadecimal digits.
     pub(super) fn name(&self) -> String {
         let half = |salt: u8| {

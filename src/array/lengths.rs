@@ -1,0 +1,205 @@
+//! Lengths of files that have to be read whole to know them: those of elements without a fixed length.
+//!
+//! A length is found once for each content, and kept in memory and, with `--cache-dir`, on disk. It counts only under the
+//! versions of all stored chunks of its file, as the store tells them now, and only for the metadata that it was found
+//! with. What other programs change is seen like a change of the bytes themselves: within the freshness of versions.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use twox_hash::XxHash64;
+
+use crate::array::decoder::Decoder;
+use crate::array::versions::VersionState;
+use crate::array::{OpenArray, VersionedLength};
+use crate::error::{Error, Kind, Result};
+use crate::grid::Region;
+use crate::store::Version;
+use crate::store::layer::disk_cache::{EntryHeader, EntryKey};
+use crate::sync::pool::parallel_map;
+
+/// The most files of an array whose lengths are kept in memory.
+const MAX_LENGTHS: usize = 1 << 12;
+
+/// How many chunks are looked up at a time.
+const BATCH: usize = 1 << 12;
+
+/// The content of the stored chunks of a box.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionVersion {
+    version: Version,
+    /// Whether all versions tell their content from every other one for good.
+    is_lasting: bool,
+}
+
+/// A region's version while its chunks are looked up.
+struct VersionSum {
+    sum: RegionVersion,
+    batch: Vec<u64>,
+    deadline: Instant,
+}
+
+impl VersionSum {
+    fn add(&mut self, version: Option<Version>) {
+        let present = version.map_or([0; 8], |version| version.0.to_le_bytes());
+        let parts = [
+            self.sum.version.0.to_le_bytes(),
+            u64::from(version.is_some()).to_le_bytes(),
+            present,
+        ];
+        self.sum.version = Version(XxHash64::oneshot(0, parts.as_flattened()));
+        self.sum.is_lasting &= version.is_none_or(Version::is_lasting);
+    }
+}
+
+impl OpenArray {
+    /// Returns the version of the stored chunks under a box of elements without a fixed length; asks the store about those
+    /// that are not known. `TooLarge` if the box cannot be read, `Unavailable` if the store takes longer than a request
+    /// may.
+    pub fn region_version(&self, region: &Region) -> Result<RegionVersion> {
+        let decoder = self.decoder()?;
+        self.element_count(region)?;
+        let mut versions = VersionSum {
+            sum: RegionVersion {
+                version: Version(0),
+                is_lasting: true,
+            },
+            batch: Vec::new(),
+            deadline: self.engine.deadline(),
+        };
+        let mut outcome = Ok(());
+        decoder.stored.visit(region, |chunk, _, _| {
+            versions.batch.push(chunk.0);
+            if versions.batch.len() == BATCH {
+                outcome = self.add_batch(decoder, &mut versions);
+            }
+            outcome.is_ok()
+        });
+        outcome?;
+        self.add_batch(decoder, &mut versions)?;
+        Ok(versions.sum)
+    }
+
+    /// Adds the versions of some chunks, in order.
+    fn add_batch(&self, decoder: &Decoder, versions: &mut VersionSum) -> Result<()> {
+        let chunks = std::mem::take(&mut versions.batch);
+        let (known, now) = (self.versions.lock(), self.versions.now());
+        let state = |&chunk: &u64| (chunk, self.version_in(&known, decoder, chunk, now));
+        let states: Vec<_> = chunks.iter().map(state).collect();
+        drop(known);
+        let deadline = versions.deadline;
+        let find = |(chunk, state)| match state {
+            VersionState::Known(version) => Ok(version),
+            _ if Instant::now() > deadline => {
+                let why = "the versions of its chunks are not known in time";
+                Err(Error::unavailable(&self.path, why))
+            }
+            VersionState::Unknown | VersionState::Stale => self.fetch_version(decoder, chunk),
+        };
+        let are_known = |(_, state): &(u64, VersionState)| matches!(state, VersionState::Known(_));
+        let threads = if states.iter().all(are_known) {
+            1
+        } else {
+            self.engine.limits.fetches.max(1)
+        };
+        for version in parallel_map(threads, states, &find) {
+            versions.add(version?);
+        }
+        Ok(())
+    }
+
+    /// Returns the length of file `name`, which is made of a box: one that is known of the present content, or that
+    /// `measure` finds. Concurrent callers measure once.
+    pub fn length_of(
+        &self,
+        name: &str,
+        region: &Region,
+        measure: impl FnOnce() -> Result<u64>,
+    ) -> Result<u64> {
+        let key = (self.id, name.to_string());
+        let flights = &self.engine.lengths;
+        flights.run(&key, self.engine.deadline(), || {
+            let version = self.region_version(region)?;
+            if let Some(length) = self.known_length(name, version) {
+                return length;
+            }
+            let length = measure();
+            match &length {
+                Ok(length) => self.note_length(name, (region, version), *length)?,
+                // To find that out again would take as long.
+                Err(error) if error.kind() == Kind::TooLarge => {
+                    self.remember(name, version, Err(error.clone()));
+                }
+                Err(_) => {}
+            }
+            length
+        })
+    }
+
+    /// Returns the length that a file had under a version.
+    fn known_length(&self, name: &str, version: RegionVersion) -> Option<Result<u64>> {
+        let known = self.lengths.lock().get(name).cloned();
+        if let Some(known) = known.filter(|known| known.version == version.version) {
+            return Some(known.length);
+        }
+        let length = self.kept_length(name, version)?;
+        self.remember(name, version, Ok(length));
+        Some(Ok(length))
+    }
+
+    /// Keeps the length of file `name`, which was made of a box that had a version before: unless it has another one by
+    /// now.
+    pub fn note_length(
+        &self,
+        name: &str,
+        (region, version): (&Region, RegionVersion),
+        length: u64,
+    ) -> Result<()> {
+        if self.region_version(region)? == version {
+            self.remember(name, version, Ok(length));
+            self.keep_length(name, version, length);
+        }
+        Ok(())
+    }
+
+    fn remember(&self, name: &str, version: RegionVersion, length: Result<u64>) {
+        let mut lengths = self.lengths.lock();
+        if lengths.len() >= MAX_LENGTHS {
+            lengths.clear();
+        }
+        let version = version.version;
+        lengths.insert(name.to_string(), VersionedLength { version, length });
+    }
+
+    /// Names a length on disk: by the file, by the program that made it, and by the metadata.
+    fn length_entry(&self, name: &str) -> EntryKey {
+        let name = format!("{name} {}", env!("CARGO_PKG_VERSION"));
+        let number = Version::of(name.as_bytes()).0;
+        EntryKey::length(
+            &self.path,
+            number,
+            self.same_version.load(Ordering::Relaxed),
+        )
+    }
+
+    /// Returns a length that is on disk under a version; nothing if what is there is damaged.
+    fn kept_length(&self, name: &str, version: RegionVersion) -> Option<u64> {
+        let disk = &self.engine.spill.as_ref().filter(|_| version.is_lasting)?.0;
+        let key = self.length_entry(name);
+        let entry = disk.find(&key)?;
+        if entry.header().version != version.version {
+            return None;
+        }
+        let bytes = disk.read(&key, &entry, 0..entry.len())?;
+        bytes.try_into().ok().map(u64::from_le_bytes)
+    }
+
+    fn keep_length(&self, name: &str, version: RegionVersion, length: u64) {
+        let Some(spill) = self.engine.spill.as_ref().filter(|_| version.is_lasting) else {
+            return;
+        };
+        let bytes = length.to_le_bytes();
+        let header = EntryHeader::now(version.version, bytes.len() as u64);
+        spill.0.put(&self.length_entry(name), &header, &bytes);
+    }
+}

@@ -1,0 +1,165 @@
+//! Large arrays of which little is stored: what is stored is listed, at the cost of what is stored.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::{Value, json};
+use zarrfs::error::Result;
+use zarrfs::mount::open::ViewKind;
+use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs::store::layer::Layer;
+use zarrfs::store::{FlatListing, Key, Listing, Meta, Store};
+
+use crate::common;
+use crate::stored::{DOCUMENTS, default_keys, key, memory, names, set, strings, v2, v3, view_of};
+
+/// Documents of arrays of 10^9 and 10^15 chunks, as they are and in shards.
+fn huge() -> Vec<(&'static str, String)> {
+    let codecs = json!([{"name": "sharding_indexed", "configuration": {
+        "chunk_shape": [1, 1], "codecs": [{"name": "bytes"}], "index_codecs": [{"name": "bytes",
+        "configuration": {"endian": "little"}}],
+    }}]);
+    let mut sharded: Value = serde_json::from_str(&v3(
+        &[1_000_000_000, 1_000_000],
+        &[1000, 1000],
+        default_keys(),
+    ))
+    .unwrap();
+    sharded["codecs"] = codecs;
+    vec![
+        ("zarr.json", v3(&[1_000_000_000], &[1], default_keys())),
+        (
+            "zarr.json",
+            v3(&[1_000_000_000, 1_000_000], &[1, 1], default_keys()),
+        ),
+        ("zarr.json", sharded.to_string()),
+        (".zarray", v2(&[1_000_000_000, 1_000_000], &[1, 1], None)),
+        (".zarray", strings(1_000_000_000, 1)),
+    ]
+}
+
+#[test]
+fn b9_an_array_of_any_number_of_chunks_costs_what_is_stored() {
+    for (document, metadata) in huge() {
+        let store = memory(&[(&format!("a/{document}"), &metadata)]);
+        let (view, stats) = view_of(Arc::new(store.clone()), &[]);
+        assert_eq!(
+            names(&view, "a"),
+            set(&[&DOCUMENTS[..], &["chunks"]].concat()),
+            "{metadata}"
+        );
+        assert_eq!(names(&view, "a/chunks"), set(&[]));
+        let asked = || stats.store_list_requests.get() + stats.store_head_requests.get();
+        assert!(asked() < 20, "{} requests: {metadata}", asked());
+        assert_eq!(stats.decoded_chunks.get(), 0);
+        // Whoever asks for the file by name is listed the file, of whatever size.
+        let (asking, _) = view_of(Arc::new(store), &["npy"]);
+        assert!(names(&asking, "a").contains("a.npy"));
+    }
+}
+
+#[test]
+fn b9_a_large_array_that_is_stored_is_listed_as_a_file() {
+    let metadata = v3(&[1 << 17], &[1], default_keys());
+    let store = memory(&[("a/zarr.json", &metadata)]);
+    let form = |store: &MemoryStore| {
+        let (view, _) = view_of(Arc::new(store.clone()), &[]);
+        let mut names = names(&view, "a");
+        names.retain(|name| !DOCUMENTS.contains(&name.as_str()));
+        names.into_iter().collect::<Vec<_>>()
+    };
+    for number in 0..900 {
+        store.set(key(&format!("a/c/{number}")), vec![1]);
+    }
+    assert_eq!(form(&store), ["chunks"]);
+    for number in 0..1 << 14 {
+        store.set(key(&format!("a/c/{}", number * 8)), vec![1]);
+    }
+    assert_eq!(form(&store), ["a.npy"]);
+}
+
+/// A store that lists all keys below a prefix in pages, as a bucket does.
+struct Paged {
+    inner: MemoryStore,
+    keys: Vec<Key>,
+    pages: Arc<AtomicUsize>,
+}
+
+const PAGE: usize = 1000;
+
+/// The keys that are still to be listed.
+struct Pages {
+    rest: Vec<Key>,
+    pages: Arc<AtomicUsize>,
+}
+
+impl FlatListing for Pages {
+    fn next(&mut self) -> Result<Option<Vec<(Key, Meta)>>> {
+        if self.rest.is_empty() {
+            return Ok(None);
+        }
+        self.pages.fetch_add(1, Ordering::Relaxed);
+        let page = self.rest.drain(..PAGE.min(self.rest.len()));
+        Ok(Some(page.map(|key| (key, Meta::prefix())).collect()))
+    }
+
+    fn has_ended(&self) -> bool {
+        self.rest.is_empty()
+    }
+}
+
+impl Layer for Paged {
+    fn below(&self) -> &dyn Store {
+        &self.inner
+    }
+
+    fn list(&self, prefix: &Key) -> Result<Box<dyn Listing>> {
+        assert!(prefix.is_root(), "{prefix} is listed");
+        self.inner.list(prefix)
+    }
+
+    fn list_all(&self, prefix: &Key, _from: &Key) -> Result<Option<Box<dyn FlatListing>>> {
+        let rest = self.keys.iter().filter(|key| key.below(prefix).is_some());
+        Ok(Some(Box::new(Pages {
+            rest: rest.cloned().collect(),
+            pages: self.pages.clone(),
+        })))
+    }
+}
+
+#[test]
+fn b9_a_bucket_is_asked_for_a_page_of_keys() {
+    let metadata = v2(&[1_000_000_000], &[1], Some("."));
+    for (stored, form, most) in [(0, "chunks", 0), (999, "chunks", 1), (5000, "a.npy", 2)] {
+        let keys = (0..stored).map(|number| key(&format!("a/{number}")));
+        let paged = Paged {
+            inner: memory(&[("a/.zarray", &metadata)]),
+            keys: keys.collect(),
+            pages: Arc::default(),
+        };
+        let pages = paged.pages.clone();
+        let (view, _) = view_of(Arc::new(paged), &[]);
+        let expected = set(&[&DOCUMENTS[..], &[form]].concat());
+        assert_eq!(names(&view, "a"), expected, "{stored} chunks");
+        assert!(pages.load(Ordering::Relaxed) <= most, "{stored} chunks");
+    }
+}
+
+#[test]
+fn b9_on_this_machine_chunks_all_over_the_grid_are_looked_for() {
+    let (length, chunk) = (512 << 20, 16 << 20);
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(folder.path().join("a/c")).unwrap();
+    let metadata = v3(&[length], &[chunk], default_keys());
+    std::fs::write(folder.path().join("a/zarr.json"), metadata).unwrap();
+    let form = || {
+        let view = common::open(folder.path()).unwrap().0;
+        let view = view.view(ViewKind::Files);
+        names(&view, "a").contains("a.npy")
+    };
+    for number in 0..32 {
+        // Two of 32 chunks are a sixteenth.
+        assert_eq!(form(), number > 2, "{number} chunks are stored");
+        std::fs::write(folder.path().join(format!("a/c/{number}")), "x").unwrap();
+    }
+}

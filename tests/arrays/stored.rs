@@ -1,0 +1,296 @@
+//! What the directory of an array lists: the array once, and of its chunks those that are stored.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use zarrfs::array::{Arrays, Engine, Limits};
+use zarrfs::error::Kind;
+use zarrfs::hierarchy::Hierarchy;
+use zarrfs::stats::Stats;
+use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs::store::layer::Layer;
+use zarrfs::store::layer::counting::CountingStore;
+use zarrfs::store::{Key, Store, StoreInfo};
+use zarrfs::view::files::FilesView;
+use zarrfs::view::{FILES_ATTRIBUTE, View};
+
+use crate::common;
+
+pub(crate) fn key(path: &str) -> Key {
+    Key::new(path).unwrap()
+}
+
+/// The files view of a store, listing the forms that `words` ask for, and what it asks of the store.
+pub(crate) fn view_of(store: Arc<dyn Store>, words: &[&str]) -> (Arc<dyn View>, Arc<Stats>) {
+    let stats = Arc::new(Stats::default());
+    let store: Arc<dyn Store> = Arc::new(CountingStore::new(store, stats.clone()));
+    let limits = Limits {
+        memory: 64 << 20,
+        max_chunk: 16 << 20,
+        timeout: Duration::from_secs(20),
+        fetches: 0,
+        lossy: false,
+    };
+    let hierarchy = Arc::new(Hierarchy::new(store));
+    let arrays = Arrays::new(hierarchy.clone(), Engine::new(limits, stats.clone()));
+    let asked: Vec<_> = words.iter().map(|word| word.parse().unwrap()).collect();
+    (
+        Arc::new(FilesView::new(hierarchy, arrays, "root", &asked)),
+        stats,
+    )
+}
+
+pub(crate) fn memory(objects: &[(&str, &str)]) -> MemoryStore {
+    let memory = MemoryStore::default();
+    memory.set(key("zarr.json"), common::sample::GROUP.into());
+    for (path, text) in objects {
+        memory.set(key(path), text.as_bytes().to_vec());
+    }
+    memory
+}
+
+pub(crate) fn names(view: &Arc<dyn View>, path: &str) -> BTreeSet<String> {
+    let mut listing = view.list(&key(path)).unwrap();
+    let mut names = BTreeSet::new();
+    while let Some(name) = listing.next().unwrap() {
+        assert!(names.insert(String::from_utf8(name.name).unwrap()), "twice");
+    }
+    names
+}
+
+pub(crate) fn set(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(ToString::to_string).collect()
+}
+
+pub(crate) fn v3(shape: &[u64], chunk: &[u64], encoding: Value) -> String {
+    json!({
+        "zarr_format": 3, "node_type": "array", "shape": shape, "data_type": "uint8",
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk}},
+        "chunk_key_encoding": encoding, "fill_value": 7,
+        "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+    })
+    .to_string()
+}
+
+pub(crate) fn v2(shape: &[u64], chunk: &[u64], separator: Option<&str>) -> String {
+    let mut members = json!({
+        "zarr_format": 2, "shape": shape, "chunks": chunk, "dtype": "|u1", "compressor": null,
+        "fill_value": 7, "order": "C", "filters": null,
+    });
+    if let Some(separator) = separator {
+        members["dimension_separator"] = separator.into();
+    }
+    members.to_string()
+}
+
+pub(crate) fn strings(shape: u64, chunk: u64) -> String {
+    json!({
+        "zarr_format": 2, "shape": [shape], "chunks": [chunk], "dtype": "|O", "compressor": null,
+        "fill_value": "", "order": "C", "filters": [{"id": "vlen-utf8"}],
+    })
+    .to_string()
+}
+
+pub(crate) fn default_keys() -> Value {
+    json!({"name": "default"})
+}
+
+pub(crate) const DOCUMENTS: [&str; 2] = ["attributes.json", "zarr.json"];
+
+#[test]
+fn b9_an_array_is_listed_in_one_form_and_in_those_that_are_asked_for() {
+    let plain = v3(&[4], &[2], default_keys());
+    let store = memory(&[("a/zarr.json", &plain), ("s/.zarray", &strings(4, 2))]);
+    for (words, of_numbers, of_strings) in [
+        (&[][..], &["a.npy"][..], &["s.txt"][..]),
+        (&["npy"], &["a.npy"], &["s.txt", "s.npy"]),
+        (&["raw"], &["a.npy", "a.raw"], &["s.txt", "s.raw"]),
+        (
+            &["txt", "chunks"],
+            &["a.npy", "chunks"],
+            &["s.txt", "chunks"],
+        ),
+        (
+            &["all"],
+            &["a.npy", "a.raw", "chunks"],
+            &["s.txt", "s.npy", "s.raw", "chunks"],
+        ),
+    ] {
+        let (view, _) = view_of(Arc::new(store.clone()), words);
+        for (path, forms) in [("a", of_numbers), ("s", of_strings)] {
+            let expected = set(&[&DOCUMENTS[..], forms].concat());
+            assert_eq!(names(&view, path), expected, "{words:?}");
+        }
+        for unlisted in [
+            "a/a.raw",
+            "a/chunks",
+            "a/chunks/1.raw",
+            "s/s.npy",
+            "s/s.raw",
+        ] {
+            assert!(view.lookup(&key(unlisted)).unwrap().is_some(), "{unlisted}");
+        }
+        assert_eq!(common::read(&view, "a/chunks/1.raw").unwrap(), [7, 7]);
+    }
+}
+
+#[test]
+fn b9_an_attribute_says_which_names_open() {
+    let strange = v3(&[4], &[2], default_keys()).replace("\"bytes\"", "\"nobody-knows\"");
+    let store = memory(&[
+        ("a/zarr.json", &v3(&[4], &[2], default_keys())),
+        ("s/.zarray", &strings(4, 2)),
+        ("x/zarr.json", &strange),
+    ]);
+    let (view, _) = view_of(Arc::new(store), &[]);
+    for (path, expected) in [
+        ("a", Some("a.npy\na.raw\nchunks/\n")),
+        ("s", Some("s.npy\ns.raw\ns.txt\nchunks/\n")),
+        ("x", Some("chunks/\n")),
+        ("", None),
+        ("a/a.npy", None),
+    ] {
+        let value = view.attribute(&key(path), FILES_ATTRIBUTE).unwrap();
+        let value = value.map(|value| String::from_utf8(value).unwrap());
+        assert_eq!(value.as_deref(), expected, "{path}");
+        for name in value.iter().flat_map(|value| value.lines()) {
+            let file = format!("{path}/{}", name.trim_end_matches('/'));
+            assert!(view.lookup(&key(&file)).unwrap().is_some(), "{file}");
+        }
+    }
+}
+
+/// Keys that are chunks of an array of four by four elements in chunks of two by two, and some beside them.
+const BESIDE: [&str; 8] = [
+    "9.9", "01.0", "0.0.0", "0.0.bak", "x", "2/0", "0/2", "0/0/0",
+];
+
+#[test]
+fn b9_the_stored_chunks_are_listed_under_every_encoding_of_keys() {
+    let with = |name: &str, separator: &str| json!({"name": name, "configuration": {"separator": separator}});
+    let of_v3 = |encoding| ("zarr.json", v3(&[4, 4], &[2, 2], encoding));
+    let of_v2 = |separator| (".zarray", v2(&[4, 4], &[2, 2], separator));
+    for ((document, metadata), first, last) in [
+        (of_v3(with("default", "/")), "c/0/1", "c/1/1"),
+        (of_v3(with("default", ".")), "c.0.1", "c.1.1"),
+        (of_v3(with("v2", "/")), "0/1", "1/1"),
+        (of_v3(with("v2", ".")), "0.1", "1.1"),
+        (of_v2(Some("/")), "0/1", "1/1"),
+        (of_v2(Some(".")), "0.1", "1.1"),
+        // Writers that do not say which separator they use.
+        (of_v2(None), "0.1", "1.1"),
+        (of_v2(None), "0/1", "1/1"),
+        (of_v2(None), "0/1", "1.1"),
+    ] {
+        let store = memory(&[(&format!("a/{document}"), &metadata)]);
+        for name in [first, last] {
+            store.set(key(&format!("a/{name}")), vec![1, 2, 3, 4]);
+        }
+        for name in BESIDE {
+            store.set(key(&format!("a/{name}")), vec![0]);
+        }
+        let (view, _) = view_of(Arc::new(store), &["chunks"]);
+        assert_eq!(
+            names(&view, "a/chunks"),
+            set(&["0.1.npy", "1.1.npy"]),
+            "{first} {last}"
+        );
+        assert_eq!(common::read(&view, "a/chunks/0.0.raw").unwrap(), [7; 4]);
+        assert_eq!(
+            common::read(&view, "a/chunks/1.1.raw").unwrap(),
+            [1, 2, 3, 4]
+        );
+    }
+}
+
+#[test]
+fn b9_a_chunk_with_two_keys_is_listed_once() {
+    let store = memory(&[("a/.zarray", &v2(&[4, 4], &[2, 2], None))]);
+    for name in ["0.1", "0/1", "1/0"] {
+        store.set(key(&format!("a/{name}")), vec![1, 2, 3, 4]);
+    }
+    let (view, _) = view_of(Arc::new(store), &[]);
+    assert_eq!(names(&view, "a/chunks"), set(&["0.1.npy", "1.0.npy"]));
+}
+
+#[test]
+fn b9_the_chunk_of_an_array_without_dimensions_is_listed_when_it_is_stored() {
+    let store = memory(&[("a/zarr.json", &v3(&[], &[], default_keys()))]);
+    let (view, _) = view_of(Arc::new(store.clone()), &[]);
+    assert_eq!(names(&view, "a/chunks"), set(&[]));
+    store.set(key("a/c"), vec![1]);
+    let (view, _) = view_of(Arc::new(store), &[]);
+    assert_eq!(names(&view, "a/chunks"), set(&["0.npy"]));
+}
+
+#[test]
+fn b9_a_listing_goes_on_where_a_reader_left_it_though_chunks_are_removed() {
+    let store = memory(&[("a/zarr.json", &v3(&[5000], &[1], default_keys()))]);
+    for number in 0..5000 {
+        store.set(key(&format!("a/c/{number}")), vec![1]);
+    }
+    let (view, _) = view_of(Arc::new(store.clone()), &["raw"]);
+    let mut listing = view.list(&key("a/chunks")).unwrap();
+    let mut read = Vec::new();
+    while let Some(name) = listing.next().unwrap() {
+        if read.len() == 3000 {
+            // The kernel asks for what did not fit its reply again, after a program removed what it was given.
+            for gone in read
+                .iter()
+                .take(2900)
+                .map(|name: &zarrfs::store::Name| &name.name)
+            {
+                let number = String::from_utf8_lossy(gone)
+                    .split('.')
+                    .next()
+                    .unwrap()
+                    .to_string();
+                store.erase(&key(&format!("a/c/{number}")));
+            }
+            let kept = &read[2000];
+            listing.seek(kept.cursor).unwrap();
+            assert_eq!(listing.next().unwrap().as_ref(), Some(&read[2001]));
+            listing.seek(read[2999].cursor).unwrap();
+            assert_eq!(listing.next().unwrap().as_ref(), Some(&name));
+        }
+        read.push(name);
+    }
+    assert_eq!(read.len(), 10_000);
+    listing.seek(0).unwrap();
+    assert!(listing.next().unwrap().is_some());
+}
+
+/// A store that cannot list its keys.
+struct Unlisted {
+    inner: MemoryStore,
+    info: StoreInfo,
+}
+
+impl Layer for Unlisted {
+    fn below(&self) -> &dyn Store {
+        &self.inner
+    }
+
+    fn info(&self) -> &StoreInfo {
+        &self.info
+    }
+}
+
+#[test]
+fn b9_where_names_are_not_listed_chunks_are_an_error_and_not_none() {
+    let metadata = v3(&[1_000_000_000], &[1], default_keys());
+    let inner = memory(&[("a/zarr.json", &metadata), ("a/c/5", "x")]);
+    let info = StoreInfo {
+        lists: false,
+        ..Store::info(&inner).clone()
+    };
+    let (view, _) = view_of(Arc::new(Unlisted { inner, info }), &["chunks"]);
+    assert!(names(&view, "a").contains("a.npy"));
+    let error = view.list(&key("a/chunks")).err().unwrap();
+    assert_eq!(error.kind(), Kind::Unsupported);
+    assert!(error.to_string().contains("opens by its name"), "{error}");
+    assert_eq!(common::read(&view, "a/chunks/5.raw").unwrap(), b"x");
+    assert_eq!(common::read(&view, "a/chunks/6.raw").unwrap(), [7]);
+}
