@@ -3,6 +3,7 @@
 //! No lock is held while room is taken, since that may evict items of the caller.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
@@ -19,6 +20,8 @@ pub struct SteppedRoom {
     max_items: usize,
     step: usize,
     rooms: Mutex<Vec<Reservation>>,
+    /// How many items there is room for, to be looked at without a lock.
+    covered: AtomicUsize,
 }
 
 impl SteppedRoom {
@@ -32,12 +35,18 @@ impl SteppedRoom {
             max_items,
             step,
             rooms: Mutex::default(),
+            covered: AtomicUsize::new(0),
         }
     }
 
     /// Returns the part of the budget that room is taken of.
     pub fn memory(&self) -> &Arc<MemoryBudget> {
         &self.memory
+    }
+
+    /// Whether there is room for so many items already.
+    pub fn covers(&self, items: usize) -> bool {
+        items <= self.covered.load(Ordering::Relaxed)
     }
 
     /// Takes room for the items, if there is not enough yet; returns whether there is. They are counted again each time
@@ -48,14 +57,21 @@ impl SteppedRoom {
             if items > self.max_items {
                 return false;
             }
-            if self.rooms.lock().len() * self.step >= items {
+            if self.covers(items) {
                 return true;
             }
             let Some(room) = self.memory.try_reserve(self.item * self.step as u64) else {
                 return false;
             };
-            self.rooms.lock().push(room);
+            let mut rooms = self.rooms.lock();
+            rooms.push(room);
+            self.note(&rooms);
         }
+    }
+
+    fn note(&self, rooms: &[Reservation]) {
+        let covered = (rooms.len() * self.step).min(self.max_items);
+        self.covered.store(covered, Ordering::Relaxed);
     }
 
     /// Gives back what so many items do not need.
@@ -64,6 +80,7 @@ impl SteppedRoom {
         let mut rooms = self.rooms.lock();
         let kept = needed.min(rooms.len());
         let spare = rooms.split_off(kept);
+        self.note(&rooms);
         drop(rooms);
         drop(spare);
     }

@@ -213,8 +213,11 @@ impl KeyTable {
     fn change(&self, key: &Key, change: impl FnOnce(&mut KeyEntry)) {
         let mut entries = self.entries.lock();
         change(entries.get_or_insert_mut(key.clone(), KeyEntry::default));
+        let count = entries.len();
         drop(entries);
-        while !self.room.cover(|| self.entries.lock().len()) && self.drop_oldest() {}
+        if !self.room.covers(count) {
+            while !self.room.cover(|| self.entries.lock().len()) && self.drop_oldest() {}
+        }
     }
 
     /// Drops the key that was used least recently; returns whether there was one.
