@@ -253,7 +253,7 @@ fn bombs_stay_within_the_budget() {
 #[test]
 fn a_fill_value_times_many_elements_is_too_large() {
     let metadata = with(json!({
-        "data_type": "string", "codecs": ["vlen-utf8"], "fill_value": "x".repeat(8 << 20),
+        "data_type": "string", "codecs": ["vlen-utf8"], "fill_value": "x".repeat(3 << 20), "shape": [8, 8],
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1, 1]}},
     }));
     let error = survive_array(metadata.to_string(), None).unwrap();

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,7 +53,7 @@ fn with_etag(body: &[u8]) -> Answer {
 }
 
 /// Reads a part of a file in a process that may never end.
-fn start_reader(file: &PathBuf, offset: usize) -> std::process::Child {
+fn start_reader(file: &Path, offset: usize) -> std::process::Child {
     let (offset, len) = (format!("skip={offset}"), format!("count={CHUNK}"));
     let flags = "iflag=skip_bytes,count_bytes";
     let mut command = Command::new("dd");

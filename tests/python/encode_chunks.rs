@@ -27,7 +27,7 @@ fn encode(folder: &Path) -> Result<(), Box<dyn Error>> {
     let document = |name: &str| -> Result<Document, Box<dyn Error>> {
         Ok(Document {
             key: Key::new(name)?,
-            bytes: fs::read(folder.join(name)).ok(),
+            bytes: fs::read(folder.join(name)).ok().map(Into::into),
         })
     };
     let documents = [
