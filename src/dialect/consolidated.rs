@@ -31,7 +31,7 @@ pub fn parse_document(bytes: &[u8]) -> Result<DocumentMap> {
     let documents = documents_of(&document)?;
     Ok(documents
         .members()
-        .filter_map(|(key, document)| Some((Key::new(key).ok()?, document.into())))
+        .filter_map(|(key, document)| Some((Key::new(key).ok()?, on_its_own(document).into())))
         .collect())
 }
 
@@ -59,9 +59,27 @@ pub fn parse_member(bytes: &[u8]) -> Result<Option<DocumentMap>> {
     Ok(Some(
         documents
             .members()
-            .filter_map(|(path, document)| Some((key(path.trim_matches('/'))?, document.into())))
+            .filter_map(|(path, document)| {
+                Some((key(path.trim_matches('/'))?, on_its_own(document).into()))
+            })
             .collect(),
     ))
+}
+
+/// Returns the text of a document without the indentation that it has as a member of another one, so that it is as most
+/// writers store it.
+fn on_its_own(document: &str) -> String {
+    let last = document.rsplit('\n').next().unwrap_or_default();
+    let depth = last.len() - last.trim_start_matches([' ', '\t']).len();
+    let (indent, _) = last.split_at(depth);
+    let mut lines = document.split('\n');
+    let first = lines.next().unwrap_or_default();
+    let rest = lines.map(|line| line.strip_prefix(indent));
+    let rest: Option<Vec<&str>> = rest.collect();
+    match rest {
+        Some(rest) => [vec![first], rest].concat().join("\n"),
+        None => document.to_string(),
+    }
 }
 
 fn documents_of<'a>(holder: &ObjectText<'a>) -> Result<ObjectText<'a>> {
@@ -97,6 +115,19 @@ mod tests {
             None
         );
         assert_eq!(parse_member(b"{}").unwrap(), None);
+    }
+
+    #[test]
+    fn a_copy_is_indented_as_a_document() {
+        let text = "{\n  \"zarr_consolidated_format\": 1,\n  \"metadata\": {\n    \"a/.zarray\": {\n      \"x\": [\n        1\n      ]\n    },\n    \"b/.zattrs\": {\"y\": 2}, \"c/.zattrs\": {\n  \"z\": 3\n    }\n  }\n}";
+        let found = parse_document(text.as_bytes()).unwrap();
+        let texts: Vec<&[u8]> = found.iter().map(|(_, text)| text.as_slice()).collect();
+        let expected: [&[u8]; 3] = [
+            b"{\n  \"x\": [\n    1\n  ]\n}",
+            b"{\"y\": 2}",
+            b"{\n  \"z\": 3\n    }",
+        ];
+        assert_eq!(texts, expected);
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! A store whose documents are known from consolidated metadata, for the nodes below the group that had them.
 //!
-//! Lists only what the consolidated metadata name; a key that they do not name is asked of the store below. It
-//! is put beneath a group after that group's own documents were read, so it never overrules those. Changes go to the
-//! store below; what is consolidated stays as it was read until the group is read anew.
+//! Lists only what the consolidated metadata name. Of a folder that they name they tell all documents: one that they do
+//! not have there is missing, and is not asked for. Any other key that they do not name is asked of the store below. It
+//! is put beneath a group after that group's own documents were read, so it never overrules those, or instead of reading
+//! them where they are in there. Changes go to the store below; what is consolidated stays as it was read until the
+//! group is read anew.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -13,19 +15,34 @@ use std::time::SystemTime;
 use crate::dialect::DocumentMap;
 use crate::error::{Error, Result};
 use crate::known::Known;
+use crate::model::document::{
+    ATTRIBUTES_JSON, ZARRAY, ZATTRS, ZGROUP, is_consolidated, is_in_node_folder,
+};
 use crate::store::layer::Layer;
 use crate::store::listing::NameList;
 use crate::store::{
     EntryKind, FlatListing, Hints, Key, Listing, Meta, Object, Store, StoreInfo, Version,
 };
 
+/// The document that holds consolidated metadata.
+pub(super) struct ConsolidatedSource {
+    /// Where it is stored.
+    pub(super) key: Key,
+    /// Which content it is.
+    pub(super) version: Version,
+    /// When it was last changed.
+    pub(super) modified: SystemTime,
+}
+
 /// A store over a store.
 pub(super) struct Consolidated {
     inner: Arc<dyn Store>,
     hints: Arc<dyn Hints>,
     info: StoreInfo,
+    /// The folder from which the keys of the documents count.
+    top: Key,
+    source: ConsolidatedSource,
     documents: BTreeMap<Vec<u8>, Vec<u8>>,
-    modified: SystemTime,
 }
 
 impl Consolidated {
@@ -34,15 +51,8 @@ impl Consolidated {
         (inner, hints): (Arc<dyn Store>, Arc<dyn Hints>),
         top: &Key,
         documents: DocumentMap,
-        modified: SystemTime,
+        source: ConsolidatedSource,
     ) -> Consolidated {
-        let within = |key: Key| {
-            if top.is_root() {
-                key.as_bytes().to_vec()
-            } else {
-                [top.as_bytes(), b"/", key.as_bytes()].concat()
-            }
-        };
         let documents = documents.into_iter();
         Consolidated {
             info: StoreInfo {
@@ -53,21 +63,48 @@ impl Consolidated {
             hints,
             documents: documents
                 .filter(|(key, _)| !key.is_root())
-                .map(|(key, document)| (within(key), document))
+                .map(|(key, document)| (within(top, key.as_bytes()), document))
                 .collect(),
-            modified,
+            top: top.clone(),
+            source,
         }
+    }
+
+    /// Returns which content the consolidated metadata are.
+    pub(super) fn version(&self) -> Version {
+        self.source.version
+    }
+
+    /// Whether a key is that of the document that holds the consolidated metadata.
+    pub(super) fn is_source(&self, key: &Key) -> bool {
+        self.source.key == *key
+    }
+
+    /// Whether the documents of the group that has the consolidated metadata are in there.
+    pub(super) fn has_own_group(&self) -> bool {
+        let own = within(&self.top, ZGROUP.as_bytes());
+        self.documents.contains_key(&own)
+    }
+
+    /// Whether a path cannot be that of a node, as it has the name of a document in a folder all of whose names are
+    /// known.
+    pub(super) fn is_no_node(&self, path: &Key) -> bool {
+        let is_known = |folder: Key| self.has_folder(&folder);
+        is_in_node_folder(path.name())
+            && !self.has_folder(path)
+            && path.parent().is_some_and(is_known)
+    }
+
+    /// Returns a document that is in there.
+    pub(super) fn document(&self, key: &Key) -> Option<&[u8]> {
+        self.documents.get(key.as_bytes()).map(Vec::as_slice)
     }
 
     /// Returns the names directly under a prefix. From each name the search jumps to the next, so that the
     /// time depends on how many there are and not on how much lies below them.
     fn names(&self, prefix: &Key) -> BTreeMap<Vec<u8>, EntryKind> {
         let mut names = BTreeMap::new();
-        let mut start = if prefix.is_root() {
-            Vec::new()
-        } else {
-            [prefix.as_bytes(), b"/"].concat()
-        };
+        let mut start = within(prefix, b"");
         let stem = start.clone();
         while let Some(rest) = self.first_below(&start, &stem) {
             let mut parts = rest.splitn(2, |&byte| byte == b'/');
@@ -93,13 +130,37 @@ impl Consolidated {
     }
 
     /// Returns what the documents tell of a key.
-    fn known(&self, key: &Key) -> Option<Meta> {
-        if let Some(bytes) = self.documents.get(key.as_bytes()) {
-            return Some(self.meta(EntryKind::File, bytes));
+    pub(super) fn known(&self, key: &Key) -> Known<Meta> {
+        if let Some(bytes) = self.document(key) {
+            Known::Is(self.meta(EntryKind::File, bytes))
+        } else if self.has_folder(key) {
+            Known::Is(self.meta(EntryKind::Directory, b""))
+        } else if self.is_told(key) {
+            Known::Missing
+        } else {
+            Known::Unknown
         }
-        let stem = [key.as_bytes(), b"/"].concat();
-        let is_folder = key.is_root() || self.first_below(&stem, &stem).is_some();
-        is_folder.then(|| self.meta(EntryKind::Directory, b""))
+    }
+
+    /// Whether documents lie below a key.
+    fn has_folder(&self, key: &Key) -> bool {
+        let stem = within(key, b"");
+        key.is_root() || *key == self.top || self.first_below(&stem, &stem).is_some()
+    }
+
+    /// Whether a key is that of a document that would be in there if it were stored. Of the group that has the
+    /// consolidated metadata, they tell the documents only where they have one of them.
+    fn is_told(&self, key: &Key) -> bool {
+        let name = key.name();
+        let Some(folder) = key.parent().filter(|_| is_in_node_folder(name)) else {
+            return false;
+        };
+        if folder == self.top {
+            let told = [ZARRAY, ZATTRS, ATTRIBUTES_JSON];
+            return self.has_own_group() && told.iter().any(|told| told.as_bytes() == name);
+        }
+        // Copies of copies are not made.
+        !is_consolidated(name) && folder.below(&self.top).is_some() && self.has_folder(&folder)
     }
 
     fn meta(&self, kind: EntryKind, bytes: &[u8]) -> Meta {
@@ -107,9 +168,17 @@ impl Consolidated {
             kind,
             size: bytes.len() as u64,
             stored: bytes.len() as u64,
-            modified: self.modified,
+            modified: self.source.modified,
             version: version_of(bytes),
         }
+    }
+}
+
+/// Returns a key, counted from a folder, as one counted from the root.
+fn within(folder: &Key, key: &[u8]) -> Vec<u8> {
+    match folder.is_root() {
+        true => key.to_vec(),
+        false => [folder.as_bytes(), b"/", key].concat(),
     }
 }
 
@@ -126,25 +195,26 @@ impl Layer for Consolidated {
     }
 
     fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
-        match self.documents.get(key.as_bytes()) {
+        match self.document(key) {
             Some(bytes) if bytes.len() as u64 <= limit => Ok(Some(Object {
-                bytes: bytes.clone(),
+                bytes: bytes.to_vec(),
                 size: bytes.len() as u64,
                 version: version_of(bytes),
-                modified: Some(self.modified),
+                modified: Some(self.source.modified),
             })),
             Some(bytes) => Err(Error::too_large(
                 key,
                 format!("{} bytes, at most {limit} are read", bytes.len()),
             )),
+            None if self.is_told(key) => Ok(None),
             None => self.inner.get(key, limit),
         }
     }
 
     fn head(&self, key: &Key) -> Result<Option<Meta>> {
         match self.known(key) {
-            Some(meta) => Ok(Some(meta)),
-            None => self.inner.head(key),
+            Known::Unknown => self.inner.head(key),
+            known => Ok(known.found()),
         }
     }
 
@@ -168,13 +238,13 @@ impl Layer for Consolidated {
 impl Hints for Consolidated {
     fn head_now(&self, key: &Key) -> Known<Meta> {
         match self.known(key) {
-            Some(meta) => Known::Is(meta),
-            None => self.hints.head_now(key),
+            Known::Unknown => self.hints.head_now(key),
+            known => known,
         }
     }
 
     fn prefetch(&self, keys: &[Key]) {
-        let is_unknown = |key: &&Key| !self.documents.contains_key(key.as_bytes());
+        let is_unknown = |key: &&Key| self.known(key) == Known::Unknown;
         let keys: Vec<Key> = keys.iter().filter(is_unknown).cloned().collect();
         self.hints.prefetch(&keys);
     }
@@ -186,23 +256,34 @@ mod tests {
     use crate::store::NoHints;
     use crate::store::backend::memory::MemoryStore;
 
-    #[test]
-    fn each_name_is_listed_once() {
-        let keys = [
-            "a/.zarray",
-            "a/.zattrs",
-            "a-b/.zgroup",
-            "a-b/c/.zarray",
-            "a0/x",
-            ".zgroup",
-        ];
-        let documents = keys.map(|key| (Key::new(key).unwrap(), b"{}".to_vec()));
-        let store = Consolidated::new(
+    fn consolidated(keys: &[&str]) -> Consolidated {
+        let documents = keys
+            .iter()
+            .map(|key| (Key::new(*key).unwrap(), b"{}".to_vec()));
+        Consolidated::new(
             (Arc::new(MemoryStore::default()), Arc::new(NoHints)),
             &Key::new("top").unwrap(),
-            documents.into(),
-            SystemTime::UNIX_EPOCH,
-        );
+            documents.collect(),
+            ConsolidatedSource {
+                key: Key::new("top/.zmetadata").unwrap(),
+                version: Version(1),
+                modified: SystemTime::UNIX_EPOCH,
+            },
+        )
+    }
+
+    const KEYS: [&str; 6] = [
+        "a/.zarray",
+        "a/.zattrs",
+        "a-b/.zgroup",
+        "a-b/c/.zarray",
+        "a0/x",
+        ".zgroup",
+    ];
+
+    #[test]
+    fn each_name_is_listed_once() {
+        let store = consolidated(&KEYS);
         let listed = |prefix: &str| {
             let names = store.names(&Key::new(prefix).unwrap());
             let name = |name: &Vec<u8>| String::from_utf8(name.clone()).unwrap();
@@ -218,5 +299,35 @@ mod tests {
         assert_eq!(kind("top/a"), Some(EntryKind::Directory));
         assert_eq!(kind("top/a/.zarray"), Some(EntryKind::File));
         assert_eq!(kind("top/b"), None);
+    }
+
+    #[test]
+    fn documents_beside_those_that_are_there_are_missing() {
+        let store = consolidated(&KEYS);
+        let known = |key: &str| store.known(&Key::new(key).unwrap()).map(|meta| meta.kind);
+        for key in [
+            "top/a/.zgroup",
+            "top/a/zarr.json",
+            "top/a-b/.zattrs",
+            "top/.zarray",
+        ] {
+            assert_eq!(known(key), Known::Missing, "{key}");
+        }
+        for key in [
+            "top/.zmetadata",
+            "top/zarr.json",
+            "top/a/.zmetadata",
+            "top/a/0",
+            "top/b/.zarray",
+            ".zgroup",
+            "other/.zgroup",
+        ] {
+            assert_eq!(known(key), Known::Unknown, "{key}");
+        }
+        let bare = consolidated(&["a/zarr.json"]);
+        let own = bare.known(&Key::new("top/.zarray").unwrap());
+        assert_eq!(own, Known::Unknown, "they tell nothing of the group itself");
+        assert!(store.is_no_node(&Key::new("top/a-b/zarr.json").unwrap()));
+        assert!(!store.is_no_node(&Key::new("top/b/zarr.json").unwrap()));
     }
 }

@@ -18,11 +18,13 @@ use lru::LruCache;
 use crate::dialect::draft::EntryPoint;
 use crate::dialect::{Choice, DIALECTS, Dialect, DialectSettings};
 use crate::error::{Error, Result};
+use crate::hierarchy::consolidated::Consolidated;
 use crate::hierarchy::document_locks::DocumentLocks;
 use crate::known::Known;
+use crate::model::document::IN_NODE_FOLDER;
 use crate::model::{Array, Node};
 use crate::store::{
-    Dependencies, Hints, Key, NoHints, QueryStamp, Store, Tree, Version, note_memory,
+    Dependencies, Hints, Key, Meta, NoHints, QueryStamp, Store, Tree, Version, note_memory,
 };
 
 mod broken;
@@ -91,8 +93,8 @@ struct ChildScope {
     hints: Arc<dyn Hints>,
     /// What the rule and the consolidated metadata were read from.
     depends: Dependencies,
-    /// The version of the consolidated metadata, if they are used.
-    consolidated: Option<Version>,
+    /// The consolidated metadata over the store, if they are used.
+    consolidated: Option<Arc<Consolidated>>,
     /// Differs between rules; 0 for the rule of the root.
     version: u64,
 }
@@ -100,10 +102,15 @@ struct ChildScope {
 impl ChildScope {
     /// Returns the version of a group that no document describes.
     fn implied_version(&self) -> u64 {
-        match self.consolidated {
+        match self.consolidated_version() {
             None => self.version,
             Some(consolidated) => hash_of((self.version, consolidated)),
         }
+    }
+
+    /// Returns the version of the consolidated metadata, if they are used.
+    fn consolidated_version(&self) -> Option<Version> {
+        self.consolidated.as_ref().map(|used| used.version())
     }
 }
 
@@ -140,10 +147,10 @@ impl NodeEntry {
         if let Rule::Draft(entry) = &self.scope.rule {
             return Some(entry.name());
         }
-        let read = self.documents.as_deref().unwrap_or_default();
+        let read = self.documents_in_folder();
         let is_of = |dialect: &&&Dialect| {
             let keys = (dialect.documents)(&self.path).unwrap_or_default();
-            read.iter().any(|(key, _)| keys.contains(key))
+            read.iter().any(|key| keys.contains(key))
         };
         DIALECTS.iter().find(is_of).map(|dialect| dialect.name)
     }
@@ -151,6 +158,33 @@ impl NodeEntry {
     /// Whether its children are read from consolidated metadata, and so known without requests.
     pub fn is_consolidated(&self) -> bool {
         self.scope.consolidated.is_some()
+    }
+
+    /// Returns what the consolidated metadata that its children, or the keys of an array, are under tell of a key below
+    /// it: whether it is there, and the bytes of a document.
+    pub fn copied(&self, key: &Key) -> Known<(Meta, &[u8])> {
+        let Some(used) = &self.scope.consolidated else {
+            return Known::Unknown;
+        };
+        used.known(key)
+            .map(|meta| (meta, used.document(key).unwrap_or_default()))
+    }
+
+    /// Returns the keys of the documents in its folder by which it was found, and of its consolidated metadata.
+    pub fn documents_in_folder(&self) -> Vec<Key> {
+        let names = IN_NODE_FOLDER.iter();
+        let keys = names.filter_map(|name| self.path.child(name.as_bytes()).ok());
+        keys.filter(|key| self.has_read(key)).collect()
+    }
+
+    /// Whether a document is one by which the node was found, or holds its consolidated metadata.
+    fn has_read(&self, key: &Key) -> bool {
+        let read = self.documents.as_deref().unwrap_or_default();
+        let broken = self.broken.iter().flat_map(|broken| &broken.documents);
+        let used = self.scope.consolidated.as_ref();
+        read.iter().any(|(read, _)| read == key)
+            || broken.into_iter().any(|broken| broken.key == *key)
+            || used.is_some_and(|used| used.is_source(key) || used.document(key).is_some())
     }
 
     /// Whether this is an array, whether it reads or not: it has no children.

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use crate::dialect::Document;
 use crate::error::{Error, Kind, Result};
 use crate::hierarchy::broken::{BrokenDocument, BrokenNode};
+use crate::hierarchy::consolidated::Consolidated;
 use crate::hierarchy::publish::DocumentVersions;
 use crate::hierarchy::{ChildScope, MAX_DOCUMENT, NodeEntry, Rule};
 use crate::model::Node;
@@ -28,6 +29,10 @@ pub(super) struct NodeReading<'a> {
     pub(super) is_array: bool,
     /// A document that was read already and is needed once more.
     pub(super) kept: Option<Document>,
+    /// The consolidated metadata that were looked for before the node's own documents, if there are some.
+    pub(super) looked_up: Option<Option<Arc<Consolidated>>>,
+    /// The entry of an earlier reading.
+    pub(super) old: Option<&'a NodeEntry>,
     /// The documents that are stored.
     stored: Vec<BrokenDocument>,
     /// The documents that were read, with their versions; nothing if they are copies.
@@ -35,9 +40,13 @@ pub(super) struct NodeReading<'a> {
     versions: DefaultHasher,
 }
 
-impl NodeReading<'_> {
-    /// Begins to read the node at a path.
-    pub(super) fn new(path: &Key, scope: ChildScope) -> NodeReading<'_> {
+impl<'a> NodeReading<'a> {
+    /// Begins to read the node at a path, of which an earlier reading has found `old`.
+    pub(super) fn new(
+        path: &'a Key,
+        scope: ChildScope,
+        old: Option<&'a NodeEntry>,
+    ) -> NodeReading<'a> {
         let is_copied = scope.consolidated.is_some();
         NodeReading {
             path,
@@ -48,9 +57,24 @@ impl NodeReading<'_> {
             is_implied: false,
             is_array: false,
             kept: None,
+            looked_up: None,
+            old,
             stored: Vec::new(),
             versions: DefaultHasher::new(),
         }
+    }
+
+    /// Puts consolidated metadata under the node's children.
+    pub(super) fn use_consolidated(&mut self, used: Arc<Consolidated>) {
+        self.scope.store = used.clone();
+        self.scope.hints = used.clone();
+        self.scope.consolidated = Some(used);
+    }
+
+    /// Has the node's own documents read from consolidated metadata, too.
+    pub(super) fn read_copies(&mut self, used: Arc<Consolidated>) {
+        self.documents = None;
+        self.use_consolidated(used);
     }
 
     /// Reads a document. One whose name is too long is missing.
@@ -107,7 +131,7 @@ impl NodeReading<'_> {
             let mut versions = self.versions;
             self.scope.version.hash(&mut versions);
             if !matches!(node, Ok(Node::Array(_))) {
-                self.scope.consolidated.hash(&mut versions);
+                self.scope.consolidated_version().hash(&mut versions);
             }
             versions.finish()
         };

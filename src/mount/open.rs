@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::export::format;
 use crate::hierarchy::{Hierarchy, HierarchyConfig};
 use crate::json_text::render;
+use crate::known::Known;
 use crate::overlay::{Overlay, OverlayConfig};
 use crate::stats::Stats;
 use crate::store;
@@ -24,7 +25,7 @@ use crate::store::layer::readahead::ReadaheadConfig;
 use crate::store::{EntryKind, Key, Store, StoreConfig, StoreStack};
 use crate::sync::budget::MemoryBudget;
 use crate::view::View;
-use crate::view::control::{Control, ControlDirView};
+use crate::view::control::{CONTROL, Control, ControlDirView};
 use crate::view::files::FilesView;
 use crate::view::store::StoreView;
 use crate::view::unlisted::UnlistedView;
@@ -107,7 +108,23 @@ impl Views {
             ViewKind::Store => &self.stored,
             ViewKind::Files => &self.files,
         };
-        Arc::new(ControlDirView::new(view.clone(), self.control.clone()))
+        let (view, control) = (view.clone(), self.control.clone());
+        if self.store.info().lists {
+            return Arc::new(ControlDirView::new(view, control));
+        }
+        let is_taken = self.has_copies_of_control();
+        Arc::new(ControlDirView::of_unlisted(view, control, is_taken))
+    }
+
+    /// Whether consolidated metadata have a node of the name of the control directory. The store is not asked: nobody
+    /// would see the node there.
+    fn has_copies_of_control(&self) -> bool {
+        let root = self.hierarchy.root().ok().flatten();
+        let name = Key::root().child(CONTROL);
+        let (Some(root), Ok(name)) = (root, name) else {
+            return false;
+        };
+        matches!(root.copied(&name), Known::Is(_))
     }
 
     /// Returns the overlay that keeps the changes, if the store can be changed.
@@ -239,7 +256,8 @@ fn store_view(
 ) -> Arc<dyn View> {
     let tree = stack.tree.clone();
     if !stack.store.info().lists {
-        return Arc::new(UnlistedView::new(readahead, tree, hierarchy.clone()));
+        let view = UnlistedView::new(readahead, tree, hierarchy.clone());
+        return Arc::new(view.with_hints(stack.hints.clone()));
     }
     let view = StoreView::new(readahead).with_hints(stack.hints.clone());
     Arc::new(view.with_tree(tree).written_by(arrays.clone()))

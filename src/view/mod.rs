@@ -12,6 +12,7 @@ use crate::known::Known;
 use crate::store::tree::{Posix, TreeFile};
 use crate::store::{EntryKind, Key, Listing, Tree};
 
+mod chunk_names;
 pub mod control;
 pub mod files;
 pub mod store;

@@ -7,6 +7,7 @@
 mod needs;
 
 mod buckets;
+mod consolidated;
 mod fixture;
 mod halves;
 mod listings;
