@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use crate::array::OpenArray;
-use crate::array::access_pattern::AccessPattern;
+use crate::array::access_pattern::{AccessPattern, ReadOrder, Window};
 use crate::array::decoder::Decoder;
 use crate::array::parts;
 use crate::array::parts::{MissedParts, Part};
@@ -40,8 +40,14 @@ pub struct FlatFile {
 /// The number of the next flat file.
 static NEXT_NUMBER: AtomicUsize = AtomicUsize::new(0);
 
+/// The longest file, in bytes, that is taken to be read whole by whoever opens it first.
+const MAX_READ_WHOLE: u64 = 16 << 30;
+
 impl Drop for FlatFile {
     fn drop(&mut self) {
+        if let Some(order) = self.pattern.order() {
+            self.array.note_order(order);
+        }
         if let Some(spill_key) = &self.array.spill_key {
             spill_key.note_reader(self.number, &self.region, None);
         }
@@ -86,6 +92,15 @@ impl FlatFile {
     /// Returns the length in bytes.
     pub fn len(&self) -> u64 {
         self.length
+    }
+
+    /// Whether a reader who opens the file now is likely to read on in order: as the last one did or, where there was
+    /// none, if it is not too long for that.
+    pub fn is_read_on(&self) -> bool {
+        match self.array.last_order() {
+            Some(order) => order == ReadOrder::InOrder,
+            None => self.length <= MAX_READ_WHOLE,
+        }
     }
 
     /// Whether the file has no bytes.
@@ -185,6 +200,9 @@ impl FlatFile {
         let parts = self.missed.take(&range);
         let parts = parts.unwrap_or_else(|| self.parts(decoder, &range));
         if self.direct {
+            // The kernel of the store's own files reads ahead.
+            let length = range.end - range.start;
+            self.pattern.note_read(range.start, length, Window::NONE);
             return self.gather(decoder, &range, &parts, |piece| {
                 let written = self.array.written(decoder, piece);
                 Ok(written.map_or(Source::Stored, |piece| Source::Piece(Piece::Data(piece))))

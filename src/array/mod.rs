@@ -57,6 +57,7 @@ mod spill_key;
 mod versions;
 mod write;
 
+use crate::array::access_pattern::ReadOrder;
 pub use crate::array::arrays::Arrays;
 pub use crate::array::content::ArrayState;
 pub use crate::array::write::WriteSource;
@@ -178,6 +179,8 @@ pub struct OpenArray {
     dirty: Arc<DirtyChunks>,
     /// Lengths of files that had to be read to know them, and of which content.
     lengths: Mutex<HashMap<String, (u64, u64)>>,
+    /// How its files were read last.
+    order: Mutex<Option<ReadOrder>>,
     hierarchy: Arc<Hierarchy>,
     engine: Arc<Engine>,
 }
@@ -216,6 +219,7 @@ impl OpenArray {
             decoder,
             dirty,
             lengths: Mutex::default(),
+            order: Mutex::default(),
             versions: ChunkVersions::new(hierarchy.store().info()),
             same_version: AtomicU64::new(entry.version),
             entry,
@@ -223,6 +227,16 @@ impl OpenArray {
             hierarchy,
             engine,
         })
+    }
+
+    /// Returns how its files were read last; nothing if they were not, or too little to tell.
+    fn last_order(&self) -> Option<ReadOrder> {
+        *self.order.lock()
+    }
+
+    /// Notes how one of its files was read.
+    fn note_order(&self, order: ReadOrder) {
+        *self.order.lock() = Some(order);
     }
 
     /// Returns the metadata.

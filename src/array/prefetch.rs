@@ -139,7 +139,7 @@ impl FlatFile {
             None => 0,
         };
         if row > quarter {
-            return Window { least: 0, most: 0 };
+            return Window::NONE;
         }
         let (least, most) = match limits.fetches as u64 {
             0 => (0, row),

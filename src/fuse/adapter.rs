@@ -20,6 +20,7 @@ use super::convert;
 use super::convert::{LARGEST_REQUEST, fh, ino};
 use super::directory::DirBuffer;
 use super::dispatch::Dispatcher;
+use super::kernel_readahead::KernelReadahead;
 use super::reply::{InodeAttr, LinkTarget, OpenedDir, Output, Written};
 use super::request::RequestInfo;
 use super::xattr;
@@ -35,13 +36,22 @@ const CONGESTION: u16 = 96;
 /// The kernel's requests of one mount.
 pub(super) struct FuseAdapter {
     dispatch: Dispatcher,
+    readahead: Arc<KernelReadahead>,
 }
 
 impl FuseAdapter {
     /// Builds the adapter of one mount; a request that waits longer than `timeout` is refused with EIO.
-    pub(super) fn new(vfs: Arc<Vfs>, stats: Arc<Stats>, timeout: Duration) -> io::Result<Self> {
+    /// `readahead` is told of each file that is opened.
+    pub(super) fn new(
+        vfs: Arc<Vfs>,
+        (stats, readahead): (Arc<Stats>, Arc<KernelReadahead>),
+        timeout: Duration,
+    ) -> io::Result<Self> {
         let dispatch = Dispatcher::new(vfs, stats, timeout)?;
-        Ok(FuseAdapter { dispatch })
+        Ok(FuseAdapter {
+            dispatch,
+            readahead,
+        })
     }
 
     /// Queues a request about a name or attributes.
@@ -157,12 +167,15 @@ impl Filesystem for FuseAdapter {
         if mode.writes && !self.dispatch.is_writable() {
             return reply.error(Errno::from_i32(Kind::ReadOnly.errno()));
         }
+        let readahead = self.readahead.clone();
         self.enqueue_names("open", ino, reply, move |vfs| {
-            if mode.writes {
-                vfs.open_for_writing(ino, mode, caller)
+            let opened = if mode.writes {
+                vfs.open_for_writing(ino, mode, caller)?
             } else {
-                vfs.open(ino, caller)
-            }
+                vfs.open(ino, caller)?
+            };
+            readahead.set(opened.reads_on);
+            Ok(opened)
         });
     }
 

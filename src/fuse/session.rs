@@ -1,9 +1,8 @@
-//! One mounted connection: its event loops, its readahead, and the thread that has the kernel drop pages.
+//! One mounted connection: its event loops, and the thread that has the kernel drop pages.
 //!
 //! Pages are dropped from a thread of their own, never from a request handler: the kernel may wait for a page that a
 //! pending read holds. A session ends when its mount is gone, however it was unmounted.
 
-use std::fs;
 use std::fs::OpenOptions;
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, mpsc};
@@ -12,11 +11,10 @@ use std::time::Duration;
 
 use fuser::{Config, INodeNo, Notifier, SessionACL};
 use parking_lot::Mutex;
-use rustix::process;
 
 use super::adapter::FuseAdapter;
+use super::kernel_readahead::KernelReadahead;
 use super::mount;
-use super::mount::mountinfo::Device;
 use super::mount::{Connection, MountedDir};
 use crate::error::{Error, Result};
 use crate::stats::Stats;
@@ -46,15 +44,19 @@ impl MountSession {
         settings: SessionSettings,
         ended: impl FnOnce() + Send + 'static,
     ) -> Result<MountSession> {
-        let Connection { device, dir } = connection;
+        let Connection {
+            device: connected,
+            dir,
+        } = connection;
         let dir = dir.map(Arc::new);
         let failed = |error: std::io::Error| Error::os("starting the session", error);
-        let adapter = FuseAdapter::new(vfs.clone(), stats, settings.timeout).map_err(failed)?;
-        let session =
-            fuser::Session::from_fd(adapter, device, SessionACL::All, config()).map_err(failed)?;
-        if let Some(dir) = &dir {
-            raise_readahead(dir.device(), settings.readahead);
-        }
+        let device = dir.as_ref().map(|dir| dir.device());
+        let readahead = Arc::new(KernelReadahead::new(device, settings.readahead));
+        let adapter = FuseAdapter::new(vfs.clone(), (stats, readahead.clone()), settings.timeout);
+        let adapter = adapter.map_err(failed)?;
+        let session = fuser::Session::from_fd(adapter, connected, SessionACL::All, config())
+            .map_err(failed)?;
+        readahead.set(true);
         let invalidations = start_invalidation(&vfs, session.notifier()).map_err(failed)?;
         // Weak: dropping the session unmounts, and the loops must not prevent that.
         let served_dir = dir.as_ref().map(Arc::downgrade);
@@ -92,19 +94,6 @@ fn config() -> Config {
         .open(mount::device::DEVICE)
         .is_ok();
     config
-}
-
-/// Lets the kernel read further ahead than its 128 KiB.
-fn raise_readahead(device: Device, bytes: u64) {
-    let setting = format!(
-        "/sys/class/bdi/{}:{}/read_ahead_kb",
-        device.major, device.minor
-    );
-    match fs::write(&setting, (bytes >> 10).to_string()) {
-        Ok(()) => log::debug!("the kernel reads {} KiB ahead", bytes >> 10),
-        Err(error) if process::geteuid().is_root() => log::warn!("{setting}: {error}"),
-        Err(error) => log::debug!("{setting}: {error}; only root can set it"),
-    }
 }
 
 /// Starts the thread that has the kernel drop pages; it ends when the queue is closed.

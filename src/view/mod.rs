@@ -69,6 +69,10 @@ pub trait File: Send + Sync {
     fn may_have_changed(&self) -> bool {
         true
     }
+    /// Whether a reader who opens it now is likely to read on in order, so that it is worth reading far ahead.
+    fn is_read_on(&self) -> bool {
+        true
+    }
     /// Returns what `stat` shows of an open file whose path is gone or has another content; nothing if that is unknown.
     fn attr(&self) -> Option<Attr> {
         None

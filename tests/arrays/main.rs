@@ -8,3 +8,4 @@ mod flat;
 mod grids;
 mod hostile;
 mod keys;
+mod order;

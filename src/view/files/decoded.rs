@@ -38,6 +38,13 @@ impl File for Export {
         Export::may_have_changed(self)
     }
 
+    fn is_read_on(&self) -> bool {
+        match &self.body {
+            FileBody::Flat(flat) => flat.is_read_on(),
+            FileBody::Whole(_) => true,
+        }
+    }
+
     fn attr(&self) -> Option<Attr> {
         let modified = self.array().entry().modified;
         Some(file_attr(self.len(), modified, Duration::ZERO))
