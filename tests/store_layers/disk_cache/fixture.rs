@@ -6,12 +6,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use zarrfs::array::{Arrays, Engine, Limits};
+use zarrfs::hierarchy::Hierarchy;
 use zarrfs::stats::Stats;
 use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::store::layer::Layer;
 use zarrfs::store::layer::counting::CountingStore;
 use zarrfs::store::layer::disk_cache::{CacheDir, CacheNamespace, DiskCache};
 use zarrfs::store::{Key, Store, StoreInfo};
+use zarrfs::sync::budget::MemoryBudget;
+use zarrfs::view::View;
+use zarrfs::view::files::FilesView;
+
+use crate::common;
 
 pub(crate) fn key(name: impl AsRef<str>) -> Key {
     Key::new(name.as_ref()).unwrap()
@@ -103,4 +110,32 @@ pub(crate) fn entries(folder: &Path) -> Vec<PathBuf> {
         }
     }
     found
+}
+
+/// Returns the files view of a store and its counts; decoded contents are kept in `folder`, if there is one. `memory` and
+/// the largest chunk are in bytes.
+pub(crate) fn files_view(
+    store: &MemoryStore,
+    folder: Option<&Path>,
+    (memory, max_chunk): (u64, u64),
+) -> (Arc<dyn View>, Arc<Stats>) {
+    let stats = Arc::new(Stats::default());
+    let namespace = folder.map(|folder| {
+        let cache_dir = CacheDir::open(folder, 64 << 20, &stats).unwrap();
+        CacheNamespace::open(&cache_dir, "decoded")
+    });
+    let limits = Limits {
+        memory,
+        max_chunk,
+        timeout: Duration::from_secs(60),
+        fetches: 0,
+        lossy: false,
+    };
+    let store: Arc<dyn Store> = Arc::new(store.clone());
+    let hierarchy = Arc::new(Hierarchy::new(store));
+    let budget = MemoryBudget::new(memory, stats.clone());
+    let engine = Engine::within(budget, limits, stats.clone(), namespace);
+    let arrays = Arrays::new(hierarchy.clone(), engine);
+    let files = FilesView::new(hierarchy, arrays, "root", &common::every_form());
+    (Arc::new(files), stats)
 }

@@ -2,20 +2,15 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::json;
-use zarrfs::array::{Arrays, Engine, Limits};
 use zarrfs::error::Kind;
-use zarrfs::hierarchy::Hierarchy;
 use zarrfs::stats::Stats;
 use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::layer::disk_cache::{CacheDir, CacheNamespace};
 use zarrfs::store::{Key, Store};
-use zarrfs::sync::budget::MemoryBudget;
 use zarrfs::view::View;
-use zarrfs::view::files::FilesView;
 
+use super::fixture::files_view;
 use crate::common;
 
 const MEMORY: u64 = 8 << 20;
@@ -53,25 +48,7 @@ fn strings() -> MemoryStore {
 }
 
 fn view(memory: &MemoryStore, folder: Option<&Path>) -> (Arc<dyn View>, Arc<Stats>) {
-    let stats = Arc::new(Stats::default());
-    let namespace = folder.map(|folder| {
-        let cache_dir = CacheDir::open(folder, 64 << 20, &stats).unwrap();
-        CacheNamespace::open(&cache_dir, "decoded")
-    });
-    let limits = Limits {
-        memory: MEMORY,
-        max_chunk: 1 << 20,
-        timeout: Duration::from_secs(60),
-        fetches: 0,
-        lossy: false,
-    };
-    let store: Arc<dyn Store> = Arc::new(memory.clone());
-    let hierarchy = Arc::new(Hierarchy::new(store));
-    let budget = MemoryBudget::new(MEMORY, stats.clone());
-    let engine = Engine::within(budget, limits, stats.clone(), namespace);
-    let arrays = Arrays::new(hierarchy.clone(), engine);
-    let files = FilesView::new(hierarchy, arrays, "root", &common::every_form());
-    (Arc::new(files), stats)
+    files_view(memory, folder, (MEMORY, 1 << 20))
 }
 
 /// Returns what `stat` shows of a file, and how many chunks were decoded for it.

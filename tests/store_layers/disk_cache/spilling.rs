@@ -2,19 +2,12 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
-use zarrfs::array::{Arrays, Engine, Limits};
-use zarrfs::hierarchy::Hierarchy;
 use zarrfs::stats::Stats;
-use zarrfs::store::Store;
 use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::layer::disk_cache::{CacheDir, CacheNamespace};
-use zarrfs::sync::budget::MemoryBudget;
 use zarrfs::view::View;
-use zarrfs::view::files::FilesView;
 
-use super::fixture::du;
+use super::fixture::{du, files_view};
 use crate::common;
 use crate::common::sample::{Form, GROUP, Keys, Sample};
 
@@ -36,25 +29,7 @@ fn put(memory: &MemoryStore, sample: &Sample) {
 }
 
 fn view(memory: &MemoryStore, folder: Option<&Path>) -> (Arc<dyn View>, Arc<Stats>) {
-    let stats = Arc::new(Stats::default());
-    let namespace = folder.map(|folder| {
-        let cache_dir = CacheDir::open(folder, 64 << 20, &stats).unwrap();
-        CacheNamespace::open(&cache_dir, "decoded")
-    });
-    let limits = Limits {
-        memory: MEMORY,
-        max_chunk: 16 << 20,
-        timeout: Duration::from_secs(60),
-        fetches: 0,
-        lossy: false,
-    };
-    let store: Arc<dyn Store> = Arc::new(memory.clone());
-    let hierarchy = Arc::new(Hierarchy::new(store));
-    let budget = MemoryBudget::new(MEMORY, stats.clone());
-    let engine = Engine::within(budget, limits, stats.clone(), namespace);
-    let arrays = Arrays::new(hierarchy.clone(), engine);
-    let files = FilesView::new(hierarchy, arrays, "sample", &common::every_form());
-    (Arc::new(files), stats)
+    files_view(memory, folder, (MEMORY, 16 << 20))
 }
 
 #[test]
