@@ -7,8 +7,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use fuser::{
     BsdFileFlags, Errno, FileHandle, Filesystem, INodeNo, InitFlags, KernelConfig, LockOwner,
@@ -20,12 +19,10 @@ use super::convert;
 use super::convert::{LARGEST_REQUEST, fh, ino};
 use super::directory::DirBuffer;
 use super::dispatch::Dispatcher;
-use super::invalidation::PageInvalidations;
 use super::reply::{InodeAttr, LinkTarget, OpenedDir, Output, Written};
 use super::request::RequestInfo;
 use super::xattr;
 use crate::error::{Kind, Result};
-use crate::stats::Stats;
 use crate::store::tree::{AttrChange, Credentials, RenameMode};
 use crate::vfs::{Caller, Ino, NewNode, Vfs};
 
@@ -39,15 +36,9 @@ pub(super) struct FuseAdapter {
 }
 
 impl FuseAdapter {
-    /// Builds the adapter of one mount; a request that waits longer than `timeout` is refused with EIO.
-    pub(super) fn new(
-        vfs: Arc<Vfs>,
-        stats: Arc<Stats>,
-        pages: Arc<PageInvalidations>,
-        timeout: Duration,
-    ) -> io::Result<Self> {
-        let dispatch = Dispatcher::new(vfs, stats, pages, timeout)?;
-        Ok(FuseAdapter { dispatch })
+    /// Builds the adapter of one mount.
+    pub(super) fn new(dispatch: Dispatcher) -> FuseAdapter {
+        FuseAdapter { dispatch }
     }
 
     /// Queues a request about a name or attributes.

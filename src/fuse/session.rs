@@ -12,6 +12,7 @@ use fuser::{Config, SessionACL};
 use rustix::process;
 
 use super::adapter::FuseAdapter;
+use super::dispatch::Dispatcher;
 use super::invalidation::PageInvalidations;
 use super::mount;
 use super::mount::mountinfo::Device;
@@ -48,8 +49,8 @@ impl MountSession {
         let dir = dir.map(Arc::new);
         let failed = |error: std::io::Error| Error::os("starting the session", error);
         let pages = Arc::new(PageInvalidations::default());
-        let adapter = FuseAdapter::new(vfs.clone(), stats, pages.clone(), settings.timeout)
-            .map_err(failed)?;
+        let dispatch = Dispatcher::new(vfs.clone(), stats, pages.clone(), settings.timeout);
+        let adapter = FuseAdapter::new(dispatch.map_err(failed)?);
         let session =
             fuser::Session::from_fd(adapter, device, SessionACL::All, config()).map_err(failed)?;
         if let Some(dir) = &dir {
