@@ -97,6 +97,29 @@ impl Operation {
         let failure = self.failure.as_ref();
         failure.is_some_and(|failure| failure.call == INTENT)
     }
+
+    /// Whether parts of a write in place that failed may be there at a time, until which it was lengthened.
+    pub(crate) fn leaves_parts_at(&self, span: &Span) -> bool {
+        self.is_gradual && self.failure.is_some() && self.span.overlaps(span)
+    }
+}
+
+/// Lengthens the writes in place that failed until the next one is made: a program that is interrupted between two
+/// calls has written what the first of them wrote.
+pub(crate) fn lengthen_parts(operations: &mut [Operation]) {
+    for place in 0..operations.len() {
+        let begin = operations[place].span.begin;
+        let is_next = |each: &&Operation| {
+            let is_whole = each.failure.is_none() && matches!(each.act, Act::Set(_));
+            is_whole && each.span.begin > begin
+        };
+        let next = operations.iter().find(is_next);
+        let end = next.map_or(Instant::MAX, |next| next.span.begin.saturating_sub(1));
+        let operation = &mut operations[place];
+        if operation.is_gradual && operation.failure.is_some() {
+            operation.span.end = operation.span.end.max(end);
+        }
+    }
 }
 
 /// A commit.

@@ -178,8 +178,8 @@ impl World for InProcess {
 
     fn kill(&self) {}
 
-    fn is_up(&self) -> bool {
-        true
+    fn server(&self) -> Option<u32> {
+        Some(0)
     }
 
     fn left_over(&self) -> Vec<String> {

@@ -1,7 +1,7 @@
 //! Whether a history can have been: what programs saw, what the store held, which calls failed.
 
 use crate::actors::{DISCARD, RENAME_FOLDER};
-use crate::history::{Act, CommitRecord, Failure, History, Operation, Span};
+use crate::history::{Act, CommitRecord, Failure, History, Operation, Span, lengthen_parts};
 use crate::plan::{Class, Plan, PlannedKey};
 use crate::register;
 use crate::value::{Seen, Value};
@@ -90,6 +90,7 @@ impl KeyJudge<'_> {
                 self.extend(operation);
             }
         }
+        lengthen_parts(&mut operations);
         if self.key.class == Class::Contested {
             return self.judge_contested(&operations);
         }
@@ -313,6 +314,14 @@ fn context(operations: &[Operation], last: &Operation) -> Vec<Operation> {
     found
 }
 
+/// Returns the earliest begin and the latest end of writes; `None` for none.
+fn bounds<'a>(writes: impl Iterator<Item = &'a (Span, Value)>) -> Option<(u64, u64)> {
+    writes.fold(None, |found, (set, _)| {
+        let (begin, end) = found.unwrap_or((u64::MAX, 0));
+        Some((set.begin.min(begin), set.end.max(end)))
+    })
+}
+
 /// The values that a key was given, and the commits that took them along.
 struct Sets<'a> {
     initial: Value,
@@ -347,12 +356,22 @@ impl<'a> Sets<'a> {
         let first = Span { begin: 0, end: 0 };
         let initial = std::iter::once((first, self.initial));
         let written = self.sets.iter().map(|(set, value)| (set.span, *value));
-        let fitting = initial.chain(written).filter(|(set, value)| {
-            seen.is_of(*value) && set.begin <= span.end && set.end >= newest
-        });
-        fitting.fold(None, |found, (set, _)| {
-            let (begin, end) = found.unwrap_or((u64::MAX, 0));
-            Some((set.begin.min(begin), set.end.max(end)))
-        })
+        let possible = initial.chain(written);
+        let possible: Vec<(Span, Value)> = possible
+            .filter(|(set, _)| set.begin <= span.end && set.end >= newest)
+            .collect();
+        let whole = possible.iter().filter(|(_, value)| seen.is_of(*value));
+        let found = bounds(whole);
+        let since = Span {
+            begin: newest,
+            end: span.end,
+        };
+        let mut sets = self.sets.iter();
+        if found.is_some() || !sets.any(|(set, _)| set.leaves_parts_at(&since)) {
+            return found;
+        }
+        let is_there = |tag| possible.iter().any(|(_, value)| value.tag() == Some(tag));
+        let mut tags = seen.tags();
+        tags.all(is_there).then_some((newest, span.end))
     }
 }

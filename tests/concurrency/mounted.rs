@@ -373,8 +373,12 @@ impl World for MountPoint {
         panic!("it cannot be mounted again: {last:?}");
     }
 
-    fn is_up(&self) -> bool {
-        self.is_plain || self.path(".zarrfs/mount.json").exists()
+    fn server(&self) -> Option<u32> {
+        if self.is_plain {
+            return Some(0);
+        }
+        let daemon = self.daemon()?;
+        u32::try_from(daemon.as_raw_nonzero().get()).ok()
     }
 
     /// Everything in the upper folder but what is always there, and what was not whole when the mount was killed.

@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 
 use crate::history::{Act, Operation, Span};
-use crate::value::{Seen, Tag, Value};
+use crate::value::{Seen, Value};
 
 /// The most operations on one key at a time.
 const SLOTS: usize = 64;
@@ -35,9 +35,7 @@ pub(crate) fn check(initial: Value, operations: &[Operation]) -> Result<(), usiz
     for (place, operation) in operations.iter().enumerate() {
         match &operation.act {
             Act::Saw(seen) if overlaps_gradual(&operation.span) => {
-                let is_of = |tag| move |value| matches!(value, Value::Content(of, _) if of == tag);
-                let span = &operation.span;
-                if !tags(seen).all(|tag| is_plausible(&is_of(tag), span, initial, operations)) {
+                if !are_parts_plausible(seen, &operation.span, initial, operations) {
                     return Err(place);
                 }
             }
@@ -69,16 +67,11 @@ pub(crate) fn check(initial: Value, operations: &[Operation]) -> Result<(), usiz
     Ok(())
 }
 
-fn tags(seen: &Seen) -> impl Iterator<Item = Tag> + '_ {
-    let one = match seen {
-        Seen::Value(Value::Content(tag, _)) => Some(*tag),
-        _ => None,
-    };
-    let several = match seen {
-        Seen::Mixture(tags) => &tags[..],
-        _ => &[],
-    };
-    one.into_iter().chain(several.iter().copied())
+/// Whether a key can have held each of the writes of which parts were seen at some moment of a time.
+fn are_parts_plausible(seen: &Seen, span: &Span, initial: Value, operations: &[Operation]) -> bool {
+    let is_of = |tag| move |value: Value| value.tag() == Some(tag);
+    seen.tags()
+        .all(|tag| is_plausible(&is_of(tag), span, initial, operations))
 }
 
 /// Like `check` where a change may stay unseen for some time, in nanoseconds: what was seen has to be something that the
@@ -96,7 +89,10 @@ pub(crate) fn check_late(
             begin: operation.span.begin.saturating_sub(unseen),
             ..operation.span
         };
+        let has_parts = operations.iter().any(|each| each.leaves_parts_at(&span));
+        let are_plausible = || are_parts_plausible(seen, &span, initial, operations);
         !is_plausible(&|value| seen.is_of(value), &span, initial, operations)
+            && !(has_parts && are_plausible())
     };
     let mut all = operations.iter();
     match all.position(|operation| is_impossible(&operation)) {
@@ -258,9 +254,7 @@ pub(crate) fn telling(operations: &[Operation], last: &Operation) -> Vec<Operati
     const FEW: usize = 3;
     let is_seen = |value: Value| match &last.act {
         Act::Saw(seen) | Act::Stored(seen) => {
-            let mut tags = tags(seen);
-            let is_part = |tag| matches!(value, Value::Content(of, _) if of == tag);
-            seen.is_of(value) || tags.any(is_part)
+            seen.is_of(value) || seen.tags().any(|tag| value.tag() == Some(tag))
         }
         _ => false,
     };
@@ -293,7 +287,8 @@ pub(crate) fn telling(operations: &[Operation], last: &Operation) -> Vec<Operati
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::Failure;
+    use crate::history::{Failure, lengthen_parts};
+    use crate::value::Tag;
 
     fn value(number: u32) -> Value {
         let (key, writer) = (0, 0);
@@ -423,9 +418,7 @@ mod tests {
     fn a_mixture_is_possible_only_while_a_write_goes_on_in_place() {
         let (one, two, three) = (value(1), value(2), value(3));
         let tags = |values: &[Value]| {
-            let tags = values
-                .iter()
-                .flat_map(|value| tags(&Seen::Value(*value)).collect::<Vec<_>>());
+            let tags = values.iter().filter_map(|value| value.tag());
             Seen::Mixture(tags.collect())
         };
         let in_place = Operation {
@@ -438,6 +431,33 @@ mod tests {
         assert!(is_possible(&with(mixed(5, 6, &[one, two]))));
         assert!(!is_possible(&with(mixed(5, 6, &[one, three]))));
         assert!(!is_possible(&with(mixed(10, 11, &[one, two]))));
+    }
+
+    #[test]
+    fn parts_of_a_write_in_place_that_failed_stay_until_the_next_one() {
+        let (one, two, three, four) = (value(1), value(2), value(3), value(4));
+        let torn = Operation {
+            is_gradual: true,
+            ..failed(set(4, 9, two))
+        };
+        let parts = |begin, values: [Value; 2]| {
+            let tags = values.iter().filter_map(|value| value.tag()).collect();
+            operation(begin, begin + 1, Act::Saw(Seen::Mixture(tags)))
+        };
+        let with = |read: Operation, others: &[Operation]| {
+            let mut all = vec![set(0, 1, three), set(2, 3, one), torn.clone()];
+            all.extend_from_slice(others);
+            all.push(read);
+            all.sort_by_key(|each| each.span.begin);
+            lengthen_parts(&mut all);
+            check(Value::Missing, &all).is_ok() && check_late(Value::Missing, &all, 0).is_ok()
+        };
+        let next = [set(20, 21, four)];
+        assert!(with(parts(10, [one, two]), &[]));
+        assert!(with(parts(10, [one, two]), &next));
+        assert!(!with(parts(10, [three, two]), &next));
+        assert!(!with(parts(30, [one, two]), &next));
+        assert!(!with(saw(30, 31, two), &next));
     }
 
     #[test]

@@ -83,6 +83,14 @@ impl Value {
         }
     }
 
+    /// Returns the write that a value is of.
+    pub(crate) fn tag(self) -> Option<Tag> {
+        match self {
+            Value::Content(tag, _) => Some(tag),
+            Value::Missing | Value::Empty => None,
+        }
+    }
+
     /// Returns this value with another length.
     pub(crate) fn cut(self, length: u32) -> Value {
         match self {
@@ -120,6 +128,16 @@ impl Seen {
             Seen::Listed(is_listed) => *is_listed == (value != Value::Missing),
             Seen::Mixture(_) => false,
         }
+    }
+
+    /// Returns the writes of which parts were seen.
+    pub(crate) fn tags(&self) -> impl Iterator<Item = Tag> + '_ {
+        let (one, several) = match self {
+            Seen::Value(value) => (value.tag(), &[][..]),
+            Seen::Mixture(tags) => (None, &tags[..]),
+            Seen::Length(_) | Seen::Listed(_) => (None, &[][..]),
+        };
+        one.into_iter().chain(several.iter().copied())
     }
 
     /// Reads the bytes of a file; `None` for a file that is missing.

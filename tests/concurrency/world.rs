@@ -62,8 +62,9 @@ pub(crate) trait World: Sync {
     fn discard(&self, path: &str) -> Tried<bool>;
     /// Kills what serves the directory, and serves it again.
     fn kill(&self);
-    /// Whether the directory answers.
-    fn is_up(&self) -> bool;
+    /// Returns the process that serves the directory; nothing if it does not answer. Between a kill and the next mount the
+    /// directory is an empty one of the system, in which nothing is found.
+    fn server(&self) -> Option<u32>;
     /// Returns what is left in the upper folder after a commit of everything: paths of files that hold changes.
     fn left_over(&self) -> Vec<String>;
     /// Whether there is a files view.

@@ -6,9 +6,6 @@ use crate::plan::{Class, PlannedKey};
 use crate::value::{Seen, Value};
 use crate::world::InPlace;
 
-/// How often a key is read until somebody answers.
-const MAX_READS: usize = 100;
-
 /// How many bytes of one log there are at most.
 const LONGEST_LOG: u32 = 8192;
 
@@ -190,7 +187,7 @@ impl Actor<'_> {
             Ok(true) => {
                 // What it holds from then on is known to nobody else: this is its only writer.
                 let class = self.key(key).class;
-                let read = self.places.world.read(&path);
+                let read = self.read_from_one_server(&path);
                 match read.map(|bytes| seen(class, bytes.as_deref())) {
                     Ok(Seen::Value(value)) => {
                         self.push(key, discarded, DISCARD, Ok(Act::Set(value)));
@@ -210,12 +207,9 @@ impl Actor<'_> {
     fn cannot_tell(&mut self, key: u16, span: Span, failure: Failure) {
         self.known.remove(&key);
         self.push(key, span, DISCARD, Err((Act::Nothing, failure)));
-        self.wait_until_up();
         let begin = span.begin;
         let path = self.key(key).path;
-        // One read may fail as the discard did.
-        let read = (0..MAX_READS).find_map(|_| self.places.world.read(&path).ok());
-        if let Some(bytes) = read
+        if let Ok(bytes) = self.read_from_one_server(&path)
             && let Seen::Value(value) = seen(Class::Discarded, bytes.as_deref())
         {
             self.push(key, Span::since(begin), DISCARD, Ok(Act::Set(value)));
