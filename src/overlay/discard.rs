@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustix::fs::AtFlags;
 
-use super::journal::JournalRecord;
+use super::journal_line::JournalRecord;
 use super::layer::{ChangeLayer, Whiteout};
 use super::name_change::NameChange;
 use super::{Overlay, OverlayCore};

@@ -1,8 +1,8 @@
 //! The journal of an upper folder: the changes that its files alone do not show, one line each.
 //!
-//! A line is a checksum and a JSON list of records, appended by one write. An incomplete last line counts for
-//! nothing: its change did not happen. Any other line with a wrong checksum is an error, never skipped. The words of
-//! the lines are a format on disk and stay as they are. `records` holds what the records mean together.
+//! Records that belong together are a line, appended by one write. An incomplete last line counts for nothing: its
+//! change did not happen. Any other line that does not read is an error, never skipped. `records` holds what the records
+//! mean together.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -10,46 +10,11 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
-use serde_json::{Value, json};
 
+use super::journal_line::{JournalRecord, decode_line, encode_line};
 use crate::error::{Error, Result};
-use crate::store::{Key, Version};
-
-/// One change of an upper folder that its files alone do not show.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum JournalRecord {
-    /// The store's version of a key when it was first changed here; `None` if the key was missing.
-    Base {
-        key: Key,
-        version: Option<Version>,
-        /// What a frozen layer had was changed: its commit tells the store's version.
-        is_frozen: bool,
-        /// Only attributes were changed: the content in the upper folder is still the store's.
-        same_content: bool,
-    },
-    /// The content that the upper folder has of a key is in the store, under this version.
-    Committed { key: Key, version: Version },
-    /// A content of this digest is about to be put under a key, or the key is about to be removed: the store may have done
-    /// so although no answer came.
-    Tried { key: Key, digest: Option<u128> },
-    /// A key is as in the store again: its base is forgotten.
-    Reverted(Key),
-    /// The store's objects at a key and below are hidden, or replaced by those at and below `source`.
-    Whiteout { key: Key, source: Option<Key> },
-    /// The whiteout of this key is gone.
-    WhiteoutRemoved(Key),
-    /// A file was created under this key and is incomplete.
-    Created(Key),
-    /// The file of this key is complete.
-    Completed(Key),
-    /// A rename begins; `in_upper` if the upper folder has what is renamed.
-    RenameStarted { from: Key, to: Key, in_upper: bool },
-    /// The rename is done.
-    RenameFinished,
-}
 
 /// The journal file, open for appending.
 pub(super) struct Journal {
@@ -157,16 +122,6 @@ impl Journal {
     }
 }
 
-/// Length of the checksum at the start of a line: eight digits and a blank.
-const CHECKSUM_WIDTH: usize = 9;
-
-fn encode_line(records: &[JournalRecord]) -> Vec<u8> {
-    let list: Vec<Value> = records.iter().map(to_json).collect();
-    let text = Value::Array(list).to_string();
-    let sum = crc32c::crc32c(text.as_bytes());
-    format!("{sum:08x} {text}\n").into_bytes()
-}
-
 /// Gives the records of all complete lines to `apply`; returns the length of these lines in bytes.
 fn read_lines(file: &File, apply: &mut dyn FnMut(JournalRecord)) -> Result<u64> {
     let mut lines = BufReader::new(file);
@@ -191,128 +146,10 @@ fn read_lines(file: &File, apply: &mut dyn FnMut(JournalRecord)) -> Result<u64> 
     }
 }
 
-fn decode_line(line: &[u8]) -> Option<Vec<JournalRecord>> {
-    let line = std::str::from_utf8(line.strip_suffix(b"\n")?).ok()?;
-    let (sum, text) = line.split_at_checked(CHECKSUM_WIDTH)?;
-    let sum = u32::from_str_radix(sum.strip_suffix(' ')?, 16).ok()?;
-    if sum != crc32c::crc32c(text.as_bytes()) {
-        return None;
-    }
-    let list: Vec<Value> = serde_json::from_str(text).ok()?;
-    list.iter().map(from_json).collect()
-}
-
-/// Bytes of keys that are written without percent encoding, beside letters and digits.
-const UNESCAPED: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'/')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'-')
-    .remove(b' ')
-    .remove(b'~')
-    .remove(b'=')
-    .remove(b'+');
-
-fn encode_key(key: &Key) -> String {
-    percent_encode(key.as_bytes(), UNESCAPED).to_string()
-}
-
-fn decode_key(value: Option<&Value>) -> Option<Key> {
-    let bytes: Vec<u8> = percent_decode_str(value?.as_str()?).collect();
-    Key::new(bytes).ok()
-}
-
-fn decode_version(value: &Value) -> Option<Version> {
-    let digits = u64::from_str_radix(value.as_str()?, 16);
-    Some(Version(digits.ok()?))
-}
-
-fn to_json(record: &JournalRecord) -> Value {
-    match record {
-        JournalRecord::Base {
-            key,
-            version,
-            is_frozen,
-            same_content,
-        } => {
-            let version = version.map(|version| format!("{:016x}", version.0));
-            let mut record =
-                json!({"held": encode_key(key), "version": version, "same": same_content});
-            if *is_frozen {
-                record["frozen"] = json!(true);
-            }
-            record
-        }
-        JournalRecord::Committed { key, version } => {
-            json!({"sent": encode_key(key), "version": format!("{:016x}", version.0)})
-        }
-        JournalRecord::Tried { key, digest } => {
-            let digest = digest.map(|digest| format!("{digest:032x}"));
-            json!({"try": encode_key(key), "digest": digest})
-        }
-        JournalRecord::Reverted(key) => json!({"let": encode_key(key)}),
-        JournalRecord::Whiteout { key, source } => {
-            json!({"white": encode_key(key), "of": source.as_ref().map(encode_key)})
-        }
-        JournalRecord::WhiteoutRemoved(key) => json!({"show": encode_key(key)}),
-        JournalRecord::Created(key) => json!({"born": encode_key(key)}),
-        JournalRecord::Completed(key) => json!({"whole": encode_key(key)}),
-        JournalRecord::RenameStarted { from, to, in_upper } => {
-            json!({"move": encode_key(from), "to": encode_key(to), "native": in_upper})
-        }
-        JournalRecord::RenameFinished => json!({"moved": true}),
-    }
-}
-
-fn from_json(value: &Value) -> Option<JournalRecord> {
-    let members = value.as_object()?;
-    let (name, first) = members.iter().next()?;
-    let key = || decode_key(Some(first));
-    Some(match name.as_str() {
-        "held" => JournalRecord::Base {
-            key: key()?,
-            version: match members.get("version")? {
-                Value::Null => None,
-                version => Some(decode_version(version)?),
-            },
-            is_frozen: members.get("frozen").is_some(),
-            same_content: members.get("same")?.as_bool()?,
-        },
-        "sent" => JournalRecord::Committed {
-            key: key()?,
-            version: decode_version(members.get("version")?)?,
-        },
-        "try" => JournalRecord::Tried {
-            key: key()?,
-            digest: match members.get("digest")? {
-                Value::Null => None,
-                digest => Some(u128::from_str_radix(digest.as_str()?, 16).ok()?),
-            },
-        },
-        "let" => JournalRecord::Reverted(key()?),
-        "white" => JournalRecord::Whiteout {
-            key: key()?,
-            source: match members.get("of")? {
-                Value::Null => None,
-                source => Some(decode_key(Some(source))?),
-            },
-        },
-        "show" => JournalRecord::WhiteoutRemoved(key()?),
-        "born" => JournalRecord::Created(key()?),
-        "whole" => JournalRecord::Completed(key()?),
-        "move" => JournalRecord::RenameStarted {
-            from: key()?,
-            to: decode_key(members.get("to"))?,
-            in_upper: members.get("native")?.as_bool()?,
-        },
-        "moved" => JournalRecord::RenameFinished,
-        _ => return None,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::{Key, Version};
 
     fn sample() -> Vec<JournalRecord> {
         let key = |bytes: &[u8]| Key::new(bytes).unwrap();

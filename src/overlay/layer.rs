@@ -11,7 +11,8 @@ use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustix::fs::{FileType, Stat as Native};
 
 use super::attributes;
-use super::journal::{Journal, JournalRecord};
+use super::journal::Journal;
+use super::journal_line::JournalRecord;
 use super::keys_dir::{KeysDir, os_error};
 use super::records::{BaseVersion, Records};
 use super::write_numbers::WriteNumbers;

@@ -149,10 +149,11 @@ impl MergedListing {
             {
                 continue;
             }
-            if let Some(source) = source
-                && let Some(meta) = layered.lower.head(&source)?
+            // A commit may have brought it to its new name since the whiteouts were looked at.
+            if source.is_some()
+                && let Some(found) = layered.find(&key)?
             {
-                moved.push((key.name().to_vec(), meta.kind));
+                moved.push((key.name().to_vec(), LayeredStore::kind(&found)));
             }
         }
         Ok(moved)

@@ -32,6 +32,7 @@ mod discard;
 mod file_ids;
 mod folders;
 mod journal;
+mod journal_line;
 mod keys_dir;
 mod layer;
 mod layered_reads;
@@ -48,7 +49,8 @@ mod upper;
 mod write_numbers;
 
 use file_ids::FileIds;
-use journal::{Journal, JournalRecord};
+use journal::Journal;
+use journal_line::JournalRecord;
 use keys_dir::KeysDir;
 use layer::ChangeLayer;
 use layered_store::LayeredStore;

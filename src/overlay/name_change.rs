@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::journal::JournalRecord;
+use super::journal_line::JournalRecord;
 use super::layered_store::LayeredStore;
 use super::listing;
 use super::{OpenFile, OverlayCore, Resolved};

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
 
-use super::journal::JournalRecord;
+use super::journal_line::JournalRecord;
 use crate::store::{Key, Version};
 
 /// The store's state of a key when it was first changed here.

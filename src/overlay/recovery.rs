@@ -2,7 +2,7 @@
 //!
 //! Afterwards each key has the state before a change or the one after it, and incomplete files lie beside the keys.
 
-use super::journal::JournalRecord;
+use super::journal_line::JournalRecord;
 use super::layer::ChangeLayer;
 use super::namespace::rename;
 use super::upper::Upper;

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use super::journal::JournalRecord;
+use super::journal_line::JournalRecord;
 use super::keys_dir::os_error;
 use super::layered_store::{LayeredStore, Shown, etag_of};
 use super::name_change::NameChange;

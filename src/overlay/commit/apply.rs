@@ -14,7 +14,7 @@ use crate::error::{Error, Kind, Result};
 use crate::overlay::OverlayCore;
 use crate::overlay::changes::ChangeAction;
 use crate::overlay::content;
-use crate::overlay::journal::JournalRecord;
+use crate::overlay::journal_line::JournalRecord;
 use crate::overlay::keys_dir::os_error;
 use crate::overlay::listing::list_recursive;
 use crate::store::{Condition, ETag, Key, PutBody};

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use super::{Commit, PARALLEL_KEYS};
 use crate::error::{Error, Kind, Result};
 use crate::overlay::changes::{ChangeAction, ChangeSet, HiddenSubtree, MovedSubtree};
-use crate::overlay::journal::JournalRecord;
+use crate::overlay::journal_line::JournalRecord;
 use crate::overlay::keys_dir::os_error;
 use crate::overlay::layer::Located;
 use crate::overlay::{attributes, content, mode};

@@ -14,7 +14,8 @@ use rustix::io::Errno;
 
 use crate::error::Result;
 use crate::overlay::changes::KeptKeys;
-use crate::overlay::journal::{Journal, JournalRecord};
+use crate::overlay::journal::Journal;
+use crate::overlay::journal_line::JournalRecord;
 use crate::overlay::keys_dir::{KeysDir, os_error};
 use crate::overlay::layer::ChangeLayer;
 use crate::overlay::layered_store::LayeredStore;

@@ -6,7 +6,7 @@ use rustix::fs::AtFlags;
 
 use crate::error::Result;
 use crate::overlay::OverlayCore;
-use crate::overlay::journal::JournalRecord;
+use crate::overlay::journal_line::JournalRecord;
 use crate::overlay::layer::{ChangeLayer, Whiteout};
 use crate::overlay::layered_store::LayeredStore;
 use crate::overlay::listing::list_recursive;

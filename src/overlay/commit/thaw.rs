@@ -13,7 +13,7 @@ use super::freeze::copy_folders_above;
 use crate::error::Result;
 use crate::overlay::OverlayCore;
 use crate::overlay::changes::KeptKeys;
-use crate::overlay::journal::JournalRecord;
+use crate::overlay::journal_line::JournalRecord;
 use crate::overlay::keys_dir::os_error;
 use crate::overlay::layer::{ChangeLayer, Located};
 use crate::overlay::layered_store::LayeredStore;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustix::fs::{FileType, Mode, OFlags};
 
 use crate::error::{Error, Kind, Result};
-use crate::overlay::journal::JournalRecord;
+use crate::overlay::journal_line::JournalRecord;
 use crate::overlay::keys_dir::os_error;
 use crate::overlay::layered_store::LayeredStore;
 use crate::overlay::name_change::NameChange;

@@ -3,7 +3,7 @@
 use rustix::fs::AtFlags;
 
 use crate::error::{Error, Result};
-use crate::overlay::journal::JournalRecord;
+use crate::overlay::journal_line::JournalRecord;
 use crate::overlay::layered_store::LayeredStore;
 use crate::overlay::name_change::NameChange;
 use crate::overlay::wrong_kind;

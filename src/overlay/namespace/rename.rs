@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, RenameFlags};
 use rustix::io::Errno;
 
 use crate::error::{Error, Kind, Result};
-use crate::overlay::journal::JournalRecord;
+use crate::overlay::journal_line::JournalRecord;
 use crate::overlay::keys_dir::{KeysDir, os_error};
 use crate::overlay::layered_store::LayeredStore;
 use crate::overlay::name_change::NameChange;

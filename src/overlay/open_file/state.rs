@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::OpenedAs;
 use super::failed_writes::FailedWrites;
 use crate::error::{Error, Kind, Result};
-use crate::overlay::journal::JournalRecord;
+use crate::overlay::journal_line::JournalRecord;
 use crate::overlay::keys_dir::os_error;
 use crate::overlay::name_change::NameChange;
 use crate::overlay::{OverlayCore, content};

@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering;
 
 use super::{FROZEN, JOURNAL, KEYS, Upper};
 use crate::error::{Error, Result};
-use crate::overlay::journal::{Journal, JournalRecord};
+use crate::overlay::journal::Journal;
+use crate::overlay::journal_line::JournalRecord;
 use crate::overlay::keys_dir::KeysDir;
 
 /// A layer that is prepared to come over the present one.
