@@ -129,5 +129,7 @@ PLACES = {
     "webdav": lambda: Web("ZARRFS_TEST_WEBDAV", "ZARRFS_TEST_WEBDAV_DIR"),
     "nginx": lambda: Web("ZARRFS_TEST_NGINX", "ZARRFS_TEST_NGINX_DIR", lists=False),
     "nginx-autoindex": lambda: Web("ZARRFS_TEST_NGINX_AUTOINDEX", "ZARRFS_TEST_NGINX_DIR"),
+    "apache": lambda: Web("ZARRFS_TEST_APACHE", "ZARRFS_TEST_APACHE_DIR"),
+    "caddy": lambda: Web("ZARRFS_TEST_CADDY", "ZARRFS_TEST_CADDY_DIR"),
     "http.server": lambda: Web("ZARRFS_TEST_HTTP", "ZARRFS_TEST_HTTP_DIR"),
 }

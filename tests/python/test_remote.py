@@ -1,8 +1,13 @@
 """Stores on servers: each kind reads as from disk, and a mount that cannot be is told at once, without secrets."""
 
+import functools
+import http.server
 import json
 import os
+import shutil
+import ssl
 import subprocess
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +60,7 @@ def test_every_kind_of_server_reads_as_the_disk(place, sample):
             assert (diff.returncode, diff.stdout) == (0, ""), diff.stderr
 
 
-@pytest.mark.parametrize("name", ["s3", "azure", "gcs", "webdav", "nginx", "http.server"])
+@pytest.mark.parametrize("name", ["s3", "azure", "gcs", "webdav", "nginx", "apache", "caddy", "http.server"])
 def test_an_archive_on_a_server(name, sample, tmp_path):
     folder = tmp_path / "archives"
     folder.mkdir()
@@ -168,3 +173,53 @@ def test_what_cannot_be_listed_is_told(sample):
     with place.mount() as mount:
         told = json.loads((mount.path / ".zarrfs/mount.json").read_text())
         assert "list" in json.dumps(told).lower(), told
+
+
+def certified(folder):
+    """Makes a certificate of an authority that nobody knows, and one for this machine that it has signed."""
+    needs.require("openssl", shutil.which("openssl") is not None)
+
+    def openssl(*arguments):
+        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+    key = ["-newkey", "rsa:2048", "-nodes"]
+    openssl("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=nobody known")
+    openssl("req", *key, "-keyout", "key.pem", "-out", "request.pem", "-subj", "/CN=localhost")
+    (folder / "names").write_text("subjectAltName=DNS:localhost\n")
+    signed = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "names"]
+    openssl("x509", "-req", "-in", "request.pem", *signed, "-out", "certificate.pem")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "certificate.pem", folder / "key.pem")
+    return context
+
+
+class QuietHandler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def over_tls(sample, tmp_path):
+    """Serves the sample by https; gives its URL and the file of the authority's certificate."""
+    context = certified(tmp_path)
+    handler = functools.partial(QuietHandler, directory=sample)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"https://localhost:{server.server_port}", tmp_path / "ca.pem"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_certificate_of_ones_own_authority(over_tls, sample, tmp_path):
+    url, authority = over_tls
+    (tmp_path / "mountpoint").mkdir()
+    line = refusal(url, folder=tmp_path / "mountpoint")
+    why = "the server's certificate is not trusted (UnknownIssuer); SSL_CERT_FILE can name a file of certificates that are"
+    assert line == f"zarrfs: {url}: {why}"
+    environment = places.environment({"SSL_CERT_FILE": str(authority)})
+    with mounting.Mount(url, environment=environment) as mount:
+        for path, content in arrays(sample).items():
+            npy = np.load(layout.decoded(mount.files, mount.store, path, "npy"))
+            assert npy.tobytes() == content.tobytes(), path

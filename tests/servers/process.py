@@ -64,6 +64,10 @@ class Server:
         """Returns what the program is called with."""
         raise NotImplementedError
 
+    def environment(self):
+        """Returns the variables that the program needs beside its PATH and HOME."""
+        return {}
+
     def is_ready(self):
         return web.answers(self.url)
 
@@ -80,7 +84,11 @@ class Server:
             self.process = subprocess.Popen(
                 [self.program, *map(str, self.arguments())],
                 cwd=self.folder,
-                env={"PATH": os.environ.get("PATH", os.defpath), "HOME": str(self.folder)},
+                env={
+                    "PATH": os.environ.get("PATH", os.defpath),
+                    "HOME": str(self.folder),
+                    **self.environment(),
+                },
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -5,7 +5,9 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 
+from servers.apache import Apache
 from servers.azurite import Azurite
+from servers.caddy import Caddy
 from servers.fake_gcs import FakeGcs
 from servers.moto import Moto
 from servers.nginx import Nginx
@@ -14,7 +16,7 @@ from servers.programs import Absent
 from servers.seaweedfs import SeaweedFS
 from servers.webdav import WebDav
 
-KINDS = [SeaweedFS, Moto, Azurite, FakeGcs, WebDav, Nginx, PlainHttp]
+KINDS = [SeaweedFS, Moto, Azurite, FakeGcs, WebDav, Nginx, Apache, Caddy, PlainHttp]
 
 
 @contextmanager

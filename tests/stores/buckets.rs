@@ -15,7 +15,7 @@ use object_store::path::Path;
 use object_store::{ClientOptions, ObjectStore, ObjectStoreExt};
 use tokio::runtime::Runtime;
 use zarrfs::stats::Stats;
-use zarrfs::store::{Key, RemoteConfig, StoreConfig};
+use zarrfs::store::{Key, RemoteConfig, Store, StoreConfig};
 
 use super::fixture::{Fixture, Kind, Listed, Objects, Writer, Writes};
 
@@ -84,9 +84,15 @@ pub(crate) const FAKE_GCS: Kind = Kind {
     ..PLAIN
 };
 
-const BUCKET: &str = "test";
+pub(crate) const BUCKET: &str = "test";
 const KEY_ID: &str = "testkey";
 const SECRET: &str = "testsecret1234";
+
+const S3_OPTIONS: [(&str, &str); 3] = [
+    ("access_key_id", KEY_ID),
+    ("secret_access_key", SECRET),
+    ("region", "us-east-1"),
+];
 
 /// Azure's account of all emulators, and its key.
 const ACCOUNT: &str = "devstoreaccount1";
@@ -216,19 +222,33 @@ fn holding(
     if objects.is_empty() {
         place.replace(&stand_in, b"");
     }
-    let config = StoreConfig {
-        remote,
-        ..StoreConfig::default()
-    };
-    let url = format!("{scheme}://{BUCKET}/{}", place.prefix);
-    let store = zarrfs::store::open(&url, &config, &Arc::new(Stats::default())).unwrap();
+    let store = open(scheme, &place.prefix, remote);
     if objects.is_empty() {
         place.erase(&stand_in);
     }
     Fixture::new(store, Box::new(place))
 }
 
-fn server(variable: &str) -> String {
+/// Opens a prefix of the bucket.
+fn open(scheme: &str, prefix: &str, remote: RemoteConfig) -> Arc<dyn Store> {
+    let config = StoreConfig {
+        remote,
+        ..StoreConfig::default()
+    };
+    let url = format!("{scheme}://{BUCKET}/{prefix}");
+    zarrfs::store::open(&url, &config, &Arc::new(Stats::default())).unwrap()
+}
+
+/// Opens a prefix of moto's bucket.
+pub(crate) fn open_moto(prefix: &str) -> Arc<dyn Store> {
+    open(
+        "s3",
+        prefix,
+        remote(server("ZARRFS_TEST_MOTO"), &S3_OPTIONS),
+    )
+}
+
+pub(crate) fn server(variable: &str) -> String {
     std::env::var(variable).unwrap()
 }
 
@@ -265,12 +285,8 @@ fn s3(endpoint: String, objects: Objects) -> Fixture {
         .with_allow_http(true)
         .build()
         .unwrap();
-    let keys = [
-        ("access_key_id", KEY_ID),
-        ("secret_access_key", SECRET),
-        ("region", "us-east-1"),
-    ];
-    holding("s3", Box::new(client), remote(endpoint, &keys), objects)
+    let remote = remote(endpoint, &S3_OPTIONS);
+    holding("s3", Box::new(client), remote, objects)
 }
 
 fn azurite(objects: Objects) -> Fixture {

@@ -1,6 +1,6 @@
 //! A web server behind a proxy that keeps half of each body and says that this is all, under the same ETag.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread;
@@ -23,11 +23,15 @@ fn answer(mut stream: TcpStream, has_ranges: bool) -> Option<()> {
             .read_line(&mut request)
             .ok()
             .filter(|&length| length > 0)?;
-        let (mut line, mut range) = (String::new(), None);
+        let (mut line, mut range, mut body) = (String::new(), None, 0);
         while reader.read_line(&mut line).ok()? > 2 {
-            range = range_of(&line.to_lowercase()).or(range);
+            let header = line.to_lowercase();
+            range = range_of(&header).or(range);
+            let length = header.strip_prefix("content-length:");
+            body = length.map_or(body, |length| length.trim().parse().unwrap());
             line.clear();
         }
+        reader.read_exact(&mut vec![0; body]).ok()?;
         let half = LENGTH / 2;
         let part = range
             .filter(|_| has_ranges)

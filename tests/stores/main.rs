@@ -7,14 +7,17 @@
 mod needs;
 
 mod buckets;
+mod consolidated;
 mod fixture;
 mod halves;
 mod listings;
 mod local;
 mod names;
 mod objects;
+mod odd_keys;
 mod odd_servers;
 mod readers;
+mod redirects;
 #[path = "../common/scripted.rs"]
 mod scripted;
 mod servers;
@@ -121,4 +124,6 @@ conforms!(google, buckets::FAKE_GCS);
 conforms!(webdav, servers::WEBDAV);
 conforms!(nginx, servers::NGINX);
 conforms!(nginx_with_index_pages, servers::NGINX_AUTOINDEX);
+conforms!(apache, servers::APACHE);
+conforms!(caddy, servers::CADDY);
 conforms!(python_http_server, servers::HTTP_SERVER);

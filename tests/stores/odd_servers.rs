@@ -19,7 +19,7 @@ fn key(name: &str) -> Key {
 }
 
 /// Opens the store at a URL, with whose answers a mount would go on for `ttl`.
-fn open(url: &str, ttl: Duration, remote: RemoteConfig) -> Result<Arc<dyn Store>> {
+pub(crate) fn open(url: &str, ttl: Duration, remote: RemoteConfig) -> Result<Arc<dyn Store>> {
     let stats = Arc::new(Stats::default());
     let remote = RemoteConfig {
         metadata_ttl: ttl,

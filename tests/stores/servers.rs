@@ -1,5 +1,5 @@
-//! Web servers over a folder of this machine: WebDAV, nginx with and without index pages, Python's without ranges,
-//! as `scripts/servers` runs them.
+//! Web servers over a folder of this machine: WebDAV, nginx with and without index pages, Apache, Caddy, Python's without
+//! ranges, as `scripts/servers` runs them.
 //!
 //! Every store is a folder of its own under the server's.
 
@@ -62,6 +62,21 @@ pub(crate) const NGINX_AUTOINDEX: Kind = Kind {
     ..PLAIN
 };
 
+pub(crate) const APACHE: Kind = Kind {
+    name: "Apache with index pages",
+    any_bytes: true,
+    variable: Some("ZARRFS_TEST_APACHE"),
+    holding: apache,
+    ..PLAIN
+};
+
+pub(crate) const CADDY: Kind = Kind {
+    name: "Caddy with index pages",
+    variable: Some("ZARRFS_TEST_CADDY"),
+    holding: caddy,
+    ..PLAIN
+};
+
 pub(crate) const HTTP_SERVER: Kind = Kind {
     name: "python3 -m http.server",
     variable: Some("ZARRFS_TEST_HTTP"),
@@ -83,6 +98,14 @@ fn nginx_autoindex(objects: Objects) -> Fixture {
         "ZARRFS_TEST_NGINX_DIR",
         objects,
     )
+}
+
+fn apache(objects: Objects) -> Fixture {
+    served("ZARRFS_TEST_APACHE", "ZARRFS_TEST_APACHE_DIR", objects)
+}
+
+fn caddy(objects: Objects) -> Fixture {
+    served("ZARRFS_TEST_CADDY", "ZARRFS_TEST_CADDY_DIR", objects)
 }
 
 fn http_server(objects: Objects) -> Fixture {

@@ -1,4 +1,5 @@
-//! Removal of one blob of Azure on a condition. object_store removes blobs in batches, whose parts have none.
+//! Removal of one blob of Azure. object_store removes blobs in batches, whose parts have no conditions, and whose errors
+//! are not told.
 
 use std::sync::OnceLock;
 
@@ -10,26 +11,36 @@ use object_store::client::{HttpClient, HttpConnector, HttpRequest, HttpRequestBo
 use object_store::path::Path;
 use url::Url;
 
-use crate::store::backend::remote::connector::Connector;
+use super::odd_requests::OddConnector;
 
 /// A container, and how requests to it are sent and authorized.
 pub(super) struct AzureContainer {
     pub(super) url: Url,
     pub(super) account: String,
     pub(super) credentials: AzureCredentialProvider,
-    pub(super) connector: Connector,
+    pub(super) connector: OddConnector,
     pub(super) settings: ClientOptions,
     /// The client, built for the first request.
     pub(super) http: OnceLock<HttpClient>,
 }
 
-impl AzureContainer {
-    /// Removes the blob that has an ETag. The error of a response has no kind of its own: its status says what it is.
-    pub(super) async fn delete(&self, path: &Path, etag: HeaderValue) -> object_store::Result<()> {
+/// Removes blobs, each by a request of its own.
+#[async_trait::async_trait]
+pub(super) trait BlobRemoval: Send + Sync {
+    /// Removes a blob, if it has the ETag or none is given. The error of a response has no kind of its own: its status
+    /// says what it is.
+    async fn delete(&self, path: &Path, etag: Option<HeaderValue>) -> object_store::Result<()>;
+}
+
+#[async_trait::async_trait]
+impl BlobRemoval for AzureContainer {
+    async fn delete(&self, path: &Path, etag: Option<HeaderValue>) -> object_store::Result<()> {
         let mut request = HttpRequest::new(HttpRequestBody::empty());
         *request.method_mut() = Method::DELETE;
         *request.uri_mut() = self.blob(path)?;
-        request.headers_mut().insert(IF_MATCH, etag);
+        if let Some(etag) = etag {
+            request.headers_mut().insert(IF_MATCH, etag);
+        }
         let credential = self.credentials.get_credential().await?;
         AzureAuthorizer::new(&credential, &self.account).try_authorize(&mut request)?;
         let response = self.http()?.execute(request).await.map_err(failed)?;
@@ -38,7 +49,9 @@ impl AzureContainer {
             status => Err(failed(format!("status {}", status.as_u16()))),
         }
     }
+}
 
+impl AzureContainer {
     fn http(&self) -> object_store::Result<&HttpClient> {
         if let Some(http) = self.http.get() {
             return Ok(http);

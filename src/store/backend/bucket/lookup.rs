@@ -7,7 +7,8 @@ use object_store::{GetOptions, GetResult};
 use super::BucketStore;
 use super::client::describe;
 use super::listing::{PageRange, options, page};
-use crate::error::{Kind, Result};
+use super::odd_names;
+use crate::error::{Error, Kind, Result};
 use crate::store::{EntryKind, Key, Meta};
 
 impl BucketStore {
@@ -19,24 +20,33 @@ impl BucketStore {
 
     /// Returns the name of an object in the bucket; nothing if no object can have it.
     pub(super) fn name(&self, key: &Key) -> Option<String> {
-        let key = str::from_utf8(key.as_bytes()).ok()?;
-        Some(match (self.prefix.as_str(), key) {
+        let key = odd_names::stored(str::from_utf8(key.as_bytes()).ok()?)?;
+        Some(match (self.prefix.as_str(), &*key) {
             (prefix, "") => prefix.to_string(),
             ("", key) => key.to_string(),
             (prefix, key) => format!("{prefix}/{key}"),
         })
     }
 
-    pub(super) fn path(&self, key: &Key) -> Option<Path> {
-        if key.is_root() {
-            return None;
+    /// Returns the path by which the client knows an object; nothing if no object can have the key, `Unsupported` if it
+    /// cannot be asked for.
+    pub(super) fn path(&self, key: &Key) -> Result<Option<Path>> {
+        let name = self.name(key).filter(|_| !key.is_root());
+        // A slash at the end makes it the marker of a folder.
+        let Some(name) = name.filter(|name| !name.ends_with('/')) else {
+            return Ok(None);
+        };
+        let path = odd_names::shown(&name);
+        if odd_names::is_lost_in_urls(&path) {
+            let why = "a key with '.' or '..' between slashes cannot be asked for: it is no part of a URL";
+            return Err(Error::unsupported(key, why));
         }
-        Path::parse(self.name(key)?).ok()
+        Ok(Path::parse(path).ok())
     }
 
     /// Returns the metadata of an object; nothing if it is missing.
     pub(super) fn object(&self, key: &Key) -> Result<Option<Meta>> {
-        let Some(path) = self.path(key) else {
+        let Some(path) = self.path(key)? else {
             return Ok(None);
         };
         let head = GetOptions::new().with_head(true);
@@ -98,6 +108,7 @@ fn one_name(prefix: &str) -> PageRange<'_> {
 /// Whether a page shows that something lies below the prefix, or that it is the marker of a folder, of whose name
 /// object_store drops the slash.
 fn has_names(prefix: &str, page: &PaginatedListResult) -> bool {
+    let prefix = odd_names::shown(prefix);
     let below = |name: &str| name.len() > prefix.len();
     let mut prefixes = page.result.common_prefixes.iter();
     !page.result.objects.is_empty()

@@ -1,7 +1,7 @@
 //! Buckets and containers of S3, Google Cloud Storage and Azure, by the object_store crate.
 //!
-//! An object is one key; a prefix of keys is a directory, also if an object has the same name. A key that is not
-//! UTF-8, or has control characters, cannot be requested and is missing. Every request ends within its time limit;
+//! An object is one key; a prefix of keys is a directory, also if an object has the same name. A key that is no path is
+//! there under the spelling of `odd_names`; one that is not UTF-8 cannot be requested and is missing. Every request ends within its time limit;
 //! nothing is cached here.
 
 use std::sync::Arc;
@@ -30,6 +30,8 @@ mod conditions;
 mod flat_listing;
 mod listing;
 mod lookup;
+mod odd_names;
+mod odd_requests;
 mod open;
 mod option_names;
 mod profile;
@@ -108,14 +110,14 @@ fn is_range_refusal(error: &Error) -> bool {
 
 impl Store for BucketStore {
     fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
-        match self.path(key) {
+        match self.path(key)? {
             Some(path) => self.client.fetch(key, &path, GetOptions::new(), limit),
             None => Ok(None),
         }
     }
 
     fn get_range(&self, key: &Key, range: ByteRange) -> Result<Option<Object>> {
-        let Some(path) = self.path(key) else {
+        let Some(path) = self.path(key)? else {
             return Ok(None);
         };
         let range_now = match &range {
@@ -140,7 +142,7 @@ impl Store for BucketStore {
     }
 
     fn head(&self, key: &Key) -> Result<Option<Meta>> {
-        let (object, is_prefix) = match self.path(key) {
+        let (object, is_prefix) = match self.path(key)? {
             Some(path) if self.info.lists => self.object_and_prefix(key, &path)?,
             _ => (self.object(key)?, self.is_prefix(key)?),
         };
@@ -163,7 +165,7 @@ impl Store for BucketStore {
             Some(meta) => *meta,
             None => self.object(key)?.ok_or_else(|| Error::not_found(key))?,
         };
-        let path = self.path(key).ok_or_else(|| Error::not_found(key))?;
+        let path = self.path(key)?.ok_or_else(|| Error::not_found(key))?;
         Ok(Arc::new(BucketReader {
             client: self.client.clone(),
             path,
@@ -224,6 +226,7 @@ impl Store for BucketStore {
     fn etag(&self, key: &Key) -> Result<Option<ETag>> {
         match self.target(key) {
             Ok(target) => self.writer()?.etag(&target),
+            Err(error) if error.kind() == Kind::Unsupported => Err(error),
             Err(_) => Ok(None),
         }
     }
@@ -238,8 +241,10 @@ impl Store for BucketStore {
     /// Removes an object. The request carries the condition; the key is checked just before where the server does not
     /// enforce that.
     fn erase(&self, key: &Key, condition: &Condition) -> Result<()> {
-        let Ok(target) = self.target(key) else {
-            return condition.check(key, None);
+        let target = match self.target(key) {
+            Ok(target) => target,
+            Err(error) if error.kind() == Kind::Unsupported => return Err(error),
+            Err(_) => return condition.check(key, None),
         };
         let writer = self.writer()?;
         let condition = condition.in_words(key, || writer.etag(&target));

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use futures_util::stream::BoxStream;
 use futures_util::{StreamExt, TryStreamExt};
+use http::HeaderValue;
 use object_store::list::{PaginatedListOptions, PaginatedListResult, PaginatedListStore};
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
@@ -24,6 +25,7 @@ use parking_lot::RwLock;
 use tokio::sync::Mutex;
 
 use super::address::Address;
+use super::azure_removal::BlobRemoval;
 use super::settings;
 use super::settings::Clients;
 use crate::store::RemoteConfig;
@@ -73,14 +75,15 @@ pub(super) fn renewing(
     build: impl Fn() -> crate::error::Result<Clients> + Send + Sync + 'static,
 ) -> crate::error::Result<Clients> {
     let seen = stamps(&files);
-    let mut first = build()?;
-    let azure = first.azure.take();
+    let first = build()?;
+    let is_azure = first.azure.is_some();
     let renewing = Renewing(Arc::new(Renewal {
         files,
         build: Arc::new(build),
         current: RwLock::new(Arc::new(first)),
         seen: Mutex::new(seen),
     }));
+    let azure = is_azure.then(|| -> Arc<dyn BlobRemoval> { Arc::new(renewing.clone()) });
     Ok(Clients {
         azure,
         ..Clients::of(renewing)
@@ -198,6 +201,25 @@ impl Renewing {
             clients.objects.get_opts(location, options.clone()).await
         };
         self.0.ask(get).await
+    }
+}
+
+#[async_trait::async_trait]
+impl BlobRemoval for Renewing {
+    async fn delete(&self, path: &Path, etag: Option<HeaderValue>) -> Result<()> {
+        let delete = |clients: Arc<Clients>| {
+            let etag = etag.clone();
+            async move {
+                match &clients.azure {
+                    Some(azure) => azure.delete(path, etag).await,
+                    None => Err(object_store::Error::NotImplemented {
+                        operation: "removals".into(),
+                        implementer: self.to_string(),
+                    }),
+                }
+            }
+        };
+        self.0.ask(delete).await
     }
 }
 

@@ -16,7 +16,8 @@ use object_store::{BackoffConfig, ClientConfigKey, ClientOptions, ObjectStore, R
 use url::Url;
 
 use super::address::{Address, CloudKind};
-use super::azure_removal::AzureContainer;
+use super::azure_removal::{AzureContainer, BlobRemoval};
+use super::odd_requests::{OddConnector, RequestSigner};
 use super::{option_names, profile};
 use crate::error::{Error, Result};
 use crate::store::RemoteConfig;
@@ -30,8 +31,8 @@ pub(super) struct Clients {
     pub(super) pages: Arc<dyn PaginatedListStore>,
     /// Uploads objects in parts.
     pub(super) parts: Arc<dyn MultipartStore>,
-    /// Removes blobs of Azure on a condition, if it is known where they are.
-    pub(super) azure: Option<AzureContainer>,
+    /// Removes blobs of Azure, if it is known where they are.
+    pub(super) azure: Option<Arc<dyn BlobRemoval>>,
 }
 
 impl Clients {
@@ -69,7 +70,6 @@ trait CloudBuilder: Sized {
 
     fn set(self, key: Self::Key, value: &str) -> Self;
     fn get(&self, key: &Self::Key) -> Option<String>;
-    fn clients(self, connector: &Connector, retry: RetryConfig) -> object_store::Result<Clients>;
 
     /// Whether one of these settings has a value.
     fn has_any(&self, keys: &[Self::Key]) -> bool {
@@ -127,16 +127,6 @@ macro_rules! cloud_builder {
             fn get(&self, key: &$key) -> Option<String> {
                 self.get_config_value(key)
             }
-
-            fn clients(
-                self,
-                connector: &Connector,
-                retry: RetryConfig,
-            ) -> object_store::Result<Clients> {
-                let builder = self.with_retry(retry);
-                let builder = builder.with_http_connector(connector.clone());
-                builder.build().map(Clients::of)
-            }
         }
     };
 }
@@ -145,7 +135,31 @@ cloud_builder!(AmazonS3Builder, S3Key, Endpoint);
 cloud_builder!(GoogleCloudStorageBuilder, GoogleKey, BaseUrl);
 cloud_builder!(MicrosoftAzureBuilder, AzureKey, Endpoint);
 
-/// Builds the clients of Azure, with one for conditional removals.
+/// Builds the clients of S3.
+fn s3_clients(
+    builder: AmazonS3Builder,
+    connector: &Connector,
+    retry: RetryConfig,
+) -> object_store::Result<Clients> {
+    let connector = OddConnector::over(connector);
+    let builder = builder.with_retry(retry);
+    let store = builder.with_http_connector(connector.clone()).build()?;
+    connector.sign_by(RequestSigner::S3(store.credentials().clone()));
+    Ok(Clients::of(store))
+}
+
+/// Builds the clients of Google.
+fn google_clients(
+    builder: GoogleCloudStorageBuilder,
+    connector: &Connector,
+    retry: RetryConfig,
+) -> object_store::Result<Clients> {
+    let builder = builder.with_retry(retry);
+    let builder = builder.with_http_connector(OddConnector::over(connector));
+    builder.build().map(Clients::of)
+}
+
+/// Builds the clients of Azure, with one for removals.
 fn azure_clients(
     builder: MicrosoftAzureBuilder,
     container: &str,
@@ -153,18 +167,24 @@ fn azure_clients(
     retry: RetryConfig,
 ) -> object_store::Result<Clients> {
     let account = builder.get(&AzureKey::AccountName);
-    let container = container_url(&builder, container).zip(account);
+    let container = container_url(&builder, container).zip(account.clone());
     let container = container.filter(|_| !builder.is_on(AzureKey::SkipSignature));
     let settings = client_settings(&builder);
     let builder = builder.with_retry(retry);
-    let store = builder.with_http_connector(connector.clone()).build()?;
-    let azure = container.map(|(url, account)| AzureContainer {
-        url,
-        account,
-        credentials: store.credentials().clone(),
-        connector: connector.clone(),
-        settings,
-        http: OnceLock::new(),
+    let odd = OddConnector::over(connector);
+    let store = builder.with_http_connector(odd.clone()).build()?;
+    if let Some(account) = account {
+        odd.sign_by(RequestSigner::Azure(store.credentials().clone(), account));
+    }
+    let azure = container.map(|(url, account)| -> Arc<dyn BlobRemoval> {
+        Arc::new(AzureContainer {
+            url,
+            account,
+            credentials: store.credentials().clone(),
+            connector: odd,
+            settings,
+            http: OnceLock::new(),
+        })
     });
     Ok(Clients {
         azure,
@@ -232,8 +252,8 @@ pub(super) fn client(
     retry: RetryConfig,
 ) -> Result<Clients> {
     let built = match address.kind {
-        CloudKind::S3 => s3(address, config)?.clients(connector, retry),
-        CloudKind::Google => google(address, config)?.clients(connector, retry),
+        CloudKind::S3 => s3_clients(s3(address, config)?, connector, retry),
+        CloudKind::Google => google_clients(google(address, config)?, connector, retry),
         CloudKind::Azure => {
             let builder = azure(address, config)?;
             azure_clients(builder, &address.bucket, connector, retry)

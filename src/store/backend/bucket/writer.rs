@@ -15,7 +15,7 @@ use super::client::{Client, describe, version};
 use super::conditions::{ConditionHeader, etag_text, put_mode, removal_header, unused_etag};
 use super::reader::BucketReader;
 use super::settings::Clients;
-use super::{BucketStore, address, renewing, settings};
+use super::{BucketStore, address, odd_names, renewing, settings};
 use crate::error::{Error, Kind, Result};
 use crate::store::backend::remote::condition_probe::{
     ConditionProbe, ConditionTrial, EnforcedConditions,
@@ -80,7 +80,7 @@ impl BucketStore {
             return Err(Error::new(Kind::IsADirectory, key, "is a directory"));
         }
         let why = "cannot be the name of an object: only UTF-8 without control characters";
-        let path = self.path(key).ok_or_else(|| Error::invalid(key, why))?;
+        let path = self.path(key)?.ok_or_else(|| Error::invalid(key, why))?;
         Ok(ObjectTarget { key, path })
     }
 }
@@ -226,16 +226,27 @@ impl Writer {
     fn delete(&self, target: &ObjectTarget<'_>, header: Option<ConditionHeader>) -> Result<()> {
         let removal = self.once.objects.delete(&target.path);
         match (header, &self.once.azure) {
-            (None, _) => self.client.ask(target.key, removal),
-            (Some((_, etag)), Some(azure)) => {
-                let removal = azure.delete(&target.path, etag);
-                self.client.ask(target.key, removal)
+            (header, Some(azure)) => {
+                let etag = header.map(|(_, etag)| etag);
+                self.client
+                    .ask(target.key, azure.delete(&target.path, etag))
             }
+            // The names in it are not spelled as the server has them.
+            (None, None) if self.goes_in_batch() && odd_names::has_signs(target.path.as_ref()) => {
+                let why = "no key with this name can be removed from this server";
+                Err(Error::unsupported(target.key, why))
+            }
+            (None, None) => self.client.ask(target.key, removal),
             (Some(header), None) => {
                 let removal = with_removal_header(header, removal);
                 self.client.ask(target.key, removal)
             }
         }
+    }
+
+    /// Whether the client removes objects by a request that has their names in its body.
+    fn goes_in_batch(&self) -> bool {
+        self.kind == address::CloudKind::Azure && self.once.azure.is_none()
     }
 
     pub(super) fn change<'a>(&'a self, target: &'a ObjectTarget<'a>) -> ObjectChange<'a> {

@@ -348,7 +348,7 @@ pub(super) fn changed(key: &Key) -> Error {
     Error::new(Kind::Changed, key, "was changed while it was open")
 }
 
-fn too_large(key: &Key, found: u64, most: u64) -> Error {
+pub(super) fn too_large(key: &Key, found: u64, most: u64) -> Error {
     Error::too_large(key, format!("{found} bytes, at most {most} are read"))
 }
 

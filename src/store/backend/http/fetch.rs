@@ -21,7 +21,12 @@ enum Fetched {
 impl HttpStore {
     /// Fetches a whole object; `TooLarge` beyond `limit` bytes, nothing if it is missing.
     pub(super) fn get_whole(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
-        match self.endpoint.wait(key, self.fetch(key, None, limit))? {
+        self.endpoint.wait(key, self.fetch_whole(key, limit))
+    }
+
+    /// Fetches a whole object, as `get_whole` does.
+    pub(super) async fn fetch_whole(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
+        match self.fetch(key, None, limit).await? {
             Fetched::Piece(piece) => Ok(Some(Object {
                 size: piece.meta.size,
                 version: piece.meta.version,

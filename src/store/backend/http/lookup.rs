@@ -69,8 +69,13 @@ impl HttpStore {
         response: &ResponseHead,
     ) -> Result<ResponseKind> {
         let kind = match response.response_kind(key) {
-            Err(error) if error.kind() == Kind::Denied && self.may_be_missing(key) => {
-                return Ok(ResponseKind::Missing);
+            Err(error) if error.kind() == Kind::Denied => {
+                let is_missing = self.may_be_missing(key).await?;
+                return if is_missing {
+                    Ok(ResponseKind::Missing)
+                } else {
+                    Err(error)
+                };
             }
             kind => kind?,
         };
@@ -86,8 +91,15 @@ impl HttpStore {
     }
 
     /// Whether a refusal of a key may mean that it is missing.
-    fn may_be_missing(&self, key: &Key) -> bool {
-        self.hides_missing && document::is_document(key.name())
+    async fn may_be_missing(&self, key: &Key) -> Result<bool> {
+        if !document::is_document(key.name()) {
+            return Ok(false);
+        }
+        if let Some(hides_missing) = self.hides_missing.get() {
+            return Ok(*hides_missing);
+        }
+        let hides_missing = self.refuses_missing().await?;
+        Ok(*self.hides_missing.get_or_init(|| hides_missing))
     }
 
     /// Whether the page that came for a key is the index of a folder; an error where the server has no listings and

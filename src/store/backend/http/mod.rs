@@ -2,12 +2,11 @@
 //!
 //! An object is what the server returns for exactly its URL; a folder is never an object, whatever page the server
 //! shows for it. Names come from WebDAV, from index pages, or not at all (`StoreInfo::lists`). A refusal (401, 403)
-//! is an error, never "missing". The exception are servers that refused some documents when the store was opened
-//! and returned others (S3 without permission to list answers so for missing keys): there a refused document is
-//! missing.
+//! is an error, never "missing". The exception are servers that refuse some documents of the root and returned others
+//! (S3 without permission to list answers so for missing keys): there a refused document is missing.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
 use crate::error::{Error, Kind, Result};
 use crate::store::backend::remote::condition_probe::ConditionProbe;
@@ -16,11 +15,13 @@ use crate::store::{
     StoreInfo, Version, not_a_link,
 };
 use endpoint::HttpEndpoint;
+use first_documents::{FirstDocuments, within_limit};
 use lookup::ProbeResult;
 use reader::HttpReader;
 
 mod endpoint;
 mod fetch;
+mod first_documents;
 mod index_page;
 mod listing;
 mod lookup;
@@ -46,8 +47,10 @@ enum ListingMethod {
 pub(super) struct HttpStore {
     endpoint: Arc<HttpEndpoint>,
     listing_method: ListingMethod,
-    /// Whether the server answers 401 or 403 for missing documents.
-    hides_missing: bool,
+    /// Whether the server answers 401 or 403 for missing documents; not known before it has refused one.
+    hides_missing: OnceLock<bool>,
+    /// The documents that were asked for when the store was opened.
+    first_documents: FirstDocuments,
     /// Whether the server has refused HEAD where GET is allowed, as for signed URLs.
     refuses_heads: AtomicBool,
     /// Whether the server has redirected a folder's URL to the one with a slash.
@@ -62,6 +65,7 @@ pub(super) struct HttpStore {
 impl HttpStore {
     /// Notes a change, also a failed one: it may have been made.
     fn changed<T>(&self, key: &Key, done: Result<T>) -> Result<T> {
+        self.first_documents.forget(key);
         self.info.changes.note(key);
         done
     }
@@ -71,6 +75,9 @@ impl Store for HttpStore {
     fn get(&self, key: &Key, limit: u64) -> Result<Option<Object>> {
         if key.is_root() {
             return Ok(None);
+        }
+        if let Some(document) = self.first_documents.take(&self.info, key) {
+            return within_limit(key, document, limit);
         }
         self.get_whole(key, limit)
     }
@@ -86,12 +93,18 @@ impl Store for HttpStore {
         if key.is_root() {
             return Ok(Some(Meta::prefix()));
         }
-        self.head_entry(key)
+        match self.first_documents.meta(&self.info, key) {
+            Some(meta) => Ok(Some(meta)),
+            None => self.head_entry(key),
+        }
     }
 
     fn version(&self, key: &Key) -> Result<Option<Version>> {
         if key.is_root() {
             return Ok(None);
+        }
+        if let Some(meta) = self.first_documents.meta(&self.info, key) {
+            return Ok(Some(meta.version));
         }
         Ok(match self.head_object(key)? {
             ProbeResult::Object(meta) => Some(meta.version),

@@ -3,8 +3,8 @@
 //! Listing is tried by WebDAV, then by an index page, without messages. A server with neither is accepted if it has
 //! a document or a folder there; anything else is one error.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use futures_util::future::join_all;
@@ -12,6 +12,7 @@ use object_store::ClientOptions;
 use object_store::client::HttpConnector;
 
 use super::endpoint::{HttpEndpoint, RequestSpec};
+use super::first_documents::FirstDocuments;
 use super::lookup::ProbeResult;
 use super::response::{ResponseOrigin, refusal};
 use super::urls::UrlSpace;
@@ -78,7 +79,8 @@ impl HttpStore {
         Ok(HttpStore {
             endpoint: Arc::new(endpoint),
             listing_method: ListingMethod::None,
-            hides_missing: false,
+            hides_missing: OnceLock::from(false),
+            first_documents: FirstDocuments::default(),
             refuses_heads: AtomicBool::new(false),
             redirects: AtomicBool::new(false),
             shows_hidden: AtomicBool::new(false),
@@ -131,23 +133,31 @@ impl HttpStore {
             && resources.is_ok_and(|found| found.iter().any(|one| one.is_folder)))
     }
 
-    /// Requests the documents of a root node; `status` and `origin` are those of the folder's own response.
+    /// Requests documents of a root node until one is there; `status` and `origin` are those of the folder's own
+    /// response.
     fn probe_documents(&mut self, status: u16, origin: ResponseOrigin) -> Result<()> {
         let keys: Vec<Key> = document::at_root().map(Key::new).collect::<Result<_>>()?;
-        let responses = self.endpoint.wait(&Key::root(), async {
-            let asked = keys.iter().map(|key| self.probe_object(key));
-            Ok(join_all(asked).await)
-        })?;
-        let is_there =
-            |response: &Result<ProbeResult>| matches!(response, Ok(ProbeResult::Object(_)));
-        let is_refused = |response: &Result<ProbeResult>| matches!(response, Err(error) if error.kind() == Kind::Denied);
-        let has_refused = responses.iter().any(is_refused);
-        if responses.iter().any(is_there) {
+        let (likely, others): (Vec<Key>, Vec<Key>) = keys.into_iter().partition(is_likely);
+        let mut found = Vec::new();
+        for key in &likely {
+            if !found.iter().any(is_there) {
+                found.push(self.first_document(key, MAX_LIKELY));
+            }
+        }
+        if !found.iter().any(is_there) {
+            found.extend(self.other_documents(&others)?);
+        }
+        let has_refused = found.iter().any(is_refused);
+        if found.iter().any(is_there) {
             // Servers that do not distinguish missing keys from forbidden ones answer like this.
-            self.hides_missing = has_refused;
+            self.hides_missing = if has_refused {
+                OnceLock::from(true)
+            } else {
+                OnceLock::new()
+            };
             return Ok(());
         }
-        if let Some(Err(error)) = responses.into_iter().find(Result::is_err) {
+        if let Some(Err(error)) = found.into_iter().find(Result::is_err) {
             return Err(error);
         }
         match (status, origin) {
@@ -162,4 +172,64 @@ impl HttpStore {
             _ => Err(refusal(&Key::root(), status)),
         }
     }
+
+    /// Requests a document of the root and keeps it for its first reader; returns whether it is there.
+    fn first_document(&self, key: &Key, limit: u64) -> Result<bool> {
+        self.endpoint.wait(key, self.keep_first(key, limit))
+    }
+
+    /// Requests documents of the root side by side.
+    fn other_documents(&self, keys: &[Key]) -> Result<Vec<Result<bool>>> {
+        self.endpoint.wait(&Key::root(), async {
+            let asked = keys.iter().map(|key| self.keep_first(key, MAX_OTHER));
+            Ok(join_all(asked).await)
+        })
+    }
+
+    async fn keep_first(&self, key: &Key, limit: u64) -> Result<bool> {
+        let asked = self.info.clock.now();
+        let document = match self.fetch_whole(key, limit).await {
+            // It is there, whatever is wrong with it; its reader is told.
+            Err(error) if matches!(error.kind(), Kind::TooLarge | Kind::Unsupported) => {
+                return Ok(true);
+            }
+            answer => answer?,
+        };
+        let is_there = document.is_some();
+        self.first_documents.put(key, document, asked);
+        Ok(is_there)
+    }
+
+    /// Whether the server refuses what it does not have, although it has given documents of the root: whether it refuses
+    /// another one of them.
+    pub(super) async fn refuses_missing(&self) -> Result<bool> {
+        for name in document::at_root() {
+            let key = Key::new(name)?;
+            let spec = RequestSpec::part(&key, "bytes=0-0".to_string());
+            if matches!(self.endpoint.send(&spec).await?.status, 401 | 403) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// The longest document, in bytes, that is kept of those that most stores have at the root, and of the others.
+const MAX_LIKELY: u64 = 64 << 20;
+const MAX_OTHER: u64 = 1 << 20;
+
+/// Whether a document of the root is one that a store which cannot list its names has most likely: no other has to be
+/// asked for if one of these is there.
+fn is_likely(key: &Key) -> bool {
+    [document::ZARR_JSON, document::ZMETADATA]
+        .iter()
+        .any(|name| name.as_bytes() == key.name())
+}
+
+fn is_there(found: &Result<bool>) -> bool {
+    matches!(found, Ok(true))
+}
+
+fn is_refused(found: &Result<bool>) -> bool {
+    matches!(found, Err(error) if error.kind() == Kind::Denied)
 }

@@ -29,6 +29,9 @@ const MAX_PUT: u64 = 2 << 30;
 /// An ETag that no content has.
 const UNUSED_ETAG: &str = "\"0123456789abcdef0123456789abcdef\"";
 
+/// Says what a server of files alone is.
+const TAKES_NO_CHANGES: &str = "the server takes no changes: a WebDAV server does";
+
 type RequestHeader = (&'static str, String);
 
 /// Returns the header of a condition; nothing for `Any`, a version and an ETag that a header cannot hold.
@@ -45,10 +48,7 @@ fn header(condition: &Condition) -> Option<RequestHeader> {
 /// Returns the error of a change that the server refuses.
 fn refused(key: &Key, status: u16) -> Error {
     let (kind, why) = match status {
-        405 | 501 => (
-            Kind::ReadOnly,
-            "the server takes no changes: a WebDAV server does",
-        ),
+        405 | 501 => (Kind::ReadOnly, TAKES_NO_CHANGES),
         401 | 403 | 407 => (Kind::Denied, "the server refused the change"),
         413 => (Kind::TooLarge, "the server takes no object of that size"),
         423 => (Kind::Unavailable, "somebody else has locked it"),
@@ -170,19 +170,13 @@ impl HttpStore {
             405 if self.is_folder(key)? => {
                 return Err(Error::new(Kind::IsADirectory, key, "is a directory"));
             }
-            status => return Err(refused(key, status)),
+            status => return Err(self.refused(key, status)),
         };
         let change = KeyChange { store: self, key };
         match change.probe()? {
             Some((etag, _)) if is_put => Ok(etag),
             Some((etag, meta)) if write_retry::is_there(&change, &meta, body)? => Ok(etag),
-            _ => {
-                let why = format!(
-                    "the server answered {}, but holds none of it",
-                    response.status
-                );
-                Err(Error::unavailable(key, why))
-            }
+            _ => Err(self.ignored(key, response.status, "but holds none of it")),
         }
     }
 
@@ -216,8 +210,17 @@ impl HttpStore {
         match status {
             // 405: the folder exists.
             200..=299 | 405 => Ok(()),
-            _ => Err(refused(key, status)),
+            _ => Err(self.refused(key, status)),
         }
+    }
+
+    /// Returns the error of a change that this server refuses. Of a WebDAV server 404 is the answer of a race with
+    /// another program; a server of files alone, such as Caddy, may know no other methods and say so.
+    fn refused(&self, key: &Key, status: u16) -> Error {
+        if status == 404 && self.listing_method != ListingMethod::WebDav {
+            return Error::new(Kind::ReadOnly, key, format!("{TAKES_NO_CHANGES} (404)"));
+        }
+        refused(key, status)
     }
 
     /// Removes an object if the condition holds; it is checked just before in any case.
@@ -252,15 +255,25 @@ impl HttpStore {
         };
         match response.status {
             204 => Ok(()),
-            404 | 410 => Err(Error::not_found(key)),
-            // The response of a server that has removed it, and also that to a redirected request.
-            200..=299 if is_there()? => {
-                let why = format!("the server answered {}, but still has it", response.status);
-                Err(Error::unavailable(key, why))
+            // Of a WebDAV server that says so it was missing then, whatever another program has put since.
+            404 | 410 if self.listing_method == ListingMethod::WebDav || !is_there()? => {
+                Err(Error::not_found(key))
             }
+            // The response of a server that has removed it, and also that to a redirected request.
+            200..=299 if is_there()? => Err(self.ignored(key, response.status, "but still has it")),
             200..=299 => Ok(()),
-            status => Err(refused(key, status)),
+            status => Err(self.refused(key, status)),
         }
+    }
+
+    /// Returns the error of a change that was answered and is not seen. Another attempt may have success with a WebDAV
+    /// server; others answer so whose only method is GET, whatever they are asked.
+    fn ignored(&self, key: &Key, status: u16, seen: &str) -> Error {
+        let kind = match self.listing_method {
+            ListingMethod::WebDav => Kind::Unavailable,
+            _ => Kind::ReadOnly,
+        };
+        Error::new(kind, key, format!("the server answered {status}, {seen}"))
     }
 
     /// Removes a WebDAV folder that was empty just before.

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use http::{HeaderName, HeaderValue, Method};
 use object_store::ClientOptions;
 use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
+    HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService,
 };
 
-use super::redirect;
+use super::network::NetworkConnector;
 use super::runtime::{LastResponse, note_response};
 use crate::stats::Stats;
 
@@ -44,7 +44,7 @@ impl Connector {
     pub(crate) fn new(stats: Arc<Stats>) -> Connector {
         Connector {
             stats,
-            below: Arc::new(ReqwestConnector::default()),
+            below: Arc::new(NetworkConnector),
         }
     }
 
@@ -90,12 +90,8 @@ impl HttpService for CountingClient {
         {
             request.headers_mut().insert(name, value);
         }
-        let asked = request.uri().clone();
-        let host = asked.host().map(str::to_string);
-        let response = match self.below.execute(request).await {
-            Ok(response) => redirect::check(&asked, response).await,
-            fault => fault,
-        };
+        let host = request.uri().host().map(str::to_string);
+        let response = self.below.execute(request).await;
         note_response(match &response {
             Ok(response) => LastResponse {
                 status: Some(response.status().as_u16()),

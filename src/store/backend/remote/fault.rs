@@ -131,8 +131,24 @@ fn code(fault: &Fault) -> String {
 /// Returns the text of the innermost cause of an error, up to where a URL stands in it.
 pub(crate) fn innermost(fault: &(dyn std::error::Error + 'static)) -> String {
     let text = root_cause(fault).to_string();
+    if let Some(why) = text.strip_prefix(CERTIFICATE) {
+        return untrusted(why);
+    }
     let text = text.split("://").next().unwrap_or_default();
     text.chars().take(MAX_CAUSE).collect()
+}
+
+/// What the error of a server's certificate begins with.
+const CERTIFICATE: &str = "invalid peer certificate: ";
+
+/// Says what is wrong with a server's certificate, and what can be done if it is known to nobody here.
+fn untrusted(why: &str) -> String {
+    let why: String = why.chars().take(MAX_CAUSE).collect();
+    let hint = match why.as_str() {
+        "UnknownIssuer" => "; SSL_CERT_FILE can name a file of certificates that are",
+        _ => "",
+    };
+    format!("the server's certificate is not trusted ({why}){hint}")
 }
 
 /// Returns the innermost cause of an error.

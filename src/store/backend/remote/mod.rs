@@ -9,6 +9,7 @@ pub(super) mod condition_probe;
 pub(super) mod connector;
 pub(super) mod fault;
 pub(super) mod limits;
+mod network;
 pub(super) mod packing;
 mod redirect;
 pub(super) mod runtime;

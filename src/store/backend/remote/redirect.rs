@@ -1,29 +1,42 @@
-//! Redirections from a public host to this machine or a private network, whose answers are not given out: a server on
-//! the internet must not choose what is read inside.
+//! Redirections from a public host to this machine or a private network, which are not followed: a server on the
+//! internet must not choose what is asked for inside.
 //!
-//! The client follows redirections by itself, so this looks at where an answer came from. A host of the private network
-//! may redirect within it.
+//! A host of the private network may redirect within it.
 
 use std::net::{IpAddr, Ipv6Addr, ToSocketAddrs};
 
-use http::Uri;
-use object_store::client::{HttpError, HttpErrorKind, HttpResponse};
-use tower_http::follow_redirect::RequestUri;
+use reqwest::redirect::Policy;
+use tokio::runtime::{Handle, RuntimeFlavor};
+use url::Url;
 
-/// Returns a response, or an error if a public host, that of `asked`, has redirected to one that is not public.
-pub(super) async fn check(asked: &Uri, response: HttpResponse) -> Result<HttpResponse, HttpError> {
-    let Some(RequestUri(found)) = response.extensions().get() else {
-        return Ok(response);
-    };
-    let (Some(from), Some(to)) = (asked.host(), found.host()) else {
-        return Ok(response);
-    };
-    if from == to || !is_inside(to) || is_inside(from) || leads_inside(from.to_string()).await {
-        return Ok(response);
+/// The most redirections of one request.
+const MAX_REDIRECTIONS: usize = 10;
+
+/// Returns the policy of a client: what it follows.
+pub(super) fn policy() -> Policy {
+    Policy::custom(|attempt| {
+        let refused = match attempt.previous() {
+            [] => None,
+            hops if hops.len() > MAX_REDIRECTIONS => Some("too many redirections".to_string()),
+            [asked, ..] => refusal(asked, attempt.url()),
+        };
+        match refused {
+            None => attempt.follow(),
+            Some(text) => {
+                let kind = std::io::ErrorKind::PermissionDenied;
+                attempt.error(std::io::Error::new(kind, text))
+            }
+        }
+    })
+}
+
+/// Returns why a redirection is not followed; nothing if it is.
+fn refusal(asked: &Url, found: &Url) -> Option<String> {
+    let (from, to) = (asked.host_str()?, found.host_str()?);
+    if from == to || !is_inside(to) || is_inside(from) || leads_inside(from) {
+        return None;
     }
-    let text = format!("the server redirects to {to}, which is not public");
-    let refused = std::io::Error::new(std::io::ErrorKind::PermissionDenied, text);
-    Err(HttpError::new(HttpErrorKind::Unknown, refused))
+    Some(format!("the server redirects to {to}, which is not public"))
 }
 
 /// Whether the text of a host is an address of this machine or of a private network.
@@ -38,13 +51,18 @@ fn is_inside(host: &str) -> bool {
     }
 }
 
-/// Whether the name of a host is that of an address inside.
-async fn leads_inside(host: String) -> bool {
-    let looked_up = tokio::task::spawn_blocking(move || {
-        let found = (host.as_str(), 0).to_socket_addrs();
+/// Whether the name of a host is that of an address inside. The client has just found that address, so it is found
+/// again in no time.
+fn leads_inside(host: &str) -> bool {
+    let find = || {
+        let found = (host, 0).to_socket_addrs();
         found.is_ok_and(|mut found| found.any(|address| is_private(address.ip())))
-    });
-    looked_up.await.unwrap_or(false)
+    };
+    let runtime = Handle::try_current().map(|runtime| runtime.runtime_flavor());
+    match runtime {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(find),
+        Ok(_) | Err(_) => find(),
+    }
 }
 
 fn is_private(address: IpAddr) -> bool {
@@ -72,19 +90,9 @@ fn is_private_v6(address: Ipv6Addr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::backend::remote::fault;
-    use crate::store::backend::remote::runtime::wait;
-    use std::time::Duration;
 
-    /// Asks one URL, to which the answer comes from another.
-    fn redirected(from: &str, to: &str) -> Result<(), String> {
-        let found = RequestUri(to.parse().unwrap());
-        let response = http::Response::builder().extension(found);
-        let response = response.body(String::new().into()).unwrap();
-        let asked = from.parse().unwrap();
-        let (checked, _) = wait(Duration::from_secs(20), check(&asked, response)).unwrap();
-        let checked = checked.unwrap().map(|_| ());
-        checked.map_err(|error| fault::innermost(&error))
+    fn redirected(from: &str, to: &str) -> Option<String> {
+        refusal(&from.parse().unwrap(), &to.parse().unwrap())
     }
 
     #[test]
@@ -100,18 +108,18 @@ mod tests {
             "http://[fd00::1]/a",
             "http://[::ffff:127.0.0.1]/a",
         ] {
-            let error = redirected(public, inside).unwrap_err();
-            assert!(error.contains("which is not public"), "{error}");
-            redirected("http://127.0.0.1/a", inside).unwrap();
-            redirected("http://localhost/a", inside).unwrap();
+            let why = redirected(public, inside).unwrap();
+            assert!(why.contains("which is not public"), "{why}");
+            assert_eq!(redirected("http://127.0.0.1/a", inside), None);
+            assert_eq!(redirected("http://localhost/a", inside), None);
         }
         for outside in [
             "https://93.184.216.35/a",
             "https://[2606:2800::1]/a",
             public,
         ] {
-            redirected(public, outside).unwrap();
-            redirected("http://10.0.0.1/a", outside).unwrap();
+            assert_eq!(redirected(public, outside), None);
+            assert_eq!(redirected("http://10.0.0.1/a", outside), None);
         }
     }
 }

@@ -1,0 +1,132 @@
+//! Keys of buckets that are no paths: a slash after a slash, dots between slashes, control characters.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use zarrfs::error::Kind as Fault;
+use zarrfs::store::{Condition, EntryKind, Key, PutBody, Store};
+
+use super::buckets;
+use super::buckets::{AZURITE, BUCKET, FAKE_GCS, MOTO, SEAWEEDFS};
+use super::fixture::{Kind, key};
+use super::listings::names;
+
+/// The name between two slashes, one dot, and two.
+const EMPTY: &str = "\u{ff0f}";
+const DOT: &str = "\u{ff0e}";
+const DOTS: &str = "\u{ff0e}\u{ff0e}";
+
+fn put(store: &dyn Store, name: &str, bytes: &[u8]) {
+    let put = store.put(&key(name), PutBody::Bytes(bytes), &Condition::Any);
+    put.unwrap();
+}
+
+fn listed(store: &dyn Store, name: &str) -> Vec<(String, EntryKind)> {
+    let found = names(store, name).into_iter();
+    found
+        .map(|(name, kind)| (String::from_utf8(name).unwrap(), kind))
+        .collect()
+}
+
+/// Checks what a store says of an object at `a//b`, whose bytes are `odd`.
+fn check(kind: &Kind, store: &dyn Store) {
+    let name = format!("a/{EMPTY}/b");
+    let object = store.get(&key(&name), 10).unwrap().unwrap();
+    assert_eq!(object.bytes, b"odd", "{}", kind.name);
+    let file = EntryKind::File;
+    assert_eq!(listed(store, &format!("a/{EMPTY}")), [("b".into(), file)]);
+    let above = listed(store, "a");
+    assert!(
+        above.contains(&(EMPTY.into(), EntryKind::Directory)),
+        "{above:?}"
+    );
+    assert!(above.contains(&("plain".into(), file)), "{above:?}");
+    assert_eq!(store.head(&key(&name)).unwrap().unwrap().size, 3);
+    let reader = store.open(&key(&name), None).unwrap();
+    assert_eq!(reader.read_at(1, 2).unwrap(), b"dd");
+    let mut flat = store.list_all(&Key::root(), &Key::root()).unwrap().unwrap();
+    let all = std::iter::from_fn(|| flat.next().unwrap()).flatten();
+    assert!(all.map(|(key, _)| key).any(|found| found == key(&name)));
+    assert!(store.get(&key("a/b"), 10).unwrap().is_none());
+}
+
+#[test]
+fn a_slash_after_a_slash_is_a_name() {
+    for kind in [MOTO, AZURITE] {
+        let fixture = (kind.holding)(&[(b"a/plain", b"plain")]);
+        put(&*fixture.store, &format!("a/{EMPTY}/b"), b"odd");
+        check(&kind, &*fixture.store);
+        let erased = fixture
+            .store
+            .erase(&key(format!("a/{EMPTY}/b")), &Condition::Any);
+        erased.unwrap();
+        assert_eq!(
+            listed(&*fixture.store, "a"),
+            [("plain".into(), EntryKind::File)]
+        );
+    }
+}
+
+#[test]
+fn servers_take_the_signatures_of_such_requests() {
+    for kind in [SEAWEEDFS, MOTO, AZURITE, FAKE_GCS] {
+        let fixture = (kind.holding)(&[(b"a/plain", b"plain")]);
+        let missing = fixture.store.get(&key(format!("b/{EMPTY}/c\u{240a}")), 10);
+        assert!(missing.unwrap().is_none(), "{}", kind.name);
+    }
+}
+
+#[test]
+fn what_cannot_be_asked_for_is_listed_and_is_no_missing_object() {
+    let (host, prefix) = (buckets::server("ZARRFS_TEST_MOTO"), "odd-keys");
+    put_raw(&host, prefix, "a/plain");
+    for path in ["a//b", "a/./c", "a/../d", "a/%E2%80%9B", "a/%E2%90%8A"] {
+        put_raw(&host, prefix, path);
+    }
+    let store = &*buckets::open_moto(prefix);
+    let (file, folder) = (EntryKind::File, EntryKind::Directory);
+    let mut expected = vec![
+        (DOT.to_string(), folder),
+        (DOTS.to_string(), folder),
+        (EMPTY.to_string(), folder),
+        ("plain".to_string(), file),
+        ("\u{201b}\u{201b}".to_string(), file),
+        ("\u{201b}\u{240a}".to_string(), file),
+    ];
+    expected.sort_by(|one, other| one.0.cmp(&other.0));
+    let mut found = listed(store, "a");
+    found.sort_by(|one, other| one.0.cmp(&other.0));
+    assert_eq!(found, expected);
+    check(&MOTO, store);
+    for name in ["a/\u{201b}\u{201b}", "a/\u{201b}\u{240a}"] {
+        assert_eq!(
+            store.get(&key(name), 10).unwrap().unwrap().bytes,
+            b"odd",
+            "{name}"
+        );
+    }
+    for (folder, name) in [(DOT, "c"), (DOTS, "d")] {
+        assert_eq!(listed(store, &format!("a/{folder}")), [(name.into(), file)]);
+        let refused = store
+            .get(&key(format!("a/{folder}/{name}")), 10)
+            .unwrap_err();
+        assert_eq!(refused.kind(), Fault::Unsupported);
+        assert!(
+            refused.to_string().contains("no part of a URL"),
+            "{refused}"
+        );
+    }
+}
+
+/// Puts `odd` under a path of a bucket's server, which is taken as it is; the server checks no signature.
+fn put_raw(url: &str, prefix: &str, path: &str) {
+    let host = url.strip_prefix("http://").unwrap();
+    let mut server = TcpStream::connect(host).unwrap();
+    let request = format!(
+        "PUT /{BUCKET}/{prefix}/{path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 3\r\nConnection: close\r\n\r\nodd"
+    );
+    server.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    server.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+}
