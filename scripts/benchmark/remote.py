@@ -1,7 +1,7 @@
 """Reads of an S3 server with latency: the mount beside rclone's, and beside libraries that read it directly.
 
 The server is hadro, which counts the requests: all of a mount, from its start to its end. The least is one for
-each object that is read, or for a thousand names.
+each object that is read, or for a thousand names. Rows of a web server follow (`web.py`).
 """
 
 import tempfile
@@ -16,6 +16,7 @@ import arrays
 import peers
 import remote_peers
 import table
+import web
 from servers.hadro import Hadro
 from servers.programs import Absent
 
@@ -53,7 +54,7 @@ def run(arguments):
                     tasks = [beside_older(task, arguments.before) for task in tasks]
                 chosen = [task for task in tasks if arguments.only in task.name]
                 rows += measure(server, latency, chosen, arguments.rounds)
-    return rows
+    return rows + web.run(arguments)
 
 
 def array(folder, size):

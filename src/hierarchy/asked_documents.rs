@@ -5,7 +5,8 @@
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::hierarchy::{ChildScope, Hierarchy, NodeEntry};
+use crate::hierarchy::scope::ChildScope;
+use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::store::{Key, Object, Version};
 
 /// The bytes of all documents from which on their versions are asked for first.

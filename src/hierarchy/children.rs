@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use crate::dialect::draft::EntryPoint;
 use crate::error::{Error, Kind, Result};
-use crate::hierarchy::{Hierarchy, NodeEntry, Rule};
+use crate::hierarchy::scope::Rule;
+use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::store::listing::NameList;
 use crate::store::{EntryKind, Key, Listing, Name};
 
@@ -57,6 +58,16 @@ impl Hierarchy {
                 Ok(Box::new(NameList::new(names)))
             }
             answer => answer,
+        }
+    }
+}
+
+impl NodeEntry {
+    /// Returns the entry point of the draft that it lies in; nothing for a node whose documents lie in its folder.
+    pub fn entry_point(&self) -> Option<&Arc<EntryPoint>> {
+        match &self.scope.rule {
+            Rule::Draft(entry) => Some(entry),
+            Rule::Plain(_) | Rule::Closed => None,
         }
     }
 }

@@ -1,9 +1,11 @@
 //! A store whose documents are known from consolidated metadata, for the nodes below the group that had them.
 //!
-//! Lists only what the consolidated metadata name; a key that they do not name is asked of the store below. It
-//! is put beneath a group after that group's own documents were read, so it never overrules those. Changes go to the
-//! store below; what is consolidated stays as it was read until the group is read anew. Its text is held once, for all
-//! documents in it and the nodes that are read from them.
+//! Lists only what the consolidated metadata name. Where nobody changes the store through the mount, they tell all
+//! documents of a folder that they name: one that they do not have there is missing, and is not asked for. Any other key
+//! that they do not name is asked of the store below. It is put beneath a group after that group's own documents were
+//! read, so it never overrules those, or instead of reading them where they are in there. Changes go to the store below;
+//! what is consolidated stays as it was read until the group is read anew. Its text is held once, for all documents in it
+//! and the nodes that are read from them.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,6 +16,9 @@ use std::time::SystemTime;
 use crate::dialect::consolidated::DocumentPlaces;
 use crate::error::{Error, Result};
 use crate::known::Known;
+use crate::model::document::{
+    ATTRIBUTES_JSON, ZARRAY, ZATTRS, ZGROUP, is_consolidated, is_in_node_folder,
+};
 use crate::store::layer::Layer;
 use crate::store::listing::NameList;
 use crate::store::{
@@ -22,15 +27,29 @@ use crate::store::{
 use crate::sync::budget::{MemoryBudget, Reservation};
 use crate::sync::shared_bytes::SharedBytes;
 
+/// The document that holds consolidated metadata.
+pub(super) struct ConsolidatedSource {
+    /// Where it is stored.
+    pub(super) key: Key,
+    /// Which content it is.
+    pub(super) version: Version,
+    /// When it was last changed.
+    pub(super) modified: SystemTime,
+    /// Whether documents that it does not have are missing, as nobody makes one through the mount.
+    pub(super) tells_all: bool,
+}
+
 /// A store over a store.
 pub(super) struct Consolidated {
     inner: Arc<dyn Store>,
     hints: Arc<dyn Hints>,
     info: StoreInfo,
+    /// The folder from which the keys of the documents count.
+    top: Key,
+    source: ConsolidatedSource,
     text: SharedBytes,
     /// Where in the text the document of each key stands.
     documents: BTreeMap<Box<[u8]>, Range<usize>>,
-    modified: SystemTime,
     /// The memory that the text and the table count in; nothing if there was none left.
     room: Option<Reservation>,
 }
@@ -44,15 +63,8 @@ impl Consolidated {
         (inner, hints): (Arc<dyn Store>, Arc<dyn Hints>),
         top: &Key,
         (text, places): (SharedBytes, DocumentPlaces),
-        modified: SystemTime,
+        source: ConsolidatedSource,
     ) -> Consolidated {
-        let within = |key: Key| {
-            if top.is_root() {
-                key.as_bytes().into()
-            } else {
-                [top.as_bytes(), b"/", key.as_bytes()].concat().into()
-            }
-        };
         let places = places.into_iter();
         Consolidated {
             info: StoreInfo {
@@ -64,9 +76,10 @@ impl Consolidated {
             text,
             documents: places
                 .filter(|(key, _)| !key.is_root())
-                .map(|(key, place)| (within(key), place))
+                .map(|(key, place)| (within(top, key.as_bytes()).into(), place))
                 .collect(),
-            modified,
+            top: top.clone(),
+            source,
             room: None,
         }
     }
@@ -87,18 +100,40 @@ impl Consolidated {
 
     /// Returns when the consolidated metadata were changed.
     pub(super) fn modified(&self) -> SystemTime {
-        self.modified
+        self.source.modified
+    }
+
+    /// Returns which content the consolidated metadata are.
+    pub(super) fn version(&self) -> Version {
+        self.source.version
+    }
+
+    /// Whether a key is that of the document that holds the consolidated metadata.
+    pub(super) fn is_source(&self, key: &Key) -> bool {
+        self.source.key == *key
+    }
+
+    /// Whether the documents of the group that has the consolidated metadata are in there.
+    pub(super) fn has_own_group(&self) -> bool {
+        let own = within(&self.top, ZGROUP.as_bytes());
+        self.documents.contains_key(own.as_slice())
+    }
+
+    /// Whether a path cannot be that of a node, as it has the name of a document in a folder all of whose names are
+    /// known.
+    pub(super) fn is_no_node(&self, path: &Key) -> bool {
+        let is_known = |folder: Key| self.has_folder(&folder);
+        self.source.tells_all
+            && is_in_node_folder(path.name())
+            && !self.has_folder(path)
+            && path.parent().is_some_and(is_known)
     }
 
     /// Returns the names directly under a prefix. From each name the search jumps to the next, so that the
     /// time depends on how many there are and not on how much lies below them.
     fn names(&self, prefix: &Key) -> BTreeMap<Vec<u8>, EntryKind> {
         let mut names = BTreeMap::new();
-        let mut start = if prefix.is_root() {
-            Vec::new()
-        } else {
-            [prefix.as_bytes(), b"/"].concat()
-        };
+        let mut start = within(prefix, b"");
         let stem = start.clone();
         while let Some(rest) = self.first_below(&start, &stem) {
             let mut parts = rest.splitn(2, |&byte| byte == b'/');
@@ -124,13 +159,43 @@ impl Consolidated {
     }
 
     /// Returns what the documents tell of a key.
-    fn known(&self, key: &Key) -> Option<Meta> {
-        if let Some(bytes) = self.document(key) {
-            return Some(self.meta(EntryKind::File, &bytes));
+    pub(super) fn kind_of(&self, key: &Key) -> Known<EntryKind> {
+        if self.documents.contains_key(key.as_bytes()) {
+            Known::Is(EntryKind::File)
+        } else if self.has_folder(key) {
+            Known::Is(EntryKind::Directory)
+        } else if self.is_told(key) {
+            Known::Missing
+        } else {
+            Known::Unknown
         }
-        let stem = [key.as_bytes(), b"/"].concat();
-        let is_folder = key.is_root() || self.first_below(&stem, &stem).is_some();
-        is_folder.then(|| self.meta(EntryKind::Directory, b""))
+    }
+
+    fn known(&self, key: &Key) -> Known<Meta> {
+        let bytes = self.document(key).unwrap_or_default();
+        self.kind_of(key).map(|kind| self.meta(kind, &bytes))
+    }
+
+    /// Whether documents lie below a key.
+    fn has_folder(&self, key: &Key) -> bool {
+        let stem = within(key, b"");
+        key.is_root() || *key == self.top || self.first_below(&stem, &stem).is_some()
+    }
+
+    /// Whether a key is that of a document that would be in there if it were stored. Of the group that has the
+    /// consolidated metadata, they tell the documents only where they have one of them.
+    fn is_told(&self, key: &Key) -> bool {
+        let name = key.name();
+        let is_document = self.source.tells_all && is_in_node_folder(name);
+        let Some(folder) = key.parent().filter(|_| is_document) else {
+            return false;
+        };
+        if folder == self.top {
+            let told = [ZARRAY, ZATTRS, ATTRIBUTES_JSON];
+            return self.has_own_group() && told.iter().any(|told| told.as_bytes() == name);
+        }
+        // Copies of copies are not made.
+        !is_consolidated(name) && folder.below(&self.top).is_some() && self.has_folder(&folder)
     }
 
     fn meta(&self, kind: EntryKind, bytes: &[u8]) -> Meta {
@@ -138,9 +203,18 @@ impl Consolidated {
             kind,
             size: bytes.len() as u64,
             stored: bytes.len() as u64,
-            modified: self.modified,
+            modified: self.source.modified,
             version: version_of(bytes),
         }
+    }
+}
+
+/// Returns a key, counted from a folder, as one counted from the root.
+fn within(folder: &Key, key: &[u8]) -> Vec<u8> {
+    if folder.is_root() {
+        key.to_vec()
+    } else {
+        [folder.as_bytes(), b"/", key].concat()
     }
 }
 
@@ -162,20 +236,21 @@ impl Layer for Consolidated {
                 bytes: bytes.to_vec(),
                 size: bytes.len() as u64,
                 version: version_of(&bytes),
-                modified: Some(self.modified),
+                modified: Some(self.source.modified),
             })),
             Some(bytes) => Err(Error::too_large(
                 key,
                 format!("{} bytes, at most {limit} are read", bytes.len()),
             )),
+            None if self.is_told(key) => Ok(None),
             None => self.inner.get(key, limit),
         }
     }
 
     fn head(&self, key: &Key) -> Result<Option<Meta>> {
         match self.known(key) {
-            Some(meta) => Ok(Some(meta)),
-            None => self.inner.head(key),
+            Known::Unknown => self.inner.head(key),
+            known => Ok(known.found()),
         }
     }
 
@@ -199,13 +274,13 @@ impl Layer for Consolidated {
 impl Hints for Consolidated {
     fn head_now(&self, key: &Key) -> Known<Meta> {
         match self.known(key) {
-            Some(meta) => Known::Is(meta),
-            None => self.hints.head_now(key),
+            Known::Unknown => self.hints.head_now(key),
+            known => known,
         }
     }
 
     fn prefetch(&self, keys: &[Key]) {
-        let is_unknown = |key: &&Key| !self.documents.contains_key(key.as_bytes());
+        let is_unknown = |key: &&Key| self.kind_of(key) == Known::Unknown;
         let keys: Vec<Key> = keys.iter().filter(is_unknown).cloned().collect();
         self.hints.prefetch(&keys);
     }
@@ -218,23 +293,33 @@ mod tests {
     use crate::store::NoHints;
     use crate::store::backend::memory::MemoryStore;
 
-    #[test]
-    fn each_name_is_listed_once() {
-        let keys = [
-            "a/.zarray",
-            "a/.zattrs",
-            "a-b/.zgroup",
-            "a-b/c/.zarray",
-            "a0/x",
-            ".zgroup",
-        ];
-        let documents = keys.map(|key| (Key::new(key).unwrap(), 0..2));
-        let mut store = Consolidated::new(
+    fn consolidated(keys: &[&str], tells_all: bool) -> Consolidated {
+        let place = |key: &&str| (Key::new(*key).unwrap(), 0..2);
+        Consolidated::new(
             (Arc::new(MemoryStore::default()), Arc::new(NoHints)),
             &Key::new("top").unwrap(),
-            (b"{}".to_vec().into(), documents.into()),
-            SystemTime::UNIX_EPOCH,
-        );
+            (b"{}".to_vec().into(), keys.iter().map(place).collect()),
+            ConsolidatedSource {
+                key: Key::new("top/.zmetadata").unwrap(),
+                version: Version(1),
+                modified: SystemTime::UNIX_EPOCH,
+                tells_all,
+            },
+        )
+    }
+
+    const KEYS: [&str; 6] = [
+        "a/.zarray",
+        "a/.zattrs",
+        "a-b/.zgroup",
+        "a-b/c/.zarray",
+        "a0/x",
+        ".zgroup",
+    ];
+
+    #[test]
+    fn each_name_is_listed_once() {
+        let mut store = consolidated(&KEYS, true);
         let memory = MemoryBudget::new(1000, Arc::new(Stats::default()));
         assert!(store.count_in(&memory) && memory.held() > 6 * DOCUMENT_OVERHEAD);
         let listed = |prefix: &str| {
@@ -252,5 +337,48 @@ mod tests {
         assert_eq!(kind("top/a"), Some(EntryKind::Directory));
         assert_eq!(kind("top/a/.zarray"), Some(EntryKind::File));
         assert_eq!(kind("top/b"), None);
+    }
+
+    /// Documents that are not in there, in folders that are.
+    const BESIDE: [&str; 4] = [
+        "top/a/.zgroup",
+        "top/a/zarr.json",
+        "top/a-b/.zattrs",
+        "top/.zarray",
+    ];
+
+    #[test]
+    fn documents_beside_those_that_are_there_are_missing() {
+        let store = consolidated(&KEYS, true);
+        let known = |key: &str| store.kind_of(&Key::new(key).unwrap());
+        for key in BESIDE {
+            assert_eq!(known(key), Known::Missing, "{key}");
+        }
+        for key in [
+            "top/.zmetadata",
+            "top/zarr.json",
+            "top/a/.zmetadata",
+            "top/a/0",
+            "top/b/.zarray",
+            ".zgroup",
+            "other/.zgroup",
+        ] {
+            assert_eq!(known(key), Known::Unknown, "{key}");
+        }
+        let bare = consolidated(&["a/zarr.json"], true);
+        let own = bare.kind_of(&Key::new("top/.zarray").unwrap());
+        assert_eq!(own, Known::Unknown, "they tell nothing of the group itself");
+        assert!(store.is_no_node(&Key::new("top/a-b/zarr.json").unwrap()));
+        assert!(!store.is_no_node(&Key::new("top/b/zarr.json").unwrap()));
+    }
+
+    #[test]
+    fn documents_that_programs_can_make_are_asked_for() {
+        let store = consolidated(&KEYS, false);
+        for key in BESIDE {
+            let key = Key::new(key).unwrap();
+            assert_eq!(store.kind_of(&key), Known::Unknown, "{key}");
+            assert!(!store.is_no_node(&key));
+        }
     }
 }

@@ -3,67 +3,98 @@
 //! They are used where the store cannot list, or on request. Those that do not read are warned of and not used.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::dialect::consolidated::{self, DocumentPlaces};
 use crate::error::Result;
-use crate::hierarchy::consolidated::{Consolidated, version_of};
+use crate::hierarchy::consolidated::{Consolidated, ConsolidatedSource, version_of};
 use crate::hierarchy::reading::{NodeReading, is_lasting};
-use crate::hierarchy::{Hierarchy, MAX_DOCUMENT, NodeEntry, Rule};
+use crate::hierarchy::scope::Rule;
+use crate::hierarchy::{Hierarchy, MAX_DOCUMENT};
 use crate::model::document::{ZARR_JSON, ZMETADATA, is_consolidated};
-use crate::store::{Key, Version};
+use crate::store::{Key, Object};
 use crate::sync::shared_bytes::SharedBytes;
 
 impl Hierarchy {
-    /// Puts consolidated metadata under a group's children, where they are wanted and there are some. `old` is the
-    /// entry of an earlier reading, whose consolidated metadata are kept if they are still the same.
-    pub(super) fn consolidate(
-        &self,
-        reading: &mut NodeReading<'_>,
-        old: Option<&NodeEntry>,
-    ) -> Result<()> {
-        if !self.config.consolidated && self.store.info().lists {
+    /// Whether consolidated metadata are wanted.
+    pub(super) fn wants_consolidated(&self) -> bool {
+        self.config.consolidated || !self.store.info().lists
+    }
+
+    /// Puts consolidated metadata under a group's children, where they are wanted and there are some.
+    pub(super) fn consolidate(&self, reading: &mut NodeReading<'_>) -> Result<()> {
+        if !self.wants_consolidated() {
             return Ok(());
         }
-        let (key, bytes) = match self.consolidated_document(reading) {
+        let found = match reading.looked_up.take() {
+            Some(found) => found,
+            None => self.find_consolidated(reading)?,
+        };
+        if let Some(found) = found {
+            reading.use_consolidated(found);
+        }
+        Ok(())
+    }
+
+    /// Has the root read from `.zmetadata` where that has its documents, so that these are not asked for.
+    pub(super) fn consolidate_root(&self, reading: &mut NodeReading<'_>) -> Result<()> {
+        match self.find_consolidated(reading)? {
+            Some(found) if found.has_own_group() => reading.read_copies(found),
+            found => reading.looked_up = Some(found),
+        }
+        Ok(())
+    }
+
+    /// Finds the consolidated metadata of a group. Those of an earlier reading are kept if they are still the same.
+    fn find_consolidated(
+        &self,
+        reading: &mut NodeReading<'_>,
+    ) -> Result<Option<Arc<Consolidated>>> {
+        let (key, found) = match self.consolidated_document(reading) {
             Ok(Some(found)) => found,
-            Ok(None) => return Ok(()),
+            Ok(None) => return Ok(None),
             Err(error) if is_lasting(error.kind()) => {
                 self.warn(reading.path, Some(error.to_string()));
-                return Ok(());
+                return Ok(None);
             }
             Err(error) => return Err(error),
         };
-        let version = version_of(&bytes);
-        if let Some(old) = old.filter(|old| old.scope.consolidated == Some(version)) {
-            reading.scope.store = old.scope.store.clone();
-            reading.scope.hints = old.scope.hints.clone();
-            reading.scope.copies = old.scope.copies.clone();
-            reading.scope.consolidated = Some(version);
-            return Ok(());
+        let source = ConsolidatedSource {
+            version: version_of(&found.text),
+            modified: found.modified.or(reading.modified).unwrap_or(UNIX_EPOCH),
+            tells_all: self.tree.is_none(),
+            key,
+        };
+        let old = reading.old.and_then(|old| old.scope.consolidated.as_ref());
+        if let Some(old) = old.filter(|old| old.version() == source.version) {
+            return Ok(Some(old.clone()));
         }
-        match documents_in(&key, &bytes) {
-            Ok(Some(places)) => self.use_consolidated(reading, (bytes, places), version),
-            Ok(None) => {}
-            Err(error) => self.warn(reading.path, Some(error.about(&key).to_string())),
+        match documents_in(&source.key, &found.text) {
+            Ok(places) => {
+                Ok(places.map(|places| self.consolidated(reading, (found.text, places), source)))
+            }
+            Err(error) => {
+                self.warn(reading.path, Some(error.about(&source.key).to_string()));
+                Ok(None)
+            }
         }
-        Ok(())
     }
 
     /// Finds the document that holds consolidated metadata; in final v3 it is the group's own.
     fn consolidated_document(
         &self,
         reading: &mut NodeReading<'_>,
-    ) -> Result<Option<(Key, SharedBytes)>> {
+    ) -> Result<Option<(Key, ConsolidatedText)>> {
         let key = match &reading.scope.rule {
             Rule::Draft(entry) => entry.consolidated()?,
             Rule::Closed => None,
             Rule::Plain(_) => {
                 let own = reading.kept.take();
                 if let Some(own) = own.filter(|own| own.key.name() == ZARR_JSON.as_bytes())
-                    && let Some(bytes) = own.bytes
+                    && let Some(text) = own.bytes
                 {
-                    return Ok(Some((own.key, bytes)));
+                    let modified = reading.modified;
+                    return Ok(Some((own.key, ConsolidatedText { text, modified })));
                 }
                 Some(reading.path.child(ZMETADATA.as_bytes())?)
             }
@@ -72,32 +103,37 @@ impl Hierarchy {
         reading.scope.depends.add_key(&key);
         let object = self.store.get(&key, MAX_DOCUMENT)?;
         reading.note_asked(&key, object.as_ref());
-        Ok(object.map(|object| (key, object.bytes.into())))
+        let text = |object: Object| ConsolidatedText {
+            text: object.bytes.into(),
+            modified: object.modified,
+        };
+        Ok(object.map(|object| (key, text(object))))
     }
 
-    /// Puts documents over the store that the children are read from.
-    fn use_consolidated(
+    /// Puts documents over the store, and counts them in the memory of nodes.
+    fn consolidated(
         &self,
-        reading: &mut NodeReading<'_>,
+        reading: &NodeReading<'_>,
         (text, places): (SharedBytes, DocumentPlaces),
-        version: Version,
-    ) {
-        let modified = reading.modified.unwrap_or(SystemTime::UNIX_EPOCH);
+        source: ConsolidatedSource,
+    ) -> Arc<Consolidated> {
         let below = (self.store.clone(), self.hints.clone());
         let length = text.len();
-        let mut store = Consolidated::new(below, reading.path, (text, places), modified);
+        let mut store = Consolidated::new(below, reading.path, (text, places), source);
         if !store.count_in(self.nodes.memory()) {
             let why = format!(
                 "consolidated metadata of {length} bytes do not fit in --memory; they are used all the same"
             );
             self.warn(reading.path, Some(why));
         }
-        let store = Arc::new(store);
-        reading.scope.store = store.clone();
-        reading.scope.hints = store.clone();
-        reading.scope.copies = Some(store);
-        reading.scope.consolidated = Some(version);
+        Arc::new(store)
     }
+}
+
+/// The text that holds consolidated metadata, and when it was changed, if that is known.
+struct ConsolidatedText {
+    text: SharedBytes,
+    modified: Option<SystemTime>,
 }
 
 /// Reads the consolidated metadata in a document; nothing if it has none.

@@ -13,7 +13,8 @@ use crate::error::{Error, Kind, Result};
 use crate::hierarchy::format::DocumentFormat;
 use crate::hierarchy::plan::{EditPlan, EditedNode, SeenNode};
 use crate::hierarchy::publish::DocumentVersions;
-use crate::hierarchy::{Hierarchy, NodeEntry, Rule};
+use crate::hierarchy::scope::Rule;
+use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::model::{Array, Attributes, CodecSpec, Group, Node};
 use crate::store::{EntryKind, Key};
 

@@ -6,7 +6,8 @@
 use crate::dialect::Document;
 use crate::dialect::draft;
 use crate::error::{Kind, Result};
-use crate::hierarchy::{ChildScope, MAX_DOCUMENT};
+use crate::hierarchy::MAX_DOCUMENT;
+use crate::hierarchy::scope::ChildScope;
 use crate::model::document::{ROOTS_2019, is_draft_document};
 use crate::store::{EntryKind, Key, Store};
 

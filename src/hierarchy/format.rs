@@ -8,7 +8,8 @@ use crate::dialect::draft::{DocumentRole, EntryPoint};
 use crate::dialect::{Choice, Dialect, Document, DocumentMap, Edit, n5, v3};
 use crate::error::{Error, Kind, Result};
 use crate::hierarchy::publish::DocumentVersions;
-use crate::hierarchy::{Hierarchy, MAX_DOCUMENT, NodeEntry, Rule};
+use crate::hierarchy::scope::Rule;
+use crate::hierarchy::{Hierarchy, MAX_DOCUMENT, NodeEntry};
 use crate::model::Node;
 use crate::store::Key;
 

@@ -8,17 +8,15 @@
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
-use crate::dialect::draft::EntryPoint;
 use crate::dialect::{Choice, DIALECTS, Dialect, DialectSettings};
 use crate::error::{Error, Result};
 use crate::hierarchy::asked_documents::AskedVersions;
-use crate::hierarchy::consolidated::Consolidated;
 use crate::hierarchy::document_locks::DocumentLocks;
 use crate::hierarchy::node_cache::{CachedNode, NodeCache};
+use crate::hierarchy::scope::{ChildScope, Rule};
 use crate::known::Known;
 use crate::model::{Array, Node};
 use crate::store::{Dependencies, Hints, Key, NoHints, Store, Tree, Version, note_memory};
@@ -29,6 +27,7 @@ mod broken;
 mod children;
 mod consolidated;
 mod consolidation;
+mod copied;
 mod create;
 mod detect;
 mod document_locks;
@@ -40,8 +39,10 @@ mod plan;
 mod publish;
 mod read;
 mod reading;
+mod scope;
 
 pub use broken::{BrokenDocument, BrokenNode};
+pub use copied::{Copied, DocumentCopy};
 pub use plan::{EditedNode, SeenNode};
 pub use publish::DocumentVersions;
 
@@ -85,57 +86,6 @@ pub struct NodeEntry {
     room: Option<Reservation>,
 }
 
-/// How the documents of nodes are found.
-#[derive(Clone)]
-enum Rule {
-    /// In the folder of each node, in the first of these dialects that has some.
-    Plain(&'static [&'static Dialect]),
-    /// Where the entry point of the hierarchy has them.
-    Draft(Arc<EntryPoint>),
-    /// Not at all, since the entry point above does not read.
-    Closed,
-}
-
-/// What a node passes on to its children: how their documents are found, and in which store.
-#[derive(Clone)]
-struct ChildScope {
-    rule: Rule,
-    /// Where documents are read: the store, or consolidated metadata over it.
-    store: Arc<dyn Store>,
-    /// The hints of that store.
-    hints: Arc<dyn Hints>,
-    /// The consolidated metadata that the store begins with, if it does.
-    copies: Option<Arc<Consolidated>>,
-    /// What the rule and the consolidated metadata were read from.
-    depends: Dependencies,
-    /// The version of the consolidated metadata, if they are used.
-    consolidated: Option<Version>,
-    /// Differs between rules; 0 for the rule of the root.
-    version: u64,
-}
-
-impl ChildScope {
-    /// Returns what tells one scope of a path from another.
-    fn identity(&self) -> (u64, Option<Version>) {
-        (self.version, self.consolidated)
-    }
-
-    /// Returns the version of a group that no document describes.
-    fn implied_version(&self) -> u64 {
-        match self.consolidated {
-            None => self.version,
-            Some(consolidated) => hash_of((self.version, consolidated)),
-        }
-    }
-}
-
-/// Returns a number that differs between values.
-fn hash_of(value: impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    value.hash(&mut hasher);
-    hasher.finish()
-}
-
 impl fmt::Debug for NodeEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NodeEntry")
@@ -162,10 +112,10 @@ impl NodeEntry {
         if let Rule::Draft(entry) = &self.scope.rule {
             return Some(entry.name());
         }
-        let read = self.documents.as_deref().unwrap_or_default();
+        let read = self.documents_in_folder();
         let is_of = |dialect: &&&Dialect| {
             let keys = (dialect.documents)(&self.path).unwrap_or_default();
-            read.iter().any(|(key, _)| keys.contains(key))
+            read.iter().any(|key| keys.contains(key))
         };
         DIALECTS.iter().find(is_of).map(|dialect| dialect.name)
     }
@@ -291,7 +241,6 @@ impl Hierarchy {
             rule: Rule::Plain(dialects),
             store: self.store.clone(),
             hints: self.hints.clone(),
-            copies: None,
             depends: Dependencies::default(),
             consolidated: None,
             version: 0,

@@ -5,7 +5,8 @@
 //! the new one and a rest of the old. Where the store is a tree and the node is one folder of it, the folder is renamed.
 
 use crate::error::{Error, Kind, Result};
-use crate::hierarchy::{Hierarchy, NodeEntry, Rule};
+use crate::hierarchy::scope::Rule;
+use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::model::document::{IN_NODE_FOLDER, ZARR_JSON, is_document};
 use crate::store::tree::RenameMode;
 use crate::store::{Condition, EntryKind, Key, PutBody, Tree};

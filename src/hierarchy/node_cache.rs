@@ -145,7 +145,7 @@ fn bytes_of(node: &NodeEntry) -> u64 {
     let path = 4 * node.path.as_bytes().len() as u64;
     let own = node.node.as_ref().map_or(0, |read| {
         let text = read.attributes().shared_text();
-        let text = if node.scope.copies.is_some() {
+        let text = if node.scope.consolidated.is_some() {
             text.len() as u64
         } else {
             text.held()

@@ -5,12 +5,13 @@
 use std::sync::Arc;
 
 use crate::dialect::draft::{self, DocumentRole, Draft, EntryPoint};
-use crate::dialect::{Choice, Dialect, Parsed, tried_below};
+use crate::dialect::{Choice, Dialect, Parsed, tried_below, v2};
 use crate::error::Result;
 use crate::hierarchy::broken::is_of_array;
 use crate::hierarchy::consolidated::version_of;
 use crate::hierarchy::reading::{NodeReading, is_lasting};
-use crate::hierarchy::{ChildScope, Hierarchy, NodeEntry, Rule, detect, hash_of};
+use crate::hierarchy::scope::{ChildScope, Rule, hash_of};
+use crate::hierarchy::{Hierarchy, NodeEntry, detect};
 use crate::model::document::ZARR_JSON;
 use crate::model::{Group, Node};
 use crate::store::{Dependencies, EntryKind, Key, Meta};
@@ -33,12 +34,16 @@ impl Hierarchy {
         scope: &ChildScope,
         old: Option<&NodeEntry>,
     ) -> Result<(Option<NodeEntry>, Dependencies)> {
-        let mut reading = NodeReading::new(path, scope.clone());
+        let mut reading = NodeReading::new(path, scope.clone(), old);
+        let used = scope.consolidated.as_ref();
+        if used.is_some_and(|used| used.is_no_node(path)) {
+            return Ok((None, reading.dependencies()));
+        }
         let Some(node) = self.read_node(&mut reading)? else {
             return Ok((None, reading.dependencies()));
         };
-        if scope.consolidated.is_none() && matches!(node, Ok(Node::Group(_))) {
-            self.consolidate(&mut reading, old)?;
+        if reading.scope.consolidated.is_none() && matches!(node, Ok(Node::Group(_))) {
+            self.consolidate(&mut reading)?;
         }
         let depends = reading.dependencies();
         Ok((Some(reading.entry(node)), depends))
@@ -82,13 +87,12 @@ impl Hierarchy {
         reading: &mut NodeReading<'_>,
         dialects: &'static [&'static Dialect],
     ) -> ReadOutcome {
-        if reading.path.is_root() {
+        // What programs change through the mount counts more than copies.
+        let asks_copies =
+            reading.path.is_root() && self.wants_consolidated() && self.tree.is_none();
+        if reading.path.is_root() && !asks_copies {
             // At the root any dialect is as likely; below, most nodes have that of the node above.
-            let keys = dialects
-                .iter()
-                .map(|dialect| (dialect.documents)(reading.path));
-            let keys: Result<Vec<_>> = keys.collect();
-            reading.scope.hints.prefetch(&keys?.concat());
+            prefetch_all(reading, dialects)?;
         }
         match self.config.dialect {
             None => {
@@ -100,6 +104,10 @@ impl Hierarchy {
             Some(Choice::Plain(_)) => {}
         }
         for dialect in dialects {
+            if asks_copies && dialect.name == v2::DIALECT.name {
+                self.consolidate_root(reading)?;
+                prefetch_all(reading, dialects)?;
+            }
             let node = self.read_in_dialect(reading, dialect)?;
             if let Some(Ok(Node::Group(_))) = node
                 && let Some(below) = tried_below(dialect, dialects)
@@ -224,8 +232,10 @@ impl Hierarchy {
         // Documents that were read before but describe no node do not count.
         reading.modified = Some(meta.modified);
         reading.is_implied = true;
-        let may_be_2019 =
-            self.config.dialect.is_none() && matches!(reading.scope.rule, Rule::Plain(_));
+        // Consolidated metadata would have the documents of that draft.
+        let may_be_2019 = self.config.dialect.is_none()
+            && matches!(reading.scope.rule, Rule::Plain(_))
+            && reading.scope.consolidated.is_none();
         if may_be_2019 && detect::is_2019(&mut reading.scope, reading.path)? {
             return self.read_draft_root(reading, draft::entry_2019(reading.path)?, 0);
         }
@@ -260,4 +270,14 @@ impl Hierarchy {
         );
         parsed.node
     }
+}
+
+/// Announces the documents that may describe a node in any of these dialects.
+fn prefetch_all(reading: &NodeReading<'_>, dialects: &[&Dialect]) -> Result<()> {
+    let keys = dialects
+        .iter()
+        .map(|dialect| (dialect.documents)(reading.path));
+    let keys: Result<Vec<_>> = keys.collect();
+    reading.scope.hints.prefetch(&keys?.concat());
+    Ok(())
 }

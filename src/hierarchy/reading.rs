@@ -8,12 +8,15 @@ use crate::dialect::Document;
 use crate::error::{Error, Kind, Result};
 use crate::hierarchy::asked_documents::AskedDocuments;
 use crate::hierarchy::broken::{BrokenDocument, BrokenNode};
-use crate::hierarchy::consolidated::version_of;
+use crate::hierarchy::consolidated::{Consolidated, version_of};
 use crate::hierarchy::publish::DocumentVersions;
-use crate::hierarchy::{ChildScope, MAX_DOCUMENT, NodeEntry, Rule};
+use crate::hierarchy::scope::{ChildScope, Rule};
+use crate::hierarchy::{MAX_DOCUMENT, NodeEntry};
+use crate::known::Known;
 use crate::model::Node;
 use crate::model::document::ZARRAY;
-use crate::store::{Dependencies, Key, Object, Version};
+use crate::store::{Dependencies, EntryKind, Key, Object, Version};
+use crate::sync::shared_bytes::SharedBytes;
 
 /// One reading of a node.
 pub(super) struct NodeReading<'a> {
@@ -32,6 +35,10 @@ pub(super) struct NodeReading<'a> {
     pub(super) is_array: bool,
     /// A document that was read already and is needed once more.
     pub(super) kept: Option<Document>,
+    /// The consolidated metadata that were looked for before the node's own documents, if there are some.
+    pub(super) looked_up: Option<Option<Arc<Consolidated>>>,
+    /// The entry of an earlier reading.
+    pub(super) old: Option<&'a NodeEntry>,
     /// The documents that are stored.
     stored: Vec<BrokenDocument>,
     /// What the store was asked for, by which a later reading finds out whether it has to be read again.
@@ -41,9 +48,13 @@ pub(super) struct NodeReading<'a> {
     versions: DefaultHasher,
 }
 
-impl NodeReading<'_> {
-    /// Begins to read the node at a path.
-    pub(super) fn new(path: &Key, scope: ChildScope) -> NodeReading<'_> {
+impl<'a> NodeReading<'a> {
+    /// Begins to read the node at a path, of which an earlier reading has found `old`.
+    pub(super) fn new(
+        path: &'a Key,
+        scope: ChildScope,
+        old: Option<&'a NodeEntry>,
+    ) -> NodeReading<'a> {
         let is_copied = scope.consolidated.is_some();
         NodeReading {
             path,
@@ -55,10 +66,25 @@ impl NodeReading<'_> {
             is_implied: false,
             is_array: false,
             kept: None,
+            looked_up: None,
+            old,
             stored: Vec::new(),
             asked: AskedDocuments::default(),
             versions: DefaultHasher::new(),
         }
+    }
+
+    /// Puts consolidated metadata under the node's children.
+    pub(super) fn use_consolidated(&mut self, used: Arc<Consolidated>) {
+        self.scope.store = used.clone();
+        self.scope.hints = used.clone();
+        self.scope.consolidated = Some(used);
+    }
+
+    /// Has the node's own documents read from consolidated metadata, too.
+    pub(super) fn read_copies(&mut self, used: Arc<Consolidated>) {
+        self.documents = None;
+        self.use_consolidated(used);
     }
 
     /// Reads a document. One whose name is too long is missing.
@@ -67,8 +93,12 @@ impl NodeReading<'_> {
             return Ok(kept);
         }
         self.scope.depends.add_key(key);
-        if let Some(copy) = self.copy_of(key) {
-            return Ok(copy);
+        match self.copy_of(key) {
+            Known::Unknown => {}
+            known => {
+                let (key, bytes) = (key.clone(), known.found());
+                return Ok(Document { key, bytes });
+            }
         }
         let object = match self.scope.store.get(key, MAX_DOCUMENT) {
             Err(error) if error.kind() == Kind::NameTooLong => None,
@@ -101,22 +131,26 @@ impl NodeReading<'_> {
     }
 
     /// Returns a document that consolidated metadata have, which is not copied.
-    fn copy_of(&mut self, key: &Key) -> Option<Document> {
-        let copies = self.scope.copies.clone()?;
-        let bytes = copies.document(key)?;
+    fn copy_of(&mut self, key: &Key) -> Known<SharedBytes> {
+        let Some(copies) = self.scope.consolidated.clone() else {
+            return Known::Unknown;
+        };
+        let bytes = match copies.kind_of(key) {
+            Known::Is(EntryKind::File) => copies.document(key).unwrap_or_default(),
+            Known::Missing => return Known::Missing,
+            Known::Is(_) | Known::Unknown => return Known::Unknown,
+        };
         if bytes.len() as u64 > MAX_DOCUMENT {
-            return None;
+            return Known::Unknown;
         }
         let version = version_of(&bytes);
         (key, version).hash(&mut self.versions);
         self.modified = self.modified.max(Some(copies.modified()));
-        let key = key.clone();
         self.stored.push(BrokenDocument {
             key: key.clone(),
             stored: Some((bytes.len() as u64, version)),
         });
-        let bytes = Some(bytes);
-        Some(Document { key, bytes })
+        Known::Is(bytes)
     }
 
     /// Notes a document that the store has, though it may not give it.
@@ -143,7 +177,7 @@ impl NodeReading<'_> {
             let mut versions = self.versions;
             self.scope.version.hash(&mut versions);
             if !matches!(node, Ok(Node::Array(_))) {
-                self.scope.consolidated.hash(&mut versions);
+                self.scope.consolidated_version().hash(&mut versions);
             }
             versions.finish()
         };

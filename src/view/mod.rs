@@ -12,7 +12,9 @@ use crate::known::Known;
 use crate::store::tree::{Posix, TreeFile};
 use crate::store::{EntryKind, Key, Listing, Tree};
 
+mod chunk_names;
 pub mod control;
+mod copied_document;
 pub mod files;
 pub mod store;
 mod text_file;
@@ -23,6 +25,14 @@ pub use crate::sync::read_bytes::ReadBytes;
 /// The extended attribute of an array's directory that has the names that open in it, each with a newline. No list of
 /// attributes has it, so that programs that copy attributes do not meet it.
 pub const FILES_ATTRIBUTE: &[u8] = b"user.zarrfs.files";
+
+/// What the names of all extended attributes begin with that views make.
+pub const FACTS: &[u8] = b"user.zarrfs.";
+
+/// Returns the name of the fact that an extended attribute of a view tells; nothing if it is not made by views.
+pub fn fact_of(attribute: &[u8]) -> Option<&str> {
+    str::from_utf8(attribute.strip_prefix(FACTS)?).ok()
+}
 
 /// What `stat` shows of a path, before owner and mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +82,10 @@ pub trait File: Send + Sync {
     /// Whether the content may have changed since this was last asked, by what is known without waiting: a change made
     /// through the mount was one of what the file is made of.
     fn may_have_changed(&self) -> bool {
+        true
+    }
+    /// Whether a reader who opens it now is likely to read on in order, so that it is worth reading far ahead.
+    fn is_read_on(&self) -> bool {
         true
     }
     /// Returns what `stat` shows of an open file whose path is gone or has another content; nothing if that is unknown.

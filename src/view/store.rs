@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use crate::array::Arrays;
 use crate::error::{Error, Kind, Result};
+use crate::hierarchy::Hierarchy;
+use crate::inspect::entry_facts;
 use crate::known::Known;
 use crate::store::tree::{OpenMode, Stat, TreeFile};
 use crate::store::{EntryKind, Hints, Key, Listing, Meta, NoHints, Reader, Store, Tree};
 use crate::view::control::CONTROL;
-use crate::view::{Attr, File, OpenedFile, ReadBytes, View};
+use crate::view::{Attr, File, OpenedFile, ReadBytes, View, fact_of};
 
 /// A store as a tree of files.
 pub struct StoreView {
@@ -22,6 +24,8 @@ pub struct StoreView {
     tree: Option<Arc<dyn Tree>>,
     /// The arrays whose decoded files may have been written; their chunks are stored before the view shows keys.
     arrays: Option<Arc<Arrays>>,
+    /// The nodes, of which extended attributes tell.
+    hierarchy: Option<Arc<Hierarchy>>,
 }
 
 impl StoreView {
@@ -32,6 +36,7 @@ impl StoreView {
             hints: Arc::new(NoHints),
             tree: None,
             arrays: None,
+            hierarchy: None,
         }
     }
 
@@ -50,6 +55,12 @@ impl StoreView {
     /// Has what was written to these arrays stored before the view shows keys.
     pub fn written_by(mut self, arrays: Arc<Arrays>) -> StoreView {
         self.arrays = Some(arrays);
+        self
+    }
+
+    /// Has extended attributes tell facts on nodes and chunks.
+    pub fn describing(mut self, hierarchy: Arc<Hierarchy>) -> StoreView {
+        self.hierarchy = Some(hierarchy);
         self
     }
 
@@ -130,6 +141,17 @@ impl View for StoreView {
         let (meta, stamp) = info.ask(|| self.meta(path));
         let fresh = info.time_left(stamp.asked);
         Ok(meta?.map(|meta| attr_of(&meta, fresh)))
+    }
+
+    fn attribute(&self, path: &Key, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        let (Some(hierarchy), Some(arrays)) = (&self.hierarchy, &self.arrays) else {
+            return Ok(None);
+        };
+        let Some(name) = fact_of(name) else {
+            return Ok(None);
+        };
+        let fact = entry_facts::of_key(hierarchy, arrays, path, name)?;
+        Ok(fact.map(String::into_bytes))
     }
 
     fn lookup_now(&self, path: &Key) -> Known<Attr> {

@@ -1,20 +1,23 @@
 //! The store view of a store that cannot list its keys: names come from the metadata.
 //!
-//! The store is asked for the key that a path spells. A path that it does not have is a directory if it is a node or
-//! leads to chunks of an array. A listing has the documents that are there, the nodes that are known, and every chunk
-//! of the grid, since whether one is stored is known only when it is read.
+//! What metadata tell is not asked for: nodes that are known, folders on the way to chunks, and the documents of nodes
+//! below consolidated metadata, which are the copies in there. For any other path the store is asked for the key that it
+//! spells; what it does not have is a directory if it is a node. A listing has the documents by which a node was found,
+//! the nodes that are known, and every chunk of the grid, since whether one is stored is known only when it is read. A
+//! store that can be changed is asked for documents, since it may have others by now.
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::error::{Error, Kind, Result};
-use crate::grid::{ChunkIndex, Grid};
-use crate::hierarchy::{Hierarchy, NodeEntry};
+use crate::hierarchy::{Copied, DocumentCopy, Hierarchy, NodeEntry};
 use crate::known::Known;
 use crate::model::Array;
 use crate::model::document::{IN_NODE_FOLDER, is_in_node_folder};
 use crate::store::listing::NameList;
-use crate::store::{EntryKind, Key, Listing, Name, Store, Tree};
+use crate::store::{EntryKind, Hints, Key, Listing, Name, Store, Tree};
+use crate::view::chunk_names::{Level, level};
+use crate::view::copied_document;
 use crate::view::store::StoreView;
 use crate::view::text_file::directory_attr;
 use crate::view::{Attr, OpenedFile, View};
@@ -24,6 +27,20 @@ pub struct UnlistedView {
     stored: StoreView,
     store: Arc<dyn Store>,
     hierarchy: Arc<Hierarchy>,
+    /// Whether the store can be changed.
+    is_tree: bool,
+}
+
+/// What metadata tell of a path.
+enum Told {
+    Dir(KnownDir),
+    /// A document of which a node's consolidated metadata have a copy.
+    Copy(DocumentCopy),
+    Missing,
+    /// Nothing: it is what the store has under that key, or a node that is not known yet.
+    Nothing,
+    /// Nothing, but no node lies there: it is what the store has under that key.
+    Key,
 }
 
 /// A directory that follows from the metadata.
@@ -31,18 +48,6 @@ enum KnownDir {
     Node(Arc<NodeEntry>),
     /// On the way to chunks of an array.
     Chunks(Level),
-}
-
-/// The names of one directory on the way to chunks.
-enum Level {
-    /// The next component of the prefix of all chunk keys.
-    Stem(Vec<u8>),
-    /// A prefix of the name, the count of indices that may follow it, and whether they end the key.
-    Numbers(Vec<u8>, u64, EntryKind),
-    /// A prefix of the name; all indices of a chunk follow it, joined by a character.
-    Chunks(Vec<u8>, Grid, char),
-    /// Whole names.
-    Scalars(Vec<Vec<u8>>),
 }
 
 impl UnlistedView {
@@ -53,11 +58,71 @@ impl UnlistedView {
         tree: Option<Arc<dyn Tree>>,
         hierarchy: Arc<Hierarchy>,
     ) -> UnlistedView {
+        let is_tree = tree.is_some();
         UnlistedView {
             stored: StoreView::new(store.clone()).with_tree(tree),
             store,
             hierarchy,
+            is_tree,
         }
+    }
+
+    /// Has lookups of keys answered out of what `hints` know.
+    pub fn with_hints(mut self, hints: Arc<dyn Hints>) -> UnlistedView {
+        self.stored = self.stored.with_hints(hints);
+        self
+    }
+
+    /// Finds what metadata tell of a path; the root is read for it if it is not known.
+    fn told(&self, path: &Key) -> Result<Told> {
+        if self.is_tree {
+            return Ok(Told::Nothing);
+        }
+        match self.hierarchy.root()? {
+            Some(root) => self.told_below(root, path, |parent, name| {
+                Ok(self.hierarchy.child(parent, name)?.into())
+            }),
+            None => Ok(Told::Nothing),
+        }
+    }
+
+    /// The same by nodes that are known without waiting.
+    fn told_now(&self, path: &Key) -> Result<Told> {
+        let known = self.hierarchy.node_now(&Key::root());
+        let Some(root) = known.found().filter(|_| !self.is_tree) else {
+            return Ok(Told::Nothing);
+        };
+        self.told_below(root, path, |parent, name| {
+            Ok(self.hierarchy.node_now(&parent.path.child(name)?))
+        })
+    }
+
+    /// Finds what metadata tell of a path. Children that consolidated metadata name are found by `child_of`, others only
+    /// if they are known.
+    fn told_below(
+        &self,
+        root: Arc<NodeEntry>,
+        path: &Key,
+        child_of: impl Fn(&NodeEntry, &[u8]) -> Result<Known<Arc<NodeEntry>>>,
+    ) -> Result<Told> {
+        let (mut node, mut key) = (root, Key::root());
+        for name in path.names() {
+            if let Some(array) = node.array() {
+                return told_in_array(&node, array, path);
+            }
+            key = key.child(name)?;
+            let child = match node.copied(&key) {
+                Known::Is(Copied::Document(copy)) if key == *path => return Ok(Told::Copy(copy)),
+                Known::Is(Copied::Folder) => child_of(&node, name)?,
+                Known::Is(Copied::Document(_)) | Known::Missing => return Ok(Told::Missing),
+                Known::Unknown => self.hierarchy.node_now(&key),
+            };
+            match child {
+                Known::Is(child) => node = child,
+                Known::Missing | Known::Unknown => return Ok(Told::Nothing),
+            }
+        }
+        Ok(Told::Dir(KnownDir::Node(node)))
     }
 
     /// Finds the directory at a path that follows from the metadata.
@@ -81,7 +146,17 @@ impl UnlistedView {
     }
 
     /// Returns the names in a node's directory before those of its chunks or children.
-    fn documents(&self, path: &Key) -> Result<Vec<(Vec<u8>, EntryKind)>> {
+    fn documents(&self, found: &NodeEntry) -> Result<Vec<(Vec<u8>, EntryKind)>> {
+        if self.is_tree {
+            return self.stored_documents(&found.path);
+        }
+        let read = found.documents_in_folder();
+        let name = |key: Key| (key.name().to_vec(), EntryKind::File);
+        Ok(read.into_iter().map(name).collect())
+    }
+
+    /// Returns the names of the documents that are stored in a folder.
+    fn stored_documents(&self, path: &Key) -> Result<Vec<(Vec<u8>, EntryKind)>> {
         let mut names = Vec::new();
         for name in IN_NODE_FOLDER {
             let meta = self.store.head(&path.child(name.as_bytes())?)?;
@@ -93,7 +168,7 @@ impl UnlistedView {
     }
 
     fn list_node(&self, found: &Arc<NodeEntry>) -> Result<Box<dyn Listing>> {
-        let documents = self.documents(&found.path)?;
+        let documents = self.documents(found)?;
         let rest: Box<dyn Listing> = match found.array() {
             Some(array) => match level(array, &found.path)? {
                 Some(level) => level.listing(),
@@ -113,21 +188,34 @@ impl UnlistedView {
 
 impl View for UnlistedView {
     fn lookup(&self, path: &Key) -> Result<Option<Attr>> {
+        let info = self.store.info();
+        let (told, stamp) = info.ask(|| self.told(path));
+        let fresh = info.time_left(stamp.asked);
+        match told? {
+            Told::Dir(dir) => return Ok(Some(directory_attr(dir.modified(), fresh))),
+            Told::Copy(copy) => return Ok(Some(copied_document::attr(&copy, fresh))),
+            Told::Missing => return Ok(None),
+            Told::Nothing | Told::Key => {}
+        }
         if let Some(attr) = self.stored.lookup(path)? {
             return Ok(Some(attr));
         }
-        let info = self.store.info();
         let (folder, stamp) = info.ask(|| self.folder(path));
         let fresh = info.time_left(stamp.asked);
-        Ok(match folder? {
-            Some(KnownDir::Node(found)) => Some(directory_attr(found.modified, fresh)),
-            Some(KnownDir::Chunks(_)) => Some(directory_attr(SystemTime::UNIX_EPOCH, fresh)),
-            None => None,
-        })
+        Ok(folder?.map(|folder| directory_attr(folder.modified(), fresh)))
     }
 
-    fn lookup_now(&self, _path: &Key) -> Known<Attr> {
-        Known::Unknown
+    fn lookup_now(&self, path: &Key) -> Known<Attr> {
+        let info = self.store.info();
+        let (told, stamp) = info.ask(|| self.told_now(path));
+        let fresh = info.time_left(stamp.asked);
+        match told {
+            Ok(Told::Dir(dir)) => Known::Is(directory_attr(dir.modified(), fresh)),
+            Ok(Told::Copy(copy)) => copied_document::attr_now(&copy, fresh),
+            Ok(Told::Missing) => Known::Missing,
+            Ok(Told::Key) => self.stored.lookup_now(path),
+            Ok(Told::Nothing) | Err(_) => Known::Unknown,
+        }
     }
 
     fn list(&self, path: &Key) -> Result<Box<dyn Listing>> {
@@ -151,7 +239,12 @@ impl View for UnlistedView {
     }
 
     fn open(&self, path: &Key) -> Result<OpenedFile> {
-        self.stored.open(path)
+        match self.told(path)? {
+            Told::Copy(copy) => Ok(copied_document::open(copy)),
+            Told::Dir(_) => Err(Error::new(Kind::IsADirectory, path, "is a directory")),
+            Told::Missing => Err(Error::not_found(path)),
+            Told::Nothing | Told::Key => self.stored.open(path),
+        }
     }
 
     fn read_link(&self, path: &Key) -> Result<Vec<u8>> {
@@ -163,140 +256,25 @@ impl View for UnlistedView {
     }
 }
 
-/// Returns the names under a path in an array or below it; nothing if there can be none.
-fn level(array: &Array, path: &Key) -> Result<Option<Level>> {
-    let keys = &array.keys;
-    let inside = if path.is_root() {
-        Vec::new()
-    } else {
-        [path.as_bytes(), b"/"].concat()
-    };
-    if array.shape.is_empty() {
-        let below = keys.scalar_keys.iter();
-        let below: Vec<_> = below
-            .filter_map(|key| key.strip_prefix(inside.as_slice()))
-            .collect();
-        if let Some(folder) = below.iter().find(|key| key.contains(&b'/')) {
-            return Ok(Some(Level::Stem(first(folder))));
-        }
-        let names: Vec<_> = below.into_iter().map(<[u8]>::to_vec).collect();
-        return Ok((!names.is_empty()).then_some(Level::Scalars(names)));
-    }
-    if let Some(rest) = keys.prefix.strip_prefix(inside.as_slice()) {
-        if rest.contains(&b'/') {
-            return Ok(Some(Level::Stem(first(rest))));
-        }
-        let grid = Grid::of(array)?;
-        return Ok(Some(match (keys.separator, grid.counts()) {
-            ('/', [count, _, ..]) => Level::Numbers(rest.to_vec(), *count, EntryKind::Directory),
-            (separator, _) => Level::Chunks(rest.to_vec(), grid, separator),
-        }));
-    }
-    let separators = [Some(keys.separator), keys.other_separator];
-    match inside.strip_prefix(keys.prefix.as_slice()) {
-        Some(indices) if separators.contains(&Some('/')) => numbers(&Grid::of(array)?, indices),
-        _ => Ok(None),
-    }
-}
-
-/// Returns the indices that may follow the first ones, each of which has a slash after it.
-fn numbers(grid: &Grid, indices: &[u8]) -> Result<Option<Level>> {
-    let given: Vec<&[u8]> = indices.split(|&byte| byte == b'/').collect();
-    let Some((_, given)) = given.split_last() else {
-        return Ok(None);
-    };
-    let fits = |(name, count): (&&[u8], &u64)| {
-        let number = str::from_utf8(name)
-            .ok()
-            .and_then(|name| name.parse::<u64>().ok());
-        number.is_some_and(|number| number < *count && number.to_string().as_bytes() == *name)
-    };
-    if given.len() >= grid.counts().len() || !given.iter().zip(grid.counts()).all(fits) {
-        return Ok(None);
-    }
-    let kind = if given.len() + 1 == grid.counts().len() {
-        EntryKind::File
-    } else {
-        EntryKind::Directory
-    };
-    let count = grid.counts().get(given.len()).copied().unwrap_or_default();
-    Ok(Some(Level::Numbers(Vec::new(), count, kind)))
-}
-
-/// Returns the bytes before the first slash.
-fn first(key: &[u8]) -> Vec<u8> {
-    key.split(|&byte| byte == b'/')
-        .next()
-        .unwrap_or_default()
-        .to_vec()
-}
-
-impl Level {
-    fn listing(self) -> Box<dyn Listing> {
+impl KnownDir {
+    fn modified(&self) -> SystemTime {
         match self {
-            Level::Stem(name) => Box::new(NameList::new([(name, EntryKind::Directory)])),
-            Level::Scalars(names) => {
-                let files = names.into_iter().map(|name| (name, EntryKind::File));
-                Box::new(NameList::new(files))
-            }
-            level => Box::new(IndexListing { level, place: 0 }),
-        }
-    }
-
-    fn len(&self) -> u64 {
-        match self {
-            Level::Numbers(_, count, _) => *count,
-            Level::Chunks(_, grid, _) => grid.len(),
-            Level::Stem(_) | Level::Scalars(_) => 0,
-        }
-    }
-
-    fn name(&self, number: u64) -> (Vec<u8>, EntryKind) {
-        match self {
-            Level::Chunks(stem, grid, separator) => {
-                let indices = grid.indices(ChunkIndex(number));
-                let indices: Vec<_> = indices.iter().map(u64::to_string).collect();
-                let name = [
-                    stem.as_slice(),
-                    indices.join(&separator.to_string()).as_bytes(),
-                ]
-                .concat();
-                (name, EntryKind::File)
-            }
-            Level::Numbers(stem, _, kind) => (
-                [stem.as_slice(), number.to_string().as_bytes()].concat(),
-                *kind,
-            ),
-            Level::Stem(_) | Level::Scalars(_) => (Vec::new(), EntryKind::File),
+            KnownDir::Node(found) => found.modified,
+            KnownDir::Chunks(_) => SystemTime::UNIX_EPOCH,
         }
     }
 }
 
-/// Names that are made from numbers.
-struct IndexListing {
-    level: Level,
-    place: u64,
-}
-
-impl Listing for IndexListing {
-    fn next(&mut self) -> Result<Option<Name>> {
-        if self.place >= self.level.len() {
-            return Ok(None);
-        }
-        let (name, kind) = self.level.name(self.place);
-        self.place += 1;
-        Ok(Some(Name {
-            name,
-            kind,
-            cursor: self.place,
-            meta: None,
-        }))
-    }
-
-    fn seek(&mut self, cursor: u64) -> Result<()> {
-        self.place = cursor;
-        Ok(())
-    }
+/// Finds what metadata tell of a path below an array.
+fn told_in_array(node: &Arc<NodeEntry>, array: &Array, path: &Key) -> Result<Told> {
+    Ok(match node.copied(path) {
+        Known::Is(Copied::Document(copy)) => Told::Copy(copy),
+        Known::Missing => Told::Missing,
+        Known::Is(Copied::Folder) | Known::Unknown => match level(array, path)? {
+            Some(level) => Told::Dir(KnownDir::Chunks(level)),
+            None => Told::Key,
+        },
+    })
 }
 
 /// The documents of a node, then a listing whose cursors are moved behind theirs.
@@ -339,82 +317,13 @@ impl Listing for DocumentsFirst {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::backend::memory::MemoryStore;
-
-    fn names(level: Level) -> Vec<String> {
-        let mut listing = level.listing();
-        let mut names = Vec::new();
-        while let Some(name) = listing.next().unwrap() {
-            let slash = if name.kind == EntryKind::Directory {
-                "/"
-            } else {
-                ""
-            };
-            names.push(String::from_utf8(name.name).unwrap() + slash);
-        }
-        names
-    }
-
-    /// Returns an array at `a` by the members of its document that differ.
-    fn array(document: &str, text: &str) -> Array {
-        let memory = MemoryStore::default();
-        memory.set(Key::new(format!("a/{document}")).unwrap(), text.into());
-        let hierarchy = Hierarchy::new(Arc::new(memory));
-        let found = hierarchy.node(&Key::new("a").unwrap()).unwrap().unwrap();
-        found.node().unwrap();
-        found.array().unwrap().clone()
-    }
-
-    fn v2(separator: &str) -> Array {
-        let text = format!(
-            r#"{{"zarr_format": 2, "shape": [4, 3], "chunks": [2, 2], "dtype": "<i4", "compressor": null,
-            "fill_value": 0, "order": "C", "filters": null, "dimension_separator": "{separator}"}}"#
-        );
-        array(".zarray", &text)
-    }
-
-    fn v3(shape: &str) -> Array {
-        let text = format!(
-            r#"{{"zarr_format": 3, "node_type": "array", "shape": {shape}, "data_type": "int32",
-            "chunk_grid": {{"name": "regular", "configuration": {{"chunk_shape": {shape}}}}},
-            "chunk_key_encoding": {{"name": "default"}}, "fill_value": 0,
-            "codecs": [{{"name": "bytes", "configuration": {{"endian": "little"}}}}]}}"#
-        );
-        array("zarr.json", &text)
-    }
-
-    fn listed(array: &Array, path: &str) -> Option<Vec<String>> {
-        level(array, &Key::new(path).unwrap()).unwrap().map(names)
-    }
-
-    #[test]
-    fn chunks_are_named_by_the_grid() {
-        let dots = v2(".");
-        assert_eq!(listed(&dots, "a").unwrap(), ["0.0", "0.1", "1.0", "1.1"]);
-        let slashes = v2("/");
-        assert_eq!(listed(&slashes, "a").unwrap(), ["0/", "1/"]);
-        assert_eq!(listed(&slashes, "a/1").unwrap(), ["0", "1"]);
-        for none in ["a/2", "a/x", "a/01", "a/0/0", "a/0/0/0"] {
-            assert_eq!(listed(&slashes, none), None, "{none}");
-        }
-    }
-
-    #[test]
-    fn what_stands_before_the_indices_is_a_directory() {
-        let array = v3("[4, 3]");
-        assert_eq!(listed(&array, "a").unwrap(), ["c/"]);
-        assert_eq!(listed(&array, "a/c").unwrap(), ["0/"]);
-        assert_eq!(listed(&array, "a/c/0").unwrap(), ["0"]);
-        assert_eq!(listed(&array, "a/d"), None);
-        assert_eq!(listed(&v3("[]"), "a").unwrap(), ["c"]);
-    }
 
     #[test]
     fn a_listing_goes_on_behind_the_documents() {
-        let level = level(&v2("."), &Key::new("a").unwrap()).unwrap().unwrap();
+        let chunks = ["0", "1", "2", "3"].map(|name| (name.as_bytes().to_vec(), EntryKind::File));
         let mut listing = DocumentsFirst {
             documents: vec![(b".zarray".to_vec(), EntryKind::File)],
-            rest: level.listing(),
+            rest: Box::new(NameList::new(chunks)),
             place: 0,
         };
         let mut all = Vec::new();

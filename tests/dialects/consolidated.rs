@@ -109,14 +109,15 @@ fn mute(store: &MemoryStore) -> Arc<Hierarchy> {
     )
 }
 
-fn shown(store: &MemoryStore) {
+/// Checks what is shown of a store in whose root `root` is read.
+fn shown(store: &MemoryStore, root: &str) {
     for hierarchy in [wanted(store), mute(store)] {
         assert_eq!(children(&hierarchy, ""), ["g", "gone"]);
         assert_eq!(children(&hierarchy, "g"), ["a"]);
         assert_eq!(array(&hierarchy, "g/a").shape, [7]);
         assert_eq!(group(&hierarchy, "g"), json!({}));
-        // The group's own document was read, so that one counts; what is not named is asked of the store.
-        assert_eq!(group(&hierarchy, ""), json!({"is": "stored"}));
+        assert_eq!(group(&hierarchy, ""), json!({"is": root}));
+        // What is not named is asked of the store.
         assert_eq!(array(&hierarchy, "new").shape, [5]);
         assert!(hierarchy.node(&key("none")).unwrap().is_none());
     }
@@ -124,9 +125,18 @@ fn shown(store: &MemoryStore) {
 
 #[test]
 fn all_three_forms_are_used_where_listing_is_absent_or_somebody_says_so() {
-    for store in [v2(), v3(), draft2020()] {
-        shown(&store);
+    // Consolidated metadata that have the group's own documents save reading those. Where its own document was read,
+    // that one counts.
+    shown(&v2(), "consolidated");
+    for store in [v3(), draft2020()] {
+        shown(&store, "stored");
     }
+    let store = v2();
+    let metadata = json!({"zarr_consolidated_format": 1, "metadata": {
+        "g/a/.zarray": zarray(7), "gone/.zarray": zarray(7),
+    }});
+    store.set(key(".zmetadata"), metadata.to_string().into_bytes());
+    shown(&store, "stored");
 }
 
 #[test]

@@ -20,6 +20,10 @@ HUGE = {
     "e15": {"shape": (10**9, 10**6), "chunks": (1, 1)},
     "shards": {"shape": (10**9, 10**9), "chunks": (1, 10), "shards": (100, 1000)},
 }
+# The files that an array of two dimensions has of integers of four bytes.
+OF_INTEGERS = (
+    "npy raw f.npy f.raw nrrd nhdr mha mhd nii fits vti vrt hdr img bsq bil bip".split()
+)
 DOCUMENTS = {"zarr.json", "attributes.json"}
 # More than any program should read here: the whole of what is stored is some hundred bytes.
 MUCH = 1 << 20
@@ -144,7 +148,7 @@ def test_b9_what_is_not_listed_opens_by_name(view):
 
 def test_b9_an_attribute_says_what_opens(view):
     for name, names in {
-        "small": ["small.npy", "small.raw", "chunks/"],
+        "small": [*(f"small.{end}" for end in OF_INTEGERS), "chunks/"],
         "words": ["words.npy", "words.raw", "words.txt", "chunks/"],
     }.items():
         array = view.path / name
@@ -154,7 +158,11 @@ def test_b9_an_attribute_says_what_opens(view):
         with pytest.raises(OSError) as refused:
             os.listxattr(array)
         assert refused.value.errno == errno.EOPNOTSUPP
-    for other, code in [(("", "user.zarrfs.files"), errno.ENODATA), (("small", "user.x"), errno.EOPNOTSUPP)]:
+    for other, code in [
+        (("", "user.zarrfs.files"), errno.ENODATA),
+        (("small", "user.zarrfs.nosuch"), errno.ENODATA),
+        (("small", "user.x"), errno.EOPNOTSUPP),
+    ]:
         with pytest.raises(OSError) as refused:
             os.getxattr(view.path / other[0], other[1])
         assert refused.value.errno == code
@@ -182,7 +190,8 @@ def test_b9_forms_are_listed_that_are_asked_for(made, mounted, options):
 
 
 def test_b9_a_word_that_is_no_form_is_refused(made, tmp_path):
-    forms = "row: not a form; there are npy, raw, txt, chunks and all"
+    names = "npy, raw, txt, f.npy, f.raw, nrrd, nhdr, mha, mhd, nii, fits, mrc, vti, vrt, hdr, img, bsq, bil, bip, flt"
+    forms = f"row: not a form; there are {names}, chunks and all"
     for options, said in [
         (["--list", "npy,row"], f"zarrfs: invalid value 'row' for '--list <LIST>': {forms}; try 'zarrfs mount --help'\n"),
         (["-o", "list=npy:row"], f"zarrfs: -o list: {forms}\n"),

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import sys
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ import zarr
 import layout
 import mounting
 import places
-from servers.process import Server
+from servers.keys_only import KeysOnly
 
 CONTENT = np.arange(24, dtype="<i4").reshape(4, 6)
 
@@ -80,33 +79,6 @@ def test_without_them_every_path_opens_by_name(place, tmp_path, version, separat
         assert not (mount.path / "g/x").exists() and not (mount.files / "g/x").exists()
         # What was asked for is shown from then on.
         assert "h" in os.listdir(mount.path / "g") and "h" in os.listdir(mount.files / "g")
-
-
-class KeysOnly(Server):
-    """A server as those of stores of objects are: it knows keys, no folders, and its errors are pages."""
-
-    PROGRAM = """
-import http.server, os, sys
-class Handler(http.server.SimpleHTTPRequestHandler):
-    def send_head(self):
-        if os.path.isdir(self.translate_path(self.path)):
-            return self.send_error(404)
-        return super().send_head()
-http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
-"""
-
-    def __init__(self, folder, data):
-        super().__init__(folder)
-        self.data = data
-
-    def find(self):
-        return sys.executable
-
-    def arguments(self):
-        return ["-c", f"import os; os.chdir({str(self.data)!r})\n{self.PROGRAM}", self.port]
-
-    def variables(self):
-        return {}
 
 
 @pytest.mark.parametrize("consolidated", [True, False])

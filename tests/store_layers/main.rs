@@ -4,6 +4,7 @@
 mod common;
 
 mod change_log;
+mod consolidated;
 mod disk_cache;
 mod freshness;
 mod lengths;

@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use super::dirs::{DirEntry, NameMap};
+use super::cached_dir::{DirEntry, NameMap};
 use crate::store::{EntryKind, Key, Meta};
 
 /// A directory of which every name is known.

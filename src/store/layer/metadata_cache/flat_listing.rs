@@ -9,9 +9,10 @@ use std::thread;
 use std::time::Instant;
 
 use super::assembler::{AssembledDir, DirAssembler, Unsorted};
+use super::cached_dir::CachedDir;
 use super::changes::ChangeTracker;
 use super::dated::Dated;
-use super::dirs::{CachedDir, DirCache};
+use super::dirs::DirCache;
 use super::join_deadline;
 use super::keys::KeyTable;
 use super::listing_prefetch::{ListHistory, ListedBefore, ListingPrefetch, PassedDir};

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::dirs::{CachedDir, Slot};
+use super::cached_dir::{CachedDir, Slot};
 use super::flat_listing::DirLister;
 use crate::error::Result;
 use crate::store::{Listing, Name};

@@ -28,6 +28,7 @@ use listing::CachedListing;
 use state::MetadataCacheState;
 
 mod assembler;
+mod cached_dir;
 mod changes;
 mod dated;
 mod dirs;

@@ -112,7 +112,19 @@ impl MetadataCacheState {
             };
             Some(found.with(head))
         });
-        newer(self.keys.head(key), of_dir)
+        newer(newer(self.keys.head(key), of_dir), self.head_of_object(key))
+    }
+
+    /// Returns what `head` answers about a known object of a store that knows no prefixes, so that none can be meant.
+    fn head_of_object(&self, key: &Key) -> Option<Dated<Option<Meta>>> {
+        if self.inner().info().lists {
+            return None;
+        }
+        let object = self.keys.object(key)?;
+        match object.value {
+            CachedObject::Object(meta) => Some(object.with(Some(meta))),
+            CachedObject::Missing | CachedObject::Version(_) => None,
+        }
     }
 
     /// Returns what is known of an object.
