@@ -6,6 +6,8 @@
 use parking_lot::Mutex;
 use std::ops::Range;
 
+use crate::array::read_order::ReadOrder;
+
 /// How far from its expected offset a read may begin and still count as in order, in bytes: the kernel sends
 /// requests of its own readahead side by side.
 const REORDER_TOLERANCE: u64 = 4 << 20;
@@ -22,6 +24,9 @@ const MAX_STEPS: u32 = 4096;
 /// Number of equal steps in a row that make a pattern.
 const MIN_EQUAL_STEPS: u32 = 3;
 
+/// How far apart reads in order may come in, in bytes, before the gaps count that they leave.
+const GAP_TOLERANCE: u64 = 1 << 20;
+
 /// How one open file is being read.
 #[derive(Default)]
 pub struct AccessPattern {
@@ -36,6 +41,9 @@ struct ReadHistory {
     end: u64,
     /// Bytes read in order so far.
     sequential: u64,
+    /// The most bytes that were read in order, and how often a read began elsewhere.
+    longest: u64,
+    jumps: u32,
     /// Length of the last read.
     length: u64,
     /// Up to where reading ahead was asked for.
@@ -96,6 +104,11 @@ pub struct Window {
     pub most: u64,
 }
 
+impl Window {
+    /// Nothing is read ahead.
+    pub const NONE: Window = Window { least: 0, most: 0 };
+}
+
 impl AccessPattern {
     /// Notes a read and returns what to read ahead now.
     pub fn note_read(&self, offset: u64, len: u64, window: Window) -> Prediction {
@@ -109,6 +122,12 @@ impl AccessPattern {
         history.unread()
     }
 
+    /// Returns how the file was read so far; nothing if that is too little to tell.
+    pub fn order(&self) -> Option<ReadOrder> {
+        let history = self.history.lock();
+        ReadOrder::of(history.longest, history.jumps)
+    }
+
     /// Returns where the bytes begin that a reader in order has still to read; nothing if the file is not read in
     /// order.
     pub fn unread(&self) -> Option<u64> {
@@ -119,10 +138,9 @@ impl AccessPattern {
 impl ReadHistory {
     fn note_read(&mut self, offset: u64, len: u64, window: Window) -> Prediction {
         let end = offset.saturating_add(len);
-        let earliest = self.end.saturating_sub(REORDER_TOLERANCE);
-        let latest = self.end.saturating_add(REORDER_TOLERANCE);
         self.note_step(offset);
-        if !(earliest..=latest).contains(&offset) {
+        if !self.is_in_order(offset, len) {
+            self.jumps = self.jumps.saturating_add(1);
             (self.end, self.sequential, self.requested) = (end, len, end);
             (self.start, self.length, self.answered) = (offset, len, offset);
             self.answered_beyond.clear();
@@ -132,6 +150,18 @@ impl ReadHistory {
             range if range.is_empty() => Prediction::NOTHING,
             range => Prediction::Range(range),
         }
+    }
+
+    /// Whether a read goes on with those before it: it is near their end, and they have left few gaps. Rows of a window
+    /// may be near each other as well, but what lies between them is not read.
+    fn is_in_order(&self, offset: u64, len: u64) -> bool {
+        let earliest = self.end.saturating_sub(REORDER_TOLERANCE);
+        let latest = self.end.saturating_add(REORDER_TOLERANCE);
+        let end = self.end.max(offset.saturating_add(len));
+        let read = self.sequential.saturating_add(len);
+        let span = end.saturating_sub(self.start.min(offset));
+        (earliest..=latest).contains(&offset)
+            && span <= read.saturating_mul(2).saturating_add(GAP_TOLERANCE)
     }
 
     fn note_step(&mut self, offset: u64) {
@@ -158,6 +188,7 @@ impl ReadHistory {
 
     fn range_ahead(&mut self, end: u64, len: u64, window: Window) -> Range<u64> {
         self.sequential = self.sequential.saturating_add(len);
+        self.longest = self.longest.max(self.sequential);
         self.end = self.end.max(end);
         self.length = len;
         if self.sequential < MIN_SEQUENTIAL {
@@ -286,6 +317,31 @@ mod tests {
         assert_eq!(pattern.unread(), Some(16 * MIB));
         pattern.note_read(900 * MIB, 4096, up_to(0));
         assert_eq!(pattern.unread(), None);
+    }
+
+    #[test]
+    fn b11_rows_of_a_window_are_not_read_in_order() {
+        let pattern = AccessPattern::default();
+        let row = 4_000_000;
+        for step in 0..200 {
+            let ahead = pattern.note_read(900 * MIB + step * row, 8192, up_to(64));
+            let goes_on = matches!(&ahead, Prediction::Range(range) if !range.is_empty());
+            assert!(!goes_on, "{step}: {ahead:?}");
+        }
+        assert_eq!(pattern.order(), Some(ReadOrder::Windows));
+        for step in 0..9 {
+            pattern.note_read(step * MIB, MIB, up_to(64));
+        }
+        assert_eq!(pattern.order(), Some(ReadOrder::InOrder));
+    }
+
+    #[test]
+    fn b11_little_tells_no_order() {
+        let pattern = AccessPattern::default();
+        for offset in [0, 900 * MIB, 0] {
+            pattern.note_read(offset, 1 << 16, up_to(16));
+        }
+        assert_eq!(pattern.order(), None);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use lru::LruCache;
 
-use crate::array::Limits;
+use crate::array::{Limits, OpenArray};
 use crate::codec::{Pipeline, ShardLevel};
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Coordinates, Grid};
@@ -137,6 +137,25 @@ impl Decoder {
             *index = shard;
         }
         inner_number(number)
+    }
+}
+
+impl OpenArray {
+    /// Returns how a stored chunk decodes; fails if the array cannot be decoded.
+    pub fn pipeline_of(&self, chunk: ChunkIndex) -> Result<Arc<Pipeline>> {
+        self.decoder()?.pipeline_of(chunk)
+    }
+
+    /// Returns the grid of the smallest pieces that decode alone: chunks, or inner chunks of shards. Fails if the array
+    /// cannot be decoded.
+    pub fn decoded_grid(&self) -> Result<&Grid> {
+        self.decoder().map(|decoder| &decoder.pieces)
+    }
+
+    /// Returns how many levels of shards lie around such a piece. Fails if the array cannot be decoded.
+    pub fn shard_levels(&self) -> Result<usize> {
+        self.decoder()
+            .map(|decoder| decoder.pipeline.shards().len())
     }
 }
 

@@ -1,4 +1,4 @@
-//! A box of an array as one flat file: C order, little-endian, no header.
+//! A box of an array as one flat file: C order, or that of other dimensions, little-endian, no header.
 //!
 //! A range of bytes is cut into boxes, these into the pieces under them, and each piece's runs of bytes are copied
 //! into the answer; a range inside one piece is not copied at all. Pieces are taken one after another, so a read
@@ -11,15 +11,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use crate::array::OpenArray;
-use crate::array::access_pattern::AccessPattern;
+use crate::array::access_pattern::{AccessPattern, Window};
 use crate::array::decoder::Decoder;
 use crate::array::parts;
 use crate::array::parts::{MissedParts, Part};
 use crate::array::piece::{Cached, Piece};
+use crate::array::read_order::ReadOrder;
 use crate::array::readers::StoredChunk;
 use crate::array::versions::{LockedVersions, VersionState};
 use crate::error::{Error, Result};
-use crate::grid::{ChunkIndex, Layout, Region, Runs};
+use crate::grid::{ChunkIndex, Layout, Region, Runs, permuted};
 use crate::model::bytes_of;
 use crate::sync::buffer::Buffer;
 use crate::sync::read_bytes::ReadBytes;
@@ -35,13 +36,21 @@ pub struct FlatFile {
     /// Whether reads go to the stored chunks themselves, which are not encoded.
     direct: bool,
     missed: MissedParts,
+    /// The dimension of the array that each dimension of the file is, outermost first; nothing for their own order.
+    order: Option<Box<[usize]>>,
 }
 
 /// The number of the next flat file.
 static NEXT_NUMBER: AtomicUsize = AtomicUsize::new(0);
 
+/// The longest file, in bytes, that is taken to be read whole by whoever opens it first.
+const MAX_READ_WHOLE: u64 = 16 << 30;
+
 impl Drop for FlatFile {
     fn drop(&mut self) {
+        if let Some(order) = self.pattern.order() {
+            self.array.order.set(order);
+        }
         if let Some(spill_key) = &self.array.spill_key {
             spill_key.note_reader(self.number, &self.region, None);
         }
@@ -80,12 +89,48 @@ impl FlatFile {
             pattern: AccessPattern::default(),
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
             missed: MissedParts::default(),
+            order: None,
         })
+    }
+
+    /// Builds the flat file of a box whose dimensions come in another order: that of the array which each dimension of the
+    /// file is, outermost first, each once. Fails as `new`. The file cannot be written.
+    pub fn permuted(array: Arc<OpenArray>, region: Region, order: &[usize]) -> Result<FlatFile> {
+        let rank = region.shape.len();
+        if order.len() != rank || (0..rank).any(|axis| !order.contains(&axis)) {
+            let found = format!("{order:?} is no order of {rank} dimensions");
+            return Err(Error::invalid(&array.path, found));
+        }
+        let is_own = order.iter().enumerate().all(|(place, &axis)| place == axis);
+        let mut flat = FlatFile::new(array, region)?;
+        flat.direct &= is_own;
+        flat.order = (!is_own).then(|| order.into());
+        Ok(flat)
+    }
+
+    /// Whether the elements are in the order of the array's dimensions.
+    pub fn has_own_order(&self) -> bool {
+        self.order.is_none()
+    }
+
+    /// Returns the dimension of the array that changes slowest.
+    pub(super) fn first_axis(&self) -> usize {
+        let order = self.order.as_deref().unwrap_or_default();
+        order.first().copied().unwrap_or(0)
     }
 
     /// Returns the length in bytes.
     pub fn len(&self) -> u64 {
         self.length
+    }
+
+    /// Whether a reader who opens the file now is likely to read on in order: as the last one did or, where there was
+    /// none, if it is not too long for that.
+    pub fn is_read_on(&self) -> bool {
+        match self.array.order.get() {
+            Some(order) => order == ReadOrder::InOrder,
+            None => self.length <= MAX_READ_WHOLE,
+        }
     }
 
     /// Whether the file has no bytes.
@@ -185,6 +230,9 @@ impl FlatFile {
         let parts = self.missed.take(&range);
         let parts = parts.unwrap_or_else(|| self.parts(decoder, &range));
         if self.direct {
+            // The kernel of the store's own files reads ahead.
+            let length = range.end - range.start;
+            self.pattern.note_read(range.start, length, Window::NONE);
             return self.gather(decoder, &range, &parts, |piece| {
                 let written = self.array.written(decoder, piece);
                 Ok(written.map_or(Source::Stored, |piece| Source::Piece(Piece::Data(piece))))
@@ -218,7 +266,8 @@ impl FlatFile {
         range: &Range<u64>,
         visit: impl FnMut(ChunkIndex, &[u64], &Region),
     ) {
-        parts::visit_pieces(decoder, &self.region, self.elements(range), visit);
+        let order = self.order.as_deref();
+        parts::visit_pieces(decoder, (&self.region, order), self.elements(range), visit);
     }
 
     /// Returns the pieces under a range.
@@ -289,12 +338,18 @@ impl FlatFile {
             shape: &decoder.pieces.shape_of(part.piece),
             skipped: 0,
         };
-        let to = Layout {
-            start: &self.region.start,
-            shape: &self.region.shape,
+        let to = |start, shape| Layout {
+            start,
+            shape,
             skipped: elements.start,
         };
-        Runs::new(&part.region, from, to, self.array.element)
+        let (region, size) = (&self.region, self.array.element);
+        let Some(order) = &self.order else {
+            return Runs::new(&part.region, from, to(&region.start, &region.shape), size);
+        };
+        let start = permuted(&region.start, order);
+        let shape = permuted(&region.shape, order);
+        Runs::permuted(&part.region, from, to(&start, &shape), order, size)
     }
 }
 

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::array::decoder::Decoder;
 use crate::array::dirty_chunks::{DirtyBytes, DirtyChunks};
 use crate::array::piece::{CacheKey, Cached};
+use crate::array::read_order::LastOrder;
 use crate::array::readers::ReaderCache;
 use crate::array::spill::Spill;
 use crate::array::spill_key::SpillKey;
@@ -37,6 +38,7 @@ use crate::sync::single_flight::SingleFlight;
 pub mod access_pattern;
 mod arrays;
 mod chunk;
+mod chunk_scan;
 mod conditions;
 mod content;
 mod content_number;
@@ -52,6 +54,7 @@ mod parts;
 mod piece;
 mod prefetch;
 pub mod ragged;
+mod read_order;
 mod readers;
 mod shard;
 mod shown_pieces;
@@ -62,9 +65,10 @@ mod versions;
 mod write;
 
 pub use crate::array::arrays::Arrays;
+pub use crate::array::chunk_scan::{ChunkScan, ScanDetail};
 pub use crate::array::content::ArrayState;
 pub use crate::array::lengths::RegionVersion;
-pub use crate::array::stored_chunks::StoredChunks;
+pub use crate::array::stored_chunks::{FoundChunk, StoredChunks};
 pub use crate::array::write::WriteSource;
 
 /// Limits of decoding.
@@ -214,6 +218,8 @@ pub struct OpenArray {
     lengths: Mutex<HashMap<String, VersionedLength>>,
     /// Whether next to nothing of it was stored, and how old the answer is.
     sparse: Mutex<Option<(bool, QueryStamp)>>,
+    /// How its files were read last.
+    order: LastOrder,
     hierarchy: Arc<Hierarchy>,
     engine: Arc<Engine>,
     /// The memory that it counts in for as long as anybody holds it; nothing if there was none left.
@@ -260,6 +266,7 @@ impl OpenArray {
             dirty,
             lengths: Mutex::default(),
             sparse: Mutex::default(),
+            order: LastOrder::default(),
             versions: ChunkVersions::new(hierarchy.store().info()),
             same_version: AtomicU64::new(entry.version),
             path: entry.path.clone(),

@@ -6,7 +6,6 @@ use std::ops::Range;
 use crate::array::OpenArray;
 use crate::array::decoder::{Decoder, PieceLocation};
 use crate::array::flat_file::FlatFile;
-use crate::array::parts::visit_pieces;
 use crate::error::{Error, Kind, Result};
 use crate::grid::ChunkIndex;
 use crate::sync::read_bytes::ReadBytes;
@@ -62,14 +61,9 @@ impl FlatFile {
         };
         let mut is_shown = true;
         if shown.are_wanted() {
-            visit_pieces(
-                decoder,
-                &self.region,
-                self.elements(range),
-                |piece, _, _| {
-                    is_shown = is_shown && shown.has(&decoder.pieces.indices(piece));
-                },
-            );
+            self.visit_pieces(decoder, range, |piece, _, _| {
+                is_shown = is_shown && shown.has(&decoder.pieces.indices(piece));
+            });
         }
         is_shown
     }
@@ -79,16 +73,11 @@ impl FlatFile {
         let decoder = self.array.decoder()?;
         let shown = self.array.dirty.shown();
         let mut fresh: Vec<ChunkIndex> = Vec::new();
-        visit_pieces(
-            decoder,
-            &self.region,
-            self.elements(range),
-            |piece, _, _| {
-                if !shown.has(&decoder.pieces.indices(piece)) {
-                    fresh.push(piece);
-                }
-            },
-        );
+        self.visit_pieces(decoder, range, |piece, _, _| {
+            if !shown.has(&decoder.pieces.indices(piece)) {
+                fresh.push(piece);
+            }
+        });
         for piece in fresh {
             let digest = match self.array.written(decoder, piece) {
                 Some(written) => Some(written.digest()),

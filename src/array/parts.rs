@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use std::ops::Range;
 
 use crate::array::decoder::Decoder;
-use crate::grid::{ChunkIndex, Coordinates, Region, boxes};
+use crate::grid::{ChunkIndex, Coordinates, Region, boxes, permuted};
 
 /// The most parts that a read is made of at a time; a part takes about 200 bytes.
 const MAX_PARTS: u64 = 1 << 14;
@@ -48,15 +48,20 @@ pub(super) fn max_read(decoder: &Decoder, size: usize) -> u64 {
     (MAX_PARTS * size.max(1) as u64).saturating_mul(row)
 }
 
-/// Calls `visit` with each piece under some elements of a box, counted in C order, with the piece's first element and
-/// the elements that are wanted of it; in order of their first byte in each box that these elements are cut into.
+/// Calls `visit` with each piece under some elements of a box, with the piece's first element and the elements that are
+/// wanted of it. Elements are counted in C order, or in that of the dimensions in `order`. The pieces of each box that
+/// the elements are cut into come in C order.
 pub(super) fn visit_pieces(
     decoder: &Decoder,
-    region: &Region,
+    (region, order): (&Region, Option<&[usize]>),
     elements: Range<u64>,
     mut visit: impl FnMut(ChunkIndex, &[u64], &Region),
 ) {
-    for mut part in boxes(&region.shape, elements) {
+    let shape = order.map_or(region.shape.clone(), |order| permuted(&region.shape, order));
+    for mut part in boxes(&shape, elements) {
+        if let Some(order) = order {
+            part = restored(&part, order);
+        }
         for (start, &offset) in part.start.iter_mut().zip(&region.start) {
             *start += offset;
         }
@@ -65,6 +70,16 @@ pub(super) fn visit_pieces(
             true
         });
     }
+}
+
+/// Returns a box of permuted dimensions as one of the array.
+fn restored(part: &Region, order: &[usize]) -> Region {
+    let mut found = part.clone();
+    for (place, &axis) in order.iter().enumerate() {
+        found.start[axis] = part.start[place];
+        found.shape[axis] = part.shape[place];
+    }
+    found
 }
 
 /// The parts of the range that a flat file was asked for last and could not answer from memory.

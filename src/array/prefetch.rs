@@ -115,7 +115,13 @@ impl FlatFile {
 
     /// Has the array know what of the file is still to be read, if that decides what goes to disk.
     fn note_progress(&self, unread: impl FnOnce(&AccessPattern) -> Option<u64>) {
-        if let Some(spill_key) = &self.array.spill_key {
+        // Which pieces lie behind a reader is known for the order of the array's own dimensions alone.
+        if let Some(spill_key) = self
+            .array
+            .spill_key
+            .as_ref()
+            .filter(|_| self.has_own_order())
+        {
             spill_key.note_reader(self.number, &self.region, unread(&self.pattern));
         }
     }
@@ -133,13 +139,19 @@ impl FlatFile {
     fn window(&self, decoder: &Decoder) -> Window {
         let limits = &self.array.engine.limits;
         let quarter = limits.memory / 4;
-        let chunk = decoder.pieces.chunk_shape().first().copied().unwrap_or(1);
-        let row = match self.region.shape.first() {
+        let first = self.first_axis();
+        let chunk = decoder
+            .pieces
+            .chunk_shape()
+            .get(first)
+            .copied()
+            .unwrap_or(1);
+        let row = match self.region.shape.get(first) {
             Some(&rows) => self.length / rows.max(1) * chunk.min(rows),
             None => 0,
         };
         if row > quarter {
-            return Window { least: 0, most: 0 };
+            return Window::NONE;
         }
         let (least, most) = match limits.fetches as u64 {
             0 => (0, row),

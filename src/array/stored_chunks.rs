@@ -28,6 +28,17 @@ pub struct StoredChunks {
     entered: u64,
 }
 
+/// A chunk that is stored.
+#[derive(Clone, Debug)]
+pub struct FoundChunk {
+    /// Its indices.
+    pub indices: Coordinates,
+    /// Its key.
+    pub key: Key,
+    /// Its length as it is stored, in bytes, if that is known.
+    pub size: Option<u64>,
+}
+
 /// A folder that is being read.
 struct ChunkFolder {
     path: Key,
@@ -37,6 +48,11 @@ struct ChunkFolder {
 impl StoredChunks {
     /// Returns the indices of the next chunk, or nothing after the last one.
     pub fn next_chunk(&mut self) -> Result<Option<Coordinates>> {
+        Ok(self.next_found()?.map(|found| found.indices))
+    }
+
+    /// Returns the next chunk, or nothing after the last one; its length if the listing has it.
+    pub fn next_found(&mut self) -> Result<Option<FoundChunk>> {
         if self.array.array().shape.is_empty() {
             return self.next_scalar();
         }
@@ -55,9 +71,15 @@ impl StoredChunks {
             let Ok(path) = folder.path.child(&name.name) else {
                 continue;
             };
-            if let Some(indices) = self.look_at(path, &name)? {
+            if let Some(indices) = self.look_at(path.clone(), &name)? {
                 self.found += 1;
-                return Ok(Some(indices));
+                // A link is as long as what it leads to, which the listing does not have.
+                let meta = name.meta.filter(|meta| meta.kind == EntryKind::File);
+                return Ok(Some(FoundChunk {
+                    indices,
+                    key: path,
+                    size: meta.map(|meta| meta.size),
+                }));
             }
         }
     }
@@ -74,13 +96,17 @@ impl StoredChunks {
     }
 
     /// Returns the only chunk of an array without dimensions, once, if it is stored.
-    fn next_scalar(&mut self) -> Result<Option<Coordinates>> {
+    fn next_scalar(&mut self) -> Result<Option<FoundChunk>> {
         if self.separators.next().is_none() {
             return Ok(None);
         }
         for key in self.array.keys(&[])? {
             if self.is_object(&key)? {
-                return Ok(Some(Coordinates::new()));
+                return Ok(Some(FoundChunk {
+                    indices: Coordinates::new(),
+                    key,
+                    size: None,
+                }));
             }
         }
         Ok(None)
@@ -133,9 +159,9 @@ impl StoredChunks {
     }
 }
 
-/// An array of fewer bytes and chunks than these is never sparse: it can be read as a whole.
-const MIN_LARGE_BYTES: u64 = 256 << 20;
-const MIN_LARGE_CHUNKS: u64 = 1 << 16;
+/// An array of fewer bytes and chunks than these is never sparse: it is read as a whole within seconds.
+const MIN_LARGE_BYTES: u64 = 4 << 30;
+const MIN_LARGE_CHUNKS: u64 = 1 << 20;
 
 /// An array is sparse if less than one of so many chunks is stored.
 const SPARSE: u64 = 16;
@@ -151,6 +177,11 @@ const MAX_FOLDERS: u64 = 16;
 const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl OpenArray {
+    /// Whether `stored_chunks` can tell which chunks are stored.
+    pub fn tells_stored_chunks(&self) -> bool {
+        self.array.keys.is_known() && self.hierarchy.store().info().lists
+    }
+
     /// Begins to read which chunks are stored; `Unsupported` if the store cannot list its keys.
     pub fn stored_chunks(self: &Arc<OpenArray>) -> Result<StoredChunks> {
         if !self.hierarchy.store().info().lists {

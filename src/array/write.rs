@@ -50,6 +50,10 @@ impl FlatFile {
     /// `OpenArray::check_writable` does. What was written before an error stays.
     pub fn write(&self, offset: u64, bytes: &[u8], source: WriteSource) -> Result<()> {
         self.array.check_writable()?;
+        if !self.has_own_order() {
+            let why = "has its dimensions in another order, and so is not written";
+            return Err(Error::new(Kind::ReadOnly, &self.array.path, why));
+        }
         let decoder = self.array.decoder()?;
         let end = offset.checked_add(bytes.len() as u64);
         let Some(end) = end.filter(|&end| end <= self.length) else {

@@ -1,44 +1,51 @@
 //! fuser's trait over the dispatcher: what each call of the kernel asks of the vfs.
 //!
-//! Nothing here waits. Calls that are missing (locks, lseek, copying ranges) are answered ENOSYS by fuser; the kernel
-//! then never sends them again and does the work itself.
+//! What changes names is in `changes`, what is done with an open file in `open_files`. Nothing here waits. Calls that are
+//! missing (locks, lseek, copying ranges) are answered ENOSYS by fuser; the kernel then never sends them again and does
+//! the work itself.
 
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use fuser::{
-    BsdFileFlags, Errno, FileHandle, Filesystem, INodeNo, InitFlags, KernelConfig, LockOwner,
-    OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty,
-    ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, FileHandle, Filesystem, INodeNo, KernelConfig, LockOwner, OpenFlags, RenameFlags,
+    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
+use super::changes;
+use super::changes::credentials;
 use super::convert;
-use super::convert::{LARGEST_REQUEST, fh, ino};
+use super::convert::{fh, ino};
 use super::directory::DirBuffer;
 use super::dispatch::Dispatcher;
-use super::reply::{InodeAttr, LinkTarget, OpenedDir, Output, Written};
+use super::kernel_readahead::KernelReadahead;
+use super::negotiation;
+use super::open_files;
+use super::reply::{InodeAttr, LinkTarget, OpenedDir, Output};
 use super::request::RequestInfo;
 use super::xattr;
-use crate::error::{Kind, Result};
-use crate::store::tree::{AttrChange, Credentials, RenameMode};
+use crate::error::Result;
+use crate::store::tree::AttrChange;
 use crate::vfs::{Caller, Ino, NewNode, Vfs};
-
-/// Readahead requests in flight, and from how many on the kernel holds back.
-const MAX_BACKGROUND: u16 = 128;
-const CONGESTION: u16 = 96;
 
 /// The kernel's requests of one mount.
 pub(super) struct FuseAdapter {
     dispatch: Dispatcher,
+    readahead: Arc<KernelReadahead>,
 }
 
 impl FuseAdapter {
-    /// Builds the adapter of one mount.
-    pub(super) fn new(dispatch: Dispatcher) -> FuseAdapter {
-        FuseAdapter { dispatch }
+    /// Builds the adapter of one mount; `readahead` is told of each file that is opened.
+    pub(super) fn new(dispatch: Dispatcher, readahead: Arc<KernelReadahead>) -> FuseAdapter {
+        FuseAdapter {
+            dispatch,
+            readahead,
+        }
     }
 
     /// Queues a request about a name or attributes.
@@ -52,64 +59,11 @@ impl FuseAdapter {
         self.dispatch
             .enqueue(RequestInfo::names(name, ino), reply, execute);
     }
-
-    /// Queues a request that keeps what was written.
-    fn enqueue_flush(
-        &self,
-        name: &'static str,
-        ino: Ino,
-        reply: ReplyEmpty,
-        execute: impl FnOnce(&Vfs) -> Result<()> + Send + 'static,
-    ) {
-        self.dispatch
-            .enqueue(RequestInfo::flush(name, ino), reply, execute);
-    }
-
-    /// Queues the making of a node under a name; `operation` is what the log calls it.
-    fn enqueue_make(
-        &self,
-        (operation, node): (&'static str, NewNode),
-        (parent, name): (INodeNo, &OsStr),
-        credentials: Credentials,
-        reply: ReplyEntry,
-    ) {
-        let (parent, name) = (ino(parent), name.as_bytes().to_vec());
-        self.enqueue_names(operation, parent, reply, move |vfs| {
-            vfs.make(parent, &name, &node, &credentials)
-        });
-    }
-}
-
-fn credentials(req: &Request, mode: u32) -> Credentials {
-    Credentials {
-        uid: req.uid(),
-        gid: req.gid(),
-        mode,
-    }
 }
 
 impl Filesystem for FuseAdapter {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        let wanted = [
-            InitFlags::FUSE_PARALLEL_DIROPS,
-            InitFlags::FUSE_AUTO_INVAL_DATA,
-            InitFlags::FUSE_ASYNC_DIO,
-            InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
-            InitFlags::FUSE_ATOMIC_O_TRUNC,
-        ];
-        for flag in wanted {
-            if config.add_capabilities(flag).is_err() {
-                log::debug!("the kernel has no {flag:?}");
-            }
-        }
-        let limits = [
-            config.set_max_write(LARGEST_REQUEST).is_err(),
-            config.set_max_background(MAX_BACKGROUND).is_err(),
-            config.set_congestion_threshold(CONGESTION).is_err(),
-        ];
-        if limits.contains(&true) {
-            log::warn!("the kernel refuses our limits; reads will be slower");
-        }
+        negotiation::ask_for(config);
         Ok(())
     }
 
@@ -149,18 +103,9 @@ impl Filesystem for FuseAdapter {
     }
 
     fn open(&self, req: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let (ino, caller) = (ino(inode), Caller(req.pid()));
-        let mode = convert::open_mode(flags);
-        if mode.writes && !self.dispatch.is_writable() {
-            return reply.error(Errno::from_i32(Kind::ReadOnly.errno()));
-        }
-        self.enqueue_names("open", ino, reply, move |vfs| {
-            if mode.writes {
-                vfs.open_for_writing(ino, mode, caller)
-            } else {
-                vfs.open(ino, caller)
-            }
-        });
+        let file = (ino(inode), convert::open_mode(flags));
+        let readahead = self.readahead.clone();
+        open_files::open(&self.dispatch, readahead, file, Caller(req.pid()), reply);
     }
 
     fn read(
@@ -174,13 +119,8 @@ impl Filesystem for FuseAdapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let (fh, len) = (fh(handle), size as usize);
-        let request = RequestInfo::contents("read", ino(inode));
-        let find = |vfs: &Vfs| vfs.read_now(fh, offset, len);
-        if let Some(reply) = self.dispatch.try_now(request, reply, find) {
-            self.dispatch
-                .enqueue(request, reply, move |vfs| vfs.read(fh, offset, len));
-        }
+        let range = (offset, size as usize);
+        open_files::read(&self.dispatch, ino(inode), fh(handle), range, reply);
     }
 
     fn release(
@@ -193,17 +133,7 @@ impl Filesystem for FuseAdapter {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        let fh = fh(handle);
-        if !self.dispatch.is_writable() {
-            self.dispatch
-                .run_unreplied("release", |vfs| vfs.release(fh));
-            return reply.ok();
-        }
-        // What was written may have to be kept first.
-        self.enqueue_flush("release", ino(inode), reply, move |vfs| {
-            vfs.release(fh);
-            Ok(())
-        });
+        open_files::release(&self.dispatch, ino(inode), fh(handle), reply);
     }
 
     fn opendir(&self, req: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -272,11 +202,8 @@ impl Filesystem for FuseAdapter {
             accessed: atime.map(convert::time),
             modified: mtime.map(convert::time),
         };
-        let (ino, fh, caller) = (ino(inode), handle.map(fh), Caller(req.pid()));
-        self.enqueue_names("setattr", ino, reply, move |vfs| {
-            let attr = vfs.set_attributes(ino, fh, &change, caller)?;
-            Ok(InodeAttr(ino, attr))
-        });
+        let target = (ino(inode), handle.map(fh));
+        changes::set_attributes(&self.dispatch, target, change, Caller(req.pid()), reply);
     }
 
     fn mknod(
@@ -289,8 +216,8 @@ impl Filesystem for FuseAdapter {
         _rdev: u32,
         reply: ReplyEntry,
     ) {
-        let operation = ("mknod", NewNode::Special);
-        self.enqueue_make(operation, (parent, name), credentials(req, mode), reply);
+        let (node, parent) = (NewNode::Special, (ino(parent), name));
+        changes::make(&self.dispatch, node, parent, credentials(req, mode), reply);
     }
 
     fn mkdir(
@@ -302,8 +229,8 @@ impl Filesystem for FuseAdapter {
         _umask: u32,
         reply: ReplyEntry,
     ) {
-        let operation = ("mkdir", NewNode::Folder);
-        self.enqueue_make(operation, (parent, name), credentials(req, mode), reply);
+        let (node, parent) = (NewNode::Folder, (ino(parent), name));
+        changes::make(&self.dispatch, node, parent, credentials(req, mode), reply);
     }
 
     fn symlink(
@@ -315,22 +242,16 @@ impl Filesystem for FuseAdapter {
         reply: ReplyEntry,
     ) {
         let node = NewNode::Link(target.as_os_str().as_bytes().to_vec());
-        let (operation, name) = (("symlink", node), (parent, link_name));
-        self.enqueue_make(operation, name, credentials(req, 0o777), reply);
+        let (parent, credentials) = ((ino(parent), link_name), credentials(req, 0o777));
+        changes::make(&self.dispatch, node, parent, credentials, reply);
     }
 
     fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let (parent, name) = (ino(parent), name.as_bytes().to_vec());
-        self.enqueue_names("unlink", parent, reply, move |vfs| {
-            vfs.unlink(parent, &name)
-        });
+        changes::unlink(&self.dispatch, ino(parent), name, reply);
     }
 
     fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let (parent, name) = (ino(parent), name.as_bytes().to_vec());
-        self.enqueue_names("rmdir", parent, reply, move |vfs| {
-            vfs.remove_folder(parent, &name)
-        });
+        changes::remove_folder(&self.dispatch, ino(parent), name, reply);
     }
 
     fn rename(
@@ -343,17 +264,8 @@ impl Filesystem for FuseAdapter {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let mode = match flags {
-            flags if flags.is_empty() => RenameMode::Replace,
-            RenameFlags::RENAME_NOREPLACE => RenameMode::NoReplace,
-            RenameFlags::RENAME_EXCHANGE => RenameMode::Exchange,
-            _ => return reply.error(Errno::EINVAL),
-        };
-        let (from, to) = (ino(parent), ino(newparent));
-        let (old, new) = (name.as_bytes().to_vec(), newname.as_bytes().to_vec());
-        self.enqueue_names("rename", from, reply, move |vfs| {
-            vfs.rename((from, &old), (to, &new), mode)
-        });
+        let (from, to) = ((ino(parent), name), (ino(newparent), newname));
+        changes::rename(&self.dispatch, from, to, flags, reply);
     }
 
     fn link(
@@ -364,11 +276,8 @@ impl Filesystem for FuseAdapter {
         newname: &OsStr,
         reply: ReplyEntry,
     ) {
-        let (file, parent) = (ino(inode), ino(newparent));
-        let name = newname.as_bytes().to_vec();
-        self.enqueue_names("link", parent, reply, move |vfs| {
-            vfs.link(file, parent, &name)
-        });
+        let name = (ino(newparent), newname);
+        changes::link(&self.dispatch, ino(inode), name, reply);
     }
 
     fn create(
@@ -381,12 +290,8 @@ impl Filesystem for FuseAdapter {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let (parent, name) = (ino(parent), name.as_bytes().to_vec());
-        let credentials = credentials(req, mode);
-        let (mode, caller) = (convert::open_mode(OpenFlags(flags)), Caller(req.pid()));
-        self.enqueue_names("create", parent, reply, move |vfs| {
-            vfs.create(parent, &name, &credentials, mode, caller)
-        });
+        let (name, mode) = ((ino(parent), name), (credentials(req, mode), flags));
+        changes::create(&self.dispatch, name, mode, Caller(req.pid()), reply);
     }
 
     fn write(
@@ -401,23 +306,9 @@ impl Filesystem for FuseAdapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let fh = fh(handle);
-        let request = RequestInfo::contents("write", ino(inode));
-        // A request has at most a megabyte.
-        let written = Written(u32::try_from(data.len()).unwrap_or(u32::MAX));
-        let write = |vfs: &Vfs| Some(vfs.write_now(fh, offset, data)?.map(|()| written));
-        if let Some(reply) = self.dispatch.try_now(request, reply, write) {
-            let data = data.to_vec();
-            let are_pages = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-            self.dispatch.enqueue(request, reply, move |vfs| {
-                let done = if are_pages {
-                    vfs.write_pages(fh, offset, &data)
-                } else {
-                    vfs.write(fh, offset, &data)
-                };
-                done.map(|()| written)
-            });
-        }
+        let are_pages = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let place = (fh(handle), offset);
+        open_files::write(&self.dispatch, ino(inode), place, (data, are_pages), reply);
     }
 
     fn flush(
@@ -429,7 +320,9 @@ impl Filesystem for FuseAdapter {
         reply: ReplyEmpty,
     ) {
         let fh = fh(handle);
-        self.enqueue_flush("flush", ino(inode), reply, move |vfs| vfs.flush(fh));
+        open_files::keep(&self.dispatch, ("flush", ino(inode)), reply, move |vfs| {
+            vfs.flush(fh)
+        });
     }
 
     fn fsync(
@@ -441,7 +334,9 @@ impl Filesystem for FuseAdapter {
         reply: ReplyEmpty,
     ) {
         let fh = fh(handle);
-        self.enqueue_flush("fsync", ino(inode), reply, move |vfs| vfs.sync(fh));
+        open_files::keep(&self.dispatch, ("fsync", ino(inode)), reply, move |vfs| {
+            vfs.sync(fh)
+        });
     }
 
     fn fsyncdir(
@@ -453,7 +348,9 @@ impl Filesystem for FuseAdapter {
         reply: ReplyEmpty,
     ) {
         let ino = ino(inode);
-        self.enqueue_flush("fsyncdir", ino, reply, move |vfs| vfs.sync_folder(ino));
+        open_files::keep(&self.dispatch, ("fsyncdir", ino), reply, move |vfs| {
+            vfs.sync_folder(ino)
+        });
     }
 
     fn fallocate(
@@ -466,9 +363,9 @@ impl Filesystem for FuseAdapter {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let fh = fh(handle);
-        self.enqueue_flush("fallocate", ino(inode), reply, move |vfs| {
-            vfs.allocate(fh, mode, (offset, length))
+        let (ino, fh, range) = (ino(inode), fh(handle), (offset, length));
+        open_files::keep(&self.dispatch, ("fallocate", ino), reply, move |vfs| {
+            vfs.allocate(fh, mode, range)
         });
     }
 

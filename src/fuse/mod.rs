@@ -1,18 +1,23 @@
 //! The mount: kernel requests in, replies of the vfs out.
 //!
-//! `adapter` is fuser's trait; `dispatch` answers a request in the event loop or in a pool, `deadline` refuses it when
-//! its time is up, `reply` sends the result, `failure_reporter` takes the errors, `invalidation` has the kernel drop
-//! pages. `session` serves one mount, `serve` all mounts of a process. fuser's types stay in this folder; mounting and
-//! unmounting are our own (`mount`), since fuser's can lose unmounts.
+//! `adapter` is fuser's trait, with `negotiation`, `changes` and `open_files`; `dispatch` answers a request in the event
+//! loop or in a pool, `deadline` refuses it when its time is up, `reply` sends the result, `failure_reporter` takes the
+//! errors, `invalidation` has the kernel drop pages, `kernel_readahead` sets how far it reads ahead. `session` serves one
+//! mount, `serve` all mounts of a process. fuser's types stay in this folder; mounting and unmounting are our own
+//! (`mount`), since fuser's can lose unmounts.
 
 mod adapter;
+mod changes;
 mod convert;
 mod deadline;
 mod directory;
 mod dispatch;
 mod failure_reporter;
 mod invalidation;
+mod kernel_readahead;
 pub mod mount;
+mod negotiation;
+mod open_files;
 mod reply;
 mod request;
 pub mod serve;

@@ -2,20 +2,18 @@
 //!
 //! A session ends when its mount is gone, however it was unmounted.
 
-use std::fs;
 use std::fs::OpenOptions;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use fuser::{Config, SessionACL};
-use rustix::process;
 
 use super::adapter::FuseAdapter;
 use super::dispatch::Dispatcher;
 use super::invalidation::PageInvalidations;
+use super::kernel_readahead::KernelReadahead;
 use super::mount;
-use super::mount::mountinfo::Device;
 use super::mount::{Connection, MountedDir};
 use crate::error::{Error, Result};
 use crate::stats::Stats;
@@ -50,12 +48,12 @@ impl MountSession {
         let failed = |error: std::io::Error| Error::os("starting the session", error);
         let pages = Arc::new(PageInvalidations::default());
         let dispatch = Dispatcher::new(vfs.clone(), stats, pages.clone(), settings.timeout);
-        let adapter = FuseAdapter::new(dispatch.map_err(failed)?);
+        let mounted = dir.as_ref().map(|dir| dir.device());
+        let readahead = Arc::new(KernelReadahead::new(mounted, settings.readahead));
+        let adapter = FuseAdapter::new(dispatch.map_err(failed)?, readahead.clone());
         let session =
             fuser::Session::from_fd(adapter, device, SessionACL::All, config()).map_err(failed)?;
-        if let Some(dir) = &dir {
-            raise_readahead(dir.device(), settings.readahead);
-        }
+        readahead.set(true);
         pages.start(&vfs, session.notifier()).map_err(failed)?;
         // Weak: dropping the session unmounts, and the loops must not prevent that.
         let served_dir = dir.as_ref().map(Arc::downgrade);
@@ -93,17 +91,4 @@ fn config() -> Config {
         .open(mount::device::DEVICE)
         .is_ok();
     config
-}
-
-/// Lets the kernel read further ahead than its 128 KiB.
-fn raise_readahead(device: Device, bytes: u64) {
-    let setting = format!(
-        "/sys/class/bdi/{}:{}/read_ahead_kb",
-        device.major, device.minor
-    );
-    match fs::write(&setting, (bytes >> 10).to_string()) {
-        Ok(()) => log::debug!("the kernel reads {} KiB ahead", bytes >> 10),
-        Err(error) if process::geteuid().is_root() => log::warn!("{setting}: {error}"),
-        Err(error) => log::debug!("{setting}: {error}; only root can set it"),
-    }
 }

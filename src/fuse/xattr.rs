@@ -1,7 +1,7 @@
 //! Extended attributes: which ones are kept, and what is replied about them.
 //!
 //! Only mounts that can be written keep any; on the others the kernel gets ENOSYS when it asks for a list, and does not
-//! ask again. Each mount has the one that the view makes, which is in no list.
+//! ask again. Each mount has those that the view makes, which are in no list.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -13,7 +13,7 @@ use super::reply::Output;
 use super::request::RequestInfo;
 use crate::store::tree::Setting;
 use crate::vfs::{Ino, Vfs};
-use crate::view::FILES_ATTRIBUTE;
+use crate::view::FACTS;
 
 /// The attribute of a file's capabilities, which the kernel reads before each write. A mount is `nosuid`, so there are
 /// none.
@@ -21,7 +21,7 @@ const CAPABILITY: &str = "security.capability";
 
 /// Whether the view makes an extended attribute.
 fn is_made(name: &OsStr) -> bool {
-    name.as_bytes() == FILES_ATTRIBUTE
+    name.as_bytes().starts_with(FACTS)
 }
 
 /// Whether an extended attribute is kept. Access control lists are not, since they would not be enforced.

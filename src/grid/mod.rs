@@ -300,6 +300,12 @@ impl Grid {
     }
 }
 
+/// Returns coordinates in another order of dimensions: of each place, which dimension stands there.
+pub fn permuted(coordinates: &[u64], order: &[usize]) -> Coordinates {
+    let at = |&axis: &usize| coordinates.get(axis).copied().unwrap_or(0);
+    order.iter().map(at).collect()
+}
+
 /// Moves `at` to the next indices in C order between `first` and `last`; false after the last.
 fn step(at: &mut [u64], first: &[u64], last: &[u64]) -> bool {
     for axis in (0..at.len()).rev() {

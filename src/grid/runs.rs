@@ -75,6 +75,34 @@ impl Runs {
         }
     }
 
+    /// Finds the runs of `part` where the second buffer has its dimensions in another order: `order` has the
+    /// dimension of the array that each dimension of `to` is, outermost first. `from` and `part` have those of the array.
+    pub fn permuted(part: &Region, from: Layout, to: Layout, order: &[usize], size: usize) -> Runs {
+        let from_steps = steps(from.shape, size);
+        let to_steps = steps(to.shape, size);
+        let start: Coordinates = order.iter().map(|&axis| part.start[axis]).collect();
+        let (mut length, mut axes) = (size, SmallVec::<[(u64, usize, usize); 6]>::new());
+        for (place, &axis) in order.iter().enumerate().rev() {
+            let (count, steps) = (part.shape[axis], (from_steps[axis], to_steps[place]));
+            if axes.is_empty() && steps == (length, length) {
+                length *= count as usize;
+            } else if count > 1 {
+                axes.push((count, steps.0, steps.1));
+            }
+        }
+        // The runs that lie next to each other in the first buffer come soon after each other.
+        if let Some(nearest) = (1..axes.len()).min_by_key(|&place| axes[place].1) {
+            axes.swap(1, nearest);
+        }
+        axes.reverse();
+        Runs {
+            from: from.offset(&part.start, size),
+            to: to.offset(&start, size),
+            length,
+            axes,
+        }
+    }
+
     /// Returns the range in the first buffer if there is only one run.
     pub fn single(&self) -> Option<Range<usize>> {
         self.axes
@@ -87,7 +115,7 @@ impl Runs {
         self.length
     }
 
-    /// Returns the offsets of each run in both buffers, ascending in both.
+    /// Returns the offsets of each run in both buffers, ascending in both where these have the same order.
     pub fn places(&self) -> Vec<(usize, usize)> {
         let mut places = Vec::new();
         self.for_each(|from, to| places.push((from, to)));
@@ -158,7 +186,80 @@ impl Runs {
     }
 }
 
+/// Returns the step in bytes along each dimension of a C-order buffer of elements of `size` bytes.
+fn steps(shape: &[u64], size: usize) -> SmallVec<[usize; 6]> {
+    let mut steps: SmallVec<[usize; 6]> = SmallVec::from_elem(size, shape.len());
+    for axis in (1..shape.len()).rev() {
+        steps[axis - 1] = steps[axis].saturating_mul(shape[axis] as usize);
+    }
+    steps
+}
+
 /// Copies a run of a length known at compile time, which costs no call for small elements.
 fn copy_fixed<const N: usize>(from: &[u8], a: usize, to: &mut [u8], b: usize) {
     to[b..b + N].copy_from_slice(&from[a..a + N]);
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn shapes() -> impl Strategy<Value = (Vec<u64>, Vec<usize>)> {
+        (1usize..5).prop_flat_map(|rank| {
+            let order = Just((0..rank).collect::<Vec<_>>()).prop_shuffle();
+            (prop::collection::vec(1u64..5, rank), order)
+        })
+    }
+
+    /// Returns the number of each element of the permuted array in the array, in order.
+    fn transposed(shape: &[u64], order: &[usize]) -> Vec<u64> {
+        let permuted: Vec<u64> = order.iter().map(|&axis| shape[axis]).collect();
+        let (whole, mut at) = (Region::whole(&permuted), vec![0; order.len()]);
+        let mut numbers = Vec::new();
+        loop {
+            let mut place = vec![0; order.len()];
+            order
+                .iter()
+                .zip(&at)
+                .for_each(|(&axis, &index)| place[axis] = index);
+            let number = place
+                .iter()
+                .zip(shape)
+                .fold(0, |number, (&index, &length)| number * length + index);
+            numbers.push(number);
+            if !whole.step(&mut at) {
+                return numbers;
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn permuted_runs_transpose((shape, order) in shapes(), size in 1usize..5, cut in 0u64..3) {
+            let whole = Region::whole(&shape);
+            let permuted: Vec<u64> = order.iter().map(|&axis| shape[axis]).collect();
+            let count = shape.iter().product::<u64>() as usize;
+            let bytes: Vec<u8> = (0..count * size).map(|place| (place % 251) as u8).collect();
+            let numbers = transposed(&shape, &order);
+            let from = Layout { start: &whole.start, shape: &shape, skipped: 0 };
+            let to = Layout { start: &whole.start, shape: &permuted, skipped: 0 };
+            let mut out = vec![0xff; count * size];
+            // Two parts of the array, which make up all of it.
+            let cut = cut.min(shape[0]);
+            for rows in [0..cut, cut..shape[0]] {
+                let mut part = whole.clone();
+                (part.start[0], part.shape[0]) = (rows.start, rows.end - rows.start);
+                if part.shape[0] > 0 {
+                    Runs::permuted(&part, from, to, &order, size).copy(&bytes, &mut out);
+                }
+            }
+            let expected: Vec<u8> = numbers
+                .iter()
+                .flat_map(|&number| bytes[number as usize * size..][..size].to_vec())
+                .collect();
+            prop_assert_eq!(out, expected);
+        }
+    }
 }

@@ -92,6 +92,7 @@ impl Vfs {
             keep_cache: self.keep_cache(&open),
             direct: open.direct,
             writes: open.writes,
+            reads_on: open.file.is_read_on(),
         })
     }
 

@@ -79,6 +79,8 @@ pub struct OpenReply {
     pub direct: bool,
     /// Whether it was opened for writing.
     pub writes: bool,
+    /// Whether its reader is likely to read on in order.
+    pub reads_on: bool,
 }
 
 /// What the kernel has to ask for again of an inode.

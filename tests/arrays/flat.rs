@@ -16,22 +16,22 @@ use crate::common;
 
 /// An array and which of its chunks are stored.
 #[derive(Clone, Debug)]
-struct Case {
-    shape: Vec<u64>,
-    chunk: Vec<u64>,
+pub(crate) struct Case {
+    pub(crate) shape: Vec<u64>,
+    pub(crate) chunk: Vec<u64>,
     /// Inner chunks along each dimension of a shard; none without sharding.
-    inner: Option<Vec<u64>>,
+    pub(crate) inner: Option<Vec<u64>>,
     /// For a rectilinear grid, runs of chunks along each dimension: length, in inner chunks with sharding, and
     /// count. Without runs all chunks of the dimension are alike.
-    edges: Option<Vec<Vec<(u64, u64)>>>,
-    data_type: &'static str,
-    fortran: bool,
-    big: bool,
-    compressed: bool,
-    stored: Vec<bool>,
+    pub(crate) edges: Option<Vec<Vec<(u64, u64)>>>,
+    pub(crate) data_type: &'static str,
+    pub(crate) fortran: bool,
+    pub(crate) big: bool,
+    pub(crate) compressed: bool,
+    pub(crate) stored: Vec<bool>,
 }
 
-fn cases() -> impl Strategy<Value = Case> {
+pub(crate) fn cases() -> impl Strategy<Value = Case> {
     let types = prop::sample::select(vec!["uint8", "int16", "float32", "complex128", "r24"]);
     (0usize..=6).prop_flat_map(move |rank| {
         (
@@ -94,7 +94,7 @@ fn chunk_grid(case: &Case, chunk: &[u64]) -> Value {
     json!({"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": shapes}})
 }
 
-fn metadata(case: &Case) -> Value {
+pub(crate) fn metadata(case: &Case) -> Value {
     let endian = if case.big { "big" } else { "little" };
     let mut codecs = Vec::new();
     if case.fortran {
@@ -179,7 +179,7 @@ fn encode(pipeline: &Pipeline, array: &Array, chunk: &[u8]) -> Vec<u8> {
 }
 
 /// Writes a store into a folder and returns the bytes of the whole array.
-fn write(case: &Case, folder: &Path) -> Vec<u8> {
+pub(crate) fn write(case: &Case, folder: &Path) -> Vec<u8> {
     let metadata = metadata(case);
     let array = model(&metadata);
     let size = array.element_size().unwrap();

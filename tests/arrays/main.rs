@@ -5,8 +5,10 @@ mod common;
 
 mod corpus;
 mod flat;
+mod formats;
 mod grids;
 mod hostile;
 mod keys;
+mod order;
 mod sparse;
 mod stored;

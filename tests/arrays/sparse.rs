@@ -60,7 +60,7 @@ fn b9_an_array_of_any_number_of_chunks_costs_what_is_stored() {
 
 #[test]
 fn b9_a_large_array_that_is_stored_is_listed_as_a_file() {
-    let metadata = v3(&[1 << 17], &[1], default_keys());
+    let metadata = v3(&[1 << 20], &[1], default_keys());
     let store = memory(&[("a/zarr.json", &metadata)]);
     let form = |store: &MemoryStore| {
         let (view, _) = view_of(Arc::new(store.clone()), &[]);
@@ -72,7 +72,7 @@ fn b9_a_large_array_that_is_stored_is_listed_as_a_file() {
         store.set(key(&format!("a/c/{number}")), vec![1]);
     }
     assert_eq!(form(&store), ["chunks"]);
-    for number in 0..1 << 14 {
+    for number in 0..1 << 17 {
         store.set(key(&format!("a/c/{}", number * 8)), vec![1]);
     }
     assert_eq!(form(&store), ["a.npy"]);
@@ -147,7 +147,7 @@ fn b9_a_bucket_is_asked_for_a_page_of_keys() {
 
 #[test]
 fn b9_on_this_machine_chunks_all_over_the_grid_are_looked_for() {
-    let (length, chunk) = (512 << 20, 16 << 20);
+    let (length, chunk) = (8 << 30, 256 << 20);
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(folder.path().join("a/c")).unwrap();
     let metadata = v3(&[length], &[chunk], default_keys());

@@ -99,6 +99,12 @@ pub(crate) fn default_keys() -> Value {
 
 pub(crate) const DOCUMENTS: [&str; 2] = ["attributes.json", "zarr.json"];
 
+/// The files that an array of one dimension has of bytes without a sign.
+const OF_NUMBERS: &[&str] = &[
+    "a.npy", "a.raw", "a.f.npy", "a.f.raw", "a.nrrd", "a.nhdr", "a.mha", "a.mhd", "a.nii",
+    "a.fits", "a.vti",
+];
+
 #[test]
 fn b9_an_array_is_listed_in_one_form_and_in_those_that_are_asked_for() {
     let plain = v3(&[4], &[2], default_keys());
@@ -114,7 +120,7 @@ fn b9_an_array_is_listed_in_one_form_and_in_those_that_are_asked_for() {
         ),
         (
             &["all"],
-            &["a.npy", "a.raw", "chunks"],
+            &[OF_NUMBERS, &["chunks"]].concat(),
             &["s.txt", "s.npy", "s.raw", "chunks"],
         ),
     ] {
@@ -145,8 +151,9 @@ fn b9_an_attribute_says_which_names_open() {
         ("x/zarr.json", &strange),
     ]);
     let (view, _) = view_of(Arc::new(store), &[]);
+    let of_numbers = format!("{}\nchunks/\n", OF_NUMBERS.join("\n"));
     for (path, expected) in [
-        ("a", Some("a.npy\na.raw\nchunks/\n")),
+        ("a", Some(of_numbers.as_str())),
         ("s", Some("s.npy\ns.raw\ns.txt\nchunks/\n")),
         ("x", Some("chunks/\n")),
         ("", None),

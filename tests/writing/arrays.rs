@@ -9,7 +9,6 @@ use zarrfs::error::Kind;
 use zarrfs::export::Export;
 use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::store::{Key, Store};
-use zarrfs::view::File;
 
 use crate::array_spec::{ArraySpec, array_specs};
 use crate::common::sample::{Form, Sample};

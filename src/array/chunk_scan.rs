@@ -1,0 +1,146 @@
+//! Which chunks of an array are stored and how long they are, batch by batch, in the order of the store.
+//!
+//! A store that lists all keys below a prefix is read page by page, any other one folder by folder. Lengths that a
+//! listing does not have are asked for side by side. Nothing is held but one batch.
+
+use std::sync::Arc;
+
+use crate::array::OpenArray;
+use crate::array::stored_chunks::{FoundChunk, StoredChunks};
+use crate::error::Result;
+use crate::store::{FlatListing, Key, Meta};
+use crate::sync::pool::parallel_map;
+
+/// How many chunks a batch of a store has that is listed folder by folder.
+const BATCH: usize = 4096;
+
+/// What is wanted of each chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScanDetail {
+    /// That it is stored.
+    Presence,
+    /// Its length as well.
+    Length,
+}
+
+/// The stored chunks of an array.
+pub struct ChunkScan {
+    array: Arc<OpenArray>,
+    names: ScannedNames,
+    detail: ScanDetail,
+    threads: usize,
+}
+
+/// Where the names of chunks come from.
+enum ScannedNames {
+    Flat(Box<dyn FlatListing>),
+    Folders(StoredChunks),
+}
+
+impl ChunkScan {
+    /// Returns the next chunks, or nothing after the last one. A length is 0 if it was not asked for.
+    pub fn next_batch(&mut self) -> Result<Option<Vec<FoundChunk>>> {
+        let found = match &mut self.names {
+            ScannedNames::Flat(listing) => match listing.next()? {
+                None => return Ok(None),
+                Some(page) => chunks_among(&self.array, page)?,
+            },
+            ScannedNames::Folders(chunks) => {
+                let mut batch = Vec::new();
+                while batch.len() < BATCH
+                    && let Some(found) = chunks.next_found()?
+                {
+                    batch.push(found);
+                }
+                if batch.is_empty() {
+                    return Ok(None);
+                }
+                batch
+            }
+        };
+        match self.detail {
+            ScanDetail::Presence => Ok(Some(found)),
+            ScanDetail::Length => self.measured(found).map(Some),
+        }
+    }
+
+    /// Asks for the lengths that are not known; what is gone by now is left out.
+    fn measured(&self, found: Vec<FoundChunk>) -> Result<Vec<FoundChunk>> {
+        if found.iter().all(|chunk| chunk.size.is_some()) {
+            return Ok(found);
+        }
+        let store = self.array.hierarchy.store();
+        let measure = |mut chunk: FoundChunk| {
+            if chunk.size.is_none() {
+                chunk.size = store.head(&chunk.key)?.map(|meta| meta.size);
+            }
+            Ok(chunk)
+        };
+        let measured = parallel_map(self.threads, found, &measure).into_iter();
+        let measured = measured.filter(|chunk| !matches!(chunk, Ok(FoundChunk { size: None, .. })));
+        measured.collect()
+    }
+}
+
+/// Returns the chunks among the keys below an array.
+fn chunks_among(array: &OpenArray, page: Vec<(Key, Meta)>) -> Result<Vec<FoundChunk>> {
+    let keys = &array.array().keys;
+    let grid = array.stored_grid()?;
+    let mut found = Vec::new();
+    for (key, meta) in page {
+        let own = keys.indices_of(key.as_bytes(), keys.separator);
+        let other = || {
+            let other = keys.other_separator?;
+            keys.indices_of(key.as_bytes(), other)
+        };
+        let inside = |indices: &Vec<u64>| grid.index(indices).is_some();
+        let (indices, is_other) = match own.filter(inside) {
+            Some(indices) => (indices, false),
+            None => match other().filter(inside) {
+                Some(indices) => (indices, true),
+                None => continue,
+            },
+        };
+        // A chunk that has both keys was met, or will be, under its first one.
+        if is_other && array.is_stored_first(&indices)? {
+            continue;
+        }
+        found.push(FoundChunk {
+            indices: indices.into(),
+            key,
+            size: Some(meta.size),
+        });
+    }
+    Ok(found)
+}
+
+impl OpenArray {
+    /// Begins to read which chunks are stored, with `threads` requests at a time; fails as `stored_chunks` does.
+    pub fn scan_chunks(
+        self: &Arc<OpenArray>,
+        detail: ScanDetail,
+        threads: usize,
+    ) -> Result<ChunkScan> {
+        let folders = self.stored_chunks()?;
+        let folder = Key::new(self.array.keys.folder())?;
+        let flat = if self.array.shape.is_empty() {
+            None
+        } else {
+            self.hierarchy.store().list_all(&folder, &folder)?
+        };
+        Ok(ChunkScan {
+            array: self.clone(),
+            names: flat.map_or(ScannedNames::Folders(folders), ScannedNames::Flat),
+            detail,
+            threads,
+        })
+    }
+
+    /// Whether a chunk is stored under the likeliest of its keys.
+    fn is_stored_first(&self, indices: &[u64]) -> Result<bool> {
+        match self.keys(indices)?.first() {
+            Some(first) => Ok(self.hierarchy.store().version(first)?.is_some()),
+            None => Ok(false),
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Requests that change names and attributes.
+//!
+//! Each waits in the pool of names. The vfs refuses them where the mount cannot be written.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use fuser::{
+    Errno, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyEmpty, ReplyEntry, Request,
+};
+
+use super::convert;
+use super::dispatch::Dispatcher;
+use super::reply::InodeAttr;
+use super::request::RequestInfo;
+use crate::store::tree::{AttrChange, Credentials, RenameMode};
+use crate::vfs::{Caller, Fh, Ino, NewNode};
+
+/// A name in a directory.
+type ChildOf<'a> = (Ino, &'a OsStr);
+
+/// Returns who makes a node, and with which mode.
+pub(super) fn credentials(req: &Request, mode: u32) -> Credentials {
+    Credentials {
+        uid: req.uid(),
+        gid: req.gid(),
+        mode,
+    }
+}
+
+/// Makes a node under a name.
+pub(super) fn make(
+    dispatch: &Dispatcher,
+    node: NewNode,
+    (parent, name): ChildOf<'_>,
+    credentials: Credentials,
+    reply: ReplyEntry,
+) {
+    let operation = match node {
+        NewNode::Special => "mknod",
+        NewNode::Folder => "mkdir",
+        NewNode::Link(_) => "symlink",
+    };
+    let name = name.as_bytes().to_vec();
+    let request = RequestInfo::names(operation, parent);
+    dispatch.enqueue(request, reply, move |vfs| {
+        vfs.make(parent, &name, &node, &credentials)
+    });
+}
+
+/// Makes a file and opens it.
+pub(super) fn create(
+    dispatch: &Dispatcher,
+    (parent, name): ChildOf<'_>,
+    (credentials, flags): (Credentials, i32),
+    caller: Caller,
+    reply: ReplyCreate,
+) {
+    let name = name.as_bytes().to_vec();
+    let mode = convert::open_mode(OpenFlags(flags));
+    let request = RequestInfo::names("create", parent);
+    dispatch.enqueue(request, reply, move |vfs| {
+        vfs.create(parent, &name, &credentials, mode, caller)
+    });
+}
+
+/// Gives a file a second name.
+pub(super) fn link(
+    dispatch: &Dispatcher,
+    file: Ino,
+    (parent, name): ChildOf<'_>,
+    reply: ReplyEntry,
+) {
+    let name = name.as_bytes().to_vec();
+    let request = RequestInfo::names("link", parent);
+    dispatch.enqueue(request, reply, move |vfs| vfs.link(file, parent, &name));
+}
+
+/// Removes the name of a file.
+pub(super) fn unlink(dispatch: &Dispatcher, parent: Ino, name: &OsStr, reply: ReplyEmpty) {
+    let name = name.as_bytes().to_vec();
+    let request = RequestInfo::names("unlink", parent);
+    dispatch.enqueue(request, reply, move |vfs| vfs.unlink(parent, &name));
+}
+
+/// Removes an empty directory.
+pub(super) fn remove_folder(dispatch: &Dispatcher, parent: Ino, name: &OsStr, reply: ReplyEmpty) {
+    let name = name.as_bytes().to_vec();
+    let request = RequestInfo::names("rmdir", parent);
+    dispatch.enqueue(request, reply, move |vfs| vfs.remove_folder(parent, &name));
+}
+
+/// Gives a node another name.
+pub(super) fn rename(
+    dispatch: &Dispatcher,
+    (from, old): ChildOf<'_>,
+    (to, new): ChildOf<'_>,
+    flags: RenameFlags,
+    reply: ReplyEmpty,
+) {
+    let mode = match flags {
+        flags if flags.is_empty() => RenameMode::Replace,
+        RenameFlags::RENAME_NOREPLACE => RenameMode::NoReplace,
+        RenameFlags::RENAME_EXCHANGE => RenameMode::Exchange,
+        _ => return reply.error(Errno::EINVAL),
+    };
+    let (old, new) = (old.as_bytes().to_vec(), new.as_bytes().to_vec());
+    let request = RequestInfo::names("rename", from);
+    dispatch.enqueue(request, reply, move |vfs| {
+        vfs.rename((from, &old), (to, &new), mode)
+    });
+}
+
+/// Changes attributes of an inode, or of what is open of it.
+pub(super) fn set_attributes(
+    dispatch: &Dispatcher,
+    (ino, fh): (Ino, Option<Fh>),
+    change: AttrChange,
+    caller: Caller,
+    reply: ReplyAttr,
+) {
+    let request = RequestInfo::names("setattr", ino);
+    dispatch.enqueue(request, reply, move |vfs| {
+        let attr = vfs.set_attributes(ino, fh, &change, caller)?;
+        Ok(InodeAttr(ino, attr))
+    });
+}

@@ -1,0 +1,100 @@
+//! Requests about files while they are open: from the opening to the release.
+//!
+//! Parts of contents are answered in the event loop if they are in memory. What keeps a whole file has no deadline.
+
+use std::sync::Arc;
+
+use fuser::{Errno, ReplyData, ReplyEmpty, ReplyOpen, ReplyWrite};
+
+use super::dispatch::Dispatcher;
+use super::kernel_readahead::KernelReadahead;
+use super::reply::Written;
+use super::request::RequestInfo;
+use crate::error::{Kind, Result};
+use crate::vfs::{Caller, Fh, Ino, OpenOptions, Vfs};
+
+/// Opens a file, after `readahead` was told of it; one that cannot be written is refused at once.
+pub(super) fn open(
+    dispatch: &Dispatcher,
+    readahead: Arc<KernelReadahead>,
+    (ino, mode): (Ino, OpenOptions),
+    caller: Caller,
+    reply: ReplyOpen,
+) {
+    if mode.writes && !dispatch.is_writable() {
+        return reply.error(Errno::from_i32(Kind::ReadOnly.errno()));
+    }
+    let request = RequestInfo::names("open", ino);
+    dispatch.enqueue(request, reply, move |vfs| {
+        let opened = if mode.writes {
+            vfs.open_for_writing(ino, mode, caller)?
+        } else {
+            vfs.open(ino, caller)?
+        };
+        readahead.set(opened.reads_on);
+        Ok(opened)
+    });
+}
+
+/// Reads `len` bytes at an offset.
+pub(super) fn read(
+    dispatch: &Dispatcher,
+    ino: Ino,
+    fh: Fh,
+    (offset, len): (u64, usize),
+    reply: ReplyData,
+) {
+    let request = RequestInfo::contents("read", ino);
+    let find = |vfs: &Vfs| vfs.read_now(fh, offset, len);
+    if let Some(reply) = dispatch.try_now(request, reply, find) {
+        dispatch.enqueue(request, reply, move |vfs| vfs.read(fh, offset, len));
+    }
+}
+
+/// Writes bytes at an offset; they are pages if the kernel writes back what a program wrote into a map.
+pub(super) fn write(
+    dispatch: &Dispatcher,
+    ino: Ino,
+    (fh, offset): (Fh, u64),
+    (bytes, are_pages): (&[u8], bool),
+    reply: ReplyWrite,
+) {
+    let request = RequestInfo::contents("write", ino);
+    // A request has at most a megabyte.
+    let written = Written(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+    let write = |vfs: &Vfs| Some(vfs.write_now(fh, offset, bytes)?.map(|()| written));
+    if let Some(reply) = dispatch.try_now(request, reply, write) {
+        let bytes = bytes.to_vec();
+        dispatch.enqueue(request, reply, move |vfs| {
+            let done = if are_pages {
+                vfs.write_pages(fh, offset, &bytes)
+            } else {
+                vfs.write(fh, offset, &bytes)
+            };
+            done.map(|()| written)
+        });
+    }
+}
+
+/// Has `execute` keep what was written; the log calls it `operation`.
+pub(super) fn keep(
+    dispatch: &Dispatcher,
+    (operation, ino): (&'static str, Ino),
+    reply: ReplyEmpty,
+    execute: impl FnOnce(&Vfs) -> Result<()> + Send + 'static,
+) {
+    dispatch.enqueue(RequestInfo::flush(operation, ino), reply, execute);
+}
+
+/// Ends the use of a handle.
+pub(super) fn release(dispatch: &Dispatcher, ino: Ino, fh: Fh, reply: ReplyEmpty) {
+    if !dispatch.is_writable() {
+        dispatch.run_unreplied("release", |vfs| vfs.release(fh));
+        return reply.ok();
+    }
+    // What was written may have to be kept first.
+    keep(dispatch, ("release", ino), reply, move |vfs| {
+        vfs.release(fh);
+        Ok(())
+    });
+}
