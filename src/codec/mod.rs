@@ -112,6 +112,24 @@ impl Pipeline {
         self.chain.is_lossy()
     }
 
+    /// Returns whether there are `bytes -> bytes` codecs.
+    pub fn has_compressors(&self) -> bool {
+        self.chain.has_compressors()
+    }
+
+    /// Returns how many bytes each stored piece has, if the codecs give a fixed length; nothing for shards.
+    pub fn stored_length(&self) -> Option<u64> {
+        match self.chain.encoded_length() {
+            Length::Exact(bytes) if self.shards.is_empty() => Some(bytes as u64),
+            _ => None,
+        }
+    }
+
+    /// Returns the most bytes that a stored piece has.
+    pub fn stored_bound(&self) -> u64 {
+        self.chain.encoded_length().upper_bound() as u64
+    }
+
     /// Decodes one piece into exactly `chunk_bytes()` bytes, C order and little-endian (core specification,
     /// "Decoding procedure"); into at most that many where elements have no fixed length. Where no codec
     /// changes a byte, the buffer itself is returned. `Corrupt` for bytes that do not decode.

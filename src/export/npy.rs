@@ -4,23 +4,40 @@
 
 use crate::array::ragged::{Growing, RaggedElements};
 use crate::error::{Error, Result};
-use crate::export::{Format, Ragged, descr};
+use crate::export::{FileParts, Format, Ragged, descr};
 use crate::model::{DataType, MAX_ELEMENT};
 
 /// Elements in C order behind a header that `numpy.load` maps.
 pub const FORMAT: Format = Format {
     extension: "npy",
-    header: Some(|array, shape| header(&descr::of(&array.data_type)?, shape)),
-    ragged: Ragged::Made(ragged),
+    parts: Some(|subject| {
+        let descr = descr::of(&subject.array.data_type)?;
+        header(&descr, false, subject.shape).map(FileParts::plain)
+    }),
+    ragged: Some(Ragged::Made(ragged)),
+    is_basic: true,
+};
+
+/// The same in Fortran order: the first dimension changes fastest.
+pub const FORTRAN: Format = Format {
+    extension: "f.npy",
+    parts: Some(|subject| {
+        let descr = descr::of(&subject.array.data_type)?;
+        let header = header(&descr, true, subject.shape)?;
+        Some(FileParts::fortran(header, subject.shape))
+    }),
+    ragged: None,
+    is_basic: false,
 };
 
 /// The header's length is a multiple of this, so that elements are aligned in a map.
 const ALIGNMENT: usize = 64;
 
 /// Builds the header: magic, version, length of the text, the text padded, a newline.
-fn header(descr: &str, shape: &[u64]) -> Option<Vec<u8>> {
+fn header(descr: &str, is_fortran: bool, shape: &[u64]) -> Option<Vec<u8>> {
     let shape = descr::tuple(shape);
-    let mut text = format!("{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}");
+    let order = if is_fortran { "True" } else { "False" };
+    let mut text = format!("{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}");
     // Version 3.0 has room for more than 64 KiB of text, in UTF-8.
     let is_plain = text.is_ascii() && text.len() + ALIGNMENT < usize::from(u16::MAX);
     let before = if is_plain { 10 } else { 12 };
@@ -66,7 +83,7 @@ fn ragged(records: &RaggedElements, shape: &[u64], out: &mut Growing<'_>) -> Res
     if element > MAX_ELEMENT {
         return Err(too_large());
     }
-    out.push(&header(&format!("'{letter}{kind}{longest}'"), shape).ok_or_else(too_large)?)?;
+    out.push(&header(&format!("'{letter}{kind}{longest}'"), false, shape).ok_or_else(too_large)?)?;
     let mut padded = vec![0; element];
     for record in records.iter() {
         padded.fill(0);

@@ -1,11 +1,26 @@
 //! `.raw`: the elements and nothing else.
 
-use crate::export::{Format, Ragged};
+use crate::export::{FileParts, Format, Ragged};
 
 /// Elements in C order, little-endian, without a header; those without a fixed length each as a count of
 /// bytes (u32, little-endian) and the bytes.
 pub const FORMAT: Format = Format {
     extension: "raw",
-    header: Some(|array, _| array.data_type.size().map(|_| Vec::new())),
-    ragged: Ragged::Records,
+    parts: Some(|subject| {
+        let size = subject.array.data_type.size();
+        size.map(|_| FileParts::plain(Vec::new()))
+    }),
+    ragged: Some(Ragged::Records),
+    is_basic: true,
+};
+
+/// The same in Fortran order: the first dimension changes fastest.
+pub const FORTRAN: Format = Format {
+    extension: "f.raw",
+    parts: Some(|subject| {
+        let size = subject.array.data_type.size();
+        size.map(|_| FileParts::fortran(Vec::new(), subject.shape))
+    }),
+    ragged: None,
+    is_basic: false,
 };

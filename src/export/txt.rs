@@ -12,8 +12,9 @@ use crate::model::DataType;
 /// numbers if not, JSON values as they are.
 pub const FORMAT: Format = Format {
     extension: "txt",
-    header: None,
-    ragged: Ragged::Made(ragged),
+    parts: None,
+    ragged: Some(Ragged::Made(ragged)),
+    is_basic: true,
 };
 
 fn ragged(records: &RaggedElements, _shape: &[u64], out: &mut Growing<'_>) -> Result<()> {

@@ -145,10 +145,20 @@ impl ControlDirView {
     pub fn new(view: Arc<dyn View>, control: Arc<Control>) -> ControlDirView {
         let name = Key::root().child(CONTROL);
         let found = name.and_then(|name| view.lookup(&name));
+        let is_taken = matches!(found, Ok(Some(_)));
+        ControlDirView::of_unlisted(view, control, is_taken)
+    }
+
+    /// Puts a control directory into a view of a store whose names cannot be listed, unless the name is taken.
+    pub fn of_unlisted(
+        view: Arc<dyn View>,
+        control: Arc<Control>,
+        is_taken: bool,
+    ) -> ControlDirView {
         ControlDirView {
-            is_taken: matches!(found, Ok(Some(_))),
             view,
             control,
+            is_taken,
         }
     }
 

@@ -6,26 +6,24 @@
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::export::FORMATS;
+use crate::export::{FORMATS, Subject};
 use crate::hierarchy::NodeEntry;
-use crate::model::Array;
 use crate::store::listing::NameList;
 use crate::store::{EntryKind, Listing};
 use crate::view::files::listings::ChunkListing;
+use crate::view::files::path_target::ArrayPlace;
 use crate::view::files::{ATTRIBUTES, CHUNKS, FilesView, METADATA};
 
 impl FilesView {
     /// Lists the directory of an array.
-    pub(super) fn list_array(
-        &self,
-        found: &Arc<NodeEntry>,
-        array: &Array,
-    ) -> Result<Box<dyn Listing>> {
+    pub(super) fn list_array(&self, found: &Arc<NodeEntry>) -> Result<Box<dyn Listing>> {
         let is_sparse = self.is_sparse(found);
-        let formats = if is_sparse {
-            self.forms.asked(array)
-        } else {
-            self.forms.listed(array)
+        let place = self.place_of(found)?;
+        let subject = self.whole_of(&place);
+        let formats = match &subject {
+            None => Vec::new(),
+            Some(subject) if is_sparse => self.forms.asked(subject),
+            Some(subject) => self.forms.listed(subject),
         };
         let documents = [METADATA, ATTRIBUTES].map(|name| (name.to_vec(), EntryKind::File));
         let files = formats
@@ -41,19 +39,36 @@ impl FilesView {
 
     /// Returns the names of an array's files and of the directory of its chunks, each with a newline; nothing for a group.
     pub(super) fn names_that_open(&self, found: &Arc<NodeEntry>) -> Result<Option<Vec<u8>>> {
-        let Some(array) = found.array() else {
+        let place = self.place_of(found)?;
+        let Some(subject) = self.whole_of(&place) else {
             return Ok(None);
         };
         let decodes = self.arrays.open(found)?.check_decodable().is_ok();
         let formats = FORMATS
             .iter()
-            .filter(|format| decodes && format.fits(array));
+            .filter(|format| decodes && format.fits(&subject));
         let files = formats.map(|format| self.file_name(found, format));
         let files = files.filter(|name| found.path.child(name).is_ok());
         let names = files.chain([[CHUNKS, b"/"].concat()]);
         Ok(Some(
             names.flat_map(|name| [&name[..], b"\n"].concat()).collect(),
         ))
+    }
+
+    /// Returns an array with the group that it is in.
+    pub(super) fn place_of(&self, found: &Arc<NodeEntry>) -> Result<ArrayPlace> {
+        let group = match found.path.parent() {
+            Some(parent) => self.hierarchy.node(&parent)?,
+            None => None,
+        };
+        let found = found.clone();
+        Ok(ArrayPlace { found, group })
+    }
+
+    /// Returns all of an array as formats see it; nothing of a group.
+    pub(super) fn whole_of<'a>(&'a self, place: &'a ArrayPlace) -> Option<Subject<'a>> {
+        let shape = &place.found.array()?.shape;
+        place.subject(self.name_of(&place.found), shape)
     }
 
     /// Whether an array is listed as its stored chunks. One of which that is not known is listed as a file.
@@ -65,7 +80,9 @@ impl FilesView {
     /// Lists the stored chunks of an array.
     pub(super) fn list_chunks(&self, found: &Arc<NodeEntry>) -> Result<Box<dyn Listing>> {
         let array = self.arrays.open(found)?;
-        let formats = self.forms.listed(array.array());
+        let alone = Subject::alone(array.array(), &array.array().shape);
+        let mut formats = self.forms.listed(&alone);
+        formats.retain(|format| format.is_basic);
         Ok(Box::new(ChunkListing::new(array, formats)?))
     }
 }

@@ -3,27 +3,13 @@
 use std::time::Duration;
 
 use crate::error::Result;
-use crate::export::{Export, FileBody};
-use crate::sync::read_bytes::part;
+use crate::export::Export;
 use crate::view::text_file::file_attr;
 use crate::view::{Attr, File, ReadBytes};
 
 impl File for Export {
     fn read_now(&self, offset: u64, len: usize) -> Option<ReadBytes> {
-        let end = offset.saturating_add(len as u64).min(self.len());
-        let header = self.header.len() as u64;
-        if offset >= end {
-            return Some(ReadBytes::default());
-        }
-        match (offset.checked_sub(header), &self.body) {
-            (Some(start), FileBody::Flat(flat)) => {
-                let range = start..end - header;
-                flat.is_shown(&range).then(|| flat.read_now(range))?
-            }
-            (Some(start), FileBody::Whole(bytes)) => Some(part(bytes, start..end - header).into()),
-            (None, _) if end <= header => Some(part(&self.header, offset..end).into()),
-            (None, _) => None,
-        }
+        Export::read_now(self, offset, len)
     }
 
     fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes> {
@@ -36,6 +22,10 @@ impl File for Export {
 
     fn may_have_changed(&self) -> bool {
         Export::may_have_changed(self)
+    }
+
+    fn is_read_on(&self) -> bool {
+        Export::is_read_on(self)
     }
 
     fn attr(&self) -> Option<Attr> {

@@ -13,6 +13,7 @@ use crate::store::tree::{
 use crate::store::{Key, Meta, Tree, Version};
 use crate::view::View;
 use crate::view::files::documents::DocumentFile;
+use crate::view::files::group_files::read_only;
 use crate::view::files::path_target::{DecodedTarget, PathTarget};
 use crate::view::files::shown_document::{laid_out, length_of};
 use crate::view::files::unstored::is_temporary;
@@ -83,7 +84,7 @@ impl Editing {
             Some(PathTarget::AsFound(..) | PathTarget::ErrorText(_)) => {
                 return Err(broken::refused(to));
             }
-            Some(PathTarget::Decoded(_)) => {
+            Some(PathTarget::Decoded(_) | PathTarget::GroupFile(_)) => {
                 return Err(refused(to, "an array is written in place"));
             }
         }
@@ -172,6 +173,7 @@ impl Tree for Editing {
                 self.files.unstored.keep(&target.found.path);
                 self.open_decoded(path, target, truncate)
             }
+            PathTarget::GroupFile(target) => Err(read_only(&target.found)),
         }
     }
 
@@ -196,6 +198,7 @@ impl Tree for Editing {
             PathTarget::Decoded(target) => {
                 check_length(path, self.files.export(&target)?.len(), size)
             }
+            PathTarget::GroupFile(target) => Err(read_only(&target.found)),
         }
     }
 
@@ -236,7 +239,10 @@ impl Tree for Editing {
                 self.files.unstored.make_scratch(to, bytes).map(drop)
             }
             PathTarget::AsFound(..) | PathTarget::ErrorText(_) => Err(broken::refused(from)),
-            PathTarget::Document(..) | PathTarget::Chunks(_) | PathTarget::Decoded(_) => {
+            PathTarget::Document(..)
+            | PathTarget::Chunks(_)
+            | PathTarget::Decoded(_)
+            | PathTarget::GroupFile(_) => {
                 let why = "has the name of its node; rename that";
                 Err(refused(from, why))
             }

@@ -7,7 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
-use crate::export::{FORMATS, Format, format, npy, txt};
+use crate::export::{FORMATS, Format, Subject, format, npy, txt};
 use crate::model::Array;
 
 /// A word of `--list`.
@@ -78,16 +78,16 @@ impl ListedForms {
     }
 
     /// Returns the formats of an array that were asked for, each once.
-    pub(super) fn asked(&self, array: &Array) -> Vec<&'static Format> {
+    pub(super) fn asked(&self, subject: &Subject) -> Vec<&'static Format> {
         let is_asked = |format: &&&Format| self.formats.iter().any(|asked| asked.is(format));
         let asked = FORMATS.iter().filter(is_asked).copied();
-        asked.filter(|format| format.fits(array)).collect()
+        asked.filter(|format| format.fits(subject)).collect()
     }
 
     /// Returns the formats of an array that are listed where the array is listed as files: its own first.
-    pub(super) fn listed(&self, array: &Array) -> Vec<&'static Format> {
-        let own = own_format(array);
-        let others = self.asked(array).into_iter();
+    pub(super) fn listed(&self, subject: &Subject) -> Vec<&'static Format> {
+        let own = own_format(subject.array);
+        let others = self.asked(subject).into_iter();
         let others = others.filter(|format| !format.is(own));
         std::iter::once(own).chain(others).collect()
     }
@@ -108,13 +108,17 @@ mod tests {
 
     #[test]
     fn b9_a_word_that_names_no_form_is_refused_with_those_that_do() {
-        for word in ["npy", "raw", "txt", "chunks", "all"] {
+        let names: Vec<_> = FORMATS.iter().map(|format| format.extension).collect();
+        for &word in [&names[..], &["chunks", "all"]].concat().iter() {
             assert_eq!(word.parse::<ListedForm>().unwrap().to_string(), word);
         }
         let error = "row".parse::<ListedForm>().unwrap_err().to_string();
         assert_eq!(
             error,
-            "row: not a form; there are npy, raw, txt, chunks and all"
+            format!(
+                "row: not a form; there are {}, chunks and all",
+                names.join(", ")
+            )
         );
     }
 }

@@ -31,7 +31,9 @@ mod broken;
 mod decoded;
 mod documents;
 mod editing;
+mod facts;
 mod forms;
+mod group_files;
 mod listings;
 mod nodes;
 mod path_target;
@@ -79,13 +81,13 @@ impl FilesView {
 
     /// Opens a decoded file.
     fn export(&self, target: &DecodedTarget) -> Result<Export> {
-        let region = target.region()?;
-        if !target.is_ragged() || target.array.check_decodable().is_err() {
-            return Export::open(&target.array, target.format, region);
+        let (array, region) = (&target.array, target.region()?);
+        if !target.is_ragged() {
+            return Export::of_parts(array, target.parts()?.clone(), region, target.content());
         }
-        let array = &target.array;
+        array.check_decodable()?;
         let version = array.region_version(&region)?;
-        let export = Export::open(array, target.format, region.clone())?;
+        let export = Export::open_ragged(array, target.format, &region)?;
         array.note_length(&target.name(), (&region, version), export.len())?;
         Ok(export)
     }
@@ -93,11 +95,11 @@ impl FilesView {
     /// Returns the exact length of a decoded file. One that has to be read whole to know it is read for that once for each
     /// content, since programs copy as much as `stat` shows.
     fn decoded_length(&self, target: &DecodedTarget) -> Result<u64> {
-        let (array, region) = (&target.array, target.region()?);
         if !target.is_ragged() {
-            return target.format.file_len(array, &region.shape);
+            return target.length();
         }
-        let measure = || Ok(Export::open(array, target.format, region.clone())?.len());
+        let (array, region) = (&target.array, target.region()?);
+        let measure = || Ok(Export::open_ragged(array, target.format, &region)?.len());
         array.length_of(&target.name(), &region, measure)
     }
 
@@ -141,6 +143,7 @@ impl FilesView {
                 }
                 self.decoded_length(target)?
             }
+            PathTarget::GroupFile(target) => target.length()?,
         };
         Ok(attr_of_file(target, size, fresh))
     }
@@ -195,7 +198,7 @@ impl FilesView {
     fn list_node(&self, found: &Arc<NodeEntry>) -> Result<Box<dyn Listing>> {
         match &found.node {
             Ok(Node::Group(_)) | Err(_) => Ok(Box::new(GroupListing::new(&self.hierarchy, found)?)),
-            Ok(Node::Array(array)) => self.list_array(found, array),
+            Ok(Node::Array(_)) => self.list_array(found),
         }
     }
 }
@@ -203,7 +206,8 @@ impl FilesView {
 /// Returns what `stat` shows of a file.
 fn attr_of_file(target: &PathTarget, size: u64, fresh: Duration) -> Attr {
     let (found, content) = match target {
-        PathTarget::Decoded(target) => (&target.found, target.array.id()),
+        PathTarget::Decoded(target) => (&target.found, target.content()),
+        PathTarget::GroupFile(target) => (&target.found, target.content()),
         PathTarget::Node(found)
         | PathTarget::Chunks(found)
         | PathTarget::Document(found, _)
@@ -244,7 +248,8 @@ impl View for FilesView {
             Some(PathTarget::Node(found)) if name == FILES_ATTRIBUTE => {
                 self.names_that_open(&found)
             }
-            _ => Ok(None),
+            Some(target) => self.fact(&target, name),
+            None => Ok(None),
         }
     }
 
@@ -264,7 +269,8 @@ impl View for FilesView {
             PathTarget::Document(..)
             | PathTarget::AsFound(..)
             | PathTarget::ErrorText(_)
-            | PathTarget::Decoded(_) => None,
+            | PathTarget::Decoded(_)
+            | PathTarget::GroupFile(_) => None,
         }
     }
 
@@ -306,6 +312,7 @@ impl View for FilesView {
             Some(PathTarget::ErrorText(found)) => {
                 Ok(broken::text_file(&found, broken::error_text(&found)))
             }
+            Some(PathTarget::GroupFile(target)) => target.open(),
             Some(PathTarget::Decoded(target)) => {
                 let export = self.export(&target)?;
                 // An array that does not decode fails when it is opened, not with each read.
@@ -313,7 +320,7 @@ impl View for FilesView {
                 let version = target.array.content()?;
                 Ok(OpenedFile {
                     file: Arc::new(export),
-                    content: Some(target.array.id()),
+                    content: Some(target.content()),
                     version,
                     direct: false,
                     tree_file: None,

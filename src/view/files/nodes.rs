@@ -14,6 +14,7 @@ use crate::store::Key;
 use crate::store::tree::RenameMode;
 use crate::view::files::broken::refused;
 use crate::view::files::forms::own_format;
+use crate::view::files::group_files::read_only;
 use crate::view::files::path_target::PathTarget;
 use crate::view::files::{ATTRIBUTES, CHUNKS, FilesView, METADATA};
 
@@ -32,6 +33,7 @@ impl FilesView {
             PathTarget::AsFound(..) | PathTarget::ErrorText(_) => return Err(refused(path)),
             PathTarget::Document(found, _) => (found, None),
             PathTarget::Decoded(target) => (&target.found, target.chunk_index()?),
+            PathTarget::GroupFile(target) => return Err(read_only(&target.found)),
         };
         let Some(chunk) = chunk else {
             self.unstored.remove(&found.path, path.name());
@@ -73,7 +75,7 @@ impl FilesView {
                 }
             }
             Ok(Node::Array(array)) => {
-                if !(documents && self.forms_are_removed(found, array)) {
+                if !(documents && self.forms_are_removed(found, array)?) {
                     return Err(not_empty(path, "it is an array; remove its files first"));
                 }
                 if let Some(key) = self.hierarchy.nested_document(found)? {
@@ -90,7 +92,7 @@ impl FilesView {
     }
 
     /// Whether an array was removed in every form in which its directory lists it.
-    fn forms_are_removed(&self, found: &NodeEntry, array: &Array) -> bool {
+    fn forms_are_removed(&self, found: &Arc<NodeEntry>, array: &Array) -> Result<bool> {
         let is_removed = |name: &[u8]| self.unstored.is_removed(&found.path, name);
         let is_gone = |format| {
             let name = self.file_name(found, format);
@@ -99,8 +101,12 @@ impl FilesView {
         };
         let chunks = is_removed(CHUNKS);
         let own = chunks || is_gone(own_format(array));
-        let mut asked = self.forms.asked(array).into_iter();
-        own && asked.all(is_gone) && (chunks || !self.forms.chunks)
+        let place = self.place_of(found)?;
+        let asked = self
+            .whole_of(&place)
+            .map(|subject| self.forms.asked(&subject));
+        let mut asked = asked.into_iter().flatten();
+        Ok(own && asked.all(is_gone) && (chunks || !self.forms.chunks))
     }
 
     /// Gives a node and all below it another path.

@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use crate::array::OpenArray;
 use crate::error::{Error, Kind, Result};
-use crate::export::{FORMATS, Format};
+use crate::export::{FORMATS, FileParts, Format, Subject};
 use crate::grid::{ChunkIndex, Coordinates, NumberedName, Region};
 use crate::hierarchy::{BrokenDocument, NodeEntry};
 use crate::known::Known;
+use crate::model::Node;
 use crate::store::Key;
 use crate::view::files::broken::{ERROR_TEXT, not_readable};
+use crate::view::files::group_files::GroupTarget;
 use crate::view::files::{ATTRIBUTES, CHUNKS, FilesView, METADATA};
 use crate::view::{ChildName, ViewDir};
 
@@ -27,6 +29,8 @@ pub(super) enum PathTarget {
     Chunks(Arc<NodeEntry>),
     /// A decoded file.
     Decoded(DecodedTarget),
+    /// A file of all arrays of a group.
+    GroupFile(GroupTarget),
 }
 
 /// A decoded file: the whole array or one chunk of it in a format.
@@ -37,6 +41,33 @@ pub(super) struct DecodedTarget {
     pub(super) format: &'static Format,
     /// The indices of the chunk, which is in the grid; nothing for the whole array.
     pub(super) chunk: Option<Coordinates>,
+    /// What the file consists of, if that is known without the elements.
+    parts: Result<FileParts>,
+}
+
+/// Where a name was found: the nodes that a file of an array is made of.
+pub(super) struct ArrayPlace {
+    /// The array.
+    pub(super) found: Arc<NodeEntry>,
+    /// The group that it is in.
+    pub(super) group: Option<Arc<NodeEntry>>,
+}
+
+impl ArrayPlace {
+    /// Returns the array as formats see it: a box of this shape, in files that are named after `name`.
+    pub(super) fn subject<'a>(&'a self, name: &'a [u8], shape: &'a [u64]) -> Option<Subject<'a>> {
+        let group = self
+            .group
+            .as_ref()
+            .and_then(|group| group.node.as_ref().ok());
+        Some(Subject {
+            array: self.found.array()?,
+            shape,
+            name,
+            group: group.map(Node::attributes),
+            taken: None,
+        })
+    }
 }
 
 impl DecodedTarget {
@@ -61,6 +92,26 @@ impl DecodedTarget {
         self.array.array().data_type.is_variable()
     }
 
+    /// Returns what the file consists of; fails as `Format::parts_of`.
+    pub(super) fn parts(&self) -> Result<&FileParts> {
+        self.parts.as_ref().map_err(Error::clone)
+    }
+
+    /// Returns the exact length in bytes, if that does not depend on the elements. Fails as opening the file does, but for
+    /// an array that does not decode.
+    pub(super) fn length(&self) -> Result<u64> {
+        let size = self.array.array().element_size();
+        self.parts()?.len(&self.region()?.shape, size?)
+    }
+
+    /// Returns the number of the content.
+    pub(super) fn content(&self) -> u64 {
+        match &self.parts {
+            Ok(parts) => self.format.content(&self.array, parts),
+            Err(_) => self.array.id(),
+        }
+    }
+
     /// Returns a name of the file within its array.
     pub(super) fn name(&self) -> String {
         let extension = self.format.extension;
@@ -78,7 +129,7 @@ impl FilesView {
             return Ok(None);
         };
         let names: Vec<&[u8]> = path.names().collect();
-        self.resolve_below(root, &names, |parent, name| {
+        self.resolve_below((root, None), &names, true, |parent, name| {
             self.hierarchy.child(parent, name)
         })
     }
@@ -89,7 +140,9 @@ impl FilesView {
             return Ok(None);
         };
         let names: Vec<&[u8]> = path.names().collect();
-        self.resolve_below(root, &names, |parent, name| self.child_node(parent, name))
+        self.resolve_below((root, None), &names, false, |parent, name| {
+            self.child_node(parent, name)
+        })
     }
 
     /// Like `resolve_now`, of a name in a directory.
@@ -101,14 +154,21 @@ impl FilesView {
         match dir {
             ViewDir::Path(path) => self.resolve_now(&path.child(name.bytes)?),
             ViewDir::Node(path) => match self.node_now(path)? {
-                Some(node) => self.resolve_below(node, &[name.bytes], |parent, name| {
-                    self.child_node(parent, name)
-                }),
+                Some(node) => {
+                    let group = match path.parent() {
+                        Some(parent) if node.is_array() => self.node_now(&parent)?,
+                        _ => None,
+                    };
+                    self.resolve_below((node, group), &[name.bytes], false, |parent, name| {
+                        self.child_node(parent, name)
+                    })
+                }
                 None => Ok(None),
             },
             ViewDir::Chunks(path) => match (self.node_now(path)?, &name.numbered) {
-                (Some(node), Some(numbered)) if node.array().is_some() => {
-                    self.chunk_file(node, numbered)
+                (Some(found), Some(numbered)) if found.array().is_some() => {
+                    let group = None;
+                    self.chunk_file(ArrayPlace { found, group }, numbered)
                 }
                 _ => Ok(None),
             },
@@ -127,17 +187,19 @@ impl FilesView {
         }
     }
 
-    /// Finds what names stand for below a node, whose children `child_of` finds.
+    /// Finds what names stand for below a node in a group; `child_of` finds the children of nodes. What
+    /// depends on all of these is `Unavailable` unless it may be waited for.
     fn resolve_below(
         &self,
-        mut node: Arc<NodeEntry>,
+        (mut node, mut group): (Arc<NodeEntry>, Option<Arc<NodeEntry>>),
         names: &[&[u8]],
+        may_wait: bool,
         child_of: impl Fn(&NodeEntry, &[u8]) -> Result<Option<Arc<NodeEntry>>>,
     ) -> Result<Option<PathTarget>> {
         let mut rest = names;
         while let Some((name, after)) = rest.split_first() {
             if node.array().is_some() {
-                return self.within_array(node, rest);
+                return self.within_array(ArrayPlace { found: node, group }, rest);
             }
             let child = if node.is_array() {
                 None
@@ -145,9 +207,9 @@ impl FilesView {
                 child_of(&node, name)?
             };
             match child {
-                Some(child) => node = child,
+                Some(child) => group = Some(std::mem::replace(&mut node, child)),
                 None if node.broken.is_some() => return self.within_broken(node, rest),
-                None => return Ok(group_file(node, rest)),
+                None => return self.group_file(node, rest, may_wait),
             }
             rest = after;
         }
@@ -179,32 +241,41 @@ impl FilesView {
     }
 
     /// Finds what `rest` stands for in an array's directory.
-    fn within_array(&self, found: Arc<NodeEntry>, rest: &[&[u8]]) -> Result<Option<PathTarget>> {
+    fn within_array(&self, place: ArrayPlace, rest: &[&[u8]]) -> Result<Option<PathTarget>> {
+        let found = &place.found;
         Ok(match *rest {
-            [name @ (METADATA | ATTRIBUTES)] => Some(PathTarget::Document(found, name.to_vec())),
-            [CHUNKS] => Some(PathTarget::Chunks(found)),
-            [name] => match name.strip_prefix(self.name_of(&found)).and_then(format_of) {
-                Some(format) => self.decoded(found, format, None)?,
+            [name @ (METADATA | ATTRIBUTES)] => {
+                Some(PathTarget::Document(found.clone(), name.to_vec()))
+            }
+            [CHUNKS] => Some(PathTarget::Chunks(found.clone())),
+            [name] => match name.strip_prefix(self.name_of(found)).and_then(format_of) {
+                Some(format) => self.decoded(place, format, None)?,
                 None => None,
             },
             [CHUNKS, name] => match NumberedName::parse(name) {
-                Some(name) => self.chunk_file(found, &name)?,
+                Some(name) => self.chunk_file(place, &name)?,
                 None => None,
             },
             _ => None,
         })
     }
 
-    /// Finds `0.3.1.npy`: the indices of a chunk that is in the grid, and a format. The chunk of a 0-dimensional
-    /// array is `0`.
-    fn chunk_file(
-        &self,
-        found: Arc<NodeEntry>,
-        name: &NumberedName<'_>,
-    ) -> Result<Option<PathTarget>> {
+    /// Finds `0.3.1.npy`: the indices of a chunk that is in the grid, and a format that chunks have. The chunk of a
+    /// 0-dimensional array is `0`.
+    fn chunk_file(&self, place: ArrayPlace, name: &NumberedName<'_>) -> Result<Option<PathTarget>> {
+        let indices = match &name.indices[..] {
+            [0] if place
+                .found
+                .array()
+                .is_some_and(|array| array.shape.is_empty()) =>
+            {
+                &[]
+            }
+            indices => indices,
+        };
         match format_of(name.suffix.as_bytes()) {
-            Some(format) if name.prefix.is_empty() => {
-                self.decoded(found, format, Some(&name.indices))
+            Some(format) if name.prefix.is_empty() && format.is_basic => {
+                self.decoded(place, format, Some(indices.into()))
             }
             _ => Ok(None),
         }
@@ -213,28 +284,58 @@ impl FilesView {
     /// Returns the file of an array, or of one chunk of it, if there is one in this format.
     fn decoded(
         &self,
-        found: Arc<NodeEntry>,
+        place: ArrayPlace,
         format: &'static Format,
-        chunk: Option<&[u64]>,
+        chunk: Option<Coordinates>,
     ) -> Result<Option<PathTarget>> {
-        let array = self.arrays.open(&found)?;
-        let is_in_grid = |indices: &[u64]| {
-            let grid = array.stored_grid();
-            grid.is_ok_and(|grid| grid.index(indices).is_some())
+        let array = self.arrays.open(&place.found)?;
+        let region = match &chunk {
+            None => Region::whole(&array.array().shape),
+            Some(indices) => match array.stored_grid() {
+                Ok(grid) if grid.index(indices).is_some() => grid.region(indices),
+                _ => return Ok(None),
+            },
         };
-        let chunk = match chunk {
-            Some([0]) if array.array().shape.is_empty() => Some(Coordinates::new()),
-            chunk => chunk.map(Coordinates::from),
+        let name = self.name_of(&place.found);
+        let Some(subject) = place.subject(name, &region.shape) else {
+            return Ok(None);
         };
-        if !format.fits(array.array()) || chunk.as_deref().is_some_and(|chunk| !is_in_grid(chunk)) {
+        // Made once: for a format that is not basic they tell whether there is such a file.
+        let parts = format.parts_of(&array, &subject);
+        if (parts.is_err() || !format.is_basic) && !format.fits(&subject) {
             return Ok(None);
         }
         Ok(Some(PathTarget::Decoded(DecodedTarget {
-            found,
+            found: place.found,
             array,
             format,
             chunk,
+            parts,
         })))
+    }
+
+    /// Finds a file of a group's own; fails with `Unavailable` for one that may not be waited for.
+    fn group_file(
+        &self,
+        found: Arc<NodeEntry>,
+        rest: &[&[u8]],
+        may_wait: bool,
+    ) -> Result<Option<PathTarget>> {
+        let [name] = *rest else {
+            return Ok(None);
+        };
+        if [METADATA, ATTRIBUTES].contains(&name) {
+            return Ok(Some(PathTarget::Document(found, name.to_vec())));
+        }
+        let target = match self.group_format(&found, name) {
+            None => None,
+            Some(_) if !may_wait => {
+                let why = "is not known yet";
+                return Err(Error::new(Kind::Unavailable, &found.path, why));
+            }
+            Some(format) => self.group_target(found, format)?,
+        };
+        Ok(target.map(PathTarget::GroupFile))
     }
 
     /// Returns the name of an array's file in a format.
@@ -249,14 +350,6 @@ impl FilesView {
         } else {
             found.path.name()
         }
-    }
-}
-
-/// Finds a file of a group's own.
-fn group_file(found: Arc<NodeEntry>, rest: &[&[u8]]) -> Option<PathTarget> {
-    match *rest {
-        [name @ (METADATA | ATTRIBUTES)] => Some(PathTarget::Document(found, name.to_vec())),
-        _ => None,
     }
 }
 

@@ -130,7 +130,7 @@ impl TreeFile for DecodedWriter {
         Ok(Stat {
             meta,
             posix: None,
-            content: array.id(),
+            content: self.export.content(),
         })
     }
 

@@ -1,0 +1,150 @@
+//! Elements in another form than that in which they are decoded: other byte order, another type.
+//!
+//! A conversion takes each element by itself, so any range of a file needs the elements under it and no others. None of
+//! them loses anything of a value.
+
+use std::fmt::Debug;
+
+/// What becomes of each element.
+pub trait Conversion: Debug + Send + Sync {
+    /// Returns the bytes of an element as it is written.
+    fn written_size(&self) -> usize;
+    /// Writes elements, given as they are decoded, all of them whole.
+    fn convert(&self, decoded: &[u8], written: &mut [u8]);
+    /// Returns a number that another conversion does not have.
+    fn digest(&self) -> u64;
+}
+
+/// Words in big-endian order; of integers whose sign the format lacks or demands, the highest bit is inverted, which
+/// adds half of their range.
+#[derive(Debug)]
+pub struct BigEndian {
+    /// Bytes of an element.
+    pub size: usize,
+    /// Bytes of a word, the unit of byte order.
+    pub word: usize,
+    /// Whether the highest bit is inverted.
+    pub inverts_top: bool,
+}
+
+impl Conversion for BigEndian {
+    fn written_size(&self) -> usize {
+        self.size
+    }
+
+    fn convert(&self, decoded: &[u8], written: &mut [u8]) {
+        let words = decoded
+            .chunks_exact(self.word)
+            .zip(written.chunks_exact_mut(self.word));
+        let top = if self.inverts_top { 0x80 } else { 0 };
+        for (from, to) in words {
+            to.copy_from_slice(from);
+            to.reverse();
+            if let Some(first) = to.first_mut() {
+                *first ^= top;
+            }
+        }
+    }
+
+    fn digest(&self) -> u64 {
+        (self.size << 8 | self.word << 1 | usize::from(self.inverts_top)) as u64
+    }
+}
+
+/// Half floats as floats of four bytes, big-endian.
+#[derive(Debug)]
+pub struct BigEndianSingle;
+
+impl Conversion for BigEndianSingle {
+    fn written_size(&self) -> usize {
+        4
+    }
+
+    fn convert(&self, decoded: &[u8], written: &mut [u8]) {
+        for (from, to) in decoded.chunks_exact(2).zip(written.chunks_exact_mut(4)) {
+            if let &[low, high] = from {
+                let single = single_of(u16::from_le_bytes([low, high]));
+                to.copy_from_slice(&single.to_be_bytes());
+            }
+        }
+    }
+
+    fn digest(&self) -> u64 {
+        1
+    }
+}
+
+/// Bytes as little-endian integers of two bytes.
+#[derive(Debug)]
+pub struct WidenedByte;
+
+impl Conversion for WidenedByte {
+    fn written_size(&self) -> usize {
+        2
+    }
+
+    fn convert(&self, decoded: &[u8], written: &mut [u8]) {
+        for (&from, to) in decoded.iter().zip(written.chunks_exact_mut(2)) {
+            to.copy_from_slice(&[from, 0]);
+        }
+    }
+
+    fn digest(&self) -> u64 {
+        2
+    }
+}
+
+/// Returns the bits of a float of four bytes that has the value of a half float.
+fn single_of(half: u16) -> u32 {
+    let sign = u32::from(half & 0x8000) << 16;
+    let exponent = u32::from(half >> 10 & 0x1f);
+    let mantissa = u32::from(half & 0x3ff);
+    let rest = match (exponent, mantissa) {
+        (0, 0) => 0,
+        // A subnormal number is normal in the wider type.
+        (0, mantissa) => {
+            let shift = mantissa.leading_zeros() - 21;
+            (113 - shift) << 23 | (mantissa << (13 + shift) & 0x7f_ffff)
+        }
+        (31, mantissa) => 0xff << 23 | mantissa << 13,
+        (exponent, mantissa) => (exponent + 112) << 23 | mantissa << 13,
+    };
+    sign | rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_floats_keep_their_values() {
+        for half in 0..=u16::MAX {
+            let (sign, exponent) = (half >> 15, i32::from(half >> 10 & 31));
+            let mantissa = f64::from(half & 0x3ff);
+            let value = match exponent {
+                0 => mantissa * 2f64.powi(-24),
+                31 if mantissa == 0.0 => f64::INFINITY,
+                31 => f64::NAN,
+                _ => (1.0 + mantissa / 1024.0) * 2f64.powi(exponent - 15),
+            };
+            let single = f64::from(f32::from_bits(single_of(half)));
+            assert_eq!(single.is_nan(), value.is_nan(), "{half:04x}");
+            if !value.is_nan() {
+                let value = if sign == 1 { -value } else { value };
+                assert_eq!(single.to_bits(), value.to_bits(), "{half:04x}");
+            }
+        }
+    }
+
+    #[test]
+    fn words_are_reversed_and_biased() {
+        let biased = BigEndian {
+            size: 2,
+            word: 2,
+            inverts_top: true,
+        };
+        let mut written = [0; 4];
+        biased.convert(&[0x34, 0x12, 0xff, 0xff], &mut written);
+        assert_eq!(written, [0x92, 0x34, 0x7f, 0xff]);
+    }
+}

@@ -1,0 +1,234 @@
+//! What a format is: which arrays it can hold, and what a file of one consists of.
+//!
+//! A format is pure. Of the metadata it makes the bytes before and after the elements, and says how the elements between
+//! are written; of elements without a fixed length it makes a whole file when that is opened.
+
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use crate::array::OpenArray;
+use crate::array::ragged::{Growing, RaggedElements};
+use crate::error::{Error, Result};
+use crate::export::conversion::Conversion;
+use crate::model::{Array, Attributes, bytes_of};
+
+/// A file format for an array.
+pub struct Format {
+    /// What a file name ends with, without the dot before it.
+    pub extension: &'static str,
+    /// Returns what a file consists of whose elements have a fixed length; nothing if the format cannot hold them. A
+    /// format without it is for elements without a fixed length alone.
+    pub parts: Option<PartsFn>,
+    /// How a file of elements without a fixed length is made; nothing if the format cannot hold them.
+    pub ragged: Option<Ragged>,
+    /// Whether each array and each chunk has the file, also where the format cannot hold the elements: opening it then
+    /// returns the error. Other formats have files of those arrays alone which they can hold.
+    pub is_basic: bool,
+}
+
+impl fmt::Debug for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.extension)
+    }
+}
+
+type PartsFn = fn(&Subject) -> Option<FileParts>;
+
+/// How a file is made of all elements of a box without a fixed length.
+#[derive(Clone, Copy)]
+pub enum Ragged {
+    /// It is the elements with their lengths.
+    Records,
+    /// It is put together out of them.
+    Made(fn(&RaggedElements, &[u64], &mut Growing<'_>) -> Result<()>),
+}
+
+/// What a file is made of, as far as the metadata tell.
+#[derive(Clone, Copy)]
+pub struct Subject<'a> {
+    /// The array, with its attributes.
+    pub array: &'a Array,
+    /// Elements along each dimension of the box that the file holds.
+    pub shape: &'a [u64],
+    /// What the array's files are named after, less the extension.
+    pub name: &'a [u8],
+    /// The attributes of the group that the array is in; nothing if it is in none.
+    pub group: Option<&'a Attributes>,
+    /// What the dimensions of the box are, outermost first; nothing for those of the array from their first element on.
+    pub taken: Option<&'a [TakenDimension]>,
+}
+
+/// A dimension of which a box has elements at equal distances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TakenDimension {
+    /// Its place among those of the array.
+    pub axis: usize,
+    /// The first element.
+    pub start: u64,
+    /// From one element to the next.
+    pub step: i64,
+}
+
+impl<'a> Subject<'a> {
+    /// Returns an array of which nothing but its own metadata is known.
+    pub fn alone(array: &'a Array, shape: &'a [u64]) -> Subject<'a> {
+        Subject {
+            array,
+            shape,
+            name: b"",
+            group: None,
+            taken: None,
+        }
+    }
+
+    /// Returns the name as text, for formats that write it into a file; nothing if it is no text of one line.
+    pub fn text_name(&self) -> Option<&'a str> {
+        let name = std::str::from_utf8(self.name).ok()?;
+        let is_plain =
+            !name.contains(|letter: char| letter.is_control() || "\"<>&".contains(letter));
+        is_plain.then_some(name)
+    }
+
+    /// Whether the box has elements and at least one and at most `most` dimensions, as formats of images want.
+    pub fn is_image(&self, most: usize) -> bool {
+        (1..=most).contains(&self.shape.len()) && !self.shape.contains(&0)
+    }
+}
+
+/// What a file of elements of a fixed length consists of.
+#[derive(Clone)]
+pub struct FileParts {
+    /// The bytes before the elements.
+    pub header: Vec<u8>,
+    /// How the elements are written; nothing for a file beside the one that has them.
+    pub elements: Option<ElementForm>,
+    /// The bytes after the elements.
+    pub trailer: Vec<u8>,
+}
+
+/// How elements are written.
+#[derive(Clone, Default)]
+pub struct ElementForm {
+    /// The dimension of the array that each dimension of the file is, outermost first; nothing for their own order.
+    pub order: Option<Vec<usize>>,
+    /// What becomes of each element; nothing if it is written as it is decoded, little-endian.
+    pub conversion: Option<Arc<dyn Conversion>>,
+}
+
+impl FileParts {
+    /// Returns a file of elements as they are decoded, in C order, behind a header.
+    pub fn plain(header: Vec<u8>) -> FileParts {
+        FileParts {
+            header,
+            elements: Some(ElementForm::default()),
+            trailer: Vec::new(),
+        }
+    }
+
+    /// Returns a file of elements as they are decoded, the first dimension fastest, behind a header.
+    pub fn fortran(header: Vec<u8>, shape: &[u64]) -> FileParts {
+        let order = Some((0..shape.len()).rev().collect());
+        FileParts {
+            header,
+            elements: Some(ElementForm {
+                order,
+                conversion: None,
+            }),
+            trailer: Vec::new(),
+        }
+    }
+
+    /// Returns a file without elements.
+    pub fn text(text: String) -> FileParts {
+        FileParts {
+            header: text.into_bytes(),
+            elements: None,
+            trailer: Vec::new(),
+        }
+    }
+
+    /// Returns the length in bytes of all elements of a box, which have `size` bytes when they are decoded.
+    pub fn elements_len(&self, shape: &[u64], size: usize) -> Result<u64> {
+        // Also where the file has none of them, so that no array has a side file alone.
+        let decoded = bytes_of(shape, size)?;
+        match &self.elements {
+            None => Ok(0),
+            Some(ElementForm {
+                conversion: None, ..
+            }) => Ok(decoded),
+            Some(ElementForm {
+                conversion: Some(conversion),
+                ..
+            }) => bytes_of(shape, conversion.written_size()),
+        }
+    }
+
+    /// Returns the length in bytes of the file of a box; `TooLarge` beyond that of any file.
+    pub fn len(&self, shape: &[u64], size: usize) -> Result<u64> {
+        let around = self.header.len() as u64 + self.trailer.len() as u64;
+        let whole = self.elements_len(shape, size)?.checked_add(around);
+        whole
+            .filter(|&length| i64::try_from(length).is_ok())
+            .ok_or_else(|| Error::too_large("shape", format!("a file of {shape:?} elements")))
+    }
+
+    /// Returns a number of the content: another one where attributes have made other bytes before or after the elements
+    /// of the array whose number is `array`.
+    fn content(&self, array: u64) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (array, &self.header, &self.trailer).hash(&mut hasher);
+        let conversion = self
+            .elements
+            .as_ref()
+            .and_then(|form| form.conversion.as_ref());
+        conversion
+            .map(|conversion| conversion.digest())
+            .hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
+impl Format {
+    /// Whether the format has files of an array.
+    pub fn fits(&self, subject: &Subject) -> bool {
+        match (subject.array.data_type.is_variable(), self.parts) {
+            (true, _) => self.ragged.is_some(),
+            // An array that does not decode has its files all the same; opening them returns the error.
+            (false, Some(make)) => self.is_basic || make(subject).is_some(),
+            (false, None) => false,
+        }
+    }
+
+    /// Whether this is another format.
+    pub fn is(&self, other: &Format) -> bool {
+        self.extension == other.extension
+    }
+
+    /// Returns what a file of an array consists of; `Unsupported` if the format cannot hold the elements, or with the
+    /// error that stops the array from being decoded.
+    pub fn parts_of(&self, array: &OpenArray, subject: &Subject) -> Result<FileParts> {
+        let parts = self.parts.and_then(|make| make(subject));
+        parts.ok_or_else(|| match array.check_decodable() {
+            // Why an array does not decode says more than that its type has no form here.
+            Err(error) => error,
+            Ok(()) => {
+                let held = &subject.array.data_type;
+                Error::unsupported(
+                    array.path(),
+                    format!("{} cannot hold {held}", self.extension),
+                )
+            }
+        })
+    }
+
+    /// Returns a number of the content of a file of an array, which stays while the file is written in place.
+    pub fn content(&self, array: &OpenArray, parts: &FileParts) -> u64 {
+        // The header of a basic format does not depend on attributes.
+        if self.is_basic {
+            array.id()
+        } else {
+            parts.content(array.id())
+        }
+    }
+}

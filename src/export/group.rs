@@ -1,0 +1,182 @@
+//! Virtual files of a group: a header, and the arrays of the group one after the other behind it.
+//!
+//! A format of groups is pure, as one of arrays is: of names, metadata and attributes it makes the header and says where
+//! each array begins. `GroupFile` is such a file open.
+
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use crate::array::OpenArray;
+use crate::error::{Error, Result};
+use crate::export::{Export, FileParts};
+use crate::grid::Region;
+use crate::model::{Array, Attributes};
+use crate::sync::read_bytes::{ReadBytes, part};
+
+/// An array of a group.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupMember<'a> {
+    /// Its name in the group.
+    pub name: &'a str,
+    /// Its metadata, with attributes.
+    pub array: &'a Array,
+}
+
+/// A file format for all arrays of a group.
+pub struct GroupFormat {
+    /// What a file name ends with, without the dot before it.
+    pub extension: &'static str,
+    /// Returns what a file of a group with these attributes and members consists of; nothing if the format cannot hold
+    /// one of them.
+    pub plan: fn(&Attributes, &[GroupMember]) -> Option<GroupPlan>,
+}
+
+impl fmt::Debug for GroupFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.extension)
+    }
+}
+
+/// What a file of a group consists of.
+#[derive(Clone)]
+pub struct GroupPlan {
+    /// The bytes before the first array.
+    pub header: Vec<u8>,
+    /// The arrays in order of their places, which leave no gaps.
+    pub variables: Vec<PlacedVariable>,
+}
+
+/// An array in a file of its group.
+#[derive(Clone)]
+pub struct PlacedVariable {
+    /// Its number among the members that the plan was made of.
+    pub member: usize,
+    /// Where its bytes begin.
+    pub offset: u64,
+    /// What they consist of.
+    pub parts: FileParts,
+}
+
+impl GroupPlan {
+    /// Returns the length of the file in bytes; `arrays` are the members.
+    pub fn len(&self, arrays: &[Arc<OpenArray>]) -> Result<u64> {
+        let Some(last) = self.variables.last() else {
+            return Ok(self.header.len() as u64);
+        };
+        let array = member(arrays, last)?.array();
+        let length = last.parts.len(&array.shape, array.element_size()?)?;
+        let end = last.offset.checked_add(length);
+        end.ok_or_else(|| Error::too_large("group", "a file of its arrays"))
+    }
+
+    /// Returns a number of the content, which stays while chunks change.
+    pub fn content(&self, arrays: &[Arc<OpenArray>]) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.header.hash(&mut hasher);
+        arrays.iter().for_each(|array| array.id().hash(&mut hasher));
+        hasher.finish()
+    }
+}
+
+fn member<'a>(arrays: &'a [Arc<OpenArray>], of: &PlacedVariable) -> Result<&'a Arc<OpenArray>> {
+    let array = arrays.get(of.member);
+    array.ok_or_else(|| Error::invalid("group", "a file of other arrays"))
+}
+
+/// A file of a group, open.
+pub struct GroupFile {
+    header: Vec<u8>,
+    /// Where each array begins, in order.
+    variables: Vec<(u64, Export)>,
+    length: u64,
+}
+
+impl GroupFile {
+    /// Opens the file of a group whose members are `arrays`; fails with the error that stops one of them from being
+    /// decoded.
+    pub fn open(plan: &GroupPlan, arrays: &[Arc<OpenArray>]) -> Result<GroupFile> {
+        let variables = plan.variables.iter().map(|variable| {
+            let array = member(arrays, variable)?;
+            array.check_decodable()?;
+            let region = Region::whole(&array.array().shape);
+            let export = Export::of_parts(array, variable.parts.clone(), region, array.id())?;
+            Ok((variable.offset, export))
+        });
+        Ok(GroupFile {
+            header: plan.header.clone(),
+            variables: variables.collect::<Result<_>>()?,
+            length: plan.len(arrays)?,
+        })
+    }
+
+    /// Returns the length in bytes.
+    pub fn len(&self) -> u64 {
+        self.length
+    }
+
+    /// Whether the file has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Returns the arrays that are in the file.
+    pub fn arrays(&self) -> impl Iterator<Item = &Arc<OpenArray>> {
+        self.variables.iter().map(|(_, export)| export.array())
+    }
+
+    /// Whether the content may have changed since this was last asked, by what is known without asking the store.
+    pub fn may_have_changed(&self) -> bool {
+        let changed = self
+            .variables
+            .iter()
+            .filter(|(_, export)| export.may_have_changed());
+        // Each of them has to be asked.
+        changed.count() > 0
+    }
+
+    /// Returns the bytes at `offset`, fewer than `len` only at the end.
+    pub fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes> {
+        self.gather(offset, len, |export, at, len| export.read_at(at, len))
+    }
+
+    /// Like `read_at`, if all of it is in memory; never waits, never decodes.
+    pub fn read_now(&self, offset: u64, len: usize) -> Option<ReadBytes> {
+        let read = |export: &Export, at, len| {
+            let read = export.read_now(at, len);
+            read.ok_or_else(|| Error::invalid("", "is not in memory"))
+        };
+        self.gather(offset, len, read).ok()
+    }
+
+    /// Puts a range together out of the header and what `read` returns of arrays.
+    fn gather(
+        &self,
+        offset: u64,
+        len: usize,
+        read: impl Fn(&Export, u64, usize) -> Result<ReadBytes>,
+    ) -> Result<ReadBytes> {
+        let end = offset.saturating_add(len as u64).min(self.length);
+        if offset >= end {
+            return Ok(ReadBytes::default());
+        }
+        let mut bytes = part(&self.header, offset..end).to_vec();
+        // The array under the first byte, and those after it.
+        let after = self
+            .variables
+            .partition_point(|&(begin, _)| begin <= offset);
+        for (begin, export) in self.variables.iter().skip(after.saturating_sub(1)) {
+            if *begin >= end {
+                break;
+            }
+            let start = offset.max(*begin) - begin;
+            let wanted = (end - begin).min(export.len()).saturating_sub(start);
+            let found = read(export, start, usize::try_from(wanted).unwrap_or(usize::MAX))?;
+            if bytes.is_empty() && wanted == end - offset {
+                return Ok(found);
+            }
+            bytes.extend_from_slice(&found);
+        }
+        Ok(bytes.into())
+    }
+}

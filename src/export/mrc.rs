@@ -1,0 +1,116 @@
+//! `.mrc`: images, volumes and stacks of volumes of MRC2014, little-endian.
+//!
+//! Lengths of the cell are in angstrom where the unit of the array is known. The fields for the least, the greatest and
+//! the mean value say that they were not determined, since that would need every element.
+
+use std::sync::Arc;
+
+use crate::export::axes::{AxisMeaning, axes_of};
+use crate::export::conversion::{Conversion, WidenedByte};
+use crate::export::{ElementForm, FileParts, Format, Subject};
+use crate::model::DataType;
+
+/// Header and elements.
+pub const FORMAT: Format = Format {
+    extension: "mrc",
+    parts: Some(parts),
+    ragged: None,
+    is_basic: false,
+};
+
+const HEADER: usize = 1024;
+
+/// The number of a data type in the header. MRC has no bytes without a sign: these are written as numbers of two bytes.
+fn mode(data_type: &DataType) -> Option<i32> {
+    Some(match data_type {
+        DataType::Bool | DataType::Int(1) => 0,
+        DataType::Int(2) => 1,
+        DataType::Float(4) => 2,
+        DataType::Complex(8) => 4,
+        DataType::UInt(1 | 2) => 6,
+        DataType::Float(2) => 12,
+        _ => return None,
+    })
+}
+
+fn parts(subject: &Subject) -> Option<FileParts> {
+    let mode = mode(&subject.array.data_type)?;
+    if !subject.is_image(4) || subject.shape.len() < 2 {
+        return None;
+    }
+    let is_widened = subject.array.data_type == DataType::UInt(1);
+    Some(FileParts {
+        header: header(subject, mode)?,
+        elements: Some(ElementForm {
+            order: None,
+            conversion: is_widened.then(|| Arc::new(WidenedByte) as Arc<dyn Conversion>),
+        }),
+        trailer: Vec::new(),
+    })
+}
+
+fn header(subject: &Subject, mode: i32) -> Option<Vec<u8>> {
+    let lengths = subject.shape.iter().rev();
+    let lengths: Vec<i32> = lengths
+        .map(|&length| i32::try_from(length).ok())
+        .collect::<Option<_>>()?;
+    let length = |place: usize| lengths.get(place).copied().unwrap_or(1);
+    let sections = length(2).checked_mul(length(3))?;
+    // A stack of volumes, a volume, an image.
+    let space_group = match lengths.len() {
+        4 => 401,
+        3 => 1,
+        _ => 0,
+    };
+    let axes = axes_of(subject);
+    let axis = |place: usize| axes.iter().rev().nth(place);
+    let mut header = vec![0; HEADER];
+    let mut put = |place: usize, bytes: [u8; 4]| {
+        if let Some(field) = header.get_mut(place..place + 4) {
+            field.copy_from_slice(&bytes);
+        }
+    };
+    for (place, number) in [length(0), length(1), sections, mode].iter().enumerate() {
+        put(4 * place, number.to_le_bytes());
+    }
+    for place in 0..3 {
+        let factor = axis(place).map_or(1.0, angstroms);
+        let (step, origin) = axis(place).map_or((1.0, 0.0), |axis| (axis.step(), axis.origin));
+        put(28 + 4 * place, length(place).to_le_bytes());
+        put(
+            40 + 4 * place,
+            single(f64::from(length(place)) * step.abs() * factor),
+        );
+        put(52 + 4 * place, single(90.0));
+        put(64 + 4 * place, i32::try_from(place + 1).ok()?.to_le_bytes());
+        put(196 + 4 * place, single(origin * factor));
+    }
+    // Greater the least than the greatest, and so on: not determined.
+    put(80, single(-1.0));
+    put(84, single(-2.0));
+    put(216, single(-1.0));
+    put(88, i32::to_le_bytes(space_group));
+    put(108, 20_141_i32.to_le_bytes());
+    put(208, *b"MAP ");
+    put(212, [0x44, 0x44, 0, 0]);
+    Some(header)
+}
+
+/// Returns how many angstrom the unit of a dimension is; 1 if that is not known.
+fn angstroms(axis: &AxisMeaning) -> f64 {
+    match axis.unit.as_deref() {
+        Some("nm" | "nanometer" | "nanometre") => 10.0,
+        Some("um" | "micrometer" | "micrometre" | "micron") => 1e4,
+        Some("mm" | "millimeter" | "millimetre") => 1e7,
+        Some("m" | "meter" | "metre") => 1e10,
+        _ => 1.0,
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the header has floats of four bytes"
+)]
+fn single(number: f64) -> [u8; 4] {
+    (number as f32).to_le_bytes()
+}

@@ -1,0 +1,223 @@
+//! `GROUP.nc` and `GROUP.cdf5.nc`: all arrays of a group as one file of classic netCDF (CDF-1, CDF-2 and CDF-5).
+//!
+//! The header has dimensions, attributes and where each variable begins; variables lie one after the other, the smallest
+//! first, big-endian and padded to four bytes. Their definitions are in the same order, which netCDF-C demands. The format
+//! has no groups, so arrays of groups below are not in it.
+
+use std::collections::BTreeMap;
+
+use crate::export::group::{GroupFormat, GroupMember, GroupPlan, PlacedVariable};
+use crate::export::netcdf_header::{HeaderWriter, NetcdfAttribute, NetcdfType, Variant, is_name};
+use crate::export::{ElementForm, FileParts};
+use crate::model::{Attributes, DataType, bytes_of};
+
+/// CDF-1, or CDF-2 where offsets are longer than that can say.
+pub const CLASSIC: GroupFormat = GroupFormat {
+    extension: "nc",
+    plan: |attributes, members| {
+        let first = plan(attributes, members, Variant::First);
+        first.or_else(|| plan(attributes, members, Variant::Second))
+    },
+};
+
+/// CDF-5, which has all integers and variables of any length.
+pub const WIDE: GroupFormat = GroupFormat {
+    extension: "cdf5.nc",
+    plan: |attributes, members| plan(attributes, members, Variant::Fifth),
+};
+
+/// A variable whose place is not known yet.
+struct Variable<'a> {
+    /// Its place among the members.
+    member: usize,
+    name: &'a str,
+    dimensions: Vec<u64>,
+    kind: NetcdfType,
+    attributes: Vec<NetcdfAttribute>,
+    /// Bytes of the elements, without padding.
+    length: u64,
+}
+
+impl Variable<'_> {
+    fn padded(&self) -> Option<u64> {
+        self.length.checked_next_multiple_of(4)
+    }
+}
+
+/// The dimensions of a file by name, with their numbers and lengths.
+#[derive(Default)]
+struct Dimensions {
+    numbers: BTreeMap<String, (u64, u64)>,
+}
+
+impl Dimensions {
+    /// Returns the number of a dimension. One that has the name of another, of another length, gets its length as a suffix.
+    fn number(&mut self, name: Option<&str>, length: u64) -> u64 {
+        let plain = name.filter(|name| is_name(name)).map(str::to_string);
+        let plain = plain.unwrap_or_else(|| format!("dim_{length}"));
+        let suffixed = format!("{plain}_{length}");
+        for name in [plain, suffixed] {
+            match self.numbers.get(&name) {
+                Some(&(number, known)) if known == length => return number,
+                Some(_) => {}
+                None => return self.add(name, length),
+            }
+        }
+        let number = self.numbers.len() as u64;
+        self.add(format!("dim_{length}_{number}"), length)
+    }
+
+    fn add(&mut self, name: String, length: u64) -> u64 {
+        let number = self.numbers.len() as u64;
+        self.numbers.insert(name, (number, length));
+        number
+    }
+
+    /// Returns names and lengths in order of the numbers.
+    fn list(&self) -> Vec<(&str, u64)> {
+        let mut list: Vec<_> = self.numbers.iter().collect();
+        list.sort_by_key(|(_, (number, _))| *number);
+        list.into_iter()
+            .map(|(name, (_, length))| (name.as_str(), *length))
+            .collect()
+    }
+}
+
+fn plan(attributes: &Attributes, members: &[GroupMember], variant: Variant) -> Option<GroupPlan> {
+    let mut dimensions = Dimensions::default();
+    for member in members {
+        // Of dimensions of one name that of the coordinate variable keeps it.
+        if let ([length], [Some(name)]) =
+            (&member.array.shape[..], &member.array.dimension_names[..])
+            && name == member.name
+        {
+            dimensions.number(Some(name), *length);
+        }
+    }
+    let variables = members
+        .iter()
+        .enumerate()
+        .map(|(place, member)| variable(place, member, variant, &mut dimensions));
+    let mut variables: Vec<Variable> = variables.collect::<Option<_>>()?;
+    variables.sort_by(|a, b| (a.length, a.name).cmp(&(b.length, b.name)));
+    if !lengths_fit(&variables, variant) {
+        return None;
+    }
+    let global = NetcdfAttribute::list(attributes, None, variant);
+    let write = |begins: &[u64]| header(&dimensions, &global, &variables, begins, variant);
+    // The length of the header does not depend on the numbers in it.
+    let length = (write(&vec![0; variables.len()])?.len() as u64).checked_next_multiple_of(4)?;
+    let begins = begins(&variables, length)?;
+    let mut header = write(&begins)?;
+    header.resize(usize::try_from(length).ok()?, 0);
+    let placed = variables.iter().zip(begins).map(|(variable, offset)| {
+        let padding = usize::try_from(variable.padded()? - variable.length).ok()?;
+        let conversion = variable
+            .kind
+            .conversion(&members.get(variable.member)?.array.data_type);
+        let parts = FileParts {
+            header: Vec::new(),
+            elements: Some(ElementForm {
+                order: None,
+                conversion,
+            }),
+            trailer: vec![0; padding],
+        };
+        Some(PlacedVariable {
+            member: variable.member,
+            offset,
+            parts,
+        })
+    });
+    let variables = placed.collect::<Option<_>>()?;
+    Some(GroupPlan { header, variables })
+}
+
+/// Returns a member as a variable; nothing if the format cannot hold it.
+fn variable<'a>(
+    place: usize,
+    member: &'a GroupMember,
+    variant: Variant,
+    dimensions: &mut Dimensions,
+) -> Option<Variable<'a>> {
+    let array = member.array;
+    let kind = NetcdfType::of(&array.data_type, variant)?;
+    if !is_name(member.name) || array.shape.contains(&0) {
+        // A fixed dimension has a length; one of 0 would be that of records.
+        return None;
+    }
+    let mut shape = array.shape.clone();
+    let names = (0..shape.len()).map(|axis| array.dimension_names.get(axis).cloned().flatten());
+    let mut names: Vec<Option<String>> = names.collect();
+    if let DataType::FixedBytes(length) = array.data_type {
+        shape.push(length as u64);
+        names.push(Some(format!("string{length}")));
+    }
+    let numbers = shape.iter().zip(&names);
+    Some(Variable {
+        member: place,
+        name: member.name,
+        dimensions: numbers
+            .map(|(&length, name)| dimensions.number(name.as_deref(), length))
+            .collect(),
+        attributes: NetcdfAttribute::of_variable(array, kind, variant),
+        length: bytes_of(&shape, kind.size()).ok()?,
+        kind,
+    })
+}
+
+/// Whether variables are as short as a variant demands: all but the last, and in CDF-5 any.
+fn lengths_fit(variables: &[Variable], variant: Variant) -> bool {
+    let most = match variant {
+        Variant::First => u64::from(u32::MAX >> 1) - 3,
+        Variant::Second => u64::from(u32::MAX) - 3,
+        Variant::Fifth => u64::MAX,
+    };
+    let earlier = variables
+        .split_last()
+        .map_or(&[][..], |(_, earlier)| earlier);
+    earlier.iter().all(|variable| variable.length <= most)
+}
+
+/// Returns where each variable begins.
+fn begins(variables: &[Variable], header: u64) -> Option<Vec<u64>> {
+    let mut next = header;
+    let begins = variables.iter().map(|variable| {
+        let begin = next;
+        next = next.checked_add(variable.padded()?)?;
+        Some(begin)
+    });
+    let begins: Option<Vec<u64>> = begins.collect();
+    begins.filter(|_| i64::try_from(next).is_ok())
+}
+
+/// Returns the header; nothing if a number in it does not fit the variant.
+fn header(
+    dimensions: &Dimensions,
+    global: &[NetcdfAttribute],
+    variables: &[Variable],
+    begins: &[u64],
+    variant: Variant,
+) -> Option<Vec<u8>> {
+    let mut out = HeaderWriter::new(variant);
+    let list = dimensions.list();
+    out.list_head(HeaderWriter::DIMENSIONS, list.len())?;
+    for (name, length) in list {
+        out.name(name)?;
+        out.dimension(length)?;
+    }
+    out.attributes(global)?;
+    out.list_head(HeaderWriter::VARIABLES, variables.len())?;
+    for (variable, &begin) in variables.iter().zip(begins) {
+        out.name(variable.name)?;
+        out.count(variable.dimensions.len() as u64)?;
+        for &dimension in &variable.dimensions {
+            out.count(dimension)?;
+        }
+        out.attributes(&variable.attributes)?;
+        out.kind(variable.kind);
+        out.variable_size(variable.padded()?)?;
+        out.offset(begin)?;
+    }
+    Some(out.finish())
+}

@@ -1,0 +1,352 @@
+//! The words of a header of classic netCDF: names, counts, types and attributes, big-endian, padded to four bytes.
+
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::Value;
+
+use crate::export::conversion::{BigEndian, BigEndianSingle, Conversion};
+use crate::model::{Array, Attributes, DataType};
+
+/// The attribute that has the number which stands for no value.
+const FILL: &str = "_FillValue";
+
+/// A variant of the format.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Variant {
+    /// CDF-1: offsets below 2 GiB.
+    First,
+    /// CDF-2: any offsets.
+    Second,
+    /// CDF-5: more integers, lengths of eight bytes.
+    Fifth,
+}
+
+/// A type of elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NetcdfType {
+    Byte,
+    Char,
+    Short,
+    Int,
+    Float,
+    Double,
+    UByte,
+    UShort,
+    UInt,
+    Int64,
+    UInt64,
+}
+
+impl NetcdfType {
+    /// Returns the type that holds every value of a data type; nothing if the variant has none.
+    pub(super) fn of(data_type: &DataType, variant: Variant) -> Option<NetcdfType> {
+        let classic = match data_type {
+            DataType::Bool | DataType::Int(1) => Some(NetcdfType::Byte),
+            DataType::FixedBytes(length) if *length > 0 => Some(NetcdfType::Char),
+            DataType::Int(2) => Some(NetcdfType::Short),
+            DataType::Int(4) => Some(NetcdfType::Int),
+            DataType::Float(2 | 4) => Some(NetcdfType::Float),
+            DataType::Float(8) => Some(NetcdfType::Double),
+            _ => None,
+        };
+        classic.or(match (variant, data_type) {
+            (Variant::Fifth, DataType::UInt(1)) => Some(NetcdfType::UByte),
+            (Variant::Fifth, DataType::UInt(2)) => Some(NetcdfType::UShort),
+            (Variant::Fifth, DataType::UInt(4)) => Some(NetcdfType::UInt),
+            (Variant::Fifth, DataType::Int(8)) => Some(NetcdfType::Int64),
+            (Variant::Fifth, DataType::UInt(8)) => Some(NetcdfType::UInt64),
+            _ => None,
+        })
+    }
+
+    /// Returns the number of the type in a header.
+    fn code(self) -> u32 {
+        self as u32 + 1
+    }
+
+    /// Returns the bytes of an element.
+    pub(super) fn size(self) -> usize {
+        match self {
+            NetcdfType::Byte | NetcdfType::Char | NetcdfType::UByte => 1,
+            NetcdfType::Short | NetcdfType::UShort => 2,
+            NetcdfType::Int | NetcdfType::Float | NetcdfType::UInt => 4,
+            NetcdfType::Double | NetcdfType::Int64 | NetcdfType::UInt64 => 8,
+        }
+    }
+
+    /// Returns what becomes of elements of a data type that this is the type of.
+    pub(super) fn conversion(self, data_type: &DataType) -> Option<Arc<dyn Conversion>> {
+        match (self.size(), data_type) {
+            (1, _) => None,
+            (_, DataType::Float(2)) => Some(Arc::new(BigEndianSingle)),
+            (size, _) => Some(Arc::new(BigEndian {
+                size,
+                word: size,
+                inverts_top: false,
+            })),
+        }
+    }
+
+    /// Returns the bytes of a number in this type; nothing if it does not have that number.
+    #[expect(clippy::cast_possible_truncation, reason = "a float may be rounded")]
+    fn bytes_of(self, number: &Value) -> Option<Vec<u8>> {
+        let integer = || {
+            let whole = number
+                .as_f64()
+                .filter(|number| number.fract() == 0.0 && number.abs() < 9e15);
+            let of_float = whole.map(|whole| whole as i64);
+            number
+                .as_i64()
+                .map(i128::from)
+                .or_else(|| number.as_u64().map(i128::from))
+                .or(of_float.map(i128::from))
+        };
+        Some(match self {
+            NetcdfType::Byte => i8::try_from(integer()?).ok()?.to_be_bytes().to_vec(),
+            NetcdfType::UByte | NetcdfType::Char => vec![u8::try_from(integer()?).ok()?],
+            NetcdfType::Short => i16::try_from(integer()?).ok()?.to_be_bytes().to_vec(),
+            NetcdfType::UShort => u16::try_from(integer()?).ok()?.to_be_bytes().to_vec(),
+            NetcdfType::Int => i32::try_from(integer()?).ok()?.to_be_bytes().to_vec(),
+            NetcdfType::UInt => u32::try_from(integer()?).ok()?.to_be_bytes().to_vec(),
+            NetcdfType::Int64 => i64::try_from(integer()?).ok()?.to_be_bytes().to_vec(),
+            NetcdfType::UInt64 => u64::try_from(integer()?).ok()?.to_be_bytes().to_vec(),
+            NetcdfType::Float => (float(number)? as f32).to_be_bytes().to_vec(),
+            NetcdfType::Double => float(number)?.to_be_bytes().to_vec(),
+        })
+    }
+}
+
+/// Returns a number as it stands in attributes: JSON has no NaN, and xarray writes fill values as base64.
+fn float(value: &Value) -> Option<f64> {
+    match value.as_str() {
+        Some("NaN") => Some(f64::NAN),
+        Some("Infinity") => Some(f64::INFINITY),
+        Some("-Infinity") => Some(f64::NEG_INFINITY),
+        Some(text) => {
+            let bytes = BASE64_STANDARD.decode(text).ok()?;
+            Some(f64::from_le_bytes(bytes.try_into().ok()?))
+        }
+        None => value.as_f64(),
+    }
+}
+
+/// Whether netCDF takes a text as a name.
+pub(super) fn is_name(name: &str) -> bool {
+    let starts = name.starts_with(|first: char| {
+        first.is_ascii_alphanumeric() || first == '_' || !first.is_ascii()
+    });
+    starts
+        && name.len() <= 255
+        && !name.ends_with(' ')
+        && !name.contains(|letter: char| letter.is_control() || letter == '/')
+}
+
+/// An attribute as a header has it.
+pub(super) struct NetcdfAttribute {
+    name: String,
+    kind: NetcdfType,
+    count: u64,
+    bytes: Vec<u8>,
+}
+
+impl NetcdfAttribute {
+    /// Returns the attributes of an array as a variable. Where xarray has named the dimensions in an attribute, a fill
+    /// value other than 0 stands for no value, as xarray reads it.
+    pub(super) fn of_variable(
+        array: &Array,
+        kind: NetcdfType,
+        variant: Variant,
+    ) -> Vec<NetcdfAttribute> {
+        let mut list = NetcdfAttribute::list(&array.attributes, Some(kind), variant);
+        let is_xarray = array.attributes.get("_ARRAY_DIMENSIONS").is_some();
+        // The fill value of metadata that have none is 0.
+        let is_zero = array.fill_value.bytes.iter().all(|&byte| byte == 0);
+        let has_none = is_zero || array.attributes.get(FILL).is_some();
+        let is_number = !matches!(array.data_type, DataType::Bool | DataType::FixedBytes(_));
+        if is_xarray && is_number && !has_none {
+            let mut bytes = array.fill_value.bytes.clone();
+            if let Some(conversion) = kind.conversion(&array.data_type) {
+                bytes = vec![0; kind.size()];
+                conversion.convert(&array.fill_value.bytes, &mut bytes);
+            }
+            let name = FILL.to_string();
+            list.push(NetcdfAttribute {
+                name,
+                kind,
+                count: 1,
+                bytes,
+            });
+        }
+        list
+    }
+
+    /// Returns attributes, of a variable of type `variable` or of the file. Text, numbers and lists of numbers are
+    /// themselves; anything else is its JSON. The fill value has the type of the variable, or is left out.
+    pub(super) fn list(
+        attributes: &Attributes,
+        variable: Option<NetcdfType>,
+        variant: Variant,
+    ) -> Vec<NetcdfAttribute> {
+        let mut list = Vec::new();
+        for (name, value) in attributes.to_map() {
+            if !is_name(&name) || name == "_ARRAY_DIMENSIONS" {
+                continue;
+            }
+            let typed = variable.filter(|_| [FILL, "missing_value"].contains(&name.as_str()));
+            let value = match typed.and_then(|kind| Some((kind, 1, kind.bytes_of(&value)?))) {
+                Some(value) => value,
+                None if typed.is_some() && name == FILL => continue,
+                None => encoded(&value, variant),
+            };
+            let (kind, count, bytes) = value;
+            list.push(NetcdfAttribute {
+                name,
+                kind,
+                count,
+                bytes,
+            });
+        }
+        list
+    }
+}
+
+/// Returns the type, the count and the bytes of a value.
+fn encoded(value: &Value, variant: Variant) -> (NetcdfType, u64, Vec<u8>) {
+    let numbers = match value {
+        Value::Bool(truth) => vec![Value::from(u8::from(*truth))],
+        Value::Number(_) => vec![value.clone()],
+        Value::Array(list) if !list.is_empty() && list.iter().all(Value::is_number) => list.clone(),
+        Value::String(text) => {
+            return (
+                NetcdfType::Char,
+                text.len() as u64,
+                text.clone().into_bytes(),
+            );
+        }
+        other => {
+            let text = other.to_string();
+            return (NetcdfType::Char, text.len() as u64, text.into_bytes());
+        }
+    };
+    let is_integer = numbers.iter().all(|number| !number.is_f64());
+    let kinds: &[NetcdfType] = match (value, is_integer, variant) {
+        (Value::Bool(_), ..) => &[NetcdfType::Byte],
+        (_, true, Variant::Fifth) => &[NetcdfType::Int, NetcdfType::Int64, NetcdfType::UInt64],
+        (_, true, _) => &[NetcdfType::Int],
+        (_, false, _) => &[],
+    };
+    for &kind in kinds.iter().chain(&[NetcdfType::Double]) {
+        let bytes: Option<Vec<Vec<u8>>> =
+            numbers.iter().map(|number| kind.bytes_of(number)).collect();
+        if let Some(bytes) = bytes {
+            return (kind, numbers.len() as u64, bytes.concat());
+        }
+    }
+    (NetcdfType::Char, 0, Vec::new())
+}
+
+/// A header that is being written. Each method returns nothing if a number does not fit the variant.
+pub(super) struct HeaderWriter {
+    variant: Variant,
+    bytes: Vec<u8>,
+}
+
+impl HeaderWriter {
+    /// The tags of lists.
+    pub(super) const DIMENSIONS: u32 = 10;
+    pub(super) const VARIABLES: u32 = 11;
+    const ATTRIBUTES: u32 = 12;
+
+    /// Begins a header of a file without records.
+    pub(super) fn new(variant: Variant) -> HeaderWriter {
+        let version = match variant {
+            Variant::First => 1,
+            Variant::Second => 2,
+            Variant::Fifth => 5,
+        };
+        let records = if variant == Variant::Fifth { 8 } else { 4 };
+        let bytes = [b"CDF".as_slice(), &[version], &vec![0; records]].concat();
+        HeaderWriter { variant, bytes }
+    }
+
+    /// Writes a count, which is not negative.
+    pub(super) fn count(&mut self, count: u64) -> Option<()> {
+        if self.variant == Variant::Fifth {
+            self.bytes.extend(i64::try_from(count).ok()?.to_be_bytes());
+        } else {
+            self.bytes.extend(i32::try_from(count).ok()?.to_be_bytes());
+        }
+        Some(())
+    }
+
+    /// Writes the length of a dimension, with room for the padding of a row.
+    pub(super) fn dimension(&mut self, length: u64) -> Option<()> {
+        self.count(length.checked_add(3)?)?;
+        let written = if self.variant == Variant::Fifth { 8 } else { 4 };
+        self.bytes.truncate(self.bytes.len() - written);
+        self.count(length)
+    }
+
+    /// Writes the tag of a list and its length; nothing but zeros if it is empty.
+    pub(super) fn list_head(&mut self, tag: u32, length: usize) -> Option<()> {
+        let tag = if length == 0 { 0 } else { tag };
+        self.bytes.extend(tag.to_be_bytes());
+        self.count(length as u64)
+    }
+
+    /// Writes a name.
+    pub(super) fn name(&mut self, name: &str) -> Option<()> {
+        self.count(name.len() as u64)?;
+        self.padded(name.as_bytes());
+        Some(())
+    }
+
+    fn padded(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+    }
+
+    /// Writes a type.
+    pub(super) fn kind(&mut self, kind: NetcdfType) {
+        self.bytes.extend(kind.code().to_be_bytes());
+    }
+
+    /// Writes a list of attributes.
+    pub(super) fn attributes(&mut self, attributes: &[NetcdfAttribute]) -> Option<()> {
+        self.list_head(HeaderWriter::ATTRIBUTES, attributes.len())?;
+        for attribute in attributes {
+            self.name(&attribute.name)?;
+            self.kind(attribute.kind);
+            self.count(attribute.count)?;
+            self.padded(&attribute.bytes);
+        }
+        Some(())
+    }
+
+    /// Writes the bytes of a variable with its padding, which readers compute themselves where it does not fit.
+    pub(super) fn variable_size(&mut self, size: u64) -> Option<()> {
+        if self.variant == Variant::Fifth {
+            return self.count(size);
+        }
+        let size = u32::try_from(size).unwrap_or(u32::MAX);
+        self.bytes.extend(size.to_be_bytes());
+        Some(())
+    }
+
+    /// Writes where a variable begins.
+    pub(super) fn offset(&mut self, offset: u64) -> Option<()> {
+        if self.variant == Variant::First {
+            self.bytes.extend(i32::try_from(offset).ok()?.to_be_bytes());
+        } else {
+            self.bytes.extend(i64::try_from(offset).ok()?.to_be_bytes());
+        }
+        Some(())
+    }
+
+    /// Returns the header, whose length is a multiple of four.
+    pub(super) fn finish(self) -> Vec<u8> {
+        self.bytes
+    }
+}

@@ -1,0 +1,167 @@
+//! `.nrrd` and `.nhdr`: nearly raw raster data (teem's NRRD0005), in one file and beside `NAME.raw`.
+//!
+//! The sizes stand fastest first, so that elements in C order stay where they are. Attributes become pairs of key and
+//! value.
+
+use serde_json::Value;
+
+use crate::export::axes::{AxisMeaning, axes_of, has_scale, joined, placement_of};
+use crate::export::{FileParts, Format, Subject};
+use crate::model::{Attributes, DataType};
+
+/// Header and elements.
+pub const FORMAT: Format = Format {
+    extension: "nrrd",
+    parts: Some(|subject| {
+        let header = format!("{}\n", header(subject)?);
+        Some(FileParts::plain(header.into_bytes()))
+    }),
+    ragged: None,
+    is_basic: false,
+};
+
+/// The header alone, of the elements in `NAME.raw`.
+pub const DETACHED: Format = Format {
+    extension: "nhdr",
+    parts: Some(|subject| {
+        let name = subject.text_name()?;
+        Some(FileParts::text(format!(
+            "{}data file: {name}.raw\n",
+            header(subject)?
+        )))
+    }),
+    ragged: None,
+    is_basic: false,
+};
+
+/// The most dimensions that teem reads.
+const MAX_RANK: usize = 16;
+
+/// The most bytes of an attribute that is copied, and of all of them.
+const MAX_VALUE: usize = 1 << 10;
+const MAX_VALUES: usize = 32 << 10;
+
+fn type_name(data_type: &DataType) -> Option<String> {
+    Some(match data_type {
+        DataType::Bool => "uint8".to_string(),
+        DataType::Int(width) => format!("int{}", width * 8),
+        DataType::UInt(width) => format!("uint{}", width * 8),
+        DataType::Float(4) => "float".to_string(),
+        DataType::Float(8) => "double".to_string(),
+        _ => return None,
+    })
+}
+
+fn header(subject: &Subject) -> Option<String> {
+    let type_name = type_name(&subject.array.data_type)?;
+    if !subject.is_image(MAX_RANK) {
+        return None;
+    }
+    let axes = axes_of(subject);
+    let (rank, sizes) = (axes.len(), joined(subject.shape.iter().rev()));
+    let mut text = format!("NRRD0005\ntype: {type_name}\ndimension: {rank}\n");
+    let is_space = has_scale(&axes) && rank <= 3 && is_all_space(&axes);
+    if is_space {
+        text += &format!("space dimension: {rank}\n");
+    }
+    text += &format!("sizes: {sizes}\n");
+    if is_space {
+        text += &space(&axes);
+    } else if has_scale(&axes) {
+        text += &spacings(&axes);
+    }
+    if axes.iter().any(|axis| axis.name.is_some()) {
+        text += &format!(
+            "labels: {}\n",
+            quoted(axes.iter().map(|axis| axis.name.as_deref()))
+        );
+    }
+    text += "endian: little\nencoding: raw\n";
+    text += &pairs(&subject.array.attributes);
+    Some(text)
+}
+
+/// Whether all dimensions are directions of space, or nothing is known of any.
+fn is_all_space(axes: &[AxisMeaning]) -> bool {
+    use crate::export::axes::AxisKind::{Other, X, Y, Z};
+    let is_space = |axis: &AxisMeaning| matches!(axis.kind, X | Y | Z);
+    axes.iter().all(is_space) || axes.iter().all(|axis| axis.kind == Other)
+}
+
+/// Returns directions and origin of an image in space.
+fn space(axes: &[AxisMeaning]) -> String {
+    let (place, rank) = (placement_of(axes), axes.len());
+    let vector = |numbers: Vec<f64>| {
+        let numbers: Vec<String> = numbers.iter().map(f64::to_string).collect();
+        format!("({})", numbers.join(","))
+    };
+    let direction = |dimension| {
+        let spacing = place.spacing.get(dimension).copied().unwrap_or(1.0);
+        let components = (0..rank).map(|component| match place.direction(dimension, component) {
+            0.0 => 0.0,
+            sign => sign * spacing,
+        });
+        vector(components.collect())
+    };
+    let mut text = format!("space directions: {}\n", joined((0..rank).map(direction)));
+    if let Some(unit) = axes.first().and_then(|axis| axis.unit.as_deref()) {
+        text += &format!("space units: {}\n", quoted(axes.iter().map(|_| Some(unit))));
+    }
+    text + &format!("space origin: {}\n", vector(place.origin))
+}
+
+/// Returns spacing and origin of dimensions that are not all directions of space.
+fn spacings(axes: &[AxisMeaning]) -> String {
+    let numbers =
+        |value: fn(&AxisMeaning) -> Option<f64>| {
+            joined(axes.iter().rev().map(|axis| {
+                value(axis).map_or_else(|| "nan".to_string(), |number| number.to_string())
+            }))
+        };
+    let mut text = format!("spacings: {}\n", numbers(|axis| axis.scale));
+    text += &format!(
+        "axis mins: {}\n",
+        numbers(|axis| axis.scale.map(|_| axis.origin))
+    );
+    if axes.iter().any(|axis| axis.unit.is_some()) {
+        text += &format!(
+            "units: {}\n",
+            quoted(axes.iter().map(|axis| axis.unit.as_deref()))
+        );
+    }
+    text
+}
+
+/// Returns texts in quotes, fastest dimension first.
+fn quoted<'a>(texts: impl DoubleEndedIterator<Item = Option<&'a str>>) -> String {
+    let quoted = |text: Option<&str>| {
+        let plain = text.unwrap_or_default().chars();
+        let plain: String = plain
+            .filter(|letter| !letter.is_control() && !"\"\\".contains(*letter))
+            .collect();
+        format!("\"{plain}\"")
+    };
+    joined(texts.rev().map(quoted))
+}
+
+/// Returns attributes as pairs of key and value, without those that are long.
+fn pairs(attributes: &Attributes) -> String {
+    let mut text = String::new();
+    for (name, value) in attributes.to_map() {
+        let value = match value {
+            Value::String(text) => text,
+            other => other.to_string(),
+        };
+        let is_key = !name.is_empty()
+            && !name.starts_with('#')
+            && !name.contains(|letter: char| letter.is_control() || ":=".contains(letter));
+        if is_key && !value.is_empty() && value.len() <= MAX_VALUE && text.len() < MAX_VALUES {
+            let value = value
+                .replace('\\', "\\\\")
+                .replace('\n', "\\n")
+                .replace('\r', " ");
+            text += &format!("{name}:={value}\n");
+        }
+    }
+    text
+}

@@ -1,0 +1,345 @@
+//! A file made of a box of an array, open: header, elements, trailer.
+//!
+//! Any range is read by itself. Elements that are written as they are decoded are not copied, and can be written in
+//! place; those in another form are made of the decoded ones with each read.
+
+use parking_lot::Mutex;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::array::flat_file::FlatFile;
+use crate::array::ragged::ReservedBytes;
+use crate::array::{ArrayState, OpenArray, WriteSource};
+use crate::error::{Error, Kind, Result};
+use crate::export::conversion::Conversion;
+use crate::export::format::{ElementForm, FileParts, Format, Ragged, Subject};
+use crate::grid::Region;
+use crate::sync::read_bytes::{ReadBytes, part};
+
+/// A file made of a box of an array.
+pub struct Export {
+    array: Arc<OpenArray>,
+    header: Vec<u8>,
+    body: FileBody,
+    trailer: Vec<u8>,
+    content: u64,
+    /// The array's state when somebody last asked whether the file may have changed.
+    seen: Mutex<ArrayState>,
+}
+
+/// The bytes between header and trailer.
+enum FileBody {
+    /// There are none: another file has the elements.
+    Empty,
+    /// Elements of a fixed length, put together as they are read.
+    Flat(Box<FlatFile>),
+    /// The same in another form.
+    Converted(ConvertedFile),
+    /// A file that was made when it was opened.
+    Whole(ReservedBytes),
+}
+
+/// Elements in another form than that in which they are decoded.
+struct ConvertedFile {
+    decoded: Box<FlatFile>,
+    conversion: Arc<dyn Conversion>,
+    /// Bytes of an element, decoded and written.
+    sizes: (u64, u64),
+    length: u64,
+}
+
+impl ConvertedFile {
+    fn new(
+        decoded: FlatFile,
+        conversion: Arc<dyn Conversion>,
+        length: u64,
+    ) -> Result<ConvertedFile> {
+        let size = decoded.array().array().element_size()? as u64;
+        Ok(ConvertedFile {
+            decoded: Box::new(decoded),
+            sizes: (size, conversion.written_size() as u64),
+            conversion,
+            length,
+        })
+    }
+
+    /// Returns the decoded bytes that a range is made of.
+    fn source(&self, range: &Range<u64>) -> Range<u64> {
+        let (size, written) = self.sizes;
+        let written = written.max(1);
+        range.start / written * size..range.end.div_ceil(written) * size
+    }
+
+    /// Makes a range of its decoded bytes.
+    fn convert(&self, range: &Range<u64>, decoded: &[u8]) -> ReadBytes {
+        let (size, written) = self.sizes;
+        let count = decoded.len() as u64 / size.max(1);
+        let mut bytes = vec![0; usize::try_from(count * written).unwrap_or(0)];
+        self.conversion.convert(decoded, &mut bytes);
+        let skipped = range.start % written.max(1);
+        if skipped == 0 && bytes.len() as u64 == range.end - range.start {
+            return bytes.into();
+        }
+        part(&bytes, skipped..skipped + range.end - range.start).into()
+    }
+}
+
+impl FileBody {
+    fn len(&self) -> u64 {
+        match self {
+            FileBody::Empty => 0,
+            FileBody::Flat(flat) => flat.len(),
+            FileBody::Converted(converted) => converted.length,
+            FileBody::Whole(bytes) => bytes.len() as u64,
+        }
+    }
+
+    /// Returns the bytes of a range, which must lie in the body.
+    fn read(&self, range: Range<u64>) -> Result<ReadBytes> {
+        match self {
+            FileBody::Empty => Ok(ReadBytes::default()),
+            FileBody::Flat(flat) => flat.read_shown(range),
+            FileBody::Converted(converted) => {
+                let decoded = converted.decoded.read(converted.source(&range))?;
+                Ok(converted.convert(&range, &decoded))
+            }
+            FileBody::Whole(bytes) => Ok(part(bytes, range).into()),
+        }
+    }
+
+    /// Like `read`, if all of the range is in memory.
+    fn read_now(&self, range: Range<u64>) -> Option<ReadBytes> {
+        match self {
+            FileBody::Empty => Some(ReadBytes::default()),
+            FileBody::Flat(flat) => flat.is_shown(&range).then(|| flat.read_now(range))?,
+            FileBody::Converted(converted) => {
+                let decoded = converted.decoded.read_now(converted.source(&range))?;
+                Some(converted.convert(&range, &decoded))
+            }
+            FileBody::Whole(bytes) => Some(part(bytes, range).into()),
+        }
+    }
+}
+
+impl Export {
+    /// Opens a box of an array in a format that needs to know nothing but the array; fails as `Format::parts_of`, and
+    /// `open_ragged`.
+    pub fn open(array: &Arc<OpenArray>, format: &Format, region: Region) -> Result<Export> {
+        if array.array().data_type.is_variable() {
+            return Export::open_ragged(array, format, &region);
+        }
+        let parts = format.parts_of(array, &Subject::alone(array.array(), &region.shape))?;
+        let content = format.content(array, &parts);
+        Export::of_parts(array, parts, region, content)
+    }
+
+    /// Opens a file of elements without a fixed length. They are all read now: `TooLarge` if they are too many,
+    /// `Unsupported` if the format cannot hold them.
+    pub fn open_ragged(array: &Arc<OpenArray>, format: &Format, region: &Region) -> Result<Export> {
+        let seen = Mutex::new(array.state());
+        let unsupported = || {
+            let held = &array.array().data_type;
+            Error::unsupported(
+                array.path(),
+                format!("{} cannot hold {held}", format.extension),
+            )
+        };
+        let bytes = whole(array, format.ragged.ok_or_else(unsupported)?, region)?;
+        Ok(Export {
+            array: array.clone(),
+            header: Vec::new(),
+            body: FileBody::Whole(bytes),
+            trailer: Vec::new(),
+            content: array.id(),
+            seen,
+        })
+    }
+
+    /// Opens a box of an array as a file that consists of these parts and whose content has this number; fails if it is
+    /// longer than any file.
+    pub fn of_parts(
+        array: &Arc<OpenArray>,
+        parts: FileParts,
+        region: Region,
+        content: u64,
+    ) -> Result<Export> {
+        let seen = Mutex::new(array.state());
+        let length = parts.elements_len(&region.shape, array.array().element_size()?)?;
+        Ok(Export {
+            array: array.clone(),
+            body: body_of(array, parts.elements, region, length)?,
+            header: parts.header,
+            trailer: parts.trailer,
+            content,
+            seen,
+        })
+    }
+
+    /// Whether a reader who opens the file now is likely to read on in order.
+    pub fn is_read_on(&self) -> bool {
+        match &self.body {
+            FileBody::Empty | FileBody::Whole(_) => true,
+            FileBody::Flat(flat) => flat.is_read_on(),
+            FileBody::Converted(converted) => converted.decoded.is_read_on(),
+        }
+    }
+
+    /// Returns the length in bytes.
+    pub fn len(&self) -> u64 {
+        self.data_end() + self.trailer.len() as u64
+    }
+
+    /// Whether the file has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns where the elements end.
+    fn data_end(&self) -> u64 {
+        self.header.len() as u64 + self.body.len()
+    }
+
+    /// Returns the array.
+    pub fn array(&self) -> &Arc<OpenArray> {
+        &self.array
+    }
+
+    /// Returns a number of the content, which stays while the file is written in place.
+    pub fn content(&self) -> u64 {
+        self.content
+    }
+
+    /// Whether the content may have changed since this was last asked, by what is known without asking the store.
+    pub fn may_have_changed(&self) -> bool {
+        let now = self.array.state();
+        let before = std::mem::replace(&mut *self.seen.lock(), now);
+        self.array.may_have_changed(&before)
+    }
+
+    /// Returns the range of elements and the bytes around them that a range of the file is, cut at its end.
+    fn cut(&self, offset: u64, len: usize) -> (&[u8], Range<u64>, &[u8]) {
+        let end = offset.saturating_add(len as u64).min(self.len());
+        let (header, data_end) = (self.header.len() as u64, self.data_end());
+        let before = part(&self.header, offset.min(header)..end.min(header));
+        let elements =
+            offset.clamp(header, data_end) - header..end.clamp(header, data_end) - header;
+        let after = offset.max(data_end) - data_end..end.max(data_end) - data_end;
+        let after = part(&self.trailer, after);
+        (before, elements, after)
+    }
+
+    /// Returns the bytes at `offset`, fewer than `len` only at the end.
+    pub fn read_at(&self, offset: u64, len: usize) -> Result<ReadBytes> {
+        let (before, elements, after) = self.cut(offset, len);
+        if elements.is_empty() {
+            return Ok([before, after].concat().into());
+        }
+        let elements = self.body.read(elements)?;
+        Ok(joined(before, elements, after))
+    }
+
+    /// Like `read_at`, if all of it is in memory; never waits, never decodes.
+    pub fn read_now(&self, offset: u64, len: usize) -> Option<ReadBytes> {
+        let (before, elements, after) = self.cut(offset, len);
+        if elements.is_empty() {
+            return Some([before, after].concat().into());
+        }
+        let elements = self.body.read_now(elements)?;
+        Some(joined(before, elements, after))
+    }
+
+    /// Returns the elements if they can be written: those that are as they are decoded.
+    fn writable(&self) -> Result<&FlatFile> {
+        match &self.body {
+            FileBody::Flat(flat) if flat.has_own_order() => Ok(flat),
+            FileBody::Whole(_) => {
+                let why = "is made of all elements together, and so is not written";
+                Err(Error::new(Kind::ReadOnly, self.array.path(), why))
+            }
+            FileBody::Empty | FileBody::Flat(_) | FileBody::Converted(_) => {
+                let why = "has no elements as they are stored, and so is not written; write NAME.npy or NAME.raw";
+                Err(Error::new(Kind::ReadOnly, self.array.path(), why))
+            }
+        }
+    }
+
+    /// Fails if the file cannot be written, as `OpenArray::check_writable` does, and with `ReadOnly` if it does not hold
+    /// the elements as they are decoded.
+    pub fn check_writable(&self) -> Result<()> {
+        self.array.check_writable()?;
+        self.writable().map(drop)
+    }
+
+    /// Writes bytes at an offset into the array. `Invalid` if that would change what stands before or after the
+    /// elements, `TooLarge` beyond the end, which no write moves.
+    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.write_from(WriteSource::Program, offset, bytes)
+    }
+
+    /// Writes pages of the kernel, of which a program has changed some bytes by way of a map. Those of a chunk that was
+    /// changed since the pages were read are dropped, and the array says so when it is asked what was lost.
+    pub fn write_pages(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.write_from(WriteSource::Pages, offset, bytes)
+    }
+
+    fn write_from(&self, source: WriteSource, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.array.check_writable()?;
+        let flat = self.writable()?;
+        let end = offset.saturating_add(bytes.len() as u64);
+        if end > self.len() && !bytes.is_empty() {
+            let found = format!("the file has {} bytes, as many as its array", self.len());
+            return Err(Error::too_large(self.array.path(), found));
+        }
+        let (before, elements, after) = self.cut(offset, bytes.len());
+        let rest = bytes
+            .strip_prefix(before)
+            .and_then(|rest| rest.strip_suffix(after));
+        let Some(rest) = rest else {
+            let why = "the bytes around the elements say what the array is, and only its metadata change that";
+            return Err(Error::invalid(self.array.path(), why));
+        };
+        if rest.is_empty() {
+            return Ok(());
+        }
+        flat.write(elements.start, rest, source)
+    }
+}
+
+/// Returns elements with the bytes around them; they are not copied if there are none.
+fn joined(before: &[u8], elements: ReadBytes, after: &[u8]) -> ReadBytes {
+    if before.is_empty() && after.is_empty() {
+        return elements;
+    }
+    [before, &elements, after].concat().into()
+}
+
+/// Opens the elements of a box in a form, in which they have `length` bytes.
+fn body_of(
+    array: &Arc<OpenArray>,
+    form: Option<ElementForm>,
+    region: Region,
+    length: u64,
+) -> Result<FileBody> {
+    let Some(form) = form else {
+        return Ok(FileBody::Empty);
+    };
+    let flat = match &form.order {
+        Some(order) => FlatFile::permuted(array.clone(), region, order)?,
+        None => FlatFile::new(array.clone(), region)?,
+    };
+    Ok(match form.conversion {
+        Some(conversion) => FileBody::Converted(ConvertedFile::new(flat, conversion, length)?),
+        None => FileBody::Flat(Box::new(flat)),
+    })
+}
+
+/// Reads all elements of a box and makes a file of them.
+fn whole(array: &OpenArray, ragged: Ragged, region: &Region) -> Result<ReservedBytes> {
+    let records = array.records(region)?;
+    let Ragged::Made(make) = ragged else {
+        return Ok(records.into_bytes());
+    };
+    let mut out = array.growing();
+    make(&records, &region.shape, &mut out).map_err(|error| error.about(array.path()))?;
+    Ok(out.finish())
+}

@@ -1,0 +1,238 @@
+//! Every format: any range of a file is the slice of the whole, its size is known before, and its header costs nothing.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use zarrfs::export::FORMATS;
+use zarrfs::known::Known;
+use zarrfs::mount::open::ViewKind;
+use zarrfs::store::Key;
+use zarrfs::view::View;
+
+use crate::common;
+use crate::flat::{Case, cases, write};
+use crate::stored::{default_keys, key, memory, names, strings, v3, view_of};
+
+/// Gives an array names of dimensions.
+fn name_dimensions(store: &Path, names: &[&str]) {
+    let path = store.join("zarr.json");
+    let mut document: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let rank = document["shape"].as_array().unwrap().len();
+    document["dimension_names"] = json!(names[..rank.min(names.len())]);
+    if rank <= names.len() {
+        std::fs::write(path, document.to_string()).unwrap();
+    }
+}
+
+/// Returns the elements with the first dimension fastest.
+fn fortran(case: &Case, whole: &[u8]) -> Vec<u8> {
+    let count = case.shape.iter().product::<u64>() as usize;
+    let size = whole.len().checked_div(count).unwrap_or(0);
+    let mut out = Vec::new();
+    for place in 0..count {
+        let (mut rest, mut at) = (place as u64, vec![0; case.shape.len()]);
+        for (axis, &length) in case.shape.iter().enumerate() {
+            at[axis] = rest % length;
+            rest /= length;
+        }
+        let number = at
+            .iter()
+            .zip(&case.shape)
+            .fold(0, |number, (at, length)| number * length + at);
+        out.extend_from_slice(&whole[number as usize * size..][..size]);
+    }
+    out
+}
+
+/// Checks that any range of a file is the slice of its whole; returns the whole.
+fn check(
+    view: &Arc<dyn View>,
+    name: &str,
+    ranges: &[(u64, u64)],
+) -> Result<Vec<u8>, TestCaseError> {
+    let key = Key::new(name).unwrap();
+    let size = view.lookup(&key).unwrap().unwrap().size;
+    let whole = common::read(view, name).unwrap();
+    prop_assert_eq!(whole.len() as u64, size, "{}", name);
+    let file = view.open(&key).unwrap().file;
+    prop_assert!(file.read_at(size, 9).unwrap().is_empty());
+    for (a, b) in ranges {
+        let (a, b) = (a % (size + 9), b % (size + 9));
+        let (start, end) = (a.min(b), a.max(b));
+        let expected = &whole[whole.len().min(start as usize)..whole.len().min(end as usize)];
+        let read = file.read_at(start, (end - start) as usize).unwrap();
+        prop_assert_eq!(&read[..], expected, "{} {}..{}", name, start, end);
+        if let Some(now) = file.read_now(start, (end - start) as usize) {
+            prop_assert_eq!(&now[..], expected);
+        }
+    }
+    Ok(whole)
+}
+
+fn ends_with_elements(name: &str) -> bool {
+    [
+        "npy", "raw", "nrrd", "mha", "img", "bsq", "bil", "bip", "flt",
+    ]
+    .contains(&name)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn any_range_of_any_format_is_the_slice_of_the_whole(
+        case in cases(),
+        names in Just(vec!["x", "y", "z", "time", "band", "other"]).prop_shuffle(),
+        ranges in prop::collection::vec((any::<u64>(), any::<u64>()), 8),
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let store = folder.path().join("a.zarr");
+        std::fs::create_dir(&store).unwrap();
+        let elements = write(&case, &store);
+        name_dimensions(&store, &names);
+        let view = common::files(&store);
+        for format in FORMATS {
+            let name = format!("a.{}", format.extension);
+            if view.lookup(&Key::new(name.as_str()).unwrap()).unwrap().is_none() {
+                continue;
+            }
+            let whole = check(&view, &name, &ranges)?;
+            if ends_with_elements(format.extension) {
+                prop_assert!(whole.ends_with(&elements), "{}", name);
+            }
+            if format.extension.starts_with("f.") {
+                prop_assert!(whole.ends_with(&fortran(&case, &elements)), "{}", name);
+            }
+        }
+    }
+}
+
+/// Writes an array of chunks of eight by eight rows, all of them alike.
+fn write_rows(store: &Path, data_type: &str, size: usize) {
+    std::fs::create_dir_all(store.join("c")).unwrap();
+    let bytes = json!({"name": "bytes", "configuration": {"endian": "little"}});
+    let gzip = json!({"name": "gzip", "configuration": {"level": 1}});
+    let document = json!({
+        "zarr_format": 3, "node_type": "array", "shape": [64, 64, 64], "data_type": data_type,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [8, 8, 64]}},
+        "chunk_key_encoding": {"name": "default"}, "fill_value": 7, "codecs": [bytes, gzip],
+        "dimension_names": ["z", "y", "x"],
+    });
+    std::fs::write(store.join("zarr.json"), document.to_string()).unwrap();
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(&vec![1; 8 * 8 * 64 * size]).unwrap();
+    let chunk = encoder.finish().unwrap();
+    for (z, y) in (0..64).map(|number| (number / 8, number % 8)) {
+        let folder = store.join(format!("c/{z}/{y}"));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("0"), &chunk).unwrap();
+    }
+}
+
+#[test]
+fn a_header_and_an_end_cost_two_chunks() {
+    for (data_type, size) in [
+        ("uint8", 1),
+        ("int16", 2),
+        ("uint16", 2),
+        ("float32", 4),
+        ("float16", 2),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let store = folder.path().join("a.zarr");
+        write_rows(&store, data_type, size);
+        let mut count = 0;
+        for format in FORMATS {
+            let (views, stats) = common::open(&store).unwrap();
+            let view = views.view(ViewKind::Files);
+            let key = Key::new(format!("a.{}", format.extension)).unwrap();
+            let Some(attr) = view.lookup(&key).unwrap() else {
+                continue;
+            };
+            let file = view.open(&key).unwrap().file;
+            // The whole header of files that have one; in Fortran order many elements would be many chunks.
+            let head = if format.extension == "f.raw" { 1 } else { 64 };
+            file.read_at(0, head).unwrap();
+            file.read_at(attr.size - 1, 1).unwrap();
+            let chunks = stats.decoded_chunks.get();
+            assert!(chunks <= 2, "{key} of {data_type}: {chunks}");
+            count += 1;
+        }
+        assert!(count >= 5, "{data_type}: {count}");
+    }
+}
+
+#[test]
+fn any_range_of_a_file_of_a_group_is_the_slice_of_the_whole() {
+    let document = |shape: &[u64], fill: u64| {
+        let document = v3(shape, &vec![2; shape.len()], default_keys());
+        let typed = document.replace("\"uint8\"", "\"int16\"");
+        typed.replace("\"fill_value\":7", &format!("\"fill_value\":{fill}"))
+    };
+    let (a, b, c) = (document(&[5], 1), document(&[3, 3], 2), document(&[], 3));
+    let store = memory(&[
+        ("a/zarr.json", &a),
+        ("b/zarr.json", &b),
+        ("c/zarr.json", &c),
+    ]);
+    let (view, _) = view_of(Arc::new(store), &[]);
+    for name in ["root.nc", "root.cdf5.nc"] {
+        let size = view.lookup(&key(name)).unwrap().unwrap().size;
+        let ranges: Vec<_> = (0..size + 3)
+            .flat_map(|a| [(a, a + 1), (a, size), (a, a + 9)])
+            .collect();
+        let whole = check(&view, name, &ranges).unwrap();
+        // The smallest first, each padded to four bytes.
+        let bytes = |fill: u8, count: usize| [0, fill].repeat(count);
+        let expected = [
+            bytes(3, 1),
+            vec![0; 2],
+            bytes(1, 5),
+            vec![0; 2],
+            bytes(2, 9),
+            vec![0; 2],
+        ]
+        .concat();
+        assert!(
+            whole.starts_with(b"CDF") && whole.ends_with(&expected),
+            "{name}"
+        );
+        assert!(
+            matches!(view.lookup_now(&key(name)), Known::Unknown),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn a_group_that_a_format_cannot_hold_has_no_file() {
+    let plain = v3(&[4], &[2], default_keys());
+    let broken = plain
+        .replace("uint8", "int8")
+        .replace("\"shape\":[4]", "\"shape\":null");
+    let zero = plain.replace("\"shape\":[4]", "\"shape\":[0]");
+    for (objects, classic, wide) in [
+        (vec![("a/zarr.json", plain.as_str())], false, true),
+        (vec![("a/zarr.json", &zero)], false, false),
+        (
+            vec![("a/zarr.json", &plain), ("b/zarr.json", &broken)],
+            false,
+            false,
+        ),
+        (vec![("a/.zarray", &strings(4, 2))], false, false),
+        (vec![], false, false),
+    ] {
+        let (view, _) = view_of(Arc::new(memory(&objects)), &[]);
+        for (name, is_there) in [("root.nc", classic), ("root.cdf5.nc", wide)] {
+            let found = view.lookup(&key(name)).unwrap();
+            assert_eq!(found.is_some(), is_there, "{name} of {objects:?}");
+        }
+    }
+    // A child of the same name comes before the group's own file.
+    let store = memory(&[("a/zarr.json", &plain), ("root.cdf5.nc/zarr.json", &plain)]);
+    let (view, _) = view_of(Arc::new(store), &[]);
+    assert!(names(&view, "root.cdf5.nc").contains("zarr.json"));
+}

@@ -1,0 +1,530 @@
+"""Decoded files in the formats of other programs: each read whole by two of them, and equal to zarr-python's values."""
+
+import contextlib
+import json
+import os
+
+import numpy as np
+import pytest
+import zarr
+
+import corpus
+import layout
+import mounting
+import needs
+
+NUMBERS = ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8"]
+
+
+def values(dtype, shape, seed=0):
+    """Returns numbers of a type over all of its range, the extremes among them."""
+    random = np.random.default_rng(seed)
+    dtype = np.dtype(dtype)
+    if dtype.kind == "b":
+        return random.integers(0, 2, shape).astype(bool)
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        data = random.integers(info.min, info.max, shape, dtype, endpoint=True)
+        data.flat[0], data.flat[-1] = info.min, info.max
+        return data
+    data = (random.standard_normal(shape) * 1000).astype(dtype)
+    if dtype.kind == "c":
+        data = (data + 1j * random.standard_normal(shape)).astype(dtype)
+    return data
+
+
+def made(folder, version=3):
+    """Makes a store with arrays of all numbers, of several ranks and orders."""
+    root = zarr.open_group(folder, mode="w", zarr_format=version)
+
+    def add(name, data, chunks, names=None, **attributes):
+        more = {"dimension_names": names} if version == 3 and names else {}
+        if version == 2 and names:
+            attributes["_ARRAY_DIMENSIONS"] = names
+        order = "F" if version == 2 else "C"
+        array = root.create_array(
+            name, shape=data.shape, dtype=data.dtype, chunks=chunks, attributes=attributes,
+            config={"order": order}, **more,
+        )
+        array[...] = data
+
+    for dtype in [*NUMBERS, "bool", "f2", "c8", "c16"]:
+        add(dtype, values(dtype, (5, 7, 9), 1), (2, 4, 9), ["z", "y", "x"])
+    add("line", values("f4", 1000, 2), (300,))
+    add("plane", values("f4", (21, 33), 3), (8, 8), ["y", "x"], units="K", spacing=[-0.5, 0.25], origin=[10, -20])
+    add("four", values("i2", (3, 4, 5, 6), 4), (1, 4, 3, 6), ["t", "z", "y", "x"])
+    add("mixed", values("u2", (3, 2, 4, 5, 6), 5), (1, 1, 4, 3, 6), ["t", "c", "z", "y", "x"])
+    add("pixels", values("u1", (11, 13, 3), 6), (11, 5, 3), ["y", "x", "band"])
+    add("rows", values("u2", (11, 3, 13), 7), (4, 3, 13), ["y", "band", "x"])
+    add("placed", values("i2", (4, 5, 6), 8), (4, 5, 3), ["z", "y", "x"], spacing=[2.0, 0.5, 0.25], origin=[1, 2, 3],
+        long_name="placed", number=5)
+    add("backwards", values("f4", (4, 5, 6), 9), (4, 5, 3), ["x", "y", "z"], spacing=[2.0, 0.5, -0.25], origin=[1, 2, 3])
+    if version == 3:
+        image = root.create_group("image", attributes={"ome": {"version": "0.5", "multiscales": [{
+            "axes": [{"name": "z", "type": "space", "unit": "micrometer"}, {"name": "y", "type": "space", "unit": "micrometer"},
+                     {"name": "x", "type": "space", "unit": "micrometer"}],
+            "datasets": [{"path": str(level), "coordinateTransformations": [
+                {"type": "scale", "scale": [2.0, 0.5 * 2**level, 0.5 * 2**level]},
+                {"type": "translation", "translation": [0, 10, 20]}]} for level in (0, 1)],
+        }]}})
+        for level in (0, 1):
+            data = values("u2", (4, 8 >> level, 10 >> level), 10)
+            image.create_array(str(level), data=data, chunks=(2, 4, 5))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    """Returns the made stores, a dialect each, and the samples."""
+    folder = tmp_path_factory.mktemp("formats")
+    return [
+        made(folder / "three.zarr"), made(folder / "two.zarr", 2),
+        mounting.ROOT / "samples" / "climate.zarr", mounting.ROOT / "samples" / "relief.zarr",
+    ]
+
+
+@pytest.fixture(scope="module")
+def arrays(stores, tmp_path_factory):
+    """Mounts the stores, and of the corpus those of two other writers; returns (name, folder of files, values)."""
+    found = []
+    with contextlib.ExitStack() as mounts:
+        for store in [*stores, *of_corpus(tmp_path_factory)]:
+            # GDAL looks for the header of ENVI and ESRI in the listing of the directory.
+            files = mounts.enter_context(mounting.Mount(store, "--list", "hdr")).files
+            root = zarr.open(store, mode="r")
+            members = root.members(max_depth=None) if isinstance(root, zarr.Group) else [("", root)]
+            for path, node in members:
+                if isinstance(node, zarr.Array) and node.dtype.kind in "biufc":
+                    base = layout.decoded(files, store, path, "x").with_suffix("")
+                    found.append((f"{store.name}/{path}", base, node[...]))
+        yield found
+
+
+def of_corpus(tmp_path_factory):
+    """Returns stores that zarr.js and z5py wrote, if the corpus is there."""
+    if needs.is_named("shared") or not (needs.SHARED / "corpus").is_dir():
+        return []
+    folder = tmp_path_factory.mktemp("corpus")
+    corpus.unpack(folder)
+    names = ["zarr.js-fixtures/simple_F.zarr", "zarr.js-fixtures/simple_BE.zarr", "z5py/flat.zr", "ome-zarr-py-data/v2.zarr"]
+    return [folder / name for name in names if (folder / name).is_dir()]
+
+
+def each(arrays, extension, expects):
+    """Yields the path and the values of every array that has a file of this format; `expects` says which must."""
+    count = 0
+    for name, base, data in arrays:
+        path = base.parent / f"{base.name}.{extension}"
+        assert path.exists() == bool(expects(data)), (name, extension)
+        if path.exists():
+            count += 1
+            yield str(path), data
+    assert count >= 3, f"{count} files {extension}"
+
+
+def is_image(data, most, types):
+    return 1 <= data.ndim <= most and 0 not in data.shape and data.dtype.newbyteorder("=") in [np.dtype(t) for t in types]
+
+
+def same(read, data, name):
+    """Fails unless the values are equal, bit for bit where there are NaNs."""
+    read = np.asarray(read)
+    assert read.shape == data.shape, (name, read.shape, data.shape)
+    np.testing.assert_array_equal(read, data.astype(bool) if read.dtype == bool else data, err_msg=str(name))
+
+
+def test_fortran_order(arrays):
+    for path, data in each(arrays, "f.npy", lambda data: True):
+        read = np.load(path, mmap_mode="r")
+        assert read.flags.f_contiguous
+        same(read, data, path)
+        raw = np.fromfile(path.replace(".f.npy", ".f.raw"), data.dtype.newbyteorder("<"))
+        same(raw.reshape(data.shape, order="F"), data, path)
+
+
+def test_nrrd(arrays):
+    import nrrd
+    import SimpleITK
+
+    for extension in ("nrrd", "nhdr"):
+        for path, data in each(arrays, extension, lambda data: is_image(data, 16, [*NUMBERS, "bool"])):
+            read, header = nrrd.read(path, index_order="C")
+            same(read, data, path)
+            if 2 <= data.ndim <= 4:
+                same(SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(path)), data, path)
+
+
+def test_metaimage(arrays):
+    import SimpleITK
+    from vtkmodules.util.numpy_support import vtk_to_numpy
+    from vtkmodules.vtkIOImage import vtkMetaImageReader
+
+    for extension in ("mha", "mhd"):
+        for path, data in each(arrays, extension, lambda data: is_image(data, 10, [*NUMBERS, "bool"])):
+            if 2 <= data.ndim <= 5:
+                same(SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(path)), data, path)
+            # VTK's own reader knows three dimensions and no integers of eight bytes.
+            if data.ndim == 3 and data.dtype.str[1:] not in ("i8", "u8"):
+                reader = vtkMetaImageReader()
+                reader.SetFileName(path)
+                reader.Update()
+                read = vtk_to_numpy(reader.GetOutput().GetPointData().GetScalars())
+                same(read.reshape(data.shape), data, path)
+
+
+def space(path):
+    import SimpleITK
+
+    image = SimpleITK.ReadImage(path)
+    return image.GetSpacing(), image.GetOrigin(), image.GetDirection()
+
+
+@pytest.mark.parametrize("extension", ["nrrd", "nhdr", "mha", "mhd", "nii"])
+def test_scale_and_origin_reach_the_header(stores, mounted, extension):
+    files = mounted(stores[0]).files
+    spacing, origin, direction = space(str(files / f"placed/placed.{extension}"))
+    # ITK has the other handedness of NIfTI.
+    signs = np.array([-1, -1, 1] if extension == "nii" else [1, 1, 1])
+    assert spacing == (0.25, 0.5, 2.0)
+    assert origin == tuple(signs * [3, 2, 1])
+    np.testing.assert_array_equal(np.reshape(direction, (3, 3)), np.diag(signs))
+    spacing, origin, _ = space(str(files / f"image/1/1.{extension}"))
+    # NIfTI has the unit in its header, and ITK converts micrometers.
+    unit = 1000 if extension == "nii" else 1
+    np.testing.assert_allclose(np.multiply(spacing, unit), (1.0, 1.0, 2.0), rtol=1e-6)
+    np.testing.assert_allclose(np.multiply(origin, unit), signs * [20, 10, 0], rtol=1e-6)
+    spacing, origin, direction = space(str(files / f"backwards/backwards.{extension}"))
+    if extension == "nii":
+        # The elements are put in the order of x, y and z.
+        assert (spacing, origin) == ((2.0, 0.5, 0.25), (-1, -2, 3))
+        np.testing.assert_array_equal(np.reshape(direction, (3, 3)), np.diag([-1, -1, -1]))
+    else:
+        assert (spacing, origin) == ((0.25, 0.5, 2.0), (1, 2, 3))
+        np.testing.assert_array_equal(np.reshape(direction, (3, 3)), [[0, 0, 1], [0, 1, 0], [-1, 0, 0]])
+
+
+def test_attributes_reach_nrrd(stores, mounted):
+    import nrrd
+
+    header = nrrd.read_header(str(mounted(stores[0]).files / "placed/placed.nrrd"))
+    assert (header["long_name"], header["number"]) == ("placed", "5")
+    assert header["labels"] == ["x", "y", "z"]
+
+
+def in_nifti_order(data, name):
+    """Returns the values as nibabel shows them."""
+    if name.endswith("/mixed.nii"):
+        return data.transpose(4, 3, 2, 0, 1)
+    if name.endswith("/backwards.nii"):
+        return data
+    if name.endswith("/pixels.nii"):
+        return data.transpose(1, 0, 2)[:, :, None, None, :]
+    if name.endswith("/rows.nii"):
+        return data.transpose(2, 0, 1)[:, :, None, None, :]
+    if any(name.endswith(f"/{part}.nii") for part in ("tas", "psl", "pr")):
+        return data.T[:, :, None, :]
+    if name.endswith("/time.nii"):
+        return data[None, None, None, :]
+    if name.endswith("/lat.nii"):
+        return data[None, :]
+    return data.T
+
+
+def test_nifti(arrays):
+    import nibabel
+    import SimpleITK
+
+    types = [*NUMBERS, "bool", "c8", "c16"]
+    for path, data in each(arrays, "nii", lambda data: is_image(data, 7, types)):
+        read = nibabel.load(path)
+        expected = in_nifti_order(data, path)
+        same(np.asanyarray(read.dataobj), expected, path)
+        if 2 <= expected.ndim <= 4 and data.dtype.kind != "c":
+            itk = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(path))
+            # ITK takes zeros for numbers that are not finite.
+            finite = np.nan_to_num(expected, nan=0, posinf=0, neginf=0)
+            same(itk.squeeze(), finite.T.squeeze(), path)
+
+
+def test_nifti_2_for_long_dimensions(tmp_path, mounted):
+    import nibabel
+
+    data = values("i2", (3, 40000))
+    root = zarr.open_group(tmp_path / "long.zarr", mode="w")
+    root.create_array("long", data=data, chunks=(1, 1000))
+    path = mounted(tmp_path / "long.zarr").files / "long/long.nii"
+    read = nibabel.load(path)
+    assert isinstance(read, nibabel.Nifti2Image)
+    same(np.asanyarray(read.dataobj), data.T, path)
+    # A second program of another family: the header by its numbers alone.
+    raw = path.read_bytes()
+    assert np.frombuffer(raw, "<i8", 8, 16).tolist() == [2, 40000, 3, 1, 1, 1, 1, 1]
+    same(np.frombuffer(raw, "<i2", offset=544).reshape(3, 40000), data, path)
+
+
+def test_fits(arrays):
+    import fitsio
+    from astropy.io import fits
+
+    types = [*NUMBERS, "bool", "f2"]
+    for path, data in each(arrays, "fits", lambda data: is_image(data, 64, types)):
+        data = data.astype("f4") if data.dtype.str[1:] == "f2" else data
+        with fits.open(path, memmap=False) as file:
+            file.verify("exception")
+            same(file[0].data, data, path)
+        # cfitsio does not read the upper half of unsigned integers of eight bytes.
+        if data.dtype.str[1:] != "u8":
+            same(fitsio.read(path), data, path)
+        assert os.stat(path).st_size % 2880 == 0
+
+
+def test_scale_and_unit_reach_fits(stores, mounted):
+    from astropy.io import fits
+
+    files = mounted(stores[0]).files
+    header = fits.getheader(files / "image/0/0.fits")
+    assert [header[f"CDELT{axis}"] for axis in (1, 2, 3)] == [0.5, 0.5, 2.0]
+    assert [header[f"CRVAL{axis}"] for axis in (1, 2, 3)] == [20, 10, 0]
+    assert [header[f"CTYPE{axis}"] for axis in (1, 2, 3)] == ["x", "y", "z"]
+    assert header["CUNIT1"] == "um"
+    assert fits.getheader(files / "plane/plane.fits")["BUNIT"] == "K"
+
+
+def test_mrc(arrays):
+    import mrcfile
+    import SimpleITK
+
+    types = ["i1", "bool", "u1", "i2", "u2", "f2", "f4", "c8"]
+    for path, data in each(arrays, "mrc", lambda data: data.ndim >= 2 and is_image(data, 4, types)):
+        with mrcfile.open(path) as file:
+            same(file.data, data, path)
+        assert mrcfile.validate(path, print_file=open(os.devnull, "w")), path
+        if data.ndim == 3 and data.dtype.str[1:] in ("i2", "u2", "f4"):
+            same(SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(path)), data, path)
+
+
+def test_lengths_in_angstrom_reach_mrc(stores, mounted):
+    import mrcfile
+
+    with mrcfile.open(mounted(stores[0]).files / "image/0/0.mrc") as file:
+        assert file.voxel_size.tolist() == (5000, 5000, 20000)
+        assert file.header.origin.tolist() == (200000, 100000, 0)
+
+
+def test_vti(arrays):
+    from vtkmodules.util.numpy_support import vtk_to_numpy
+    from vtkmodules.vtkIOXML import vtkXMLImageDataReader
+
+    for path, data in each(arrays, "vti", lambda data: is_image(data, 3, [*NUMBERS, "bool"])):
+        reader = vtkXMLImageDataReader()
+        reader.SetFileName(path)
+        reader.Update()
+        image = reader.GetOutput()
+        assert image.GetDimensions() == (*data.shape[::-1], 1, 1)[:3]
+        read = vtk_to_numpy(image.GetPointData().GetScalars())
+        same(read.reshape(data.shape), data, path)
+        if path.endswith("/placed.vti"):
+            assert (image.GetSpacing(), image.GetOrigin()) == ((0.25, 0.5, 2.0), (3, 2, 1))
+        # The XML by itself: what stands where it says the elements are.
+        raw = open(path, "rb").read()
+        start = raw.index(b'encoding="raw">') + len(b'encoding="raw">')
+        start = raw.index(b"_", start) + 1
+        assert int.from_bytes(raw[start : start + 8], "little") == data.nbytes
+        same(np.frombuffer(raw, data.dtype.newbyteorder("<"), data.size, start + 8).reshape(data.shape), data, path)
+
+
+def bands(data, name):
+    """Returns the values of a raster as bands of rows."""
+    if name == "pixels":
+        return data.transpose(2, 0, 1)
+    if name == "rows":
+        return data.transpose(1, 0, 2)
+    if name == "backwards":
+        return data.transpose(2, 1, 0)
+    return data[None] if data.ndim == 2 else data
+
+
+ENVI = ["bool", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8", "c8", "c16"]
+ESRI = ["bool", "u1", "i1", "i2", "u2", "i4", "u4", "f4"]
+
+
+def gdal(path, *drivers):
+    """Returns what GDAL reads, and the data set."""
+    import rasterio
+
+    with rasterio.open(path, driver=drivers[0] if drivers else None) as source:
+        return source.read(), source.profile
+
+
+def raster_bands(data, name):
+    """Like `bands`; of dimensions that are not rows and columns in this order the last two are taken."""
+    return data if name == "backwards" else bands(data, name)
+
+
+@pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
+def test_envi(arrays):
+    import spectral.io.envi
+
+    def fits(data):
+        return data.ndim in (2, 3) and is_image(data, 3, ENVI)
+
+    for path, data in each(arrays, "img", fits):
+        name = os.path.basename(path).removesuffix(".img")
+        expected = raster_bands(data, name)
+        read, profile = gdal(path, "ENVI")
+        same(read, expected, path)
+        # Its table of types has no integers of one byte with a sign; those have no file.
+        opened = spectral.io.envi.open(path.replace(".img", ".hdr"), path)
+        same(np.asarray(opened.open_memmap(interleave="bsq")), expected, path)
+
+
+@pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
+def test_esri(arrays):
+    def fits(data):
+        return data.ndim in (2, 3) and is_image(data, 3, ESRI)
+
+    for extension in ("bil", "bsq", "bip", "flt"):
+        count = 0
+        for _, base, data in arrays:
+            path = str(base.parent / f"{base.name}.{extension}")
+            if not os.path.exists(path):
+                continue
+            count += 1
+            assert fits(data)
+            expected = raster_bands(data, base.name)
+            same(gdal(path, "EHdr")[0], expected, path)
+            # The header by its own words.
+            lines = open(path.replace(f".{extension}", ".hdr")).read().splitlines()
+            words = dict(line.split() for line in lines if "=" not in line and " " in line)
+            kind = {"UNSIGNEDINT": "u", "SIGNEDINT": "i", "FLOAT": "f"}[words["PIXELTYPE"]]
+            raw = np.fromfile(path, f"<{kind}{int(words['NBITS']) // 8}")
+            rows, columns, number = (int(words[key]) for key in ("NROWS", "NCOLS", "NBANDS"))
+            if words["LAYOUT"] == "BIL":
+                raw = raw.reshape(rows, number, columns).transpose(1, 0, 2)
+            elif words["LAYOUT"] == "BIP":
+                raw = raw.reshape(rows, columns, number).transpose(2, 0, 1)
+            same(raw.reshape(number, rows, columns), expected, path)
+        assert count >= 1, extension
+
+
+@pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
+def test_vrt(arrays):
+    types = [*ENVI, "i1"]
+
+    def fits(data):
+        return data.ndim >= 2 and is_image(data, 64, types)
+
+    for path, data in each(arrays, "vrt", fits):
+        name = os.path.basename(path).removesuffix(".vrt")
+        read, profile = gdal(path)
+        expected = bands(data, name)
+        same(read, expected.reshape(-1, *expected.shape[-2:]), path)
+
+
+def test_places_reach_gdal(stores, mounted):
+    files = mounted(stores[0], "--list", "hdr").files
+    # The corner of the first pixel, of which the metadata have the centre.
+    corner = (0.25, 0.0, -20.125, 0.0, -0.5, 10.25)
+    for extension, driver in [("vrt", "VRT"), ("img", "ENVI"), ("bil", "EHdr"), ("flt", "EHdr")]:
+        _, profile = gdal(files / f"plane/plane.{extension}", driver)
+        assert tuple(profile["transform"])[:6] == corner, extension
+
+
+@pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
+def test_gdal_finds_an_unlisted_header_if_it_does_not_list(stores, mounted):
+    import rasterio
+
+    path = mounted(stores[0]).files / "rows/rows.img"
+    with rasterio.Env(GDAL_DISABLE_READDIR_ON_OPEN="TRUE"), rasterio.open(path, driver="ENVI") as source:
+        same(source.read(), values("u2", (11, 3, 13), 7).transpose(1, 0, 2), path)
+
+
+@pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
+def test_reference_systems_reach_gdal(tmp_path, mounted):
+    import rasterio
+
+    root = zarr.open_group(tmp_path / "geo.zarr", mode="w")
+    place = [30.0, 0.0, 500000.0, 0.0, -30.0, 4000000.0]
+    for name, attributes in {
+        "gdal": {"_CRS": {"url": "http://www.opengis.net/def/crs/EPSG/0/32633"}, "GeoTransform": "500000 30 0 4000000 0 -30"},
+        "geozarr": {"proj:code": "EPSG:32633", "spatial:transform": place},
+        "packed": {"crs_wkt": rasterio.CRS.from_epsg(32633).to_wkt(), "scale_factor": 0.5, "add_offset": 3.0, "units": "m",
+                   "_FillValue": -1},
+    }.items():
+        root.create_array(name, data=values("i2", (7, 9)), attributes=attributes, dimension_names=["y", "x"])
+    files = mounted(tmp_path / "geo.zarr").files
+    for name in ("gdal", "geozarr", "packed"):
+        with rasterio.open(files / name / f"{name}.vrt") as source:
+            assert source.crs.to_epsg() == 32633, name
+            if name != "packed":
+                assert list(source.transform)[:6] == place
+    with rasterio.open(files / "packed/packed.vrt") as source:
+        assert (source.scales, source.offsets, source.units, source.nodata) == ((0.5,), (3.0,), ("m",), -1)
+
+
+@pytest.mark.parametrize("extension", ["nrrd", "mha", "nii", "vti", "mrc", "img"])
+def test_elements_are_written_in_place(tmp_path, mounted, extension):
+    data = values("i2", (4, 6, 8))
+    store = tmp_path / "written.zarr"
+    zarr.open_group(store, mode="w").create_array("a", data=data, chunks=(2, 3, 8), attributes={"x": 1})
+    mount = mounted(store, "--cow", tmp_path / "upper")
+    path = mount.files / f"a/a.{extension}"
+    raw = path.read_bytes()
+    start = raw.index(data.tobytes())
+    with open(path, "r+b") as file:
+        file.seek(start + 2 * (1 * 48 + 2 * 8 + 3))
+        file.write(np.array([7, -7], "<i2").tobytes())
+    data[1, 2, 3:5] = [7, -7]
+    same(np.load(mount.files / "a/a.npy"), data, extension)
+    assert path.read_bytes()[start : start + data.nbytes] == data.tobytes()
+    if start:
+        with pytest.raises(OSError), open(path, "r+b", buffering=0) as file:
+            file.write(b"other")
+        assert path.read_bytes()[:start] == raw[:start]
+    mounting.zarrfs("commit", mount.path)
+    same(zarr.open_group(store, mode="r")["a"][...], data, extension)
+
+
+@pytest.mark.parametrize("extension", ["f.npy", "fits", "nhdr", "vrt"])
+def test_other_forms_are_not_written(tmp_path, mounted, extension):
+    store = tmp_path / "read.zarr"
+    zarr.open_group(store, mode="w").create_array("a", data=values("i2", (4, 6)), chunks=(2, 3))
+    path = mounted(store, "--cow", tmp_path / "upper").files / f"a/a.{extension}"
+    with pytest.raises(OSError, match="Read-only"):
+        open(path, "r+b")
+
+
+def test_changed_attributes_change_the_header(tmp_path, mounted):
+    import nrrd
+
+    store = tmp_path / "changed.zarr"
+    root = zarr.open_group(store, mode="w")
+    root.create_array("a", data=values("i2", (4, 6)), chunks=(2, 3), attributes={"note": "one"})
+    files = mounted(store, "--cow", tmp_path / "upper").files
+    path = files / "a/a.nrrd"
+    assert nrrd.read(str(path))[1]["note"] == "one"
+    kept = open(path, "rb")
+    before = kept.read(20)
+    (files / "a/attributes.json").write_text(json.dumps({"note": "another and longer one"}))
+    header = nrrd.read(str(path), index_order="C")
+    assert header[1]["note"] == "another and longer one"
+    same(header[0], values("i2", (4, 6)), path)
+    kept.seek(0)
+    assert kept.read(20) == before
+    kept.close()
+
+
+def test_what_a_format_cannot_hold_has_no_file(tmp_path, mounted):
+    root = zarr.open_group(tmp_path / "odd.zarr", mode="w")
+    root.create_array("scalar", shape=(), dtype="f4")
+    root.create_array("empty", shape=(0, 3), chunks=(1, 3), dtype="f4")
+    root.create_array("words", shape=(3,), chunks=(3,), dtype="U4")
+    root.create_array("line", data=values("c16", (30,)))
+    files = mounted(tmp_path / "odd.zarr").files
+    names = ["nrrd", "nhdr", "mha", "mhd", "nii", "fits", "mrc", "vti", "vrt", "hdr", "img", "bil", "bsq", "bip", "flt"]
+    for array in ("scalar", "empty", "words"):
+        for name in names:
+            assert not (files / array / f"{array}.{name}").exists(), (array, name)
+    assert (files / "line/line.nii").exists()
+    open_names = os.getxattr(files / "line", "user.zarrfs.files").decode().split()
+    assert open_names == ["line.npy", "line.raw", "line.f.npy", "line.f.raw", "line.nii", "chunks/"]

@@ -1,0 +1,185 @@
+"""Groups as files of classic netCDF: read whole by netCDF-C, scipy and GDAL, and equal to what zarr-python and xarray read."""
+
+import json
+import os
+
+import netCDF4
+import numpy as np
+import pytest
+import scipy.io
+import xarray
+import zarr
+
+import corpus
+import layout
+import mounting
+import needs
+from test_formats import same, values
+
+CLASSIC = ["i1", "i2", "i4", "f4", "f8", "bool", "f2"]
+WIDE = [*CLASSIC, "u1", "u2", "u4", "i8", "u8"]
+
+
+def add(root, name, data, names=None, chunks="auto", **attributes):
+    more = {"dimension_names": names} if root.metadata.zarr_format == 3 and names else {}
+    if names and not more:
+        attributes["_ARRAY_DIMENSIONS"] = names
+    array = root.create_array(name, shape=data.shape, dtype=data.dtype, chunks=chunks, attributes=attributes, **more)
+    array[...] = data
+
+
+@pytest.fixture(params=[2, 3])
+def numbers(request, tmp_path):
+    """Makes a store with a group of all types of classic netCDF, and one of all types of CDF-5."""
+    path = tmp_path / "numbers.zarr"
+    root = zarr.open_group(path, mode="w", zarr_format=request.param)
+    for group, types in (("classic", CLASSIC), ("wide", WIDE)):
+        made = root.create_group(group, attributes={
+            "title": "Gr\u00f6\u00dfe", "count": 3, "ratio": 0.5, "list": [1, 2, 3], "is": True, "big": 2**40, "object": {"a": [1]},
+        })
+        for dtype in types:
+            add(made, f"of_{dtype}", values(dtype, (3, 5, 7), 1), ["z", "y", "x"], (2, 5, 3), units="K", valid=[0, 1.5])
+        add(made, "odd", values("i2", 5, 2), ["y"])
+        # The same name with another length, and no name at all.
+        add(made, "longer", values("f4", 9, 3), ["y"])
+        add(made, "unnamed", values("f8", (2, 2), 4))
+        add(made, "scalar", np.array(7, "i4"))
+    return path
+
+
+def plain(data):
+    """Returns values in the type that netCDF has for them."""
+    return data.astype({"b": "i1"}.get(data.dtype.kind, "f4" if data.dtype == np.float16 else data.dtype))
+
+
+def check(path, group, kind):
+    """Compares every variable as netCDF-C reads it with the arrays of a group."""
+    arrays = dict(group.arrays())
+    with netCDF4.Dataset(path) as file:
+        assert file.data_model == kind
+        file.set_auto_maskandscale(False)
+        assert set(file.variables) == set(arrays)
+        for name, array in arrays.items():
+            same(file[name][...], plain(array[...]), name)
+    assert os.stat(path).st_size % 4 == 0
+
+
+def test_all_types(numbers, mounted):
+    root = zarr.open_group(numbers, mode="r")
+    files = mounted(numbers).files
+    check(files / "classic/classic.nc", root["classic"], "NETCDF3_CLASSIC")
+    check(files / "classic/classic.cdf5.nc", root["classic"], "NETCDF3_64BIT_DATA")
+    check(files / "wide/wide.cdf5.nc", root["wide"], "NETCDF3_64BIT_DATA")
+    # CDF-1 and CDF-2 lack these types, and both lack groups.
+    assert not (files / "wide/wide.nc").exists()
+    assert not (files / "numbers.nc").exists()
+    with scipy.io.netcdf_file(files / "classic/classic.nc", mmap=True) as file:
+        for name, array in root["classic"].arrays():
+            same(np.array(file.variables[name][...]), plain(array[...]), name)
+        assert file.dimensions == {"z": 3, "y": 9, "x": 7, "y_5": 5, "dim_2": 2}
+
+
+def test_attributes(numbers, mounted):
+    path = mounted(numbers).files / "classic/classic.nc"
+    with netCDF4.Dataset(path) as file:
+        assert (file.title, file.count, file.ratio, file.list.tolist()) == ("Gr\u00f6\u00dfe", 3, 0.5, [1, 2, 3])
+        assert (file.getncattr("is"), file.big, file.object) == (1, 2**40, '{"a":[1]}')
+        assert (file["of_i2"].units, file["of_i2"].valid.tolist()) == ("K", [0, 1.5])
+
+
+def test_the_sample_is_what_xarray_reads(sample, mounted):
+    # xarray reads no fill value that is a number in an attribute of v3 and has a fraction.
+    document = json.loads((sample / "tas/zarr.json").read_text())
+    del document["attributes"]["_FillValue"]
+    (sample / "tas/zarr.json").write_text(json.dumps(document))
+    path = mounted(sample).files / "climate.nc"
+    check(path, zarr.open_group(sample, mode="r"), "NETCDF3_CLASSIC")
+    expected = xarray.open_zarr(sample, consolidated=False)
+    for engine in ("netcdf4", "scipy"):
+        with xarray.open_dataset(path, engine=engine) as read:
+            for name in expected.variables:
+                np.testing.assert_array_equal(read[name].values, expected[name].values, err_msg=name)
+                assert read[name].dims == expected[name].dims
+                assert {key: read[name].attrs[key] for key in expected[name].attrs} == expected[name].attrs
+            assert {k: v for k, v in read.attrs.items()} == expected.attrs
+
+
+def test_what_xarray_writes_is_what_it_reads_again(tmp_path, mounted):
+    times = np.array(["2020-01-01", "2020-01-02", "2020-02-01"], "datetime64[ns]")
+    made = xarray.Dataset(
+        {"t": (("time", "x"), values("f8", (3, 4), 1)), "packed": (("time",), np.array([1.5, np.nan, 2.5]))},
+        {"time": times, "x": np.arange(4, dtype="i4")}, {"title": "made"},
+    )
+    packing = {"dtype": "i2", "scale_factor": 0.5, "add_offset": 1.0, "_FillValue": -1}
+    made["t"].encoding["_FillValue"] = 1e20
+    encoding = {"packed": packing, "time": {"dtype": "f8"}}
+    for version in (2, 3):
+        store = tmp_path / f"made{version}.zarr"
+        made.to_zarr(store, encoding=encoding, zarr_format=version, consolidated=False)
+        path = mounted(store).files / f"made{version}.nc"
+        with xarray.open_dataset(path) as read:
+            xarray.testing.assert_equal(read, xarray.open_zarr(store, consolidated=False))
+
+
+def test_gdal(tmp_path, mounted):
+    import rasterio
+
+    data = values("i4", (3, 6, 8), 5)
+    root = zarr.open_group(tmp_path / "a.zarr", mode="w")
+    add(root, "a", data, ["band", "y", "x"], (1, 6, 4))
+    path = mounted(tmp_path / "a.zarr").files / "a.nc"
+    with rasterio.open(f"netcdf:{path}:a") as source:
+        # netCDF's rows begin in the south unless something says otherwise.
+        read = source.read()
+    assert np.array_equal(read, data) or np.array_equal(read[:, ::-1], data)
+
+
+def test_corpus(mounted, tmp_path):
+    """Groups of other writers: those of zarrita.js and zarr-python that netCDF can hold."""
+    needs.shared("corpus")
+    corpus.unpack(tmp_path)
+    count = 0
+    for name in ("zarrita.js-fixtures/v2.zarr", "z5py/flat.zr", "ome-zarr-py-data/v2.zarr", "zarr-java-v2/v2_sample.zarr"):
+        store = tmp_path / name
+        if not store.is_dir():
+            continue
+        files = mounted(store).files
+        for document in store.rglob(".zgroup"):
+            path = str(document.parent.relative_to(store)).removeprefix(".")
+            group = zarr.open_group(document.parent, mode="r", use_consolidated=False)
+            own = path.rpartition("/")[2] or layout.root_name(store)
+            file = layout.array_folder(files, path) / f"{own}.cdf5.nc"
+            try:
+                arrays = dict(group.arrays())
+            except ValueError:
+                # zarr-python does not know a type of it.
+                continue
+            holds = all(a.dtype.kind in "biuf" and 0 not in a.shape for a in arrays.values())
+            assert file.exists() == bool(arrays and holds), (name, path)
+            if file.exists():
+                count += 1
+                check(file, group, "NETCDF3_64BIT_DATA")
+    assert count >= 2
+
+
+def test_a_change_of_a_chunk_shows(tmp_path, mounted):
+    root = zarr.open_group(tmp_path / "a.zarr", mode="w")
+    add(root, "a", values("i4", (4, 4), 5), ["y", "x"], (2, 2))
+    add(root, "b", values("i2", (3,), 6))
+    mount = mounted(tmp_path / "a.zarr", "--cow", tmp_path / "upper")
+    path = mount.files / "a.nc"
+    with netCDF4.Dataset(path) as file:
+        first = file["a"][...]
+    written = np.load(mount.files / "a/a.npy", mmap_mode="r+")
+    written[1, 1] = 77
+    written.flush()
+    del written
+    first[1, 1] = 77
+    with netCDF4.Dataset(path) as file:
+        same(file["a"][...], first, path)
+        same(file["b"][...], values("i2", (3,), 6), path)
+    with pytest.raises(OSError, match="Read-only"):
+        open(path, "r+b")
+    (mount.files / "attributes.json").write_text('{"title": "another"}')
+    with netCDF4.Dataset(path) as file:
+        assert file.title == "another"
