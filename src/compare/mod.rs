@@ -1,7 +1,8 @@
-//! What differs between two states of one store, in the words of its hierarchy: nodes, attributes, regions of arrays.
+//! What differs between two states of a store, or between two stores, in the words of a hierarchy: nodes, attributes,
+//! regions of arrays.
 //!
-//! The states are given as hierarchies, the keys that changed as the overlay lists them. Elements are compared where
-//! stored chunks were changed and nowhere else; where they do not decode the error takes the place of the regions.
+//! Elements are compared where a chunk is stored in either state, or where keys of chunks were changed if these are known;
+//! where they do not decode the error takes the place of the regions.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -10,53 +11,77 @@ use serde_json::{Map, Value, json};
 
 use crate::array::Arrays;
 use crate::dialect::v3;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::json_text;
-use crate::model::{Attributes, Node};
+use crate::model::{Array, Attributes, Node};
 use crate::store::Key;
 
 mod regions;
 
-use regions::{Difference, changed_regions};
+use regions::{Difference, changed_regions, differing_regions};
 
 /// One state of a store.
 pub struct HierarchyState {
     /// Its nodes.
     pub hierarchy: Arc<Hierarchy>,
     /// Its arrays.
-    pub arrays: Arrays,
+    pub arrays: Arc<Arrays>,
+    /// The node whose tree is compared.
+    pub base: Key,
 }
 
-/// Returns what differs, one JSON object a node: `path`, `change` (`created`, `deleted`, `changed`), and for a changed node
-/// `attributes` and `metadata` as lists of members, and `regions`. Fails if a store does.
+/// What of two states is compared.
+#[derive(Clone, Copy)]
+pub enum Compared<'a> {
+    /// Nodes, and the elements of chunks whose keys are among these, in arrays that are stored alike.
+    Keys(&'a HashSet<Key>),
+    /// Nodes, and the elements of all arrays that have elements of one type.
+    Stores,
+    /// The same, but how elements are stored does not count: chunks, codecs and keys.
+    Values,
+}
+
+/// Takes what was found of one node; fails if nobody wants more.
+pub type TakeChange<'a> = dyn FnMut(Value) -> Result<()> + 'a;
+
+/// Finds what differs, one JSON object a node: `path`, `change` (`created`, `deleted`, `changed`), and for a changed node
+/// `attributes` and `metadata` as lists of members, and `regions`. Fails if a store does, and with `NotFound` if neither
+/// has a node at its base.
 pub fn compare(
     before: &HierarchyState,
     after: &HierarchyState,
-    keys: &HashSet<Key>,
-) -> Result<Vec<Value>> {
-    let mut list = Vec::new();
-    let roots = (before.hierarchy.root()?, after.hierarchy.root()?);
-    let mut open = vec![(Key::root(), roots.0, roots.1)];
-    while let Some((path, old, new)) = open.pop() {
-        let children = children_of_both(before, after, (old.as_ref(), new.as_ref()))?;
-        list.extend(node_change(before, after, (&path, old, new), keys));
+    what: Compared<'_>,
+    take: &mut TakeChange<'_>,
+) -> Result<()> {
+    let old = before.hierarchy.node(&before.base)?;
+    let new = after.hierarchy.node(&after.base)?;
+    if old.is_none() && new.is_none() {
+        return Err(Error::not_found(&before.base));
+    }
+    let mut open = vec![(Key::root(), old, new)];
+    while let Some(pair) = open.pop() {
+        let children = children_of_both(before, after, &pair)?;
+        if let Some(change) = node_change(before, after, pair, what) {
+            take(change)?;
+        }
         open.extend(children.into_iter().rev());
     }
-    Ok(list)
+    Ok(())
 }
 
-/// A path and the nodes there in both states.
+/// A path below the base, and the nodes there in both states.
 type Pair = (Key, Option<Arc<NodeEntry>>, Option<Arc<NodeEntry>>);
 
 /// Returns the children that a node has in either state.
 fn children_of_both(
     before: &HierarchyState,
     after: &HierarchyState,
-    (old, new): (Option<&Arc<NodeEntry>>, Option<&Arc<NodeEntry>>),
+    (path, old, new): &Pair,
 ) -> Result<Vec<Pair>> {
     let mut names = BTreeSet::new();
     for (state, found) in [(before, old), (after, new)] {
+        let found = found.as_ref();
         let Some(found) = found.filter(|found| matches!(found.node(), Ok(Node::Group(_)))) else {
             continue;
         };
@@ -65,14 +90,10 @@ fn children_of_both(
             names.insert(name.name);
         }
     }
-    let child = |state: &HierarchyState, found: Option<&Arc<NodeEntry>>, name: &[u8]| match found {
+    let child = |state: &HierarchyState, found: &Option<Arc<NodeEntry>>, name: &[u8]| match found {
         Some(found) => state.hierarchy.child(found, name),
         None => Ok(None),
     };
-    let path = old
-        .or(new)
-        .map(|found| found.path.clone())
-        .unwrap_or_default();
     names
         .iter()
         .map(|name| {
@@ -89,8 +110,8 @@ fn children_of_both(
 fn node_change(
     before: &HierarchyState,
     after: &HierarchyState,
-    (path, old, new): (&Key, Option<Arc<NodeEntry>>, Option<Arc<NodeEntry>>),
-    keys: &HashSet<Key>,
+    (path, old, new): Pair,
+    what: Compared<'_>,
 ) -> Option<Value> {
     let shown = String::from_utf8_lossy(path.as_bytes()).into_owned();
     let kind = |found: &NodeEntry| match found.node() {
@@ -111,7 +132,7 @@ fn node_change(
     let mut found = json!({"path": shown, "change": "changed", "kind": kind(&new)});
     let members = found.as_object_mut()?;
     let unchanged_len = members.len();
-    add_changes(members, (before, &old), (after, &new), keys);
+    add_changes(members, (before, &old), (after, &new), what);
     (members.len() > unchanged_len).then_some(found)
 }
 
@@ -120,7 +141,7 @@ fn add_changes(
     members: &mut Map<String, Value>,
     (before, old): (&HierarchyState, &Arc<NodeEntry>),
     (after, new): (&HierarchyState, &Arc<NodeEntry>),
-    keys: &HashSet<Key>,
+    what: Compared<'_>,
 ) {
     match (old.node(), new.node()) {
         (Ok(first), Ok(second)) => {
@@ -132,21 +153,36 @@ fn add_changes(
             add(
                 members,
                 "metadata",
-                differing(&metadata(first), &metadata(second)),
+                differing(&metadata(first, what), &metadata(second, what)),
             );
             if let (Node::Array(first), Node::Array(second)) = (first, second)
-                && first.is_stored_like(second)
+                && is_comparable(first, second, what)
             {
-                add_regions(members, (before, old), (after, new), keys);
+                add_regions(members, (before, old), (after, new), what);
             }
         }
-        (Ok(_), Err(error)) | (Err(_), Err(error)) if old.version != new.version => {
+        (Ok(_), Err(error)) | (Err(_), Err(error)) if is_changed(old, new, what) => {
             members.insert("error".to_string(), json!(error.to_string()));
         }
         (Err(_), Ok(_)) => {
             members.insert("metadata".to_string(), json!([{"is": "readable"}]));
         }
         _ => {}
+    }
+}
+
+/// Whether the documents of a node that is not understood were changed; those of two stores cannot be told to be equal.
+fn is_changed(old: &NodeEntry, new: &NodeEntry, what: Compared<'_>) -> bool {
+    !matches!(what, Compared::Keys(_)) || old.version != new.version
+}
+
+/// Whether the elements of two arrays can be compared.
+fn is_comparable(first: &Array, second: &Array, what: Compared<'_>) -> bool {
+    match what {
+        Compared::Keys(_) => first.is_stored_like(second),
+        Compared::Stores | Compared::Values => {
+            first.data_type == second.data_type && first.shape.len() == second.shape.len()
+        }
     }
 }
 
@@ -170,13 +206,26 @@ fn differing_attributes(before: &Attributes, after: &Attributes) -> Vec<Value> {
     all_of(&old, &new, |_| true)
 }
 
+/// The members of an array's metadata that say how its elements are stored.
+const STORAGE: [&str; 4] = [
+    "chunk_grid",
+    "chunk_key_encoding",
+    "codecs",
+    "storage_transformers",
+];
+
 /// Returns a node's metadata as final v3, without its attributes.
-fn metadata(node: &Node) -> Map<String, Value> {
+fn metadata(node: &Node, what: Compared<'_>) -> Map<String, Value> {
     let mut members = match v3::render(node) {
         Value::Object(members) => members,
         _ => Map::new(),
     };
     members.shift_remove("attributes");
+    if matches!(what, Compared::Values) {
+        for name in STORAGE {
+            members.shift_remove(name);
+        }
+    }
     members
 }
 
@@ -206,16 +255,19 @@ fn all_of(
         .collect()
 }
 
-/// Adds the regions of an array whose elements differ, a box a stored chunk.
+/// Adds the regions of an array whose elements differ, a box a chunk.
 fn add_regions(
     members: &mut Map<String, Value>,
     (before, old): (&HierarchyState, &Arc<NodeEntry>),
     (after, new): (&HierarchyState, &Arc<NodeEntry>),
-    keys: &HashSet<Key>,
+    what: Compared<'_>,
 ) {
     let mut list = Vec::new();
     let arrays = (|| Ok((before.arrays.open(old)?, after.arrays.open(new)?)))();
-    let found = arrays.and_then(|(old, new)| changed_regions(&old, &new, keys, &mut list));
+    let found = arrays.and_then(|(old, new)| match what {
+        Compared::Keys(keys) => changed_regions(&old, &new, keys, &mut list),
+        Compared::Stores | Compared::Values => differing_regions(&old, &new, &mut list),
+    });
     if let Err(error) = found {
         members.insert("error".to_string(), json!(error.to_string()));
     }

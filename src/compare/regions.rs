@@ -1,12 +1,13 @@
-//! Where the elements of an array differ between two states: a box for each stored chunk that was changed.
+//! Where the elements of an array differ between two states: a box for each chunk that has others.
 //!
-//! Only elements that both states have are compared; a difference of the shapes shows in the metadata.
+//! Only elements that both states have are compared; a difference of the shapes shows in the metadata. A chunk that is
+//! stored in neither state has the fill value in both, and is not looked at if that is the same.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use crate::array::OpenArray;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::export;
 use crate::export::Export;
 use crate::grid::{ChunkIndex, Region};
@@ -24,8 +25,12 @@ pub(super) struct Difference {
     pub(super) count: u64,
 }
 
-/// The number of chunks of an array, from the first on, whose keys are matched with those that changed.
+/// The number of chunks of an array, from the first on, whose keys are matched with those that changed; and the most
+/// chunks of which is held whether they are stored.
 const MAX_CHUNKS: u64 = 1 << 22;
+
+/// How many decoded bytes of each state are compared at a time.
+const PART: u64 = 32 << 20;
 
 /// Adds a box for each stored chunk among these keys whose elements differ.
 pub(super) fn changed_regions(
@@ -52,8 +57,127 @@ pub(super) fn changed_regions(
     Ok(())
 }
 
-/// Returns where two arrays differ within a box, if they do.
+/// Adds a box for each chunk of the new array's grid whose elements are others in the old array, which has elements of the
+/// same type. Fails with `TooLarge` for arrays of more chunks than can be looked at one by one.
+pub(super) fn differing_regions(
+    old: &Arc<OpenArray>,
+    new: &Arc<OpenArray>,
+    list: &mut Vec<Difference>,
+) -> Result<()> {
+    let grid = new.stored_grid()?;
+    let old_region = Region::whole(&old.array().shape);
+    let mut compare = |region: &Region| -> Result<()> {
+        let both = region.overlap(&old_region);
+        if !both.shape.contains(&0) {
+            list.extend(difference_within(&both, old, new)?);
+        }
+        Ok(())
+    };
+    if let Some(stored) = stored_in_either(old, new)? {
+        for number in stored {
+            compare(&grid.region(&grid.indices(ChunkIndex(number))))?;
+        }
+        return Ok(());
+    }
+    if grid.len() > MAX_CHUNKS {
+        let text = format!("{} chunks, all of which would be compared", grid.len());
+        return Err(Error::too_large(new.path(), text));
+    }
+    for number in 0..grid.len() {
+        compare(&grid.region(&grid.indices(ChunkIndex(number))))?;
+    }
+    Ok(())
+}
+
+/// Returns the chunks of the new array's grid that are stored, or lie over chunks that are stored of the old array. Nothing
+/// if that does not tell which elements are equal, since the fill values differ, or cannot be known.
+fn stored_in_either(old: &Arc<OpenArray>, new: &Arc<OpenArray>) -> Result<Option<BTreeSet<u64>>> {
+    let has_same_fill = old.array().fill_value.bytes == new.array().fill_value.bytes;
+    if !has_same_fill || !old.tells_stored_chunks() || !new.tells_stored_chunks() {
+        return Ok(None);
+    }
+    let (grid, old_grid) = (new.stored_grid()?, old.stored_grid()?);
+    let whole = Region::whole(&new.array().shape);
+    let mut numbers = BTreeSet::new();
+    let mut add = |region: &Region| -> Result<()> {
+        let region = region.overlap(&whole);
+        grid.visit(&region, |chunk, _, _| {
+            numbers.insert(chunk.0);
+            (numbers.len() as u64) <= MAX_CHUNKS
+        });
+        if numbers.len() as u64 > MAX_CHUNKS {
+            let text = format!("more than {MAX_CHUNKS} stored chunks");
+            return Err(Error::too_large(new.path(), text));
+        }
+        Ok(())
+    };
+    for (array, grid) in [(new, &grid), (old, &old_grid)] {
+        let mut stored = array.stored_chunks()?;
+        while let Some(indices) = stored.next_chunk()? {
+            add(&grid.region(&indices))?;
+        }
+    }
+    Ok(Some(numbers))
+}
+
+/// Returns where two arrays differ within a box, if they do. A large box is compared part by part.
 fn difference_within(
+    region: &Region,
+    old: &Arc<OpenArray>,
+    new: &Arc<OpenArray>,
+) -> Result<Option<Difference>> {
+    let element = new.array().element_size().unwrap_or(1) as u64;
+    let mut found: Option<Difference> = None;
+    let mut parts = vec![region.clone()];
+    while let Some(part) = parts.pop() {
+        let elements = part
+            .shape
+            .iter()
+            .try_fold(1_u64, |all, &length| all.checked_mul(length));
+        let is_small = elements.is_some_and(|elements| elements.saturating_mul(element) <= PART);
+        match halves(&part).filter(|_| !is_small && !new.array().data_type.is_variable()) {
+            Some(halves) => parts.extend(halves),
+            None => found = joined(found, difference_of_part(&part, old, new)?),
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the two halves of a box along its longest dimension; nothing of one element.
+fn halves(region: &Region) -> Option<[Region; 2]> {
+    let (axis, &length) = region
+        .shape
+        .iter()
+        .enumerate()
+        .max_by_key(|(_, length)| **length)?;
+    if length < 2 {
+        return None;
+    }
+    let (mut one, mut other) = (region.clone(), region.clone());
+    let half = length / 2;
+    one.shape[axis] = half;
+    other.start[axis] += half;
+    other.shape[axis] = length - half;
+    Some([one, other])
+}
+
+/// Returns the box around two differences.
+fn joined(one: Option<Difference>, other: Option<Difference>) -> Option<Difference> {
+    let (Some(mut one), Some(other)) = (one.clone(), other.clone()) else {
+        return one.or(other);
+    };
+    one.count += other.count;
+    for (start, from) in one.start.iter_mut().zip(&other.start) {
+        *start = (*start).min(*from);
+    }
+    for (stop, to) in one.stop.iter_mut().zip(&other.stop) {
+        *stop = (*stop).max(*to);
+    }
+    Some(one)
+}
+
+/// Returns where two arrays differ within a box that fits into memory, if they do.
+fn difference_of_part(
     region: &Region,
     old: &Arc<OpenArray>,
     new: &Arc<OpenArray>,

@@ -1,0 +1,98 @@
+//! Advice: what is no fault and costs time, memory or room all the same.
+
+use crate::array::OpenArray;
+use crate::check::array_keys::ChunkStats;
+use crate::check::finding::Finding;
+use crate::codec::Pipeline;
+use crate::grid::ChunkIndex;
+use crate::model::{Array, bytes_of};
+
+/// Decoded bytes of a chunk that is small: a request or an open file costs more than its bytes.
+const SMALL_CHUNK: u64 = 16 << 10;
+
+/// How many small chunks are too many.
+const MANY_CHUNKS: u64 = 1_000_000;
+
+/// Decoded bytes of a chunk that is large: each reader of one element needs all of them.
+const LARGE_CHUNK: u64 = 1 << 30;
+
+/// The least decoded bytes of which the ratio of compression tells something.
+const MIN_MEASURED: u64 = 64 << 10;
+
+/// Stored bytes of 100 decoded ones from which on a compressor does nothing.
+const IDLE_PERCENT: u128 = 98;
+
+/// Returns what could be better about an array.
+pub(super) fn of_array(open: &OpenArray, stats: &ChunkStats) -> Vec<Finding> {
+    let array = open.array();
+    let pipeline = open.pipeline_of(ChunkIndex(0)).ok();
+    let mut found = Vec::new();
+    found.extend(chunk_sizes(open, array, pipeline.as_deref()));
+    if let Some(pipeline) = pipeline.as_deref() {
+        found.extend(shards(open, pipeline));
+        found.extend(compression(open, pipeline, stats));
+    }
+    found
+}
+
+/// Chunks that are too small and many, or too large.
+fn chunk_sizes(open: &OpenArray, array: &Array, pipeline: Option<&Pipeline>) -> Option<Finding> {
+    let element = array.element_size().ok()?;
+    let path = open.path();
+    let stored = bytes_of(&array.chunk_shape, element).unwrap_or(u64::MAX);
+    let decoded = match pipeline {
+        Some(pipeline) => pipeline.chunk_bytes() as u64,
+        None => stored,
+    };
+    if decoded > LARGE_CHUNK {
+        let found = format!("{decoded} bytes decoded");
+        return Some(Finding::advice(
+            "large-chunks",
+            path,
+            "chunks of at most 1 GiB",
+            found,
+        ));
+    }
+    let count = open.stored_grid().map_or(0, crate::grid::Grid::len);
+    (count >= MANY_CHUNKS && stored <= SMALL_CHUNK).then(|| {
+        let found = format!("{count} chunks of {stored} bytes");
+        let expected = "larger chunks, or shards that hold many";
+        Finding::advice("small-chunks", path, expected, found)
+    })
+}
+
+/// Shards of a single inner chunk.
+fn shards(open: &OpenArray, pipeline: &Pipeline) -> Option<Finding> {
+    let is_single = pipeline.shards().first()?.count() <= 1;
+    is_single.then(|| {
+        let found = "one inner chunk a shard";
+        Finding::advice(
+            "shard-without-gain",
+            open.path(),
+            "several inner chunks a shard",
+            found,
+        )
+    })
+}
+
+/// Compressors after which chunks are as long as before.
+fn compression(open: &OpenArray, pipeline: &Pipeline, stats: &ChunkStats) -> Option<Finding> {
+    let array = open.array();
+    if !pipeline.shards().is_empty() || !pipeline.has_compressors() {
+        return None;
+    }
+    let chunk = bytes_of(&array.chunk_shape, array.element_size().ok()?).ok()?;
+    let decoded = u128::from(chunk) * u128::from(stats.measured);
+    let stored = u128::from(stats.bytes);
+    let is_idle = decoded >= u128::from(MIN_MEASURED) && stored * 100 >= decoded * IDLE_PERCENT;
+    is_idle.then(|| {
+        let codec = array.codecs.last().map_or("", |codec| codec.name.as_str());
+        let found = format!("{stored} bytes stored of {decoded} decoded with {codec}");
+        Finding::advice(
+            "compressor-idle",
+            open.path(),
+            "fewer bytes stored than decoded",
+            found,
+        )
+    })
+}

@@ -1,0 +1,72 @@
+//! The one table of the codes of findings, by which programs tell them apart; the manual lists them.
+
+/// Every code, in the order of the manual. A code that was published keeps its meaning.
+pub const CODES: [&str; 59] = [
+    // Documents.
+    "not-json",
+    "strict-json",
+    "byte-order-mark",
+    "member-missing",
+    "member-invalid",
+    "member-unknown",
+    "member-twice",
+    "document-unreadable",
+    "attributes-unreadable",
+    // Nodes.
+    "node-unreadable",
+    "node-not-supported",
+    "node-in-array",
+    "nodes-collide",
+    "group-implied",
+    "codecs-impossible",
+    "not-decodable",
+    "chunk-too-large",
+    "too-deep",
+    "too-many-children",
+    "no-store",
+    "store-unlisted",
+    // Names.
+    "name-reserved",
+    "name-not-allowed",
+    "name-not-recommended",
+    "name-not-portable",
+    "names-differ-in-case",
+    "key-too-long",
+    // Keys.
+    "orphan-key",
+    "orphan-folder",
+    "empty-folder",
+    "leftover",
+    "special-file",
+    "folder-unlisted",
+    "chunk-outside",
+    "chunk-is-folder",
+    "separator-not-stated",
+    // Symbolic links.
+    "link-dangling",
+    "link-leaves-store",
+    "link-in-circle",
+    "link-to-folder",
+    // Consolidated metadata.
+    "consolidated-differs",
+    "consolidated-extra",
+    "consolidated-missing",
+    "consolidated-unreadable",
+    "consolidated-too-many",
+    // Chunks and shards.
+    "chunk-empty",
+    "chunk-length",
+    "chunk-corrupt",
+    "chunk-trailing",
+    "chunk-unreadable",
+    "shard-index",
+    "shard-bounds",
+    "shard-overlap",
+    "shard-unused",
+    // Advice.
+    "small-chunks",
+    "large-chunks",
+    "shard-without-gain",
+    "compressor-idle",
+    "not-consolidated",
+];

@@ -1,0 +1,169 @@
+//! Documents against the texts of their dialects: each member by itself, so that no fault hides another.
+//!
+//! A document is judged by its text alone; whether the program can read the node is asked elsewhere, and a node that does
+//! not read although no rule was broken gets an error of its own. Copies of documents are left to `consolidated`.
+
+use serde::de::IgnoredAny;
+use serde_json::Value;
+
+use crate::check::finding::{Finding, JSON, document_of};
+use crate::dialect::Document;
+use crate::dialect::draft::DocumentRole;
+use crate::json_text::{ObjectText, find_member};
+use crate::model::document::{ATTRIBUTES_JSON, ZARR_JSON, ZARRAY, ZATTRS, ZGROUP};
+use crate::store::Key;
+
+mod draft;
+mod n5;
+mod rules;
+mod v2;
+mod v3;
+mod values;
+
+use rules::{DocumentRules, Members, apply};
+
+/// What a document is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DocumentKind {
+    /// A document in the folder of its node, which its name tells.
+    InNodeFolder,
+    /// The entry point of a draft.
+    EntryPoint(&'static str),
+    /// The document of a draft's node.
+    OfDraft(&'static str, DocumentRole),
+}
+
+/// Returns all that is to be said of a document.
+pub(super) fn check_document(kind: DocumentKind, key: &Key, bytes: Vec<u8>) -> Vec<Finding> {
+    let strict = strict_faults(key, &bytes);
+    let document = Document {
+        key: key.clone(),
+        bytes: Some(bytes.into()),
+    };
+    let mut found = Vec::new();
+    match document.object() {
+        Ok(Some(mut members)) => {
+            if let Ok(Some(text)) = document.text() {
+                restore(text, &mut members);
+            }
+            found.extend(strict);
+            if let Some(rules) = rules_of(kind, key, &members) {
+                found.extend(apply(rules, key, &members));
+            }
+        }
+        Ok(None) => {}
+        Err(error) => {
+            let document = text_of(kind, key);
+            let finding = Finding::error("not-json", key, "a JSON object", error.detail());
+            found.push(finding.by(document, heading_of(kind, key)));
+        }
+    }
+    found
+}
+
+/// Returns what a strict reader of JSON has against a document that is read here.
+fn strict_faults(key: &Key, bytes: &[u8]) -> Vec<Finding> {
+    let mut found = Vec::new();
+    if bytes.starts_with(b"\xef\xbb\xbf") {
+        let finding = Finding::warning(
+            "byte-order-mark",
+            key,
+            "JSON",
+            "a byte order mark before it",
+        );
+        found.push(finding.by(JSON, "Character Encoding"));
+    }
+    let plain = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    if let Err(error) = serde_json::from_slice::<IgnoredAny>(plain) {
+        let finding = Finding::error(
+            "strict-json",
+            key,
+            "JSON as the standard has it",
+            error.to_string(),
+        );
+        let finding = finding.by(JSON, "Numbers");
+        found.push(finding.habit_of("Python's json with NaN or Infinity as bare words"));
+    }
+    let text = str::from_utf8(plain).unwrap_or_default();
+    if let Some(error) = ObjectText::parse(text)
+        .ok()
+        .and_then(|object| object.check_unique().err())
+    {
+        let finding = Finding::error("member-twice", key, "each name once", error.to_string());
+        found.push(finding.of_part(error.subject()).by(JSON, "Objects"));
+    }
+    found
+}
+
+/// Puts back what is held back of members that may be long, where that is no object.
+fn restore(text: &str, members: &mut Members) {
+    for name in ["attributes", "consolidated_metadata"] {
+        let place = find_member(text, name).ok().flatten();
+        let value = place.and_then(|place| text.get(place)).unwrap_or("{");
+        if !value.starts_with('{') {
+            let value = match value.as_bytes().first() {
+                Some(b'[') => Value::Array(Vec::new()),
+                Some(b'"') => Value::String("...".to_string()),
+                _ => serde_json::from_str(value).unwrap_or_default(),
+            };
+            members.insert(name.to_string(), value);
+        }
+    }
+}
+
+/// Returns the rules of a document; nothing if its text demands no more than an object.
+fn rules_of(kind: DocumentKind, key: &Key, members: &Members) -> Option<&'static DocumentRules> {
+    let is = |name: &str| key.name() == name.as_bytes();
+    match kind {
+        DocumentKind::EntryPoint(draft) => draft::entry_rules_of(draft),
+        DocumentKind::OfDraft(draft, role) => draft::rules_of(draft, role),
+        DocumentKind::InNodeFolder if members.contains_key("metadata_encoding") => {
+            let is_object = members
+                .get("metadata_encoding")
+                .is_some_and(Value::is_object);
+            draft::entry_rules_of(if is_object { "draft2022" } else { "draft2020" })
+        }
+        DocumentKind::InNodeFolder if is(ZARR_JSON) => {
+            Some(match members.get("node_type").and_then(Value::as_str) {
+                Some("array") => &v3::ARRAY,
+                Some("group") => &v3::GROUP,
+                _ => &v3::OTHER,
+            })
+        }
+        DocumentKind::InNodeFolder if is(ZARRAY) => Some(&v2::ARRAY),
+        DocumentKind::InNodeFolder if is(ZGROUP) => Some(&v2::GROUP),
+        DocumentKind::InNodeFolder if is(ATTRIBUTES_JSON) => {
+            let is_dataset = ["dimensions", "blockSize", "dataType"];
+            let is_dataset = is_dataset.iter().any(|name| members.contains_key(*name));
+            Some(if is_dataset { &n5::DATASET } else { &n5::GROUP })
+        }
+        DocumentKind::InNodeFolder => None,
+    }
+}
+
+/// Returns the text that describes a document.
+pub(super) fn text_of(kind: DocumentKind, key: &Key) -> &'static str {
+    let is = |name: &str| key.name() == name.as_bytes();
+    match kind {
+        DocumentKind::EntryPoint(draft) | DocumentKind::OfDraft(draft, _) => {
+            document_of(Some(draft))
+        }
+        DocumentKind::InNodeFolder if is(ZARR_JSON) => document_of(None),
+        DocumentKind::InNodeFolder if is(ATTRIBUTES_JSON) => document_of(Some("n5")),
+        DocumentKind::InNodeFolder => document_of(Some("v2")),
+    }
+}
+
+/// Returns the heading of the section on a document.
+pub(super) fn heading_of(kind: DocumentKind, key: &Key) -> &'static str {
+    let is = |name: &str| key.name() == name.as_bytes();
+    match kind {
+        DocumentKind::EntryPoint(_) => "Entry point metadata",
+        DocumentKind::OfDraft(_, DocumentRole::Group) => "Group metadata",
+        DocumentKind::OfDraft(_, DocumentRole::Array) => "Array metadata",
+        DocumentKind::InNodeFolder if is(ATTRIBUTES_JSON) => "Datasets",
+        DocumentKind::InNodeFolder if is(ZGROUP) => "Groups",
+        DocumentKind::InNodeFolder if is(ZATTRS) => "Attributes",
+        DocumentKind::InNodeFolder => "Metadata",
+    }
+}

@@ -1,0 +1,173 @@
+//! Rules about the members of a document, as tables, and what applies them: every fault of a document is found, not only
+//! the first one.
+//!
+//! A rule says what a text demands of one member, whatever the others are. What the program reads all the same, because
+//! a known writer has it, is a warning that names the writer.
+
+use serde_json::{Map, Value};
+
+use crate::check::finding::{Finding, SpecSection};
+use crate::store::Key;
+
+/// The members of a document.
+pub(super) type Members = Map<String, Value>;
+
+/// What a rule says of a value.
+pub(super) enum Verdict {
+    /// It is as the text demands.
+    Holds,
+    /// It breaks a MUST; what the text demands.
+    Fails(String),
+    /// It breaks a SHOULD; what the text recommends.
+    Discouraged(String),
+    /// It breaks a MUST as a known writer does; what the text demands, and the writer.
+    Habit(String, &'static str),
+}
+
+/// What the absence of a member means.
+enum Absence {
+    /// The text demands it.
+    Fails,
+    /// The text demands it, and a known writer leaves it out.
+    Habit(&'static str),
+    /// The text leaves it open.
+    Allowed,
+}
+
+/// Holds the value of a member, which comes with all members, against a text.
+pub(super) type CheckValue = fn(&Value, &Members) -> Verdict;
+
+/// What a text demands of one member.
+pub(super) struct MemberRule {
+    name: &'static str,
+    absent: Absence,
+    section: SpecSection,
+    check: CheckValue,
+}
+
+/// A member that the text demands.
+pub(super) const fn rule(
+    name: &'static str,
+    section: SpecSection,
+    check: CheckValue,
+) -> MemberRule {
+    let absent = Absence::Fails;
+    MemberRule {
+        name,
+        absent,
+        section,
+        check,
+    }
+}
+
+/// A member that the text leaves open.
+pub(super) const fn optional(
+    name: &'static str,
+    section: SpecSection,
+    check: CheckValue,
+) -> MemberRule {
+    let absent = Absence::Allowed;
+    MemberRule {
+        name,
+        absent,
+        section,
+        check,
+    }
+}
+
+/// A member that the text demands, and that a known writer leaves out.
+pub(super) const fn left_out_by(
+    writer: &'static str,
+    name: &'static str,
+    section: SpecSection,
+    check: CheckValue,
+) -> MemberRule {
+    let absent = Absence::Habit(writer);
+    MemberRule {
+        name,
+        absent,
+        section,
+        check,
+    }
+}
+
+/// What a text demands of a document.
+pub(super) struct DocumentRules {
+    pub(super) members: &'static [MemberRule],
+    /// What it says of members that it does not define, and where.
+    pub(super) others: fn(&str, &Value) -> Verdict,
+    pub(super) others_section: SpecSection,
+}
+
+/// Longest text of a value that is shown, in bytes.
+const MAX_SHOWN: usize = 100;
+
+/// Finds all that a document has against its rules.
+pub(super) fn apply(rules: &DocumentRules, key: &Key, members: &Members) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for rule in rules.members {
+        found.extend(match members.get(rule.name) {
+            None => absent(rule, key),
+            Some(value) => {
+                let verdict = (rule.check)(value, members);
+                judged(
+                    verdict,
+                    ("member-invalid", rule.section),
+                    key,
+                    (rule.name, &shown(value)),
+                )
+            }
+        });
+    }
+    let is_defined = |name: &str| rules.members.iter().any(|rule| rule.name == name);
+    for (name, value) in members.iter().filter(|(name, _)| !is_defined(name)) {
+        let verdict = (rules.others)(name, value);
+        let found_text = format!("a member that the text does not define: {}", shown(value));
+        let code = ("member-unknown", rules.others_section);
+        found.extend(judged(verdict, code, key, (name, &found_text)));
+    }
+    found
+}
+
+/// Returns what is to be said of a member that is not there.
+fn absent(rule: &MemberRule, key: &Key) -> Option<Finding> {
+    let SpecSection { document, heading } = rule.section;
+    let finding = Finding::error("member-missing", key, "a value", "no such member");
+    let finding = finding.of_part(rule.name).by(document, heading);
+    match rule.absent {
+        Absence::Allowed => None,
+        Absence::Fails => Some(finding),
+        Absence::Habit(writer) => Some(finding.habit_of(writer)),
+    }
+}
+
+/// Returns what is to be said of a value by its verdict.
+fn judged(
+    verdict: Verdict,
+    (code, SpecSection { document, heading }): (&'static str, SpecSection),
+    key: &Key,
+    (part, found): (&str, &str),
+) -> Option<Finding> {
+    let finding = match verdict {
+        Verdict::Holds => return None,
+        Verdict::Fails(expected) => Finding::error(code, key, expected, found),
+        Verdict::Discouraged(expected) => Finding::warning(code, key, expected, found),
+        Verdict::Habit(expected, writer) => {
+            Finding::error(code, key, expected, found).habit_of(writer)
+        }
+    };
+    Some(finding.of_part(part).by(document, heading))
+}
+
+/// Returns a value as text of limited length.
+pub(super) fn shown(value: &Value) -> String {
+    let mut text = value.to_string();
+    if text.len() > MAX_SHOWN {
+        let end = (0..=MAX_SHOWN)
+            .rev()
+            .find(|&end| text.is_char_boundary(end));
+        text.truncate(end.unwrap_or(0));
+        text.push_str("...");
+    }
+    text
+}

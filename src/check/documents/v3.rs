@@ -1,0 +1,276 @@
+//! What the text of final v3 demands of `zarr.json`.
+
+use serde_json::Value;
+
+use super::rules::{DocumentRules, Members, Verdict, left_out_by, optional, rule};
+use super::values::{self, FLOAT_WORDS, demand, element_kind, lengths};
+use crate::check::finding::{SpecSection, V3, section};
+
+const ARRAY_METADATA: SpecSection = section(V3, "Array metadata");
+const GROUP_METADATA: SpecSection = section(V3, "Group metadata");
+const ADDITIONAL: SpecSection = section(V3, "Additional fields");
+const UNDERSTAND: SpecSection = section(V3, "must_understand");
+const DATA_TYPES: SpecSection = section(V3, "Data types");
+const CHUNK_GRIDS: SpecSection = section(V3, "Chunk grids");
+const CODECS: SpecSection = section(V3, "Codecs");
+const TRANSFORMERS: SpecSection = section(V3, "Storage transformers");
+
+/// The document of an array.
+pub(super) const ARRAY: DocumentRules = DocumentRules {
+    members: &[
+        rule("zarr_format", ARRAY_METADATA, format),
+        rule("node_type", ARRAY_METADATA, values::anything),
+        rule("shape", ARRAY_METADATA, values::shape),
+        rule("data_type", DATA_TYPES, data_type),
+        rule("chunk_grid", CHUNK_GRIDS, chunk_grid),
+        rule("chunk_key_encoding", ARRAY_METADATA, chunk_key_encoding),
+        rule("fill_value", ARRAY_METADATA, fill_value),
+        left_out_by("GDAL", "codecs", CODECS, codecs),
+        optional("attributes", ARRAY_METADATA, values::object),
+        optional("dimension_names", ARRAY_METADATA, dimension_names),
+        optional("storage_transformers", TRANSFORMERS, storage_transformers),
+    ],
+    others: unknown,
+    others_section: UNDERSTAND,
+};
+
+/// The document of a group.
+pub(super) const GROUP: DocumentRules = DocumentRules {
+    members: &[
+        rule("zarr_format", GROUP_METADATA, format),
+        rule("node_type", GROUP_METADATA, values::anything),
+        optional("attributes", GROUP_METADATA, values::object),
+        optional("consolidated_metadata", ADDITIONAL, consolidated),
+    ],
+    others: unknown,
+    others_section: UNDERSTAND,
+};
+
+/// A document of neither kind.
+pub(super) const OTHER: DocumentRules = DocumentRules {
+    members: &[
+        rule("zarr_format", ARRAY_METADATA, format),
+        rule("node_type", ARRAY_METADATA, node_type),
+    ],
+    others: |_, _| Verdict::Holds,
+    others_section: UNDERSTAND,
+};
+
+fn format(value: &Value, _: &Members) -> Verdict {
+    demand(value.as_u64() == Some(3), "3")
+}
+
+fn node_type(value: &Value, _: &Members) -> Verdict {
+    let is_known = matches!(value.as_str(), Some("array" | "group"));
+    demand(is_known, "\"array\" or \"group\"")
+}
+
+fn unknown(_: &str, value: &Value) -> Verdict {
+    let is_optional = value.get("must_understand") == Some(&Value::Bool(false));
+    demand(
+        is_optional,
+        "a member of the text, or one with \"must_understand\": false",
+    )
+}
+
+/// A name, or an object with a name and maybe a configuration ("Extension definition").
+fn extension(value: &Value) -> Verdict {
+    let has_name = value.is_string() || value.get("name").is_some_and(Value::is_string);
+    let configuration = value.get("configuration");
+    let is_object = configuration.is_none_or(Value::is_object);
+    demand(
+        has_name && is_object,
+        "a name, or an object with \"name\" and maybe the object \"configuration\"",
+    )
+}
+
+fn name_of(value: &Value) -> Option<&str> {
+    value.as_str().or_else(|| value.get("name")?.as_str())
+}
+
+fn data_type(value: &Value, _: &Members) -> Verdict {
+    let bits = value.as_str().and_then(|name| name.strip_prefix('r'));
+    match bits.and_then(|bits| bits.parse::<u64>().ok()) {
+        Some(bits) => demand(
+            bits > 0 && bits.is_multiple_of(8),
+            "r and a number of bits that 8 divides",
+        ),
+        None => extension(value),
+    }
+}
+
+fn chunk_grid(value: &Value, members: &Members) -> Verdict {
+    match name_of(value) {
+        Some("regular") => {
+            let chunk = value
+                .get("configuration")
+                .and_then(|members| members.get("chunk_shape"));
+            match values::chunk_lengths(chunk, members.get("shape")) {
+                Verdict::Fails(expected) => Verdict::Fails(format!("chunk_shape: {expected}")),
+                verdict => verdict,
+            }
+        }
+        _ => extension(value),
+    }
+}
+
+fn chunk_key_encoding(value: &Value, _: &Members) -> Verdict {
+    let separator = value
+        .get("configuration")
+        .and_then(|members| members.get("separator"));
+    match (name_of(value), separator) {
+        (Some("default" | "v2"), Some(separator)) => {
+            let is_known = matches!(separator.as_str(), Some("." | "/"));
+            demand(is_known, "the separator \".\" or \"/\"")
+        }
+        _ => extension(value),
+    }
+}
+
+fn codecs(value: &Value, members: &Members) -> Verdict {
+    let Some(list) = value.as_array() else {
+        return Verdict::Fails("a list of codecs".to_string());
+    };
+    if list.is_empty() {
+        return Verdict::Habit("a codec from array to bytes".to_string(), "zarrita.js");
+    }
+    if let Some(codec) = list
+        .iter()
+        .find(|codec| !matches!(extension(codec), Verdict::Holds))
+    {
+        return Verdict::Fails(format!("codecs with a name, which {codec} has not"));
+    }
+    let rank = members
+        .get("shape")
+        .and_then(lengths)
+        .map(|shape| shape.len());
+    let mut verdicts = list.iter().map(|codec| codec_verdict(codec, rank));
+    let odd = verdicts.find(|verdict| !matches!(verdict, Verdict::Holds));
+    odd.unwrap_or(Verdict::Holds)
+}
+
+/// What is to be said of one codec by its name.
+fn codec_verdict(codec: &Value, rank: Option<usize>) -> Verdict {
+    let configuration = codec.get("configuration");
+    let member = |name: &str| configuration.and_then(|members| members.get(name));
+    match name_of(codec) {
+        Some("endian") => Verdict::Habit("the codec \"bytes\"".to_string(), "zarrita of 2023"),
+        Some("transpose") => match member("order") {
+            Some(Value::String(_)) => {
+                Verdict::Habit("a permutation for transpose".to_string(), "zarrita of 2023")
+            }
+            order => demand(
+                is_permutation(order, rank),
+                "a permutation of the dimensions for transpose",
+            ),
+        },
+        Some("bytes") => match member("endian") {
+            None | Some(Value::Null) => Verdict::Holds,
+            Some(endian) => demand(
+                matches!(endian.as_str(), Some("little" | "big")),
+                "\"little\" or \"big\" for bytes",
+            ),
+        },
+        Some("gzip") => level(member("level"), 0..=9, "gzip"),
+        Some("blosc") => level(member("clevel"), 0..=9, "blosc"),
+        _ => Verdict::Holds,
+    }
+}
+
+fn level(found: Option<&Value>, range: std::ops::RangeInclusive<i64>, codec: &str) -> Verdict {
+    let expected = format!(
+        "a level from {} to {} for {codec}",
+        range.start(),
+        range.end()
+    );
+    match found {
+        None => Verdict::Habit(expected, "tensorstore"),
+        Some(level) => demand(
+            level.as_i64().is_some_and(|level| range.contains(&level)),
+            &expected,
+        ),
+    }
+}
+
+/// Whether a list has each of the numbers below its length once.
+fn is_permutation(order: Option<&Value>, rank: Option<usize>) -> bool {
+    let Some(order) = order.and_then(lengths) else {
+        return false;
+    };
+    let mut sorted = order.clone();
+    sorted.sort_unstable();
+    let is_whole = sorted.iter().copied().eq(0..sorted.len() as u64);
+    is_whole && rank.is_none_or(|rank| rank == order.len())
+}
+
+fn fill_value(value: &Value, members: &Members) -> Verdict {
+    if value.is_null() {
+        return Verdict::Habit("a value of the data type".to_string(), "zarrita.js");
+    }
+    let name = members
+        .get("data_type")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    match (element_kind(name), name) {
+        // numpy's spelling is none of v3, so that the type is an extension's.
+        (Some(kind), _) if name.starts_with(|c: char| c.is_ascii_lowercase()) => {
+            values::fill_value(kind, value, &FLOAT_WORDS)
+        }
+        (_, "string") => demand(value.is_string(), "text"),
+        _ => Verdict::Holds,
+    }
+}
+
+fn dimension_names(value: &Value, members: &Members) -> Verdict {
+    let Some(names) = value.as_array() else {
+        let expected = "a list of names and nulls".to_string();
+        return match value {
+            Value::Null => Verdict::Habit(expected, "zarrita"),
+            _ => Verdict::Fails(expected),
+        };
+    };
+    if !names.iter().all(|name| name.is_string() || name.is_null()) {
+        return Verdict::Fails("names and nulls".to_string());
+    }
+    let rank = members
+        .get("shape")
+        .and_then(lengths)
+        .map(|shape| shape.len());
+    if rank.is_some_and(|rank| rank != names.len()) {
+        return Verdict::Fails("one name a dimension".to_string());
+    }
+    let mut stated: Vec<&str> = names
+        .iter()
+        .filter_map(Value::as_str)
+        .filter(|name| !name.is_empty())
+        .collect();
+    let count = stated.len();
+    stated.sort_unstable();
+    stated.dedup();
+    if stated.len() < count {
+        return Verdict::Discouraged("names that differ".to_string());
+    }
+    Verdict::Holds
+}
+
+fn storage_transformers(value: &Value, _: &Members) -> Verdict {
+    match value.as_array() {
+        Some(list) => list
+            .iter()
+            .map(extension)
+            .find(|verdict| !matches!(verdict, Verdict::Holds))
+            .unwrap_or(Verdict::Holds),
+        None if value.is_null() => Verdict::Habit("a list".to_string(), "an early writer"),
+        None => Verdict::Fails("a list".to_string()),
+    }
+}
+
+/// Copies of documents; those are looked at elsewhere (`consolidated`), and are not among the members here.
+fn consolidated(value: &Value, _: &Members) -> Verdict {
+    let expected = "an object with \"must_understand\": false".to_string();
+    match value.get("must_understand") {
+        Some(Value::Bool(false)) => Verdict::Holds,
+        _ if value.is_null() => Verdict::Habit(expected, "zarr-python"),
+        _ => Verdict::Fails(expected),
+    }
+}

@@ -1,0 +1,119 @@
+//! The findings of one node, in bounded memory: of a thousand alike the first ones and how many more there are.
+//!
+//! They are given out sorted by key, so that two checks of one store print the same.
+
+use std::collections::BTreeMap;
+
+use crate::check::finding::{Finding, Severity};
+use crate::store::Key;
+
+/// How many findings of one code are kept of a node.
+const MAX_ALIKE: usize = 100;
+
+/// How many more than that are held before the last ones in the order of keys are dropped.
+const SLACK: usize = 100;
+
+/// The findings of one node.
+#[derive(Default)]
+pub(super) struct NodeFindings {
+    by_code: BTreeMap<(Severity, &'static str), AlikeFindings>,
+}
+
+/// Findings of one code.
+#[derive(Default)]
+struct AlikeFindings {
+    kept: Vec<Finding>,
+    dropped: u64,
+}
+
+impl AlikeFindings {
+    /// Keeps the first findings in the order of their keys, and of equal ones the first.
+    fn cut(&mut self, most: usize) {
+        self.kept
+            .sort_by(|a, b| (&a.key, &a.part, &a.found).cmp(&(&b.key, &b.part, &b.found)));
+        self.kept.dedup();
+        let spare = self.kept.len().saturating_sub(most);
+        self.dropped += spare as u64;
+        self.kept.truncate(most);
+    }
+}
+
+impl NodeFindings {
+    /// Adds a finding.
+    pub(super) fn add(&mut self, finding: Finding) {
+        let alike = self
+            .by_code
+            .entry((finding.severity, finding.code))
+            .or_default();
+        alike.kept.push(finding);
+        if alike.kept.len() >= MAX_ALIKE + SLACK {
+            alike.cut(MAX_ALIKE);
+        }
+    }
+
+    /// Adds those of another part of the node.
+    pub(super) fn extend(&mut self, others: impl IntoIterator<Item = Finding>) {
+        others.into_iter().for_each(|finding| self.add(finding));
+    }
+
+    /// Adds all of another part of the node, with what was dropped there.
+    pub(super) fn merge(&mut self, others: NodeFindings) {
+        for (code, alike) in others.by_code {
+            self.by_code.entry(code).or_default().dropped += alike.dropped;
+            self.extend(alike.kept);
+        }
+    }
+
+    /// Whether an error was found.
+    pub(super) fn have_error(&self) -> bool {
+        self.by_code
+            .keys()
+            .any(|(severity, _)| *severity == Severity::Error)
+    }
+
+    /// Returns all, sorted by key; for each code of which some were dropped one that says how many. Each comes with how
+    /// many it stands for.
+    pub(super) fn sorted(self, node: &Key) -> Vec<(Finding, u64)> {
+        let mut all = Vec::new();
+        let mut more = Vec::new();
+        for ((severity, code), mut alike) in self.by_code {
+            alike.cut(MAX_ALIKE);
+            all.extend(alike.kept.into_iter().map(|finding| (finding, 1)));
+            if alike.dropped > 0 {
+                let found = format!("{} more findings of this kind ({code})", alike.dropped);
+                let finding = Finding::new((severity, code), node, "none", found);
+                more.push((finding, alike.dropped));
+            }
+        }
+        all.sort_by(|(a, _), (b, _)| {
+            (&a.key, a.severity, &a.part).cmp(&(&b.key, b.severity, &b.part))
+        });
+        all.extend(more);
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_million_alike_are_the_first_and_a_number() {
+        let mut findings = NodeFindings::default();
+        for number in (0..100_000_u32).rev() {
+            let key = Key::new(format!("a/{number:06}")).unwrap();
+            findings.add(Finding::warning("orphan-key", &key, "no key", "a key"));
+        }
+        assert!(
+            findings
+                .by_code
+                .values()
+                .all(|alike| alike.kept.len() < MAX_ALIKE + SLACK)
+        );
+        let sorted = findings.sorted(&Key::new("a").unwrap());
+        assert_eq!(sorted.len(), MAX_ALIKE + 1);
+        assert_eq!(sorted[0].0.key.as_bytes(), b"a/000000");
+        assert_eq!(sorted[99].0.key.as_bytes(), b"a/000099");
+        assert_eq!(sorted.iter().map(|(_, count)| count).sum::<u64>(), 100_000);
+    }
+}

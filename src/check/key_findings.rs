@@ -1,0 +1,111 @@
+//! Findings about keys that several parts make alike, and the headings under which the texts speak of them.
+
+use crate::check::finding::{DRAFT_2019, DRAFT_2020, Finding, N5, V2};
+use crate::error::{Error, Kind};
+use crate::store::Key;
+
+/// Returns the heading under which a text speaks of stored chunks.
+pub(super) fn chunk_heading(document: &str) -> &'static str {
+    match document {
+        V2 => "Chunks",
+        N5 => "Blocks",
+        DRAFT_2019 => "Chunk grids",
+        _ => "Chunk encoding",
+    }
+}
+
+/// Returns the heading under which a text speaks of which nodes may lie where.
+pub(super) fn hierarchy_heading(document: &str) -> &'static str {
+    match document {
+        V2 => "Groups",
+        N5 => "Containers",
+        DRAFT_2019 => "Conceptual model",
+        _ => "Concepts and terminology",
+    }
+}
+
+/// Returns the heading under which a text speaks of codecs.
+pub(super) fn codecs_heading(document: &str) -> &'static str {
+    match document {
+        V2 => "Metadata",
+        N5 => "Datasets",
+        DRAFT_2020 => "Chunk encoding",
+        _ => "Codecs",
+    }
+}
+
+/// Returns the heading under which a text speaks of the documents of nodes.
+pub(super) fn metadata_heading(document: &str) -> &'static str {
+    match document {
+        N5 => "Datasets",
+        _ => "Metadata",
+    }
+}
+
+/// A key that belongs to no node.
+pub(super) fn orphan(key: &Key) -> Finding {
+    Finding::warning(
+        "orphan-key",
+        key,
+        "a document or a chunk of a node",
+        "a key of no node",
+    )
+}
+
+/// What a writer or system left behind.
+pub(super) fn leftover(key: &Key, origin: &str) -> Finding {
+    Finding::warning(
+        "leftover",
+        key,
+        "no such name",
+        format!("what is left of {origin}"),
+    )
+}
+
+/// A folder without anything in it.
+pub(super) fn empty_folder(key: &Key) -> Finding {
+    Finding::warning(
+        "empty-folder",
+        key,
+        "a folder with keys in it",
+        "an empty folder",
+    )
+}
+
+/// A folder whose keys cannot be listed, so that nothing is known of them.
+pub(super) fn folder_unlisted(key: &Key, error: &Error) -> Finding {
+    Finding::error("folder-unlisted", key, "a listing", error.to_string())
+}
+
+/// A store that tells its keys to nobody.
+pub(super) fn store_unlisted(root: &Key) -> Finding {
+    let expected = "a store that lists its keys: only documents are checked";
+    let found = "a server that does not list names";
+    Finding::warning("store-unlisted", root, expected, found)
+}
+
+/// A link to a folder, which makes one node two.
+pub(super) fn folder_link(key: &Key) -> Finding {
+    let found = "a symbolic link to a folder of the store, which is not followed here";
+    Finding::warning("link-to-folder", key, "a folder of its own", found)
+}
+
+/// A link that cannot be followed.
+pub(super) fn broken_link(key: &Key, error: &Error) -> Finding {
+    let code = match error.kind() {
+        Kind::Denied => "link-leaves-store",
+        _ if error.detail().contains("circle") => "link-in-circle",
+        _ => "link-dangling",
+    };
+    Finding::error(code, key, "a link to a key of the store", error.detail())
+}
+
+/// A file that the store does not show.
+pub(super) fn hidden(key: &Key, what: &str) -> Finding {
+    let code = if what.contains("cut") {
+        "leftover"
+    } else {
+        "special-file"
+    };
+    Finding::warning(code, key, "a regular file or a folder", what)
+}

@@ -1,0 +1,133 @@
+//! Names of nodes: what the texts allow, what every file system can hold, and which siblings some systems take for one.
+
+use std::collections::HashMap;
+
+use crate::check::finding::{Finding, V3, document_of};
+use crate::store::Key;
+
+/// Names that Windows keeps for devices, with any ending.
+const DEVICES: [&str; 22] = [
+    "con", "prn", "aux", "nul", "com1", "com2", "com3", "com4", "com5", "com6", "com7", "com8",
+    "com9", "lpt1", "lpt2", "lpt3", "lpt4", "lpt5", "lpt6", "lpt7", "lpt8", "lpt9",
+];
+
+/// The longest key that every bucket holds, in bytes.
+const MAX_KEY: usize = 1024;
+
+/// Returns what is to be said of the name of a node.
+pub(super) fn check_name(path: &Key, dialect: Option<&str>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let text = String::from_utf8_lossy(path.name()).into_owned();
+    let is_draft = dialect.is_some_and(|name| name.starts_with("draft"));
+    let document = document_of(dialect);
+    if is_draft && !path.name().iter().all(|&byte| is_plain(byte)) {
+        let expected = "letters, digits and - _ . only";
+        let finding = Finding::error("name-not-allowed", path, expected, &text);
+        found.push(finding.by(document, "Node names"));
+    } else if dialect == Some("v3") && text.starts_with("__") {
+        let finding = Finding::error(
+            "name-reserved",
+            path,
+            "a name that does not begin with __",
+            &text,
+        );
+        found.push(finding.by(V3, "Node names"));
+    } else if dialect == Some("v3") && !path.name().iter().all(|&byte| is_plain(byte)) {
+        let expected = "letters, digits and - _ . only, as the text recommends";
+        let finding = Finding::warning("name-not-recommended", path, expected, &text);
+        found.push(finding.by(V3, "Node names"));
+    }
+    found.extend(portability(path).map(|why| {
+        Finding::warning(
+            "name-not-portable",
+            path,
+            "a name that every system can hold",
+            why,
+        )
+    }));
+    if path.as_bytes().len() > MAX_KEY {
+        let length = format!("{} bytes", path.as_bytes().len());
+        let expected = "at most 1024 bytes, as in S3 and Google Cloud Storage";
+        found.push(Finding::warning("key-too-long", path, expected, length));
+    }
+    found
+}
+
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)
+}
+
+/// Returns which system cannot hold a name, and why.
+fn portability(path: &Key) -> Option<String> {
+    let Ok(name) = str::from_utf8(path.name()) else {
+        return Some(
+            "bytes that are no UTF-8, which buckets, macOS and Windows refuse".to_string(),
+        );
+    };
+    if let Some(c) = name
+        .chars()
+        .find(|&c| "<>:\"\\|?*".contains(c) || c.is_control())
+    {
+        return Some(format!("the character {c:?}, which Windows refuses"));
+    }
+    if name.ends_with(['.', ' ']) {
+        return Some(format!("{name:?}, whose last character Windows drops"));
+    }
+    let stem = name
+        .split('.')
+        .next()
+        .unwrap_or_default()
+        .to_ascii_lowercase();
+    let is_device = DEVICES.contains(&stem.as_str());
+    is_device.then(|| format!("{name:?}, a device of Windows"))
+}
+
+/// Returns a finding for each name that differs from an earlier one in case alone. In the draft of 2019 that is an error.
+pub(super) fn check_siblings(
+    group: &Key,
+    names: &[Vec<u8>],
+    dialect: Option<&str>,
+) -> Vec<Finding> {
+    let mut seen: HashMap<String, &[u8]> = HashMap::new();
+    let mut found = Vec::new();
+    for name in names {
+        let text = String::from_utf8_lossy(name);
+        let Some(first) = seen.insert(text.to_lowercase(), name) else {
+            continue;
+        };
+        let Ok(path) = group.child(name) else {
+            continue;
+        };
+        let first = String::from_utf8_lossy(first);
+        let other = format!("{text} beside {first}, which macOS and Windows take for one");
+        let expected = "names that differ in more than case";
+        found.push(match dialect {
+            Some("draft2019") => Finding::error("names-differ-in-case", &path, expected, other)
+                .by(document_of(dialect), "Node names"),
+            _ => Finding::warning("names-differ-in-case", &path, expected, other),
+        });
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_some_system_cannot_hold_are_found() {
+        for (name, is_bad) in [
+            ("temp", false),
+            ("a:b", true),
+            ("Con.x", true),
+            ("console", false),
+            ("dot.", true),
+            ("a\tb", true),
+            ("gr\u{f6}sse", false),
+        ] {
+            let path = Key::new(format!("g/{name}")).unwrap();
+            assert_eq!(portability(&path).is_some(), is_bad, "{name}");
+        }
+        assert!(portability(&Key::new(b"\xff".to_vec()).unwrap()).is_some());
+    }
+}

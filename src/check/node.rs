@@ -1,0 +1,364 @@
+//! One node: its name, its documents, its keys, its copies in consolidated metadata, and whether it can be decoded.
+
+use std::sync::Arc;
+
+use crate::array::OpenArray;
+use crate::check::advice;
+use crate::check::array_keys::ArrayKeys;
+use crate::check::checked_node::{CheckedNode, NodeScope};
+use crate::check::consolidated;
+use crate::check::context::CheckContext;
+use crate::check::documents::{DocumentKind, check_document, heading_of, text_of};
+use crate::check::draft_folders;
+use crate::check::finding::{Finding, document_of};
+use crate::check::findings::NodeFindings;
+use crate::check::group_folder::{GroupChild, read_folder};
+use crate::check::key_findings::{
+    empty_folder, folder_unlisted, metadata_heading, orphan, store_unlisted,
+};
+use crate::check::names;
+use crate::check::node_findings::{collisions, implied, node_fault, undecodable};
+use crate::dialect::DIALECTS;
+use crate::dialect::draft::EntryPoint;
+use crate::error::Result;
+use crate::hierarchy::{MAX_DOCUMENT, NodeEntry};
+use crate::model::document::{ATTRIBUTES_JSON, ZARR_JSON, ZGROUP, ZMETADATA, is_in_node_folder};
+use crate::store::Key;
+
+/// Looks at a node.
+pub(super) fn check(
+    context: &CheckContext,
+    entry: &Arc<NodeEntry>,
+    scope: &NodeScope,
+) -> CheckedNode {
+    context.progress.add_node();
+    let mut node = NodeCheck {
+        context,
+        entry,
+        dialect: entry.dialect().or(scope.dialect),
+        scope: scope.clone(),
+        findings: NodeFindings::default(),
+        children: Vec::new(),
+        documents: Vec::new(),
+        array: None,
+    };
+    node.scope.depth += 1;
+    if let Err(error) = node.run() {
+        node.findings.add(node_fault(&entry.path, &error));
+    }
+    node.scope.dialect = node.dialect;
+    CheckedNode {
+        path: entry.path.clone(),
+        entry: Some(entry.clone()),
+        is_described: !node.documents.is_empty() || entry.entry_point().is_some(),
+        findings: node.findings,
+        children: node.children,
+        scope: node.scope,
+        array: node.array,
+    }
+}
+
+/// The check of one node.
+struct NodeCheck<'a> {
+    context: &'a CheckContext,
+    entry: &'a Arc<NodeEntry>,
+    dialect: Option<&'static str>,
+    scope: NodeScope,
+    findings: NodeFindings,
+    children: Vec<GroupChild>,
+    /// The documents that are stored, and what they are.
+    documents: Vec<(Key, DocumentKind)>,
+    array: Option<(Arc<OpenArray>, Key)>,
+}
+
+impl NodeCheck<'_> {
+    fn run(&mut self) -> Result<()> {
+        let path = &self.entry.path;
+        if !path.is_root() {
+            self.findings.extend(names::check_name(path, self.dialect));
+        }
+        let draft = self.entry.entry_point().cloned();
+        match &draft {
+            Some(draft) => self.look_into_draft(draft)?,
+            None => self.look_into_folder()?,
+        }
+        self.check_documents();
+        self.check_reading();
+        let names: Vec<Vec<u8>> = self
+            .children
+            .iter()
+            .map(|child| child.name.clone())
+            .collect();
+        self.findings
+            .extend(names::check_siblings(path, &names, self.dialect));
+        Ok(())
+    }
+
+    /// Finds documents, children and keys of a node whose documents lie in its folder.
+    fn look_into_folder(&mut self) -> Result<()> {
+        let path = &self.entry.path;
+        let keys = if !self.context.store().info().lists {
+            self.unlisted()?
+        } else if self.entry.array().is_some() {
+            self.array_keys(path, Some(path))?
+        } else if self.entry.is_array() {
+            let broken = self
+                .entry
+                .broken
+                .iter()
+                .flat_map(|broken| &broken.documents);
+            broken.map(|document| document.key.clone()).collect()
+        } else {
+            self.group_keys()
+        };
+        let is_n5 = self.dialect == Some("n5");
+        for key in keys {
+            let is = |name: &str| key.name() == name.as_bytes();
+            if is(ATTRIBUTES_JSON) && !is_n5 {
+                self.findings.add(orphan(&key).habit_of("n5-zarr"));
+            } else if !is(ZMETADATA) {
+                self.documents.push((key, DocumentKind::InNodeFolder));
+            } else if self.entry.is_array() {
+                self.findings.add(orphan(&key));
+            }
+        }
+        self.findings.extend(collisions(&self.documents));
+        Ok(())
+    }
+
+    /// Finds those of a node of a draft, whose documents and chunks lie in trees of their own.
+    fn look_into_draft(&mut self, draft: &EntryPoint) -> Result<()> {
+        let path = &self.entry.path;
+        let known = self.known_documents();
+        for (role, key) in draft.documents(path)? {
+            // Of copies nobody knows what is stored; what is not is left out where it is read.
+            if known.contains(&key) || self.entry.documents.is_none() {
+                self.documents
+                    .push((key, DocumentKind::OfDraft(draft.name(), role)));
+            }
+        }
+        let top = path.child(ZARR_JSON.as_bytes())?;
+        if draft.top() == path && draft.name() != "draft2019" {
+            self.documents
+                .push((top, DocumentKind::EntryPoint(draft.name())));
+        }
+        if !self.context.store().info().lists {
+            self.unlisted()?;
+        } else if self.entry.array().is_some() {
+            self.array_keys(&draft.data(path)?, None)?;
+        } else if !self.entry.is_array() {
+            let children = draft_folders::children(self.context, draft, path, &mut self.findings)?;
+            self.children = children;
+        }
+        if let Some(key) = draft.consolidated()?.filter(|_| draft.top() == path) {
+            self.check_copies(&key, draft.top());
+        }
+        Ok(())
+    }
+
+    /// Returns the keys of the documents that the hierarchy has read.
+    fn known_documents(&self) -> Vec<Key> {
+        let read = self.entry.documents.as_deref().unwrap_or_default();
+        let broken = self
+            .entry
+            .broken
+            .iter()
+            .flat_map(|broken| &broken.documents);
+        let read = read.iter().map(|(key, _)| key.clone());
+        read.chain(broken.map(|document| document.key.clone()))
+            .collect()
+    }
+
+    /// Looks at the keys of an array; returns its documents among them.
+    fn array_keys(&mut self, folder: &Key, documents: Option<&Key>) -> Result<Vec<Key>> {
+        let open = self.context.arrays.open(self.entry)?;
+        let (stats, findings, stored) = ArrayKeys::check(self.context, &open, (folder, documents));
+        self.findings.merge(findings);
+        self.findings.extend(advice::of_array(&open, &stats));
+        if let Err(error) = open.check_decodable() {
+            self.findings
+                .add(undecodable(&self.entry.path, &error, self.dialect));
+        }
+        self.array = Some((open, folder.clone()));
+        Ok(stored)
+    }
+
+    /// Looks at the folder of a group; returns the documents in it.
+    fn group_keys(&mut self) -> Vec<Key> {
+        let path = &self.entry.path;
+        let is_document = |key: &Key| is_in_node_folder(key.name());
+        let content = read_folder(self.context, path, &is_document, &mut self.findings);
+        if content.is_empty {
+            self.findings.add(empty_folder(path));
+        }
+        let is_implied = content.objects.is_empty() && !content.folders.is_empty();
+        if is_implied && !path.is_root() {
+            self.findings.extend(implied(path, self.scope.dialect));
+        }
+        let has_copies = content
+            .objects
+            .iter()
+            .any(|key| key.name() == ZMETADATA.as_bytes());
+        self.advise_copies(has_copies, content.folders.len());
+        self.children = content.folders;
+        content.objects
+    }
+
+    /// Advises to consolidate the metadata of a v2 hierarchy on the network.
+    fn advise_copies(&mut self, has_copies: bool, children: usize) {
+        let is_top = self.scope.depth == 1 && self.entry.dialect() == Some("v2");
+        if is_top && !has_copies && children > 1 && self.context.is_remote {
+            let expected = "consolidated metadata, which open in one request";
+            let found = format!("no .zmetadata above {children} children");
+            self.findings.add(Finding::advice(
+                "not-consolidated",
+                &self.entry.path,
+                expected,
+                found,
+            ));
+        }
+    }
+
+    /// Finds documents and children where the store cannot list its keys.
+    fn unlisted(&mut self) -> Result<Vec<Key>> {
+        if self.scope.depth == 1 {
+            self.findings.add(store_unlisted(&self.entry.path));
+        }
+        if let Some(array) = self.entry.array() {
+            let open = self.context.arrays.open(self.entry)?;
+            if let Err(error) = open.check_decodable() {
+                let path = &self.entry.path;
+                self.findings
+                    .add(undecodable(path, &error, Some(array.dialect)));
+            }
+        } else if !self.entry.is_array()
+            && let Err(error) = self.known_children()
+        {
+            self.findings.add(folder_unlisted(&self.entry.path, &error));
+        }
+        let dialects = DIALECTS
+            .iter()
+            .filter(|dialect| Some(dialect.name) == self.dialect);
+        let mut stored = Vec::new();
+        for dialect in dialects {
+            for key in (dialect.documents)(&self.entry.path)? {
+                if self.context.store().get(&key, MAX_DOCUMENT)?.is_some() {
+                    stored.push(key);
+                }
+            }
+        }
+        Ok(stored)
+    }
+
+    /// Takes the children from consolidated metadata.
+    fn known_children(&mut self) -> Result<()> {
+        let mut listing = self.context.hierarchy.known_children(self.entry)?;
+        while let Some(name) = listing.next()? {
+            let is_link = false;
+            let name = name.name;
+            self.children.push(GroupChild { name, is_link });
+        }
+        self.children.sort();
+        Ok(())
+    }
+
+    /// Looks at each document, at the copies that it has, and at its own copy.
+    fn check_documents(&mut self) {
+        for (key, kind) in self.documents.clone() {
+            let (bytes, _room) = match self.context.document(&key) {
+                Ok(Some(document)) => document,
+                Ok(None) => continue,
+                Err(error) => {
+                    let found = error.to_string();
+                    let finding = Finding::error("document-unreadable", &key, "a document", found);
+                    let finding = finding.by(text_of(kind, &key), heading_of(kind, &key));
+                    self.findings.add(finding);
+                    continue;
+                }
+            };
+            for copies in &self.scope.copies {
+                self.findings.extend(copies.missing(&key));
+            }
+            self.check_own_copies(&key, &bytes);
+            self.findings.extend(check_document(kind, &key, bytes));
+        }
+    }
+
+    /// Looks at the consolidated metadata of a group whose document this is.
+    fn check_own_copies(&mut self, key: &Key, bytes: &[u8]) {
+        let path = self.entry.path.clone();
+        if self.entry.is_array() || self.entry.entry_point().is_some() {
+            return;
+        }
+        if key.name() == ZARR_JSON.as_bytes() {
+            let copies = consolidated::check(
+                self.context,
+                (key, bytes),
+                (&path, &path),
+                Some("v3"),
+                &mut self.findings,
+            );
+            self.scope.copies.extend(copies);
+        } else if key.name() == ZGROUP.as_bytes()
+            && let Ok(key) = path.child(ZMETADATA.as_bytes())
+        {
+            self.check_copies(&key, &path);
+        }
+    }
+
+    /// Looks at a document of consolidated metadata, if there is one.
+    fn check_copies(&mut self, key: &Key, folder: &Key) {
+        let (bytes, _room) = match self.context.document(key) {
+            Ok(Some(document)) => document,
+            Ok(None) => return,
+            Err(error) => {
+                let expected = "copies of documents";
+                let finding =
+                    Finding::error("consolidated-unreadable", key, expected, error.to_string());
+                self.findings.add(finding);
+                return;
+            }
+        };
+        let path = self.entry.path.clone();
+        let places = (folder, &path);
+        let copies = consolidated::check(
+            self.context,
+            (key, &bytes),
+            places,
+            self.dialect,
+            &mut self.findings,
+        );
+        self.scope.copies.extend(copies);
+    }
+
+    /// Tells a node that does not read although each of its documents keeps the rules.
+    fn check_reading(&mut self) {
+        match self.entry.node() {
+            Err(error) if !self.findings.have_error() => {
+                let finding = node_fault(&self.entry.path, &error);
+                let document = document_of(self.dialect);
+                self.findings
+                    .add(finding.by(document, metadata_heading(document)));
+            }
+            Err(_) => {}
+            Ok(node) => {
+                if let Some(fault) = node
+                    .attributes()
+                    .fault()
+                    .filter(|_| !self.findings.have_error())
+                {
+                    let path = &self.entry.path;
+                    let finding = Finding::error(
+                        "attributes-unreadable",
+                        path,
+                        "an object",
+                        fault.to_string(),
+                    );
+                    let document = document_of(self.dialect);
+                    self.findings
+                        .add(finding.by(document, metadata_heading(document)));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Findings about nodes as a whole: those that do not read or decode, groups without a document, nodes in one place.
+
+use crate::check::documents::DocumentKind;
+use crate::check::finding::{Finding, V2, V3, document_of};
+use crate::check::key_findings::codecs_heading;
+use crate::error::{Error, Kind};
+use crate::model::document::{ZARR_JSON, ZARRAY, ZATTRS, ZGROUP};
+use crate::store::Key;
+
+/// A node that does not read: because of what is in its documents, or because this program cannot read such ones.
+pub(super) fn node_fault(path: &Key, error: &Error) -> Finding {
+    let found = error.to_string();
+    match error.kind() {
+        Kind::Unsupported | Kind::TooLarge => {
+            let expected = "a node that this program can read";
+            Finding::warning("node-not-supported", path, expected, found)
+        }
+        _ => Finding::error("node-unreadable", path, "a node", found),
+    }
+}
+
+/// An array whose chunks do not decode, whatever is in them.
+pub(super) fn undecodable(path: &Key, error: &Error, dialect: Option<&str>) -> Finding {
+    let expected = "codecs and a data type that are known";
+    let found = error.within(&path.to_string()).to_string();
+    let finding = match error.kind() {
+        Kind::Corrupt => Finding::error(
+            "codecs-impossible",
+            path,
+            "codecs that work together",
+            found,
+        ),
+        Kind::TooLarge => Finding::warning(
+            "chunk-too-large",
+            path,
+            "chunks that fit --max-chunk",
+            found,
+        ),
+        _ => Finding::warning("not-decodable", path, expected, found),
+    };
+    let document = document_of(dialect);
+    finding.by(document, codecs_heading(document))
+}
+
+/// A group that no document describes, where the text demands one.
+pub(super) fn implied(path: &Key, dialect: Option<&'static str>) -> Option<Finding> {
+    let (document, heading, name) = match dialect {
+        Some("v2") => (V2, "Groups", ZGROUP),
+        Some("v3") => (V3, "Group metadata", ZARR_JSON),
+        _ => return None,
+    };
+    let finding = Finding::error(
+        "group-implied",
+        path,
+        format!("{name} in each group"),
+        "none",
+    );
+    let writers = "tensorstore, and zarr-python where an array is made by its path alone";
+    Some(finding.by(document, heading).habit_of(writers))
+}
+
+/// Tells documents of several nodes in one folder, and attributes of none.
+pub(super) fn collisions(documents: &[(Key, DocumentKind)]) -> Vec<Finding> {
+    let has = |name: &str| {
+        let mut keys = documents.iter().map(|(key, _)| key);
+        keys.find(|key| key.name() == name.as_bytes())
+    };
+    let (v3, array, group, attributes) = (has(ZARR_JSON), has(ZARRAY), has(ZGROUP), has(ZATTRS));
+    let mut found = Vec::new();
+    if let (Some(_), Some(key)) = (array, group) {
+        let finding = Finding::error(
+            "nodes-collide",
+            key,
+            "one node a path",
+            "an array and a group",
+        );
+        found.push(finding.by(V2, "Groups"));
+    }
+    if let (Some(key), Some(_)) = (v3, array.or(group)) {
+        let other = "documents of v2 beside it, which readers of v2 take for the node";
+        let expected = "documents of one version";
+        found.push(
+            Finding::warning("nodes-collide", key, expected, other)
+                .by(V3, "Comparison with Zarr v2"),
+        );
+    }
+    if let (Some(key), None) = (attributes, array.or(group)) {
+        let finding = Finding::warning(
+            "orphan-key",
+            key,
+            "a .zarray or .zgroup beside it",
+            "neither",
+        );
+        found.push(finding.by(V2, "Attributes"));
+    }
+    found
+}

@@ -1,0 +1,227 @@
+//! Shards: their indexes, and the inner chunks that these name.
+//!
+//! Each entry has to lie within the shard, outside of the index, and apart from all others; what no entry names is unused.
+
+use std::ops::Range;
+
+use crate::check::context::CheckContext;
+use crate::check::finding::{Finding, SHARDING};
+use crate::check::findings::NodeFindings;
+use crate::codec::{Pipeline, ShardIndex, ShardLevel};
+use crate::error::{Error, Result};
+use crate::store::{ByteRange, Key};
+
+/// The section on what a shard looks like.
+const FORMAT: &str = "Binary shard format";
+
+/// The largest shard that is read whole where all of its inner chunks are read, in bytes.
+const MAX_WHOLE: u64 = 32 << 20;
+
+/// A stored shard that is being read.
+pub(super) struct ShardReader<'a> {
+    pub(super) context: &'a CheckContext,
+    pub(super) key: &'a Key,
+    /// Its bytes, if they are in memory.
+    whole: Option<Vec<u8>>,
+}
+
+impl<'a> ShardReader<'a> {
+    /// Prepares to read a shard of `size` bytes; whole if everything in it is wanted and it is small.
+    pub(super) fn new(
+        context: &'a CheckContext,
+        (key, size): (&'a Key, u64),
+        wants_all: bool,
+    ) -> Result<ShardReader<'a>> {
+        let is_small = wants_all && size <= MAX_WHOLE;
+        let whole = if is_small {
+            let object = context.store().get(key, MAX_WHOLE)?;
+            object.map(|object| object.bytes)
+        } else {
+            None
+        };
+        Ok(ShardReader {
+            context,
+            key,
+            whole,
+        })
+    }
+
+    /// Reads a part of the shard.
+    pub(super) fn read(&self, range: &Range<u64>) -> Result<Vec<u8>> {
+        if let Some(whole) = &self.whole {
+            let place = usize::try_from(range.start)
+                .ok()
+                .zip(usize::try_from(range.end).ok());
+            let part = place.and_then(|(start, end)| whole.get(start..end));
+            return part.map(<[u8]>::to_vec).ok_or_else(|| self.too_short());
+        }
+        let object = self
+            .context
+            .store()
+            .get_range(self.key, ByteRange::Span(range.clone()))?;
+        let bytes = object.ok_or_else(|| Error::not_found(self.key))?.bytes;
+        if bytes.len() as u64 == range.end - range.start {
+            return Ok(bytes);
+        }
+        Err(self.too_short())
+    }
+
+    fn too_short(&self) -> Error {
+        Error::corrupt(self.key, "the shard ends before the part that is read")
+    }
+}
+
+/// What is done with an inner chunk: its number and where it lies in the shard.
+pub(super) type VisitInner<'a> = &'a mut dyn FnMut(&str, Range<u64>, &mut NodeFindings);
+
+/// Looks at the index of a shard and, where shards lie in shards, at those of all within.
+pub(super) fn check_index(
+    context: &CheckContext,
+    pipeline: &Pipeline,
+    (key, size): (&Key, u64),
+    findings: &mut NodeFindings,
+) {
+    match ShardReader::new(context, (key, size), false) {
+        Ok(reader) => walk(
+            &reader,
+            pipeline.shards(),
+            ("", 0..size),
+            findings,
+            &mut |_, _, _| {},
+        ),
+        Err(error) => findings.add(unreadable(key, &error)),
+    }
+}
+
+/// Walks through the levels of a shard; `place` is where it lies in the object, and its name there.
+pub(super) fn walk(
+    reader: &ShardReader<'_>,
+    levels: &[ShardLevel],
+    (name, place): (&str, Range<u64>),
+    findings: &mut NodeFindings,
+    visit: VisitInner<'_>,
+) {
+    let Some((level, within)) = levels.split_first() else {
+        visit(name, place, findings);
+        return;
+    };
+    let size = place.end - place.start;
+    let index = match read_index(reader, level, &place) {
+        Ok(index) => index,
+        Err(error) => {
+            let expected = format!("an index of {} bytes that checks", level.index_bytes());
+            let finding = Finding::error("shard-index", reader.key, expected, error.detail());
+            findings.add(finding.of_part(name).by(SHARDING, FORMAT));
+            return;
+        }
+    };
+    let entries = entries(reader.key, (name, &index), level.count(), findings);
+    check_entries((reader.key, name), level, size, &entries, findings);
+    for (number, range) in entries {
+        let name = if name.is_empty() {
+            format!("inner chunk {number}")
+        } else {
+            format!("{name}, inner chunk {number}")
+        };
+        let start = place.start.saturating_add(range.start);
+        let inner = start..place.start.saturating_add(range.end);
+        walk(reader, within, (&name, inner), findings, visit);
+    }
+}
+
+fn read_index(
+    reader: &ShardReader<'_>,
+    level: &ShardLevel,
+    place: &Range<u64>,
+) -> Result<ShardIndex> {
+    let size = place.end - place.start;
+    let bytes = level.index_bytes() as u64;
+    let too_short = || Error::corrupt("", format!("{size} bytes, which hold no index of {bytes}"));
+    let spare = size.checked_sub(bytes).ok_or_else(too_short)?;
+    let start = place.start + if level.index_at_end() { spare } else { 0 };
+    let encoded = reader.read(&(start..start + bytes))?;
+    level.decode_index(&encoded, size)
+}
+
+/// Returns the inner chunks that an index names, and tells those that lie outside.
+fn entries(
+    key: &Key,
+    (name, index): (&str, &ShardIndex),
+    count: usize,
+    findings: &mut NodeFindings,
+) -> Vec<(usize, Range<u64>)> {
+    let mut entries = Vec::new();
+    for number in 0..count {
+        match index.range(number) {
+            Ok(range) => entries.extend(range.map(|range| (number, range))),
+            Err(error) => {
+                let part = format!(
+                    "{name}{}inner chunk {number}",
+                    if name.is_empty() { "" } else { ", " }
+                );
+                let finding = Finding::error(
+                    "shard-bounds",
+                    key,
+                    "an entry within the shard",
+                    error.detail(),
+                );
+                findings.add(finding.of_part(part).by(SHARDING, FORMAT));
+            }
+        }
+    }
+    entries
+}
+
+/// Tells entries that overlap each other or the index, and bytes that none names.
+fn check_entries(
+    (key, name): (&Key, &str),
+    level: &ShardLevel,
+    size: u64,
+    entries: &[(usize, Range<u64>)],
+    findings: &mut NodeFindings,
+) {
+    let bytes = level.index_bytes() as u64;
+    let index = if level.index_at_end() {
+        size.saturating_sub(bytes)..size
+    } else {
+        0..bytes
+    };
+    let mut parts: Vec<(Range<u64>, Option<usize>)> = entries
+        .iter()
+        .map(|(number, range)| (range.clone(), Some(*number)))
+        .collect();
+    parts.push((index, None));
+    parts.sort_by_key(|(range, number)| (range.start, range.end, *number));
+    let shown = |number: &Option<usize>| match number {
+        Some(number) => format!("inner chunk {number}"),
+        None => "the index".to_string(),
+    };
+    let (mut end, mut used, mut last) = (0, 0, None);
+    for (range, number) in &parts {
+        if range.start < end && range.start < range.end {
+            let found = format!(
+                "{} and {} in the same bytes",
+                shown(&last.unwrap_or(None)),
+                shown(number)
+            );
+            let expected = "inner chunks one after the other";
+            let finding = Finding::error("shard-overlap", key, expected, found);
+            findings.add(finding.of_part(name).by(SHARDING, FORMAT));
+        }
+        used += range.end.saturating_sub(range.start.max(end));
+        if range.end > end {
+            (end, last) = (range.end, Some(*number));
+        }
+    }
+    let unused = size.saturating_sub(used);
+    if unused > 0 {
+        let found = format!("{unused} of {size} bytes that no entry names");
+        let finding = Finding::advice("shard-unused", key, "no unused bytes in a shard", found);
+        findings.add(finding.of_part(name).by(SHARDING, FORMAT));
+    }
+}
+
+/// A stored chunk that the store does not give.
+pub(super) fn unreadable(key: &Key, error: &Error) -> Finding {
+    Finding::error("chunk-unreadable", key, "bytes", error.to_string())
+}

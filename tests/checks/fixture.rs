@@ -1,0 +1,58 @@
+//! A store checked in process, and its findings as text.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use zarrfs::array::{Arrays, Engine, Limits};
+use zarrfs::check::{CheckContext, CheckSummary, Finding, check};
+use zarrfs::hierarchy::Hierarchy;
+use zarrfs::stats::Stats;
+use zarrfs::store::{Key, Store, StoreConfig};
+use zarrfs::sync::budget::MemoryBudget;
+
+/// How a store is checked.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct How {
+    pub(crate) data: bool,
+    pub(crate) is_remote: bool,
+}
+
+/// Memory of a check in the tests, in bytes.
+pub(crate) const MEMORY: u64 = 64 << 20;
+
+/// Checks a store; returns all findings.
+pub(crate) fn run(store: Arc<dyn Store>, how: How) -> (Vec<Finding>, CheckSummary) {
+    let stats = Arc::new(Stats::default());
+    let memory = MemoryBudget::new(MEMORY, stats.clone());
+    let limits = Limits {
+        memory: MEMORY,
+        max_chunk: 16 << 20,
+        timeout: Duration::from_secs(20),
+        fetches: 0,
+        lossy: false,
+    };
+    let hierarchy = Arc::new(Hierarchy::new(store).within(&memory));
+    let engine = Engine::within(memory.clone(), limits, stats, None);
+    let context = CheckContext {
+        arrays: Arc::new(Arrays::new(hierarchy.clone(), engine)),
+        hierarchy,
+        memory,
+        data: how.data,
+        is_remote: how.is_remote,
+        threads: 2,
+        progress: Arc::default(),
+    };
+    let mut findings = Vec::new();
+    let start = context.hierarchy.node(&Key::root()).unwrap().unwrap();
+    let summary = check(&context, &start, &mut |finding| {
+        findings.push(finding.clone())
+    });
+    (findings, summary)
+}
+
+/// Opens a store of this machine: a folder or an archive.
+pub(crate) fn open(path: &Path) -> Arc<dyn Store> {
+    let stats = Arc::new(Stats::default());
+    zarrfs::store::open(path.to_str().unwrap(), &StoreConfig::default(), &stats).unwrap()
+}

@@ -1,0 +1,19 @@
+//! `zarrfs check`: each kind of damage is found, and nothing is said against healthy stores.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../dialects/hierarchies.rs"]
+#[allow(dead_code, unused_imports)]
+mod hierarchies;
+#[path = "../dialects/written.rs"]
+mod written;
+
+mod catalogue;
+mod command;
+mod corpus;
+mod fixture;
+mod hostile;
+mod local;
+mod requests;
+mod sections;
+mod stores;

@@ -1,0 +1,116 @@
+//! The sections that findings name are headings of the texts, and the manual has the code of each finding.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use crate::common;
+
+/// The texts by the names that findings give them.
+const TEXTS: [(&str, &str, &str); 6] = [
+    ("V2", "Zarr v2", "final/v2/v2.0.rst"),
+    ("V3", "Zarr v3 core 3.1", "final/v3/core/index.rst"),
+    (
+        "DRAFT_2019",
+        "Zarr v3 draft of 2019",
+        "seeds/v3-draft-2019.rst",
+    ),
+    (
+        "DRAFT_2020",
+        "Zarr v3 draft of October 2020",
+        "seeds/v3-draft-2020-10.rst",
+    ),
+    (
+        "DRAFT_2022",
+        "Zarr v3 draft of May 2022",
+        "seeds/v3-draft-2022-05.txt",
+    ),
+    (
+        "SHARDING",
+        "Zarr v3 codec sharding_indexed",
+        "final/v3/codecs/sharding-indexed/index.rst",
+    ),
+];
+
+/// Returns the sections that the sources of the check name: a constant of `finding.rs` and a heading.
+fn named_sections() -> BTreeSet<(String, String)> {
+    let mut found = BTreeSet::new();
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src/check")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = fs::read_to_string(path).unwrap();
+            for (constant, _, _) in TEXTS {
+                for start in [
+                    format!("section({constant}, \""),
+                    format!("by({constant}, \""),
+                    format!("({constant}, \""),
+                ] {
+                    for part in text.split(&start).skip(1) {
+                        let heading = part.split('"').next().unwrap();
+                        found.insert((constant.to_string(), heading.to_string()));
+                    }
+                }
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn sections_are_headings_of_the_texts() {
+    let Some(specs) = common::needs::shared("specs") else {
+        return;
+    };
+    let mut sections = named_sections();
+    assert!(sections.len() > 20, "{sections:?}");
+    // Those that `key_findings` finds by the document.
+    let by_document = [
+        ("V2", ["Chunks", "Groups", "Metadata"]),
+        (
+            "V3",
+            ["Chunk encoding", "Concepts and terminology", "Codecs"],
+        ),
+        ("DRAFT_2019", ["Chunk grids", "Conceptual model", "Codecs"]),
+        (
+            "DRAFT_2020",
+            ["Chunk encoding", "Concepts and terminology", "Node names"],
+        ),
+        (
+            "DRAFT_2022",
+            ["Chunk encoding", "Concepts and terminology", "Node names"],
+        ),
+    ];
+    for (constant, headings) in by_document {
+        sections.extend(headings.map(|heading| (constant.to_string(), heading.to_string())));
+    }
+    let mut faults = Vec::new();
+    for (constant, _, file) in TEXTS {
+        let text = fs::read_to_string(specs.join(file)).unwrap();
+        let lines: BTreeSet<&str> = text
+            .lines()
+            .map(|line| line.trim().trim_matches(['`', '#']))
+            .collect();
+        let named = sections.iter().filter(|(of, _)| of == constant);
+        faults.extend(named.filter(|(_, heading)| !lines.contains(heading.as_str())));
+    }
+    assert!(faults.is_empty(), "{faults:#?}");
+}
+
+#[test]
+fn the_manual_has_each_code() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("man/zarrfs-stores.7");
+    let page = fs::read_to_string(page).unwrap();
+    let part = page.split(".Sh WHAT A CHECK FINDS").nth(1).unwrap();
+    let part = part.split(".Sh ").next().unwrap();
+    let listed: Vec<&str> = part
+        .lines()
+        .filter_map(|line| line.strip_prefix(".Cm "))
+        .map(|line| line.trim_end_matches([' ', ',', '.']))
+        .collect();
+    assert_eq!(listed, zarrfs::check::CODES);
+}
