@@ -46,6 +46,10 @@ pub mod export;
 
 pub mod compare;
 
+pub mod inspect;
+
+pub mod check;
+
 pub mod view;
 
 pub mod vfs;

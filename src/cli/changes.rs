@@ -7,7 +7,9 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::upper::Place;
-use super::{CommitArgs, DiffArgs, DiscardArgs, StatusArgs, diff_arrays, report, units, upper};
+use super::{
+    CommitArgs, DiffArgs, DiscardArgs, StatusArgs, diff_arrays, diff_stores, report, units, upper,
+};
 use crate::error::{Error, Result, printable};
 use crate::mount::protocol::{CommitReport, ControlAnswer, ControlRequest, StatusReport};
 
@@ -103,6 +105,9 @@ fn print_json(report: &impl Serialize) {
 
 /// Lists what was changed; returns whether nothing was.
 pub(super) fn diff(args: &DiffArgs) -> Result<bool> {
+    if let Some(other) = &args.other {
+        return diff_stores::diff(args, other);
+    }
     if args.arrays {
         return diff_of_arrays(args);
     }

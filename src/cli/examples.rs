@@ -39,13 +39,19 @@ pub(super) const HELPER: &str =
 
 pub(super) const UMOUNT: &str = with_files!("  zarrfs umount /mnt/data\n");
 
+pub(super) const COMPLETIONS: &str =
+    with_files!("  zarrfs completions bash\n  zarrfs completions fish\n");
+
 pub(super) const LIST: &str = with_files!("  zarrfs list\n  zarrfs list --json\n");
 
 pub(super) const STATUS: &str =
     with_files!("  zarrfs status /mnt/data\n  zarrfs status --json changes\n");
 
-pub(super) const DIFF: &str =
-    with_files!("  zarrfs diff /mnt/data\n  zarrfs diff --arrays /mnt/data\n");
+pub(super) const DIFF: &str = with_files!(
+    "  zarrfs diff /mnt/data\n  \
+       zarrfs diff --arrays /mnt/data\n  \
+       zarrfs diff --values old.zarr s3://bucket/new.zarr\n"
+);
 
 pub(super) const COMMIT: &str = with_files!(
     "  zarrfs commit --dry-run /mnt/data\n  \
@@ -55,6 +61,37 @@ pub(super) const COMMIT: &str = with_files!(
 
 pub(super) const DISCARD: &str =
     with_files!("  zarrfs discard /mnt/data tas\n  zarrfs discard /mnt/data\n");
+
+pub(super) const TREE: &str =
+    with_files!("  zarrfs tree data.zarr\n  zarrfs tree --anon s3://bucket/data.zarr\n");
+
+pub(super) const LS: &str = with_files!("  zarrfs ls -l data.zarr\n");
+
+pub(super) const INFO: &str =
+    with_files!("  zarrfs info data.zarr/tas\n  zarrfs info --json data.zarr/tas\n");
+
+pub(super) const CAT: &str = with_files!(
+    "  zarrfs cat data.zarr/tas/zarr.json\n  \
+       zarrfs cat --decode data.zarr/tas/c/0/0/0\n  \
+       zarrfs cat --select 0,:,10:20 data.zarr/tas\n"
+);
+
+pub(super) const CP: &str = with_files!("  zarrfs cp data.zarr/tas@0 first.npy\n");
+
+pub(super) const PREVIEW: &str =
+    with_files!("  zarrfs preview data.zarr/tas@0\n  zarrfs preview -o tas.png data.zarr/tas@0\n");
+
+pub(super) const STATS: &str =
+    with_files!("  zarrfs stats --watch /mnt/data\n  zarrfs stats --prometheus /mnt/data\n");
+
+pub(super) const MAP: &str =
+    with_files!("  zarrfs map data.zarr/tas\n  zarrfs map --by size -o map.png data.zarr/tas\n");
+
+pub(super) const CHECK: &str = with_files!(
+    "  zarrfs check data.zarr\n  \
+       zarrfs check --data data.zarr/tas\n  \
+       zarrfs check --json --anon s3://bucket/data.zarr\n"
+);
 
 /// The options of `-o`, after the examples of `zarrfs mount`.
 pub(super) const MOUNT_OPTIONS: &str = concat!(

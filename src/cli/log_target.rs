@@ -98,6 +98,8 @@ fn filter(builder: &mut Builder, verbose: u8) {
     builder.filter_module("fuser", most(LevelFilter::Error));
     // That nobody waits for a reply any more, since the program was killed.
     builder.filter_module("fuser::reply", most(LevelFilter::Off));
+    // The error of the request says the same.
+    builder.filter_module("rustls_platform_verifier", most(LevelFilter::Off));
 }
 
 fn level(verbose: u8) -> LevelFilter {

@@ -14,29 +14,49 @@ use crate::mount::open::ViewKind;
 use crate::view::files::ListedForm;
 
 mod background;
+mod cat;
 mod changes;
+mod check;
+mod completions;
 mod control_client;
+mod cp;
 mod diff_arrays;
+mod diff_stores;
+mod elements;
 mod examples;
+mod info;
+mod inspect_args;
 mod list;
 mod log_target;
+mod map;
 mod mount;
 mod notify;
 mod options;
 mod owners;
+mod paint;
+mod picture;
 mod plan;
 mod planning;
+mod preview;
 mod progress;
 mod remote;
 mod report;
 mod run;
 mod secrets;
+mod shown;
+mod stats;
+mod store_args;
+mod tree;
 mod typed;
 mod umount;
 mod units;
 mod upper;
 mod usage;
 
+pub use inspect_args::{
+    CatArgs, CheckArgs, CompletionsArgs, CpArgs, InfoArgs, LsArgs, MapArgs, Measure, PreviewArgs,
+    StatsArgs, TreeArgs,
+};
 pub use run::run;
 pub use secrets::arguments;
 
@@ -80,10 +100,12 @@ pub enum Command {
     /// it: symbolic links, pipes, empty folders, owners and modes. The errors that programs met are in
     /// DIR/.zarrfs/errors.
     Status(StatusArgs),
-    /// List what a mount with --cow has changed
+    /// List what a mount with --cow has changed, or what differs between two stores
     ///
     /// A line for each key: 'A' for one that is new, 'M' for one with another content, 'D' for one that was removed.
-    /// With --arrays nodes that were made, removed or changed: their attributes, metadata, and boxes of elements. The exit status is 1 if there are any.
+    /// With --arrays nodes that were made, removed or changed: their attributes, metadata, and boxes of elements. Two stores,
+    /// of whatever dialects, are compared in that way: a node that only the second has was created. The exit status is 1
+    /// if there are any differences.
     Diff(DiffArgs),
     /// Bring what was changed into the store
     ///
@@ -93,6 +115,55 @@ pub enum Command {
     Commit(CommitArgs),
     /// Throw away what was changed
     Discard(DiscardArgs),
+    /// Show the groups and arrays of a store as a tree
+    ///
+    /// Of each array the data type, shape, chunks or shards, codecs, and how much is stored: of arrays with very many
+    /// chunks only that it is more than was counted, unless --sizes is given. PATH is the path or URL of a store, or of
+    /// something in it, or a path in a mount of zarrfs, which is then asked.
+    Tree(TreeArgs),
+    /// List the nodes in a group
+    Ls(LsArgs),
+    /// Show all that is known of a group or an array
+    ///
+    /// Its documents, attributes and codecs, how many of its chunks are stored in how many bytes, what a read costs at
+    /// most, which decoded files open, and why it does not decode if it does not.
+    Info(InfoArgs),
+    /// Print a key as it is stored, a chunk decoded, or a region of an array
+    ///
+    /// PATH is the path or URL of a store with the key or the array after it, or a path in a mount of zarrfs.
+    Cat(CatArgs),
+    /// Find what is wrong with a store
+    ///
+    /// Holds each document against the text of its dialect, and finds keys of no node, chunks outside the grid, what
+    /// writers left behind, consolidated metadata that differ from the documents, nodes that collide, links that lead
+    /// nowhere, and shards with a wrong index; with --data it decodes every chunk. A line for each finding: an error where
+    /// a text is broken or data are lost, a warning where a known writer deviates or nothing is lost yet, advice where
+    /// something could be better. Nothing is ever written. The exit status is 1 if there are errors.
+    Check(CheckArgs),
+    /// Print what a shell needs to complete commands and options
+    ///
+    /// For bash it goes to a file in ~/.local/share/bash-completion/completions, for zsh to a folder of $fpath as _zarrfs,
+    /// for fish to ~/.config/fish/completions/zarrfs.fish.
+    Completions(CompletionsArgs),
+    /// Write an array, or a region of it, to a file
+    ///
+    /// The format is that of the file's ending, such as npy, raw, nrrd or txt. A selection is written as in numpy.
+    Cp(CpArgs),
+    /// Show which chunks of an array are stored
+    ///
+    /// Two dimensions of the chunk grid are shown, the last two unless --axes is given; the others are counted together.
+    /// A large grid is shown in cells of several chunks. With --data every stored chunk is decoded, and the exit status
+    /// is 1 if one does not.
+    Map(MapArgs),
+    /// Show the values of a plane of an array as a picture
+    ///
+    /// Of more than two dimensions the first ones are shown at their first element, unless a selection says where: tas@5.
+    /// A large plane is thinned out. The fill value is dark, and so is what is no number.
+    Preview(PreviewArgs),
+    /// Show the counters of a mount
+    ///
+    /// zarrfs-files(7) says what each of them counts.
+    Stats(StatsArgs),
 }
 
 /// Headings in the help of `zarrfs mount`.
@@ -143,7 +214,8 @@ pub struct MountArgs {
     #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "60s", help_heading = LIMITS)]
     pub timeout: Duration,
     /// Forms in which directories of arrays list the array beside NAME.npy (NAME.txt of elements without a fixed
-    /// length): npy, raw, txt, chunks or all. Every form opens by name, listed or not
+    /// length): extensions of zarrfs-files(7) such as raw, nrrd or hdr, chunks, or all. Every form opens by name, listed or
+    /// not
     #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = SHOWN)]
     pub list: Vec<ListedForm>,
     /// Put every change into the folder UPPER, which is made if need be; the store itself stays as it is
@@ -232,6 +304,12 @@ pub struct DiffArgs {
     /// Which changes
     #[command(flatten)]
     pub place: PlaceArgs,
+    /// Another store, with which the first path is compared: a path, a URL or a path in a mount, of any dialect
+    #[arg(value_name = "OTHER", conflicts_with = "store", help_heading = None)]
+    pub other: Option<String>,
+    /// Compare elements, attributes and shapes of two stores, and not how elements are stored: chunks, codecs and keys
+    #[arg(long, requires = "other", help_heading = None)]
+    pub values: bool,
     /// Tell nodes, attributes and regions of arrays instead of keys
     #[arg(long, help_heading = None)]
     pub arrays: bool,

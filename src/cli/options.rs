@@ -263,8 +263,8 @@ mod tests {
         assert_eq!(listed("list=chunks:raw"), ["chunks", "raw"]);
         assert_eq!(listed("list=all"), ["all"]);
         let error = plan("list=npy:row").unwrap_err().to_string();
-        let expected = "-o list: row: not a form; there are npy, raw, txt, chunks and all";
-        assert_eq!(error, expected);
+        assert!(error.starts_with("-o list: row: not a form; there are npy, raw, txt, "));
+        assert!(error.ends_with(", chunks and all"));
     }
 
     #[test]

@@ -238,7 +238,7 @@ fn state_folder(source: &str) -> Result<PathBuf> {
 }
 
 /// Returns a quarter of the memory of the machine or the container.
-fn default_memory() -> u64 {
+pub(super) fn default_memory() -> u64 {
     let machine = fs::read_to_string("/proc/meminfo")
         .ok()
         .and_then(|text| total_memory(&text));

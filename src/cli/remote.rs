@@ -11,7 +11,7 @@ use crate::store;
 use crate::store::RemoteConfig;
 
 /// How a store on the network is reached.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Stores on the network")]
 pub struct RemoteArgs {
     /// An option of the store, such as region=eu-west-1; may be given several times

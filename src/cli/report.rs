@@ -4,7 +4,9 @@ use std::io;
 use std::io::Write;
 use std::process::ExitCode;
 
-use crate::error::{Error, Kind};
+use serde_json::Value;
+
+use crate::error::{Error, Kind, printable};
 
 /// The answer is no: there are changes, or conflicts.
 pub(super) const NO: u8 = 1;
@@ -58,8 +60,45 @@ pub(super) fn note(text: impl std::fmt::Display) {
     let _ = writeln!(io::stderr(), "zarrfs: {text}");
 }
 
+/// Prints JSON as the result, with letters escaped that would change a terminal; a closed stdout is no error.
+pub(super) fn print_json(value: &Value) {
+    print(safe_json(&format!("{value:#}")));
+}
+
+/// Escapes the letters in strings of JSON that `printable` escapes in other text.
+fn safe_json(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for letter in text.chars() {
+        let mut units = [0; 2];
+        if letter == '\n' || printable(letter.encode_utf8(&mut [0; 4])).starts_with(letter) {
+            out.push(letter);
+        } else {
+            let units = letter.encode_utf16(&mut units).iter();
+            out.extend(units.map(|unit| format!("\\u{unit:04x}")));
+        }
+    }
+    out
+}
+
 /// Prints a line of the result; a closed stdout is no error.
 pub(super) fn print(text: impl std::fmt::Display) {
     let mut out = io::stdout();
     let _ = writeln!(out, "{text}").and_then(|()| out.flush());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_fit_for_a_terminal() {
+        let value = serde_json::json!({"a\u{202e}": "\u{9b}\n\u{1b}\u{e4}\\"});
+        let text = safe_json(&format!("{value:#}"));
+        assert_eq!(
+            text,
+            "{\n  \"a\\u202e\": \"\\u009b\\n\\u001b\u{e4}\\\\\"\n}"
+        );
+        let read: Value = serde_json::from_str(&text).unwrap_or_default();
+        assert_eq!(read, value);
+    }
 }

@@ -7,7 +7,10 @@ use clap::{CommandFactory, Parser};
 
 use super::plan::MountPlan;
 use super::report::ExitPolicy;
-use super::{Cli, Command, HelperArgs, changes, list, mount, report, typed, umount, usage};
+use super::{
+    Cli, Command, HelperArgs, cat, changes, check, completions, cp, info, list, map, mount,
+    preview, report, stats, tree, typed, umount, usage,
+};
 
 /// Runs the program; `args` begin with its own name.
 pub fn run(args: Vec<OsString>) -> ExitCode {
@@ -30,6 +33,16 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         Command::Diff(args) => exit_code(changes::diff(&args)),
         Command::Commit(args) => exit_code(changes::commit(&args)),
         Command::Discard(args) => exit_code(changes::discard(&args)),
+        Command::Tree(args) => exit_code(tree::tree(&args)),
+        Command::Ls(args) => exit_code(tree::ls(&args)),
+        Command::Info(args) => exit_code(info::info(&args)),
+        Command::Cp(args) => exit_code(cp::cp(&args)),
+        Command::Map(args) => exit_code(map::map(&args)),
+        Command::Preview(args) => exit_code(preview::preview(&args)),
+        Command::Stats(args) => exit_code(stats::stats(&args)),
+        Command::Cat(args) => exit_code(cat::cat(&args)),
+        Command::Check(args) => exit_code(check::check(&args)),
+        Command::Completions(args) => exit_code(completions::completions(&args)),
     }
 }
 

@@ -92,6 +92,14 @@ pub(super) fn duration_or_zero(text: &str) -> Result<Duration> {
     Ok(unit * number)
 }
 
+/// Reads two numbers such as `0,2`.
+pub(super) fn pair(text: &str) -> Result<(usize, usize)> {
+    let numbers = text.split_once(',').and_then(|(first, second)| {
+        Some((first.trim().parse().ok()?, second.trim().parse().ok()?))
+    });
+    numbers.ok_or_else(|| invalid(text, "expected two dimensions, such as 0,2"))
+}
+
 /// Reads permissions such as `022`.
 pub(super) fn octal(text: &str) -> Result<u32> {
     match u32::from_str_radix(text, 8) {

@@ -10,7 +10,8 @@ use std::time::Duration;
 use rustix::process;
 use serde_json::Value;
 
-use super::progress::CommitProgress;
+use super::progress;
+use super::progress::Progress;
 use super::{PlaceArgs, control_client};
 use crate::error::{Error, Kind, Result};
 use crate::mount::commands;
@@ -33,8 +34,8 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// none has.
 pub(super) fn ask(args: &PlaceArgs, request: &ControlRequest) -> Result<ControlAnswer> {
     let upper = find(&args.place)?;
-    let progress = CommitProgress::new();
-    let show = |done, total| progress.show(done, total);
+    let bar = Progress::new(progress::KEYS);
+    let show = |done: usize, total: usize| bar.show(done as u64, total as u64);
     match control_client::ask(&upper, request, &show)? {
         Some(answer) => Ok(answer),
         None => commands::execute(&open(args, &upper)?, request, &show),
@@ -49,8 +50,8 @@ pub(super) fn copy_to(args: &PlaceArgs, to: &str) -> Result<CommitReport> {
             .map_err(|error| Error::os(Path::new(&folder).display(), error))?;
     }
     let target = open_store(args, to, true)?;
-    let progress = CommitProgress::new();
-    let show = |done, total| progress.show(done, total);
+    let bar = Progress::new(progress::KEYS);
+    let show = |done: usize, total: usize| bar.show(done as u64, total as u64);
     let from: Arc<dyn Store> = match mounted_keys(&args.place) {
         Some(keys) => open_store(args, &keys.to_string_lossy(), false)?,
         None => Arc::new(open(args, &upper)?),

@@ -49,10 +49,6 @@ mod tests {
     fn each_fault_is_a_line_with_the_argument_and_a_hint() {
         for (arguments, expected) in [
             (
-                "zarrfs",
-                "a command is missing: mount or umount or list or status or diff or commit or discard; try 'zarrfs --help'",
-            ),
-            (
                 "zarrfs mont a b",
                 "unrecognized subcommand 'mont'; some similar subcommands exist: 'umount', 'mount'; \
                  try 'zarrfs --help'",
@@ -78,6 +74,10 @@ mod tests {
         ] {
             assert_eq!(error_line(arguments), expected, "{arguments}");
         }
+        let missing = error_line("zarrfs");
+        let names = "a command is missing: mount or umount or list or status or diff or commit or discard or ";
+        let is_whole = missing.starts_with(names) && missing.ends_with("; try 'zarrfs --help'");
+        assert!(is_whole, "{missing}");
         let args = ["mount.zarrfs", "a"].map(OsString::from);
         let error = HelperArgs::try_parse_from(&args).unwrap_err();
         let text = line(&error, &HelperArgs::command(), &args);

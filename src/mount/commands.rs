@@ -11,7 +11,7 @@ use super::protocol::{
 };
 use crate::array::{Arrays, Engine, Limits};
 use crate::compare;
-use crate::compare::HierarchyState;
+use crate::compare::{Compared, HierarchyState};
 use crate::error::Result;
 use crate::hierarchy::Hierarchy;
 use crate::overlay;
@@ -86,7 +86,11 @@ fn diff_arrays(overlay: &Overlay) -> Result<ArraysReport> {
     let keys: HashSet<Key> = changes.map(|change| change.key).collect();
     let before = state(overlay.lower().clone());
     let after = state(Arc::new(overlay.clone()));
-    let nodes = compare::compare(&before, &after, &keys)?;
+    let mut nodes = Vec::new();
+    compare::compare(&before, &after, Compared::Keys(&keys), &mut |node| {
+        nodes.push(node);
+        Ok(())
+    })?;
     Ok(ArraysReport { nodes })
 }
 
@@ -101,8 +105,9 @@ fn state(store: Arc<dyn Store>) -> HierarchyState {
     };
     let engine = Engine::new(limits, Arc::new(Stats::default()));
     HierarchyState {
-        arrays: Arrays::new(hierarchy.clone(), engine),
+        arrays: Arc::new(Arrays::new(hierarchy.clone(), engine)),
         hierarchy,
+        base: Key::root(),
     }
 }
 

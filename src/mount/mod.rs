@@ -7,4 +7,3 @@ pub mod control_socket;
 mod found;
 pub mod open;
 pub mod protocol;
-mod root_name;

@@ -9,21 +9,21 @@ use std::time::Duration;
 use serde_json::{Map, json};
 
 use super::found::Found;
-use super::root_name::root_name;
-use crate::array::{Arrays, Engine, Limits};
+use crate::array::Arrays;
 use crate::error::{Error, Result};
 use crate::hierarchy::{Hierarchy, HierarchyConfig};
+use crate::inspect::access::{AccessConfig, OpenedStore};
+use crate::inspect::root_name::root_name;
 use crate::json_text::render;
+use crate::known::Known;
 use crate::overlay::{Overlay, OverlayConfig};
 use crate::stats::Stats;
 use crate::store;
-use crate::store::layer::disk_cache;
-use crate::store::layer::disk_cache::CacheNamespace;
 use crate::store::layer::readahead::ReadaheadConfig;
-use crate::store::{EntryKind, Key, Store, StoreConfig, StoreStack};
+use crate::store::{Key, Store, StoreConfig, StoreStack};
 use crate::sync::budget::MemoryBudget;
 use crate::view::View;
-use crate::view::control::{Control, ControlDirView};
+use crate::view::control::{CONTROL, Control, ControlDirView};
 use crate::view::files::{FilesView, ListedForm};
 use crate::view::store::StoreView;
 use crate::view::unlisted::UnlistedView;
@@ -87,6 +87,21 @@ pub struct ViewsConfig {
     pub options: Vec<(String, String)>,
 }
 
+impl ViewsConfig {
+    /// Returns how the store is opened.
+    fn access(&self) -> AccessConfig {
+        AccessConfig {
+            source: self.source.clone(),
+            memory: self.memory,
+            max_chunk: self.max_chunk,
+            timeout: self.timeout,
+            store: self.store.clone(),
+            hierarchy: self.hierarchy.clone(),
+            lossy: self.lossy,
+        }
+    }
+}
+
 /// The views of a store.
 pub struct Views {
     store: Arc<dyn Store>,
@@ -106,7 +121,23 @@ impl Views {
             ViewKind::Store => &self.stored,
             ViewKind::Files => &self.files,
         };
-        Arc::new(ControlDirView::new(view.clone(), self.control.clone()))
+        let (view, control) = (view.clone(), self.control.clone());
+        if self.store.info().lists {
+            return Arc::new(ControlDirView::new(view, control));
+        }
+        let is_taken = self.has_copies_of_control();
+        Arc::new(ControlDirView::of_unlisted(view, control, is_taken))
+    }
+
+    /// Whether consolidated metadata have a node of the name of the control directory. The store is not asked: nobody
+    /// would see the node there.
+    fn has_copies_of_control(&self) -> bool {
+        let root = self.hierarchy.root().ok().flatten();
+        let name = Key::root().child(CONTROL);
+        let (Some(root), Ok(name)) = (root, name) else {
+            return false;
+        };
+        matches!(root.copied(&name), Known::Is(_))
     }
 
     /// Returns the overlay that keeps the changes, if the store can be changed.
@@ -132,27 +163,27 @@ impl Views {
 /// Opens a store and reads its root, so that errors come before anything is mounted.
 pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
     let name = store::shown(&config.source);
-    let budget = MemoryBudget::new(config.memory, stats.clone());
-    let opening = StoreConfig {
-        disk_cache: store::open_cache_dir(&config.source, &config.store.remote, stats)?,
-        memory: Some(budget.clone()),
-        ..config.store.clone()
-    };
-    let (stack, overlay) = open_stack(config, &opening, stats)?;
-    let hierarchy = Hierarchy::configured(stack.store.clone(), config.hierarchy.clone())
-        .with_hints(stack.hints.clone())
-        .with_tree(stack.tree.clone())
-        .within(&budget);
-    let hierarchy = Arc::new(hierarchy);
+    let access = config.access();
+    let mut overlay = None;
+    let opened = OpenedStore::open(&access, stats, |stack| {
+        let Some((upper, how)) = &config.overlay else {
+            return Ok(stack);
+        };
+        let opened = overlay.insert(Overlay::open(upper, stack.store, &name, how.clone())?);
+        Ok(opened.stack(stack.hints))
+    })?;
+    let OpenedStore {
+        stack,
+        hierarchy,
+        arrays,
+        memory,
+    } = opened;
     check_root(&hierarchy, &name)?;
     let lists = stack.store.info().lists;
     if !lists {
         log::warn!("{name}: {UNLISTED}");
     }
-    let spill = spill_namespace(&opening, &config.source);
-    let engine = Engine::within(budget.clone(), limits(config), stats.clone(), spill);
-    let arrays = Arc::new(Arrays::new(hierarchy.clone(), engine));
-    let readahead = stack.reading_ahead(readahead(config, budget));
+    let readahead = stack.reading_ahead(readahead(config, memory));
     let stored = store_view(&stack, readahead, &hierarchy, &arrays);
     let files: Arc<dyn View> = Arc::new(FilesView::new(
         hierarchy.clone(),
@@ -169,58 +200,13 @@ pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
         files,
         control: Arc::new(control),
         hierarchy,
-        is_local: is_local(config),
+        is_local: access.is_local(),
     })
-}
-
-/// Opens the store and, if it can be changed, the overlay on top of it.
-fn open_stack(
-    config: &ViewsConfig,
-    opening: &StoreConfig,
-    stats: &Arc<Stats>,
-) -> Result<(StoreStack, Option<Overlay>)> {
-    let name = store::shown(&config.source);
-    let stack = StoreStack::open(&config.source, opening, stats)?;
-    let root = stack.store.head(&Key::root())?;
-    if root.is_none_or(|meta| meta.kind != EntryKind::Directory) {
-        return Err(Error::invalid(name, "is not a store: expected a directory"));
-    }
-    let Some((upper, how)) = &config.overlay else {
-        return Ok((stack, None));
-    };
-    let overlay = Overlay::open(upper, stack.store, &name, how.clone())?;
-    Ok((overlay.stack(stack.hints), Some(overlay)))
-}
-
-/// Returns where decoded chunks go that memory has no room for, if there is a cache on disk.
-fn spill_namespace(opening: &StoreConfig, source: &str) -> Option<CacheNamespace> {
-    let cache_dir = opening.disk_cache.as_ref()?;
-    let identity = disk_cache::identity(source, &opening.remote);
-    let namespace = CacheNamespace::open(cache_dir, &format!("decoded\n{identity}"));
-    Some(namespace)
-}
-
-fn is_local(config: &ViewsConfig) -> bool {
-    store::local_folder(&config.source).is_some()
-}
-
-fn limits(config: &ViewsConfig) -> Limits {
-    Limits {
-        memory: config.memory,
-        max_chunk: config.max_chunk,
-        timeout: config.timeout,
-        fetches: if is_local(config) {
-            0
-        } else {
-            config.store.remote.concurrency
-        },
-        lossy: config.lossy,
-    }
 }
 
 /// Returns how the store view reads ahead: a store on the network, unless it can be changed.
 fn readahead(config: &ViewsConfig, memory: Arc<MemoryBudget>) -> Option<ReadaheadConfig> {
-    let reads_ahead = !is_local(config) && config.overlay.is_none();
+    let reads_ahead = !config.access().is_local() && config.overlay.is_none();
     reads_ahead.then(|| ReadaheadConfig {
         memory,
         concurrency: config.store.remote.concurrency,
@@ -237,10 +223,12 @@ fn store_view(
 ) -> Arc<dyn View> {
     let tree = stack.tree.clone();
     if !stack.store.info().lists {
-        return Arc::new(UnlistedView::new(readahead, tree, hierarchy.clone()));
+        let view = UnlistedView::new(readahead, tree, hierarchy.clone());
+        return Arc::new(view.with_hints(stack.hints.clone()));
     }
     let view = StoreView::new(readahead).with_hints(stack.hints.clone());
-    Arc::new(view.with_tree(tree).written_by(arrays.clone()))
+    let view = view.with_tree(tree).written_by(arrays.clone());
+    Arc::new(view.describing(hierarchy.clone()))
 }
 
 /// What is shown of a store that cannot list its keys.

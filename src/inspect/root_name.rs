@@ -3,7 +3,7 @@
 use crate::store;
 
 /// Returns the name of the root's own files in the files view: the store's name without endings such as `.zarr`.
-pub(super) fn root_name(source: &str) -> String {
+pub fn root_name(source: &str) -> String {
     let folder = store::local_folder(source).and_then(|folder| std::fs::canonicalize(folder).ok());
     let path = folder.map_or_else(
         || source.to_string(),

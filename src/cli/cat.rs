@@ -1,0 +1,81 @@
+//! `zarrfs cat`: a key as it is stored, a chunk decoded, or selected elements of an array, on stdout.
+//!
+//! All of it is read piece by piece, so that an object of any length takes the memory of one piece.
+
+use std::io;
+use std::io::Write;
+use std::sync::Arc;
+
+use super::{CatArgs, elements};
+use crate::array::OpenArray;
+use crate::error::{Error, Result};
+use crate::export::format;
+use crate::inspect::key_of_chunk::chunk_of;
+use crate::inspect::locate::StorePath;
+use crate::inspect::selected::write_file;
+use crate::inspect::selection::Selection;
+use crate::store::Key;
+
+/// How many bytes are read at a time.
+const PIECE: usize = 4 << 20;
+
+/// The word for elements as text of rows.
+const TEXT: &str = "text";
+
+/// Prints what was asked for.
+pub(super) fn cat(args: &CatArgs) -> Result<bool> {
+    let located = args.store.open(&args.path)?;
+    if let Some(selection) = &args.select {
+        let array = open_array(&located)?;
+        let selection = Selection::parse(selection, &array.array().shape)?;
+        print_elements(&array, &selection, &args.format)?;
+    } else if args.decode {
+        let (array, selection) = chunk_of(&located.opened, &located.path)?;
+        print_elements(&array, &selection, &args.format)?;
+    } else {
+        print_stored(&located, &located.path)?;
+    }
+    Ok(true)
+}
+
+/// Opens the array at the path; `Invalid` if there is none.
+pub(super) fn open_array(located: &StorePath) -> Result<Arc<OpenArray>> {
+    let entry = located.opened.hierarchy.node(&located.path)?;
+    match entry {
+        Some(entry) => {
+            entry.node()?;
+            located.opened.arrays.open(&entry)
+        }
+        None => Err(Error::not_found(&located.path)),
+    }
+}
+
+fn print_elements(array: &Arc<OpenArray>, selection: &Selection, name: &str) -> Result<()> {
+    if name == TEXT {
+        return elements::write_text(array, selection, &mut write);
+    }
+    write_file((array, array.array()), selection, format(name)?, &mut write)
+}
+
+/// Prints an object as it is stored; `NotFound` if there is none.
+fn print_stored(located: &StorePath, key: &Key) -> Result<()> {
+    let reader = located.opened.stack.store.open(key, None)?;
+    let mut offset = 0;
+    loop {
+        let bytes = reader.read_at(offset, PIECE)?;
+        if bytes.is_empty() || !write(&bytes)? {
+            return Ok(());
+        }
+        offset += bytes.len() as u64;
+    }
+}
+
+/// Writes bytes to stdout; returns whether somebody still reads it.
+fn write(bytes: &[u8]) -> Result<bool> {
+    let mut out = io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Error::os("stdout", error)),
+    }
+}

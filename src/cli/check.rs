@@ -1,0 +1,165 @@
+//! `zarrfs check`: the findings as they come, and what they come to.
+//!
+//! With `--json` they are members of one object, which is written piece by piece, so that any number of them takes no
+//! memory.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+
+use super::{CheckArgs, report, units};
+use crate::check::{
+    CheckContext, CheckProgress, CheckSummary, Finding, Severity, check as check_store,
+};
+use crate::error::{Error, Result, printable};
+use crate::inspect::locate::StorePath;
+use crate::store;
+
+/// How long a check may take without a sign of life, and how often it gives one.
+const SHOW_AFTER: Duration = Duration::from_secs(1);
+const SHOW_EVERY: Duration = Duration::from_millis(200);
+
+/// Checks a store; returns whether there are no errors.
+pub(super) fn check(args: &CheckArgs) -> Result<bool> {
+    let located = args.store.open(&args.path)?;
+    let context = context(args, &located);
+    let missing = || Error::not_found(format!("{}/{}", located.source, located.path));
+    let start = context.hierarchy.node(&located.path)?.ok_or_else(missing)?;
+    let bar = ProgressBar::new_spinner();
+    let mut printer = Printer {
+        is_json: args.json,
+        count: 0,
+        bar: &bar,
+    };
+    let is_done = AtomicBool::new(false);
+    printer.begin(&located);
+    let summary = thread::scope(|scope| {
+        let show = || show_progress(&bar, &context.progress, &is_done);
+        // Without a thread the check runs without a sign of life.
+        let shown = thread::Builder::new().spawn_scoped(scope, show).ok();
+        let summary = check_store(&context, &start, &mut |finding| printer.finding(finding));
+        is_done.store(true, Ordering::Release);
+        if let Some(shown) = shown {
+            shown.thread().unpark();
+        }
+        summary
+    });
+    bar.finish_and_clear();
+    printer.end(&located, &summary, &context.progress);
+    Ok(summary.count(Severity::Error) == 0)
+}
+
+fn context(args: &CheckArgs, located: &StorePath) -> CheckContext {
+    CheckContext {
+        hierarchy: located.opened.hierarchy.clone(),
+        arrays: located.opened.arrays.clone(),
+        memory: located.opened.memory.clone(),
+        data: args.data,
+        is_remote: store::local_folder(&located.source).is_none(),
+        threads: located.concurrency,
+        progress: Arc::default(),
+    }
+}
+
+/// Shows how far the check is, once it takes long, until it is done; indicatif draws nothing where stderr is no terminal.
+fn show_progress(bar: &ProgressBar, progress: &CheckProgress, is_done: &AtomicBool) {
+    let started = Instant::now();
+    let style = ProgressStyle::with_template("{spinner} {msg}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+    while !is_done.load(Ordering::Acquire) {
+        thread::park_timeout(SHOW_EVERY);
+        if started.elapsed() >= SHOW_AFTER {
+            let [nodes, keys, chunks, bytes] = progress.counts();
+            let data = match chunks {
+                0 => String::new(),
+                _ => format!(", {chunks} chunks decoded, {}", units::show_size(bytes)),
+            };
+            bar.set_message(format!("{nodes} nodes, {keys} keys{data}"));
+            bar.tick();
+        }
+    }
+}
+
+/// Prints findings as they come.
+struct Printer<'a> {
+    is_json: bool,
+    count: u64,
+    bar: &'a ProgressBar,
+}
+
+impl Printer<'_> {
+    fn begin(&self, located: &StorePath) {
+        if self.is_json {
+            let path = String::from_utf8_lossy(located.path.as_bytes()).into_owned();
+            let (store, path) = (json!(located.source), json!(path));
+            report::print(format_args!(
+                "{{\"store\": {store}, \"path\": {path}, \"findings\": ["
+            ));
+        }
+    }
+
+    fn finding(&mut self, finding: &Finding) {
+        self.bar.suspend(|| match (self.is_json, self.count) {
+            (false, _) => report::print(finding.to_line()),
+            (true, 0) => report::print(finding.to_json()),
+            (true, _) => report::print(format_args!(", {}", finding.to_json())),
+        });
+        self.count += 1;
+    }
+
+    fn end(&self, located: &StorePath, summary: &CheckSummary, progress: &CheckProgress) {
+        if self.is_json {
+            let summary = to_json(summary, progress);
+            report::print(format_args!("], \"summary\": {summary}}}"));
+        } else {
+            report::print(in_words(located, summary, progress));
+        }
+    }
+}
+
+fn to_json(summary: &CheckSummary, progress: &CheckProgress) -> Value {
+    let [_, keys, chunks, bytes] = progress.counts();
+    json!({
+        "dialects": summary.dialects,
+        "arrays": summary.arrays,
+        "groups": summary.groups,
+        "unreadable": summary.unreadable,
+        "keys": keys,
+        "chunks_decoded": chunks,
+        "bytes_decoded": bytes,
+        "errors": summary.count(Severity::Error),
+        "warnings": summary.count(Severity::Warning),
+        "advice": summary.count(Severity::Advice),
+    })
+}
+
+/// Returns what was looked at, and what was found.
+fn in_words(located: &StorePath, summary: &CheckSummary, progress: &CheckProgress) -> String {
+    let mut place = printable(&located.source);
+    if !located.path.is_root() {
+        place.push_str(&format!("/{}", located.path));
+    }
+    let dialects: Vec<&str> = summary.dialects.iter().copied().collect();
+    let dialects = match dialects.as_slice() {
+        [] => String::new(),
+        some => format!("{}, ", some.join(" and ")),
+    };
+    let [_, keys, chunks, _] = progress.counts();
+    let arrays = units::count(summary.arrays, "array");
+    let groups = units::count(summary.groups, "group");
+    let decoded = match chunks {
+        0 => String::new(),
+        _ => format!(", {} decoded", units::count(chunks, "chunk")),
+    };
+    let errors = units::count(summary.count(Severity::Error), "error");
+    let warnings = units::count(summary.count(Severity::Warning), "warning");
+    let advice = summary.count(Severity::Advice);
+    let keys = units::count(keys, "name");
+    format!(
+        "{place}: {dialects}{arrays} in {groups}, {keys}{decoded}: {errors}, {warnings}, {advice} advice"
+    )
+}

@@ -1,0 +1,279 @@
+//! `zarrfs info`: one node in full.
+
+use serde_json::{Value, json};
+
+use super::{InfoArgs, report, shown, units};
+use crate::error::{Error, Result, printable};
+use crate::inspect::array_info::{ArrayInfo, ReadCost};
+use crate::inspect::locate::StorePath;
+use crate::inspect::node_info::{ChildCounts, NodeInfo};
+use crate::inspect::stored::StoredFacts;
+use crate::inspect::tree::NodeFacts;
+use crate::json_text;
+
+/// Prints what there is to know of a node.
+pub(super) fn info(args: &InfoArgs) -> Result<bool> {
+    let located = args.store.open(&args.path)?;
+    let info = NodeInfo::of(&located)?;
+    if args.json {
+        report::print_json(&to_json(&located, &info));
+    } else {
+        Sheet::default().fill(&located, &info).print();
+    }
+    Ok(true)
+}
+
+fn kind(info: &NodeInfo) -> &'static str {
+    match info.facts {
+        NodeFacts::Group => "group",
+        NodeFacts::Array(_) => "array",
+        NodeFacts::Broken(_) => "broken",
+    }
+}
+
+fn to_json(located: &StorePath, info: &NodeInfo) -> Value {
+    let documents: Vec<String> = info.documents.iter().map(shown::text).collect();
+    let mut found = json!({
+        "store": located.source,
+        "path": shown::text(&located.path),
+        "name": info.name,
+        "kind": kind(info),
+        "dialect": info.dialect,
+        "documents": documents,
+        "is_consolidated": info.is_consolidated,
+    });
+    let mut others = Vec::new();
+    if let NodeFacts::Array(array) = &info.facts {
+        others.extend(shown::array_json(array));
+    }
+    let error = |error: &Error| json!({"error": error.to_string()});
+    let stored =
+        |stored: &Result<StoredFacts>| stored.as_ref().map_or_else(error, shown::stored_json);
+    let children = |children: &Result<ChildCounts>| {
+        let counts = |counts: &ChildCounts| json!({"groups": counts.groups, "arrays": counts.arrays, "broken": counts.broken});
+        children.as_ref().map_or_else(error, counts)
+    };
+    others.extend(
+        info.stored
+            .as_ref()
+            .map(|found| ("stored".to_string(), stored(found))),
+    );
+    others.extend(
+        info.children
+            .as_ref()
+            .map(|found| ("children".to_string(), children(found))),
+    );
+    others.push((
+        "attributes".to_string(),
+        Value::Object(info.attributes.to_map()),
+    ));
+    if let NodeFacts::Broken(error) = &info.facts {
+        others.push(("error".to_string(), json!(error.to_string())));
+    }
+    if let Some(found) = found.as_object_mut() {
+        found.extend(others);
+    }
+    found
+}
+
+/// Lines of a name and a value.
+#[derive(Default)]
+struct Sheet {
+    title: String,
+    lines: Vec<(&'static str, String)>,
+}
+
+impl Sheet {
+    fn add(&mut self, name: &'static str, value: impl AsRef<str>) {
+        self.lines.push((name, printable(value.as_ref())));
+    }
+
+    fn fill(mut self, located: &StorePath, info: &NodeInfo) -> Sheet {
+        self.title = info.name.clone();
+        let path = if located.path.is_root() {
+            located.source.clone()
+        } else {
+            format!("{} at {}", located.source, shown::text(&located.path))
+        };
+        self.add("store", path);
+        let dialect = info.dialect.map(|dialect| format!(", {dialect}"));
+        self.add(
+            "kind",
+            format!("{}{}", kind(info), dialect.unwrap_or_default()),
+        );
+        let documents: Vec<String> = info.documents.iter().map(shown::text).collect();
+        self.add(
+            "documents",
+            match documents.as_slice() {
+                [] if info.is_consolidated => "consolidated metadata".to_string(),
+                [] => "none".to_string(),
+                some => some.join(", "),
+            },
+        );
+        match &info.facts {
+            NodeFacts::Group => self.add_group(info),
+            NodeFacts::Array(array) => self.add_array(array, info.stored.as_ref()),
+            NodeFacts::Broken(error) => self.add("error", error.to_string()),
+        }
+        self.add_attributes(info);
+        self
+    }
+
+    fn add_group(&mut self, info: &NodeInfo) {
+        if info.is_consolidated {
+            self.add("children from", "consolidated metadata");
+        }
+        match &info.children {
+            Some(Ok(counts)) => {
+                let mut text = format!(
+                    "{}, {}",
+                    units::count(counts.groups as u64, "group"),
+                    units::count(counts.arrays as u64, "array")
+                );
+                if counts.broken > 0 {
+                    text += &format!(", {}", units::count(counts.broken as u64, "broken node"));
+                }
+                self.add("children", text);
+            }
+            Some(Err(error)) => self.add("children", format!("not known: {error}")),
+            None => {}
+        }
+    }
+
+    fn add_array(&mut self, array: &ArrayInfo, stored: Option<&Result<StoredFacts>>) {
+        self.add("data type", data_type(array));
+        self.add("shape", shown::shape(&array.shape));
+        if !array.dimension_names.is_empty() {
+            let names = array.dimension_names.iter();
+            let names: Vec<&str> = names.map(|name| name.as_deref().unwrap_or("-")).collect();
+            self.add("dimensions", names.join(", "));
+        }
+        let (chunk, rest) = match array.inner_chunk_shapes.split_last() {
+            None => (&array.chunk_shape, None),
+            Some((inner, outer)) => (inner, Some(outer)),
+        };
+        self.add("chunks", shown::shape(chunk));
+        if let Some(outer) = rest {
+            let shards = std::iter::once(&array.chunk_shape).chain(outer);
+            let shards: Vec<String> = shards.map(|lengths| shown::shape(lengths)).collect();
+            self.add("shards", shards.join(" of "));
+        }
+        match &array.grid {
+            Ok(counts) => self.add("grid", shown::shape(counts)),
+            Err(error) => self.add("grid", format!("not known: {error}")),
+        }
+        for (place, codec) in array.codecs.iter().enumerate() {
+            let name = if place == 0 { "codecs" } else { "" };
+            let configuration = if codec.configuration.is_empty() {
+                String::new()
+            } else {
+                format!(" {}", json!(codec.configuration))
+            };
+            self.add(name, format!("{}{configuration}", codec.name));
+        }
+        self.add("fill value", array.members["fill_value"].to_string());
+        self.add_stored(array, stored);
+        self.add_reads(array);
+    }
+
+    fn add_stored(&mut self, array: &ArrayInfo, stored: Option<&Result<StoredFacts>>) {
+        if let Some(bytes) = array.bytes {
+            self.add("decoded", exact_bytes(bytes));
+        }
+        let stored = match stored {
+            None => return,
+            Some(Err(error)) => return self.add("stored", format!("not known: {error}")),
+            Some(Ok(stored)) => stored,
+        };
+        let decoded = array
+            .element
+            .map(|element| stored.elements.saturating_mul(element as u128));
+        let ratio = decoded.filter(|_| stored.present > 0);
+        let ratio = ratio.and_then(|decoded| shown::ratio(decoded, stored.bytes));
+        let ratio = ratio.map_or(String::new(), |ratio| format!(", ratio {ratio}"));
+        self.add("stored", format!("{}{ratio}", exact_bytes(stored.bytes)));
+        let missing = stored.total.saturating_sub(stored.present);
+        let text = format!(
+            "{} of {} stored, {missing} missing",
+            stored.present, stored.total
+        );
+        self.add(
+            if array.inner_chunk_shapes.is_empty() {
+                "stored chunks"
+            } else {
+                "stored shards"
+            },
+            text,
+        );
+        for (name, chunk) in [("smallest", &stored.smallest), ("largest", &stored.largest)] {
+            if let Some(chunk) = chunk {
+                self.add(
+                    name,
+                    format!("{}, {}", exact_bytes(chunk.bytes), shown::text(&chunk.key)),
+                );
+            }
+        }
+    }
+
+    fn add_reads(&mut self, array: &ArrayInfo) {
+        let cost = |cost: ReadCost| {
+            let memory = cost.memory.map_or("unknown".to_string(), shown::bytes);
+            format!(
+                "{memory} of memory, {}",
+                units::count(cost.requests, "request")
+            )
+        };
+        if let Some(costs) = &array.costs {
+            self.add("reading a point", cost(costs.point));
+            self.add("reading all", cost(costs.sequential));
+        }
+        if let Some(error) = &array.undecodable {
+            self.add("does not decode", error.to_string());
+        }
+        if !array.files.is_empty() {
+            self.add("decoded files", array.files.join(" "));
+        }
+    }
+
+    fn add_attributes(&mut self, info: &NodeInfo) {
+        if let Some(fault) = info.attributes.fault() {
+            self.add("attributes", format!("do not read: {fault}"));
+            return;
+        }
+        for (place, (name, value)) in info.attributes.members().into_iter().enumerate() {
+            let title = if place == 0 { "attributes" } else { "" };
+            self.add(title, format!("{name}: {}", json_text::compact(value)));
+        }
+    }
+
+    fn print(&self) {
+        report::print(printable(&self.title));
+        let width = self
+            .lines
+            .iter()
+            .map(|(name, _)| name.len())
+            .max()
+            .unwrap_or(0);
+        for (name, value) in &self.lines {
+            report::print(format_args!("  {name:width$}  {value}"));
+        }
+    }
+}
+
+/// Writes a length in both ways, if these differ.
+fn exact_bytes(bytes: u64) -> String {
+    let short = shown::bytes(bytes);
+    if bytes < 1024 {
+        return short;
+    }
+    format!("{short} ({bytes} bytes)")
+}
+
+/// Writes the type as final v3 does, where that is more than its name.
+fn data_type(array: &ArrayInfo) -> String {
+    match &array.members["data_type"] {
+        Value::String(name) => name.clone(),
+        Value::Null => array.data_type.clone(),
+        other => other.to_string(),
+    }
+}

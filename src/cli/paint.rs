@@ -1,0 +1,71 @@
+//! Colours of a terminal, where stdout is one and `NO_COLOR` is not set.
+
+use std::env;
+use std::io;
+use std::io::IsTerminal;
+
+/// Colours text, or leaves it as it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Paint {
+    is_on: bool,
+}
+
+impl Paint {
+    /// Returns colours if stdout shows them.
+    pub(super) fn of_stdout() -> Paint {
+        let is_refused = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let is_dumb = env::var_os("TERM").is_none_or(|term| term == "dumb");
+        Paint {
+            is_on: io::stdout().is_terminal() && !is_refused && !is_dumb,
+        }
+    }
+
+    /// Whether there are colours.
+    pub(super) fn is_on(self) -> bool {
+        self.is_on
+    }
+
+    fn with(self, code: &str, text: &str) -> String {
+        if self.is_on {
+            format!("\u{1b}[{code}m{text}\u{1b}[0m")
+        } else {
+            text.to_string()
+        }
+    }
+
+    /// The name of a group.
+    pub(super) fn group(self, text: &str) -> String {
+        self.with("1;34", text)
+    }
+
+    /// The name of an array.
+    pub(super) fn array(self, text: &str) -> String {
+        self.with("1", text)
+    }
+
+    /// What kind of thing it is.
+    pub(super) fn kind(self, text: &str) -> String {
+        self.with("32", text)
+    }
+
+    /// What is wrong.
+    pub(super) fn fault(self, text: &str) -> String {
+        self.with("31", text)
+    }
+
+    /// What is beside the point.
+    pub(super) fn faint(self, text: &str) -> String {
+        self.with("2", text)
+    }
+}
+
+/// How wide a terminal is taken to be that does not say so, in letters.
+const USUAL_WIDTH: u16 = 80;
+
+/// Returns how many letters a line of the terminal has.
+pub(super) fn terminal_width() -> usize {
+    let said = rustix::termios::tcgetwinsize(io::stdout()).map(|size| size.ws_col);
+    let columns = || env::var("COLUMNS").ok()?.parse().ok();
+    let width = said.ok().filter(|&width| width > 0).or_else(columns);
+    usize::from(width.unwrap_or(USUAL_WIDTH).clamp(20, 1000))
+}

@@ -1,0 +1,178 @@
+//! A picture of a few colours: on a terminal in half blocks, or as a PNG or SVG file.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::Path;
+
+use crate::error::{Error, Result};
+
+/// Red, green and blue.
+pub(super) type Rgb = [u8; 3];
+
+/// A picture, row after row.
+pub(super) struct Picture {
+    pub(super) width: usize,
+    pub(super) pixels: Vec<Rgb>,
+}
+
+/// The least width or height of a picture in a file, in pixels, if its cells can be made larger.
+const MIN_SIDE: usize = 512;
+
+/// The most pixels that a cell is wide.
+const MAX_SCALE: usize = 32;
+
+impl Picture {
+    fn height(&self) -> usize {
+        self.pixels.len().checked_div(self.width).unwrap_or(0)
+    }
+
+    fn at(&self, row: usize, column: usize) -> Option<Rgb> {
+        self.pixels.get(row * self.width + column).copied()
+    }
+
+    /// Returns lines of half blocks in colours; each line has two rows.
+    pub(super) fn to_lines(&self) -> Vec<String> {
+        let rows = (0..self.height()).step_by(2);
+        rows.map(|row| self.line(row)).collect()
+    }
+
+    fn line(&self, row: usize) -> String {
+        let mut line = String::new();
+        for column in 0..self.width {
+            let [r, g, b] = self.at(row, column).unwrap_or_default();
+            // Writing to a String cannot fail.
+            let _ = write!(line, "\u{1b}[38;2;{r};{g};{b}m");
+            if let Some([r, g, b]) = self.at(row + 1, column) {
+                let _ = write!(line, "\u{1b}[48;2;{r};{g};{b}m");
+            }
+            line.push_str("\u{2580}\u{1b}[0m");
+        }
+        line
+    }
+
+    /// Writes a file by its ending, `.png` or `.svg`.
+    pub(super) fn write(&self, path: &Path) -> Result<()> {
+        match path.extension().and_then(|ending| ending.to_str()) {
+            Some("png") => self.write_png(path),
+            Some("svg") => {
+                let failed = |error| Error::os(path.display(), error);
+                fs::write(path, self.to_svg()).map_err(failed)
+            }
+            _ => Err(Error::invalid(
+                path.display(),
+                "a picture ends in .png or .svg",
+            )),
+        }
+    }
+
+    /// Returns how many pixels of a file a cell is wide.
+    fn scale(&self) -> usize {
+        let side = self.width.max(self.height()).max(1);
+        MIN_SIDE.div_ceil(side).clamp(1, MAX_SCALE)
+    }
+
+    fn write_png(&self, path: &Path) -> Result<()> {
+        let failed = |error: png::EncodingError| Error::invalid(path.display(), error);
+        let scale = self.scale();
+        let side = |cells: usize| u32::try_from(cells * scale).unwrap_or(u32::MAX);
+        let file = File::create(path).map_err(|error| Error::os(path.display(), error))?;
+        let mut encoder =
+            png::Encoder::new(BufWriter::new(file), side(self.width), side(self.height()));
+        encoder.set_color(png::ColorType::Rgb);
+        encoder.set_depth(png::BitDepth::Eight);
+        let mut writer = encoder.write_header().map_err(failed)?;
+        let mut bytes = Vec::with_capacity(self.pixels.len() * scale * scale * 3);
+        for row in self.pixels.chunks(self.width.max(1)) {
+            let line: Vec<u8> = row.iter().flat_map(|pixel| pixel.repeat(scale)).collect();
+            (0..scale).for_each(|_| bytes.extend_from_slice(&line));
+        }
+        writer.write_image_data(&bytes).map_err(failed)?;
+        writer.finish().map_err(failed)
+    }
+
+    /// Returns the picture as SVG, a rectangle for each run of one colour.
+    fn to_svg(&self) -> String {
+        let scale = self.scale();
+        let (width, height) = (self.width * scale, self.height() * scale);
+        let mut out = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+             viewBox=\"0 0 {} {}\" shape-rendering=\"crispEdges\">\n",
+            self.width,
+            self.height()
+        );
+        for row in 0..self.height() {
+            let mut column = 0;
+            while let Some(colour) = self.at(row, column).filter(|_| column < self.width) {
+                let alike =
+                    (column..self.width).take_while(|&next| self.at(row, next) == Some(colour));
+                let run = alike.count().max(1);
+                let [r, g, b] = colour;
+                // Writing to a String cannot fail.
+                let _ = writeln!(
+                    out,
+                    "<rect x=\"{column}\" y=\"{row}\" width=\"{run}\" height=\"1\" fill=\"#{r:02x}{g:02x}{b:02x}\"/>"
+                );
+                column += run;
+            }
+        }
+        out.push_str("</svg>\n");
+        out
+    }
+}
+
+/// Colours from dark blue by green to yellow, of growing lightness, for values from 0 to 1.
+const SCALE: [Rgb; 9] = [
+    [68, 1, 84],
+    [71, 44, 122],
+    [59, 81, 139],
+    [44, 113, 142],
+    [33, 144, 141],
+    [39, 173, 129],
+    [92, 200, 99],
+    [170, 220, 50],
+    [253, 231, 37],
+];
+
+/// Returns the colour of a value from 0 to 1.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the value is cut off to lie in the scale, and colours are mixed of bytes"
+)]
+pub(super) fn scaled_colour(value: f64) -> Rgb {
+    let steps = SCALE.len() - 1;
+    let place = value.clamp(0.0, 1.0) * 8.0;
+    let first = (place as usize).min(steps - 1);
+    let part = place - f64::from(first as u32);
+    let (low, high) = (SCALE[first], SCALE[first + 1]);
+    std::array::from_fn(|i| {
+        (f64::from(low[i]) * (1.0 - part) + f64::from(high[i]) * part).round() as u8
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_svg_has_a_rectangle_for_each_run() {
+        let (red, blue) = ([255, 0, 0], [0, 0, 255]);
+        let picture = Picture {
+            width: 3,
+            pixels: vec![red, red, blue, blue, blue, blue],
+        };
+        let svg = picture.to_svg();
+        assert_eq!(svg.matches("<rect").count(), 3);
+        assert!(svg.contains("<rect x=\"2\" y=\"0\" width=\"1\" height=\"1\" fill=\"#0000ff\"/>"));
+        assert_eq!(picture.to_lines().len(), 1);
+    }
+
+    #[test]
+    fn colours_run_from_end_to_end() {
+        assert_eq!(scaled_colour(-1.0), SCALE[0]);
+        assert_eq!(scaled_colour(1.0), SCALE[8]);
+        assert_eq!(scaled_colour(0.5), SCALE[4]);
+    }
+}

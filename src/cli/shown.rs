@@ -1,0 +1,188 @@
+//! Facts as they are printed: shapes, lengths in bytes, codecs and arrays, as words and as JSON.
+
+use serde_json::{Map, Value, json};
+
+use super::paint::Paint;
+use super::units;
+use crate::error::{Error, printable};
+use crate::inspect::array_info::{ArrayInfo, ReadCost};
+use crate::inspect::stored::{ChunkLength, StoredFacts};
+use crate::model::CodecSpec;
+use crate::store::Key;
+
+/// Writes lengths along dimensions: `(12, 36, 72)`.
+pub(super) fn shape(lengths: &[u64]) -> String {
+    let lengths: Vec<String> = lengths.iter().map(u64::to_string).collect();
+    match lengths.as_slice() {
+        [one] => format!("({one},)"),
+        all => format!("({})", all.join(", ")),
+    }
+}
+
+/// Writes a number of bytes in the unit that fits: `3.0 KiB`.
+pub(super) fn bytes(bytes: u64) -> String {
+    let units = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let (mut unit, mut tenths) = ("", u128::from(bytes) * 10);
+    for next in units {
+        if tenths < 10_240 {
+            break;
+        }
+        (unit, tenths) = (next, tenths.div_ceil(1024));
+    }
+    if unit.is_empty() {
+        return units::count(bytes, "byte");
+    }
+    format!("{}.{} {unit}", tenths / 10, tenths % 10)
+}
+
+/// Writes codecs by their names, with those of shards: `sharding_indexed(bytes, zstd)`.
+pub(super) fn codecs(codecs: &[CodecSpec]) -> String {
+    let names = codecs.iter().map(|codec| codec_name(&codec.to_json()));
+    names.collect::<Vec<_>>().join(", ")
+}
+
+fn codec_name(codec: &Value) -> String {
+    let name = printable(codec["name"].as_str().unwrap_or("?"));
+    match codec["configuration"]["codecs"].as_array() {
+        Some(inner) => {
+            let inner: Vec<String> = inner.iter().map(codec_name).collect();
+            format!("{name}({})", inner.join(", "))
+        }
+        None => name,
+    }
+}
+
+/// Writes a ratio with one digit after the point; nothing for a division by zero.
+pub(super) fn ratio(decoded: u128, stored: u64) -> Option<String> {
+    let tenths = decoded.saturating_mul(10).checked_div(u128::from(stored))?;
+    Some(format!("{}.{}", tenths / 10, tenths % 10))
+}
+
+/// Returns bytes that may be no UTF-8 as text.
+pub(super) fn text(key: &Key) -> String {
+    String::from_utf8_lossy(key.as_bytes()).into_owned()
+}
+
+/// Writes an array in one line, without its name.
+pub(super) fn array_line(array: &ArrayInfo, paint: &Paint) -> String {
+    let mut parts = vec![format!(
+        "{} {}",
+        paint.kind(&printable(&array.data_type)),
+        shape(&array.shape)
+    )];
+    match array.inner_chunk_shapes.as_slice() {
+        [] => parts.push(format!("chunks {}", shape(&array.chunk_shape))),
+        [.., inner] => parts.push(format!(
+            "shards {} of chunks {}",
+            shape(&array.chunk_shape),
+            shape(inner)
+        )),
+    }
+    if !array.codecs.is_empty() {
+        parts.push(codecs(&array.codecs));
+    }
+    if array.undecodable.is_some() {
+        parts.push(paint.fault("does not decode"));
+    }
+    parts.join("  ")
+}
+
+/// Writes how much is stored in a few words; `unit` is what the store has of the array, chunks or shards.
+pub(super) fn stored_line(stored: &StoredFacts, unit: &str) -> String {
+    if !stored.is_whole {
+        let found = units::count(stored.present, unit);
+        return format!("more than {} in more than {found}", bytes(stored.bytes));
+    }
+    let total = units::count(stored.total, unit);
+    if stored.present == stored.total {
+        return format!("{} in {total}", bytes(stored.bytes));
+    }
+    format!("{} in {} of {total}", bytes(stored.bytes), stored.present)
+}
+
+/// Returns an array as JSON.
+pub(super) fn array_json(array: &ArrayInfo) -> Map<String, Value> {
+    let rendered = |name: &str| array.members.get(name).cloned().unwrap_or(Value::Null);
+    let codecs: Vec<Value> = array.codecs.iter().map(CodecSpec::to_json).collect();
+    let mut members = Map::new();
+    let mut add = |name: &str, value: Value| members.insert(name.to_string(), value);
+    add("data_type", rendered("data_type"));
+    add("shape", json!(array.shape));
+    add(
+        "dimension_names",
+        match array.dimension_names.as_slice() {
+            [] => Value::Null,
+            names => json!(names),
+        },
+    );
+    add("chunk_shape", json!(array.chunk_shape));
+    add("inner_chunk_shapes", json!(array.inner_chunk_shapes));
+    add("grid", json!(array.grid.as_ref().ok()));
+    add("chunk_key_encoding", rendered("chunk_key_encoding"));
+    add("codecs", json!(codecs));
+    add("fill_value", rendered("fill_value"));
+    add("decoded_bytes", json!(array.bytes));
+    add("element_bytes", json!(array.element));
+    add(
+        "undecodable",
+        json!(array.undecodable.as_ref().map(Error::to_string)),
+    );
+    let cost = |cost: &ReadCost| json!({"memory_bytes": cost.memory, "requests": cost.requests});
+    add(
+        "reads",
+        array.costs.as_ref().map_or(
+            Value::Null,
+            |costs| json!({"point": cost(&costs.point), "sequential": cost(&costs.sequential)}),
+        ),
+    );
+    add("files", json!(array.files));
+    members
+}
+
+/// Returns how much is stored as JSON.
+pub(super) fn stored_json(stored: &StoredFacts) -> Value {
+    let chunk = |chunk: &Option<ChunkLength>| match chunk {
+        None => Value::Null,
+        Some(chunk) => json!({"key": text(&chunk.key), "bytes": chunk.bytes}),
+    };
+    json!({
+        "chunks": stored.total,
+        "present": stored.present,
+        "missing": stored.is_whole.then(|| stored.total.saturating_sub(stored.present)),
+        "bytes": stored.bytes,
+        "smallest": chunk(&stored.smallest),
+        "largest": chunk(&stored.largest),
+        "is_whole": stored.is_whole,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_rounded_up() {
+        let expected = [
+            (0, "0 bytes"),
+            (1, "1 byte"),
+            (1023, "1023 bytes"),
+            (1024, "1.0 KiB"),
+            (1025, "1.1 KiB"),
+            (124_416, "121.5 KiB"),
+            (1 << 30, "1.0 GiB"),
+            (u64::MAX, "16.0 EiB"),
+        ];
+        for (number, text) in expected {
+            assert_eq!(bytes(number), text);
+        }
+    }
+
+    #[test]
+    fn shapes_are_those_of_python() {
+        assert_eq!(shape(&[]), "()");
+        assert_eq!(shape(&[3]), "(3,)");
+        assert_eq!(shape(&[3, 4]), "(3, 4)");
+        assert_eq!(ratio(100, 30).unwrap(), "3.3");
+        assert_eq!(ratio(1, 0), None);
+    }
+}

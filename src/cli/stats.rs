@@ -1,0 +1,177 @@
+//! `zarrfs stats`: the counters of a mount as a table, as JSON, or as text for Prometheus.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+use std::thread;
+use std::time::Instant;
+
+use serde_json::{Map, Value};
+
+use super::StatsArgs;
+use crate::error::{Error, Result};
+
+/// Counters that tell of this moment: they go down as well.
+const GAUGES: [&str; 5] = [
+    "disk_held_bytes",
+    "disk_limit_bytes",
+    "memory_held_bytes",
+    "memory_peak_bytes",
+    "memory_budget_bytes",
+];
+
+/// Clears a terminal and goes to its first line.
+const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
+
+/// Prints the counters, with --watch again and again until nobody reads them or the mount is gone.
+pub(super) fn stats(args: &StatsArgs) -> Result<bool> {
+    let (text, mut before) = read(&args.dir)?;
+    if args.json {
+        print(&text)?;
+        return Ok(true);
+    }
+    if args.prometheus {
+        print(&prometheus(&args.dir, &before))?;
+        return Ok(true);
+    }
+    let mut asked = Instant::now();
+    let mut goes_on = print(&table(&before, None))?;
+    while args.watch && goes_on {
+        thread::sleep(args.interval);
+        let (_, now) = read(&args.dir)?;
+        let seconds = asked.elapsed().as_secs_f64();
+        asked = Instant::now();
+        let clear = if io::stdout().is_terminal() {
+            CLEAR
+        } else {
+            "\n"
+        };
+        goes_on = print(&format!("{clear}{}", table(&now, Some((&before, seconds)))))?;
+        before = now;
+    }
+    Ok(true)
+}
+
+/// Writes text; returns whether somebody still reads it.
+fn print(text: &str) -> Result<bool> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Error::os("stdout", error)),
+    }
+}
+
+/// Names and numbers.
+type Numbers = Vec<(String, u64)>;
+
+/// Reads the counters of a mount.
+fn read(dir: &Path) -> Result<(String, Numbers)> {
+    let path = dir.join(".zarrfs/stats.json");
+    let text = fs::read_to_string(&path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Error::invalid(dir.display(), "is not a mount of zarrfs"),
+        _ => Error::os(dir.display(), error),
+    })?;
+    let members: Map<String, Value> =
+        serde_json::from_str(&text).map_err(|error| Error::corrupt(path.display(), error))?;
+    let numbers = members.into_iter();
+    let numbers = numbers.filter_map(|(name, value)| Some((name, value.as_u64()?)));
+    Ok((text, numbers.collect()))
+}
+
+/// Writes a table: what was counted, and with earlier numbers how much a second has brought since.
+fn table(now: &Numbers, before: Option<(&Numbers, f64)>) -> String {
+    let mut text = String::new();
+    let width = now.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    for (place, (name, number)) in now.iter().enumerate() {
+        let rate = before.and_then(|(before, seconds)| {
+            let (_, old) = before.get(place)?;
+            let is_rate = !GAUGES.contains(&name.as_str()) && seconds > 0.0;
+            is_rate.then(|| float(number.saturating_sub(*old)) / seconds)
+        });
+        // Writing to a String cannot fail.
+        let _ = match rate {
+            Some(rate) => writeln!(text, "{name:width$}  {number:>20}  {rate:>16.1}/s"),
+            None => writeln!(text, "{name:width$}  {number:>20}"),
+        };
+    }
+    text
+}
+
+/// A number as a float; the last digits of a large one do not show in a rate.
+#[expect(clippy::cast_precision_loss, reason = "rates are shown with one digit")]
+fn float(number: u64) -> f64 {
+    number as f64
+}
+
+/// Writes the text format of Prometheus: a type and a number for each counter.
+fn prometheus(dir: &Path, now: &Numbers) -> String {
+    let label = dir.canonicalize().unwrap_or_else(|_| dir.to_path_buf());
+    let label = label.to_string_lossy();
+    let label = label
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n");
+    let mut text = String::new();
+    for (name, number) in now {
+        let (kind, end) = if GAUGES.contains(&name.as_str()) {
+            ("gauge", "")
+        } else {
+            ("counter", "_total")
+        };
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "# TYPE zarrfs_{name}{end} {kind}\nzarrfs_{name}{end}{{mount=\"{label}\"}} {number}"
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::Stats;
+
+    #[test]
+    fn every_gauge_is_a_counter_of_a_mount() {
+        let names: Vec<&str> = Stats::default()
+            .snapshot()
+            .iter()
+            .map(|(name, _)| *name)
+            .collect();
+        assert!(GAUGES.iter().all(|gauge| names.contains(gauge)));
+    }
+
+    #[test]
+    fn rates_are_those_of_a_second() {
+        let before = vec![
+            ("read_bytes".to_string(), 10),
+            ("memory_held_bytes".to_string(), 7),
+        ];
+        let now = vec![
+            ("read_bytes".to_string(), 40),
+            ("memory_held_bytes".to_string(), 5),
+        ];
+        let text = table(&now, Some((&before, 2.0)));
+        assert!(
+            text.contains("15.0/s") && text.matches("/s").count() == 1,
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn labels_are_escaped() {
+        let text = prometheus(
+            Path::new("/no/such/\"a\\\n"),
+            &vec![("read_bytes".to_string(), 1)],
+        );
+        assert_eq!(
+            text,
+            "# TYPE zarrfs_read_bytes_total counter\n\
+             zarrfs_read_bytes_total{mount=\"/no/such/\\\"a\\\\\\n\"} 1\n"
+        );
+    }
+}

@@ -1,0 +1,245 @@
+//! The store that a command looks at: its options, and what the path or URL means that was typed.
+//!
+//! A path in a mount of zarrfs is read by way of the mount, with its cache and its changes. A path of the files view means
+//! the node that it is in.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::Value;
+
+use super::plan::default_memory;
+use super::remote::RemoteArgs;
+use super::units;
+use crate::dialect::{Choice, DialectSettings};
+use crate::error::{Error, Result};
+use crate::fuse::mount::mountinfo::Mounted;
+use crate::fuse::mount::{mountinfo, mountpoint};
+use crate::hierarchy::HierarchyConfig;
+use crate::inspect::access::AccessConfig;
+use crate::inspect::locate::{SearchBounds, StorePath, locate};
+use crate::stats::Stats;
+use crate::store;
+use crate::store::{Key, StoreConfig};
+
+const READING: &str = "How the store is read";
+
+/// What the options are where a command has none of them: those that they are by default.
+const MAX_CHUNK: u64 = 1 << 30;
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How a command reads a store.
+#[derive(Args, Debug)]
+pub struct StoreArgs {
+    /// Read the store as this dialect: v2, v3, draft2019, draft2020, draft2022 or n5 [default: as its documents
+    /// say]
+    #[arg(long, value_name = "NAME", help_heading = READING)]
+    pub dialect: Option<Choice>,
+    /// Take groups and arrays from consolidated metadata also where the store can list them
+    #[arg(long, help_heading = READING)]
+    pub consolidated: bool,
+    /// Do not read data types that are not known as the fallback that their metadata name
+    #[arg(long, help_heading = READING)]
+    pub no_fallback: bool,
+    /// Follow symbolic links that leave the store
+    #[arg(long, help_heading = READING)]
+    pub follow_symlinks: bool,
+    /// Most memory for decoded chunks, such as 256M [default: a quarter of the machine's, at most 4G]
+    #[arg(long, value_name = "SIZE", value_parser = units::memory, help_heading = READING)]
+    pub memory: Option<u64>,
+    /// Longest decoded chunk that is read; a longer one is refused
+    #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "1G", help_heading = READING)]
+    pub max_chunk: u64,
+    /// How long a request may wait for the store, such as 5s; then it is an error
+    #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "60s", help_heading = READING)]
+    pub timeout: Duration,
+    /// How a store on the network is reached
+    #[command(flatten)]
+    pub remote: RemoteArgs,
+}
+
+impl StoreArgs {
+    /// Returns how one of two stores is read that are reached in this way: within half of the memory.
+    pub(super) fn of_two(remote: &RemoteArgs) -> StoreArgs {
+        StoreArgs {
+            dialect: None,
+            consolidated: false,
+            no_fallback: false,
+            follow_symlinks: false,
+            memory: Some(default_memory() / 2),
+            max_chunk: MAX_CHUNK,
+            timeout: TIMEOUT,
+            remote: remote.clone(),
+        }
+    }
+
+    /// Opens the store that `typed` means, a path or URL of a store or of something in it, and finds the path in it.
+    pub(super) fn open(&self, typed: &str) -> Result<StorePath> {
+        let place = MountedPath::find(typed)?;
+        let source = place
+            .as_ref()
+            .map_or(typed.to_string(), MountedPath::source);
+        let bounds = place
+            .as_ref()
+            .map_or_else(SearchBounds::default, |place| SearchBounds {
+                base: Some(place.keys()),
+                unlisted: place.unlisted,
+            });
+        let mut located = locate(&self.access(source)?, &bounds, &Arc::new(Stats::default()))?;
+        if let Some(place) = place {
+            if place.is_files {
+                located.path = longest_node(&located, &place.path)?;
+            }
+            located.source = place.shown(&located.source);
+        }
+        Ok(located)
+    }
+
+    fn access(&self, source: String) -> Result<AccessConfig> {
+        Ok(AccessConfig {
+            source,
+            memory: self.memory.unwrap_or_else(default_memory),
+            max_chunk: self.max_chunk,
+            timeout: self.timeout,
+            store: StoreConfig {
+                follow_symlinks: self.follow_symlinks,
+                remote: self.remote.config(self.timeout)?,
+                ..StoreConfig::default()
+            },
+            hierarchy: HierarchyConfig {
+                dialect: self.dialect,
+                consolidated: self.consolidated,
+                settings: DialectSettings {
+                    fallback: !self.no_fallback,
+                },
+            },
+            lossy: false,
+        })
+    }
+}
+
+/// Returns the longest leading part of a path that is a node.
+fn longest_node(located: &StorePath, path: &Path) -> Result<Key> {
+    let path = Key::new(path.as_os_str().as_encoded_bytes())?;
+    let hierarchy = &located.opened.hierarchy;
+    let mut found = hierarchy.root()?;
+    let mut longest = Key::root();
+    for name in path.names() {
+        let Some(parent) = found else { break };
+        found = hierarchy.child(&parent, name)?;
+        if let Some(child) = &found {
+            longest = child.path.clone();
+        }
+    }
+    Ok(longest)
+}
+
+/// A path in a mount of zarrfs.
+struct MountedPath {
+    /// Where it is mounted.
+    mount: PathBuf,
+    /// The path in a view.
+    path: PathBuf,
+    /// Whether the view is that of files.
+    is_files: bool,
+    /// Whether the mounted store cannot list its keys.
+    unlisted: bool,
+    /// What is mounted, without secrets.
+    store: String,
+}
+
+/// The control directory of a mount.
+const CONTROL: &str = ".zarrfs";
+
+impl MountedPath {
+    /// Returns the place of a path in a mount of zarrfs; nothing if it is in none.
+    fn find(typed: &str) -> Result<Option<MountedPath>> {
+        let Some(folder) = store::local_folder(typed) else {
+            return Ok(None);
+        };
+        let ours: Vec<Mounted> = mountinfo::read()
+            .unwrap_or_default()
+            .into_iter()
+            .filter(Mounted::is_ours)
+            .collect();
+        if ours.is_empty() {
+            return Ok(None);
+        }
+        let absolute = units::absolute(Path::new(&folder))?;
+        let path = mountpoint::resolve(&absolute).unwrap_or(absolute);
+        let above = ours
+            .iter()
+            .filter(|mounted| path.starts_with(&mounted.path));
+        let nearest = above.max_by_key(|mounted| mounted.path.as_os_str().len());
+        nearest
+            .map(|mounted| MountedPath::within(&mounted.path, &path))
+            .transpose()
+    }
+
+    fn within(mount: &Path, path: &Path) -> Result<MountedPath> {
+        let said = mount.join(CONTROL).join("mount.json");
+        let text = fs::read(&said).map_err(|error| gone(mount, error))?;
+        let said: Value =
+            serde_json::from_slice(&text).map_err(|error| Error::corrupt(said.display(), error))?;
+        let option = |name: &str| said["options"][name].as_str().unwrap_or_default();
+        let second = Path::new(option("files"));
+        let is_second =
+            second.is_absolute() && mountpoint::resolve(second).is_ok_and(|second| second == mount);
+        let rest = path.strip_prefix(mount).unwrap_or(Path::new(""));
+        let (is_files, rest) = match rest.strip_prefix(CONTROL) {
+            Err(_) => (is_second || option("view") == "files", rest),
+            Ok(control) => match (control.strip_prefix("store"), control.strip_prefix("files")) {
+                (Ok(rest), _) => (false, rest),
+                (_, Ok(rest)) => (true, rest),
+                _ => {
+                    let why = "is in no view of the store";
+                    return Err(Error::invalid(path.display(), why));
+                }
+            },
+        };
+        Ok(MountedPath {
+            mount: mount.to_path_buf(),
+            path: rest.to_path_buf(),
+            is_files,
+            unlisted: !said["listings"].is_null(),
+            store: said["source"].as_str().unwrap_or_default().to_string(),
+        })
+    }
+
+    /// Returns the store that a folder of the mount is, without secrets.
+    fn shown(&self, opened: &str) -> String {
+        let below = Path::new(opened).strip_prefix(self.keys());
+        let below = below.unwrap_or(Path::new("")).to_string_lossy();
+        let source = format!("{}/{below}", self.store.trim_end_matches('/'));
+        source.trim_end_matches('/').to_string()
+    }
+
+    /// Returns the folder with all keys of the store.
+    fn keys(&self) -> PathBuf {
+        self.mount.join(CONTROL).join("store")
+    }
+
+    /// Returns the folder that is opened: that of the key, or all of it, since a path of the files view is no key.
+    fn source(&self) -> String {
+        let keys = self.keys();
+        let folder = if self.is_files {
+            keys
+        } else {
+            keys.join(&self.path)
+        };
+        folder.to_string_lossy().into_owned()
+    }
+}
+
+/// Returns the error of a mount that does not say what it is.
+fn gone(mount: &Path, error: io::Error) -> Error {
+    if error.kind() == io::ErrorKind::NotConnected {
+        let why = "the process of the mount is gone; 'zarrfs umount' removes it";
+        return Error::unavailable(mount.display(), why);
+    }
+    Error::os(mount.display(), error)
+}

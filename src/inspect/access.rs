@@ -1,0 +1,129 @@
+//! A store opened with its hierarchy and its arrays, all within one budget of memory.
+//!
+//! Mounts and commands that look at a store open it here. Whether there are metadata at the root is not asked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::array::{Arrays, Engine, Limits};
+use crate::error::{Error, Result};
+use crate::hierarchy::{Hierarchy, HierarchyConfig};
+use crate::stats::Stats;
+use crate::store;
+use crate::store::layer::disk_cache;
+use crate::store::layer::disk_cache::CacheNamespace;
+use crate::store::{EntryKind, Key, StoreConfig, StoreStack};
+use crate::sync::budget::MemoryBudget;
+
+/// Which store to open, how it is reached, and how much of it may be held.
+#[derive(Clone, Debug)]
+pub struct AccessConfig {
+    /// Path or URL of the store.
+    pub source: String,
+    /// Bytes that decoded chunks and chunks in flight may hold.
+    pub memory: u64,
+    /// Decoded bytes of one chunk.
+    pub max_chunk: u64,
+    /// How long a request may take.
+    pub timeout: Duration,
+    /// How the store is reached.
+    pub store: StoreConfig,
+    /// How nodes are found and read.
+    pub hierarchy: HierarchyConfig,
+    /// Write chunks also where encoding and decoding again changes them.
+    pub lossy: bool,
+}
+
+impl AccessConfig {
+    /// Returns whether the store is on this machine.
+    pub fn is_local(&self) -> bool {
+        store::local_folder(&self.source).is_some()
+    }
+
+    /// Returns how many things of the store are asked for at a time.
+    pub fn concurrency(&self) -> usize {
+        if self.is_local() {
+            std::thread::available_parallelism().map_or(2, usize::from)
+        } else {
+            self.store.remote.concurrency
+        }
+    }
+
+    fn limits(&self) -> Limits {
+        Limits {
+            memory: self.memory,
+            max_chunk: self.max_chunk,
+            timeout: self.timeout,
+            fetches: if self.is_local() {
+                0
+            } else {
+                self.store.remote.concurrency
+            },
+            lossy: self.lossy,
+        }
+    }
+}
+
+/// A store with its hierarchy and its arrays.
+pub struct OpenedStore {
+    /// The store, with the layers over it.
+    pub stack: StoreStack,
+    /// Its nodes.
+    pub hierarchy: Arc<Hierarchy>,
+    /// Its arrays.
+    pub arrays: Arc<Arrays>,
+    /// What all of this is counted in.
+    pub memory: Arc<MemoryBudget>,
+}
+
+impl OpenedStore {
+    /// Opens a store; `put_over` puts on the stack what lies below the hierarchy.
+    ///
+    /// Fails as `store::open` does, and with `Invalid` for what is no directory.
+    pub fn open(
+        config: &AccessConfig,
+        stats: &Arc<Stats>,
+        put_over: impl FnOnce(StoreStack) -> Result<StoreStack>,
+    ) -> Result<OpenedStore> {
+        let memory = MemoryBudget::new(config.memory, stats.clone());
+        let opening = StoreConfig {
+            disk_cache: store::open_cache_dir(&config.source, &config.store.remote, stats)?,
+            memory: Some(memory.clone()),
+            ..config.store.clone()
+        };
+        let stack = StoreStack::open(&config.source, &opening, stats)?;
+        check_is_directory(&stack, &config.source)?;
+        let stack = put_over(stack)?;
+        let hierarchy = Hierarchy::configured(stack.store.clone(), config.hierarchy.clone())
+            .with_hints(stack.hints.clone())
+            .with_tree(stack.tree.clone())
+            .within(&memory);
+        let hierarchy = Arc::new(hierarchy);
+        let spill = spill_namespace(&opening, &config.source);
+        let engine = Engine::within(memory.clone(), config.limits(), stats.clone(), spill);
+        Ok(OpenedStore {
+            arrays: Arc::new(Arrays::new(hierarchy.clone(), engine)),
+            stack,
+            hierarchy,
+            memory,
+        })
+    }
+}
+
+fn check_is_directory(stack: &StoreStack, source: &str) -> Result<()> {
+    match stack.store.head(&Key::root())? {
+        Some(meta) if meta.kind == EntryKind::Directory => Ok(()),
+        _ => {
+            let why = "is not a store: expected a directory";
+            Err(Error::invalid(store::shown(source), why))
+        }
+    }
+}
+
+/// Returns where decoded chunks go that memory has no room for, if there is a cache on disk.
+fn spill_namespace(opening: &StoreConfig, source: &str) -> Option<CacheNamespace> {
+    let cache_dir = opening.disk_cache.as_ref()?;
+    let identity = disk_cache::identity(source, &opening.remote);
+    let namespace = CacheNamespace::open(cache_dir, &format!("decoded\n{identity}"));
+    Some(namespace)
+}

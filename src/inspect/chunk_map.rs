@@ -1,0 +1,265 @@
+//! The chunk grid of an array as a table of cells: which chunks are stored, how long they are, and whether they decode.
+//!
+//! Two dimensions are shown and the others counted together. A large grid is shown in cells of several chunks, so that
+//! the table takes the memory of its cells and the time of the chunks that are stored, whatever the grid has.
+
+use std::sync::Arc;
+
+use crate::array::flat_file::FlatFile;
+use crate::array::{FoundChunk, OpenArray, ScanDetail};
+use crate::error::{Error, Kind, Result};
+use crate::store::Key;
+use crate::sync::pool::parallel_map;
+
+/// Some chunks of the grid.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MapCell {
+    /// How many there are.
+    pub chunks: u64,
+    /// How many of them are stored.
+    pub present: u64,
+    /// Bytes of these as they are stored, if lengths were asked for.
+    pub bytes: u64,
+    /// Bytes of these decoded, as far as they lie in the array; 0 for elements without a fixed length.
+    pub decoded: u64,
+    /// How many do not decode, if that was asked for.
+    pub corrupt: u64,
+}
+
+/// What a map shows.
+#[derive(Clone, Copy, Debug)]
+pub struct MapConfig {
+    /// The dimensions that are rows and columns; the last two if nothing is given.
+    pub axes: Option<(usize, usize)>,
+    /// The most rows.
+    pub max_rows: u64,
+    /// The most columns.
+    pub max_columns: u64,
+    /// Whether lengths are asked for.
+    pub detail: ScanDetail,
+    /// Whether all stored chunks are decoded.
+    pub decode: bool,
+    /// How many chunks are looked at at a time.
+    pub threads: usize,
+}
+
+/// A chunk that does not decode.
+#[derive(Clone, Debug)]
+pub struct CorruptChunk {
+    /// Its key.
+    pub key: Key,
+    /// What is wrong.
+    pub error: Error,
+}
+
+/// The most chunks that do not decode whose errors are kept.
+const MAX_CORRUPT: usize = 1000;
+
+/// A map of a chunk grid.
+#[derive(Clone, Debug)]
+pub struct ChunkMap {
+    /// Chunks along each dimension.
+    pub grid: Vec<u64>,
+    /// The dimension of the rows, if there is one, and of the columns.
+    pub axes: (Option<usize>, Option<usize>),
+    /// How many rows of cells there are.
+    pub rows: u64,
+    /// How many columns.
+    pub columns: u64,
+    /// Row after row.
+    pub cells: Vec<MapCell>,
+    /// Chunks that the grid has.
+    pub total: u64,
+    /// Chunks that are stored.
+    pub present: u64,
+    /// Chunks that do not decode, up to a number of them.
+    pub corrupt: Vec<CorruptChunk>,
+}
+
+impl ChunkMap {
+    /// Makes the map of an array.
+    ///
+    /// Fails with `Invalid` for dimensions that the array has not, and if the store does not say which chunks it has.
+    pub fn of(array: &Arc<OpenArray>, config: &MapConfig) -> Result<ChunkMap> {
+        if config.decode {
+            array.check_decodable()?;
+        }
+        let mut map = ChunkMap::empty(array, config)?;
+        let mut scan = array.scan_chunks(config.detail, config.threads)?;
+        while let Some(batch) = scan.next_batch()? {
+            map.add(array, batch, config)?;
+        }
+        Ok(map)
+    }
+
+    fn empty(array: &OpenArray, config: &MapConfig) -> Result<ChunkMap> {
+        let grid = array.stored_grid()?.counts();
+        let axes = axes_of(array, config.axes)?;
+        let count =
+            |axis: Option<usize>| axis.and_then(|axis| grid.get(axis).copied()).unwrap_or(1);
+        let (rows, columns) = (count(axes.0), count(axes.1));
+        let others = grid.iter().enumerate();
+        let others = others.filter(|(axis, _)| Some(*axis) != axes.0 && Some(*axis) != axes.1);
+        let others = others.fold(1_u64, |all, (_, &count)| all.saturating_mul(count));
+        let mut map = ChunkMap {
+            grid: grid.to_vec(),
+            axes,
+            rows: rows.min(config.max_rows),
+            columns: columns.min(config.max_columns),
+            cells: Vec::new(),
+            total: array.stored_grid()?.len(),
+            present: 0,
+            corrupt: Vec::new(),
+        };
+        for row in 0..map.rows {
+            let high = share(row, rows, map.rows);
+            for column in 0..map.columns {
+                let wide = share(column, columns, map.columns);
+                map.cells.push(MapCell {
+                    chunks: high.saturating_mul(wide).saturating_mul(others),
+                    ..MapCell::default()
+                });
+            }
+        }
+        Ok(map)
+    }
+
+    fn add(
+        &mut self,
+        array: &Arc<OpenArray>,
+        batch: Vec<FoundChunk>,
+        config: &MapConfig,
+    ) -> Result<()> {
+        let look = |chunk: FoundChunk| {
+            let outcome = if config.decode {
+                decode(array, &chunk)
+            } else {
+                Ok(())
+            };
+            (chunk, outcome)
+        };
+        let element = array.array().element_size().unwrap_or(0) as u64;
+        for (chunk, outcome) in parallel_map(threads(config), batch, &look) {
+            self.present += 1;
+            let shape = array.stored_grid()?.region(&chunk.indices).shape;
+            let elements = shape
+                .iter()
+                .fold(1_u64, |all, &length| all.saturating_mul(length));
+            let Some(cell) = self.cell(&chunk.indices) else {
+                continue;
+            };
+            cell.present += 1;
+            cell.bytes = cell.bytes.saturating_add(chunk.size.unwrap_or_default());
+            cell.decoded = cell
+                .decoded
+                .saturating_add(elements.saturating_mul(element));
+            match outcome {
+                Ok(()) => {}
+                Err(error) if error.kind() == Kind::Corrupt => {
+                    cell.corrupt += 1;
+                    if self.corrupt.len() < MAX_CORRUPT {
+                        let key = chunk.key;
+                        self.corrupt.push(CorruptChunk { key, error });
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn cell(&mut self, indices: &[u64]) -> Option<&mut MapCell> {
+        let place = |axis: Option<usize>, cells: u64| match axis {
+            None => 0,
+            Some(axis) => {
+                let (index, count) = (indices.get(axis), self.grid.get(axis));
+                let index = index.copied().unwrap_or_default();
+                scaled(index, cells, count.copied().unwrap_or(1))
+            }
+        };
+        let number =
+            place(self.axes.0, self.rows) * self.columns + place(self.axes.1, self.columns);
+        self.cells.get_mut(usize::try_from(number).ok()?)
+    }
+}
+
+/// Without decoding there is nothing to do side by side.
+fn threads(config: &MapConfig) -> usize {
+    if config.decode { config.threads } else { 1 }
+}
+
+/// Returns the dimensions of rows and columns.
+fn axes_of(
+    array: &OpenArray,
+    axes: Option<(usize, usize)>,
+) -> Result<(Option<usize>, Option<usize>)> {
+    let rank = array.array().shape.len();
+    match axes {
+        None => Ok((rank.checked_sub(2), rank.checked_sub(1))),
+        Some((row, column)) if row < rank && column < rank && row != column => {
+            Ok((Some(row), Some(column)))
+        }
+        Some((row, column)) => {
+            let why = format!("has {rank} dimensions: {row} and {column} are not two of them");
+            Err(Error::invalid(array.path(), why))
+        }
+    }
+}
+
+/// Returns `number * cells / count`, rounded down.
+fn scaled(number: u64, cells: u64, count: u64) -> u64 {
+    let scaled = u128::from(number) * u128::from(cells) / u128::from(count.max(1));
+    u64::try_from(scaled).unwrap_or_default()
+}
+
+/// Returns how many of `count` chunks are shown in a cell.
+fn share(cell: u64, count: u64, cells: u64) -> u64 {
+    let first = |cell: u64| {
+        let first = (u128::from(cell) * u128::from(count)).div_ceil(u128::from(cells.max(1)));
+        u64::try_from(first).unwrap_or(u64::MAX)
+    };
+    first(cell + 1) - first(cell)
+}
+
+/// How many bytes of a chunk are read at a time.
+const PIECE: u64 = 16 << 20;
+
+/// Decodes a chunk.
+pub(super) fn decode(array: &Arc<OpenArray>, chunk: &FoundChunk) -> Result<()> {
+    let region = array.stored_grid()?.region(&chunk.indices);
+    if array.array().data_type.is_variable() {
+        return array.records(&region).map(drop);
+    }
+    let flat = FlatFile::new(array.clone(), region)?;
+    let mut at = 0;
+    while at < flat.len() {
+        let end = flat.len().min(at + PIECE);
+        flat.read(at..end)?;
+        at = end;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_chunk_is_in_one_cell() {
+        for (count, cells) in [(10, 3), (7, 7), (1, 1), (1000, 64), (u64::MAX, 5)] {
+            let shares = (0..cells).map(|cell| share(cell, count, cells));
+            assert_eq!(shares.sum::<u64>(), count);
+        }
+        for count in [10, 64, 1000] {
+            let cells = count.min(64);
+            let mut found = vec![0; 64];
+            for number in 0..count {
+                found[usize::try_from(scaled(number, cells, count)).unwrap()] += 1;
+            }
+            for cell in 0..cells {
+                let place = usize::try_from(cell).unwrap();
+                assert_eq!(found[place], share(cell, count, cells), "{cell} of {count}");
+            }
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! The array and the chunk that a key holds.
+//!
+//! A chunk lies in the folder of its array, or in a draft below `data/` where the array's documents do not lie.
+
+use std::sync::Arc;
+
+use crate::array::{Arrays, OpenArray};
+use crate::error::{Error, Result};
+use crate::grid::Coordinates;
+use crate::hierarchy::{Hierarchy, NodeEntry};
+use crate::inspect::access::OpenedStore;
+use crate::inspect::selection::{SelectedAxis, Selection};
+use crate::store::Key;
+
+/// Where drafts keep the chunks of arrays.
+const DRAFT_CHUNKS: [&str; 2] = ["data/root", "data"];
+
+/// Returns the array that the longest leading part of a path names, if one does.
+fn array_above(hierarchy: &Hierarchy, path: &Key) -> Result<Option<Arc<NodeEntry>>> {
+    let mut found = hierarchy.root()?;
+    for name in path.names() {
+        match &found {
+            Some(parent) if parent.array().is_none() => found = hierarchy.child(parent, name)?,
+            _ => break,
+        }
+    }
+    Ok(found.filter(|found| found.array().is_some()))
+}
+
+/// Returns the array whose chunk a key is, and the indices of the chunk; nothing if it is none.
+pub fn find_chunk(
+    hierarchy: &Hierarchy,
+    arrays: &Arrays,
+    key: &Key,
+) -> Result<Option<(Arc<OpenArray>, Coordinates)>> {
+    let below = |folder| Key::new(folder).ok().and_then(|folder| key.below(&folder));
+    let in_drafts = DRAFT_CHUNKS.into_iter().filter_map(below);
+    for path in std::iter::once(key.clone()).chain(in_drafts) {
+        let Some(entry) = array_above(hierarchy, &path)? else {
+            continue;
+        };
+        let open = arrays.open(&entry)?;
+        if let Some(indices) = indices_of(&open, key)? {
+            return Ok(Some((open, indices)));
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the indices of the chunk with a key, if it is one of the array's.
+fn indices_of(open: &OpenArray, key: &Key) -> Result<Option<Coordinates>> {
+    let (grid, keys) = (open.stored_grid()?, &open.array().keys);
+    if open.array().shape.is_empty() {
+        let mut scalar = keys.scalar_keys.iter();
+        let is_chunk = scalar.any(|scalar| scalar == key.as_bytes());
+        return Ok(is_chunk.then(Coordinates::new));
+    }
+    let separators = [Some(keys.separator), keys.other_separator];
+    let mut separators = separators.into_iter().flatten();
+    Ok(separators.find_map(|separator| {
+        let indices = keys.indices_of(key.as_bytes(), separator)?;
+        grid.index(&indices).map(|_| indices.into())
+    }))
+}
+
+/// Returns the array whose chunk a key is, and the elements of the chunk that lie in the array; `Invalid` if it is none.
+pub fn chunk_of(opened: &OpenedStore, key: &Key) -> Result<(Arc<OpenArray>, Selection)> {
+    let found = find_chunk(&opened.hierarchy, &opened.arrays, key)?;
+    let no_chunk = || Error::invalid(key, "is not the key of a chunk");
+    let (open, indices) = found.ok_or_else(no_chunk)?;
+    let region = open.stored_grid()?.region(&indices);
+    let axes = region.start.iter().zip(&region.shape);
+    let axes = axes.map(|(&start, &count)| SelectedAxis {
+        start,
+        ..SelectedAxis::all(count)
+    });
+    let axes = axes.collect();
+    Ok((open, Selection { axes }))
+}

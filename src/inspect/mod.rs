@@ -1,0 +1,19 @@
+//! Facts about what a store holds, as plain data: nothing here prints.
+//!
+//! `access` opens a store by its location, `locate` finds the store and the path in it that a person means. The other
+//! files read one kind of fact each from the hierarchy and its arrays.
+
+pub mod access;
+pub mod array_info;
+pub mod chunk_map;
+pub mod entry_facts;
+pub mod key_of_chunk;
+pub mod locate;
+pub mod node_info;
+pub mod preview;
+pub mod root_name;
+pub mod selected;
+pub mod selection;
+pub mod stored;
+pub mod tree;
+mod unlisted_store;

@@ -1,0 +1,121 @@
+//! One node in full: what its documents say, what of it is stored, and what lies in it.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Kind, Result};
+use crate::hierarchy::NodeEntry;
+use crate::inspect::array_info::ArrayInfo;
+use crate::inspect::locate::StorePath;
+use crate::inspect::root_name::root_name;
+use crate::inspect::stored::StoredFacts;
+use crate::inspect::tree::{NodeFacts, TreeConfig, tree};
+use crate::model::{Attributes, Node};
+use crate::store::Key;
+
+/// A node.
+pub struct NodeInfo {
+    /// Its name in the files view.
+    pub name: String,
+    /// The dialect whose documents describe it, if any does.
+    pub dialect: Option<&'static str>,
+    /// The documents that it was read from.
+    pub documents: Vec<Key>,
+    /// Whether what lies below it is read from consolidated metadata.
+    pub is_consolidated: bool,
+    /// The user's attributes.
+    pub attributes: Attributes,
+    /// What it is.
+    pub facts: NodeFacts,
+    /// How much of an array is stored, or why that is not known.
+    pub stored: Option<Result<StoredFacts>>,
+    /// The nodes directly in a group, or why they are not known.
+    pub children: Option<Result<ChildCounts>>,
+}
+
+/// How many nodes lie directly in a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChildCounts {
+    /// Groups, those among them that no document describes.
+    pub groups: usize,
+    /// Arrays.
+    pub arrays: usize,
+    /// Nodes whose documents do not read.
+    pub broken: usize,
+}
+
+impl NodeInfo {
+    /// Describes the node at a path; `NotFound` if there is none.
+    pub fn of(located: &StorePath) -> Result<NodeInfo> {
+        let entry = located.opened.hierarchy.node(&located.path)?;
+        let missing = || Error::new(Kind::NotFound, &located.path, "no such group or array");
+        let entry = entry.ok_or_else(missing)?;
+        let name = if entry.path.is_root() {
+            root_name(&located.source)
+        } else {
+            String::from_utf8_lossy(entry.path.name()).into_owned()
+        };
+        let (facts, stored, children) = facts(located, &entry, &name)?;
+        let attributes = match &entry.node {
+            Ok(node) => node.attributes().clone(),
+            Err(_) => Attributes::default(),
+        };
+        Ok(NodeInfo {
+            name,
+            dialect: entry.dialect(),
+            documents: documents(&entry),
+            is_consolidated: entry.is_consolidated(),
+            attributes,
+            facts,
+            stored,
+            children,
+        })
+    }
+}
+
+/// What a node is, how much of it is stored, and what is in it.
+type FactsOfNode = (
+    NodeFacts,
+    Option<Result<StoredFacts>>,
+    Option<Result<ChildCounts>>,
+);
+
+fn facts(located: &StorePath, entry: &Arc<NodeEntry>, name: &str) -> Result<FactsOfNode> {
+    Ok(match &entry.node {
+        Err(error) => (NodeFacts::Broken(error.clone()), None, None),
+        Ok(Node::Group(_)) => (NodeFacts::Group, None, Some(children(located))),
+        Ok(Node::Array(_)) => {
+            let open = located.opened.arrays.open(entry)?;
+            let stored = StoredFacts::count(&open, u64::MAX, located.concurrency);
+            let info = ArrayInfo::of(&open, name);
+            (NodeFacts::Array(Box::new(info)), Some(stored), None)
+        }
+    })
+}
+
+fn documents(entry: &NodeEntry) -> Vec<Key> {
+    if let Some(broken) = &entry.broken {
+        let keys = broken.documents.iter();
+        return keys.map(|document| document.key.clone()).collect();
+    }
+    let documents = entry.documents.as_deref().unwrap_or_default();
+    documents.iter().map(|(key, _)| key.clone()).collect()
+}
+
+fn children(located: &StorePath) -> Result<ChildCounts> {
+    let config = TreeConfig {
+        depth: 1,
+        chunks: 0,
+        threads: located.concurrency,
+    };
+    let nodes = tree(&located.opened, &located.path, &config)?;
+    let mut counts = ChildCounts::default();
+    for node in nodes {
+        match (node.depth, node.facts) {
+            (0, _) => node.fault.map_or(Ok(()), Err)?,
+            (_, NodeFacts::Group) => counts.groups += 1,
+            (_, NodeFacts::Array(_)) => counts.arrays += 1,
+            (_, NodeFacts::Broken(_)) => counts.broken += 1,
+        }
+    }
+    Ok(counts)
+}

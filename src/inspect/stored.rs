@@ -1,0 +1,89 @@
+//! How much of an array is stored: how many of its chunks, in how many bytes.
+//!
+//! The chunks are counted as the store lists them, so that a grid of any size costs what is stored of it.
+
+use std::sync::Arc;
+
+use crate::array::{FoundChunk, OpenArray, ScanDetail};
+use crate::error::Result;
+use crate::grid::Grid;
+use crate::store::Key;
+
+/// A stored chunk, and its length in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChunkLength {
+    /// Its key.
+    pub key: Key,
+    /// Its length as it is stored.
+    pub bytes: u64,
+}
+
+/// How much of an array is stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoredFacts {
+    /// Chunks that the grid has.
+    pub total: u64,
+    /// Chunks that are stored.
+    pub present: u64,
+    /// Bytes of these as they are stored.
+    pub bytes: u64,
+    /// Elements of these that lie in the array.
+    pub elements: u128,
+    /// One of the shortest.
+    pub smallest: Option<ChunkLength>,
+    /// One of the longest.
+    pub largest: Option<ChunkLength>,
+    /// Whether all stored chunks were counted.
+    pub is_whole: bool,
+}
+
+impl StoredFacts {
+    /// Counts the chunks of an array, at least `limit` of them if there are as many; asks for `threads` of them at a time.
+    ///
+    /// Fails if the store does not say which chunks it has, or the grid is not known.
+    pub fn count(array: &Arc<OpenArray>, limit: u64, threads: usize) -> Result<StoredFacts> {
+        let grid = array.stored_grid()?;
+        let mut facts = StoredFacts {
+            total: grid.len(),
+            ..StoredFacts::default()
+        };
+        let mut scan = array.scan_chunks(ScanDetail::Length, threads)?;
+        while facts.present < limit {
+            match scan.next_batch()? {
+                None => {
+                    facts.is_whole = true;
+                    break;
+                }
+                Some(batch) => batch.iter().for_each(|chunk| facts.add(grid, chunk)),
+            }
+        }
+        Ok(facts)
+    }
+
+    fn add(&mut self, grid: &Grid, chunk: &FoundChunk) {
+        let bytes = chunk.size.unwrap_or_default();
+        let shape = grid.region(&chunk.indices).shape;
+        self.present += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.elements += shape
+            .iter()
+            .map(|&length| u128::from(length))
+            .product::<u128>();
+        let found = || ChunkLength {
+            key: chunk.key.clone(),
+            bytes,
+        };
+        // Of equal lengths the first key, so that the order of a listing does not matter.
+        let is_before = |other: &ChunkLength| chunk.key < other.key;
+        let is_smaller =
+            |other: &ChunkLength| bytes < other.bytes || bytes == other.bytes && is_before(other);
+        let is_larger =
+            |other: &ChunkLength| bytes > other.bytes || bytes == other.bytes && is_before(other);
+        if self.smallest.as_ref().is_none_or(is_smaller) {
+            self.smallest = Some(found());
+        }
+        if self.largest.as_ref().is_none_or(is_larger) {
+            self.largest = Some(found());
+        }
+    }
+}

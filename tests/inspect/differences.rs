@@ -1,0 +1,211 @@
+//! `zarrfs diff A B`: two stores, of whatever dialects and chunks.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::program::{command, sample, store};
+
+/// A v3 array of bytes without compression; `more` are members of its metadata.
+fn v3(shape: u64, chunk: u64, more: &Value) -> Vec<u8> {
+    let mut members = json!({
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": [shape],
+        "data_type": "uint8",
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [chunk]}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "fill_value": 7,
+        "codecs": [{"name": "bytes"}],
+        "attributes": {},
+    });
+    for (name, value) in more.as_object().unwrap() {
+        members[name] = value.clone();
+    }
+    members.to_string().into_bytes()
+}
+
+/// The same array in v2.
+fn v2(shape: u64, chunk: u64) -> Vec<u8> {
+    let members = json!({
+        "zarr_format": 2,
+        "shape": [shape],
+        "chunks": [chunk],
+        "dtype": "|u1",
+        "compressor": null,
+        "filters": null,
+        "fill_value": 7,
+        "order": "C",
+    });
+    members.to_string().into_bytes()
+}
+
+/// Runs `zarrfs diff` on two stores; returns the exit status and what it printed as JSON.
+fn diff(one: &Path, other: &Path, options: &[&str]) -> (i32, Value) {
+    let mut args = vec![
+        "diff",
+        one.to_str().unwrap(),
+        other.to_str().unwrap(),
+        "--json",
+    ];
+    args.extend(options);
+    let output = command(&args).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let printed = serde_json::from_slice(&output.stdout).unwrap_or(json!({"stderr": said}));
+    (output.status.code().unwrap(), printed)
+}
+
+#[test]
+fn a_store_does_not_differ_from_itself() {
+    for name in ["climate.zarr", "relief.zarr"] {
+        let (status, found) = diff(&sample(name), &sample(name), &[]);
+        assert_eq!((status, found), (0, json!({"nodes": []})));
+    }
+}
+
+#[test]
+fn values_of_two_dialects_are_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, other) = (folder.path().join("one"), folder.path().join("other"));
+    // 0 to 4, 7 in what is missing, 10 to 14; stored in chunks of five, and of four.
+    store(
+        &one,
+        &[
+            (".zarray", &v2(15, 5)),
+            ("0", &[0, 1, 2, 3, 4]),
+            ("2", &[10, 11, 12, 13, 14]),
+        ],
+    );
+    let chunks: [(&str, &[u8]); 5] = [
+        ("zarr.json", &v3(15, 4, &json!({}))),
+        ("c/0", &[0, 1, 2, 3]),
+        ("c/1", &[4, 7, 7, 7]),
+        ("c/2", &[7, 7, 10, 11]),
+        ("c/3", &[12, 13, 14, 0]),
+    ];
+    store(&other, &chunks);
+    assert_eq!(diff(&one, &other, &["--values"]), (0, json!({"nodes": []})));
+    let (status, found) = diff(&one, &other, &[]);
+    let names: Vec<_> = found["nodes"][0]["metadata"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .collect();
+    let names: Vec<_> = names
+        .iter()
+        .map(|member| member["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(status, 1);
+    assert!(names.contains(&"chunk_grid"), "{found}");
+    assert_eq!(found["nodes"][0]["regions"], Value::Null);
+    // One element in what only the first has, and two in one chunk of the second.
+    fs::write(one.join("1"), [7, 7, 8, 7, 7]).unwrap();
+    fs::write(other.join("c/3"), [12, 99, 98, 0]).unwrap();
+    let regions = json!([
+        {"start": [7], "stop": [8], "count": 1},
+        {"start": [13], "stop": [15], "count": 2},
+    ]);
+    let nodes = json!([{"path": "", "change": "changed", "kind": "array", "regions": regions}]);
+    assert_eq!(
+        diff(&one, &other, &["--values"]),
+        (1, json!({"nodes": nodes}))
+    );
+}
+
+#[test]
+fn a_chunk_that_is_missing_is_the_fill_value_of_its_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, other) = (folder.path().join("one"), folder.path().join("other"));
+    store(&one, &[("zarr.json", &v3(8, 4, &json!({})))]);
+    store(
+        &other,
+        &[
+            ("zarr.json", &v3(8, 4, &json!({"fill_value": 9}))),
+            ("c/1", &[7, 7, 7, 7]),
+        ],
+    );
+    let (status, found) = diff(&one, &other, &[]);
+    assert_eq!(status, 1);
+    let regions = json!([{"start": [0], "stop": [4], "count": 4}]);
+    assert_eq!(found["nodes"][0]["regions"], regions, "{found}");
+}
+
+#[test]
+fn nodes_and_attributes_of_groups_are_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, other) = (folder.path().join("one"), folder.path().join("other"));
+    let group = |attributes: Value| {
+        json!({"zarr_format": 3, "node_type": "group", "attributes": attributes})
+            .to_string()
+            .into_bytes()
+    };
+    store(
+        &one,
+        &[
+            ("zarr.json", &group(json!({"a": 1}))),
+            ("gone/zarr.json", &group(json!({}))),
+        ],
+    );
+    store(
+        &other,
+        &[
+            ("zarr.json", &group(json!({"a": 2}))),
+            ("made/zarr.json", &v3(1, 1, &json!({}))),
+        ],
+    );
+    let nodes = json!([
+        {"path": "", "change": "changed", "kind": "group",
+            "attributes": [{"name": "a", "before": 1, "after": 2}]},
+        {"path": "gone", "change": "deleted", "kind": "group"},
+        {"path": "made", "change": "created", "kind": "array"},
+    ]);
+    assert_eq!(diff(&one, &other, &[]), (1, json!({"nodes": nodes})));
+}
+
+#[test]
+fn what_is_stored_decides_the_cost_of_a_huge_grid() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, other) = (folder.path().join("one"), folder.path().join("other"));
+    let metadata = v3(1 << 50, 2, &json!({}));
+    store(&one, &[("zarr.json", &metadata), ("c/5", &[1, 2])]);
+    store(
+        &other,
+        &[
+            ("zarr.json", &metadata),
+            ("c/5", &[1, 3]),
+            ("c/1125899906", &[7, 7]),
+        ],
+    );
+    let (status, found) = diff(&one, &other, &[]);
+    let regions = json!([{"start": [11], "stop": [12], "count": 1}]);
+    assert_eq!(
+        (status, &found["nodes"][0]["regions"]),
+        (1, &regions),
+        "{found}"
+    );
+    // Where the fill values differ every chunk does, and they are not counted.
+    store(
+        &other,
+        &[("zarr.json", &v3(1 << 50, 2, &json!({"fill_value": 0})))],
+    );
+    let (status, found) = diff(&one, &other, &[]);
+    assert_eq!(status, 1);
+    let error = found["nodes"][0]["error"].as_str().unwrap_or_default();
+    assert!(
+        error.contains("chunks, all of which would be compared"),
+        "{found}"
+    );
+}
+
+#[test]
+fn what_is_no_store_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("missing");
+    let (status, said) = diff(&sample("climate.zarr"), &missing, &[]);
+    assert_eq!(status, 2, "{said}");
+    assert!(
+        said["stderr"].as_str().unwrap().contains("missing"),
+        "{said}"
+    );
+}

@@ -1,0 +1,251 @@
+//! Keys, chunks and regions of arrays as `cat` prints them and `cp` writes them.
+
+use std::fs;
+use std::io::Read;
+use std::process::Stdio;
+
+use zarrfs::mount::open::ViewKind;
+
+use crate::common;
+use crate::program::{array, command, failed, printed, run, sample, store};
+
+fn tas() -> String {
+    sample("climate.zarr/tas").to_str().unwrap().to_string()
+}
+
+/// Returns the bytes that a command prints.
+fn bytes(args: &[&str]) -> Vec<u8> {
+    let output = run(args);
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    output.stdout
+}
+
+#[test]
+fn a_key_is_printed_as_it_is_stored() {
+    let key = format!("{}/c/0/1/0", tas());
+    assert_eq!(bytes(&["cat", &key]), fs::read(&key).unwrap());
+    assert_eq!(
+        failed(&["cat", &format!("{}/c/9", tas())]),
+        "c/9: no such file or key"
+    );
+}
+
+#[test]
+fn selections_are_those_of_numpy() {
+    // float32 of 12 x 36 x 72, of which each value is printed exactly.
+    let all = bytes(&["cat", "--select", "...", "--format", "raw", &tas()]);
+    let value = |t: usize, y: usize, x: usize| {
+        let start = ((t * 36 + y) * 72 + x) * 4;
+        f32::from_le_bytes(all[start..start + 4].try_into().unwrap())
+    };
+    assert_eq!(all.len(), 12 * 36 * 72 * 4);
+    let select = |text: &str| {
+        let out = bytes(&["cat", "--format", "raw", "--select", text, &tas()]);
+        let (words, _) = out.as_chunks::<4>();
+        words
+            .iter()
+            .map(|word| f32::from_le_bytes(*word))
+            .collect::<Vec<f32>>()
+    };
+    assert_eq!(select("3,4,5"), [value(3, 4, 5)]);
+    assert_eq!(select("-1,0,-2:"), [value(11, 0, 70), value(11, 0, 71)]);
+    let expected: Vec<f32> = (0..72).rev().step_by(30).map(|x| value(1, 35, x)).collect();
+    assert_eq!(select("1,-1,::-30"), expected);
+    let mut expected = Vec::new();
+    for t in [10, 5] {
+        for y in [2, 3, 4] {
+            expected.extend((0..72).step_by(25).map(|x| value(t, y, x)));
+        }
+    }
+    assert_eq!(select("10:0:-5,2:5,::25"), expected);
+    assert!(select("3:3").is_empty());
+}
+
+#[test]
+fn text_has_a_row_a_line() {
+    let text = printed(&["cat", "--select", "0:2,0:2,0:3", &tas()]);
+    let lines: Vec<usize> = text
+        .lines()
+        .map(|line| line.split_whitespace().count())
+        .collect();
+    assert_eq!(lines, [3, 3, 0, 3, 3]);
+    assert_eq!(printed(&["cat", "--select", "0,0,0", &tas()]), "266.0\n");
+}
+
+#[test]
+fn a_chunk_is_decoded_by_its_key() {
+    let chunk = format!("{}/c/1/1/0", tas());
+    let decoded = bytes(&["cat", "--decode", "--format", "npy", &chunk]);
+    let selected = bytes(&[
+        "cat",
+        "--select",
+        "6:12,18:36,0:36",
+        "--format",
+        "npy",
+        &tas(),
+    ]);
+    assert_eq!(decoded, selected);
+    let fault = failed(&["cat", "--decode", &format!("{}/zarr.json", tas())]);
+    assert_eq!(fault, "zarr.json: is not the key of a chunk");
+}
+
+#[test]
+fn files_are_those_of_the_files_view() {
+    let (views, _) = common::open(&sample("climate.zarr")).unwrap();
+    let view = views.view(ViewKind::Files);
+    let folder = tempfile::tempdir().unwrap();
+    for (array, file) in [
+        ("psl", "psl.npy"),
+        ("survey/volume", "volume.raw"),
+        ("lat", "lat.npy"),
+    ] {
+        let to = folder.path().join(file);
+        let from = sample("climate.zarr").join(array);
+        printed(&["cp", from.to_str().unwrap(), to.to_str().unwrap()]);
+        let expected = common::read(&view, &format!("{array}/{file}")).unwrap();
+        assert!(fs::read(to).unwrap() == expected, "{file}");
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
+}
+
+#[test]
+fn other_formats_and_orders_are_those_of_the_files_view() {
+    let (views, _) = common::open(&sample("climate.zarr")).unwrap();
+    let view = views.view(ViewKind::Files);
+    let folder = tempfile::tempdir().unwrap();
+    for file in ["psl.f.npy", "psl.f.raw", "psl.mrc"] {
+        let to = folder.path().join(file);
+        let from = sample("climate.zarr/psl");
+        printed(&["cp", from.to_str().unwrap(), to.to_str().unwrap()]);
+        let expected = common::read(&view, &format!("psl/{file}")).unwrap();
+        let written = fs::read(to).unwrap();
+        // What a header says of the array beside its elements may be more in the files view.
+        assert_eq!(written.len(), expected.len(), "{file}");
+        assert!(
+            written[written.len() - 20_000..] == expected[expected.len() - 20_000..],
+            "{file}"
+        );
+    }
+}
+
+#[test]
+fn a_file_appears_when_it_is_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let a = array(&[4], &[2]).replace(
+        "bytes\"}",
+        "bytes\"}, {\"name\": \"gzip\", \"configuration\": {\"level\": 1}}",
+    );
+    store(
+        folder.path(),
+        &[("zarr.json", a.as_bytes()), ("c/0", b"no gzip")],
+    );
+    let (from, to) = (folder.path().to_str().unwrap(), folder.path().join("x.npy"));
+    fs::write(&to, "old").unwrap();
+    assert!(failed(&["cp", from, to.to_str().unwrap()]).starts_with("c/0: "));
+    assert_eq!(fs::read(&to).unwrap(), b"old");
+    let left = fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(left, 3);
+    let wrong = [("x.nc", "has no ending"), ("x", "has no ending")];
+    for (name, why) in wrong {
+        let to = folder.path().join(name);
+        assert!(
+            failed(&["cp", from, to.to_str().unwrap()]).contains(why),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn faults_of_selections_are_one_line() {
+    let fault = |text: &str| failed(&["cat", "--select", text, &tas()]);
+    assert_eq!(
+        fault("0,99"),
+        "selection '0,99': 99 is out of bounds for dimension 1 of 36 elements"
+    );
+    assert!(fault("x").contains("neither a number nor a slice"));
+    assert!(
+        failed(&["cat", "--select", "0", "--format", "xls", &tas()])
+            .starts_with("xls: not a format")
+    );
+    let group = sample("climate.zarr");
+    assert!(failed(&["cat", "--select", "0", group.to_str().unwrap()]).contains("is not an array"));
+}
+
+#[test]
+fn a_reader_that_has_gone_is_no_error() {
+    let folder = tempfile::tempdir().unwrap();
+    store(
+        folder.path(),
+        &[("zarr.json", array(&[1 << 40], &[1 << 20]).as_bytes())],
+    );
+    let path = folder.path().to_str().unwrap();
+    let lines: [&[&str]; 3] = [
+        &["cat", "--select", ":", "--format", "raw", path],
+        &["cat", "--select", ":", path],
+        &["cat", "--select", "::3", "--format", "raw", path],
+    ];
+    for args in lines {
+        let mut child = command(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut out = child.stdout.take().unwrap();
+        out.read_exact(&mut [0; 100]).unwrap();
+        drop(out);
+        let output = child.wait_with_output().unwrap();
+        assert!(
+            output.status.success() && output.stderr.is_empty(),
+            "{args:?}: {output:?}"
+        );
+    }
+}
+
+#[test]
+fn a_header_tells_of_the_dimensions_that_are_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("s");
+    let spaced = array(&[4, 6], &[4, 6]).replacen(
+        '{',
+        r#"{"dimension_names": ["y", "x"], "attributes": {"spacing": [2, 0.5], "origin": [10, 1]}, "#,
+        1,
+    );
+    store(&root, &[("zarr.json", spaced.as_bytes())]);
+    let header = |selection: &str| {
+        let file = folder.path().join("a.nrrd");
+        let source = format!("{}{selection}", root.display());
+        printed(&["cp", &source, file.to_str().unwrap()]);
+        let bytes = std::fs::read(file).unwrap();
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        text.split("\n\n").next().unwrap().to_string()
+    };
+    let all = header("");
+    assert!(all.contains("sizes: 6 4\n"), "{all}");
+    let row = header("@1");
+    assert!(
+        row.contains("dimension: 1\n") && row.contains("labels: \"x\"\n"),
+        "{row}"
+    );
+    let part = header("@1:,2::2");
+    let numbers = |text: &str, name: &str| {
+        let line = text
+            .lines()
+            .find(|line| line.starts_with(name))
+            .unwrap_or_default();
+        line.to_string()
+    };
+    assert_eq!(
+        numbers(&part, "space directions"),
+        "space directions: (1,0) (0,2)",
+        "{part}"
+    );
+    assert_eq!(
+        numbers(&part, "space origin"),
+        "space origin: (2,12)",
+        "{part}"
+    );
+}

@@ -1,0 +1,119 @@
+//! Stores that are broken, or that somebody made to do harm to whoever looks at them.
+
+use std::os::unix::fs::symlink;
+
+use serde_json::Value;
+
+use crate::program::{GROUP, array, failed, printed, run, store};
+
+#[test]
+fn control_characters_are_escaped() {
+    let folder = tempfile::tempdir().unwrap();
+    let group = r#"{"zarr_format": 3, "node_type": "group", "attributes": {"a\u001b[2J": "\u0007b\u202e"}}"#;
+    let named = array(&[1], &[1]).replace(
+        "\"zarr_format\"",
+        "\"dimension_names\": [\"\\u001b]0;x\\u0007\"], \"zarr_format\"",
+    );
+    store(
+        folder.path(),
+        &[
+            ("zarr.json", group.as_bytes()),
+            ("e\u{1b}[31mvil\n/zarr.json", named.as_bytes()),
+            ("b\u{202e}roken/zarr.json", b"{\x1b"),
+        ],
+    );
+    let path = folder.path().to_str().unwrap();
+    let node = format!("{path}/e\u{1b}[31mvil\n");
+    let lines: [&[&str]; 6] = [
+        &["tree", path],
+        &["tree", "--json", path],
+        &["ls", "-l", path],
+        &["info", path],
+        &["info", &node],
+        &["map", &node],
+    ];
+    for args in lines {
+        let text = printed(args);
+        let is_harmful = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
+        assert!(!text.contains(is_harmful), "{args:?}: {text:?}");
+    }
+}
+
+#[test]
+fn broken_nodes_are_shown_with_what_is_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    store(
+        folder.path(),
+        &[
+            ("zarr.json", GROUP),
+            ("good/zarr.json", array(&[4], &[2]).as_bytes()),
+            ("bad/zarr.json", b"{"),
+            (
+                "odd/zarr.json",
+                array(&[4], &[2])
+                    .replace("bytes\"}", "bytes\"}, {\"name\": \"nosuch\"}")
+                    .as_bytes(),
+            ),
+        ],
+    );
+    let path = folder.path().to_str().unwrap();
+    let text = printed(&["tree", path]);
+    assert!(
+        text.contains("bad  broken: bad/zarr.json: not JSON"),
+        "{text}"
+    );
+    assert!(
+        text.contains("odd  uint8 (4,)") && text.contains("does not decode"),
+        "{text}"
+    );
+    assert!(
+        text.ends_with("1 group, 2 arrays, 1 broken node\n"),
+        "{text}"
+    );
+    let info = printed(&["info", &format!("{path}/odd")]);
+    assert!(
+        info.contains("does not decode") && info.contains("nosuch"),
+        "{info}"
+    );
+    assert!(!info.contains("decoded files"), "{info}");
+    let info: Value =
+        serde_json::from_str(&printed(&["info", "--json", &format!("{path}/bad")])).unwrap();
+    assert_eq!(
+        (&info["kind"], &info["documents"]),
+        (&"broken".into(), &serde_json::json!(["zarr.json"]))
+    );
+    assert!(failed(&["cat", "--select", "0", &format!("{path}/bad")]).contains("not JSON"));
+    assert!(failed(&["map", "--data", &format!("{path}/odd")]).contains("nosuch"));
+}
+
+#[test]
+fn links_in_a_circle_end() {
+    let folder = tempfile::tempdir().unwrap();
+    store(
+        folder.path(),
+        &[("zarr.json", GROUP), ("g/zarr.json", GROUP)],
+    );
+    symlink("..", folder.path().join("g/up")).unwrap();
+    let text = printed(&["tree", "--depth", "5", folder.path().to_str().unwrap()]);
+    assert!(text.lines().count() < 50, "{text}");
+    let whole = run(&["tree", folder.path().to_str().unwrap()]);
+    assert!(whole.status.code().is_some());
+}
+
+#[test]
+fn what_is_not_there_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    store(folder.path(), &[("s/zarr.json", GROUP)]);
+    let path = folder.path().to_str().unwrap();
+    assert_eq!(
+        failed(&["info", &format!("{path}/s/no")]),
+        "no: no such group or array"
+    );
+    let fault = failed(&["tree", &format!("{path}/none")]);
+    assert!(
+        fault.starts_with(&format!("{path}/none: No such file")),
+        "{fault}"
+    );
+    assert!(failed(&["tree", "nosuch://x"]).contains("nosuch"));
+    assert!(failed(&["stats", path]).ends_with("is not a mount of zarrfs"));
+}

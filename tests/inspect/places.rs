@@ -1,0 +1,202 @@
+//! Where a store may be: a folder, an archive, a web server, a mount; and what lies in each by its path.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::common::needs;
+use crate::program::{GROUP, PROGRAM, array, printed, sample, store};
+use crate::scripted::{Answer, Scripted, answer};
+
+/// Returns what is printed of a node but the line that says where the store is.
+fn facts(path: &str) -> Vec<String> {
+    let text = printed(&["info", path]);
+    let is_place = |line: &&str| line.starts_with("  store  ") || line.starts_with("  documents  ");
+    let lines = text.lines().filter(|line| !is_place(line));
+    // Keys are seen from the root of the store that was found.
+    lines.map(|line| line.replace("tas/c/", "c/")).collect()
+}
+
+fn tas() -> String {
+    sample("climate.zarr/tas").to_str().unwrap().to_string()
+}
+
+#[test]
+fn an_archive_is_a_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let zip = folder.path().join("c.zarr.zip");
+    let script = "import shutil, sys; shutil.make_archive(sys.argv[1], 'zip', sys.argv[2])";
+    let made = Command::new("python3")
+        .args(["-c", script])
+        .args([zip.with_extension(""), sample("climate.zarr")])
+        .status();
+    if !needs::program("python3", made.is_ok_and(|status| status.success())) {
+        return;
+    }
+    let path = format!("{}/tas", zip.display());
+    assert_eq!(facts(&path), facts(&tas()));
+    let chunk = fs::read(format!("{}/c/0/0/0", tas())).unwrap();
+    assert_eq!(
+        printed(&["cat", &format!("{path}/zarr.json")]).len(),
+        fs::read(format!("{}/zarr.json", tas())).unwrap().len()
+    );
+    let decoded = printed(&["cat", "--decode", &format!("{path}/c/0/0/0")]);
+    assert!(decoded.starts_with("266.0 ") && !chunk.is_empty());
+}
+
+/// Answers with the files of a folder, and lists none.
+fn file(folder: &Path, target: &str) -> Answer {
+    let path = folder.join(target.trim_start_matches('/'));
+    match fs::read(path) {
+        Ok(bytes) => answer(200, &bytes),
+        Err(_) => answer(404, b""),
+    }
+}
+
+#[test]
+fn a_server_that_lists_nothing_is_a_store() {
+    let folder = sample("");
+    let server = Scripted::start(move |_, request| file(&folder, &request.target));
+    let url = format!("http://{}/climate.zarr/tas", server.address);
+    let text = printed(&["info", &url]);
+    assert!(text.contains("data type        float32"), "{text}");
+    assert!(text.contains("stored           not known: "), "{text}");
+    assert_eq!(
+        printed(&["cat", "--select", "0,0,:3", &url]),
+        printed(&["cat", "--select", "0,0,:3", &tas()])
+    );
+    assert_eq!(
+        printed(&["cat", &format!("{url}/zarr.json")]),
+        printed(&["cat", &format!("{}/zarr.json", tas())])
+    );
+}
+
+/// Unmounts when a test ends.
+struct Mount(String);
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = Command::new(PROGRAM).args(["umount", &self.0]).output();
+    }
+}
+
+#[test]
+fn a_path_in_a_mount_is_read_by_the_mount() {
+    if !needs::mounts() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    let (dir, files) = (place("dir"), place("files"));
+    fs::create_dir(&dir).unwrap();
+    fs::create_dir(&files).unwrap();
+    let source = sample("climate.zarr");
+    printed(&[
+        "mount",
+        source.to_str().unwrap(),
+        &dir,
+        "--files",
+        &files,
+        "--cow",
+        &place("upper"),
+    ]);
+    let _mount = Mount(dir.clone());
+    for path in [
+        "tas",
+        ".zarrfs/store/tas",
+        ".zarrfs/files/tas",
+        ".zarrfs/files/tas/tas.npy",
+    ] {
+        assert_eq!(facts(&format!("{dir}/{path}")), facts(&tas()), "{path}");
+    }
+    assert_eq!(facts(&format!("{files}/tas/chunks")), facts(&tas()));
+    let title = printed(&["tree", &dir]);
+    assert!(title.starts_with(source.to_str().unwrap()), "{title}");
+    // What was changed in the mount and not committed shows.
+    fs::remove_file(format!("{dir}/tas/c/0/0/0")).unwrap();
+    let text = printed(&["map", &format!("{dir}/tas")]);
+    assert!(text.contains("7 of 8 chunks stored"), "{text}");
+    let text = printed(&["stats", "--prometheus", &dir]);
+    assert!(
+        text.contains("# TYPE zarrfs_memory_held_bytes gauge"),
+        "{text}"
+    );
+    let text = printed(&["stats", "--json", &dir]);
+    assert!(
+        serde_json::from_str::<serde_json::Value>(&text).unwrap()["lookup_requests"].as_u64()
+            > Some(0)
+    );
+    assert!(printed(&["stats", &dir]).lines().count() > 30);
+}
+
+#[test]
+fn what_a_mount_does_not_list_is_not_known() {
+    if !needs::mounts() {
+        return;
+    }
+    let folder = sample("");
+    let server = Scripted::start(move |_, request| file(&folder, &request.target));
+    let url = format!("http://{}/climate.zarr", server.address);
+    let mountpoint = tempfile::tempdir().unwrap();
+    let dir = mountpoint.path().to_str().unwrap().to_string();
+    printed(&["mount", &url, &dir]);
+    let _mount = Mount(dir.clone());
+    let text = printed(&["info", &format!("{dir}/tas")]);
+    assert!(text.contains("stored           not known: "), "{text}");
+    assert!(
+        text.contains(&format!("store            {url}/tas\n")),
+        "{text}"
+    );
+    let select = |path: &str| printed(&["cat", "--select", "0,0,:3", path]);
+    assert_eq!(select(&format!("{dir}/tas")), select(&tas()));
+}
+
+const ENTRY: &[u8] = br#"{"zarr_format": "https://purl.org/zarr/spec/protocol/core/3.0",
+    "metadata_encoding": "https://purl.org/zarr/spec/protocol/core/3.0", "metadata_key_suffix": ".json", "extensions": []}"#;
+
+#[test]
+fn a_node_of_a_draft_is_found_from_above() {
+    let folder = tempfile::tempdir().unwrap();
+    let a = br#"{"shape": [4], "data_type": "|u1", "chunk_grid": {"type": "regular", "chunk_shape": [2], "separator": "/"},
+        "chunk_memory_layout": "C", "fill_value": 7, "extensions": [], "attributes": {}}"#;
+    store(
+        folder.path(),
+        &[
+            ("zarr.json", ENTRY),
+            ("meta/root/g/a.array.json", a),
+            ("data/root/g/a/c1", &[5, 6]),
+        ],
+    );
+    let path = folder.path().to_str().unwrap();
+    assert_eq!(
+        printed(&["cat", "--select", ":", &format!("{path}/g/a")]),
+        "7 7 5 6\n"
+    );
+    assert_eq!(
+        printed(&["cat", "--decode", &format!("{path}/data/root/g/a/c1")]),
+        "5 6\n"
+    );
+    let text = printed(&["tree", &format!("{path}/g")]);
+    assert!(
+        text.contains("a  uint8 (4,)  chunks (2,)") && text.contains("in 1 of 2 chunks"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_folder_of_stores_is_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    store(
+        folder.path(),
+        &[
+            ("x/v3/zarr.json", GROUP),
+            ("x/v3/a/zarr.json", array(&[2], &[2]).as_bytes()),
+            ("x/v2/.zgroup", br#"{"zarr_format": 2}"#),
+        ],
+    );
+    let text = printed(&["tree", folder.path().join("x").to_str().unwrap()]);
+    assert!(
+        text.contains("v2  v2 group") && text.contains("a  uint8 (2,)"),
+        "{text}"
+    );
+}
