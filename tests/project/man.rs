@@ -3,6 +3,7 @@
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use clap_mangen::Man;
 use zarrfs::cli;
@@ -169,6 +170,33 @@ fn examples_are_command_lines_that_parse() {
         let parsed = cli::command().try_get_matches_from(line.split_whitespace());
         assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
     }
+}
+
+/// Commands whose examples need no mount.
+const OF_STORES: [&str; 7] = ["tree", "ls", "info", "cat", "cp", "map", "preview"];
+
+#[test]
+fn examples_on_the_samples_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("samples");
+    std::os::unix::fs::symlink(samples, folder.path().join("samples")).unwrap();
+    for command in OF_STORES {
+        for (_, lines) in examples_of(&format!("zarrfs-{command}")) {
+            for line in lines.lines() {
+                let output = Command::new(env!("CARGO_BIN_EXE_zarrfs"))
+                    .args(line.split_whitespace().skip(1))
+                    .current_dir(folder.path())
+                    .output()
+                    .unwrap();
+                let error = String::from_utf8_lossy(&output.stderr);
+                assert!(output.status.success(), "{line}: {error}");
+                let is_silent = output.stdout.is_empty();
+                assert_eq!(is_silent, command == "cp", "{line}");
+            }
+        }
+    }
+    // The samples, and a file for each -o and each cp.
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 5);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! and where to read on.
 
 /// Examples by page: what is done, and the command lines that do it.
-pub const EXAMPLES: [(&str, &[(&str, &str)]); 8] = [
+pub const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     (
         "zarrfs",
         &[
@@ -71,6 +71,10 @@ pub const EXAMPLES: [(&str, &[(&str, &str)]); 8] = [
                 "List the arrays, attributes and elements that changed",
                 "zarrfs diff --arrays /mnt/climate",
             ),
+            (
+                "Compare the values of two stores",
+                "zarrfs diff --values samples/climate.zarr samples/climate.zarr",
+            ),
         ],
     ),
     (
@@ -94,6 +98,132 @@ pub const EXAMPLES: [(&str, &[(&str, &str)]); 8] = [
                 "zarrfs discard /mnt/climate tas",
             ),
             ("Throw away all changes", "zarrfs discard /mnt/climate"),
+        ],
+    ),
+    (
+        "zarrfs-check",
+        &[
+            (
+                "Check documents and keys of a store",
+                "zarrfs check samples/climate.zarr",
+            ),
+            (
+                "Decode every chunk of an array as well",
+                "zarrfs check --data samples/climate.zarr/survey/volume",
+            ),
+            (
+                "Print what is found as JSON, with codes that programs can count",
+                "zarrfs check --json samples/relief.zarr",
+            ),
+        ],
+    ),
+    (
+        "zarrfs-completions",
+        &[(
+            "Complete commands and options in this shell",
+            "zarrfs completions bash",
+        )],
+    ),
+    (
+        "zarrfs-tree",
+        &[
+            (
+                "Show all that is in a store",
+                "zarrfs tree samples/climate.zarr",
+            ),
+            (
+                "Show the first level, for a script",
+                "zarrfs tree --depth 1 --json samples/climate.zarr",
+            ),
+        ],
+    ),
+    (
+        "zarrfs-ls",
+        &[(
+            "List the arrays of a group with their types and shapes",
+            "zarrfs ls -l samples/climate.zarr/survey",
+        )],
+    ),
+    (
+        "zarrfs-info",
+        &[
+            (
+                "Show the chunks, codecs and attributes of an array",
+                "zarrfs info samples/climate.zarr/tas",
+            ),
+            (
+                "Show a group for a script",
+                "zarrfs info --json samples/climate.zarr",
+            ),
+        ],
+    ),
+    (
+        "zarrfs-cat",
+        &[
+            (
+                "Print a document as it is stored",
+                "zarrfs cat samples/climate.zarr/tas/zarr.json",
+            ),
+            (
+                "Print the elements of a chunk",
+                "zarrfs cat --decode samples/climate.zarr/tas/c/0/0/0",
+            ),
+            (
+                "Print a part of a row",
+                "zarrfs cat --select 0,-1,10:20 samples/climate.zarr/tas",
+            ),
+        ],
+    ),
+    (
+        "zarrfs-cp",
+        &[
+            (
+                "Write an array for numpy",
+                "zarrfs cp samples/climate.zarr/tas tas.npy",
+            ),
+            (
+                "Write every second row of one plane without a header",
+                "zarrfs cp samples/climate.zarr/tas@0,::2 plane.raw",
+            ),
+        ],
+    ),
+    (
+        "zarrfs-map",
+        &[
+            (
+                "Show which chunks are stored, and decode them",
+                "zarrfs map --data samples/climate.zarr/pr",
+            ),
+            (
+                "Draw how long they are",
+                "zarrfs map --by size -o map.png samples/climate.zarr/tas",
+            ),
+        ],
+    ),
+    (
+        "zarrfs-preview",
+        &[
+            (
+                "Show an array on the terminal",
+                "zarrfs preview samples/relief.zarr/height",
+            ),
+            (
+                "Draw one of its planes",
+                "zarrfs preview -o june.png samples/climate.zarr/tas@5",
+            ),
+        ],
+    ),
+    (
+        "zarrfs-stats",
+        &[
+            (
+                "Watch what a mount does",
+                "zarrfs stats --watch /mnt/climate",
+            ),
+            (
+                "Give the counters to Prometheus",
+                "zarrfs stats --prometheus /mnt/climate",
+            ),
         ],
     ),
 ];
