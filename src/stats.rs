@@ -109,7 +109,7 @@ counters! {
     disk_held_bytes,
     /// The limit that `--cache-size` sets.
     disk_limit_bytes,
-    /// Decoded chunks spilled from memory to `--cache-dir`.
+    /// Decoded chunks that left the memory for `--spill`.
     spill_written_chunks,
     /// Decoded chunks read back from there.
     spill_hit_chunks,
@@ -121,6 +121,8 @@ counters! {
     cache_evicted_chunks,
     /// Chunks decoded.
     decoded_chunks,
+    /// How many of them had been decoded before: memory had no room for them meanwhile.
+    decoded_again_chunks,
     /// Decoded bytes.
     decoded_bytes,
     /// Time spent in decoding.

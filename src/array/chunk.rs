@@ -12,12 +12,14 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::array::OpenArray;
 use crate::array::decoder::{Decoder, PieceLocation};
 use crate::array::piece::{Cached, Decoded, Load, Piece};
+use crate::array::piece_use::PieceUse;
 use crate::array::versions::VersionState;
 use crate::codec::Pipeline;
 use crate::error::{Error, Kind, Result};
 use crate::grid::ChunkIndex;
 use crate::store::{Key, Object, Store, Version};
 use crate::sync::budget::Reservation;
+use crate::sync::buffer;
 
 /// Bytes by which an encoded chunk may exceed nine eighths of the decoded one without being looked up first.
 const ENCODED_OVERHEAD: u64 = 64 << 10;
@@ -48,6 +50,26 @@ impl OpenArray {
     /// Whether a piece is in the cache or being loaded.
     pub(super) fn has_piece(&self, piece: ChunkIndex) -> bool {
         self.engine.cache.has(&(self.id, 0, piece.0))
+    }
+
+    /// Whether a piece is on disk.
+    pub(super) fn is_spilled(&self, piece: ChunkIndex) -> bool {
+        let spill = self.engine.spill.as_ref();
+        spill.is_some_and(|spill| spill.has(&(self.id, piece.0)))
+    }
+
+    /// Returns the version of a piece that is on disk and not in memory, if the stored chunk is known to have it now.
+    pub(super) fn spilled(&self, decoder: &Decoder, piece: ChunkIndex) -> Option<Version> {
+        if !self.is_spilled(piece)
+            || self.has_piece(piece)
+            || self.written(decoder, piece).is_some()
+        {
+            return None;
+        }
+        match self.version_state(decoder, decoder.stored_number(piece)) {
+            VersionState::Known(version) => version,
+            VersionState::Unknown | VersionState::Stale => None,
+        }
     }
 
     /// Returns the current content of a piece, fetched and decoded if need be.
@@ -108,7 +130,7 @@ impl OpenArray {
                 Piece::Fill if location.inner.is_empty() => return Ok((Piece::Fill, None)),
                 // A shard may be there without this inner chunk.
                 Piece::Fill => {
-                    if let Some(shard) = self.shard_without(decoder, location)? {
+                    if let Some(shard) = self.shard_without(decoder, (piece, location))? {
                         return Ok((Piece::Fill, shard));
                     }
                 }
@@ -189,12 +211,13 @@ impl OpenArray {
             .load(&(self.id, 0, piece.0), deadline, || {
                 let load = Load {
                     decoder,
+                    piece,
                     pipeline: decoder.pipeline_of(ChunkIndex(location.stored))?,
                     location,
                     known,
                     deadline,
                 };
-                let decoded = match (self.load_spilled(piece, &load)?, load.pipeline.shards()) {
+                let decoded = match (self.load_spilled(&load)?, load.pipeline.shards()) {
                     (Some(decoded), _) => Some(decoded),
                     (None, []) => self.load_whole(&load)?,
                     (None, _) => self.load_inner(&load)?,
@@ -217,26 +240,25 @@ impl OpenArray {
     }
 
     /// Returns a piece of the current content that was decoded before and is on disk.
-    fn load_spilled(&self, piece: ChunkIndex, load: &Load) -> Result<Option<Decoded>> {
-        let (Some(spill), Some(spill_key), Some(version)) =
-            (&self.engine.spill, &self.spill_key, load.known)
-        else {
+    fn load_spilled(&self, load: &Load) -> Result<Option<Decoded>> {
+        let (Some(spill), Some(version)) = (&self.engine.spill, load.known) else {
             return Ok(None);
         };
-        let length = load.pipeline.chunk_bytes();
-        if !spill.has(spill_key, piece.0) {
+        let (length, piece) = (load.pipeline.chunk_bytes(), (self.id, load.piece.0));
+        if !spill.has(&piece) {
             return Ok(None);
         }
+        self.reclaim(length);
         let room = self.engine.cache.reserve(length as u64, load.deadline);
         let mut room = room.map_err(|error| error.about(&self.path))?;
-        let Some(bytes) = spill.find(spill_key, piece.0, (version, length)) else {
+        let Some(bytes) = spill.find(&piece, (version, length)) else {
             return Ok(None);
         };
         room.shrink(bytes.capacity() as u64);
         Ok(Some(Decoded {
             bytes,
             version,
-            spill_key: Some(spill_key.clone()),
+            usage: self.begin_use(load),
             is_on_disk: true,
             _room: room,
         }))
@@ -249,7 +271,7 @@ impl OpenArray {
         let version = found.as_ref().map(|(_, object, _)| object.version);
         self.versions.note(load.location.stored, version, stamp);
         let decode = |(key, object, room): (Key, Object, Reservation)| {
-            self.decode(&load.pipeline, (&key, object.version), object.bytes, room)
+            self.decode(load, (&key, object.version), object.bytes, room)
         };
         found.map(decode).transpose()
     }
@@ -304,11 +326,15 @@ impl OpenArray {
     /// Decodes a piece; the room that it does not need is given back.
     pub(super) fn decode(
         &self,
-        pipeline: &Pipeline,
+        load: &Load,
         (key, version): (&Key, Version),
         encoded: Vec<u8>,
         mut room: Reservation,
     ) -> Result<Decoded> {
+        let pipeline = &load.pipeline;
+        if !pipeline.is_identity() {
+            self.reclaim(pipeline.chunk_bytes());
+        }
         let start = cpu_nanoseconds();
         let bytes = pipeline.decode(encoded).map_err(|error| error.about(key))?;
         let stats = &self.engine.stats;
@@ -316,15 +342,45 @@ impl OpenArray {
             .decode_nanoseconds
             .add(cpu_nanoseconds().saturating_sub(start));
         stats.decoded_chunks.add(1);
+        let unread = self.unread.as_ref();
+        if unread.is_some_and(|unread| unread.note_decoded(load.piece)) {
+            stats.decoded_again_chunks.add(1);
+        }
         stats.decoded_bytes.add(bytes.len() as u64);
         room.shrink(bytes.capacity() as u64);
         Ok(Decoded {
             bytes,
             version,
-            spill_key: self.spill_key.clone(),
+            usage: self.begin_use(load),
             is_on_disk: false,
             _room: room,
         })
+    }
+
+    /// Has the memory of a piece that was given out whole serve for the next one of `length` bytes: memory fresh from the
+    /// kernel costs as much as decoding into it.
+    fn reclaim(&self, length: usize) {
+        if !buffer::is_pooled(length) {
+            self.engine.cache.reclaim(Cached::is_spent);
+        }
+    }
+
+    /// Begins the use of a piece by readers in order.
+    fn begin_use(&self, load: &Load) -> Option<PieceUse> {
+        let share = self.kept_share(load.decoder);
+        let unread = self.unread.clone()?;
+        Some(PieceUse::new(unread, load.piece, share))
+    }
+
+    /// Returns how many bytes of pieces are kept for readers in order whose rows of pieces are larger than the memory: all
+    /// but what pieces take that are being loaded and those that cross the end of a read.
+    pub(super) fn kept_share(&self, decoder: &Decoder) -> u64 {
+        let memory = self.engine.limits.memory;
+        let loading = (decoder.pipeline.chunk_bytes() as u64).saturating_mul(self.engine.loads);
+        memory
+            .saturating_sub(memory / 32)
+            .saturating_sub(loading)
+            .max(memory / 2)
     }
 }
 

@@ -1,9 +1,8 @@
 //! A box of an array as one flat file: C order, or that of other dimensions, little-endian, no header.
 //!
-//! A range of bytes is cut into boxes, these into the pieces under them, and each piece's runs of bytes are copied
-//! into the answer; a range inside one piece is not copied at all. Pieces are taken one after another, so a read
-//! never holds more than one that it has to load; the other missing ones are meanwhile decoded by the engine's
-//! threads (`prefetch`). `parts` says which pieces a range is made of.
+//! A range of bytes is cut into boxes, these into the pieces under them (`parts`), and each piece's runs of bytes are
+//! copied into the answer (`gather`). Pieces are taken one after another, so a read never holds more than one that it has
+//! to load; the other missing ones are meanwhile decoded by the engine's threads (`prefetch`).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,12 +16,10 @@ use crate::array::parts;
 use crate::array::parts::{MissedParts, Part};
 use crate::array::piece::{Cached, Piece};
 use crate::array::read_order::ReadOrder;
-use crate::array::readers::StoredChunk;
 use crate::array::versions::{LockedVersions, VersionState};
 use crate::error::{Error, Result};
-use crate::grid::{ChunkIndex, Layout, Region, Runs, permuted};
+use crate::grid::{ChunkIndex, Region};
 use crate::model::bytes_of;
-use crate::sync::buffer::Buffer;
 use crate::sync::read_bytes::ReadBytes;
 
 /// A box of an array as a flat file.
@@ -37,7 +34,7 @@ pub struct FlatFile {
     direct: bool,
     missed: MissedParts,
     /// The dimension of the array that each dimension of the file is, outermost first; nothing for their own order.
-    order: Option<Box<[usize]>>,
+    pub(super) order: Option<Box<[usize]>>,
 }
 
 /// The number of the next flat file.
@@ -51,22 +48,17 @@ impl Drop for FlatFile {
         if let Some(order) = self.pattern.order() {
             self.array.order.set(order);
         }
-        if let Some(spill_key) = &self.array.spill_key {
-            spill_key.note_reader(self.number, &self.region, None);
+        if let Some(unread) = &self.array.unread {
+            unread.note_reader(self.number, &self.region, None);
+        }
+        if let Some(spill) = &self.array.engine.spill {
+            spill.drop_unwanted(usize::MAX);
         }
     }
 }
 
 /// The shortest runs, in bytes, that are read directly: each takes a buffer of a system call.
-const MIN_DIRECT_RUN: u64 = 256;
-
-/// Where the bytes of a part come from.
-enum Source {
-    /// A piece in memory.
-    Piece(Piece),
-    /// The stored chunk itself.
-    Stored,
-}
+pub(super) const MIN_DIRECT_RUN: u64 = 256;
 
 /// Returns a length or an offset inside the buffer of one read.
 #[expect(
@@ -151,33 +143,29 @@ impl FlatFile {
         if self.direct || is_long || !self.array.metadata_hold() {
             return None;
         }
-        let now = self.array.versions.now();
-        let (mut parts, mut pieces) = (Vec::new(), Vec::new());
-        let mut versions = Some(self.array.versions.lock());
-        self.visit_pieces(decoder, &range, |number, start, shared| {
-            parts.push(Part::new(number, start, shared));
-            // Once a piece is missing, the others are left to the thread that loads it.
-            let look = |versions| self.piece_now(decoder, number, versions, now);
-            match versions.as_ref().and_then(look) {
-                Some(piece) => pieces.push(piece),
-                None => versions = None,
-            }
-        });
-        if versions.take().is_none() {
+        let parts = self.parts(decoder, &range);
+        let Some(pieces) = self.pieces_now(decoder, &parts) else {
             self.missed.keep(range, parts);
             return None;
-        }
+        };
         let stats = &self.array.engine.stats;
         stats.cache_hit_chunks.add(pieces.len() as u64);
         let ahead = self.note_read(decoder, &range);
         self.read_ahead(decoder, &ahead);
-        let mut pieces = pieces.into_iter();
-        let bytes = self.gather(decoder, &range, &parts, |_| {
-            let piece = pieces.next().ok_or_else(|| Error::invalid("", "no piece"));
-            piece.map(Source::Piece)
-        });
+        let bytes = self.gather_pieces(decoder, &range, &parts, pieces);
         self.note_answer(&range);
         bytes.ok()
+    }
+
+    /// Returns the pieces of some parts, each once, if all are in memory and current.
+    fn pieces_now(&self, decoder: &Decoder, parts: &[Part]) -> Option<Vec<Piece>> {
+        let now = self.array.versions.now();
+        let versions = self.array.versions.lock();
+        // Once a piece is missing, the others are left to the thread that loads it.
+        let groups = parts.chunk_by(Part::is_of_same_piece);
+        groups
+            .map(|group| self.piece_now(decoder, group.first()?.piece, &versions, now))
+            .collect()
     }
 
     /// Returns a piece if it is in memory and current.
@@ -233,18 +221,11 @@ impl FlatFile {
             // The kernel of the store's own files reads ahead.
             let length = range.end - range.start;
             self.pattern.note_read(range.start, length, Window::NONE);
-            return self.gather(decoder, &range, &parts, |piece| {
-                let written = self.array.written(decoder, piece);
-                Ok(written.map_or(Source::Stored, |piece| Source::Piece(Piece::Data(piece))))
-            });
+            return self.gather_stored(decoder, &range, &parts);
         }
         // Before anything is decoded, so that what it evicts is known to be wanted again.
         let ahead = self.note_read(decoder, &range);
-        self.decode_beside(decoder, parts.iter().skip(1).map(|part| part.piece));
-        self.read_ahead(decoder, &ahead);
-        let bytes = self.gather(decoder, &range, &parts, |piece| {
-            self.array.piece(decoder, piece).map(Source::Piece)
-        });
+        let bytes = self.gather_loading(decoder, &range, &parts, &ahead);
         self.note_answer(&range);
         bytes
     }
@@ -270,86 +251,14 @@ impl FlatFile {
         parts::visit_pieces(decoder, (&self.region, order), self.elements(range), visit);
     }
 
-    /// Returns the pieces under a range.
+    /// Returns the parts of pieces under a range; those of one piece come one after another.
     pub(super) fn parts(&self, decoder: &Decoder, range: &Range<u64>) -> Vec<Part> {
         let mut parts = Vec::new();
         self.visit_pieces(decoder, range, |piece, start, shared| {
             parts.push(Part::new(piece, start, shared));
         });
+        parts.sort_by_key(|part| part.piece);
         parts
-    }
-
-    /// Puts the bytes of a range together out of its parts; a range inside one piece stays where it is.
-    fn gather(
-        &self,
-        decoder: &Decoder,
-        range: &Range<u64>,
-        parts: &[Part],
-        mut source: impl FnMut(ChunkIndex) -> Result<Source>,
-    ) -> Result<ReadBytes> {
-        let size = self.array.element as u64;
-        let elements = self.elements(range);
-        let first = elements.start * size;
-        let wanted = in_buffer(range.start - first)..in_buffer(range.end - first);
-        let mut out = None;
-        for part in parts {
-            let runs = self.runs(decoder, &elements, part);
-            let source = source(part.piece)?;
-            if let (Source::Piece(Piece::Data(decoded)), [_], Some(run)) =
-                (&source, parts, runs.single())
-            {
-                let range = run.start + wanted.start..run.start + wanted.end;
-                return Ok(ReadBytes::Shared(decoded.clone(), range));
-            }
-            let length = || Buffer::of_length(in_buffer(elements.end * size - first));
-            let out = out.get_or_insert_with(length);
-            match source {
-                Source::Piece(Piece::Data(decoded)) => runs.copy(decoded.bytes(), out),
-                Source::Piece(Piece::Fill) => runs.fill(&self.array.array.fill_value.bytes, out),
-                Source::Stored => self.copy_stored(decoder, part.piece, &runs, out)?,
-            }
-        }
-        let mut out = out.unwrap_or_default();
-        out.cut(wanted);
-        Ok(ReadBytes::Own(out))
-    }
-
-    /// Copies runs out of an uncompressed chunk without keeping it: the kernel caches the file that it is.
-    fn copy_stored(
-        &self,
-        decoder: &Decoder,
-        piece: ChunkIndex,
-        runs: &Runs,
-        out: &mut [u8],
-    ) -> Result<()> {
-        let length = decoder.pipeline_of(piece)?.chunk_bytes();
-        let read = |stored: &StoredChunk| stored.scatter(runs, length, out);
-        let found = self.array.read_stored(decoder, piece.0, read)?;
-        if found.is_none() {
-            runs.fill(&self.array.array.fill_value.bytes, out);
-        }
-        Ok(())
-    }
-
-    /// Returns where a part lies in its piece, and in a buffer of these elements.
-    fn runs(&self, decoder: &Decoder, elements: &Range<u64>, part: &Part) -> Runs {
-        let from = Layout {
-            start: &part.start,
-            shape: &decoder.pieces.shape_of(part.piece),
-            skipped: 0,
-        };
-        let to = |start, shape| Layout {
-            start,
-            shape,
-            skipped: elements.start,
-        };
-        let (region, size) = (&self.region, self.array.element);
-        let Some(order) = &self.order else {
-            return Runs::new(&part.region, from, to(&region.start, &region.shape), size);
-        };
-        let start = permuted(&region.start, order);
-        let shape = permuted(&region.shape, order);
-        Runs::permuted(&part.region, from, to(&start, &shape), order, size)
     }
 }
 

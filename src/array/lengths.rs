@@ -184,7 +184,7 @@ impl OpenArray {
 
     /// Returns a length that is on disk under a version; nothing if what is there is damaged.
     fn kept_length(&self, name: &str, version: RegionVersion) -> Option<u64> {
-        let disk = &self.engine.spill.as_ref().filter(|_| version.is_lasting)?.0;
+        let disk = self.engine.disk.as_ref().filter(|_| version.is_lasting)?;
         let key = self.length_entry(name);
         let entry = disk.find(&key)?;
         if entry.header().version != version.version {
@@ -195,11 +195,11 @@ impl OpenArray {
     }
 
     fn keep_length(&self, name: &str, version: RegionVersion, length: u64) {
-        let Some(spill) = self.engine.spill.as_ref().filter(|_| version.is_lasting) else {
+        let Some(disk) = self.engine.disk.as_ref().filter(|_| version.is_lasting) else {
             return;
         };
         let bytes = length.to_le_bytes();
         let header = EntryHeader::now(version.version, bytes.len() as u64);
-        spill.0.put(&self.length_entry(name), &header, &bytes);
+        disk.put(&self.length_entry(name), &header, &bytes);
     }
 }

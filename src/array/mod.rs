@@ -18,7 +18,7 @@ use crate::array::piece::{CacheKey, Cached};
 use crate::array::read_order::LastOrder;
 use crate::array::readers::ReaderCache;
 use crate::array::spill::Spill;
-use crate::array::spill_key::SpillKey;
+use crate::array::unread::UnreadPieces;
 use crate::array::versions::{ChunkVersions, LockedVersions, VersionState};
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Grid};
@@ -47,20 +47,25 @@ mod dirty_chunk;
 mod dirty_chunks;
 pub mod flat_file;
 mod flush;
+mod gather;
+mod given;
 mod lengths;
 mod open_arrays;
 mod pages;
 mod parts;
 mod piece;
+mod piece_use;
 mod prefetch;
 pub mod ragged;
 mod read_order;
 mod readers;
+mod scatter;
 mod shard;
 mod shown_pieces;
 mod spill;
-mod spill_key;
+mod spill_file;
 mod stored_chunks;
+mod unread;
 mod versions;
 mod write;
 
@@ -68,6 +73,7 @@ pub use crate::array::arrays::Arrays;
 pub use crate::array::chunk_scan::{ChunkScan, ScanDetail};
 pub use crate::array::content::ArrayState;
 pub use crate::array::lengths::RegionVersion;
+pub use crate::array::spill_file::SpillConfig;
 pub use crate::array::stored_chunks::{FoundChunk, StoredChunks};
 pub use crate::array::write::WriteSource;
 
@@ -93,8 +99,12 @@ pub struct Engine {
     metadata: Arc<MemoryBudget>,
     /// Where evicted pieces go that will be read again.
     spill: Option<Arc<Spill>>,
+    /// Where lengths are kept that took long to find.
+    disk: Option<CacheNamespace>,
     /// Decodes what will be read next.
     decoders: ThreadPool,
+    /// How many decoded pieces chunks take that are being loaded, as they are stored and decoded.
+    loads: u64,
     /// How many threads encode at a time.
     encoders: usize,
     readers: Arc<ReaderCache>,
@@ -107,6 +117,15 @@ pub struct Engine {
     writers: Mutex<Vec<Weak<OpenArray>>>,
     /// The files whose lengths are being found, by array and name.
     lengths: SingleFlight<(u64, String), u64>,
+}
+
+/// What an engine keeps on disk.
+#[derive(Default)]
+pub struct EngineDisk {
+    /// Where lengths go that took long to find; nothing to find them again.
+    pub cache: Option<CacheNamespace>,
+    /// Where pieces go that are evicted before a reader in order has read them.
+    pub spill: SpillConfig,
 }
 
 /// The part of the memory that open arrays may take beside their chunks: one in so many bytes.
@@ -123,24 +142,23 @@ impl Engine {
     /// those are more: a thread that waits for the network needs no core.
     pub fn new(limits: Limits, stats: Arc<Stats>) -> Arc<Engine> {
         let budget = MemoryBudget::new(limits.memory, stats.clone());
-        Engine::within(budget, limits, stats, None)
+        Engine::within(budget, limits, stats, EngineDisk::default())
     }
 
-    /// Like `new`, with memory of `budget`; pieces that are evicted before a reader in order has read them go to
-    /// `disk`.
+    /// Like `new`, with memory of `budget`, and with what may be kept on disk.
     pub fn within(
         budget: Arc<MemoryBudget>,
         limits: Limits,
         stats: Arc<Stats>,
-        disk: Option<CacheNamespace>,
+        disk: EngineDisk,
     ) -> Arc<Engine> {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
-        let spill = disk.map(|disk| Arc::new(Spill(disk)));
-        let (disk, counters) = (spill.clone(), stats.clone());
+        let spill = Spill::open(&disk.spill, limits.memory, stats.clone()).map(Arc::new);
+        let (file, counters) = (spill.clone(), stats.clone());
         let on_evict = move |key: &CacheKey, value: &Cached| {
             counters.cache_evicted_chunks.add(1);
-            if let Some(disk) = &disk {
-                disk.write_evicted(key.2, value);
+            if let Some(file) = &file {
+                file.write_evicted((key.0, key.2), value);
             }
         };
         let readers: Arc<ReaderCache> = Arc::default();
@@ -151,7 +169,9 @@ impl Engine {
             readers,
             cache: Cache::new(budget, Priority::Used, Some(Box::new(on_evict))),
             spill,
+            disk: disk.cache,
             decoders: ThreadPool::new("decode", cores.max(limits.fetches), MAX_QUEUED),
+            loads: 3 * (cores.max(limits.fetches) as u64 + 1),
             encoders: cores.max(limits.fetches),
             stats,
             limits,
@@ -209,8 +229,8 @@ pub struct OpenArray {
     element: usize,
     stored: Result<Grid>,
     decoder: Result<Decoder>,
-    /// The name of the array's pieces on disk; nothing if they do not go there.
-    spill_key: Option<Arc<SpillKey>>,
+    /// What readers in order have still to read; nothing of an array that cannot be decoded.
+    unread: Option<Arc<UnreadPieces>>,
     versions: ChunkVersions,
     /// What was written and is not stored yet.
     dirty: Arc<DirtyChunks>,
@@ -249,17 +269,20 @@ impl OpenArray {
             let decoder = Decoder::new(&array, stored, &engine.limits);
             decoder.map_err(|error| error.about(&entry.path))
         });
-        let spill_key = engine.spill.as_ref().and_then(|_| {
-            let decoder = decoder.as_ref().ok()?;
+        let id = engine.last_id.fetch_add(1, Ordering::Relaxed) + 1;
+        let unread = decoder.as_ref().ok().and_then(|decoder| {
             let element = array.element_size().ok()?;
-            let (path, metadata) = (entry.path.clone(), entry.version);
-            // An uncompressed chunk is cached on disk as it was stored.
+            // An uncompressed chunk is read again as it is stored.
             let is_plain = decoder.pipeline.is_identity() && decoder.pipeline.shards().is_empty();
-            (!is_plain).then(|| SpillKey::new(path, metadata, element, decoder.pieces.clone()))
+            let unread = UnreadPieces::new(element, decoder.pieces.clone(), !is_plain);
+            if let Some(spill) = engine.spill.as_ref().filter(|_| unread.spills()) {
+                spill.add(id, &unread);
+            }
+            Some(unread)
         });
         Ok(OpenArray {
-            spill_key,
-            id: engine.last_id.fetch_add(1, Ordering::Relaxed) + 1,
+            unread,
+            id,
             element: array.element_size().unwrap_or(0),
             stored,
             decoder,

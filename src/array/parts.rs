@@ -29,6 +29,11 @@ impl Part {
             region: region.clone(),
         }
     }
+
+    /// Whether another part is of the same piece.
+    pub(super) fn is_of_same_piece(&self, other: &Part) -> bool {
+        self.piece == other.piece
+    }
 }
 
 /// Returns the elements of `size` bytes that hold a range of bytes.

@@ -8,8 +8,9 @@ use std::time::Instant;
 use twox_hash::XxHash64;
 
 use crate::array::decoder::{Decoder, PieceLocation};
-use crate::array::spill_key::SpillKey;
+use crate::array::piece_use::PieceUse;
 use crate::codec::{Pipeline, ShardIndex};
+use crate::grid::ChunkIndex;
 use crate::store::Version;
 use crate::sync::budget::Reservation;
 use crate::sync::buffer;
@@ -38,8 +39,8 @@ pub(super) struct Decoded {
     pub(super) bytes: Vec<u8>,
     /// The version of the stored chunk; `NOT_STORED` of a piece that was written.
     pub(super) version: Version,
-    /// The array that it belongs to, if it may go to disk when it leaves the cache.
-    pub(super) spill_key: Option<Arc<SpillKey>>,
+    /// What readers have had of it; nothing of a piece that was written.
+    pub(super) usage: Option<PieceUse>,
     /// Whether it was read from there.
     pub(super) is_on_disk: bool,
     pub(super) _room: Reservation,
@@ -76,7 +77,7 @@ impl Decoded {
         Decoded {
             bytes,
             version: NOT_STORED,
-            spill_key: None,
+            usage: None,
             is_on_disk: false,
             _room: room,
         }
@@ -85,9 +86,19 @@ impl Decoded {
     /// Returns the same piece as one that is written and not stored yet.
     pub(super) fn into_dirty(mut self) -> Decoded {
         self.version = NOT_STORED;
-        self.spill_key = None;
+        self.usage = None;
         self.is_on_disk = false;
         self
+    }
+}
+
+impl Cached {
+    /// Whether it is a piece of which readers have had every byte.
+    pub(super) fn is_spent(&self) -> bool {
+        match self {
+            Cached::Chunk(decoded) => decoded.usage.as_ref().is_some_and(PieceUse::is_spent),
+            Cached::Index(_) => false,
+        }
     }
 }
 
@@ -111,6 +122,7 @@ pub(super) type CacheKey = (u64, u8, u64);
 /// A piece that is being loaded.
 pub(super) struct Load<'a> {
     pub(super) decoder: &'a Decoder,
+    pub(super) piece: ChunkIndex,
     /// Decodes the stored chunk.
     pub(super) pipeline: Arc<Pipeline>,
     pub(super) location: &'a PieceLocation,

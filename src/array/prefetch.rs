@@ -4,10 +4,13 @@
 //! is found again, and returned, by the read that wants the piece.
 
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::array::access_pattern::{AccessPattern, Prediction, Window};
 use crate::array::decoder::Decoder;
 use crate::array::flat_file::FlatFile;
+use crate::array::parts::Part;
 use crate::grid::ChunkIndex;
 
 /// Decoded bytes of a batch, so that it is worth the hand-over to another thread.
@@ -19,42 +22,106 @@ const MIN_WINDOW: u64 = 16 << 20;
 /// Number of chunks that are decoded ahead of a reader in equal steps when nothing comes over a network.
 const MIN_STEPPED_CHUNKS: usize = 4;
 
+/// Whether the read that wants some pieces was answered.
+type Answered = Arc<AtomicBool>;
+
+/// The pieces of a read beside the one that it takes itself, which are decoded by the engine's threads.
+pub(super) struct PiecesBeside<'a> {
+    file: &'a FlatFile,
+    decoder: &'a Decoder,
+    /// Each once, in the order in which they are taken.
+    pieces: Vec<ChunkIndex>,
+    /// How many the threads have.
+    submitted: usize,
+    /// How many were taken.
+    taken: usize,
+    /// How many pieces are decoded before they are taken.
+    ahead: usize,
+    answered: Answered,
+}
+
+impl<'a> PiecesBeside<'a> {
+    /// Prepares a read of some parts. Where memory has no room for a row of pieces, a few are decoded at a time: more
+    /// would drive out what is kept of the row.
+    pub(super) fn new(
+        file: &'a FlatFile,
+        decoder: &'a Decoder,
+        parts: &[Part],
+    ) -> PiecesBeside<'a> {
+        let groups = parts.chunk_by(Part::is_of_same_piece);
+        PiecesBeside {
+            file,
+            decoder,
+            pieces: groups
+                .flat_map(|group| group.first())
+                .map(|part| part.piece)
+                .collect(),
+            submitted: 1,
+            taken: 0,
+            ahead: if file.is_row_too_long(decoder) {
+                file.array.engine.encoders
+            } else {
+                usize::MAX
+            },
+            answered: Answered::default(),
+        }
+    }
+
+    /// Has the next pieces decoded, before one is taken.
+    pub(super) fn submit(&mut self) {
+        let end = self.taken.saturating_add(1).saturating_add(self.ahead);
+        let end = end.min(self.pieces.len());
+        if let Some(next) = self.pieces.get(self.submitted..end) {
+            let pieces = next.iter().copied();
+            self.file
+                .decode_beside(self.decoder, pieces, &self.answered);
+            self.submitted = end.max(self.submitted);
+        }
+        self.taken += 1;
+    }
+}
+
+impl Drop for PiecesBeside<'_> {
+    fn drop(&mut self) {
+        self.answered.store(true, Ordering::Relaxed);
+    }
+}
+
 impl FlatFile {
-    /// Has pieces decoded by the engine's threads, as far as these have room for more work.
-    pub(super) fn decode_beside(
+    /// Has pieces decoded by the engine's threads, as far as these have room for more work, unless the read that wants
+    /// them was answered before.
+    fn decode_beside(
         &self,
         decoder: &Decoder,
         pieces: impl Iterator<Item = ChunkIndex>,
+        answered: &Answered,
     ) {
         // Over a network each chunk is fetched by a thread of its own.
         let size = match self.array.engine.limits.fetches {
             0 => (BATCH_BYTES / decoder.pipeline.chunk_bytes().max(1)).max(1),
             _ => 1,
         };
-        let mut missing = pieces.filter(|&piece| !self.array.has_piece(piece));
+        let is_there = |piece| self.array.has_piece(piece) || self.array.is_spilled(piece);
+        let mut missing = pieces.filter(|&piece| !is_there(piece));
         loop {
             let mut batch: Vec<ChunkIndex> = missing.by_ref().take(size).collect();
             batch.dedup();
-            if batch.is_empty() || !self.submit(batch) {
+            if batch.is_empty() || !self.submit(batch, answered.clone()) {
                 return;
             }
         }
     }
 
     /// Hands a batch to the engine's threads; false if these have no room for more work.
-    fn submit(&self, batch: Vec<ChunkIndex>) -> bool {
+    fn submit(&self, batch: Vec<ChunkIndex>, answered: Answered) -> bool {
         let array = self.array.clone();
         self.array.engine.decoders.submit(move || {
             let Ok(decoder) = array.decoder() else { return };
             for piece in batch {
                 // A reader may have loaded it or passed it meanwhile.
-                let is_passed = || {
-                    array
-                        .spill_key
-                        .as_ref()
-                        .is_some_and(|spill_key| spill_key.is_passed(piece))
-                };
-                if !array.has_piece(piece) && !is_passed() {
+                let unread = array.unread.as_ref();
+                let is_passed = || unread.is_some_and(|unread| unread.is_passed(piece));
+                if !answered.load(Ordering::Relaxed) && !array.has_piece(piece) && !is_passed() {
                     array.engine.stats.prefetched_chunks.add(1);
                     let _ = array.piece(decoder, piece);
                 }
@@ -81,7 +148,7 @@ impl FlatFile {
                 let pieces = ahead
                     .ranges(self.length)
                     .flat_map(|range| self.pieces(decoder, &range));
-                self.decode_beside(decoder, pieces);
+                self.decode_beside(decoder, pieces, &Answered::default());
             }
             Prediction::Steps { .. } => self.step_ahead(decoder, ahead),
         }
@@ -105,7 +172,7 @@ impl FlatFile {
             }
         }
         pieces.truncate(wanted);
-        self.decode_beside(decoder, pieces.into_iter());
+        self.decode_beside(decoder, pieces.into_iter(), &Answered::default());
     }
 
     /// Notes that a read was answered.
@@ -116,13 +183,9 @@ impl FlatFile {
     /// Has the array know what of the file is still to be read, if that decides what goes to disk.
     fn note_progress(&self, unread: impl FnOnce(&AccessPattern) -> Option<u64>) {
         // Which pieces lie behind a reader is known for the order of the array's own dimensions alone.
-        if let Some(spill_key) = self
-            .array
-            .spill_key
-            .as_ref()
-            .filter(|_| self.has_own_order())
-        {
-            spill_key.note_reader(self.number, &self.region, unread(&self.pattern));
+        let pieces = self.array.unread.as_ref();
+        if let Some(pieces) = pieces.filter(|_| self.has_own_order()) {
+            pieces.note_reader(self.number, &self.region, unread(&self.pattern));
         }
     }
 
@@ -133,23 +196,28 @@ impl FlatFile {
         pieces
     }
 
+    /// Whether memory has no room for a row of pieces.
+    pub(super) fn is_row_too_long(&self, decoder: &Decoder) -> bool {
+        self.row_bytes(decoder) > self.array.kept_share(decoder)
+    }
+
+    /// Returns the bytes of a row of pieces along the first axis.
+    pub(super) fn row_bytes(&self, decoder: &Decoder) -> u64 {
+        let first = self.first_axis();
+        let chunk = decoder.pieces.chunk_shape().get(first);
+        match self.region.shape.get(first) {
+            Some(&rows) => self.length / rows.max(1) * chunk.copied().unwrap_or(1).min(rows),
+            None => 0,
+        }
+    }
+
     /// Returns how far to read ahead: one row of chunks along the first axis, so that the next row decodes while this
     /// one is read. Over a network as much again, since requests for the row after that must be under way when this
     /// row's last chunk is waited for. Nothing if a row does not fit a quarter of the memory.
     fn window(&self, decoder: &Decoder) -> Window {
         let limits = &self.array.engine.limits;
         let quarter = limits.memory / 4;
-        let first = self.first_axis();
-        let chunk = decoder
-            .pieces
-            .chunk_shape()
-            .get(first)
-            .copied()
-            .unwrap_or(1);
-        let row = match self.region.shape.get(first) {
-            Some(&rows) => self.length / rows.max(1) * chunk.min(rows),
-            None => 0,
-        };
+        let row = self.row_bytes(decoder);
         if row > quarter {
             return Window::NONE;
         }

@@ -51,10 +51,11 @@ impl OpenArray {
     pub(super) fn shard_without(
         &self,
         decoder: &Decoder,
-        location: &PieceLocation,
+        (piece, location): (ChunkIndex, &PieceLocation),
     ) -> Result<Option<Option<Version>>> {
         let load = Load {
             decoder,
+            piece,
             pipeline: decoder.pipeline_of(ChunkIndex(location.stored))?,
             location,
             known: None,
@@ -109,13 +110,8 @@ impl OpenArray {
         }
         let room = self.reserve(&load.pipeline, shard.length, load.deadline)?;
         let bytes = shard.read(0, shard.length)?;
-        self.decode(
-            &load.pipeline,
-            (&stored.key, stored.meta.version),
-            bytes,
-            room,
-        )
-        .map(Some)
+        self.decode(load, (&stored.key, stored.meta.version), bytes, room)
+            .map(Some)
     }
 
     /// Returns the index of a shard by its depth and its number there, from the cache or fetched.

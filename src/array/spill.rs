@@ -1,58 +1,104 @@
 //! Decoded pieces on disk: those that left the cache although a reader in order has still to read them.
 //!
-//! A piece is read back instead of being decoded again, and only for the content and the metadata that it was
-//! decoded with. `spill_key` says which pieces are wanted again; the folder and its limits are the disk cache's.
+//! A piece is read back instead of being decoded again, and only for the content that it was decoded of. `unread` says
+//! which pieces are wanted again; `spill_file` keeps them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
 
 use crate::array::piece::Cached;
-use crate::array::spill_key::SpillKey;
-use crate::grid::ChunkIndex;
+use crate::array::spill_file;
+use crate::array::spill_file::{SpillConfig, SpillFile, SpilledPiece};
+use crate::array::unread::UnreadPieces;
+use crate::grid::{ChunkIndex, Runs};
+use crate::stats::Stats;
 use crate::store::Version;
-use crate::store::layer::disk_cache::{CacheNamespace, EntryHeader};
 
-/// The place on disk for the pieces of one store's arrays.
-pub(super) struct Spill(pub(super) CacheNamespace);
+/// How many pieces that nobody wants leave the file for each that comes.
+const DROPPED_AT_ONCE: usize = 4;
+
+/// The pieces of a mount's arrays on disk.
+pub(super) struct Spill {
+    file: SpillFile,
+    /// The arrays that have pieces there.
+    arrays: Mutex<HashMap<u64, Weak<UnreadPieces>>>,
+    stats: Arc<Stats>,
+}
 
 impl Spill {
+    /// Opens the file; nothing if there can be none.
+    pub(super) fn open(config: &SpillConfig, memory: u64, stats: Arc<Stats>) -> Option<Spill> {
+        let file = spill_file::open(config, memory)?;
+        Some(Spill {
+            file,
+            arrays: Mutex::default(),
+            stats,
+        })
+    }
+
     /// Writes an evicted piece to disk, if a reader has still to read it.
-    pub(super) fn write_evicted(&self, piece: u64, value: &Cached) {
+    pub(super) fn write_evicted(&self, piece: SpilledPiece, value: &Cached) {
         let Cached::Chunk(decoded) = value else {
             return;
         };
-        let Some(spill_key) = &decoded.spill_key else {
+        let Some(unread) = decoded.usage.as_ref().map(|usage| usage.array()) else {
             return;
         };
-        let entry = spill_key.entry(piece);
         // A piece that was read from disk may have been dropped there since.
-        let is_there = decoded.is_on_disk && self.0.has(&entry);
-        if is_there || !decoded.version.is_lasting() || !spill_key.is_wanted(ChunkIndex(piece)) {
+        let is_there = decoded.is_on_disk && self.file.has(&piece);
+        let is_wanted = || unread.spills() && unread.is_wanted(ChunkIndex(piece.1));
+        if is_there || !decoded.version.is_lasting() || !is_wanted() {
             return;
         }
-        let bytes = decoded.bytes();
-        let header = EntryHeader::now(decoded.version, bytes.len() as u64);
-        if self.0.put(&entry, &header, bytes) {
-            self.0.stats().spill_written_chunks.add(1);
+        self.drop_unwanted(DROPPED_AT_ONCE);
+        if self.file.write(piece, decoded.version, decoded.bytes()) {
+            self.stats.spill_written_chunks.add(1);
         }
     }
 
+    /// Notes that an array may have pieces on disk.
+    pub(super) fn add(&self, array: u64, unread: &Arc<UnreadPieces>) {
+        let mut arrays = self.arrays.lock();
+        arrays.retain(|_, unread| unread.strong_count() > 0);
+        arrays.insert(array, Arc::downgrade(unread));
+    }
+
+    /// Drops the oldest pieces that nobody has still to read, at most `most`.
+    pub(super) fn drop_unwanted(&self, most: usize) {
+        self.file.drop_unwanted(most, |(array, piece)| {
+            let unread = self.arrays.lock().get(array).and_then(Weak::upgrade);
+            unread.is_none_or(|unread| !unread.is_wanted(ChunkIndex(*piece)))
+        });
+    }
+
     /// Whether some content of a piece is on disk.
-    pub(super) fn has(&self, spill_key: &SpillKey, piece: u64) -> bool {
-        self.0.has(&spill_key.entry(piece))
+    pub(super) fn has(&self, piece: &SpilledPiece) -> bool {
+        self.file.has(piece)
     }
 
     /// Returns the bytes of a piece if they are on disk, of this version and `length` many.
     pub(super) fn find(
         &self,
-        spill_key: &SpillKey,
-        piece: u64,
+        piece: &SpilledPiece,
         (version, length): (Version, usize),
     ) -> Option<Vec<u8>> {
-        let name = spill_key.entry(piece);
-        let entry = self.0.find(&name)?;
-        if entry.header().version != version || entry.len() != length as u64 {
-            return None;
-        }
-        let bytes = self.0.read(&name, &entry, 0..entry.len())?;
-        self.0.stats().spill_hit_chunks.add(1);
+        let bytes = self.file.read(piece, version, length)?;
+        self.stats.spill_hit_chunks.add(1);
         Some(bytes)
+    }
+
+    /// Reads runs of such a piece into their places in `out`; false if it is not there.
+    pub(super) fn find_runs(
+        &self,
+        piece: &SpilledPiece,
+        content: (Version, usize),
+        runs: &Runs,
+        out: &mut [u8],
+    ) -> bool {
+        let is_found = self.file.read_runs(piece, content, runs, out);
+        self.stats.spill_hit_chunks.add(u64::from(is_found));
+        is_found
     }
 }

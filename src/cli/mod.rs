@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
 
 use self::remote::RemoteArgs;
+use self::spill::SpillChoice;
 use crate::dialect::Choice;
 use crate::mount::open::ViewKind;
 use crate::view::files::ListedForm;
@@ -44,6 +45,7 @@ mod report;
 mod run;
 mod secrets;
 mod shown;
+mod spill;
 mod stats;
 mod store_args;
 mod tree;
@@ -210,6 +212,13 @@ pub struct MountArgs {
     /// Longest decoded chunk that is read; a longer one is refused
     #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "1G", help_heading = LIMITS)]
     pub max_chunk: u64,
+    /// Folder for decoded chunks that memory has no room for and that a program reading in order will want again; none
+    /// to decode them again [default: that of --cache-dir, $XDG_CACHE_HOME or $TMPDIR]
+    #[arg(long, value_name = "DIR|none", value_parser = spill::choice, default_value = "auto", hide_default_value = true, help_heading = LIMITS)]
+    pub spill: SpillChoice,
+    /// Most disk space for them, and at most half of what is free
+    #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "64G", help_heading = LIMITS)]
+    pub spill_size: u64,
     /// How long a request may wait for the store, such as 5s; then it is an error
     #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "60s", help_heading = LIMITS)]
     pub timeout: Duration,

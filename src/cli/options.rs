@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::plan::MountPlan;
-use super::{owners, remote, units};
+use super::{owners, remote, spill, units};
 use crate::error::{Error, Result};
 use crate::spelling::nearest;
 use crate::view::files::ListedForm;
@@ -50,7 +50,7 @@ const IGNORED: [&str; 34] = [
     "comment",
 ];
 
-const KNOWN: [&str; 37] = [
+const KNOWN: [&str; 39] = [
     "allow_other",
     "anon",
     "cache_dir",
@@ -81,6 +81,8 @@ const KNOWN: [&str; 37] = [
     "readahead",
     "region",
     "ro",
+    "spill",
+    "spill_size",
     "sync",
     "timeout",
     "uid",
@@ -192,6 +194,8 @@ fn apply_value(plan: &mut MountPlan, name: &str, value: &str) -> Result<()> {
         "umask" => plan.umask = units::octal(value)?,
         "memory" => plan.memory = units::memory(value)?,
         "max_chunk" => plan.max_chunk = units::size(value)?,
+        "spill" => plan.spill = spill::choice(value)?,
+        "spill_size" => plan.spill_size = units::size(value)?,
         "readahead" => plan.readahead = units::size(value)?,
         "timeout" => set_timeout(plan, units::duration(value)?),
         "list" => plan.list = forms(value)?,

@@ -9,6 +9,8 @@ use std::time::Duration;
 use rustix::process;
 
 use super::remote;
+use super::spill;
+use super::spill::SpillChoice;
 use super::units;
 use super::units::absolute;
 use crate::error::{Error, Result};
@@ -46,6 +48,8 @@ pub(super) struct MountPlan {
     pub(super) umask: u32,
     pub(super) memory: u64,
     pub(super) max_chunk: u64,
+    pub(super) spill: SpillChoice,
+    pub(super) spill_size: u64,
     pub(super) timeout: Duration,
     pub(super) list: Vec<ListedForm>,
     pub(super) store: StoreConfig,
@@ -87,6 +91,8 @@ impl MountPlan {
             umask: 0,
             memory: default_memory(),
             max_chunk: 1 << 30,
+            spill: SpillChoice::default(),
+            spill_size: spill::LIMIT,
             timeout: Duration::from_secs(60),
             list: Vec::new(),
             store: StoreConfig::default(),
@@ -113,6 +119,11 @@ impl MountPlan {
             list: self.list.clone(),
             memory: self.memory,
             max_chunk: self.max_chunk,
+            spill: spill::config(
+                &self.spill,
+                self.spill_size,
+                self.store.remote.cache_dir.as_deref(),
+            ),
             timeout: self.timeout,
             store: self.store.clone(),
             overlay: self.overlay(),
@@ -191,6 +202,8 @@ impl MountPlan {
             ("read_only", self.flags.read_only.to_string()),
             ("memory", units::show_size(self.memory)),
             ("max_chunk", units::show_size(self.max_chunk)),
+            ("spill", self.spill.to_string()),
+            ("spill_size", units::show_size(self.spill_size)),
             ("cow", shown_path(self.cow.as_deref())),
             ("write_through", self.write_through.to_string()),
             ("lossy", self.lossy.to_string()),

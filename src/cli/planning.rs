@@ -17,6 +17,8 @@ impl MountPlan {
             allow_other: args.allow_other,
             umask: args.umask,
             max_chunk: args.max_chunk,
+            spill: args.spill.clone(),
+            spill_size: args.spill_size,
             timeout: args.timeout,
             list: args.list.clone(),
             store: StoreConfig {

@@ -14,6 +14,8 @@ use serde_json::Value;
 
 use super::plan::default_memory;
 use super::remote::RemoteArgs;
+use super::spill;
+use super::spill::SpillChoice;
 use super::units;
 use crate::dialect::{Choice, DialectSettings};
 use crate::error::{Error, Result};
@@ -100,14 +102,17 @@ impl StoreArgs {
     }
 
     fn access(&self, source: String) -> Result<AccessConfig> {
+        let remote = self.remote.config(self.timeout)?;
+        let cache_dir = remote.cache_dir.as_deref();
         Ok(AccessConfig {
             source,
+            spill: spill::config(&SpillChoice::Usual, spill::LIMIT, cache_dir),
             memory: self.memory.unwrap_or_else(default_memory),
             max_chunk: self.max_chunk,
             timeout: self.timeout,
             store: StoreConfig {
                 follow_symlinks: self.follow_symlinks,
-                remote: self.remote.config(self.timeout)?,
+                remote,
                 ..StoreConfig::default()
             },
             hierarchy: HierarchyConfig {

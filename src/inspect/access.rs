@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::array::{Arrays, Engine, Limits};
+use crate::array::{Arrays, Engine, EngineDisk, Limits, SpillConfig};
 use crate::error::{Error, Result};
 use crate::hierarchy::{Hierarchy, HierarchyConfig};
 use crate::stats::Stats;
@@ -24,6 +24,8 @@ pub struct AccessConfig {
     pub memory: u64,
     /// Decoded bytes of one chunk.
     pub max_chunk: u64,
+    /// Where decoded chunks go that memory has no room for.
+    pub spill: SpillConfig,
     /// How long a request may take.
     pub timeout: Duration,
     /// How the store is reached.
@@ -99,8 +101,11 @@ impl OpenedStore {
             .with_tree(stack.tree.clone())
             .within(&memory);
         let hierarchy = Arc::new(hierarchy);
-        let spill = spill_namespace(&opening, &config.source);
-        let engine = Engine::within(memory.clone(), config.limits(), stats.clone(), spill);
+        let disk = EngineDisk {
+            cache: decoded_namespace(&opening, &config.source),
+            spill: config.spill.clone(),
+        };
+        let engine = Engine::within(memory.clone(), config.limits(), stats.clone(), disk);
         Ok(OpenedStore {
             arrays: Arc::new(Arrays::new(hierarchy.clone(), engine)),
             stack,
@@ -120,8 +125,8 @@ fn check_is_directory(stack: &StoreStack, source: &str) -> Result<()> {
     }
 }
 
-/// Returns where decoded chunks go that memory has no room for, if there is a cache on disk.
-fn spill_namespace(opening: &StoreConfig, source: &str) -> Option<CacheNamespace> {
+/// Returns where lengths go that took long to find, if there is a cache on disk.
+fn decoded_namespace(opening: &StoreConfig, source: &str) -> Option<CacheNamespace> {
     let cache_dir = opening.disk_cache.as_ref()?;
     let identity = disk_cache::identity(source, &opening.remote);
     let namespace = CacheNamespace::open(cache_dir, &format!("decoded\n{identity}"));

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Map, json};
 
 use super::found::Found;
-use crate::array::Arrays;
+use crate::array::{Arrays, SpillConfig};
 use crate::error::{Error, Result};
 use crate::hierarchy::{Hierarchy, HierarchyConfig};
 use crate::inspect::access::{AccessConfig, OpenedStore};
@@ -73,6 +73,8 @@ pub struct ViewsConfig {
     pub memory: u64,
     /// Decoded bytes of one chunk.
     pub max_chunk: u64,
+    /// Where decoded chunks go that memory has no room for.
+    pub spill: SpillConfig,
     /// How long a request may take.
     pub timeout: Duration,
     /// How the store is reached.
@@ -94,6 +96,7 @@ impl ViewsConfig {
             source: self.source.clone(),
             memory: self.memory,
             max_chunk: self.max_chunk,
+            spill: self.spill.clone(),
             timeout: self.timeout,
             store: self.store.clone(),
             hierarchy: self.hierarchy.clone(),
@@ -274,6 +277,7 @@ mod tests {
             list: Vec::new(),
             memory: 0,
             max_chunk: 0,
+            spill: SpillConfig::default(),
             timeout: Duration::ZERO,
             hierarchy: HierarchyConfig::default(),
             store: StoreConfig::default(),

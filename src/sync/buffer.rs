@@ -17,18 +17,26 @@ const MAX_POOL_BYTES: usize = 32 << 20;
 
 static POOL: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
+/// Whether a buffer serves for `length` bytes: the rest of a much larger one would be memory that no budget counts.
+fn fits(buffer: &Vec<u8>, length: usize) -> bool {
+    buffer.capacity() >= length && buffer.capacity() / 2 <= length
+}
+
 /// Returns a pooled buffer that fits, or one without capacity.
 fn pooled(length: usize) -> Vec<u8> {
     if length < MIN_POOLED_BYTES {
         return Vec::new();
     }
     let mut pool = POOL.lock();
-    // The rest of a much larger buffer would be memory that no budget counts.
-    let fits = |buffer: &Vec<u8>| buffer.capacity() >= length && buffer.capacity() / 2 <= length;
-    let place = pool.iter().rposition(fits);
+    let place = pool.iter().rposition(|buffer| fits(buffer, length));
     place
         .map(|place| pool.swap_remove(place))
         .unwrap_or_default()
+}
+
+/// Whether a buffer of `length` bytes would be one of the pool.
+pub fn is_pooled(length: usize) -> bool {
+    length >= MIN_POOLED_BYTES && POOL.lock().iter().any(|buffer| fits(buffer, length))
 }
 
 /// Has the kernel provide the pages of a fresh buffer.
@@ -62,7 +70,7 @@ pub fn of_length(length: usize) -> Vec<u8> {
 
 /// Puts a buffer into the pool; the oldest ones are freed when the pool is full.
 pub fn recycle(buffer: Vec<u8>) {
-    if !(MIN_POOLED_BYTES..=MAX_POOL_BYTES / 2).contains(&buffer.capacity()) {
+    if !(MIN_POOLED_BYTES..=MAX_POOL_BYTES).contains(&buffer.capacity()) {
         return;
     }
     let mut freed = Vec::new();

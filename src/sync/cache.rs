@@ -1,4 +1,5 @@
-//! Values by key, as many as a memory budget allows; the one that was used least recently goes first.
+//! Values by key, as many as a memory budget allows. Values that were retired go first, the one that was retired first
+//! before the others; then the value that was used least recently.
 //!
 //! Concurrent loads of one key are one (`single_flight`). A value carries the `Reservation` for its bytes, so that
 //! these count until its last holder drops it. No lock is held while a value is loaded or an eviction listener runs.
@@ -30,6 +31,8 @@ pub struct Cache<K, V> {
 
 struct CacheState<K, V> {
     values: LruCache<K, V>,
+    /// Values that nobody is likely to want again, by when they were retired.
+    retired: LruCache<K, V>,
     /// Keys whose values the eviction listener has now.
     evicting: HashSet<K>,
 }
@@ -49,6 +52,7 @@ where
             budget,
             state: Mutex::new(CacheState {
                 values: LruCache::unbounded(),
+                retired: LruCache::unbounded(),
                 evicting: HashSet::new(),
             }),
             loads: SingleFlight::default(),
@@ -72,29 +76,53 @@ where
 
     /// Returns a value that is there, which counts as a use.
     pub fn get(&self, key: &K) -> Option<V> {
-        self.state.lock().values.get(key).cloned()
+        self.state.lock().get(key)
+    }
+
+    /// Has a value leave before all that are not retired; a later use makes it one of those again.
+    pub fn retire(&self, key: &K) {
+        let mut state = self.state.lock();
+        let retired = state.values.pop(key).map(|value| {
+            // It is in one of the two alone.
+            state.retired.put(key.clone(), value)
+        });
+        drop(state);
+        drop(retired);
+    }
+
+    /// Drops the value that was retired first if it is `chosen`, so that its memory can be used again.
+    pub fn reclaim(&self, chosen: impl Fn(&V) -> bool) {
+        let mut state = self.state.lock();
+        let is_chosen = state
+            .retired
+            .peek_lru()
+            .is_some_and(|(_, value)| chosen(value));
+        let value = is_chosen.then(|| state.retired.pop_lru());
+        drop(state);
+        drop(value);
     }
 
     /// Whether a value is there, is being loaded or is with the eviction listener.
     pub fn has(&self, key: &K) -> bool {
         let state = self.state.lock();
-        let is_known = state.values.contains(key) || state.evicting.contains(key);
+        let is_known = state.contains(key) || state.evicting.contains(key);
         drop(state);
         is_known || self.loads.is_running(key)
     }
 
     /// Drops a value.
     pub fn forget(&self, key: &K) {
-        let value = self.state.lock().values.pop(key);
+        let value = self.state.lock().pop(key);
         drop(value);
     }
 
     /// Drops the values whose keys are `chosen`.
     pub fn forget_all(&self, chosen: impl Fn(&K) -> bool) {
         let mut state = self.state.lock();
-        let keys = state.values.iter().map(|(key, _)| key);
-        let keys: Vec<K> = keys.filter(|key| chosen(key)).cloned().collect();
-        let values: Vec<_> = keys.iter().map(|key| state.values.pop(key)).collect();
+        let values = state.values.iter().chain(state.retired.iter());
+        let keys = values.map(|(key, _)| key).filter(|key| chosen(key));
+        let keys: Vec<K> = keys.cloned().collect();
+        let values: Vec<_> = keys.iter().map(|key| state.pop(key)).collect();
         drop(state);
         drop(values);
     }
@@ -119,7 +147,8 @@ where
         let loaded = self.loads.run_and_publish(key, deadline, load, |loaded| {
             if let Ok(value) = loaded {
                 let mut state = self.state.lock();
-                replaced = state.values.put(key.clone(), value.clone());
+                let retired = state.retired.pop(key);
+                replaced = state.values.put(key.clone(), value.clone()).or(retired);
             }
         });
         drop(replaced);
@@ -137,6 +166,26 @@ where
     }
 }
 
+impl<K: Hash + Eq + Clone, V: Clone> CacheState<K, V> {
+    fn get(&mut self, key: &K) -> Option<V> {
+        if let Some(value) = self.values.get(key) {
+            return Some(value.clone());
+        }
+        let value = self.retired.pop(key)?;
+        self.values.put(key.clone(), value.clone());
+        Some(value)
+    }
+
+    fn contains(&self, key: &K) -> bool {
+        self.values.contains(key) || self.retired.contains(key)
+    }
+
+    fn pop(&mut self, key: &K) -> Option<V> {
+        let retired = || self.retired.pop(key);
+        self.values.pop(key).or_else(retired)
+    }
+}
+
 impl<K, V> Evict for Cache<K, V>
 where
     K: Hash + Eq + Clone + Send + Sync,
@@ -144,7 +193,8 @@ where
 {
     fn evict_one(&self) -> bool {
         let mut state = self.state.lock();
-        let Some((key, value)) = state.values.pop_lru() else {
+        let oldest = state.retired.pop_lru();
+        let Some((key, value)) = oldest.or_else(|| state.values.pop_lru()) else {
             return false;
         };
         if let Some(listener) = &self.on_evict {
@@ -210,6 +260,39 @@ mod tests {
         }
         assert!(cache.get(&1).is_some() && cache.get(&2).is_none() && cache.get(&4).is_some());
         assert_eq!(cache.budget().held(), 30);
+    }
+
+    #[test]
+    fn what_was_retired_goes_first_unless_it_is_used_again() {
+        let cache = cache(40, None);
+        for key in [1, 2, 3, 4] {
+            load(&cache, key).unwrap();
+        }
+        cache.retire(&4);
+        cache.retire(&3);
+        assert!(cache.has(&3) && cache.has(&4));
+        assert_eq!(cache.get(&4).unwrap().0, 4);
+        load(&cache, 5).unwrap();
+        assert!(!cache.has(&3) && cache.has(&4));
+        load(&cache, 6).unwrap();
+        assert!(!cache.has(&1) && cache.has(&4));
+    }
+
+    #[test]
+    fn memory_is_reclaimed_of_what_was_retired_alone() {
+        let cache = cache(40, None);
+        for key in [1, 2, 3] {
+            load(&cache, key).unwrap();
+        }
+        cache.reclaim(|_| true);
+        cache.retire(&3);
+        cache.retire(&2);
+        cache.reclaim(|value| value.0 == 2);
+        assert_eq!(cache.budget().held(), 30);
+        cache.reclaim(|value| value.0 == 3);
+        cache.reclaim(|value| value.0 == 2);
+        assert!(cache.has(&1));
+        assert_eq!(cache.budget().held(), 10);
     }
 
     #[test]

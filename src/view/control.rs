@@ -298,6 +298,7 @@ mod tests {
             list: Vec::new(),
             memory: 1 << 20,
             max_chunk: 1 << 20,
+            spill: crate::array::SpillConfig::default(),
             timeout: Duration::from_secs(60),
             hierarchy: crate::hierarchy::HierarchyConfig::default(),
             store: crate::store::StoreConfig::default(),

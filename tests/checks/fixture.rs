@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use zarrfs::array::{Arrays, Engine, Limits};
+use zarrfs::array::{Arrays, Engine, EngineDisk, Limits};
 use zarrfs::check::{CheckContext, CheckSummary, Finding, check};
 use zarrfs::hierarchy::Hierarchy;
 use zarrfs::stats::Stats;
@@ -33,7 +33,7 @@ pub(crate) fn run(store: Arc<dyn Store>, how: How) -> (Vec<Finding>, CheckSummar
         lossy: false,
     };
     let hierarchy = Arc::new(Hierarchy::new(store).within(&memory));
-    let engine = Engine::within(memory.clone(), limits, stats, None);
+    let engine = Engine::within(memory.clone(), limits, stats, EngineDisk::default());
     let context = CheckContext {
         arrays: Arc::new(Arrays::new(hierarchy.clone(), engine)),
         hierarchy,

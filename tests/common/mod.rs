@@ -11,7 +11,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use zarrfs::array::{Arrays, Engine, Limits};
+use zarrfs::array::{Arrays, Engine, Limits, SpillConfig};
 use zarrfs::error::{Error, Result};
 use zarrfs::hierarchy::Hierarchy;
 use zarrfs::mount::open::{ViewKind, Views, ViewsConfig, open_views};
@@ -57,6 +57,7 @@ pub fn open_with(source: &Path, memory: u64) -> Result<(Views, Arc<Stats>)> {
         list: every_form(),
         memory,
         max_chunk: 64 << 20,
+        spill: SpillConfig::default(),
         timeout: Duration::from_secs(20),
         hierarchy: zarrfs::hierarchy::HierarchyConfig::default(),
         store: zarrfs::store::StoreConfig::default(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use zarrfs::array::{Arrays, Engine, Limits};
+use zarrfs::array::{Arrays, Engine, EngineDisk, Limits};
 use zarrfs::error::Result;
 use zarrfs::hierarchy::Hierarchy;
 use zarrfs::inspect::access::OpenedStore;
@@ -70,7 +70,7 @@ fn opened() -> OpenedStore {
         lossy: false,
     };
     let budget = MemoryBudget::new(limits.memory, stats.clone());
-    let engine = Engine::within(budget.clone(), limits, stats, None);
+    let engine = Engine::within(budget.clone(), limits, stats, EngineDisk::default());
     OpenedStore {
         arrays: Arc::new(Arrays::new(hierarchy.clone(), engine)),
         stack: StoreStack {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
+use zarrfs::array::SpillConfig;
 use zarrfs::error::Kind;
 use zarrfs::mount::open::{ViewKind, Views, ViewsConfig, open_views};
 use zarrfs::overlay::OverlayConfig;
@@ -36,6 +37,7 @@ pub(crate) fn overlaid(fixture: &Fixture) -> Views {
         list: Vec::new(),
         memory: 64 << 20,
         max_chunk: 16 << 20,
+        spill: SpillConfig::default(),
         timeout: PATIENT,
         hierarchy: zarrfs::hierarchy::HierarchyConfig::default(),
         store: zarrfs::store::StoreConfig::default(),

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
+use zarrfs::array::SpillConfig;
 use zarrfs::dialect::typestr;
 use zarrfs::error::Kind;
 use zarrfs::export::descr;
@@ -243,6 +244,7 @@ fn every_file_of_a_mount_is_named() {
         list: vec!["all".parse().unwrap()],
         memory: 1 << 20,
         max_chunk: 1 << 20,
+        spill: SpillConfig::default(),
         timeout: Duration::from_secs(60),
         hierarchy: zarrfs::hierarchy::HierarchyConfig::default(),
         store: zarrfs::store::StoreConfig::default(),

@@ -244,7 +244,7 @@ pub const PAGES_OF_SECTION_7: [&str; 4] = [
 ];
 
 /// The options of `-o`: name with its value, and what it does.
-pub const MOUNT_OPTIONS: [(&str, &str); 29] = [
+pub const MOUNT_OPTIONS: [(&str, &str); 30] = [
     ("view=NAME", "store or files"),
     ("files=DIR2", "mount the files view there as well"),
     (
@@ -256,6 +256,10 @@ pub const MOUNT_OPTIONS: [(&str, &str); 29] = [
         "most memory for decoded chunks, see zarrfs-stores(7)",
     ),
     ("max_chunk=SIZE", "longest decoded chunk"),
+    (
+        "spill=DIR, spill_size=SIZE",
+        "where decoded chunks go that memory has no room for, or none; at most 64G",
+    ),
     (
         "readahead=SIZE",
         "how far the kernel reads ahead, 1M unless given; only root can set it",

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use zarrfs::array::SpillConfig;
 use zarrfs::error::Kind;
 use zarrfs::hierarchy::HierarchyConfig;
 use zarrfs::mount::open::{ViewKind, Views, ViewsConfig, open_views};
@@ -142,6 +143,7 @@ impl Mounted {
             list: Vec::new(),
             memory: 64 << 20,
             max_chunk: 16 << 20,
+            spill: SpillConfig::default(),
             timeout: Duration::from_secs(60),
             hierarchy: HierarchyConfig {
                 consolidated,

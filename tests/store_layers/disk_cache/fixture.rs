@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use zarrfs::array::{Arrays, Engine, Limits};
+use zarrfs::array::{Arrays, Engine, EngineDisk, Limits, SpillConfig};
 use zarrfs::hierarchy::Hierarchy;
 use zarrfs::stats::Stats;
 use zarrfs::store::backend::memory::MemoryStore;
@@ -134,7 +134,14 @@ pub(crate) fn files_view(
     let store: Arc<dyn Store> = Arc::new(store.clone());
     let hierarchy = Arc::new(Hierarchy::new(store));
     let budget = MemoryBudget::new(memory, stats.clone());
-    let engine = Engine::within(budget, limits, stats.clone(), namespace);
+    let disk = EngineDisk {
+        cache: namespace,
+        spill: SpillConfig {
+            folders: folder.map(Path::to_path_buf).into_iter().collect(),
+            limit: 64 << 20,
+        },
+    };
+    let engine = Engine::within(budget, limits, stats.clone(), disk);
     let arrays = Arrays::new(hierarchy.clone(), engine);
     let files = FilesView::new(hierarchy, arrays, "root", &common::every_form());
     (Arc::new(files), stats)

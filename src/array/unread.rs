@@ -1,29 +1,37 @@
 //! The readers of one array that go through a flat file in order, and which pieces they will read again.
 //!
 //! A file read in order passes over a row of chunks many times. A piece that lies ahead of such a reader is worth
-//! keeping on disk when the cache drops it; one that lies behind all of them is not.
+//! keeping when memory has no room for it; one that lies behind all of them is not.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::grid::{ChunkIndex, Grid, Region};
-use crate::store::Key;
-use crate::store::layer::disk_cache::EntryKey;
 
 /// How long after its last read a reader still counts as reading.
 const READER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// One array: the names of its pieces on disk and its readers in order.
-pub(super) struct SpillKey {
-    path: Key,
-    /// Version of the metadata.
-    metadata: u64,
+/// One array: its readers in order, and how much of it is kept for them.
+pub(super) struct UnreadPieces {
+    /// Bytes of an element.
     element: u64,
     pieces: Grid,
+    /// Whether pieces go to disk: to read one back costs less than to load it again.
+    spills: bool,
     readers: Mutex<HashMap<usize, ReaderProgress>>,
+    /// Bytes of its pieces in memory that were not given out whole.
+    kept: AtomicU64,
+    /// A bit for each piece that was decoded; none of an array of too many.
+    decoded: OnceLock<Box<[AtomicU64]>>,
+    /// Whether it was said that memory has no room for a row.
+    has_warned: AtomicBool,
 }
+
+/// The most pieces of an array of which it is known whether they were decoded before.
+const MAX_KNOWN: u64 = 1 << 20;
 
 /// How far a reader in order has come in a box.
 struct ReaderProgress {
@@ -33,15 +41,63 @@ struct ReaderProgress {
     since: Instant,
 }
 
-impl SpillKey {
-    pub(super) fn new(path: Key, metadata: u64, element: usize, pieces: Grid) -> Arc<SpillKey> {
-        Arc::new(SpillKey {
-            path,
-            metadata,
+impl UnreadPieces {
+    pub(super) fn new(element: usize, pieces: Grid, spills: bool) -> Arc<UnreadPieces> {
+        Arc::new(UnreadPieces {
             element: element as u64,
             pieces,
+            spills,
             readers: Mutex::default(),
+            kept: AtomicU64::new(0),
+            decoded: OnceLock::new(),
+            has_warned: AtomicBool::new(false),
         })
+    }
+
+    /// Notes that a piece is decoded; returns whether it is known to have been decoded before.
+    pub(super) fn note_decoded(&self, piece: ChunkIndex) -> bool {
+        let count = self.pieces.len();
+        if count > MAX_KNOWN {
+            return false;
+        }
+        let empty = || (0..count.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        let words = self.decoded.get_or_init(empty);
+        let place = usize::try_from(piece.0 / 64).ok();
+        let Some(word) = place.and_then(|place| words.get(place)) else {
+            return false;
+        };
+        let bit = 1 << (piece.0 % 64);
+        word.fetch_or(bit, Ordering::Relaxed) & bit != 0
+    }
+
+    /// Returns true the first time.
+    pub(super) fn warns(&self) -> bool {
+        !self.has_warned.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether pieces go to disk that memory has no room for.
+    pub(super) fn spills(&self) -> bool {
+        self.spills
+    }
+
+    /// Returns the bytes of its pieces that are kept in memory.
+    pub(super) fn kept(&self) -> u64 {
+        self.kept.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn add_kept(&self, bytes: u64) {
+        self.kept.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn remove_kept(&self, bytes: u64) {
+        self.kept.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Returns how many bytes of a piece lie in the array.
+    pub(super) fn bytes_of(&self, piece: ChunkIndex) -> u64 {
+        let region = self.pieces.region(&self.pieces.indices(piece));
+        let elements = region.shape.iter().copied();
+        elements.fold(self.element, u64::saturating_mul)
     }
 
     fn readers(&self) -> MutexGuard<'_, HashMap<usize, ReaderProgress>> {
@@ -90,11 +146,6 @@ impl SpillKey {
             is_reading && end.is_some_and(|end| matches(end, progress.rest))
         })
     }
-
-    /// Returns the name of a piece on disk.
-    pub(super) fn entry(&self, piece: u64) -> EntryKey {
-        EntryKey::decoded(&self.path, piece, self.metadata)
-    }
 }
 
 /// Returns where the bytes of a piece end in the flat file of a box; nothing if they have no element in common.
@@ -136,16 +187,29 @@ mod tests {
     }
 
     #[test]
+    fn a_piece_is_known_to_have_been_decoded() {
+        let pieces = Grid::new(&[800, 8], &[4, 4]).unwrap();
+        let unread = UnreadPieces::new(1, pieces, true);
+        for piece in [0, 63, 64, 399] {
+            assert!(!unread.note_decoded(ChunkIndex(piece)), "{piece}");
+            assert!(unread.note_decoded(ChunkIndex(piece)), "{piece}");
+        }
+        assert!(!unread.note_decoded(ChunkIndex(1)));
+        assert!(!unread.note_decoded(ChunkIndex(u64::MAX)));
+        assert!(unread.warns() && !unread.warns());
+    }
+
+    #[test]
     fn what_lies_behind_a_reader_is_not_wanted() {
         let pieces = Grid::new(&[8, 8], &[4, 4]).unwrap();
-        let spill_key = SpillKey::new(Key::root(), 1, 1, pieces);
+        let unread = UnreadPieces::new(1, pieces, true);
         let whole = region(&[0, 0], &[8, 8]);
-        assert!(!spill_key.is_wanted(ChunkIndex(0)), "nobody reads");
-        spill_key.note_reader(1, &whole, Some(28));
-        assert!(!spill_key.is_wanted(ChunkIndex(0)) && spill_key.is_wanted(ChunkIndex(1)));
-        assert!(spill_key.is_wanted(ChunkIndex(3)));
-        assert!(spill_key.is_passed(ChunkIndex(0)) && !spill_key.is_passed(ChunkIndex(1)));
-        spill_key.note_reader(1, &whole, None);
-        assert!(!spill_key.is_wanted(ChunkIndex(3)) && !spill_key.is_passed(ChunkIndex(0)));
+        assert!(!unread.is_wanted(ChunkIndex(0)), "nobody reads");
+        unread.note_reader(1, &whole, Some(28));
+        assert!(!unread.is_wanted(ChunkIndex(0)) && unread.is_wanted(ChunkIndex(1)));
+        assert!(unread.is_wanted(ChunkIndex(3)));
+        assert!(unread.is_passed(ChunkIndex(0)) && !unread.is_passed(ChunkIndex(1)));
+        unread.note_reader(1, &whole, None);
+        assert!(!unread.is_wanted(ChunkIndex(3)) && !unread.is_passed(ChunkIndex(0)));
     }
 }

@@ -1,0 +1,199 @@
+//! The bytes of a range put together out of the pieces under it.
+//!
+//! Runs of bytes are copied from each piece into the answer: out of memory, or straight from an uncompressed stored chunk
+//! or a piece on disk. A range inside one piece in memory is not copied at all.
+
+use std::ops::Range;
+
+use crate::array::access_pattern::Prediction;
+use crate::array::decoder::Decoder;
+use crate::array::flat_file::{FlatFile, MIN_DIRECT_RUN, in_buffer};
+use crate::array::parts::Part;
+use crate::array::piece::Piece;
+use crate::array::prefetch::PiecesBeside;
+use crate::array::readers::StoredChunk;
+use crate::error::{Error, Result};
+use crate::grid::{ChunkIndex, Layout, Runs, permuted};
+use crate::store::Version;
+use crate::sync::buffer::Buffer;
+use crate::sync::read_bytes::ReadBytes;
+
+/// Where the bytes of a part come from.
+enum Source {
+    /// A piece in memory.
+    Piece(Piece),
+    /// The stored chunk itself.
+    Stored,
+    /// A piece of this version on disk.
+    Spilled(Version),
+}
+
+impl FlatFile {
+    /// Returns the bytes of a range out of pieces in memory, one for the parts of each piece.
+    pub(super) fn gather_pieces(
+        &self,
+        decoder: &Decoder,
+        range: &Range<u64>,
+        parts: &[Part],
+        pieces: Vec<Piece>,
+    ) -> Result<ReadBytes> {
+        let mut pieces = pieces.into_iter();
+        self.gather(decoder, range, parts, |_| {
+            let piece = pieces.next().ok_or_else(|| Error::invalid("", "no piece"));
+            piece.map(Source::Piece)
+        })
+    }
+
+    /// Returns the bytes of a range out of the stored chunks themselves and what was written to them.
+    pub(super) fn gather_stored(
+        &self,
+        decoder: &Decoder,
+        range: &Range<u64>,
+        parts: &[Part],
+    ) -> Result<ReadBytes> {
+        self.gather(decoder, range, parts, |piece| {
+            let written = self.array.written(decoder, piece);
+            Ok(written.map_or(Source::Stored, |piece| Source::Piece(Piece::Data(piece))))
+        })
+    }
+
+    /// Returns the bytes of a range, and has those decoded that come next.
+    pub(super) fn gather_loading(
+        &self,
+        decoder: &Decoder,
+        range: &Range<u64>,
+        parts: &[Part],
+        ahead: &Prediction,
+    ) -> Result<ReadBytes> {
+        let mut beside = PiecesBeside::new(self, decoder, parts);
+        beside.submit();
+        self.read_ahead(decoder, ahead);
+        self.gather(decoder, range, parts, |piece| {
+            beside.submit();
+            self.source(decoder, piece)
+        })
+    }
+
+    /// Puts the bytes of a range together out of its parts; a range inside one piece stays where it is.
+    fn gather(
+        &self,
+        decoder: &Decoder,
+        range: &Range<u64>,
+        parts: &[Part],
+        mut source: impl FnMut(ChunkIndex) -> Result<Source>,
+    ) -> Result<ReadBytes> {
+        let size = self.array.element as u64;
+        let elements = self.elements(range);
+        let first = elements.start * size;
+        let wanted = in_buffer(range.start - first)..in_buffer(range.end - first);
+        let mut out = None;
+        let reader = self.ordered_reader(decoder);
+        for group in parts.chunk_by(Part::is_of_same_piece) {
+            let Some(piece) = group.first().map(|part| part.piece) else {
+                continue;
+            };
+            let source = source(piece)?;
+            if let (Some(reader), Source::Piece(Piece::Data(decoded))) = (&reader, &source) {
+                reader.note_given(&self.array, group, decoded);
+            }
+            for part in group {
+                let runs = self.runs(decoder, &elements, part);
+                if let (Source::Piece(Piece::Data(decoded)), [_], Some(run)) =
+                    (&source, parts, runs.single())
+                {
+                    let range = run.start + wanted.start..run.start + wanted.end;
+                    return Ok(ReadBytes::Shared(decoded.clone(), range));
+                }
+                let length = || Buffer::of_length(in_buffer(elements.end * size - first));
+                let out = out.get_or_insert_with(length);
+                self.copy(decoder, (&source, piece), &runs, out)?;
+            }
+        }
+        let mut out = out.unwrap_or_default();
+        out.cut(wanted);
+        Ok(ReadBytes::Own(out))
+    }
+
+    /// Copies runs out of a piece.
+    fn copy(
+        &self,
+        decoder: &Decoder,
+        (source, piece): (&Source, ChunkIndex),
+        runs: &Runs,
+        out: &mut [u8],
+    ) -> Result<()> {
+        match source {
+            Source::Piece(Piece::Data(decoded)) => runs.copy(decoded.bytes(), out),
+            Source::Piece(Piece::Fill) => runs.fill(&self.array.array.fill_value.bytes, out),
+            Source::Stored => self.copy_stored(decoder, piece, runs, out)?,
+            Source::Spilled(version) => self.copy_spilled(decoder, (piece, *version), runs, out)?,
+        }
+        Ok(())
+    }
+
+    /// Copies runs out of an uncompressed chunk without keeping it: the kernel caches the file that it is.
+    fn copy_stored(
+        &self,
+        decoder: &Decoder,
+        piece: ChunkIndex,
+        runs: &Runs,
+        out: &mut [u8],
+    ) -> Result<()> {
+        let length = decoder.pipeline_of(piece)?.chunk_bytes();
+        let read = |stored: &StoredChunk| stored.scatter(runs, length, out);
+        let found = self.array.read_stored(decoder, piece.0, read)?;
+        if found.is_none() {
+            runs.fill(&self.array.array.fill_value.bytes, out);
+        }
+        Ok(())
+    }
+
+    /// Copies runs out of a piece on disk without having it in memory.
+    fn copy_spilled(
+        &self,
+        decoder: &Decoder,
+        (piece, version): (ChunkIndex, Version),
+        runs: &Runs,
+        out: &mut [u8],
+    ) -> Result<()> {
+        let length = decoder.pipeline_of(ChunkIndex(decoder.stored_number(piece)))?;
+        let content = (version, length.chunk_bytes());
+        let is_long = runs.run_length() as u64 >= MIN_DIRECT_RUN;
+        let spill = self.array.engine.spill.as_ref().filter(|_| is_long);
+        let key = (self.array.id, piece.0);
+        if spill.is_some_and(|spill| spill.find_runs(&key, content, runs, out)) {
+            return Ok(());
+        }
+        let loaded = Source::Piece(self.array.piece(decoder, piece)?);
+        self.copy(decoder, (&loaded, piece), runs, out)
+    }
+
+    /// Returns where a piece is read: on disk if it is there and not in memory.
+    fn source(&self, decoder: &Decoder, piece: ChunkIndex) -> Result<Source> {
+        match self.array.spilled(decoder, piece) {
+            Some(version) => Ok(Source::Spilled(version)),
+            None => self.array.piece(decoder, piece).map(Source::Piece),
+        }
+    }
+
+    /// Returns where a part lies in its piece, and in a buffer of these elements.
+    fn runs(&self, decoder: &Decoder, elements: &Range<u64>, part: &Part) -> Runs {
+        let from = Layout {
+            start: &part.start,
+            shape: &decoder.pieces.shape_of(part.piece),
+            skipped: 0,
+        };
+        let to = |start, shape| Layout {
+            start,
+            shape,
+            skipped: elements.start,
+        };
+        let (region, size) = (&self.region, self.array.element);
+        let Some(order) = &self.order else {
+            return Runs::new(&part.region, from, to(&region.start, &region.shape), size);
+        };
+        let start = permuted(&region.start, order);
+        let shape = permuted(&region.shape, order);
+        Runs::permuted(&part.region, from, to(&start, &shape), order, size)
+    }
+}

@@ -1,0 +1,85 @@
+//! Where decoded chunks go that memory has no room for, as the command line says it.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use super::units;
+use crate::array::SpillConfig;
+use crate::error::Result;
+
+/// The most bytes on disk, unless told otherwise.
+pub(super) const LIMIT: u64 = 64 << 30;
+
+/// The folder for temporary files that may be large (hier(7)).
+const LARGE_TEMPORARY: &str = "/var/tmp";
+
+/// Where pieces go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum SpillChoice {
+    /// The first of the usual folders that can have a file.
+    #[default]
+    Usual,
+    Folder(PathBuf),
+    Nowhere,
+}
+
+impl std::fmt::Display for SpillChoice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            SpillChoice::Usual => f.write_str("auto"),
+            SpillChoice::Folder(folder) => folder.display().fmt(f),
+            SpillChoice::Nowhere => f.write_str("none"),
+        }
+    }
+}
+
+/// Reads `none` or a folder.
+pub(super) fn choice(text: &str) -> Result<SpillChoice> {
+    match text {
+        "none" => Ok(SpillChoice::Nowhere),
+        "auto" => Ok(SpillChoice::Usual),
+        folder => units::absolute(Path::new(folder)).map(SpillChoice::Folder),
+    }
+}
+
+/// Returns where pieces go; `cache_dir` is the folder of `--cache-dir`.
+pub(super) fn config(choice: &SpillChoice, limit: u64, cache_dir: Option<&Path>) -> SpillConfig {
+    let folders = match choice {
+        SpillChoice::Usual => usual(cache_dir),
+        SpillChoice::Folder(folder) => vec![folder.clone()],
+        SpillChoice::Nowhere => Vec::new(),
+    };
+    SpillConfig { folders, limit }
+}
+
+fn usual(cache_dir: Option<&Path>) -> Vec<PathBuf> {
+    let named = |name| env::var_os(name).filter(|value| !value.is_empty());
+    let cache = named("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| env::home_dir().map(|home| home.join(".cache")));
+    let temporary = named("TMPDIR").map_or(PathBuf::from(LARGE_TEMPORARY), PathBuf::from);
+    let folders = [cache_dir.map(Path::to_path_buf), cache, Some(temporary)];
+    folders.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_or_none() {
+        assert_eq!(choice("none").unwrap(), SpillChoice::Nowhere);
+        let chosen = choice("/scratch").unwrap();
+        assert_eq!(chosen.to_string(), "/scratch");
+        let config = config(&chosen, 7, Some(Path::new("/cache")));
+        assert_eq!((config.folders, config.limit), (vec!["/scratch".into()], 7));
+    }
+
+    #[test]
+    fn the_folder_of_the_cache_is_tried_first() {
+        let found = config(&SpillChoice::Usual, 1, Some(Path::new("/cache")));
+        assert_eq!(found.folders[0], Path::new("/cache"));
+        assert!(found.folders.len() > 1);
+        let none = config(&SpillChoice::Nowhere, 1, None);
+        assert_eq!(none.folders, Vec::<PathBuf>::new());
+    }
+}
