@@ -32,6 +32,12 @@ pub(super) fn max_encoded(decoded: u64) -> u64 {
     decoded.saturating_mul(8).saturating_add(1 << 20)
 }
 
+/// Returns the most bytes that a piece of `decoded` bytes is taken to have encoded without a look.
+fn usual_length(decoded: u64) -> u64 {
+    let more = (decoded / 8).saturating_add(ENCODED_OVERHEAD);
+    decoded.saturating_add(more)
+}
+
 impl OpenArray {
     /// Returns a piece that was written and is not stored yet.
     pub(super) fn written(&self, decoder: &Decoder, piece: ChunkIndex) -> Option<Arc<Decoded>> {
@@ -284,7 +290,7 @@ impl OpenArray {
     ) -> Result<Option<(Key, Object, Reservation)>> {
         let (pipeline, deadline) = (&*load.pipeline, load.deadline);
         let decoded = pipeline.chunk_bytes() as u64;
-        let usual = decoded + decoded / 8 + ENCODED_OVERHEAD;
+        let usual = usual_length(decoded);
         let mut room = self.reserve(pipeline, usual, deadline)?;
         for key in self.keys(&load.location.indices)? {
             let object = match store.get(&key, usual) {
@@ -376,7 +382,12 @@ impl OpenArray {
     /// but what pieces take that are being loaded and those that cross the end of a read.
     pub(super) fn kept_share(&self, decoder: &Decoder) -> u64 {
         let memory = self.engine.limits.memory;
-        let loading = (decoder.pipeline.chunk_bytes() as u64).saturating_mul(self.engine.loads);
+        // Each as it is stored and decoded, beside one that was decoded and not used yet.
+        let decoded = decoder.pipeline.chunk_bytes() as u64;
+        let load = decoded
+            .saturating_mul(2)
+            .saturating_add(usual_length(decoded));
+        let loading = load.saturating_mul(self.engine.loads);
         memory
             .saturating_sub(memory / 32)
             .saturating_sub(loading)

@@ -58,7 +58,7 @@ impl Drop for FlatFile {
 }
 
 /// The shortest runs, in bytes, that are read directly: each takes a buffer of a system call.
-pub(super) const MIN_DIRECT_RUN: u64 = 256;
+const MIN_DIRECT_RUN: u64 = 256;
 
 /// Returns a length or an offset inside the buffer of one read.
 #[expect(

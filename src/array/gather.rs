@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use crate::array::access_pattern::Prediction;
 use crate::array::decoder::Decoder;
-use crate::array::flat_file::{FlatFile, MIN_DIRECT_RUN, in_buffer};
+use crate::array::flat_file::{FlatFile, in_buffer};
 use crate::array::parts::Part;
 use crate::array::piece::Piece;
 use crate::array::prefetch::PiecesBeside;
@@ -17,6 +17,9 @@ use crate::grid::{ChunkIndex, Layout, Runs, permuted};
 use crate::store::Version;
 use crate::sync::buffer::Buffer;
 use crate::sync::read_bytes::ReadBytes;
+
+/// How many times what is wanted of a piece on disk is read of it at most; else it is taken into memory.
+const MAX_SPREAD: usize = 8;
 
 /// Where the bytes of a part come from.
 enum Source {
@@ -66,10 +69,10 @@ impl FlatFile {
         ahead: &Prediction,
     ) -> Result<ReadBytes> {
         let mut beside = PiecesBeside::new(self, decoder, parts);
-        beside.submit();
+        beside.begin();
         self.read_ahead(decoder, ahead);
         self.gather(decoder, range, parts, |piece| {
-            beside.submit();
+            beside.take();
             self.source(decoder, piece)
         })
     }
@@ -158,8 +161,8 @@ impl FlatFile {
     ) -> Result<()> {
         let length = decoder.pipeline_of(ChunkIndex(decoder.stored_number(piece)))?;
         let content = (version, length.chunk_bytes());
-        let is_long = runs.run_length() as u64 >= MIN_DIRECT_RUN;
-        let spill = self.array.engine.spill.as_ref().filter(|_| is_long);
+        let is_dense = runs.span().len() <= MAX_SPREAD * runs.bytes();
+        let spill = self.array.engine.spill.as_ref().filter(|_| is_dense);
         let key = (self.array.id, piece.0);
         if spill.is_some_and(|spill| spill.find_runs(&key, content, runs, out)) {
             return Ok(());

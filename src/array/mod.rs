@@ -59,7 +59,6 @@ mod prefetch;
 pub mod ragged;
 mod read_order;
 mod readers;
-mod scatter;
 mod shard;
 mod shown_pieces;
 mod spill;
@@ -103,7 +102,7 @@ pub struct Engine {
     disk: Option<CacheNamespace>,
     /// Decodes what will be read next.
     decoders: ThreadPool,
-    /// How many decoded pieces chunks take that are being loaded, as they are stored and decoded.
+    /// How many pieces are loaded at a time.
     loads: u64,
     /// How many threads encode at a time.
     encoders: usize,
@@ -171,7 +170,7 @@ impl Engine {
             spill,
             disk: disk.cache,
             decoders: ThreadPool::new("decode", cores.max(limits.fetches), MAX_QUEUED),
-            loads: 3 * (cores.max(limits.fetches) as u64 + 1),
+            loads: cores.max(limits.fetches) as u64 + 1,
             encoders: cores.max(limits.fetches),
             stats,
             limits,

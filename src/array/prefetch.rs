@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::array::access_pattern::{AccessPattern, Prediction, Window};
 use crate::array::decoder::Decoder;
@@ -22,8 +22,11 @@ const MIN_WINDOW: u64 = 16 << 20;
 /// Number of chunks that are decoded ahead of a reader in equal steps when nothing comes over a network.
 const MIN_STEPPED_CHUNKS: usize = 4;
 
-/// Whether the read that wants some pieces was answered.
-type Answered = Arc<AtomicBool>;
+/// How many of its pieces a read has taken; all once it was answered.
+type Taken = Arc<AtomicUsize>;
+
+/// A piece, and how many pieces its reader takes before it.
+type PlacedPiece = (usize, ChunkIndex);
 
 /// The pieces of a read beside the one that it takes itself, which are decoded by the engine's threads.
 pub(super) struct PiecesBeside<'a> {
@@ -33,11 +36,9 @@ pub(super) struct PiecesBeside<'a> {
     pieces: Vec<ChunkIndex>,
     /// How many the threads have.
     submitted: usize,
-    /// How many were taken.
-    taken: usize,
     /// How many pieces are decoded before they are taken.
     ahead: usize,
-    answered: Answered,
+    taken: Taken,
 }
 
 impl<'a> PiecesBeside<'a> {
@@ -57,44 +58,50 @@ impl<'a> PiecesBeside<'a> {
                 .map(|part| part.piece)
                 .collect(),
             submitted: 1,
-            taken: 0,
             ahead: if file.is_row_too_long(decoder) {
                 file.array.engine.encoders
             } else {
                 usize::MAX
             },
-            answered: Answered::default(),
+            taken: Taken::default(),
         }
     }
 
-    /// Has the next pieces decoded, before one is taken.
-    pub(super) fn submit(&mut self) {
-        let end = self.taken.saturating_add(1).saturating_add(self.ahead);
-        let end = end.min(self.pieces.len());
+    /// Has the first pieces decoded that come after the one that is taken first.
+    pub(super) fn begin(&mut self) {
+        self.submit(1);
+    }
+
+    /// Notes that the next piece is taken, and has those decoded that come after it.
+    pub(super) fn take(&mut self) {
+        let taken = self.taken.fetch_add(1, Ordering::Relaxed) + 1;
+        self.submit(taken);
+    }
+
+    fn submit(&mut self, taken: usize) {
+        let end = taken.saturating_add(self.ahead).min(self.pieces.len());
         if let Some(next) = self.pieces.get(self.submitted..end) {
-            let pieces = next.iter().copied();
-            self.file
-                .decode_beside(self.decoder, pieces, &self.answered);
+            let pieces = (self.submitted..).zip(next.iter().copied());
+            self.file.decode_beside(self.decoder, pieces, &self.taken);
             self.submitted = end.max(self.submitted);
         }
-        self.taken += 1;
     }
 }
 
 impl Drop for PiecesBeside<'_> {
     fn drop(&mut self) {
-        self.answered.store(true, Ordering::Relaxed);
+        self.taken.store(usize::MAX, Ordering::Relaxed);
     }
 }
 
 impl FlatFile {
-    /// Has pieces decoded by the engine's threads, as far as these have room for more work, unless the read that wants
-    /// them was answered before.
+    /// Has pieces decoded by the engine's threads, as far as these have room for more work, unless their reader has taken
+    /// them before.
     fn decode_beside(
         &self,
         decoder: &Decoder,
-        pieces: impl Iterator<Item = ChunkIndex>,
-        answered: &Answered,
+        pieces: impl Iterator<Item = PlacedPiece>,
+        taken: &Taken,
     ) {
         // Over a network each chunk is fetched by a thread of its own.
         let size = match self.array.engine.limits.fetches {
@@ -102,26 +109,33 @@ impl FlatFile {
             _ => 1,
         };
         let is_there = |piece| self.array.has_piece(piece) || self.array.is_spilled(piece);
-        let mut missing = pieces.filter(|&piece| !is_there(piece));
+        let mut missing = pieces.filter(|&(_, piece)| !is_there(piece));
         loop {
-            let mut batch: Vec<ChunkIndex> = missing.by_ref().take(size).collect();
+            let mut batch: Vec<PlacedPiece> = missing.by_ref().take(size).collect();
             batch.dedup();
-            if batch.is_empty() || !self.submit(batch, answered.clone()) {
+            if batch.is_empty() || !self.submit(batch, taken.clone()) {
                 return;
             }
         }
     }
 
+    /// Has pieces decoded that no read wants yet.
+    fn decode_ahead(&self, decoder: &Decoder, pieces: impl Iterator<Item = ChunkIndex>) {
+        let pieces = pieces.map(|piece| (0, piece));
+        self.decode_beside(decoder, pieces, &Taken::default());
+    }
+
     /// Hands a batch to the engine's threads; false if these have no room for more work.
-    fn submit(&self, batch: Vec<ChunkIndex>, answered: Answered) -> bool {
+    fn submit(&self, batch: Vec<PlacedPiece>, taken: Taken) -> bool {
         let array = self.array.clone();
         self.array.engine.decoders.submit(move || {
             let Ok(decoder) = array.decoder() else { return };
-            for piece in batch {
+            for (place, piece) in batch {
                 // A reader may have loaded it or passed it meanwhile.
                 let unread = array.unread.as_ref();
                 let is_passed = || unread.is_some_and(|unread| unread.is_passed(piece));
-                if !answered.load(Ordering::Relaxed) && !array.has_piece(piece) && !is_passed() {
+                let is_taken = place < taken.load(Ordering::Relaxed);
+                if !is_taken && !array.has_piece(piece) && !is_passed() {
                     array.engine.stats.prefetched_chunks.add(1);
                     let _ = array.piece(decoder, piece);
                 }
@@ -148,7 +162,7 @@ impl FlatFile {
                 let pieces = ahead
                     .ranges(self.length)
                     .flat_map(|range| self.pieces(decoder, &range));
-                self.decode_beside(decoder, pieces, &Answered::default());
+                self.decode_ahead(decoder, pieces);
             }
             Prediction::Steps { .. } => self.step_ahead(decoder, ahead),
         }
@@ -172,7 +186,7 @@ impl FlatFile {
             }
         }
         pieces.truncate(wanted);
-        self.decode_beside(decoder, pieces.into_iter(), &Answered::default());
+        self.decode_ahead(decoder, pieces.into_iter());
     }
 
     /// Notes that a read was answered.

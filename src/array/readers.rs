@@ -13,7 +13,6 @@ use lru::LruCache;
 
 use crate::array::OpenArray;
 use crate::array::decoder::Decoder;
-use crate::array::scatter::scatter;
 use crate::array::versions::VersionState;
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Runs};
@@ -145,6 +144,9 @@ fn first_stored(store: &dyn Store, keys: Vec<Key>) -> Result<Option<StoredChunk>
 /// How often a chunk that changes while it is read is opened again.
 const MAX_REOPENS: usize = 3;
 
+/// The most buffers that one system call fills (IOV_MAX).
+const MAX_BUFFERS: usize = 1024;
+
 impl StoredChunk {
     /// Fails with `Changed` if the object may hold something else than when it was opened.
     pub(super) fn check_unchanged(&self) -> Result<()> {
@@ -166,9 +168,24 @@ impl StoredChunk {
             let found = format!("expected {length} bytes, found {}", self.meta.size);
             return Err(Error::corrupt(&self.key, found));
         }
-        scatter(runs, out, &mut |offset, length, parts| {
-            self.fill(offset, length, parts)
-        })
+        let places = runs.places();
+        let size = runs.run_length();
+        let mut rest = out;
+        let mut consumed = 0;
+        let joined = |a: &(usize, usize), b: &(usize, usize)| a.0 + size == b.0;
+        for row in places.chunk_by(joined) {
+            for group in row.chunks(MAX_BUFFERS) {
+                let mut parts = Vec::with_capacity(group.len());
+                for &(_, to) in group {
+                    let (_, after) = rest.split_at_mut(to - consumed);
+                    let (part, after) = after.split_at_mut(size);
+                    parts.push(IoSliceMut::new(part));
+                    (rest, consumed) = (after, to + size);
+                }
+                self.fill(group[0].0 as u64, group.len() * size, &mut parts)?;
+            }
+        }
+        Ok(())
     }
 
     fn fill(&self, offset: u64, length: usize, parts: &mut [IoSliceMut<'_>]) -> Result<()> {

@@ -7,20 +7,17 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::io::IoSliceMut;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use lru::LruCache;
 use parking_lot::Mutex;
 use rustix::fs::{fstatfs, fstatvfs};
-use rustix::io::preadv;
 
-use crate::array::scatter::scatter;
-use crate::error::Error;
 use crate::grid::Runs;
 use crate::store::Version;
 use crate::sync::buffer;
+use crate::sync::buffer::Buffer;
 
 /// The type of a file system in memory (`statfs(2)`).
 const MEMORY_FILE_SYSTEMS: [u64; 2] = [0x0102_1994, 0x8584_58f6];
@@ -162,16 +159,15 @@ impl SpillFile {
         runs: &Runs,
         out: &mut [u8],
     ) -> bool {
-        self.read_by(piece, version, length, |file, start| {
-            let read = &mut |offset: u64, length, parts: &mut [IoSliceMut<'_>]| {
-                let found = preadv(file, parts, start + offset)?;
-                let is_whole = found == length;
-                is_whole
-                    .then_some(())
-                    .ok_or_else(|| Error::corrupt("", "too few bytes"))
-            };
-            scatter(runs, out, read).map_err(io::Error::other)
-        })
+        let span = runs.span();
+        let mut bytes = Buffer::of_length(span.len());
+        let found = self.read_by(piece, version, length, |file, start| {
+            file.read_exact_at(&mut bytes, start + span.start as u64)
+        });
+        if found {
+            runs.copy_part(&bytes, span.start, out);
+        }
+        found
     }
 
     /// Reads a piece by `read`, which is given where it lies; false if it is not there.

@@ -110,6 +110,21 @@ impl Runs {
             .then(|| self.from..self.from + self.length)
     }
 
+    /// Returns the range in the first buffer that has all runs.
+    pub fn span(&self) -> Range<usize> {
+        let steps = self.axes.iter().map(|axis| (axis.0 as usize - 1) * axis.1);
+        self.from..self.from + steps.sum::<usize>() + self.length
+    }
+
+    /// Returns the bytes of all runs together.
+    pub fn bytes(&self) -> usize {
+        self.axes
+            .iter()
+            .map(|axis| axis.0 as usize)
+            .product::<usize>()
+            * self.length
+    }
+
     /// Returns the bytes of a run.
     pub fn run_length(&self) -> usize {
         self.length
@@ -233,6 +248,23 @@ mod tests {
                 return numbers;
             }
         }
+    }
+
+    #[test]
+    fn the_span_has_all_runs() {
+        let part = Region {
+            start: [1, 1].as_slice().into(),
+            shape: [2, 3].as_slice().into(),
+        };
+        let layout = |shape| Layout {
+            start: &[0, 0],
+            shape,
+            skipped: 0,
+        };
+        let runs = Runs::new(&part, layout(&[4, 5]), layout(&[3, 4]), 2);
+        assert_eq!((runs.span(), runs.bytes()), (12..28, 12));
+        let whole = Runs::new(&Region::whole(&[4, 5]), layout(&[4, 5]), layout(&[4, 5]), 2);
+        assert_eq!((whole.span(), whole.bytes()), (0..40, 40));
     }
 
     proptest! {

@@ -90,9 +90,9 @@ pub(crate) fn check_late(
             ..operation.span
         };
         let has_parts = operations.iter().any(|each| each.leaves_parts_at(&span));
-        let are_plausible = || are_parts_plausible(seen, &span, initial, operations);
-        !is_plausible(&|value| seen.is_of(value), &span, initial, operations)
-            && !(has_parts && are_plausible())
+        let is_left = || are_parts_plausible(seen, &span, initial, operations);
+        let was_there = is_plausible(&|value| seen.is_of(value), &span, initial, operations);
+        !was_there && (!has_parts || !is_left())
     };
     let mut all = operations.iter();
     match all.position(|operation| is_impossible(&operation)) {
