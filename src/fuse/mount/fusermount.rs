@@ -95,7 +95,12 @@ fn with_advice(message: String) -> String {
     if !faults.iter().any(|fault| message.contains(fault)) {
         return message;
     }
-    let advice = place::advice(Obstacle::ProgramDenied, &Facts::probe());
+    let obstacle = if message.contains(device::DEVICE) {
+        Obstacle::DeviceDenied
+    } else {
+        Obstacle::ProgramDenied
+    };
+    let advice = place::advice(obstacle, &Facts::probe());
     format!("{message}; {advice}")
 }
 

@@ -8,6 +8,8 @@ use std::env;
 use std::fs;
 use std::path::Path;
 
+use rustix::process;
+
 /// The number of CAP_SYS_ADMIN among the capabilities of a process.
 const SYS_ADMIN: u32 = 21;
 
@@ -35,6 +37,7 @@ pub(super) struct Facts {
     files: Vec<&'static str>,
     /// The kernel's release, such as `6.1.0-28-amd64`.
     kernel: String,
+    is_root: bool,
     /// Effective capabilities, as a set of bits.
     capabilities: u64,
     /// Whether programs of other owners gain no rights (`no_new_privs`).
@@ -82,6 +85,14 @@ const VARIABLES: [(&str, Place); 12] = [
     ("SLURM_JOBID", Place::Slurm),
 ];
 
+impl Place {
+    /// Whether who is told can usually act as root there.
+    fn has_root(self) -> bool {
+        use Place::{Docker, Machine, OtherContainer, Podman, Wsl2};
+        matches!(self, Machine | Docker | Podman | OtherContainer | Wsl2)
+    }
+}
+
 impl Facts {
     /// Looks around.
     pub(super) fn probe() -> Facts {
@@ -95,6 +106,7 @@ impl Facts {
                 .filter(|path| Path::new(path).exists())
                 .collect(),
             kernel: fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default(),
+            is_root: process::geteuid().is_root(),
             capabilities: field(&status, "CapEff:")
                 .and_then(|bits| u64::from_str_radix(bits, 16).ok())
                 .unwrap_or(u64::MAX),
@@ -166,6 +178,9 @@ pub(super) fn advice(obstacle: Obstacle, facts: &Facts) -> &'static str {
             "WSL 1 has no FUSE; 'wsl --set-version DISTRIBUTION 2' in Windows makes it WSL 2"
         }
         (Obstacle::NoProgram, _) => no_program(place),
+        (Obstacle::DeviceDenied, _) if !facts.is_root && place.has_root() => {
+            "root has to let users open it: 'chmod 666 /dev/fuse'"
+        }
         (Obstacle::ProgramDenied, _) if facts.gains_nothing => gains_nothing(place),
         (Obstacle::RootDenied, Place::Machine) if facts.may_administer() => {
             "root here may mount, but something forbids it: look for AppArmor or SELinux in 'dmesg'"
@@ -249,7 +264,7 @@ fn of_machine(obstacle: Obstacle) -> &'static str {
             "'modprobe fuse' as root loads the driver; a container needs --device /dev/fuse --cap-add SYS_ADMIN"
         }
         Obstacle::DeviceDenied => {
-            "a container needs --device /dev/fuse; on a machine its mode is 0666"
+            "something forbids it to root: a container needs --device /dev/fuse"
         }
         Obstacle::RootDenied => {
             "root lacks the capability SYS_ADMIN here; a container needs --cap-add SYS_ADMIN"
@@ -276,6 +291,7 @@ mod tests {
         Facts {
             variables: variables.iter().map(ToString::to_string).collect(),
             files: files.to_vec(),
+            is_root: true,
             kernel: kernel.to_string(),
             ..Facts::default()
         }
@@ -356,6 +372,11 @@ mod tests {
         };
         let text = advice(Obstacle::ProgramDenied, &pod);
         assert!(text.contains("allowPrivilegeEscalation: true"), "{text}");
+        let user = Facts {
+            is_root: false,
+            ..machine.clone()
+        };
+        assert!(advice(Obstacle::DeviceDenied, &user).contains("chmod 666"));
         let root = Facts {
             capabilities: 1 << SYS_ADMIN,
             ..machine.clone()
