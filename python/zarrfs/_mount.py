@@ -10,7 +10,7 @@ import time
 import weakref
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Dict, Optional, Type, Union
+from typing import TYPE_CHECKING, Any, Dict, Literal, Optional, Type, Union, cast
 
 from . import _options
 from ._errors import CommitConflict, Error
@@ -111,7 +111,7 @@ class Mount(os.PathLike):  # type: ignore[type-arg]
         """
         self._finalizer()
 
-    def open(self, name: str, mode: str = "r") -> numpy.memmap[Any, Any]:
+    def open(self, name: str, mode: Literal["r", "r+", "c"] = "r") -> numpy.memmap[Any, Any]:
         """Returns the array `name`, such as "a/b", mapped into memory: a chunk is decoded when it is used first.
 
         `mode` is "r", "r+" where the mount can be written, or "c" for changes that stay in this process, as for
@@ -121,7 +121,7 @@ class Mount(os.PathLike):  # type: ignore[type-arg]
         import numpy
 
         mapped = numpy.load(self.array_path(name), mmap_mode=mode, allow_pickle=False)
-        return mapped
+        return cast("numpy.memmap[Any, Any]", mapped)
 
     def array_path(self, name: str) -> Path:
         """Returns the path of the array `name` as a .npy file."""
