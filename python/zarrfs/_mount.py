@@ -66,7 +66,8 @@ class Mount(os.PathLike):  # type: ignore[type-arg]
         mounted = _Mounted(path)
         # However the command ends, also by a signal for this process, nothing stays.
         try:
-            mounted.start(os.fspath(store), words, "cow" in options or "write_through" in options)
+            is_written = bool(options.get("cow") or options.get("write_through"))
+            mounted.start(os.fspath(store), words, is_written)
         except BaseException:
             mounted.end()
             raise
