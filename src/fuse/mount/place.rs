@@ -46,7 +46,7 @@ pub(super) struct Facts {
 
 /// Where a process runs, as far as it matters for mounting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum HostKind {
     Machine,
     Docker,
     Podman,
@@ -70,25 +70,25 @@ const SIGNS: [&str; 3] = [DOCKER_FILE, PODMAN_FILE, KUBERNETES_FILE];
 
 /// Environment variables that tell a place, in the order in which they count: a notebook may be in a container of
 /// Kubernetes, which is one of Docker.
-const VARIABLES: [(&str, Place); 12] = [
-    ("KAGGLE_KERNEL_RUN_TYPE", Place::HostedNotebook),
-    ("COLAB_RELEASE_TAG", Place::HostedNotebook),
-    ("BINDER_SERVICE_HOST", Place::HostedNotebook),
-    ("JUPYTERHUB_SERVICE_PREFIX", Place::Hub),
-    ("JUPYTERHUB_API_URL", Place::Hub),
-    ("APPTAINER_CONTAINER", Place::Apptainer),
-    ("APPTAINER_NAME", Place::Apptainer),
-    ("SINGULARITY_CONTAINER", Place::Apptainer),
-    ("SINGULARITY_NAME", Place::Apptainer),
-    ("KUBERNETES_SERVICE_HOST", Place::Kubernetes),
-    ("SLURM_JOB_ID", Place::Slurm),
-    ("SLURM_JOBID", Place::Slurm),
+const VARIABLES: [(&str, HostKind); 12] = [
+    ("KAGGLE_KERNEL_RUN_TYPE", HostKind::HostedNotebook),
+    ("COLAB_RELEASE_TAG", HostKind::HostedNotebook),
+    ("BINDER_SERVICE_HOST", HostKind::HostedNotebook),
+    ("JUPYTERHUB_SERVICE_PREFIX", HostKind::Hub),
+    ("JUPYTERHUB_API_URL", HostKind::Hub),
+    ("APPTAINER_CONTAINER", HostKind::Apptainer),
+    ("APPTAINER_NAME", HostKind::Apptainer),
+    ("SINGULARITY_CONTAINER", HostKind::Apptainer),
+    ("SINGULARITY_NAME", HostKind::Apptainer),
+    ("KUBERNETES_SERVICE_HOST", HostKind::Kubernetes),
+    ("SLURM_JOB_ID", HostKind::Slurm),
+    ("SLURM_JOBID", HostKind::Slurm),
 ];
 
-impl Place {
+impl HostKind {
     /// Whether who is told can usually act as root there.
     fn has_root(self) -> bool {
-        use Place::{Docker, Machine, OtherContainer, Podman, Wsl2};
+        use HostKind::{Docker, Machine, OtherContainer, Podman, Wsl2};
         matches!(self, Machine | Docker | Podman | OtherContainer | Wsl2)
     }
 }
@@ -114,29 +114,29 @@ impl Facts {
         }
     }
 
-    fn place(&self) -> Place {
+    fn place(&self) -> HostKind {
         let has = |name: &str| self.variables.iter().any(|set| set == name);
         let by_variable = VARIABLES.iter().find(|(name, _)| has(name));
         let by_variable = by_variable.map(|(_, place)| *place);
         match by_variable {
             // A job may run in a container of its own.
-            Some(Place::Slurm) | None => {}
+            Some(HostKind::Slurm) | None => {}
             Some(place) => return place,
         }
         let files = [
-            (KUBERNETES_FILE, Place::Kubernetes),
-            (PODMAN_FILE, Place::Podman),
-            (DOCKER_FILE, Place::Docker),
+            (KUBERNETES_FILE, HostKind::Kubernetes),
+            (PODMAN_FILE, HostKind::Podman),
+            (DOCKER_FILE, HostKind::Docker),
         ];
         let by_file = files.iter().find(|(path, _)| self.files.contains(path));
         let by_file = by_file.map(|(_, place)| *place);
         let by_rest = || match &self.kernel {
-            _ if has("container") => Place::OtherContainer,
+            _ if has("container") => HostKind::OtherContainer,
             kernel if kernel.contains("WSL2") || kernel.contains("microsoft-standard") => {
-                Place::Wsl2
+                HostKind::Wsl2
             }
-            kernel if kernel.contains("Microsoft") => Place::Wsl1,
-            _ => Place::Machine,
+            kernel if kernel.contains("Microsoft") => HostKind::Wsl1,
+            _ => HostKind::Machine,
         };
         by_file.or(by_variable).unwrap_or_else(by_rest)
     }
@@ -163,18 +163,18 @@ macro_rules! without_mount {
 pub(super) fn advice(obstacle: Obstacle, facts: &Facts) -> &'static str {
     let place = facts.place();
     match (obstacle, place) {
-        (_, Place::HostedNotebook) => {
+        (_, HostKind::HostedNotebook) => {
             concat!(
                 "this notebook's service lets nobody mount; ",
                 without_mount!()
             )
         }
-        (_, Place::Hub) => concat!(
+        (_, HostKind::Hub) => concat!(
             "on a JupyterHub its administrator has to allow mounts (KubeSpawner: 'privileged = True' and \
              'allow_privilege_escalation = True'; DockerSpawner: devices and cap_add); ",
             without_mount!()
         ),
-        (_, Place::Wsl1) => {
+        (_, HostKind::Wsl1) => {
             "WSL 1 has no FUSE; 'wsl --set-version DISTRIBUTION 2' in Windows makes it WSL 2"
         }
         (Obstacle::NoProgram, _) => no_program(place),
@@ -182,7 +182,7 @@ pub(super) fn advice(obstacle: Obstacle, facts: &Facts) -> &'static str {
             "root has to let users open it: 'chmod 666 /dev/fuse'"
         }
         (Obstacle::ProgramDenied, _) if facts.gains_nothing => gains_nothing(place),
-        (Obstacle::RootDenied, Place::Machine) if facts.may_administer() => {
+        (Obstacle::RootDenied, HostKind::Machine) if facts.may_administer() => {
             "root here may mount, but something forbids it: look for AppArmor or SELinux in 'dmesg'"
         }
         (obstacle, place) => of_place(obstacle, place),
@@ -190,32 +190,32 @@ pub(super) fn advice(obstacle: Obstacle, facts: &Facts) -> &'static str {
 }
 
 /// What to do where fusermount3 is missing, which every user but root needs.
-fn no_program(place: Place) -> &'static str {
+fn no_program(place: HostKind) -> &'static str {
     match place {
-        Place::Slurm => concat!(
+        HostKind::Slurm => concat!(
             "the cluster's administrators have to install fuse3 on the nodes; until then \
              'unshare --map-root-user --mount' starts a shell that can mount for itself, and ",
             without_mount!()
         ),
-        Place::Docker | Place::Podman | Place::Kubernetes | Place::OtherContainer => {
+        HostKind::Docker | HostKind::Podman | HostKind::Kubernetes | HostKind::OtherContainer => {
             "install the package fuse3 in the image, or run as root there"
         }
-        Place::Apptainer => APPTAINER,
+        HostKind::Apptainer => APPTAINER,
         _ => "only root mounts without it: install the package fuse3",
     }
 }
 
 /// What to do where fusermount3 starts without the rights of its owner.
-fn gains_nothing(place: Place) -> &'static str {
+fn gains_nothing(place: HostKind) -> &'static str {
     match place {
-        Place::Docker | Place::Podman => {
+        HostKind::Docker | HostKind::Podman => {
             "fusermount3 gains no rights here: start the container without '--security-opt no-new-privileges', or mount as root"
         }
-        Place::Kubernetes => {
+        HostKind::Kubernetes => {
             "fusermount3 gains no rights here: the container needs 'securityContext: {allowPrivilegeEscalation: true}', or mount \
              as root"
         }
-        Place::Apptainer => APPTAINER,
+        HostKind::Apptainer => APPTAINER,
         _ => {
             "fusermount3 gains no rights here, since no_new_privs is set: mount as root, or outside of the sandbox"
         }
@@ -226,34 +226,36 @@ const APPTAINER: &str =
     "have Apptainer mount: apptainer exec --fusemount 'container:zarrfs mount -f STORE DIR' IMAGE";
 
 /// What a place has to be given.
-fn of_place(obstacle: Obstacle, place: Place) -> &'static str {
+fn of_place(obstacle: Obstacle, place: HostKind) -> &'static str {
     match place {
-        Place::Docker => {
+        HostKind::Docker => {
             "start the container with 'docker run --device /dev/fuse --cap-add SYS_ADMIN', and with '--security-opt \
              apparmor=unconfined' where the host has AppArmor"
         }
-        Place::Podman => {
+        HostKind::Podman => {
             "start the container with 'podman run --device /dev/fuse --cap-add SYS_ADMIN', and with '--security-opt \
              label=disable' where the host has SELinux"
         }
-        Place::Kubernetes => concat!(
+        HostKind::Kubernetes => concat!(
             "the container needs 'securityContext: {privileged: true}', or /dev/fuse of a device plugin and 'capabilities: {add: \
              [SYS_ADMIN]}'; ",
             without_mount!()
         ),
-        Place::OtherContainer => {
+        HostKind::OtherContainer => {
             "the container needs the device /dev/fuse and the capability SYS_ADMIN"
         }
-        Place::Apptainer => APPTAINER,
-        Place::Slurm => concat!(
+        HostKind::Apptainer => APPTAINER,
+        HostKind::Slurm => concat!(
             "the cluster's administrators have to allow FUSE on its nodes ('modprobe fuse', /dev/fuse with mode 0666, package \
              fuse3); ",
             without_mount!()
         ),
-        Place::Wsl2 => {
+        HostKind::Wsl2 => {
             "'sudo modprobe fuse' loads the driver; 'wsl --update' in Windows brings a kernel that has it"
         }
-        Place::Machine | Place::HostedNotebook | Place::Hub | Place::Wsl1 => of_machine(obstacle),
+        HostKind::Machine | HostKind::HostedNotebook | HostKind::Hub | HostKind::Wsl1 => {
+            of_machine(obstacle)
+        }
     }
 }
 
@@ -303,29 +305,32 @@ mod tests {
             facts(variables, files, kernel).place()
         };
         let linux = "6.1.0-28-amd64\n";
-        assert_eq!(place(&[], &[], linux), Place::Machine);
-        assert_eq!(place(&[], &[DOCKER_FILE], linux), Place::Docker);
-        assert_eq!(place(&["container"], &[PODMAN_FILE], linux), Place::Podman);
-        assert_eq!(place(&["container"], &[], linux), Place::OtherContainer);
+        assert_eq!(place(&[], &[], linux), HostKind::Machine);
+        assert_eq!(place(&[], &[DOCKER_FILE], linux), HostKind::Docker);
+        assert_eq!(
+            place(&["container"], &[PODMAN_FILE], linux),
+            HostKind::Podman
+        );
+        assert_eq!(place(&["container"], &[], linux), HostKind::OtherContainer);
         let pod = ["KUBERNETES_SERVICE_HOST"];
-        assert_eq!(place(&pod, &[DOCKER_FILE], linux), Place::Kubernetes);
-        assert_eq!(place(&[], &[KUBERNETES_FILE], linux), Place::Kubernetes);
+        assert_eq!(place(&pod, &[DOCKER_FILE], linux), HostKind::Kubernetes);
+        assert_eq!(place(&[], &[KUBERNETES_FILE], linux), HostKind::Kubernetes);
         let hub = ["KUBERNETES_SERVICE_HOST", "JUPYTERHUB_SERVICE_PREFIX"];
-        assert_eq!(place(&hub, &[KUBERNETES_FILE], linux), Place::Hub);
+        assert_eq!(place(&hub, &[KUBERNETES_FILE], linux), HostKind::Hub);
         let notebook = ["KAGGLE_KERNEL_RUN_TYPE"];
         assert_eq!(
             place(&notebook, &[DOCKER_FILE], linux),
-            Place::HostedNotebook
+            HostKind::HostedNotebook
         );
-        assert_eq!(place(&["SLURM_JOB_ID"], &[], linux), Place::Slurm);
+        assert_eq!(place(&["SLURM_JOB_ID"], &[], linux), HostKind::Slurm);
         let job = ["SLURM_JOB_ID", "APPTAINER_CONTAINER"];
-        assert_eq!(place(&job, &[], linux), Place::Apptainer);
+        assert_eq!(place(&job, &[], linux), HostKind::Apptainer);
         let in_podman = place(&["SLURM_JOB_ID"], &[PODMAN_FILE], linux);
-        assert_eq!(in_podman, Place::Podman);
+        assert_eq!(in_podman, HostKind::Podman);
         let wsl = "5.15.167.4-microsoft-standard-WSL2\n";
-        assert_eq!(place(&[], &[], wsl), Place::Wsl2);
-        assert_eq!(place(&[], &[DOCKER_FILE], wsl), Place::Docker);
-        assert_eq!(place(&[], &[], "4.4.0-19041-Microsoft\n"), Place::Wsl1);
+        assert_eq!(place(&[], &[], wsl), HostKind::Wsl2);
+        assert_eq!(place(&[], &[DOCKER_FILE], wsl), HostKind::Docker);
+        assert_eq!(place(&[], &[], "4.4.0-19041-Microsoft\n"), HostKind::Wsl1);
     }
 
     #[test]
