@@ -58,7 +58,7 @@ impl From<Error> for StartFailure {
 
 /// Starts the daemon; returns when the mount answers, with what the daemon says of it.
 pub(super) fn start(plan: &MountPlan) -> std::result::Result<String, StartFailure> {
-    let (reader, mut child) = spawn()?;
+    let (reader, mut child) = spawn(plan)?;
     let line = match read_line(reader, plan.timeout + START_TIMEOUT) {
         Ok(line) => line,
         Err(error) => {
@@ -80,7 +80,7 @@ pub(super) fn start(plan: &MountPlan) -> std::result::Result<String, StartFailur
     Ok(what.trim().to_string())
 }
 
-fn spawn() -> Result<(PipeReader, Child)> {
+fn spawn(plan: &MountPlan) -> Result<(PipeReader, Child)> {
     let failed = |error: io::Error| Error::os("starting the daemon", error);
     let (reader, writer) = io::pipe().map_err(failed)?;
     let mut args = env::args_os();
@@ -91,8 +91,13 @@ fn spawn() -> Result<(PipeReader, Child)> {
     command
         .args(args)
         .env(PARENT, std::process::id().to_string());
+    let input = if plan.until_eof {
+        Stdio::inherit()
+    } else {
+        Stdio::null()
+    };
     let child = command
-        .stdin(Stdio::null())
+        .stdin(input)
         .stdout(writer)
         .spawn()
         .map_err(failed)?;

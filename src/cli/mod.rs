@@ -26,6 +26,7 @@ mod diff_stores;
 mod elements;
 mod examples;
 mod info;
+mod input_watch;
 mod inspect_args;
 mod list;
 mod log_target;
@@ -191,6 +192,13 @@ pub struct MountArgs {
     /// Stay in the foreground and log to stderr
     #[arg(short, long)]
     pub foreground: bool,
+    /// Unmount at the end of standard input: a program that holds the other end of a pipe has the mount end with it, however
+    /// it ends
+    #[arg(long)]
+    pub until_eof: bool,
+    /// Remove DIR, and DIR2, when the mount has ended
+    #[arg(long)]
+    pub rmdir: bool,
     /// Options as mount(8) takes them: -o allow_other,memory=256M
     #[arg(short, value_name = "OPTIONS", action = ArgAction::Append)]
     pub options: Vec<String>,

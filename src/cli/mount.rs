@@ -3,11 +3,14 @@
 //! The store is opened and the mountpoints are checked before anything is mounted, so that errors appear on the terminal
 //! and not as EIO. Without `-f` the program starts itself again for all this (`background`).
 
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use super::background::{Parent, StartFailure};
+use super::input_watch::InputWatch;
 use super::plan::MountPlan;
 use super::report::ExitPolicy;
 use super::{background, log_target, notify, report};
@@ -58,6 +61,7 @@ struct MountTarget {
 
 fn serve(plan: &MountPlan, parent: Option<&Parent>) -> Result<()> {
     log_target::start(plan.log.as_deref(), parent.is_none(), plan.verbose)?;
+    let input = plan.until_eof.then(|| watch_input(plan)).transpose()?;
     let stats = Arc::new(Stats::default());
     check_folders(plan)?;
     let views = open::open_views(&plan.views_config(), &stats)?;
@@ -70,12 +74,37 @@ fn serve(plan: &MountPlan, parent: Option<&Parent>) -> Result<()> {
     }
     let what = description(plan, &views)?;
     let mut server = MountServer::new()?;
+    if let Some(input) = &input {
+        input.hand_over(server.stop_handle());
+    }
     for target in &targets {
         serve_target(plan, target, &views, &stats, &mut server)?;
     }
     announce(&what, parent)?;
     server.wait(|| notify::send("STOPPING=1"));
+    remove_dirs(plan);
     Ok(())
+}
+
+/// Waits for the end of standard input; where it comes before there is a mount, the mountpoints go as after one.
+fn watch_input(plan: &MountPlan) -> Result<InputWatch> {
+    let plan = plan.clone();
+    InputWatch::start(move || remove_dirs(&plan))
+}
+
+/// Removes the mountpoints with `--rmdir`, when nothing is mounted there any more. One that somebody else has removed is no
+/// fault.
+fn remove_dirs(plan: &MountPlan) {
+    let dirs = [Some(&plan.dir), plan.files.as_ref()];
+    let own = |dir: &&PathBuf| plan.rmdir && MountPlan::descriptor(dir).is_none();
+    for dir in dirs.into_iter().flatten().filter(own) {
+        match fs::remove_dir(dir) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                log::warn!("{}: cannot be removed: {error}", dir.display());
+            }
+            _ => {}
+        }
+    }
 }
 
 /// Refuses a cache or an upper folder that lies in a mountpoint, where it would be hidden, or in the store.

@@ -38,6 +38,10 @@ pub(super) struct MountPlan {
     pub(super) view: ViewKind,
     pub(super) files: Option<PathBuf>,
     pub(super) foreground: bool,
+    /// Unmount when standard input ends.
+    pub(super) until_eof: bool,
+    /// Remove the mountpoints when the mount has ended.
+    pub(super) rmdir: bool,
     pub(super) fake: bool,
     pub(super) flags: Flags,
     pub(super) allow_other: bool,
@@ -78,6 +82,8 @@ impl MountPlan {
             view: ViewKind::Store,
             files: None,
             foreground: false,
+            until_eof: false,
+            rmdir: false,
             fake: false,
             flags: Flags {
                 read_only: true,
@@ -217,6 +223,8 @@ impl MountPlan {
                 (!self.hierarchy.settings.fallback).to_string(),
             ),
             ("readahead", units::show_size(self.readahead)),
+            ("until_eof", self.until_eof.to_string()),
+            ("rmdir", self.rmdir.to_string()),
         ];
         let remote = match store::local_folder(&self.source) {
             Some(_) => Vec::new(),

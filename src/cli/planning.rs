@@ -14,6 +14,8 @@ impl MountPlan {
             view: args.view,
             files: args.files.as_deref().map(units::absolute).transpose()?,
             foreground: args.foreground,
+            until_eof: args.until_eof,
+            rmdir: args.rmdir,
             allow_other: args.allow_other,
             umask: args.umask,
             max_chunk: args.max_chunk,

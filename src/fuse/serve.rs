@@ -1,7 +1,8 @@
 //! The mounts of one process, served until one of them is gone or a signal comes.
 //!
-//! The first signal, or the end of any mount, detaches all of them. The process then lives on for `GRACE` while programs
-//! still use them; a second signal ends it at once. The network is never waited for.
+//! The first signal, the end of any mount, or a `StopHandle` detaches all of them. The process then lives on while programs
+//! still use them: for `GRACE`, or, where a handle asked, as long as they do. A second signal ends it at once. The network
+//! is never waited for.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -27,6 +28,17 @@ const SIGNAL_STATUS: i32 = 128;
 enum Event {
     Signal(i32),
     Ended,
+    Stopped,
+}
+
+/// Asks a server to end its mounts; what programs still have open is served to its end.
+pub struct StopHandle(Sender<Event>);
+
+impl StopHandle {
+    /// Asks; a server that has ended already hears nothing.
+    pub fn stop(&self) {
+        let _ = self.0.send(Event::Stopped);
+    }
 }
 
 /// The mounts of this process.
@@ -60,6 +72,11 @@ impl MountServer {
         })
     }
 
+    /// Returns what ends the mounts as a signal does.
+    pub fn stop_handle(&self) -> StopHandle {
+        StopHandle(self.sender.clone())
+    }
+
     /// Serves one more mount.
     pub fn serve(
         &mut self,
@@ -83,14 +100,15 @@ impl MountServer {
         Ok(())
     }
 
-    /// Waits until a mount ends or a signal comes, calls `stopping`, then ends all mounts.
+    /// Waits until a mount ends, a signal comes or a handle asks, calls `stopping`, then ends all mounts.
     pub fn wait(self, stopping: impl FnOnce()) {
         let mut running = self.sessions.len();
-        if let Ok(event) = self.events.recv() {
-            match event {
-                Event::Signal(signal) => log::info!("signal {signal}: unmounting"),
-                Event::Ended => running -= 1,
-            }
+        let mut grace = Some(GRACE);
+        match self.events.recv() {
+            Ok(Event::Signal(signal)) => log::info!("signal {signal}: unmounting"),
+            Ok(Event::Ended) => running -= 1,
+            Ok(Event::Stopped) => grace = None,
+            Err(_) => {}
         }
         stopping();
         for session in &self.sessions {
@@ -98,22 +116,31 @@ impl MountServer {
                 log::error!("cannot unmount: {error}");
             }
         }
-        self.wait_for_users(running);
+        self.wait_for_users(running, grace.map(|grace| Instant::now() + grace));
     }
 
-    /// Waits until programs have let go of `running` detached mounts, or `GRACE` is over.
-    fn wait_for_users(&self, mut running: usize) {
-        let end = Instant::now() + GRACE;
+    /// Waits until programs have let go of `running` detached mounts, or until `end`.
+    fn wait_for_users(&self, mut running: usize, end: Option<Instant>) {
         while running > 0 {
-            let left = end.saturating_duration_since(Instant::now());
-            match self.events.recv_timeout(left) {
+            match self.next_event(end) {
                 Ok(Event::Ended) => running -= 1,
                 Ok(Event::Signal(signal)) => std::process::exit(SIGNAL_STATUS + signal),
+                Ok(Event::Stopped) => {}
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
                     log::warn!("programs still use the mount; they are cut off");
                     return;
                 }
             }
+        }
+    }
+
+    fn next_event(&self, end: Option<Instant>) -> std::result::Result<Event, RecvTimeoutError> {
+        match end {
+            Some(end) => {
+                let left = end.saturating_duration_since(Instant::now());
+                self.events.recv_timeout(left)
+            }
+            None => self.events.recv().map_err(RecvTimeoutError::from),
         }
     }
 }

@@ -165,3 +165,19 @@ fn a_cache_has_a_place_of_its_own() {
     assert_eq!(fs::read(fixture.dir.join("a/c/0")).unwrap(), [7; 16]);
     assert!(!unused.exists(), "a store of this machine needs none");
 }
+
+#[test]
+fn a_place_without_the_device_is_told_what_it_needs() {
+    let Some(fixture) = Fixture::new() else {
+        return;
+    };
+    let script = r#"mount -t tmpfs tmpfs /dev
+        KAGGLE_KERNEL_RUN_TYPE=Interactive "$PROGRAM" mount -f s.zarr second"#;
+    let output = fixture.in_namespace(script);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(
+        stderr(&output),
+        "zarrfs: /dev/fuse: not there; this notebook's service lets nobody mount; 'zarrfs cp', 'cat' and 'info' read a store \
+         without a mount\n"
+    );
+}

@@ -32,7 +32,7 @@ const FILES_PAGE: &str = "man/zarrfs-files.7";
 const MOUNT_PAGE: &str = "man/zarrfs-mount.1";
 
 /// Folders with sources and documents, and the files beside them; `target`, `.git` and `.venv` are neither.
-const FOLDERS: [&str; 6] = [".ci", "doc", "man", "scripts", "src", "tests"];
+const FOLDERS: [&str; 7] = [".ci", "doc", "man", "python", "scripts", "src", "tests"];
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))

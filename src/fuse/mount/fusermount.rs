@@ -15,8 +15,9 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
 };
 
-use super::device;
+use super::place::{Facts, Obstacle};
 use super::request::MountRequest;
+use super::{device, place};
 use crate::error::{Error, Kind, Result};
 
 const PROGRAM: &str = "fusermount3";
@@ -42,7 +43,7 @@ pub(super) fn mount(request: &MountRequest) -> Result<OwnedFd> {
             }
             Ok(device)
         }
-        _ => Err(refused(&request.path, message)),
+        _ => Err(refused(&request.path, with_advice(message))),
     }
 }
 
@@ -88,6 +89,21 @@ fn message(stderr: &[u8]) -> String {
     text.trim().replace('\n', "; ")
 }
 
+/// Adds what to do where the program was not let do its work; about its other refusals it says enough itself.
+fn with_advice(message: String) -> String {
+    let faults = ["Operation not permitted", "Permission denied"];
+    if !faults.iter().any(|fault| message.contains(fault)) {
+        return message;
+    }
+    let obstacle = if message.contains(device::DEVICE) {
+        Obstacle::DeviceDenied
+    } else {
+        Obstacle::ProgramDenied
+    };
+    let advice = place::advice(obstacle, &Facts::probe());
+    format!("{message}; {advice}")
+}
+
 fn refused(path: &Path, mut message: String) -> Error {
     if message.is_empty() {
         message = format!("{PROGRAM} refused without a word");
@@ -102,8 +118,8 @@ fn find() -> Result<PathBuf> {
         .filter(|folder| folder.is_absolute())
         .map(|folder| folder.join(PROGRAM));
     paths.find(|path| path.is_file()).ok_or_else(|| {
-        let hint = "not found; only root mounts without it: install the Debian package fuse3";
-        Error::new(Kind::NotFound, PROGRAM, hint)
+        let advice = place::advice(Obstacle::NoProgram, &Facts::probe());
+        Error::new(Kind::NotFound, PROGRAM, format!("not found; {advice}"))
     })
 }
 

@@ -1,7 +1,7 @@
 //! Mounting: mount(2) as root (`root`), the program fusermount3 as any other user (`fusermount`).
 //!
 //! `mountpoint` says which directories may be mounted at, `mounted_dir` unmounts, `liveness` asks whether a mount answers,
-//! `mountinfo` is the kernel's table.
+//! `mountinfo` is the kernel's table. `place` says what to do where this process may not mount.
 
 use std::os::fd::OwnedFd;
 
@@ -16,6 +16,7 @@ pub mod liveness;
 mod mounted_dir;
 pub mod mountinfo;
 pub mod mountpoint;
+mod place;
 mod request;
 mod root;
 

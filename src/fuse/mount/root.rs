@@ -7,9 +7,9 @@ use rustix::io::Errno;
 use rustix::mount::MountFlags;
 use rustix::process;
 
-use super::device::CONTAINER_HINT;
+use super::place::{Facts, Obstacle};
 use super::request::{Flags, MountRequest};
-use super::{device, mountinfo};
+use super::{device, mountinfo, place};
 use crate::error::{Error, Kind, Result};
 
 /// Mounts and returns the device; `Denied` if the system does not let root mount.
@@ -26,8 +26,9 @@ pub(super) fn mount(request: &MountRequest) -> Result<OwnedFd> {
     match mounted {
         Ok(()) => Ok(device),
         Err(Errno::PERM) => {
-            let hint = format!("root here may not mount; {CONTAINER_HINT}");
-            Err(Error::new(Kind::Denied, request.path.display(), hint))
+            let advice = place::advice(Obstacle::RootDenied, &Facts::probe());
+            let detail = format!("root here may not mount; {advice}");
+            Err(Error::new(Kind::Denied, request.path.display(), detail))
         }
         Err(error) => Err(Error::os(
             format!("mounting at {}", request.path.display()),

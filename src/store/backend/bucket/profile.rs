@@ -7,7 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use aws_config::profile::{ProfileFileCredentialsProvider, ProfileFileRegionProvider};
+use aws_config::provider_config::ProviderConfig;
 use aws_credential_types::provider::ProvideCredentials;
+use aws_smithy_http_client::tls;
+use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use object_store::CredentialProvider;
 use object_store::aws::AwsCredential;
 use tokio::sync::Mutex;
@@ -37,7 +40,7 @@ pub(super) fn read(name: Option<&str>) -> Result<Option<Profile>> {
         let missing = |name| Error::new(Kind::Denied, format!("AWS profile {name}"), why);
         return wanted.map_or(Ok(None), |name| Err(missing(name)));
     }
-    let mut credentials = ProfileFileCredentialsProvider::builder();
+    let mut credentials = ProfileFileCredentialsProvider::builder().configure(&provider_config());
     let mut region = ProfileFileRegionProvider::builder();
     if let Some(name) = &wanted {
         credentials = credentials.profile_name(name);
@@ -71,6 +74,14 @@ pub(super) fn read(name: Option<&str>) -> Result<Option<Profile>> {
             format!("no credentials within {} s", TIMEOUT.as_secs()),
         )),
     }
+}
+
+/// Returns how servers are asked for credentials, with the cryptography of all other clients.
+fn provider_config() -> ProviderConfig {
+    let client = aws_smithy_http_client::Builder::new()
+        .tls_provider(tls::Provider::Rustls(CryptoMode::Ring))
+        .build_https();
+    ProviderConfig::without_region().with_http_client(client)
 }
 
 fn variable(name: &str) -> Option<String> {

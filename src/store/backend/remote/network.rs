@@ -24,12 +24,19 @@ pub(super) struct NetworkConnector;
 
 impl HttpConnector for NetworkConnector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        choose_cryptography();
         let client = ClientSettings(options).builder().and_then(|builder| {
             let client = builder.build();
             client.map_err(|error| refused(&error))
         });
         client.map(HttpClient::new)
     }
+}
+
+/// Has TLS use ring, in the whole process; a client is not built without a choice.
+fn choose_cryptography() {
+    // Fails where the choice was made before, by this.
+    let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
 /// The settings of a client, each as text.

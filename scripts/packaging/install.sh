@@ -1,0 +1,113 @@
+#!/bin/sh
+# Installs zarrfs from the folder of this script, for one user or as root for all, and removes it again.
+#
+#     ./install.sh [--prefix DIR]             to ~/.local, as root to /usr/local, or to DIR
+#     ./install.sh --remove [--prefix DIR]    all that was installed there
+#
+# DIR/share/zarrfs/install.sh is a copy, for removing. It overwrites no file that it has not installed itself.
+
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+is_root=$([ "$(id -u)" -eq 0 ] && echo yes || echo)
+prefix=$([ "$is_root" ] && echo /usr/local || echo "${HOME:?}/.local")
+remove=
+
+fail() {
+    echo "install: $*" >&2
+    exit 1
+}
+
+while [ $# -gt 0 ]; do
+    case $1 in
+        --prefix)
+            [ $# -gt 1 ] || fail "--prefix needs a folder"
+            mkdir -p -- "$2" && prefix=$(cd -- "$2" && pwd)
+            shift
+            ;;
+        --remove) remove=yes ;;
+        *) fail "usage: $0 [--remove] [--prefix DIR]" ;;
+    esac
+    shift
+done
+
+own=share/zarrfs
+list=$prefix/$own/installed
+
+# Removes what the list names: files first, then the folders that were made for them, as far as they are empty.
+remove_installed() {
+    [ -f "$list" ] || fail "nothing was installed in $prefix"
+    names=$(cat "$list")
+    echo "$names" | sed -n 's/^file //p' | while IFS= read -r file; do rm -f -- "$file"; done
+    echo "$names" | sed -n 's/^folder //p' | sort -r | while IFS= read -r folder; do
+        rmdir -- "$folder" 2>/dev/null || true
+    done
+}
+
+# make_folder FOLDER: with those above it; notes which were not there.
+make_folder() {
+    [ -d "$1" ] && return
+    make_folder "$(dirname "$1")"
+    mkdir -- "$1"
+    made="$made
+folder $1"
+}
+
+# note_file FILE: that it is ours; refuses one that is somebody else's.
+note_file() {
+    if [ -e "$1" ] || [ -h "$1" ]; then
+        grep -qxF "file $1" "$list" 2>/dev/null || fail "$1 is there already, and not of install.sh"
+    fi
+    made="$made
+file $1"
+}
+
+# Prints what is to be installed, relative to the prefix. Users have no use for units of the system and mount helpers.
+wanted() {
+    cd "$here"
+    find bin share ${is_root:+lib sbin} \( -type f -o -type l \) | sort
+}
+
+install_all() {
+    made=$(cat "$list" 2>/dev/null || true)
+    for file in $(wanted); do
+        note_file "$prefix/$file"
+    done
+    helper=/usr/sbin/mount.zarrfs
+    if [ "$is_root" ] && [ "$prefix" = /usr/local ] && [ ! -e "$helper" ]; then
+        note_file "$helper"
+    else
+        helper=
+    fi
+    for file in $(wanted); do
+        make_folder "$(dirname "$prefix/$file")"
+        cp -P -- "$here/$file" "$prefix/$file.new"
+        mv -f -- "$prefix/$file.new" "$prefix/$file"
+    done
+    [ -z "$helper" ] || ln -s "$prefix/bin/zarrfs" "$helper"
+    if [ "$is_root" ]; then
+        unit=$prefix/lib/systemd/system/zarrfs@.service
+        sed "s|/usr/local/bin/|$prefix/bin/|" "$unit" >"$unit.new"
+        mv -f "$unit.new" "$unit"
+    fi
+    make_folder "$prefix/$own"
+    cp -- "$here/install.sh" "$prefix/$own/install.sh"
+    printf '%s\nfile %s\nfile %s\n' "$made" "$prefix/$own/install.sh" "$list" | sed '/^$/d' | sort -u >"$list.new"
+    mv -f "$list.new" "$list"
+}
+
+if [ "$remove" ]; then
+    remove_installed
+    echo "zarrfs was removed from $prefix"
+    exit
+fi
+[ -d "$here/bin" ] || fail "run the install.sh of an unpacked archive"
+install_all
+echo "zarrfs $("$prefix/bin/zarrfs" --version | cut -d' ' -f2) is installed in $prefix"
+echo "sh $prefix/$own/install.sh --remove${HOME:+$([ "$prefix" = "${HOME:-}/.local" ] || [ "$prefix" = /usr/local ] || echo " --prefix $prefix")} removes it"
+case :$PATH: in
+    *":$prefix/bin:"*) ;;
+    *) echo "Add $prefix/bin to PATH, and log in again" ;;
+esac
+if [ -z "$is_root" ] && ! command -v fusermount3 >/dev/null; then
+    echo "Users other than root need fusermount3 for mounting: the package fuse3 of Debian, Fedora and others"
+fi

@@ -1,0 +1,133 @@
+//! Standard input as the sign that a mount is still wanted: `--until-eof`.
+//!
+//! A program that holds the other end of a pipe or socket has its mount end with it, however it ends: by itself, by a
+//! signal, with or without a word. Before anything can be mounted the end of the input ends the process at once; from
+//! `hand_over` on it is passed to the server, which unmounts first. What comes over the input is thrown away.
+
+use std::fs::File;
+use std::io;
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::thread;
+
+use parking_lot::Mutex;
+use rustix::event;
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+
+use super::report;
+use crate::error::{Error, Result};
+use crate::fuse::serve::StopHandle;
+
+/// A thread that waits for the end of standard input.
+pub(super) struct InputWatch {
+    /// What the end is passed to; nothing before the process mounts.
+    stop: Arc<Mutex<Option<StopHandle>>>,
+}
+
+impl InputWatch {
+    /// Starts to wait, on a descriptor of its own: a process in the background closes its standard input. `give_up` is called
+    /// where the input ends before anything can be mounted.
+    pub(super) fn start(give_up: impl FnOnce() + Send + 'static) -> Result<InputWatch> {
+        let failed = |error: io::Error| Error::os("standard input", error);
+        let input = io::stdin().as_fd().try_clone_to_owned().map_err(failed)?;
+        let watch = InputWatch {
+            stop: Arc::default(),
+        };
+        let stop = watch.stop.clone();
+        thread::Builder::new()
+            .name("zarrfs-input".to_string())
+            .spawn(move || {
+                wait_for_end(&File::from(input));
+                match &*stop.lock() {
+                    Some(stop) => stop.stop(),
+                    // The lock is held, so that nothing is mounted any more.
+                    None => {
+                        give_up();
+                        std::process::exit(i32::from(report::FAILED));
+                    }
+                }
+            })
+            .map_err(failed)?;
+        Ok(watch)
+    }
+
+    /// Has the end passed to a server from here on; does not return if the input has ended already.
+    pub(super) fn hand_over(&self, stop: StopHandle) {
+        *self.stop.lock() = Some(stop);
+    }
+}
+
+/// Reads until there is no more; an input that cannot be read has ended. The other end may have made it non-blocking.
+fn wait_for_end(mut input: &File) {
+    let mut thrown_away = [0; 512];
+    loop {
+        match event::poll(&mut [PollFd::new(input, PollFlags::IN)], None) {
+            Ok(_) => {}
+            Err(Errno::INTR) => continue,
+            Err(_) => return,
+        }
+        match input.read(&mut thrown_away) {
+            Ok(0) => return,
+            Ok(_) => {}
+            Err(error) if is_passing(&error) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+fn is_passing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Returns whether the input has ended after `used` has been called with the other end.
+    fn ends(input: impl Into<OwnedFd>, used: impl FnOnce()) -> bool {
+        let (sender, end) = mpsc::channel();
+        let input = File::from(input.into());
+        thread::spawn(move || {
+            wait_for_end(&input);
+            sender.send(())
+        });
+        used();
+        end.recv_timeout(Duration::from_millis(200)).is_ok()
+    }
+
+    #[test]
+    fn an_input_ends_with_its_last_writer() {
+        let (reader, mut writer) = io::pipe().unwrap();
+        let copy = writer.try_clone().unwrap();
+        assert!(!ends(reader.try_clone().unwrap(), || writer
+            .write_all(b"x")
+            .unwrap()));
+        assert!(!ends(reader.try_clone().unwrap(), || drop(writer)));
+        assert!(ends(reader, || drop(copy)));
+    }
+
+    #[test]
+    fn a_socket_ends_when_it_is_shut_down_or_gone() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        assert!(!ends(theirs.try_clone().unwrap(), || ()));
+        assert!(ends(theirs, || ours
+            .shutdown(std::net::Shutdown::Write)
+            .unwrap()));
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        ours.write_all(b"unread").unwrap();
+        assert!(ends(theirs, || drop(ours)));
+    }
+}

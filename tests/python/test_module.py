@@ -1,0 +1,316 @@
+"""The Python module `zarrfs`: mounts in one line, errors in the program's words, and nothing left behind.
+
+What is done to an interpreter as a whole (signals, forks, ends) is done to one of its own, which runs
+`interpreter.py`; each test has a folder for temporary files, in which nothing may stay.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import mounting
+import numpy
+import pytest
+import zarr
+from mounting import wait_until
+
+import zarrfs
+
+MOUNTS = 50
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path, monkeypatch):
+    """Has everything made in a folder, and checks that no mount, folder or process stays."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setenv("PYTHONPATH", str(mounting.ROOT / "python"))
+    monkeypatch.setenv("ZARRFS", mounting.program())
+    monkeypatch.setattr("tempfile.tempdir", None)
+    yield folder
+    left = wait_until(lambda: not mounts_in(folder) and not list(folder.iterdir()))
+    found = mounts_in(folder), list(folder.iterdir())
+    for mounted in found[0]:
+        mounting.lazy_unmount(mounted)
+    assert left, found
+    assert wait_until(lambda: not processes_of(tmp_path)), processes_of(tmp_path)
+
+
+def mounts_in(folder):
+    return [point for point, _ in mounting.mounts() if point.startswith(f"{folder}/")]
+
+
+def processes_of(folder):
+    """Returns the command lines of programs that have the folder among their arguments."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (process / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if b"zarrfs\0mount\0" in line and os.fsencode(folder) in line:
+            found.append(line)
+    return found
+
+
+def test_a_store_is_mounted_in_one_line(sample, temporary):
+    with zarrfs.mount(sample, memory="64M", list=["raw", "chunks"], timeout=5.5) as mounted:
+        assert mounted.path.parent == temporary and mounted.is_mounted()
+        assert os.fspath(mounted) == str(mounted) == str(mounted.path)
+        assert mounted.store == mounted.path and (mounted.store / "tas/zarr.json").is_file()
+        assert mounted.files == mounted.path / ".zarrfs/files"
+        assert {"tas.raw", "chunks"} <= set(os.listdir(mounted.files / "tas"))
+        for name in ("tas", "survey/volume"):
+            array = mounted.open(name)
+            assert type(array) is numpy.memmap
+            numpy.testing.assert_array_equal(array, zarr.open_array(sample, path=name, mode="r")[:])
+        [found] = [found for found in zarrfs.mounts() if found.directory == mounted.path]
+        assert (found.store, found.view, found.state) == (str(sample), "store", "read-only")
+        assert found.changes is None
+    assert not mounted.is_mounted() and not mounted.path.exists()
+    mounted.unmount()
+
+
+def test_a_path_is_mounted_at_and_stays(sample, tmp_path):
+    place = tmp_path / "a place, \\1"
+    place.mkdir()
+    with zarrfs.mount(sample, place, view="files") as mounted:
+        assert (mounted.path, mounted.files) == (place, place)
+        assert (mounted.store / "tas/c").is_dir()
+        assert mounted.open("tas").shape == (12, 36, 72)
+    assert list(place.iterdir()) == []
+
+
+def test_an_array_at_the_root_has_no_name(sample):
+    with zarrfs.mount(sample / "tas") as mounted:
+        assert mounted.open("").shape == mounted.open("/").shape == (12, 36, 72)
+
+
+def test_an_array_outlives_its_mount(sample):
+    with zarrfs.mount(sample) as mounted:
+        array = mounted.open("tas")
+    assert not mounted.path.exists()
+    expected = zarr.open_array(sample, path="tas", mode="r")[:]
+    # Longer than a mount that a signal ends is kept for its users.
+    wait_until(lambda: False, 3.2)
+    numpy.testing.assert_array_equal(array, expected)
+
+
+def test_errors_are_the_sentences_of_the_program(sample, tmp_path, monkeypatch):
+    place = tmp_path / "place"
+    place.mkdir()
+    cases = [
+        (lambda: zarrfs.mount("none.zarr"), f"{Path('none.zarr').resolve()}: No such file or directory"),
+        (lambda: zarrfs.mount(sample, place / "none"), f"{place}/none: No such file or directory"),
+        (lambda: zarrfs.mount(sample, sample / "tas"), f"{sample}/tas: lies inside the store"),
+        (lambda: zarrfs.mount(sample, memry="1G"), "unexpected argument '--memry' found; a similar argument exists"),
+        (lambda: zarrfs.mount(sample, memory=3), "3': is too little memory: at least 1M"),
+        (lambda: zarrfs.mount(sample, umask=0o7000), "'7000': permissions are octal"),
+        (lambda: zarrfs.mount(sample, timeout=-1.0), "'-1000ms': a duration is a number"),
+        (lambda: zarrfs.mount("--help"), f"{Path('--help').resolve()}: No such file"),
+    ]
+    for call, sentence in cases:
+        with pytest.raises(zarrfs.Error) as error:
+            call()
+        assert sentence in str(error.value)
+        assert not str(error.value).startswith("zarrfs")
+    with pytest.raises(TypeError, match="foreground is no option of zarrfs.mount"):
+        zarrfs.mount(sample, foreground=True)
+    with zarrfs.mount(sample) as mounted, pytest.raises(zarrfs.Error, match="is mounted without --cow"):
+        mounted.commit()
+    with zarrfs.mount(sample) as mounted, pytest.raises(FileNotFoundError):
+        mounted.open("none")
+    monkeypatch.setenv("ZARRFS", str(place / "none"))
+    with pytest.raises(FileNotFoundError, match="place/none"):
+        zarrfs.mount(sample)
+
+
+def test_changes_are_committed_or_in_conflict(sample, tmp_path):
+    upper = tmp_path / "upper"
+    with zarrfs.mount(sample, cow=upper) as mounted:
+        mounted.open("tas", "r+")[0, 0, :3] = [1, 2, 3]
+        # A page of memory has elements of two chunks.
+        assert mounted.commit(dry_run=True)["put"] == 2
+        assert mounted.commit()["put"] == 2
+        assert mounted.commit()["put"] == 0
+        mounted.open("tas", "r+")[0, 0, 0] = 4
+        zarr.open_array(sample, path="tas")[0, 0, 0] = 5
+        with pytest.raises(zarrfs.CommitConflict, match="nothing was committed; tas/c/0/0/0: ") as conflict:
+            mounted.commit()
+        assert [key for key, _ in conflict.value.keys] == ["tas/c/0/0/0"]
+        assert mounted.commit(force=True)["put"] == 2
+    tas = zarr.open_array(sample, path="tas", mode="r")
+    assert tas[0, 0, :3].tolist() == [4, 2, 3]
+
+
+def test_what_was_written_is_in_the_store_at_the_end(sample, tmp_path):
+    with zarrfs.mount(sample, cow=tmp_path / "upper", write_through=True) as mounted:
+        mounted.open("tas", "r+")[0, 0, 0] = 7
+    assert zarr.open_array(sample, path="tas", mode="r")[0, 0, 0] == 7
+
+
+def test_options_are_those_of_the_command():
+    text = mounting.zarrfs("mount", "--help").stdout
+    words = [line.split("--")[1].split()[0] for line in text.splitlines() if line.lstrip().startswith("-") and "--" in line]
+    known = {word.split("=")[0].rstrip(".").replace("-", "_") for word in words} - {"help", "version"}
+    own = {"foreground", "until_eof", "rmdir"}
+    assert len(known) > 25 and own <= known
+    assert set(zarrfs.MountOptions.__annotations__) == known - own | {"options"}
+
+
+def test_options_are_written_as_the_command_reads_them(sample, tmp_path):
+    options = {
+        "option": {"a": "b,c", "d": "e"},
+        "options": ["fsname=named", "noatime"],
+        "verbose": 2,
+        "umask": 0o027,
+        "timeout": 1.5,
+        "lossy": False,
+        "cow": None,
+        "log": tmp_path / "log",
+    }
+    with zarrfs.mount(sample, **options) as mounted:
+        text = (mounted.path / ".zarrfs/mount.json").read_text()
+        assert '"umask": "027"' in text and '"timeout": "1500ms"' in text
+        assert (mounted.path / "zarr.json").stat().st_mode & 0o777 == 0o440
+        assert "DEBUG" in (tmp_path / "log").read_text()
+        sources = [line.split(" - ")[1].split()[1] for line in open("/proc/self/mountinfo") if str(mounted) in line]
+        assert sources == ["named"]
+
+
+def test_mounts_lie_in_each_other(sample):
+    with zarrfs.mount(sample) as outer, zarrfs.mount(outer.path / "survey", view="files") as inner:
+        volume = inner.open("volume")
+        with zarrfs.mount(sample) as third:
+            numpy.testing.assert_array_equal(volume, third.open("survey/volume"))
+        outer.unmount()
+        # The inner mount is a store of its own, and its store stays open.
+        assert inner.is_mounted() and not outer.is_mounted()
+        del volume
+
+
+def test_many_mounts_from_many_threads(sample, temporary):
+    expected = zarr.open_array(sample, path="tas", mode="r")[3]
+    together = threading.Barrier(MOUNTS)
+
+    def mount_and_read(number):
+        with zarrfs.mount(sample, memory="8M") as mounted:
+            together.wait(60)
+            assert len(mounts_in(temporary)) == MOUNTS
+            together.wait(60)
+            numpy.testing.assert_array_equal(mounted.open("tas")[3], expected)
+            return mounted.path
+
+    with ThreadPoolExecutor(MOUNTS) as threads:
+        assert len(set(threads.map(mount_and_read, range(MOUNTS)))) == MOUNTS
+
+
+def test_the_module_is_the_command():
+    done = subprocess.run([sys.executable, "-m", "zarrfs", "--version"], capture_output=True, text=True)
+    assert done.stdout == mounting.zarrfs("--version").stdout
+    done = subprocess.run([sys.executable, "-m", "zarrfs", "umount", "/"], capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.startswith("zarrfs: /: is not a mount of zarrfs")
+
+
+class Interpreter:
+    """A Python that runs `interpreter.py` with a way to mount and to end, and says each step that it has done."""
+
+    def __init__(self, store, state):
+        script = Path(__file__).with_name("interpreter.py")
+        self.process = subprocess.Popen(
+            [sys.executable, script, str(store), state], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def says(self, step):
+        """Waits until it says a step; fails with its traceback if it ends before."""
+        line = self.process.stdout.readline().split()
+        if line[:1] != [step]:
+            self.process.kill()
+            raise AssertionError(f"{line} for {step}: {self.process.stderr.read()}")
+        return line[1:]
+
+    def ends(self, status, *, by=None):
+        """Sends a signal, or none, and waits for its end with a status."""
+        if by is not None:
+            self.process.send_signal(by)
+        _, words = self.process.communicate(timeout=60)
+        assert self.process.returncode == status, words
+        return words
+
+
+SIGNALS = [signal.SIGKILL, signal.SIGTERM, signal.SIGINT]
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_an_interpreter_is_killed_while_it_has_a_mount(sample, temporary, number):
+    for state in ("mounted", "reading", "forgotten"):
+        interpreter = Interpreter(sample, state)
+        interpreter.says("mounted")
+        assert len(mounts_in(temporary)) == 1
+        interpreter.ends(-number, by=number)
+        assert wait_until(lambda: not mounts_in(temporary)), state
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_an_interpreter_is_killed_while_a_store_does_not_answer(tmp_path, temporary, number):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        interpreter = Interpreter("http://127.0.0.1:{}/x.zarr".format(server.getsockname()[1]), "mounted")
+        # It has asked.
+        asked, _ = server.accept()
+        interpreter.ends(-number, by=number)
+        assert wait_until(lambda: not list(temporary.iterdir()))
+        asked.close()
+
+
+def test_an_interpreter_is_killed_at_any_moment(sample, temporary):
+    """From its start until it has mounted and unmounted takes some hundred milliseconds."""
+    for step in range(16):
+        interpreter = Interpreter(sample, "again")
+        interpreter.says("begins")
+        wait_until(lambda: False, step * 0.012)
+        interpreter.ends(-signal.SIGKILL, by=signal.SIGKILL)
+        assert wait_until(lambda: not mounts_in(temporary)), step
+        # A folder that was made and of which no daemon knows yet is all that may stay, and what tempfile tries.
+        wait_until(lambda: not list(temporary.iterdir()), 1)
+        for left in temporary.iterdir():
+            left.rmdir() if left.is_dir() else left.unlink()
+
+
+@pytest.mark.parametrize("state, status", [("ends", 0), ("exits", 3), ("raises", 1), ("leaves", 4), ("garbage", 0)])
+def test_an_interpreter_ends_by_itself(sample, state, status):
+    interpreter = Interpreter(sample, state)
+    interpreter.says("mounted")
+    interpreter.ends(status)
+
+
+def test_a_fork_uses_a_mount_and_leaves_it_alone(sample, temporary):
+    interpreter = Interpreter(sample, "forks")
+    interpreter.says("mounted")
+    interpreter.says("child-ended")
+    interpreter.says("still-mounted")
+    interpreter.ends(0)
+
+
+def test_a_fork_does_not_keep_a_mount(sample, temporary):
+    interpreter = Interpreter(sample, "forks-on")
+    interpreter.says("mounted")
+    [child] = interpreter.says("child")
+    interpreter.process.kill()
+    assert wait_until(lambda: not mounts_in(temporary))
+    os.kill(int(child), signal.SIGKILL)
+    interpreter.ends(-signal.SIGKILL)
+
+
+def test_a_daemon_that_was_killed_is_cleared_away(sample, temporary):
+    with zarrfs.mount(sample) as mounted:
+        text = (mounted.path / ".zarrfs/mount.json").read_text()
+        number = int(text.split('"pid": ')[1].split(",")[0].split()[0])
+        os.kill(number, signal.SIGKILL)
+        assert wait_until(lambda: not mounted.is_mounted())
+        assert mounts_in(temporary)

@@ -1,0 +1,254 @@
+"""Each package is installed from nothing, tried, and removed without a trace.
+
+The packages are those in $ZARRFS_PACKAGES, as `scripts/package --verify` has made them, or are made of the program that is
+tested. The one for Debian is installed in a root of its own, made by mmdebstrap, which needs Debian's packages.
+"""
+
+import glob
+import os
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+import mounting
+import needs
+import pytest
+
+PYTHON = "/usr/bin/python3"
+USER = "nobody"
+
+# What each place is asked, as a shell types it; $sample is a store that everybody can read. Each line must say something.
+TRIAL = r"""
+set -eu
+zarrfs --version
+man -P cat zarrfs-mount | grep -c -e --until-eof
+bash -c 'shopt -s extglob progcomp; source "$1"; COMP_WORDS=(zarrfs mount --until); COMP_CWORD=2; COMPREPLY=()
+    _zarrfs zarrfs --until mount; echo "${COMPREPLY[*]}"' - "$completions"
+dir=$(mktemp -d)
+zarrfs mount "$sample" "$dir"
+od -A n -t f4 -N 4 "$dir/.zarrfs/files/tas/tas.raw"
+zarrfs umount "$dir"
+rmdir "$dir"
+"""
+
+
+def run(*command, **options):
+    """Runs a command; returns its output, or fails with all that it said."""
+    done = subprocess.run(
+        [str(word) for word in command], stdin=subprocess.DEVNULL, capture_output=True, text=True, **options
+    )
+    assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def check_trial(text):
+    """Checks what a trial has printed: the version, the manual, the completed option, the mount and the first element."""
+    version, found, option, mounted, element = text.strip().splitlines()
+    assert version.startswith("zarrfs ") and int(found) >= 1
+    assert option.strip() == "--until-eof"
+    assert "7 arrays in 2 groups" in mounted
+    assert float(element) == 266.0
+
+
+@pytest.fixture(scope="session")
+def packages():
+    """Returns the folder of the packages."""
+    ready = os.environ.get("ZARRFS_PACKAGES")
+    if ready:
+        return Path(ready)
+    run(mounting.ROOT / "scripts/package", "--program", mounting.program(), "wheel", "deb", "tar")
+    return mounting.ROOT / "target/package"
+
+
+@pytest.fixture
+def home(tmp_path_factory):
+    """Returns the home folder of an ordinary user, with a store."""
+    needs.require("root", os.geteuid() == 0)
+    needs.require("fuse3", shutil.which("fusermount3"))
+    folder = Path(run("mktemp", "-d", "/tmp/zarrfs-home-XXXXXX").strip())
+    shutil.copytree(mounting.ROOT / "samples/climate.zarr", folder / "sample.zarr")
+    run("chown", "-R", USER, folder)
+    yield folder
+    for point, _ in mounting.mounts():
+        if point.startswith(f"{folder}/"):
+            mounting.lazy_unmount(point)
+    shutil.rmtree(folder)
+
+
+def as_user(home, script, **variables):
+    """Runs a script as an ordinary user, with nothing on the PATH but the system and what `home` has, and with a device
+    of FUSE that everybody may open."""
+    as_root = """
+        mount -t tmpfs -o dev,mode=755 tmpfs /mnt
+        mknod -m 666 /mnt/fuse c 10 229
+        mount --bind /mnt/fuse /dev/fuse
+        exec setpriv --reuid nobody --regid nogroup --clear-groups bash -c "$1"
+    """
+    environment = {
+        "HOME": home,
+        "PATH": f"{home}/.local/bin:{home}/venv/bin:/usr/bin:/bin",
+        "TMPDIR": home,
+        "LANG": "C.UTF-8",
+        "sample": home / "sample.zarr",
+        **variables,
+    }
+    environment = {name: str(value) for name, value in environment.items()}
+    return run("unshare", "--mount", "bash", "-euc", as_root, "-", script, cwd=home, env=environment)
+
+
+def tree(folder):
+    """Returns every path below a folder."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def the(packages, pattern):
+    [found] = glob.glob(str(packages / pattern))
+    return Path(found)
+
+
+def test_the_wheel_needs_no_rust_and_no_root(packages, home):
+    wheel = shutil.copy(the(packages, "*.whl"), home)
+    run(PYTHON, "-m", "venv", home / "venv")
+    before = tree(home / "venv")
+    run("chown", "-R", USER, home)
+    assert as_user(home, "command -v cargo rustc || echo none") == "none\n"
+    as_user(home, f"pip install --quiet --no-index --no-compile --disable-pip-version-check {wheel}")
+    completions = home / "venv/share/bash-completion/completions/zarrfs"
+    check_trial(as_user(home, TRIAL, completions=completions))
+    script = (
+        "import os, struct, zarrfs\n"
+        "with zarrfs.mount(os.environ['sample'], memory='64M') as mounted:\n"
+        "    print(zarrfs.program(), struct.unpack('<f', (mounted.files / 'tas/tas.raw').open('rb').read(4))[0])\n"
+    )
+    assert as_user(home, f'python -c "{script}"').split() == [f"{home}/venv/bin/zarrfs", "266.0"]
+    assert as_user(home, "python -m zarrfs --version").startswith("zarrfs ")
+    as_user(home, "pip uninstall --quiet --yes zarrfs; find venv -name __pycache__ -prune -exec rm -r {} +")
+    left = [path for path in tree(home / "venv") if path not in before and "__pycache__" not in path]
+    # pip leaves folders that it has made outside of packages.
+    assert [path for path in left if not (home / "venv" / path).is_dir()] == []
+    assert not mounting.is_mounted(home)
+
+
+def test_the_archive_is_for_a_home_folder(packages, home):
+    with tarfile.open(the(packages, "*.tar.gz")) as archive:
+        names = archive.getnames()
+        archive.extractall(home, filter="data")
+    unpacked = home / names[0].split("/")[0]
+    run("chown", "-R", USER, home)
+    before = tree(home)
+    said = as_user(home, f"{unpacked}/install.sh")
+    assert f"is installed in {home}/.local" in said and "install.sh --remove removes it" in said
+    installed = tree(home / ".local")
+    assert "bin/zarrfs" in installed and not any(path.startswith(("lib", "sbin")) for path in installed)
+    check_trial(as_user(home, TRIAL, completions=home / ".local/share/bash-completion/completions/zarrfs"))
+    # Once more, over itself.
+    as_user(home, f"{unpacked}/install.sh")
+    assert tree(home / ".local") == installed
+    as_user(home, "sh ~/.local/share/zarrfs/install.sh --remove")
+    assert tree(home) == before
+
+
+def test_the_installer_leaves_files_of_others_alone(packages, home):
+    with tarfile.open(the(packages, "*.tar.gz")) as archive:
+        archive.extractall(home, filter="data")
+    unpacked = the(home, "zarrfs-*-linux")
+    prefix = home / "prefix"
+    (prefix / "bin").mkdir(parents=True)
+    (prefix / "bin/zarrfs").write_text("mine")
+    before = tree(prefix)
+    done = subprocess.run([unpacked / "install.sh", "--prefix", prefix], capture_output=True, text=True)
+    assert done.returncode == 1 and f"{prefix}/bin/zarrfs is there already" in done.stderr
+    assert tree(prefix) == before
+    (prefix / "bin/zarrfs").unlink()
+    # As root, with what only the system uses; the unit names the program where it is.
+    run(unpacked / "install.sh", "--prefix", prefix)
+    assert f"ExecStart={prefix}/bin/zarrfs mount" in (prefix / "lib/systemd/system/zarrfs@.service").read_text()
+    assert os.readlink(prefix / "sbin/mount.zarrfs") == "../bin/zarrfs"
+    run("sh", prefix / "share/zarrfs/install.sh", "--remove", "--prefix", prefix)
+    assert tree(prefix) == ["bin"]
+
+
+@pytest.fixture(scope="session")
+def debian(tmp_path_factory):
+    """Returns a root of Debian 12 with what the trial needs, but without fuse3 and zarrfs."""
+    needs.require("root", os.geteuid() == 0)
+    needs.require("mmdebstrap", shutil.which("mmdebstrap"))
+    sources = [path for path in Path("/etc/apt/sources.list.d").glob("debian*")]
+    sources += [path for path in [Path("/etc/apt/sources.list")] if path.is_file()]
+    root = tmp_path_factory.mktemp("debian") / "root"
+    run(
+        "mmdebstrap", "--quiet", "--variant=apt", "--include=man-db,mount",
+        "--dpkgopt=force-unsafe-io", "bookworm", root, *sources[:1],
+    )  # fmt: skip
+    yield root
+    shutil.rmtree(root)
+
+
+def in_root(root, given, script, **variables):
+    """Runs a script as root of a root folder, in namespaces that end with it; `given` is at /tmp/given."""
+    inside = """
+        set -eu
+        mount --make-rprivate /
+        mount -t proc proc "$1/proc"
+        mount --bind /dev "$1/dev"
+        mount -t tmpfs tmpfs "$1/tmp"
+        mkdir "$1/tmp/given"
+        mount --bind "$2" "$1/tmp/given"
+        exec chroot "$1" bash -c "$3"
+    """
+    environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", **variables}
+    proxies = {name: value for name, value in os.environ.items() if name.lower().endswith("_proxy")}
+    return run(
+        "unshare", "--mount", "--pid", "--fork", "bash", "-c", inside, "-", root, given, script,
+        env={**proxies, **environment},
+    )  # fmt: skip
+
+
+def test_the_package_of_debian_is_installed_and_removed(packages, home, debian):
+    shutil.copy(the(packages, "*.deb"), home / "zarrfs.deb")
+    script = """
+        exec 3>&1 >&2
+        listed() { find / -xdev -path /var -prune -o -path /proc -prune -o -path /root -prune -o -path /run -prune -o -print | sort; }
+        listed >/tmp/before
+        apt-get install -y --no-install-recommends /tmp/given/zarrfs.deb
+        test -x /usr/sbin/mount.zarrfs && test -f /usr/lib/systemd/system/zarrfs@.service
+        grep -q ExecStart=/usr/bin/zarrfs /usr/lib/systemd/system/zarrfs@.service
+        export sample=/tmp/given/sample.zarr completions=/usr/share/bash-completion/completions/zarrfs
+        bash -c "$trial" >&3
+        mkdir /tmp/a && mount -t zarrfs "$sample" /tmp/a && cat /tmp/a/zarr.json && umount /tmp/a
+        dpkg-deb --field /tmp/given/zarrfs.deb Recommends | grep fuse3
+        apt-get purge -y zarrfs
+        listed >/tmp/after
+        diff /tmp/before /tmp/after
+    """
+    check_trial(in_root(debian, home, script, trial=TRIAL))
+
+
+def test_a_package_is_tried_without_an_installation(packages, tmp_path):
+    for pattern in ("*.whl", "*.deb", "*.tar.gz", "tree/bin/zarrfs"):
+        dir = tmp_path / pattern.strip("*/").replace("/", "-")
+        sample = mounting.ROOT / "samples/climate.zarr"
+        environment = {**os.environ, "TMPDIR": str(tmp_path)}
+        command = [mounting.ROOT / "scripts/try", "--from", the(packages, pattern), sample, dir]
+        said = run(*command, env=environment)
+        assert "Building" not in said and f"{sample} is mounted and stays so" in said
+        program = said.strip().splitlines()[-1].split()[0]
+        run(program, "umount", dir)
+
+
+def test_the_program_asks_for_no_newer_libc_than_its_wheel_says(packages):
+    wheel = the(packages, "*.whl")
+    # Beside the tag by number there may be its old name, manylinux2014.
+    tags = wheel.stem.split("-")[-1].split(".")
+    [tag] = [tag for tag in tags if not tag.startswith("manylinux2")]
+    symbols = run("objdump", "-T", packages / "tree/bin/zarrfs")
+    newest = max(
+        tuple(map(int, word.split("GLIBC_")[1].rstrip(")").split(".")))
+        for word in symbols.split()
+        if "GLIBC_" in word and word.split("GLIBC_")[1][0].isdigit()
+    )
+    if tag.startswith("manylinux_"):
+        assert newest <= tuple(map(int, tag.split("_")[1:3]))
+    else:
+        assert tag.startswith("linux_") and newest > (2, 2)
