@@ -240,7 +240,8 @@ impl FlatFile {
         }
         // Before anything is decoded, so that what it evicts is known to be wanted again.
         let ahead = self.note_read(decoder, &range);
-        self.decode_beside(decoder, parts.iter().skip(1).map(|part| part.piece));
+        self.array
+            .decode_beside(decoder, parts.iter().skip(1).map(|part| part.piece));
         self.read_ahead(decoder, &ahead);
         let bytes = self.gather(decoder, &range, &parts, |piece| {
             self.array.piece(decoder, piece).map(Source::Piece)

@@ -61,6 +61,7 @@ mod shown_pieces;
 mod spill;
 mod spill_key;
 mod stored_chunks;
+pub mod strided_file;
 mod versions;
 mod write;
 

@@ -4,7 +4,9 @@
 //! is found again, and returned, by the read that wants the piece.
 
 use std::ops::Range;
+use std::sync::Arc;
 
+use crate::array::OpenArray;
 use crate::array::access_pattern::{AccessPattern, Prediction, Window};
 use crate::array::decoder::Decoder;
 use crate::array::flat_file::FlatFile;
@@ -19,19 +21,19 @@ const MIN_WINDOW: u64 = 16 << 20;
 /// Number of chunks that are decoded ahead of a reader in equal steps when nothing comes over a network.
 const MIN_STEPPED_CHUNKS: usize = 4;
 
-impl FlatFile {
+impl OpenArray {
     /// Has pieces decoded by the engine's threads, as far as these have room for more work.
     pub(super) fn decode_beside(
-        &self,
+        self: &Arc<OpenArray>,
         decoder: &Decoder,
         pieces: impl Iterator<Item = ChunkIndex>,
     ) {
         // Over a network each chunk is fetched by a thread of its own.
-        let size = match self.array.engine.limits.fetches {
+        let size = match self.engine.limits.fetches {
             0 => (BATCH_BYTES / decoder.pipeline.chunk_bytes().max(1)).max(1),
             _ => 1,
         };
-        let mut missing = pieces.filter(|&piece| !self.array.has_piece(piece));
+        let mut missing = pieces.filter(|&piece| !self.has_piece(piece));
         loop {
             let mut batch: Vec<ChunkIndex> = missing.by_ref().take(size).collect();
             batch.dedup();
@@ -42,9 +44,9 @@ impl FlatFile {
     }
 
     /// Hands a batch to the engine's threads; false if these have no room for more work.
-    fn submit(&self, batch: Vec<ChunkIndex>) -> bool {
-        let array = self.array.clone();
-        self.array.engine.decoders.submit(move || {
+    fn submit(self: &Arc<OpenArray>, batch: Vec<ChunkIndex>) -> bool {
+        let array = self.clone();
+        self.engine.decoders.submit(move || {
             let Ok(decoder) = array.decoder() else { return };
             for piece in batch {
                 // A reader may have loaded it or passed it meanwhile.
@@ -61,7 +63,9 @@ impl FlatFile {
             }
         })
     }
+}
 
+impl FlatFile {
     /// Notes that a range is being read; returns what its reader will want next.
     pub(super) fn note_read(&self, decoder: &Decoder, range: &Range<u64>) -> Prediction {
         let window = self.window(decoder);
@@ -81,7 +85,7 @@ impl FlatFile {
                 let pieces = ahead
                     .ranges(self.length)
                     .flat_map(|range| self.pieces(decoder, &range));
-                self.decode_beside(decoder, pieces);
+                self.array.decode_beside(decoder, pieces);
             }
             Prediction::Steps { .. } => self.step_ahead(decoder, ahead),
         }
@@ -105,7 +109,7 @@ impl FlatFile {
             }
         }
         pieces.truncate(wanted);
-        self.decode_beside(decoder, pieces.into_iter());
+        self.array.decode_beside(decoder, pieces.into_iter());
     }
 
     /// Notes that a read was answered.

@@ -10,10 +10,12 @@ use super::{CatArgs, elements};
 use crate::array::OpenArray;
 use crate::error::{Error, Result};
 use crate::export::format;
+use crate::grid::Selection;
+use crate::inspect::access::OpenedStore;
+use crate::inspect::coordinates::ArrayInGroup;
 use crate::inspect::key_of_chunk::chunk_of;
 use crate::inspect::locate::StorePath;
 use crate::inspect::selected::write_file;
-use crate::inspect::selection::Selection;
 use crate::store::Key;
 
 /// How many bytes are read at a time.
@@ -27,7 +29,7 @@ pub(super) fn cat(args: &CatArgs) -> Result<bool> {
     let located = args.store.open(&args.path)?;
     if let Some(selection) = &args.select {
         let array = open_array(&located)?;
-        let selection = Selection::parse(selection, &array.array().shape)?;
+        let selection = select(&located, selection)?;
         print_elements(&array, &selection, &args.format)?;
     } else if args.decode {
         let (array, selection) = chunk_of(&located.opened, &located.path)?;
@@ -48,6 +50,26 @@ pub(super) fn open_array(located: &StorePath) -> Result<Arc<OpenArray>> {
         }
         None => Err(Error::not_found(&located.path)),
     }
+}
+
+/// Reads a selection of the array at the path.
+pub(super) fn select(located: &StorePath, text: &str) -> Result<Selection> {
+    let OpenedStore {
+        hierarchy, arrays, ..
+    } = &located.opened;
+    let missing = || Error::not_found(&located.path);
+    let entry = hierarchy.node(&located.path)?.ok_or_else(missing)?;
+    let group = match located.path.parent() {
+        Some(group) => hierarchy.node(&group)?,
+        None => None,
+    };
+    let array = ArrayInGroup {
+        hierarchy,
+        arrays,
+        entry: &entry,
+        group: group.as_deref(),
+    };
+    array.select(text)
 }
 
 fn print_elements(array: &Arc<OpenArray>, selection: &Selection, name: &str) -> Result<()> {

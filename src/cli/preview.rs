@@ -1,13 +1,13 @@
 //! `zarrfs preview`: the values of a plane as a picture.
 
-use super::cat::open_array;
+use super::cat::{open_array, select};
 use super::cp::split;
 use super::paint::{Paint, terminal_width};
 use super::picture::{Picture, Rgb, scaled_colour};
 use super::{PreviewArgs, report, shown};
 use crate::error::Result;
+use crate::grid::Selection;
 use crate::inspect::preview::NumberPlane;
-use crate::inspect::selection::Selection;
 
 /// The most pixels along each side of a picture in a file.
 const MAX_SIDE: u64 = 1024;
@@ -32,7 +32,7 @@ pub(super) fn preview(args: &PreviewArgs) -> Result<bool> {
         (None, true) => (2 * MAX_LINES, terminal_width() as u64),
         (None, false) => (MAX_LINES, terminal_width() as u64),
     };
-    let selection = Selection::parse(selection.unwrap_or("..."), &array.array().shape)?;
+    let selection = select(&located, selection.unwrap_or("..."))?;
     let plane = NumberPlane::read(&array, &selection, sides)?;
     let picture = picture(&plane);
     match &args.output {

@@ -8,6 +8,8 @@ use crate::error::{Error, Result};
 use crate::export::group::GroupFormat;
 
 pub mod axes;
+pub mod cf;
+mod cf_values;
 pub mod conversion;
 pub mod descr;
 pub mod fits;
@@ -23,12 +25,15 @@ pub mod nrrd;
 mod opened;
 pub mod raster;
 pub mod raw;
+mod source_elements;
+pub mod times;
 pub mod txt;
 pub mod vrt;
 pub mod vti;
 
 pub use crate::export::format::{ElementForm, FileParts, Format, Ragged, Subject, TakenDimension};
 pub use crate::export::opened::Export;
+pub use crate::export::source_elements::SourceElements;
 
 /// Every format.
 pub const FORMATS: &[&Format] = &[

@@ -6,8 +6,11 @@
 pub mod access;
 pub mod array_info;
 pub mod chunk_map;
+pub mod coordinates;
 pub mod entry_facts;
+pub mod file_ending;
 pub mod key_of_chunk;
+pub mod labels;
 pub mod locate;
 pub mod node_info;
 pub mod preview;

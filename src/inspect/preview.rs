@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::array::OpenArray;
 use crate::error::{Error, Result};
+use crate::grid::Selection;
 use crate::inspect::selected::SelectedElements;
-use crate::inspect::selection::Selection;
 use crate::model::DataType;
 
 use half::f16;

@@ -10,8 +10,8 @@ use crate::export::{FORMATS, Subject};
 use crate::hierarchy::NodeEntry;
 use crate::store::listing::NameList;
 use crate::store::{EntryKind, Listing};
+use crate::view::files::array_files::ArrayPlace;
 use crate::view::files::listings::ChunkListing;
-use crate::view::files::path_target::ArrayPlace;
 use crate::view::files::{ATTRIBUTES, CHUNKS, FilesView, METADATA};
 
 impl FilesView {

@@ -12,9 +12,10 @@ use crate::store::tree::{
 };
 use crate::store::{Key, Meta, Tree, Version};
 use crate::view::View;
+use crate::view::files::array_files::DecodedTarget;
 use crate::view::files::documents::DocumentFile;
 use crate::view::files::group_files::read_only;
-use crate::view::files::path_target::{DecodedTarget, PathTarget};
+use crate::view::files::path_target::PathTarget;
 use crate::view::files::shown_document::{laid_out, length_of};
 use crate::view::files::unstored::is_temporary;
 use crate::view::files::writing::{DecodedWriter, check_length};

@@ -16,10 +16,11 @@ use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::known::Known;
 use crate::model::Node;
 use crate::store::{Key, Listing, Tree};
+use crate::view::files::array_files::DecodedTarget;
 use crate::view::files::editing::Editing;
 use crate::view::files::forms::ListedForms;
 use crate::view::files::listings::GroupListing;
-use crate::view::files::path_target::{DecodedTarget, PathTarget};
+use crate::view::files::path_target::PathTarget;
 use crate::view::files::seen::SeenDocument;
 use crate::view::files::shown_document::laid_out;
 use crate::view::files::unstored::{UnstoredState, content_of};
@@ -27,6 +28,7 @@ use crate::view::text_file::{TextFile, directory_attr, file_attr};
 use crate::view::{Attr, ChildName, FILES_ATTRIBUTE, OpenedFile, View, ViewDir};
 
 mod array_dir;
+mod array_files;
 mod broken;
 mod decoded;
 mod documents;
@@ -81,13 +83,15 @@ impl FilesView {
 
     /// Opens a decoded file.
     fn export(&self, target: &DecodedTarget) -> Result<Export> {
-        let (array, region) = (&target.array, target.region()?);
+        let (array, selection) = (&target.array, target.selection()?);
         if !target.is_ragged() {
-            return Export::of_parts(array, target.parts()?.clone(), region, target.content());
+            let parts = target.parts()?.clone();
+            return Export::of_selection(array, parts, &selection, target.content());
         }
         array.check_decodable()?;
+        let region = target.region()?;
         let version = array.region_version(&region)?;
-        let export = Export::open_ragged(array, target.format, &region)?;
+        let export = Export::open_ragged(array, target.format, &selection)?;
         array.note_length(&target.name(), (&region, version), export.len())?;
         Ok(export)
     }
@@ -99,7 +103,8 @@ impl FilesView {
             return target.length();
         }
         let (array, region) = (&target.array, target.region()?);
-        let measure = || Ok(Export::open_ragged(array, target.format, &region)?.len());
+        let selection = target.selection()?;
+        let measure = || Ok(Export::open_ragged(array, target.format, &selection)?.len());
         array.length_of(&target.name(), &region, measure)
     }
 
