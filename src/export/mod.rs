@@ -15,6 +15,7 @@ pub mod descr;
 pub mod fits;
 mod format;
 pub mod group;
+pub mod mat;
 pub mod metaimage;
 pub mod mrc;
 pub mod netcdf;
@@ -26,10 +27,12 @@ mod opened;
 pub mod raster;
 pub mod raw;
 mod source_elements;
+pub mod text_rows;
 pub mod times;
 pub mod txt;
 pub mod vrt;
 pub mod vti;
+pub mod wav;
 
 pub use crate::export::format::{ElementForm, FileParts, Format, Ragged, Subject, TakenDimension};
 pub use crate::export::opened::Export;
@@ -57,6 +60,10 @@ pub const FORMATS: &[&Format] = &[
     &raster::BIL,
     &raster::BIP,
     &raster::FLT,
+    &text_rows::CSV,
+    &text_rows::NDJSON,
+    &mat::FORMAT,
+    &wav::FORMAT,
 ];
 
 /// Every format of groups.
