@@ -3,9 +3,10 @@
 use serde_json::{Value, json};
 
 use super::{InfoArgs, report, shown, units};
-use crate::error::{Error, Result, printable};
+use crate::error::{Error, Kind, Result, printable};
 use crate::inspect::array_info::{ArrayInfo, ReadCost};
 use crate::inspect::locate::StorePath;
+use crate::inspect::named_file::NamedFile;
 use crate::inspect::node_info::{ChildCounts, NodeInfo};
 use crate::inspect::stored::StoredFacts;
 use crate::inspect::tree::NodeFacts;
@@ -14,13 +15,56 @@ use crate::json_text;
 /// Prints what there is to know of a node.
 pub(super) fn info(args: &InfoArgs) -> Result<bool> {
     let located = args.store.open(&args.path)?;
-    let info = NodeInfo::of(&located)?;
+    let info = match NodeInfo::of(&located) {
+        Err(error) if error.kind() == Kind::NotFound => match NamedFile::of(&located)? {
+            Some(file) => {
+                print_file(args, &located, &file);
+                return Ok(file.length.is_ok());
+            }
+            None => return Err(error),
+        },
+        info => info?,
+    };
     if args.json {
         report::print_json(&to_json(&located, &info));
     } else {
         Sheet::default().fill(&located, &info).print();
     }
     Ok(true)
+}
+
+/// Prints what a decoded file holds, or why there is none.
+fn print_file(args: &InfoArgs, located: &StorePath, file: &NamedFile) {
+    let error = file.length.as_ref().err().map(Error::to_string);
+    let length = file.length.as_ref().ok().copied().flatten();
+    if args.json {
+        report::print_json(&json!({
+            "store": located.source,
+            "path": shown::text(&located.path),
+            "name": file.name,
+            "kind": "file",
+            "format": file.format,
+            "data_type": file.elements.as_ref().map(|(data_type, _)| data_type),
+            "shape": file.elements.as_ref().map(|(_, shape)| shape),
+            "bytes": length,
+            "error": error,
+        }));
+        return;
+    }
+    let mut sheet = Sheet {
+        title: file.name.clone(),
+        ..Sheet::default()
+    };
+    sheet.add("kind", "decoded file");
+    if let Some((data_type, shape)) = &file.elements {
+        sheet.add("elements", format!("{data_type}, {}", shown::shape(shape)));
+    }
+    match (error, length) {
+        (Some(why), _) => sheet.add("opens", format!("no: {why}")),
+        (None, Some(length)) => sheet.add("length", units::show_size(length)),
+        (None, None) => sheet.add("length", "known when it is read"),
+    }
+    sheet.print();
 }
 
 fn kind(info: &NodeInfo) -> &'static str {

@@ -12,6 +12,7 @@ pub mod file_ending;
 pub mod key_of_chunk;
 pub mod labels;
 pub mod locate;
+pub mod named_file;
 pub mod node_info;
 pub mod preview;
 pub mod root_name;
