@@ -52,3 +52,15 @@ pub fn format_of(name: &str) -> Option<&'static Format> {
     let longest = fitting.max_by_key(|format| format.extension.len());
     longest.copied()
 }
+
+/// Returns what `@SELECTION.png` or `.png` selects, if an ending is one of these.
+pub fn picture_selection(ending: &[u8]) -> Option<Option<&str>> {
+    let selection = str::from_utf8(ending).ok()?.strip_suffix(PICTURE)?;
+    match selection {
+        "" => Some(None),
+        selection => selection.strip_prefix(SELECTED).map(Some),
+    }
+}
+
+/// What the name of a picture ends with.
+pub const PICTURE: &str = ".png";

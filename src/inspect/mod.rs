@@ -14,6 +14,7 @@ pub mod labels;
 pub mod locate;
 pub mod named_file;
 pub mod node_info;
+pub mod plane_picture;
 pub mod preview;
 pub mod root_name;
 pub mod selected;

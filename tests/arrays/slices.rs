@@ -245,3 +245,41 @@ fn inner_chunks_of_shards_open() {
         assert!(found.is_none(), "{name}");
     }
 }
+
+#[test]
+fn a_picture_has_the_length_that_stat_shows() {
+    let plain = v3(&[7, 2100], &[3, 900], default_keys());
+    let colours = v3(&[5, 6, 3], &[5, 6, 3], default_keys());
+    let texts = crate::stored::strings(4, 2);
+    let empty = v3(&[0, 4], &[1, 4], default_keys());
+    let store = memory(&[
+        ("a/zarr.json", &plain),
+        ("b/zarr.json", &colours),
+        ("c/.zarray", &texts),
+        ("d/zarr.json", &empty),
+    ]);
+    store.set(
+        Key::new("a/c/0/0").unwrap(),
+        (0..2700u64).map(|n| (n % 251) as u8).collect(),
+    );
+    store.set(Key::new("b/c/0/0/0").unwrap(), (0..90).collect());
+    let (view, _) = view_of(Arc::new(store), &[]);
+    let sides =
+        |bytes: &[u8]| [16, 20].map(|at| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap()));
+    for (name, expected) in [
+        ("a/a.png", [700, 7]),
+        ("a/a@:3,:50.png", [50, 3]),
+        ("a/a@0.png", [700, 1]),
+        ("b/b.png", [6, 5]),
+        ("b/b@...,0.png", [6, 5]),
+        ("b/b@...,:2.png", [2, 6]),
+    ] {
+        let size = view.lookup(&key(name)).unwrap().unwrap().size;
+        let bytes = common::read(&view, name).unwrap();
+        assert_eq!(bytes.len() as u64, size, "{name}");
+        assert_eq!(sides(&bytes), expected, "{name}");
+    }
+    for name in ["c/c.png", "d/d.png", "a/a@1:1.png"] {
+        assert!(view.lookup(&key(name)).unwrap().is_none(), "{name}");
+    }
+}

@@ -29,6 +29,8 @@ def mounted(tmp_path_factory):
             root.create_array(f"{name}_{dtype}", data=data, chunks=chunks, attributes=attributes)
     root.create_array("texts", shape=(6,), dtype="string", chunks=(4,))[...] = TEXTS
     root.create_array("channels", data=values("i2", (2, 900), 5), chunks=(2, 400), attributes={"sample_rate": 8000.0})
+    root.create_array("colours", data=values("u1", (20, 30, 3), 6), chunks=(8, 30, 3))
+    root.create_array("large", data=values("f4", (3, 1500, 40), 7), chunks=(1, 300, 40), fill_value=-1e9)
     root.create_array("infinite", data=np.array([np.inf, -np.inf, 1.5]), chunks=(2,))
     with mounting.Mount(store) as mount:
         yield mount.files, {name: node[...] for name, node in root.members()}
@@ -141,3 +143,36 @@ def test_wav(mounted):
     rate, found = scipy.io.wavfile.read(files / "line_i2" / "line_i2@::2.wav")
     assert rate == 22050 and len(found) == 51
     assert not (files / "infinite" / "infinite.wav").exists()
+
+
+def grey(plane, fill=0):
+    """Returns numbers as bytes, from black for the least to white for the largest; the fill value is black."""
+    low, high = plane[plane != fill].min(), plane[plane != fill].max()
+    shown = np.floor((plane - low) / (high - low) * 255 + 0.5)
+    return np.where(plane == fill, 0, shown).astype("u1")
+
+
+def test_png(mounted):
+    import rasterio
+    import SimpleITK
+
+    files, arrays = mounted
+    plane = arrays["plane_u2"].astype("f8")
+    large = arrays["large"].astype("f8")
+    for name, expected in (
+        ("plane_u2/plane_u2.png", grey(plane)[None]),
+        ("plane_u2/plane_u2@::-1,2:.png", grey(plane[::-1, 2:])[None]),
+        ("large/large.png", grey(large[0, ::2])[None]),
+        ("large/large@2.png", grey(large[2, ::2])[None]),
+        ("large/large@:,:9,7.png", grey(large[:, :9, 7])[None]),
+        ("colours/colours.png", np.moveaxis(arrays["colours"], -1, 0)),
+        ("colours/colours@...,1.png", grey(arrays["colours"][..., 1].astype("f8"))[None]),
+    ):
+        path = files / name
+        assert path.stat().st_size == len(path.read_bytes())
+        with rasterio.open(path) as opened:
+            np.testing.assert_array_equal(opened.read(), expected, err_msg=name)
+        found = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(path), imageIO="PNGImageIO"))
+        found = np.moveaxis(found, -1, 0) if found.ndim == 3 else found[None]
+        np.testing.assert_array_equal(found, expected, err_msg=name)
+    assert not (files / "texts/texts.png").exists()

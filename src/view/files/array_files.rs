@@ -141,16 +141,22 @@ impl FilesView {
     ) -> Result<Option<DecodedTarget>> {
         let part = match ending.selection {
             None => ArrayPart::Whole,
-            Some(text) if names_dimensions(text) && !may_wait => {
-                let why = "labels are not known yet";
-                return Err(Error::new(Kind::Unavailable, &place.found.path, why));
-            }
-            Some(text) => ArrayPart::Selected(self.selected(&place, text)?),
+            Some(text) => ArrayPart::Selected(self.selected(&place, text, may_wait)?),
         };
         self.decoded(place, (ending.format, ending.is_meant), part)
     }
 
-    fn selected(&self, place: &ArrayPlace, text: &str) -> Result<Selection> {
+    /// Reads a selection of an array; fails as `named_file`.
+    pub(super) fn selected(
+        &self,
+        place: &ArrayPlace,
+        text: &str,
+        may_wait: bool,
+    ) -> Result<Selection> {
+        if names_dimensions(text) && !may_wait {
+            let why = "labels are not known yet";
+            return Err(Error::new(Kind::Unavailable, &place.found.path, why));
+        }
         let array = ArrayInGroup {
             hierarchy: &self.hierarchy,
             arrays: &self.arrays,

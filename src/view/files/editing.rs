@@ -85,7 +85,7 @@ impl Editing {
             Some(PathTarget::AsFound(..) | PathTarget::ErrorText(_)) => {
                 return Err(broken::refused(to));
             }
-            Some(PathTarget::Decoded(_) | PathTarget::GroupFile(_)) => {
+            Some(PathTarget::Decoded(_) | PathTarget::Picture(_) | PathTarget::GroupFile(_)) => {
                 return Err(refused(to, "an array is written in place"));
             }
         }
@@ -174,6 +174,7 @@ impl Tree for Editing {
                 self.files.unstored.keep(&target.found.path);
                 self.open_decoded(path, target, truncate)
             }
+            PathTarget::Picture(target) => Err(target.read_only()),
             PathTarget::GroupFile(target) => Err(read_only(&target.found)),
         }
     }
@@ -199,6 +200,7 @@ impl Tree for Editing {
             PathTarget::Decoded(target) => {
                 check_length(path, self.files.export(&target)?.len(), size)
             }
+            PathTarget::Picture(target) => Err(target.read_only()),
             PathTarget::GroupFile(target) => Err(read_only(&target.found)),
         }
     }
@@ -243,6 +245,7 @@ impl Tree for Editing {
             PathTarget::Document(..)
             | PathTarget::Chunks(_)
             | PathTarget::Decoded(_)
+            | PathTarget::Picture(_)
             | PathTarget::GroupFile(_) => {
                 let why = "has the name of its node; rename that";
                 Err(refused(from, why))

@@ -39,6 +39,7 @@ mod group_files;
 mod listings;
 mod nodes;
 mod path_target;
+mod pictures;
 mod seen;
 mod shown_document;
 mod unstored;
@@ -148,6 +149,7 @@ impl FilesView {
                 }
                 self.decoded_length(target)?
             }
+            PathTarget::Picture(target) => target.length()?,
             PathTarget::GroupFile(target) => target.length()?,
         };
         Ok(attr_of_file(target, size, fresh))
@@ -212,6 +214,7 @@ impl FilesView {
 fn attr_of_file(target: &PathTarget, size: u64, fresh: Duration) -> Attr {
     let (found, content) = match target {
         PathTarget::Decoded(target) => (&target.found, target.content()),
+        PathTarget::Picture(target) => (&target.found, target.content()),
         PathTarget::GroupFile(target) => (&target.found, target.content()),
         PathTarget::Node(found)
         | PathTarget::Chunks(found)
@@ -275,6 +278,7 @@ impl View for FilesView {
             | PathTarget::AsFound(..)
             | PathTarget::ErrorText(_)
             | PathTarget::Decoded(_)
+            | PathTarget::Picture(_)
             | PathTarget::GroupFile(_) => None,
         }
     }
@@ -317,6 +321,7 @@ impl View for FilesView {
             Some(PathTarget::ErrorText(found)) => {
                 Ok(broken::text_file(&found, broken::error_text(&found)))
             }
+            Some(PathTarget::Picture(target)) => target.open(),
             Some(PathTarget::GroupFile(target)) => target.open(),
             Some(PathTarget::Decoded(target)) => {
                 let export = self.export(&target)?;

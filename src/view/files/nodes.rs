@@ -41,6 +41,7 @@ impl FilesView {
                 return Err(Error::new(Kind::NotPermitted, path, why));
             }
             PathTarget::Decoded(target) => (&target.found, target.chunk_index()?),
+            PathTarget::Picture(target) => return Err(target.read_only()),
             PathTarget::GroupFile(target) => return Err(read_only(&target.found)),
         };
         let Some(chunk) = chunk else {

@@ -6,12 +6,13 @@ use crate::error::{Error, Kind, Result};
 use crate::export::Format;
 use crate::grid::NumberedName;
 use crate::hierarchy::{BrokenDocument, NodeEntry};
-use crate::inspect::file_ending::FileEnding;
+use crate::inspect::file_ending::{FileEnding, picture_selection};
 use crate::known::Known;
 use crate::store::Key;
 use crate::view::files::array_files::{ArrayPlace, DecodedTarget};
 use crate::view::files::broken::{ERROR_TEXT, not_readable};
 use crate::view::files::group_files::GroupTarget;
+use crate::view::files::pictures::PictureTarget;
 use crate::view::files::{ATTRIBUTES, CHUNKS, FilesView, METADATA};
 use crate::view::{ChildName, ViewDir};
 
@@ -29,6 +30,8 @@ pub(super) enum PathTarget {
     Chunks(Arc<NodeEntry>),
     /// A decoded file.
     Decoded(DecodedTarget),
+    /// A picture of an array.
+    Picture(PictureTarget),
     /// A file of all arrays of a group.
     GroupFile(GroupTarget),
 }
@@ -168,11 +171,7 @@ impl FilesView {
             [CHUNKS] => Some(PathTarget::Chunks(found.clone())),
             [name] => {
                 let ending = name.strip_prefix(self.name_of(found));
-                let file = match ending.and_then(FileEnding::parse) {
-                    Some(ending) => self.named_file(place, ending, may_wait)?,
-                    None => None,
-                };
-                file.map(PathTarget::Decoded)
+                self.array_file(place, ending.unwrap_or_default(), may_wait)?
             }
             [CHUNKS, name] => {
                 let file = match NumberedName::parse(name) {
@@ -183,6 +182,24 @@ impl FilesView {
             }
             _ => None,
         })
+    }
+
+    /// Finds the file of an array whose name ends so after the name of the array.
+    fn array_file(
+        &self,
+        place: ArrayPlace,
+        ending: &[u8],
+        may_wait: bool,
+    ) -> Result<Option<PathTarget>> {
+        if let Some(selection) = picture_selection(ending) {
+            let picture = self.picture(&place, selection, may_wait)?;
+            return Ok(picture.map(PathTarget::Picture));
+        }
+        let file = match FileEnding::parse(ending) {
+            Some(ending) => self.named_file(place, ending, may_wait)?,
+            None => None,
+        };
+        Ok(file.map(PathTarget::Decoded))
     }
 
     /// Finds a file of a group's own; fails with `Unavailable` for one that may not be waited for.
