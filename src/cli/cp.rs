@@ -21,7 +21,7 @@ pub(super) fn cp(args: &CpArgs) -> Result<bool> {
     let format = format_of(args)?;
     let located = args.store.open(path)?;
     let array = open_array(&located)?;
-    let selection = select(&located, selection.unwrap_or("..."))?;
+    let selection = select((&args.store, path), &located, selection.unwrap_or("..."))?;
     let element = array.array().element_size().unwrap_or(0) as u64;
     let total = selection
         .shape()

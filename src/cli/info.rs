@@ -2,9 +2,11 @@
 
 use serde_json::{Value, json};
 
+use super::cat::within;
 use super::{InfoArgs, report, shown, units};
 use crate::error::{Error, Kind, Result, printable};
 use crate::inspect::array_info::{ArrayInfo, ReadCost};
+use crate::inspect::coordinates::names_dimensions;
 use crate::inspect::locate::StorePath;
 use crate::inspect::named_file::NamedFile;
 use crate::inspect::node_info::{ChildCounts, NodeInfo};
@@ -16,7 +18,7 @@ use crate::json_text;
 pub(super) fn info(args: &InfoArgs) -> Result<bool> {
     let located = args.store.open(&args.path)?;
     let info = match NodeInfo::of(&located) {
-        Err(error) if error.kind() == Kind::NotFound => match NamedFile::of(&located)? {
+        Err(error) if error.kind() == Kind::NotFound => match named_file(args, &located)? {
             Some(file) => {
                 print_file(args, &located, &file);
                 return Ok(file.length.is_ok());
@@ -31,6 +33,21 @@ pub(super) fn info(args: &InfoArgs) -> Result<bool> {
         Sheet::default().fill(&located, &info).print();
     }
     Ok(true)
+}
+
+/// Returns the decoded file that was typed. Labels are in the array's group, also where the array is a store of its own.
+fn named_file(args: &InfoArgs, located: &StorePath) -> Result<Option<NamedFile>> {
+    let is_top = located.path.parent().is_some_and(|parent| parent.is_root());
+    let above = args
+        .path
+        .rsplit_once('/')
+        .filter(|(_, file)| is_top && names_dimensions(file));
+    let above = above.and_then(|(array, file)| {
+        let mut above = within(&args.store, array)?;
+        above.path = above.path.child(file.as_bytes()).ok()?;
+        Some(above)
+    });
+    NamedFile::of(above.as_ref().unwrap_or(located))
 }
 
 /// Prints what a decoded file holds, or why there is none.

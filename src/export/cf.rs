@@ -6,14 +6,14 @@
 
 use std::sync::Arc;
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
 
 use crate::dialect::fill_json;
-use crate::export::cf_values::{CfConversion, FillNumber, Meaning, Stored};
+use crate::export::cf_attributes::{AttributeNumber, fill_numbers};
+use crate::export::cf_numbers::{FillNumber, Stored};
+use crate::export::cf_values::{CfConversion, Meaning};
 use crate::export::conversion::Conversion;
-use crate::export::times::{TimeCount, unit_of};
+use crate::export::times::{Calendar, TimeCount, unit_of};
 use crate::model::{Array, Attributes, DataType, TimeUnit};
 
 /// The attributes that are applied, and so have no meaning for the values.
@@ -87,60 +87,6 @@ fn without(attributes: &Attributes, names: &[&str]) -> Attributes {
         return attributes.clone();
     }
     attributes.edited(&removed)
-}
-
-/// A number of an attribute; whether it was written as a whole one decides about types.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum AttributeNumber {
-    Whole(i128),
-    Float(f64),
-}
-
-impl AttributeNumber {
-    /// Reads a number, a list of one, or a word for one that JSON lacks.
-    fn read(value: &Value) -> Option<AttributeNumber> {
-        match value {
-            Value::Number(number) => {
-                let whole = number.as_i64().map(i128::from);
-                let whole = whole.or_else(|| number.as_u64().map(i128::from));
-                let number = number.as_f64().map(AttributeNumber::Float);
-                whole.map(AttributeNumber::Whole).or(number)
-            }
-            Value::Array(list) => match list.as_slice() {
-                [one] => AttributeNumber::read(one),
-                _ => None,
-            },
-            Value::String(word) => {
-                let number = match word.as_str() {
-                    "NaN" => f64::NAN,
-                    "Infinity" => f64::INFINITY,
-                    "-Infinity" => f64::NEG_INFINITY,
-                    _ => return None,
-                };
-                Some(AttributeNumber::Float(number))
-            }
-            _ => None,
-        }
-    }
-
-    #[expect(clippy::cast_precision_loss, reason = "so does numpy")]
-    fn to_float(self) -> f64 {
-        match self {
-            AttributeNumber::Whole(number) => number as f64,
-            AttributeNumber::Float(number) => number,
-        }
-    }
-
-    fn is_nan(self) -> bool {
-        matches!(self, AttributeNumber::Float(number) if number.is_nan())
-    }
-
-    fn fill(self) -> FillNumber {
-        match self {
-            AttributeNumber::Whole(number) => FillNumber::Whole(number),
-            AttributeNumber::Float(number) => FillNumber::Float(number),
-        }
-    }
 }
 
 /// How the elements of an array are decoded.
@@ -235,38 +181,6 @@ fn signed_as_told(stored: Stored, attributes: &Attributes) -> Stored {
     }
 }
 
-/// Returns the numbers that stand for no value, NaN among them; of `_FillValue` and `missing_value`, or the fill value of
-/// v2.
-fn fill_numbers(array: &Array, stored: Stored) -> Vec<AttributeNumber> {
-    let mut fills = Vec::new();
-    if let Some(missing) = array.attributes.get("missing_value") {
-        match &missing {
-            Value::Array(list) => fills.extend(list.iter().filter_map(AttributeNumber::read)),
-            one => fills.extend(AttributeNumber::read(one)),
-        }
-    }
-    if array.dialect == "v2" && !array.fill_value.is_none {
-        fills.push(match stored.number(&array.fill_value.bytes) {
-            FillNumber::Whole(number) => AttributeNumber::Whole(number),
-            FillNumber::Float(number) => AttributeNumber::Float(number),
-        });
-    } else if let Some(fill) = array.attributes.get("_FillValue") {
-        fills.extend(AttributeNumber::read(&fill).or_else(|| encoded_fill(&fill)));
-    }
-    // Whole numbers are never NaN, and xarray drops such a fill value entirely.
-    if !stored.is_float() {
-        fills.retain(|fill| !fill.is_nan());
-    }
-    fills
-}
-
-/// Reads a fill value as xarray writes it: a float of eight bytes as base64.
-fn encoded_fill(value: &Value) -> Option<AttributeNumber> {
-    let bytes = BASE64_STANDARD.decode(value.as_str()?).ok()?;
-    let number = f64::from_le_bytes(bytes.try_into().ok()?);
-    Some(AttributeNumber::Float(number))
-}
-
 /// Returns a fill value of numbers whose sign was corrected as one of the corrected numbers.
 fn reread(fill: FillNumber, stored: Stored, is_corrected: bool) -> FillNumber {
     match fill {
@@ -287,7 +201,8 @@ fn counted(attributes: &Attributes) -> Counted {
     };
     if units.contains("since") {
         let calendar = text("calendar").unwrap_or("standard".to_string());
-        return Counted::Times(TimeCount::parse(&units, &calendar));
+        let count = TimeCount::parse(&units, &calendar);
+        return Counted::Times(count.filter(|count| count.calendar == Calendar::Gregorian));
     }
     let is_plural = units.ends_with('s') && units == units.to_lowercase();
     match unit_of(&units).filter(|_| is_plural) {

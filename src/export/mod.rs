@@ -9,6 +9,8 @@ use crate::export::group::GroupFormat;
 
 pub mod axes;
 pub mod cf;
+mod cf_attributes;
+mod cf_numbers;
 mod cf_values;
 pub mod conversion;
 pub mod descr;

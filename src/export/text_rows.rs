@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::array::ragged::{Growing, RaggedElements};
 use crate::error::Result;
 use crate::export::conversion::Conversion;
-use crate::export::times::time_text;
+use crate::export::times::{Calendar, time_text};
 use crate::export::{ElementForm, FileParts, Format, Ragged, Subject};
 use crate::model::DataType;
 
@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// Rows of comma-separated values without a line of names; NaN is empty.
 pub const CSV: Format = Format {
     extension: "csv",
-    parts: Some(|subject| parts(subject, Notation::Commas)),
+    parts: Some(|subject| parts(subject, RowNotation::Commas)),
     ragged: Some(Ragged::Made(commas)),
     is_basic: false,
 };
@@ -28,14 +28,14 @@ pub const CSV: Format = Format {
 /// A JSON value a line: a number of an array of one dimension, a list of one of two; what JSON lacks is null.
 pub const NDJSON: Format = Format {
     extension: "ndjson",
-    parts: Some(|subject| parts(subject, Notation::Json)),
+    parts: Some(|subject| parts(subject, RowNotation::Json)),
     ragged: Some(Ragged::Made(json)),
     is_basic: false,
 };
 
 /// How rows are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Notation {
+enum RowNotation {
     Commas,
     Json,
 }
@@ -97,7 +97,7 @@ impl Cell {
     }
 
     /// Writes an element; what is no number is `nothing`.
-    fn write(self, element: &[u8], notation: Notation, text: &mut String) {
+    fn write(self, element: &[u8], notation: RowNotation, text: &mut String) {
         let mut wide = [0; 8];
         let size = element.len().min(8);
         wide[..size].copy_from_slice(&element[..size]);
@@ -124,31 +124,37 @@ impl Cell {
                     return;
                 }
                 match notation {
-                    Notation::Commas => write!(text, "{}", time_text(i128::from(time))),
-                    Notation::Json => write!(text, "\"{}\"", time_text(i128::from(time))),
+                    RowNotation::Commas => {
+                        write!(text, "{}", time_text(i128::from(time), Calendar::Gregorian))
+                    }
+                    RowNotation::Json => write!(
+                        text,
+                        "\"{}\"",
+                        time_text(i128::from(time), Calendar::Gregorian)
+                    ),
                 }
             }
         };
     }
 }
 
-impl Notation {
+impl RowNotation {
     /// Returns what stands for no number.
     fn nothing(self) -> &'static str {
         match self {
-            Notation::Commas => "",
-            Notation::Json => "null",
+            RowNotation::Commas => "",
+            RowNotation::Json => "null",
         }
     }
 }
 
 fn float<T: Into<f64> + Copy + std::fmt::Debug>(
     number: T,
-    notation: Notation,
+    notation: RowNotation,
     text: &mut String,
 ) -> std::fmt::Result {
     let wide: f64 = number.into();
-    if wide.is_nan() || (wide.is_infinite() && notation == Notation::Json) {
+    if wide.is_nan() || (wide.is_infinite() && notation == RowNotation::Json) {
         text.push_str(notation.nothing());
         return Ok(());
     }
@@ -156,7 +162,7 @@ fn float<T: Into<f64> + Copy + std::fmt::Debug>(
     write!(text, "{number:?}")
 }
 
-fn parts(subject: &Subject, notation: Notation) -> Option<FileParts> {
+fn parts(subject: &Subject, notation: RowNotation) -> Option<FileParts> {
     let cell = Cell::of(&subject.array.data_type)?;
     let (row, is_list) = match *subject.shape {
         [_] => (1, false),
@@ -166,7 +172,7 @@ fn parts(subject: &Subject, notation: Notation) -> Option<FileParts> {
     let conversion = TextCells {
         cell,
         row: row.max(1),
-        is_list: is_list && notation == Notation::Json,
+        is_list: is_list && notation == RowNotation::Json,
         notation,
     };
     Some(FileParts {
@@ -187,7 +193,7 @@ struct TextCells {
     row: u64,
     /// Whether a line is a list.
     is_list: bool,
-    notation: Notation,
+    notation: RowNotation,
 }
 
 impl Conversion for TextCells {
@@ -231,29 +237,29 @@ impl Conversion for TextCells {
 
 /// Writes elements without a fixed length, quoted.
 fn commas(records: &RaggedElements, shape: &[u64], out: &mut Growing<'_>) -> Result<()> {
-    made(records, shape, Notation::Commas, out)
+    made(records, shape, RowNotation::Commas, out)
 }
 
 fn json(records: &RaggedElements, shape: &[u64], out: &mut Growing<'_>) -> Result<()> {
-    made(records, shape, Notation::Json, out)
+    made(records, shape, RowNotation::Json, out)
 }
 
 fn made(
     records: &RaggedElements,
     shape: &[u64],
-    notation: Notation,
+    notation: RowNotation,
     out: &mut Growing<'_>,
 ) -> Result<()> {
     let row = match *shape {
         [_, row] => row.max(1),
         _ => 1,
     };
-    let is_list = shape.len() == 2 && notation == Notation::Json;
+    let is_list = shape.len() == 2 && notation == RowNotation::Json;
     for (record, number) in records.iter().zip(0_u64..) {
         let text = String::from_utf8_lossy(record);
         let text = match notation {
-            Notation::Commas => format!("\"{}\"", text.replace('"', "\"\"")),
-            Notation::Json => Value::from(text).to_string(),
+            RowNotation::Commas => format!("\"{}\"", text.replace('"', "\"\"")),
+            RowNotation::Json => Value::from(text).to_string(),
         };
         let (at, is_last) = (number % row, (number + 1) % row == 0);
         if at == 0 && is_list {

@@ -9,12 +9,12 @@ use crate::array::{Arrays, OpenArray};
 use crate::error::{Error, Result};
 use crate::export::axes::axes_of;
 use crate::export::cf;
-use crate::export::times::unit_of;
+use crate::export::times::{Calendar, TimeCount, unit_of};
 use crate::export::{Export, FileParts, Subject};
 use crate::grid::{Region, Selection};
 use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::inspect::labels::Labels;
-use crate::inspect::selection::Dimensions;
+use crate::inspect::selection::SelectableDimensions;
 use crate::model::{Array, DataType, Node, TimeUnit};
 
 /// An array in its hierarchy.
@@ -49,7 +49,7 @@ impl ArrayInGroup<'_> {
         };
         let axes = axes_of(&subject).into_iter();
         let names: Vec<Option<String>> = axes.map(|axis| axis.name).collect();
-        let dimensions = Dimensions {
+        let dimensions = SelectableDimensions {
             shape: &array.shape,
             names: &names,
             labels: &|axis| self.labels(names.get(axis).cloned().flatten(), array.shape[axis]),
@@ -111,10 +111,44 @@ fn read(open: &Arc<OpenArray>, array: &Array) -> Result<Labels> {
     let length =
         usize::try_from(values.len()).map_err(|error| Error::too_large(open.path(), error))?;
     let bytes = values.read_at(0, length)?;
-    labels_of(&described.data_type, &bytes).ok_or_else(|| {
+    let labels = labels_of(&described.data_type, &bytes);
+    let labels = labels.map(|labels| counted(labels, described));
+    labels.ok_or_else(|| {
         let found = format!("elements of {} as labels", described.data_type);
         Error::unsupported(open.path(), found)
     })
+}
+
+/// Returns numbers that count times as times, in calendars that numpy does not have.
+fn counted(labels: Labels, array: &Array) -> Labels {
+    let text = |name| array.attributes.get(name)?.as_str().map(str::to_string);
+    let calendar = text("calendar").unwrap_or("standard".to_string());
+    let count = text("units").and_then(|units| TimeCount::parse(&units, &calendar));
+    let Some(count) = count else { return labels };
+    let times = match labels {
+        Labels::Integers(values) => {
+            let time = |value: i128| value.checked_mul(i128::from(count.unit));
+            values.into_iter().map(time).collect()
+        }
+        Labels::Floats(values, _) => {
+            let time = |value: f64| (!value.is_nan()).then(|| nearest(value, count.unit));
+            values.into_iter().map(time).collect::<Vec<_>>()
+        }
+        other => return other,
+    };
+    let times = times.into_iter();
+    let times = times.map(|time: Option<i128>| time?.checked_add(count.origin));
+    Labels::Times(times.collect(), count.calendar)
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    reason = "no time of any use needs more digits"
+)]
+fn nearest(value: f64, unit: i64) -> i128 {
+    // To the microsecond, which is as many digits as such numbers have.
+    (value * unit as f64 / 1e3).round() as i128 * 1000
 }
 
 /// Returns values as labels; nothing for types whose values nobody types.
@@ -146,7 +180,7 @@ fn labels_of(data_type: &DataType, bytes: &[u8]) -> Option<Labels> {
         DataType::DateTime(unit) => {
             let step = nanoseconds(unit)?;
             let time = |count: i64| (count != i64::MIN).then(|| i128::from(count) * step);
-            Labels::Times(elements.map(long).map(time).collect())
+            Labels::Times(elements.map(long).map(time).collect(), Calendar::Gregorian)
         }
         DataType::FixedBytes(_) => {
             let text = |bytes: &[u8]| {

@@ -6,7 +6,7 @@
 
 use std::cmp::Ordering;
 
-use crate::export::times::{period_of, split_times, time_text};
+use crate::export::times::{Calendar, period_of, split_times, time_text};
 use crate::grid::SelectedAxis;
 
 /// The labels along a dimension, one an element.
@@ -18,8 +18,8 @@ pub enum Labels {
     Floats(Vec<f64>, bool),
     /// Text.
     Texts(Vec<String>),
-    /// Times in nanoseconds since 1970; nothing for what is no time.
-    Times(Vec<Option<i128>>),
+    /// Times in nanoseconds, nothing for what is no time; and their calendar.
+    Times(Vec<Option<i128>>, Calendar),
 }
 
 /// What a label is compared with: -1 for one before it, 0 for itself, 1 for one after it.
@@ -32,7 +32,7 @@ impl Labels {
             Labels::Integers(values) => values.len(),
             Labels::Floats(values, _) => values.len(),
             Labels::Texts(values) => values.len(),
-            Labels::Times(values) => values.len(),
+            Labels::Times(values, _) => values.len(),
         }
     }
 
@@ -44,7 +44,7 @@ impl Labels {
     /// Returns the elements that a label, or `FROM:TO:STEP`, means; or why it means none.
     pub fn select(&self, part: &str) -> Result<SelectedAxis, String> {
         let parts = match self {
-            Labels::Times(_) => split_times(part),
+            Labels::Times(..) => split_times(part),
             _ => part.split(':').map(str::trim).collect(),
         };
         match *parts.as_slice() {
@@ -137,8 +137,8 @@ impl Labels {
                 Box::new(move |at| values.get(at)?.partial_cmp(&label))
             }
             Labels::Texts(values) => Box::new(move |at| Some(values.get(at)?.as_str().cmp(label))),
-            Labels::Times(values) => {
-                let period = period_of(label);
+            Labels::Times(values, calendar) => {
+                let period = period_of(label, *calendar);
                 let wrong = || format!("'{label}' is no time, as 2020-01-31T12:00 is one");
                 let period = period.ok_or_else(wrong)?;
                 Box::new(move |at| {
@@ -159,7 +159,10 @@ impl Labels {
             Labels::Integers(values) => values.get(at).map(ToString::to_string),
             Labels::Floats(values, _) => values.get(at).map(ToString::to_string),
             Labels::Texts(values) => values.get(at).cloned(),
-            Labels::Times(values) => values.get(at).copied().flatten().map(time_text),
+            Labels::Times(values, calendar) => {
+                let time = values.get(at).copied().flatten();
+                time.map(|time| time_text(time, *calendar))
+            }
         };
         let ends = show(0).zip(show(self.len().saturating_sub(1)));
         ends.map_or(String::new(), |(first, last)| {

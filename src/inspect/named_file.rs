@@ -6,8 +6,9 @@ use crate::error::{Error, Kind, Result};
 use crate::export::{FORMATS, Subject, TakenDimension, cf};
 use crate::hierarchy::NodeEntry;
 use crate::inspect::coordinates::ArrayInGroup;
-use crate::inspect::file_ending::FileEnding;
+use crate::inspect::file_ending::{FileEnding, picture_selection};
 use crate::inspect::locate::StorePath;
+use crate::inspect::plane_picture::PlanePicture;
 use crate::inspect::root_name::root_name;
 use crate::model::{Array, Node};
 
@@ -68,6 +69,11 @@ fn describe(
         elements: None,
         length: Ok(None),
     };
+    if let Some(selection) = picture_selection(ending) {
+        file.format = "png";
+        file.length = picture_length(place, array.1, selection.unwrap_or("..."));
+        return Ok(file);
+    }
     let Some(ending) = FileEnding::parse(ending) else {
         let names: Vec<&str> = FORMATS.iter().map(|format| format.extension).collect();
         let why = format!("its ending names no format; there are {}", names.join(", "));
@@ -77,6 +83,12 @@ fn describe(
     file.format = ending.format.extension;
     file.length = length(place, array, &ending, &mut file.elements);
     Ok(file)
+}
+
+fn picture_length(place: &ArrayInGroup<'_>, array: &Array, selection: &str) -> Result<Option<u64>> {
+    let none = || Error::unsupported(&place.entry.path, "png shows numbers, at least one");
+    let picture = PlanePicture::of(array, place.select(selection)?).ok_or_else(none)?;
+    picture.length().map(Some)
 }
 
 /// Returns the length of a file, if there is one and if it does not depend on the elements.

@@ -13,7 +13,7 @@ use crate::model::MAX_RANK;
 pub type LabelsOf<'a> = dyn Fn(usize) -> Result<Option<Labels>> + 'a;
 
 /// What a selection can speak of.
-pub struct Dimensions<'a> {
+pub struct SelectableDimensions<'a> {
     /// Elements along each dimension.
     pub shape: &'a [u64],
     /// Their names, as far as they have some.
@@ -39,12 +39,15 @@ impl From<String> for PartFault {
     }
 }
 
+/// Parts of named dimensions with their places, and the others.
+type SortedParts<'t> = (Vec<(usize, &'t str)>, Vec<&'t str>);
+
 type PartResult<T> = std::result::Result<T, PartFault>;
 
 impl Selection {
     /// Reads a selection from an array of a shape whose dimensions have no names; `Invalid` for what numpy would refuse.
     pub fn parse(text: &str, shape: &[u64]) -> Result<Selection> {
-        let dimensions = Dimensions {
+        let dimensions = SelectableDimensions {
             shape,
             names: &[],
             labels: &|_| Ok(None),
@@ -53,7 +56,7 @@ impl Selection {
     }
 }
 
-impl Dimensions<'_> {
+impl SelectableDimensions<'_> {
     /// Reads a selection. Parts without a name are of the dimensions that are not named, in their order. `Invalid` for
     /// what means nothing; fails as reading labels does.
     pub fn select(&self, text: &str) -> Result<Selection> {
@@ -80,7 +83,7 @@ impl Dimensions<'_> {
     }
 
     /// Returns the parts of a selection, those of named dimensions with their places.
-    fn sorted<'t>(&self, text: &'t str) -> PartResult<(Vec<(usize, &'t str)>, Vec<&'t str>)> {
+    fn sorted<'t>(&self, text: &'t str) -> PartResult<SortedParts<'t>> {
         let bare = text.trim().trim_start_matches('[').trim_end_matches(']');
         let bare = bare.trim().trim_end_matches(',');
         let (mut named, mut unnamed) = (Vec::new(), Vec::new());
