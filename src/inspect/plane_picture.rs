@@ -29,7 +29,7 @@ impl PlanePicture {
     pub fn of(array: &Array, selection: Selection) -> Option<PlanePicture> {
         let kept = selection.kept();
         let length = |axis: &usize| selection.axes.get(*axis).map_or(0, |axis| axis.count);
-        if !is_number(&array.data_type) || kept.is_empty() || array.shape.contains(&0) {
+        if !is_number(&array.data_type) || kept.is_empty() || selection.shape().contains(&0) {
             return None;
         }
         let is_coloured = array.data_type == DataType::UInt(1) && kept.len() >= 3;
