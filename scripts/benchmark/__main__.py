@@ -15,6 +15,7 @@ TESTS = Path(__file__).resolve().parents[2] / "tests"
 sys.path[:0] = [str(TESTS), str(TESTS / "python")]
 
 import cold
+import formats
 import listing
 import memory
 import random_reads
@@ -28,6 +29,7 @@ PARTS = {
     "cold": cold.run,
     "warm": warm.run,
     "random": random_reads.run,
+    "formats": formats.run,
     "list": listing.computed,
     "memory": memory.run,
     "list-stored": listing.stored,
@@ -35,7 +37,7 @@ PARTS = {
     "write": write.run,
     "scale": scale.run,
 }
-EXTRA = {"list-stored", "remote", "write", "scale"}
+EXTRA = {"formats", "list-stored", "remote", "write", "scale"}
 
 
 def main():

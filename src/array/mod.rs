@@ -64,6 +64,7 @@ mod shown_pieces;
 mod spill;
 mod spill_file;
 mod stored_chunks;
+pub mod strided_file;
 mod unread;
 mod versions;
 mod write;

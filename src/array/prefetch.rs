@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::array::OpenArray;
 use crate::array::access_pattern::{AccessPattern, Prediction, Window};
 use crate::array::decoder::Decoder;
 use crate::array::flat_file::FlatFile;
@@ -82,7 +83,7 @@ impl<'a> PiecesBeside<'a> {
         let end = taken.saturating_add(self.ahead).min(self.pieces.len());
         if let Some(next) = self.pieces.get(self.submitted..end) {
             let pieces = (self.submitted..).zip(next.iter().copied());
-            self.file.decode_beside(self.decoder, pieces, &self.taken);
+            self.file.array.decode_beside(self.decoder, pieces, &self.taken);
             self.submitted = end.max(self.submitted);
         }
     }
@@ -94,21 +95,21 @@ impl Drop for PiecesBeside<'_> {
     }
 }
 
-impl FlatFile {
+impl OpenArray {
     /// Has pieces decoded by the engine's threads, as far as these have room for more work, unless their reader has taken
     /// them before.
     fn decode_beside(
-        &self,
+        self: &Arc<OpenArray>,
         decoder: &Decoder,
         pieces: impl Iterator<Item = PlacedPiece>,
         taken: &Taken,
     ) {
         // Over a network each chunk is fetched by a thread of its own.
-        let size = match self.array.engine.limits.fetches {
+        let size = match self.engine.limits.fetches {
             0 => (BATCH_BYTES / decoder.pipeline.chunk_bytes().max(1)).max(1),
             _ => 1,
         };
-        let is_there = |piece| self.array.has_piece(piece) || self.array.is_spilled(piece);
+        let is_there = |piece| self.has_piece(piece) || self.is_spilled(piece);
         let mut missing = pieces.filter(|&(_, piece)| !is_there(piece));
         loop {
             let mut batch: Vec<PlacedPiece> = missing.by_ref().take(size).collect();
@@ -120,15 +121,19 @@ impl FlatFile {
     }
 
     /// Has pieces decoded that no read wants yet.
-    fn decode_ahead(&self, decoder: &Decoder, pieces: impl Iterator<Item = ChunkIndex>) {
+    pub(super) fn decode_ahead(
+        self: &Arc<OpenArray>,
+        decoder: &Decoder,
+        pieces: impl Iterator<Item = ChunkIndex>,
+    ) {
         let pieces = pieces.map(|piece| (0, piece));
         self.decode_beside(decoder, pieces, &Taken::default());
     }
 
     /// Hands a batch to the engine's threads; false if these have no room for more work.
-    fn submit(&self, batch: Vec<PlacedPiece>, taken: Taken) -> bool {
-        let array = self.array.clone();
-        self.array.engine.decoders.submit(move || {
+    fn submit(self: &Arc<OpenArray>, batch: Vec<PlacedPiece>, taken: Taken) -> bool {
+        let array = self.clone();
+        self.engine.decoders.submit(move || {
             let Ok(decoder) = array.decoder() else { return };
             for (place, piece) in batch {
                 // A reader may have loaded it or passed it meanwhile.
@@ -142,7 +147,9 @@ impl FlatFile {
             }
         })
     }
+}
 
+impl FlatFile {
     /// Notes that a range is being read; returns what its reader will want next.
     pub(super) fn note_read(&self, decoder: &Decoder, range: &Range<u64>) -> Prediction {
         let window = self.window(decoder);
@@ -162,7 +169,7 @@ impl FlatFile {
                 let pieces = ahead
                     .ranges(self.length)
                     .flat_map(|range| self.pieces(decoder, &range));
-                self.decode_ahead(decoder, pieces);
+                self.array.decode_ahead(decoder, pieces);
             }
             Prediction::Steps { .. } => self.step_ahead(decoder, ahead),
         }
@@ -186,7 +193,7 @@ impl FlatFile {
             }
         }
         pieces.truncate(wanted);
-        self.decode_ahead(decoder, pieces.into_iter());
+        self.array.decode_ahead(decoder, pieces.into_iter());
     }
 
     /// Notes that a read was answered.

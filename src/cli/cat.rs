@@ -6,14 +6,17 @@ use std::io;
 use std::io::Write;
 use std::sync::Arc;
 
+use super::store_args::StoreArgs;
 use super::{CatArgs, elements};
 use crate::array::OpenArray;
 use crate::error::{Error, Result};
 use crate::export::format;
+use crate::grid::Selection;
+use crate::inspect::access::OpenedStore;
+use crate::inspect::coordinates::{ArrayInGroup, names_dimensions};
 use crate::inspect::key_of_chunk::chunk_of;
 use crate::inspect::locate::StorePath;
 use crate::inspect::selected::write_file;
-use crate::inspect::selection::Selection;
 use crate::store::Key;
 
 /// How many bytes are read at a time.
@@ -27,7 +30,7 @@ pub(super) fn cat(args: &CatArgs) -> Result<bool> {
     let located = args.store.open(&args.path)?;
     if let Some(selection) = &args.select {
         let array = open_array(&located)?;
-        let selection = Selection::parse(selection, &array.array().shape)?;
+        let selection = select((&args.store, &args.path), &located, selection)?;
         print_elements(&array, &selection, &args.format)?;
     } else if args.decode {
         let (array, selection) = chunk_of(&located.opened, &located.path)?;
@@ -48,6 +51,46 @@ pub(super) fn open_array(located: &StorePath) -> Result<Arc<OpenArray>> {
         }
         None => Err(Error::not_found(&located.path)),
     }
+}
+
+/// Reads a selection of the array that was typed as `path`. Labels are in the array's group, which is opened for that
+/// where the array was opened as a store of its own.
+pub(super) fn select(
+    (store, path): (&StoreArgs, &str),
+    located: &StorePath,
+    text: &str,
+) -> Result<Selection> {
+    let above = (located.path.is_root() && names_dimensions(text)).then(|| within(store, path));
+    let above = above.flatten();
+    let located = above.as_ref().unwrap_or(located);
+    let OpenedStore {
+        hierarchy, arrays, ..
+    } = &located.opened;
+    let missing = || Error::not_found(&located.path);
+    let entry = hierarchy.node(&located.path)?.ok_or_else(missing)?;
+    let group = match located.path.parent() {
+        Some(group) => hierarchy.node(&group)?,
+        None => None,
+    };
+    let array = ArrayInGroup {
+        hierarchy,
+        arrays,
+        entry: &entry,
+        group: group.as_deref(),
+    };
+    array.select(text)
+}
+
+/// Opens the folder that a path lies in as a store, or as something in one; nothing if there is no node in it at the path.
+pub(super) fn within(store: &StoreArgs, path: &str) -> Option<StorePath> {
+    let (folder, name) = match path.trim_end_matches('/').rsplit_once('/') {
+        Some((folder, name)) => (folder, name),
+        None => (".", path),
+    };
+    let mut above = store.open(folder).ok()?;
+    above.path = above.path.child(name.as_bytes()).ok()?;
+    let found = above.opened.hierarchy.node(&above.path).ok()?;
+    found.map(|_| above)
 }
 
 fn print_elements(array: &Arc<OpenArray>, selection: &Selection, name: &str) -> Result<()> {

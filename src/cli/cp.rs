@@ -8,13 +8,12 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::cat::open_array;
+use super::cat::{open_array, select};
 use super::progress::Progress;
 use super::{CpArgs, progress};
 use crate::error::{Error, Result};
 use crate::export::{FORMATS, Format, format};
 use crate::inspect::selected::write_file;
-use crate::inspect::selection::Selection;
 
 /// Writes the file.
 pub(super) fn cp(args: &CpArgs) -> Result<bool> {
@@ -22,7 +21,7 @@ pub(super) fn cp(args: &CpArgs) -> Result<bool> {
     let format = format_of(args)?;
     let located = args.store.open(path)?;
     let array = open_array(&located)?;
-    let selection = Selection::parse(selection.unwrap_or("..."), &array.array().shape)?;
+    let selection = select((&args.store, path), &located, selection.unwrap_or("..."))?;
     let element = array.array().element_size().unwrap_or(0) as u64;
     let total = selection
         .shape()
@@ -48,7 +47,8 @@ pub(super) fn cp(args: &CpArgs) -> Result<bool> {
 pub(super) fn split(path: &str) -> (&str, Option<&str>) {
     let is_selection = |text: &str| {
         let fits = |c: char| c.is_ascii_digit() || "[]:,.- ".contains(c);
-        text.chars().all(fits)
+        let is_named = text.contains('=') && !text.contains(['/', '?', '&']);
+        is_named || text.chars().all(fits)
     };
     match path.rsplit_once('@') {
         Some((path, selection)) if is_selection(selection) => (path, Some(selection)),
@@ -127,5 +127,8 @@ mod tests {
         assert_eq!(split("a@b/c"), ("a@b/c", None));
         assert_eq!(split("s3://u@h/a@[...]"), ("s3://u@h/a", Some("[...]")));
         assert_eq!(split("a@"), ("a", Some("")));
+        let named = ("a/b", Some("time=2020-01-01,lat=10:20"));
+        assert_eq!(split("a/b@time=2020-01-01,lat=10:20"), named);
+        assert_eq!(split("http://u@h/a?b=c"), ("http://u@h/a?b=c", None));
     }
 }

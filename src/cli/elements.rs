@@ -10,8 +10,8 @@ use crate::array::OpenArray;
 use crate::dialect::fill_json;
 use crate::error::{Result, printable};
 use crate::export::txt;
+use crate::grid::Selection;
 use crate::inspect::selected::{SelectedElements, TakeBytes, write_file};
-use crate::inspect::selection::Selection;
 use crate::model::DataType;
 
 /// Writes selected elements as text; elements without a fixed length a line each.

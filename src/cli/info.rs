@@ -2,10 +2,13 @@
 
 use serde_json::{Value, json};
 
+use super::cat::within;
 use super::{InfoArgs, report, shown, units};
-use crate::error::{Error, Result, printable};
+use crate::error::{Error, Kind, Result, printable};
 use crate::inspect::array_info::{ArrayInfo, ReadCost};
+use crate::inspect::coordinates::names_dimensions;
 use crate::inspect::locate::StorePath;
+use crate::inspect::named_file::NamedFile;
 use crate::inspect::node_info::{ChildCounts, NodeInfo};
 use crate::inspect::stored::StoredFacts;
 use crate::inspect::tree::NodeFacts;
@@ -14,13 +17,71 @@ use crate::json_text;
 /// Prints what there is to know of a node.
 pub(super) fn info(args: &InfoArgs) -> Result<bool> {
     let located = args.store.open(&args.path)?;
-    let info = NodeInfo::of(&located)?;
+    let info = match NodeInfo::of(&located) {
+        Err(error) if error.kind() == Kind::NotFound => match named_file(args, &located)? {
+            Some(file) => {
+                print_file(args, &located, &file);
+                return Ok(file.length.is_ok());
+            }
+            None => return Err(error),
+        },
+        info => info?,
+    };
     if args.json {
         report::print_json(&to_json(&located, &info));
     } else {
         Sheet::default().fill(&located, &info).print();
     }
     Ok(true)
+}
+
+/// Returns the decoded file that was typed. Labels are in the array's group, also where the array is a store of its own.
+fn named_file(args: &InfoArgs, located: &StorePath) -> Result<Option<NamedFile>> {
+    let is_top = located.path.parent().is_some_and(|parent| parent.is_root());
+    let above = args
+        .path
+        .rsplit_once('/')
+        .filter(|(_, file)| is_top && names_dimensions(file));
+    let above = above.and_then(|(array, file)| {
+        let mut above = within(&args.store, array)?;
+        above.path = above.path.child(file.as_bytes()).ok()?;
+        Some(above)
+    });
+    NamedFile::of(above.as_ref().unwrap_or(located))
+}
+
+/// Prints what a decoded file holds, or why there is none.
+fn print_file(args: &InfoArgs, located: &StorePath, file: &NamedFile) {
+    let error = file.length.as_ref().err().map(Error::to_string);
+    let length = file.length.as_ref().ok().copied().flatten();
+    if args.json {
+        report::print_json(&json!({
+            "store": located.source,
+            "path": shown::text(&located.path),
+            "name": file.name,
+            "kind": "file",
+            "format": file.format,
+            "data_type": file.elements.as_ref().map(|(data_type, _)| data_type),
+            "shape": file.elements.as_ref().map(|(_, shape)| shape),
+            "bytes": length,
+            "error": error,
+        }));
+        return;
+    }
+    let mut sheet = Sheet {
+        title: file.name.clone(),
+        ..Sheet::default()
+    };
+    sheet.add("kind", "decoded file");
+    if let Some((data_type, shape)) = &file.elements {
+        sheet.add("elements", format!("{data_type}, {}", shown::shape(shape)));
+    }
+    match (error, length) {
+        (Some(why), _) => sheet.add("opens", format!("no: {why}")),
+        (None, Some(length)) => sheet.add("length", units::show_size(length)),
+        (None, None) => sheet.add("length", "known when it is read"),
+    }
+    sheet.print();
 }
 
 fn kind(info: &NodeInfo) -> &'static str {

@@ -49,7 +49,7 @@ pub struct LsArgs {
 #[derive(Args, Debug)]
 #[command(after_help = examples::INFO)]
 pub struct InfoArgs {
-    /// The store, or a group or an array in it
+    /// The store, a group or an array in it, or the name of a decoded file: tas/tas@0.nii
     pub path: String,
     /// Print JSON
     #[arg(long)]

@@ -129,7 +129,8 @@ pub enum Command {
     /// Show all that is known of a group or an array
     ///
     /// Its documents, attributes and codecs, how many of its chunks are stored in how many bytes, what a read costs at
-    /// most, which decoded files open, and why it does not decode if it does not.
+    /// most, which decoded files open, and why it does not decode if it does not. Of a decoded file: what it holds, or
+    /// why there is none.
     Info(InfoArgs),
     /// Print a key as it is stored, a chunk decoded, or a region of an array
     ///
@@ -150,7 +151,8 @@ pub enum Command {
     Completions(CompletionsArgs),
     /// Write an array, or a region of it, to a file
     ///
-    /// The format is that of the file's ending, such as npy, raw, nrrd or txt. A selection is written as in numpy.
+    /// The format is that of the file's ending, such as npy, raw, nrrd or txt. A selection is written as in numpy, or with
+    /// names of dimensions and labels: tas@time=2020-03,lat=10:20.
     Cp(CpArgs),
     /// Show which chunks of an array are stored
     ///

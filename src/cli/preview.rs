@@ -1,13 +1,13 @@
 //! `zarrfs preview`: the values of a plane as a picture.
 
-use super::cat::open_array;
+use super::cat::{open_array, select};
 use super::cp::split;
 use super::paint::{Paint, terminal_width};
 use super::picture::{Picture, Rgb, scaled_colour};
 use super::{PreviewArgs, report, shown};
 use crate::error::Result;
+use crate::grid::Selection;
 use crate::inspect::preview::NumberPlane;
-use crate::inspect::selection::Selection;
 
 /// The most pixels along each side of a picture in a file.
 const MAX_SIDE: u64 = 1024;
@@ -32,7 +32,7 @@ pub(super) fn preview(args: &PreviewArgs) -> Result<bool> {
         (None, true) => (2 * MAX_LINES, terminal_width() as u64),
         (None, false) => (MAX_LINES, terminal_width() as u64),
     };
-    let selection = Selection::parse(selection.unwrap_or("..."), &array.array().shape)?;
+    let selection = select((&args.store, path), &located, selection.unwrap_or("..."))?;
     let plane = NumberPlane::read(&array, &selection, sides)?;
     let picture = picture(&plane);
     match &args.output {
@@ -44,15 +44,10 @@ pub(super) fn preview(args: &PreviewArgs) -> Result<bool> {
     Ok(true)
 }
 
-/// Returns where each value lies between the least and the largest, from 0 to 1.
-fn shares(plane: &NumberPlane) -> impl Iterator<Item = Option<f64>> {
-    let range = plane.range().filter(|(low, high)| low < high);
-    let share = move |value: f64| range.map_or(1.0, |(low, high)| (value - low) / (high - low));
-    plane.values.iter().map(move |value| value.map(share))
-}
-
 fn picture(plane: &NumberPlane) -> Picture {
-    let colours = shares(plane).map(|share| share.map_or(NOTHING, scaled_colour));
+    let colours = plane
+        .shares()
+        .map(|share| share.map_or(NOTHING, scaled_colour));
     Picture {
         width: plane.width,
         pixels: colours.collect(),
@@ -71,7 +66,7 @@ fn plain_lines(plane: &NumberPlane) -> Vec<String> {
             .and_then(|place| LETTERS.get(place).copied())
             .unwrap_or(' ')
     };
-    let letters: Vec<char> = shares(plane).map(letter).collect();
+    let letters: Vec<char> = plane.shares().map(letter).collect();
     let rows = letters.chunks(plane.width.max(1));
     rows.map(|row| row.iter().collect()).collect()
 }

@@ -217,6 +217,7 @@ mod tests {
             fill_value: FillValue {
                 bytes: vec![3; data_type.size().unwrap_or(0)],
                 json: Value::Null,
+                is_none: false,
             },
             data_type,
             codecs: Configuration::of(&members).codecs("codecs").unwrap(),

@@ -29,7 +29,11 @@ pub fn parse(data_type: &DataType, value: &Value) -> Result<FillValue> {
         DataType::Unknown(_) => value.clone(),
         known => fill_json::value(known, &bytes),
     };
-    Ok(FillValue { bytes, json })
+    Ok(FillValue {
+        bytes,
+        json,
+        is_none: value.is_null(),
+    })
 }
 
 /// Reads a fill value whose base64 form has the byte order of the stored elements.

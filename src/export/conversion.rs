@@ -4,6 +4,7 @@
 //! them loses anything of a value.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 /// What becomes of each element.
 pub trait Conversion: Debug + Send + Sync {
@@ -11,6 +12,11 @@ pub trait Conversion: Debug + Send + Sync {
     fn written_size(&self) -> usize;
     /// Writes elements, given as they are decoded, all of them whole.
     fn convert(&self, decoded: &[u8], written: &mut [u8]);
+    /// Like `convert`, for conversions to which it matters where elements stand: `first` is the number of the first one in
+    /// the file.
+    fn convert_at(&self, _first: u64, decoded: &[u8], written: &mut [u8]) {
+        self.convert(decoded, written);
+    }
     /// Returns a number that another conversion does not have.
     fn digest(&self) -> u64;
 }
@@ -91,6 +97,38 @@ impl Conversion for WidenedByte {
 
     fn digest(&self) -> u64 {
         2
+    }
+}
+
+/// One conversion after another.
+#[derive(Debug)]
+pub struct Chained {
+    /// The first, of decoded elements.
+    pub first: Arc<dyn Conversion>,
+    /// The second, of what the first has made.
+    pub second: Arc<dyn Conversion>,
+    /// Bytes of a decoded element.
+    pub size: usize,
+}
+
+impl Conversion for Chained {
+    fn written_size(&self) -> usize {
+        self.second.written_size()
+    }
+
+    fn convert(&self, decoded: &[u8], written: &mut [u8]) {
+        self.convert_at(0, decoded, written);
+    }
+
+    fn convert_at(&self, first: u64, decoded: &[u8], written: &mut [u8]) {
+        let count = decoded.len() / self.size.max(1);
+        let mut between = vec![0; count * self.first.written_size()];
+        self.first.convert_at(first, decoded, &mut between);
+        self.second.convert_at(first, &between, written);
+    }
+
+    fn digest(&self) -> u64 {
+        self.first.digest().rotate_left(1) ^ self.second.digest()
     }
 }
 

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use crate::array::OpenArray;
 use crate::array::ragged::{Growing, RaggedElements};
 use crate::error::{Error, Result};
-use crate::export::conversion::Conversion;
+use crate::export::conversion::{Chained, Conversion};
+use crate::grid::Selection;
 use crate::model::{Array, Attributes, bytes_of};
 
 /// A file format for an array.
@@ -68,6 +69,22 @@ pub struct TakenDimension {
     pub start: u64,
     /// From one element to the next.
     pub step: i64,
+}
+
+impl TakenDimension {
+    /// Returns what the dimensions are that a selection leaves.
+    pub fn of_selection(selection: &Selection) -> Vec<TakenDimension> {
+        let kept = selection.kept().into_iter();
+        kept.filter_map(|axis| {
+            let selected = selection.axes.get(axis)?;
+            Some(TakenDimension {
+                axis,
+                start: selected.start,
+                step: selected.step,
+            })
+        })
+        .collect()
+    }
 }
 
 impl<'a> Subject<'a> {
@@ -148,6 +165,22 @@ impl FileParts {
         }
     }
 
+    /// Has elements of `size` bytes converted before the format writes them.
+    pub fn after(mut self, first: &Arc<dyn Conversion>, size: usize) -> FileParts {
+        if let Some(form) = &mut self.elements {
+            let second = form.conversion.take();
+            form.conversion = Some(match second {
+                None => first.clone(),
+                Some(second) => Arc::new(Chained {
+                    first: first.clone(),
+                    second,
+                    size,
+                }),
+            });
+        }
+        self
+    }
+
     /// Returns the length in bytes of all elements of a box, which have `size` bytes when they are decoded.
     pub fn elements_len(&self, shape: &[u64], size: usize) -> Result<u64> {
         // Also where the file has none of them, so that no array has a side file alone.
@@ -175,7 +208,7 @@ impl FileParts {
 
     /// Returns a number of the content: another one where attributes have made other bytes before or after the elements
     /// of the array whose number is `array`.
-    fn content(&self, array: u64) -> u64 {
+    pub fn content(&self, array: u64) -> u64 {
         let mut hasher = DefaultHasher::new();
         (array, &self.header, &self.trailer).hash(&mut hasher);
         let conversion = self

@@ -8,11 +8,16 @@ use crate::error::{Error, Result};
 use crate::export::group::GroupFormat;
 
 pub mod axes;
+pub mod cf;
+mod cf_attributes;
+mod cf_numbers;
+mod cf_values;
 pub mod conversion;
 pub mod descr;
 pub mod fits;
 mod format;
 pub mod group;
+pub mod mat;
 pub mod metaimage;
 pub mod mrc;
 pub mod netcdf;
@@ -23,12 +28,17 @@ pub mod nrrd;
 mod opened;
 pub mod raster;
 pub mod raw;
+mod source_elements;
+pub mod text_rows;
+pub mod times;
 pub mod txt;
 pub mod vrt;
 pub mod vti;
+pub mod wav;
 
 pub use crate::export::format::{ElementForm, FileParts, Format, Ragged, Subject, TakenDimension};
 pub use crate::export::opened::Export;
+pub use crate::export::source_elements::SourceElements;
 
 /// Every format.
 pub const FORMATS: &[&Format] = &[
@@ -52,6 +62,10 @@ pub const FORMATS: &[&Format] = &[
     &raster::BIL,
     &raster::BIP,
     &raster::FLT,
+    &text_rows::CSV,
+    &text_rows::NDJSON,
+    &mat::FORMAT,
+    &wav::FORMAT,
 ];
 
 /// Every format of groups.

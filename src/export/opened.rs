@@ -13,7 +13,8 @@ use crate::array::{ArrayState, OpenArray, WriteSource};
 use crate::error::{Error, Kind, Result};
 use crate::export::conversion::Conversion;
 use crate::export::format::{ElementForm, FileParts, Format, Ragged, Subject};
-use crate::grid::Region;
+use crate::export::source_elements::SourceElements;
+use crate::grid::{Region, Selection};
 use crate::sync::read_bytes::{ReadBytes, part};
 
 /// A file made of a box of an array.
@@ -32,7 +33,7 @@ enum FileBody {
     /// There are none: another file has the elements.
     Empty,
     /// Elements of a fixed length, put together as they are read.
-    Flat(Box<FlatFile>),
+    Flat(SourceElements),
     /// The same in another form.
     Converted(ConvertedFile),
     /// A file that was made when it was opened.
@@ -41,7 +42,7 @@ enum FileBody {
 
 /// Elements in another form than that in which they are decoded.
 struct ConvertedFile {
-    decoded: Box<FlatFile>,
+    decoded: SourceElements,
     conversion: Arc<dyn Conversion>,
     /// Bytes of an element, decoded and written.
     sizes: (u64, u64),
@@ -50,13 +51,13 @@ struct ConvertedFile {
 
 impl ConvertedFile {
     fn new(
-        decoded: FlatFile,
+        decoded: SourceElements,
         conversion: Arc<dyn Conversion>,
         length: u64,
     ) -> Result<ConvertedFile> {
         let size = decoded.array().array().element_size()? as u64;
         Ok(ConvertedFile {
-            decoded: Box::new(decoded),
+            decoded,
             sizes: (size, conversion.written_size() as u64),
             conversion,
             length,
@@ -75,7 +76,8 @@ impl ConvertedFile {
         let (size, written) = self.sizes;
         let count = decoded.len() as u64 / size.max(1);
         let mut bytes = vec![0; usize::try_from(count * written).unwrap_or(0)];
-        self.conversion.convert(decoded, &mut bytes);
+        let first = range.start / written.max(1);
+        self.conversion.convert_at(first, decoded, &mut bytes);
         let skipped = range.start % written.max(1);
         if skipped == 0 && bytes.len() as u64 == range.end - range.start {
             return bytes.into();
@@ -111,7 +113,7 @@ impl FileBody {
     fn read_now(&self, range: Range<u64>) -> Option<ReadBytes> {
         match self {
             FileBody::Empty => Some(ReadBytes::default()),
-            FileBody::Flat(flat) => flat.is_shown(&range).then(|| flat.read_now(range))?,
+            FileBody::Flat(flat) => flat.read_shown_now(range),
             FileBody::Converted(converted) => {
                 let decoded = converted.decoded.read_now(converted.source(&range))?;
                 Some(converted.convert(&range, &decoded))
@@ -126,7 +128,7 @@ impl Export {
     /// `open_ragged`.
     pub fn open(array: &Arc<OpenArray>, format: &Format, region: Region) -> Result<Export> {
         if array.array().data_type.is_variable() {
-            return Export::open_ragged(array, format, &region);
+            return Export::open_ragged(array, format, &Selection::of_region(&region));
         }
         let parts = format.parts_of(array, &Subject::alone(array.array(), &region.shape))?;
         let content = format.content(array, &parts);
@@ -135,7 +137,11 @@ impl Export {
 
     /// Opens a file of elements without a fixed length. They are all read now: `TooLarge` if they are too many,
     /// `Unsupported` if the format cannot hold them.
-    pub fn open_ragged(array: &Arc<OpenArray>, format: &Format, region: &Region) -> Result<Export> {
+    pub fn open_ragged(
+        array: &Arc<OpenArray>,
+        format: &Format,
+        selection: &Selection,
+    ) -> Result<Export> {
         let seen = Mutex::new(array.state());
         let unsupported = || {
             let held = &array.array().data_type;
@@ -144,7 +150,7 @@ impl Export {
                 format!("{} cannot hold {held}", format.extension),
             )
         };
-        let bytes = whole(array, format.ragged.ok_or_else(unsupported)?, region)?;
+        let bytes = whole(array, format.ragged.ok_or_else(unsupported)?, selection)?;
         Ok(Export {
             array: array.clone(),
             header: Vec::new(),
@@ -163,11 +169,21 @@ impl Export {
         region: Region,
         content: u64,
     ) -> Result<Export> {
+        Export::of_selection(array, parts, &Selection::of_region(&region), content)
+    }
+
+    /// Like `of_parts`, of selected elements.
+    pub fn of_selection(
+        array: &Arc<OpenArray>,
+        parts: FileParts,
+        selection: &Selection,
+        content: u64,
+    ) -> Result<Export> {
         let seen = Mutex::new(array.state());
-        let length = parts.elements_len(&region.shape, array.array().element_size()?)?;
+        let length = parts.elements_len(&selection.shape(), array.array().element_size()?)?;
         Ok(Export {
             array: array.clone(),
-            body: body_of(array, parts.elements, region, length)?,
+            body: body_of(array, parts.elements, selection, length)?,
             header: parts.header,
             trailer: parts.trailer,
             content,
@@ -250,17 +266,16 @@ impl Export {
 
     /// Returns the elements if they can be written: those that are as they are decoded.
     fn writable(&self) -> Result<&FlatFile> {
-        match &self.body {
-            FileBody::Flat(flat) if flat.has_own_order() => Ok(flat),
-            FileBody::Whole(_) => {
-                let why = "is made of all elements together, and so is not written";
-                Err(Error::new(Kind::ReadOnly, self.array.path(), why))
-            }
-            FileBody::Empty | FileBody::Flat(_) | FileBody::Converted(_) => {
-                let why = "has no elements as they are stored, and so is not written; write NAME.npy or NAME.raw";
-                Err(Error::new(Kind::ReadOnly, self.array.path(), why))
-            }
-        }
+        let why = match &self.body {
+            FileBody::Flat(elements) => match elements.as_box() {
+                Some(flat) if flat.has_own_order() => return Ok(flat),
+                Some(_) => OTHER_FORM,
+                None => "leaves out elements, and so is not written",
+            },
+            FileBody::Whole(_) => "is made of all elements together, and so is not written",
+            FileBody::Empty | FileBody::Converted(_) => OTHER_FORM,
+        };
+        Err(Error::new(Kind::ReadOnly, self.array.path(), why))
     }
 
     /// Fails if the file cannot be written, as `OpenArray::check_writable` does, and with `ReadOnly` if it does not hold
@@ -305,6 +320,10 @@ impl Export {
     }
 }
 
+/// Why a file of elements in another form is not written.
+const OTHER_FORM: &str =
+    "has no elements as they are stored, and so is not written; write NAME.npy or NAME.raw";
+
 /// Returns elements with the bytes around them; they are not copied if there are none.
 fn joined(before: &[u8], elements: ReadBytes, after: &[u8]) -> ReadBytes {
     if before.is_empty() && after.is_empty() {
@@ -313,33 +332,35 @@ fn joined(before: &[u8], elements: ReadBytes, after: &[u8]) -> ReadBytes {
     [before, &elements, after].concat().into()
 }
 
-/// Opens the elements of a box in a form, in which they have `length` bytes.
+/// Opens selected elements in a form, in which they have `length` bytes.
 fn body_of(
     array: &Arc<OpenArray>,
     form: Option<ElementForm>,
-    region: Region,
+    selection: &Selection,
     length: u64,
 ) -> Result<FileBody> {
     let Some(form) = form else {
         return Ok(FileBody::Empty);
     };
-    let flat = match &form.order {
-        Some(order) => FlatFile::permuted(array.clone(), region, order)?,
-        None => FlatFile::new(array.clone(), region)?,
-    };
+    let elements = SourceElements::open(array, selection, form.order.as_deref())?;
     Ok(match form.conversion {
-        Some(conversion) => FileBody::Converted(ConvertedFile::new(flat, conversion, length)?),
-        None => FileBody::Flat(Box::new(flat)),
+        Some(conversion) => FileBody::Converted(ConvertedFile::new(elements, conversion, length)?),
+        None => FileBody::Flat(elements),
     })
 }
 
-/// Reads all elements of a box and makes a file of them.
-fn whole(array: &OpenArray, ragged: Ragged, region: &Region) -> Result<ReservedBytes> {
-    let records = array.records(region)?;
+/// Reads all selected elements and makes a file of them.
+fn whole(array: &OpenArray, ragged: Ragged, selection: &Selection) -> Result<ReservedBytes> {
+    let region = selection.region().ok_or_else(|| {
+        let held = &array.array().data_type;
+        let why = format!("steps are for elements of a fixed length, not for {held}");
+        Error::unsupported(array.path(), why)
+    })?;
+    let records = array.records(&region)?;
     let Ragged::Made(make) = ragged else {
         return Ok(records.into_bytes());
     };
     let mut out = array.growing();
-    make(&records, &region.shape, &mut out).map_err(|error| error.about(array.path()))?;
+    make(&records, &selection.shape(), &mut out).map_err(|error| error.about(array.path()))?;
     Ok(out.finish())
 }

@@ -2,7 +2,8 @@
 //!
 //! Pure: no I/O, no types of elements. Everything is in C order. Coordinates are `u64` and checked where a product
 //! could overflow; `usize` is for bytes of buffers that exist. `boxes` divides ranges into boxes, `runs` finds the
-//! bytes that two buffers share, `axis` is for chunks of different lengths.
+//! bytes that two buffers share, `axis` is for chunks of different lengths,
+//! `selection` for elements at equal distances.
 
 use std::borrow::Cow;
 
@@ -15,11 +16,13 @@ mod axis;
 mod boxes;
 mod numbered_name;
 mod runs;
+mod selection;
 
 pub use axis::Axis;
 pub use boxes::boxes;
 pub use numbered_name::NumberedName;
 pub use runs::{Layout, Runs};
+pub use selection::{SelectedAxis, Selection};
 
 /// Indices or lengths, one number for each dimension. Up to six dimensions need no allocation, since every read of
 /// a file computes several of them.

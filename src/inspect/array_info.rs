@@ -8,6 +8,9 @@ use crate::array::OpenArray;
 use crate::dialect::v3;
 use crate::error::{Error, Result};
 use crate::export::{FORMATS, Format, Subject};
+use crate::grid::Selection;
+use crate::inspect::file_ending::PICTURE;
+use crate::inspect::plane_picture::PlanePicture;
 use crate::model::{Array, CodecSpec, Node, bytes_of};
 
 /// What an array is.
@@ -121,7 +124,12 @@ fn files(array: &Array, name: &str, decodes: bool) -> Vec<String> {
     };
     let formats = FORMATS.iter().filter(|format| holds(format));
     let names = formats.map(|format| format!("{name}.{}", format.extension));
-    names.chain(["chunks/".to_string()]).collect()
+    let picture = PlanePicture::of(array, Selection::whole(&array.shape));
+    let picture = picture.map(|_| format!("{name}{PICTURE}"));
+    names
+        .chain(picture)
+        .chain(["chunks/".to_string()])
+        .collect()
 }
 
 /// Computes what it takes to read an array. Fails if it does not decode.

@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use crate::array::{Arrays, OpenArray};
 use crate::error::{Error, Result};
-use crate::grid::Coordinates;
+use crate::grid::{Coordinates, Selection};
 use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::inspect::access::OpenedStore;
-use crate::inspect::selection::{SelectedAxis, Selection};
 use crate::store::Key;
 
 /// Where drafts keep the chunks of arrays.
@@ -69,11 +68,5 @@ pub fn chunk_of(opened: &OpenedStore, key: &Key) -> Result<(Arc<OpenArray>, Sele
     let no_chunk = || Error::invalid(key, "is not the key of a chunk");
     let (open, indices) = found.ok_or_else(no_chunk)?;
     let region = open.stored_grid()?.region(&indices);
-    let axes = region.start.iter().zip(&region.shape);
-    let axes = axes.map(|(&start, &count)| SelectedAxis {
-        start,
-        ..SelectedAxis::all(count)
-    });
-    let axes = axes.collect();
-    Ok((open, Selection { axes }))
+    Ok((open, Selection::of_region(&region)))
 }

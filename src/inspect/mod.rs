@@ -6,10 +6,15 @@
 pub mod access;
 pub mod array_info;
 pub mod chunk_map;
+pub mod coordinates;
 pub mod entry_facts;
+pub mod file_ending;
 pub mod key_of_chunk;
+pub mod labels;
 pub mod locate;
+pub mod named_file;
 pub mod node_info;
+pub mod plane_picture;
 pub mod preview;
 pub mod root_name;
 pub mod selected;

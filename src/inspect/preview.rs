@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::array::OpenArray;
 use crate::error::{Error, Result};
+use crate::grid::Selection;
 use crate::inspect::selected::SelectedElements;
-use crate::inspect::selection::Selection;
 use crate::model::DataType;
 
 use half::f16;
@@ -52,6 +52,13 @@ impl NumberPlane {
         })
     }
 
+    /// Returns where each number lies between the least and the largest, from 0 to 1.
+    pub fn shares(&self) -> impl Iterator<Item = Option<f64>> {
+        let range = self.range().filter(|(low, high)| low < high);
+        let share = move |value: f64| range.map_or(1.0, |(low, high)| (value - low) / (high - low));
+        self.values.iter().map(move |value| value.map(share))
+    }
+
     /// Returns the least and the largest number; nothing if there is none.
     pub fn range(&self) -> Option<(f64, f64)> {
         let values = self.values.iter().flatten();
@@ -60,6 +67,20 @@ impl NumberPlane {
             Some((low.min(value), high.max(value)))
         })
     }
+}
+
+/// Whether elements of a type can be shown: whether they are numbers, or have a magnitude.
+pub fn is_number(data_type: &DataType) -> bool {
+    let zero = vec![0; data_type.size().unwrap_or(0)];
+    number_of(data_type, &zero).is_ok()
+}
+
+/// Returns the rows and columns of the plane of a selection, at most so many.
+pub fn sides_of(selection: &Selection, limits: (u64, u64)) -> (u64, u64) {
+    let (thin, _) = thinned(selection, limits);
+    let mut lengths = thin.shape().into_iter().rev();
+    let columns = lengths.next().unwrap_or(1);
+    (lengths.next().unwrap_or(1), columns)
 }
 
 /// Takes one element along all but the last two dimensions that are left, and every nth element along these.

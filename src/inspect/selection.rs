@@ -1,127 +1,171 @@
-//! Which elements of an array a person means, in the words of numpy: `0,:,10:20`, `...`, `::2`, `-1`.
+//! Which elements of an array a person means, in the words of numpy: `0,:,10:20`, `...`, `::2`, `-1`; and by the name of
+//! a dimension: `t=3`, `time=2020-01-01`.
 //!
 //! A number takes one element and drops its dimension, a slice keeps it. Slices are cut off at the edges, numbers are
-//! not. Nothing is read here.
+//! not. Nothing is read here: `labels` knows the labels of dimensions.
 
 use crate::error::{Error, Result};
-use crate::export::TakenDimension;
-use crate::grid::Region;
+use crate::grid::{SelectedAxis, Selection};
+use crate::inspect::labels::Labels;
 use crate::model::MAX_RANK;
 
-/// The elements that are selected along one dimension.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SelectedAxis {
-    /// The first element.
-    pub start: u64,
-    /// From one element to the next; never 0.
-    pub step: i64,
-    /// How many elements.
-    pub count: u64,
-    /// Whether it is one element by its number, so that the dimension is dropped.
-    pub is_index: bool,
+/// Returns the labels along a dimension of an array; nothing if it has none.
+pub type LabelsOf<'a> = dyn Fn(usize) -> Result<Option<Labels>> + 'a;
+
+/// What a selection can speak of.
+pub struct SelectableDimensions<'a> {
+    /// Elements along each dimension.
+    pub shape: &'a [u64],
+    /// Their names, as far as they have some.
+    pub names: &'a [Option<String>],
+    /// Their labels.
+    pub labels: &'a LabelsOf<'a>,
 }
 
-impl SelectedAxis {
-    /// Returns where selected element `number` lies.
-    pub fn at(&self, number: u64) -> u64 {
-        let offset = i128::from(self.step) * i128::from(number);
-        u64::try_from(i128::from(self.start) + offset).unwrap_or_default()
+/// What begins the number of an element, or a slice of numbers, where labels are expected.
+const NUMBER: char = '#';
+
+/// Why a part of a selection means nothing.
+enum PartFault {
+    /// In the words of a person.
+    Wrong(String),
+    /// Labels could not be read.
+    Failed(Error),
+}
+
+impl From<String> for PartFault {
+    fn from(why: String) -> PartFault {
+        PartFault::Wrong(why)
     }
-
-    /// Selects all of a dimension.
-    pub fn all(length: u64) -> SelectedAxis {
-        SelectedAxis {
-            start: 0,
-            step: 1,
-            count: length,
-            is_index: false,
-        }
-    }
 }
 
-/// A selection of elements.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Selection {
-    /// What is selected along each dimension of the array.
-    pub axes: Vec<SelectedAxis>,
-}
+/// Parts of named dimensions with their places, and the others.
+type SortedParts<'t> = (Vec<(usize, &'t str)>, Vec<&'t str>);
+
+type PartResult<T> = std::result::Result<T, PartFault>;
 
 impl Selection {
-    /// Selects a whole array.
-    pub fn whole(shape: &[u64]) -> Selection {
-        let axes = shape.iter().map(|&length| SelectedAxis::all(length));
-        Selection {
-            axes: axes.collect(),
-        }
-    }
-
-    /// Reads a selection from an array of a shape; `Invalid` for what numpy would refuse.
+    /// Reads a selection from an array of a shape whose dimensions have no names; `Invalid` for what numpy would refuse.
     pub fn parse(text: &str, shape: &[u64]) -> Result<Selection> {
-        let wrong = |why: String| Error::invalid(format!("selection '{text}'"), why);
-        let bare = text.trim().trim_start_matches('[').trim_end_matches(']');
-        let parts: Vec<&str> = match bare.trim() {
-            "" => Vec::new(),
-            bare => bare
-                .trim_end_matches(',')
-                .split(',')
-                .map(str::trim)
-                .collect(),
+        let dimensions = SelectableDimensions {
+            shape,
+            names: &[],
+            labels: &|_| Ok(None),
         };
-        let is_dots = |part: &&&str| **part == "...";
-        let dots = parts.iter().filter(is_dots).count();
-        let given = parts.len() - dots;
-        if dots > 1 {
-            return Err(wrong("'...' may stand there once".to_string()));
-        }
-        if given > shape.len() || given > MAX_RANK {
-            let why = format!("{given} dimensions, but the array has {}", shape.len());
-            return Err(wrong(why));
-        }
-        let missing = shape.len() - given;
-        let mut lengths = shape.iter().enumerate();
-        let mut axes = Vec::with_capacity(shape.len());
-        for part in parts {
-            if part == "..." {
-                axes.extend(
-                    (&mut lengths)
-                        .take(missing)
-                        .map(|(_, &all)| SelectedAxis::all(all)),
-                );
-            } else if let Some((axis, &length)) = lengths.next() {
-                axes.push(axis_of(part, length).map_err(|why| {
-                    wrong(format!("{why} for dimension {axis} of {length} elements"))
-                })?);
+        dimensions.select(text)
+    }
+}
+
+impl SelectableDimensions<'_> {
+    /// Reads a selection. Parts without a name are of the dimensions that are not named, in their order. `Invalid` for
+    /// what means nothing; fails as reading labels does.
+    pub fn select(&self, text: &str) -> Result<Selection> {
+        let wrong = |why: String| Error::invalid(format!("selection '{text}'"), why);
+        let explained = |fault| match fault {
+            PartFault::Wrong(why) => wrong(why),
+            PartFault::Failed(error) => error,
+        };
+        let (named, unnamed) = self.sorted(text).map_err(explained)?;
+        let mut axes: Vec<Option<SelectedAxis>> = vec![None; self.shape.len()];
+        for (axis, part) in named {
+            let selected = self.labelled(axis, part).map_err(explained)?;
+            if axes[axis].replace(selected).is_some() {
+                return Err(wrong(format!("dimension {axis} is named twice")));
             }
         }
-        axes.extend(lengths.map(|(_, &all)| SelectedAxis::all(all)));
-        Ok(Selection { axes })
-    }
-
-    /// Returns the lengths of the dimensions that are left.
-    pub fn shape(&self) -> Vec<u64> {
-        let kept = self.axes.iter().filter(|axis| !axis.is_index);
-        kept.map(|axis| axis.count).collect()
-    }
-
-    /// Returns what the dimensions are that are left.
-    pub fn taken(&self) -> Vec<TakenDimension> {
-        let kept = self.axes.iter().enumerate();
-        let kept = kept.filter(|(_, axis)| !axis.is_index);
-        kept.map(|(axis, selected)| TakenDimension {
-            axis,
-            start: selected.start,
-            step: selected.step,
+        self.select_unnamed(&mut axes, &unnamed)
+            .map_err(explained)?;
+        let all = axes.iter().zip(self.shape);
+        let all = all.map(|(axis, &length)| axis.unwrap_or(SelectedAxis::all(length)));
+        Ok(Selection {
+            axes: all.collect(),
         })
-        .collect()
     }
 
-    /// Returns the box that is selected; nothing if elements in between are left out or the order is another.
-    pub fn region(&self) -> Option<Region> {
-        let is_run = |axis: &SelectedAxis| axis.step == 1 || axis.count <= 1;
-        self.axes.iter().all(is_run).then(|| Region {
-            start: self.axes.iter().map(|axis| axis.start).collect(),
-            shape: self.axes.iter().map(|axis| axis.count).collect(),
-        })
+    /// Returns the parts of a selection, those of named dimensions with their places.
+    fn sorted<'t>(&self, text: &'t str) -> PartResult<SortedParts<'t>> {
+        let bare = text.trim().trim_start_matches('[').trim_end_matches(']');
+        let bare = bare.trim().trim_end_matches(',');
+        let (mut named, mut unnamed) = (Vec::new(), Vec::new());
+        for part in bare.split(',').map(str::trim).filter(|_| !bare.is_empty()) {
+            match part.split_once('=') {
+                None => unnamed.push(part),
+                Some((name, part)) => named.push((self.place(name.trim())?, part.trim())),
+            }
+        }
+        Ok((named, unnamed))
+    }
+
+    fn place(&self, wanted: &str) -> PartResult<usize> {
+        let mut names = self.names.iter();
+        let place = names.position(|name| name.as_deref() == Some(wanted));
+        let known = place.filter(|&place| place < self.shape.len());
+        Ok(known.ok_or_else(|| {
+            let names: Vec<&str> = self.names.iter().flatten().map(String::as_str).collect();
+            match names.as_slice() {
+                [] => "the dimensions have no names".to_string(),
+                names => format!(
+                    "no dimension is named '{wanted}'; there are {}",
+                    names.join(", ")
+                ),
+            }
+        })?)
+    }
+
+    fn select_unnamed(&self, axes: &mut [Option<SelectedAxis>], parts: &[&str]) -> PartResult<()> {
+        let dots = parts.iter().filter(|part| **part == "...").count();
+        let given = parts.len() - dots;
+        if dots > 1 {
+            return Err("'...' may stand there once".to_string().into());
+        }
+        let named = axes.iter().flatten().count();
+        let rank = axes.len();
+        let Some(missing) = (rank - named)
+            .checked_sub(given)
+            .filter(|_| given <= MAX_RANK)
+        else {
+            let beside = if named > 0 {
+                " beside those that are named"
+            } else {
+                ""
+            };
+            let left = rank - named;
+            return Err(format!("{given} dimensions, but the array has {left}{beside}").into());
+        };
+        let mut free = axes
+            .iter_mut()
+            .enumerate()
+            .filter(|(_, axis)| axis.is_none());
+        for part in parts {
+            if *part == "..." {
+                (&mut free).take(missing).for_each(drop);
+            } else if let Some((axis, selected)) = free.next() {
+                *selected = Some(self.numbered(axis, part)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn length(&self, axis: usize) -> u64 {
+        self.shape.get(axis).copied().unwrap_or(0)
+    }
+
+    /// Reads numbers of elements along a dimension.
+    fn numbered(&self, axis: usize, part: &str) -> PartResult<SelectedAxis> {
+        let length = self.length(axis);
+        Ok(axis_of(part, length)
+            .map_err(|why| format!("{why} for dimension {axis} of {length} elements"))?)
+    }
+
+    /// Reads labels along a dimension, or numbers where it has none.
+    fn labelled(&self, axis: usize, part: &str) -> PartResult<SelectedAxis> {
+        if let Some(numbers) = part.strip_prefix(NUMBER) {
+            return self.numbered(axis, numbers);
+        }
+        match (self.labels)(axis).map_err(PartFault::Failed)? {
+            None => self.numbered(axis, part),
+            Some(labels) => Ok(labels.select(part)?),
+        }
     }
 }
 

@@ -145,6 +145,8 @@ pub struct FillValue {
     pub bytes: Vec<u8>,
     /// The value as final v3 writes it.
     pub json: Value,
+    /// Whether the metadata have none: it reads as zeros then.
+    pub is_none: bool,
 }
 
 /// Where the chunks of an array are stored: `prefix`, then the indices of the chunk.

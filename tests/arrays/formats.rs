@@ -17,7 +17,7 @@ use crate::flat::{Case, cases, write};
 use crate::stored::{default_keys, key, memory, names, strings, v3, view_of};
 
 /// Gives an array names of dimensions.
-fn name_dimensions(store: &Path, names: &[&str]) {
+pub fn name_dimensions(store: &Path, names: &[&str]) {
     let path = store.join("zarr.json");
     let mut document: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     let rank = document["shape"].as_array().unwrap().len();
@@ -48,7 +48,7 @@ fn fortran(case: &Case, whole: &[u8]) -> Vec<u8> {
 }
 
 /// Checks that any range of a file is the slice of its whole; returns the whole.
-fn check(
+pub fn check(
     view: &Arc<dyn View>,
     name: &str,
     ranges: &[(u64, u64)],
@@ -111,7 +111,7 @@ proptest! {
 }
 
 /// Writes an array of chunks of eight by eight rows, all of them alike.
-fn write_rows(store: &Path, data_type: &str, size: usize) {
+pub fn write_rows(store: &Path, data_type: &str, size: usize) {
     std::fs::create_dir_all(store.join("c")).unwrap();
     let bytes = json!({"name": "bytes", "configuration": {"endian": "little"}});
     let gzip = json!({"name": "gzip", "configuration": {"level": 1}});

@@ -10,5 +10,6 @@ mod grids;
 mod hostile;
 mod keys;
 mod order;
+mod slices;
 mod sparse;
 mod stored;

@@ -102,7 +102,7 @@ pub(crate) const DOCUMENTS: [&str; 2] = ["attributes.json", "zarr.json"];
 /// The files that an array of one dimension has of bytes without a sign.
 const OF_NUMBERS: &[&str] = &[
     "a.npy", "a.raw", "a.f.npy", "a.f.raw", "a.nrrd", "a.nhdr", "a.mha", "a.mhd", "a.nii",
-    "a.fits", "a.vti",
+    "a.fits", "a.vti", "a.csv", "a.ndjson", "a.mat",
 ];
 
 #[test]
@@ -121,7 +121,7 @@ fn b9_an_array_is_listed_in_one_form_and_in_those_that_are_asked_for() {
         (
             &["all"],
             &[OF_NUMBERS, &["chunks"]].concat(),
-            &["s.txt", "s.npy", "s.raw", "chunks"],
+            &["s.txt", "s.npy", "s.raw", "s.csv", "s.ndjson", "chunks"],
         ),
     ] {
         let (view, _) = view_of(Arc::new(store.clone()), words);
@@ -151,10 +151,10 @@ fn b9_an_attribute_says_which_names_open() {
         ("x/zarr.json", &strange),
     ]);
     let (view, _) = view_of(Arc::new(store), &[]);
-    let of_numbers = format!("{}\nchunks/\n", OF_NUMBERS.join("\n"));
+    let of_numbers = format!("{}\na.png\nchunks/\n", OF_NUMBERS.join("\n"));
     for (path, expected) in [
         ("a", Some(of_numbers.as_str())),
-        ("s", Some("s.npy\ns.raw\ns.txt\nchunks/\n")),
+        ("s", Some("s.npy\ns.raw\ns.txt\ns.csv\ns.ndjson\nchunks/\n")),
         ("x", Some("chunks/\n")),
         ("", None),
         ("a/a.npy", None),

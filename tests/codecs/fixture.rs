@@ -137,6 +137,7 @@ impl RandomChunk {
             fill_value: FillValue {
                 bytes: self.fill.clone(),
                 json: Value::Null,
+                is_none: false,
             },
             codecs: codecs.collect(),
             keys: KeyScheme {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::common::needs;
-use crate::program::{GROUP, PROGRAM, array, printed, sample, store};
+use crate::program::{GROUP, PROGRAM, array, printed, run, sample, store};
 use crate::scripted::{Answer, Scripted, answer};
 
 /// Returns what is printed of a node but the line that says where the store is.
@@ -199,4 +199,47 @@ fn a_folder_of_stores_is_shown() {
         text.contains("v2  v2 group") && text.contains("a  uint8 (2,)"),
         "{text}"
     );
+}
+
+#[test]
+fn a_decoded_file_is_described_or_refused_with_the_reason() {
+    let info = |name: &str| {
+        let output = run(&["info", &format!("{}/{name}", tas())]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        (output.status.code(), text)
+    };
+    for (name, expected) in [
+        ("tas@0.nii", "length"),
+        ("tas@time=2000-03.cf.npy", "float32, (36, 72)"),
+        (
+            "tas@lat=-20:20,time=2000-03:2000-05.cf.npy",
+            "float32, (3, 8, 72)",
+        ),
+        ("tas.png", "length"),
+    ] {
+        let (code, text) = info(name);
+        assert!(code == Some(0) && text.contains(expected), "{name}: {text}");
+    }
+    for (name, expected) in [
+        ("tas@9999.npy", "9999 is out of bounds for dimension 0"),
+        ("tas@lat=1000.npy", "no element is labelled '1000'"),
+        (
+            "tas@time=1999.npy",
+            "the labels are from 2000-01-16T12:00:00 to 2000-12-17T02:00:00",
+        ),
+        ("tas.flt", "flt cannot hold"),
+        ("tas.xyz", "its ending names no format; there are npy,"),
+        ("tas.wav", "wav cannot hold"),
+        ("tas@1:1.png", "png shows numbers, at least one"),
+    ] {
+        let (code, text) = info(name);
+        assert!(code == Some(1) && text.contains(expected), "{name}: {text}");
+    }
+    let path = format!("{}/tas@0,0.cf.csv", tas());
+    let json: serde_json::Value =
+        serde_json::from_str(&printed(&["info", "--json", &path])).unwrap();
+    assert_eq!(json["format"], "csv");
+    assert!(json["error"].is_null() && json["bytes"].as_u64() > Some(0));
+    let missing = run(&["info", &format!("{}/tax@0.npy", tas())]);
+    assert_eq!(missing.status.code(), Some(2));
 }

@@ -527,4 +527,4 @@ def test_what_a_format_cannot_hold_has_no_file(tmp_path, mounted):
             assert not (files / array / f"{array}.{name}").exists(), (array, name)
     assert (files / "line/line.nii").exists()
     open_names = os.getxattr(files / "line", "user.zarrfs.files").decode().split()
-    assert open_names == ["line.npy", "line.raw", "line.f.npy", "line.f.raw", "line.nii", "chunks/"]
+    assert open_names == ["line.npy", "line.raw", "line.f.npy", "line.f.raw", "line.nii", "line.png", "chunks/"]

@@ -7,11 +7,14 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::export::{FORMATS, Subject};
+use crate::grid::Selection;
 use crate::hierarchy::NodeEntry;
+use crate::inspect::file_ending::PICTURE;
+use crate::inspect::plane_picture::PlanePicture;
 use crate::store::listing::NameList;
 use crate::store::{EntryKind, Listing};
+use crate::view::files::array_files::ArrayPlace;
 use crate::view::files::listings::ChunkListing;
-use crate::view::files::path_target::ArrayPlace;
 use crate::view::files::{ATTRIBUTES, CHUNKS, FilesView, METADATA};
 
 impl FilesView {
@@ -47,7 +50,12 @@ impl FilesView {
         let formats = FORMATS
             .iter()
             .filter(|format| decodes && format.fits(&subject));
-        let files = formats.map(|format| self.file_name(found, format));
+        let picture = Selection::whole(subject.shape);
+        let picture = PlanePicture::of(subject.array, picture).filter(|_| decodes);
+        let picture = picture.map(|_| [self.name_of(found), PICTURE.as_bytes()].concat());
+        let files = formats
+            .map(|format| self.file_name(found, format))
+            .chain(picture);
         let files = files.filter(|name| found.path.child(name).is_ok());
         let names = files.chain([[CHUNKS, b"/"].concat()]);
         Ok(Some(

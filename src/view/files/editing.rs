@@ -12,9 +12,10 @@ use crate::store::tree::{
 };
 use crate::store::{Key, Meta, Tree, Version};
 use crate::view::View;
+use crate::view::files::array_files::DecodedTarget;
 use crate::view::files::documents::DocumentFile;
 use crate::view::files::group_files::read_only;
-use crate::view::files::path_target::{DecodedTarget, PathTarget};
+use crate::view::files::path_target::PathTarget;
 use crate::view::files::shown_document::{laid_out, length_of};
 use crate::view::files::unstored::is_temporary;
 use crate::view::files::writing::{DecodedWriter, check_length};
@@ -84,7 +85,7 @@ impl Editing {
             Some(PathTarget::AsFound(..) | PathTarget::ErrorText(_)) => {
                 return Err(broken::refused(to));
             }
-            Some(PathTarget::Decoded(_) | PathTarget::GroupFile(_)) => {
+            Some(PathTarget::Decoded(_) | PathTarget::Picture(_) | PathTarget::GroupFile(_)) => {
                 return Err(refused(to, "an array is written in place"));
             }
         }
@@ -173,6 +174,7 @@ impl Tree for Editing {
                 self.files.unstored.keep(&target.found.path);
                 self.open_decoded(path, target, truncate)
             }
+            PathTarget::Picture(target) => Err(target.read_only()),
             PathTarget::GroupFile(target) => Err(read_only(&target.found)),
         }
     }
@@ -198,6 +200,7 @@ impl Tree for Editing {
             PathTarget::Decoded(target) => {
                 check_length(path, self.files.export(&target)?.len(), size)
             }
+            PathTarget::Picture(target) => Err(target.read_only()),
             PathTarget::GroupFile(target) => Err(read_only(&target.found)),
         }
     }
@@ -242,6 +245,7 @@ impl Tree for Editing {
             PathTarget::Document(..)
             | PathTarget::Chunks(_)
             | PathTarget::Decoded(_)
+            | PathTarget::Picture(_)
             | PathTarget::GroupFile(_) => {
                 let why = "has the name of its node; rename that";
                 Err(refused(from, why))

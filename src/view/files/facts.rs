@@ -4,7 +4,8 @@ use crate::error::Result;
 use crate::inspect::entry_facts;
 use crate::view::fact_of;
 use crate::view::files::FilesView;
-use crate::view::files::path_target::{DecodedTarget, PathTarget};
+use crate::view::files::array_files::{ArrayPart, DecodedTarget};
+use crate::view::files::path_target::PathTarget;
 
 impl FilesView {
     /// Returns the value of an extended attribute; nothing if there is none of that name.
@@ -20,11 +21,12 @@ impl FilesView {
                 (name == "kind").then(|| "document".to_string())
             }
             PathTarget::Decoded(DecodedTarget {
-                chunk: Some(indices),
+                part: ArrayPart::Chunk(indices),
                 array,
                 ..
             }) => entry_facts::of_chunk(array, &**self.hierarchy.store(), indices, name)?,
             PathTarget::Decoded(target) => entry_facts::of_node(&target.found, name),
+            PathTarget::Picture(target) => entry_facts::of_node(&target.found, name),
             PathTarget::GroupFile(target) => entry_facts::of_node(&target.found, name),
         };
         Ok(fact.map(String::into_bytes))

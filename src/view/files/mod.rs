@@ -16,10 +16,11 @@ use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::known::Known;
 use crate::model::Node;
 use crate::store::{Key, Listing, Tree};
+use crate::view::files::array_files::DecodedTarget;
 use crate::view::files::editing::Editing;
 use crate::view::files::forms::ListedForms;
 use crate::view::files::listings::GroupListing;
-use crate::view::files::path_target::{DecodedTarget, PathTarget};
+use crate::view::files::path_target::PathTarget;
 use crate::view::files::seen::SeenDocument;
 use crate::view::files::shown_document::laid_out;
 use crate::view::files::unstored::{UnstoredState, content_of};
@@ -27,6 +28,7 @@ use crate::view::text_file::{TextFile, directory_attr, file_attr};
 use crate::view::{Attr, ChildName, FILES_ATTRIBUTE, OpenedFile, View, ViewDir};
 
 mod array_dir;
+mod array_files;
 mod broken;
 mod decoded;
 mod documents;
@@ -37,6 +39,7 @@ mod group_files;
 mod listings;
 mod nodes;
 mod path_target;
+mod pictures;
 mod seen;
 mod shown_document;
 mod unstored;
@@ -81,13 +84,15 @@ impl FilesView {
 
     /// Opens a decoded file.
     fn export(&self, target: &DecodedTarget) -> Result<Export> {
-        let (array, region) = (&target.array, target.region()?);
+        let (array, selection) = (&target.array, target.selection()?);
         if !target.is_ragged() {
-            return Export::of_parts(array, target.parts()?.clone(), region, target.content());
+            let parts = target.parts()?.clone();
+            return Export::of_selection(array, parts, &selection, target.content());
         }
         array.check_decodable()?;
+        let region = target.region()?;
         let version = array.region_version(&region)?;
-        let export = Export::open_ragged(array, target.format, &region)?;
+        let export = Export::open_ragged(array, target.format, &selection)?;
         array.note_length(&target.name(), (&region, version), export.len())?;
         Ok(export)
     }
@@ -99,7 +104,8 @@ impl FilesView {
             return target.length();
         }
         let (array, region) = (&target.array, target.region()?);
-        let measure = || Ok(Export::open_ragged(array, target.format, &region)?.len());
+        let selection = target.selection()?;
+        let measure = || Ok(Export::open_ragged(array, target.format, &selection)?.len());
         array.length_of(&target.name(), &region, measure)
     }
 
@@ -143,6 +149,7 @@ impl FilesView {
                 }
                 self.decoded_length(target)?
             }
+            PathTarget::Picture(target) => target.length()?,
             PathTarget::GroupFile(target) => target.length()?,
         };
         Ok(attr_of_file(target, size, fresh))
@@ -207,6 +214,7 @@ impl FilesView {
 fn attr_of_file(target: &PathTarget, size: u64, fresh: Duration) -> Attr {
     let (found, content) = match target {
         PathTarget::Decoded(target) => (&target.found, target.content()),
+        PathTarget::Picture(target) => (&target.found, target.content()),
         PathTarget::GroupFile(target) => (&target.found, target.content()),
         PathTarget::Node(found)
         | PathTarget::Chunks(found)
@@ -270,6 +278,7 @@ impl View for FilesView {
             | PathTarget::AsFound(..)
             | PathTarget::ErrorText(_)
             | PathTarget::Decoded(_)
+            | PathTarget::Picture(_)
             | PathTarget::GroupFile(_) => None,
         }
     }
@@ -312,6 +321,7 @@ impl View for FilesView {
             Some(PathTarget::ErrorText(found)) => {
                 Ok(broken::text_file(&found, broken::error_text(&found)))
             }
+            Some(PathTarget::Picture(target)) => target.open(),
             Some(PathTarget::GroupFile(target)) => target.open(),
             Some(PathTarget::Decoded(target)) => {
                 let export = self.export(&target)?;

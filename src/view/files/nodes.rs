@@ -12,6 +12,7 @@ use crate::hierarchy::NodeEntry;
 use crate::model::{Array, Node};
 use crate::store::Key;
 use crate::store::tree::RenameMode;
+use crate::view::files::array_files::{ArrayPart, DecodedTarget};
 use crate::view::files::broken::refused;
 use crate::view::files::forms::own_format;
 use crate::view::files::group_files::read_only;
@@ -32,7 +33,15 @@ impl FilesView {
             }
             PathTarget::AsFound(..) | PathTarget::ErrorText(_) => return Err(refused(path)),
             PathTarget::Document(found, _) => (found, None),
+            PathTarget::Decoded(DecodedTarget {
+                part: ArrayPart::Selected(_),
+                ..
+            }) => {
+                let why = "selected elements are no file of the store";
+                return Err(Error::new(Kind::NotPermitted, path, why));
+            }
             PathTarget::Decoded(target) => (&target.found, target.chunk_index()?),
+            PathTarget::Picture(target) => return Err(target.read_only()),
             PathTarget::GroupFile(target) => return Err(read_only(&target.found)),
         };
         let Some(chunk) = chunk else {

@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use crate::array::OpenArray;
 use crate::error::{Error, Kind, Result};
-use crate::export::{FORMATS, FileParts, Format, Subject};
-use crate::grid::{ChunkIndex, Coordinates, NumberedName, Region};
+use crate::export::Format;
+use crate::grid::NumberedName;
 use crate::hierarchy::{BrokenDocument, NodeEntry};
+use crate::inspect::file_ending::{FileEnding, picture_selection};
 use crate::known::Known;
-use crate::model::Node;
 use crate::store::Key;
+use crate::view::files::array_files::{ArrayPlace, DecodedTarget};
 use crate::view::files::broken::{ERROR_TEXT, not_readable};
 use crate::view::files::group_files::GroupTarget;
+use crate::view::files::pictures::PictureTarget;
 use crate::view::files::{ATTRIBUTES, CHUNKS, FilesView, METADATA};
 use crate::view::{ChildName, ViewDir};
 
@@ -29,97 +30,10 @@ pub(super) enum PathTarget {
     Chunks(Arc<NodeEntry>),
     /// A decoded file.
     Decoded(DecodedTarget),
+    /// A picture of an array.
+    Picture(PictureTarget),
     /// A file of all arrays of a group.
     GroupFile(GroupTarget),
-}
-
-/// A decoded file: the whole array or one chunk of it in a format.
-pub(super) struct DecodedTarget {
-    /// The array.
-    pub(super) found: Arc<NodeEntry>,
-    pub(super) array: Arc<OpenArray>,
-    pub(super) format: &'static Format,
-    /// The indices of the chunk, which is in the grid; nothing for the whole array.
-    pub(super) chunk: Option<Coordinates>,
-    /// What the file consists of, if that is known without the elements.
-    parts: Result<FileParts>,
-}
-
-/// Where a name was found: the nodes that a file of an array is made of.
-pub(super) struct ArrayPlace {
-    /// The array.
-    pub(super) found: Arc<NodeEntry>,
-    /// The group that it is in.
-    pub(super) group: Option<Arc<NodeEntry>>,
-}
-
-impl ArrayPlace {
-    /// Returns the array as formats see it: a box of this shape, in files that are named after `name`.
-    pub(super) fn subject<'a>(&'a self, name: &'a [u8], shape: &'a [u64]) -> Option<Subject<'a>> {
-        let group = self
-            .group
-            .as_ref()
-            .and_then(|group| group.node.as_ref().ok());
-        Some(Subject {
-            array: self.found.array()?,
-            shape,
-            name,
-            group: group.map(Node::attributes),
-            taken: None,
-        })
-    }
-}
-
-impl DecodedTarget {
-    /// Returns the elements that the file holds.
-    pub(super) fn region(&self) -> Result<Region> {
-        Ok(match &self.chunk {
-            None => Region::whole(&self.array.array().shape),
-            Some(indices) => self.array.stored_grid()?.region(indices),
-        })
-    }
-
-    /// Returns the number of the chunk; nothing for the whole array.
-    pub(super) fn chunk_index(&self) -> Result<Option<ChunkIndex>> {
-        match &self.chunk {
-            None => Ok(None),
-            Some(indices) => Ok(self.array.stored_grid()?.index(indices)),
-        }
-    }
-
-    /// Whether the file has to be read whole to know its length.
-    pub(super) fn is_ragged(&self) -> bool {
-        self.array.array().data_type.is_variable()
-    }
-
-    /// Returns what the file consists of; fails as `Format::parts_of`.
-    pub(super) fn parts(&self) -> Result<&FileParts> {
-        self.parts.as_ref().map_err(Error::clone)
-    }
-
-    /// Returns the exact length in bytes, if that does not depend on the elements. Fails as opening the file does, but for
-    /// an array that does not decode.
-    pub(super) fn length(&self) -> Result<u64> {
-        let size = self.array.array().element_size();
-        self.parts()?.len(&self.region()?.shape, size?)
-    }
-
-    /// Returns the number of the content.
-    pub(super) fn content(&self) -> u64 {
-        match &self.parts {
-            Ok(parts) => self.format.content(&self.array, parts),
-            Err(_) => self.array.id(),
-        }
-    }
-
-    /// Returns a name of the file within its array.
-    pub(super) fn name(&self) -> String {
-        let extension = self.format.extension;
-        match &self.chunk {
-            None => extension.to_string(),
-            Some(indices) => format!("{indices:?}.{extension}"),
-        }
-    }
 }
 
 impl FilesView {
@@ -168,7 +82,8 @@ impl FilesView {
             ViewDir::Chunks(path) => match (self.node_now(path)?, &name.numbered) {
                 (Some(found), Some(numbered)) if found.array().is_some() => {
                     let group = None;
-                    self.chunk_file(ArrayPlace { found, group }, numbered)
+                    let file = self.chunk_file(ArrayPlace { found, group }, numbered)?;
+                    Ok(file.map(PathTarget::Decoded))
                 }
                 _ => Ok(None),
             },
@@ -199,7 +114,7 @@ impl FilesView {
         let mut rest = names;
         while let Some((name, after)) = rest.split_first() {
             if node.array().is_some() {
-                return self.within_array(ArrayPlace { found: node, group }, rest);
+                return self.within_array(ArrayPlace { found: node, group }, rest, may_wait);
             }
             let child = if node.is_array() {
                 None
@@ -226,12 +141,13 @@ impl FilesView {
         let document = documents
             .find(|document| document.key.name() == name)
             .cloned();
-        let format = name.strip_prefix(self.name_of(&found)).and_then(format_of);
+        let ending = name.strip_prefix(self.name_of(&found));
         let is_hidden = found
             .broken
             .as_ref()
             .is_some_and(|broken| broken.is_entry_point);
-        let is_own = [METADATA, ATTRIBUTES, CHUNKS].contains(&name) || format.is_some();
+        let is_own = [METADATA, ATTRIBUTES, CHUNKS].contains(&name)
+            || ending.and_then(FileEnding::parse).is_some();
         Ok(match document {
             Some(document) if below.is_empty() => Some(PathTarget::AsFound(found, document)),
             None if below.is_empty() && name == ERROR_TEXT => Some(PathTarget::ErrorText(found)),
@@ -241,77 +157,49 @@ impl FilesView {
     }
 
     /// Finds what `rest` stands for in an array's directory.
-    fn within_array(&self, place: ArrayPlace, rest: &[&[u8]]) -> Result<Option<PathTarget>> {
+    fn within_array(
+        &self,
+        place: ArrayPlace,
+        rest: &[&[u8]],
+        may_wait: bool,
+    ) -> Result<Option<PathTarget>> {
         let found = &place.found;
         Ok(match *rest {
             [name @ (METADATA | ATTRIBUTES)] => {
                 Some(PathTarget::Document(found.clone(), name.to_vec()))
             }
             [CHUNKS] => Some(PathTarget::Chunks(found.clone())),
-            [name] => match name.strip_prefix(self.name_of(found)).and_then(format_of) {
-                Some(format) => self.decoded(place, format, None)?,
-                None => None,
-            },
-            [CHUNKS, name] => match NumberedName::parse(name) {
-                Some(name) => self.chunk_file(place, &name)?,
-                None => None,
-            },
+            [name] => {
+                let ending = name.strip_prefix(self.name_of(found));
+                self.array_file(place, ending.unwrap_or_default(), may_wait)?
+            }
+            [CHUNKS, name] => {
+                let file = match NumberedName::parse(name) {
+                    Some(name) => self.chunk_file(place, &name)?,
+                    None => None,
+                };
+                file.map(PathTarget::Decoded)
+            }
             _ => None,
         })
     }
 
-    /// Finds `0.3.1.npy`: the indices of a chunk that is in the grid, and a format that chunks have. The chunk of a
-    /// 0-dimensional array is `0`.
-    fn chunk_file(&self, place: ArrayPlace, name: &NumberedName<'_>) -> Result<Option<PathTarget>> {
-        let indices = match &name.indices[..] {
-            [0] if place
-                .found
-                .array()
-                .is_some_and(|array| array.shape.is_empty()) =>
-            {
-                &[]
-            }
-            indices => indices,
-        };
-        match format_of(name.suffix.as_bytes()) {
-            Some(format) if name.prefix.is_empty() && format.is_basic => {
-                self.decoded(place, format, Some(indices.into()))
-            }
-            _ => Ok(None),
-        }
-    }
-
-    /// Returns the file of an array, or of one chunk of it, if there is one in this format.
-    fn decoded(
+    /// Finds the file of an array whose name ends so after the name of the array.
+    fn array_file(
         &self,
         place: ArrayPlace,
-        format: &'static Format,
-        chunk: Option<Coordinates>,
+        ending: &[u8],
+        may_wait: bool,
     ) -> Result<Option<PathTarget>> {
-        let array = self.arrays.open(&place.found)?;
-        let region = match &chunk {
-            None => Region::whole(&array.array().shape),
-            Some(indices) => match array.stored_grid() {
-                Ok(grid) if grid.index(indices).is_some() => grid.region(indices),
-                _ => return Ok(None),
-            },
-        };
-        let name = self.name_of(&place.found);
-        let Some(subject) = place.subject(name, &region.shape) else {
-            return Ok(None);
-        };
-        // Made once: for a format that is not basic they tell whether there is such a file.
-        let parts = format.parts_of(&array, &subject);
-        if (parts.is_err() || !format.is_basic) && !format.fits(&subject) {
-            return Ok(None);
+        if let Some(selection) = picture_selection(ending) {
+            let picture = self.picture(&place, selection, may_wait)?;
+            return Ok(picture.map(PathTarget::Picture));
         }
-        Ok(Some(PathTarget::Decoded(DecodedTarget {
-            found: place.found,
-            array,
-            format,
-            chunk,
-            parts,
-        })))
+        let file = match FileEnding::parse(ending) {
+            Some(ending) => self.named_file(place, ending, may_wait)?,
+            None => None,
+        };
+        Ok(file.map(PathTarget::Decoded))
     }
 
     /// Finds a file of a group's own; fails with `Unavailable` for one that may not be waited for.
@@ -351,13 +239,4 @@ impl FilesView {
             found.path.name()
         }
     }
-}
-
-/// Returns the format that `.npy` names.
-fn format_of(extension: &[u8]) -> Option<&'static Format> {
-    let extension = std::str::from_utf8(extension.strip_prefix(b".")?).ok()?;
-    let mut formats = FORMATS.iter();
-    formats
-        .find(|format| format.extension == extension)
-        .copied()
 }

@@ -1,0 +1,84 @@
+"""Whole files in each format beside `.npy` of the same array, and values as they are meant beside numpy.
+
+The array's chunks are decoded and in the daemon's memory, and the page cache has nothing of a file: what is measured is
+what a format costs, not what the codec does.
+"""
+
+import time
+
+import numpy as np
+import zarr
+
+import arrays
+import layout
+import peers
+import table
+
+# The formats whose elements are in the array's order, and those that move them or convert each into another form.
+STRAIGHT = ("raw", "nrrd", "mha", "nii", "vti", "img", "mrc")
+OTHERS = ("fits", "f.npy", "mat")
+
+SCALE, OFFSET = 0.0625, 250.0
+
+
+def run(arguments):
+    store = arrays.store(arrays.case("zstd-1M"), arguments.size)
+    arrays.warm_up(store)
+    rows = []
+    with peers.Ours(store, "--memory", f"{2 * arguments.size + 64}M") as mount:
+        mount.read("whole")
+        names = [(extension, f".{extension}", 0.9) for extension in STRAIGHT]
+        names += [(extension, f".{extension}", None) for extension in OTHERS]
+        names += [("half of the planes", f"@:{arguments.size // 2}.npy", 0.9), ("every second", "@::2.npy", None)]
+        done = {ending: [] for _, ending, _ in names}
+        done[".npy"] = []
+        for _ in range(arguments.rounds):
+            for ending in done:
+                done[ending].append(whole(mount, ending))
+        for name, ending, aim in names:
+            rows.append(table.speeds(name, "npy", done[ending], done[".npy"], aim))
+    return rows + meant(arguments)
+
+
+def whole(mount, ending):
+    """Reads the file of the root array with this ending."""
+    base = layout.decoded(mount.files, mount.store, "/", "x").with_suffix("")
+    path = base.with_name(base.name + ending)
+    peers.read_file("forget", path)
+    return peers.read_file("whole", path)
+
+
+def packed(size):
+    """Returns the store of whole numbers with a scale; makes it the first time."""
+    path = arrays.FOLDER / str(size) / "packed.zarr"
+    if not path.exists():
+        attributes = {"scale_factor": SCALE, "add_offset": OFFSET, "missing_value": -32768}
+        values = (arrays.field(size) * 1000).astype("<i2")
+        zarr.create_array(path, data=values, chunks=(64, 64, 64), attributes=attributes)
+    return path
+
+
+def meant(arguments):
+    """Returns the row of values that the daemon scales, beside those that numpy does."""
+    store = packed(arguments.size)
+    arrays.warm_up(store)
+    ours, theirs = [], []
+    with peers.Ours(store, "--memory", f"{2 * arguments.size + 64}M") as mount:
+        mount.read("whole")
+        path = mount.npy.with_name(mount.npy.name.replace(".npy", ".cf.npy"))
+        for _ in range(arguments.rounds):
+            for name, done, decode in ((path, ours, lambda values: values), (mount.npy, theirs, scaled)):
+                peers.read_file("forget", name)
+                start = time.perf_counter()
+                values = decode(np.load(name))
+                done.append(peers.Read(time.perf_counter() - start, values.nbytes, 0.0))
+    return [table.speeds("cf.npy", "npy and numpy", ours, theirs, 0.7)]
+
+
+def scaled(values):
+    """Returns what the attributes mean, as xarray computes it."""
+    decoded = values.astype("f8")
+    decoded[decoded == -32768] = np.nan
+    decoded *= SCALE
+    decoded += OFFSET
+    return decoded

@@ -1,0 +1,94 @@
+//! The numbers that attributes of CF give: as they are written, in lists of one, and as xarray encodes fill values.
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::Value;
+
+use crate::export::cf_numbers::{FillNumber, Stored};
+use crate::model::Array;
+
+/// A number of an attribute; whether it was written as a whole one decides about types.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum AttributeNumber {
+    Whole(i128),
+    Float(f64),
+}
+
+impl AttributeNumber {
+    /// Reads a number, a list of one, or a word for one that JSON lacks.
+    pub(super) fn read(value: &Value) -> Option<AttributeNumber> {
+        match value {
+            Value::Number(number) => {
+                let whole = number.as_i64().map(i128::from);
+                let whole = whole.or_else(|| number.as_u64().map(i128::from));
+                let number = number.as_f64().map(AttributeNumber::Float);
+                whole.map(AttributeNumber::Whole).or(number)
+            }
+            Value::Array(list) => match list.as_slice() {
+                [one] => AttributeNumber::read(one),
+                _ => None,
+            },
+            Value::String(word) => {
+                let number = match word.as_str() {
+                    "NaN" => f64::NAN,
+                    "Infinity" => f64::INFINITY,
+                    "-Infinity" => f64::NEG_INFINITY,
+                    _ => return None,
+                };
+                Some(AttributeNumber::Float(number))
+            }
+            _ => None,
+        }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "so does numpy")]
+    pub(super) fn to_float(self) -> f64 {
+        match self {
+            AttributeNumber::Whole(number) => number as f64,
+            AttributeNumber::Float(number) => number,
+        }
+    }
+
+    pub(super) fn is_nan(self) -> bool {
+        matches!(self, AttributeNumber::Float(number) if number.is_nan())
+    }
+
+    pub(super) fn fill(self) -> FillNumber {
+        match self {
+            AttributeNumber::Whole(number) => FillNumber::Whole(number),
+            AttributeNumber::Float(number) => FillNumber::Float(number),
+        }
+    }
+}
+
+/// Returns the numbers that stand for no value, NaN among them; of `_FillValue` and `missing_value`, or the fill value of
+/// v2.
+pub(super) fn fill_numbers(array: &Array, stored: Stored) -> Vec<AttributeNumber> {
+    let mut fills = Vec::new();
+    if let Some(missing) = array.attributes.get("missing_value") {
+        match &missing {
+            Value::Array(list) => fills.extend(list.iter().filter_map(AttributeNumber::read)),
+            one => fills.extend(AttributeNumber::read(one)),
+        }
+    }
+    if array.dialect == "v2" && !array.fill_value.is_none {
+        fills.push(match stored.number(&array.fill_value.bytes) {
+            FillNumber::Whole(number) => AttributeNumber::Whole(number),
+            FillNumber::Float(number) => AttributeNumber::Float(number),
+        });
+    } else if let Some(fill) = array.attributes.get("_FillValue") {
+        fills.extend(AttributeNumber::read(&fill).or_else(|| encoded_fill(&fill)));
+    }
+    // Whole numbers are never NaN, and xarray drops such a fill value entirely.
+    if !stored.is_float() {
+        fills.retain(|fill| !fill.is_nan());
+    }
+    fills
+}
+
+/// Reads a fill value as xarray writes it: a float of eight bytes as base64.
+fn encoded_fill(value: &Value) -> Option<AttributeNumber> {
+    let bytes = BASE64_STANDARD.decode(value.as_str()?).ok()?;
+    let number = f64::from_le_bytes(bytes.try_into().ok()?);
+    Some(AttributeNumber::Float(number))
+}

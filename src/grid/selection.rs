@@ -1,0 +1,150 @@
+//! Elements at equal distances along each dimension of an array: what slices and numbers of elements select.
+//!
+//! The dimensions that are selected come in the order of the array's. Nothing is read here, and nothing is parsed.
+
+use super::Region;
+
+/// The elements that are selected along one dimension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SelectedAxis {
+    /// The first element.
+    pub start: u64,
+    /// From one element to the next; never 0.
+    pub step: i64,
+    /// How many elements.
+    pub count: u64,
+    /// Whether it is one element by its number, so that the dimension is dropped.
+    pub is_index: bool,
+}
+
+impl SelectedAxis {
+    /// Returns where selected element `number` lies.
+    pub fn at(&self, number: u64) -> u64 {
+        let offset = i128::from(self.step) * i128::from(number);
+        u64::try_from(i128::from(self.start) + offset).unwrap_or_default()
+    }
+
+    /// Selects all of a dimension.
+    pub fn all(length: u64) -> SelectedAxis {
+        SelectedAxis {
+            start: 0,
+            step: 1,
+            count: length,
+            is_index: false,
+        }
+    }
+
+    /// Returns how many elements from `number` on lie in `length` elements that begin at `start`.
+    pub fn count_within(&self, number: u64, (start, length): (u64, u64)) -> u64 {
+        let at = self.at(number);
+        let room = if self.step > 0 {
+            (start.saturating_add(length)).saturating_sub(at.saturating_add(1))
+        } else {
+            at.saturating_sub(start)
+        };
+        let within = (room / self.step.unsigned_abs().max(1)).saturating_add(1);
+        within.min(self.count.saturating_sub(number))
+    }
+}
+
+/// A selection of elements.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selection {
+    /// What is selected along each dimension of the array.
+    pub axes: Vec<SelectedAxis>,
+}
+
+impl Selection {
+    /// Selects a whole array.
+    pub fn whole(shape: &[u64]) -> Selection {
+        let axes = shape.iter().map(|&length| SelectedAxis::all(length));
+        Selection {
+            axes: axes.collect(),
+        }
+    }
+
+    /// Selects a box; no dimension is dropped.
+    pub fn of_region(region: &Region) -> Selection {
+        let axes = region.start.iter().zip(&region.shape);
+        let axes = axes.map(|(&start, &count)| SelectedAxis {
+            start,
+            ..SelectedAxis::all(count)
+        });
+        Selection {
+            axes: axes.collect(),
+        }
+    }
+
+    /// Returns the lengths of the dimensions that are left.
+    pub fn shape(&self) -> Vec<u64> {
+        let kept = self.axes.iter().filter(|axis| !axis.is_index);
+        kept.map(|axis| axis.count).collect()
+    }
+
+    /// Returns the dimensions that are left, by their places among those of the array.
+    pub fn kept(&self) -> Vec<usize> {
+        let axes = self.axes.iter().enumerate();
+        let kept = axes.filter(|(_, axis)| !axis.is_index);
+        kept.map(|(axis, _)| axis).collect()
+    }
+
+    /// Returns all dimensions of the array in an order: those that are dropped, then those that are left as `order` has
+    /// them.
+    pub fn order_of(&self, order: &[usize]) -> Vec<usize> {
+        let axes = self.axes.iter().enumerate();
+        let dropped = axes.filter(|(_, axis)| axis.is_index).map(|(axis, _)| axis);
+        let kept = self.kept();
+        let ordered = order.iter().filter_map(|&place| kept.get(place).copied());
+        dropped.chain(ordered).collect()
+    }
+
+    /// Returns the box that is selected; nothing if elements in between are left out or the order is another.
+    pub fn region(&self) -> Option<Region> {
+        let is_run = |axis: &SelectedAxis| axis.step == 1 || axis.count <= 1;
+        self.axes.iter().all(is_run).then(|| Region {
+            start: self.axes.iter().map(|axis| axis.start).collect(),
+            shape: self.axes.iter().map(|axis| axis.count).collect(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_within_a_chunk_are_counted() {
+        for (start, step, count) in [(0, 1, 20), (1, 3, 6), (19, -4, 5), (7, 100, 1), (5, -1, 6)] {
+            let axis = SelectedAxis {
+                start,
+                step,
+                count,
+                is_index: false,
+            };
+            for number in 0..count {
+                let chunk = axis.at(number) / 6;
+                let same = (number..count).take_while(|&next| axis.at(next) / 6 == chunk);
+                let expected = same.count() as u64;
+                assert_eq!(
+                    axis.count_within(number, (chunk * 6, 6)),
+                    expected,
+                    "{axis:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn dropped_dimensions_come_first() {
+        let dropped = SelectedAxis {
+            is_index: true,
+            ..SelectedAxis::all(1)
+        };
+        let kept = SelectedAxis::all(4);
+        let selection = Selection {
+            axes: vec![kept, dropped, kept],
+        };
+        assert_eq!(selection.order_of(&[1, 0]), [1, 2, 0]);
+        assert_eq!(selection.kept(), [0, 2]);
+    }
+}

@@ -1,0 +1,226 @@
+//! Selections of an array of a hierarchy: names of its dimensions, and the labels that coordinate variables give them.
+//!
+//! The coordinate variable of a dimension is the array of its name in the same group, if that has one dimension of the
+//! same length. It is read whole, and only where a selection names the dimension.
+
+use std::sync::Arc;
+
+use crate::array::{Arrays, OpenArray};
+use crate::error::{Error, Result};
+use crate::export::axes::axes_of;
+use crate::export::cf;
+use crate::export::times::{Calendar, TimeCount, unit_of};
+use crate::export::{Export, FileParts, Subject};
+use crate::grid::{Region, Selection};
+use crate::hierarchy::{Hierarchy, NodeEntry};
+use crate::inspect::labels::Labels;
+use crate::inspect::selection::SelectableDimensions;
+use crate::model::{Array, DataType, Node, TimeUnit};
+
+/// An array in its hierarchy.
+pub struct ArrayInGroup<'a> {
+    /// Where nodes are found.
+    pub hierarchy: &'a Hierarchy,
+    /// The arrays of the hierarchy.
+    pub arrays: &'a Arrays,
+    /// The array.
+    pub entry: &'a NodeEntry,
+    /// The group that it is in.
+    pub group: Option<&'a NodeEntry>,
+}
+
+/// The most bytes of a coordinate variable that is read.
+const MAX_LABELS: u64 = 16 << 20;
+
+/// Whether a selection can name dimensions, whose labels then have to be read.
+pub fn names_dimensions(selection: &str) -> bool {
+    selection.contains('=')
+}
+
+impl ArrayInGroup<'_> {
+    /// Reads a selection; `Invalid` for what means nothing in this array.
+    pub fn select(&self, text: &str) -> Result<Selection> {
+        let array = self.array()?;
+        let group = self.group.and_then(|group| group.node.as_ref().ok());
+        let subject = Subject {
+            group: group.map(Node::attributes),
+            name: self.entry.path.name(),
+            ..Subject::alone(array, &array.shape)
+        };
+        let axes = axes_of(&subject).into_iter();
+        let names: Vec<Option<String>> = axes.map(|axis| axis.name).collect();
+        let dimensions = SelectableDimensions {
+            shape: &array.shape,
+            names: &names,
+            labels: &|axis| self.labels(names.get(axis).cloned().flatten(), array.shape[axis]),
+        };
+        dimensions.select(text)
+    }
+
+    fn array(&self) -> Result<&Array> {
+        let not_array = || Error::invalid(&self.entry.path, "is not an array");
+        self.entry.array().ok_or_else(not_array)
+    }
+
+    /// Returns the labels of a dimension of this name and length; nothing if it has no coordinate variable.
+    fn labels(&self, name: Option<String>, length: u64) -> Result<Option<Labels>> {
+        let (Some(name), Some(group)) = (name, self.group) else {
+            return Ok(None);
+        };
+        let Ok(path) = group.path.child(name.as_bytes()) else {
+            return Ok(None);
+        };
+        let Some(found) = self.hierarchy.node(&path)? else {
+            return Ok(None);
+        };
+        match found.array() {
+            Some(array) if array.shape == [length] => {
+                let open = self.arrays.open(&found)?;
+                read(&open, array).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+/// Reads a coordinate variable.
+fn read(open: &Arc<OpenArray>, array: &Array) -> Result<Labels> {
+    open.check_decodable()?;
+    let region = Region::whole(&array.shape);
+    if array.data_type.is_variable() {
+        let records = open.records(&region)?;
+        let texts = records
+            .iter()
+            .map(|text| String::from_utf8_lossy(text).into_owned());
+        return Ok(Labels::Texts(texts.collect()));
+    }
+    if array.byte_length()? > MAX_LABELS {
+        let found = format!("a coordinate variable of more than {MAX_LABELS} bytes");
+        return Err(Error::too_large(open.path(), found));
+    }
+    let decoded = cf::decoded(array);
+    let (described, conversion) = match &decoded {
+        Some(decoded) => (&decoded.array, decoded.conversion.as_ref()),
+        None => (array, None),
+    };
+    let mut parts = FileParts::plain(Vec::new());
+    if let Some(conversion) = conversion {
+        parts = parts.after(conversion, array.element_size()?);
+    }
+    let values = Export::of_parts(open, parts, region, 0)?;
+    let length =
+        usize::try_from(values.len()).map_err(|error| Error::too_large(open.path(), error))?;
+    let bytes = values.read_at(0, length)?;
+    let labels = labels_of(&described.data_type, &bytes);
+    let labels = labels.map(|labels| counted(labels, described));
+    labels.ok_or_else(|| {
+        let found = format!("elements of {} as labels", described.data_type);
+        Error::unsupported(open.path(), found)
+    })
+}
+
+/// Returns numbers that count times as times, in calendars that numpy does not have.
+fn counted(labels: Labels, array: &Array) -> Labels {
+    let text = |name| array.attributes.get(name)?.as_str().map(str::to_string);
+    let calendar = text("calendar").unwrap_or("standard".to_string());
+    let count = text("units").and_then(|units| TimeCount::parse(&units, &calendar));
+    let Some(count) = count else { return labels };
+    let times = match labels {
+        Labels::Integers(values) => {
+            let time = |value: i128| value.checked_mul(i128::from(count.unit));
+            values.into_iter().map(time).collect()
+        }
+        Labels::Floats(values, _) => {
+            let time = |value: f64| (!value.is_nan()).then(|| nearest(value, count.unit));
+            values.into_iter().map(time).collect::<Vec<_>>()
+        }
+        other => return other,
+    };
+    let times = times.into_iter();
+    let times = times.map(|time: Option<i128>| time?.checked_add(count.origin));
+    Labels::Times(times.collect(), count.calendar)
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    reason = "no time of any use needs more digits"
+)]
+fn nearest(value: f64, unit: i64) -> i128 {
+    // To the microsecond, which is as many digits as such numbers have.
+    (value * unit as f64 / 1e3).round() as i128 * 1000
+}
+
+/// Returns values as labels; nothing for types whose values nobody types.
+fn labels_of(data_type: &DataType, bytes: &[u8]) -> Option<Labels> {
+    let size = data_type.size().filter(|&size| size > 0)?;
+    let elements = bytes.chunks_exact(size);
+    let long = |bytes: &[u8]| bytes.try_into().map_or(0, i64::from_le_bytes);
+    Some(match data_type {
+        DataType::Bool | DataType::UInt(_) => Labels::Integers(elements.map(unsigned).collect()),
+        DataType::Int(width) => {
+            let range = 1_i128 << (8 * width);
+            let signed = |number: i128| {
+                if number >= range / 2 {
+                    number - range
+                } else {
+                    number
+                }
+            };
+            Labels::Integers(elements.map(unsigned).map(signed).collect())
+        }
+        DataType::Float(4) => {
+            let read = |bytes: &[u8]| bytes.try_into().map_or(f32::NAN, f32::from_le_bytes);
+            Labels::Floats(elements.map(read).map(f64::from).collect(), true)
+        }
+        DataType::Float(8) => {
+            let read = |bytes: &[u8]| bytes.try_into().map_or(f64::NAN, f64::from_le_bytes);
+            Labels::Floats(elements.map(read).collect(), false)
+        }
+        DataType::DateTime(unit) => {
+            let step = nanoseconds(unit)?;
+            let time = |count: i64| (count != i64::MIN).then(|| i128::from(count) * step);
+            Labels::Times(elements.map(long).map(time).collect(), Calendar::Gregorian)
+        }
+        DataType::FixedBytes(_) => {
+            let text = |bytes: &[u8]| {
+                String::from_utf8_lossy(bytes)
+                    .trim_end_matches('\0')
+                    .to_string()
+            };
+            Labels::Texts(elements.map(text).collect())
+        }
+        DataType::FixedText(_) => Labels::Texts(elements.map(utf32).collect()),
+        _ => return None,
+    })
+}
+
+fn unsigned(bytes: &[u8]) -> i128 {
+    let bytes = bytes.iter().rev();
+    bytes.fold(0, |number, &byte| number << 8 | i128::from(byte))
+}
+
+fn utf32(bytes: &[u8]) -> String {
+    let (codes, _) = bytes.as_chunks::<4>();
+    let letters = codes
+        .iter()
+        .map(|code| char::from_u32(u32::from_le_bytes(*code)));
+    let text: String = letters.map(|letter| letter.unwrap_or('\u{fffd}')).collect();
+    text.trim_end_matches('\0').to_string()
+}
+
+/// Returns the nanoseconds of a unit of numpy; nothing for those whose lengths differ, or are shorter.
+fn nanoseconds(unit: &TimeUnit) -> Option<i128> {
+    let name = match unit.name.as_str() {
+        "W" | "D" => "day",
+        "h" => "hour",
+        "m" => "minute",
+        "s" => "second",
+        "ms" => "millisecond",
+        "us" => "microsecond",
+        "ns" => "nanosecond",
+        _ => return None,
+    };
+    let days = if unit.name == "W" { 7 } else { 1 };
+    Some(i128::from(unit_of(name)?) * i128::from(unit.scale) * days)
+}

@@ -1,0 +1,66 @@
+//! What the names of decoded files ask for: `.EXT`, `.cf.EXT` and `@SELECTION.EXT` after the name of an array.
+//!
+//! Names are read here for the files view and for commands; whether there is such a file is not looked at.
+
+use crate::export::{FORMATS, Format};
+
+/// What follows the name of an array in that of one of its files.
+#[derive(Clone, Copy)]
+pub struct FileEnding<'a> {
+    /// What is selected; nothing for the whole array.
+    pub selection: Option<&'a str>,
+    /// Whether the values are asked for that attributes say the elements mean.
+    pub is_meant: bool,
+    /// The format.
+    pub format: &'static Format,
+}
+
+/// What stands before the extension of a file of values as they are meant.
+const MEANT: &str = "cf";
+
+/// What stands before a selection.
+pub const SELECTED: char = '@';
+
+impl FileEnding<'_> {
+    /// Reads what follows the name of an array; nothing if it names no format.
+    pub fn parse(ending: &[u8]) -> Option<FileEnding<'_>> {
+        let ending = str::from_utf8(ending).ok()?;
+        let format = format_of(ending)?;
+        let rest = ending.strip_suffix(format.extension)?.strip_suffix('.')?;
+        let meant = rest
+            .strip_suffix(MEANT)
+            .and_then(|rest| rest.strip_suffix('.'));
+        let selection = meant.unwrap_or(rest);
+        Some(FileEnding {
+            selection: match selection {
+                "" => None,
+                selection => Some(selection.strip_prefix(SELECTED)?),
+            },
+            is_meant: meant.is_some(),
+            format,
+        })
+    }
+}
+
+/// Returns the format that a name ends with: of `f.npy` and `npy` the longer one.
+pub fn format_of(name: &str) -> Option<&'static Format> {
+    let ends = |format: &&&Format| {
+        let stem = name.strip_suffix(format.extension);
+        stem.is_some_and(|stem| stem.ends_with('.'))
+    };
+    let fitting = FORMATS.iter().filter(ends);
+    let longest = fitting.max_by_key(|format| format.extension.len());
+    longest.copied()
+}
+
+/// Returns what `@SELECTION.png` or `.png` selects, if an ending is one of these.
+pub fn picture_selection(ending: &[u8]) -> Option<Option<&str>> {
+    let selection = str::from_utf8(ending).ok()?.strip_suffix(PICTURE)?;
+    match selection {
+        "" => Some(None),
+        selection => selection.strip_prefix(SELECTED).map(Some),
+    }
+}
+
+/// What the name of a picture ends with.
+pub const PICTURE: &str = ".png";

@@ -1,0 +1,156 @@
+//! A decoded file of an array by its name: what it holds, or why there is none.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Kind, Result};
+use crate::export::{FORMATS, Subject, TakenDimension, cf};
+use crate::hierarchy::NodeEntry;
+use crate::inspect::coordinates::ArrayInGroup;
+use crate::inspect::file_ending::{FileEnding, picture_selection};
+use crate::inspect::locate::StorePath;
+use crate::inspect::plane_picture::PlanePicture;
+use crate::inspect::root_name::root_name;
+use crate::model::{Array, Node};
+
+/// A decoded file, or why there is none.
+#[derive(Clone, Debug)]
+pub struct NamedFile {
+    /// Its name.
+    pub name: String,
+    /// The format that it asks for.
+    pub format: &'static str,
+    /// The type of its elements, and how many there are along each dimension.
+    pub elements: Option<(String, Vec<u64>)>,
+    /// Its length in bytes, nothing if it has to be read for that; or why there is no such file.
+    pub length: Result<Option<u64>>,
+}
+
+impl NamedFile {
+    /// Describes the file at a path; nothing if it is none of an array.
+    pub fn of(located: &StorePath) -> Result<Option<NamedFile>> {
+        let (Some(parent), name) = (located.path.parent(), located.path.name()) else {
+            return Ok(None);
+        };
+        let hierarchy = &located.opened.hierarchy;
+        let Some(entry) = hierarchy.node(&parent)? else {
+            return Ok(None);
+        };
+        let of_array = if parent.is_root() {
+            root_name(&located.source).into_bytes()
+        } else {
+            parent.name().to_vec()
+        };
+        let (Some(array), Some(ending)) = (entry.array(), name.strip_prefix(&of_array[..])) else {
+            return Ok(None);
+        };
+        let group = match parent.parent() {
+            Some(group) => hierarchy.node(&group)?,
+            None => None,
+        };
+        let place = ArrayInGroup {
+            hierarchy,
+            arrays: &located.opened.arrays,
+            entry: &entry,
+            group: group.as_deref(),
+        };
+        describe(&place, (&entry, array), name, ending).map(Some)
+    }
+}
+
+fn describe(
+    place: &ArrayInGroup<'_>,
+    array: (&Arc<NodeEntry>, &Array),
+    name: &[u8],
+    ending: &[u8],
+) -> Result<NamedFile> {
+    let mut file = NamedFile {
+        name: String::from_utf8_lossy(name).into_owned(),
+        format: "",
+        elements: None,
+        length: Ok(None),
+    };
+    if let Some(selection) = picture_selection(ending) {
+        file.format = "png";
+        file.length = picture_length(place, array.1, selection.unwrap_or("..."));
+        return Ok(file);
+    }
+    let Some(ending) = FileEnding::parse(ending) else {
+        let names: Vec<&str> = FORMATS.iter().map(|format| format.extension).collect();
+        let why = format!("its ending names no format; there are {}", names.join(", "));
+        file.length = Err(Error::new(Kind::NotFound, &file.name, why));
+        return Ok(file);
+    };
+    file.format = ending.format.extension;
+    file.length = length(place, array, &ending, &mut file.elements);
+    Ok(file)
+}
+
+fn picture_length(place: &ArrayInGroup<'_>, array: &Array, selection: &str) -> Result<Option<u64>> {
+    let none = || Error::unsupported(&place.entry.path, "png shows numbers, at least one");
+    let picture = PlanePicture::of(array, place.select(selection)?).ok_or_else(none)?;
+    picture.length().map(Some)
+}
+
+/// Returns the length of a file, if there is one and if it does not depend on the elements.
+fn length(
+    place: &ArrayInGroup<'_>,
+    (entry, array): (&Arc<NodeEntry>, &Array),
+    ending: &FileEnding<'_>,
+    elements: &mut Option<(String, Vec<u64>)>,
+) -> Result<Option<u64>> {
+    let open = place.arrays.open(entry)?;
+    let selection = place.select(ending.selection.unwrap_or("..."))?;
+    let (shape, taken) = (selection.shape(), TakenDimension::of_selection(&selection));
+    let held = |data_type: String, why: &str| {
+        let dimensions = shape.len();
+        let found = format!(
+            "{} cannot hold {data_type} of {dimensions} dimensions{why}",
+            ending.format.extension
+        );
+        Error::unsupported(open.path(), found)
+    };
+    let meant = if ending.is_meant {
+        cf::decoded(array)
+    } else {
+        None
+    };
+    if ending.is_meant && meant.is_none() {
+        let why = ": cf is for numbers";
+        return Err(held(array.data_type.to_string(), why));
+    }
+    let described = meant.as_ref().map_or(array, |meant| &meant.array);
+    *elements = Some((described.data_type.to_string(), shape.clone()));
+    let subject = Subject {
+        name: entry.path.name(),
+        group: place
+            .group
+            .and_then(|group: &NodeEntry| group.node.as_ref().ok())
+            .map(Node::attributes),
+        taken: ending.selection.map(|_| &taken[..]),
+        ..Subject::alone(described, &shape)
+    };
+    open.check_decodable()?;
+    let is_variable = described.data_type.is_variable();
+    if !ending.format.fits(&subject)
+        || (!is_variable
+            && ending
+                .format
+                .parts
+                .is_some_and(|make| make(&subject).is_none()))
+    {
+        let data_type = described.data_type.to_string();
+        return Err(held(
+            data_type,
+            " and this shape and attributes; zarrfs-files(7) says what it can",
+        ));
+    }
+    if is_variable {
+        return Ok(None);
+    }
+    let mut parts = ending.format.parts_of(&open, &subject)?;
+    let size = array.element_size()?;
+    if let Some(conversion) = meant.as_ref().and_then(|meant| meant.conversion.as_ref()) {
+        parts = parts.after(conversion, size);
+    }
+    parts.len(&shape, size).map(Some)
+}

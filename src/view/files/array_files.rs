@@ -1,0 +1,282 @@
+//! The files of an array by their names: `.EXT`, `.cf.EXT` and `@SELECTION.EXT` after the name of the array, and the
+//! chunks in `chunks/`.
+//!
+//! Nothing is kept of a name: what a selection means is found anew with each look-up.
+
+use std::sync::Arc;
+
+use crate::array::OpenArray;
+use crate::error::{Error, Kind, Result};
+use crate::export::cf;
+use crate::export::{FileParts, Format, Subject, TakenDimension};
+use crate::grid::{ChunkIndex, Coordinates, NumberedName, Region, Selection};
+use crate::hierarchy::NodeEntry;
+use crate::inspect::coordinates::{ArrayInGroup, names_dimensions};
+use crate::inspect::file_ending::{FileEnding, SELECTED, format_of};
+use crate::model::Node;
+use crate::view::files::FilesView;
+
+/// A decoded file: the whole array, one chunk of it or selected elements in a format.
+pub(super) struct DecodedTarget {
+    /// The array.
+    pub(super) found: Arc<NodeEntry>,
+    pub(super) array: Arc<OpenArray>,
+    pub(super) format: &'static Format,
+    pub(super) part: ArrayPart,
+    /// Whether the file has the values that attributes say the elements mean.
+    is_meant: bool,
+    /// What the file consists of, if that is known without the elements.
+    parts: Result<FileParts>,
+}
+
+/// Which elements of an array a file has.
+pub(super) enum ArrayPart {
+    /// All.
+    Whole,
+    /// Those of the chunk with these indices, which is in the grid.
+    Chunk(Coordinates),
+    /// Selected ones.
+    Selected(Selection),
+}
+
+/// Where a name was found: the nodes that a file of an array is made of.
+pub(super) struct ArrayPlace {
+    /// The array.
+    pub(super) found: Arc<NodeEntry>,
+    /// The group that it is in.
+    pub(super) group: Option<Arc<NodeEntry>>,
+}
+
+impl ArrayPlace {
+    /// Returns the array as formats see it: a box of this shape, in files that are named after `name`.
+    pub(super) fn subject<'a>(&'a self, name: &'a [u8], shape: &'a [u64]) -> Option<Subject<'a>> {
+        let group = self
+            .group
+            .as_ref()
+            .and_then(|group| group.node.as_ref().ok());
+        Some(Subject {
+            array: self.found.array()?,
+            shape,
+            name,
+            group: group.map(Node::attributes),
+            taken: None,
+        })
+    }
+}
+
+impl DecodedTarget {
+    /// Returns the elements that the file holds.
+    pub(super) fn selection(&self) -> Result<Selection> {
+        Ok(match &self.part {
+            ArrayPart::Whole => Selection::whole(&self.array.array().shape),
+            ArrayPart::Chunk(indices) => {
+                Selection::of_region(&self.array.stored_grid()?.region(indices))
+            }
+            ArrayPart::Selected(selection) => selection.clone(),
+        })
+    }
+
+    /// Returns the box that the file holds; `Unsupported` if elements in between are left out.
+    pub(super) fn region(&self) -> Result<Region> {
+        self.selection()?.region().ok_or_else(|| {
+            let why = "steps are for elements of a fixed length";
+            Error::unsupported(self.array.path(), why)
+        })
+    }
+
+    /// Returns the number of the chunk; nothing for other files.
+    pub(super) fn chunk_index(&self) -> Result<Option<ChunkIndex>> {
+        match &self.part {
+            ArrayPart::Chunk(indices) => Ok(self.array.stored_grid()?.index(indices)),
+            ArrayPart::Whole | ArrayPart::Selected(_) => Ok(None),
+        }
+    }
+
+    /// Whether the file has to be read whole to know its length.
+    pub(super) fn is_ragged(&self) -> bool {
+        self.array.array().data_type.is_variable()
+    }
+
+    /// Returns what the file consists of; fails as `Format::parts_of`.
+    pub(super) fn parts(&self) -> Result<&FileParts> {
+        self.parts.as_ref().map_err(Error::clone)
+    }
+
+    /// Returns the exact length in bytes, if that does not depend on the elements. Fails as opening the file does, but for
+    /// an array that does not decode.
+    pub(super) fn length(&self) -> Result<u64> {
+        let size = self.array.array().element_size();
+        self.parts()?.len(&self.selection()?.shape(), size?)
+    }
+
+    /// Returns the number of the content.
+    pub(super) fn content(&self) -> u64 {
+        match &self.parts {
+            // The bytes depend on attributes, also in formats whose headers do not.
+            Ok(parts) if self.is_meant => parts.content(self.array.id()),
+            Ok(parts) => self.format.content(&self.array, parts),
+            Err(_) => self.array.id(),
+        }
+    }
+
+    /// Returns a name of the file within its array.
+    pub(super) fn name(&self) -> String {
+        let extension = self.format.extension;
+        match &self.part {
+            ArrayPart::Whole => extension.to_string(),
+            ArrayPart::Chunk(indices) => format!("{indices:?}.{extension}"),
+            ArrayPart::Selected(selection) => format!("{:?}.{extension}", selection.axes),
+        }
+    }
+}
+
+impl FilesView {
+    /// Finds the file of an array that an ending names. One whose selection means nothing is `NotFound`, with the reason;
+    /// `Unavailable` for labels, which have to be read, where nothing may be waited for.
+    pub(super) fn named_file(
+        &self,
+        place: ArrayPlace,
+        ending: FileEnding<'_>,
+        may_wait: bool,
+    ) -> Result<Option<DecodedTarget>> {
+        let part = match ending.selection {
+            None => ArrayPart::Whole,
+            Some(text) => ArrayPart::Selected(self.selected(&place, text, may_wait)?),
+        };
+        self.decoded(place, (ending.format, ending.is_meant), part)
+    }
+
+    /// Reads a selection of an array; fails as `named_file`.
+    pub(super) fn selected(
+        &self,
+        place: &ArrayPlace,
+        text: &str,
+        may_wait: bool,
+    ) -> Result<Selection> {
+        if names_dimensions(text) && !may_wait {
+            let why = "labels are not known yet";
+            return Err(Error::new(Kind::Unavailable, &place.found.path, why));
+        }
+        let array = ArrayInGroup {
+            hierarchy: &self.hierarchy,
+            arrays: &self.arrays,
+            entry: &place.found,
+            group: place.group.as_deref(),
+        };
+        let selection = array.select(text);
+        selection.map_err(|error| match error.kind() {
+            Kind::Invalid => Error::new(Kind::NotFound, &place.found.path, error),
+            _ => error,
+        })
+    }
+
+    /// Finds `0.3.1.npy`: the indices of a chunk that is in the grid, and a format that chunks have; and
+    /// `0.3.1@2.0.1.npy`, an inner chunk of a shard. The chunk of a 0-dimensional array is `0`.
+    pub(super) fn chunk_file(
+        &self,
+        place: ArrayPlace,
+        name: &NumberedName<'_>,
+    ) -> Result<Option<DecodedTarget>> {
+        let array = self.arrays.open(&place.found)?;
+        let indices = |name: &NumberedName<'_>| match &name.indices[..] {
+            [0] if array.array().shape.is_empty() => Coordinates::new(),
+            indices => indices.into(),
+        };
+        let inner = name.suffix.strip_prefix(SELECTED);
+        let inner = inner.map(|inner| NumberedName::parse(inner.as_bytes()));
+        let (suffix, part) = match inner {
+            None => (name.suffix, Some(ArrayPart::Chunk(indices(name)))),
+            Some(Some(inner)) if inner.prefix.is_empty() => {
+                let region = inner_chunk(&array, &indices(name), &indices(&inner));
+                let selection = region.map(|region| Selection::of_region(&region));
+                (inner.suffix, selection.map(ArrayPart::Selected))
+            }
+            Some(_) => return Ok(None),
+        };
+        let extension = suffix.strip_prefix('.');
+        let format = format_of(suffix).filter(|format| {
+            format.is_basic && name.prefix.is_empty() && extension == Some(format.extension)
+        });
+        match format.zip(part) {
+            Some((format, part)) => self.decoded(place, (format, false), part),
+            None => Ok(None),
+        }
+    }
+
+    /// Returns the file of a part of an array, if there is one in this format.
+    fn decoded(
+        &self,
+        place: ArrayPlace,
+        (format, is_meant): (&'static Format, bool),
+        part: ArrayPart,
+    ) -> Result<Option<DecodedTarget>> {
+        let array = self.arrays.open(&place.found)?;
+        let selection = match &part {
+            ArrayPart::Whole => Selection::whole(&array.array().shape),
+            ArrayPart::Chunk(indices) => match array.stored_grid() {
+                Ok(grid) if grid.index(indices).is_some() => {
+                    Selection::of_region(&grid.region(indices))
+                }
+                _ => return Ok(None),
+            },
+            ArrayPart::Selected(selection) => selection.clone(),
+        };
+        let (shape, name) = (selection.shape(), self.name_of(&place.found));
+        let Some(mut subject) = place.subject(name, &shape) else {
+            return Ok(None);
+        };
+        let taken = TakenDimension::of_selection(&selection);
+        subject.taken = matches!(part, ArrayPart::Selected(_)).then_some(&taken[..]);
+        let meant = is_meant.then(|| cf::decoded(subject.array));
+        let meant = match meant {
+            Some(None) => return Ok(None),
+            Some(meant) => meant,
+            None => None,
+        };
+        if let Some(meant) = &meant {
+            subject.array = &meant.array;
+        }
+        // Made once: for a format that is not basic they tell whether there is such a file.
+        let mut parts = format.parts_of(&array, &subject);
+        if (parts.is_err() || !format.is_basic) && !format.fits(&subject) {
+            return Ok(None);
+        }
+        if let Some(conversion) = meant.as_ref().and_then(|meant| meant.conversion.as_ref()) {
+            let size = array.array().element_size()?;
+            parts = parts.map(|parts| parts.after(conversion, size));
+        }
+        let found = place.found.clone();
+        Ok(Some(DecodedTarget {
+            found,
+            array,
+            format,
+            part,
+            is_meant,
+            parts,
+        }))
+    }
+}
+
+/// Returns the elements of an inner chunk of a shard; nothing if the array has no such one.
+fn inner_chunk(array: &OpenArray, shard: &[u64], inner: &[u64]) -> Option<Region> {
+    let (stored, pieces) = (array.stored_grid().ok()?, array.decoded_grid().ok()?);
+    if array.shard_levels().ok()? == 0 || inner.len() != shard.len() {
+        return None;
+    }
+    stored.index(shard)?;
+    let mut indices = Coordinates::new();
+    for (axis, (&shard, &inner)) in shard.iter().zip(inner).enumerate() {
+        let (start, length) = stored.span(axis, shard);
+        let piece = pieces
+            .chunk_shape()
+            .get(axis)
+            .copied()
+            .filter(|&piece| piece > 0)?;
+        if inner >= length / piece {
+            return None;
+        }
+        indices.push(start / piece + inner);
+    }
+    pieces.index(&indices)?;
+    Some(pieces.region(&indices))
+}

@@ -1,0 +1,285 @@
+//! Selected elements by name: `a@0,:,::2.npy`, values as attributes mean them, and inner chunks of shards.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use zarrfs::error::Kind;
+use zarrfs::export::FORMATS;
+use zarrfs::grid::Selection;
+use zarrfs::known::Known;
+use zarrfs::mount::open::ViewKind;
+use zarrfs::store::Key;
+
+use crate::common;
+use crate::flat::{Case, cases, write};
+use crate::formats::{check, name_dimensions, write_rows};
+use crate::stored::{default_keys, key, memory, v3, view_of};
+
+/// Returns selected elements in C order.
+fn picked(case: &Case, selection: &Selection, whole: &[u8]) -> Vec<u8> {
+    let count: u64 = case.shape.iter().product();
+    let size = whole.len().checked_div(count as usize).unwrap_or(0);
+    let mut places = vec![0];
+    for (axis, &length) in selection.axes.iter().zip(&case.shape) {
+        let numbers = (0..axis.count).map(|number| axis.at(number));
+        let numbers: Vec<u64> = numbers.collect();
+        places = places
+            .iter()
+            .flat_map(|place| numbers.iter().map(move |number| place * length + number))
+            .collect();
+    }
+    let element = |place: u64| &whole[place as usize * size..][..size];
+    places.into_iter().flat_map(element).copied().collect()
+}
+
+/// Parts of selections, of dimensions of any length.
+fn parts() -> impl Strategy<Value = String> {
+    let bound = || {
+        prop_oneof![
+            Just(String::new()),
+            (-9i64..9).prop_map(|at| at.to_string())
+        ]
+    };
+    let step = prop_oneof![Just(-3i64), Just(-1), Just(1), Just(2), Just(5)];
+    prop_oneof![
+        Just(":".to_string()),
+        Just("0".to_string()),
+        Just("-1".to_string()),
+        (bound(), bound(), step).prop_map(|(from, to, step)| format!("{from}:{to}:{step}")),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(80))]
+
+    #[test]
+    fn any_selection_in_any_format_is_that_of_the_whole(
+        case in cases(),
+        parts in prop::collection::vec(parts(), 6),
+        ranges in prop::collection::vec((any::<u64>(), any::<u64>()), 4),
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let store = folder.path().join("a.zarr");
+        std::fs::create_dir(&store).unwrap();
+        let elements = write(&case, &store);
+        name_dimensions(&store, &["x", "y", "z", "time", "band", "other"]);
+        let view = common::files(&store);
+        let text = parts[..case.shape.len().min(parts.len())].join(",");
+        let Ok(selection) = Selection::parse(&text, &case.shape) else {
+            let found = view.lookup(&key(&format!("a@{text}.raw")));
+            prop_assert_eq!(found.unwrap_err().kind(), Kind::NotFound);
+            return Ok(());
+        };
+        let expected = picked(&case, &selection, &elements);
+        for format in FORMATS {
+            for name in [
+                format!("a@{text}.{}", format.extension),
+                format!("a@{text}.cf.{}", format.extension),
+            ] {
+                if view.lookup(&key(&name)).unwrap().is_none() {
+                    continue;
+                }
+                let whole = check(&view, &name, &ranges)?;
+                if ["npy", "raw", "nrrd"].contains(&format.extension) && !name.contains(".cf.") {
+                    prop_assert!(whole.ends_with(&expected), "{}", name);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_selection_costs_the_chunks_under_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("a.zarr");
+    write_rows(&store, "int16", 2);
+    for (name, size, chunks) in [
+        ("a@0,0,0.raw", 2, 1),
+        ("a@::32,::16,5.raw", 2 * 4 * 2, 8),
+        ("a@5.npy", 64 * 64 * 2 + 128, 8),
+        ("a@::-1,3,3.cf.npy", 64 * 2 + 128, 8),
+        ("a@x=7,z=#1.raw", 64 * 2, 8),
+    ] {
+        let (views, stats) = common::open(&store).unwrap();
+        let view = views.view(ViewKind::Files);
+        let size_now = view.lookup(&key(name)).unwrap().unwrap().size;
+        assert_eq!(size_now, size, "{name}");
+        assert_eq!(stats.decoded_chunks.get(), 0, "{name}");
+        assert_eq!(common::read(&view, name).unwrap().len() as u64, size);
+        assert_eq!(stats.decoded_chunks.get(), chunks, "{name}");
+    }
+}
+
+#[test]
+fn what_selects_nothing_has_no_file_and_a_reason() {
+    let store = memory(&[("a/zarr.json", &v3(&[4, 6], &[2, 3], default_keys()))]);
+    let (view, _) = view_of(Arc::new(store), &[]);
+    for (name, why) in [
+        ("a/a@4.npy", "4 is out of bounds"),
+        ("a/a@x.npy", "neither a number nor a slice"),
+        ("a/a@0,0,0.npy", "3 dimensions"),
+        ("a/a@x=3.npy", "the dimensions have no names"),
+        ("a/a@::0.npy", "a step of 0"),
+    ] {
+        let error = view.lookup(&key(name)).unwrap_err();
+        assert_eq!(error.kind(), Kind::NotFound, "{name}");
+        assert!(error.to_string().contains(why), "{name}: {error}");
+    }
+    for name in ["a/a@0.none", "a/b@0.npy", "a/@0.npy", "a/a.cf", "a/a@0"] {
+        assert!(view.lookup(&key(name)).unwrap().is_none(), "{name}");
+    }
+    assert!(view.lookup(&key("a/a@.npy")).unwrap().is_some());
+}
+
+fn typed(data_type: &str, shape: &[u64], names: &[&str], attributes: Value) -> String {
+    let document = v3(shape, shape, default_keys());
+    let mut document: Value = serde_json::from_str(&document).unwrap();
+    document["data_type"] = json!(data_type);
+    document["fill_value"] = json!(0);
+    document["codecs"] = json!([{"name": "bytes", "configuration": {"endian": "little"}}]);
+    document["dimension_names"] = json!(names);
+    document["attributes"] = attributes;
+    document.to_string()
+}
+
+#[test]
+fn dimensions_are_selected_by_their_labels() {
+    let data = typed("uint8", &[4, 3], &["time", "lat"], json!({}));
+    let time = typed(
+        "int16",
+        &[4],
+        &["time"],
+        json!({"units": "days since 2020-01-30", "calendar": "standard"}),
+    );
+    let lat = typed("float32", &[3], &["lat"], json!({}));
+    let store = memory(&[
+        ("a/zarr.json", &data),
+        ("time/zarr.json", &time),
+        ("lat/zarr.json", &lat),
+    ]);
+    let set = |name: &str, bytes: Vec<u8>| store.set(Key::new(name).unwrap(), bytes);
+    set("a/c/0/0", (0..12).collect());
+    set("time/c/0", (0i16..4).flat_map(i16::to_le_bytes).collect());
+    set(
+        "lat/c/0",
+        [0.3f32, 0.2, 0.1]
+            .into_iter()
+            .flat_map(f32::to_le_bytes)
+            .collect(),
+    );
+    let (view, _) = view_of(Arc::new(store), &[]);
+    let read = |text: &str| common::read(&view, &format!("a/a@{text}.raw"));
+    for (text, expected) in [
+        ("time=2020-01-31", &[3, 4, 5][..]),
+        ("lat=0.1", &[2, 5, 8, 11]),
+        ("lat=0.1,time=2020-01-30T00:00", &[2]),
+        ("lat=0.1:0.2,0", &[1, 2]),
+        ("lat=0.2:0.1,0", &[1, 2]),
+        ("time=2020-02,lat=#0", &[6, 9][..0]),
+        ("time=2020-02:,lat=#0", &[6, 9]),
+        ("time=2020-01:2020-02-01:2,lat=#0", &[0, 6]),
+        ("time=#-1,lat=:0.25:-1", &[11, 10]),
+    ] {
+        match read(text) {
+            Ok(found) => assert_eq!(found, expected, "{text}"),
+            Err(error) => assert!(expected.is_empty(), "{text}: {error}"),
+        }
+    }
+    for (text, why) in [
+        (
+            "lat=0.15",
+            "no element is labelled '0.15'; the labels are from",
+        ),
+        ("time=2020-02", "the label of several elements"),
+        (
+            "time=2019",
+            "the labels are from 2020-01-30T00:00:00 to 2020-02-02T00:00:00",
+        ),
+        ("lon=3", "no dimension is named 'lon'; there are time, lat"),
+        ("lat=x", "'x' is no number"),
+        ("lat=0.1,lat=0.2", "named twice"),
+    ] {
+        let error = view.lookup(&key(&format!("a/a@{text}.raw"))).unwrap_err();
+        assert_eq!(error.kind(), Kind::NotFound, "{text}");
+        assert!(error.to_string().contains(why), "{text}: {error}");
+    }
+    assert!(matches!(
+        view.lookup_now(&key("a/a@lat=0.1.raw")),
+        Known::Unknown
+    ));
+}
+
+#[test]
+fn inner_chunks_of_shards_open() {
+    let inner = json!([{"name": "bytes"}]);
+    let index = json!([{"name": "bytes", "configuration": {"endian": "little"}}]);
+    let sharding = json!({"name": "sharding_indexed", "configuration": {
+        "chunk_shape": [2, 3], "codecs": inner, "index_codecs": index, "index_location": "start"}});
+    let mut document: Value = serde_json::from_str(&v3(&[5, 9], &[4, 6], default_keys())).unwrap();
+    document["codecs"] = json!([sharding]);
+    let mut shard = Vec::new();
+    for number in 0..4u64 {
+        shard.extend((64 + number * 6).to_le_bytes());
+        shard.extend(6u64.to_le_bytes());
+    }
+    shard.extend(0..24u8);
+    let store = memory(&[("a/zarr.json", &document.to_string())]);
+    store.set(Key::new("a/c/0/0").unwrap(), shard.clone());
+    store.set(Key::new("a/c/1/1").unwrap(), shard);
+    let (view, _) = view_of(Arc::new(store), &[]);
+    let read = |name: &str| common::read(&view, name).unwrap();
+    assert_eq!(read("a/chunks/0.0@1.1.raw"), [18, 19, 20, 21, 22, 23]);
+    assert_eq!(read("a/chunks/1.1@0.0.raw"), [0, 1, 2]);
+    assert_eq!(read("a/chunks/0.0@0.1.npy").len(), 128 + 6);
+    for name in [
+        "0.0@2.0.npy",
+        "0.0@0.npy",
+        "2.0@0.0.npy",
+        "1.1@1.0.npy",
+        "0.0@0.0.nrrd",
+        "0.0@.npy",
+        "0.0@x0.0.npy",
+    ] {
+        let found = view.lookup(&key(&format!("a/chunks/{name}"))).unwrap();
+        assert!(found.is_none(), "{name}");
+    }
+}
+
+#[test]
+fn a_picture_has_the_length_that_stat_shows() {
+    let plain = v3(&[7, 2100], &[3, 900], default_keys());
+    let colours = v3(&[5, 6, 3], &[5, 6, 3], default_keys());
+    let texts = crate::stored::strings(4, 2);
+    let empty = v3(&[0, 4], &[1, 4], default_keys());
+    let store = memory(&[
+        ("a/zarr.json", &plain),
+        ("b/zarr.json", &colours),
+        ("c/.zarray", &texts),
+        ("d/zarr.json", &empty),
+    ]);
+    store.set(
+        Key::new("a/c/0/0").unwrap(),
+        (0..2700u64).map(|n| (n % 251) as u8).collect(),
+    );
+    store.set(Key::new("b/c/0/0/0").unwrap(), (0..90).collect());
+    let (view, _) = view_of(Arc::new(store), &[]);
+    let sides =
+        |bytes: &[u8]| [16, 20].map(|at| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap()));
+    for (name, expected) in [
+        ("a/a.png", [700, 7]),
+        ("a/a@:3,:50.png", [50, 3]),
+        ("a/a@0.png", [700, 1]),
+        ("b/b.png", [6, 5]),
+        ("b/b@...,0.png", [6, 5]),
+        ("b/b@...,:2.png", [2, 6]),
+    ] {
+        let size = view.lookup(&key(name)).unwrap().unwrap().size;
+        let bytes = common::read(&view, name).unwrap();
+        assert_eq!(bytes.len() as u64, size, "{name}");
+        assert_eq!(sides(&bytes), expected, "{name}");
+    }
+    for name in ["c/c.png", "d/d.png", "a/a@1:1.png"] {
+        assert!(view.lookup(&key(name)).unwrap().is_none(), "{name}");
+    }
+}

@@ -1,0 +1,178 @@
+"""Decoded files as text, MATLAB's and sound, each read whole by two programs and equal to zarr-python's values."""
+
+import csv
+import json
+import subprocess
+import wave
+
+import numpy as np
+import pytest
+import zarr
+
+import mounting
+from test_formats import NUMBERS, values
+
+TEXTS = np.array(["plain", 'with "quotes"', "a,comma", "\u00e9\u4e2d", "", "line\nbreak"], dtype=object)
+
+
+@pytest.fixture(scope="module")
+def mounted(tmp_path_factory):
+    """Mounts a store of lines and planes of all types; returns the files and the values by name."""
+    store = tmp_path_factory.mktemp("tables") / "t.zarr"
+    root = zarr.open_group(store, mode="w")
+    for dtype in [*NUMBERS, "f2", "bool"]:
+        for name, shape, chunks in (("line", (101,), (40,)), ("plane", (13, 7), (4, 3)), ("cube", (3, 4, 5), (2, 4, 2))):
+            data = values(dtype, shape, 3)
+            if data.dtype.kind == "f":
+                data.flat[[1, 2, 3]] = [np.nan, np.finfo(data.dtype).max, np.finfo(data.dtype).tiny]
+            attributes = {"sampling_rate": 44100, "units": "V"}
+            root.create_array(f"{name}_{dtype}", data=data, chunks=chunks, attributes=attributes)
+    root.create_array("texts", shape=(6,), dtype="string", chunks=(4,))[...] = TEXTS
+    root.create_array("channels", data=values("i2", (2, 900), 5), chunks=(2, 400), attributes={"sample_rate": 8000.0})
+    root.create_array("colours", data=values("u1", (20, 30, 3), 6), chunks=(8, 30, 3))
+    root.create_array("large", data=values("f4", (3, 1500, 40), 7), chunks=(1, 300, 40), fill_value=-1e9)
+    root.create_array("infinite", data=np.array([np.inf, -np.inf, 1.5]), chunks=(2,))
+    with mounting.Mount(store) as mount:
+        yield mount.files, {name: node[...] for name, node in root.members()}
+
+
+def each(mounted, extension, expects):
+    """Yields path, name and values of every array that has a file of this format; `expects` says which must."""
+    files, arrays = mounted
+    count = 0
+    for name, data in arrays.items():
+        path = files / name / f"{name}.{extension}"
+        assert path.exists() == bool(expects(name, data)), (name, extension)
+        if path.exists() and name != "texts":
+            count += 1
+            assert path.stat().st_size == len(path.read_bytes())
+            yield path, name, data
+    assert count >= 3
+
+
+def is_table(name, data):
+    return data.ndim <= 2
+
+
+def test_csv(mounted):
+    import pandas
+
+    for path, name, data in each(mounted, "csv", is_table):
+        frame = pandas.read_csv(path, header=None, float_precision="round_trip", skipinitialspace=True, skip_blank_lines=False)
+        found = frame.to_numpy().reshape(data.shape)
+        np.testing.assert_array_equal(found.astype(data.dtype), data, err_msg=name)
+        if data.dtype.kind in "if" and data.dtype != "f2":
+            flat = f".mode csv\n.import '{path}' t\n.mode json\nselect * from t;"
+            header = ",".join(f"c{i}" for i in range(data.shape[1] if data.ndim == 2 else 1))
+            table = f"create table t({', '.join(c + ' real' if data.dtype.kind == 'f' else c + ' integer' for c in header.split(','))});\n"
+            text = subprocess.run(["sqlite3"], input=table + flat, capture_output=True, text=True, check=True).stdout
+            rows = [list(row.values()) for row in json.loads(text)]
+            rows = np.array([[np.nan if isinstance(v, str) and not v.strip() else float(v) if data.dtype.kind == "f" else int(v)
+                              for v in row] for row in rows]).reshape(data.shape)
+            if data.dtype.kind == "f":
+                np.testing.assert_allclose(rows, data.astype("f8"), rtol=1e-7 if data.dtype == "f4" else 1e-14, err_msg=name)
+            else:
+                np.testing.assert_array_equal(rows.astype(data.dtype), data, err_msg=name)
+    files, _ = mounted
+    with open(files / "texts/texts.csv", newline="", encoding="utf-8") as opened:
+        rows = list(csv.reader(opened))
+    assert [row[0] for row in rows] == list(TEXTS)
+
+
+def test_ndjson(mounted):
+    for path, name, data in each(mounted, "ndjson", is_table):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        expected = data.astype(object)
+        if data.dtype.kind == "f":
+            expected[~np.isfinite(data)] = None
+        found = np.array(rows, dtype=object)
+        assert found.shape == data.shape
+        same = found == expected if data.dtype.kind != "f" else np.array(
+            [(a is None and b is None) or data.dtype.type(a) == data.dtype.type(b) for a, b in zip(found.flat, expected.flat)])
+        assert same.all(), name
+        if name in ("plane_i4", "plane_u2", "line_u1", "plane_bool"):
+            text = subprocess.run(["jq", "-c", "."], stdin=open(path), capture_output=True, text=True, check=True).stdout
+            assert [json.loads(line) for line in text.splitlines()] == data.tolist()
+    files, _ = mounted
+    assert [json.loads(line) for line in (files / "texts/texts.ndjson").read_text().splitlines()] == list(TEXTS)
+
+
+def test_mat(mounted):
+    import mat4py
+    import scipy.io
+
+    def expects(name, data):
+        return data.dtype.kind in "iufb" and data.dtype != "f2"
+
+    for path, name, data in each(mounted, "mat", expects):
+        found = scipy.io.loadmat(path, chars_as_strings=False)[name]
+        expected = data.reshape(-1, 1) if data.ndim == 1 else data
+        assert found.shape == expected.shape, name
+        np.testing.assert_array_equal(found, expected, err_msg=name)
+        # mat4py has neither logical matrices nor more than two dimensions.
+        if data.ndim == 2 and data.dtype != bool:
+            found = np.array(mat4py.loadmat(str(path))[name], dtype=data.dtype)
+            np.testing.assert_array_equal(found, data, err_msg=name)
+
+
+def test_wav(mounted):
+    import scipy.io.wavfile
+    import soundfile
+
+    types = ["i1", "i2", "i4", "u1", "f4", "f8"]
+
+    def expects(name, data):
+        return name == "channels" or (name.startswith(("line", "plane")) and name.split("_")[1] in types)
+
+    for path, name, data in each(mounted, "wav", expects):
+        rate, found = scipy.io.wavfile.read(path)
+        assert rate == (8000 if name == "channels" else 44100)
+        expected = data.T if name == "channels" else data
+        if data.dtype == "i1":
+            expected = (expected.astype("i2") + 128).astype("u1")
+        np.testing.assert_array_equal(found, expected, err_msg=name)
+        if data.dtype in ("i2", "i4", "f4", "f8"):
+            kind = {"i2": "int16", "i4": "int32", "f4": "float32", "f8": "float64"}[data.dtype.str[1:]]
+            found, rate = soundfile.read(path, dtype=kind)
+            np.testing.assert_array_equal(found, expected, err_msg=name)
+        elif data.dtype.kind in "iu":
+            with wave.open(str(path)) as opened:
+                found = np.frombuffer(opened.readframes(-1), expected.dtype).reshape(expected.shape)
+            np.testing.assert_array_equal(found, expected, err_msg=name)
+    files, _ = mounted
+    rate, found = scipy.io.wavfile.read(files / "line_i2" / "line_i2@::2.wav")
+    assert rate == 22050 and len(found) == 51
+    assert not (files / "infinite" / "infinite.wav").exists()
+
+
+def grey(plane, fill=0):
+    """Returns numbers as bytes, from black for the least to white for the largest; the fill value is black."""
+    low, high = plane[plane != fill].min(), plane[plane != fill].max()
+    shown = np.floor((plane - low) / (high - low) * 255 + 0.5)
+    return np.where(plane == fill, 0, shown).astype("u1")
+
+
+def test_png(mounted):
+    import rasterio
+    import SimpleITK
+
+    files, arrays = mounted
+    plane = arrays["plane_u2"].astype("f8")
+    large = arrays["large"].astype("f8")
+    for name, expected in (
+        ("plane_u2/plane_u2.png", grey(plane)[None]),
+        ("plane_u2/plane_u2@::-1,2:.png", grey(plane[::-1, 2:])[None]),
+        ("large/large.png", grey(large[0, ::2])[None]),
+        ("large/large@2.png", grey(large[2, ::2])[None]),
+        ("large/large@:,:9,7.png", grey(large[:, :9, 7])[None]),
+        ("colours/colours.png", np.moveaxis(arrays["colours"], -1, 0)),
+        ("colours/colours@...,1.png", grey(arrays["colours"][..., 1].astype("f8"))[None]),
+    ):
+        path = files / name
+        assert path.stat().st_size == len(path.read_bytes())
+        with rasterio.open(path) as opened:
+            np.testing.assert_array_equal(opened.read(), expected, err_msg=name)
+        found = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(path), imageIO="PNGImageIO"))
+        found = np.moveaxis(found, -1, 0) if found.ndim == 3 else found[None]
+        np.testing.assert_array_equal(found, expected, err_msg=name)
+    assert not (files / "texts/texts.png").exists()
