@@ -10,9 +10,11 @@ use crate::export::group::GroupFormat;
 pub mod axes;
 pub mod conversion;
 pub mod descr;
+mod dimensions;
 pub mod fits;
 mod format;
 pub mod group;
+pub mod hdf5;
 pub mod metaimage;
 pub mod mrc;
 pub mod netcdf;
@@ -45,6 +47,7 @@ pub const FORMATS: &[&Format] = &[
     &fits::FORMAT,
     &mrc::FORMAT,
     &vti::FORMAT,
+    &hdf5::FORMAT,
     &vrt::FORMAT,
     &raster::HEADER,
     &raster::ENVI,
@@ -55,7 +58,12 @@ pub const FORMATS: &[&Format] = &[
 ];
 
 /// Every format of groups.
-pub const GROUP_FORMATS: &[&GroupFormat] = &[&netcdf::CLASSIC, &netcdf::WIDE];
+pub const GROUP_FORMATS: &[&GroupFormat] = &[
+    &netcdf::CLASSIC,
+    &netcdf::WIDE,
+    &hdf5::GROUP,
+    &hdf5::NETCDF,
+];
 
 /// Returns the format of an extension.
 pub fn format(extension: &str) -> Result<&'static Format> {
