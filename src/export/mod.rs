@@ -13,6 +13,7 @@ pub mod descr;
 mod dimensions;
 pub mod fits;
 mod format;
+mod georeference;
 pub mod group;
 pub mod hdf5;
 pub mod metaimage;
@@ -25,6 +26,7 @@ pub mod nrrd;
 mod opened;
 pub mod raster;
 pub mod raw;
+pub mod tiff;
 pub mod txt;
 pub mod vrt;
 pub mod vti;
@@ -48,6 +50,8 @@ pub const FORMATS: &[&Format] = &[
     &mrc::FORMAT,
     &vti::FORMAT,
     &hdf5::FORMAT,
+    &tiff::FORMAT,
+    &tiff::ome::FORMAT,
     &vrt::FORMAT,
     &raster::HEADER,
     &raster::ENVI,
@@ -63,6 +67,7 @@ pub const GROUP_FORMATS: &[&GroupFormat] = &[
     &netcdf::WIDE,
     &hdf5::GROUP,
     &hdf5::NETCDF,
+    &tiff::ome::PYRAMID,
 ];
 
 /// Returns the format of an extension.
