@@ -33,6 +33,7 @@ use chain::{Chain, MAX_DEPTH};
 use config::Configuration;
 use kind::{ArrayRepr, ChainContext, Length};
 
+pub use checksum::lookup3;
 pub use shard::index::{ShardIndex, ShardLevel};
 pub use shard::rebuild::InnerChunks;
 

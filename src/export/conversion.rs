@@ -1,7 +1,7 @@
 //! Elements in another form than that in which they are decoded: other byte order, another type.
 //!
 //! A conversion takes each element by itself, so any range of a file needs the elements under it and no others. None of
-//! them loses anything of a value.
+//! them loses anything of a value; what is no code point becomes the sign for that.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -129,6 +129,41 @@ impl Conversion for Chained {
 
     fn digest(&self) -> u64 {
         self.first.digest().rotate_left(1) ^ self.second.digest()
+    }
+}
+
+/// Text of a fixed number of code points, given as UTF-32, in UTF-8 padded with zeros to as many bytes.
+#[derive(Debug)]
+pub struct Utf8 {
+    /// Bytes of a text, a multiple of four.
+    pub size: usize,
+}
+
+impl Conversion for Utf8 {
+    fn written_size(&self) -> usize {
+        self.size
+    }
+
+    fn convert(&self, decoded: &[u8], written: &mut [u8]) {
+        let texts = decoded.chunks_exact(self.size);
+        for (from, to) in texts.zip(written.chunks_exact_mut(self.size)) {
+            to.fill(0);
+            let (mut rest, (points, _)) = (to, from.as_chunks::<4>());
+            let is_padding = |point: &[u8; 4]| *point == [0; 4];
+            let length = points.iter().rposition(|point| !is_padding(point));
+            for point in points.iter().take(length.map_or(0, |last| last + 1)) {
+                let letter = char::from_u32(u32::from_le_bytes(*point));
+                let letter = letter.unwrap_or(char::REPLACEMENT_CHARACTER);
+                // A code point takes four bytes at most, as it does in UTF-32.
+                let (place, after) = rest.split_at_mut(letter.len_utf8());
+                letter.encode_utf8(place);
+                rest = after;
+            }
+        }
+    }
+
+    fn digest(&self) -> u64 {
+        1 << 63 | self.size as u64
     }
 }
 

@@ -14,22 +14,45 @@ use crate::grid::Region;
 use crate::model::{Array, Attributes};
 use crate::sync::read_bytes::{ReadBytes, part};
 
-/// An array of a group.
-#[derive(Clone, Copy, Debug)]
+/// An array of a group, or of a group below it.
+#[derive(Clone, Debug)]
 pub struct GroupMember<'a> {
-    /// Its name in the group.
-    pub name: &'a str,
+    /// Its path from the group: its name where it is in the group itself.
+    pub path: String,
     /// Its metadata, with attributes.
     pub array: &'a Array,
+}
+
+/// A group below the group.
+#[derive(Clone, Debug)]
+pub struct Subgroup<'a> {
+    /// Its path from the group.
+    pub path: String,
+    /// Its attributes.
+    pub attributes: &'a Attributes,
+}
+
+/// What a file of a group is made of.
+#[derive(Debug)]
+pub struct GroupContents<'a> {
+    /// The attributes of the group.
+    pub attributes: &'a Attributes,
+    /// The groups below it, each after the one that it is in; none for formats without groups.
+    pub subgroups: Vec<Subgroup<'a>>,
+    /// Its arrays, at least one.
+    pub members: Vec<GroupMember<'a>>,
+    /// A sentence on each node that is left out; none for formats without groups, which leave nothing out.
+    pub left_out: Vec<String>,
 }
 
 /// A file format for all arrays of a group.
 pub struct GroupFormat {
     /// What a file name ends with, without the dot before it.
     pub extension: &'static str,
-    /// Returns what a file of a group with these attributes and members consists of; nothing if the format cannot hold
-    /// one of them.
-    pub plan: fn(&Attributes, &[GroupMember]) -> Option<GroupPlan>,
+    /// Whether the format has groups in groups. Nodes that cannot be read are then left out of a file.
+    pub is_nested: bool,
+    /// Returns what a file of a group consists of; nothing if the format cannot hold it.
+    pub plan: fn(&GroupContents) -> Option<GroupPlan>,
 }
 
 impl fmt::Debug for GroupFormat {

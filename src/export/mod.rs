@@ -14,10 +14,13 @@ mod cf_numbers;
 mod cf_values;
 pub mod conversion;
 pub mod descr;
+mod dimensions;
 pub mod fits;
 mod format;
+mod georeference;
 pub mod group;
 pub mod mat;
+pub mod hdf5;
 pub mod metaimage;
 pub mod mrc;
 pub mod netcdf;
@@ -31,6 +34,7 @@ pub mod raw;
 mod source_elements;
 pub mod text_rows;
 pub mod times;
+pub mod tiff;
 pub mod txt;
 pub mod vrt;
 pub mod vti;
@@ -55,6 +59,9 @@ pub const FORMATS: &[&Format] = &[
     &fits::FORMAT,
     &mrc::FORMAT,
     &vti::FORMAT,
+    &hdf5::FORMAT,
+    &tiff::FORMAT,
+    &tiff::ome::FORMAT,
     &vrt::FORMAT,
     &raster::HEADER,
     &raster::ENVI,
@@ -69,7 +76,13 @@ pub const FORMATS: &[&Format] = &[
 ];
 
 /// Every format of groups.
-pub const GROUP_FORMATS: &[&GroupFormat] = &[&netcdf::CLASSIC, &netcdf::WIDE];
+pub const GROUP_FORMATS: &[&GroupFormat] = &[
+    &netcdf::CLASSIC,
+    &netcdf::WIDE,
+    &hdf5::GROUP,
+    &hdf5::NETCDF,
+    &tiff::ome::PYRAMID,
+];
 
 /// Returns the format of an extension.
 pub fn format(extension: &str) -> Result<&'static Format> {

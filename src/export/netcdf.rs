@@ -4,26 +4,27 @@
 //! first, big-endian and padded to four bytes. Their definitions are in the same order, which netCDF-C demands. The format
 //! has no groups, so arrays of groups below are not in it.
 
-use std::collections::BTreeMap;
-
-use crate::export::group::{GroupFormat, GroupMember, GroupPlan, PlacedVariable};
+use crate::export::dimensions::GroupDimensions;
+use crate::export::group::{GroupContents, GroupFormat, GroupMember, GroupPlan, PlacedVariable};
 use crate::export::netcdf_header::{HeaderWriter, NetcdfAttribute, NetcdfType, Variant, is_name};
 use crate::export::{ElementForm, FileParts};
-use crate::model::{Attributes, DataType, bytes_of};
+use crate::model::{DataType, bytes_of};
 
 /// CDF-1, or CDF-2 where offsets are longer than that can say.
 pub const CLASSIC: GroupFormat = GroupFormat {
     extension: "nc",
-    plan: |attributes, members| {
-        let first = plan(attributes, members, Variant::First);
-        first.or_else(|| plan(attributes, members, Variant::Second))
+    is_nested: false,
+    plan: |contents| {
+        let first = plan(contents, Variant::First);
+        first.or_else(|| plan(contents, Variant::Second))
     },
 };
 
 /// CDF-5, which has all integers and variables of any length.
 pub const WIDE: GroupFormat = GroupFormat {
     extension: "cdf5.nc",
-    plan: |attributes, members| plan(attributes, members, Variant::Fifth),
+    is_nested: false,
+    plan: |contents| plan(contents, Variant::Fifth),
 };
 
 /// A variable whose place is not known yet.
@@ -44,56 +45,14 @@ impl Variable<'_> {
     }
 }
 
-/// The dimensions of a file by name, with their numbers and lengths.
-#[derive(Default)]
-struct Dimensions {
-    numbers: BTreeMap<String, (u64, u64)>,
-}
-
-impl Dimensions {
-    /// Returns the number of a dimension. One that has the name of another, of another length, gets its length as a suffix.
-    fn number(&mut self, name: Option<&str>, length: u64) -> u64 {
-        let plain = name.filter(|name| is_name(name)).map(str::to_string);
-        let plain = plain.unwrap_or_else(|| format!("dim_{length}"));
-        let suffixed = format!("{plain}_{length}");
-        for name in [plain, suffixed] {
-            match self.numbers.get(&name) {
-                Some(&(number, known)) if known == length => return number,
-                Some(_) => {}
-                None => return self.add(name, length),
-            }
-        }
-        let number = self.numbers.len() as u64;
-        self.add(format!("dim_{length}_{number}"), length)
-    }
-
-    fn add(&mut self, name: String, length: u64) -> u64 {
-        let number = self.numbers.len() as u64;
-        self.numbers.insert(name, (number, length));
-        number
-    }
-
-    /// Returns names and lengths in order of the numbers.
-    fn list(&self) -> Vec<(&str, u64)> {
-        let mut list: Vec<_> = self.numbers.iter().collect();
-        list.sort_by_key(|(_, (number, _))| *number);
-        list.into_iter()
-            .map(|(name, (_, length))| (name.as_str(), *length))
-            .collect()
-    }
-}
-
-fn plan(attributes: &Attributes, members: &[GroupMember], variant: Variant) -> Option<GroupPlan> {
-    let mut dimensions = Dimensions::default();
-    for member in members {
-        // Of dimensions of one name that of the coordinate variable keeps it.
-        if let ([length], [Some(name)]) =
-            (&member.array.shape[..], &member.array.dimension_names[..])
-            && name == member.name
-        {
-            dimensions.number(Some(name), *length);
-        }
-    }
+fn plan(contents: &GroupContents, variant: Variant) -> Option<GroupPlan> {
+    let members = &contents.members;
+    let mut dimensions = GroupDimensions::default();
+    dimensions.add_coordinates(
+        members
+            .iter()
+            .map(|member| (member.path.as_str(), member.array)),
+    );
     let variables = members
         .iter()
         .enumerate()
@@ -103,7 +62,7 @@ fn plan(attributes: &Attributes, members: &[GroupMember], variant: Variant) -> O
     if !lengths_fit(&variables, variant) {
         return None;
     }
-    let global = NetcdfAttribute::list(attributes, None, variant);
+    let global = NetcdfAttribute::list(contents.attributes, None, variant);
     let write = |begins: &[u64]| header(&dimensions, &global, &variables, begins, variant);
     // The length of the header does not depend on the numbers in it.
     let length = (write(&vec![0; variables.len()])?.len() as u64).checked_next_multiple_of(4)?;
@@ -138,11 +97,11 @@ fn variable<'a>(
     place: usize,
     member: &'a GroupMember,
     variant: Variant,
-    dimensions: &mut Dimensions,
+    dimensions: &mut GroupDimensions,
 ) -> Option<Variable<'a>> {
     let array = member.array;
     let kind = NetcdfType::of(&array.data_type, variant)?;
-    if !is_name(member.name) || array.shape.contains(&0) {
+    if !is_name(&member.path) || array.shape.contains(&0) {
         // A fixed dimension has a length; one of 0 would be that of records.
         return None;
     }
@@ -156,7 +115,7 @@ fn variable<'a>(
     let numbers = shape.iter().zip(&names);
     Some(Variable {
         member: place,
-        name: member.name,
+        name: &member.path,
         dimensions: numbers
             .map(|(&length, name)| dimensions.number(name.as_deref(), length))
             .collect(),
@@ -193,7 +152,7 @@ fn begins(variables: &[Variable], header: u64) -> Option<Vec<u64>> {
 
 /// Returns the header; nothing if a number in it does not fit the variant.
 fn header(
-    dimensions: &Dimensions,
+    dimensions: &GroupDimensions,
     global: &[NetcdfAttribute],
     variables: &[Variable],
     begins: &[u64],

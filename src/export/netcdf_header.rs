@@ -10,7 +10,7 @@ use crate::export::conversion::{BigEndian, BigEndianSingle, Conversion};
 use crate::model::{Array, Attributes, DataType};
 
 /// The attribute that has the number which stands for no value.
-const FILL: &str = "_FillValue";
+pub(super) const FILL: &str = "_FillValue";
 
 /// A variant of the format.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -92,17 +92,7 @@ impl NetcdfType {
     /// Returns the bytes of a number in this type; nothing if it does not have that number.
     #[expect(clippy::cast_possible_truncation, reason = "a float may be rounded")]
     fn bytes_of(self, number: &Value) -> Option<Vec<u8>> {
-        let integer = || {
-            let whole = number
-                .as_f64()
-                .filter(|number| number.fract() == 0.0 && number.abs() < 9e15);
-            let of_float = whole.map(|whole| whole as i64);
-            number
-                .as_i64()
-                .map(i128::from)
-                .or_else(|| number.as_u64().map(i128::from))
-                .or(of_float.map(i128::from))
-        };
+        let integer = || integer(number);
         Some(match self {
             NetcdfType::Byte => i8::try_from(integer()?).ok()?.to_be_bytes().to_vec(),
             NetcdfType::UByte | NetcdfType::Char => vec![u8::try_from(integer()?).ok()?],
@@ -118,8 +108,28 @@ impl NetcdfType {
     }
 }
 
+/// Returns an attribute as an integer, if it is one.
+#[expect(clippy::cast_possible_truncation, reason = "the number is checked")]
+pub(super) fn integer(value: &Value) -> Option<i128> {
+    let whole = value.as_f64();
+    let whole = whole.filter(|number| number.fract() == 0.0 && number.abs() < 9e15);
+    let of_float = whole.map(|whole| i128::from(whole as i64));
+    let of_u64 = || value.as_u64().map(i128::from);
+    value.as_i64().map(i128::from).or_else(of_u64).or(of_float)
+}
+
+/// Whether the fill value of an array stands for no value, though no attribute says so: where xarray has named the
+/// dimensions in an attribute, and the fill value is not 0, that of metadata that have none.
+pub(super) fn has_implied_fill(array: &Array) -> bool {
+    let is_xarray = array.attributes.get("_ARRAY_DIMENSIONS").is_some();
+    let is_zero = array.fill_value.bytes.iter().all(|&byte| byte == 0);
+    let has_none = is_zero || array.attributes.get(FILL).is_some();
+    let is_number = !matches!(array.data_type, DataType::Bool | DataType::FixedBytes(_));
+    is_xarray && is_number && !has_none
+}
+
 /// Returns a number as it stands in attributes: JSON has no NaN, and xarray writes fill values as base64.
-fn float(value: &Value) -> Option<f64> {
+pub(super) fn float(value: &Value) -> Option<f64> {
     match value.as_str() {
         Some("NaN") => Some(f64::NAN),
         Some("Infinity") => Some(f64::INFINITY),
@@ -152,20 +162,14 @@ pub(super) struct NetcdfAttribute {
 }
 
 impl NetcdfAttribute {
-    /// Returns the attributes of an array as a variable. Where xarray has named the dimensions in an attribute, a fill
-    /// value other than 0 stands for no value, as xarray reads it.
+    /// Returns the attributes of an array as a variable.
     pub(super) fn of_variable(
         array: &Array,
         kind: NetcdfType,
         variant: Variant,
     ) -> Vec<NetcdfAttribute> {
         let mut list = NetcdfAttribute::list(&array.attributes, Some(kind), variant);
-        let is_xarray = array.attributes.get("_ARRAY_DIMENSIONS").is_some();
-        // The fill value of metadata that have none is 0.
-        let is_zero = array.fill_value.bytes.iter().all(|&byte| byte == 0);
-        let has_none = is_zero || array.attributes.get(FILL).is_some();
-        let is_number = !matches!(array.data_type, DataType::Bool | DataType::FixedBytes(_));
-        if is_xarray && is_number && !has_none {
+        if has_implied_fill(array) {
             let mut bytes = array.fill_value.bytes.clone();
             if let Some(conversion) = kind.conversion(&array.data_type) {
                 bytes = vec![0; kind.size()];

@@ -166,6 +166,25 @@ fn a_header_and_an_end_cost_two_chunks() {
 }
 
 #[test]
+fn the_header_and_the_end_of_a_group_cost_two_chunks() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("a.zarr");
+    write_rows(&store.join("first"), "float32", 4);
+    write_rows(&store.join("second"), "int16", 2);
+    for name in ["a.nc", "a.cdf5.nc", "a.h5", "a.nc4"] {
+        let (views, stats) = common::open(&store).unwrap();
+        let view = views.view(ViewKind::Files);
+        let attr = view.lookup(&key(name)).unwrap().unwrap();
+        let file = view.open(&key(name)).unwrap().file;
+        let header = attr.size - 64 * 64 * 64 * 6;
+        file.read_at(0, header as usize).unwrap();
+        assert_eq!(stats.decoded_chunks.get(), 0, "{name}");
+        file.read_at(attr.size - 1, 1).unwrap();
+        assert!(stats.decoded_chunks.get() <= 2, "{name}");
+    }
+}
+
+#[test]
 fn any_range_of_a_file_of_a_group_is_the_slice_of_the_whole() {
     let document = |shape: &[u64], fill: u64| {
         let document = v3(shape, &vec![2; shape.len()], default_keys());
@@ -205,6 +224,87 @@ fn any_range_of_a_file_of_a_group_is_the_slice_of_the_whole() {
             "{name}"
         );
     }
+}
+
+/// Returns ranges from each of many places of a file.
+fn ranges_of(size: u64) -> Vec<(u64, u64)> {
+    let places = (0..size + 3).step_by(7);
+    places
+        .flat_map(|a| [(a, a + 1), (a, size), (a, a + 9)])
+        .collect()
+}
+
+#[test]
+fn any_range_of_hdf5_is_the_slice_of_the_whole_and_what_it_lacks_is_named() {
+    let plain = v3(&[5], &[2], default_keys());
+    let typed = |data_type: &str| plain.replace("uint8", data_type);
+    let (half, complex) = (typed("float16"), typed("complex64").replace(":7", ":[7,7]"));
+    let broken = plain.replace("\"shape\":[5]", "\"shape\":null");
+    let group = r#"{"zarr_format":3,"node_type":"group","attributes":{"words":["a","b"],"n":1}}"#;
+    let store = memory(&[
+        ("zarr.json", group),
+        ("a/zarr.json", &plain),
+        ("below/zarr.json", group),
+        ("below/deeper/half/zarr.json", &half),
+        ("below/complex/zarr.json", &complex),
+        ("broken/zarr.json", &broken),
+        ("texts/.zarray", &strings(4, 2)),
+    ]);
+    let (view, _) = view_of(Arc::new(store), &[]);
+    for name in ["root.h5", "root.nc4"] {
+        let size = view.lookup(&key(name)).unwrap().unwrap().size;
+        let whole = check(&view, name, &ranges_of(size)).unwrap();
+        assert!(whole.starts_with(b"\x89HDF\r\n\x1a\n"), "{name}");
+        // The length of the file stands in the superblock.
+        assert_eq!(whole[40..48], size.to_le_bytes(), "{name}");
+        let has = |text: &[u8]| whole.windows(text.len()).any(|part| part == text);
+        assert!(has(&[7; 5]) && has(b"zarrfs_left_out"), "{name}");
+        assert!(has(b"broken") && has(b"texts: there is no type"), "{name}");
+        assert!(
+            matches!(view.lookup_now(&key(name)), Known::Unknown),
+            "{name}"
+        );
+    }
+    // Five half floats of 7, as they are and big-endian in four bytes.
+    let ends = |name: &str, end: &[u8]| common::read(&view, name).unwrap().ends_with(end);
+    let in_deeper = |name: &str| format!("below/deeper/{name}");
+    let padded = [0x00, 0x47].repeat(5).into_iter().chain([0; 6]);
+    assert!(ends(&in_deeper("deeper.h5"), &padded.collect::<Vec<u8>>()));
+    let padded = [0x40, 0xe0, 0, 0].repeat(5).into_iter().chain([0; 4]);
+    assert!(ends(&in_deeper("deeper.nc4"), &padded.collect::<Vec<u8>>()));
+    assert!(view.lookup(&key("texts/texts.h5")).unwrap().is_none());
+}
+
+#[test]
+fn the_pyramid_of_a_group_has_all_levels_of_as_many_images() {
+    let level = |shape: &[u64], fill: u64| {
+        let document = v3(shape, &[1, 4, 4], default_keys());
+        document.replace("\"fill_value\":7", &format!("\"fill_value\":{fill}"))
+    };
+    let group = r#"{"zarr_format":3,"node_type":"group","attributes":{"ome":{"version":"0.5","multiscales":[{
+        "axes":[{"name":"z","type":"space"},{"name":"y","type":"space"},{"name":"x","type":"space"}],
+        "datasets":[{"path":"0"},{"path":"1"},{"path":"2"}]}]}}}"#;
+    let store = memory(&[
+        ("zarr.json", group),
+        ("0/zarr.json", &level(&[3, 9, 7], 1)),
+        ("1/zarr.json", &level(&[3, 5, 3], 2)),
+        ("2/zarr.json", &level(&[2, 2, 2], 3)),
+    ]);
+    let (view, _) = view_of(Arc::new(store), &[]);
+    let name = "root.ome.tif";
+    let size = view.lookup(&key(name)).unwrap().unwrap().size;
+    let whole = check(&view, name, &ranges_of(size)).unwrap();
+    let padded = |fill: u8, count: usize| {
+        let mut level = vec![fill; count];
+        level.resize(count.next_multiple_of(8), 0);
+        level
+    };
+    let pixels = [padded(1, 3 * 9 * 7), padded(2, 3 * 5 * 3)].concat();
+    assert!(whole.starts_with(b"II\x2a\0") && whole.ends_with(&pixels));
+    let plain = v3(&[4, 4], &[2, 2], default_keys());
+    let store = memory(&[("0/zarr.json", &plain)]);
+    let (view, _) = view_of(Arc::new(store), &[]);
+    assert!(view.lookup(&key(name)).unwrap().is_none());
 }
 
 #[test]

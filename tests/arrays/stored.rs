@@ -102,7 +102,7 @@ pub(crate) const DOCUMENTS: [&str; 2] = ["attributes.json", "zarr.json"];
 /// The files that an array of one dimension has of bytes without a sign.
 const OF_NUMBERS: &[&str] = &[
     "a.npy", "a.raw", "a.f.npy", "a.f.raw", "a.nrrd", "a.nhdr", "a.mha", "a.mhd", "a.nii",
-    "a.fits", "a.vti", "a.csv", "a.ndjson", "a.mat",
+    "a.fits", "a.vti", "a.h5", "a.csv", "a.ndjson", "a.mat",
 ];
 
 #[test]

@@ -521,10 +521,10 @@ def test_what_a_format_cannot_hold_has_no_file(tmp_path, mounted):
     root.create_array("words", shape=(3,), chunks=(3,), dtype="U4")
     root.create_array("line", data=values("c16", (30,)))
     files = mounted(tmp_path / "odd.zarr").files
-    names = ["nrrd", "nhdr", "mha", "mhd", "nii", "fits", "mrc", "vti", "vrt", "hdr", "img", "bil", "bsq", "bip", "flt"]
+    names = ["nrrd", "nhdr", "mha", "mhd", "nii", "fits", "mrc", "vti", "vrt", "hdr", "img", "bil", "bsq", "bip", "flt", "tif", "ome.tif"]
     for array in ("scalar", "empty", "words"):
         for name in names:
             assert not (files / array / f"{array}.{name}").exists(), (array, name)
     assert (files / "line/line.nii").exists()
     open_names = os.getxattr(files / "line", "user.zarrfs.files").decode().split()
-    assert open_names == ["line.npy", "line.raw", "line.f.npy", "line.f.raw", "line.nii", "line.png", "chunks/"]
+    assert open_names == ["line.npy", "line.raw", "line.f.npy", "line.f.raw", "line.nii", "line.h5", "line.png", "chunks/"]

@@ -3,7 +3,7 @@
 //! HDF5 guards its own structures with it; the result is the same on machines of either byte order.
 
 /// Returns the hash of `data`, with `initial` as the initial value.
-pub(super) fn lookup3(data: &[u8], initial: u32) -> u32 {
+pub fn lookup3(data: &[u8], initial: u32) -> u32 {
     #[expect(
         clippy::cast_possible_truncation,
         reason = "the length counts modulo 2^32"

@@ -14,10 +14,11 @@ use super::config::Configuration;
 use super::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use ChecksumFunction::{Lookup3, Plain};
 use fletcher::fletcher32;
-use lookup3::lookup3;
 
 mod fletcher;
 mod lookup3;
+
+pub use lookup3::lookup3;
 
 const CHECKSUM_BYTES: usize = 4;
 

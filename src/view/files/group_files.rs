@@ -9,7 +9,9 @@ use std::time::Duration;
 use crate::array::OpenArray;
 use crate::error::{Error, Kind, Result};
 use crate::export::GROUP_FORMATS;
-use crate::export::group::{GroupFile, GroupFormat, GroupMember, GroupPlan};
+use crate::export::group::{
+    GroupContents, GroupFile, GroupFormat, GroupMember, GroupPlan, Subgroup,
+};
 use crate::hierarchy::NodeEntry;
 use crate::view::files::FilesView;
 use crate::view::text_file::file_attr;
@@ -73,55 +75,113 @@ impl FilesView {
         found.copied()
     }
 
-    /// Returns the file of a group in a format; nothing if the group has no arrays, or one that the format cannot hold.
+    /// Returns the file of a group in a format; nothing if the group has no arrays, or one that the format cannot hold
+    /// or leave out.
     pub(super) fn group_target(
         &self,
         found: Arc<NodeEntry>,
         format: &GroupFormat,
     ) -> Result<Option<GroupTarget>> {
-        let Some(nodes) = self.arrays_of(&found)? else {
+        let Some(nodes) = self.nodes_below(&found, format.is_nested)? else {
             return Ok(None);
         };
-        let members: Option<Vec<GroupMember>> = nodes.iter().map(|node| member_of(node)).collect();
-        let attributes = found.node()?.attributes();
-        let plan = members.and_then(|members| (format.plan)(attributes, &members));
-        let Some(plan) = plan else {
-            return Ok(None);
+        let mut left_out = nodes.left_out;
+        let (mut members, mut arrays) = (Vec::new(), Vec::new());
+        for node in &nodes.arrays {
+            let array = self.arrays.open(node)?;
+            match (member_of(&found, node), array.check_decodable()) {
+                (_, Err(error)) if format.is_nested => left_out.push(error.to_string()),
+                (Some(member), _) => {
+                    members.push(member);
+                    arrays.push(array);
+                }
+                _ if format.is_nested => left_out.push(not_text(node)),
+                _ => return Ok(None),
+            }
+        }
+        let subgroups = nodes.groups.iter();
+        let contents = GroupContents {
+            attributes: found.node()?.attributes(),
+            subgroups: subgroups
+                .filter_map(|node| subgroup_of(&found, node))
+                .collect(),
+            members,
+            left_out,
         };
-        let arrays = nodes.iter().map(|node| self.arrays.open(node));
-        Ok(Some(GroupTarget {
-            arrays: arrays.collect::<Result<_>>()?,
+        let has_arrays = !contents.members.is_empty();
+        let plan = has_arrays.then(|| (format.plan)(&contents)).flatten();
+        Ok(plan.map(|plan| GroupTarget {
             found,
+            arrays,
             plan,
         }))
     }
 
-    /// Returns the arrays of a group, at least one; nothing if there is none, or there are too many children or children
-    /// that do not read.
-    fn arrays_of(&self, found: &Arc<NodeEntry>) -> Result<Option<Vec<Arc<NodeEntry>>>> {
-        let (mut listing, mut arrays) = (self.hierarchy.children(found)?, Vec::new());
-        let mut count = 0;
-        while let Some(name) = listing.next()? {
-            count += 1;
-            match self.hierarchy.child(found, &name.name)? {
-                Some(child) if child.node.is_err() => return Ok(None),
-                Some(child) if child.is_array() => arrays.push(child),
-                _ => {}
-            }
-            if count > MAX_CHILDREN {
-                return Ok(None);
+    /// Returns the nodes of a group, and of those below it if that is asked for; nothing if there are too many children,
+    /// or children that do not read and may not be left out.
+    fn nodes_below(&self, found: &Arc<NodeEntry>, is_nested: bool) -> Result<Option<NodesBelow>> {
+        let (mut below, mut count) = (NodesBelow::default(), 0);
+        let mut open = vec![found.clone()];
+        while let Some(group) = open.pop() {
+            let mut listing = self.hierarchy.children(&group)?;
+            while let Some(name) = listing.next()? {
+                count += 1;
+                if count > MAX_CHILDREN {
+                    return Ok(None);
+                }
+                let Some(child) = self.hierarchy.child(&group, &name.name)? else {
+                    continue;
+                };
+                match &child.node {
+                    Err(_) if !is_nested => return Ok(None),
+                    Err(error) => below.left_out.push(error.to_string()),
+                    Ok(_) if child.is_array() => below.arrays.push(child),
+                    Ok(_) if is_nested => {
+                        below.groups.push(child.clone());
+                        open.push(child);
+                    }
+                    Ok(_) => {}
+                }
             }
         }
-        arrays.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok((!arrays.is_empty()).then_some(arrays))
+        below.arrays.sort_by(|a, b| a.path.cmp(&b.path));
+        below.groups.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(Some(below))
     }
 }
 
-fn member_of(node: &NodeEntry) -> Option<GroupMember<'_>> {
+/// The nodes below a group, in order of their paths.
+#[derive(Default)]
+struct NodesBelow {
+    groups: Vec<Arc<NodeEntry>>,
+    arrays: Vec<Arc<NodeEntry>>,
+    /// A sentence on each node that does not read.
+    left_out: Vec<String>,
+}
+
+fn member_of<'a>(group: &NodeEntry, node: &'a NodeEntry) -> Option<GroupMember<'a>> {
     Some(GroupMember {
-        name: std::str::from_utf8(node.path.name()).ok()?,
+        path: relative(group, node)?,
         array: node.array()?,
     })
+}
+
+fn subgroup_of<'a>(group: &NodeEntry, node: &'a NodeEntry) -> Option<Subgroup<'a>> {
+    Some(Subgroup {
+        path: relative(group, node)?,
+        attributes: node.node.as_ref().ok()?.attributes(),
+    })
+}
+
+/// Returns the path of a node from a group above it; nothing if it is not text.
+fn relative(group: &NodeEntry, node: &NodeEntry) -> Option<String> {
+    let path = node.path.below(&group.path)?;
+    String::from_utf8(path.as_bytes().to_vec()).ok()
+}
+
+fn not_text(node: &NodeEntry) -> String {
+    let path = node.path.as_bytes().escape_ascii();
+    format!("{path}: the name is not UTF-8")
 }
 
 /// Returns the error of changing such a file.

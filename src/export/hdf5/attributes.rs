@@ -1,0 +1,288 @@
+//! Attributes as HDF5 holds them: numbers, text, lists of either, and the references between dimensions and datasets.
+//!
+//! What has no type of its own is its JSON as text, so no attribute is left out.
+
+use serde_json::{Value, json};
+
+use crate::dialect::fill;
+use crate::export::hdf5::datatype::{
+    Flavour, HdfType, TextEnd, any_string, boolean, compound, double, integer, reference,
+    references, string,
+};
+use crate::export::hdf5::heap::GlobalHeap;
+use crate::export::hdf5::object::{ObjectHeader, attribute, dataspace, null_dataspace};
+use crate::export::netcdf_header::{FILL, float, has_implied_fill, integer as integer_of, is_name};
+use crate::model::{Array, Attributes, DataType};
+
+/// The value of an attribute.
+pub(super) enum HdfValue {
+    /// Elements of a type: of these lengths, or one.
+    Elements {
+        kind: Vec<u8>,
+        lengths: Vec<u64>,
+        bytes: Vec<u8>,
+    },
+    /// A text as long as its type.
+    FixedText(String),
+    /// A text of any length.
+    Text(String),
+    /// Texts of any length.
+    Texts(Vec<String>),
+    /// For each dimension of a dataset the object that is its scale.
+    Scales(Vec<Option<usize>>),
+    /// The datasets and dimensions that an object is the scale of.
+    Scaled(Vec<(usize, u32)>),
+}
+
+impl HdfValue {
+    /// Returns integers of a type, one or a list.
+    fn integers(width: usize, lengths: Vec<u64>, numbers: &[i128]) -> Option<HdfValue> {
+        // Of integers beyond the signed ones there are only unsigned ones.
+        let signed = numbers.iter().map(|&number| i64::try_from(number).ok());
+        let is_signed = signed.clone().all(|number| number.is_some());
+        let bytes = numbers.iter().map(|&number| {
+            let bytes = match i64::try_from(number) {
+                Ok(number) => number.to_le_bytes(),
+                Err(_) => u64::try_from(number).ok()?.to_le_bytes(),
+            };
+            Some(bytes[..width].to_vec())
+        });
+        let is_mixed = !is_signed && numbers.iter().any(|&number| number < 0);
+        (!is_mixed).then_some(HdfValue::Elements {
+            kind: integer(width, is_signed),
+            lengths,
+            bytes: bytes.collect::<Option<Vec<_>>>()?.concat(),
+        })
+    }
+
+    /// Returns a number of the dimension that an object is the scale of.
+    pub(super) fn dimension_number(number: u64) -> Option<HdfValue> {
+        HdfValue::integers(4, Vec::new(), &[i128::from(i32::try_from(number).ok()?)])
+    }
+
+    /// Returns the message of an attribute; nothing if it is too long. References lead to `addresses` of objects.
+    pub(super) fn message(
+        &self,
+        name: &str,
+        heap: &mut GlobalHeap,
+        addresses: &[u64],
+    ) -> Option<Vec<u8>> {
+        let address = |object: usize| addresses.get(object).map(|address| address.to_le_bytes());
+        let list = |length: usize| dataspace(&[length as u64]);
+        match self {
+            HdfValue::Elements {
+                kind,
+                lengths,
+                bytes,
+            } => attribute(name, kind, &dataspace(lengths)?, bytes),
+            HdfValue::FixedText(text) if text.is_empty() => {
+                let kind = string(1, TextEnd::Zero, false)?;
+                attribute(name, &kind, &null_dataspace(), b"")
+            }
+            HdfValue::FixedText(text) => {
+                let kind = string(text.len(), TextEnd::Zero, !text.is_ascii())?;
+                attribute(name, &kind, &dataspace(&[])?, text.as_bytes())
+            }
+            HdfValue::Text(text) => {
+                let place = heap.put(text.len(), text.as_bytes())?;
+                attribute(name, &any_string(), &dataspace(&[])?, &place)
+            }
+            HdfValue::Texts(texts) => {
+                let places = texts
+                    .iter()
+                    .map(|text| heap.put(text.len(), text.as_bytes()));
+                let places = places.collect::<Option<Vec<_>>>()?.concat();
+                attribute(name, &any_string(), &list(texts.len())?, &places)
+            }
+            HdfValue::Scales(scales) => {
+                let places = scales.iter().map(|scale| match scale {
+                    Some(scale) => heap.put(1, &address(*scale)?),
+                    None => heap.put(0, b""),
+                });
+                let places = places.collect::<Option<Vec<_>>>()?.concat();
+                attribute(name, &references(), &list(scales.len())?, &places)
+            }
+            HdfValue::Scaled(users) => {
+                let parts = [
+                    ("dataset", 0, reference()),
+                    ("dimension", 8, integer(4, false)),
+                ];
+                let bytes = users.iter().map(|(object, dimension)| {
+                    Some([&address(*object)?[..], &dimension.to_le_bytes()].concat())
+                });
+                let bytes = bytes.collect::<Option<Vec<_>>>()?.concat();
+                attribute(name, &compound(12, &parts)?, &list(users.len())?, &bytes)
+            }
+        }
+    }
+}
+
+/// Returns the attributes of a group.
+pub(super) fn of_group(attributes: &Attributes, flavour: Flavour) -> Vec<(String, HdfValue)> {
+    let mut list = Vec::new();
+    for (name, value) in attributes.to_map() {
+        if is_own(&name, flavour) {
+            list.push((name, encoded(&value, flavour)));
+        }
+    }
+    list
+}
+
+/// Returns the attributes of an array whose elements have a type. The number that stands for no value has that type.
+pub(super) fn of_array(array: &Array, kind: &HdfType, flavour: Flavour) -> Vec<(String, HdfValue)> {
+    let mut list = Vec::new();
+    let typed = |decoded: &[u8]| HdfValue::Elements {
+        kind: kind.message.clone(),
+        lengths: Vec::new(),
+        bytes: kind.written(decoded),
+    };
+    for (name, value) in array.attributes.to_map() {
+        if !is_own(&name, flavour) || name == "_ARRAY_DIMENSIONS" {
+            continue;
+        }
+        let is_missing = name == FILL || name == "missing_value";
+        let number = is_missing
+            .then(|| number_of(&array.data_type, &value))
+            .flatten();
+        match number {
+            Some(number) => list.push((name, typed(&number))),
+            // netCDF refuses one of another type.
+            None if name == FILL => {}
+            None => list.push((name, encoded(&value, flavour))),
+        }
+    }
+    if has_implied_fill(array) && number_of(&array.data_type, &json!(0)).is_some() {
+        list.push((FILL.to_string(), typed(&array.fill_value.bytes)));
+    }
+    if let Some(unit) = time_unit(array) {
+        list.push(("units".to_string(), text(unit, flavour)));
+    }
+    list
+}
+
+/// Whether an attribute is of the user's own, and no part of how HDF5 or netCDF describe dimensions.
+fn is_own(name: &str, flavour: Flavour) -> bool {
+    let is_reserved = [
+        "CLASS",
+        "NAME",
+        "DIMENSION_LIST",
+        "REFERENCE_LIST",
+        "DIMENSION_LABELS",
+        "_Netcdf4Dimid",
+        "_Netcdf4Coordinates",
+        "_NCProperties",
+    ];
+    let is_held = match flavour {
+        Flavour::Netcdf4 => is_name(name),
+        Flavour::Hdf5 => !name.is_empty() && name.len() < 1024 && !name.contains('\0'),
+    };
+    is_held && !is_reserved.contains(&name)
+}
+
+/// Returns the bytes of a number, as it stands in attributes, in a data type of numbers.
+fn number_of(data_type: &DataType, value: &Value) -> Option<Vec<u8>> {
+    let number = match data_type {
+        DataType::Int(_) => json!(i64::try_from(integer_of(value)?).ok()?),
+        DataType::UInt(_) => json!(u64::try_from(integer_of(value)?).ok()?),
+        DataType::Float(_) => match float(value)? {
+            number if number.is_nan() => json!("NaN"),
+            number if number.is_infinite() && number > 0.0 => json!("Infinity"),
+            number if number.is_infinite() => json!("-Infinity"),
+            number => json!(number),
+        },
+        _ => return None,
+    };
+    Some(fill::parse(data_type, &number).ok()?.bytes)
+}
+
+/// Returns the unit of dates and durations as CF has it, if the attributes say none.
+fn time_unit(array: &Array) -> Option<String> {
+    let (DataType::DateTime(unit) | DataType::TimeDelta(unit)) = &array.data_type else {
+        return None;
+    };
+    let word = match unit.name.as_str() {
+        "D" => "days",
+        "h" => "hours",
+        "m" => "minutes",
+        "s" => "seconds",
+        "ms" => "milliseconds",
+        "us" => "microseconds",
+        "ns" => "nanoseconds",
+        _ => return None,
+    };
+    let is_known = unit.scale == 1 && array.attributes.get("units").is_none();
+    is_known.then(|| match array.data_type {
+        DataType::DateTime(_) => format!("{word} since 1970-01-01"),
+        _ => word.to_string(),
+    })
+}
+
+/// Returns text as a flavour has it: netCDF's own text has a fixed length.
+pub(super) fn text(text: String, flavour: Flavour) -> HdfValue {
+    let is_short = text.len() < ObjectHeader::MAX_MESSAGE / 2;
+    if flavour == Flavour::Netcdf4 && is_short && !text.contains('\0') {
+        HdfValue::FixedText(text)
+    } else {
+        HdfValue::Text(text)
+    }
+}
+
+fn encoded(value: &Value, flavour: Flavour) -> HdfValue {
+    let list = match value {
+        Value::Array(list) if !list.is_empty() => list,
+        _ => std::slice::from_ref(value),
+    };
+    let lengths = match value {
+        Value::Array(_) => vec![list.len() as u64],
+        _ => Vec::new(),
+    };
+    let texts: Option<Vec<String>> = list
+        .iter()
+        .map(|text| text.as_str().map(str::to_string))
+        .collect();
+    match (texts, value) {
+        (_, Value::String(string)) => text(string.clone(), flavour),
+        // A list of texts has an address for each.
+        (Some(texts), Value::Array(_)) if texts.len() < 4000 => HdfValue::Texts(texts),
+        _ if list.len() > 7000 => text(value.to_string(), flavour),
+        _ => {
+            let numbers = booleans(list, lengths.clone(), flavour);
+            let numbers = numbers.or_else(|| numbers_of(list, lengths));
+            numbers.unwrap_or_else(|| text(value.to_string(), flavour))
+        }
+    }
+}
+
+fn booleans(list: &[Value], lengths: Vec<u64>, flavour: Flavour) -> Option<HdfValue> {
+    let bytes = list.iter().map(|value| value.as_bool().map(u8::from));
+    let kind = match flavour {
+        Flavour::Hdf5 => boolean(),
+        Flavour::Netcdf4 => integer(1, true),
+    };
+    let bytes = bytes.collect::<Option<Vec<u8>>>()?;
+    Some(HdfValue::Elements {
+        kind,
+        lengths,
+        bytes,
+    })
+}
+
+fn numbers_of(list: &[Value], lengths: Vec<u64>) -> Option<HdfValue> {
+    if !list.iter().all(Value::is_number) {
+        return None;
+    }
+    if !list.iter().any(Value::is_f64) {
+        let integers = list.iter().map(integer_of).collect::<Option<Vec<_>>>()?;
+        if let Some(integers) = HdfValue::integers(8, lengths.clone(), &integers) {
+            return Some(integers);
+        }
+    }
+    let numbers = list
+        .iter()
+        .map(|number| number.as_f64().map(f64::to_le_bytes));
+    Some(HdfValue::Elements {
+        kind: double(),
+        lengths,
+        bytes: numbers.collect::<Option<Vec<_>>>()?.concat(),
+    })
+}

@@ -1,0 +1,110 @@
+//! The global heap of an HDF5 file: values of attributes that have no fixed length (HDF5 File Format Specification,
+//! III.E).
+//!
+//! A heap is a row of collections, each with a limited number of objects. Where an object lies depends on those before it
+//! and on the address of the heap alone.
+
+/// Bytes of a collection without objects that are its head; the head of an object has as many.
+const HEAD: usize = 16;
+/// The shortest collection.
+const MIN_COLLECTION: usize = 4096;
+/// The length from which on a collection takes no more objects, as the library has it.
+const MAX_COLLECTION: usize = 1 << 16;
+
+/// A heap that is being written.
+#[derive(Default)]
+pub(super) struct GlobalHeap {
+    /// Where it begins.
+    address: u64,
+    /// Collections that take no more objects.
+    closed: Vec<u8>,
+    /// The objects of the last collection.
+    objects: Vec<u8>,
+    count: u16,
+}
+
+impl GlobalHeap {
+    /// Returns an empty heap that begins at an address.
+    pub(super) fn at(address: u64) -> GlobalHeap {
+        GlobalHeap {
+            address,
+            ..GlobalHeap::default()
+        }
+    }
+
+    /// Adds an object of `count` elements and returns what refers to it: the count, and where it is.
+    pub(super) fn put(&mut self, count: usize, bytes: &[u8]) -> Option<Vec<u8>> {
+        let mut out = u32::try_from(count).ok()?.to_le_bytes().to_vec();
+        if count == 0 {
+            out.resize(HEAD, 0);
+            return Some(out);
+        }
+        if self.objects.len() + bytes.len() > MAX_COLLECTION {
+            self.close();
+        }
+        self.count = self.count.checked_add(1)?;
+        out.extend((self.address + self.closed.len() as u64).to_le_bytes());
+        out.extend(u32::from(self.count).to_le_bytes());
+        self.objects.extend(self.count.to_le_bytes());
+        self.objects.extend([1, 0, 0, 0, 0, 0]);
+        self.objects.extend((bytes.len() as u64).to_le_bytes());
+        self.objects.extend_from_slice(bytes);
+        self.objects
+            .resize(self.objects.len().next_multiple_of(8), 0);
+        Some(out)
+    }
+
+    /// Closes the last collection, if it has objects.
+    fn close(&mut self) {
+        if self.objects.is_empty() {
+            return;
+        }
+        let used = HEAD + self.objects.len();
+        let length = used.max(MIN_COLLECTION);
+        self.closed.extend(b"GCOL\x01\0\0\0");
+        self.closed.extend((length as u64).to_le_bytes());
+        self.closed.append(&mut self.objects);
+        let free = length - used;
+        if free >= HEAD {
+            // The object 0 is the free space.
+            self.closed.extend([0; 8]);
+            self.closed.extend((free as u64).to_le_bytes());
+            self.closed.resize(self.closed.len() + free - HEAD, 0);
+        } else {
+            self.closed.resize(self.closed.len() + free, 0);
+        }
+        self.count = 0;
+    }
+
+    /// Returns the heap.
+    pub(super) fn finish(mut self) -> Vec<u8> {
+        self.close();
+        self.closed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_are_where_their_references_say() {
+        let mut heap = GlobalHeap::at(1000);
+        let texts: Vec<String> = (0..9000).map(|n| format!("text {n}")).collect();
+        let put = |text: &String| heap.put(text.len(), text.as_bytes()).unwrap();
+        let references: Vec<Vec<u8>> = texts.iter().map(put).collect();
+        let bytes = heap.finish();
+        let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+        for (text, reference) in texts.iter().zip(references) {
+            let address = u64::from_le_bytes(reference[4..12].try_into().unwrap());
+            let index = u16::from_le_bytes(reference[12..14].try_into().unwrap());
+            let collection = usize::try_from(address - 1000).unwrap();
+            assert_eq!(&bytes[collection..collection + 5], b"GCOL\x01");
+            let mut at = collection + HEAD;
+            while bytes[at..at + 2] != index.to_le_bytes() {
+                at += HEAD + usize::try_from(number(at + 8)).unwrap().next_multiple_of(8);
+            }
+            assert_eq!(&bytes[at + HEAD..][..text.len()], text.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! An array on its way into an HDF5 file: its name, its type and its dimensions.
+
+use crate::export::dimensions::GroupDimensions;
+use crate::export::group::GroupMember;
+use crate::export::hdf5::attributes::HdfValue;
+use crate::export::hdf5::datatype::{Flavour, HdfType};
+
+/// The most dimensions of a dataset.
+const MAX_DIMENSIONS: usize = 32;
+
+/// A member on its way into a file.
+pub(super) struct PlacedMember<'a> {
+    /// Its number among all members.
+    pub(super) number: usize,
+    pub(super) name: &'a str,
+    pub(super) member: &'a GroupMember<'a>,
+    pub(super) kind: HdfType,
+    pub(super) lengths: Vec<u64>,
+    /// The dimensions, numbered within the group.
+    pub(super) dimensions: Vec<u64>,
+}
+
+/// Returns a member with its type; a sentence if it cannot be held.
+pub(super) fn placed<'a>(
+    number: usize,
+    name: &'a str,
+    member: &'a GroupMember<'a>,
+    flavour: Flavour,
+) -> Result<PlacedMember<'a>, String> {
+    let array = member.array;
+    let kind = HdfType::of(&array.data_type, flavour);
+    let kind =
+        kind.ok_or_else(|| format!("{}: there is no type for {}", member.path, array.data_type))?;
+    let mut lengths = array.shape.clone();
+    lengths.extend(kind.letters);
+    if lengths.len() > MAX_DIMENSIONS {
+        return Err(format!(
+            "{}: more than {MAX_DIMENSIONS} dimensions",
+            member.path
+        ));
+    }
+    Ok(PlacedMember {
+        number,
+        name,
+        member,
+        kind,
+        lengths,
+        dimensions: Vec::new(),
+    })
+}
+
+impl PlacedMember<'_> {
+    pub(super) fn number_dimensions(&mut self, dimensions: &mut GroupDimensions) {
+        let names = &self.member.array.dimension_names;
+        let rank = self.member.array.shape.len();
+        let numbered = self.lengths.iter().enumerate().map(|(axis, &length)| {
+            let letters = format!("string{length}");
+            let name = names.get(axis).cloned().flatten();
+            let name = if axis < rank { name } else { Some(letters) };
+            dimensions.number(name.as_deref(), length)
+        });
+        self.dimensions = numbered.collect();
+    }
+
+    /// Returns the attributes that say what the dimensions are.
+    pub(super) fn dimension_attributes(
+        &self,
+        scale_of: impl Fn(u64) -> Option<usize>,
+        flavour: Flavour,
+    ) -> Vec<(String, HdfValue)> {
+        let mut list = Vec::new();
+        let scales: Vec<_> = self
+            .dimensions
+            .iter()
+            .map(|&number| scale_of(number))
+            .collect();
+        if scales.iter().any(Option::is_some) {
+            list.push(("DIMENSION_LIST".to_string(), HdfValue::Scales(scales)));
+        }
+        let names = &self.member.array.dimension_names;
+        if flavour == Flavour::Hdf5 && names.iter().any(Option::is_some) {
+            let labels = names.iter().map(|name| name.clone().unwrap_or_default());
+            list.push((
+                "DIMENSION_LABELS".to_string(),
+                HdfValue::Texts(labels.collect()),
+            ));
+        }
+        list
+    }
+}

@@ -1,0 +1,263 @@
+//! The objects of an HDF5 file, before any has an address: groups, datasets, and the dimensions that datasets share.
+//!
+//! A dimension is a dataset that is its scale: the coordinate variable of its name, or, where netCDF wants every dimension
+//! named, one without elements.
+
+use std::collections::BTreeMap;
+
+use crate::export::dimensions::GroupDimensions;
+use crate::export::group::GroupContents;
+use crate::export::hdf5::attributes::{self, HdfValue};
+use crate::export::hdf5::datatype::{Flavour, single};
+use crate::export::hdf5::member::{PlacedMember, placed};
+use crate::export::hdf5::object::{ObjectHeader, UNDEFINED};
+use crate::export::hdf5::scales::GroupScales;
+use crate::model::bytes_of;
+
+/// The objects of a file; the first is the root group.
+pub(super) struct HdfTree {
+    pub(super) objects: Vec<HdfObject>,
+}
+
+/// An object with its attributes.
+pub(super) struct HdfObject {
+    pub(super) body: ObjectBody,
+    pub(super) attributes: Vec<(String, HdfValue)>,
+}
+
+/// What an object is.
+pub(super) enum ObjectBody {
+    /// A group: the names in it and the objects that they stand for.
+    Group(Vec<(String, usize)>),
+    /// A data type.
+    Type(Vec<u8>),
+    /// A dataset.
+    Dataset(HdfDataset),
+}
+
+/// A dataset.
+pub(super) struct HdfDataset {
+    /// The message of its type, or the object that has it.
+    pub(super) kind: Result<Vec<u8>, usize>,
+    /// The name of its type, if that is to be an object.
+    type_name: Option<&'static str>,
+    pub(super) lengths: Vec<u64>,
+    /// What elements that are not stored read as.
+    pub(super) fill: Vec<u8>,
+    /// Bytes of all elements.
+    pub(super) size: u64,
+    /// The member whose elements it has; nothing if it has none.
+    pub(super) member: Option<usize>,
+}
+
+/// Where an attribute of the root group says what is not in the file.
+const LEFT_OUT: &str = "zarrfs_left_out";
+
+impl HdfTree {
+    /// Returns the objects of a file; nothing if none of the arrays can be held.
+    pub(super) fn of(contents: &GroupContents, flavour: Flavour) -> Option<HdfTree> {
+        let mut left_out = contents.left_out.clone();
+        let mut tree = HdfTree {
+            objects: Vec::new(),
+        };
+        let groups = tree.add_groups(contents, flavour);
+        let mut members: BTreeMap<&str, Vec<PlacedMember>> = BTreeMap::new();
+        for (number, member) in contents.members.iter().enumerate() {
+            let (group, name) = member.path.rsplit_once('/').unwrap_or(("", &member.path));
+            match placed(number, name, member, flavour) {
+                Ok(placed) => members.entry(group).or_default().push(placed),
+                Err(why) => left_out.push(why),
+            }
+        }
+        if members.is_empty() {
+            return None;
+        }
+        let mut first_dimension = 0;
+        for (path, members) in members {
+            first_dimension =
+                tree.add_members(*groups.get(path)?, members, first_dimension, flavour)?;
+        }
+        tree.share_types();
+        if !left_out.is_empty() {
+            let root = tree.objects.first_mut()?;
+            root.attributes.retain(|(name, _)| name != LEFT_OUT);
+            root.attributes
+                .push((LEFT_OUT.to_string(), shortened(left_out)));
+        }
+        Some(tree)
+    }
+
+    /// Adds the groups and returns the object of each path.
+    fn add_groups<'a>(
+        &mut self,
+        contents: &'a GroupContents,
+        flavour: Flavour,
+    ) -> BTreeMap<&'a str, usize> {
+        self.add(
+            ObjectBody::Group(Vec::new()),
+            attributes::of_group(contents.attributes, flavour),
+        );
+        let mut groups = BTreeMap::from([("", 0)]);
+        for group in &contents.subgroups {
+            let (parent, name) = group.path.rsplit_once('/').unwrap_or(("", &group.path));
+            let Some(&parent) = groups.get(parent) else {
+                continue;
+            };
+            let attributes = attributes::of_group(group.attributes, flavour);
+            let object = self.add(ObjectBody::Group(Vec::new()), attributes);
+            self.link(parent, name.to_string(), object);
+            groups.insert(&group.path, object);
+        }
+        groups
+    }
+
+    fn add(&mut self, body: ObjectBody, attributes: Vec<(String, HdfValue)>) -> usize {
+        self.objects.push(HdfObject { body, attributes });
+        self.objects.len() - 1
+    }
+
+    fn links(&self, group: usize) -> &[(String, usize)] {
+        match self.objects.get(group) {
+            Some(HdfObject {
+                body: ObjectBody::Group(links),
+                ..
+            }) => links,
+            _ => &[],
+        }
+    }
+
+    fn link(&mut self, group: usize, name: String, object: usize) {
+        if let Some(HdfObject {
+            body: ObjectBody::Group(links),
+            ..
+        }) = self.objects.get_mut(group)
+        {
+            links.push((name, object));
+        }
+    }
+
+    /// Adds the datasets of a group, whose dimensions are numbered from `first` on; returns the next number.
+    fn add_members(
+        &mut self,
+        group: usize,
+        mut members: Vec<PlacedMember>,
+        first: u64,
+        flavour: Flavour,
+    ) -> Option<u64> {
+        let subgroups = self.links(group).iter().map(|(name, _)| name.clone());
+        let mut dimensions = GroupDimensions::beside(subgroups.collect());
+        let arrays = members
+            .iter()
+            .map(|placed| (placed.name, placed.member.array));
+        dimensions.add_coordinates(arrays);
+        for placed in &mut members {
+            placed.number_dimensions(&mut dimensions);
+        }
+        let scales = GroupScales::new(&dimensions, &members, self.objects.len(), first, flavour);
+        for placed in &members {
+            self.add_member(group, placed, &scales, flavour)?;
+        }
+        for (object, name, length) in scales.without_variable() {
+            let attributes = scales.attributes_of_dimension(object, length)?;
+            self.add(ObjectBody::Dataset(HdfDataset::scale(length)), attributes);
+            self.link(group, name.to_string(), object);
+        }
+        Some(first + dimensions.list().len() as u64)
+    }
+
+    fn add_member(
+        &mut self,
+        group: usize,
+        placed: &PlacedMember,
+        scales: &GroupScales,
+        flavour: Flavour,
+    ) -> Option<()> {
+        let object = self.objects.len();
+        let mut own = attributes::of_array(placed.member.array, &placed.kind, flavour);
+        if scales.is_scale(object) {
+            own.extend(scales.attributes(object, placed.name)?);
+        } else {
+            own.extend(placed.dimension_attributes(|number| scales.of(number), flavour));
+        }
+        self.add(ObjectBody::Dataset(HdfDataset::of(placed)), own);
+        self.link(group, scales.link_name(placed.name, object), object);
+        Some(())
+    }
+
+    /// Adds the types that netCDF wants to be in the file, and has datasets refer to them.
+    fn share_types(&mut self) {
+        let mut known: BTreeMap<&'static str, usize> = BTreeMap::new();
+        for number in 0..self.objects.len() {
+            let Some((name, message)) = self.objects.get(number).and_then(HdfObject::own_type)
+            else {
+                continue;
+            };
+            let object = match known.get(name) {
+                Some(&object) => object,
+                None => {
+                    let object = self.add(ObjectBody::Type(message), Vec::new());
+                    self.link(0, name.to_string(), object);
+                    known.insert(name, object);
+                    object
+                }
+            };
+            if let Some(ObjectBody::Dataset(dataset)) =
+                self.objects.get_mut(number).map(|object| &mut object.body)
+            {
+                dataset.kind = Err(object);
+            }
+        }
+    }
+}
+
+impl HdfObject {
+    /// Returns name and message of the type of a dataset, if that is to be an object.
+    fn own_type(&self) -> Option<(&'static str, Vec<u8>)> {
+        match &self.body {
+            ObjectBody::Dataset(dataset) => Some((dataset.type_name?, dataset.kind.clone().ok()?)),
+            _ => None,
+        }
+    }
+}
+
+/// Returns sentences as an attribute, at most as many as it holds.
+fn shortened(mut sentences: Vec<String>) -> HdfValue {
+    let more = sentences.len().saturating_sub(1000);
+    if more > 0 {
+        sentences.truncate(1000);
+        sentences.push(format!("{more} others"));
+    }
+    HdfValue::Texts(sentences)
+}
+
+impl HdfDataset {
+    /// Returns the dataset of a member.
+    fn of(placed: &PlacedMember) -> HdfDataset {
+        let fill = &placed.member.array.fill_value.bytes;
+        HdfDataset {
+            kind: Ok(placed.kind.message.clone()),
+            type_name: placed.kind.own_name,
+            fill: match placed.kind.letters {
+                // All elements are stored, so a value that is too long for a message is not missed.
+                None if fill.len() < ObjectHeader::MAX_MESSAGE / 2 => placed.kind.written(fill),
+                _ => Vec::new(),
+            },
+            // A size that cannot be told is none of a file, and found so when the dataset is placed.
+            size: bytes_of(&placed.lengths, placed.kind.size).unwrap_or(UNDEFINED),
+            lengths: placed.lengths.clone(),
+            member: Some(placed.number),
+        }
+    }
+
+    /// Returns a dataset without elements that is the scale of a dimension.
+    fn scale(length: u64) -> HdfDataset {
+        HdfDataset {
+            kind: Ok(single(true)),
+            type_name: None,
+            lengths: vec![length],
+            fill: Vec::new(),
+            size: length.saturating_mul(4),
+            member: None,
+        }
+    }
+}

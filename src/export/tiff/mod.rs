@@ -1,0 +1,60 @@
+//! `.tif` and `.ome.tif`: images of rows and columns, uncompressed, each as it lies in the array.
+//!
+//! `.tif` is a GeoTIFF where attributes say where the array lies, else what ImageJ takes, else a file of plain images, in
+//! 64 bits where 32 are too few. `stack` says which dimension is what, `directory` has the words.
+
+use crate::export::axes::AxisMeaning;
+use crate::export::tiff::directory::{TagValue, shortest_header};
+use crate::export::tiff::stack::{ImageStack, MAX_PAGES, image_axes, tag};
+use crate::export::{FileParts, Format, Subject};
+
+mod directory;
+mod geotiff;
+mod imagej;
+pub mod ome;
+mod stack;
+
+/// Directories and elements.
+pub const FORMAT: Format = Format {
+    extension: "tif",
+    parts: Some(parts),
+    ragged: None,
+    is_basic: false,
+};
+
+type MakeFn = fn(&Subject, &[AxisMeaning], ImageStack) -> Option<FileParts>;
+
+fn parts(subject: &Subject) -> Option<FileParts> {
+    let axes = image_axes(subject);
+    let makers: [MakeFn; 3] = [geotiff::parts, imagej::parts, plain];
+    makers
+        .iter()
+        .find_map(|make| make(subject, &axes, ImageStack::of(subject, &axes)?))
+}
+
+/// Returns a file of images in the order of the other dimensions, which are told in the words of tifffile.
+fn plain(subject: &Subject, _: &[AxisMeaning], stack: ImageStack) -> Option<FileParts> {
+    let (count, size) = (stack.pages()?, stack.page_size()?);
+    if count > MAX_PAGES {
+        return None;
+    }
+    let pages = (0..count).map(|number| stack.page(number.checked_mul(size)?));
+    let mut pages = pages.collect::<Option<Vec<_>>>()?;
+    let elements = stack.elements();
+    let own = (0..subject.shape.len()).collect();
+    let order = elements.order.as_ref().unwrap_or(&own);
+    let shape: Vec<u64> = order
+        .iter()
+        .filter_map(|&axis| subject.shape.get(axis).copied())
+        .collect();
+    let text = format!("{{\"shape\": {shape:?}}}");
+    pages
+        .first_mut()?
+        .tags
+        .push((tag::DESCRIPTION, TagValue::Text(text)));
+    Some(FileParts {
+        header: shortest_header(&pages, size.checked_mul(count)?)?,
+        elements: Some(elements),
+        trailer: Vec::new(),
+    })
+}

@@ -1,0 +1,271 @@
+//! OME-TIFF: a stack described by OME-XML in the first directory, and the smaller copies of OME-Zarr's pyramid.
+//!
+//! Dimensions need not be moved but for rows and columns: the XML says in which order the images are. A level whose
+//! images are fewer has no place in the file, since each image has its smaller copies.
+
+use serde_json::Value;
+
+use crate::export::axes::AxisMeaning;
+use crate::export::georeference::escaped;
+use crate::export::group::{GroupContents, GroupFormat, GroupMember, GroupPlan, PlacedVariable};
+use crate::export::tiff::directory::{TagValue, TiffPage, shortest_header};
+use crate::export::tiff::stack::{ImageStack, MAX_PAGES, StackKind, image_axes, tag};
+use crate::export::{FileParts, Format, Subject};
+use crate::model::{DataType, bytes_of};
+
+/// An array by itself.
+pub const FORMAT: Format = Format {
+    extension: "ome.tif",
+    parts: Some(parts),
+    ragged: None,
+    is_basic: false,
+};
+
+/// The image of a group of OME-Zarr with its smaller copies.
+pub const PYRAMID: GroupFormat = GroupFormat {
+    extension: "ome.tif",
+    is_nested: false,
+    plan: pyramid,
+};
+
+fn type_name(data_type: &DataType) -> Option<&'static str> {
+    Some(match data_type {
+        DataType::Bool | DataType::UInt(1) => "uint8",
+        DataType::UInt(2) => "uint16",
+        DataType::UInt(4) => "uint32",
+        DataType::Int(1) => "int8",
+        DataType::Int(2) => "int16",
+        DataType::Int(4) => "int32",
+        DataType::Float(4) => "float",
+        DataType::Float(8) => "double",
+        DataType::Complex(8) => "complex",
+        DataType::Complex(16) => "double-complex",
+        _ => return None,
+    })
+}
+
+/// Returns an array as a stack of as many images as a file has; nothing if it is none.
+fn stack_of(subject: &Subject, axes: &[AxisMeaning]) -> Option<ImageStack> {
+    type_name(&subject.array.data_type)?;
+    let stack = ImageStack::of(subject, axes)?;
+    (stack.is_known() && stack.pages()? <= MAX_PAGES).then_some(stack)
+}
+
+fn parts(subject: &Subject) -> Option<FileParts> {
+    let axes = image_axes(subject);
+    let stack = stack_of(subject, &axes)?;
+    let mut pages = pages_of(&stack, 0)?;
+    let text = xml(subject, &axes, &stack)?;
+    pages
+        .first_mut()?
+        .tags
+        .push((tag::DESCRIPTION, TagValue::Text(text)));
+    let pixels = stack.page_size()?.checked_mul(stack.pages()?)?;
+    Some(FileParts {
+        header: shortest_header(&pages, pixels)?,
+        elements: Some(stack.elements()),
+        trailer: Vec::new(),
+    })
+}
+
+/// Returns the directories of all images, of which the first begins at `offset` from the first pixel of the file.
+fn pages_of(stack: &ImageStack, offset: u64) -> Option<Vec<TiffPage>> {
+    let page = stack.page_size()?;
+    let offsets = (0..stack.pages()?).map(|number| offset.checked_add(number.checked_mul(page)?));
+    offsets.map(|offset| stack.page(offset?)).collect()
+}
+
+fn pyramid(contents: &GroupContents) -> Option<GroupPlan> {
+    let levels = levels(contents);
+    let (&(first, member), smaller) = levels.split_first()?;
+    let subject = subject_of(contents, member);
+    let axes = image_axes(&subject);
+    let stack = stack_of(&subject, &axes)?;
+    let mut pages = pages_of(&stack, 0)?;
+    let text = xml(&subject, &axes, &stack)?;
+    pages
+        .first_mut()?
+        .tags
+        .push((tag::DESCRIPTION, TagValue::Text(text)));
+    let mut placed = vec![(first, 0, stack.elements())];
+    let mut next = padded_size(member)?;
+    for &(number, member) in smaller {
+        let subject = subject_of(contents, member);
+        let level = stack_of(&subject, &image_axes(&subject));
+        let Some(level) = level.filter(|level| is_copy(&stack, level)) else {
+            continue;
+        };
+        for (page, mut copy) in pages.iter_mut().zip(pages_of(&level, next)?) {
+            copy.tags.push((tag::SUBFILE_TYPE, TagValue::Long(1)));
+            page.smaller.push(copy);
+        }
+        placed.push((number, next, level.elements()));
+        next = next.checked_add(padded_size(member)?)?;
+    }
+    let header = shortest_header(&pages, next)?;
+    let begin = header.len() as u64;
+    let variables = placed.into_iter().map(|(member, offset, elements)| {
+        let array = contents.members.get(member)?.array;
+        let size = bytes_of(&array.shape, array.data_type.size()?).ok()?;
+        let padding = usize::try_from(size.next_multiple_of(8) - size).ok()?;
+        let parts = FileParts {
+            header: Vec::new(),
+            elements: Some(elements),
+            trailer: vec![0; padding],
+        };
+        let offset = begin.checked_add(offset)?;
+        Some(PlacedVariable {
+            member,
+            offset,
+            parts,
+        })
+    });
+    let variables = variables.collect::<Option<_>>()?;
+    Some(GroupPlan { header, variables })
+}
+
+fn subject_of<'a>(contents: &'a GroupContents, member: &'a GroupMember) -> Subject<'a> {
+    Subject {
+        array: member.array,
+        shape: &member.array.shape,
+        name: member.path.as_bytes(),
+        group: Some(contents.attributes),
+        taken: None,
+    }
+}
+
+fn padded_size(member: &GroupMember) -> Option<u64> {
+    let size = bytes_of(&member.array.shape, member.array.data_type.size()?).ok()?;
+    size.checked_next_multiple_of(8)
+}
+
+/// Whether a level has a smaller copy of each image.
+fn is_copy(stack: &ImageStack, level: &ImageStack) -> bool {
+    let others = |stack: &ImageStack| {
+        let others = stack.others.iter().map(|axis| (axis.length, axis.kind));
+        others.collect::<Vec<_>>()
+    };
+    others(stack) == others(level)
+        && stack.has_samples_of(level)
+        && level.rows.length <= stack.rows.length
+        && level.columns.length <= stack.columns.length
+}
+
+/// Returns the members that are the levels of the first image of a group, with their numbers.
+fn levels<'a>(contents: &'a GroupContents) -> Vec<(usize, &'a GroupMember<'a>)> {
+    let root = contents.attributes.get("ome").unwrap_or(Value::Null);
+    let images = root.get("multiscales").cloned();
+    let images = images.or_else(|| contents.attributes.get("multiscales"));
+    let image = images.as_ref().and_then(|images| images.get(0));
+    let datasets = image
+        .and_then(|image| image.get("datasets"))
+        .and_then(Value::as_array);
+    let paths = datasets
+        .into_iter()
+        .flatten()
+        .filter_map(|dataset| dataset.get("path"));
+    let found = paths.filter_map(|path| {
+        let path = path.as_str()?;
+        let mut members = contents.members.iter().enumerate();
+        members.find(|(_, member)| member.path == path)
+    });
+    found.collect()
+}
+
+/// Returns the name of a unit as OME spells it.
+fn unit(axis: &AxisMeaning) -> Option<&'static str> {
+    Some(match axis.unit.as_deref()? {
+        "m" | "meter" | "metre" => "m",
+        "cm" | "centimeter" | "centimetre" => "cm",
+        "mm" | "millimeter" | "millimetre" => "mm",
+        "um" | "micrometer" | "micrometre" | "micron" => "\u{b5}m",
+        "nm" | "nanometer" | "nanometre" => "nm",
+        "angstrom" => "\u{c5}",
+        "h" | "hour" => "h",
+        "min" | "minute" => "min",
+        "s" | "second" => "s",
+        "ms" | "millisecond" => "ms",
+        "us" | "microsecond" => "\u{b5}s",
+        _ => return None,
+    })
+}
+
+/// Returns the distance between elements and its unit as attributes of XML.
+fn step(axis: Option<&AxisMeaning>, name: &str) -> String {
+    let Some((axis, step)) = axis.and_then(|axis| Some((axis, axis.scale?.abs()))) else {
+        return String::new();
+    };
+    let unit = unit(axis).map(|unit| format!(" {name}Unit=\"{unit}\""));
+    format!(" {name}=\"{step}\"{}", unit.unwrap_or_default())
+}
+
+fn xml(subject: &Subject, axes: &[AxisMeaning], stack: &ImageStack) -> Option<String> {
+    let name = std::str::from_utf8(subject.name)
+        .map(escaped)
+        .unwrap_or_default();
+    let kinds = [
+        (StackKind::Channels, 'C'),
+        (StackKind::Slices, 'Z'),
+        (StackKind::Frames, 'T'),
+    ];
+    let mut order = "XY".to_string();
+    let inner = stack.others.iter().rev().filter_map(|axis| axis.kind);
+    for kind in inner.chain(kinds.map(|(kind, _)| kind)) {
+        let letter = kinds
+            .iter()
+            .find(|(known, _)| *known == kind)
+            .map(|(_, letter)| *letter);
+        order.extend(letter.filter(|&letter| !order.contains(letter)));
+    }
+    let (type_name, samples) = (type_name(&subject.array.data_type)?, stack.sample_count());
+    let (width, height) = (stack.columns.length, stack.rows.length);
+    let [channels, slices, frames] = kinds.map(|(kind, _)| stack.length(kind));
+    let along = |kind| {
+        let other = stack.others.iter().find(|axis| axis.kind == Some(kind));
+        other.and_then(|other| axes.get(other.axis))
+    };
+    let steps = [
+        step(axes.get(stack.columns.axis), "PhysicalSizeX"),
+        step(axes.get(stack.rows.axis), "PhysicalSizeY"),
+        step(along(StackKind::Slices), "PhysicalSizeZ"),
+        step(along(StackKind::Frames), "TimeIncrement"),
+    ];
+    let channel_lines: String = (0..channels)
+        .map(|number| channel(subject, number, samples))
+        .collect();
+    Some(format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
+         <OME xmlns=\"http://www.openmicroscopy.org/Schemas/OME/2016-06\">\n\
+         <Image ID=\"Image:0\" Name=\"{name}\">\n\
+         <Pixels ID=\"Pixels:0\" DimensionOrder=\"{order}\" Type=\"{type_name}\" BigEndian=\"false\" \
+         SizeX=\"{width}\" SizeY=\"{height}\" SizeC=\"{}\" SizeZ=\"{slices}\" SizeT=\"{frames}\"{}>\n\
+         {channel_lines}<TiffData IFD=\"0\" PlaneCount=\"{}\"/>\n\
+         </Pixels>\n</Image>\n</OME>\n",
+        channels * samples,
+        steps.concat(),
+        stack.pages()?,
+    ))
+}
+
+/// Returns the line of a channel, with name and colour where OME-Zarr has them.
+fn channel(subject: &Subject, number: u64, samples: u64) -> String {
+    let group = |name| subject.group.and_then(|group| group.get(name));
+    let omero = group("ome")
+        .and_then(|ome| ome.get("omero").cloned())
+        .or_else(|| group("omero"));
+    let place = usize::try_from(number).unwrap_or(usize::MAX);
+    let described = omero
+        .as_ref()
+        .and_then(|omero| omero.get("channels")?.get(place));
+    let text = |name| described.and_then(|channel| channel.get(name)?.as_str());
+    let label = text("label").map(|label| format!(" Name=\"{}\"", escaped(label)));
+    let colour = text("color").filter(|text| text.len() == 6);
+    let colour = colour.and_then(|text| u32::from_str_radix(text, 16).ok());
+    // The bytes are red, green, blue and opacity.
+    let colour = colour.map(|colour| format!(" Color=\"{}\"", (colour << 8 | 0xff).cast_signed()));
+    format!(
+        "<Channel ID=\"Channel:0:{number}\" SamplesPerPixel=\"{samples}\"{}{}/>\n",
+        label.unwrap_or_default(),
+        colour.unwrap_or_default()
+    )
+}

@@ -1,0 +1,222 @@
+"""Groups and arrays as files of HDF5: read whole by h5py, netCDF-C and h5netcdf, and equal to zarr-python's values."""
+
+import json
+import os
+import shutil
+import subprocess
+
+import h5py
+import netCDF4
+import numpy as np
+import pytest
+import xarray
+import zarr
+
+import corpus
+import layout
+import mounting
+import needs
+from test_formats import same, values
+from test_netcdf import add
+
+NUMBERS = ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", "bool", "c8", "c16"]
+ATTRIBUTES = {
+    "title": "Gr\u00f6\u00dfe", "plain": "K", "nothing": "", "count": 3, "ratio": 0.5, "list": [1, 2, 3], "is": True, "flags": [True, False],
+    "big": 2**40, "huge": 2**64 - 1, "words": ["a", "\u00e4\u00f6", ""], "object": {"a": [1]}, "mixed": [1, "a"], "long": "x" * 100_000,
+    "many": list(range(9000)), "none": None, "empty": [],
+}
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def store(request, tmp_path_factory):
+    """Makes a store with groups in groups and arrays of all types."""
+    path = tmp_path_factory.mktemp("hdf5") / "made.zarr"
+    root = zarr.open_group(path, mode="w", zarr_format=request.param, attributes=ATTRIBUTES)
+    for dtype in NUMBERS:
+        add(root, dtype, values(dtype, (3, 5, 7), 1), ["z", "y", "x"], (2, 5, 3), units="K", valid=[0, 1.5])
+    add(root, "x", np.arange(7, dtype="f8"), ["x"], units="m")
+    add(root, "odd", values("i2", 4, 2), ["y"])
+    add(root, "unnamed", values("f8", (2, 2), 4))
+    add(root, "scalar", np.array(7, "i4"))
+    add(root, "z", values("i2", (3, 5), 5), ["z", "y"])
+    root.create_array("nothing", shape=(0, 3), chunks=(1, 3), dtype="f4")
+    root.create_array("missing", shape=(4, 3), chunks=(2, 3), dtype="i2", fill_value=-5)
+    add(root, "bytes", np.array([b"one", b"", b"three"], "S5"), ["y3"])
+    add(root, "text", np.array([["one", "\u00e4\u20ac\U0001f600"], ["", "12345"]], "U5"))
+    below = root.create_group("below/deeper", attributes={"deep": 1})
+    add(below, "x", np.arange(4, dtype="i4"), ["x"])
+    add(below, "data", values("f4", (4, 4), 3), ["x", "y"])
+    root.create_group("empty", attributes={"a": 1})
+    root.create_array("strings", shape=3, chunks=3, dtype="str")
+    return path
+
+
+def arrays_of(root):
+    return {name: node for name, node in root.members(max_depth=None) if isinstance(node, zarr.Array) and name != "strings"}
+
+
+def test_h5py(store, mounted):
+    root = zarr.open_group(store, mode="r")
+    path = mounted(store).files / "made.h5"
+    with h5py.File(path) as file:
+        found = []
+        file.visititems(lambda name, node: found.append(name))
+        assert set(found) == {name for name, _ in root.members(max_depth=None)} - {"strings"}
+        for name, array in arrays_of(root).items():
+            data = array[...]
+            if data.dtype.kind == "U":
+                assert file[name].asstr()[...].tolist() == data.tolist()
+                continue
+            assert file[name].dtype == data.dtype.newbyteorder("="), name
+            same(file[name][...], data, name)
+        assert file["missing"].fillvalue == -5
+        attributes = dict(file.attrs)
+        assert "strings" in attributes.pop("zarrfs_left_out")[0]
+        assert set(attributes) == set(ATTRIBUTES)
+        texts = {"object": '{"a":[1]}', "mixed": '[1,"a"]', "none": "null", "empty": "[]"}
+        for name, value in ATTRIBUTES.items():
+            read = attributes[name]
+            if name == "many":
+                assert read == str(value).replace(" ", "")
+                continue
+            read = read.tolist() if isinstance(read, np.generic | np.ndarray) else read
+            assert read == texts.get(name, value), name
+        assert file["below/deeper"].attrs["deep"] == 1 and file["empty"].attrs["a"] == 1
+        assert file["i2"].dims[2][0] == file["x"] and file["x"].is_scale
+        assert [dimension.label for dimension in file["i2"].dims] == ["z", "y", "x"]
+        assert dict(file["i2"].attrs)["units"] == "K"
+
+
+def test_netcdf(store, mounted):
+    root = zarr.open_group(store, mode="r")
+    path = mounted(store).files / "made.nc4"
+    arrays = arrays_of(root)
+    with netCDF4.Dataset(path, auto_complex=True) as file:
+        file.set_auto_mask(False)
+        assert file.data_model == "NETCDF4"
+        assert set(file.variables) == {name for name in arrays if "/" not in name}
+        assert set(file.groups) == {"below", "empty"}
+        for name, array in arrays.items():
+            data, variable = array[...], file[name]
+            if data.dtype.kind in "SU":
+                variable = np.char.encode(data, "utf-8") if data.dtype.kind == "U" else data
+                assert netCDF4.chartostring(file[name][...], "bytes").tolist() == variable.tolist()
+                continue
+            plain = data.astype({"b": "i1"}.get(data.dtype.kind, "f4" if data.dtype == np.float16 else data.dtype))
+            same(variable[...], plain, name)
+        assert file["i2"].dimensions == ("z", "y", "x") and file["odd"].dimensions == ("y_4",)
+        assert file["z"].dimensions == ("z", "y")
+        assert len(file.dimensions["y_4"]) == 4
+        assert (file.title, file.count, file.ratio, file.list.tolist()) == ("Gr\u00f6\u00dfe", 3, 0.5, [1, 2, 3])
+        assert (file.getncattr("is"), file.big, file.object, file.words) == (1, 2**40, '{"a":[1]}', ["a", "\u00e4\u00f6", ""])
+        assert (file.nothing, file.long, file.huge) == ("", "x" * 100_000, 2**64 - 1)
+        assert (file["i2"].units, file["i2"].valid.tolist()) == ("K", [0, 1.5])
+        assert file["below/deeper/data"].dimensions == ("x", "y")
+
+
+def test_an_array_alone(store, mounted):
+    root = zarr.open_group(store, mode="r")
+    files = mounted(store).files
+    for name, array in arrays_of(root).items():
+        own = name.rpartition("/")[2]
+        with h5py.File(files / name / f"{own}.h5") as file:
+            assert list(file) == [own]
+            if array.dtype.kind != "U":
+                same(file[own][...], array[...], name)
+    assert not (files / "strings/strings.h5").exists()
+
+
+def test_what_xarray_writes_is_what_it_reads_again(tmp_path, mounted):
+    times = np.array(["2020-01-01", "2020-01-02", "2020-02-01"], "datetime64[ns]")
+    made = xarray.Dataset(
+        {"t": (("time", "x"), values("f8", (3, 4), 1)), "packed": (("time",), np.array([1.5, np.nan, 2.5])),
+         "half": (("x",), np.arange(4, dtype="f2")), "flag": (("y",), np.array([True, False]))},
+        {"time": times, "x": np.arange(4, dtype="i4")}, {"title": "made"},
+    )
+    packing = {"dtype": "i2", "scale_factor": 0.5, "add_offset": 1.0, "_FillValue": -1}
+    encoding = {"packed": packing, "time": {"dtype": "f8"}, "t": {"_FillValue": 1e20}, "half": {"_FillValue": None}}
+    for version in (2, 3):
+        store = tmp_path / f"made{version}.zarr"
+        made.to_zarr(store, encoding=encoding, zarr_format=version, consolidated=False)
+        files = mounted(store).files
+        expected = xarray.open_zarr(store, consolidated=False)
+        for engine in ("netcdf4", "h5netcdf"):
+            with xarray.open_dataset(files / f"made{version}.nc4", engine=engine) as read:
+                xarray.testing.assert_equal(read, expected)
+                assert read.attrs == expected.attrs
+
+
+def test_the_sample(sample, mounted):
+    # xarray reads no fill value that is a number in an attribute of v3 and has a fraction.
+    document = json.loads((sample / "tas/zarr.json").read_text())
+    del document["attributes"]["_FillValue"]
+    (sample / "tas/zarr.json").write_text(json.dumps(document))
+    files = mounted(sample).files
+    expected = xarray.open_zarr(sample, consolidated=False)
+    for engine in ("netcdf4", "h5netcdf"):
+        with xarray.open_dataset(files / "climate.nc4", engine=engine) as read:
+            for name in expected.variables:
+                np.testing.assert_array_equal(read[name].values, expected[name].values, err_msg=name)
+                assert read[name].dims == expected[name].dims
+
+
+def test_groups_are_those_of_a_tree(store, mounted):
+    with xarray.open_datatree(mounted(store).files / "made.nc4", engine="h5netcdf", group="below") as read:
+        assert set(read["deeper"].variables) == {"x", "data"}
+
+
+def program(*words):
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+
+
+def test_tools_of_the_libraries(store, mounted, tmp_path):
+    """h5repack and nccopy read every element and attribute, with libraries of another age than the Python packages have."""
+    for tool in ("h5repack", "h5diff", "nccopy"):
+        needs.require(tool, shutil.which(tool) is not None)
+    files = mounted(store).files
+    for name in ("made.h5", "made.nc4"):
+        program("h5repack", str(files / name), str(tmp_path / name))
+        program("h5diff", str(files / name), str(tmp_path / name))
+    program("nccopy", str(files / "made.nc4"), str(tmp_path / "copied.nc4"))
+    with netCDF4.Dataset(tmp_path / "copied.nc4") as copied:
+        same(copied["f8"][...].data, zarr.open_group(store, mode="r")["f8"][...], "f8")
+
+
+def test_corpus(mounted, tmp_path):
+    """Groups of other writers: all of their numbers."""
+    needs.shared("corpus")
+    corpus.unpack(tmp_path)
+    count = 0
+    for name in ("zarrita.js-fixtures/v2.zarr", "z5py/flat.zr", "ome-zarr-py-data/v2.zarr", "zarr-java-v2/v2_sample.zarr"):
+        store = tmp_path / name
+        path = mounted(store).files / f"{layout.root_name(store)}.h5"
+        with h5py.File(path) as file:
+            read = []
+            file.visititems(lambda name, node, read=read: read.append((name, node)))
+            for key, node in read:
+                if isinstance(node, h5py.Dataset) and node.dtype.kind in "biufc":
+                    same(node[...], zarr.open_array(store / key, mode="r")[...], (name, key))
+                    count += 1
+    assert count >= 20
+
+
+def test_elements_are_written_in_place(tmp_path, mounted):
+    data = values("i2", (4, 6, 8))
+    store = tmp_path / "written.zarr"
+    zarr.open_group(store, mode="w").create_array("a", data=data, chunks=(2, 3, 8))
+    mount = mounted(store, "--cow", tmp_path / "upper")
+    path = mount.files / "a/a.h5"
+    with h5py.File(path) as file:
+        offset = file["a"].id.get_offset()
+    mapped = np.memmap(path, "<i2", "r+", offset, data.shape)
+    mapped[1, 2, 3:5] = [7, -7]
+    mapped.flush()
+    del mapped
+    data[1, 2, 3:5] = [7, -7]
+    same(np.load(mount.files / "a/a.npy"), data, "a")
+    with h5py.File(path) as file:
+        same(file["a"][...], data, "a")
+    mounting.zarrfs("commit", mount.path)
+    same(zarr.open_group(store, mode="r")["a"][...], data, "a")
+    with pytest.raises(OSError, match="Read-only"):
+        os.open(mount.files / "written.h5", os.O_RDWR)

@@ -1,0 +1,189 @@
+"""Arrays as TIFF: read whole by tifffile, GDAL, Pillow and ITK, and equal to zarr-python's values."""
+
+import numpy as np
+import pytest
+import rasterio
+import SimpleITK
+import tifffile
+import zarr
+from PIL import Image
+
+import mounting
+from test_formats import arrays, gdal, is_image, same, stores, values  # noqa: F401
+
+TYPES = ["bool", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", "c8", "c16"]
+OME = ["bool", "i1", "u1", "i2", "u2", "i4", "u4", "f4", "f8", "c8", "c16"]
+
+pytestmark = pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
+
+
+def stacked(data, name, is_imagej):
+    """Returns the values as a stack of images."""
+    orders = {"pixels": (0, 1, 2), "rows": (1, 0, 2), "backwards": (2, 1, 0)}
+    if is_imagej and name == "mixed":
+        return data.transpose(0, 2, 1, 3, 4)
+    return data.transpose(orders[name]) if name in orders else data
+
+
+def files_of(arrays, extension, expects):
+    for name, base, data in arrays:
+        path = base.parent / f"{base.name}.{extension}"
+        data = data.astype("u1") if data.dtype.kind == "b" else data
+        assert path.exists() == bool(expects(data)), (name, extension)
+        if path.exists():
+            yield str(path), base.name, data
+
+
+def test_tif(arrays):  # noqa: F811
+    count = 0
+    for path, name, data in files_of(arrays, "tif", lambda data: data.ndim >= 2 and is_image(data, 64, TYPES)):
+        with tifffile.TiffFile(path) as file:
+            is_imagej = data.dtype.str[1:] in ("u1", "u2", "f4") and data.ndim <= 5
+            assert file.is_imagej == is_imagej, path
+            expected = stacked(data, name, is_imagej)
+            read = file.asarray()
+            same(read.reshape(expected.shape), expected, path)
+            assert file.pages[0].is_contiguous or data.dtype == "c16"
+            is_colour = name == "pixels"
+            pages = expected.reshape(-1, *expected.shape[-3:] if is_colour else expected.shape[-2:])
+            assert len(file.pages) == len(pages)
+        if data.dtype.str[1:] not in ("f2", "i1"):
+            with rasterio.open(path) as source:
+                first = source.read().transpose(1, 2, 0) if is_colour else source.read(1)
+                same(first, pages[0], path)
+            with rasterio.open(f"GTIFF_DIR:{len(pages)}:{path}") as source:
+                same(source.read().transpose(1, 2, 0) if is_colour else source.read(1), pages[-1], path)
+        if data.dtype.str[1:] in ("u1", "u2", "f4"):
+            with Image.open(path) as image:
+                image.seek(len(pages) - 1)
+                same(np.asarray(image), pages[-1], path)
+        count += 1
+    assert count >= 20
+
+
+def test_itk(arrays):  # noqa: F811
+    count = 0
+    for path, name, data in files_of(arrays, "tif", lambda data: data.ndim >= 2 and is_image(data, 64, TYPES)):
+        if data.ndim == 3 and data.dtype.str[1:] in ("u1", "u2", "i2", "f4") and name != "pixels":
+            same(SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(path)), stacked(data, name, True), path)
+            count += 1
+    assert count >= 4
+
+
+def test_ome_tif(arrays):  # noqa: F811
+    count = 0
+    for path, name, data in files_of(arrays, "ome.tif", lambda data: data.ndim >= 2 and is_image(data, 5, OME)):
+        with tifffile.TiffFile(path) as file:
+            assert file.is_ome
+            expected = stacked(data, name, False)
+            series = file.series[0]
+            same(series.asarray(squeeze=True).reshape(expected.shape), expected, path)
+            if name == "mixed":
+                assert series.axes == "TCZYX"
+        count += 1
+    assert count >= 15
+
+
+def test_scale_and_unit_reach_imagej(stores, mounted):  # noqa: F811
+    with tifffile.TiffFile(mounted(stores[0]).files / "image/0/0.tif") as file:
+        assert (file.imagej_metadata["spacing"], file.imagej_metadata["unit"]) == (2.0, "um")
+        assert file.imagej_metadata["slices"] == 4
+        assert file.pages[0].get_resolution() == (2, 2)
+
+
+def test_the_pyramid_of_ome_zarr(tmp_path, mounted):
+    levels = [values("u2", (2, 3, 4, 40 >> n, 50 >> n), n) for n in range(3)]
+    axes = [{"name": name, "type": kind} for name, kind in
+            [("t", "time"), ("c", "channel"), ("z", "space"), ("y", "space"), ("x", "space")]]
+    datasets = [{"path": f"s{n}", "coordinateTransformations": [{"type": "scale", "scale": [1, 1, 2, 0.5 * 2**n, 0.25 * 2**n]}]}
+                for n in range(3)]
+    for axis in axes[2:]:
+        axis["unit"] = "micrometer"
+    channels = [{"label": "DAPI & <b>", "color": "0000FF"}, {"label": "two", "color": "FF0000"}, {"label": "three"}]
+    ome = {"version": "0.5", "multiscales": [{"axes": axes, "datasets": datasets}], "omero": {"channels": channels}}
+    root = zarr.open_group(tmp_path / "a.zarr", mode="w", attributes={"ome": ome})
+    for number, data in enumerate(levels):
+        root.create_array(f"s{number}", data=data, chunks=(1, 1, 2, 16, 16))
+    path = mounted(tmp_path / "a.zarr").files / "a.ome.tif"
+    with tifffile.TiffFile(path) as file:
+        series = file.series[0]
+        assert series.axes == "TCZYX" and len(series.levels) == 3
+        for level, data in zip(series.levels, levels, strict=True):
+            same(level.asarray(), data, path)
+        ome = tifffile.xml2dict(file.ome_metadata)["OME"]["Image"]["Pixels"]
+        assert (ome["PhysicalSizeX"], ome["PhysicalSizeY"], ome["PhysicalSizeZ"]) == (0.25, 0.5, 2)
+        assert ome["PhysicalSizeXUnit"] == "\u00b5m" and ome["DimensionOrder"] == "XYZCT"
+        assert [channel["Name"] for channel in ome["Channel"]] == ["DAPI & <b>", "two", "three"]
+        assert ome["Channel"][0]["Color"] == 0x0000FFFF
+    with Image.open(path) as image:
+        image.seek(23)
+        same(np.asarray(image), levels[0][1, 2, 3], path)
+    with rasterio.open(f"GTIFF_DIR:24:{path}") as source:
+        same(source.read(1), levels[0][1, 2, 3], path)
+
+
+def test_reference_systems_reach_gdal(tmp_path, mounted):
+    root = zarr.open_group(tmp_path / "geo.zarr", mode="w")
+    place = [30.0, 0.0, 500000.0, 0.0, -30.0, 4000000.0]
+    own = rasterio.CRS.from_string("+proj=laea +lat_0=52 +lon_0=10 +ellps=GRS80 +units=m")
+    transform = {"GeoTransform": "500000 30 0 4000000 0 -30"}
+    made = {
+        "gdal": {"_CRS": {"url": "http://www.opengis.net/def/crs/EPSG/0/32633"}, **transform},
+        "geozarr": {"proj:code": "EPSG:32633", "spatial:transform": place},
+        "packed": {"crs_wkt": rasterio.CRS.from_epsg(32633).to_wkt(), **transform,
+                   "scale_factor": 0.5, "add_offset": 3.0, "units": "m", "_FillValue": -1},
+        "degrees": {"crs_wkt": rasterio.CRS.from_epsg(4326).to_wkt(), "GeoTransform": "10 0.5 0 60 0 0.25"},
+        "own": {"crs_wkt": own.to_wkt(), **transform},
+    }
+    data = values("i2", (4, 70, 90))
+    for name, attributes in made.items():
+        root.create_array(name, data=data, attributes=attributes, dimension_names=["time", "y", "x"], chunks=(2, 50, 50))
+    root.create_array("colours", data=values("u1", (3, 7, 9)), dimension_names=["band", "y", "x"], attributes=made["gdal"])
+    files = mounted(tmp_path / "geo.zarr").files
+    for name in made:
+        path = files / name / f"{name}.tif"
+        with rasterio.open(path) as source:
+            same(source.read(), data, name)
+            wanted = {"degrees": rasterio.CRS.from_epsg(4326), "own": own}.get(name, rasterio.CRS.from_epsg(32633))
+            assert source.crs == wanted or source.crs.to_wkt() == wanted.to_wkt(), (name, source.crs.to_wkt(), wanted.to_wkt())
+            assert list(source.transform)[:6] == ([0.5, 0, 10, 0, 0.25, 60] if name == "degrees" else place)
+        same(tifffile.imread(path), data, name)
+    with rasterio.open(files / "packed/packed.tif") as source:
+        assert (source.scales, source.offsets, source.units, source.nodata) == ((0.5,) * 4, (3.0,) * 4, ("m",) * 4, -1)
+    with rasterio.open(files / "colours/colours.tif") as source:
+        same(source.read(), values("u1", (3, 7, 9)), "colours")
+        assert [colour.name for colour in source.colorinterp] == ["red", "green", "blue"]
+
+
+@pytest.mark.parametrize("dtype", ["u2", "f8"])
+def test_beyond_four_gigabytes(tmp_path, mounted, dtype):
+    """ImageJ's stacks have one directory then, others are BigTIFF."""
+    root = zarr.open_group(tmp_path / "large.zarr", mode="w")
+    array = root.create_array("a", shape=(700, 2000, 2000), chunks=(1, 1000, 1000), dtype=dtype, fill_value=7)
+    last = values(dtype, (2000, 2000))
+    array[699] = last
+    path = mounted(tmp_path / "large.zarr").files / "a/a.tif"
+    with tifffile.TiffFile(path) as file:
+        assert (file.is_bigtiff, file.is_imagej, len(file.pages)) == (dtype == "f8", dtype == "u2", 1 if dtype == "u2" else 700)
+    assert path.stat().st_size > 2**32
+    mapped = tifffile.memmap(path, mode="r")
+    assert mapped.shape == array.shape
+    same(mapped[699], last, path)
+    if dtype == "f8":
+        with rasterio.open(f"GTIFF_DIR:700:{path}") as source:
+            same(source.read(1), last, path)
+
+
+@pytest.mark.parametrize("extension", ["tif", "ome.tif"])
+def test_elements_are_written_in_place(tmp_path, mounted, extension):
+    data = values("u2", (4, 6, 8))
+    store = tmp_path / "written.zarr"
+    zarr.open_group(store, mode="w").create_array("a", data=data, chunks=(2, 3, 8))
+    mount = mounted(store, "--cow", tmp_path / "upper")
+    mapped = tifffile.memmap(mount.files / f"a/a.{extension}", mode="r+")
+    mapped[1, 2, 3:5] = data[1, 2, 3:5] = [7, 9]
+    mapped.flush()
+    del mapped
+    same(np.load(mount.files / "a/a.npy"), data, extension)
+    mounting.zarrfs("commit", mount.path)
+    same(zarr.open_group(store, mode="r")["a"][...], data, extension)
