@@ -90,7 +90,8 @@ pub(super) const MAP: &str =
 pub(super) const CHECK: &str = with_files!(
     "  zarrfs check data.zarr\n  \
        zarrfs check --data data.zarr/tas\n  \
-       zarrfs check --json --anon s3://bucket/data.zarr\n"
+       zarrfs check --json --anon s3://bucket/data.zarr\n  \
+       zarrfs check --fix consolidated --cow changes data.zarr\n"
 );
 
 /// The options of `-o`, after the examples of `zarrfs mount`.

@@ -115,6 +115,10 @@ pub const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
                 "Print what is found as JSON, with codes that programs can count",
                 "zarrfs check --json samples/relief.zarr",
             ),
+            (
+                "Make consolidated metadata anew, as changes over the store",
+                "zarrfs check --fix consolidated --cow changes data.zarr",
+            ),
         ],
     ),
     (
