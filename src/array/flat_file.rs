@@ -18,6 +18,7 @@ use crate::array::parts::{MissedParts, Part};
 use crate::array::piece::{Cached, Piece};
 use crate::array::read_order::ReadOrder;
 use crate::array::readers::StoredChunk;
+use crate::array::touched;
 use crate::array::versions::{LockedVersions, VersionState};
 use crate::error::{Error, Result};
 use crate::grid::{ChunkIndex, Layout, Region, Runs, permuted};
@@ -169,6 +170,7 @@ impl FlatFile {
         }
         let stats = &self.array.engine.stats;
         stats.cache_hit_chunks.add(pieces.len() as u64);
+        touched::note(pieces.len() as u64, pieces.len() as u64);
         let ahead = self.note_read(decoder, &range);
         self.read_ahead(decoder, &ahead);
         let mut pieces = pieces.into_iter();
@@ -233,6 +235,7 @@ impl FlatFile {
             // The kernel of the store's own files reads ahead.
             let length = range.end - range.start;
             self.pattern.note_read(range.start, length, Window::NONE);
+            touched::note(parts.len() as u64, 0);
             return self.gather(decoder, &range, &parts, |piece| {
                 let written = self.array.written(decoder, piece);
                 Ok(written.map_or(Source::Stored, |piece| Source::Piece(Piece::Data(piece))))

@@ -61,6 +61,7 @@ mod shown_pieces;
 mod spill;
 mod spill_key;
 mod stored_chunks;
+mod touched;
 mod versions;
 mod write;
 
@@ -69,6 +70,7 @@ pub use crate::array::chunk_scan::{ChunkScan, ScanDetail};
 pub use crate::array::content::ArrayState;
 pub use crate::array::lengths::RegionVersion;
 pub use crate::array::stored_chunks::{FoundChunk, StoredChunks};
+pub use crate::array::touched::{TouchedChunks, take_touched};
 pub use crate::array::write::WriteSource;
 
 /// Limits of decoding.

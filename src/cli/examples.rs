@@ -97,7 +97,7 @@ pub(super) const CHECK: &str = with_files!(
 /// The options of `-o`, after the examples of `zarrfs mount`.
 pub(super) const MOUNT_OPTIONS: &str = concat!(
     of_mount!(),
-    "\n\nOptions of -o: view, files, cow, memory, max_chunk, timeout, list, dialect, log, uid, gid, umask, option, \
+    "\n\nOptions of -o: view, files, cow, memory, max_chunk, timeout, list, dialect, log, access_log, uid, gid, umask, option, \
      endpoint, region, profile, metadata_ttl, concurrency, cache_dir and cache_size (each with =VALUE), allow_other, \
      write_through, lossy, follow_symlinks, consolidated, no_fallback, anon and immutable as above; fsname=NAME, the \
      source that the table of mounts shows; readahead=SIZE, how far the kernel reads ahead (1M; only root can set it); \

@@ -252,6 +252,9 @@ pub struct MountArgs {
     /// Where to log [default: syslog, or the journal where systemd runs it; stderr with --foreground]
     #[arg(long, value_name = "FILE", help_heading = LOG)]
     pub log: Option<PathBuf>,
+    /// Append a line of JSON to this file for each request of a program; see zarrfs-files(7)
+    #[arg(long, value_name = "FILE", help_heading = LOG)]
+    pub access_log: Option<PathBuf>,
     /// Log more; twice and three times for still more
     #[arg(short, long, action = ArgAction::Count, help_heading = LOG)]
     pub verbose: u8,
