@@ -76,7 +76,11 @@ pub(super) fn check(
         }
     };
     let room = u64::try_from(places.len()).unwrap_or(u64::MAX);
-    let room = context.memory.try_reserve(room.saturating_mul(KEY_BYTES));
+    let needed = room.saturating_mul(KEY_BYTES);
+    let is_small = needed <= context.memory.limit() / KEYS_SHARE;
+    let room = is_small
+        .then(|| context.memory.try_reserve(needed))
+        .flatten();
     let mut keys = HashSet::new();
     for part in places.chunks(PART) {
         let copies = part
@@ -124,6 +128,9 @@ fn too_many(key: &Key, count: usize) -> Finding {
 
 /// How many copies are compared before what was found is kept.
 const PART: usize = 4096;
+
+/// The part of the budget that the keys of one document may take, one in so many bytes: chunks need the rest.
+const KEYS_SHARE: u64 = 16;
 
 /// What the key of a copy takes in memory, in bytes, at most times.
 const KEY_BYTES: u64 = 128;
