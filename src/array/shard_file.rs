@@ -30,6 +30,9 @@ pub struct ShardFile {
     index: Result<Arc<CachedShardIndex>>,
 }
 
+/// The key of a shard, its attributes, and its index or what is wrong with that.
+type FoundShard = (Key, Meta, Result<Arc<CachedShardIndex>>);
+
 impl OpenArray {
     /// Whether its stored chunks are shards. Fails if the array cannot be decoded.
     pub fn has_shards(&self) -> Result<bool> {
@@ -66,7 +69,7 @@ impl OpenArray {
         &self,
         decoder: &Decoder,
         (number, level): (u64, &ShardLevel),
-    ) -> Result<Option<(Key, Meta, Result<Arc<CachedShardIndex>>)>> {
+    ) -> Result<Option<FoundShard>> {
         let deadline = self.engine.deadline();
         self.read_stored(decoder, number, |stored| {
             let shard = Shard::whole(stored);

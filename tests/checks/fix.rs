@@ -219,9 +219,12 @@ fn copies_of_groups_have_none_of_their_own() {
     assert_eq!(counts, [(0, 1, 0), (1, 0, 3)]);
 }
 
+/// A store, the path of a node in it, and why it is refused.
+type Refused = (fn() -> MemoryStore, &'static str, Kind);
+
 #[test]
 fn what_has_none_is_refused() {
-    let rows: [(fn() -> MemoryStore, &str, Kind); 6] = [
+    let rows: [Refused; 6] = [
         (n5, "", Kind::Unsupported),
         (draft2022, "", Kind::Unsupported),
         (draft2020, "a", Kind::Invalid),
