@@ -16,6 +16,7 @@ use crate::array::parts;
 use crate::array::parts::{MissedParts, Part};
 use crate::array::piece::{Cached, Piece};
 use crate::array::read_order::ReadOrder;
+use crate::array::touched;
 use crate::array::versions::{LockedVersions, VersionState};
 use crate::error::{Error, Result};
 use crate::grid::{ChunkIndex, Region};
@@ -150,6 +151,7 @@ impl FlatFile {
         };
         let stats = &self.array.engine.stats;
         stats.cache_hit_chunks.add(pieces.len() as u64);
+        touched::note(pieces.len() as u64, pieces.len() as u64);
         let ahead = self.note_read(decoder, &range);
         self.read_ahead(decoder, &ahead);
         let bytes = self.gather_pieces(decoder, &range, &parts, pieces);
@@ -221,6 +223,7 @@ impl FlatFile {
             // The kernel of the store's own files reads ahead.
             let length = range.end - range.start;
             self.pattern.note_read(range.start, length, Window::NONE);
+            touched::note(parts.len() as u64, 0);
             return self.gather_stored(decoder, &range, &parts);
         }
         // Before anything is decoded, so that what it evicts is known to be wanted again.

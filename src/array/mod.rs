@@ -60,11 +60,13 @@ pub mod ragged;
 mod read_order;
 mod readers;
 mod shard;
+mod shard_file;
 mod shown_pieces;
 mod spill;
 mod spill_file;
 mod stored_chunks;
 pub mod strided_file;
+mod touched;
 mod unread;
 mod versions;
 mod write;
@@ -73,8 +75,10 @@ pub use crate::array::arrays::Arrays;
 pub use crate::array::chunk_scan::{ChunkScan, ScanDetail};
 pub use crate::array::content::ArrayState;
 pub use crate::array::lengths::RegionVersion;
+pub use crate::array::shard_file::ShardFile;
 pub use crate::array::spill_file::SpillConfig;
 pub use crate::array::stored_chunks::{FoundChunk, StoredChunks};
+pub use crate::array::touched::{TouchedChunks, take_touched};
 pub use crate::array::write::WriteSource;
 
 /// Limits of decoding.

@@ -17,15 +17,24 @@ use crate::grid::ChunkIndex;
 use crate::store::Version;
 
 /// A range of a stored object that is a shard.
-struct Shard<'a> {
+pub(super) struct Shard<'a> {
     stored: &'a StoredChunk,
     start: u64,
     length: u64,
 }
 
 impl Shard<'_> {
+    /// Takes a whole stored object for a shard.
+    pub(super) fn whole(stored: &StoredChunk) -> Shard<'_> {
+        Shard {
+            stored,
+            start: 0,
+            length: stored.meta.size,
+        }
+    }
+
     /// Reads `length` bytes; `Corrupt` if there are fewer, `Changed` if they may be of another content.
-    fn read(&self, offset: u64, length: u64) -> Result<Vec<u8>> {
+    pub(super) fn read(&self, offset: u64, length: u64) -> Result<Vec<u8>> {
         let key = &self.stored.key;
         let wanted = usize::try_from(length).map_err(|error| Error::too_large(key, error))?;
         let bytes = self.stored.reader.read_at(self.start + offset, wanted)?;
@@ -73,11 +82,7 @@ impl OpenArray {
 
     /// Finds where an inner chunk lies in its shard; nothing if it is not stored.
     fn find_inner<'a>(&self, load: &Load, stored: &'a StoredChunk) -> Result<Option<Shard<'a>>> {
-        let mut shard = Shard {
-            stored,
-            start: 0,
-            length: stored.meta.size,
-        };
+        let mut shard = Shard::whole(stored);
         for (depth, level) in load.pipeline.shards().iter().enumerate() {
             let number = index_number(load, depth);
             let depth_key =
@@ -115,7 +120,7 @@ impl OpenArray {
     }
 
     /// Returns the index of a shard by its depth and its number there, from the cache or fetched.
-    fn index(
+    pub(super) fn index(
         &self,
         level: &ShardLevel,
         (depth, number): (u8, u64),

@@ -15,8 +15,8 @@ use crate::check::finding::{Finding, V3};
 use crate::check::findings::NodeFindings;
 use crate::dialect::consolidated::{DocumentPlaces, MEMBER, parse_document, parse_member};
 use crate::error::Result;
-use crate::hierarchy::MAX_DOCUMENT;
-use crate::json_text;
+use crate::hierarchy::{CopyHolder, MAX_DOCUMENT};
+use crate::json_text::{self, ObjectText};
 use crate::model::document::is_consolidated;
 use crate::store::Key;
 use crate::sync::budget::Reservation;
@@ -24,10 +24,7 @@ use crate::sync::pool::parallel_map;
 
 /// The keys of which a document has copies.
 pub(super) struct CopiedKeys {
-    /// The document with the copies.
-    key: Key,
-    /// The group whose descendants they are.
-    top: Key,
+    holder: CopyHolder,
     keys: HashSet<Key>,
     section: Option<(&'static str, &'static str)>,
     /// The memory that the keys count in.
@@ -35,31 +32,38 @@ pub(super) struct CopiedKeys {
 }
 
 impl CopiedKeys {
-    /// Returns what is to be said of a stored document, if it should have a copy and has none.
-    pub(super) fn missing(&self, document: &Key) -> Option<Finding> {
-        let is_above =
-            document.parent().as_ref() == Some(&self.top) && document.name() == b"zarr.json";
-        if self.keys.contains(document) || *document == self.key || is_above {
+    /// Returns what is to be said of a stored document, if it should have a copy and has none; `top` is the folder of the
+    /// entry point if it is the document of a draft.
+    pub(super) fn missing(&self, document: &Key, top: Option<&Key>) -> Option<Finding> {
+        self.holder.wanted_name(document, top)?;
+        if self.keys.contains(document) || self.is_left_out(document) {
             return None;
         }
         let expected = format!("a copy of each document, among them {document}");
-        let finding = Finding::error("consolidated-missing", &self.key, expected, "none");
+        let key = self.holder.key();
+        let finding = Finding::error("consolidated-missing", key, expected, "none");
         Some(by(finding.of_part(document.to_string()), self.section))
+    }
+
+    /// Whether writers may leave a document out: the entry point of a draft.
+    fn is_left_out(&self, document: &Key) -> bool {
+        let top = self.holder.top_of_draft();
+        top.is_some() && document.parent().as_ref() == top && document.name() == b"zarr.json"
     }
 }
 
 /// The longest document of which values are made to find a difference, in bytes.
 const MAX_COMPARED: usize = 4 << 20;
 
-/// Compares the consolidated metadata in a document with what is stored; `folder` is where their keys are counted from.
+/// Compares the consolidated metadata in a document with what is stored.
 pub(super) fn check(
     context: &CheckContext,
-    (key, bytes): (&Key, &[u8]),
-    (folder, group): (&Key, &Key),
+    (holder, bytes): (CopyHolder, &[u8]),
     dialect: Option<&str>,
     findings: &mut NodeFindings,
 ) -> Option<Arc<CopiedKeys>> {
     let section = (dialect == Some("v3")).then_some((V3, "Additional fields"));
+    let (key, folder) = (holder.key(), holder.folder());
     let places = match read(key, bytes) {
         Ok(None) => return None,
         Ok(Some(places)) => places,
@@ -72,7 +76,11 @@ pub(super) fn check(
         }
     };
     let room = u64::try_from(places.len()).unwrap_or(u64::MAX);
-    let room = context.memory.try_reserve(room.saturating_mul(KEY_BYTES));
+    let needed = room.saturating_mul(KEY_BYTES);
+    let is_small = needed <= context.memory.limit() / KEYS_SHARE;
+    let room = is_small
+        .then(|| context.memory.try_reserve(needed))
+        .flatten();
     let mut keys = HashSet::new();
     for part in places.chunks(PART) {
         let copies = part
@@ -90,8 +98,7 @@ pub(super) fn check(
         return None;
     };
     Some(Arc::new(CopiedKeys {
-        key: key.clone(),
-        top: group.clone(),
+        holder,
         keys,
         section,
         _room: room,
@@ -121,6 +128,9 @@ fn too_many(key: &Key, count: usize) -> Finding {
 
 /// How many copies are compared before what was found is kept.
 const PART: usize = 4096;
+
+/// The part of the budget that the keys of one document may take, one in so many bytes: chunks need the rest.
+const KEYS_SHARE: u64 = 16;
 
 /// What the key of a copy takes in memory, in bytes, at most times.
 const KEY_BYTES: u64 = 128;
@@ -171,7 +181,7 @@ fn compare(context: &CheckContext, (key, full): (&Key, &Key), copy: &[u8]) -> Op
     };
     let stored = String::from_utf8_lossy(&stored);
     let stored = stored.strip_prefix('\u{feff}').unwrap_or(&stored);
-    if json_text::is_same(stored, copy) {
+    if json_text::is_same(stored, copy) || is_same_without_copies(stored, copy) {
         return None;
     }
     let (part, expected, found) = difference(stored, copy)?;
@@ -184,6 +194,16 @@ fn compare(context: &CheckContext, (key, full): (&Key, &Key), copy: &[u8]) -> Op
     } else {
         finding
     })
+}
+
+/// Whether two texts are the same but for copies that they have of others: writers leave these out, or have empty ones.
+fn is_same_without_copies(stored: &str, copy: &str) -> bool {
+    let none = [(MEMBER.to_string(), None)];
+    let without = |text| Some(ObjectText::parse(text).ok()?.edited(&none, 1));
+    match (without(stored), without(copy)) {
+        (Some(stored), Some(copy)) => json_text::is_same(&stored, &copy),
+        _ => false,
+    }
 }
 
 /// What is shown in place of a value that is not there.

@@ -16,21 +16,17 @@ use crate::check::context::CheckContext;
 use crate::check::finding::{Finding, document_of};
 use crate::check::findings::NodeFindings;
 use crate::check::key_findings::{chunk_heading, folder_unlisted};
-use crate::check::shards::{ShardReader, unreadable, walk};
+use crate::check::shards::{MAX_WHOLE, ShardReader, unreadable, walk};
 use crate::check::stored_keys::{StoredEntry, visit_below};
 use crate::codec::Pipeline;
 use crate::error::{Error, Kind, Result};
 use crate::grid::{ChunkIndex, Coordinates};
-use crate::model::CodecSpec;
 use crate::store::Key;
 use crate::sync::budget::Reservation;
 use crate::sync::buffer;
 
 /// How long a chunk may wait for memory.
 const PATIENCE: Duration = Duration::from_secs(600);
-
-/// The part of the budget that one chunk may take, one in so many bytes; nodes and open arrays hold others.
-const MEMORY_SHARE: u64 = 4;
 
 /// An array whose chunks are read.
 pub(super) struct ArrayData {
@@ -164,7 +160,7 @@ fn decode(context: &CheckContext, task: &ChunkTask<'_>, found: &mut NodeFindings
         let _room = room(context, size, &pipeline)?;
         let object = context.store().get(&task.key, size)?;
         let bytes = object.ok_or_else(|| Error::not_found(&task.key))?.bytes;
-        let trailing = decode_all(&pipeline, bytes, &array.array().codecs)?;
+        let trailing = decode_all(&pipeline, bytes)?;
         found.extend(trailing.map(|what| with_trailing(&task.key, what, array.array().dialect)));
     } else {
         decode_shard(context, task, (&pipeline, size), found)?;
@@ -180,12 +176,15 @@ fn decode_shard(
     found: &mut NodeFindings,
 ) -> Result<()> {
     let document = document_of(Some(task.of.array.array().dialect));
-    let _room = room(context, size.min(32 << 20), pipeline)?;
+    let _room = room_of_shard(context, size, pipeline)?;
     let reader = ShardReader::new(context, (&task.key, size), true)?;
+    let dialect = task.of.array.array().dialect;
     let mut visit = |name: &str, place: std::ops::Range<u64>, found: &mut NodeFindings| {
-        let decoded = reader.read(&place).and_then(|bytes| pipeline.decode(bytes));
-        match decoded {
-            Ok(decoded) => buffer::recycle(decoded),
+        let length = place.end - place.start;
+        let bytes = check_bound(&task.key, length, pipeline).and_then(|()| reader.read(&place));
+        match bytes.and_then(|bytes| decode_all(pipeline, bytes)) {
+            Ok(trailing) => found
+                .extend(trailing.map(|what| with_trailing(&task.key, what, dialect).of_part(name))),
             Err(error) => found.add(fault_of(&task.key, &error, (name, document))),
         }
     };
@@ -205,30 +204,12 @@ fn check_bound(key: &Key, size: u64, pipeline: &Pipeline) -> Result<()> {
     Err(Error::corrupt(key, found))
 }
 
-/// Decodes a chunk; returns what follows it where the last codec does not mind.
-fn decode_all(pipeline: &Pipeline, bytes: Vec<u8>, codecs: &[CodecSpec]) -> Result<Option<String>> {
-    let last = codecs.last().map_or("", |codec| codec.name.as_str());
-    let trailing = match last {
-        "blosc" => bytes_after_blosc(&bytes).map(|count| format!("{count} bytes after it")),
-        _ => None,
-    };
-    // These streams are read up to their end, whatever follows: one that decodes without its last byte has some to spare.
-    let shorter = match (last, bytes.split_last()) {
-        ("numcodecs.zlib" | "numcodecs.bz2" | "numcodecs.lzma", Some((_, shorter))) => {
-            Some(shorter.to_vec())
-        }
-        _ => None,
-    };
-    buffer::recycle(pipeline.decode(bytes)?);
-    let has_spare = shorter.is_some_and(|shorter| pipeline.decode(shorter).is_ok());
-    Ok(trailing.or(has_spare.then(|| "bytes after it".to_string())))
-}
-
-/// Returns how many bytes follow a frame of blosc, whose header states its length.
-fn bytes_after_blosc(bytes: &[u8]) -> Option<u64> {
-    let stated = bytes.get(12..16)?.try_into().ok()?;
-    let spare = (bytes.len() as u64).checked_sub(u64::from(u32::from_le_bytes(stated)))?;
-    (spare > 0).then_some(spare)
+/// Decodes a chunk; returns what follows it where its codecs do not mind.
+fn decode_all(pipeline: &Pipeline, bytes: Vec<u8>) -> Result<Option<String>> {
+    let (decoded, ignored) = pipeline.decode_counting(bytes)?;
+    buffer::recycle(decoded);
+    let end = if ignored == 1 { "" } else { "s" };
+    Ok((ignored > 0).then(|| format!("{ignored} byte{end} after it")))
 }
 
 /// A chunk with bytes behind those that decode.
@@ -238,22 +219,61 @@ fn with_trailing(key: &Key, found: String, dialect: &str) -> Finding {
     finding.by(document, chunk_heading(document))
 }
 
-/// Takes room for a chunk as it is stored and as it is decoded. Elements without a fixed length are bounded by far more
-/// than they ever take, so that room is taken for some times what is stored.
+/// Takes room for a chunk as it is stored and as it is decoded.
 fn room(context: &CheckContext, size: u64, pipeline: &Pipeline) -> Result<Reservation> {
-    let decoded = (pipeline.chunk_bytes() as u64).min(size.saturating_mul(64).max(1 << 20));
-    let needed = size.saturating_add(decoded.saturating_mul(2));
-    let memory = &context.memory;
-    memory.reserve(
-        needed.min(memory.limit() / MEMORY_SHARE),
-        Instant::now() + PATIENCE,
-    )
+    reserve(context, size.saturating_add(decoded_bytes(size, pipeline)))
+}
+
+/// Takes room for a shard: its bytes if it is read whole, an inner chunk, and the indexes with what is noted of their
+/// entries.
+fn room_of_shard(context: &CheckContext, size: u64, pipeline: &Pipeline) -> Result<Reservation> {
+    let whole = if size <= MAX_WHOLE { size } else { 0 };
+    let encoded = size.min(pipeline.stored_bound());
+    let inner = encoded.saturating_add(decoded_bytes(encoded, pipeline));
+    let levels = pipeline.shards().iter();
+    let indexes = levels.map(|level| {
+        let entries = level.count() as u64;
+        let bytes = level.index_bytes() as u64;
+        bytes
+            .saturating_mul(2)
+            .saturating_add(entries.saturating_mul(ENTRY_BYTES))
+    });
+    let indexes = indexes
+        .fold(0, u64::saturating_add)
+        .min(size.saturating_mul(ENTRY_BYTES));
+    reserve(context, whole.saturating_add(inner).saturating_add(indexes))
+}
+
+/// What is noted of an entry of an index, in bytes, at most.
+const ENTRY_BYTES: u64 = 96;
+
+/// Returns how many bytes a chunk takes while it is decoded. Elements without a fixed length are bounded by far more than
+/// they ever take, so that some times what is stored counts.
+fn decoded_bytes(size: u64, pipeline: &Pipeline) -> u64 {
+    let decoded = pipeline.chunk_bytes() as u64;
+    let decoded = if pipeline.has_fixed_length() {
+        decoded
+    } else {
+        decoded.min(size.saturating_mul(64).max(1 << 20))
+    };
+    decoded.saturating_mul(pipeline.decoded_copies())
+}
+
+/// Takes room in the memory budget; `TooLarge` for more than three quarters of it, since nodes and what is noted of
+/// copies stay in it meanwhile.
+fn reserve(context: &CheckContext, bytes: u64) -> Result<Reservation> {
+    let most = context.memory.limit() / 4 * 3;
+    if bytes > most {
+        let why = format!("needs {bytes} bytes at once, of --memory {most} are for chunks");
+        return Err(Error::too_large("", why));
+    }
+    context.memory.reserve(bytes, Instant::now() + PATIENCE)
 }
 
 /// Returns what an error of a chunk says of the store.
 fn fault_of(key: &Key, error: &Error, (part, document): (&str, &'static str)) -> Finding {
     match error.kind() {
-        Kind::Unsupported => {
+        Kind::Unsupported | Kind::TooLarge => {
             let expected = "a chunk that can be decoded here";
             let found = error.within(part).to_string();
             Finding::warning("chunk-unreadable", key, expected, found).of_part(part)

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::check::finding::{Finding, Severity};
+use crate::error::{Error, Result};
 use crate::store::Key;
 
 /// How many findings of one code are kept of a node.
@@ -61,6 +62,16 @@ impl NodeFindings {
         for (code, alike) in others.by_code {
             self.by_code.entry(code).or_default().dropped += alike.dropped;
             self.extend(alike.kept);
+        }
+    }
+
+    /// Fails with `Unavailable` if a folder could not be listed.
+    pub(super) fn check_listed(&self) -> Result<()> {
+        let is_unlisted = |finding: &&Finding| finding.code == "folder-unlisted";
+        let mut kept = self.by_code.values().flat_map(|alike| &alike.kept);
+        match kept.find(is_unlisted) {
+            Some(finding) => Err(Error::unavailable(&finding.key, &finding.found)),
+            None => Ok(()),
         }
     }
 

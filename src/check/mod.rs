@@ -1,6 +1,6 @@
 //! What is wrong with a store: every document, key, copy and, if wanted, chunk held against the texts of its dialect.
 //!
-//! A check reads and never writes, and no fault ends it. `walk` goes through the hierarchy; `node` looks at one node:
+//! A check reads and never writes, and no fault ends it; `fix` makes consolidated metadata anew where that is asked for. `walk` goes through the hierarchy; `node` looks at one node:
 //! `documents` at its documents, `group_folder`, `draft_folders` and `array_keys` at the keys in its folders,
 //! `consolidated` at copies of documents, `shards` at indexes, `data` at chunks, `advice` at what could be better. What
 //! is said is a `Finding`, given out as the walk goes on. Stores on a network are listed; no chunk is asked about alone
@@ -18,6 +18,7 @@ mod documents;
 mod draft_folders;
 mod finding;
 mod findings;
+mod fix;
 mod group_folder;
 mod key_findings;
 mod leftovers;
@@ -31,4 +32,5 @@ mod walk;
 pub use codes::CODES;
 pub use context::{CheckContext, CheckProgress};
 pub use finding::{Finding, Severity, SpecSection};
+pub use fix::rebuild_consolidated;
 pub use walk::{CheckSummary, check};

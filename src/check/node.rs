@@ -20,8 +20,10 @@ use crate::check::names;
 use crate::check::node_findings::{collisions, implied, node_fault, undecodable};
 use crate::dialect::DIALECTS;
 use crate::dialect::draft::EntryPoint;
+use crate::dialect::text_of as text_of_bytes;
 use crate::error::Result;
-use crate::hierarchy::{MAX_DOCUMENT, NodeEntry};
+use crate::hierarchy::{CopyHolder, MAX_DOCUMENT, NodeEntry};
+use crate::json_text::check_object;
 use crate::model::document::{ATTRIBUTES_JSON, ZARR_JSON, ZGROUP, ZMETADATA, is_in_node_folder};
 use crate::store::Key;
 
@@ -150,8 +152,8 @@ impl NodeCheck<'_> {
             let children = draft_folders::children(self.context, draft, path, &mut self.findings)?;
             self.children = children;
         }
-        if let Some(key) = draft.consolidated()?.filter(|_| draft.top() == path) {
-            self.check_copies(&key, draft.top());
+        if let Some(holder) = CopyHolder::of_draft(draft)?.filter(|_| draft.top() == path) {
+            self.check_copies(holder);
         }
         Ok(())
     }
@@ -276,11 +278,21 @@ impl NodeCheck<'_> {
                     continue;
                 }
             };
-            for copies in &self.scope.copies {
-                self.findings.extend(copies.missing(&key));
-            }
+            self.check_copied(&key, &bytes);
             self.check_own_copies(&key, &bytes);
             self.findings.extend(check_document(kind, &key, bytes));
+        }
+    }
+
+    /// Looks whether a document has all the copies that it should have; one that is no object can have none.
+    fn check_copied(&mut self, key: &Key, bytes: &[u8]) {
+        let top = self.entry.entry_point().map(|draft| draft.top());
+        let copies = self.scope.copies.iter();
+        let missing: Vec<Finding> = copies
+            .filter_map(|copies| copies.missing(key, top))
+            .collect();
+        if !missing.is_empty() && is_object(bytes) {
+            self.findings.extend(missing);
         }
     }
 
@@ -290,24 +302,23 @@ impl NodeCheck<'_> {
         if self.entry.is_array() || self.entry.entry_point().is_some() {
             return;
         }
-        if key.name() == ZARR_JSON.as_bytes() {
-            let copies = consolidated::check(
-                self.context,
-                (key, bytes),
-                (&path, &path),
-                Some("v3"),
-                &mut self.findings,
-            );
+        if key.name() == ZARR_JSON.as_bytes()
+            && is_object(bytes)
+            && let Ok(holder) = CopyHolder::of_v3(&path)
+        {
+            let (holder, dialect) = ((holder, bytes), Some("v3"));
+            let copies = consolidated::check(self.context, holder, dialect, &mut self.findings);
             self.scope.copies.extend(copies);
         } else if key.name() == ZGROUP.as_bytes()
-            && let Ok(key) = path.child(ZMETADATA.as_bytes())
+            && let Ok(holder) = CopyHolder::of_v2(&path)
         {
-            self.check_copies(&key, &path);
+            self.check_copies(holder);
         }
     }
 
     /// Looks at a document of consolidated metadata, if there is one.
-    fn check_copies(&mut self, key: &Key, folder: &Key) {
+    fn check_copies(&mut self, holder: CopyHolder) {
+        let key = holder.key();
         let (bytes, _room) = match self.context.document(key) {
             Ok(Some(document)) => document,
             Ok(None) => return,
@@ -319,15 +330,8 @@ impl NodeCheck<'_> {
                 return;
             }
         };
-        let path = self.entry.path.clone();
-        let places = (folder, &path);
-        let copies = consolidated::check(
-            self.context,
-            (key, &bytes),
-            places,
-            self.dialect,
-            &mut self.findings,
-        );
+        let holder = (holder, bytes.as_slice());
+        let copies = consolidated::check(self.context, holder, self.dialect, &mut self.findings);
         self.scope.copies.extend(copies);
     }
 
@@ -361,4 +365,9 @@ impl NodeCheck<'_> {
             }
         }
     }
+}
+
+/// Whether a document is a JSON object; that it is none is a finding of its own.
+fn is_object(bytes: &[u8]) -> bool {
+    text_of_bytes(bytes).is_ok_and(|text| check_object(text).is_ok())
 }

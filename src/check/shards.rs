@@ -15,7 +15,7 @@ use crate::store::{ByteRange, Key};
 const FORMAT: &str = "Binary shard format";
 
 /// The largest shard that is read whole where all of its inner chunks are read, in bytes.
-const MAX_WHOLE: u64 = 32 << 20;
+pub(super) const MAX_WHOLE: u64 = 32 << 20;
 
 /// A stored shard that is being read.
 pub(super) struct ShardReader<'a> {

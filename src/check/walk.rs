@@ -24,7 +24,7 @@ use crate::model::Node;
 use crate::sync::pool::parallel_map;
 
 /// The deepest node that is checked.
-const MAX_DEPTH: usize = 1000;
+pub(super) const MAX_DEPTH: usize = 1000;
 
 /// How many nodes for each thread are looked at before what was found is given out.
 const BATCH: usize = 4;

@@ -11,11 +11,13 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
-use super::{CheckArgs, report, units};
+use super::{CheckArgs, Mendable, report, units};
 use crate::check::{
     CheckContext, CheckProgress, CheckSummary, Finding, Severity, check as check_store,
+    rebuild_consolidated,
 };
 use crate::error::{Error, Result, printable};
+use crate::hierarchy::{NodeEntry, RebuiltCopies};
 use crate::inspect::locate::StorePath;
 use crate::store;
 
@@ -25,10 +27,15 @@ const SHOW_EVERY: Duration = Duration::from_millis(200);
 
 /// Checks a store; returns whether there are no errors.
 pub(super) fn check(args: &CheckArgs) -> Result<bool> {
-    let located = args.store.open(&args.path)?;
+    let located = open(args)?;
     let context = context(args, &located);
-    let missing = || Error::not_found(format!("{}/{}", located.source, located.path));
-    let start = context.hierarchy.node(&located.path)?.ok_or_else(missing)?;
+    let mended = match args.fix {
+        Some(Mendable::Consolidated) => {
+            rebuild_consolidated(&context, &start(&context, &located)?)?
+        }
+        None => Vec::new(),
+    };
+    let start = start(&context, &located)?;
     let bar = ProgressBar::new_spinner();
     let mut printer = Printer {
         is_json: args.json,
@@ -36,7 +43,7 @@ pub(super) fn check(args: &CheckArgs) -> Result<bool> {
         bar: &bar,
     };
     let is_done = AtomicBool::new(false);
-    printer.begin(&located);
+    printer.begin(&located, args.fix.is_some().then_some(mended.as_slice()));
     let summary = thread::scope(|scope| {
         let show = || show_progress(&bar, &context.progress, &is_done);
         // Without a thread the check runs without a sign of life.
@@ -51,6 +58,25 @@ pub(super) fn check(args: &CheckArgs) -> Result<bool> {
     bar.finish_and_clear();
     printer.end(&located, &summary, &context.progress);
     Ok(summary.count(Severity::Error) == 0)
+}
+
+/// Opens the store; one that is to be changed under the upper folder, if there is one.
+fn open(args: &CheckArgs) -> Result<StorePath> {
+    match (&args.cow, args.yes) {
+        _ if args.fix.is_none() => args.store.open(&args.path),
+        (None, false) => Err(Error::invalid("--fix", NOWHERE)),
+        (upper, _) => args.store.open_to_write(&args.path, upper.as_deref()),
+    }
+}
+
+/// What is said where nobody says where to write.
+const NOWHERE: &str = "writes: say where, with --cow UPPER into a folder of changes that leaves the store as it is, or with \
+     --yes into the store";
+
+/// Returns the node that was asked for.
+fn start(context: &CheckContext, located: &StorePath) -> Result<Arc<NodeEntry>> {
+    let missing = || Error::not_found(format!("{}/{}", located.source, located.path));
+    context.hierarchy.node(&located.path)?.ok_or_else(missing)
 }
 
 fn context(args: &CheckArgs, located: &StorePath) -> CheckContext {
@@ -92,14 +118,23 @@ struct Printer<'a> {
 }
 
 impl Printer<'_> {
-    fn begin(&self, located: &StorePath) {
-        if self.is_json {
-            let path = String::from_utf8_lossy(located.path.as_bytes()).into_owned();
-            let (store, path) = (json!(located.source), json!(path));
-            report::print(format_args!(
-                "{{\"store\": {store}, \"path\": {path}, \"findings\": ["
-            ));
+    fn begin(&self, located: &StorePath, mended: Option<&[RebuiltCopies]>) {
+        if !self.is_json {
+            mended.unwrap_or_default().iter().for_each(print_mended);
+            return;
         }
+        let path = String::from_utf8_lossy(located.path.as_bytes()).into_owned();
+        let (store, path) = (json!(located.source), json!(path));
+        let mended = match mended {
+            Some(mended) => {
+                let mended: Vec<Value> = mended.iter().map(mended_to_json).collect();
+                format!("\"fixed\": {}, ", json!(mended))
+            }
+            None => String::new(),
+        };
+        report::print(format_args!(
+            "{{\"store\": {store}, \"path\": {path}, {mended}\"findings\": ["
+        ));
     }
 
     fn finding(&mut self, finding: &Finding) {
@@ -119,6 +154,33 @@ impl Printer<'_> {
             report::print(in_words(located, summary, progress));
         }
     }
+}
+
+fn print_mended(mended: &RebuiltCopies) {
+    let RebuiltCopies {
+        key,
+        made,
+        changed,
+        removed,
+        is_put,
+    } = mended;
+    if *is_put {
+        report::print(format_args!(
+            "fixed: {key}: copies: {made} made, {changed} changed, {removed} removed"
+        ));
+    } else {
+        report::print(format_args!("fixed: {key}: nothing to do"));
+    }
+}
+
+fn mended_to_json(mended: &RebuiltCopies) -> Value {
+    json!({
+        "key": String::from_utf8_lossy(mended.key.as_bytes()),
+        "made": mended.made,
+        "changed": mended.changed,
+        "removed": mended.removed,
+        "is_put": mended.is_put,
+    })
 }
 
 fn to_json(summary: &CheckSummary, progress: &CheckProgress) -> Value {

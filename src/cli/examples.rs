@@ -90,13 +90,17 @@ pub(super) const MAP: &str =
 pub(super) const CHECK: &str = with_files!(
     "  zarrfs check data.zarr\n  \
        zarrfs check --data data.zarr/tas\n  \
-       zarrfs check --json --anon s3://bucket/data.zarr\n"
+       zarrfs check --json --anon s3://bucket/data.zarr\n  \
+       zarrfs check --fix consolidated --cow changes data.zarr\n"
 );
 
 /// The options of `-o`, after the examples of `zarrfs mount`.
 pub(super) const MOUNT_OPTIONS: &str = concat!(
     of_mount!(),
-    "\n\nOptions of -o: view, files, cow, memory, max_chunk, spill, spill_size, timeout, list, dialect, log, uid, gid, umask, option, \
+    "
+
+Options of -o: view, files, cow, memory, max_chunk, spill, spill_size, timeout, list, dialect, log, access_log, uid, \
+     gid, umask, option, \
      endpoint, region, profile, metadata_ttl, concurrency, cache_dir and cache_size (each with =VALUE), allow_other, \
      write_through, lossy, follow_symlinks, consolidated, no_fallback, anon and immutable as above; fsname=NAME, the \
      source that the table of mounts shows; readahead=SIZE, how far the kernel reads ahead (1M; only root can set it); \

@@ -180,12 +180,28 @@ pub struct CheckArgs {
     /// Read and decode every chunk
     #[arg(long)]
     pub data: bool,
+    /// Before that, make this anew; writes, and so needs --cow or --yes
+    #[arg(long, value_enum, value_name = "WHAT", conflicts_with = "consolidated")]
+    pub fix: Option<Mendable>,
+    /// Write to the folder UPPER, as a mount with --cow does, and not to the store
+    #[arg(long, value_name = "UPPER", requires = "fix", conflicts_with = "yes")]
+    pub cow: Option<PathBuf>,
+    /// Write to the store itself
+    #[arg(long, requires = "fix")]
+    pub yes: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
     /// How the store is read
     #[command(flatten)]
     pub store: StoreArgs,
+}
+
+/// What a check can make anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Mendable {
+    /// The consolidated metadata of the group, and of the groups below it that have some.
+    Consolidated,
 }
 
 /// Arguments of `zarrfs completions`.

@@ -57,8 +57,8 @@ mod upper;
 mod usage;
 
 pub use inspect_args::{
-    CatArgs, CheckArgs, CompletionsArgs, CpArgs, InfoArgs, LsArgs, MapArgs, Measure, PreviewArgs,
-    StatsArgs, TreeArgs,
+    CatArgs, CheckArgs, CompletionsArgs, CpArgs, InfoArgs, LsArgs, MapArgs, Measure, Mendable,
+    PreviewArgs, StatsArgs, TreeArgs,
 };
 pub use run::run;
 pub use secrets::arguments;
@@ -142,7 +142,9 @@ pub enum Command {
     /// writers left behind, consolidated metadata that differ from the documents, nodes that collide, links that lead
     /// nowhere, and shards with a wrong index; with --data it decodes every chunk. A line for each finding: an error where
     /// a text is broken or data are lost, a warning where a known writer deviates or nothing is lost yet, advice where
-    /// something could be better. Nothing is ever written. The exit status is 1 if there are errors.
+    /// something could be better. The exit status is 1 if there are errors. Nothing is written without --fix. --fix
+    /// consolidated first makes the consolidated metadata of the group anew, and of the groups below it that have some; a
+    /// group without any gets them. The key is written on the condition that no other program changed it meanwhile.
     Check(CheckArgs),
     /// Print what a shell needs to complete commands and options
     ///
@@ -269,6 +271,9 @@ pub struct MountArgs {
     /// Where to log [default: syslog, or the journal where systemd runs it; stderr with --foreground]
     #[arg(long, value_name = "FILE", help_heading = LOG)]
     pub log: Option<PathBuf>,
+    /// Append a line of JSON to this file for each request of a program; see zarrfs-files(7)
+    #[arg(long, value_name = "FILE", help_heading = LOG)]
+    pub access_log: Option<PathBuf>,
     /// Log more; twice and three times for still more
     #[arg(short, long, action = ArgAction::Count, help_heading = LOG)]
     pub verbose: u8,

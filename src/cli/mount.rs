@@ -15,6 +15,7 @@ use super::plan::MountPlan;
 use super::report::ExitPolicy;
 use super::{background, log_target, notify, report};
 use crate::error::{Error, Result, printable};
+use crate::fuse::access_log::AccessLog;
 use crate::fuse::mount;
 use crate::fuse::mount::{Connection, MountRequest, mountpoint};
 use crate::fuse::serve::MountServer;
@@ -77,11 +78,20 @@ fn serve(plan: &MountPlan, parent: Option<&Parent>) -> Result<()> {
     if let Some(input) = &input {
         input.hand_over(server.stop_handle());
     }
+    let access = open_access_log(plan, &stats)?;
+    let settings = SessionSettings {
+        timeout: plan.timeout,
+        readahead: plan.readahead,
+        access: access.clone(),
+    };
     for target in &targets {
-        serve_target(plan, target, &views, &stats, &mut server)?;
+        serve_target(plan, target, &views, (&stats, &settings), &mut server)?;
     }
     announce(&what, parent)?;
     server.wait(|| notify::send("STOPPING=1"));
+    if let Some(access) = access {
+        access.finish();
+    }
     remove_dirs(plan);
     Ok(())
 }
@@ -107,12 +117,22 @@ fn remove_dirs(plan: &MountPlan) {
     }
 }
 
-/// Refuses a cache or an upper folder that lies in a mountpoint, where it would be hidden, or in the store.
+/// Opens the access log, if there is one.
+fn open_access_log(plan: &MountPlan, stats: &Arc<Stats>) -> Result<Option<Arc<AccessLog>>> {
+    let open = |path: &PathBuf| AccessLog::open(path, stats.clone()).map(Arc::new);
+    plan.access_log.as_ref().map(open).transpose()
+}
+
+/// Refuses a cache, an upper folder or an access log that lies in a mountpoint, where it would be hidden, or in the store.
 fn check_folders(plan: &MountPlan) -> Result<()> {
     let store = store::local_path(&plan.source);
     let mounts = [Some(&plan.dir), plan.files.as_ref()];
     let cache = plan.store.remote.cache_dir.as_ref();
-    let folders = [("--cache-dir", cache), ("--cow", plan.cow.as_ref())];
+    let folders = [
+        ("--cache-dir", cache),
+        ("--cow", plan.cow.as_ref()),
+        ("--access-log", plan.access_log.as_ref()),
+    ];
     for (option, folder) in folders {
         let Some(folder) = folder else { continue };
         let within = mounts.into_iter().flatten().map(|dir| (dir, "mountpoint"));
@@ -160,16 +180,12 @@ fn serve_target(
     plan: &MountPlan,
     target: &MountTarget,
     views: &Views,
-    stats: &Arc<Stats>,
+    (stats, settings): (&Arc<Stats>, &SessionSettings),
     server: &mut MountServer,
 ) -> Result<()> {
     let vfs = Vfs::new(views.view(target.view), plan.vfs_config(), stats.clone());
     let connection = connect(plan, target)?;
-    let settings = SessionSettings {
-        timeout: plan.timeout,
-        readahead: plan.readahead,
-    };
-    server.serve(connection, Arc::new(vfs), stats, settings)
+    server.serve(connection, Arc::new(vfs), stats, settings.clone())
 }
 
 fn connect(plan: &MountPlan, target: &MountTarget) -> Result<Connection> {

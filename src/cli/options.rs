@@ -50,7 +50,8 @@ const IGNORED: [&str; 34] = [
     "comment",
 ];
 
-const KNOWN: [&str; 39] = [
+const KNOWN: [&str; 40] = [
+    "access_log",
     "allow_other",
     "anon",
     "cache_dir",
@@ -186,6 +187,7 @@ fn apply_value(plan: &mut MountPlan, name: &str, value: &str) -> Result<()> {
         "fsname" => plan.fsname = Some(value.to_string()),
         "files" => plan.files = Some(units::absolute(Path::new(value))?),
         "cow" => plan.set_cow(Path::new(value))?,
+        "access_log" => plan.access_log = Some(units::absolute(Path::new(value))?),
         "log" => plan.log = Some(units::absolute(Path::new(value))?),
         "view" => plan.view = value.parse()?,
         "dialect" => plan.hierarchy.dialect = Some(value.parse()?),

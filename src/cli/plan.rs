@@ -64,6 +64,7 @@ pub(super) struct MountPlan {
     pub(super) read_only: bool,
     pub(super) hierarchy: HierarchyConfig,
     pub(super) log: Option<PathBuf>,
+    pub(super) access_log: Option<PathBuf>,
     pub(super) verbose: u8,
     pub(super) readahead: u64,
 }
@@ -108,6 +109,7 @@ impl MountPlan {
             read_only: false,
             hierarchy: HierarchyConfig::default(),
             log: None,
+            access_log: None,
             verbose: 0,
             readahead: READAHEAD,
         })

@@ -17,6 +17,7 @@ use super::remote::RemoteArgs;
 use super::spill;
 use super::spill::SpillChoice;
 use super::units;
+use super::upper::open_upper;
 use crate::dialect::{Choice, DialectSettings};
 use crate::error::{Error, Result};
 use crate::fuse::mount::mountinfo::Mounted;
@@ -99,6 +100,30 @@ impl StoreArgs {
             located.source = place.shown(&located.source);
         }
         Ok(located)
+    }
+
+    /// Opens the store of a path as `open` does, to be written: under the changes in an upper folder, which is made if need
+    /// be, or itself.
+    ///
+    /// Fails with `Invalid` for a path in a mount, and for an upper folder in the store.
+    pub(super) fn open_to_write(&self, typed: &str, upper: Option<&Path>) -> Result<StorePath> {
+        if MountedPath::find(typed)?.is_some() {
+            let why = "is in a mount of zarrfs; write to its store, or unmount it and give its upper folder to --cow";
+            return Err(Error::invalid(typed, why));
+        }
+        let located = self.open(typed)?;
+        let Some(upper) = upper else {
+            return Ok(located);
+        };
+        if let Some(store) = store::local_path(&located.config.source) {
+            mountpoint::check_outside(("--cow", upper), &store, "store")?;
+        }
+        let upper = units::absolute(upper)?;
+        let name = located.source.clone();
+        located.reopened(&Arc::default(), |stack| {
+            let overlay = open_upper(&upper, stack.store, &name)?;
+            Ok(overlay.stack(stack.hints))
+        })
     }
 
     fn access(&self, source: String) -> Result<AccessConfig> {

@@ -65,20 +65,24 @@ fn open(args: &PlaceArgs, upper: &Path) -> Result<Overlay> {
     let name = overlay::belongs_to(upper)?;
     let source = args.store.clone().unwrap_or(name);
     let store = open_store(args, &source, false)?;
+    open_upper(upper, store, &store::shown(&source))
+}
+
+/// Opens an upper folder over a store that is shown as `name`, as `Overlay::open` does.
+pub(super) fn open_upper(upper: &Path, store: Arc<dyn Store>, name: &str) -> Result<Overlay> {
     let config = OverlayConfig {
         uid: process::geteuid().as_raw(),
         gid: process::getegid().as_raw(),
         write_through: false,
     };
-    let name = store::shown(&source);
     // A mount that was unmounted a moment ago has it for a little longer.
     for _ in 0..LOCK_ATTEMPTS {
-        match Overlay::open(upper, store.clone(), &name, config.clone()) {
+        match Overlay::open(upper, store.clone(), name, config.clone()) {
             Err(error) if error.kind() == Kind::Exists => thread::sleep(LOCK_PAUSE),
             opened => return opened,
         }
     }
-    Overlay::open(upper, store, &name, config)
+    Overlay::open(upper, store, name, config)
 }
 
 fn open_store(args: &PlaceArgs, source: &str, is_new: bool) -> Result<Arc<dyn Store>> {

@@ -67,6 +67,13 @@ impl Chain {
         !self.compressors.is_empty()
     }
 
+    /// Returns how many codecs change bytes.
+    pub(super) fn steps(&self) -> usize {
+        let filters = self.filters.iter();
+        let filters = filters.filter(|filter| !filter.codec.is_identity()).count();
+        self.compressors.len() + usize::from(!self.serializer.codec.is_identity()) + filters
+    }
+
     /// Returns whether encoding changes no byte.
     pub(super) fn is_identity(&self) -> bool {
         self.compressors.is_empty()

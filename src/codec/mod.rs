@@ -30,6 +30,7 @@ mod zfp;
 mod zfp;
 
 use chain::{Chain, MAX_DEPTH};
+use compress::ignored;
 use config::Configuration;
 use kind::{ArrayRepr, ChainContext, Length};
 
@@ -113,6 +114,11 @@ impl Pipeline {
         self.chain.is_lossy()
     }
 
+    /// Whether elements have a fixed length, so that `chunk_bytes` is exact.
+    pub fn has_fixed_length(&self) -> bool {
+        matches!(self.chunk_bytes, Length::Exact(_))
+    }
+
     /// Returns whether there are `bytes -> bytes` codecs.
     pub fn has_compressors(&self) -> bool {
         self.chain.has_compressors()
@@ -144,6 +150,18 @@ impl Pipeline {
             .map(Cow::into_owned);
         buffer::recycle(encoded);
         decoded
+    }
+
+    /// Decodes one piece as `decode` does; returns as well how many bytes after a stream its codecs ignored.
+    pub fn decode_counting(&self, encoded: Vec<u8>) -> Result<(Vec<u8>, u64)> {
+        let (decoded, ignored) = ignored::counted(|| self.decode(encoded));
+        Ok((decoded?, ignored))
+    }
+
+    /// Returns how many decoded forms of a piece are held at a time while it is decoded, at most.
+    pub fn decoded_copies(&self) -> u64 {
+        // Each step takes one and gives another, the first one takes the encoded bytes.
+        self.chain.steps().min(2) as u64
     }
 
     /// Encodes one piece of exactly `chunk_bytes()` bytes (core specification, "Encoding procedure"); `Invalid`

@@ -23,13 +23,13 @@ use super::convert;
 use super::convert::{fh, ino};
 use super::directory::DirBuffer;
 use super::dispatch::Dispatcher;
+use super::kernel_call::KernelCall;
 use super::kernel_readahead::KernelReadahead;
 use super::negotiation;
 use super::open_files;
-use super::reply::{InodeAttr, LinkTarget, OpenedDir, Output};
+use super::reply::{InodeAttr, LinkTarget, OpenedDir};
 use super::request::RequestInfo;
 use super::xattr;
-use crate::error::Result;
 use crate::store::tree::AttrChange;
 use crate::vfs::{Caller, Ino, NewNode, Vfs};
 
@@ -48,16 +48,9 @@ impl FuseAdapter {
         }
     }
 
-    /// Queues a request about a name or attributes.
-    fn enqueue_names<T: Output>(
-        &self,
-        name: &'static str,
-        ino: Ino,
-        reply: T::Reply,
-        execute: impl FnOnce(&Vfs) -> Result<T> + Send + 'static,
-    ) {
-        self.dispatch
-            .enqueue(RequestInfo::names(name, ino), reply, execute);
+    /// A call of the process that a request comes from.
+    fn call(&self, req: &Request) -> KernelCall<'_> {
+        KernelCall::new(&self.dispatch, req.pid())
     }
 }
 
@@ -67,14 +60,14 @@ impl Filesystem for FuseAdapter {
         Ok(())
     }
 
-    fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let (parent, name) = (ino(parent), name.as_bytes());
+    fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let (parent, call) = (ino(parent), self.call(req).about(name));
+        let name = name.as_bytes();
         let request = RequestInfo::names("lookup", parent);
         let find = |vfs: &Vfs| vfs.lookup_now(parent, name);
-        if let Some(reply) = self.dispatch.try_now(request, reply, find) {
+        if let Some(reply) = call.try_now(request, reply, find) {
             let name = name.to_vec();
-            self.dispatch
-                .enqueue(request, reply, move |vfs| vfs.lookup(parent, &name));
+            call.enqueue(request, reply, move |vfs| vfs.lookup(parent, &name));
         }
     }
 
@@ -88,29 +81,30 @@ impl Filesystem for FuseAdapter {
         let request = RequestInfo::names("getattr", ino);
         let shown = move |attr| InodeAttr(ino, attr);
         let find = |vfs: &Vfs| vfs.getattr_now(ino).map(|attr| attr.map(shown));
-        if let Some(reply) = self.dispatch.try_now(request, reply, find) {
-            self.dispatch.enqueue(request, reply, move |vfs| {
+        if let Some(reply) = self.call(req).try_now(request, reply, find) {
+            self.call(req).enqueue(request, reply, move |vfs| {
                 vfs.getattr(ino, caller).map(shown)
             });
         }
     }
 
-    fn readlink(&self, _req: &Request, inode: INodeNo, reply: ReplyData) {
+    fn readlink(&self, req: &Request, inode: INodeNo, reply: ReplyData) {
         let ino = ino(inode);
-        self.enqueue_names("readlink", ino, reply, move |vfs| {
-            vfs.read_link(ino).map(LinkTarget)
-        });
+        self.call(req)
+            .enqueue_names("readlink", ino, reply, move |vfs| {
+                vfs.read_link(ino).map(LinkTarget)
+            });
     }
 
     fn open(&self, req: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let file = (ino(inode), convert::open_mode(flags));
         let readahead = self.readahead.clone();
-        open_files::open(&self.dispatch, readahead, file, Caller(req.pid()), reply);
+        open_files::open(self.call(req), readahead, file, Caller(req.pid()), reply);
     }
 
     fn read(
         &self,
-        _req: &Request,
+        req: &Request,
         inode: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -120,12 +114,18 @@ impl Filesystem for FuseAdapter {
         reply: ReplyData,
     ) {
         let range = (offset, size as usize);
-        open_files::read(&self.dispatch, ino(inode), fh(handle), range, reply);
+        open_files::read(
+            self.call(req).of_range(offset, u64::from(size)),
+            ino(inode),
+            fh(handle),
+            range,
+            reply,
+        );
     }
 
     fn release(
         &self,
-        _req: &Request,
+        req: &Request,
         inode: INodeNo,
         handle: FileHandle,
         _flags: OpenFlags,
@@ -133,28 +133,30 @@ impl Filesystem for FuseAdapter {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        open_files::release(&self.dispatch, ino(inode), fh(handle), reply);
+        open_files::release(self.call(req), ino(inode), fh(handle), reply);
     }
 
     fn opendir(&self, req: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         let (ino, caller) = (ino(inode), Caller(req.pid()));
-        self.enqueue_names("opendir", ino, reply, move |vfs| {
-            vfs.opendir(ino, caller).map(OpenedDir)
-        });
+        self.call(req)
+            .enqueue_names("opendir", ino, reply, move |vfs| {
+                vfs.opendir(ino, caller).map(OpenedDir)
+            });
     }
 
     fn readdir(
         &self,
-        _req: &Request,
+        req: &Request,
         inode: INodeNo,
         handle: FileHandle,
         offset: u64,
         reply: ReplyDirectory,
     ) {
         let (ino, fh) = (ino(inode), fh(handle));
-        self.enqueue_names("readdir", ino, reply, move |vfs| {
-            DirBuffer::read(vfs, ino, fh, offset)
-        });
+        self.call(req)
+            .enqueue_names("readdir", ino, reply, move |vfs| {
+                DirBuffer::read(vfs, ino, fh, offset)
+            });
     }
 
     fn releasedir(
@@ -170,10 +172,11 @@ impl Filesystem for FuseAdapter {
         reply.ok();
     }
 
-    fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
-        self.enqueue_names("statfs", Ino::ROOT, reply, |vfs| {
-            Ok(vfs.room()?.unwrap_or(convert::READ_ONLY_SPACE))
-        });
+    fn statfs(&self, req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
+        self.call(req)
+            .enqueue_names("statfs", Ino::ROOT, reply, |vfs| {
+                Ok(vfs.room()?.unwrap_or(convert::READ_ONLY_SPACE))
+            });
     }
 
     fn setattr(
@@ -203,7 +206,7 @@ impl Filesystem for FuseAdapter {
             modified: mtime.map(convert::time),
         };
         let target = (ino(inode), handle.map(fh));
-        changes::set_attributes(&self.dispatch, target, change, Caller(req.pid()), reply);
+        changes::set_attributes(self.call(req), target, change, Caller(req.pid()), reply);
     }
 
     fn mknod(
@@ -217,7 +220,13 @@ impl Filesystem for FuseAdapter {
         reply: ReplyEntry,
     ) {
         let (node, parent) = (NewNode::Special, (ino(parent), name));
-        changes::make(&self.dispatch, node, parent, credentials(req, mode), reply);
+        changes::make(
+            self.call(req).about(name),
+            node,
+            parent,
+            credentials(req, mode),
+            reply,
+        );
     }
 
     fn mkdir(
@@ -230,7 +239,13 @@ impl Filesystem for FuseAdapter {
         reply: ReplyEntry,
     ) {
         let (node, parent) = (NewNode::Folder, (ino(parent), name));
-        changes::make(&self.dispatch, node, parent, credentials(req, mode), reply);
+        changes::make(
+            self.call(req).about(name),
+            node,
+            parent,
+            credentials(req, mode),
+            reply,
+        );
     }
 
     fn symlink(
@@ -243,20 +258,26 @@ impl Filesystem for FuseAdapter {
     ) {
         let node = NewNode::Link(target.as_os_str().as_bytes().to_vec());
         let (parent, credentials) = ((ino(parent), link_name), credentials(req, 0o777));
-        changes::make(&self.dispatch, node, parent, credentials, reply);
+        changes::make(
+            self.call(req).about(link_name),
+            node,
+            parent,
+            credentials,
+            reply,
+        );
     }
 
-    fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        changes::unlink(&self.dispatch, ino(parent), name, reply);
+    fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        changes::unlink(self.call(req).about(name), ino(parent), name, reply);
     }
 
-    fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        changes::remove_folder(&self.dispatch, ino(parent), name, reply);
+    fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        changes::remove_folder(self.call(req).about(name), ino(parent), name, reply);
     }
 
     fn rename(
         &self,
-        _req: &Request,
+        req: &Request,
         parent: INodeNo,
         name: &OsStr,
         newparent: INodeNo,
@@ -265,19 +286,30 @@ impl Filesystem for FuseAdapter {
         reply: ReplyEmpty,
     ) {
         let (from, to) = ((ino(parent), name), (ino(newparent), newname));
-        changes::rename(&self.dispatch, from, to, flags, reply);
+        changes::rename(
+            self.call(req).about(name).to(ino(newparent), newname),
+            from,
+            to,
+            flags,
+            reply,
+        );
     }
 
     fn link(
         &self,
-        _req: &Request,
+        req: &Request,
         inode: INodeNo,
         newparent: INodeNo,
         newname: &OsStr,
         reply: ReplyEntry,
     ) {
         let name = (ino(newparent), newname);
-        changes::link(&self.dispatch, ino(inode), name, reply);
+        changes::link(
+            self.call(req).to(ino(newparent), newname),
+            ino(inode),
+            name,
+            reply,
+        );
     }
 
     fn create(
@@ -290,13 +322,13 @@ impl Filesystem for FuseAdapter {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let (name, mode) = ((ino(parent), name), (credentials(req, mode), flags));
-        changes::create(&self.dispatch, name, mode, Caller(req.pid()), reply);
+        let (call, mode) = (self.call(req).about(name), (credentials(req, mode), flags));
+        changes::create(call, (ino(parent), name), mode, Caller(req.pid()), reply);
     }
 
     fn write(
         &self,
-        _req: &Request,
+        req: &Request,
         inode: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -308,54 +340,60 @@ impl Filesystem for FuseAdapter {
     ) {
         let are_pages = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let place = (fh(handle), offset);
-        open_files::write(&self.dispatch, ino(inode), place, (data, are_pages), reply);
+        open_files::write(
+            self.call(req).of_range(offset, data.len() as u64),
+            ino(inode),
+            place,
+            (data, are_pages),
+            reply,
+        );
     }
 
     fn flush(
         &self,
-        _req: &Request,
+        req: &Request,
         inode: INodeNo,
         handle: FileHandle,
         _lock_owner: LockOwner,
         reply: ReplyEmpty,
     ) {
         let fh = fh(handle);
-        open_files::keep(&self.dispatch, ("flush", ino(inode)), reply, move |vfs| {
+        open_files::keep(self.call(req), ("flush", ino(inode)), reply, move |vfs| {
             vfs.flush(fh)
         });
     }
 
     fn fsync(
         &self,
-        _req: &Request,
+        req: &Request,
         inode: INodeNo,
         handle: FileHandle,
         _datasync: bool,
         reply: ReplyEmpty,
     ) {
         let fh = fh(handle);
-        open_files::keep(&self.dispatch, ("fsync", ino(inode)), reply, move |vfs| {
+        open_files::keep(self.call(req), ("fsync", ino(inode)), reply, move |vfs| {
             vfs.sync(fh)
         });
     }
 
     fn fsyncdir(
         &self,
-        _req: &Request,
+        req: &Request,
         inode: INodeNo,
         _fh: FileHandle,
         _datasync: bool,
         reply: ReplyEmpty,
     ) {
         let ino = ino(inode);
-        open_files::keep(&self.dispatch, ("fsyncdir", ino), reply, move |vfs| {
+        open_files::keep(self.call(req), ("fsyncdir", ino), reply, move |vfs| {
             vfs.sync_folder(ino)
         });
     }
 
     fn fallocate(
         &self,
-        _req: &Request,
+        req: &Request,
         inode: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -364,22 +402,25 @@ impl Filesystem for FuseAdapter {
         reply: ReplyEmpty,
     ) {
         let (ino, fh, range) = (ino(inode), fh(handle), (offset, length));
-        open_files::keep(&self.dispatch, ("fallocate", ino), reply, move |vfs| {
-            vfs.allocate(fh, mode, range)
-        });
+        open_files::keep(
+            self.call(req).of_range(offset, length),
+            ("fallocate", ino),
+            reply,
+            move |vfs| vfs.allocate(fh, mode, range),
+        );
     }
 
-    fn getxattr(&self, _req: &Request, inode: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        xattr::get(&self.dispatch, ino(inode), name, size, reply);
+    fn getxattr(&self, req: &Request, inode: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        xattr::get(self.call(req), ino(inode), name, size, reply);
     }
 
-    fn listxattr(&self, _req: &Request, inode: INodeNo, size: u32, reply: ReplyXattr) {
-        xattr::list(&self.dispatch, ino(inode), size, reply);
+    fn listxattr(&self, req: &Request, inode: INodeNo, size: u32, reply: ReplyXattr) {
+        xattr::list(self.call(req), ino(inode), size, reply);
     }
 
     fn setxattr(
         &self,
-        _req: &Request,
+        req: &Request,
         inode: INodeNo,
         name: &OsStr,
         value: &[u8],
@@ -387,10 +428,10 @@ impl Filesystem for FuseAdapter {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        xattr::set(&self.dispatch, ino(inode), (name, value), flags, reply);
+        xattr::set(self.call(req), ino(inode), (name, value), flags, reply);
     }
 
-    fn removexattr(&self, _req: &Request, inode: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        xattr::remove(&self.dispatch, ino(inode), name, reply);
+    fn removexattr(&self, req: &Request, inode: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        xattr::remove(self.call(req), ino(inode), name, reply);
     }
 }

@@ -10,7 +10,7 @@ use fuser::{
 };
 
 use super::convert;
-use super::dispatch::Dispatcher;
+use super::kernel_call::KernelCall;
 use super::reply::InodeAttr;
 use super::request::RequestInfo;
 use crate::store::tree::{AttrChange, Credentials, RenameMode};
@@ -30,7 +30,7 @@ pub(super) fn credentials(req: &Request, mode: u32) -> Credentials {
 
 /// Makes a node under a name.
 pub(super) fn make(
-    dispatch: &Dispatcher,
+    call: KernelCall<'_>,
     node: NewNode,
     (parent, name): ChildOf<'_>,
     credentials: Credentials,
@@ -43,14 +43,14 @@ pub(super) fn make(
     };
     let name = name.as_bytes().to_vec();
     let request = RequestInfo::names(operation, parent);
-    dispatch.enqueue(request, reply, move |vfs| {
+    call.enqueue(request, reply, move |vfs| {
         vfs.make(parent, &name, &node, &credentials)
     });
 }
 
 /// Makes a file and opens it.
 pub(super) fn create(
-    dispatch: &Dispatcher,
+    call: KernelCall<'_>,
     (parent, name): ChildOf<'_>,
     (credentials, flags): (Credentials, i32),
     caller: Caller,
@@ -59,40 +59,40 @@ pub(super) fn create(
     let name = name.as_bytes().to_vec();
     let mode = convert::open_mode(OpenFlags(flags));
     let request = RequestInfo::names("create", parent);
-    dispatch.enqueue(request, reply, move |vfs| {
+    call.enqueue(request, reply, move |vfs| {
         vfs.create(parent, &name, &credentials, mode, caller)
     });
 }
 
 /// Gives a file a second name.
 pub(super) fn link(
-    dispatch: &Dispatcher,
+    call: KernelCall<'_>,
     file: Ino,
     (parent, name): ChildOf<'_>,
     reply: ReplyEntry,
 ) {
     let name = name.as_bytes().to_vec();
     let request = RequestInfo::names("link", parent);
-    dispatch.enqueue(request, reply, move |vfs| vfs.link(file, parent, &name));
+    call.enqueue(request, reply, move |vfs| vfs.link(file, parent, &name));
 }
 
 /// Removes the name of a file.
-pub(super) fn unlink(dispatch: &Dispatcher, parent: Ino, name: &OsStr, reply: ReplyEmpty) {
+pub(super) fn unlink(call: KernelCall<'_>, parent: Ino, name: &OsStr, reply: ReplyEmpty) {
     let name = name.as_bytes().to_vec();
     let request = RequestInfo::names("unlink", parent);
-    dispatch.enqueue(request, reply, move |vfs| vfs.unlink(parent, &name));
+    call.enqueue(request, reply, move |vfs| vfs.unlink(parent, &name));
 }
 
 /// Removes an empty directory.
-pub(super) fn remove_folder(dispatch: &Dispatcher, parent: Ino, name: &OsStr, reply: ReplyEmpty) {
+pub(super) fn remove_folder(call: KernelCall<'_>, parent: Ino, name: &OsStr, reply: ReplyEmpty) {
     let name = name.as_bytes().to_vec();
     let request = RequestInfo::names("rmdir", parent);
-    dispatch.enqueue(request, reply, move |vfs| vfs.remove_folder(parent, &name));
+    call.enqueue(request, reply, move |vfs| vfs.remove_folder(parent, &name));
 }
 
 /// Gives a node another name.
 pub(super) fn rename(
-    dispatch: &Dispatcher,
+    call: KernelCall<'_>,
     (from, old): ChildOf<'_>,
     (to, new): ChildOf<'_>,
     flags: RenameFlags,
@@ -106,21 +106,21 @@ pub(super) fn rename(
     };
     let (old, new) = (old.as_bytes().to_vec(), new.as_bytes().to_vec());
     let request = RequestInfo::names("rename", from);
-    dispatch.enqueue(request, reply, move |vfs| {
+    call.enqueue(request, reply, move |vfs| {
         vfs.rename((from, &old), (to, &new), mode)
     });
 }
 
 /// Changes attributes of an inode, or of what is open of it.
 pub(super) fn set_attributes(
-    dispatch: &Dispatcher,
+    call: KernelCall<'_>,
     (ino, fh): (Ino, Option<Fh>),
     change: AttrChange,
     caller: Caller,
     reply: ReplyAttr,
 ) {
     let request = RequestInfo::names("setattr", ino);
-    dispatch.enqueue(request, reply, move |vfs| {
+    call.enqueue(request, reply, move |vfs| {
         let attr = vfs.set_attributes(ino, fh, &change, caller)?;
         Ok(InodeAttr(ino, attr))
     });

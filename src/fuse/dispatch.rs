@@ -8,11 +8,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::access_log::AccessLog;
 use super::deadline::{Deadlines, ReplyError, ReplyGuard};
 use super::failure_reporter::FailureReporter;
 use super::invalidation::{PageInvalidations, PageRequest};
+use super::noted_call::{MountAccess, NotedCall};
 use super::reply::Output;
 use super::request::{RequestInfo, RequestPool};
+use crate::array;
 use crate::error::{Error, Result};
 use crate::stats::Stats;
 use crate::sync::pool::ThreadPool;
@@ -33,13 +36,18 @@ pub(super) struct Dispatcher {
     contents: ThreadPool,
     deadlines: Deadlines,
     pages: Arc<PageInvalidations>,
+    access: Option<Arc<MountAccess>>,
 }
+
+/// A request, and the call that the access log is to be told of, if there is one.
+type NotedRequest = (RequestInfo, Option<Box<NotedCall>>);
 
 /// A reply, and what is held up until it is sent.
 struct HeldReply<R> {
     reply: R,
     /// What the kernel may have locked pages for, if it is a part of a content.
     pages: Option<PageRequest>,
+    access: Option<Box<NotedCall>>,
 }
 
 /// State shared with pool threads.
@@ -55,7 +63,13 @@ impl Dispatcher {
         stats: Arc<Stats>,
         pages: Arc<PageInvalidations>,
         timeout: Duration,
+        access: Option<Arc<AccessLog>>,
     ) -> io::Result<Self> {
+        let named = |log| {
+            let vfs = vfs.clone();
+            Arc::new(MountAccess { log, vfs })
+        };
+        let access = access.map(named);
         let reporter = FailureReporter::new(vfs.clone(), stats);
         let late = reporter.clone();
         let is_late = move |request, error: &Error| late.report(request, error);
@@ -65,7 +79,13 @@ impl Dispatcher {
             names: ThreadPool::new("zarrfs-names", NAME_THREADS, MAX_WAITING),
             contents: ThreadPool::new("zarrfs-reads", CONTENT_THREADS, MAX_WAITING),
             pages,
+            access,
         })
+    }
+
+    /// Returns the access log, if there is one.
+    pub(super) fn access(&self) -> Option<&Arc<MountAccess>> {
+        self.access.as_ref()
     }
 
     /// Whether files can be changed.
@@ -76,13 +96,16 @@ impl Dispatcher {
     /// Replies with what `find` has in memory. Returns the reply if that is nothing; `find` must not wait.
     pub(super) fn try_now<T: Output>(
         &self,
-        request: RequestInfo,
+        (request, access): NotedRequest,
         reply: T::Reply,
         find: impl FnOnce(&Vfs) -> Option<Result<T>>,
     ) -> Option<T::Reply> {
+        if let Some(access) = &access {
+            access.begin();
+        }
         match catch_panic(|| find(&self.context.vfs).transpose()).transpose() {
             Some(result) => {
-                self.context.send_reply(request, result, reply);
+                self.context.send_reply((request, access), result, reply);
                 None
             }
             None => Some(reply),
@@ -93,12 +116,19 @@ impl Dispatcher {
     /// by then, the result is undone.
     pub(super) fn enqueue<T: Output>(
         &self,
-        request: RequestInfo,
+        (request, access): NotedRequest,
         reply: T::Reply,
         execute: impl FnOnce(&Vfs) -> Result<T> + Send + 'static,
     ) {
         let pages = request.locks_pages().then(|| self.pages.begin(request.ino));
-        let pending = self.deadlines.begin(request, HeldReply { reply, pages });
+        let pending = self.deadlines.begin(
+            request,
+            HeldReply {
+                reply,
+                pages,
+                access,
+            },
+        );
         let context = self.context.clone();
         let job = move || context.run(request, &pending, execute);
         let pool = match request.pool {
@@ -130,10 +160,11 @@ impl RequestContext {
         pending: &ReplyGuard<HeldReply<T::Reply>>,
         execute: impl FnOnce(&Vfs) -> Result<T>,
     ) {
+        array::take_touched();
         let result = catch_panic(|| execute(&self.vfs));
         match (pending.take(), result) {
             (Some(held), result) => {
-                self.send_reply(request, result, held.reply);
+                self.send_reply((request, held.access), result, held.reply);
                 drop(held.pages);
             }
             (None, Ok(output)) => output.undo(&self.vfs),
@@ -141,7 +172,16 @@ impl RequestContext {
         }
     }
 
-    fn send_reply<T: Output>(&self, request: RequestInfo, result: Result<T>, reply: T::Reply) {
+    fn send_reply<T: Output>(
+        &self,
+        (request, access): NotedRequest,
+        result: Result<T>,
+        reply: T::Reply,
+    ) {
+        let errno = match &result {
+            Ok(output) => output.errno(),
+            Err(error) => Some(error.errno()),
+        };
         match result {
             Ok(output) => {
                 let sent = catch_panic(|| {
@@ -157,6 +197,9 @@ impl RequestContext {
                 reply.refuse(error.errno());
             }
         }
+        if let Some(access) = access {
+            access.done(errno);
+        }
     }
 }
 
@@ -164,6 +207,9 @@ impl<R: ReplyError> ReplyError for HeldReply<R> {
     fn refuse(self, errno: i32) {
         self.reply.refuse(errno);
         drop(self.pages);
+        if let Some(access) = self.access {
+            access.done(Some(errno));
+        }
     }
 }
 
@@ -228,7 +274,7 @@ mod tests {
         };
         let stats = Arc::new(Stats::default());
         let vfs = Arc::new(Vfs::new(view, config, stats.clone()));
-        Dispatcher::new(vfs, stats, Arc::default(), timeout).unwrap()
+        Dispatcher::new(vfs, stats, Arc::default(), timeout, None).unwrap()
     }
 
     fn request() -> RequestInfo {
@@ -241,7 +287,7 @@ mod tests {
     ) -> Receiver<Event> {
         let (sender, events) = mpsc::channel();
         let output = EventOutput(sender.clone());
-        dispatcher.enqueue(request(), EventReply(sender), move |_| {
+        dispatcher.enqueue((request(), None), EventReply(sender), move |_| {
             execute().map(|()| output)
         });
         events
@@ -283,11 +329,11 @@ mod tests {
         let dispatcher = dispatcher(LONG);
         let (sender, events) = mpsc::channel();
         let find = |_: &Vfs| Some(Ok(EventOutput(sender.clone())));
-        let reply = dispatcher.try_now(request(), EventReply(sender.clone()), find);
+        let reply = dispatcher.try_now((request(), None), EventReply(sender.clone()), find);
         assert!(reply.is_none());
         assert_eq!(events.try_recv(), Ok(Event::Sent));
         let unknown = |_: &Vfs| None::<Result<EventOutput>>;
-        let reply = dispatcher.try_now(request(), EventReply(sender.clone()), unknown);
+        let reply = dispatcher.try_now((request(), None), EventReply(sender.clone()), unknown);
         assert!(reply.is_some());
     }
 }

@@ -2,10 +2,11 @@
 //!
 //! `adapter` is fuser's trait, with `negotiation`, `changes` and `open_files`; `dispatch` answers a request in the event
 //! loop or in a pool, `deadline` refuses it when its time is up, `reply` sends the result, `failure_reporter` takes the
-//! errors, `invalidation` has the kernel drop pages, `kernel_readahead` sets how far it reads ahead. `session` serves one
+//! errors, `kernel_call`, `noted_call` and `access_log` write the access log, `invalidation` has the kernel drop pages, `kernel_readahead` sets how far it reads ahead. `session` serves one
 //! mount, `serve` all mounts of a process. fuser's types stay in this folder; mounting and unmounting are our own
 //! (`mount`), since fuser's can lose unmounts.
 
+pub mod access_log;
 mod adapter;
 mod changes;
 mod convert;
@@ -14,9 +15,11 @@ mod directory;
 mod dispatch;
 mod failure_reporter;
 mod invalidation;
+mod kernel_call;
 mod kernel_readahead;
 pub mod mount;
 mod negotiation;
+mod noted_call;
 mod open_files;
 mod reply;
 mod request;

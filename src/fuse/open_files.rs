@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use fuser::{Errno, ReplyData, ReplyEmpty, ReplyOpen, ReplyWrite};
 
-use super::dispatch::Dispatcher;
+use super::kernel_call::KernelCall;
 use super::kernel_readahead::KernelReadahead;
 use super::reply::Written;
 use super::request::RequestInfo;
@@ -15,17 +15,17 @@ use crate::vfs::{Caller, Fh, Ino, OpenOptions, Vfs};
 
 /// Opens a file, after `readahead` was told of it; one that cannot be written is refused at once.
 pub(super) fn open(
-    dispatch: &Dispatcher,
+    call: KernelCall<'_>,
     readahead: Arc<KernelReadahead>,
     (ino, mode): (Ino, OpenOptions),
     caller: Caller,
     reply: ReplyOpen,
 ) {
-    if mode.writes && !dispatch.is_writable() {
+    if mode.writes && !call.is_writable() {
         return reply.error(Errno::from_i32(Kind::ReadOnly.errno()));
     }
     let request = RequestInfo::names("open", ino);
-    dispatch.enqueue(request, reply, move |vfs| {
+    call.enqueue(request, reply, move |vfs| {
         let opened = if mode.writes {
             vfs.open_for_writing(ino, mode, caller)?
         } else {
@@ -38,7 +38,7 @@ pub(super) fn open(
 
 /// Reads `len` bytes at an offset.
 pub(super) fn read(
-    dispatch: &Dispatcher,
+    call: KernelCall<'_>,
     ino: Ino,
     fh: Fh,
     (offset, len): (u64, usize),
@@ -46,14 +46,14 @@ pub(super) fn read(
 ) {
     let request = RequestInfo::contents("read", ino);
     let find = |vfs: &Vfs| vfs.read_now(fh, offset, len);
-    if let Some(reply) = dispatch.try_now(request, reply, find) {
-        dispatch.enqueue(request, reply, move |vfs| vfs.read(fh, offset, len));
+    if let Some(reply) = call.try_now(request, reply, find) {
+        call.enqueue(request, reply, move |vfs| vfs.read(fh, offset, len));
     }
 }
 
 /// Writes bytes at an offset; they are pages if the kernel writes back what a program wrote into a map.
 pub(super) fn write(
-    dispatch: &Dispatcher,
+    call: KernelCall<'_>,
     ino: Ino,
     (fh, offset): (Fh, u64),
     (bytes, are_pages): (&[u8], bool),
@@ -63,9 +63,9 @@ pub(super) fn write(
     // A request has at most a megabyte.
     let written = Written(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
     let write = |vfs: &Vfs| Some(vfs.write_now(fh, offset, bytes)?.map(|()| written));
-    if let Some(reply) = dispatch.try_now(request, reply, write) {
+    if let Some(reply) = call.try_now(request, reply, write) {
         let bytes = bytes.to_vec();
-        dispatch.enqueue(request, reply, move |vfs| {
+        call.enqueue(request, reply, move |vfs| {
             let done = if are_pages {
                 vfs.write_pages(fh, offset, &bytes)
             } else {
@@ -78,22 +78,23 @@ pub(super) fn write(
 
 /// Has `execute` keep what was written; the log calls it `operation`.
 pub(super) fn keep(
-    dispatch: &Dispatcher,
+    call: KernelCall<'_>,
     (operation, ino): (&'static str, Ino),
     reply: ReplyEmpty,
     execute: impl FnOnce(&Vfs) -> Result<()> + Send + 'static,
 ) {
-    dispatch.enqueue(RequestInfo::flush(operation, ino), reply, execute);
+    call.enqueue(RequestInfo::flush(operation, ino), reply, execute);
 }
 
 /// Ends the use of a handle.
-pub(super) fn release(dispatch: &Dispatcher, ino: Ino, fh: Fh, reply: ReplyEmpty) {
-    if !dispatch.is_writable() {
-        dispatch.run_unreplied("release", |vfs| vfs.release(fh));
+pub(super) fn release(call: KernelCall<'_>, ino: Ino, fh: Fh, reply: ReplyEmpty) {
+    if !call.is_writable() {
+        let request = RequestInfo::contents("release", ino);
+        call.run_unreplied(request, |vfs| vfs.release(fh));
         return reply.ok();
     }
     // What was written may have to be kept first.
-    keep(dispatch, ("release", ino), reply, move |vfs| {
+    keep(call, ("release", ino), reply, move |vfs| {
         vfs.release(fh);
         Ok(())
     });

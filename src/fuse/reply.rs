@@ -25,6 +25,11 @@ pub(super) trait Output: Sized {
     /// Sends it to the kernel.
     fn send(self, reply: Self::Reply, vfs: &Vfs);
 
+    /// Returns the errno that it means to a program.
+    fn errno(&self) -> Option<i32> {
+        None
+    }
+
     /// Releases the handle or inode of a reply that has already timed out.
     fn undo(self, _vfs: &Vfs) {}
 }
@@ -57,6 +62,10 @@ impl Output for Option<Entry> {
 
     fn send(self, reply: ReplyEntry, vfs: &Vfs) {
         self.unwrap_or_else(|| negative_entry(vfs)).send(reply, vfs);
+    }
+
+    fn errno(&self) -> Option<i32> {
+        self.is_none().then_some(libc::ENOENT)
     }
 
     fn undo(self, vfs: &Vfs) {

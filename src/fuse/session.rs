@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use fuser::{Config, SessionACL};
 
+use super::access_log::AccessLog;
 use super::adapter::FuseAdapter;
 use super::dispatch::Dispatcher;
 use super::invalidation::PageInvalidations;
@@ -20,12 +21,14 @@ use crate::stats::Stats;
 use crate::vfs::Vfs;
 
 /// How a mount is served.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone)]
 pub struct SessionSettings {
     /// How long a request may wait before it is refused.
     pub timeout: Duration,
     /// How many bytes the kernel reads ahead; only root can set it.
     pub readahead: u64,
+    /// What is told of each request, if anything is.
+    pub access: Option<Arc<AccessLog>>,
 }
 
 /// A mount that is being served.
@@ -47,7 +50,8 @@ impl MountSession {
         let dir = dir.map(Arc::new);
         let failed = |error: std::io::Error| Error::os("starting the session", error);
         let pages = Arc::new(PageInvalidations::default());
-        let dispatch = Dispatcher::new(vfs.clone(), stats, pages.clone(), settings.timeout);
+        let (timeout, access) = (settings.timeout, settings.access);
+        let dispatch = Dispatcher::new(vfs.clone(), stats, pages.clone(), timeout, access);
         let mounted = dir.as_ref().map(|dir| dir.device());
         let readahead = Arc::new(KernelReadahead::new(mounted, settings.readahead));
         let adapter = FuseAdapter::new(dispatch.map_err(failed)?, readahead.clone());

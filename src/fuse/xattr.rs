@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use fuser::{Errno, ReplyEmpty, ReplyXattr};
 
-use super::dispatch::Dispatcher;
+use super::kernel_call::KernelCall;
 use super::reply::Output;
 use super::request::RequestInfo;
 use crate::store::tree::Setting;
@@ -50,11 +50,11 @@ impl Output for XattrValue {
 }
 
 /// Replies with the value of an attribute.
-pub(super) fn get(dispatch: &Dispatcher, ino: Ino, name: &OsStr, room: u32, reply: ReplyXattr) {
+pub(super) fn get(call: KernelCall<'_>, ino: Ino, name: &OsStr, room: u32, reply: ReplyXattr) {
     if is_made(name) {
-        return get_made(dispatch, ino, name, room, reply);
+        return get_made(call, ino, name, room, reply);
     }
-    if !dispatch.is_writable() {
+    if !call.is_writable() {
         return reply.error(Errno::EOPNOTSUPP);
     }
     if name == CAPABILITY {
@@ -65,28 +65,28 @@ pub(super) fn get(dispatch: &Dispatcher, ino: Ino, name: &OsStr, room: u32, repl
     }
     let name = name.as_bytes().to_vec();
     let request = RequestInfo::names("getxattr", ino);
-    dispatch.enqueue(request, reply, move |vfs| {
+    call.enqueue(request, reply, move |vfs| {
         let value = vfs.attribute(ino, &name)?;
         Ok(XattrValue { value, room })
     });
 }
 
-fn get_made(dispatch: &Dispatcher, ino: Ino, name: &OsStr, room: u32, reply: ReplyXattr) {
+fn get_made(call: KernelCall<'_>, ino: Ino, name: &OsStr, room: u32, reply: ReplyXattr) {
     let name = name.as_bytes().to_vec();
     let request = RequestInfo::names("getxattr", ino);
-    dispatch.enqueue(request, reply, move |vfs| {
+    call.enqueue(request, reply, move |vfs| {
         let value = vfs.view_attribute(ino, &name)?;
         Ok(XattrValue { value, room })
     });
 }
 
 /// Replies with the names of all attributes, each ended by a zero byte.
-pub(super) fn list(dispatch: &Dispatcher, ino: Ino, room: u32, reply: ReplyXattr) {
-    if !dispatch.is_writable() {
+pub(super) fn list(call: KernelCall<'_>, ino: Ino, room: u32, reply: ReplyXattr) {
+    if !call.is_writable() {
         return reply.error(Errno::ENOSYS);
     }
     let request = RequestInfo::names("listxattr", ino);
-    dispatch.enqueue(request, reply, move |vfs| {
+    call.enqueue(request, reply, move |vfs| {
         let names = vfs.attributes(ino)?;
         let kept = names.iter().filter(|name| is_kept(OsStr::from_bytes(name)));
         let value = kept.flat_map(|name| [name.as_slice(), b"\0"].concat());
@@ -99,7 +99,7 @@ pub(super) fn list(dispatch: &Dispatcher, ino: Ino, room: u32, reply: ReplyXattr
 
 /// Sets an attribute; `flags` are those of setxattr(2).
 pub(super) fn set(
-    dispatch: &Dispatcher,
+    call: KernelCall<'_>,
     ino: Ino,
     (name, value): (&OsStr, &[u8]),
     flags: i32,
@@ -111,28 +111,28 @@ pub(super) fn set(
         _ => Setting::Any,
     };
     let request = RequestInfo::names("setxattr", ino);
-    change(dispatch, request, (name, Some(value), setting), reply);
+    change(call, request, (name, Some(value), setting), reply);
 }
 
 /// Removes an attribute.
-pub(super) fn remove(dispatch: &Dispatcher, ino: Ino, name: &OsStr, reply: ReplyEmpty) {
+pub(super) fn remove(call: KernelCall<'_>, ino: Ino, name: &OsStr, reply: ReplyEmpty) {
     let request = RequestInfo::names("removexattr", ino);
-    change(dispatch, request, (name, None, Setting::Any), reply);
+    change(call, request, (name, None, Setting::Any), reply);
 }
 
 fn change(
-    dispatch: &Dispatcher,
+    call: KernelCall<'_>,
     request: RequestInfo,
     (name, value, setting): (&OsStr, Option<&[u8]>, Setting),
     reply: ReplyEmpty,
 ) {
     // On a mount that cannot be written the vfs refuses, with EROFS.
-    if dispatch.is_writable() && (name == CAPABILITY || !is_kept(name)) {
+    if call.is_writable() && (name == CAPABILITY || !is_kept(name)) {
         return reply.error(Errno::EOPNOTSUPP);
     }
     let (ino, name) = (request.ino, name.as_bytes().to_vec());
     let value = value.map(<[u8]>::to_vec);
-    dispatch.enqueue(request, reply, move |vfs| {
+    call.enqueue(request, reply, move |vfs| {
         vfs.set_attribute(ino, &name, value.as_deref(), setting)
     });
 }

@@ -28,6 +28,7 @@ mod children;
 mod consolidated;
 mod consolidation;
 mod copied;
+mod copies;
 mod create;
 mod detect;
 mod document_locks;
@@ -39,12 +40,15 @@ mod plan;
 mod publish;
 mod read;
 mod reading;
+mod rebuild;
 mod scope;
 
 pub use broken::{BrokenDocument, BrokenNode};
 pub use copied::{Copied, DocumentCopy};
+pub use copies::CopyHolder;
 pub use plan::{EditedNode, SeenNode};
 pub use publish::DocumentVersions;
+pub use rebuild::RebuiltCopies;
 
 /// The longest metadata document that is read, 64 MiB.
 pub const MAX_DOCUMENT: u64 = 64 << 20;

@@ -14,7 +14,7 @@ use crate::inspect::access::{AccessConfig, OpenedStore};
 use crate::inspect::unlisted_store::UnlistedStore;
 use crate::stats::Stats;
 use crate::store;
-use crate::store::Key;
+use crate::store::{Key, StoreStack};
 
 /// What a person pointed at.
 pub struct StorePath {
@@ -26,6 +26,20 @@ pub struct StorePath {
     pub path: Key,
     /// How many things of the store are asked for at a time.
     pub concurrency: usize,
+    /// How it was opened; holds secrets.
+    pub config: AccessConfig,
+}
+
+impl StorePath {
+    /// Opens the store once more; `put_over` puts on it what lies below the hierarchy. Fails as `OpenedStore::open` does.
+    pub fn reopened(
+        self,
+        stats: &Arc<Stats>,
+        put_over: impl FnOnce(StoreStack) -> Result<StoreStack>,
+    ) -> Result<StorePath> {
+        let opened = OpenedStore::open(&self.config, stats, put_over)?;
+        Ok(StorePath { opened, ..self })
+    }
 }
 
 /// Where to look for the store, beside the path or URL itself.
@@ -90,6 +104,7 @@ fn open(
         source: store::shown(source),
         path: path?,
         concurrency: config.concurrency(),
+        config,
     };
     Ok((located, root.is_some_and(|root| root.version != 0)))
 }

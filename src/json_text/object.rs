@@ -3,7 +3,7 @@
 //! New values are laid out as the text around them is. An object that has a name twice is shown and not changed, since
 //! nobody can tell which of the two is meant.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::error::{Error, Result};
 use crate::json_text::layout::{UNIT, compact, pretty};
@@ -54,8 +54,12 @@ impl<'a> ObjectText<'a> {
         let style = self.style(depth);
         let (open, close) = self.scanned.brackets;
         let mut parts = self.kept(changes, &style);
+        let members = self.scanned.members.iter();
+        let names: HashSet<&str> = members.map(|member| member.name.as_str()).collect();
         let added = changes.iter().filter_map(|(name, value)| {
-            let value = value.as_deref().filter(|_| self.value(name).is_none())?;
+            let value = value
+                .as_deref()
+                .filter(|_| !names.contains(name.as_str()))?;
             let name = serde_json::Value::from(name.as_str());
             let Style { lead, colon, .. } = &style;
             Some(format!("{lead}{name}{colon}{}", style.laid_out(value)))

@@ -25,6 +25,7 @@ use crate::sync::budget::MemoryBudget;
 use crate::view::View;
 use crate::view::control::{CONTROL, Control, ControlDirView};
 use crate::view::files::{FilesView, ListedForm};
+use crate::view::shards::ShardsView;
 use crate::view::store::StoreView;
 use crate::view::unlisted::UnlistedView;
 
@@ -188,13 +189,19 @@ pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
     }
     let readahead = stack.reading_ahead(readahead(config, memory));
     let stored = store_view(&stack, readahead, &hierarchy, &arrays);
+    let shard_arrays = arrays.clone();
     let files: Arc<dyn View> = Arc::new(FilesView::new(
         hierarchy.clone(),
         arrays,
         &root_name(&name),
         &config.list,
     ));
-    let views = vec![("store", stored.clone()), ("files", files.clone())];
+    let shards = ShardsView::new(hierarchy.clone(), shard_arrays);
+    let views = vec![
+        ("store", stored.clone()),
+        ("files", files.clone()),
+        ("shards", Arc::new(shards) as Arc<dyn View>),
+    ];
     let control = Control::new(views, stats.clone(), mount_json(config, lists));
     Ok(Views {
         store: stack.store,

@@ -155,6 +155,11 @@ impl Vfs {
         }
     }
 
+    /// Returns the path of an inode; nothing if it has no name any more.
+    pub fn last_path(&self, ino: Ino) -> Option<Key> {
+        self.inodes.last_path(ino).ok()
+    }
+
     /// Has `invalidator` called when something about an inode is seen to have changed.
     pub fn set_invalidator(&self, invalidator: Invalidator) {
         // Only the session that serves this file system sets it, once.

@@ -16,6 +16,7 @@ mod chunk_names;
 pub mod control;
 mod copied_document;
 pub mod files;
+pub mod shards;
 pub mod store;
 mod text_file;
 pub mod unlisted;

@@ -21,8 +21,8 @@ pub(crate) struct How {
 /// Memory of a check in the tests, in bytes.
 pub(crate) const MEMORY: u64 = 64 << 20;
 
-/// Checks a store; returns all findings.
-pub(crate) fn run(store: Arc<dyn Store>, how: How) -> (Vec<Finding>, CheckSummary) {
+/// Returns what a check of a store shares.
+pub(crate) fn context(store: Arc<dyn Store>, how: How) -> CheckContext {
     let stats = Arc::new(Stats::default());
     let memory = MemoryBudget::new(MEMORY, stats.clone());
     let limits = Limits {
@@ -34,7 +34,7 @@ pub(crate) fn run(store: Arc<dyn Store>, how: How) -> (Vec<Finding>, CheckSummar
     };
     let hierarchy = Arc::new(Hierarchy::new(store).within(&memory));
     let engine = Engine::within(memory.clone(), limits, stats, EngineDisk::default());
-    let context = CheckContext {
+    CheckContext {
         arrays: Arc::new(Arrays::new(hierarchy.clone(), engine)),
         hierarchy,
         memory,
@@ -42,7 +42,12 @@ pub(crate) fn run(store: Arc<dyn Store>, how: How) -> (Vec<Finding>, CheckSummar
         is_remote: how.is_remote,
         threads: 2,
         progress: Arc::default(),
-    };
+    }
+}
+
+/// Checks a store; returns all findings.
+pub(crate) fn run(store: Arc<dyn Store>, how: How) -> (Vec<Finding>, CheckSummary) {
+    let context = context(store, how);
     let mut findings = Vec::new();
     let start = context.hierarchy.node(&Key::root()).unwrap().unwrap();
     let summary = check(&context, &start, &mut |finding| {

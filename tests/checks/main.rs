@@ -1,4 +1,5 @@
-//! `zarrfs check`: each kind of damage is found, and nothing is said against healthy stores.
+//! `zarrfs check`: each kind of damage is found, and nothing is said against healthy stores;
+//! `--fix` mends what it says.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -11,6 +12,7 @@ mod written;
 mod catalogue;
 mod command;
 mod corpus;
+mod fix;
 mod fixture;
 mod hostile;
 mod local;

@@ -184,6 +184,7 @@ fn serve(fixture: &Fixture, timeout: Duration) -> Served {
     });
     let (sender, ended) = mpsc::channel();
     let settings = SessionSettings {
+        access: None,
         timeout,
         readahead: 1 << 20,
     };

@@ -73,6 +73,7 @@ impl Mounted {
             ..MountRequest::default()
         });
         let settings = SessionSettings {
+            access: None,
             timeout,
             readahead: 1 << 20,
         };

@@ -115,6 +115,10 @@ pub const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
                 "Print what is found as JSON, with codes that programs can count",
                 "zarrfs check --json samples/relief.zarr",
             ),
+            (
+                "Make consolidated metadata anew, as changes over the store",
+                "zarrfs check --fix consolidated --cow changes data.zarr",
+            ),
         ],
     ),
     (
@@ -320,6 +324,10 @@ pub const MOUNT_OPTIONS: [(&str, &str); 30] = [
     (
         "log=FILE",
         "where to log, instead of syslog or the journal of systemd",
+    ),
+    (
+        "access_log=FILE",
+        "append a line of JSON to this file for each request of a program",
     ),
     ("verbose", "log more; may be repeated"),
     (

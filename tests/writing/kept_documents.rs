@@ -144,7 +144,10 @@ fn c01_a_new_node_leaves_every_other_copy_as_it_is() {
     v3.set(key("zarr.json"), text.clone().into_bytes());
     let (_, v3_tree) = tree(Arc::new(v3.clone()));
     v3_tree.make_folder(&key("new"), &MAKER).unwrap();
-    let new = r#"}},"new":{"zarr_format":3,"node_type":"group","attributes":{}}},"must"#;
+    // The copy of a group has no copies of its own.
+    let none = r#""consolidated_metadata":{"kind":"inline","must_understand":false,"metadata":{}}"#;
+    let new = r#"}},"new":{"zarr_format":3,"node_type":"group","attributes":{},NONE}},"must"#
+        .replace("NONE", none);
     let expected = text.replace(&format!("{odd}}}}},\"must"), &format!("{odd}{}", &new[1..]));
     assert!(
         texts(&v3).contains(&("zarr.json", expected)),

@@ -21,6 +21,7 @@ use crate::sync::buffer;
 use super::blosc_frame::{
     BloscShuffle, FrameHeader, HEADER_BYTES, NAME, decode_snappy, encode_snappy,
 };
+use super::ignored;
 
 /// Parameters of encoding; decoding takes all of them from the frame.
 #[derive(Debug)]
@@ -100,6 +101,7 @@ impl BytesToBytes for Blosc {
         let header = FrameHeader::read(&encoded)?;
         want.check(NAME, header.nbytes)?;
         let frame = encoded.get(..header.cbytes).unwrap_or_default();
+        ignored::note(encoded.len().saturating_sub(header.cbytes));
         let decoded = if header.has_snappy_blocks() {
             decode_snappy(frame, &header)?
         } else {

@@ -11,12 +11,14 @@ use std::io;
 use std::io::Read;
 
 use flate2::bufread::{GzDecoder, ZlibDecoder};
-use libdeflater::{CompressionLvl, Compressor, Decompressor, crc32};
+use libdeflater::{CompressionLvl, Compressor, Decompressor, adler32, crc32};
 
 use crate::codec::config::Configuration;
 use crate::codec::kind::{BytesToBytes, ChainPosition, Codec, Data, Length};
 use crate::error::{Error, Result};
 use crate::sync::buffer;
+
+use super::ignored;
 
 thread_local! {
     static DECOMPRESSOR: RefCell<Decompressor> = RefCell::new(Decompressor::new());
@@ -127,9 +129,25 @@ fn decode_exact(wrapper: Wrapper, encoded: &[u8], length: usize) -> Option<Vec<u
         Wrapper::Gzip => decompressor.gzip_decompress(encoded, &mut out),
         Wrapper::Zlib => decompressor.zlib_decompress(encoded, &mut out),
     });
+    if wrapper == Wrapper::Zlib && found == Ok(length) && ignored::is_counting() {
+        note_after_zlib(encoded, &out);
+    }
     let whole =
         found == Ok(length) && (wrapper == Wrapper::Zlib || ends_with_trailer(encoded, &out));
     whole.then_some(out)
+}
+
+/// Counts the bytes after a zlib stream that holds `decoded`. The stream ends with a checksum (RFC 1950, section 2.2),
+/// and only where the bytes do not it is decoded again to its end.
+fn note_after_zlib(encoded: &[u8], decoded: &[u8]) {
+    let trailer = encoded.last_chunk::<4>();
+    if trailer.is_some_and(|trailer| u32::from_be_bytes(*trailer) == adler32(decoded)) {
+        return;
+    }
+    let mut stream = ZlibDecoder::new(encoded);
+    if io::copy(&mut stream, &mut io::sink()).is_ok() {
+        ignored::note(stream.into_inner().len());
+    }
 }
 
 /// Returns whether the last bytes of a gzip stream are the trailer of a member that holds `decoded` (RFC
@@ -154,9 +172,9 @@ fn decode_bounded(wrapper: Wrapper, encoded: &[u8], max: usize) -> io::Result<Ve
     let mut out = Vec::new();
     match wrapper {
         Wrapper::Zlib => {
-            ZlibDecoder::new(encoded)
-                .take(limit)
-                .read_to_end(&mut out)?;
+            let mut stream = ZlibDecoder::new(encoded).take(limit);
+            stream.read_to_end(&mut out)?;
+            ignored::note(stream.into_inner().into_inner().len());
         }
         Wrapper::Gzip => {
             let mut rest = encoded;

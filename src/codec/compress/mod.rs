@@ -5,6 +5,7 @@ pub(super) mod blosc;
 mod blosc_frame;
 pub(super) mod bz2;
 pub(super) mod deflate;
+pub(super) mod ignored;
 pub(super) mod lz4;
 pub(super) mod lz4_java;
 pub(super) mod lzma;

@@ -6,6 +6,8 @@
 use crate::error::{Error, Result};
 use crate::sync::buffer;
 
+use super::ignored;
+
 /// A decoder of one stream.
 pub(super) trait StreamDecoder {
     /// Decodes from `input` into the spare capacity of `output`, as far as both reach. Returns the bytes of input
@@ -27,6 +29,7 @@ pub(super) fn decode_all<S: StreamDecoder>(
         match one_stream(codec, rest, max, open()?, &mut out) {
             Ok(left) => rest = left,
             Err(_) => {
+                ignored::note(rest.len());
                 out.truncate(whole);
                 break;
             }

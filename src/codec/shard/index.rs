@@ -90,6 +90,11 @@ impl ShardLevel {
         self.index_bytes
     }
 
+    /// Returns the bytes of the index before it is encoded.
+    pub fn entries_bytes(&self) -> usize {
+        self.count.saturating_mul(ENTRY_BYTES)
+    }
+
     /// Returns whether the index is at the end of the shard, not at its start (`index_location`).
     pub fn index_at_end(&self) -> bool {
         self.index_at_end

@@ -1,0 +1,114 @@
+//! One call of the kernel: who asks, about which name and range; the access log is told of it when it is answered.
+//!
+//! Without an access log nothing is noted, and no clock is asked.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use super::dispatch::Dispatcher;
+use super::noted_call::{CallSubject, NotedCall};
+use super::reply::Output;
+use super::request::RequestInfo;
+use crate::error::Result;
+use crate::vfs::{Ino, Vfs};
+
+/// A call of the kernel on its way to the dispatcher.
+#[derive(Clone, Copy)]
+pub(super) struct KernelCall<'a> {
+    dispatch: &'a Dispatcher,
+    pid: u32,
+    name: Option<&'a OsStr>,
+    to: Option<(Ino, &'a OsStr)>,
+    range: Option<(u64, u64)>,
+}
+
+impl<'a> KernelCall<'a> {
+    /// A call of a process.
+    pub(super) fn new(dispatch: &'a Dispatcher, pid: u32) -> KernelCall<'a> {
+        KernelCall {
+            dispatch,
+            pid,
+            name: None,
+            to: None,
+            range: None,
+        }
+    }
+
+    /// The same about a name in the inode's directory.
+    pub(super) fn about(self, name: &'a OsStr) -> KernelCall<'a> {
+        let name = Some(name);
+        KernelCall { name, ..self }
+    }
+
+    /// The same that gives this name.
+    pub(super) fn to(self, parent: Ino, name: &'a OsStr) -> KernelCall<'a> {
+        let to = Some((parent, name));
+        KernelCall { to, ..self }
+    }
+
+    /// The same about a part of a content: offset and length in bytes.
+    pub(super) fn of_range(self, offset: u64, length: u64) -> KernelCall<'a> {
+        let range = Some((offset, length));
+        KernelCall { range, ..self }
+    }
+
+    /// Whether files can be changed.
+    pub(super) fn is_writable(self) -> bool {
+        self.dispatch.is_writable()
+    }
+
+    /// Replies with what is in memory, as `Dispatcher::try_now` does.
+    pub(super) fn try_now<T: Output>(
+        &self,
+        request: RequestInfo,
+        reply: T::Reply,
+        find: impl FnOnce(&Vfs) -> Option<Result<T>>,
+    ) -> Option<T::Reply> {
+        let access = self.noted(request);
+        self.dispatch.try_now((request, access), reply, find)
+    }
+
+    /// Has a thread reply, as `Dispatcher::enqueue` does.
+    pub(super) fn enqueue<T: Output>(
+        &self,
+        request: RequestInfo,
+        reply: T::Reply,
+        execute: impl FnOnce(&Vfs) -> Result<T> + Send + 'static,
+    ) {
+        let access = self.noted(request);
+        self.dispatch.enqueue((request, access), reply, execute);
+    }
+
+    /// Has a thread reply to a request about a name or attributes.
+    pub(super) fn enqueue_names<T: Output>(
+        &self,
+        operation: &'static str,
+        ino: Ino,
+        reply: T::Reply,
+        execute: impl FnOnce(&Vfs) -> Result<T> + Send + 'static,
+    ) {
+        self.enqueue(RequestInfo::names(operation, ino), reply, execute);
+    }
+
+    /// Runs what has no reply or cannot fail, as `Dispatcher::run_unreplied` does.
+    pub(super) fn run_unreplied(&self, request: RequestInfo, work: impl FnOnce(&Vfs)) {
+        let access = self.noted(request);
+        self.dispatch.run_unreplied(request.name, work);
+        if let Some(access) = access {
+            access.done(None);
+        }
+    }
+
+    /// Notes the call where there is an access log.
+    fn noted(&self, request: RequestInfo) -> Option<Box<NotedCall>> {
+        let log = self.dispatch.access()?;
+        let owned = |name: &OsStr| name.as_bytes().to_vec();
+        let subject = CallSubject {
+            pid: self.pid,
+            name: self.name.map(owned),
+            to: self.to.map(|(parent, name)| (parent, owned(name))),
+            range: self.range,
+        };
+        Some(Box::new(NotedCall::new(log.clone(), request, subject)))
+    }
+}
