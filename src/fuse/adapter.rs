@@ -152,9 +152,13 @@ impl Filesystem for FuseAdapter {
         reply: ReplyDirectory,
     ) {
         let (ino, fh) = (ino(inode), fh(handle));
-        self.enqueue_names("readdir", ino, reply, move |vfs| {
-            DirBuffer::read(vfs, ino, fh, offset)
-        });
+        let request = RequestInfo::names("readdir", ino);
+        let find = |vfs: &Vfs| DirBuffer::read_now(vfs, ino, fh, offset).map(Ok);
+        if let Some(reply) = self.dispatch.try_now(request, reply, find) {
+            self.dispatch.enqueue(request, reply, move |vfs| {
+                DirBuffer::read(vfs, ino, fh, offset)
+            });
+        }
     }
 
     fn releasedir(
