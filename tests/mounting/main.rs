@@ -17,3 +17,4 @@ mod killed;
 mod refusals;
 mod served;
 mod typed;
+mod uring;
