@@ -171,9 +171,10 @@ pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
         };
         let opened = overlay.insert(Overlay::open(upper, stack.store, &name, how.clone())?);
         // Attributes of a folder of this machine are the overlay's to tell: owners, modes, several names of a file.
-        let below: Arc<dyn Hints> = match access.is_local() {
-            true => Arc::new(NoHints),
-            false => stack.hints,
+        let below: Arc<dyn Hints> = if access.is_local() {
+            Arc::new(NoHints)
+        } else {
+            stack.hints
         };
         Ok(opened.stack(below))
     })?;
