@@ -1,6 +1,6 @@
 """Measures zarrfs beside its peers, side by side in one run, and prints ratios with their aims.
 
-    scripts/bench [--rounds N] [--size MIB] [--only WORD] [--before PROGRAM] [PART...]
+    scripts/bench [--rounds N] [--size MIB] [--share PART] [--only WORD] [--before PROGRAM] [PART...]
 
 Every number is a median over interleaved rounds: in each round every peer has its turn, and a ratio is the
 median of the rounds' ratios, so that a busy minute harms all alike. The arrays are kept in target/bench.
@@ -51,6 +51,7 @@ def main():
     parser.add_argument(
         "--only", default="", help="only arrays whose name has this in it"
     )
+    parser.add_argument("--share", type=float, default=1, help="part of the full size of what `scale` makes")
     parser.add_argument("--before", help="another build of zarrfs, measured as a peer")
     parser.add_argument(
         "parts",

@@ -1,7 +1,7 @@
 """Stores of many arrays, long documents and many chunks: what a mount costs beside the plain folder.
 
-Each store is made in a temporary folder. Each command has a mount of its own, so that its peak is known; the plain folder
-is read once before it is measured.
+Each store is made in a temporary folder, with --share as a part of its size. Each command has a mount of its own, so that
+its peak is known; the plain folder is read once before it is measured.
 """
 
 import os
@@ -12,77 +12,97 @@ from collections import namedtuple
 from pathlib import Path
 
 import mounting
+import scale_archives
 import scale_stores
 import table
 
 MIB = 1 << 20
 
-# A store: how it is made, the mount's options, and aims: MiB resident, and the ratio of `find` to the plain folder's.
-Case = namedtuple("Case", "name make options most_resident most_find", defaults=[None, None])
+# A store: how it is made at a share of its size, the mount's options, and aims: MiB resident, and the ratio of `find` to the
+# plain folder's. What makes it returns the path of one of its arrays.
+Case = namedtuple("Case", "name make options most_resident most_find", defaults=[(), None, None])
 
 # A command and what is run of it, in a shell, with the folder as $0.
 COMMANDS = {
+    "ls -l": 'ls -l "$0"',
     "ls -lR": 'ls -lR "$0"',
     "find": 'find "$0"',
     "find -size": 'find "$0" -size +0',
     "du": 'du -s "$0"',
 }
 
+def consolidated(make, array):
+    """Returns what makes 20,000 arrays with consolidated metadata of 62 MB."""
+
+    def made(store, share):
+        make(store, scale_archives.counted(20_000, share), 3100)
+        return array
+
+    return made
+
+
+def many_documents(store, share):
+    """Makes 346 MB of documents."""
+    scale_stores.documents(store, scale_archives.counted(1500, share), 230_000)
+    return "group0/array0"
+
+
 CASES = [
-    Case(
-        "346 MB in 1,500 documents",
-        lambda store: scale_stores.documents(store, 1500, 230_000),
-        ("--memory", "64M"),
-        192,
-    ),
+    Case("346 MB in 1,500 documents", many_documents, ("--memory", "64M"), 192),
     Case(
         "20,000 arrays, .zmetadata",
-        lambda store: scale_stores.consolidated_v2(store, 20_000, 3100),
+        consolidated(scale_stores.consolidated_v2, "group0/array0"),
         (),
         250,
         2,
     ),
     Case(
         "20,000 arrays, consolidated zarr.json",
-        lambda store: scale_stores.consolidated_v3(store, 20_000, 3100),
+        consolidated(scale_stores.consolidated_v3, "group0/array0"),
         (),
         250,
         2,
     ),
+    Case("ERA5-like, 1.3 million chunk files", scale_archives.era5),
+    Case("HCS plate, 384 wells", scale_archives.plate),
+    Case("10^6 x 10^6, sharded", scale_archives.sharded),
+    Case("10^9 chunks, 1,000 stored", scale_archives.sparse),
+    Case("5 million strings", scale_archives.strings),
+    Case("1,000,000 arrays in a group", scale_archives.one_group),
 ]
 
 # The most bytes of memory for each of a document, and for each name.
 TIMES_DOCUMENT = 4
 BYTES_A_NAME = 200
 
-CHUNKS = 300_000
-
 
 def run(arguments):
     rows = []
     for case in CASES:
         if arguments.only in case.name:
-            rows += with_store(case.make, lambda store, case=case: walks(case, store, arguments.rounds))
+            make = lambda store, case=case: case.make(store, arguments.share)
+            rows += with_store(make, lambda store, array, case=case: walks(case, store, array, arguments.rounds))
     for name, length in {"64 MiB": 64 * MIB, "93 MB": 93_000_000}.items():
         case = f"one document of {name}"
         if arguments.only in case:
-            make = lambda store, length=length: scale_stores.long_attributes(store, length)
-            rows += with_store(make, lambda store, case=case: documents(case, store))
-    case = f"{CHUNKS} chunks in a folder"
+            make = lambda store, length=length: scale_stores.long_attributes(store, int(length * arguments.share))
+            rows += with_store(make, lambda store, _, case=case: documents(case, store))
+    chunks = scale_archives.counted(300_000, arguments.share)
+    case = f"{chunks} chunks in a folder"
     if arguments.only in case:
         rows += with_store(
-            lambda store: scale_stores.flat_array(store, CHUNKS),
-            lambda store: flat(case, store),
+            lambda store: scale_stores.flat_array(store, chunks),
+            lambda store, _: flat(case, store, chunks),
         )
     return rows
 
 
 def with_store(make, measure):
-    """Returns the rows of `measure` for a store that is made for it."""
+    """Returns the rows of `measure` for a store that is made for it, and what made it returned."""
     with tempfile.TemporaryDirectory(prefix="zarrfs-scale-") as folder:
         store = Path(folder) / "store.zarr"
-        make(store)
-        return list(measure(store))
+        made = make(store)
+        return list(measure(store, made))
 
 
 def shell(text, folder):
@@ -93,9 +113,9 @@ def shell(text, folder):
     return time.perf_counter() - start
 
 
-def walks(case, store, rounds):
+def walks(case, store, array, rounds):
     """Yields the rows of walking a store in both views."""
-    yield from mount_rows(case.name, store, case.options)
+    yield from mount_rows(case.name, store, array, case.options)
     for name, text in COMMANDS.items():
         shell(text, store)
         for view in ("store", "files"):
@@ -111,18 +131,30 @@ def walks(case, store, rounds):
             yield memory("", "peak", max(peaks), case.most_resident)
 
 
-def mount_rows(name, store, options):
-    """Yields the rows of mounting a store and of the first byte of its first document."""
+def mount_rows(name, store, array, options):
+    """Yields the rows of mounting a store, and of the first byte of an array as it is stored and decoded."""
     start = time.perf_counter()
     with mounting.Daemon(store, *options) as mount:
         mounted = time.perf_counter() - start
         yield timed(name, mounted, "mount", None)
-        document = next(path for path in sorted(store.rglob("*")) if path.is_file())
-        start = time.perf_counter()
-        with open(mount.path / document.relative_to(store), "rb") as file:
-            file.read(1)
-        yield timed("", time.perf_counter() - start, "first byte", None)
+        stored = first_byte(next(path for path in (mount.path / array).rglob("*") if path.is_file()))
+        yield timed("", stored, "first byte, stored", None)
+        yield timed("", first_byte(decoded_file(mount.files / array)), "first byte, decoded", None)
         yield memory("", "resident", mount.peak_bytes() / MIB, None)
+
+
+def first_byte(path):
+    """Returns the seconds until the first byte of a file is there."""
+    start = time.perf_counter()
+    with open(path, "rb") as file:
+        file.read(1)
+    return time.perf_counter() - start
+
+
+def decoded_file(folder):
+    """Returns the file of an array's elements, which opens by its name also where only chunks are listed."""
+    listed = (path for path in folder.iterdir() if path.suffix in (".npy", ".txt") and path.is_file())
+    return next(listed, folder / f"{folder.name}.npy")
 
 
 def documents(case, store):
@@ -138,8 +170,10 @@ def documents(case, store):
             with mounting.Daemon(store) as mount:
                 before = mount.resident_bytes() / MIB
                 path = folder_of(mount, view) / name
-                if not path.exists():
-                    print(f"{case}: {view} view has no {name}: it is longer than what is read")
+                try:
+                    path.stat()
+                except OSError as error:
+                    print(f"{case}: {name} of the {view} view does not read: {error.strerror}")
                     continue
                 seconds = shell('cat "$0"', path)
                 size = path.stat().st_size / MIB
@@ -150,7 +184,7 @@ def documents(case, store):
             yield memory("", "resident afterwards", after - before, None)
 
 
-def flat(case, store):
+def flat(case, store, chunks):
     """Yields the rows of a folder of many names: the memory of each while the kernel knows it, and afterwards."""
     yield timed(case, shell('du -s "$0"', store), "plain du", None)
     for options in ((), ("--cow",)):
@@ -165,8 +199,8 @@ def flat(case, store):
                     forget_names()
                     left = mount.resident_bytes() - before
             yield timed(f"du, {view} view {' '.join(options)}", seconds, "", None)
-            yield table.limit("", "a name", grown / CHUNKS, "bytes", BYTES_A_NAME)
-            yield table.Row("", left / CHUNKS, "when forgotten", None, "bytes", 0, None, True)
+            yield table.limit("", "a name", grown / chunks, "bytes", BYTES_A_NAME)
+            yield table.Row("", left / chunks, "when forgotten", None, "bytes", 0, None, True)
 
 
 def forget_names():

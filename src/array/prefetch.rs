@@ -83,7 +83,9 @@ impl<'a> PiecesBeside<'a> {
         let end = taken.saturating_add(self.ahead).min(self.pieces.len());
         if let Some(next) = self.pieces.get(self.submitted..end) {
             let pieces = (self.submitted..).zip(next.iter().copied());
-            self.file.array.decode_beside(self.decoder, pieces, &self.taken);
+            self.file
+                .array
+                .decode_beside(self.decoder, pieces, &self.taken);
             self.submitted = end.max(self.submitted);
         }
     }

@@ -106,8 +106,7 @@ impl StridedFile {
                 Ok(pieces.len() <= MAX_BESIDE)
             })?;
         }
-        self.array
-            .decode_ahead(decoder, pieces.into_iter().skip(1));
+        self.array.decode_ahead(decoder, pieces.into_iter().skip(1));
         for part in &parts {
             self.visit(decoder, part, &mut |piece, runs| {
                 let piece = self.array.piece(decoder, piece)?;

@@ -78,6 +78,7 @@ mod tests {
         Document {
             key: Key::new("a/x.json").unwrap(),
             bytes: Some(bytes.to_vec().into()),
+            ..Document::default()
         }
     }
 

@@ -16,16 +16,23 @@ use crate::sync::shared_bytes::SharedBytes;
 const MAX_PARSED: usize = 4 << 20;
 
 /// A document that may be missing.
+#[derive(Default)]
 pub struct Document {
     /// Where it is stored.
     pub key: Key,
     /// Its bytes.
     pub bytes: Option<SharedBytes>,
+    /// Why it is not read though it is there: it is too long.
+    pub refusal: Option<String>,
 }
 
 impl Document {
-    /// Returns the document as text, without a byte order mark; nothing if it is missing, `Corrupt` if it is no UTF-8.
+    /// Returns the document as text, without a byte order mark; nothing if it is missing, `Corrupt` if it is no UTF-8,
+    /// `TooLarge` if it was not read for that.
     pub fn text(&self) -> Result<Option<&str>> {
+        if let Some(why) = &self.refusal {
+            return Err(Error::too_large(&self.key, why));
+        }
         let bytes = self.bytes.as_deref();
         let text = bytes.map(|bytes| text_of(bytes).map_err(|error| error.about(&self.key)));
         text.transpose()
@@ -138,6 +145,7 @@ mod tests {
         Document {
             key: Key::new("a/zarr.json").unwrap(),
             bytes: Some(text.as_bytes().to_vec().into()),
+            ..Document::default()
         }
     }
 

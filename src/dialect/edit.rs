@@ -110,6 +110,7 @@ mod tests {
         Document {
             key: Key::new(key).unwrap(),
             bytes: text.map(|text| text.as_bytes().to_vec().into()),
+            ..Document::default()
         }
     }
 

@@ -153,10 +153,14 @@ impl Filesystem for FuseAdapter {
         reply: ReplyDirectory,
     ) {
         let (ino, fh) = (ino(inode), fh(handle));
-        self.call(req)
-            .enqueue_names("readdir", ino, reply, move |vfs| {
+        let call = self.call(req);
+        let request = RequestInfo::names("readdir", ino);
+        let find = |vfs: &Vfs| DirBuffer::read_now(vfs, ino, fh, offset).map(Ok);
+        if let Some(reply) = call.try_now(request, reply, find) {
+            call.enqueue(request, reply, move |vfs| {
                 DirBuffer::read(vfs, ino, fh, offset)
             });
+        }
     }
 
     fn releasedir(

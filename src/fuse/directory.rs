@@ -43,15 +43,29 @@ pub(super) struct DirBuffer {
 impl DirBuffer {
     /// Reads the entries of an open directory that come after `cursor`; 0 begins with `.` and `..`.
     pub(super) fn read(vfs: &Vfs, ino: Ino, fh: Fh, cursor: u64) -> Result<DirBuffer> {
+        let (mut buffer, cursor) = DirBuffer::begin(ino, cursor);
+        let mut sink = |ino, cursor, kind, name: &[u8]| buffer.push(ino, cursor, kind, name);
+        vfs.readdir(fh, cursor, &mut sink)?;
+        Ok(buffer)
+    }
+
+    /// Like `read`, if something is in memory that can be replied.
+    pub(super) fn read_now(vfs: &Vfs, ino: Ino, fh: Fh, cursor: u64) -> Option<DirBuffer> {
+        let (mut buffer, cursor) = DirBuffer::begin(ino, cursor);
+        let mut sink = |ino, cursor, kind, name: &[u8]| buffer.push(ino, cursor, kind, name);
+        vfs.readdir_now(fh, cursor, &mut sink)?;
+        Some(buffer)
+    }
+
+    /// Returns the buffer of a reply that begins after `cursor`, and where the vfs goes on.
+    fn begin(ino: Ino, cursor: u64) -> (DirBuffer, u64) {
         let mut buffer = DirBuffer::default();
         if cursor == 0 {
             buffer.push(ino, AFTER_DOTS, EntryKind::Directory, b".");
             buffer.push(UNKNOWN, AFTER_DOTS, EntryKind::Directory, b"..");
         }
         let cursor = if cursor == AFTER_DOTS { 0 } else { cursor };
-        let mut sink = |ino, cursor, kind, name: &[u8]| buffer.push(ino, cursor, kind, name);
-        vfs.readdir(fh, cursor, &mut sink)?;
-        Ok(buffer)
+        (buffer, cursor)
     }
 
     /// Adds one entry, or returns false if there is no room for it.

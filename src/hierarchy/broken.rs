@@ -88,7 +88,11 @@ mod tests {
         let is_of_array = |text: &str| {
             let key = Key::new("a/zarr.json").unwrap();
             let bytes = Some(text.as_bytes().to_vec().into());
-            is_of_array(&Document { key, bytes })
+            is_of_array(&Document {
+                key,
+                bytes,
+                ..Document::default()
+            })
         };
         for text in [
             r#"{"node_type": "array", "shape": 3}"#,

@@ -81,6 +81,7 @@ fn is_of_2019(store: &dyn Store, key: &Key) -> Result<bool> {
     let document = Document {
         key: key.clone(),
         bytes,
+        ..Document::default()
     };
     // A document that does not read is of no draft.
     let members = document.object().unwrap_or_default();

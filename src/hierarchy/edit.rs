@@ -81,6 +81,7 @@ impl Hierarchy {
                     Some((_, bytes)) => Some(bytes.clone().into()),
                     None => document.bytes.clone(),
                 },
+                ..Document::default()
             }
         };
         let documents: Vec<Document> = old.documents.iter().map(changed).collect();

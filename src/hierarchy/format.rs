@@ -124,6 +124,7 @@ impl Hierarchy {
         Ok(Document {
             key,
             bytes: object.map(|object| object.bytes.into()),
+            ..Document::default()
         })
     }
 
@@ -181,6 +182,7 @@ impl Hierarchy {
         let document = |key: Key| Document {
             bytes: bytes_of(&key),
             key,
+            ..Document::default()
         };
         match format {
             DocumentFormat::Plain(dialect) => {

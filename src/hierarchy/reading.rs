@@ -87,7 +87,8 @@ impl<'a> NodeReading<'a> {
         self.use_consolidated(used);
     }
 
-    /// Reads a document. One whose name is too long is missing.
+    /// Reads a document. One whose name is too long is missing. One that is too long is refused in its own text alone:
+    /// attributes of any length stop no data.
     pub(super) fn document(&mut self, key: &Key) -> Result<Document> {
         if let Some(kept) = self.kept.take_if(|kept| kept.key == *key) {
             return Ok(kept);
@@ -96,15 +97,25 @@ impl<'a> NodeReading<'a> {
         match self.copy_of(key) {
             Known::Unknown => {}
             known => {
-                let (key, bytes) = (key.clone(), known.found());
-                return Ok(Document { key, bytes });
+                return Ok(Document {
+                    key: key.clone(),
+                    bytes: known.found(),
+                    ..Document::default()
+                });
             }
         }
+        let mut refusal = None;
         let object = match self.scope.store.get(key, MAX_DOCUMENT) {
             Err(error) if error.kind() == Kind::NameTooLong => None,
             answer => {
                 self.note_stored(key, &answer);
-                answer?
+                match answer {
+                    Err(error) if error.kind() == Kind::TooLarge => {
+                        refusal = Some(error.detail().to_string());
+                        None
+                    }
+                    answer => answer?,
+                }
             }
         };
         self.note_asked(key, object.as_ref());
@@ -122,6 +133,7 @@ impl<'a> NodeReading<'a> {
         Ok(Document {
             key: key.clone(),
             bytes: object.map(|object| object.bytes.into()),
+            refusal,
         })
     }
 

@@ -20,7 +20,7 @@ use crate::overlay::{Overlay, OverlayConfig};
 use crate::stats::Stats;
 use crate::store;
 use crate::store::layer::readahead::ReadaheadConfig;
-use crate::store::{Key, Store, StoreConfig, StoreStack};
+use crate::store::{Hints, Key, NoHints, Store, StoreConfig, StoreStack};
 use crate::sync::budget::MemoryBudget;
 use crate::view::View;
 use crate::view::control::{CONTROL, Control, ControlDirView};
@@ -174,7 +174,13 @@ pub fn open_views(config: &ViewsConfig, stats: &Arc<Stats>) -> Result<Views> {
             return Ok(stack);
         };
         let opened = overlay.insert(Overlay::open(upper, stack.store, &name, how.clone())?);
-        Ok(opened.stack(stack.hints))
+        // Attributes of a folder of this machine are the overlay's to tell: owners, modes, several names of a file.
+        let below: Arc<dyn Hints> = if access.is_local() {
+            Arc::new(NoHints)
+        } else {
+            stack.hints
+        };
+        Ok(opened.stack(below))
     })?;
     let OpenedStore {
         stack,

@@ -46,4 +46,8 @@ impl Listing for NameList {
         self.next = usize::try_from(cursor).unwrap_or(usize::MAX);
         Ok(())
     }
+
+    fn may_wait(&self) -> bool {
+        false
+    }
 }

@@ -191,6 +191,10 @@ pub trait Listing: Send {
     fn next(&mut self) -> Result<Option<Name>>;
     /// Goes on after the name that had `cursor`; 0 is the beginning.
     fn seek(&mut self, cursor: u64) -> Result<()>;
+    /// Whether names may have to be requested of a network.
+    fn may_wait(&self) -> bool {
+        true
+    }
 }
 
 /// All objects under a prefix, whatever folder they are in, page by page.

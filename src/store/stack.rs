@@ -155,7 +155,10 @@ impl StoreStack {
             }
             None => {
                 let local = local::LocalStore::open(Path::new(&path), config)?;
-                Ok(StoreStack::plain(counted(Arc::new(local), stats)))
+                Ok(StoreStack {
+                    hints: local.hints(),
+                    ..StoreStack::plain(counted(Arc::new(local), stats))
+                })
             }
         }
     }

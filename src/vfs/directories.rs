@@ -1,7 +1,14 @@
 //! Open directories: listings read name by name, each from where the last reply ended.
+//!
+//! A directory whose names do not have to be requested of a network is read ahead when it is opened, as far as a reply
+//! goes: its first reply is then in memory, and so is the last, empty one. Where names can be changed through the mount
+//! nothing is read ahead, since a program may open a directory, change it and read it then.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use std::sync::Arc;
 
 use crate::error::{Error, Kind, Result};
 use crate::store::{EntryKind, Key, Listing, Name};
@@ -10,15 +17,25 @@ use crate::vfs::{Caller, Fh, Ino, Vfs};
 /// Takes inode, cursor, kind and name of a directory's entry; returns false if it has no room for it.
 pub type DirSink<'a> = dyn FnMut(Ino, u64, EntryKind, &[u8]) -> bool + 'a;
 
+/// How many bytes of names are read ahead; a reply has no room for more.
+const MAX_AHEAD: usize = 16 << 10;
+
+/// How long names count that were read ahead: a part of the time within which a change of the store shows.
+const AHEAD_COUNTS: Duration = Duration::from_millis(500);
+
 /// An open directory.
 pub(super) struct DirHandle {
     ino: Ino,
     path: Key,
     listing: Box<dyn Listing>,
-    /// Where the listing stands.
+    /// Up to which name replies have gone.
     cursor: u64,
-    /// A name that did not fit the last reply.
-    kept: Option<Name>,
+    /// The names after it that the listing has given already.
+    ahead: VecDeque<Name>,
+    /// When the first of them were read, if no reply has needed them yet.
+    read_ahead: Option<Instant>,
+    /// Whether the listing has no name after these.
+    has_ended: bool,
 }
 
 impl Vfs {
@@ -39,13 +56,18 @@ impl Vfs {
         })?;
         self.end_walk(caller);
         let fh = self.new_handle();
-        let open = DirHandle {
+        let mut open = DirHandle {
             ino,
             path,
             listing,
             cursor: 0,
-            kept: None,
+            ahead: VecDeque::new(),
+            read_ahead: None,
+            has_ended: false,
         };
+        if !self.config.writable && !open.listing.may_wait() {
+            open.read_ahead();
+        }
         let open = Arc::new(Mutex::new(open));
         self.directories.lock().insert(fh, open);
         Ok(fh)
@@ -54,24 +76,46 @@ impl Vfs {
     /// Calls `sink` with inode, cursor, kind and name of each entry after `cursor`, until it returns false: that entry
     /// is the first of the next call.
     pub fn readdir(&self, fh: Fh, cursor: u64, sink: &mut DirSink) -> Result<()> {
-        self.stats.readdir_requests.add(1);
         let open = self.directories.lock().get(&fh).cloned();
         let open = open.ok_or_else(|| Error::invalid("handle", "is not open"))?;
         let mut open = open.lock();
-        if open.cursor != cursor {
-            open.listing.seek(cursor)?;
-            open.kept = None;
-            open.cursor = cursor;
+        self.stats.readdir_requests.add(1);
+        if !open.is_at(cursor) {
+            open.seek(cursor)?;
         }
         while let Some(name) = open.next()? {
-            let ino = self.inodes.peek(open.ino, &name.name, name.kind);
-            if !sink(ino, name.cursor, name.kind, &name.name) {
-                open.kept = Some(name);
-                return Ok(());
+            if !self.give(&mut open, name, sink) {
+                break;
             }
-            open.cursor = name.cursor;
         }
         Ok(())
+    }
+
+    /// Like `readdir`, with the entries that are in memory, if there are any or it is known that none comes.
+    pub fn readdir_now(&self, fh: Fh, cursor: u64, sink: &mut DirSink) -> Option<()> {
+        let open = self.directories.lock().get(&fh).cloned()?;
+        let mut open = open.try_lock()?;
+        if !open.is_at(cursor) || (open.ahead.is_empty() && !open.has_ended) {
+            return None;
+        }
+        self.stats.readdir_requests.add(1);
+        while let Some(name) = open.ahead.pop_front() {
+            if !self.give(&mut open, name, sink) {
+                break;
+            }
+        }
+        Some(())
+    }
+
+    /// Gives a name to a reply; returns false, and keeps the name, if there is no room for it.
+    fn give(&self, open: &mut DirHandle, name: Name, sink: &mut DirSink) -> bool {
+        let ino = self.inodes.peek(open.ino, &name.name, name.kind);
+        if !sink(ino, name.cursor, name.kind, &name.name) {
+            open.ahead.push_front(name);
+            return false;
+        }
+        (open.cursor, open.read_ahead) = (name.cursor, None);
+        true
     }
 
     /// Closes a directory.
@@ -82,11 +126,139 @@ impl Vfs {
 }
 
 impl DirHandle {
+    /// Whether the next name is the one after `cursor`, as it is now.
+    fn is_at(&self, cursor: u64) -> bool {
+        let counts = |read: Instant| read.elapsed() < AHEAD_COUNTS;
+        self.cursor == cursor && self.read_ahead.is_none_or(counts)
+    }
+
+    fn seek(&mut self, cursor: u64) -> Result<()> {
+        self.listing.seek(cursor)?;
+        self.ahead.clear();
+        (self.cursor, self.read_ahead, self.has_ended) = (cursor, None, false);
+        Ok(())
+    }
+
     fn next(&mut self) -> Result<Option<Name>> {
-        if self.kept.is_some() {
-            return Ok(self.kept.take());
+        if let Some(name) = self.ahead.pop_front() {
+            return Ok(Some(name));
         }
         let next = self.listing.next();
-        next.map_err(|error| error.about(&self.path))
+        let next = next.map_err(|error| error.about(&self.path))?;
+        self.has_ended = next.is_none();
+        Ok(next)
+    }
+
+    /// Reads the names of one reply. An error is left to the reply that meets it.
+    fn read_ahead(&mut self) {
+        let (mut bytes, started) = (0, Instant::now());
+        while bytes < MAX_AHEAD && !self.has_ended {
+            match self.listing.next() {
+                Ok(Some(name)) => {
+                    bytes += name.name.len() + size_of::<Name>();
+                    self.ahead.push_back(name);
+                }
+                Ok(None) => self.has_ended = true,
+                Err(_) => {
+                    self.ahead.clear();
+                    // A listing that does not go back has the error again.
+                    let _ = self.seek(0);
+                    return;
+                }
+            }
+        }
+        self.read_ahead = Some(started);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::store::StoreConfig;
+    use crate::store::backend::local::LocalStore;
+    use crate::vfs::VfsConfig;
+    use crate::view::store::StoreView;
+
+    fn mounted(path: &std::path::Path, writable: bool) -> Vfs {
+        let store = LocalStore::open(path, &StoreConfig::default()).unwrap();
+        let config = VfsConfig {
+            uid: 0,
+            gid: 0,
+            umask: 0,
+            writable,
+        };
+        let view = Arc::new(StoreView::new(Arc::new(store)));
+        Vfs::new(view, config, Arc::default())
+    }
+
+    /// Returns the names after a cursor, and the cursor of the last; nothing if they are not in memory.
+    fn names_now(vfs: &Vfs, fh: Fh, cursor: u64) -> Option<(Vec<String>, u64)> {
+        let (mut names, mut last) = (Vec::new(), cursor);
+        let mut sink = |_, cursor, _, name: &[u8]| {
+            names.push(String::from_utf8_lossy(name).into_owned());
+            last = cursor;
+            true
+        };
+        vfs.readdir_now(fh, cursor, &mut sink)?;
+        Some((names, last))
+    }
+
+    #[test]
+    fn a_short_directory_is_in_memory_once_it_is_open() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("a"), "").unwrap();
+        let vfs = mounted(folder.path(), false);
+        let fh = vfs.opendir(Ino::ROOT, Caller(1)).unwrap();
+        let (names, last) = names_now(&vfs, fh, 0).unwrap();
+        assert_eq!(names, ["a"]);
+        assert_eq!(names_now(&vfs, fh, last), Some((Vec::new(), last)));
+        fs::write(folder.path().join("b"), "").unwrap();
+        assert_eq!(names_now(&vfs, fh, 0), None, "it is read anew");
+        let mut again = Vec::new();
+        let mut sink = |_, _, _, name: &[u8]| {
+            again.push(name.to_vec());
+            true
+        };
+        vfs.readdir(fh, 0, &mut sink).unwrap();
+        assert_eq!(again.len(), 2);
+    }
+
+    #[test]
+    fn a_long_directory_has_its_first_names_in_memory_and_each_name_once() {
+        let folder = tempfile::tempdir().unwrap();
+        for number in 0..500 {
+            fs::write(folder.path().join(number.to_string()), "").unwrap();
+        }
+        let vfs = mounted(folder.path(), false);
+        let fh = vfs.opendir(Ino::ROOT, Caller(1)).unwrap();
+        let (mut names, last) = names_now(&vfs, fh, 0).unwrap();
+        assert!((10..400).contains(&names.len()), "{}", names.len());
+        assert_eq!(names_now(&vfs, fh, last), None);
+        let mut sink = |_, _, _, name: &[u8]| {
+            names.push(String::from_utf8_lossy(name).into_owned());
+            true
+        };
+        vfs.readdir(fh, last, &mut sink).unwrap();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), 500);
+    }
+
+    #[test]
+    fn what_is_made_in_an_open_directory_that_can_be_changed_is_listed() {
+        let folder = tempfile::tempdir().unwrap();
+        let vfs = mounted(folder.path(), true);
+        let fh = vfs.opendir(Ino::ROOT, Caller(1)).unwrap();
+        fs::write(folder.path().join("a"), "").unwrap();
+        assert_eq!(names_now(&vfs, fh, 0), None);
+        let mut found = 0;
+        let mut sink = |_, _, _, _: &[u8]| {
+            found += 1;
+            true
+        };
+        vfs.readdir(fh, 0, &mut sink).unwrap();
+        assert_eq!(found, 1);
     }
 }

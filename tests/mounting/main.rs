@@ -18,3 +18,4 @@ mod refusals;
 mod served;
 mod typed;
 mod until_eof;
+mod uring;

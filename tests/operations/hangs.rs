@@ -2,6 +2,8 @@
 //! is up, and unmounting waits for nobody.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -126,6 +128,33 @@ fn hanging_metadata_holds_up_nothing_else() {
     assert!(soon(
         || mount.read_whole("slow0/slow0.raw") == Ok(slow().whole())
     ));
+}
+
+/// Whether the store answers nothing by now, but that its root is a directory: no store makes a request for that.
+static HANGS: AtomicBool = AtomicBool::new(false);
+
+#[test]
+fn b07_control_files_answer_while_the_whole_store_hangs() {
+    if !needs::mounts() {
+        return;
+    }
+    let (views, gate) = hanging(|key| HANGS.load(SeqCst) && !key.is_empty(), PATIENT);
+    let mount = Mounted::new(views.stored, LIMIT, true);
+    HANGS.store(true, SeqCst);
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| mount.stat("slow0").unwrap_err());
+        assert!(soon(|| gate.waiting() > 0));
+        for name in ["stats.json", "mount.json", "errors"] {
+            let path = format!(".zarrfs/{name}");
+            assert!(mount.read_whole(&path).is_ok(), "{name}");
+            assert!(mount.stat(&path).is_ok(), "{name}");
+        }
+        assert!(mount.names(".zarrfs").unwrap().contains(&"errors".into()));
+        assert!(mount.stat("").is_ok());
+        assert!(!waiting.is_finished(), "the control files waited");
+        assert_eq!(waiting.join().unwrap(), EIO.raw_os_error());
+    });
+    gate.open();
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::fs;
 
 use zarrfs::error::Kind;
 use zarrfs::overlay::{Overlay, OverlayConfig};
-use zarrfs::store::Key;
+use zarrfs::store::{Key, Store};
 
 use crate::fixture::{Fixture, Lower, NAME, opened, shown};
 use crate::reference::Tree;
@@ -90,4 +90,31 @@ fn a_journal_that_was_damaged_is_refused_or_shows_an_earlier_state() {
             .name,
         b"a"
     );
+}
+
+/// Writers that put a new file in the place of the old one, again and again: the journal of a mount that stays up must
+/// not grow for ever.
+#[test]
+fn b15_a_journal_is_written_anew_while_the_overlay_is_open() {
+    const LARGEST: u64 = (1 << 20) + (64 << 10);
+    let mut fixture = Fixture::new(Lower::Memory, &[("a", b"old")]);
+    let journal = fixture.upper().join("journal");
+    let replace = Step::Rename("arriving".to_string(), "a".to_string());
+    let (mut longest, mut last) = (0, 0);
+    for number in 0_u32.. {
+        fixture.write("arriving", &number.to_le_bytes());
+        fixture.take(&replace).unwrap();
+        last = number;
+        let length = fs::metadata(&journal).unwrap().len();
+        assert!(length < LARGEST, "{length} bytes after {number} files");
+        if length < longest {
+            break;
+        }
+        longest = length;
+    }
+    let kept = fixture.shown();
+    fixture.remount();
+    assert_eq!(fixture.shown(), kept);
+    let found = fixture.overlay().get(&Key::new("a").unwrap(), 16).unwrap();
+    assert_eq!(found.unwrap().bytes, last.to_le_bytes());
 }

@@ -248,7 +248,7 @@ pub const PAGES_OF_SECTION_7: [&str; 4] = [
 ];
 
 /// The options of `-o`: name with its value, and what it does.
-pub const MOUNT_OPTIONS: [(&str, &str); 30] = [
+pub const MOUNT_OPTIONS: [(&str, &str); 31] = [
     ("view=NAME", "store or files"),
     ("files=DIR2", "mount the files view there as well"),
     (

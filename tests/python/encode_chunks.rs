@@ -28,6 +28,7 @@ fn encode(folder: &Path) -> Result<(), Box<dyn Error>> {
         Ok(Document {
             key: Key::new(name)?,
             bytes: fs::read(folder.join(name)).ok().map(Into::into),
+            ..Document::default()
         })
     };
     let documents = [

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from mounting import ROOT, Daemon
+from mounting import ROOT, Daemon, wait_until
 
 sys.path.append(str(ROOT / "scripts" / "benchmark"))
 import scale_stores
@@ -65,3 +65,28 @@ def test_b02_consolidated_metadata_are_held_once(tmp_path, make):
         listed = sum(1 for _ in Path(mount.files).glob("group*/*"))
         assert listed == 1000 + 2 * 10
         assert mount.peak_bytes() < 4 * length + 2 * SLACK + 1000 * 8000
+
+
+@pytest.mark.parametrize("name", ["old/attributes.json", "new/attributes.json"])
+def test_b02_the_longest_document_that_is_read_takes_four_times_its_length(tmp_path, name):
+    length = 64 * MIB
+    scale_stores.long_attributes(tmp_path / "a.zarr", length)
+    stored = tmp_path / "a.zarr" / ("old/.zattrs" if name.startswith("old") else "new/zarr.json")
+    # Blanks before the last brace.
+    text = stored.read_text()
+    stored.write_text(text[:-1] + " " * (length - len(text)) + text[-1:])
+    assert stored.stat().st_size == length
+    with Daemon(tmp_path / "a.zarr") as mount:
+        before = mount.resident_bytes()
+        shown = json.loads((mount.files / name).read_text())
+        assert shown == json.loads((tmp_path / "a.zarr" / "old" / ".zattrs").read_text())
+        assert mount.peak_bytes() - before < 4 * length
+        with open(stored, "a", encoding="ascii") as file:
+            file.write(" ")
+        array = name.split("/")[0]
+        if array == "old":
+            # The data are read without the attributes.
+            assert wait_until(lambda: "zarrfs_error" in (mount.files / name).read_text())
+            assert (mount.files / "old" / "old.npy").read_bytes()[:6] == b"\x93NUMPY"
+        else:
+            assert wait_until(lambda: (mount.files / "new" / "ERROR.txt").exists())

@@ -1,5 +1,7 @@
 """What other programs do with a mounted folder beyond reading it: rsync, cp -a, du. None sees the control directory."""
 
+import errno
+import os
 import shutil
 import subprocess
 
@@ -44,3 +46,28 @@ def test_du_counts_blocks(view):
     lengths = [(view / name).stat() for name in layout.walk(view)]
     assert apparent >= sum(s.st_size for s in lengths if s.st_mode & 0o100000)
     assert all(s.st_blocks > 0 for s in lengths if s.st_size and s.st_mode & 0o100000)
+
+
+def contents(folder):
+    """Returns the bytes of all files below a folder, by their paths."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def test_programs_that_look_for_holes_copy_everything(view, tmp_path):
+    found = contents(view)
+    for name, content in found.items():
+        with open(view / name, "rb") as file:
+            if content:
+                assert os.lseek(file.fileno(), 0, os.SEEK_DATA) == 0, name
+                assert os.lseek(file.fileno(), 0, os.SEEK_HOLE) == len(content), name
+            with pytest.raises(OSError) as error:
+                os.lseek(file.fileno(), len(content), os.SEEK_DATA)
+            assert error.value.errno == errno.ENXIO, name
+    run("cp", "-r", "--sparse=auto", view, tmp_path / "copy")
+    assert contents(tmp_path / "copy") == found
+    (tmp_path / "unpacked").mkdir()
+    run("tar", "-C", view, "-S", "-cf", tmp_path / "packed.tar", ".")
+    run("tar", "-C", tmp_path / "unpacked", "-xf", tmp_path / "packed.tar")
+    assert contents(tmp_path / "unpacked") == found
+    run("chmod", "-R", "u+w", tmp_path / "copy", tmp_path / "unpacked")

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -56,6 +56,35 @@ fn bytes_below(folder: &Path) -> Vec<u8> {
         }
     }
     found
+}
+
+#[test]
+fn b01_a_web_folder_that_is_gone_is_an_error_and_never_empty() {
+    let is_there = Arc::new(AtomicBool::new(true));
+    let there = is_there.clone();
+    let page =
+        b"<html><title>Index of /</title><body><a href=\"zarr.json\">zarr.json</a></body></html>";
+    let server = Scripted::start(move |_, request| match request.target.as_str() {
+        _ if !there.load(Ordering::SeqCst) => answer(404, b""),
+        "/" if request.method != "PROPFIND" => Answer {
+            headers: vec![("Content-Type", "text/html".to_string())],
+            ..answer(200, page)
+        },
+        "/zarr.json" => answer(200, b"{}"),
+        _ => answer(404, b""),
+    });
+    let ttl = Duration::from_millis(50);
+    let store = open(&server.url(""), ttl, RemoteConfig::default()).unwrap();
+    let names = || store.list(&Key::root()).and_then(|mut names| names.next());
+    assert_eq!(names().unwrap().unwrap().name, b"zarr.json");
+    is_there.store(false, Ordering::SeqCst);
+    thread::sleep(ttl * 4);
+    let error = names().unwrap_err();
+    assert_eq!(error.kind(), Kind::Unavailable, "{error}");
+    assert!(error.to_string().contains("the store is gone"), "{error}");
+    is_there.store(true, Ordering::SeqCst);
+    thread::sleep(ttl * 4);
+    assert_eq!(names().unwrap().unwrap().name, b"zarr.json");
 }
 
 #[test]

@@ -125,3 +125,26 @@ fn c02_other_edits_leave_what_does_not_read_where_it_is() {
         assert_eq!(attributes(&after), attributes(&before), "{name}");
     }
 }
+
+/// What editors write into a document that is too long to be read is refused: nobody has seen what it would replace.
+#[test]
+fn c02_attributes_that_are_too_long_stop_no_data() {
+    let store = written::v2();
+    let long = format!("{{\"a\": \"{}\"}}", "x".repeat(64 << 20));
+    store.set(key("a/b/.zattrs"), long.clone().into_bytes());
+    let (view, tree) = tree(Arc::new(store.clone()));
+    assert_eq!(common::read(&view, "a/b/b.raw").unwrap(), written::whole());
+    let said = read_json(&view, "a/b/attributes.json");
+    let why = format!(
+        "a/b/.zattrs: {} bytes, at most 67108864 are read",
+        long.len()
+    );
+    assert_eq!(said["zarrfs_error"], why);
+    let error = write(&tree, "a/b/attributes.json", r#"{"new": 1}"#).unwrap_err();
+    assert_eq!(error.kind(), Kind::TooLarge);
+    let kept = store.head(&key("a/b/.zattrs")).unwrap().unwrap();
+    assert_eq!(kept.size, long.len() as u64);
+    store.set(key("a/b/.zattrs"), b"{\"b\": 2}".to_vec());
+    let (view, _) = self::tree(Arc::new(store));
+    assert_eq!(read_json(&view, "a/b/attributes.json"), json!({"b": 2}));
+}

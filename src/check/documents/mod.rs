@@ -39,6 +39,7 @@ pub(super) fn check_document(kind: DocumentKind, key: &Key, bytes: Vec<u8>) -> V
     let document = Document {
         key: key.clone(),
         bytes: Some(bytes.into()),
+        ..Document::default()
     };
     let mut found = Vec::new();
     match document.object() {

@@ -231,6 +231,7 @@ mod tests {
         let document = Document {
             key: Key::new("a/attributes.json").unwrap(),
             bytes: Some(text.as_bytes().to_vec().into()),
+            ..Document::default()
         };
         let parsed = (dialect.parse)(&Key::new("a").unwrap(), &[document])?;
         Ok(parsed.map(|parsed| parsed.node))

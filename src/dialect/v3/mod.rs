@@ -304,6 +304,7 @@ mod tests {
         let document = Document {
             key: Key::new("a/b/zarr.json").unwrap(),
             bytes: Some(document.to_string().into()),
+            ..Document::default()
         };
         let read = parse(&Key::new("a/b").unwrap(), &[document])
             .unwrap()

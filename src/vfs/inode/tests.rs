@@ -266,7 +266,7 @@ fn a_content_that_is_open_has_one_inode_of_its_name() {
 }
 
 #[test]
-fn a_name_takes_two_hundred_bytes_and_gives_them_back() {
+fn b10_a_name_takes_two_hundred_bytes_and_gives_them_back() {
     const NAMES: u64 = 1_000_000;
     let inodes = Inodes::new(true);
     let name = |number: u64| format!("tas_Amon_model_{number:07}.nc");

@@ -26,6 +26,7 @@ impl WrittenDocument<'_> {
         let document = Document {
             key: Key::root(),
             bytes: Some(self.bytes.to_vec().into()),
+            ..Document::default()
         };
         let members = document.object()?.unwrap_or_default();
         let node = v3::node(path, &members)?;

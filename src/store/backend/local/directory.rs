@@ -90,6 +90,24 @@ impl StoreRoot {
         }
     }
 
+    /// Opens a key as `resolve` says, if the root need not be looked for and what it holds is on this machine.
+    pub(super) fn open_now(
+        &self,
+        key: &Key,
+        flags: OFlags,
+        resolve: ResolveFlags,
+    ) -> Option<rustix::io::Result<OwnedFd>> {
+        let root = self.root.get_now().filter(|root| root.is_on_disk)?;
+        let (path, mode) = (relative(key), Mode::empty());
+        Some(rustix::fs::openat2(
+            &root.fd,
+            path,
+            safe(flags),
+            mode,
+            resolve,
+        ))
+    }
+
     /// Opens a regular file; nothing for a directory or a missing key, `Corrupt` for other kinds of files and for a
     /// link to something that is not there: that is content that was not fetched, not content that was never stored.
     pub(super) fn open_file(&self, key: &Key) -> Result<Option<(OwnedFd, Stat)>> {

@@ -88,4 +88,8 @@ impl Listing for LocalListing {
             .map_err(|error| failed(&self.key, error))?;
         Ok(())
     }
+
+    fn may_wait(&self) -> bool {
+        false
+    }
 }

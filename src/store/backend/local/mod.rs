@@ -2,7 +2,7 @@
 //!
 //! Names are raw bytes. Nothing but regular files and directories is ever read. `root` finds the directory that the
 //! store's path names, `directory` resolves keys and ensures that none leads outside the store, `reader` reads open files, `listing` lists directories, `stat` converts
-//! the kernel's file status, `writer` makes changes, with `atomic_file`.
+//! the kernel's file status, `hints` tells what the kernel has in memory, `writer` makes changes, with `atomic_file`.
 
 use std::ops::Range;
 use std::path::Path;
@@ -14,16 +14,18 @@ use rustix::io::Errno;
 
 use crate::error::{Error, Kind, Result};
 use crate::store::backend::local::directory::{StoreRoot, failed};
+use crate::store::backend::local::hints::LocalHints;
 use crate::store::backend::local::listing::LocalListing;
 use crate::store::backend::local::reader::{LocalReader, read_span};
 use crate::store::backend::local::stat::{modified, size_of, version_of};
 use crate::store::{
-    ByteRange, Condition, ETag, EntryKind, FlatListing, Key, Listing, Meta, Object, PutBody,
+    ByteRange, Condition, ETag, EntryKind, FlatListing, Hints, Key, Listing, Meta, Object, PutBody,
     Reader, Store, StoreConfig, StoreInfo, Version,
 };
 
 mod atomic_file;
 mod directory;
+mod hints;
 mod listing;
 mod reader;
 mod root;
@@ -59,6 +61,11 @@ impl LocalStore {
             directory: Arc::new(directory),
             info: StoreInfo { folder, ..info },
         })
+    }
+
+    /// Returns what the kernel knows of its keys without waiting.
+    pub fn hints(&self) -> Arc<dyn Hints> {
+        Arc::new(LocalHints(self.directory.clone()))
     }
 
     /// Notes a change, also a failed one: part of it may have been made.

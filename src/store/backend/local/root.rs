@@ -42,6 +42,25 @@ pub(super) struct OpenRoot {
     pub(super) path: PathBuf,
     /// Device and inode.
     identity: (u64, u64),
+    /// Whether its file system is on this machine.
+    pub(super) is_on_disk: bool,
+}
+
+/// The numbers by which the kernel tells file systems that are on this machine: those of ext, XFS, Btrfs, F2FS, tmpfs
+/// and overlayfs.
+const ON_DISK: [u64; 6] = [
+    0xef53,
+    0x5846_5342,
+    0x9123_683e,
+    0xf2f5_2010,
+    0x0102_1994,
+    0x794c_7630,
+];
+
+/// Whether a file is on a file system of this machine.
+fn is_on_disk(fd: &OwnedFd) -> bool {
+    let kind = rustix::fs::fstatfs(fd).map(|system| u64::try_from(system.f_type));
+    kind.is_ok_and(|kind| kind.is_ok_and(|kind| ON_DISK.contains(&kind)))
 }
 
 impl OpenRoot {
@@ -52,6 +71,7 @@ impl OpenRoot {
         let resolved = path.canonicalize();
         let resolved = resolved.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
         Ok(OpenRoot {
+            is_on_disk: is_on_disk(&fd),
             fd,
             path: resolved?,
             identity: (stat.st_dev, stat.st_ino),
@@ -96,6 +116,13 @@ impl PresentRoot {
             }
         }
         self.existing().ok_or(GONE)
+    }
+
+    /// Like `get`, if the path need not be resolved for that.
+    pub(super) fn get_now(&self) -> Option<Arc<OpenRoot>> {
+        let resolved = *self.resolved.try_lock()?;
+        let age = self.clock.now().saturating_duration_since(resolved);
+        self.existing().filter(|_| age < FRESHNESS)
     }
 
     /// Returns the root as it was found last, unless it was removed since.

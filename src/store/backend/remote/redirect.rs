@@ -1,7 +1,8 @@
 //! Redirections from a public host to this machine or a private network, which are not followed: a server on the
 //! internet must not choose what is asked for inside.
 //!
-//! A host of the private network may redirect within it.
+//! A host of the private network may redirect within it. A name counts by the addresses that it has when the redirection
+//! comes; the client asks for them again, so a name whose addresses change in between is not noticed.
 
 use std::net::{IpAddr, Ipv6Addr, ToSocketAddrs};
 
@@ -18,7 +19,7 @@ pub(super) fn policy() -> Policy {
         let refused = match attempt.previous() {
             [] => None,
             hops if hops.len() > MAX_REDIRECTIONS => Some("too many redirections".to_string()),
-            [asked, ..] => refusal(asked, attempt.url()),
+            [asked, ..] => refusal(asked, attempt.url(), leads_inside),
         };
         match refused {
             None => attempt.follow(),
@@ -30,10 +31,11 @@ pub(super) fn policy() -> Policy {
     })
 }
 
-/// Returns why a redirection is not followed; nothing if it is.
-fn refusal(asked: &Url, found: &Url) -> Option<String> {
+/// Returns why a redirection is not followed; nothing if it is. `leads_inside` finds the addresses of a name.
+fn refusal(asked: &Url, found: &Url, leads_inside: impl Fn(&str) -> bool) -> Option<String> {
     let (from, to) = (asked.host_str()?, found.host_str()?);
-    if from == to || !is_inside(to) || is_inside(from) || leads_inside(from) {
+    let is_private = |host: &str| is_inside(host) || leads_inside(host);
+    if from == to || !is_private(to) || is_private(from) {
         return None;
     }
     Some(format!("the server redirects to {to}, which is not public"))
@@ -51,8 +53,8 @@ fn is_inside(host: &str) -> bool {
     }
 }
 
-/// Whether the name of a host is that of an address inside. The client has just found that address, so it is found
-/// again in no time.
+/// Whether the name of a host is that of an address inside. A name that has no address is left to the client to
+/// complain of.
 fn leads_inside(host: &str) -> bool {
     let find = || {
         let found = (host, 0).to_socket_addrs();
@@ -92,7 +94,24 @@ mod tests {
     use super::*;
 
     fn redirected(from: &str, to: &str) -> Option<String> {
-        refusal(&from.parse().unwrap(), &to.parse().unwrap())
+        let leads_inside = |host: &str| host.ends_with(".inside.example");
+        refusal(&from.parse().unwrap(), &to.parse().unwrap(), leads_inside)
+    }
+
+    #[test]
+    fn b13_a_name_that_leads_inside_is_not_followed() {
+        let inside = "http://files.inside.example/a";
+        for public in ["https://93.184.216.34/a", "https://data.example/a"] {
+            let why = redirected(public, inside).unwrap();
+            assert!(
+                why.contains("files.inside.example, which is not public"),
+                "{why}"
+            );
+            assert_eq!(redirected(inside, public), None);
+        }
+        assert_eq!(redirected("http://other.inside.example/a", inside), None);
+        assert!(leads_inside("localhost"));
+        assert!(!leads_inside("name-without-an-address.invalid"));
     }
 
     #[test]

@@ -289,6 +289,10 @@ impl Listing for ZipListing {
         self.position = position.clamp(self.start, self.end);
         Ok(())
     }
+
+    fn may_wait(&self) -> bool {
+        false
+    }
 }
 
 impl fmt::Display for LeftOut {
