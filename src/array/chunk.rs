@@ -385,12 +385,13 @@ impl OpenArray {
     /// but what pieces take that are being loaded and those that cross the end of a read.
     pub(super) fn kept_share(&self, decoder: &Decoder) -> u64 {
         let memory = self.engine.limits.memory;
-        // Each as it is stored and decoded, beside one that was decoded and not used yet.
+        // Each as it is stored and decoded, beside one that was decoded and not used yet; and as much again, so that those
+        // which are being loaded meet others that may leave.
         let decoded = decoder.pipeline.chunk_bytes() as u64;
         let load = decoded
             .saturating_mul(2)
             .saturating_add(usual_length(decoded));
-        let loading = load.saturating_mul(self.engine.loads);
+        let loading = load.saturating_mul(self.engine.loads * 2);
         memory
             .saturating_sub(memory / 32)
             .saturating_sub(loading)
