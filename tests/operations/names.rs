@@ -119,14 +119,7 @@ pub(crate) fn the_control_directory_resolves_and_is_not_listed(enter: &Enter) {
         let held = backend.names(".zarrfs").unwrap();
         assert_eq!(
             held,
-            [
-                "errors",
-                "files",
-                "mount.json",
-                "shards",
-                "stats.json",
-                "store"
-            ]
+            ["errors", "files", "mount.json", "stats.json", "store"]
         );
         for name in held {
             assert!(backend.stat(&format!(".zarrfs/{name}")).is_ok(), "{name}");

@@ -18,18 +18,18 @@ use crate::hooked::{Hook, Hooked};
 
 /// Something that happens once, for which others wait.
 #[derive(Default)]
-struct Event {
+pub(crate) struct Event {
     has_happened: Mutex<bool>,
     changed: Condvar,
 }
 
 impl Event {
-    fn happen(&self) {
+    pub(crate) fn happen(&self) {
         *self.has_happened.lock() = true;
         self.changed.notify_all();
     }
 
-    fn wait(&self) {
+    pub(crate) fn wait(&self) {
         let mut has_happened = self.has_happened.lock();
         while !*has_happened {
             let waited = self

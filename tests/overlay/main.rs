@@ -9,6 +9,7 @@ mod conflicts;
 mod fixture;
 mod full;
 mod hooked;
+mod late_openers;
 mod listed_renames;
 mod lost_answers;
 mod mounted;

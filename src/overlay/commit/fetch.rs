@@ -110,6 +110,18 @@ impl Commit<'_> {
         Ok(())
     }
 
+    /// Takes the key away from an open file that was opened on another content than the one that was copied. From here on
+    /// nobody enters such a file, and what is open under the key is what the store will have there.
+    fn revoke_other_content(&self, key: &Key, (from, version): (&Key, Version)) {
+        let Some(file) = self.core.registered(key) else {
+            return;
+        };
+        let opened = file.unwritten_version();
+        if opened.is_some_and(|(lower, opened)| lower != *from || opened != version) {
+            self.core.revoke_if(key, &file);
+        }
+    }
+
     /// Gives a copied object its key in the layer, unless something else is there by now.
     fn give_key(&self, key: &Key, from: &Key, version: Version, name: &str) -> Result<()> {
         let (core, layer) = (self.core, &self.layered.layer);
@@ -134,6 +146,9 @@ impl Commit<'_> {
             records.push(base_record(from, Some(version)));
         }
         layer.record(records)?;
+        if self.is_live {
+            self.revoke_other_content(key, (from, version));
+        }
         let _shape = layer.reshape();
         let published = core.upper.publish(name, &layer.keys, key);
         published.map_err(|error| os_error(key, error))

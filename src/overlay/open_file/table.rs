@@ -13,7 +13,7 @@ use crate::error::{Error, Kind, Result};
 use crate::overlay::keys_dir::os_error;
 use crate::overlay::layered_store::LayeredStore;
 use crate::overlay::{OverlayCore, Resolved, wrong_kind};
-use crate::store::{EntryKind, Key, Meta};
+use crate::store::{EntryKind, Key, LogPosition, Meta};
 use crate::sync::descriptors::Permit;
 
 /// The open files by their keys.
@@ -101,7 +101,7 @@ impl OverlayCore {
     }
 
     /// Takes the key away from a file that another program replaced in the store, unless it was written meanwhile.
-    fn revoke_if(&self, key: &Key, file: &Arc<OpenFile>) {
+    pub(in crate::overlay) fn revoke_if(&self, key: &Key, file: &Arc<OpenFile>) {
         let mut state = file.lock();
         if matches!(state.source, ContentSource::Upper(_)) {
             return;
@@ -114,7 +114,7 @@ impl OverlayCore {
     /// Opens the present content of a key; also returns where it was found.
     fn open_current(self: &Arc<Self>, key: &Key) -> Result<(OpenFile, FoundIn)> {
         let permit = Permit::take().map_err(|error| error.about(key))?;
-        let top = self.top();
+        let (top, position) = (self.top(), self.info.changes.position());
         let found = top.find(key)?.ok_or_else(|| Error::not_found(key))?;
         match (LayeredStore::kind(&found), found) {
             (EntryKind::Directory, _) => Err(wrong_kind(key, true)),
@@ -127,13 +127,24 @@ impl OverlayCore {
                 };
                 let source = ContentSource::Upper(file);
                 let file = OpenFile::new(self, key, id, source, OpenedAs::Upper, permit);
-                Ok((file, FoundIn { top, lower: None }))
+                let lower = None;
+                let found = FoundIn {
+                    top,
+                    lower,
+                    position,
+                };
+                Ok((file, found))
             }
             (_, Resolved::Upper(_)) => Err(Error::invalid(key, "is no regular file")),
             (_, Resolved::Lower(lower, meta)) => {
                 let file = self.open_lower(&top, key, (&lower, &meta), permit)?;
                 let lower = Some(lower);
-                Ok((file, FoundIn { top, lower }))
+                let found = FoundIn {
+                    top,
+                    lower,
+                    position,
+                };
+                Ok((file, found))
             }
         }
     }
@@ -188,7 +199,9 @@ impl OverlayCore {
         match (file.source(), top.layer.keys.stat(key)?) {
             (ContentSource::Upper(file), Some(_)) => top.layer.is_file_of(key, &file),
             (ContentSource::Lower(_) | ContentSource::Frozen(..), None) => {
-                Ok(top.layer.lower_key(key) == found.lower)
+                // It may have been replaced meanwhile, and be in the store by now, where it shows as before.
+                let is_same = !self.info.changes.changed_since(found.position, key);
+                Ok(is_same && top.layer.lower_key(key) == found.lower)
             }
             _ => Ok(false),
         }
@@ -240,6 +253,8 @@ struct FoundIn {
     top: Arc<LayeredStore>,
     /// The key of the store below, if that has it.
     lower: Option<Key>,
+    /// Where the log of changes was before.
+    position: LogPosition,
 }
 
 fn inode_of(key: &Key, file: &File) -> Result<u64> {

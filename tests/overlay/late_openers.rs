@@ -1,0 +1,92 @@
+//! A program that opens a file while another one replaces it, and is slower.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::thread;
+
+use zarrfs::error::Result;
+use zarrfs::overlay::{Overlay, OverlayConfig};
+use zarrfs::store::backend::memory::MemoryStore;
+use zarrfs::store::tree::{Credentials, OpenMode, RenameMode};
+use zarrfs::store::{Key, Store, Tree};
+
+use crate::fixture::{folder, key};
+use crate::hooked::{Hook, Hooked};
+use crate::listed_renames::Event;
+
+thread_local! {
+    static IS_LATE: Cell<bool> = const { Cell::new(false) };
+    /// Whether the call is the one that opens the file.
+    static OPENS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Has the late program get the store's old object before it is replaced, and go on after that.
+#[derive(Default)]
+struct Meeting {
+    is_opened: Event,
+    is_replaced: Event,
+}
+
+impl Hook for Meeting {
+    fn before(&self, call: &str, asked: &Key) -> Result<()> {
+        OPENS.set(IS_LATE.get() && call == "open" && *asked == key("d/x"));
+        Ok(())
+    }
+
+    fn after(&self) -> Result<()> {
+        if OPENS.get() {
+            self.is_opened.happen();
+            self.is_replaced.wait();
+        }
+        Ok(())
+    }
+}
+
+fn content(overlay: &Overlay, path: &str) -> Vec<u8> {
+    let file = Tree::open(overlay, &key(path), OpenMode::Read).unwrap();
+    let size = file.stat().unwrap().meta.size;
+    file.read_at(0, usize::try_from(size).unwrap()).unwrap()
+}
+
+fn write(overlay: &Overlay, path: &str, bytes: &[u8]) {
+    let maker = Credentials {
+        mode: 0o644,
+        uid: 0,
+        gid: 0,
+    };
+    let file = overlay.create(&key(path), &maker).unwrap();
+    file.write_at(0, bytes).unwrap();
+    file.flush().unwrap();
+}
+
+#[test]
+fn what_was_replaced_meanwhile_never_shows_again() {
+    let store = Arc::new(MemoryStore::default());
+    store.set(key("d/x"), b"old".to_vec());
+    let meeting: Arc<Meeting> = Arc::default();
+    let below: Arc<dyn Store> = Arc::new(Hooked::new(store, meeting.clone()));
+    let upper = folder();
+    let how = OverlayConfig {
+        uid: 0,
+        gid: 0,
+        write_through: true,
+    };
+    let overlay = Overlay::open(&upper.path().join("upper"), below, "a store", how).unwrap();
+    thread::scope(|scope| {
+        let late = scope.spawn(|| {
+            IS_LATE.set(true);
+            Tree::open(&overlay, &key("d/x"), OpenMode::Read).unwrap()
+        });
+        meeting.is_opened.wait();
+        write(&overlay, "d/t", b"a new one");
+        let replace = |from, to| overlay.rename(&key(from), &key(to), RenameMode::Replace);
+        replace("d/t", "d/x").unwrap();
+        meeting.is_replaced.happen();
+        let held = late.join().unwrap();
+        replace("d", "e").unwrap();
+        assert_eq!(content(&overlay, "e/x"), b"a new one");
+        replace("e", "d").unwrap();
+        assert_eq!(content(&overlay, "d/x"), b"a new one");
+        drop(held);
+    });
+}
