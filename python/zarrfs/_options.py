@@ -30,6 +30,8 @@ class MountOptions(TypedDict, total=False):
     umask: Union[int, str]
     memory: Size
     max_chunk: Size
+    spill: Path
+    spill_size: Size
     timeout: Duration
     list: Union[str, Sequence[str]]
     cow: Path
@@ -51,6 +53,7 @@ class MountOptions(TypedDict, total=False):
     cache_dir: Path
     cache_size: Size
     log: Path
+    access_log: Path
     verbose: Union[bool, int]
 
 
