@@ -117,10 +117,11 @@ impl MergedListing {
         let mut names = layered.layer.keys.names(&self.prefix)?;
         let whiteouts = layered.layer.whiteouts(&self.prefix);
         let lower = layered.layer.lower_key(&self.prefix);
-        drop(shape);
+        // As it is with these names: a commit may have brought all of it here in the next moment.
         if layered.renamed_from(&self.prefix).is_some() {
             self.moved.get_or_insert_default();
         }
+        drop(shape);
         self.covered = names.iter().map(|(name, _)| name.clone()).collect();
         names.extend(self.moved_here(&layered, whiteouts)?);
         self.upper = names.into();
