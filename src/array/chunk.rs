@@ -25,6 +25,9 @@ use crate::sync::buffer;
 /// Bytes by which an encoded chunk may exceed nine eighths of the decoded one without being looked up first.
 const ENCODED_OVERHEAD: u64 = 64 << 10;
 
+/// How many bytes are held before memory is used again, so that other files of a short array find its pieces.
+const FREELY_HELD: u64 = 16 << 20;
+
 /// How often a piece is looked at again that appears while it is taken for missing.
 const MAX_LOOKS: usize = 4;
 
@@ -369,8 +372,9 @@ impl OpenArray {
     /// Has the memory of a piece that was given out whole serve for the next one of `length` bytes: memory fresh from the
     /// kernel costs as much as decoding into it.
     fn reclaim(&self, length: usize) {
-        if !buffer::is_pooled(length) {
-            self.engine.cache.reclaim(Cached::is_spent);
+        let cache = &self.engine.cache;
+        if cache.budget().held() > FREELY_HELD && !buffer::is_pooled(length) {
+            cache.reclaim(Cached::is_spent);
         }
     }
 

@@ -289,7 +289,7 @@ mod tests {
             "-o alow_other: no such option; did you mean 'allow_other'?"
         );
         assert!(
-            error("qqqqqqq").starts_with("-o qqqqqqq: no such option; known are allow_other, ")
+            error("qqqqqqq").starts_with("-o qqqqqqq: no such option; known are access_log, ")
         );
         assert_eq!(error("memory"), "-o memory: needs a value: memory=...");
         assert_eq!(error("ro=1"), "-o ro: takes no value");

@@ -224,7 +224,12 @@ class Interpreter:
     def __init__(self, store, state):
         script = Path(__file__).with_name("interpreter.py")
         self.process = subprocess.Popen(
-            [sys.executable, script, str(store), state], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [sys.executable, script, str(store), state],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            # A caller in the background ignores SIGINT, which its children inherit.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     def says(self, step):
