@@ -288,9 +288,7 @@ mod tests {
             error("alow_other"),
             "-o alow_other: no such option; did you mean 'allow_other'?"
         );
-        assert!(
-            error("qqqqqqq").starts_with("-o qqqqqqq: no such option; known are access_log, ")
-        );
+        assert!(error("qqqqqqq").starts_with("-o qqqqqqq: no such option; known are access_log, "));
         assert_eq!(error("memory"), "-o memory: needs a value: memory=...");
         assert_eq!(error("ro=1"), "-o ro: takes no value");
         assert!(error("umask=9").starts_with("-o umask: '9': "));
