@@ -68,6 +68,15 @@ impl OpenArray {
         spill.is_some_and(|spill| spill.has(&(self.id, piece.0)))
     }
 
+    /// Has pieces leave the disk that nobody wants any more. A thread does it: a long file takes its time to be cut.
+    pub(super) fn give_up_spilled(&self) {
+        if let Some(spill) = self.engine.spill.clone().filter(|spill| !spill.is_empty()) {
+            // What is refused here is done when the next piece goes to disk.
+            let give_up = move || spill.drop_unwanted(usize::MAX);
+            self.engine.decoders.submit(give_up);
+        }
+    }
+
     /// Returns the version of a piece that is on disk and not in memory, if the stored chunk is known to have it now.
     pub(super) fn spilled(&self, decoder: &Decoder, piece: ChunkIndex) -> Option<Version> {
         if !self.is_spilled(piece)

@@ -52,9 +52,7 @@ impl Drop for FlatFile {
         if let Some(unread) = &self.array.unread {
             unread.note_reader(self.number, &self.region, None);
         }
-        if let Some(spill) = &self.array.engine.spill {
-            spill.drop_unwanted(usize::MAX);
-        }
+        self.array.give_up_spilled();
     }
 }
 

@@ -73,6 +73,11 @@ impl Spill {
         });
     }
 
+    /// Whether no piece is on disk.
+    pub(super) fn is_empty(&self) -> bool {
+        self.file.is_empty()
+    }
+
     /// Whether some content of a piece is on disk.
     pub(super) fn has(&self, piece: &SpilledPiece) -> bool {
         self.file.has(piece)

@@ -102,6 +102,11 @@ impl SpillState {
 }
 
 impl SpillFile {
+    /// Whether no piece is there.
+    pub(super) fn is_empty(&self) -> bool {
+        self.state.lock().slots().is_empty()
+    }
+
     /// Whether a piece is there.
     pub(super) fn has(&self, piece: &SpilledPiece) -> bool {
         self.state.lock().slots().contains(piece)
