@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use lru::LruCache;
 use parking_lot::Mutex;
@@ -39,6 +40,8 @@ pub(super) struct SpillFile {
     file: File,
     limit: u64,
     state: Mutex<SpillState>,
+    /// How many pieces were written.
+    written: AtomicU64,
 }
 
 #[derive(Default)]
@@ -59,6 +62,8 @@ struct SpillSlot {
     offset: u64,
     length: usize,
     version: Version,
+    /// Tells what is there from what another write has put there.
+    number: u64,
 }
 
 /// Opens the file in the first folder that can have one.
@@ -80,6 +85,7 @@ pub(super) fn open(config: &SpillConfig, memory: u64) -> Option<SpillFile> {
         file,
         limit,
         state: Mutex::default(),
+        written: AtomicU64::new(0),
     })
 }
 
@@ -122,6 +128,7 @@ impl SpillFile {
             offset,
             length: bytes.len(),
             version,
+            number: self.written.fetch_add(1, Ordering::Relaxed),
         };
         let written = self.file.write_all_at(bytes, offset);
         let mut state = self.state.lock();
