@@ -32,7 +32,7 @@ pub struct FlatFile {
     /// Tells the readers of an array apart.
     pub(super) number: usize,
     /// Whether reads go to the stored chunks themselves, which are not encoded.
-    direct: bool,
+    pub(super) direct: bool,
     missed: MissedParts,
     /// The dimension of the array that each dimension of the file is, outermost first; nothing for their own order.
     pub(super) order: Option<Box<[usize]>>,

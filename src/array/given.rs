@@ -19,9 +19,9 @@ pub(super) struct OrderedReader {
 }
 
 impl FlatFile {
-    /// Returns the reader of the file, if it reads in order.
+    /// Returns the reader of the file, if it reads in order and pieces are kept for it.
     pub(super) fn ordered_reader(&self, decoder: &Decoder) -> Option<OrderedReader> {
-        self.pattern.unread()?;
+        self.pattern.unread().filter(|_| !self.direct)?;
         let is_row_too_long = self.is_row_too_long(decoder);
         if is_row_too_long {
             self.warn_of_row(self.row_bytes(decoder));
@@ -38,9 +38,14 @@ impl FlatFile {
         };
         if unread.warns() {
             let (needed, memory) = ((row + row / 8) >> 20, array.engine.limits.memory >> 20);
+            let or = if unread.spills() {
+                " or --spill DIR"
+            } else {
+                ""
+            };
             log::warn!(
-                "{}: a row of chunks takes {} MiB, --memory allows {memory} MiB: chunks are decoded again and \
-                 again; --memory {needed}M or --spill DIR would avoid it",
+                "{}: a row of chunks takes {} MiB, --memory allows {memory} MiB: chunks are loaded again and again; \
+                 --memory {needed}M{or} would avoid it",
                 array.path,
                 row >> 20,
             );

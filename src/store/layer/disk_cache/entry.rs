@@ -46,14 +46,10 @@ impl EntryKey {
         }
     }
 
-    /// Names a decoded piece of the array at `key`, by its number and by the metadata that it was decoded with.
-    pub fn decoded(key: &Key, piece: u64, metadata: u64) -> EntryKey {
-        EntryKey::new(3, (piece, metadata), key)
-    }
-
     /// Names the length of a file made of the array at `key`, by the file's number and by the metadata that it was made
     /// with.
     pub fn length(key: &Key, file: u64, metadata: u64) -> EntryKey {
+        // 3 named decoded chunks, which lie in caches of earlier versions.
         EntryKey::new(4, (file, metadata), key)
     }
 
@@ -304,7 +300,7 @@ mod tests {
             EntryKey::whole(&Key::new("b").unwrap()),
             EntryKey::range(&object, &ByteRange::Span(0..3)),
             EntryKey::range(&object, &ByteRange::Suffix(3)),
-            EntryKey::decoded(&object, 0, 3),
+            EntryKey::length(&object, 0, 3),
         ];
         for (place, key) in keys.iter().enumerate() {
             let content = file_of(key, b"abc");
