@@ -34,10 +34,20 @@ pub(crate) fn key(text: &str) -> Key {
 
 /// Opens an overlay. A process that another test has just started may still hold the lock of one that was closed.
 pub(crate) fn opened(upper: &Path, lower: &Arc<dyn Store>, name: &str) -> Result<Overlay> {
+    opened_with(upper, lower, name, false)
+}
+
+/// The same, with changes that go to the store at once if it writes through.
+pub(crate) fn opened_with(
+    upper: &Path,
+    lower: &Arc<dyn Store>,
+    name: &str,
+    write_through: bool,
+) -> Result<Overlay> {
     let config = OverlayConfig {
         uid: 0,
         gid: 0,
-        write_through: false,
+        write_through,
     };
     for _ in 0..500 {
         match Overlay::open(upper, lower.clone(), name, config.clone()) {

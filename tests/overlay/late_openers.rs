@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::thread;
 
 use zarrfs::error::Result;
-use zarrfs::overlay::{Overlay, OverlayConfig};
+use zarrfs::overlay::Overlay;
 use zarrfs::store::backend::memory::MemoryStore;
-use zarrfs::store::tree::{Credentials, OpenMode, RenameMode};
+use zarrfs::store::tree::{OpenMode, RenameMode};
 use zarrfs::store::{Key, Store, Tree};
 
-use crate::fixture::{folder, key};
+use crate::fixture::{MAKER, folder, key, opened_with};
 use crate::hooked::{Hook, Hooked};
 use crate::listed_renames::Event;
 
@@ -49,12 +49,7 @@ fn content(overlay: &Overlay, path: &str) -> Vec<u8> {
 }
 
 fn write(overlay: &Overlay, path: &str, bytes: &[u8]) {
-    let maker = Credentials {
-        mode: 0o644,
-        uid: 0,
-        gid: 0,
-    };
-    let file = overlay.create(&key(path), &maker).unwrap();
+    let file = overlay.create(&key(path), &MAKER).unwrap();
     file.write_at(0, bytes).unwrap();
     file.flush().unwrap();
 }
@@ -66,12 +61,7 @@ fn what_was_replaced_meanwhile_never_shows_again() {
     let meeting: Arc<Meeting> = Arc::default();
     let below: Arc<dyn Store> = Arc::new(Hooked::new(store, meeting.clone()));
     let upper = folder();
-    let how = OverlayConfig {
-        uid: 0,
-        gid: 0,
-        write_through: true,
-    };
-    let overlay = Overlay::open(&upper.path().join("upper"), below, "a store", how).unwrap();
+    let overlay = opened_with(&upper.path().join("upper"), &below, "a store", true).unwrap();
     thread::scope(|scope| {
         let late = scope.spawn(|| {
             IS_LATE.set(true);

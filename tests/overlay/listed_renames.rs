@@ -8,12 +8,11 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use zarrfs::error::Result;
 use zarrfs::overlay::commit::CommitConfig;
-use zarrfs::overlay::{Overlay, OverlayConfig};
 use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::store::tree::RenameMode;
 use zarrfs::store::{Key, Store, Tree};
 
-use crate::fixture::{folder, key};
+use crate::fixture::{folder, key, opened};
 use crate::hooked::{Hook, Hooked};
 
 /// Something that happens once, for which others wait.
@@ -98,12 +97,7 @@ fn a_name_that_a_commit_brings_to_the_store_is_listed_all_the_time() {
     let meeting: Arc<Meeting> = Arc::default();
     let below: Arc<dyn Store> = Arc::new(Hooked::new(store, meeting.clone()));
     let upper = folder();
-    let how = OverlayConfig {
-        uid: 0,
-        gid: 0,
-        write_through: false,
-    };
-    let overlay = Overlay::open(&upper.path().join("upper"), below, "a store", how).unwrap();
+    let overlay = opened(&upper.path().join("upper"), &below, "a store").unwrap();
     let rename = overlay.rename(&key("d/old"), &key("d/new"), RenameMode::Replace);
     rename.unwrap();
     thread::scope(|scope| {
