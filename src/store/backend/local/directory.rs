@@ -97,7 +97,7 @@ impl StoreRoot {
         flags: OFlags,
         resolve: ResolveFlags,
     ) -> Option<rustix::io::Result<OwnedFd>> {
-        let root = self.root.get_now().filter(|root| root.is_on_disk)?;
+        let root = self.root.get_now()?;
         let (path, mode) = (relative(key), Mode::empty());
         Some(rustix::fs::openat2(
             &root.fd,

@@ -43,19 +43,12 @@ pub(super) struct OpenRoot {
     /// Device and inode.
     identity: (u64, u64),
     /// Whether its file system is on this machine.
-    pub(super) is_on_disk: bool,
+    is_on_disk: bool,
 }
 
-/// The numbers by which the kernel tells file systems that are on this machine: those of ext, XFS, Btrfs, F2FS, tmpfs
-/// and overlayfs.
-const ON_DISK: [u64; 6] = [
-    0xef53,
-    0x5846_5342,
-    0x9123_683e,
-    0xf2f5_2010,
-    0x0102_1994,
-    0x794c_7630,
-];
+/// The numbers by which the kernel tells file systems that are on this machine: those of ext, XFS, Btrfs, F2FS and tmpfs.
+/// What lies below an overlayfs may be elsewhere.
+const ON_DISK: [u64; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];
 
 /// Whether a file is on a file system of this machine.
 fn is_on_disk(fd: &OwnedFd) -> bool {
@@ -118,11 +111,15 @@ impl PresentRoot {
         self.existing().ok_or(GONE)
     }
 
-    /// Like `get`, if the path need not be resolved for that.
+    /// Like `get`, if the path need not be resolved for that and the root is on this machine.
     pub(super) fn get_now(&self) -> Option<Arc<OpenRoot>> {
         let resolved = *self.resolved.try_lock()?;
-        let age = self.clock.now().saturating_duration_since(resolved);
-        self.existing().filter(|_| age < FRESHNESS)
+        if self.clock.now().saturating_duration_since(resolved) >= FRESHNESS {
+            return None;
+        }
+        // Another machine would have to be asked whether the root exists.
+        let root = self.present.read().clone();
+        root.filter(|root| root.is_on_disk && root.exists())
     }
 
     /// Returns the root as it was found last, unless it was removed since.
