@@ -129,7 +129,12 @@ impl DirHandle {
     /// Whether the next name is the one after `cursor`, as it is now.
     fn is_at(&self, cursor: u64) -> bool {
         let counts = |read: Instant| read.elapsed() < AHEAD_COUNTS;
-        self.cursor == cursor && self.read_ahead.is_none_or(counts)
+        // Of a directory that was empty, the end cannot be told from the beginning, to which a program has gone back.
+        let was_empty = cursor == 0 && self.has_ended && self.ahead.is_empty();
+        match self.read_ahead {
+            Some(read) => self.cursor == cursor && counts(read),
+            None => self.cursor == cursor && !was_empty,
+        }
     }
 
     fn seek(&mut self, cursor: u64) -> Result<()> {
@@ -223,6 +228,27 @@ mod tests {
         };
         vfs.readdir(fh, 0, &mut sink).unwrap();
         assert_eq!(again.len(), 2);
+    }
+
+    #[test]
+    fn an_empty_directory_is_read_anew_when_a_program_goes_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let vfs = mounted(folder.path(), true);
+        let fh = vfs.opendir(Ino::ROOT, Caller(1)).unwrap();
+        let names = || {
+            let mut names = Vec::new();
+            let mut sink = |_, _, _, name: &[u8]| {
+                names.push(name.to_vec());
+                true
+            };
+            if vfs.readdir_now(fh, 0, &mut sink).is_none() {
+                vfs.readdir(fh, 0, &mut sink).unwrap();
+            }
+            names
+        };
+        assert!(names().is_empty());
+        fs::write(folder.path().join("a"), "").unwrap();
+        assert_eq!(names(), [b"a"]);
     }
 
     #[test]
