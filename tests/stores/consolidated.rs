@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -335,6 +336,28 @@ fn b12_a_server_that_refuses_what_it_does_not_have_is_found_out_when_it_refuses(
     assert_eq!(asked(), found_out + 1);
     assert_eq!(
         store.get(&key("a/c/0"), 100).unwrap_err().kind(),
+        Kind::Denied
+    );
+}
+
+#[test]
+fn b12_what_is_refused_while_credentials_are_out_of_date_is_not_missing() {
+    let is_expired = Arc::new(AtomicBool::new(false));
+    let expired = is_expired.clone();
+    let server = Scripted::start(move |_, request| match request.target.as_str() {
+        _ if expired.load(Ordering::SeqCst) => answer(403, b""),
+        "/zarr.json" | "/a/zarr.json" => answer(200, b"{}"),
+        _ => answer(404, b""),
+    });
+    let store = open(&server.url(""), FOR_EVER, RemoteConfig::default()).unwrap();
+    is_expired.store(true, Ordering::SeqCst);
+    let refused = store.get(&key("a/zarr.json"), 100).unwrap_err();
+    assert_eq!(refused.kind(), Kind::Denied);
+    is_expired.store(false, Ordering::SeqCst);
+    assert!(store.get(&key("a/zarr.json"), 100).unwrap().is_some());
+    is_expired.store(true, Ordering::SeqCst);
+    assert_eq!(
+        store.get(&key("b/zarr.json"), 100).unwrap_err().kind(),
         Kind::Denied
     );
 }

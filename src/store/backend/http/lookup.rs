@@ -98,8 +98,10 @@ impl HttpStore {
         if let Some(hides_missing) = self.hides_missing.get() {
             return Ok(*hides_missing);
         }
-        let hides_missing = self.refuses_missing().await?;
-        Ok(*self.hides_missing.get_or_init(|| hides_missing))
+        match self.refuses_missing().await? {
+            Some(hides_missing) => Ok(*self.hides_missing.get_or_init(|| hides_missing)),
+            None => Ok(false),
+        }
     }
 
     /// Whether the page that came for a key is the index of a folder; an error where the server has no listings and

@@ -200,17 +200,20 @@ impl HttpStore {
         Ok(is_there)
     }
 
-    /// Whether the server refuses what it does not have, although it has given documents of the root: whether it refuses
-    /// another one of them.
-    pub(super) async fn refuses_missing(&self) -> Result<bool> {
+    /// Whether the server refuses what it does not have: it refuses one document of the root while it gives another one.
+    /// Nothing if it gives none now: then it may refuse all of them, as it does once credentials are out of date.
+    pub(super) async fn refuses_missing(&self) -> Result<Option<bool>> {
+        let (mut is_refused, mut is_given) = (false, false);
         for name in document::at_root() {
             let key = Key::new(name)?;
             let spec = RequestSpec::part(&key, "bytes=0-0".to_string());
-            if matches!(self.endpoint.send(&spec).await?.status, 401 | 403) {
-                return Ok(true);
+            match self.endpoint.send(&spec).await?.status {
+                401 | 403 => is_refused = true,
+                200 | 206 | 416 => is_given = true,
+                _ => {}
             }
         }
-        Ok(false)
+        Ok(is_given.then_some(is_refused))
     }
 }
 
