@@ -10,6 +10,7 @@ mod grids;
 mod hostile;
 mod keys;
 mod order;
+mod shard_reads;
 mod slices;
 mod sparse;
 mod stored;
