@@ -114,9 +114,8 @@ pub struct Engine {
     /// How many threads encode at a time.
     encoders: usize,
     readers: Arc<ReaderCache>,
-    /// Inner chunks that were read together, and how many such reads there were.
+    /// Inner chunks that were read together.
     shard_runs: Arc<ShardRuns>,
-    last_run: AtomicU64,
     stats: Arc<Stats>,
     limits: Limits,
     last_id: AtomicU64,
@@ -177,7 +176,6 @@ impl Engine {
             metadata: budget.part(MAX_ARRAYS_BYTES.min(budget.limit() / ARRAYS_SHARE)),
             readers,
             shard_runs: shard_group::shard_runs(&budget),
-            last_run: AtomicU64::new(0),
             cache: Cache::new(budget, Priority::Used, Some(Box::new(on_evict))),
             spill,
             disk: disk.cache,

@@ -3,7 +3,7 @@
 //! Pieces go to the engine's threads in batches that are worth a hand-over. Nothing waits for a batch; an error in it
 //! is found again, and returned, by the read that wants the piece.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -90,9 +90,9 @@ impl<'a> PiecesBeside<'a> {
         let end = taken.saturating_add(self.ahead).min(self.pieces.len());
         if let Some(next) = self.pieces.get(self.submitted..end) {
             let pieces = (self.submitted..).zip(next.iter().copied());
-            self.file
-                .array
-                .decode_beside(self.decoder, pieces, &self.taken);
+            let shards = self.file.shards_of_row(self.decoder);
+            let order = (&self.taken, shards);
+            self.file.array.decode_beside(self.decoder, pieces, order);
             self.submitted = end.max(self.submitted);
         }
     }
@@ -111,12 +111,12 @@ impl OpenArray {
         self: &Arc<OpenArray>,
         decoder: &Decoder,
         pieces: impl Iterator<Item = PlacedPiece>,
-        taken: &Taken,
+        (taken, shards): (&Taken, Option<u64>),
     ) {
         let is_there = |piece| self.has_piece(piece) || self.is_spilled(piece);
         let mut missing = pieces.filter(|&(_, piece)| !is_there(piece));
         if self.reads_groups(decoder) {
-            return self.decode_groups(decoder, missing.collect(), taken);
+            return self.decode_groups(decoder, missing.collect(), (taken, shards));
         }
         // Over a network each chunk is fetched by a thread of its own.
         let size = match self.engine.limits.fetches {
@@ -137,9 +137,11 @@ impl OpenArray {
         self: &Arc<OpenArray>,
         decoder: &Decoder,
         mut missing: Vec<PlacedPiece>,
-        taken: &Taken,
+        (taken, row): (&Taken, Option<u64>),
     ) {
-        missing.dedup();
+        // A range that begins and ends within rows of pieces meets many of them more than once.
+        let mut met = HashSet::new();
+        missing.retain(|(_, piece)| met.insert(piece.0) && !self.is_grouped(*piece));
         // Over a network there are enough groups for all requests that may be under way, unless these would be short.
         let bytes = match self.engine.limits.fetches {
             0 => BATCH_BYTES,
@@ -161,7 +163,7 @@ impl OpenArray {
         let (mut batch, mut begun) = (Vec::new(), Vec::new());
         for group in groups {
             let pieces = group.iter().map(|&(_, piece)| piece);
-            begun.extend(self.begin_group(decoder, pieces));
+            begun.extend(self.begin_group(decoder, pieces, row));
             batch.extend_from_slice(group);
             if batch.len() >= least {
                 let full = (std::mem::take(&mut batch), std::mem::take(&mut begun));
@@ -175,14 +177,15 @@ impl OpenArray {
         }
     }
 
-    /// Has pieces decoded that no read wants yet.
+    /// Has pieces decoded that no read wants yet; `shards` as in `begin_group`.
     pub(super) fn decode_ahead(
         self: &Arc<OpenArray>,
         decoder: &Decoder,
         pieces: impl Iterator<Item = ChunkIndex>,
+        shards: Option<u64>,
     ) {
         let pieces = pieces.map(|piece| (0, piece));
-        self.decode_beside(decoder, pieces, &Taken::default());
+        self.decode_beside(decoder, pieces, (&Taken::default(), shards));
     }
 
     /// Hands a batch to the engine's threads; false if these have no room for more work.
@@ -250,7 +253,8 @@ impl FlatFile {
                 let pieces = ahead
                     .ranges(self.length)
                     .flat_map(|range| self.pieces(decoder, &range));
-                self.array.decode_ahead(decoder, pieces);
+                let shards = self.shards_of_row(decoder);
+                self.array.decode_ahead(decoder, pieces, shards);
             }
             Prediction::Steps { .. } => self.step_ahead(decoder, ahead),
         }
@@ -274,7 +278,7 @@ impl FlatFile {
             }
         }
         pieces.truncate(wanted);
-        self.array.decode_ahead(decoder, pieces.into_iter());
+        self.array.decode_ahead(decoder, pieces.into_iter(), None);
     }
 
     /// Notes that a read was answered.
@@ -296,6 +300,21 @@ impl FlatFile {
         let mut pieces = Vec::new();
         self.visit_pieces(decoder, range, |piece, _, _| pieces.push(piece));
         pieces
+    }
+
+    /// Returns how many shards a reader in order over a network passes over before it comes back to one; nothing unless the
+    /// file is read so.
+    fn shards_of_row(&self, decoder: &Decoder) -> Option<u64> {
+        let reads_on = self.array.engine.limits.fetches > 0 && self.pattern.goes_on();
+        let shard = decoder.stored.chunk_shape();
+        let mut shards: u64 = 1;
+        for (axis, &length) in self.region.shape.iter().enumerate() {
+            if axis != self.first_axis() {
+                let across = length.div_ceil(shard.get(axis).copied().unwrap_or(1).max(1));
+                shards = shards.saturating_mul(across);
+            }
+        }
+        reads_on.then_some(shards)
     }
 
     /// Whether memory has no room for a row of pieces.

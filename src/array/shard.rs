@@ -115,7 +115,7 @@ impl OpenArray {
         }
         let room = self.reserve(&load.pipeline, shard.length, load.deadline)?;
         let range = shard.start..shard.start + shard.length;
-        let bytes = match self.grouped(load, stored, range)? {
+        let bytes = match self.grouped(load, stored, &range)? {
             Some(bytes) => bytes,
             None => shard.read(0, shard.length)?,
         };

@@ -1,8 +1,10 @@
 //! Inner chunks of a shard that are wanted together, read together where they lie near each other.
 //!
 //! A read of each inner chunk alone costs a round trip, or system calls that take longer than its decoding. So whoever
-//! wants the first of a run of neighbours reads all of it, and the others take their bytes out of it. Bytes count only
-//! for the content of the shard that they were read of. What cannot be read together is read alone.
+//! wants the first of a run of neighbours reads all of it, and the others take their bytes out of it. A reader in order
+//! will come back for the rest of a shard: over a network all of it is read at once where memory has room for all the
+//! shards that the reader passes over before. Bytes count only for the content of the shard that they were read of. What
+//! cannot be read together is read alone.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -15,6 +17,7 @@ use crate::array::decoder::Decoder;
 use crate::array::piece::Load;
 use crate::array::readers::StoredChunk;
 use crate::array::shard::Shard;
+use crate::codec::ShardLevel;
 use crate::error::{Error, Kind, Result};
 use crate::grid::ChunkIndex;
 use crate::store::Version;
@@ -30,7 +33,7 @@ const MAX_GAP: u64 = 16 << 10;
 const MAX_GAP_REMOTE: u64 = 256 << 10;
 
 /// The most bytes of a run, so that others are read at the same time.
-const MAX_RUN: u64 = 8 << 20;
+const MAX_RUN: u64 = 4 << 20;
 
 /// The most inner chunks of a run: one system call fills no more pieces of memory than these and what is between them.
 const MAX_NEIGHBOURS: usize = 256;
@@ -43,8 +46,12 @@ pub(super) struct ShardRun {
     _room: Reservation,
 }
 
+/// The numbers of an array and of a shard in its grid, where the run begins there, and whether it is one of the whole
+/// shard's.
+type RunKey = (u64, u64, u64, bool);
+
 /// Runs that were read and not taken out whole.
-pub(super) type ShardRuns = Cache<u64, Arc<ShardRun>>;
+pub(super) type ShardRuns = Cache<RunKey, Arc<ShardRun>>;
 
 /// Builds the place of the runs of a mount.
 pub(super) fn shard_runs(budget: &Arc<MemoryBudget>) -> Arc<ShardRuns> {
@@ -60,15 +67,19 @@ pub(super) struct ShardGroups(Mutex<HashMap<u64, Arc<ShardGroup>>>);
 pub(super) struct ShardGroup {
     /// Each with its number in the shard.
     pieces: Vec<(ChunkIndex, usize)>,
-    plan: OnceLock<ShardPlan>,
+    /// How many shards a reader passes over before it comes back to this one, if it will want all of this one.
+    shards: Option<u64>,
+    /// The runs of all inner chunks of the shard, and those of the group alone.
+    whole: OnceLock<ShardPlan>,
+    alone: OnceLock<ShardPlan>,
     is_done: AtomicBool,
 }
 
-/// Where the runs of a group lie in one content of its shard.
+/// Where the runs lie in one content of a shard.
 struct ShardPlan {
     version: Version,
-    /// Each with its number in the mount, and the ranges of its inner chunks, ascending.
-    runs: Vec<(u64, Vec<Range<u64>>)>,
+    /// Each with the ranges of its inner chunks, ascending.
+    runs: Vec<(RunKey, Vec<Range<u64>>)>,
 }
 
 /// A group for as long as its pieces are being loaded.
@@ -90,8 +101,8 @@ impl Drop for LoadedGroup {
         }
         drop(groups);
         self.group.is_done.store(true, Ordering::SeqCst);
-        for (number, _) in self.group.plan.get().iter().flat_map(|plan| &plan.runs) {
-            self.array.engine.shard_runs.forget(number);
+        for (key, _) in self.group.alone.get().iter().flat_map(|plan| &plan.runs) {
+            self.array.engine.shard_runs.forget(key);
         }
     }
 }
@@ -103,11 +114,18 @@ impl OpenArray {
         decoder.pipeline.shards().len() == 1
     }
 
-    /// Has pieces of one shard read together, until the answer is dropped; nothing if there is only one.
+    /// Whether a piece will be read with others, and decoded.
+    pub(super) fn is_grouped(&self, piece: ChunkIndex) -> bool {
+        self.groups.0.lock().contains_key(&piece.0)
+    }
+
+    /// Has pieces of one shard read together, until the answer is dropped; nothing if there is only one. `shards` is how
+    /// many a reader in order passes over before it comes back to one of them.
     pub(super) fn begin_group(
         self: &Arc<OpenArray>,
         decoder: &Decoder,
         pieces: impl Iterator<Item = ChunkIndex>,
+        shards: Option<u64>,
     ) -> Option<LoadedGroup> {
         let inner = |piece| Some((piece, *decoder.locate(piece).inner.first()?));
         let pieces: Vec<_> = pieces.filter_map(inner).collect();
@@ -116,7 +134,9 @@ impl OpenArray {
         }
         let group = Arc::new(ShardGroup {
             pieces,
-            plan: OnceLock::new(),
+            shards,
+            whole: OnceLock::new(),
+            alone: OnceLock::new(),
             is_done: AtomicBool::new(false),
         });
         let mut groups = self.groups.0.lock();
@@ -128,6 +148,11 @@ impl OpenArray {
         Some(LoadedGroup { array, group })
     }
 
+    /// Drops what was read of shards and nobody has wanted.
+    pub(super) fn forget_runs(&self) {
+        self.engine.shard_runs.forget_all(|key| key.0 == self.id);
+    }
+
     /// Returns the stored bytes of an inner chunk that lies at `range` of its shard, if it is one of a run that is read.
     ///
     /// Fails with `Changed` if the shard may be another one by now, and as the store does.
@@ -135,64 +160,112 @@ impl OpenArray {
         &self,
         load: &Load,
         stored: &StoredChunk,
-        range: Range<u64>,
+        range: &Range<u64>,
     ) -> Result<Option<Vec<u8>>> {
         let group = self.groups.0.lock().get(&load.piece.0).cloned();
         let Some(group) = group else { return Ok(None) };
-        let plan = group.plan.get_or_init(|| self.plan(&group, load, stored));
-        if plan.version != stored.meta.version {
-            return Ok(None);
+        if group
+            .shards
+            .is_some_and(|shards| self.has_room_for(shards, stored))
+        {
+            let plan = group.whole.get_or_init(|| self.plan(None, load, stored));
+            let bytes = self.take(plan, load, stored, range)?;
+            if bytes.is_some() {
+                return Ok(bytes);
+            }
         }
-        let has_it = |(_, ranges): &&(u64, Vec<Range<u64>>)| {
+        let plan = group
+            .alone
+            .get_or_init(|| self.plan(Some(&group.pieces), load, stored));
+        let bytes = self.take(plan, load, stored, range);
+        if group.is_done.load(Ordering::SeqCst) {
+            plan.runs
+                .iter()
+                .for_each(|(key, _)| self.engine.shard_runs.forget(key));
+        }
+        bytes
+    }
+
+    /// Whether memory has room for so many shards like this one as they are stored. Only then is all of one read at once:
+    /// what is wanted of it later would have to be read again.
+    fn has_room_for(&self, shards: u64, stored: &StoredChunk) -> bool {
+        let runs = self.engine.shard_runs.budget();
+        shards.saturating_mul(stored.meta.size) <= runs.limit() / 2
+    }
+
+    /// Takes an inner chunk out of a run, which is read if it is not there.
+    fn take(
+        &self,
+        plan: &ShardPlan,
+        load: &Load,
+        stored: &StoredChunk,
+        range: &Range<u64>,
+    ) -> Result<Option<Vec<u8>>> {
+        let has_it = |(_, ranges): &&(RunKey, Vec<Range<u64>>)| {
             let found = ranges.binary_search_by_key(&range.start, |range| range.start);
-            found.is_ok_and(|place| ranges[place] == range)
+            found.is_ok_and(|place| ranges.get(place) == Some(range))
         };
-        let Some((number, ranges)) = plan.runs.iter().find(has_it) else {
+        let run = plan.runs.iter().find(has_it);
+        let Some((key, ranges)) = run.filter(|_| plan.version == stored.meta.version) else {
             return Ok(None);
         };
         let runs = &self.engine.shard_runs;
         let read = || self.read_run(stored, ranges).map(Arc::new);
-        let run = runs.load(number, load.deadline, read);
-        if group.is_done.load(Ordering::SeqCst) {
-            runs.forget(number);
-        }
-        match run {
-            Ok(run) if run.version == stored.meta.version => {
-                Ok(run.parts.lock().remove(&range.start))
+        match runs.load(key, load.deadline, read) {
+            Ok(run) => {
+                let mut parts = run.parts.lock();
+                let bytes = parts.remove(&range.start);
+                if parts.is_empty() || run.version != stored.meta.version {
+                    drop(parts);
+                    runs.forget(key);
+                }
+                Ok(bytes.filter(|_| run.version == stored.meta.version))
             }
             // There is no room for it, or the shard is shorter than its index says: not all of it needs to be wrong.
-            Err(error) if !matches!(error.kind(), Kind::TooLarge | Kind::Corrupt) => Err(error),
-            _ => Ok(None),
+            Err(error) if matches!(error.kind(), Kind::TooLarge | Kind::Corrupt) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
-    /// Finds the runs of a group in one content of its shard; none if its index does not read.
-    fn plan(&self, group: &ShardGroup, load: &Load, stored: &StoredChunk) -> ShardPlan {
+    /// Finds the runs of some pieces in one content of their shard, or of all; none if its index does not read.
+    fn plan(
+        &self,
+        pieces: Option<&[(ChunkIndex, usize)]>,
+        load: &Load,
+        stored: &StoredChunk,
+    ) -> ShardPlan {
         let (shard, number) = (Shard::whole(stored), load.location.stored);
         let level = load.pipeline.shards().first();
-        let index = level.map(|level| self.index(level, (1, number), &shard, load.deadline));
+        let index =
+            level.map(|level| (level, self.index(level, (1, number), &shard, load.deadline)));
         let mut ranges: Vec<Range<u64>> = Vec::new();
-        if let Some(Ok(index)) = index {
-            let inner = group.pieces.iter().map(|(_, number)| *number);
-            ranges.extend(inner.filter_map(|inner| index.entries.range(inner).ok().flatten()));
+        if let Some((level, Ok(index))) = index {
+            let range = |inner| index.entries.range(inner).ok().flatten();
+            match pieces {
+                Some(pieces) => ranges.extend(pieces.iter().filter_map(|&(_, inner)| range(inner))),
+                None => ranges.extend((0..inner_chunks(level)).filter_map(range)),
+            }
         }
         let most = MAX_RUN.min(self.engine.shard_runs.budget().limit() / 4);
         let gap = match self.engine.limits.fetches {
             0 => MAX_GAP,
             _ => MAX_GAP_REMOTE,
         };
+        let key = |start| (self.id, number, start, pieces.is_none());
         let runs = neighbours(ranges, gap, most).into_iter();
-        let next = || self.engine.last_run.fetch_add(1, Ordering::Relaxed);
+        let keyed = runs.filter_map(|run| Some((key(run.first()?.start), run)));
         ShardPlan {
             version: stored.meta.version,
-            runs: runs.map(|run| (next(), run)).collect(),
+            runs: keyed.collect(),
         }
     }
 
-    /// Reads a run of inner chunks; `TooLarge` if there is no room for it now.
+    /// Reads a run of inner chunks; `TooLarge` if there is no room for it beside those that are there.
     fn read_run(&self, stored: &StoredChunk, ranges: &[Range<u64>]) -> Result<ShardRun> {
         let length = ranges.iter().map(|range| range.end - range.start).sum();
-        let room = self.engine.shard_runs.budget().try_reserve(length);
+        let budget = self.engine.shard_runs.budget();
+        let is_free = budget.held().saturating_add(length) <= budget.limit();
+        let room = is_free.then(|| budget.try_reserve(length)).flatten();
         let room = room.ok_or_else(|| Error::too_large(&stored.key, "no room"))?;
         let parts = stored.reader.read_ranges(ranges)?;
         stored.check_unchanged()?;
@@ -204,6 +277,12 @@ impl OpenArray {
             _room: room,
         })
     }
+}
+
+/// Returns how many inner chunks a shard has.
+fn inner_chunks(level: &ShardLevel) -> usize {
+    let count: u64 = level.chunks_per_shard().iter().product();
+    usize::try_from(count).unwrap_or(0)
 }
 
 /// Returns runs of at least two ranges that lie near each other, with at most `gap` bytes between two and `most` bytes in

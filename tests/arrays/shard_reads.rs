@@ -116,6 +116,10 @@ fn counted(case: &Case, folder: &Path) -> (Counted, Vec<u8>, Vec<u8>) {
 }
 
 fn flat_file(store: &Counted, memory: u64, fetches: usize) -> FlatFile {
+    flat_file_of(store, &[256 << 10], memory, fetches)
+}
+
+fn flat_file_of(store: &Counted, shape: &[u64], memory: u64, fetches: usize) -> FlatFile {
     let limits = Limits {
         memory,
         max_chunk: 1 << 20,
@@ -126,7 +130,7 @@ fn flat_file(store: &Counted, memory: u64, fetches: usize) -> FlatFile {
     let hierarchy = Arc::new(Hierarchy::new(Arc::new(store.clone())));
     let root = hierarchy.root().unwrap().unwrap();
     let arrays = Arrays::new(hierarchy, Engine::new(limits, Arc::default()));
-    FlatFile::new(arrays.open(&root).unwrap(), Region::whole(&[256 << 10])).unwrap()
+    FlatFile::new(arrays.open(&root).unwrap(), Region::whole(shape)).unwrap()
 }
 
 #[test]
@@ -223,4 +227,59 @@ fn a_shard_that_ends_early_harms_no_inner_chunk_before_its_end() {
     assert!(file.read(sound).unwrap()[..] == whole[..255 << 10]);
     let error = file.read(250 << 10..256 << 10).err().unwrap();
     assert_eq!(error.kind(), Kind::Corrupt, "{error}");
+}
+
+/// Three dimensions, so that a reader in order comes back to each shard for every layer of its inner chunks.
+fn layered() -> Case {
+    Case {
+        shape: vec![128, 128, 256],
+        chunk: vec![16, 16, 16],
+        inner: Some(vec![8, 8, 8]),
+        ..case(true)
+    }
+}
+
+/// Returns a shard of 512 inner chunks with those of one layer far apart, as in Morton order.
+fn interleaved(shard: &[u8]) -> Vec<u8> {
+    let (data, index) = shard.split_at(shard.len() - 512 * 16 - 4);
+    let number = |at: usize| u64::from_le_bytes(index[at..at + 8].try_into().unwrap());
+    let mut order: Vec<usize> = (0..512).collect();
+    order.sort_by_key(|inner| (inner % 64, inner / 64));
+    let (mut out, mut places) = (Vec::new(), vec![0; 512 * 16]);
+    for inner in order {
+        let (start, length) = (number(inner * 16), number(inner * 16 + 8));
+        places[inner * 16..inner * 16 + 8].copy_from_slice(&(out.len() as u64).to_le_bytes());
+        places[inner * 16 + 8..inner * 16 + 16].copy_from_slice(&length.to_le_bytes());
+        out.extend_from_slice(&data[start as usize..(start + length) as usize]);
+    }
+    let checksum = crc32c::crc32c(&places);
+    out.extend(places);
+    out.extend(checksum.to_le_bytes());
+    out
+}
+
+#[test]
+fn a_reader_in_order_over_a_network_has_each_shard_read_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = write(&layered(), folder.path());
+    let memory = MemoryStore::default();
+    let read = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
+    memory.set(Key::new("zarr.json").unwrap(), read("zarr.json"));
+    for name in ["c/0/0/0", "c/0/0/1"] {
+        memory.set(Key::new(name).unwrap(), interleaved(&read(name)));
+    }
+    let store = Counted(Arc::new(CountedStore {
+        memory,
+        info: StoreInfo::new(Duration::from_secs(60)),
+        reads: AtomicUsize::new(0),
+        hook: Mutex::default(),
+    }));
+    let file = flat_file_of(&store, &[128, 128, 256], 256 << 20, 8);
+    for start in (0..whole.len()).step_by(128 << 10) {
+        let range = start as u64..start as u64 + (128 << 10);
+        assert!(file.read(range).unwrap()[..] == whole[start..start + (128 << 10)]);
+    }
+    let reads = store.0.reads.load(Ordering::SeqCst);
+    // The first layer has 128, which are wanted before it shows that the reader goes on.
+    assert!(reads <= 160, "{reads} reads of 1024 inner chunks");
 }

@@ -110,8 +110,13 @@ fn ranges_that_are_read_together_are_kept_each() {
     let ranges = [100..300, 300..1000, 5000..6000, 299_000..299_500];
     let parts = ranges.clone().map(|range| whole[range].to_vec());
     let read = |chosen: &[usize]| {
-        let ranges: Vec<_> = chosen.iter().map(|&number| ranges[number].clone()).collect();
-        let ranges = ranges.iter().map(|range| range.start as u64..range.end as u64);
+        let ranges: Vec<_> = chosen
+            .iter()
+            .map(|&number| ranges[number].clone())
+            .collect();
+        let ranges = ranges
+            .iter()
+            .map(|range| range.start as u64..range.end as u64);
         let found = reader.read_ranges(&ranges.collect::<Vec<_>>()).unwrap();
         let expected: Vec<_> = chosen.iter().map(|&number| parts[number].clone()).collect();
         assert!(found == expected, "{chosen:?}");
