@@ -28,8 +28,8 @@ const MAX_LINES: usize = 8192;
 const BUFFER: usize = 64 << 10;
 
 /// How long the end of the process waits for the last lines, and how often it looks.
-const PATIENCE: Duration = Duration::from_secs(1);
-const PAUSE: Duration = Duration::from_millis(10);
+const END_TIMEOUT: Duration = Duration::from_secs(1);
+const END_POLL: Duration = Duration::from_millis(10);
 
 /// One request and its outcome.
 pub(super) struct AccessRecord {
@@ -51,7 +51,7 @@ pub(super) struct AccessRecord {
 /// What the writing thread gets.
 enum Message {
     Line(Box<AccessRecord>),
-    /// All lines before are to be written, then this is to be told.
+    /// All lines before are to be written, then this is signalled.
     End(SyncSender<()>),
 }
 
@@ -64,7 +64,7 @@ pub struct AccessLog {
 impl AccessLog {
     /// Opens the file, to which lines are appended, and starts the thread that writes them.
     ///
-    /// Fails as opening does; so does a pipe that nobody reads.
+    /// Fails as opening does; so does a pipe without a reader.
     pub fn open(path: &Path, stats: Arc<Stats>) -> Result<AccessLog> {
         let failed = |error| Error::os(path.display(), error);
         // A pipe that is full must not hold up the thread for ever.
@@ -109,12 +109,12 @@ impl AccessLog {
     pub fn finish(&self) {
         let (done, is_done) = sync_channel(1);
         let mut waited = Duration::ZERO;
-        while self.sender.try_send(Message::End(done.clone())).is_err() && waited < PATIENCE {
-            thread::sleep(PAUSE);
-            waited += PAUSE;
+        while self.sender.try_send(Message::End(done.clone())).is_err() && waited < END_TIMEOUT {
+            thread::sleep(END_POLL);
+            waited += END_POLL;
         }
         // Lines that a hung file does not take are lost with the process.
-        let _ = is_done.recv_timeout(PATIENCE.saturating_sub(waited));
+        let _ = is_done.recv_timeout(END_TIMEOUT.saturating_sub(waited));
     }
 }
 
@@ -125,7 +125,7 @@ struct LineWriter<W> {
     buffer: Vec<u8>,
     /// How many these are.
     lines: u64,
-    /// How many dropped lines were told of.
+    /// How many dropped lines have been reported.
     told: u64,
     /// Whether the file ends with a part of a line, since it took no more.
     is_cut: bool,
@@ -309,7 +309,7 @@ mod tests {
 
     impl Write for SlowFile {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            // Without anybody who gives leave all is taken.
+            // Once the sender is gone all is taken.
             self.leave.recv().unwrap_or(Ok(()))?;
             self.taken.lock().extend_from_slice(bytes);
             Ok(bytes.len())
@@ -382,7 +382,7 @@ mod tests {
         leave.send(Err(io::ErrorKind::StorageFull.into())).unwrap();
         log.add(record("a"));
         while stats.access_dropped_lines.get() == 0 {
-            thread::sleep(PAUSE);
+            thread::sleep(END_POLL);
         }
         drop(leave);
         log.add(record("b"));
