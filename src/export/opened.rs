@@ -24,7 +24,7 @@ pub struct Export {
     body: FileBody,
     trailer: Vec<u8>,
     content: u64,
-    /// The array's state when somebody last asked whether the file may have changed.
+    /// The array's state when it was last asked whether the file may have changed.
     seen: Mutex<ArrayState>,
 }
 
@@ -191,7 +191,7 @@ impl Export {
         })
     }
 
-    /// Whether a reader who opens the file now is likely to read on in order.
+    /// Whether a reader that opens the file now is likely to read on in order.
     pub fn is_read_on(&self) -> bool {
         match &self.body {
             FileBody::Empty | FileBody::Whole(_) => true,

@@ -98,7 +98,7 @@ impl SourceElements {
         self.as_box()?.read_now(range)
     }
 
-    /// Whether a reader who opens the file now is likely to read on in order.
+    /// Whether a reader that opens the file now is likely to read on in order.
     pub fn is_read_on(&self) -> bool {
         self.as_box().is_none_or(FlatFile::is_read_on)
     }

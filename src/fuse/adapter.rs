@@ -40,7 +40,7 @@ pub(super) struct FuseAdapter {
 }
 
 impl FuseAdapter {
-    /// Builds the adapter of one mount; `readahead` is told of each file that is opened.
+    /// Builds the adapter of one mount; `readahead` gets each file that is opened.
     pub(super) fn new(dispatch: Dispatcher, readahead: Arc<KernelReadahead>) -> FuseAdapter {
         FuseAdapter {
             dispatch,

@@ -39,7 +39,7 @@ pub(super) struct Dispatcher {
     access: Option<Arc<MountAccess>>,
 }
 
-/// A request, and the call that the access log is to be told of, if there is one.
+/// A request, and its call for the access log, if there is one.
 type NotedRequest = (RequestInfo, Option<Box<NotedCall>>);
 
 /// A reply, and what is held up until it is sent.

@@ -1,4 +1,4 @@
-//! One call of the kernel: who asks, about which name and range; the access log is told of it when it is answered.
+//! One call of the kernel: its process, name and range; it goes to the access log when it is answered.
 //!
 //! Without an access log nothing is noted, and no clock is asked.
 

@@ -1,4 +1,4 @@
-//! A call of the kernel that is under way, for the access log: when it began, who asks and about what.
+//! A call of the kernel that is under way, for the access log: when it began, its process and its subject.
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -37,7 +37,7 @@ pub(super) struct CallSubject {
     pub(super) range: Option<(u64, u64)>,
 }
 
-/// A call that the access log is told of when it is answered.
+/// A call that goes to the access log when it is answered.
 pub(super) struct NotedCall {
     log: Arc<MountAccess>,
     time: SystemTime,

@@ -13,7 +13,7 @@ use super::request::RequestInfo;
 use crate::error::{Kind, Result};
 use crate::vfs::{Caller, Fh, Ino, OpenOptions, Vfs};
 
-/// Opens a file, after `readahead` was told of it; one that cannot be written is refused at once.
+/// Opens a file, after `readahead` has it; one that cannot be written is refused at once.
 pub(super) fn open(
     call: KernelCall<'_>,
     readahead: Arc<KernelReadahead>,

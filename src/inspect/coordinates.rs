@@ -151,7 +151,7 @@ fn nearest(value: f64, unit: i64) -> i128 {
     (value * unit as f64 / 1e3).round() as i128 * 1000
 }
 
-/// Returns values as labels; nothing for types whose values nobody types.
+/// Returns values as labels; nothing for types whose values are not labels.
 fn labels_of(data_type: &DataType, bytes: &[u8]) -> Option<Labels> {
     let size = data_type.size().filter(|&size| size > 0)?;
     let elements = bytes.chunks_exact(size);

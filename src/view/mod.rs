@@ -85,7 +85,7 @@ pub trait File: Send + Sync {
     fn may_have_changed(&self) -> bool {
         true
     }
-    /// Whether a reader who opens it now is likely to read on in order, so that it is worth reading far ahead.
+    /// Whether a reader that opens it now is likely to read on in order, so that it is worth reading far ahead.
     fn is_read_on(&self) -> bool {
         true
     }
