@@ -71,9 +71,10 @@ impl ArrayFixture {
         let size = self.raw.len();
         let at = at % (size + 1);
         let bytes = noise(length.min(size - at) as usize, seed);
-        match is_npy {
-            true => self.npy.write_at(self.header() + at, &bytes).unwrap(),
-            false => self.raw.write_at(at, &bytes).unwrap(),
+        if is_npy {
+            self.npy.write_at(self.header() + at, &bytes).unwrap()
+        } else {
+            self.raw.write_at(at, &bytes).unwrap()
         }
         let range = at as usize..at as usize + bytes.len();
         self.expected[range].copy_from_slice(&bytes);
