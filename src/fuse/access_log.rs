@@ -13,13 +13,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use crate::array::TouchedChunks;
+use super::access_record::{AccessRecord, utc_micros};
 use crate::error::{Error, Result};
-use crate::failures::utc;
 use crate::stats::Stats;
-use crate::store::Key;
 
 /// How many lines may wait to be written. With the longest paths these are 32 MiB, at most times 2.
 const MAX_LINES: usize = 8192;
@@ -30,23 +28,6 @@ const BUFFER: usize = 64 << 10;
 /// How long the end of the process waits for the last lines, and how often it looks.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 const END_POLL: Duration = Duration::from_millis(10);
-
-/// One request and its outcome.
-pub(super) struct AccessRecord {
-    pub(super) time: SystemTime,
-    pub(super) pid: u32,
-    pub(super) operation: &'static str,
-    /// Nothing if the file has no name any more.
-    pub(super) path: Option<Key>,
-    /// The new name of what is renamed or linked.
-    pub(super) to: Option<Key>,
-    /// Offset and length in bytes, if it is about a part of a content.
-    pub(super) range: Option<(u64, u64)>,
-    pub(super) touched: TouchedChunks,
-    pub(super) duration: Duration,
-    /// Nothing if it succeeded.
-    pub(super) errno: Option<i32>,
-}
 
 /// What the writing thread gets.
 enum Message {
@@ -165,7 +146,7 @@ impl<W: Write> LineWriter<W> {
 
     fn add(&mut self, record: &AccessRecord) {
         self.tell_dropped();
-        self.push(&line_of(record));
+        self.push(&record.line());
     }
 
     fn push(&mut self, line: &Value) {
@@ -241,70 +222,32 @@ impl<W> LineWriter<W> {
     }
 }
 
-/// Returns a line; members that say nothing are left out.
-fn line_of(record: &AccessRecord) -> Value {
-    let text = |key: &Key| json!(format!("/{}", String::from_utf8_lossy(key.as_bytes())));
-    let mut line = Map::new();
-    let mut put = |name: &str, value: Value| drop(line.insert(name.to_string(), value));
-    put("time", json!(utc_micros(record.time)));
-    put("pid", json!(record.pid));
-    put("op", json!(record.operation));
-    put("path", record.path.as_ref().map_or(Value::Null, text));
-    if let Some(to) = &record.to {
-        put("to", text(to));
-    }
-    if let Some((offset, length)) = record.range {
-        put("offset", json!(offset));
-        put("length", json!(length));
-        put("chunks", json!(record.touched.chunks));
-        put("hits", json!(record.touched.hits));
-    }
-    let micros = u64::try_from(record.duration.as_micros()).unwrap_or(u64::MAX);
-    put("microseconds", json!(micros));
-    if let Some(errno) = record.errno {
-        put("errno", json!(errno));
-    }
-    Value::Object(line)
-}
-
-/// Returns a time as `2026-11-22T13:28:40.000123Z`.
-fn utc_micros(time: SystemTime) -> String {
-    let micros = time
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
-    let seconds = utc(time);
-    format!(
-        "{}.{:06}Z",
-        seconds.trim_end_matches('Z'),
-        micros.subsec_micros()
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
     use std::time::Instant;
 
+    use super::super::access_record::tests::record;
     use super::*;
-
-    fn record(path: &str) -> AccessRecord {
-        AccessRecord {
-            time: SystemTime::UNIX_EPOCH + Duration::from_micros(1_000_123),
-            pid: 7,
-            operation: "read",
-            path: Some(Key::new(path.as_bytes()).unwrap()),
-            to: None,
-            range: Some((4096, 100)),
-            touched: TouchedChunks { chunks: 2, hits: 1 },
-            duration: Duration::from_micros(55),
-            errno: None,
-        }
-    }
 
     /// A file that takes so many bytes at first, then waits for leave.
     struct SlowFile {
-        taken: Arc<parking_lot::Mutex<Vec<u8>>>,
+        taken: Taken,
         leave: Receiver<io::Result<()>>,
+    }
+
+    type Taken = Arc<parking_lot::Mutex<Vec<u8>>>;
+
+    impl SlowFile {
+        /// Makes a file; returns what it has taken as well, and how it gets leave.
+        fn new() -> (SlowFile, Taken, mpsc::Sender<io::Result<()>>) {
+            let ((sender, leave), taken) = (mpsc::channel(), Taken::default());
+            let file = SlowFile {
+                taken: taken.clone(),
+                leave,
+            };
+            (file, taken, sender)
+        }
     }
 
     impl Write for SlowFile {
@@ -328,29 +271,8 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_all_of_a_request() {
-        let failed = AccessRecord {
-            errno: Some(5),
-            to: Some(Key::new("b").unwrap()),
-            ..record("a\u{1b}\"")
-        };
-        let text = line_of(&failed).to_string();
-        let expected = json!({
-            "time": "1970-01-01T00:00:01.000123Z", "pid": 7, "op": "read", "path": "/a\u{1b}\"", "to": "/b",
-            "offset": 4096, "length": 100, "chunks": 2, "hits": 1, "microseconds": 55, "errno": 5,
-        });
-        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), expected);
-        assert_eq!(text.lines().count(), 1);
-    }
-
-    #[test]
     fn a_hung_file_holds_up_nobody_and_the_log_says_what_is_missing() {
-        let (leave, is_given) = mpsc::channel();
-        let taken = Arc::new(parking_lot::Mutex::new(Vec::new()));
-        let file = SlowFile {
-            taken: taken.clone(),
-            leave: is_given,
-        };
+        let (file, taken, leave) = SlowFile::new();
         let stats = Arc::new(Stats::default());
         let log = AccessLog::writing(file, stats.clone()).unwrap();
         let count = 3 * MAX_LINES as u64;
@@ -371,12 +293,7 @@ mod tests {
 
     #[test]
     fn what_a_full_file_does_not_take_is_counted() {
-        let (leave, is_given) = mpsc::channel();
-        let taken = Arc::new(parking_lot::Mutex::new(Vec::new()));
-        let file = SlowFile {
-            taken: taken.clone(),
-            leave: is_given,
-        };
+        let (file, taken, leave) = SlowFile::new();
         let stats = Arc::new(Stats::default());
         let log = AccessLog::writing(file, stats.clone()).unwrap();
         leave.send(Err(io::ErrorKind::StorageFull.into())).unwrap();

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use super::access_log::{AccessLog, AccessRecord};
+use super::access_log::AccessLog;
+use super::access_record::AccessRecord;
 use super::request::RequestInfo;
 use crate::array;
 use crate::store::Key;
