@@ -79,12 +79,6 @@ impl SourceElements {
         }
     }
 
-    /// Like `read_shown`, if all of it is in memory.
-    pub fn read_shown_now(&self, range: Range<u64>) -> Option<ReadBytes> {
-        let flat = self.as_box()?;
-        flat.is_shown(&range).then(|| flat.read_now(range))?
-    }
-
     /// Returns the bytes of a range.
     pub fn read(&self, range: Range<u64>) -> Result<ReadBytes> {
         match self {

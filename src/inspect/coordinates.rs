@@ -16,6 +16,7 @@ use crate::hierarchy::{Hierarchy, NodeEntry};
 use crate::inspect::labels::Labels;
 use crate::inspect::selection::SelectableDimensions;
 use crate::model::{Array, DataType, Node, TimeUnit};
+use crate::sync::read_bytes::ReadAt;
 
 /// An array in its hierarchy.
 pub struct ArrayInGroup<'a> {

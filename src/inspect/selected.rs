@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::export::{Export, Format, SourceElements, Subject, TakenDimension};
 use crate::grid::Selection;
 use crate::model::{Array, bytes_of};
+use crate::sync::read_bytes::ReadAt;
 
 /// How many bytes are read at a time, about.
 const READ_SIZE: u64 = 4 << 20;

@@ -9,6 +9,7 @@ use zarrfs::error::Kind;
 use zarrfs::export::Export;
 use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::store::{Key, Store};
+use zarrfs::sync::read_bytes::ReadAt;
 
 use crate::array_spec::{ArraySpec, array_specs};
 use crate::common::sample::{Form, Sample};

@@ -15,6 +15,7 @@ use zarrfs::store::backend::memory::MemoryStore;
 use zarrfs::store::layer::Layer;
 use zarrfs::store::tree::Credentials;
 use zarrfs::store::{Condition, ETag, Key, PutBody, Store, Tree};
+use zarrfs::sync::read_bytes::ReadAt;
 use zarrfs::view::View;
 use zarrfs::view::files::FilesView;
 
