@@ -294,7 +294,7 @@ impl OpenArray {
             lengths: Mutex::default(),
             sparse: Mutex::default(),
             order: LastOrder::default(),
-            versions: ChunkVersions::new(hierarchy.store().info()),
+            versions: ChunkVersions::new(hierarchy.store().info(), &engine.metadata),
             same_version: AtomicU64::new(entry.version),
             path: entry.path.clone(),
             modified: entry.modified,
